@@ -1,0 +1,1 @@
+"""Device profiles, links, nodes and clusters, validated from data files."""

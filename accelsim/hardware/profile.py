@@ -1,0 +1,276 @@
+"""Device profiles: what one CPU, GPU, FPGA or ASIC is, in sourced numbers.
+
+A profile holds datasheet facts and derived peaks only; parameters fitted to measurements live in overlays beside it and
+never change a value here. Rates are dense unless the field says sparse, in FLOP/s with a multiply-add counted as 2 FLOP
+(integer operations likewise). `scope` says whether power and memory are of a die, a board or a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, TypeAdapter
+
+from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced
+from accelsim.units import to_si
+from accelsim.workload.dtype import Dtype
+
+__all__ = [
+    "AsicProfile",
+    "ComputeArray",
+    "Conflict",
+    "CpuProfile",
+    "Dataflow",
+    "DeviceClass",
+    "DeviceProfile",
+    "DpuCore",
+    "FpgaProfile",
+    "GpuProfile",
+    "HostLink",
+    "MemoryLevel",
+    "PowerSpec",
+    "Rates",
+    "parse_device",
+]
+
+
+class DeviceClass(StrEnum):
+    """The four classes of device; each has its own cost model."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    FPGA = "fpga"
+    ASIC = "asic"
+
+
+class Dataflow(StrEnum):
+    """Which operand stays in a systolic array."""
+
+    OUTPUT_STATIONARY = "output_stationary"
+    WEIGHT_STATIONARY = "weight_stationary"
+    INPUT_STATIONARY = "input_stationary"
+    ROW_STATIONARY = "row_stationary"
+
+
+def _dtype(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return Dtype[value.upper()]
+        except KeyError:
+            known = ", ".join(d.label for d in Dtype)
+            raise ValueError(f"unknown dtype {value!r}; expected one of {known}") from None
+    return value
+
+
+DtypeName = Annotated[Dtype, BeforeValidator(_dtype)]
+#: Peak rates by dtype, FLOP/s (or integer operation/s), dense.
+Rates = Annotated[Mapping[DtypeName, Positive], Field(default_factory=dict)]
+Scope = Literal["die", "board", "node"]
+
+
+class MemoryLevel(FrozenModel):
+    """One level of memory: a cache, scratchpad, or the main memory.
+
+    Bandwidth is the sum over the device (all cores or SMs together), one direction at a time unless noted.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    capacity_bytes: Positive
+    bandwidth_bytes_per_s: Positive | None = None
+    technology: str | None = None
+    shared_by_core_count: Annotated[int, Field(ge=1)] | None = None  # None: shared by the whole device
+    note: str | None = None
+
+
+class HostLink(FrozenModel):
+    """A link of the device, to its host or to peers. Bandwidth is per direction."""
+
+    name: Annotated[str, Field(min_length=1)]
+    bandwidth_bytes_per_s: Positive
+    latency_s: Positive | None = None
+
+
+class PowerSpec(FrozenModel):
+    """Power of the scope the profile names."""
+
+    limit_w: Positive | None = None  # TDP or board power limit
+    idle_w: Positive | None = None
+    note: str | None = None
+
+
+class Conflict(FrozenModel):
+    """An independent source that disagrees with this profile, and why the profile keeps its value."""
+
+    field: str
+    reference_value: float | str
+    reference_source: str
+    reason: Annotated[str, Field(min_length=8)]
+
+
+class _Base(FrozenModel):
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]+(?:[.+-][a-z0-9+]+)*$|^local/[a-z0-9.-]+$", max_length=80)]
+    title: Annotated[str, Field(min_length=2)]
+    aliases: tuple[str, ...] = Field(default=(), strict=False)
+    vendor: Annotated[str, Field(min_length=1)]
+    year: Annotated[int, Field(ge=1950, le=2100)]
+    scope: Scope = "board"
+    process_nm: Positive | None = None
+    matrix_flop_per_s: Rates
+    matrix_sparse_flop_per_s: Rates
+    vector_flop_per_s: Rates
+    memory: MemoryLevel
+    on_chip: tuple[MemoryLevel, ...] = Field(default=(), strict=False)
+    power: PowerSpec = PowerSpec()
+    host_link: HostLink | None = None
+    peer_link: HostLink | None = None
+    launch_price_usd: Positive | None = None
+    sources: Mapping[str, str] = Field(default_factory=dict)
+    conflicts: tuple[Conflict, ...] = Field(default=(), strict=False)
+    note: str | None = None
+
+    @property
+    def peak_flop_per_s(self) -> dict[Dtype, float]:
+        """Best dense rate per dtype over matrix and vector units, FLOP/s."""
+        rates = {dtype: rate.value for dtype, rate in self.vector_flop_per_s.items()}
+        for dtype, rate in self.matrix_flop_per_s.items():
+            rates[dtype] = max(rate.value, rates.get(dtype, 0.0))
+        return rates
+
+    def supports(self, dtype: Dtype) -> bool:
+        """Whether any unit of the device computes in this dtype."""
+        return dtype in self.matrix_flop_per_s or dtype in self.vector_flop_per_s
+
+    @property
+    def memory_bandwidth_bytes_per_s(self) -> float | None:
+        """Bandwidth of the main memory, or None where unknown."""
+        bandwidth = self.memory.bandwidth_bytes_per_s
+        return None if bandwidth is None else bandwidth.value
+
+
+class CpuProfile(_Base):
+    """A CPU socket (or a slice of one).
+
+    `simd_width_bits` and `fma_ports` are per core; `vector_flop_per_s` is cores x lanes x ports x 2 x clock at the clock
+    that vector code holds, `matrix_flop_per_s` that of AMX, SME or dot-product units. `matrix_unit` names it.
+    """
+
+    device_class: Literal["cpu"] = "cpu"
+    core_count: PositiveCount
+    threads_per_core: PositiveCount | None = None
+    simd_width_bits: PositiveCount
+    fma_ports: PositiveCount
+    base_clock_hz: Positive
+    boost_clock_hz: Positive | None = None
+    vector_clock_hz: Positive | None = None
+    matrix_unit: str | None = None
+    numa_node_count: PositiveCount | None = None
+    memory_channel_count: PositiveCount | None = None
+    slice_of: str | None = None
+
+
+class GpuProfile(_Base):
+    """A GPU board (or a slice of one): SMs or compute units, their lanes, matrix cores and memories."""
+
+    device_class: Literal["gpu"] = "gpu"
+    architecture: Annotated[str, Field(min_length=2)]
+    sm_count: PositiveCount
+    lanes_per_sm: PositiveCount
+    base_clock_hz: Positive | None = None
+    boost_clock_hz: Positive
+    register_file_bytes_per_sm: Positive | None = None
+    shared_memory_bytes_per_sm: Positive | None = None
+    l2_bytes: Positive | None = None
+    max_threads_per_sm: PositiveCount | None = None
+    slice_of: str | None = None
+
+
+class DpuCore(FrozenModel):
+    """A soft or hard overlay core for convolutional networks (AMD DPU architectures, PG338)."""
+
+    name: str
+    pixel_parallelism: PositiveCount
+    input_channel_parallelism: PositiveCount
+    output_channel_parallelism: PositiveCount
+    core_count: PositiveCount
+    clock_hz: Positive
+
+
+class FpgaProfile(_Base):
+    """An FPGA board: full and usable resources, fabric clock, memories, supported flows."""
+
+    device_class: Literal["fpga"] = "fpga"
+    part: str
+    lut_count: PositiveCount | None = None
+    flip_flop_count: PositiveCount | None = None
+    dsp_count: PositiveCount | None = None
+    bram_36k_count: PositiveCount | None = None
+    uram_count: PositiveCount | None = None
+    usable_fraction: Sourced[Annotated[float, Field(gt=0, le=1)]] | None = None
+    fabric_clock_hz: Positive
+    flows: tuple[Literal["overlay", "dataflow"], ...] = Field(default=(), strict=False)
+    overlay: DpuCore | None = None
+
+
+class ComputeArray(FrozenModel):
+    """The matrix unit of an ASIC: `count` systolic (or equivalent) arrays of rows x columns multiply-accumulators."""
+
+    rows: PositiveCount
+    columns: PositiveCount
+    count: PositiveCount
+    dataflow: Annotated[Dataflow, Field(strict=False)]
+    equivalent: bool = False  # True: not a systolic array; shape chosen so that its peak matches
+
+
+class AsicProfile(_Base):
+    """An ASIC or TPU chip: matrix arrays, vector unit, on-chip memory, HBM, chip links."""
+
+    device_class: Literal["asic"] = "asic"
+    arrays: ComputeArray
+    clock_hz: Positive
+    sram_bytes: Positive | None = None
+    training: bool = True
+    unsupported_operators: tuple[str, ...] = Field(default=(), strict=False)
+
+
+DeviceProfile = CpuProfile | GpuProfile | FpgaProfile | AsicProfile
+_ADAPTER: TypeAdapter[DeviceProfile] = TypeAdapter(
+    Annotated[DeviceProfile, Field(discriminator="device_class")]
+)
+
+
+def _resolve(data: Any, sources: Mapping[str, str]) -> Any:
+    if isinstance(data, list):
+        return [_resolve(item, sources) for item in data]
+    if not isinstance(data, Mapping):
+        return data
+    resolved = {key: _resolve(item, sources) for key, item in data.items() if key != "sources"}
+    if isinstance(resolved.get("source"), str):
+        resolved["source"] = sources.get(resolved["source"], resolved["source"])
+    return resolved
+
+
+def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
+    """Validate the contents of one device file.
+
+    Spec-sheet units become SI; source keys become citations from the file's ``sources`` table; ``class`` is an accepted
+    spelling of ``device_class``.
+
+    Args:
+        data: Parsed YAML.
+
+    Returns:
+        The frozen profile of its class.
+
+    Raises:
+        pydantic.ValidationError: With the field of each problem.
+        ValueError: If a field is given twice in different units.
+    """
+    table = data.get("sources", {})
+    citations = table if isinstance(table, Mapping) else {}
+    prepared = dict(to_si(_resolve(data, citations)))
+    prepared["sources"] = table
+    if "class" in prepared:
+        prepared["device_class"] = prepared.pop("class")
+    return _ADAPTER.validate_python(prepared)

@@ -1,0 +1,1 @@
+"""Workloads: operators, graphs, model families, capture of torch modules, request traces."""
