@@ -1,0 +1,1 @@
+"""Discrete-event simulation on SimPy: one engine, timelines, queues, and the simulation of one device."""

@@ -1,0 +1,265 @@
+"""What ran where and when: frozen columns of a finished simulation.
+
+A `Timeline` holds one row per operator or task with its resource, start, end and dynamic energy. A `StepFunction` is a
+piecewise constant quantity over time (power, memory in use). Names are stored once and referred to by code, so that a
+million rows stay a few numpy columns; nothing here needs the engine that produced them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.workload.graph import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CodeArray", "StepFunction", "Timeline", "accumulate", "merge"]
+
+CodeArray = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepFunction:
+    """A piecewise constant quantity: `value[i]` holds from `time_s[i]` until `time_s[i + 1]`, the last one for ever.
+
+    Attributes:
+        time_s: Times of the steps, ascending, shape (k,), in seconds.
+        value: Value from each step on, shape (k,); 0 before the first.
+    """
+
+    time_s: FloatArray
+    value: FloatArray
+
+    @property
+    def maximum(self) -> float:
+        """Largest value reached, or 0 where there is no step."""
+        return float(self.value.max(initial=0.0))
+
+    def at(self, time_s: ArrayLike) -> FloatArray:
+        """Value at the given times; a step counts from its own time on."""
+        index = np.searchsorted(self.time_s, np.asarray(time_s, dtype=np.float64), side="right")
+        return np.concatenate([np.zeros(1), self.value])[index]
+
+    def integral(self, start_s: float, end_s: float) -> float:
+        """Integral over [start_s, end_s], in unit of value times seconds."""
+        inside = self.time_s[(self.time_s > start_s) & (self.time_s < end_s)]
+        edges = np.concatenate([[start_s], inside, [end_s]])
+        return float((self.at(edges[:-1]) * np.diff(edges)).sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """Rows that ran, n of them, in no particular order.
+
+    Attributes:
+        resource: Codes into `resources`, shape (n,).
+        name: Codes into `names`, shape (n,).
+        category: Codes into `categories`, shape (n,).
+        start_s: Start times, shape (n,), in seconds.
+        end_s: End times, shape (n,), in seconds.
+        energy_j: Dynamic energy of each row, shape (n,), in joules.
+        resources: Resource names.
+        capacities: Tasks each resource runs at once.
+        names: Row names.
+        categories: Category names.
+    """
+
+    resource: CodeArray
+    name: CodeArray
+    category: CodeArray
+    start_s: FloatArray
+    end_s: FloatArray
+    energy_j: FloatArray
+    resources: tuple[str, ...]
+    capacities: tuple[int, ...]
+    names: tuple[str, ...]
+    categories: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+    @property
+    def duration_s(self) -> FloatArray:
+        """Duration of each row, shape (n,), in seconds."""
+        return self.end_s - self.start_s
+
+    @property
+    def makespan_s(self) -> float:
+        """End of the last row; 0 where there is none."""
+        return float(self.end_s.max(initial=0.0))
+
+    def code_of(self, resource: str) -> int:
+        """Code of a resource.
+
+        Raises:
+            UnknownNameError: If the timeline has no such resource.
+        """
+        if resource not in self.resources:
+            raise UnknownNameError("resource", resource, self.resources)
+        return self.resources.index(resource)
+
+    def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Timeline:
+        """The given rows (mask or indices), with the same name tables."""
+        columns = ("resource", "name", "category", "start_s", "end_s", "energy_j")
+        return replace(self, **{column: getattr(self, column)[rows] for column in columns})
+
+    def select(self, *, resource: str | None = None, category: str | None = None) -> Timeline:
+        """Rows of one resource, of one category, or both."""
+        keep = np.ones(len(self), dtype=bool)
+        if resource is not None:
+            keep &= self.resource == self.code_of(resource)
+        if category is not None:
+            if category not in self.categories:
+                raise UnknownNameError("category", category, self.categories)
+            keep &= self.category == self.categories.index(category)
+        return self.take(keep)
+
+    def sorted(self) -> Timeline:
+        """Rows by start, then end."""
+        return self.take(np.lexsort((self.end_s, self.start_s)))
+
+    def shifted(self, offset_s: float) -> Timeline:
+        """The same rows, `offset_s` seconds later."""
+        return replace(self, start_s=self.start_s + offset_s, end_s=self.end_s + offset_s)
+
+    def between(self, start_s: float, end_s: float) -> Timeline:
+        """Rows that overlap the window, clipped to it; a cut row keeps its share of the energy."""
+        overlapping = (self.end_s > start_s) & (self.start_s < end_s)
+        rows = self.take(overlapping)
+        first, last = np.maximum(rows.start_s, start_s), np.minimum(rows.end_s, end_s)
+        return replace(rows, start_s=first, end_s=last, energy_j=rows.energy_j * (last - first) / rows.duration_s)
+
+    def busy_intervals(self, resource: str) -> tuple[FloatArray, FloatArray]:
+        """Maximal intervals in which the resource runs at least one task.
+
+        Returns:
+            Starts and ends, ascending, in seconds.
+        """
+        rows = self.select(resource=resource)
+        order = np.argsort(rows.start_s, kind="stable")
+        start, end = rows.start_s[order], np.maximum.accumulate(rows.end_s[order])
+        opens = np.concatenate([[True], start[1:] > end[:-1]])[: len(start)]
+        closes = np.concatenate([opens[1:], [True]])[: len(start)]
+        return start[opens], end[closes]
+
+    def busy_s(self, resource: str) -> float:
+        """Time in which the resource runs at least one task, in seconds."""
+        start, end = self.busy_intervals(resource)
+        return float((end - start).sum())
+
+    def gaps(self, resource: str) -> tuple[FloatArray, FloatArray]:
+        """Idle intervals between the first and the last task of a resource, as (starts, ends) in seconds."""
+        start, end = self.busy_intervals(resource)
+        return end[:-1], start[1:]
+
+    def utilisation(self, resource: str, start_s: float = 0.0, end_s: float | None = None) -> float:
+        """Share of a resource's capacity that is used in a window, from 0 to 1.
+
+        Args:
+            resource: Resource name.
+            start_s: Start of the window, in seconds.
+            end_s: End of the window; the makespan where None.
+
+        Raises:
+            InvalidValueError: If the window is empty.
+        """
+        last = self.makespan_s if end_s is None else end_s
+        if not last > start_s:
+            raise InvalidValueError("end_s", last, f"a time after start_s = {start_s}")
+        code = self.code_of(resource)
+        window = self.between(start_s, last)
+        if self.capacities[code] == 1:
+            return window.busy_s(resource) / (last - start_s)
+        used = float(window.duration_s[window.resource == code].sum())
+        return used / (self.capacities[code] * (last - start_s))
+
+    def power(self, idle_w: float = 0.0) -> StepFunction:
+        """Power over time: each row spends its energy evenly from start to end, above a constant idle power.
+
+        Rows of zero duration have no power; their energy is left out.
+
+        Args:
+            idle_w: Idle power from time 0 on, in watts.
+        """
+        rows = self.take(self.end_s > self.start_s)
+        draw = rows.energy_j / rows.duration_s
+        times = np.concatenate([[0.0], rows.start_s, rows.end_s])
+        change = np.concatenate([[idle_w], draw, -draw])
+        return accumulate(times, change)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per task, with names as words, by start."""
+        import pandas as pd
+
+        rows = self.sorted()
+        return pd.DataFrame(
+            {
+                "resource": np.array(rows.resources, dtype=object)[rows.resource],
+                "name": np.array(rows.names, dtype=object)[rows.name],
+                "category": np.array(rows.categories, dtype=object)[rows.category],
+                "start_s": rows.start_s,
+                "end_s": rows.end_s,
+                "energy_j": rows.energy_j,
+            }
+        )
+
+
+def accumulate(time_s: FloatArray, change: FloatArray) -> StepFunction:
+    """Step function of the running sum of changes; changes at one time become one step.
+
+    Args:
+        time_s: Times of the changes, any order, shape (k,), in seconds.
+        change: Amount each adds, shape (k,).
+    """
+    order = np.argsort(time_s, kind="stable")
+    time, level = time_s[order], np.cumsum(change[order])
+    last_of_time = np.concatenate([time[1:] > time[:-1], [True]])[: len(time)]
+    return StepFunction(time[last_of_time], level[last_of_time])
+
+
+def merge(timelines: Sequence[Timeline], prefixes: Sequence[str] | None = None) -> Timeline:
+    """One timeline of several; equal resource names become one resource unless prefixes keep them apart.
+
+    Args:
+        timelines: At least one timeline.
+        prefixes: Put before the resource names of each ("device0/"), or None.
+
+    Raises:
+        InvalidValueError: If there is no timeline, or not one prefix for each.
+    """
+    if not timelines:
+        raise InvalidValueError("timelines", timelines, "at least one timeline")
+    if prefixes is not None and len(prefixes) != len(timelines):
+        raise InvalidValueError("prefixes", prefixes, f"{len(timelines)} texts, one per timeline")
+    tables: tuple[dict[str, int], ...] = ({}, {}, {})
+    capacities: dict[str, int] = {}
+    codes: tuple[list[CodeArray], ...] = ([], [], [])
+    for index, line in enumerate(timelines):
+        prefix = prefixes[index] if prefixes is not None else ""
+        resources = tuple(prefix + name for name in line.resources)
+        capacities |= {n: max(c, capacities.get(n, 1)) for n, c in zip(resources, line.capacities, strict=True)}
+        columns = (line.resource, line.name, line.category)
+        for column, words, table, out in zip(
+            columns, (resources, line.names, line.categories), tables, codes, strict=True
+        ):
+            recode = np.array([table.setdefault(word, len(table)) for word in words], dtype=np.int32)
+            out.append(recode[column])
+    return Timeline(
+        resource=np.concatenate(codes[0]),
+        name=np.concatenate(codes[1]),
+        category=np.concatenate(codes[2]),
+        start_s=np.concatenate([line.start_s for line in timelines]),
+        end_s=np.concatenate([line.end_s for line in timelines]),
+        energy_j=np.concatenate([line.energy_j for line in timelines]),
+        resources=tuple(tables[0]),
+        capacities=tuple(capacities[name] for name in tables[0]),
+        names=tuple(tables[1]),
+        categories=tuple(tables[2]),
+    )
