@@ -49,9 +49,7 @@ class Dtype(IntEnum):
 
 
 #: Bytes of one stored element, indexed by `Dtype`.
-DTYPE_BYTES: NDArray[np.float64] = np.array(
-    [8, 4, 4, 2, 2, 1, 1, 0.5, 0.5, 4, 8, 1, 2, 0.75, 0.125], dtype=np.float64
-)
+DTYPE_BYTES: NDArray[np.float64] = np.array([8, 4, 4, 2, 2, 1, 1, 0.5, 0.5, 4, 8, 1, 2, 0.75, 0.125], dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)

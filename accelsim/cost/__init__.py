@@ -1,0 +1,1 @@
+"""Cost models: time, energy and traffic of operators on each device class."""

@@ -1,0 +1,301 @@
+"""The cost table and the protocol every device class's cost model follows.
+
+A cost model fills one `CostTable` for a whole graph with a few vectorised calls: rows are grouped by operator kind, each
+kind's registered formula returns `RowCosts` for its rows, and `evaluate` scatters them back, adds energy and names each
+row's bound. A formula is a pure function of the rows' dimensions and the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.workload.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workload.operator import OperatorKind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "Bound",
+    "CostModel",
+    "CostTable",
+    "Execution",
+    "Formulas",
+    "RowCosts",
+    "Rows",
+    "Tier",
+    "bound_of",
+    "gather_costs",
+]
+
+
+class Bound(IntEnum):
+    """What limits a row."""
+
+    COMPUTE = 0
+    MEMORY = 1
+    OVERHEAD = 2  # fixed latency of the kernel or layer
+    DISPATCH = 3  # the host issuing work
+    LINK = 4  # host or device link
+
+    @property
+    def label(self) -> str:
+        """Lower-case name."""
+        return self.name.lower()
+
+
+class Tier(StrEnum):
+    """Where the parameters behind a number come from."""
+
+    SPEC = "spec"
+    FITTED = "fitted"
+    MEASURED = "measured"
+
+
+class Execution(StrEnum):
+    """How the framework issues operators."""
+
+    EAGER = "eager"
+    GRAPH = "graph"  # captured once, replayed with one launch
+    COMPILED = "compiled"  # captured, with elementwise chains fused
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CostTable:
+    """Costs of each operator on one device; n rows, in graph order.
+
+    Attributes:
+        time_s: Time on the device, including the kernel's own latency, shape (n,).
+        compute_s: Time of its arithmetic alone, shape (n,).
+        memory_s: Time of its memory traffic alone, shape (n,).
+        dispatch_s: Host time to issue it, shape (n,).
+        energy_j: Dynamic energy (idle power excluded), shape (n,).
+        flop: FLOP its algorithm really executes, shape (n,).
+        bytes: Bytes really moved to and from main memory, shape (n,).
+        bound: `Bound` codes, shape (n,).
+        log_sigma: Standard deviation of ln(true / predicted) of each row's time, shape (n,).
+        tier: Where the parameters come from.
+    """
+
+    time_s: FloatArray
+    compute_s: FloatArray
+    memory_s: FloatArray
+    dispatch_s: FloatArray
+    energy_j: FloatArray
+    flop: FloatArray
+    bytes: FloatArray
+    bound: NDArray[np.int8]
+    log_sigma: FloatArray
+    tier: Tier = Tier.SPEC
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    @property
+    def total_time_s(self) -> float:
+        """Sum of device times: the run with every row back to back."""
+        return float(self.time_s.sum())
+
+    @property
+    def total_energy_j(self) -> float:
+        """Sum of dynamic energies."""
+        return float(self.energy_j.sum())
+
+    def scaled(self, repeats: FloatArray | float) -> CostTable:
+        """Every additive column times `repeats` (rows that run several times)."""
+        columns = {name: getattr(self, name) * repeats for name in _ADDITIVE}
+        return replace(self, **columns)
+
+    def to_frame(self, graph: OperatorGraph | None = None) -> pd.DataFrame:
+        """One row per operator; with the graph's name, path and kind where it is given."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name not in {"bound", "tier"}
+        }
+        columns["bound"] = [Bound(code).label for code in self.bound.tolist()]
+        frame = pd.DataFrame(columns)
+        return (
+            frame if graph is None else pd.concat([graph.to_frame()[["name", "path", "kind", "phase"]], frame], axis=1)
+        )
+
+
+_ADDITIVE = ("time_s", "compute_s", "memory_s", "dispatch_s", "energy_j", "flop", "bytes")
+
+
+class CostModel(Protocol):
+    """What a device class offers: one vectorised call from graph to table."""
+
+    def __call__(
+        self, graph: OperatorGraph, device: Any, execution: Execution, parameters: Any | None = None
+    ) -> CostTable:
+        """Cost every row of `graph` on `device`.
+
+        Args:
+            graph: Operators.
+            device: Profile of the model's class.
+            execution: Eager, graph-captured or compiled.
+            parameters: Class-wide or fitted parameters; None takes the class-wide ones.
+
+        Raises:
+            UnsupportedOperatorError: Naming the first row the device cannot run.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """The rows of one kind, as a formula sees them; k rows.
+
+    `rows["m"]` is a dimension as float64, shape (k,).
+    """
+
+    graph: OperatorGraph
+    index: IntArray
+    kind: OperatorKind
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, dimension: str) -> FloatArray:
+        return self.graph.dimension(dimension, self.index, self.kind)
+
+    def column(self, name: str) -> Any:
+        """A graph column (``flop``, ``read_bytes``, ``dtype`` ...) of these rows, shape (k,)."""
+        return getattr(self.graph, name)[self.index]
+
+    @property
+    def bytes(self) -> FloatArray:
+        """Bytes each row reads and writes once, shape (k,)."""
+        read: FloatArray = self.column("read_bytes")
+        total: FloatArray = read + self.column("weight_bytes") + self.column("write_bytes")
+        return total
+
+    @property
+    def dtypes(self) -> list[int]:
+        """Distinct dtype codes of these rows."""
+        return [int(code) for code in np.unique(self.column("dtype"))]
+
+    def by_dtype(self, rates: Mapping[int, float], device: str) -> FloatArray:
+        """Rate of each row's dtype, shape (k,).
+
+        Args:
+            rates: Rate per dtype code.
+            device: Device name, for the message.
+
+        Raises:
+            UnsupportedOperatorError: If a row's dtype has no rate.
+        """
+        from accelsim.workload.dtype import Dtype
+
+        codes = self.column("dtype")
+        lookup = np.full(int(max(Dtype)) + 1, np.nan)
+        for code, rate in rates.items():
+            lookup[code] = rate
+        found: FloatArray = lookup[codes]
+        missing = np.flatnonzero(np.isnan(found))
+        if missing.size:
+            label = Dtype(int(codes[missing[0]])).label
+            name = self.graph.name[int(self.index[missing[0]])]
+            raise UnsupportedOperatorError(device, f"{self.kind.label} {name!r}", f"it has no {label} arithmetic")
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowCosts:
+    """What a formula returns for its k rows; every column has shape (k,).
+
+    `time_s` may exceed max(compute_s, memory_s) (imperfect overlap, latency), never undercut it.
+    """
+
+    time_s: FloatArray
+    compute_s: FloatArray
+    memory_s: FloatArray
+    flop: FloatArray
+    bytes: FloatArray
+    log_sigma: FloatArray | float = 0.3
+
+
+D = TypeVar("D")
+P = TypeVar("P")
+Formula = Callable[[Rows, D, P], RowCosts]
+
+
+class Formulas(Generic[D, P]):
+    """Formulas of one device class, by operator kind.
+
+    Args:
+        device_class: Name, for messages.
+    """
+
+    def __init__(self, device_class: str) -> None:
+        self.device_class = device_class
+        self._by_kind: dict[OperatorKind, Formula[D, P]] = {}
+
+    def register(self, *kinds: OperatorKind) -> Callable[[Formula[D, P]], Formula[D, P]]:
+        """Register the decorated formula for `kinds`.
+
+        Raises:
+            InvalidValueError: If a kind has a formula already.
+        """
+
+        def add(formula: Formula[D, P]) -> Formula[D, P]:
+            for kind in kinds:
+                if kind in self._by_kind:
+                    raise InvalidValueError("kind", kind.label, f"a kind with no {self.device_class} formula yet")
+                self._by_kind[kind] = formula
+            return formula
+
+        return add
+
+    @property
+    def kinds(self) -> frozenset[OperatorKind]:
+        """Kinds that have a formula."""
+        return frozenset(self._by_kind)
+
+    def evaluate(self, graph: OperatorGraph, device: D, parameters: P, device_name: str) -> RowCosts:
+        """Costs of every row of a graph, shape (n,) each.
+
+        Raises:
+            UnsupportedOperatorError: If a kind of the graph has no formula.
+        """
+        parts: list[tuple[IntArray, RowCosts]] = []
+        for code in np.unique(graph.kind).tolist():
+            kind = OperatorKind(code)
+            index = np.flatnonzero(graph.kind == code)
+            formula = self._by_kind.get(kind)
+            if formula is None:
+                name = graph.name[int(index[0])]
+                raise UnsupportedOperatorError(
+                    device_name, f"{kind.label} {name!r}", f"the {self.device_class} model has no such operator"
+                )
+            parts.append((index, formula(Rows(graph, index, kind), device, parameters)))
+        return gather_costs(parts, len(graph))
+
+
+def gather_costs(parts: list[tuple[IntArray, RowCosts]], count: int) -> RowCosts:
+    """Scatter the costs of row subsets back into graph order.
+
+    Args:
+        parts: Row indices and their costs; together they cover all rows.
+        count: Number of rows.
+    """
+    columns = {f.name: np.zeros(count) for f in fields(RowCosts)}
+    for index, costs in parts:
+        for name, column in columns.items():
+            column[index] = getattr(costs, name)
+    return RowCosts(**columns)
+
+
+def bound_of(compute_s: FloatArray, memory_s: FloatArray, overhead_s: FloatArray | float) -> NDArray[np.int8]:
+    """The largest of the three terms of each row, as `Bound` codes."""
+    overhead = np.broadcast_to(np.asarray(overhead_s, dtype=np.float64), compute_s.shape)
+    bound: NDArray[np.int8] = np.argmax(np.stack([compute_s, memory_s, overhead]), axis=0).astype(np.int8)
+    return bound

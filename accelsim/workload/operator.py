@@ -1,0 +1,180 @@
+"""Operator kinds and the dimensions each kind is described by.
+
+An operator is one kernel-sized unit of work. Its row in an `OperatorGraph` has a kind, a fixed tuple of integer
+dimensions whose meaning the kind defines, a compute dtype, FLOP, and bytes read, written and of weights. A multiply-add
+counts as 2 FLOP. For attention, FLOP counts the full query x key rectangle (the convention of PaLM's MFU and of
+torch.utils.flop_counter); what a causal or windowed kernel really executes is worked out by the cost models from the
+dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+__all__ = [
+    "ATTENTION_KINDS",
+    "COLLECTIVE_KINDS",
+    "CONTRACTION_KINDS",
+    "CONV_KINDS",
+    "DIMENSIONS",
+    "MAX_DIMENSIONS",
+    "RECURRENT_KINDS",
+    "TRANSFER_KINDS",
+    "OperatorKind",
+    "Phase",
+]
+
+
+class OperatorKind(IntEnum):
+    """Kinds of operator, by code."""
+
+    GEMM = 0  # activation x weight: (batch x) m x k times k x n
+    BATCHED_GEMM = 1  # activation x activation
+    GROUPED_GEMM = 2  # one GEMM per expert, `m` rows over all experts
+    ATTENTION = 3  # softmax(Q K^T) V as one operator
+    ATTENTION_BACKWARD = 4
+    CONV = 5
+    CONV_TRANSPOSE = 6
+    CONV_BACKWARD_DATA = 7
+    CONV_BACKWARD_WEIGHT = 8
+    LAYER_NORM = 9
+    RMS_NORM = 10
+    BATCH_NORM = 11
+    GROUP_NORM = 12
+    SOFTMAX = 13
+    ELEMENTWISE = 14
+    REDUCTION = 15
+    POOLING = 16
+    EMBEDDING = 17  # gather of rows
+    EMBEDDING_BAG = 18  # gather and sum
+    SCATTER = 19  # scatter-add of rows (embedding backward)
+    RNN = 20
+    LSTM = 21
+    GRU = 22
+    MOE_ROUTING = 23
+    OPTIMIZER = 24
+    COPY = 25  # device memory to device memory, transposes, concatenation
+    HOST_TO_DEVICE = 26
+    DEVICE_TO_HOST = 27
+    ALL_REDUCE = 28
+    ALL_GATHER = 29
+    REDUCE_SCATTER = 30
+    ALL_TO_ALL = 31
+    BROADCAST = 32
+    SEND_RECV = 33
+    TREE_ENSEMBLE = 34  # gradient-boosted trees, prediction
+    TREE_HISTOGRAM = 35  # gradient-boosted trees, histogram building in training
+
+    @property
+    def label(self) -> str:
+        """Lower-case name."""
+        return self.name.lower()
+
+
+class Phase(IntEnum):
+    """Which part of the run a row belongs to."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    GRADIENT = 2  # gradient accumulation, clipping, reduction
+    OPTIMIZER = 3
+    PREFILL = 4
+    DECODE = 5
+
+    @property
+    def label(self) -> str:
+        """Lower-case name."""
+        return self.name.lower()
+
+
+_K = OperatorKind
+_GEMM = ("batch", "m", "n", "k")
+_CONV = (
+    "batch",
+    "channels_in",
+    "channels_out",
+    "groups",
+    "in_d",
+    "in_h",
+    "in_w",
+    "out_d",
+    "out_h",
+    "out_w",
+    "kernel_d",
+    "kernel_h",
+    "kernel_w",
+    "stride",
+    "dilation",
+)
+# causal: 0 or 1. window: keys each query sees at most, 0 = all. latent: width of a compressed (MLA) cache row, 0 = none.
+# Attention whose scores pass through memory is written as batched GEMMs, elementwise and softmax rows instead.
+_ATTENTION = (
+    "batch",
+    "heads",
+    "kv_heads",
+    "q_len",
+    "kv_len",
+    "head_dim",
+    "value_dim",
+    "causal",
+    "window",
+    "latent",
+)
+_ROWS = ("rows", "columns")
+_GATHER = ("lookups", "width", "table_rows")
+_RECURRENT = ("batch", "steps", "input_size", "hidden_size", "directions")
+_BYTES = ("bytes", "ranks")
+
+#: Names of the dimensions of each kind, in column order.
+DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
+    _K.GEMM: _GEMM,
+    _K.BATCHED_GEMM: _GEMM,
+    _K.GROUPED_GEMM: ("groups", "m", "n", "k"),
+    _K.ATTENTION: _ATTENTION,
+    _K.ATTENTION_BACKWARD: _ATTENTION,
+    _K.CONV: _CONV,
+    _K.CONV_TRANSPOSE: _CONV,
+    _K.CONV_BACKWARD_DATA: _CONV,
+    _K.CONV_BACKWARD_WEIGHT: _CONV,
+    _K.LAYER_NORM: _ROWS,
+    _K.RMS_NORM: _ROWS,
+    _K.BATCH_NORM: _ROWS,
+    _K.GROUP_NORM: _ROWS,
+    _K.SOFTMAX: _ROWS,
+    _K.ELEMENTWISE: ("elements", "inputs", "flop_per_element"),
+    _K.REDUCTION: _ROWS,
+    _K.POOLING: ("batch", "channels", "in_pixels", "out_pixels", "kernel_volume"),
+    _K.EMBEDDING: _GATHER,
+    _K.EMBEDDING_BAG: ("lookups", "width", "table_rows", "bags"),
+    _K.SCATTER: _GATHER,
+    _K.RNN: _RECURRENT,
+    _K.LSTM: _RECURRENT,
+    _K.GRU: _RECURRENT,
+    _K.MOE_ROUTING: ("tokens", "experts", "top_k"),
+    _K.OPTIMIZER: ("parameters", "states", "tensors"),
+    _K.COPY: ("elements",),
+    _K.HOST_TO_DEVICE: _BYTES,
+    _K.DEVICE_TO_HOST: _BYTES,
+    _K.ALL_REDUCE: _BYTES,
+    _K.ALL_GATHER: _BYTES,
+    _K.REDUCE_SCATTER: _BYTES,
+    _K.ALL_TO_ALL: _BYTES,
+    _K.BROADCAST: _BYTES,
+    _K.SEND_RECV: _BYTES,
+    _K.TREE_ENSEMBLE: ("rows", "features", "trees", "depth"),
+    _K.TREE_HISTOGRAM: ("rows", "features", "trees", "depth", "bins"),
+}
+MAX_DIMENSIONS = max(len(names) for names in DIMENSIONS.values())
+
+CONV_KINDS = frozenset({_K.CONV, _K.CONV_TRANSPOSE, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
+ATTENTION_KINDS = frozenset({_K.ATTENTION, _K.ATTENTION_BACKWARD})
+RECURRENT_KINDS = frozenset({_K.RNN, _K.LSTM, _K.GRU})
+#: Kinds whose FLOP count as model FLOP: the matrix arithmetic published figures count.
+CONTRACTION_KINDS = (
+    CONV_KINDS | ATTENTION_KINDS | RECURRENT_KINDS | frozenset({_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM})
+)
+TRANSFER_KINDS = frozenset({_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST})
+COLLECTIVE_KINDS = frozenset(
+    {_K.ALL_REDUCE, _K.ALL_GATHER, _K.REDUCE_SCATTER, _K.ALL_TO_ALL, _K.BROADCAST, _K.SEND_RECV}
+)
