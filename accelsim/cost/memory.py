@@ -1,0 +1,107 @@
+"""Memory a run needs: weights, gradients, optimizer state, activations, cache, workspace.
+
+Weights and states follow the precision policy (mixed-precision Adam keeps 16 bytes per parameter: Rajbhandari 2020, section
+3.1). Training activations are the tensors the backward pass keeps; inference holds a tensor from the row that writes it to
+the last row that reads it. The allocator's fragmentation and the driver's own reserve are not included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from accelsim.workload.dtype import Precision
+from accelsim.workload.graph import FloatArray, OperatorGraph
+from accelsim.workload.operator import OperatorKind, Phase
+from accelsim.workload.training import Optimizer
+
+__all__ = ["MemoryFootprint", "inference_footprint", "live_bytes", "training_footprint"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFootprint:
+    """Bytes a run holds at its peak, by use."""
+
+    weight_bytes: float
+    activation_bytes: float
+    gradient_bytes: float = 0.0
+    optimizer_bytes: float = 0.0
+    kv_cache_bytes: float = 0.0
+
+    @property
+    def total_bytes(self) -> float:
+        """Sum of all parts."""
+        return sum(asdict(self).values())
+
+    def short_bytes(self, capacity_bytes: float) -> float:
+        """Bytes missing on a device of that capacity; 0 where it fits."""
+        return max(0.0, self.total_bytes - capacity_bytes)
+
+
+def live_bytes(graph: OperatorGraph) -> FloatArray:
+    """Bytes of outputs alive while each row runs, shape (n,).
+
+    An output lives from the row that writes it to the last row that reads it; outputs nobody reads live to the end.
+    Cache writes and views are not told apart.
+    """
+    count = len(graph)
+    if count == 0:
+        return np.zeros(0)
+    last = np.full(count, -1, dtype=np.int64)
+    reader = np.repeat(np.arange(count), np.diff(graph.dependency_offset))
+    np.maximum.at(last, graph.dependency, reader)
+    last[last < 0] = count - 1
+    change = np.zeros(count + 1)
+    change[:count] = graph.write_bytes
+    np.subtract.at(change, last + 1, graph.write_bytes)
+    live: FloatArray = np.cumsum(change)[:count]
+    return live
+
+
+def inference_footprint(
+    graph: OperatorGraph, parameter_count: int, precision: Precision, kv_cache_bytes: float = 0.0
+) -> MemoryFootprint:
+    """Weights, the largest set of live activations, and the cache.
+
+    Args:
+        graph: Forward (or prefill) rows.
+        parameter_count: Parameters.
+        precision: Dtypes.
+        kv_cache_bytes: Bytes of the key-value cache at its fullest.
+    """
+    live = live_bytes(graph)
+    first = float(graph.read_bytes[0]) if len(graph) else 0.0
+    weights = _weight_bytes(graph, parameter_count, precision)
+    return MemoryFootprint(weights, first + float(live.max(initial=0.0)), kv_cache_bytes=kv_cache_bytes)
+
+
+def _weight_bytes(graph: OperatorGraph, parameter_count: int, precision: Precision) -> float:
+    """Weights at their stored width; embedding tables stay at the activation width (they are gathered, not multiplied)."""
+    lookup = np.isin(graph.kind, [int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG)])
+    tables = float((graph.dims[lookup, 1].astype(np.float64) * graph.dims[lookup, 2]).sum())
+    tables = min(tables, float(parameter_count))
+    return (parameter_count - tables) * precision.weight.bytes + tables * precision.activation.bytes
+
+
+def training_footprint(
+    forward: OperatorGraph, step: OperatorGraph, parameter_count: int, precision: Precision, rule: Optimizer
+) -> MemoryFootprint:
+    """Weights, gradients, optimizer states (and master weights), kept activations and the largest transient.
+
+    Args:
+        forward: Forward rows, with what each keeps for the backward pass.
+        step: All rows of the step.
+        parameter_count: Trainable parameters.
+        precision: Dtypes.
+        rule: Update rule.
+    """
+    master = 0.0 if precision.master_weight is None else precision.master_weight.bytes
+    backward = step.phase == int(Phase.BACKWARD)
+    transient = float((step.read_bytes + step.write_bytes)[backward].max(initial=0.0))
+    return MemoryFootprint(
+        weight_bytes=parameter_count * precision.weight.bytes,
+        activation_bytes=float(forward.saved_bytes.sum()) + transient,
+        gradient_bytes=parameter_count * max(precision.weight.bytes, precision.activation.bytes),
+        optimizer_bytes=parameter_count * (4.0 * rule.state_count + master),
+    )
