@@ -32,7 +32,7 @@ class MemoryFootprint:
     @property
     def total_bytes(self) -> float:
         """Sum of all parts."""
-        return sum(asdict(self).values())
+        return float(sum(asdict(self).values()))
 
     def short_bytes(self, capacity_bytes: float) -> float:
         """Bytes missing on a device of that capacity; 0 where it fits."""

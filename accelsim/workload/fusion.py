@@ -53,7 +53,8 @@ def fuse_elementwise(graph: OperatorGraph) -> OperatorGraph:
     fused = group != rows
     producer = _producer(graph)[fused]
     hidden = graph.write_bytes[producer]
-    kept = np.minimum(graph.saved_bytes[fused], hidden)  # saved for the backward pass: written all the same
+    training = bool((graph.phase == int(Phase.BACKWARD)).any())
+    kept = np.minimum(graph.saved_bytes[fused], hidden) * training  # saved for the backward pass: written all the same
     read = _sum(graph.read_bytes, member, len(heads)) - _sum(hidden, member[fused], len(heads))
     write = graph.write_bytes[tails] + _sum(kept, member[fused], len(heads))
     weight_owner = graph.weight_bytes.copy()
@@ -89,7 +90,7 @@ def _groups(graph: OperatorGraph) -> IntArray:
     takes = np.isin(graph.kind, [int(kind) for kind in _PRODUCERS])
     fusable = graph.kind == int(_K.ELEMENTWISE)
     convolved = np.isin(graph.kind[np.maximum(producer, 0)], [int(_K.CONV), int(_K.CONV_TRANSPOSE)])
-    inference = (graph.phase != int(Phase.BACKWARD)) & ~(graph.phase == int(Phase.BACKWARD)).any()
+    inference = not (graph.phase == int(Phase.BACKWARD)).any()
     fusable |= (graph.kind == int(_K.BATCH_NORM)) & convolved & inference
     joins = fusable & (producer >= 0) & (consumers[np.maximum(producer, 0)] == 1) & takes[np.maximum(producer, 0)]
     joins &= graph.phase == graph.phase[np.maximum(producer, 0)]
@@ -100,8 +101,7 @@ def _groups(graph: OperatorGraph) -> IntArray:
 
 
 def _sum(values: FloatArray, member: IntArray, count: int) -> FloatArray:
-    total: FloatArray = np.bincount(member, weights=values, minlength=count)
-    return total
+    return np.bincount(member, weights=values, minlength=count).astype(np.float64)
 
 
 def _regrouped_edges(graph: OperatorGraph, member: IntArray, count: int) -> tuple[IntArray, IntArray]:
