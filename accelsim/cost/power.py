@@ -1,0 +1,202 @@
+"""Dynamic energy of arithmetic and memory, and the clock a power limit allows.
+
+Arithmetic energies are Horowitz's circuit figures at 45 nm (ISSCC 2014, figure 1.1.9) and their 7 nm counterparts
+(Jouppi et al., ISCA 2021, table 2), joined by a power law in the node. They count the adder and multiplier alone;
+fetching, decoding and moving operands multiplies them by a class-wide overhead that each cost model brings (Dally, Hot
+Chips 2023: from 1.2 times for a matrix instruction to 20 times for a scalar one). DRAM energies are vendors' and
+O'Connor et al.'s (MICRO 2017) pJ per bit.
+
+Dynamic power is C f V^2. Between the highest clock and the voltage floor V falls linearly with f, so power falls with
+f^3; below, V stays and power falls with f. The floor is measured: the V100 power-limit sweep of Zeus (You et al., NSDI
+2023) loses 16 % speed at 59 % of the dynamic power, 30 % at 47 %, 47 % at 35 %, which is V_min = 0.81 V_max.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from accelsim.errors import InvalidValueError
+from accelsim.workload.dtype import DTYPE_BYTES, Dtype
+from accelsim.workload.graph import FloatArray
+
+__all__ = [
+    "DEFAULT_PROCESS_NM",
+    "MINIMUM_CLOCK_FRACTION",
+    "VOLTAGE_FLOOR_FRACTION",
+    "arithmetic_energy_per_flop_j",
+    "arithmetic_energy_table_j",
+    "dram_energy_per_byte_j",
+    "dynamic_power_fraction",
+    "energy_fraction",
+    "power_limited_clock_fraction",
+    "sram_energy_per_byte_j",
+]
+
+_PJ = 1e-12
+#: Node assumed where a profile does not know its own; the middle of the catalogue (2012-2024 devices are 28 to 4 nm).
+DEFAULT_PROCESS_NM: Final = 12.0
+#: Lowest voltage over the voltage of the highest clock (Zeus V100 sweep, see above).
+VOLTAGE_FLOOR_FRACTION: Final = 0.81
+#: Boards do not slow below this; a tenth of boost is the idle clock of the boards measured.
+MINIMUM_CLOCK_FRACTION: Final = 0.1
+
+#: (multiply + add) energy in pJ at (45 nm, 7 nm): Horowitz 2014, Jouppi 2021. bf16 at 45 nm scales its 7 nm figure by
+#: fp16's ratio.
+_MULTIPLY_ADD_PJ: Mapping[Dtype, tuple[float, float]] = {
+    Dtype.FP32: (3.7 + 0.9, 1.31 + 0.38),
+    Dtype.FP16: (1.1 + 0.4, 0.34 + 0.16),
+    Dtype.BF16: (1.5 * 0.32 / 0.50, 0.21 + 0.11),
+    Dtype.INT32: (3.1 + 0.1, 1.48 + 0.03),
+    Dtype.INT8: (0.2 + 0.03, 0.07 + 0.007),
+}
+#: Formats neither table lists: a relative of theirs, times the square of the significand ratio for the multiplier
+#: (Horowitz's int8 to int32 step: 15.5 for 16). Estimates.
+_DERIVED: Mapping[Dtype, tuple[Dtype, float]] = {
+    Dtype.FP64: (Dtype.FP32, 4.0),
+    Dtype.TF32: (Dtype.FP16, 1.5),
+    Dtype.FP8: (Dtype.FP16, 0.4),
+    Dtype.FP6: (Dtype.FP16, 0.3),
+    Dtype.FP4: (Dtype.FP16, 0.2),
+    Dtype.INT4: (Dtype.INT8, 0.35),
+    Dtype.INT1: (Dtype.INT8, 0.1),
+    Dtype.BOOL: (Dtype.INT8, 1.0),
+    Dtype.INT16: (Dtype.INT8, 3.5),
+    Dtype.INT64: (Dtype.INT32, 3.0),
+}
+#: pJ per bit of main memory by technology, longest name first. HBM2 and GDDR5: O'Connor et al., MICRO 2017; HBM2e, GDDR6,
+#: GDDR6X: Micron's Ultra-Bandwidth brief; HBM3, LPDDR and DDR4: vendors' public figures; DDR5: DDR4's, at 1.1 for 1.2 V.
+_DRAM_PJ_PER_BIT: tuple[tuple[str, float], ...] = (
+    ("gddr6x", 7.25),
+    ("gddr5x", 14.0),
+    ("lpddr4", 5.0),
+    ("lpddr5", 4.0),
+    ("gddr7", 6.5),
+    ("gddr6", 7.5),
+    ("gddr5", 14.0),
+    ("hbm2e", 6.0),
+    ("hbm3e", 4.2),
+    ("hbm2", 3.95),
+    ("hbm3", 4.2),
+    ("ddr5", 15.0),
+    ("ddr4", 18.0),
+    ("ddr3", 25.0),
+    ("hbm", 5.0),
+    ("gddr", 10.0),
+    ("sram", 0.2),
+)
+_UNKNOWN_DRAM_PJ_PER_BIT = 10.0
+
+
+def arithmetic_energy_per_flop_j(dtype: Dtype, process_nm: float | None = None) -> float:
+    """Energy of half a multiply-add (one FLOP) in the arithmetic unit alone.
+
+    E(node) = E_7 (node / 7)^a with a from the 45 nm and 7 nm figures of the format.
+
+    Args:
+        dtype: Number format of the operands.
+        process_nm: Node, 1 to 500 nm; None takes `DEFAULT_PROCESS_NM`.
+
+    Returns:
+        Joules per FLOP (or integer operation), at the voltage of the highest clock.
+
+    Raises:
+        InvalidValueError: If the node is out of range.
+    """
+    node = DEFAULT_PROCESS_NM if process_nm is None else process_nm
+    if not 1 <= node <= 500:
+        raise InvalidValueError("process_nm", node, "1 to 500 nm")
+    base, factor = _DERIVED.get(dtype, (dtype, 1.0))
+    at_45, at_7 = _MULTIPLY_ADD_PJ[base]
+    exponent = np.log(at_45 / at_7) / np.log(45 / 7)
+    return float(0.5 * factor * at_7 * (node / 7) ** exponent * _PJ)
+
+
+def arithmetic_energy_table_j(process_nm: float | None = None) -> FloatArray:
+    """`arithmetic_energy_per_flop_j` of every format, indexed by `Dtype` code, shape (formats,)."""
+    return np.array([arithmetic_energy_per_flop_j(Dtype(code), process_nm) for code in range(len(DTYPE_BYTES))])
+
+
+def dram_energy_per_byte_j(technology: str | None) -> float:
+    """Energy of moving one byte to or from main memory.
+
+    Args:
+        technology: Name such as "HBM2e" or "GDDR6"; the longest known name it contains counts. None or unknown: the
+            median of the table, 10 pJ per bit.
+
+    Returns:
+        Joules per byte.
+    """
+    name = (technology or "").lower().replace("-", "").replace(" ", "")
+    found = (value for key, value in _DRAM_PJ_PER_BIT if key in name)
+    return 8 * _PJ * next(found, _UNKNOWN_DRAM_PJ_PER_BIT)
+
+
+def sram_energy_per_byte_j(capacity_bytes: ArrayLike, process_nm: float | None = None) -> FloatArray:
+    """Energy of one byte read from or written to an on-chip array.
+
+    Log-log through the 8 KB, 32 KB and 1 MB arrays of Horowitz (10, 20, 100 pJ per 64 bits at 45 nm) and Jouppi (7.5, 8.5,
+    14 pJ at 7 nm); between nodes a power law.
+
+    Args:
+        capacity_bytes: Size of one array (bank), bytes, > 0.
+        process_nm: Node; None takes `DEFAULT_PROCESS_NM`.
+
+    Returns:
+        Joules per byte, in the shape of `capacity_bytes`.
+    """
+    node = DEFAULT_PROCESS_NM if process_nm is None else process_nm
+    size = np.log(np.asarray(capacity_bytes, dtype=np.float64))
+    anchors = np.log(np.array([8e3, 32e3, 1e6]))
+    at_45 = np.interp(size, anchors, np.log([10.0, 20.0, 100.0]))
+    at_7 = np.interp(size, anchors, np.log([7.5, 8.5, 14.0]))
+    share = (np.log(node) - np.log(7)) / (np.log(45) - np.log(7))
+    per_word: FloatArray = np.exp(at_7 + share * (at_45 - at_7)) / 8 * _PJ
+    return per_word
+
+
+def energy_fraction(clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION) -> FloatArray:
+    """Dynamic energy per operation at a lower clock, over that at the highest: V^2 with V = max(f, floor)."""
+    voltage = np.maximum(np.asarray(clock_fraction, dtype=np.float64), voltage_floor)
+    squared: FloatArray = voltage * voltage
+    return squared
+
+
+def dynamic_power_fraction(clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION) -> FloatArray:
+    """Dynamic power at a lower clock, over that at the highest: f V(f)^2."""
+    clock = np.asarray(clock_fraction, dtype=np.float64)
+    power: FloatArray = clock * energy_fraction(clock, voltage_floor)
+    return power
+
+
+def power_limited_clock_fraction(
+    dynamic_w: ArrayLike,
+    static_w: ArrayLike,
+    limit_w: float | None,
+    voltage_floor: float = VOLTAGE_FLOOR_FRACTION,
+) -> FloatArray:
+    """Clock, over the highest clock, at which static + dynamic power meets the limit: inverse of `dynamic_power_fraction`.
+
+    Args:
+        dynamic_w: Dynamic power the work would draw at the highest clock, W, >= 0.
+        static_w: Power that does not depend on the work, W, >= 0.
+        limit_w: Board or package limit, W; None is unlimited.
+        voltage_floor: Lowest over highest voltage, 0 to 1.
+
+    Returns:
+        Fraction in [MINIMUM_CLOCK_FRACTION, 1], broadcast shape; 1 where the limit does not bind.
+    """
+    dynamic, static = np.broadcast_arrays(
+        np.asarray(dynamic_w, dtype=np.float64), np.asarray(static_w, dtype=np.float64)
+    )
+    if limit_w is None:
+        return np.ones(dynamic.shape)
+    room = np.maximum(limit_w - static, 0.0) / np.maximum(dynamic, 1e-30)
+    room = np.minimum(room, 1.0)
+    knee = voltage_floor**3
+    clock = np.where(room >= knee, np.cbrt(room), room / voltage_floor**2)
+    limited: FloatArray = np.clip(clock, MINIMUM_CLOCK_FRACTION, 1.0)
+    return limited
