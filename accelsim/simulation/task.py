@@ -44,11 +44,11 @@ class RowDependency:
 
     Attributes:
         job: The feeding job.
-        rows: Its rows, one per row of the fed task, as indices or a slice.
+        rows: Its rows, one per row of the fed task, as indices or a slice; all in order where None.
     """
 
     job: Job
-    rows: slice | IntArray = slice(None)
+    rows: slice | IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,7 +178,7 @@ class Job(Event):
         feed = self.task.row_dependency
         if feed is not None:
             fed = feed.job.row_end_s
-            ends = np.array([feed.job.end_s]) if fed is None else fed[feed.rows]
+            ends = np.array([feed.job.end_s]) if fed is None else (fed if feed.rows is None else fed[feed.rows])
             self.row_ready_s = np.broadcast_to(ends, duration_s.shape)
         self.row_end_s = back_to_back_end_s(now, duration_s, self.row_ready_s)
         return max(float(self.row_end_s[-1]) - now, 0.0)

@@ -1,0 +1,355 @@
+"""One device running iterations of a model: launches, copies, data loading and kernels overlapped, in SimPy.
+
+A host thread issues rows ahead of the device; a row starts once the row before it has ended and it has been issued, so
+small batches are bound by launches. In the captured modes the whole graph is one launch. Copies to and from the device
+have an engine each and overlap compute through `buffer_count` input buffers; loader workers prepare batches ahead. Every
+iteration is a handful of events, however many rows it has. What limits a long run is the resource with the largest demand
+per iteration (the bottleneck law; Denning & Buzen, ACM Computing Surveys 10, 1978).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accelsim.cost.table import Bound
+from accelsim.simulation.device_settings import DeviceRows, DeviceSettings, check_rows
+from accelsim.simulation.engine import Engine, Job, RowDependency, Task
+from accelsim.simulation.power_cap import cap_power
+from accelsim.simulation.streams import Segment, dependency_levels, spread_over_streams
+from accelsim.simulation.timeline import StepFunction, Timeline
+from accelsim.workload.graph import FloatArray
+
+if TYPE_CHECKING:
+    from accelsim.cost.table import CostTable
+
+__all__ = ["DeviceRows", "DeviceSettings", "SimulationResult", "simulate_device", "simulate_rows"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulationResult:
+    """What a run did.
+
+    Attributes:
+        latency_s: First iteration from its batch being loaded to its results being back, in seconds.
+        steady_state_s: Time per iteration once the pipeline is full, in seconds.
+        first_iteration_s: First iteration with the loading of its batch, in seconds.
+        makespan_s: The whole run with warm-up, in seconds.
+        timeline: Every row of the run on its resource.
+        window_s: Start and end of the measured iterations.
+        demand_s: Busy time per iteration each stage needs: launch, compute, host_copy, data_loading.
+        utilisation: Share of the steady-state time each resource is busy.
+        bottleneck: The stage with the largest demand (launch, host_copy, data_loading), or where that is compute, whether
+            compute-bound or memory-bound rows take most of its time (compute, memory).
+        dispatch_bound_fraction: Share of the measured window the device waits for the host to issue work.
+        dynamic_energy_j: Dynamic energy per iteration; None where unknown.
+        energy_j: Dynamic energy + idle power x steady-state time, per iteration; None where either is unknown.
+        average_power_w: Energy per iteration over its time; None where unknown.
+        memory: Bytes in use over the last iteration; None where the rows' memory is unknown.
+    """
+
+    latency_s: float
+    steady_state_s: float
+    first_iteration_s: float
+    makespan_s: float
+    timeline: Timeline
+    window_s: tuple[float, float]
+    demand_s: Mapping[str, float]
+    utilisation: Mapping[str, float]
+    bottleneck: str
+    dispatch_bound_fraction: float
+    dynamic_energy_j: float | None
+    energy_j: float | None
+    average_power_w: float | None
+    memory: StepFunction | None
+
+    @property
+    def peak_memory_bytes(self) -> float | None:
+        """Most memory in use at once; None where unknown."""
+        return None if self.memory is None else self.memory.maximum
+
+
+@dataclass(slots=True)
+class _Iteration:
+    """Jobs of one iteration; a stage the run does not have stays empty."""
+
+    load: list[Job] = field(default_factory=list)
+    copy_in: list[Job] = field(default_factory=list)
+    dispatch: Job | None = None
+    kernels: list[Job] = field(default_factory=list)
+    last_kernels: list[Job] = field(default_factory=list)
+    results: list[Job] = field(default_factory=list)
+
+    @property
+    def end_s(self) -> float:
+        return max(job.end_s for job in self.results)
+
+
+def simulate_device(
+    table: CostTable, *, graph: Any = None, live_bytes: FloatArray | None = None, **settings: Any
+) -> SimulationResult:
+    """Simulate iterations of a costed graph on one device.
+
+    Args:
+        table: Costs of the graph's rows.
+        graph: The graph, for row names and (several streams) dependencies; None where neither is needed.
+        live_bytes: Activation memory in use while each row runs, shape (n,); see `live_bytes` in `streams`.
+        settings: Fields of `DeviceSettings`.
+
+    Raises:
+        DoesNotFitError: If memory in use exceeds `memory_capacity_bytes`.
+        InvalidValueError: If a setting is out of range.
+    """
+    rows = DeviceRows(
+        time_s=table.time_s,
+        dispatch_s=table.dispatch_s,
+        energy_j=table.energy_j,
+        is_memory_bound=table.bound == Bound.MEMORY,
+        names=None if graph is None else graph.name,
+        live_bytes=live_bytes,
+        dependency_offset=None if graph is None else graph.dependency_offset,
+        dependency=None if graph is None else graph.dependency,
+    )
+    return simulate_rows(rows, DeviceSettings(**settings))
+
+
+def simulate_rows(rows: DeviceRows, settings: DeviceSettings) -> SimulationResult:
+    """Simulate iterations given as plain columns; see `simulate_device`.
+
+    Raises:
+        DoesNotFitError: If memory in use exceeds the capacity.
+        InvalidValueError: If a column has the wrong length, there are no rows, or several streams lack dependencies.
+    """
+    check_rows(rows, settings)
+    time_s = _device_time_s(rows, settings)
+    run = _DeviceRun(rows, settings, time_s)
+    return run.result()
+
+
+class _DeviceRun:
+    """The engine of one run and the jobs of its iterations."""
+
+    def __init__(self, rows: DeviceRows, settings: DeviceSettings, time_s: FloatArray) -> None:
+        self.rows, self.settings, self.time_s = rows, settings, time_s
+        self.names = rows.names if rows.names is not None else tuple(map(str, range(len(time_s))))
+        self.energy_j = np.zeros(len(time_s)) if rows.energy_j is None else rows.energy_j
+        self.dispatch_s = _dispatch_s(rows, settings)
+        self.segments = self._segments()
+        self.stages = _by_stage(self.segments)
+        # Columns of each segment, made once and shared by all iterations.
+        self.columns = {id(s): self._columns_of(s) for s in self.segments}
+        self.engine = Engine()
+        self._add_resources()
+        group = settings.loader_count if settings.loading_s else 1
+        self.measured_count = -(-settings.iterations // group) * group
+        self.iterations: list[_Iteration] = []
+        for _ in range(settings.warmup_iterations + group - 1 + self.measured_count):
+            self.iterations.append(self._submit(len(self.iterations)))
+        self.engine.run()
+
+    def _segments(self) -> list[Segment]:
+        if self.settings.streams == 1 or self.rows.dependency_offset is None or self.rows.dependency is None:
+            return spread_over_streams(self.time_s, np.zeros(len(self.time_s), dtype=np.int64), 1)
+        level = dependency_levels(self.rows.dependency_offset, self.rows.dependency)
+        return spread_over_streams(self.time_s, level, self.settings.streams, self.rows.occupancy)
+
+    def _columns_of(self, segment: Segment) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
+        if len(self.segments) == 1:
+            return self.time_s, self.energy_j, self.names
+        names = tuple([self.names[row] for row in segment.rows.tolist()])
+        return self.time_s[segment.rows] * segment.stretch, self.energy_j[segment.rows], names
+
+    def _add_resources(self) -> None:
+        settings = self.settings
+        for stream in sorted({segment.stream for segment in self.segments}):
+            self.engine.add_server(_stream_name(stream), discipline="in_order")
+        if settings.is_asynchronous:
+            self.engine.add_server("host", discipline="in_order")
+        if settings.input_bytes:
+            self.engine.add_server("copy_in", discipline="in_order")
+        if settings.output_bytes:
+            self.engine.add_server("copy_out", discipline="in_order")
+        if settings.loading_s:
+            self.engine.add_server("data_loader", settings.loader_count)
+
+    def _submit(self, index: int) -> _Iteration:
+        settings = self.settings
+        now = _Iteration()
+        freed = self._earlier(index, settings.buffer_count).last_kernels
+        held = self._earlier(index, 1).results if settings.synchronize else freed
+        if settings.loading_s:
+            ahead = self._earlier(index, settings.loader_count * settings.prefetch_count)
+            now.load = self._task("load", "data_loader", settings.loading_s, ahead.copy_in or ahead.last_kernels)
+        if settings.input_bytes:
+            now.copy_in = self._task("copy_in", "copy_in", settings.copy_s(settings.input_bytes), now.load + freed)
+        if settings.is_asynchronous:
+            now.dispatch = self._dispatch(now.load + held)
+        self._kernels(now, now.load + now.copy_in + held)
+        now.results = now.last_kernels
+        if settings.output_bytes:
+            now.results = self._task("copy_out", "copy_out", settings.copy_s(settings.output_bytes), now.last_kernels)
+        return now
+
+    def _earlier(self, index: int, distance: int) -> _Iteration:
+        return self.iterations[index - distance] if index >= distance else _Iteration()
+
+    def _task(self, name: str, resource: str, duration_s: float, after: list[Job]) -> list[Job]:
+        return [self.engine.submit(Task(name, resource, duration_s, after, category=name))]
+
+    def _dispatch(self, after: list[Job]) -> Job:
+        if self.settings.is_captured:
+            launch_s = float(self.dispatch_s[0])
+            return self.engine.submit(Task("graph launch", "host", launch_s, after, category="dispatch"))
+        return self.engine.submit(
+            Task("dispatch", "host", self.dispatch_s, after, category="dispatch", row_names=self.names)
+        )
+
+    def _kernels(self, now: _Iteration, before: list[Job]) -> None:
+        for stage in self.stages:
+            now.last_kernels = [self._segment(segment, now, before) for segment in stage]
+            now.kernels.extend(now.last_kernels)
+            before = now.last_kernels
+
+    def _segment(self, segment: Segment, now: _Iteration, before: list[Job]) -> Job:
+        duration_s, energy_j, names = self.columns[id(segment)]
+        feed = None
+        if now.dispatch is not None:
+            is_whole = self.settings.is_captured or len(self.segments) == 1
+            feed = RowDependency(now.dispatch, None if is_whole else segment.rows)
+        task = Task(
+            "iteration",
+            _stream_name(segment.stream),
+            duration_s,
+            before,
+            feed,
+            energy_j=energy_j,
+            category="kernel",
+            row_names=names,
+        )
+        return self.engine.submit(task)
+
+    def result(self) -> SimulationResult:
+        """Everything the finished run tells."""
+        ends = [iteration.end_s for iteration in self.iterations]
+        window = (ends[-self.measured_count - 1], ends[-1])
+        steady_s = (window[1] - window[0]) / self.measured_count
+        loaded_s = max((job.end_s for job in self.iterations[0].load), default=0.0)
+        demand = self._demand_s()
+        dynamic = None if self.rows.energy_j is None else float(self.rows.energy_j.sum())
+        idle_w = self.settings.idle_w
+        energy = None if dynamic is None or idle_w is None else dynamic + idle_w * steady_s
+        return SimulationResult(
+            latency_s=ends[0] - loaded_s,
+            steady_state_s=steady_s,
+            first_iteration_s=ends[0],
+            makespan_s=ends[-1],
+            timeline=self.engine.timeline(),
+            window_s=window,
+            demand_s=demand,
+            utilisation=self._utilisation(steady_s),
+            bottleneck=self._bottleneck(demand),
+            dispatch_bound_fraction=self._dispatch_wait_s() / (window[1] - window[0]) if steady_s else 0.0,
+            dynamic_energy_j=dynamic,
+            energy_j=energy,
+            average_power_w=None if energy is None or not steady_s else energy / steady_s,
+            memory=self._memory(),
+        )
+
+    def _demand_s(self) -> dict[str, float]:
+        settings = self.settings
+        stage_s = [max(float(self.columns[id(s)][0].sum()) for s in stage) for stage in self.stages]
+        launch_s = float(self.dispatch_s.sum())
+        return {
+            "launch": launch_s,
+            "compute": sum(stage_s) - (0.0 if settings.is_asynchronous else launch_s),
+            "host_copy": max(settings.copy_s(settings.input_bytes), settings.copy_s(settings.output_bytes)),
+            "data_loading": settings.loading_s / settings.loader_count,
+        }
+
+    def _utilisation(self, steady_s: float) -> dict[str, float]:
+        """Demand over steady-state time of each resource: the utilisation law, free of the run's ends."""
+        settings = self.settings
+        busy_s = {_stream_name(segment.stream): 0.0 for segment in self.segments}
+        for segment in self.segments:
+            busy_s[_stream_name(segment.stream)] += float(self.columns[id(segment)][0].sum())
+        if settings.is_asynchronous:
+            busy_s["host"] = float(self.dispatch_s.sum())
+        if settings.input_bytes:
+            busy_s["copy_in"] = settings.copy_s(settings.input_bytes)
+        if settings.output_bytes:
+            busy_s["copy_out"] = settings.copy_s(settings.output_bytes)
+        if settings.loading_s:
+            busy_s["data_loader"] = settings.loading_s / settings.loader_count
+        return {name: busy / steady_s if steady_s else 0.0 for name, busy in busy_s.items()}
+
+    def _bottleneck(self, demand_s: Mapping[str, float]) -> str:
+        stage = max(demand_s, key=lambda name: demand_s[name])
+        if stage != "compute" or self.rows.is_memory_bound is None:
+            return stage
+        memory_s = float(self.rows.time_s[self.rows.is_memory_bound].sum())
+        return "memory" if 2 * memory_s > float(self.rows.time_s.sum()) else "compute"
+
+    def _dispatch_wait_s(self) -> float:
+        """Time stream 0 stood ready but its next row was not issued yet, over the measured iterations."""
+        waited = 0.0
+        for iteration in self.iterations[-self.measured_count :]:
+            for job in iteration.kernels:
+                if job.row_end_s is not None and job.task.resource == _stream_name(0):
+                    waited += float((job.row_start_s() - np.concatenate([[job.start_s], job.row_end_s[:-1]])).sum())
+        return waited
+
+    def _memory(self) -> StepFunction | None:
+        if self.rows.live_bytes is None:
+            return None
+        starts = np.empty(len(self.time_s))
+        for segment, job in zip(self.segments, self.iterations[-1].kernels, strict=True):
+            starts[segment.rows] = job.row_start_s()
+        order = np.argsort(starts, kind="stable")
+        end_s = max(job.end_s for job in self.iterations[-1].kernels)
+        resident = self.settings.occupied_bytes
+        level = np.concatenate([resident + self.rows.live_bytes[order], [resident]])
+        return StepFunction(np.concatenate([starts[order], [end_s]]), level)
+
+
+def _stream_name(stream: int) -> str:
+    return "compute" if stream == 0 else f"compute:{stream}"
+
+
+def _by_stage(segments: list[Segment]) -> list[list[Segment]]:
+    stages: list[list[Segment]] = []
+    for segment in segments:
+        if segment.stage == len(stages):
+            stages.append([])
+        stages[-1].append(segment)
+    return stages
+
+
+def _dispatch_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
+    """Host time of each launch: per row, or one figure for a captured graph."""
+    if not settings.is_captured:
+        return rows.dispatch_s
+    launch_s = float(rows.dispatch_s.max()) if settings.graph_launch_s is None else settings.graph_launch_s
+    return np.array([launch_s])
+
+
+def _device_time_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
+    """Row times with the power limit, node gaps and, where the host is the device, dispatch."""
+    time_s = rows.time_s
+    if settings.power_limit_w is not None and settings.idle_w is not None and rows.energy_j is not None:
+        time_s = cap_power(
+            time_s,
+            rows.energy_j,
+            settings.idle_w,
+            settings.power_limit_w,
+            window_s=settings.power_window_s,
+            is_stretchable=None if rows.is_memory_bound is None else ~rows.is_memory_bound,
+        )
+    if settings.is_captured and settings.graph_node_gap_s:
+        time_s = time_s + settings.graph_node_gap_s
+    if settings.is_asynchronous:
+        return time_s
+    launch_s = _dispatch_s(rows, settings)
+    return time_s + (launch_s if len(launch_s) == len(time_s) else launch_s[0] / len(time_s))
