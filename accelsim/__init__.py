@@ -1,1 +1,68 @@
-"""accelsim."""
+"""accelsim: time, energy and cost of deep learning on CPUs, GPUs, FPGAs and ASICs, before any of them is rented.
+
+    >>> import accelsim
+    >>> accelsim.estimate("resnet-50", "t4", batch=32, precision="fp16").latency_s  # doctest: +SKIP
+
+Names load on first use, so that ``import accelsim`` stays fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accelsim.planning.operators import operator_costs
+    from accelsim.catalog import device, device_names
+    from accelsim.cost.table import CostTable
+    from accelsim.economics.price import PriceBook
+    from accelsim.planning.compare import Comparison, compare
+    from accelsim.planning.estimate import Estimate, estimate
+    from accelsim.workload_catalog import workload, workload_names
+
+__version__ = "0.1.0"
+__all__ = [
+    "Comparison",
+    "CostTable",
+    "Estimate",
+    "PriceBook",
+    "capture",
+    "compare",
+    "device",
+    "device_names",
+    "errors",
+    "estimate",
+    "operator_costs",
+    "workload",
+    "workload_names",
+]
+
+_HOME = {
+    "Comparison": "accelsim.planning.compare",
+    "CostTable": "accelsim.cost.table",
+    "Estimate": "accelsim.planning.estimate",
+    "PriceBook": "accelsim.economics.price",
+    "capture": "accelsim.workload.capture",
+    "compare": "accelsim.planning.compare",
+    "device": "accelsim.catalog",
+    "device_names": "accelsim.catalog",
+    "estimate": "accelsim.planning.estimate",
+    "operator_costs": "accelsim.planning.operators",
+    "workload": "accelsim.workload_catalog",
+    "workload_names": "accelsim.workload_catalog",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name == "errors":
+        return import_module("accelsim.errors")
+    if name not in _HOME:
+        raise AttributeError(f"module 'accelsim' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

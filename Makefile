@@ -1,0 +1,63 @@
+# Everything runs in .venv, made from a bare checkout with nothing but python3 and make.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+JOBS   ?= auto
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check bench wheel wheel-check docs format clean help
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+# torch is pinned and comes first: an unpinned requirement would bring its CUDA build with several gigabytes.
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) 'torch==2.13.0'
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+## make demo         compare three models on devices of all four classes
+demo: $(VENV)/.core
+	$(BIN)/accelsim demo
+
+## make test         run the tests (installs torch for CPU and the test tools first)
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(JOBS)
+
+## make check        lint, types, layer contracts, docs
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --strict --quiet
+
+## make bench        benchmarks: simulator, cost models, command line
+bench: $(VENV)/.dev
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+## make wheel        build the wheel into dist/
+wheel: $(VENV)/.dev
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+## make wheel-check  install the wheel into a fresh environment and run the main job from another folder
+wheel-check: wheel
+	rm -rf .make/wheel && $(PYTHON) -m venv .make/wheel
+	.make/wheel/bin/python -m pip install --quiet --disable-pip-version-check dist/accelsim-*.whl
+	cd / && $(CURDIR)/.make/wheel/bin/accelsim demo
+
+## make format       format the code
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .make build dist site

@@ -1,0 +1,1 @@
+"""What users ask: estimate one run, compare many."""

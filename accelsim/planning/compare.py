@@ -1,0 +1,115 @@
+"""Compare models over devices: one estimate per pair, with the best of each column and the reasons of those that failed.
+
+A pair that cannot run (an operator or dtype the device lacks, a model that does not fit) stays in the comparison with its
+reason; it is never dropped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.estimate import Estimate, estimate
+from accelsim.planning.scenario import Scenario
+from accelsim.workload.model import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["BEST_HIGH", "BEST_LOW", "Comparison", "ComparisonRow", "compare"]
+
+#: Columns where less is better, and where more is.
+BEST_LOW: Final = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000")
+BEST_HIGH: Final = ("throughput_per_s",)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow:
+    """One pair: its estimate, or why there is none."""
+
+    workload: str
+    device: str
+    mode: str
+    estimate: Estimate | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Estimates of several models on several devices."""
+
+    rows: tuple[ComparisonRow, ...]
+
+    def best(self, column: str) -> dict[tuple[str, str], str]:
+        """Device with the best value of a column, per (workload, mode).
+
+        Args:
+            column: A name in `BEST_LOW` or `BEST_HIGH`.
+        """
+        sign = -1.0 if column in BEST_HIGH else 1.0
+        found: dict[tuple[str, str], tuple[float, str]] = {}
+        for row in self.rows:
+            value = None if row.estimate is None else getattr(row.estimate, column)
+            if value is None:
+                continue
+            key, candidate = (row.workload, row.mode), (sign * value, row.device)
+            found[key] = min(found.get(key, candidate), candidate)
+        return {key: device for key, (_, device) in found.items()}
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """One mapping per pair: the estimate's figures, or the reason there is none."""
+        return [
+            {"workload": r.workload, "device": r.device, "mode": r.mode, "reason": r.reason}
+            | ({} if r.estimate is None else r.estimate.to_dict())
+            for r in self.rows
+        ]
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per pair with every scalar figure."""
+        import pandas as pd
+
+        nested = {"memory", "operators"}
+        return pd.DataFrame([{k: v for k, v in row.items() if k not in nested} for row in self.to_dict()])
+
+
+def compare(
+    workloads: str | Workload | Sequence[str | Workload],
+    devices: Iterable[str | DeviceProfile],
+    *,
+    modes: Sequence[str] = ("inference",),
+    **settings: Any,
+) -> Comparison:
+    """Estimate every model on every device in every mode.
+
+    Args:
+        workloads: Names or workloads.
+        devices: Names or profiles.
+        modes: "inference", "training" or both.
+        settings: Further arguments of `estimate` (batch, precision, host, ...), the same for all pairs. A setting that does
+            not apply to a model at all (``output_len`` of an image classifier) is refused.
+
+    Raises:
+        InputError: If a name or setting is wrong. Pairs a device cannot run are rows with a reason instead.
+    """
+    models = [workloads] if isinstance(workloads, (str, Workload)) else list(workloads)
+    profiles = list(devices)
+    rows = [_row(m, d, mode, settings) for m in models for mode in modes for d in profiles]
+    return Comparison(tuple(rows))
+
+
+def _row(workload: str | Workload, device: str | DeviceProfile, mode: str, settings: dict[str, Any]) -> ComparisonRow:
+    try:
+        result = estimate(workload, device, mode=mode, **settings)
+    except (UnsupportedOperatorError, DoesNotFitError) as error:
+        named = Scenario.resolve(workload, device, mode=mode)
+        return ComparisonRow(named.workload.name, named.device.name, mode, None, str(error))
+    missing = f"does not fit: {result.memory_short_bytes / 1e9:,.1f} GB short" if not result.fits else None
+    return ComparisonRow(result.workload, result.device, mode, result, missing)

@@ -1,0 +1,375 @@
+"""Estimate one run: time, energy, memory and cost of a model on a device, with an interval and what limits it.
+
+The scenario is lowered to passes, each pass costed by the device's model and run through the device simulator; passes add.
+The interval widens with each operator kind's share of the time: errors of one kind on one device are taken as fully
+correlated (a bias shared by all its GEMMs does not average out), errors of different kinds as independent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from accelsim.cost.idle import idle_power_w
+from accelsim.cost.registry import operator_costs
+from accelsim.cost.table import Bound, CostTable, Execution, Tier
+from accelsim.economics.offer import Quote
+from accelsim.economics.price import PriceBook
+from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
+from accelsim.errors import InvalidValueError
+from accelsim.hardware.profile import CpuProfile, DeviceProfile
+from accelsim.planning.passes import Pass, Plan, plan_passes
+from accelsim.planning.scenario import Scenario
+from accelsim.simulation.device import SimulationResult, simulate_device
+from accelsim.workload.dtype import Precision
+from accelsim.workload.model import Workload
+from accelsim.workload.operator import OperatorKind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Estimate", "OperatorShare", "estimate"]
+
+#: Two-sided standard normal quantile of the 90 % interval.
+_Z90: Final = 1.6448536269514722
+_INTERVAL_LEVEL: Final = 0.9
+#: Host link where a profile names none: PCIe 3.0 x16, 15.75 GB/s per direction (PCI-SIG), the slowest common slot.
+_DEFAULT_HOST_LINK_BYTES_PER_S: Final = 15.75e9
+_TOP_OPERATORS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorShare:
+    """One operator's part of the device time of an iteration."""
+
+    name: str
+    kind: str
+    time_s: float
+    bound: str
+    share_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run takes; unknown figures are None, and all times are None where the model does not fit.
+
+    Attributes:
+        workload: Workload name.
+        device: Device name.
+        batch: Samples or sequences per iteration.
+        precision: Precision policy.
+        mode: "inference" or "training".
+        execution: "eager", "graph" or "compiled".
+        latency_s: One batch alone, from its copy to the device to its result: a training step, a forward pass, or prefill
+            and all generated tokens.
+        throughput_per_s: Samples (sequences) per second, batches back to back.
+        latency_low_s: Lower end of the interval.
+        latency_high_s: Upper end.
+        interval_level: Probability the interval is meant to hold.
+        tier: "spec", "fitted" or "measured".
+        bound: What limits the run: compute, memory, launch, host_copy.
+        energy_j: Device energy per iteration in steady state.
+        average_power_w: Its mean power.
+        memory_bytes: Peak memory of the run.
+        fits: Whether that is within the device's memory.
+        memory_short_bytes: Bytes missing where it does not fit, else 0.
+        flop: Model FLOP of an iteration (matrix arithmetic, multiply-add = 2).
+        bytes: Bytes the operators read and write, each counted alone.
+        cost_usd_per_1000: USD per 1,000 samples (sequences).
+        offer: Price used, provider/region/instance[:kind].
+        usd_per_hour: That price for this device.
+        cost_usd_per_million_tokens: USD per million generated tokens.
+        time_to_first_token_s: Prefill latency of an autoregressive run.
+        time_per_output_token_s: Mean decode step.
+        tokens_per_s: Generated tokens per second, whole batch.
+        energy_per_sample_j: Energy over batch.
+        parameter_count: Parameters of the model.
+        memory: Memory by use, in bytes.
+        seq_len: Input tokens per sequence; 0 where there are none.
+        output_len: Generated tokens per sequence.
+        operators: Largest operators, by device time.
+        host: Device that ran what this one cannot; None where all ran here.
+    """
+
+    workload: str
+    device: str
+    batch: int
+    precision: str
+    mode: str
+    execution: str
+    latency_s: float | None
+    throughput_per_s: float | None
+    latency_low_s: float | None
+    latency_high_s: float | None
+    interval_level: float
+    tier: str
+    bound: str | None
+    energy_j: float | None
+    average_power_w: float | None
+    memory_bytes: float
+    fits: bool
+    memory_short_bytes: float
+    flop: float
+    bytes: float
+    cost_usd_per_1000: float | None
+    offer: str | None
+    usd_per_hour: float | None
+    cost_usd_per_million_tokens: float | None
+    time_to_first_token_s: float | None
+    time_per_output_token_s: float | None
+    tokens_per_s: float | None
+    energy_per_sample_j: float | None
+    parameter_count: int
+    memory: Mapping[str, float]
+    seq_len: int
+    output_len: int
+    operators: tuple[OperatorShare, ...]
+    host: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; unknown figures are None."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        values["memory"] = dict(self.memory)
+        values["operators"] = [{name: getattr(o, name) for name in o.__slots__} for o in self.operators]
+        return values
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row with every scalar figure."""
+        import pandas as pd
+
+        nested = {"memory", "operators"}
+        return pd.DataFrame([{k: v for k, v in self.to_dict().items() if k not in nested}])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """A pass with its costs and its simulation."""
+
+    run_pass: Pass
+    table: CostTable
+    result: SimulationResult
+
+
+def estimate(
+    workload: str | Workload,
+    device: str | DeviceProfile,
+    *,
+    batch: int | None = None,
+    precision: str | Precision | None = None,
+    mode: str = "inference",
+    execution: str | Execution | None = None,
+    seq_len: int | None = None,
+    output_len: int | None = None,
+    image_size: int | None = None,
+    optimizer: str = "adamw",
+    fused_attention: bool = True,
+    host: str | DeviceProfile | None = None,
+    offer: str | None = None,
+    usd_per_hour: float | None = None,
+) -> Estimate:
+    """Estimate one run of a model on a device.
+
+    Args:
+        workload: Name, path of a workload file, or a `Workload`.
+        device: Name (slices like ``epyc-7763@8vcpu`` too) or a profile.
+        batch: Samples or sequences per iteration, >= 1; the workload's default where None.
+        precision: fp64, fp32, tf32, fp16, bf16, fp8, fp4, int8 or int4; the device's usual one where None.
+        mode: "inference" or "training".
+        execution: "eager", "graph" or "compiled"; eager on CPUs and GPUs, compiled elsewhere where None.
+        seq_len: Input tokens per sequence.
+        output_len: Tokens generated per sequence; 0 runs one forward pass.
+        image_size: Side of the image, pixels.
+        optimizer: sgd, momentum, adam, adamw or lamb.
+        fused_attention: False writes attention scores to memory, as eager code without a fused kernel does.
+        host: Device that runs operators this one cannot, with transfers charged; None refuses them.
+        offer: Price to use, ``provider/region/instance[:kind]``; the cheapest on-demand offer where None.
+        usd_per_hour: Own price of this device, instead of an offer.
+
+    Raises:
+        InputError: If a name, size or choice is wrong, or the device cannot run an operator; its subclasses say which.
+    """
+    scenario = Scenario.resolve(
+        workload,
+        device,
+        batch=batch,
+        precision=precision,
+        mode=mode,
+        execution=execution,
+        seq_len=seq_len,
+        output_len=output_len,
+        image_size=image_size,
+        optimizer=optimizer,
+        fused_attention=fused_attention,
+        host=host,
+    )
+    price = _price(scenario.device, offer, usd_per_hour)
+    plan = plan_passes(scenario)
+    capacity = scenario.device.memory.capacity_bytes.value
+    if plan.memory.short_bytes(capacity) > 0:
+        return _estimate(scenario, plan, (), price)
+    return _estimate(scenario, plan, tuple(_run(scenario, plan, p) for p in plan.passes), price)
+
+
+def _run(scenario: Scenario, plan: Plan, run_pass: Pass) -> _Run:
+    table = operator_costs(run_pass.graph, scenario.device, scenario.execution, host=scenario.host)
+    device = scenario.device
+    on_host = device.device_class == "cpu"
+    first = run_pass.name != "decode"
+    link = device.host_link
+    limit = device.power.limit_w
+    result = simulate_device(
+        table,
+        graph=run_pass.graph,
+        execution=scenario.execution,
+        iterations=1,
+        warmup_iterations=2,
+        is_asynchronous=not on_host,
+        synchronize=run_pass.name == "decode",
+        input_bytes=0.0 if on_host or not first else plan.input_bytes,
+        host_bandwidth_bytes_per_s=_DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value,
+        idle_w=idle_power_w(device),
+        power_limit_w=None if limit is None else limit.value,
+    )
+    return _Run(run_pass, table, result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Price:
+    usd_per_hour: float | None
+    offer: str | None
+
+
+def _price(device: DeviceProfile, offer: str | None, usd_per_hour: float | None) -> _Price:
+    """Hourly price of this device: the user's, a named offer's share, or the cheapest on-demand offer's share."""
+    if usd_per_hour is not None:
+        if not 0 <= usd_per_hour < math.inf:
+            raise InvalidValueError("usd_per_hour", usd_per_hour, "a finite number >= 0")
+        return _Price(usd_per_hour, None)
+    cores = device.core_count.value if isinstance(device, CpuProfile) else None
+    book = PriceBook.load()
+    quote = book.find(offer) if offer is not None else book.cheapest(device.name, core_count=cores)
+    if quote is None:
+        return _Price(None, None)
+    if offer is not None:
+        _check_offer(quote, device)
+    return _Price(quote.usd_per_hour(core_count=cores), quote.quote_id)
+
+
+def _check_offer(quote: Quote, device: DeviceProfile) -> None:
+    """A named offer must be for this device (or for one the price list does not name)."""
+    if quote.offer.device not in {None, device.name}:
+        remedy = f"List offers of {device.name} with: accelsim offers list --device {device.name}"
+        raise InvalidValueError(
+            "offer", quote.quote_id, f"an offer of {device.name}, not of {quote.offer.device}", remedy
+        )
+
+
+def _estimate(scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: _Price) -> Estimate:
+    fits = bool(runs)
+    latency, period = _times(runs) if fits else (None, None)
+    energy = _energy_j(runs) if fits else None
+    sigma = _log_sigma(runs) if fits else 0.0
+    spread = math.exp(_Z90 * sigma)
+    throughput = None if period is None else scenario.batch / period
+    tokens = None if throughput is None or not scenario.output_len else throughput * scenario.output_len
+    known = price.usd_per_hour is not None
+    return Estimate(
+        workload=scenario.workload.name,
+        device=scenario.device.name,
+        batch=scenario.batch,
+        precision=scenario.precision.name,
+        mode=scenario.mode,
+        execution=scenario.execution.value,
+        latency_s=latency,
+        throughput_per_s=throughput,
+        latency_low_s=None if latency is None else latency / spread,
+        latency_high_s=None if latency is None else latency * spread,
+        interval_level=_INTERVAL_LEVEL,
+        tier=(runs[0].table.tier if fits else Tier.SPEC).value,
+        bound=_bound(runs) if fits else "memory_capacity",
+        energy_j=energy,
+        average_power_w=None if energy is None or not period else energy / period,
+        memory_bytes=plan.memory.total_bytes,
+        fits=fits,
+        memory_short_bytes=plan.memory.short_bytes(scenario.device.memory.capacity_bytes.value),
+        flop=plan.model_flop,
+        bytes=plan.total_bytes,
+        cost_usd_per_1000=usd_per_1000_inferences(price.usd_per_hour, throughput) if known and throughput else None,  # type: ignore[type-var]
+        offer=price.offer,
+        usd_per_hour=price.usd_per_hour,
+        cost_usd_per_million_tokens=usd_per_million_tokens(price.usd_per_hour, tokens) if known and tokens else None,  # type: ignore[type-var]
+        time_to_first_token_s=runs[0].result.latency_s if fits and scenario.output_len else None,
+        time_per_output_token_s=_time_per_output_token_s(runs),
+        tokens_per_s=tokens,
+        energy_per_sample_j=None if energy is None else energy / scenario.batch,
+        parameter_count=plan.parameter_count,
+        memory={name: getattr(plan.memory, name) for name in plan.memory.__slots__},
+        seq_len=scenario.seq_len,
+        output_len=scenario.output_len,
+        operators=_largest(runs),
+        host=None if scenario.host is None else scenario.host.name,
+    )
+
+
+def _times(runs: tuple[_Run, ...]) -> tuple[float, float]:
+    """Latency of one batch alone, and time per batch in steady state."""
+    latency = sum(run.result.latency_s * run.run_pass.repeats for run in runs)
+    period = sum(run.result.steady_state_s * run.run_pass.repeats for run in runs)
+    return latency, min(period, latency)
+
+
+def _time_per_output_token_s(runs: tuple[_Run, ...]) -> float | None:
+    decodes = [run for run in runs if run.run_pass.name == "decode"]
+    if not decodes:
+        return None
+    steps = sum(run.run_pass.repeats for run in decodes)
+    return sum(run.result.latency_s * run.run_pass.repeats for run in decodes) / steps
+
+
+def _energy_j(runs: tuple[_Run, ...]) -> float | None:
+    parts = [(run.result.energy_j, run.run_pass.repeats) for run in runs]
+    return None if any(e is None for e, _ in parts) else sum(e * repeats for e, repeats in parts if e is not None)
+
+
+def _bound(runs: tuple[_Run, ...]) -> str:
+    """Bottleneck of the pass that takes the most time."""
+    longest = max(runs, key=lambda run: run.result.latency_s * run.run_pass.repeats)
+    return longest.result.bottleneck
+
+
+def _log_sigma(runs: tuple[_Run, ...]) -> float:
+    """Standard deviation of ln(true / predicted) of the whole run.
+
+    Within a kind errors add linearly, across kinds in quadrature: sigma = sqrt(sum_k (sum_i t_i sigma_i)^2) / sum t.
+    """
+    by_kind = np.zeros(int(max(OperatorKind)) + 1)
+    total = 0.0
+    for run in runs:
+        weighted = run.table.time_s * run.table.log_sigma * run.run_pass.repeats
+        by_kind += np.bincount(run.run_pass.graph.kind, weights=weighted, minlength=len(by_kind))
+        total += run.table.total_time_s * run.run_pass.repeats
+    return float(np.sqrt((by_kind**2).sum()) / total) if total else 0.0
+
+
+def _largest(runs: tuple[_Run, ...]) -> tuple[OperatorShare, ...]:
+    """Operators of one path and name together, largest first."""
+    total = sum(run.table.total_time_s * run.run_pass.repeats for run in runs)
+    merged: dict[tuple[str, str, str], float] = {}
+    for run in runs:
+        graph, times = run.run_pass.graph, (run.table.time_s * run.run_pass.repeats).tolist()
+        bounds = run.table.bound.tolist()
+        for row in np.argsort(-run.table.time_s)[: 4 * _TOP_OPERATORS].tolist():
+            label = ".".join(part for part in (graph.path[row], graph.name[row]) if part)
+            key = (label, OperatorKind(int(graph.kind[row])).label, Bound(bounds[row]).label)
+            merged[key] = merged.get(key, 0.0) + times[row]
+    top = sorted(merged.items(), key=lambda item: -item[1])[:_TOP_OPERATORS]
+    return tuple(OperatorShare(name, kind, t, bound, t / total if total else 0.0) for (name, kind, bound), t in top)

@@ -1,0 +1,157 @@
+"""A scenario: one model, one device, and how it is run, resolved and checked.
+
+`Scenario.resolve` turns names into profiles and workloads, fills defaults in, and refuses bad values with the field, the
+value and the range, before anything is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, cast, get_args
+
+from accelsim import catalog, workload_catalog
+from accelsim.cost.table import Execution
+from accelsim.errors import InvalidValueError
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.workload.dtype import PRECISIONS, Dtype, Precision
+from accelsim.workload.dtype import precision as find_precision
+from accelsim.workload.model import Workload
+from accelsim.workload.training import Optimizer
+from accelsim.workload.training import optimizer as find_optimizer
+
+__all__ = ["Mode", "Scenario", "default_precision"]
+
+Mode = Literal["inference", "training"]
+_LARGEST: Final = {"batch": 1_048_576, "seq_len": 10_000_000, "output_len": 10_000_000, "image_size": 16_384}
+#: Precisions tried in order where the caller names none.
+_PREFERRED: Final = {"inference": ("bf16", "fp16", "int8", "fp32"), "training": ("bf16", "fp16", "fp32")}
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """Everything one estimate depends on.
+
+    Attributes:
+        workload: The model.
+        device: The device.
+        batch: Samples or sequences per iteration.
+        precision: Dtypes.
+        mode: Inference or training.
+        execution: How operators are issued.
+        seq_len: Input tokens per sequence; 0 where the model has none.
+        output_len: Generated tokens per sequence; 0 for one forward pass.
+        image_size: Side of the image; 0 for the model's own.
+        optimizer: Update rule of training.
+        fused_attention: Whether attention is one operator.
+        host: Device that runs what `device` cannot; None refuses.
+    """
+
+    workload: Workload
+    device: DeviceProfile
+    batch: int
+    precision: Precision
+    mode: Mode
+    execution: Execution
+    seq_len: int
+    output_len: int
+    image_size: int
+    optimizer: Optimizer
+    fused_attention: bool
+    host: DeviceProfile | None
+
+    @classmethod
+    def resolve(
+        cls,
+        workload: str | Workload,
+        device: str | DeviceProfile,
+        *,
+        batch: int | None = None,
+        precision: str | Precision | None = None,
+        mode: str = "inference",
+        execution: str | Execution | None = None,
+        seq_len: int | None = None,
+        output_len: int | None = None,
+        image_size: int | None = None,
+        optimizer: str = "adamw",
+        fused_attention: bool = True,
+        host: str | DeviceProfile | None = None,
+    ) -> Scenario:
+        """Resolve names and defaults; see `accelsim.estimate` for the arguments.
+
+        Raises:
+            UnknownNameError: If a device, workload, precision or optimizer does not exist.
+            InvalidValueError: If a size or choice is out of range.
+        """
+        model = workload_catalog.workload(workload) if isinstance(workload, str) else workload
+        profile = catalog.device(device) if isinstance(device, str) else device
+        run_mode = _choice("mode", mode, get_args(Mode))
+        dtypes = default_precision(profile, run_mode) if precision is None else find_precision(precision)
+        if run_mode == "training" and not dtypes.trainable:
+            trainable = ", ".join(p.name for p in PRECISIONS.values() if p.trainable)
+            raise InvalidValueError("precision", dtypes.name, f"for training one of {trainable}")
+        return cls(
+            workload=model,
+            device=profile,
+            batch=_size("batch", batch, model.default.batch, 1),
+            precision=dtypes,
+            mode=run_mode,
+            execution=_execution(execution, profile),
+            seq_len=_sequence("seq_len", seq_len, model.default.seq_len, model),
+            output_len=0 if run_mode == "training" else _output_len(output_len, model),
+            image_size=_size("image_size", image_size, model.default.image_size, 0),
+            optimizer=find_optimizer(optimizer),
+            fused_attention=fused_attention,
+            host=catalog.device(host) if isinstance(host, str) else host,
+        )
+
+
+def default_precision(device: DeviceProfile, mode: Mode) -> Precision:
+    """The precision people use on a device: the first of bf16, fp16, int8 its matrix units have, else fp32.
+
+    Training takes no integer format.
+    """
+    matrix = set(device.matrix_flop_per_s)
+    for name in _PREFERRED[mode]:
+        if PRECISIONS[name].compute in matrix:
+            return PRECISIONS[name]
+    rates = set(device.peak_flop_per_s)
+    return PRECISIONS["int8"] if Dtype.FP32 not in rates and Dtype.INT8 in rates else PRECISIONS["fp32"]
+
+
+def _choice(field: str, value: object, allowed: Sequence[str]) -> Mode:
+    if value not in allowed:
+        raise InvalidValueError(field, value, "one of " + ", ".join(allowed))
+    return cast("Mode", value)
+
+
+def _size(field: str, value: int | None, default: int, lowest: int) -> int:
+    if value is None:
+        return max(default, lowest)
+    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= _LARGEST[field]:
+        raise InvalidValueError(field, value, f"an integer from {lowest} to {_LARGEST[field]:,}")
+    return value
+
+
+def _sequence(field: str, value: int | None, default: int, workload: Workload) -> int:
+    if value is not None and workload.family is not None and not workload.family.sequence:
+        raise InvalidValueError(field, value, f"no value: {workload.name} has no sequence", f"Leave {field} out.")
+    return _size(field, value, default, 1 if workload.family is not None and workload.family.sequence else 0)
+
+
+def _output_len(value: int | None, workload: Workload) -> int:
+    if value and not workload.autoregressive:
+        raise InvalidValueError(
+            "output_len", value, f"no value: {workload.name} does not generate tokens", "Leave output_len out."
+        )
+    return _size("output_len", value, workload.output_len if workload.autoregressive else 0, 0)
+
+
+def _execution(value: str | Execution | None, device: DeviceProfile) -> Execution:
+    """The caller's choice; else eager on CPUs and GPUs, compiled on devices that only run compiled models."""
+    if value is None:
+        return Execution.EAGER if device.device_class in {"cpu", "gpu"} else Execution.COMPILED
+    try:
+        return Execution(value)
+    except ValueError:
+        raise InvalidValueError("execution", value, "one of " + ", ".join(Execution)) from None
