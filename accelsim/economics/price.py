@@ -1,0 +1,196 @@
+"""The price book: dated offers to look up, filter and compare.
+
+The project's own offers are the figures of public price lists (each row names its source and date) that passed
+the checks of `accelsim.economics.ingest`; what was refused or corrected, and why, is in ``refused.csv`` beside
+them. A user's own prices are read from a file of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from accelsim.datafile import data_root
+from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, price_kind
+from accelsim.economics.price_file import read_offers
+from accelsim.errors import InvalidValueError, UnknownNameError
+
+__all__ = ["PriceBook", "prices_folder"]
+
+_LIST_THEM: Final = "List them with: accelsim offers list"
+
+
+class PriceBook:
+    """Offers, sorted by id.
+
+    Args:
+        offers: The offers; where two have one id, the first counts.
+    """
+
+    __slots__ = ("_by_device", "_by_id", "_lower_ids", "_offers")
+
+    def __init__(self, offers: Iterable[Offer]) -> None:
+        by_id: dict[str, Offer] = {}
+        for offer in offers:
+            by_id.setdefault(offer.offer_id, offer)
+        self._by_id = dict(sorted(by_id.items()))
+        self._offers = tuple(self._by_id.values())
+        self._lower_ids = {offer_id.lower(): offer_id for offer_id in self._by_id}
+        self._by_device: dict[str | None, list[Offer]] = {}
+        for offer in self._offers:
+            self._by_device.setdefault(offer.device, []).append(offer)
+
+    @classmethod
+    def load(cls, path: str | Path | None = None) -> PriceBook:
+        """Read a price book.
+
+        Args:
+            path: A price file (`accelsim.economics.price_file.read_offers`); None reads the project's own, once.
+
+        Returns:
+            The book.
+
+        Raises:
+            ProfileError: If the file cannot be read or a row is wrong.
+        """
+        return _shipped() if path is None else cls(read_offers(Path(path)))
+
+    def with_offers(self, offers: Iterable[Offer]) -> PriceBook:
+        """A book with further offers, which replace offers of the same id."""
+        return PriceBook((*offers, *self._offers))
+
+    def __len__(self) -> int:
+        return len(self._offers)
+
+    def __iter__(self) -> Iterator[Offer]:
+        return iter(self._offers)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices with at least one offer, sorted."""
+        return tuple(sorted(device for device in self._by_device if device is not None))
+
+    def offers(
+        self,
+        device: str | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+        kind: str | None = None,
+    ) -> tuple[Offer, ...]:
+        """Offers that match every filter given.
+
+        Args:
+            device: Catalogue name of the device.
+            provider: Provider.
+            region: Region code.
+            kind: A price kind whose price must be known.
+
+        Returns:
+            Offers sorted by id; empty where nothing matches.
+
+        Raises:
+            InvalidValueError: If there is no such price kind.
+        """
+        wanted = None if kind is None else price_kind(kind)
+        rows = self._offers if device is None else self._by_device.get(device.lower(), ())
+        return tuple(
+            offer
+            for offer in rows
+            if (provider is None or offer.provider == provider.lower())
+            and (region is None or offer.region == region.lower())
+            and (wanted is None or offer.usd_per_hour(wanted) is not None)
+        )
+
+    def cheapest(
+        self,
+        device: str,
+        kind: str = "on_demand",
+        *,
+        device_count: float = 1,
+        core_count: float | None = None,
+        provider: str | None = None,
+        region: str | None = None,
+    ) -> Quote | None:
+        """The quote with the lowest price per unit that holds what is needed.
+
+        The price compared is per accelerator, or per core of a CPU instance, so that a share of a large instance
+        competes with a whole small one; of equal prices the smaller instance wins, then the first id.
+
+        Args:
+            device: Catalogue name of the device.
+            kind: Price kind.
+            device_count: Accelerators the instance must have at least.
+            core_count: Cores a CPU instance should have; where none has so many, any size is taken, as prices
+                within a CPU family are proportional to vCPUs. None accepts any.
+            provider: Only this provider.
+            region: Only this region.
+
+        Returns:
+            The quote, or None where no offer fits: the price is unknown.
+
+        Raises:
+            InvalidValueError: If there is no such price kind.
+        """
+        wanted = price_kind(kind)
+        candidates = self.offers(device, provider, region, wanted)
+        ranks = [rank for offer in candidates if (rank := _rank(offer, wanted, device_count, core_count))]
+        return Quote(self._by_id[min(ranks)[-1]], wanted) if ranks else None
+
+    def find(self, offer_id: str) -> Quote:
+        """The quote of an id such as ``aws/us-east-1/p4d.24xlarge`` or ``aws/us-east-1/p4d.24xlarge:spot``.
+
+        Args:
+            offer_id: ``provider/region/instance``, with ``:kind`` unless on-demand, in any case.
+
+        Returns:
+            The quote.
+
+        Raises:
+            UnknownNameError: If there is no such offer; near matches are named.
+            InvalidValueError: If the price kind does not exist or its price is unknown.
+        """
+        if not isinstance(offer_id, str):
+            raise InvalidValueError("offer", offer_id, "provider/region/instance[:kind]")
+        name, colon, kind = offer_id.strip().partition(":")
+        found = self._lower_ids.get(name.lower())
+        if found is None:
+            raise UnknownNameError("offer", offer_id, self._near(name.lower()), _LIST_THEM)
+        return Quote(self._by_id[found], price_kind(kind) if colon else self._first_kind(found))
+
+    def _first_kind(self, offer_id: str) -> PriceKind:
+        """On-demand; the first kind with a price where an offer has no on-demand price."""
+        offer = self._by_id[offer_id]
+        return next((kind for kind in PRICE_KINDS if offer.usd_per_hour(kind) is not None), "on_demand")
+
+    def _near(self, name: str) -> list[str]:
+        """Candidates for near matches: offers of the same instance first, as those are what a typo means."""
+        instance = name.rpartition("/")[2]
+        same = [known for known in self._lower_ids if known.rpartition("/")[2] == instance]
+        return [self._lower_ids[known] for known in same] or list(self._by_id)
+
+
+def prices_folder() -> Path:
+    """Folder of the project's price files, in a checkout or an installed package."""
+    return data_root() / "calibration" / "prices"
+
+
+@cache
+def _shipped() -> PriceBook:
+    return PriceBook(read_offers(prices_folder() / "offers.csv"))
+
+
+def _rank(
+    offer: Offer, kind: PriceKind, device_count: float, core_count: float | None
+) -> tuple[bool, float, float, str] | None:
+    """Order of preference, the smallest first: holds all cores, price per unit, size, id."""
+    price, units = offer.usd_per_unit_hour(kind), offer.unit_count
+    if price is None or units is None:
+        return None
+    if not offer.is_cpu:
+        return None if units < device_count else (False, price, units, offer.offer_id)
+    if offer.vcpus_per_core is None:
+        return None
+    too_small = units < (core_count or 0) * offer.vcpus_per_core
+    return too_small, price * offer.vcpus_per_core, units, offer.offer_id
