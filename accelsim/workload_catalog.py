@@ -1,0 +1,166 @@
+"""Finds and reads workloads: catalogue files, users' own files and folders, captured modules, model configurations.
+
+A name is looked up in the folders of ``ACCELSIM_WORKLOAD_PATH``, then in the catalogue; each holds one YAML per workload,
+named after it, and optionally ``aliases.yaml``. A name that ends in ``.yaml``, ``.yml`` or ``.json`` is a path instead: a
+workload file, a captured module saved as JSON, or the ``config.json`` of a published checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+import accelsim
+from accelsim.datafile import MAX_BYTES, read_mapping, validation_problems
+from accelsim.errors import InputError, ProfileError, UnknownNameError
+from accelsim.workload.model import Workload
+from accelsim.workload.spec import parse_workload
+
+__all__ = [
+    "ALIASES_FILE",
+    "SEARCH_PATH_VARIABLE",
+    "load_workload_file",
+    "workload",
+    "workload_aliases",
+    "workload_names",
+]
+
+#: Environment variable with further folders of workload files, separated like ``PATH``.
+SEARCH_PATH_VARIABLE = "ACCELSIM_WORKLOAD_PATH"
+#: File that maps aliases to names, beside the workloads.
+ALIASES_FILE = "aliases.yaml"
+_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+#: A captured module holds a row per operator, so its JSON may be larger than a hand-written file.
+_MAX_JSON_BYTES = 64 * MAX_BYTES
+
+
+def workload(name: str) -> Workload:
+    """Find a workload.
+
+    Args:
+        name: A name or alias (case and underscores do not matter), or a path ending in .yaml, .yml or .json.
+
+    Raises:
+        UnknownNameError: If there is none of that name; near matches are offered.
+        ProfileError: If its file does not validate.
+    """
+    if Path(name).suffix.lower() in _SUFFIXES:
+        return load_workload_file(Path(name))
+    key = name.strip().lower().replace("_", "-")
+    files = _files()
+    if key in files:
+        return _load(*_stamped(files[key]))
+    aliases = workload_aliases()
+    if key in aliases and aliases[key] in files:
+        return _load(*_stamped(files[aliases[key]]))
+    known = sorted({*files, *aliases})
+    raise UnknownNameError("workload", name, known, "List them with: accelsim workloads list")
+
+
+def workload_names() -> tuple[str, ...]:
+    """Names of all workloads on the search path, sorted."""
+    return tuple(sorted(_files()))
+
+
+def workload_aliases() -> dict[str, str]:
+    """Aliases of all workloads on the search path, each with the name it stands for."""
+    aliases: dict[str, str] = {}
+    for folder in reversed(_folders()):
+        aliases.update(_folder_aliases(folder))
+    return aliases
+
+
+def load_workload_file(path: Path | str) -> Workload:
+    """Read one file: a workload, a captured module, or a model configuration.
+
+    Args:
+        path: The file; JSON if its name ends in ``.json``, else YAML.
+
+    Raises:
+        ProfileError: If it cannot be read or does not validate; names the line and field.
+    """
+    return _load(*_stamped(Path(path)))
+
+
+def _folders() -> tuple[Path, ...]:
+    given = os.environ.get(SEARCH_PATH_VARIABLE, "")
+    return (*(Path(part) for part in given.split(os.pathsep) if part), _catalogue())
+
+
+@lru_cache(maxsize=1)
+def _catalogue() -> Path:
+    """The catalogue: inside the package when installed from a wheel, beside it in a checkout."""
+    package = Path(accelsim.__file__).resolve().parent
+    installed = package / "_data" / "workloads"
+    return installed if installed.is_dir() else package.parent / "workloads"
+
+
+def _files() -> dict[str, Path]:
+    """Workload files by name; folders named first win."""
+    found: dict[str, Path] = {}
+    for folder in _folders():
+        if not folder.is_dir():
+            remedy = f"Mend {SEARCH_PATH_VARIABLE}."
+            raise ProfileError(str(folder), [f"not a folder of workload files. {remedy}"])
+        for entry in os.scandir(folder):
+            stem, _, suffix = entry.name.rpartition(".")
+            if suffix in {"yaml", "yml"} and entry.name != ALIASES_FILE:
+                found.setdefault(stem, Path(entry.path))
+    return found
+
+
+def _folder_aliases(folder: Path) -> dict[str, str]:
+    listed = folder / ALIASES_FILE
+    if listed.is_file():
+        return _read_aliases(*_stamped(listed))
+    names = [entry for entry in folder.glob("*.y*ml") if folder != _catalogue()]
+    loaded = [_load(*_stamped(entry)) for entry in names]
+    return {alias: entry.name for entry in loaded for alias in entry.aliases}
+
+
+@lru_cache(maxsize=64)
+def _read_aliases(path: Path, _stamp: int) -> dict[str, str]:
+    data = read_mapping(path)
+    wrong = [f"{key}: expected the name of a workload" for key, value in data.items() if not isinstance(value, str)]
+    if wrong:
+        raise ProfileError(str(path), wrong)
+    return data
+
+
+def _stamped(path: Path) -> tuple[Path, int]:
+    """A path with its modification time, so that an edited file is read anew."""
+    try:
+        return path, path.stat().st_mtime_ns
+    except (OSError, ValueError):
+        return path, 0
+
+
+@lru_cache(maxsize=256)
+def _load(path: Path, _stamp: int) -> Workload:
+    is_json = path.suffix.lower() == ".json"
+    data = read_mapping(path, max_bytes=_MAX_JSON_BYTES if is_json else MAX_BYTES)
+    try:
+        return _parse(data)
+    except ValidationError as error:
+        raise ProfileError(str(path), validation_problems(path, error)) from None
+    except ProfileError:
+        raise
+    except InputError as error:
+        raise ProfileError(str(path), [str(error)]) from error
+
+
+def _parse(data: Mapping[str, Any]) -> Workload:
+    if data.get("format") == "accelsim-workload":
+        from accelsim.workload.captured import load_captured
+
+        return load_captured(data)
+    if "family" not in data and ("model_type" in data or "architectures" in data):
+        from accelsim.workload.huggingface import workload_from_config
+
+        return workload_from_config(data)
+    return parse_workload(data)
