@@ -115,6 +115,7 @@ class Engine:
             The job: an event that happens when the task ends.
 
         Raises:
+            DoesNotFitError: If the task allocates more than its memory holds.
             InvalidValueError: If a number of the task is out of range.
             UnknownNameError: If its resource or memory does not exist.
         """
@@ -122,8 +123,7 @@ class Engine:
         if resource is None:
             raise UnknownNameError("resource", task.resource, self._resources)
         check_task(task, isinstance(resource, SharedLink))
-        if task.memory is not None and task.memory not in self.memories:
-            raise UnknownNameError("memory", task.memory, self.memories)
+        self._check_memory(task)
         job = Job(self.environment, task, resource)
         job.callbacks.append(self._finish)
         self._open_count += 1
@@ -162,16 +162,22 @@ class Engine:
             raise InvalidValueError("name", name, "a name no other resource of this engine has")
         self._resources[name] = resource
 
+    def _check_memory(self, task: Task) -> None:
+        if task.memory is None:
+            return
+        if task.memory not in self.memories:
+            raise UnknownNameError("memory", task.memory, self.memories)
+        capacity = self.memories[task.memory].capacity
+        if task.memory_delta_bytes > capacity:
+            raise DoesNotFitError(task.memory, "memory_bytes", task.memory_delta_bytes, capacity)
+
     def _grant(self, job: Job) -> None:
         task = job.task
         if task.memory is None or task.memory_delta_bytes <= 0:
             job.begin()
             return
-        memory = self.memories[task.memory]
-        if task.memory_delta_bytes > memory.capacity:
-            raise DoesNotFitError(memory.name, "memory_bytes", task.memory_delta_bytes, memory.capacity)
         self._blocked[job] = None
-        allocation = memory.put(task.memory_delta_bytes)
+        allocation = self.memories[task.memory].put(task.memory_delta_bytes)
         allocation.callbacks.append(lambda _event: self._unblock(job))
 
     def _unblock(self, job: Job) -> None:

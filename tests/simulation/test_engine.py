@@ -1,0 +1,346 @@
+"""Laws of the engine: order, exclusivity, conservation, closed form = event by event, limits of memory."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
+from accelsim.simulation.engine import Engine, RowDependency, Task, back_to_back_end_s
+
+RESOURCES = ("one", "two", "pool", "ranked")
+CAPACITY = {"one": 1, "two": 1, "pool": 3, "ranked": 1}
+durations = st.floats(min_value=0.0, max_value=5.0).map(lambda x: round(x, 3))
+columns = st.lists(durations, min_size=1, max_size=12).map(np.array)
+
+
+@st.composite
+def task_graphs(draw):
+    """Up to 30 tasks as (resource, duration or column, earlier tasks, priority)."""
+    count = draw(st.integers(1, 30))
+    return [
+        (
+            draw(st.sampled_from(RESOURCES)),
+            draw(st.one_of(durations, columns)),
+            draw(st.lists(st.integers(0, index - 1), max_size=3, unique=True)) if index else [],
+            draw(st.integers(0, 2)),
+        )
+        for index in range(count)
+    ]
+
+
+def run_graph(graph):
+    engine = Engine()
+    engine.add_server("one")
+    engine.add_server("two", discipline="in_order")
+    engine.add_server("pool", capacity=3)
+    engine.add_server("ranked", discipline="priority")
+    jobs = []
+    for index, (resource, duration, before, priority) in enumerate(graph):
+        after = [jobs[i] for i in before]
+        jobs.append(engine.submit(Task(f"t{index}", resource, duration, after, energy_j=1.0, priority=priority)))
+    engine.run()
+    return jobs, engine.timeline()
+
+
+@settings(max_examples=60, deadline=None)
+@given(task_graphs())
+def test_dependencies_exclusivity_and_conservation(graph):
+    jobs, line = run_graph(graph)
+    for job, (_, duration, before, _) in zip(jobs, graph, strict=True):
+        assert job.start_s >= max((jobs[i].end_s for i in before), default=0.0)
+        assert job.end_s - job.start_s == pytest.approx(np.sum(duration), abs=1e-9)
+    assert line.duration_s.sum() == pytest.approx(sum(np.sum(d) for _, d, _, _ in graph), abs=1e-9)
+    assert line.energy_j.sum() == pytest.approx(len(graph), rel=1e-9)
+    for resource, capacity in CAPACITY.items():
+        assert most_at_once(line, resource) <= capacity
+
+
+def most_at_once(line, resource):
+    rows = line.select(resource=resource)
+    lasting = rows.duration_s > 1e-9
+    edges = [(t + 1e-10, 1) for t in rows.start_s[lasting]] + [(t - 1e-10, -1) for t in rows.end_s[lasting]]
+    level = peak = 0
+    for _, change in sorted(edges):
+        level += change
+        peak = max(peak, level)
+    return peak
+
+
+@settings(max_examples=30, deadline=None)
+@given(task_graphs())
+def test_no_server_idles_while_a_task_is_ready(graph):
+    jobs, _ = run_graph(graph)
+    for resource, capacity in CAPACITY.items():
+        mine = [job for job in jobs if job.task.resource == resource]
+        for job in mine:
+            busy = [other for other in mine if other is not job and other.end_s > job.ready_s]
+            if job.start_s > job.ready_s:
+                running = [o for o in busy if o.start_s <= job.ready_s]
+                assert len(running) >= capacity or any(o.start_s <= job.start_s for o in busy)
+                assert any(o.end_s == job.start_s for o in mine)
+
+
+@settings(max_examples=20, deadline=None)
+@given(task_graphs())
+def test_same_input_same_bits(graph):
+    first, second = run_graph(graph)[1], run_graph(graph)[1]
+    for column in ("resource", "name", "start_s", "end_s", "energy_j"):
+        assert getattr(first, column).tobytes() == getattr(second, column).tobytes()
+
+
+def test_in_order_server_keeps_submission_order_and_fifo_does_not():
+    for discipline, expected in (("in_order", [4.0, 5.0]), ("fifo", [4.0, 1.0])):
+        engine = Engine()
+        engine.add_server("slow")
+        engine.add_server("stream", discipline=discipline)
+        gate = engine.submit(Task("gate", "slow", 3.0))
+        jobs = [engine.submit(Task("late", "stream", 1.0, (gate,))), engine.submit(Task("early", "stream", 1.0))]
+        engine.run()
+        assert [job.end_s for job in jobs] == expected
+
+
+def test_priority_server_takes_smallest_number_first_then_arrival():
+    engine = Engine()
+    engine.add_server("s", discipline="priority")
+    jobs = [engine.submit(Task(f"p{p}", "s", 1.0, priority=p)) for p in (9, 2, 1, 2, 0)]
+    engine.run()
+    assert [job.start_s for job in jobs] == [0.0, 3.0, 2.0, 4.0, 1.0]
+
+
+def uncoalesced(start_s, rows, dispatch):
+    """The same host thread and stream with every row a task of its own."""
+    engine = Engine()
+    engine.add_server("host", discipline="in_order")
+    engine.add_server("stream", discipline="in_order")
+    engine.submit(Task("busy", "stream", start_s))
+    jobs = []
+    for row_s, launch_s in zip(rows.tolist(), dispatch.tolist(), strict=True):
+        issued = engine.submit(Task("dispatch", "host", launch_s))
+        jobs.append(engine.submit(Task("row", "stream", row_s, (issued,))))
+    engine.run()
+    return np.array([job.start_s for job in jobs]), np.array([job.end_s for job in jobs])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(durations, durations), min_size=1, max_size=40), durations)
+def test_coalesced_rows_end_when_single_rows_would(pairs, start_s):
+    rows, dispatch = np.array(pairs).T
+    engine = Engine()
+    engine.add_server("host", discipline="in_order")
+    engine.add_server("stream", discipline="in_order")
+    engine.submit(Task("busy", "stream", start_s))
+    host = engine.submit(Task("dispatch", "host", dispatch))
+    job = engine.submit(Task("rows", "stream", rows, row_dependency=RowDependency(host)))
+    engine.run()
+    starts, ends = uncoalesced(start_s, rows, dispatch)
+    np.testing.assert_allclose(job.row_end_s, ends, rtol=1e-12, atol=1e-12)
+    # A row of no length may start anywhere in a zero-wide gap; the others start to the bit as accurately as they end.
+    np.testing.assert_allclose(job.row_start_s(), starts, rtol=1e-12, atol=1e-12)
+    assert job.end_s == pytest.approx(ends[-1], rel=1e-12, abs=1e-12)
+
+
+@given(columns, st.data())
+@settings(max_examples=60, deadline=None)
+def test_back_to_back_is_lindley_step_by_step(rows, data):
+    ready = np.array(data.draw(st.lists(durations, min_size=len(rows), max_size=len(rows))))
+    expected, free = [], 2.0
+    for duration, earliest in zip(rows, ready, strict=True):
+        free = max(free, earliest) + duration
+        expected.append(free)
+    np.testing.assert_allclose(back_to_back_end_s(2.0, rows, ready), expected, rtol=1e-12)
+
+
+def test_rows_fed_by_a_chosen_part_of_a_job_and_by_a_single_task():
+    engine = Engine()
+    for name in ("host", "a", "b"):
+        engine.add_server(name)
+    host = engine.submit(Task("h", "host", np.array([1.0, 1.0, 1.0, 1.0])))
+    odd = engine.submit(Task("a", "a", np.array([0.1, 0.1]), row_dependency=RowDependency(host, np.array([1, 3]))))
+    launch = engine.submit(Task("launch", "host", 2.0))
+    whole = engine.submit(Task("b", "b", np.array([1.0, 1.0]), row_dependency=RowDependency(launch)))
+    engine.run()
+    np.testing.assert_allclose(odd.row_end_s, [2.1, 4.1])
+    np.testing.assert_allclose(whole.row_end_s, [7.0, 8.0])
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
+
+
+def test_shared_link_divides_bandwidth_equally():
+    """Two equal transfers at once take twice as long; a later one slows the first from its arrival on."""
+    engine = Engine()
+    engine.add_shared_link("link", 10.0, 1.0)
+    engine.add_server("clock")
+    first = engine.submit(Task("x", "link", size_bytes=100.0))
+    gate = engine.submit(Task("gate", "clock", 3.0))
+    second = engine.submit(Task("y", "link", size_bytes=50.0, dependencies=(gate,)))
+    engine.run()
+    # From 1 to 4 s the first moves 30 bytes alone; both move 50 until 14 s; the first's last 20 take 2 s.
+    assert (first.end_s, second.end_s) == (16.0, 14.0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(durations, st.floats(0, 1e3)), min_size=1, max_size=15))
+def test_shared_link_moves_all_bytes_at_full_rate_and_never_faster_than_alone(transfers):
+    engine = Engine()
+    engine.add_shared_link("link", 100.0, 0.5)
+    engine.add_server("clock", capacity=20)
+    jobs = []
+    for arrival_s, size in transfers:
+        gate = engine.submit(Task("gate", "clock", arrival_s))
+        jobs.append(engine.submit(Task("t", "link", size_bytes=size, dependencies=(gate,))))
+    engine.run()
+    for job, (arrival_s, size) in zip(jobs, transfers, strict=True):
+        assert job.end_s >= arrival_s + 0.5 + size / 100.0 - 1e-9
+    # Work conserving: the link is done when one that served transfers one by one would be.
+    free = 0.0
+    for arrival_s, size in sorted(transfers):
+        free = max(free, arrival_s + 0.5) + size / 100.0
+    assert max(job.end_s for job in jobs) == pytest.approx(free, rel=1e-9)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(durations, st.floats(1, 100)), min_size=1, max_size=15))
+def test_memory_never_exceeds_capacity_and_all_is_freed(pairs):
+    engine = Engine()
+    memory = engine.add_memory("hbm", 100.0)
+    engine.add_server("compute", capacity=4)
+    engine.add_server("free", capacity=100)
+    for duration, size in pairs:
+        job = engine.submit(Task("a", "compute", duration, memory="hbm", memory_delta_bytes=size))
+        engine.submit(Task("f", "free", 0.1, (job,), memory="hbm", memory_delta_bytes=-size))
+    engine.run()
+    usage = memory.usage()
+    assert usage.maximum == memory.high_water_bytes <= 100.0
+    assert memory.high_water_bytes >= max(size for _, size in pairs) - 1e-9
+    assert memory.level == pytest.approx(0.0, abs=1e-9)
+
+
+def test_memory_waits_until_it_fits():
+    engine = Engine()
+    memory = engine.add_memory("hbm", 100.0, initial_bytes=30.0)
+    engine.add_server("s", capacity=2)
+    first = engine.submit(Task("first", "s", 5.0, memory="hbm", memory_delta_bytes=60.0))
+    engine.submit(Task("free", "s", 1.0, (first,), memory="hbm", memory_delta_bytes=-60.0))
+    second = engine.submit(Task("second", "s", 1.0, memory="hbm", memory_delta_bytes=50.0))
+    engine.run()
+    assert second.start_s == 6.0
+    np.testing.assert_array_equal(memory.usage().at([0.0, 5.9, 6.0]), [90.0, 90.0, 80.0])
+
+
+def test_task_larger_than_memory_is_refused_with_what_is_short():
+    engine = Engine()
+    engine.add_memory("hbm", 100.0)
+    engine.add_server("s")
+    with pytest.raises(DoesNotFitError, match="50 missing"):
+        engine.submit(Task("big", "s", 1.0, memory="hbm", memory_delta_bytes=150.0))
+
+
+def test_waiting_for_memory_nobody_frees_is_an_error_not_a_hang():
+    engine = Engine()
+    engine.add_memory("hbm", 100.0)
+    engine.add_server("s", capacity=2)
+    for name in ("a", "b"):
+        engine.submit(Task(name, "s", 1.0, memory="hbm", memory_delta_bytes=70.0))
+    with pytest.raises(DoesNotFitError, match="'b' waits for ever"):
+        engine.run()
+
+
+def test_freeing_more_than_is_in_use_is_refused():
+    engine = Engine()
+    memory = engine.add_memory("hbm", 100.0, initial_bytes=10.0)
+    with pytest.raises(InvalidValueError, match="hbm bytes to free"):
+        memory.free(11.0)
+
+
+# --- SimPy around it, and bad input ----------------------------------------------------------------------------------
+
+
+def test_jobs_and_simpy_processes_wait_for_each_other():
+    engine = Engine()
+    engine.add_server("s")
+    seen = []
+
+    def user():
+        job = engine.submit(Task("work", "s", 2.0))
+        yield job
+        seen.append(engine.now_s)
+        yield engine.environment.timeout(1.0) & engine.submit(Task("more", "s", 4.0))
+        seen.append(engine.now_s)
+
+    process = engine.process(user())
+    last = engine.submit(Task("after", "s", 1.0, (process,)))
+    engine.run()
+    assert seen == [2.0, 6.0]
+    assert (last.start_s, last.end_s) == (6.0, 7.0)
+
+
+def test_run_until_a_time_and_on():
+    engine = Engine()
+    engine.add_server("s")
+    for _ in range(3):
+        engine.submit(Task("t", "s", 2.0))
+    engine.run(3.0)
+    assert engine.now_s == 3.0
+    assert len(engine.timeline()) == 1
+    engine.run()
+    assert len(engine.timeline()) == 3
+
+
+def test_events_that_never_happen_are_reported():
+    engine = Engine()
+    engine.add_server("s")
+    engine.submit(Task("t", "s", 1.0, (engine.environment.event(),)))
+    with pytest.raises(InvalidValueError, match="1 waiting tasks"):
+        engine.run()
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Task("t", "s", -1.0),
+        Task("t", "s", float("nan")),
+        Task("t", "s", float("inf")),
+        Task("t", "s", np.array([1.0, -1.0])),
+        Task("t", "s", np.array([np.nan])),
+        Task("t", "s", np.array([])),
+        Task("t", "s", np.ones((2, 2))),
+        Task("t", "link", np.ones(2)),
+        Task("t", "link", size_bytes=-1.0),
+    ],
+)
+def test_bad_numbers_are_refused(task):
+    engine = Engine()
+    engine.add_server("s")
+    engine.add_shared_link("link", 1.0)
+    with pytest.raises(InvalidValueError):
+        engine.submit(task)
+
+
+def test_unknown_and_double_names_are_refused():
+    engine = Engine()
+    engine.add_server("stream")
+    engine.add_memory("hbm", 1.0)
+    with pytest.raises(UnknownNameError, match="Did you mean stream"):
+        engine.submit(Task("t", "streem"))
+    with pytest.raises(UnknownNameError, match="memory"):
+        engine.submit(Task("t", "stream", memory="hmb", memory_delta_bytes=1.0))
+    with pytest.raises(InvalidValueError):
+        engine.add_server("stream")
+    with pytest.raises(InvalidValueError):
+        engine.add_memory("hbm", 1.0)
+    with pytest.raises(InvalidValueError):
+        engine.add_server("x", capacity=2, discipline="in_order")
+    with pytest.raises(InvalidValueError):
+        engine.add_shared_link("y", 0.0)
+    with pytest.raises(InvalidValueError):
+        engine.add_memory("z", 1.0, initial_bytes=2.0)
+
+
+def test_engine_without_record_has_no_timeline():
+    with pytest.raises(InvalidValueError, match="record"):
+        Engine(record=False).timeline()

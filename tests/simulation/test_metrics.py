@@ -1,0 +1,92 @@
+"""Statistics against scipy and against what they promise."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from accelsim.errors import InvalidValueError
+from accelsim.simulation.metrics import (
+    ConfidenceInterval,
+    batch_means_interval,
+    control_variate_interval,
+    mean_in_system,
+    percentiles,
+    replication_interval,
+    student_t_quantile,
+)
+
+
+@pytest.mark.parametrize("freedom", [6, 10, 39, 200])
+@pytest.mark.parametrize("probability", [0.005, 0.05, 0.5, 0.9, 0.975, 0.995])
+def test_student_t_quantile_matches_scipy(probability, freedom):
+    assert student_t_quantile(probability, freedom) == pytest.approx(
+        stats.t.ppf(probability, freedom), rel=1e-3, abs=1e-12
+    )
+
+
+def test_replication_interval_matches_scipy():
+    values = np.random.default_rng(0).normal(5.0, 2.0, 30)
+    interval = replication_interval(values, level=0.9)
+    low, high = stats.t.interval(0.9, 29, values.mean(), stats.sem(values))
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-4)
+    assert interval.sample_count == 30
+
+
+def test_batch_means_are_wider_than_naive_where_output_is_correlated():
+    noise = np.random.default_rng(1).normal(size=40_000)
+    correlated = np.convolve(noise, np.ones(100) / 100, mode="valid")
+    assert batch_means_interval(correlated).half_width > 3 * replication_interval(correlated).half_width
+
+
+def test_batches_use_the_end_of_the_run_where_it_does_not_divide():
+    values = np.concatenate([[1e9], np.zeros(10), np.ones(10)])
+    assert batch_means_interval(values, batch_count=2).mean == 0.5
+
+
+def test_control_variates_narrow_and_keep_the_mean():
+    generator = np.random.default_rng(2)
+    control = generator.exponential(1.0, 20_000)
+    output = 3 * control + generator.normal(0.0, 0.1, 20_000)
+    plain = batch_means_interval(output)
+    narrowed = control_variate_interval(output, [control], [1.0])
+    assert narrowed.contains(3.0)
+    assert narrowed.half_width < 0.1 * plain.half_width
+
+
+def test_perfect_control_leaves_no_doubt():
+    control = np.random.default_rng(3).normal(4.0, 1.0, 4_000)
+    interval = control_variate_interval(2 * control, [control], [4.0])
+    assert interval.mean == pytest.approx(8.0)
+    assert interval.half_width == pytest.approx(0.0, abs=1e-9)
+
+
+def test_percentiles_interpolate():
+    assert percentiles(np.arange(101.0), (0, 50, 99)) == {0: 0.0, 50: 50.0, 99: 99.0}
+
+
+def test_interval_contains_its_ends_only_inside():
+    interval = ConfidenceInterval(10.0, 1.0, 0.95, 5)
+    assert interval.contains(9.0)
+    assert interval.contains(11.0)
+    assert not interval.contains(11.1)
+
+
+def test_little():
+    assert mean_in_system(2.0, 3.0) == 6.0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: replication_interval([1.0]),
+        lambda: replication_interval([1.0, 2.0], level=1.0),
+        lambda: batch_means_interval(np.ones(10), batch_count=8),
+        lambda: batch_means_interval(np.ones(10), batch_count=1),
+        lambda: control_variate_interval(np.ones(100), [np.ones(100)], []),
+        lambda: percentiles([]),
+        lambda: percentiles([1.0], (101,)),
+    ],
+)
+def test_too_little_or_bad_input_is_refused(call):
+    with pytest.raises(InvalidValueError):
+        call()

@@ -1,0 +1,79 @@
+"""Levels, streams and the lifetime of activations."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim.simulation.streams import dependency_levels, live_bytes, spread_over_streams
+
+
+@st.composite
+def graphs(draw):
+    count = draw(st.integers(1, 25))
+    lists = [draw(st.lists(st.integers(0, i - 1), max_size=3, unique=True)) if i else [] for i in range(count)]
+    offset = np.cumsum([0, *map(len, lists)])
+    time_s = np.array(draw(st.lists(st.floats(0, 2), min_size=count, max_size=count)))
+    return lists, offset, np.array([e for x in lists for e in x], dtype=np.int64), time_s
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.integers(1, 5))
+def test_every_row_runs_once_and_after_what_it_waits_for(graph, stream_count):
+    lists, offset, dependency, time_s = graph
+    segments = spread_over_streams(time_s, dependency_levels(offset, dependency), stream_count)
+    assert sorted(np.concatenate([s.rows for s in segments]).tolist()) == list(range(len(lists)))
+    place = {row: (s.stage, s.stream, i) for s in segments for i, row in enumerate(s.rows.tolist())}
+    for row, before in enumerate(lists):
+        for other in before:
+            same_segment = place[other][:2] == place[row][:2]
+            assert place[other][0] < place[row][0] or (same_segment and place[other][2] < place[row][2])
+    assert {s.stream for s in segments} <= set(range(stream_count))
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.integers(2, 5), st.floats(0.1, 1))
+def test_streams_never_beat_the_device_nor_lose_to_one_stream(graph, stream_count, occupied):
+    _, offset, dependency, time_s = graph
+    level = dependency_levels(offset, dependency)
+    segments = spread_over_streams(time_s, level, stream_count, np.full(len(time_s), occupied))
+    stage_s = {}
+    for s in segments:
+        stage_s[s.stage] = max(stage_s.get(s.stage, 0.0), float(time_s[s.rows].sum()) * s.stretch)
+    total = sum(stage_s.values())
+    assert occupied * time_s.sum() <= total * (1 + 1e-9) + 1e-12
+    assert total <= time_s.sum() * (1 + 1e-9) + 1e-12
+
+
+def test_full_kernels_gain_nothing_and_small_ones_overlap():
+    time_s, level = np.array([1.0, 1.0, 1.0, 1.0]), np.array([0, 1, 1, 2])
+    for occupancy, expected in ((None, 4.0), (np.full(4, 0.25), 3.0)):
+        segments = spread_over_streams(time_s, level, 2, occupancy)
+        spans = {s.stage: float(time_s[s.rows].sum()) * s.stretch for s in segments}
+        assert sum(spans.values()) == pytest.approx(expected)
+
+
+def test_levels_of_a_diamond():
+    assert dependency_levels(np.array([0, 0, 1, 2, 4]), np.array([0, 0, 1, 2])).tolist() == [0, 1, 1, 2]
+
+
+def test_live_bytes_of_a_chain_and_of_a_kept_activation():
+    """A chain holds input and output of each row; a skip connection holds its source until it is read."""
+    size = np.array([10.0, 20.0, 30.0, 40.0])
+    chain = live_bytes(size, np.array([0, 0, 1, 2, 3]), np.array([0, 1, 2]))
+    assert chain.tolist() == [10.0, 30.0, 50.0, 70.0]
+    skip = live_bytes(size, np.array([0, 0, 1, 2, 4]), np.array([0, 1, 2, 0]))
+    assert skip.tolist() == [10.0, 30.0, 60.0, 80.0]
+    kept = live_bytes(size, np.array([0, 0, 1, 2, 3]), np.array([0, 1, 2]), keep=np.array([0, 1]))
+    assert kept.tolist() == [10.0, 30.0, 60.0, 100.0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs())
+def test_live_bytes_row_by_row(graph):
+    lists, offset, dependency, time_s = graph
+    found = live_bytes(time_s, offset, dependency)
+    for row in range(len(lists)):
+        readers = [[r for r, before in enumerate(lists) if source in before] for source in range(row + 1)]
+        alive = [s for s in range(row + 1) if s == row or any(r >= row for r in readers[s])]
+        assert found[row] == pytest.approx(time_s[alive].sum(), abs=1e-9)
