@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_BYTES",
     "MAX_DEPTH",
+    "data_root",
     "parse_json",
     "parse_yaml",
     "read_json",
@@ -53,6 +54,22 @@ _LARGEST_INTEGER = 2**63
 _SHOWN_PROBLEMS = 20
 
 Location = tuple[str | int, ...]
+
+
+def data_root() -> Path:
+    """Folder that holds ``device_profiles/``, ``workloads/`` and ``calibration/``.
+
+    An installed wheel carries them in ``accelsim/_data``; a checkout and an editable install have them beside the
+    package.
+
+    Raises:
+        ProfileError: If neither place has them.
+    """
+    package = Path(__file__).resolve().parent
+    for root in (package / "_data", package.parent):
+        if (root / "device_profiles").is_dir():
+            return root
+    raise ProfileError(str(package), ["the data folders are missing; install accelsim again"])
 
 
 def read_mapping(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:

@@ -16,7 +16,17 @@ from accelsim.units import to_si
 
 __all__ = ["Cluster", "Link", "Node", "Topology", "parse_interconnect"]
 
-Topology = Literal["all_to_all", "switch", "ring", "torus_2d", "torus_3d", "hybrid_cube_mesh", "pcie_tree", "point_to_point", "fat_tree"]
+Topology = Literal[
+    "all_to_all",
+    "switch",
+    "ring",
+    "torus_2d",
+    "torus_3d",
+    "hybrid_cube_mesh",
+    "pcie_tree",
+    "point_to_point",
+    "fat_tree",
+]
 
 
 class Link(FrozenModel):
@@ -93,5 +103,3 @@ def _with_citations(data: dict[str, Any], citations: Any) -> dict[str, Any]:
         if isinstance(item, Mapping) and isinstance(item.get("source"), str):
             data[key] = {**item, "source": citations.get(item["source"], item["source"])}
     return data
-
-

@@ -18,6 +18,7 @@ from accelsim.units import to_si
 from accelsim.workload.dtype import Dtype
 
 __all__ = [
+    "DEVICE_NAME",
     "AsicProfile",
     "ComputeArray",
     "Conflict",
@@ -34,6 +35,10 @@ __all__ = [
     "Rates",
     "parse_device",
 ]
+
+
+#: Kebab-case names; ``local/...`` for this machine's own devices, ``...@...`` for slices.
+DEVICE_NAME = r"^(?:local/)?[a-z0-9](?:[a-z0-9.+-]*[a-z0-9+])?(?:@[a-z0-9.=]+)?$"
 
 
 class DeviceClass(StrEnum):
@@ -73,7 +78,9 @@ Scope = Literal["die", "board", "node"]
 class MemoryLevel(FrozenModel):
     """One level of memory: a cache, scratchpad, or the main memory.
 
-    Bandwidth is the sum over the device (all cores or SMs together), one direction at a time unless noted.
+    Capacity is that of one instance: one core's (or SM's) where `shared_by_core_count` is 1, one cluster's where it is
+    larger, the device's where it is None. Bandwidth is the sum over the device (all cores or SMs together), one
+    direction at a time unless noted. A datasheet's "GB" of DRAM is 2^30 bytes (JEDEC JESD100B.01).
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -82,6 +89,11 @@ class MemoryLevel(FrozenModel):
     technology: str | None = None
     shared_by_core_count: Annotated[int, Field(ge=1)] | None = None  # None: shared by the whole device
     note: str | None = None
+
+    def total_bytes(self, core_count: int) -> float:
+        """Capacity of all instances together on a device of ``core_count`` cores or SMs."""
+        sharing = self.shared_by_core_count
+        return self.capacity_bytes.value * (1 if sharing is None else max(core_count // sharing, 1))
 
 
 class HostLink(FrozenModel):
@@ -110,7 +122,7 @@ class Conflict(FrozenModel):
 
 
 class _Base(FrozenModel):
-    name: Annotated[str, Field(pattern=r"^[a-z0-9]+(?:[.+-][a-z0-9+]+)*$|^local/[a-z0-9.-]+$", max_length=80)]
+    name: Annotated[str, Field(pattern=DEVICE_NAME, max_length=80)]
     title: Annotated[str, Field(min_length=2)]
     aliases: tuple[str, ...] = Field(default=(), strict=False)
     vendor: Annotated[str, Field(min_length=1)]
@@ -235,9 +247,7 @@ class AsicProfile(_Base):
 
 
 DeviceProfile = CpuProfile | GpuProfile | FpgaProfile | AsicProfile
-_ADAPTER: TypeAdapter[DeviceProfile] = TypeAdapter(
-    Annotated[DeviceProfile, Field(discriminator="device_class")]
-)
+_ADAPTER: TypeAdapter[DeviceProfile] = TypeAdapter(Annotated[DeviceProfile, Field(discriminator="device_class")])
 
 
 def _resolve(data: Any, sources: Mapping[str, str]) -> Any:

@@ -1,0 +1,239 @@
+"""What the operating system says of this machine's own CPU and GPUs.
+
+Reads ``/proc/cpuinfo``, ``/proc/meminfo`` and ``/sys`` on Linux and asks ``nvidia-smi`` where it is installed. Nothing
+here fails: what cannot be read is unknown. Peak rates follow from the vector extensions the CPU lists, with the port
+counts common to that extension, and are marked as estimates.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from accelsim.hardware.profile import CpuProfile, MemoryLevel
+from accelsim.hardware.slice import SliceSpec, slice_device
+from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind
+from accelsim.workload.dtype import Dtype
+
+__all__ = ["CpuFacts", "local_cpu_facts", "local_cpu_profile", "local_gpu_names", "name_candidates", "parse_cpuinfo"]
+
+_OS = "operating system of this machine"
+_GENERIC_CLOCK_HZ = 2.0e9
+
+
+@dataclass(frozen=True, slots=True)
+class CpuFacts:
+    """A CPU as the operating system describes it.
+
+    Attributes:
+        model_name: Marketing name.
+        vendor: Vendor identifier.
+        vcpu_count: Hardware threads visible.
+        core_count: Physical cores visible.
+        clock_hz: Nominal clock, or None.
+        flags: Instruction set extensions.
+        memory_bytes: Main memory, or None.
+        cache_bytes: Last-level cache, or None.
+    """
+
+    model_name: str
+    vendor: str
+    vcpu_count: int
+    core_count: int
+    clock_hz: float | None
+    flags: frozenset[str]
+    memory_bytes: float | None
+    cache_bytes: float | None
+
+
+def local_cpu_facts(proc: Path = Path("/proc")) -> CpuFacts | None:
+    """Facts of this machine's CPU, or None where they cannot be read."""
+    try:
+        cpuinfo = (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    try:
+        meminfo = (proc / "meminfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        meminfo = ""
+    return parse_cpuinfo(cpuinfo, meminfo)
+
+
+def parse_cpuinfo(cpuinfo: str, meminfo: str = "") -> CpuFacts | None:
+    """Read the texts of ``/proc/cpuinfo`` and ``/proc/meminfo``.
+
+    Args:
+        cpuinfo: Contents of ``/proc/cpuinfo``.
+        meminfo: Contents of ``/proc/meminfo``.
+
+    Returns:
+        The facts, or None if no processor is listed.
+    """
+    entries = [_fields(block) for block in cpuinfo.split("\n\n") if "processor" in block]
+    if not entries:
+        return None
+    first = entries[0]
+    cores = {(entry.get("physical id", "0"), entry.get("core id", entry.get("processor", ""))) for entry in entries}
+    memory = re.search(r"MemTotal:\s+(\d+) kB", meminfo)
+    return CpuFacts(
+        model_name=first.get("model name", first.get("CPU part", "unknown CPU")) or "unknown CPU",
+        vendor=first.get("vendor_id", first.get("CPU implementer", "unknown")) or "unknown",
+        vcpu_count=len(entries),
+        core_count=max(1, len(cores)),
+        clock_hz=_clock_hz(first),
+        flags=frozenset((first.get("flags") or first.get("Features") or "").split()),
+        memory_bytes=float(memory[1]) * 1024 if memory else None,
+        cache_bytes=_kib(first.get("cache size", "")),
+    )
+
+
+def local_gpu_names() -> list[str]:
+    """Marketing names of the GPUs ``nvidia-smi`` lists; empty where there are none."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    try:
+        answer = subprocess.run(  # noqa: S603  (a fixed command, found on the user's own PATH)
+            [program, "--query-gpu=name", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.strip() for line in answer.stdout.splitlines() if line.strip()] if answer.returncode == 0 else []
+
+
+def name_candidates(model_name: str) -> list[str]:
+    """Catalogue names a marketing name may stand for, most specific first.
+
+    Args:
+        model_name: Such as ``Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz`` or ``NVIDIA A100-SXM4-80GB``.
+
+    Returns:
+        Kebab-case names.
+    """
+    text = re.sub(r"\((?:r|tm)\)", "", model_name.lower())
+    text = re.sub(r"@.*|\b\d+-core\b|\bprocessor\b|\bcpu\b", " ", text)
+    full = re.sub(r"[^a-z0-9.+]+", "-", text).strip("-")
+    short = re.sub(r"^(?:nvidia|intel|amd)-", "", full)
+    return list(dict.fromkeys(name for name in (full, short, re.sub(r"^core-", "", short)) if name))
+
+
+def local_cpu_profile(facts: CpuFacts, known: CpuProfile | None) -> CpuProfile:
+    """Profile of this machine's CPU, named ``local/cpu``.
+
+    Args:
+        facts: What the operating system says.
+        known: The catalogue's profile of the same model, if it has one.
+
+    Returns:
+        A slice of the known profile with as many vCPUs as are visible, else an estimate from the extensions listed.
+    """
+    if known is not None:
+        threads = known.core_count.value * (known.threads_per_core.value if known.threads_per_core else 1)
+        memory = facts.memory_bytes
+        if memory is not None and memory > known.memory.capacity_bytes.value:
+            memory = None
+        spec = SliceSpec(of=known.name, vcpu_count=min(facts.vcpu_count, threads), memory_bytes=memory)
+        sliced = slice_device(known, spec, "local/cpu")
+        if isinstance(sliced, CpuProfile):
+            return sliced.model_copy(update={"title": f"this machine: {known.title}"})
+    return _estimated(facts)
+
+
+def _estimated(facts: CpuFacts) -> CpuProfile:
+    width, ports, extension = _vector_unit(facts)
+    clock = facts.clock_hz or _GENERIC_CLOCK_HZ
+    rate = facts.core_count * (width // 32) * ports * 2 * clock
+    formula = (
+        f"{facts.core_count} cores x {width // 32} lanes x {ports} ports x 2 x {clock / 1e9:.3g} GHz ({extension})"
+    )
+    cache = facts.cache_bytes
+    level = None if cache is None else MemoryLevel(name="last-level cache", capacity_bytes=_measured(cache))
+    return CpuProfile(
+        name="local/cpu",
+        title=f"this machine: {facts.model_name}"[:200],
+        vendor=facts.vendor,
+        year=2020,
+        scope="die",
+        core_count=PositiveCount(value=facts.core_count, kind=SourceKind.MEASURED, source=_OS),
+        threads_per_core=PositiveCount(
+            value=max(1, facts.vcpu_count // facts.core_count), kind=SourceKind.MEASURED, source=_OS
+        ),
+        simd_width_bits=PositiveCount(value=width, kind=SourceKind.ESTIMATE, source=f"widest extension: {extension}"),
+        fma_ports=PositiveCount(value=ports, kind=SourceKind.ESTIMATE, source=f"common for {extension}"),
+        base_clock_hz=_clock(facts),
+        vector_flop_per_s={Dtype.FP64: _guess(rate / 2, formula), Dtype.FP32: _guess(rate, formula)},
+        matrix_flop_per_s=_matrix_rates(facts, rate, clock),
+        matrix_sparse_flop_per_s={},
+        memory=MemoryLevel(name="main memory", capacity_bytes=_measured(facts.memory_bytes or 8 * 1024.0**3)),
+        on_chip=() if level is None else (level,),
+        note="estimated from what the operating system lists; the year is not known",
+    )
+
+
+def _matrix_rates(facts: CpuFacts, rate: float, clock: float) -> dict[Dtype, Positive]:
+    amx = facts.core_count * 2048 * clock
+    if "amx_bf16" in facts.flags and "amx_int8" in facts.flags:
+        source = "AMX: 1024 bf16 or 2048 int8 multiply-adds per cycle and core"
+        return {Dtype.BF16: _guess(amx, source), Dtype.INT8: _guess(2 * amx, source)}
+    rates = {}
+    if "avx512_bf16" in facts.flags:
+        rates[Dtype.BF16] = _guess(2 * rate, "twice the fp32 rate (AVX512-BF16)")
+    if facts.flags & {"avx512_vnni", "avx_vnni", "asimddp"}:
+        rates[Dtype.INT8] = _guess(4 * rate, "four times the fp32 rate (8-bit dot product)")
+    return rates
+
+
+def _vector_unit(facts: CpuFacts) -> tuple[int, int, str]:
+    flags = facts.flags
+    if facts.vendor == "AuthenticAMD" and "avx512f" in flags and "avx512_vp2intersect" not in flags:
+        return 256, 2, "AVX-512 on the 256-bit pipes of Zen 4"
+    table: tuple[tuple[str, tuple[int, int, str]], ...] = (
+        ("avx512f", (512, 2, "AVX-512")),
+        ("fma", (256, 2, "AVX2 and FMA")),
+        ("avx", (256, 1, "AVX")),
+        ("sve", (256, 2, "SVE")),
+        ("asimd", (128, 2, "ASIMD")),
+    )
+    return next((unit for flag, unit in table if flag in flags), (128, 1, "SSE"))
+
+
+def _clock(facts: CpuFacts) -> Positive:
+    if facts.clock_hz is None:
+        return _guess(_GENERIC_CLOCK_HZ, "the operating system gives no clock; 2 GHz assumed")
+    return _measured(facts.clock_hz)
+
+
+def _measured(value: float) -> Positive:
+    return Positive(value=value, kind=SourceKind.MEASURED, source=_OS)
+
+
+def _guess(value: float, source: str) -> Positive:
+    return Positive(value=value, kind=SourceKind.ESTIMATE, source=source)
+
+
+def _fields(block: str) -> Mapping[str, str]:
+    pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _clock_hz(fields: Mapping[str, str]) -> float | None:
+    stated = re.search(r"@\s*([\d.]+)\s*GHz", fields.get("model name", ""))
+    try:
+        if stated:
+            return float(stated[1]) * 1e9 or None
+        return float(fields.get("cpu MHz", "")) * 1e6 or None
+    except ValueError:
+        return None
+
+
+def _kib(text: str) -> float | None:
+    found = re.match(r"(\d+) KB", text)
+    return float(found[1]) * 1024 if found and int(found[1]) > 0 else None
