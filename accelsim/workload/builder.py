@@ -120,6 +120,12 @@ class GraphBuilder:
         """A view of a part of the storage (slice, chunk, select); no row."""
         return Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
 
+    def split(self, x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
+        """Disjoint parts of the last axis; no row. Each part counts as storage of its own when it is kept."""
+        if sum(widths) != x.shape[-1]:
+            raise InvalidValueError("widths", tuple(widths), f"widths that add up to {x.shape[-1]}")
+        return tuple(Tensor((*x.shape[:-1], width), x.row, self._storage(), x.element_bytes) for width in widths)
+
     def build(self) -> OperatorGraph:
         """The graph of all rows so far."""
         count = len(self._rows)
@@ -325,6 +331,7 @@ class GraphBuilder:
         context_len: int = 0,
         latent: int = 0,
         cached: bool = False,
+        bias: Tensor | None = None,
         name: str = "attention",
     ) -> Tensor:
         """softmax(q k^T) v with q (batch, heads, q_len, head_dim), k and v (batch, kv_heads, new_len, dim).
@@ -338,6 +345,7 @@ class GraphBuilder:
             context_len: Keys and values already cached.
             latent: Width of a compressed cache row that serves as key and value (MLA); 0 for none.
             cached: Whether keys and values stay in a cache (adds to `kv_bytes_per_token`).
+            bias: Additive scores (relative positions) the kernel reads.
             name: Operator name.
         """
         batch, heads, q_len, head_dim = q.shape
@@ -347,14 +355,14 @@ class GraphBuilder:
         if cached:
             self.kv_bytes_per_token += row_width * kv_width
         if not self.fused_attention:
-            return self._decomposed_attention(q, k, v, kv_len, causal=causal, name=name)
+            return self._decomposed_attention(q, k, v, kv_len, causal=causal or bias is not None, name=name)
         seen = min(kv_len, window + q_len - 1) if window else kv_len
         per_query = min(kv_len, window) if window else kv_len
-        read = q.bytes + batch * seen * row_width * kv_width
+        read = q.bytes + batch * seen * row_width * kv_width + (bias.bytes if bias else 0.0)
         return self.operator(
             _K.ATTENTION,
             (batch, heads, kv_heads, q_len, kv_len, head_dim, value_dim, int(causal), window, latent),
-            [q, k, v],
+            [q, k, v, bias] if bias else [q, k, v],
             (batch, heads, q_len, value_dim),
             name=name,
             flop=2.0 * batch * heads * q_len * per_query * (head_dim + value_dim),
