@@ -48,7 +48,7 @@ class DeviceSettings:
     Attributes:
         execution: Eager issues row by row; graph and compiled issue the whole iteration with one launch.
         iterations: Iterations measured for the steady state (rounded up to a multiple of `loader_count`).
-        warmup_iterations: Iterations before them, >= 1 for a steady state free of the pipeline's filling.
+        warmup_iterations: Iterations before them, >= 1, while the pipeline fills; more are added where that takes longer.
         is_asynchronous: Whether the host runs ahead of the device. False: the host thread is the device (a CPU), each row
             takes its dispatch and then its time.
         synchronize: Whether the host waits for each iteration's results before it issues the next.

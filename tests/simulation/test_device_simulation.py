@@ -1,0 +1,324 @@
+"""Laws of one simulated device: launch-bound and device-bound limits, overlap, energy, memory, what limits a run."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim.cost.table import Bound, CostTable, Execution
+from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.simulation.device import simulate_device, simulate_rows
+from accelsim.simulation.device_settings import DeviceRows, DeviceSettings
+
+positive = st.floats(0.01, 2.0).map(lambda x: round(x, 4))
+row_lists = st.lists(st.tuples(positive, positive), min_size=1, max_size=25)
+
+
+def rows_of(pairs):
+    time_s, dispatch_s = np.array(pairs).T
+    return DeviceRows(time_s, dispatch_s, energy_j=10.0 * time_s)
+
+
+def run(rows, **fields):
+    return simulate_rows(rows, DeviceSettings(**fields))
+
+
+# --- the two limits ----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(row_lists, st.sampled_from(["eager", "graph", "compiled"]))
+def test_latency_lies_between_its_largest_part_and_their_sum(pairs, execution):
+    rows = rows_of(pairs)
+    result = run(rows, execution=Execution(execution))
+    device_s = rows.time_s.sum()
+    host_s = rows.dispatch_s.sum() if execution == "eager" else rows.dispatch_s.max()
+    assert max(device_s, host_s) * (1 - 1e-9) <= result.latency_s <= (device_s + host_s) * (1 + 1e-9)
+
+
+@settings(max_examples=80, deadline=None)
+@given(row_lists)
+def test_long_runs_take_the_largest_demand_per_iteration(pairs):
+    """Bottleneck law: throughput is set by the busiest stage alone, once the pipeline has filled."""
+    rows = rows_of(pairs)
+    result = run(rows)
+    # Two stages within 1 % of each other may still be filling after the longest warm-up.
+    assert result.steady_state_s == pytest.approx(max(result.demand_s.values()), rel=0.011)
+    assert all(0 <= share <= 1 + 1e-9 for share in result.utilisation.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(row_lists, st.floats(0.1, 2), st.floats(0.1, 2), st.integers(1, 3))
+def test_law_holds_with_copies_and_loading(pairs, copied, loaded, workers):
+    rows = rows_of(pairs)
+    size = copied * rows.time_s.sum()
+    result = run(
+        rows,
+        input_bytes=size,
+        output_bytes=0.5 * size,
+        host_bandwidth_bytes_per_s=1.0,
+        loading_s=loaded * rows.time_s.sum() * workers,
+        loader_count=workers,
+    )
+    assert result.steady_state_s == pytest.approx(max(result.demand_s.values()), rel=0.011)
+    assert result.demand_s["host_copy"] == pytest.approx(size)
+
+
+def test_tiny_kernels_cost_their_launches():
+    rows = DeviceRows(np.full(100, 1e-9), np.full(100, 5e-6), is_memory_bound=np.zeros(100, dtype=bool))
+    result = run(rows)
+    assert result.latency_s == pytest.approx(100 * 5e-6, rel=1e-3)
+    assert result.steady_state_s == pytest.approx(100 * 5e-6, rel=1e-3)
+    assert result.bottleneck == "launch"
+    assert result.dispatch_bound_fraction > 0.99
+
+
+def test_long_kernels_hide_their_launches():
+    rows = DeviceRows(np.full(100, 1e-3), np.full(100, 5e-6), is_memory_bound=np.arange(100) < 40)
+    result = run(rows)
+    assert result.latency_s == pytest.approx(0.1 + 5e-6)
+    assert result.steady_state_s == pytest.approx(0.1, rel=1e-9)
+    assert result.bottleneck == "compute"
+    assert result.dispatch_bound_fraction < 1e-3
+    assert run(replace(rows, is_memory_bound=np.arange(100) < 60)).bottleneck == "memory"
+
+
+def test_captured_graph_pays_one_launch_and_its_node_gaps():
+    rows = DeviceRows(np.full(100, 1e-6), np.full(100, 5e-6))
+    graph = run(rows, execution=Execution.GRAPH, graph_node_gap_s=2e-7)
+    assert graph.latency_s == pytest.approx(5e-6 + 100 * 1.2e-6)
+    assert run(rows, execution=Execution.GRAPH, graph_launch_s=1e-4).latency_s == pytest.approx(2e-4)
+    assert graph.steady_state_s < run(rows).steady_state_s
+
+
+def test_host_that_is_the_device_adds_dispatch_to_every_row():
+    rows = rows_of([(1.0, 0.5), (2.0, 0.25)])
+    result = run(rows, is_asynchronous=False)
+    assert result.latency_s == pytest.approx(3.75)
+    assert result.steady_state_s == pytest.approx(3.75)
+    assert "host" not in result.utilisation
+
+
+@settings(max_examples=30, deadline=None)
+@given(row_lists)
+def test_waiting_for_each_iteration_never_helps(pairs):
+    rows = rows_of(pairs)
+    waits = run(rows, synchronize=True)
+    assert waits.steady_state_s == pytest.approx(waits.latency_s, rel=1e-9)
+    assert waits.steady_state_s >= run(rows).steady_state_s * (1 - 1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(row_lists, st.integers(0, 24), st.sampled_from(["time_s", "dispatch_s"]))
+def test_a_faster_row_never_slows_the_run(pairs, row, column):
+    rows = rows_of(pairs)
+    faster = getattr(rows, column).copy()
+    faster[row % len(pairs)] *= 0.5
+    assert run(replace(rows, **{column: faster})).latency_s <= run(rows).latency_s * (1 + 1e-12)
+
+
+def test_events_do_not_depend_on_the_row_count_but_the_timeline_has_every_row():
+    rows = rows_of([(0.1, 0.2)] * 500)
+    result = run(rows, iterations=2, warmup_iterations=1)
+    assert len(result.timeline.select(category="kernel")) == 3 * 500
+    assert len(result.timeline.select(category="dispatch")) == 3 * 500
+
+
+# --- copies and loading ------------------------------------------------------------------------------------------------
+
+
+def test_copies_overlap_compute_with_two_buffers_and_not_with_one():
+    rows = DeviceRows(np.array([1.0]), np.array([1e-6]))
+    link = {"input_bytes": 8e9, "host_bandwidth_bytes_per_s": 1e10, "output_bytes": 1e9, "host_latency_s": 0.01}
+    both = run(rows, **link)
+    assert both.latency_s == pytest.approx(0.81 + 1.0 + 0.11)
+    assert both.steady_state_s == pytest.approx(1.0)
+    assert both.utilisation["copy_in"] == pytest.approx(0.81)
+    assert run(rows, **link, buffer_count=1).steady_state_s == pytest.approx(1.81)
+    slow = run(rows, **{**link, "host_bandwidth_bytes_per_s": 2e9})
+    assert slow.steady_state_s == pytest.approx(4.01)
+    assert slow.bottleneck == "host_copy"
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(1, 6.0), (2, 3.0), (3, 2.0), (4, 1.5), (8, 1.0)])
+def test_loader_workers_share_the_loading(workers, expected):
+    rows = DeviceRows(np.array([1.0]), np.array([1e-6]))
+    result = run(rows, loading_s=6.0, loader_count=workers)
+    assert result.steady_state_s == pytest.approx(expected)
+    assert result.bottleneck == ("data_loading" if workers < 6 else "compute")
+    assert result.first_iteration_s == pytest.approx(7.0, rel=1e-5)
+    assert result.latency_s == pytest.approx(1.0, rel=1e-5)
+
+
+def test_no_iteration_starts_before_its_batch_is_there():
+    rows = rows_of([(0.3, 0.01), (0.2, 0.01)])
+    line = run(rows, loading_s=0.4, input_bytes=1.0, host_bandwidth_bytes_per_s=4.0).timeline
+    loads = np.sort(line.select(category="load").end_s)
+    copies = line.select(category="copy_in").sorted()
+    kernels = line.select(category="kernel").sorted()
+    assert (copies.start_s >= loads).all()
+    assert (kernels.start_s[::2] >= copies.end_s).all()
+
+
+# --- streams -----------------------------------------------------------------------------------------------------------
+
+
+def diamond(occupancy):
+    return DeviceRows(
+        np.array([1.0, 2.0, 2.0, 1.0]),
+        np.full(4, 1e-3),
+        energy_j=np.full(4, 5.0),
+        live_bytes=np.array([1.0, 2.0, 3.0, 2.0]),
+        dependency_offset=np.array([0, 0, 1, 2, 4]),
+        dependency=np.array([0, 0, 1, 2]),
+        occupancy=occupancy,
+    )
+
+
+def test_independent_rows_overlap_on_streams_only_where_they_leave_room():
+    small, full = diamond(np.full(4, 0.5)), diamond(None)
+    assert run(small, streams=1).steady_state_s == pytest.approx(6.0)
+    assert run(small, streams=2).steady_state_s == pytest.approx(4.0)
+    assert run(full, streams=2).steady_state_s == pytest.approx(6.0)
+
+
+def test_streams_respect_dependencies_and_keep_energy():
+    result = run(diamond(np.full(4, 0.5)), streams=2, iterations=1, warmup_iterations=1)
+    line = result.timeline.select(category="kernel")
+    iteration_count = len(line) // 4
+    assert line.energy_j.sum() == pytest.approx(iteration_count * 20.0)
+    first = line.to_frame().groupby("name").first()
+    start, end = first.start_s[["0", "1", "2", "3"]].tolist(), first.end_s[["0", "1", "2", "3"]].tolist()
+    assert start[1] >= end[0]
+    assert start[2] >= end[0]
+    assert start[3] >= max(end[1], end[2])
+    assert abs(start[1] - start[2]) < 0.01
+
+
+# --- energy, power, memory -----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(row_lists, st.floats(0, 40))
+def test_energy_is_the_integral_of_power_over_the_measured_window(pairs, idle_w):
+    rows = rows_of(pairs)
+    result = run(rows, idle_w=idle_w, warmup_iterations=60, iterations=4)
+    drawn = result.timeline.power(idle_w).integral(*result.window_s)
+    assert result.energy_j * 4 == pytest.approx(drawn, rel=1e-6)
+    assert result.average_power_w == pytest.approx(result.energy_j / result.steady_state_s)
+    assert result.dynamic_energy_j == pytest.approx(rows.energy_j.sum())
+
+
+def test_power_limit_slows_the_run_and_conserves_dynamic_energy():
+    rows = DeviceRows(np.array([1.0, 1.0]), np.full(2, 1e-6), energy_j=np.array([100.0, 20.0]))
+    result = run(rows, idle_w=10.0, power_limit_w=60.0)
+    assert result.steady_state_s == pytest.approx(3.0)
+    assert result.dynamic_energy_j == 120.0
+    assert result.timeline.power(10.0).maximum <= 60.0 * (1 + 1e-9)
+    assert result.average_power_w <= 60.0
+    assert run(rows, idle_w=10.0).steady_state_s == pytest.approx(2.0)
+
+
+def test_unknown_energy_stays_unknown():
+    rows = DeviceRows(np.ones(2), np.ones(2))
+    assert run(rows, idle_w=5.0).energy_j is None
+    known = replace(rows, energy_j=np.ones(2))
+    assert run(known).average_power_w is None
+    assert run(known).dynamic_energy_j == 2.0
+    assert run(known).memory is None
+    assert run(known).peak_memory_bytes is None
+
+
+def test_memory_over_the_last_iteration():
+    rows = DeviceRows(np.array([1.0, 2.0]), np.full(2, 1e-3), live_bytes=np.array([5.0, 3.0]))
+    result = run(rows, resident_bytes=100.0, iterations=1, warmup_iterations=1)
+    assert result.peak_memory_bytes == 105.0
+    kernels = result.timeline.select(category="kernel").sorted()
+    np.testing.assert_array_equal(result.memory.at(kernels.start_s[-2:]), [105.0, 103.0])
+    assert result.memory.at(result.makespan_s) == 100.0
+
+
+def test_what_does_not_fit_is_refused_with_the_bytes_short():
+    rows = DeviceRows(np.ones(2), np.ones(2), live_bytes=np.array([5.0, 30.0]))
+    with pytest.raises(DoesNotFitError, match="needs 150, has 120"):
+        run(
+            rows,
+            resident_bytes=100.0,
+            memory_capacity_bytes=120.0,
+            input_bytes=10.0,
+            host_bandwidth_bytes_per_s=1.0,
+        )
+
+
+# --- cost tables, repeatability, bad input -----------------------------------------------------------------------------
+
+
+def cost_table(count):
+    generator = np.random.default_rng(4)
+    column = generator.random(count)
+    return CostTable(
+        time_s=column,
+        compute_s=column,
+        memory_s=column / 2,
+        dispatch_s=column / 10,
+        energy_j=column * 3,
+        flop=column,
+        bytes=column,
+        bound=np.full(count, int(Bound.MEMORY), dtype=np.int8),
+        log_sigma=np.full(count, 0.3),
+    )
+
+
+def test_cost_table_goes_in_as_it_is():
+    table = cost_table(20)
+    result = simulate_device(table, idle_w=1.0, execution=Execution.GRAPH)
+    assert result.bottleneck == "memory"
+    assert result.dynamic_energy_j == pytest.approx(table.total_energy_j)
+    assert result.latency_s == pytest.approx(table.total_time_s + table.dispatch_s.max())
+
+
+def test_same_input_same_bits():
+    first, second = (simulate_device(cost_table(200), idle_w=3.0, loading_s=0.5, loader_count=2) for _ in range(2))
+    assert first.timeline.start_s.tobytes() == second.timeline.start_s.tobytes()
+    assert first.steady_state_s == second.steady_state_s
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"iterations": 0},
+        {"warmup_iterations": 0},
+        {"streams": 0},
+        {"loading_s": -1.0},
+        {"host_latency_s": float("nan")},
+        {"input_bytes": 1.0},
+        {"idle_w": float("inf")},
+        {"loader_count": 10**9},
+    ],
+)
+def test_bad_settings_are_refused(fields):
+    with pytest.raises(InvalidValueError):
+        DeviceSettings(**fields)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        DeviceRows(np.zeros(0), np.zeros(0)),
+        DeviceRows(np.ones(2), np.ones(3)),
+        DeviceRows(np.ones(2), np.array([1.0, -1.0])),
+        DeviceRows(np.array([1.0, np.nan]), np.ones(2)),
+        DeviceRows(np.ones(2), np.ones(2), energy_j=np.array([1.0, np.inf])),
+        DeviceRows(np.ones(2), np.ones(2), names=("one",)),
+    ],
+)
+def test_bad_columns_are_refused(rows):
+    with pytest.raises(InvalidValueError):
+        run(rows)
+
+
+def test_streams_need_dependencies():
+    with pytest.raises(InvalidValueError, match="streams"):
+        run(rows_of([(1.0, 1.0)]), streams=2)
