@@ -21,7 +21,7 @@ from accelsim.simulation.engine import Engine, Job, RowDependency, Task
 from accelsim.simulation.power_cap import cap_power
 from accelsim.simulation.streams import Segment, dependency_levels, spread_over_streams
 from accelsim.simulation.timeline import StepFunction, Timeline
-from accelsim.workload.graph import FloatArray
+from accelsim.workload.graph import FloatArray, OperatorGraph
 
 if TYPE_CHECKING:
     from accelsim.cost.table import CostTable
@@ -42,8 +42,9 @@ class SimulationResult:
         window_s: Start and end of the measured iterations.
         demand_s: Busy time per iteration each stage needs: launch, compute, host_copy, data_loading.
         utilisation: Share of the steady-state time each resource is busy.
-        bottleneck: The stage with the largest demand (launch, host_copy, data_loading), or where that is compute, whether
-            compute-bound or memory-bound rows take most of its time (compute, memory).
+        bottleneck: The stage with the largest demand (launch, host_copy, data_loading). Where that is compute, what its
+            time goes to most, by the rows' bounds: compute, memory, launch (fixed latency of kernels, gaps between
+            them) or host_copy (rows bound by a link).
         dispatch_bound_fraction: Share of the measured window the device waits for the host to issue work.
         dynamic_energy_j: Dynamic energy per iteration; None where unknown.
         energy_j: Dynamic energy + idle power x steady-state time, per iteration; None where either is unknown.
@@ -89,12 +90,12 @@ class _Iteration:
 
 
 def simulate_device(
-    table: CostTable, *, graph: Any = None, live_bytes: FloatArray | None = None, **settings: Any
+    table: CostTable, *, graph: OperatorGraph | None = None, live_bytes: FloatArray | None = None, **settings: Any
 ) -> SimulationResult:
     """Simulate iterations of a costed graph on one device.
 
     Args:
-        table: Costs of the graph's rows.
+        table: Costs of the graph's rows, costed for the same execution mode.
         graph: The graph, for row names and (several streams) dependencies; None where neither is needed.
         live_bytes: Activation memory in use while each row runs, shape (n,); see `live_bytes` in `streams`.
         settings: Fields of `DeviceSettings`.
@@ -107,7 +108,7 @@ def simulate_device(
         time_s=table.time_s,
         dispatch_s=table.dispatch_s,
         energy_j=table.energy_j,
-        is_memory_bound=table.bound == Bound.MEMORY,
+        bound=table.bound,
         names=None if graph is None else graph.name,
         live_bytes=live_bytes,
         dependency_offset=None if graph is None else graph.dependency_offset,
@@ -126,16 +127,15 @@ def simulate_rows(rows: DeviceRows, settings: DeviceSettings) -> SimulationResul
     check_rows(rows, settings)
     time_s = _device_time_s(rows, settings)
     run = _DeviceRun(rows, settings, time_s)
-    for _ in range(_MAX_EXTENSIONS):
-        if run.is_steady():
-            break
+    while not run.is_steady() and 4 * len(run.iterations) * len(time_s) <= _MAX_ROWS:
         settings = replace(settings, warmup_iterations=4 * settings.warmup_iterations)
         run = _DeviceRun(rows, settings, time_s)
     return run.result()
 
 
-#: Where two stages take almost the same time a pipeline fills slowly; the warm-up is then made 4 times longer, so often.
-_MAX_EXTENSIONS = 3
+#: Where two stages take almost the same time a pipeline fills or drains slowly; the warm-up is made 4 times longer until
+#: the run is steady or so many rows would have been simulated.
+_MAX_ROWS = 100_000
 _TOLERANCE = 1e-9
 
 
@@ -285,10 +285,11 @@ class _DeviceRun:
     def _demand_s(self) -> dict[str, float]:
         settings = self.settings
         stage_s = [max(float(self.columns[id(s)][0].sum()) for s in stage) for stage in self.stages]
-        launch_s = float(self.dispatch_s.sum())
+        is_asynchronous, is_captured = settings.is_asynchronous, settings.is_captured
+        launch_s = 0.0 if is_captured and not is_asynchronous else float(self.dispatch_s.sum())
         return {
             "launch": launch_s,
-            "compute": sum(stage_s) - (0.0 if settings.is_asynchronous else launch_s),
+            "compute": sum(stage_s) - (0.0 if is_asynchronous else launch_s),
             "host_copy": max(settings.copy_s(settings.input_bytes), settings.copy_s(settings.output_bytes)),
             "data_loading": settings.loading_s / settings.loader_count,
         }
@@ -311,10 +312,15 @@ class _DeviceRun:
 
     def _bottleneck(self, demand_s: Mapping[str, float]) -> str:
         stage = max(demand_s, key=lambda name: demand_s[name])
-        if stage != "compute" or self.rows.is_memory_bound is None:
+        if stage != "compute" or self.rows.bound is None:
             return stage
-        memory_s = float(self.rows.time_s[self.rows.is_memory_bound].sum())
-        return "memory" if 2 * memory_s > float(self.rows.time_s.sum()) else "compute"
+        by_bound = np.bincount(self.rows.bound, self.rows.time_s, len(Bound))
+        if self.settings.is_captured:
+            by_bound[Bound.DISPATCH] += self.rows.dispatch_s.sum()
+        by_label = {"compute": 0.0, "memory": 0.0, "launch": 0.0, "host_copy": 0.0}
+        for code, total_s in enumerate(by_bound.tolist()):
+            by_label[_LIMIT_OF[Bound(code)]] += total_s
+        return max(by_label, key=lambda name: by_label[name])
 
     def _dispatch_wait_s(self) -> float:
         """Time stream 0 stood ready but its next row was not issued yet, over the measured iterations."""
@@ -336,6 +342,15 @@ class _DeviceRun:
         resident = self.settings.occupied_bytes
         level = np.concatenate([resident + self.rows.live_bytes[order], [resident]])
         return StepFunction(np.concatenate([starts[order], [end_s]]), level)
+
+
+_LIMIT_OF = {
+    Bound.COMPUTE: "compute",
+    Bound.MEMORY: "memory",
+    Bound.OVERHEAD: "launch",
+    Bound.DISPATCH: "launch",
+    Bound.LINK: "host_copy",
+}
 
 
 def _stream_name(stream: int) -> str:
@@ -369,11 +384,9 @@ def _device_time_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
             settings.idle_w,
             settings.power_limit_w,
             window_s=settings.power_window_s,
-            is_stretchable=None if rows.is_memory_bound is None else ~rows.is_memory_bound,
+            is_stretchable=None if rows.bound is None else rows.bound != Bound.MEMORY,
         )
-    if settings.is_captured and settings.graph_node_gap_s:
-        time_s = time_s + settings.graph_node_gap_s
-    if settings.is_asynchronous:
-        return time_s
-    launch_s = _dispatch_s(rows, settings)
-    return time_s + (launch_s if len(launch_s) == len(time_s) else launch_s[0] / len(time_s))
+    # Eager dispatch runs on the host beside the device, unless they are one; gaps of a captured graph are device time.
+    if settings.is_captured or not settings.is_asynchronous:
+        time_s = time_s + rows.dispatch_s
+    return time_s

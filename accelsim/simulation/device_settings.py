@@ -20,9 +20,10 @@ class DeviceRows:
 
     Attributes:
         time_s: Time on the device, shape (n,), in seconds.
-        dispatch_s: Host time to issue each row, shape (n,), in seconds.
+        dispatch_s: Eager: host time to issue each row. Captured: the device's gap before each node of the graph. Shape
+            (n,), in seconds.
         energy_j: Dynamic energy, shape (n,), in joules; None where unknown.
-        is_memory_bound: Rows whose time memory traffic sets, shape (n,).
+        bound: `Bound` codes, shape (n,); None where unknown.
         names: Row names, length n; None for plain numbers.
         live_bytes: Activation memory in use while each row runs, shape (n,), in bytes; None where unknown.
         dependency_offset: Start of each row's slice of `dependency`, shape (n + 1,); needed for several streams.
@@ -33,7 +34,7 @@ class DeviceRows:
     time_s: FloatArray
     dispatch_s: FloatArray
     energy_j: FloatArray | None = None
-    is_memory_bound: NDArray[np.bool_] | None = None
+    bound: NDArray[np.int8] | None = None
     names: tuple[str, ...] | None = None
     live_bytes: FloatArray | None = None
     dependency_offset: IntArray | None = None
@@ -52,8 +53,7 @@ class DeviceSettings:
         is_asynchronous: Whether the host runs ahead of the device. False: the host thread is the device (a CPU), each row
             takes its dispatch and then its time.
         synchronize: Whether the host waits for each iteration's results before it issues the next.
-        graph_launch_s: Host time of one captured launch; the longest single dispatch where None.
-        graph_node_gap_s: Device time between two nodes of a captured graph, in seconds.
+        graph_launch_s: Host time of the one launch of a captured graph; the longest `dispatch_s` where None.
         streams: Streams the rows may spread over.
         input_bytes: Copied to the device per iteration.
         output_bytes: Copied back per iteration.
@@ -76,7 +76,6 @@ class DeviceSettings:
     is_asynchronous: bool = True
     synchronize: bool = False
     graph_launch_s: float | None = None
-    graph_node_gap_s: float = 0.0
     streams: int = 1
     input_bytes: float = 0.0
     output_bytes: float = 0.0
@@ -127,7 +126,6 @@ class DeviceSettings:
 
 _NOT_NEGATIVE = (
     "graph_launch_s",
-    "graph_node_gap_s",
     "input_bytes",
     "output_bytes",
     "host_bandwidth_bytes_per_s",
@@ -151,7 +149,7 @@ def check_rows(rows: DeviceRows, settings: DeviceSettings) -> None:
     count = len(rows.time_s)
     if not count:
         raise InvalidValueError("time_s", rows.time_s, "at least one row")
-    for name in ("dispatch_s", "energy_j", "is_memory_bound", "names", "live_bytes", "occupancy"):
+    for name in ("dispatch_s", "energy_j", "bound", "names", "live_bytes", "occupancy"):
         column = getattr(rows, name)
         if column is not None and len(column) != count:
             raise InvalidValueError(name, f"{len(column)} rows", f"{count} rows, as time_s")

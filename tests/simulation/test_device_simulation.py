@@ -34,7 +34,9 @@ def test_latency_lies_between_its_largest_part_and_their_sum(pairs, execution):
     rows = rows_of(pairs)
     result = run(rows, execution=Execution(execution))
     device_s = rows.time_s.sum()
-    host_s = rows.dispatch_s.sum() if execution == "eager" else rows.dispatch_s.max()
+    host_s = rows.dispatch_s.sum()
+    if execution != "eager":
+        device_s, host_s = device_s + host_s, rows.dispatch_s.max()
     assert max(device_s, host_s) * (1 - 1e-9) <= result.latency_s <= (device_s + host_s) * (1 + 1e-9)
 
 
@@ -67,7 +69,7 @@ def test_law_holds_with_copies_and_loading(pairs, copied, loaded, workers):
 
 
 def test_tiny_kernels_cost_their_launches():
-    rows = DeviceRows(np.full(100, 1e-9), np.full(100, 5e-6), is_memory_bound=np.zeros(100, dtype=bool))
+    rows = DeviceRows(np.full(100, 1e-9), np.full(100, 5e-6), bound=np.zeros(100, dtype=np.int8))
     result = run(rows)
     assert result.latency_s == pytest.approx(100 * 5e-6, rel=1e-3)
     assert result.steady_state_s == pytest.approx(100 * 5e-6, rel=1e-3)
@@ -76,21 +78,41 @@ def test_tiny_kernels_cost_their_launches():
 
 
 def test_long_kernels_hide_their_launches():
-    rows = DeviceRows(np.full(100, 1e-3), np.full(100, 5e-6), is_memory_bound=np.arange(100) < 40)
+    rows = DeviceRows(np.full(100, 1e-3), np.full(100, 5e-6), bound=(np.arange(100) < 40).astype(np.int8))
     result = run(rows)
     assert result.latency_s == pytest.approx(0.1 + 5e-6)
     assert result.steady_state_s == pytest.approx(0.1, rel=1e-9)
     assert result.bottleneck == "compute"
     assert result.dispatch_bound_fraction < 1e-3
-    assert run(replace(rows, is_memory_bound=np.arange(100) < 60)).bottleneck == "memory"
+    assert run(replace(rows, bound=(np.arange(100) < 60).astype(np.int8))).bottleneck == "memory"
 
 
 def test_captured_graph_pays_one_launch_and_its_node_gaps():
-    rows = DeviceRows(np.full(100, 1e-6), np.full(100, 5e-6))
-    graph = run(rows, execution=Execution.GRAPH, graph_node_gap_s=2e-7)
-    assert graph.latency_s == pytest.approx(5e-6 + 100 * 1.2e-6)
-    assert run(rows, execution=Execution.GRAPH, graph_launch_s=1e-4).latency_s == pytest.approx(2e-4)
-    assert graph.steady_state_s < run(rows).steady_state_s
+    captured = DeviceRows(np.full(100, 1e-6), np.full(100, 2e-7), bound=np.full(100, Bound.COMPUTE, dtype=np.int8))
+    graph = run(captured, execution=Execution.GRAPH)
+    assert graph.latency_s == pytest.approx(2e-7 + 100 * 1.2e-6)
+    assert graph.steady_state_s == pytest.approx(100 * 1.2e-6)
+    assert graph.bottleneck == "compute"
+    slow = run(captured, execution=Execution.COMPILED, graph_launch_s=1e-3)
+    assert slow.latency_s == pytest.approx(1.12e-3)
+    assert slow.bottleneck == "launch"
+    gaps = run(replace(captured, dispatch_s=np.full(100, 2e-6)), execution=Execution.GRAPH)
+    assert gaps.bottleneck == "launch"
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [
+        (Bound.COMPUTE, "compute"),
+        (Bound.MEMORY, "memory"),
+        (Bound.OVERHEAD, "launch"),
+        (Bound.DISPATCH, "launch"),
+        (Bound.LINK, "host_copy"),
+    ],
+)
+def test_device_bound_runs_are_named_by_where_most_of_their_time_goes(bound, expected):
+    codes = np.array([bound, Bound.COMPUTE, Bound.MEMORY], dtype=np.int8)
+    assert run(DeviceRows(np.array([3.0, 1.0, 1.0]), np.full(3, 1e-6), bound=codes)).bottleneck == expected
 
 
 def test_host_that_is_the_device_adds_dispatch_to_every_row():
@@ -276,7 +298,7 @@ def test_cost_table_goes_in_as_it_is():
     result = simulate_device(table, idle_w=1.0, execution=Execution.GRAPH)
     assert result.bottleneck == "memory"
     assert result.dynamic_energy_j == pytest.approx(table.total_energy_j)
-    assert result.latency_s == pytest.approx(table.total_time_s + table.dispatch_s.max())
+    assert result.latency_s == pytest.approx(table.total_time_s + table.dispatch_s.sum() + table.dispatch_s.max())
 
 
 def test_same_input_same_bits():
