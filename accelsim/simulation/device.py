@@ -18,6 +18,7 @@ import numpy as np
 from accelsim.cost.table import Bound
 from accelsim.simulation.device_settings import DeviceRows, DeviceSettings, check_rows
 from accelsim.simulation.engine import Engine, Job, RowDependency, Task
+from accelsim.simulation.liveness import activation_live_bytes
 from accelsim.simulation.power_cap import cap_power
 from accelsim.simulation.streams import Segment, dependency_levels, spread_over_streams
 from accelsim.simulation.timeline import StepFunction, Timeline
@@ -96,8 +97,8 @@ def simulate_device(
 
     Args:
         table: Costs of the graph's rows, costed for the same execution mode.
-        graph: The graph, for row names and (several streams) dependencies; None where neither is needed.
-        live_bytes: Activation memory in use while each row runs, shape (n,); see `live_bytes` in `streams`.
+        graph: The graph, for row names, activation memory and (several streams) dependencies; None where none is needed.
+        live_bytes: Activation memory in use while each row runs, shape (n,), in bytes; the graph's where None.
         settings: Fields of `DeviceSettings`.
 
     Raises:
@@ -110,7 +111,7 @@ def simulate_device(
         energy_j=table.energy_j,
         bound=table.bound,
         names=None if graph is None else graph.name,
-        live_bytes=live_bytes,
+        live_bytes=activation_live_bytes(graph) if live_bytes is None and graph is not None else live_bytes,
         dependency_offset=None if graph is None else graph.dependency_offset,
         dependency=None if graph is None else graph.dependency,
     )

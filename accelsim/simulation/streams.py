@@ -16,7 +16,7 @@ import numpy as np
 
 from accelsim.workload.graph import FloatArray, IntArray
 
-__all__ = ["Segment", "dependency_levels", "live_bytes", "spread_over_streams"]
+__all__ = ["Segment", "dependency_levels", "spread_over_streams"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,30 +80,6 @@ def spread_over_streams(
     if single:
         segments.append(Segment(_next_stage(segments), 0, np.array(single), 1.0))
     return segments
-
-
-def live_bytes(
-    output_bytes: FloatArray, dependency_offset: IntArray, dependency: IntArray, *, keep: IntArray | None = None
-) -> FloatArray:
-    """Bytes of row outputs alive while each row runs: an output lives from its row to the last row that reads it.
-
-    Args:
-        output_bytes: Bytes each row writes, shape (n,).
-        dependency_offset: Start of each row's slice of `dependency`, shape (n + 1,).
-        dependency: Earlier rows each row reads, shape (edges,).
-        keep: Rows whose output lives to the end (results, say); None keeps none.
-
-    Returns:
-        Bytes, shape (n,).
-    """
-    count = len(output_bytes)
-    last_use = np.arange(count)
-    reader = np.repeat(np.arange(count), np.diff(dependency_offset))
-    np.maximum.at(last_use, dependency, reader)
-    if keep is not None:
-        last_use[keep] = count - 1
-    freed = np.bincount(last_use, output_bytes, count)
-    return np.asarray(np.cumsum(output_bytes) - np.concatenate([[0.0], np.cumsum(freed)[:-1]]))
 
 
 def _next_stage(segments: list[Segment]) -> int:

@@ -1,11 +1,11 @@
-"""Levels, streams and the lifetime of activations."""
+"""Levels of dependency and their spread over streams."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.simulation.streams import dependency_levels, live_bytes, spread_over_streams
+from accelsim.simulation.streams import dependency_levels, spread_over_streams
 
 
 @st.composite
@@ -55,25 +55,3 @@ def test_full_kernels_gain_nothing_and_small_ones_overlap():
 
 def test_levels_of_a_diamond():
     assert dependency_levels(np.array([0, 0, 1, 2, 4]), np.array([0, 0, 1, 2])).tolist() == [0, 1, 1, 2]
-
-
-def test_live_bytes_of_a_chain_and_of_a_kept_activation():
-    """A chain holds input and output of each row; a skip connection holds its source until it is read."""
-    size = np.array([10.0, 20.0, 30.0, 40.0])
-    chain = live_bytes(size, np.array([0, 0, 1, 2, 3]), np.array([0, 1, 2]))
-    assert chain.tolist() == [10.0, 30.0, 50.0, 70.0]
-    skip = live_bytes(size, np.array([0, 0, 1, 2, 4]), np.array([0, 1, 2, 0]))
-    assert skip.tolist() == [10.0, 30.0, 60.0, 80.0]
-    kept = live_bytes(size, np.array([0, 0, 1, 2, 3]), np.array([0, 1, 2]), keep=np.array([0, 1]))
-    assert kept.tolist() == [10.0, 30.0, 60.0, 100.0]
-
-
-@settings(max_examples=60, deadline=None)
-@given(graphs())
-def test_live_bytes_row_by_row(graph):
-    lists, offset, dependency, time_s = graph
-    found = live_bytes(time_s, offset, dependency)
-    for row in range(len(lists)):
-        readers = [[r for r, before in enumerate(lists) if source in before] for source in range(row + 1)]
-        alive = [s for s in range(row + 1) if s == row or any(r >= row for r in readers[s])]
-        assert found[row] == pytest.approx(time_s[alive].sum(), abs=1e-9)
