@@ -1,0 +1,234 @@
+"""A CPU as its cost model sees it: rates per format, cache levels, threads, and where a run's weights live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.cpu.parameters import CpuParameters
+from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s, rate_table
+from accelsim.cost.table import Execution, Rows
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.hardware.profile import CpuProfile, MemoryLevel
+from accelsim.workload.dtype import Dtype
+from accelsim.workload.graph import FloatArray, OperatorGraph
+
+__all__ = ["CpuMachine", "cpu_machine"]
+
+#: Formats whose dot products and tiles are matrix units' work even where the vector units have them.
+_LIBRARY_FORMATS = (Dtype.FP32, Dtype.FP64, Dtype.TF32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CpuMachine:
+    """Sustained rates of one CPU under one execution mode.
+
+    Attributes:
+        name: Device name, for messages.
+        execution: How operators are issued.
+        threads: Threads that run, one per core.
+        clock_hz: Clock of vector code.
+        gemm_rate: Sustained FLOP/s of large GEMMs by `Dtype` code, all threads; NaN where none.
+        unit_rate: The same for window and recurrent kernels.
+        lane_rates: Vector FMA peak by `Dtype` code, all threads.
+        lane_rate: Vector lanes x clock x threads: conversions per second.
+        emulated: Whether a format is widened before it is computed, by `Dtype` code.
+        level_capacity_bytes: Capacity of each cache level over the threads' cores, ascending, shape (levels,).
+        level_bytes_per_s: Sustained bandwidth of each level, then of main memory, all threads, shape (levels + 1,).
+        core_memory_bytes_per_s: Most that one core draws from main memory.
+        last_level_bytes: Capacity of the last cache; 0 without caches.
+        weights_cold: Whether weights come from main memory.
+        dispatch_s: Start of a memory-bound operator; contraction_s and conv_s of the others.
+        contraction_s: See dispatch_s.
+        conv_s: See dispatch_s.
+        values: Parameters.
+    """
+
+    name: str
+    execution: Execution
+    threads: float
+    clock_hz: float
+    gemm_rate: FloatArray
+    unit_rate: FloatArray
+    lane_rates: FloatArray
+    lane_rate: float
+    emulated: NDArray[np.bool_]
+    level_capacity_bytes: FloatArray
+    level_bytes_per_s: FloatArray
+    core_memory_bytes_per_s: float
+    last_level_bytes: float
+    weights_cold: bool
+    dispatch_s: float
+    contraction_s: float
+    conv_s: float
+    values: CpuParameters
+
+    def checked(self, rates: FloatArray, rows: Rows) -> FloatArray:
+        """Rate of each row's format, shape (k,).
+
+        Raises:
+            UnsupportedOperatorError: Naming the first row whose format has none.
+        """
+        found: FloatArray = rates[rows.column("dtype")]
+        missing = np.flatnonzero(np.isnan(found))
+        if missing.size:
+            row = int(rows.index[missing[0]])
+            label = Dtype(int(rows.graph.dtype[row])).label
+            operator = f"{rows.kind.label} {rows.graph.name[row]!r}"
+            raise UnsupportedOperatorError(self.name, operator, f"it has no {label} arithmetic")
+        return found
+
+    def vector_rate(self, rows: Rows) -> FloatArray:
+        """Vector FMA peak for each row's format (fp32's where the profile has none), shape (k,)."""
+        rates: FloatArray = self.lane_rates[rows.column("dtype")]
+        return rates
+
+    def level_s(self, working_set_bytes: FloatArray, moved_bytes: FloatArray, threads: FloatArray) -> FloatArray:
+        """Time to move bytes from the smallest level that holds the working set, shape (k,).
+
+        Caches scale with the threads that run; main memory is capped by what each core can draw.
+        """
+        level = np.searchsorted(self.level_capacity_bytes, working_set_bytes)
+        share = np.minimum(threads / self.threads, 1.0)
+        cached = self.level_bytes_per_s[level] * share
+        memory = np.minimum(self.level_bytes_per_s[-1], self.core_memory_bytes_per_s * threads)
+        rate = np.where(level == len(self.level_capacity_bytes), memory, np.maximum(cached, memory))
+        time: FloatArray = moved_bytes / rate
+        return time
+
+    def _working_set(self, rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
+        weights: FloatArray = rows.column("weight_bytes")
+        other = rows.bytes - weights
+        held = np.where(self.weights_cold, other, other + weights)
+        return weights, other, held
+
+    def traffic_s(self, rows: Rows, threads: FloatArray) -> FloatArray:
+        """Time of a row's operands: activations at their level, weights from memory where they are cold, shape (k,)."""
+        weights, other, held = self._working_set(rows)
+        weight_set = np.where(self.weights_cold, np.inf, held)
+        return self.level_s(held, other, threads) + self.level_s(weight_set, weights, threads)
+
+    def main_memory_bytes(self, rows: Rows) -> FloatArray:
+        """Bytes that come from or go to main memory, shape (k,)."""
+        weights, other, held = self._working_set(rows)
+        spilled = held > self.last_level_bytes
+        moved: FloatArray = np.where(spilled, other, 0.0) + np.where(spilled | self.weights_cold, weights, 0.0)
+        return moved
+
+    def page_fault_s(self, rows: Rows, threads: FloatArray) -> FloatArray:
+        """Page faults of fresh outputs above the allocator's mmap threshold, shape (k,); eager execution only."""
+        if self.execution is not Execution.EAGER:
+            return np.zeros(len(rows))
+        written = rows.column("write_bytes")
+        side_by_side = np.minimum(threads, self.values.page_fault_parallel_count)
+        fresh = written > self.values.page_fault_bytes
+        time: FloatArray = np.where(fresh, written * self.values.page_fault_s_per_byte / side_by_side, 0.0)
+        return time
+
+    def fork_join_s(self, threads: FloatArray) -> FloatArray:
+        """Time to start and join a parallel region; none on one thread, shape (k,)."""
+        values = self.values
+        region: FloatArray = np.where(threads > 1.0, values.fork_join_s + values.fork_join_per_thread_s * threads, 0.0)
+        return region
+
+
+def cpu_machine(graph: OperatorGraph, device: CpuProfile, execution: Execution, values: CpuParameters) -> CpuMachine:
+    """Sustained rates of a profile for one run.
+
+    Args:
+        graph: Operators; the sum of their weights decides whether weights stay in cache.
+        device: CPU profile.
+        execution: Eager, graph or compiled.
+        values: Parameters.
+
+    Raises:
+        InvalidValueError: If the thread count is below 1, or the profile has no vector rate or memory bandwidth.
+    """
+    cores = device.core_count.value
+    threads = cores if values.thread_count is None else min(values.thread_count, cores)
+    if threads < 1:
+        raise InvalidValueError("thread_count", values.thread_count, f"1 to {cores} threads")
+    share = threads / cores
+    vector = rate_table({d: r.value * share for d, r in device.vector_flop_per_s.items()})
+    if np.isnan(vector[Dtype.FP32]):
+        raise InvalidValueError(
+            f"{device.name}: vector_flop_per_s.fp32", None, "a known rate", "Add it to the profile."
+        )
+    gemm, unit, emulated = _contraction_rates(device, vector, values, share)
+    capacities, bandwidths = _levels(device, values, threads)
+    last = float(capacities[-1]) if len(capacities) else 0.0
+    cold = values.weights_cold if values.weights_cold is not None else float(graph.weight_bytes.sum()) > last
+    lanes = np.where(np.isnan(vector), vector[Dtype.FP32], vector)
+    eager = execution is Execution.EAGER
+    return CpuMachine(
+        name=device.name,
+        execution=execution,
+        threads=float(threads),
+        clock_hz=_clock_hz(device),
+        gemm_rate=gemm,
+        unit_rate=unit,
+        lane_rates=lanes,
+        lane_rate=float(lanes[Dtype.FP32]) / (2.0 * device.fma_ports.value),
+        emulated=emulated,
+        level_capacity_bytes=capacities,
+        level_bytes_per_s=bandwidths,
+        core_memory_bytes_per_s=values.core_memory_bytes_per_s,
+        last_level_bytes=last,
+        weights_cold=bool(cold),
+        dispatch_s=values.eager_dispatch_s if eager else values.graph_dispatch_s,
+        contraction_s=values.eager_contraction_s if eager else values.graph_dispatch_s,
+        conv_s=values.eager_conv_s if eager else values.graph_dispatch_s,
+        values=values,
+    )
+
+
+def _clock_hz(device: CpuProfile) -> float:
+    clock = device.vector_clock_hz or device.base_clock_hz
+    return clock.value
+
+
+def _contraction_rates(
+    device: CpuProfile, vector: FloatArray, values: CpuParameters, share: float
+) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+    """GEMM and window-kernel rates by format, and which formats are widened first."""
+    tiles = any(word in (device.matrix_unit or "").lower() for word in ("amx", "sme"))
+    efficiency = values.tile_unit_efficiency_fraction if tiles else values.unit_efficiency_fraction
+    own = {d: r.value * share * values.unit_efficiency_fraction for d, r in device.vector_flop_per_s.items()}
+    for dtype, rate in device.matrix_flop_per_s.items():
+        own[dtype] = max(own.get(dtype, 0.0), rate.value * share * efficiency)
+    unit = rate_table(own)
+    amd = device.vendor.upper() == "AMD"
+    width = min(device.simd_width_bits.value, values.amd_gemm_simd_width_bits) if amd else device.simd_width_bits.value
+    library = values.gemm_efficiency_fraction * width / device.simd_width_bits.value
+    own |= {d: vector[d] * library for d in _LIBRARY_FORMATS if d in device.vector_flop_per_s}
+    emulated = np.array([dtype not in own for dtype in Dtype])
+    return rate_table(own), unit, emulated
+
+
+def _levels(device: CpuProfile, values: CpuParameters, threads: int) -> tuple[FloatArray, FloatArray]:
+    """Capacity and sustained bandwidth of the caches the threads use, ascending; then main memory's bandwidth."""
+    cores = device.core_count.value
+    defaults = (values.l1_bytes_per_cycle, values.l2_bytes_per_cycle, values.l3_bytes_per_cycle)
+    capacities, bandwidths = [], []
+    for position, level in enumerate(device.on_chip):
+        per_cycle = defaults[min(position, len(defaults) - 1)]
+        stated = level.bandwidth_bytes_per_s
+        if stated is None:
+            bandwidth = per_cycle * _clock_hz(device) * threads
+        else:
+            bandwidth = stated.value * values.cache_efficiency_fraction * threads / cores
+        capacities.append(_capacity_bytes(level, threads))
+        bandwidths.append(bandwidth)
+    memory = main_memory_bandwidth_bytes_per_s(device) * values.main_memory_efficiency_fraction
+    order = np.argsort(np.array(capacities), kind="stable")
+    fastest_first = np.minimum.accumulate(np.array([bandwidths[i] for i in order] + [np.inf])[:-1])
+    return np.array(capacities)[order], np.append(fastest_first, memory)
+
+
+def _capacity_bytes(level: MemoryLevel, threads: int) -> float:
+    """Capacity the running cores reach: one instance per sharing group, or the whole device's."""
+    if level.shared_by_core_count is None:
+        return level.capacity_bytes.value
+    return level.capacity_bytes.value * max(1.0, threads / level.shared_by_core_count)

@@ -1,0 +1,271 @@
+"""CPU cost model: vector and matrix units, cache levels, threads, and what the framework adds to each operator.
+
+A row takes the longer of its arithmetic and its traffic, plus the time to start it. Arithmetic runs at SIMD width x FMA
+ports x cores x clock (or the matrix unit's rate), times the library's efficiency on the shape; formats without units run at
+a wider format's rate after conversion. Traffic runs at the bandwidth of the smallest cache that holds the working set;
+weights come from main memory where the model's weights together exceed the last-level cache. A fresh output above the
+allocator's mmap threshold pays its page faults. Starting costs are part of a row's time, since the same cores pay them: the
+table's host dispatch is 0. References for each parameter stand in ``calibration/class/cpu.yaml``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.assemble import assemble_table, energy_rates
+from accelsim.cost.contraction import (
+    Contraction,
+    attention_products,
+    contraction,
+    recurrence,
+    window_volume,
+)
+from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
+from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
+from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
+from accelsim.hardware.profile import CpuProfile
+from accelsim.workload.dtype import DTYPE_BYTES
+from accelsim.workload.graph import FloatArray, OperatorGraph
+from accelsim.workload.operator import OperatorKind
+
+__all__ = ["CpuParameters", "cost_cpu", "cpu_parameters", "supported_rows_cpu"]
+
+_K = OperatorKind
+FORMULAS: Formulas[CpuMachine, CpuParameters] = Formulas("cpu")
+_SIGMA = 0.4
+
+
+def cost_cpu(
+    graph: OperatorGraph,
+    device: CpuProfile,
+    execution: Execution = Execution.EAGER,
+    parameters: CpuParameters | None = None,
+) -> CostTable:
+    """Cost every row of a graph on a CPU.
+
+    Collective rows belong to the links, not to the device.
+
+    Args:
+        graph: Operators.
+        device: CPU profile; `core_count` cores run unless the parameters name a thread count.
+        execution: EAGER pays framework dispatch and page faults of fresh buffers; GRAPH and COMPILED reuse memory.
+        parameters: Class-wide parameters unless given.
+
+    Raises:
+        UnsupportedOperatorError: If a row is a collective, or a contraction's format has no rate and no wider one.
+    """
+    values = parameters or cpu_parameters()
+    machine = cpu_machine(graph, device, execution, values)
+    costs = FORMULAS.evaluate(graph, machine, values, device.name)
+    rates = energy_rates(device, values.energy_overhead_ratio)
+    active = values.active_power_fraction * machine.threads / device.core_count.value
+    return assemble_table(graph, costs, rates, active_fraction=active)
+
+
+def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> NDArray[np.bool_]:
+    """Which rows the CPU can run: every kind but collectives, in any format with a rate or a wider one, shape (n,)."""
+    machine = cpu_machine(graph, device, Execution.EAGER, cpu_parameters())
+    known = np.isin(graph.kind, [int(kind) for kind in FORMULAS.kinds])
+    computable: NDArray[np.bool_] = known & ~np.isnan(machine.gemm_rate[graph.dtype])
+    return computable
+
+
+# -- matrix operators ------------------------------------------------------------------------------------------------
+
+
+def blocking_efficiency(shape: Contraction, values: CpuParameters) -> FloatArray:
+    """Share of full rate a blocked GEMM reaches on its shape: m/(m+m_half) n/(n+n_half) k/(k+k_half), shape (r,).
+
+    A product with one row or column is a matrix-vector product with its own kernel.
+    """
+    m, n, k = (np.maximum(side, 1e-9) for side in (shape.m, shape.n, shape.k))
+    blocked = m / (m + values.m_half_count) * n / (n + values.n_half_count) * k / (k + values.k_half_count)
+    gemv = (shape.m <= 1) | (shape.n <= 1)
+    efficiency: FloatArray = np.where(gemv, np.maximum(values.gemv_efficiency_fraction, blocked), blocked)
+    return efficiency
+
+
+def _threads(work: FloatArray, grain: float, machine: CpuMachine) -> FloatArray:
+    """Threads that get at least one grain of work, 1 to all."""
+    threads: FloatArray = np.clip(work / grain, 1.0, machine.threads)
+    return threads
+
+
+def _product_s(shape: Contraction, rate: FloatArray, machine: CpuMachine, values: CpuParameters) -> FloatArray:
+    """Time of the products on the threads their outputs can feed; `rate` is of all threads."""
+    outputs = shape.groups * shape.m * shape.n
+    share = _threads(outputs, values.gemm_block_count, machine) / machine.threads
+    time: FloatArray = shape.flop / (rate * share * blocking_efficiency(shape, values))
+    return time
+
+
+def _started(
+    rows: Rows,
+    machine: CpuMachine,
+    compute: FloatArray,
+    flop: FloatArray,
+    threads: FloatArray,
+    start_s: float,
+    memory: FloatArray | None = None,
+) -> RowCosts:
+    """Row costs from arithmetic time: adds traffic, page faults and start-up; rows without bytes cost only the latter."""
+    traffic = machine.traffic_s(rows, threads) if memory is None else memory
+    traffic = traffic + machine.page_fault_s(rows, threads)
+    start = start_s + machine.fork_join_s(threads)
+    return RowCosts(
+        time_s=np.maximum(compute, traffic) + start,
+        compute_s=compute,
+        memory_s=traffic,
+        flop=flop,
+        bytes=machine.main_memory_bytes(rows),
+        log_sigma=_SIGMA,
+    )
+
+
+def _conversion_s(rows: Rows, machine: CpuMachine) -> FloatArray:
+    """Time to widen and narrow operands of a format without units: one lane-operation per element."""
+    codes = rows.column("dtype")
+    elements = rows.bytes / DTYPE_BYTES[codes]
+    time: FloatArray = np.where(machine.emulated[codes], elements / machine.lane_rate, 0.0)
+    return time
+
+
+@FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
+def _gemm(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    shape = contraction(rows)
+    rate = machine.checked(machine.gemm_rate, rows)
+    compute = _product_s(shape, rate, machine, values) + _conversion_s(rows, machine)
+    threads = _threads(shape.groups * shape.m * shape.n, values.gemm_block_count, machine)
+    threads = np.maximum(threads, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
+    return _started(rows, machine, compute, shape.flop, threads, machine.contraction_s)
+
+
+@FORMULAS.register(_K.CONV, _K.CONV_TRANSPOSE, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
+def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    shape = contraction(rows)
+    unit = machine.checked(machine.unit_rate, rows)
+    pointwise = np.minimum(unit, machine.checked(machine.gemm_rate, rows))  # 1x1 windows go to the GEMM library
+    rate = np.where(window_volume(rows) > 1, unit, pointwise)
+    depthwise = (rows["groups"] > 1) & (rows["groups"] >= rows["channels_in"])
+    outputs = shape.groups * shape.m * shape.n
+    slow = shape.flop / (unit * values.depthwise_efficiency_fraction / values.unit_efficiency_fraction)
+    slow *= machine.threads / _threads(outputs, values.gemm_block_count, machine)
+    compute = np.where(depthwise, slow, _product_s(shape, rate, machine, values)) + _conversion_s(rows, machine)
+    threads = _threads(outputs, values.gemm_block_count, machine)
+    return _started(rows, machine, compute, shape.flop, threads, machine.conv_s)
+
+
+@FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
+def _attention(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    parts = attention_products(rows)
+    rate = machine.checked(machine.gemm_rate, rows)
+    products = _product_s(parts.scores, rate, machine, values) + _product_s(parts.context, rate, machine, values)
+    forward = parts.scores.flop + parts.context.flop
+    passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
+    threads = _threads(parts.pairs, values.gemm_block_count, machine)
+    softmax = 6.0 * parts.pairs / (machine.vector_rate(rows) * values.softmax_efficiency_fraction)
+    compute = products * passes + softmax * machine.threads / threads + _conversion_s(rows, machine)
+    return _started(rows, machine, compute, parts.flop, threads, machine.contraction_s)
+
+
+@FORMULAS.register(_K.RNN, _K.LSTM, _K.GRU)
+def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    parts = recurrence(rows)
+    rate = machine.checked(machine.unit_rate, rows)
+    once = _product_s(parts.inputs, rate, machine, values)
+    each = _product_s(parts.step, rate, machine, values)
+    outputs = parts.step.m * parts.step.n
+    threads = _threads(outputs, values.gemm_block_count, machine)
+    width = DTYPE_BYTES[rows.column("dtype")]
+    reread = machine.level_s(parts.step.n * parts.step.k * width, parts.step.n * parts.step.k * width, threads)
+    per_step = np.maximum(each, reread) + values.recurrent_step_s + machine.fork_join_s(threads)
+    compute = parts.passes * (once + parts.steps * each)
+    costs = _started(rows, machine, compute, rows.column("flop"), threads, machine.contraction_s)
+    time = parts.passes * parts.steps * (per_step - each) + costs.time_s
+    return RowCosts(time, costs.compute_s, costs.memory_s, costs.flop, costs.bytes, _SIGMA)
+
+
+# -- memory-bound operators ------------------------------------------------------------------------------------------
+
+
+def _vector(rows: Rows, machine: CpuMachine, values: CpuParameters, lane_s: FloatArray, work: FloatArray) -> RowCosts:
+    """A vector kernel: `lane_s` is its time on all threads, `work` its elements."""
+    threads = _threads(work, values.parallel_grain_count, machine)
+    compute = lane_s * machine.threads / threads
+    return _started(rows, machine, compute, rows.column("flop"), threads, machine.dispatch_s)
+
+
+@FORMULAS.register(_K.ELEMENTWISE, _K.MOE_ROUTING, _K.REDUCTION, _K.BATCH_NORM)
+def _elementwise(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    flop = rows.column("flop")
+    lane = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
+    elements = np.maximum(rows.column("read_bytes"), rows.column("write_bytes")) / DTYPE_BYTES[rows.column("dtype")]
+    return _vector(rows, machine, values, lane, elements)
+
+
+@FORMULAS.register(_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.SOFTMAX)
+def _row_kernels(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    softmax = rows.kind == _K.SOFTMAX
+    efficiency = values.softmax_efficiency_fraction if softmax else values.vector_efficiency_fraction
+    per_row = values.row_cycles / (machine.clock_hz * machine.threads)
+    lane = rows.column("flop") / (machine.vector_rate(rows) * efficiency) + rows["rows"] * per_row
+    return _vector(rows, machine, values, lane, rows["rows"] * rows["columns"])
+
+
+@FORMULAS.register(_K.POOLING)
+def _pooling(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    taps = rows["batch"] * rows["channels"] * rows["out_pixels"] * rows["kernel_volume"]
+    eager = machine.execution is Execution.EAGER
+    cycles = values.pooling_cycles_per_tap if eager else values.fused_pooling_cycles_per_tap
+    floor = rows.column("flop") / machine.vector_rate(rows)
+    lane = np.maximum(taps * cycles / (machine.clock_hz * machine.threads), floor)
+    return _vector(rows, machine, values, lane, taps)
+
+
+@FORMULAS.register(_K.OPTIMIZER)
+def _optimizer(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    eager = machine.execution is Execution.EAGER
+    flop = rows.column("flop")
+    lane = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
+    threads = _threads(rows["parameters"], values.parallel_grain_count, machine)
+    memory = machine.traffic_s(rows, threads) * (values.optimizer_pass_ratio if eager else 1.0)
+    start = machine.dispatch_s * np.maximum(rows["tensors"] if eager else 1.0, 1.0)
+    costs = _started(rows, machine, lane * machine.threads / threads, flop, threads, 0.0, memory)
+    return RowCosts(costs.time_s + start, costs.compute_s, costs.memory_s, flop, costs.bytes, _SIGMA)
+
+
+@FORMULAS.register(_K.COPY, _K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
+def _copy(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    return _vector(rows, machine, values, np.zeros(len(rows)), rows.bytes / 8.0)
+
+
+@FORMULAS.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)
+def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    """Random rows of a table: each line waits for memory, `outstanding_line_count` at a time per core."""
+    width = DTYPE_BYTES[rows.column("dtype")]
+    row_bytes = rows["width"] * width
+    lines = np.ceil(row_bytes / 64.0) * rows["lookups"] * (2.0 if rows.kind == _K.SCATTER else 1.0)
+    threads = _threads(rows["lookups"] * rows["width"], values.parallel_grain_count, machine)
+    cold = row_bytes * rows["table_rows"] > machine.last_level_bytes
+    waiting = lines * values.memory_latency_s / values.outstanding_line_count / threads
+    memory = machine.traffic_s(rows, threads) + np.where(cold, waiting, 0.0)
+    flop = rows.column("flop")
+    compute = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction) * machine.threads / threads
+    return _started(rows, machine, compute, flop, threads, machine.dispatch_s, memory)
+
+
+@FORMULAS.register(_K.TREE_ENSEMBLE)
+def _trees(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    visits = rows["rows"] * rows["trees"] * rows["depth"]
+    lane = visits * values.tree_cycles_per_node / (machine.clock_hz * machine.threads)
+    costs = _vector(rows, machine, values, lane, visits)
+    return RowCosts(costs.time_s, costs.compute_s, costs.memory_s, np.zeros(len(rows)), costs.bytes, 0.6)
+
+
+@FORMULAS.register(_K.TREE_HISTOGRAM)
+def _histogram(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
+    updates = rows["rows"] * rows["features"] * rows["trees"] * np.maximum(rows["depth"], 1.0)
+    lane = updates * values.histogram_cycles_per_update / (machine.clock_hz * machine.threads)
+    costs = _vector(rows, machine, values, lane, updates)
+    return RowCosts(costs.time_s, costs.compute_s, costs.memory_s, np.zeros(len(rows)), costs.bytes, 0.6)

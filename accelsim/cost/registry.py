@@ -1,0 +1,177 @@
+"""One entry to the four cost models, and the split of a graph between a device and its host.
+
+A device class's module is imported when it is first needed. Rows a device cannot run (their kind, format or phase) go to the
+host where one is given: they take the host's time plus the transfer of their operands over the device's host link, both
+ways, unless neighbouring rows run on the host too. Weights of such rows stay in host memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.power import dram_energy_per_byte_j
+from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
+from accelsim.cost.table import Bound, CostModel, CostTable, Execution
+from accelsim.errors import UnsupportedOperatorError
+from accelsim.hardware.profile import CpuProfile, DeviceClass, DeviceProfile, GpuProfile
+from accelsim.workload.graph import FloatArray, OperatorGraph
+
+__all__ = ["cost_model", "operator_costs", "supported_rows"]
+
+Mask = NDArray[np.bool_]
+
+
+def _cpu() -> tuple[CostModel, Callable[..., Mask] | None]:
+    from accelsim.cost.cpu import cost_cpu, supported_rows_cpu
+
+    return cost_cpu, supported_rows_cpu
+
+
+def _gpu() -> tuple[CostModel, Callable[..., Mask] | None]:
+    from accelsim.cost.gpu import cost_gpu
+
+    return cost_gpu, None
+
+
+def _asic() -> tuple[CostModel, Callable[..., Mask] | None]:
+    from accelsim.cost.systolic import cost_systolic, supported_rows_systolic
+
+    return cost_systolic, supported_rows_systolic
+
+
+def _fpga() -> tuple[CostModel, Callable[..., Mask] | None]:
+    from accelsim.cost.fpga import cost_fpga, supported_rows_fpga
+
+    return cost_fpga, supported_rows_fpga
+
+
+_MODELS: dict[str, Callable[[], tuple[CostModel, Callable[..., Mask] | None]]] = {
+    DeviceClass.CPU: _cpu,
+    DeviceClass.GPU: _gpu,
+    DeviceClass.ASIC: _asic,
+    DeviceClass.FPGA: _fpga,
+}
+
+
+def cost_model(device: DeviceProfile) -> CostModel:
+    """The cost model of a device's class."""
+    return _MODELS[device.device_class]()[0]
+
+
+def supported_rows(graph: OperatorGraph, device: DeviceProfile) -> Mask:
+    """Which rows a device can run, shape (n,).
+
+    Args:
+        graph: Operators.
+        device: Any profile.
+    """
+    model, mask = _MODELS[device.device_class]()
+    return mask(graph, device) if mask is not None else _tried_rows(graph, device, model)
+
+
+def _tried_rows(graph: OperatorGraph, device: DeviceProfile, model: CostModel) -> Mask:
+    """Support found by costing one row of each kind and format."""
+    pairs = np.stack([graph.kind, graph.dtype], axis=1).astype(np.int64).reshape(-1, 2)
+    _, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
+    runs = np.array([_runs(graph.take(np.array([row])), device, model) for row in first], dtype=bool)
+    return runs[inverse.reshape(-1)] if len(graph) else np.zeros(0, dtype=bool)
+
+
+def _runs(graph: OperatorGraph, device: DeviceProfile, model: CostModel) -> bool:
+    try:
+        model(graph, device, Execution.EAGER)
+    except UnsupportedOperatorError:
+        return False
+    return True
+
+
+def operator_costs(
+    graph: OperatorGraph,
+    device: DeviceProfile,
+    execution: Execution = Execution.EAGER,
+    parameters: Any | None = None,
+    host: CpuProfile | GpuProfile | None = None,
+) -> CostTable:
+    """Cost every row of a graph on a device, with the rows it cannot run on its host.
+
+    Args:
+        graph: Operators.
+        device: Any profile; its class selects the cost model.
+        execution: Eager, graph-captured or compiled.
+        parameters: Parameters of the class; None takes the class-wide ones.
+        host: Runs what the device cannot; None refuses such graphs.
+
+    Returns:
+        A table in graph order. Host rows' time includes their transfers.
+
+    Raises:
+        UnsupportedOperatorError: Naming the first row that the device (and the host) cannot run.
+    """
+    model = cost_model(device)
+    if host is None:
+        return model(graph, device, execution, parameters)
+    own = supported_rows(graph, device)
+    if own.all():
+        return model(graph, device, execution, parameters)
+    on_device = model(graph.take(own), device, execution, parameters)
+    on_host = cost_model(host)(graph.take(~own), host, execution)
+    return _joined(on_device, _with_transfers(on_host, graph, own, device), own)
+
+
+def _with_transfers(table: CostTable, graph: OperatorGraph, own: Mask, device: DeviceProfile) -> CostTable:
+    """Host rows with the transfers of their operands added; the host's dispatch becomes part of their time."""
+    moved, crossings = _crossing_bytes(graph, own)
+    link_s = moved[~own] / _link_bytes_per_s(device) + crossings[~own] * _link_latency_s(device)
+    technology = device.memory.technology
+    waits = link_s > table.time_s + table.dispatch_s
+    return replace(
+        table,
+        time_s=table.time_s + table.dispatch_s + link_s,
+        memory_s=table.memory_s + link_s,
+        dispatch_s=np.zeros(len(table)),
+        energy_j=table.energy_j + moved[~own] * dram_energy_per_byte_j(technology),
+        bytes=table.bytes + moved[~own],
+        bound=np.where(waits, np.int8(Bound.LINK), table.bound).astype(np.int8),
+    )
+
+
+def _crossing_bytes(graph: OperatorGraph, own: Mask) -> tuple[FloatArray, FloatArray]:
+    """Bytes each row would move over the host link, and its number of crossings, shape (n,) each.
+
+    Inputs cross where a row it waits for runs on the device, outputs where a row that waits for it does.
+    """
+    count = len(graph)
+    reader = np.repeat(np.arange(count), np.diff(graph.dependency_offset))
+    reads, feeds = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+    np.logical_or.at(reads, reader, own[graph.dependency])
+    np.logical_or.at(feeds, graph.dependency, own[reader])
+    moved = np.where(reads, graph.read_bytes, 0.0) + np.where(feeds, graph.write_bytes, 0.0)
+    return moved, reads.astype(np.float64) + feeds
+
+
+def _link_bytes_per_s(device: DeviceProfile) -> float:
+    """Host link, or the memory that an embedded device shares with its host."""
+    if device.host_link is None:
+        return main_memory_bandwidth_bytes_per_s(device)
+    return device.host_link.bandwidth_bytes_per_s.value
+
+
+def _link_latency_s(device: DeviceProfile) -> float:
+    known = device.host_link is not None and device.host_link.latency_s is not None
+    return device.host_link.latency_s.value if known else 0.0  # type: ignore[union-attr]
+
+
+def _joined(on_device: CostTable, on_host: CostTable, own: Mask) -> CostTable:
+    """One table in graph order from the device's and the host's rows."""
+    columns: dict[str, Any] = {}
+    for name in ("time_s", "compute_s", "memory_s", "dispatch_s", "energy_j", "flop", "bytes", "bound", "log_sigma"):
+        device_column = getattr(on_device, name)
+        merged = np.empty(len(own), dtype=device_column.dtype)
+        merged[own], merged[~own] = device_column, getattr(on_host, name)
+        columns[name] = merged
+    return CostTable(**columns, tier=on_device.tier)

@@ -1,0 +1,144 @@
+"""An ASIC as its cost model sees it: arrays, rates per format, scratchpad, vector unit, memory ports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from accelsim.cost.parameters import class_parameters
+from accelsim.cost.roofline import rate_table
+from accelsim.errors import InvalidValueError
+from accelsim.hardware.profile import AsicProfile, Dataflow
+from accelsim.workload.dtype import Dtype
+from accelsim.workload.graph import FloatArray
+
+__all__ = ["AsicMachine", "SystolicParameters", "asic_machine", "systolic_parameters"]
+
+
+@dataclass(frozen=True, slots=True)
+class SystolicParameters:
+    """What the class adds to an ASIC's datasheet; values and sources in ``calibration/class/asic.yaml``.
+
+    Attributes:
+        pipelined: 1 if folds overlap their fills (`pipelined_cycles`), 0 for SCALE-Sim's stall-free form.
+        memory_efficiency_fraction: Sustained over theoretical bandwidth, 0 to 1.
+        layer_overhead_s: Time to start one operator of the compiled program.
+        vector_efficiency_fraction: Share of vector peak of elementwise and norm code, 0 to 1.
+        vector_operations_per_column: Operations per array column and cycle where the profile states no vector rate.
+        resident_fraction: Share of the scratchpad that activations may take between operators; 0 sends all to memory.
+        gather_line_bytes: Least bytes of one random read of main memory.
+        row_stationary_efficiency_fraction: Share of cycles a row-stationary array computes (the rest loads and drains).
+        energy_overhead_ratio: Energy of an executed operation over its adder and multiplier's.
+    """
+
+    pipelined: float
+    memory_efficiency_fraction: float
+    layer_overhead_s: float
+    vector_efficiency_fraction: float
+    vector_operations_per_column: float
+    resident_fraction: float
+    gather_line_bytes: float
+    row_stationary_efficiency_fraction: float
+    energy_overhead_ratio: float
+
+
+def systolic_parameters() -> SystolicParameters:
+    """The class-wide parameters.
+
+    Raises:
+        ProfileError: If their file is missing or malformed.
+    """
+    parameters: SystolicParameters = class_parameters("asic", SystolicParameters)
+    return parameters
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AsicMachine:
+    """Sustained rates of one ASIC.
+
+    Attributes:
+        name: Device name, for messages.
+        rows: Array height.
+        columns: Array width.
+        count: Arrays.
+        dataflow: Stationary operand.
+        clock_hz: Array clock.
+        seconds_per_cycle: Of the arrays by `Dtype` code (a format at twice the native rate takes half); NaN where none.
+        vector_flop_per_s: Sustained vector rate by `Dtype` code.
+        sram_bytes: Scratchpad capacity.
+        resident_bytes: Most activation bytes kept on chip between operators.
+        memory_bytes_per_s: Sustained bandwidth of main memory.
+        host_bytes_per_s: Bandwidth of the host link; of main memory where there is none.
+    """
+
+    name: str
+    rows: float
+    columns: float
+    count: int
+    dataflow: Dataflow
+    clock_hz: float
+    seconds_per_cycle: FloatArray
+    vector_flop_per_s: FloatArray
+    sram_bytes: float
+    resident_bytes: float
+    memory_bytes_per_s: float
+    host_bytes_per_s: float
+
+
+def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine:
+    """Sustained rates of a profile.
+
+    A format's rate above rows x columns x count x 2 x clock shortens its cycles, one below lengthens them; a chip whose
+    stated peak is lower than its arrays could do is thus held to the stated peak. Where main memory has no bandwidth (all
+    memory on chip), weights come over the host link.
+
+    Raises:
+        InvalidValueError: If the profile knows neither a memory bandwidth nor a host link.
+    """
+    arrays = device.arrays
+    native = 2.0 * arrays.rows.value * arrays.columns.value * arrays.count.value
+    rates = rate_table({d: rate.value for d, rate in device.matrix_flop_per_s.items()}, substitute=False)
+    vector = _vector_rates(device, values)
+    sram = _sram_bytes(device)
+    memory = _memory_bandwidth(device)
+    return AsicMachine(
+        name=device.name,
+        rows=float(arrays.rows.value),
+        columns=float(arrays.columns.value),
+        count=arrays.count.value,
+        dataflow=arrays.dataflow,
+        clock_hz=device.clock_hz.value,
+        seconds_per_cycle=native / rates,
+        vector_flop_per_s=vector * values.vector_efficiency_fraction,
+        sram_bytes=sram,
+        resident_bytes=sram * values.resident_fraction,
+        memory_bytes_per_s=memory * values.memory_efficiency_fraction,
+        host_bytes_per_s=memory if device.host_link is None else device.host_link.bandwidth_bytes_per_s.value,
+    )
+
+
+def _sram_bytes(device: AsicProfile) -> float:
+    if device.sram_bytes is not None:
+        return device.sram_bytes.value
+    return max((level.capacity_bytes.value for level in device.on_chip), default=np.inf)
+
+
+def _memory_bandwidth(device: AsicProfile) -> float:
+    if device.memory_bandwidth_bytes_per_s is not None:
+        return device.memory_bandwidth_bytes_per_s
+    if device.host_link is not None:
+        return device.host_link.bandwidth_bytes_per_s.value
+    field = f"{device.name}: memory.bandwidth_bytes_per_s"
+    raise InvalidValueError(field, None, "a known bandwidth or host link", "Add it to the device profile.")
+
+
+def _vector_rates(device: AsicProfile, values: SystolicParameters) -> FloatArray:
+    """Vector peak by format: the profile's, or one lane per array column."""
+    stated = {d: rate.value for d, rate in device.vector_flop_per_s.items()}
+    derived = device.arrays.columns.value * device.arrays.count.value * device.clock_hz.value
+    derived *= values.vector_operations_per_column
+    table = rate_table(stated)
+    best = stated.get(Dtype.FP32, max(stated.values(), default=derived))
+    rates: FloatArray = np.where(np.isnan(table), best, table)
+    return rates

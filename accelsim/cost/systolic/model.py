@@ -1,0 +1,317 @@
+"""Systolic-array cost model: folds of the matrix arrays, the vector unit beside them, and physical memory stalls.
+
+A contraction takes the longer of its array cycles and its main-memory traffic, plus the load of the first stationary tile
+and the drain of the last output tile, plus a fixed time per operator. Chips with several arrays split a product's groups,
+pixels or filters, whichever ends first. Activations that fit in half of the scratchpad stay there between operators; weights
+always come from main memory, more than once where the scratchpad is too small for the best loop order. Softmax, norms,
+pooling and elementwise code run on the vector unit. The program is compiled ahead of time in every execution mode.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.assemble import assemble_table, energy_rates
+from accelsim.cost.contraction import (
+    Contraction,
+    attention_products,
+    contraction,
+    recurrence,
+)
+from accelsim.cost.systolic.cycles import (
+    memory_traffic_bytes,
+    pipelined_cycles,
+    row_stationary_active_pes,
+    systolic_cycles,
+)
+from accelsim.cost.systolic.machine import AsicMachine, SystolicParameters, asic_machine, systolic_parameters
+from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
+from accelsim.errors import UnsupportedOperatorError
+from accelsim.hardware.profile import AsicProfile, Dataflow
+from accelsim.workload.dtype import DTYPE_BYTES, Dtype
+from accelsim.workload.graph import FloatArray, OperatorGraph
+from accelsim.workload.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind, Phase
+
+__all__ = ["cost_systolic", "supported_rows_systolic"]
+
+_K = OperatorKind
+FORMULAS: Formulas[AsicMachine, SystolicParameters] = Formulas("asic")
+_SIGMA = 0.4
+_TRAINING_PHASES = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
+_TRAINING_KINDS = (_K.ATTENTION_BACKWARD, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT, _K.OPTIMIZER)
+
+
+def cost_systolic(
+    graph: OperatorGraph,
+    device: AsicProfile,
+    execution: Execution = Execution.EAGER,
+    parameters: SystolicParameters | None = None,
+) -> CostTable:
+    """Cost every row of a graph on a matrix ASIC.
+
+    Args:
+        graph: Operators.
+        device: ASIC profile.
+        execution: Makes no difference: programs are compiled ahead of time.
+        parameters: Class-wide parameters unless given.
+
+    Raises:
+        UnsupportedOperatorError: Naming the first row whose kind, format or phase the chip cannot run.
+    """
+    del execution
+    values = parameters or systolic_parameters()
+    _refuse(graph, device)
+    costs = FORMULAS.evaluate(graph, asic_machine(device, values), values, device.name)
+    return assemble_table(graph, costs, energy_rates(device, values.energy_overhead_ratio))
+
+
+def supported_rows_systolic(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
+    """Which rows the chip can run: its kinds, formats of its arrays, and training where it trains, shape (n,)."""
+    return ~(_unknown_kind(graph, device) | _unknown_format(graph, device) | _untrainable(graph, device))
+
+
+def _unknown_kind(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
+    refused = {label.lower() for label in device.unsupported_operators}
+    known = [int(kind) for kind in FORMULAS.kinds if kind.label not in refused]
+    return ~np.isin(graph.kind, known)
+
+
+def _unknown_format(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
+    contracted = np.isin(graph.kind, [int(kind) for kind in CONTRACTION_KINDS])
+    missing: NDArray[np.bool_] = contracted & ~np.isin(graph.dtype, [int(d) for d in device.matrix_flop_per_s])
+    return missing
+
+
+def _untrainable(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
+    if device.training:
+        return np.zeros(len(graph), dtype=bool)
+    training_kind = np.isin(graph.kind, [int(kind) for kind in _TRAINING_KINDS])
+    return training_kind | np.isin(graph.phase, _TRAINING_PHASES)
+
+
+def _refuse(graph: OperatorGraph, device: AsicProfile) -> None:
+    """Raise for the first row the chip cannot run."""
+    formats = ", ".join(d.label for d in device.matrix_flop_per_s) or "no known format"
+    checks = (
+        (_untrainable, "it runs inference only", "Choose inference, or a device that trains."),
+        (_unknown_kind, "its compiler has no such operator", "Allow host fallback, or choose another device."),
+        (
+            _unknown_format,
+            f"its arrays compute in {formats}",
+            "Choose one of these precisions, or allow host fallback.",
+        ),
+    )
+    for check, reason, remedy in checks:
+        refused = np.flatnonzero(check(graph, device))
+        if refused.size:
+            row = int(refused[0])
+            kind, dtype = OperatorKind(int(graph.kind[row])), Dtype(int(graph.dtype[row]))
+            operator = f"{kind.label} {graph.name[row]!r} in {dtype.label}"
+            raise UnsupportedOperatorError(device.name, operator, reason, remedy)
+
+
+# -- matrix arrays ---------------------------------------------------------------------------------------------------
+
+
+def _cycles(
+    m: FloatArray, n: FloatArray, k: FloatArray, machine: AsicMachine, values: SystolicParameters
+) -> FloatArray:
+    """Cycles of one product on one array."""
+    if machine.dataflow is Dataflow.ROW_STATIONARY:
+        active = row_stationary_active_pes(1.0, m, machine.rows, machine.columns)
+        return m * n * k / (active * values.row_stationary_efficiency_fraction)
+    form = pipelined_cycles if values.pipelined else systolic_cycles
+    return form(m, n, k, machine.rows, machine.columns, machine.dataflow)
+
+
+def split_cycles(shape: Contraction, machine: AsicMachine, values: SystolicParameters) -> FloatArray:
+    """Cycles until the last array ends, under the best split of groups, pixels and filters over the arrays.
+
+    Groups go to different arrays first, or not at all; the arrays left to each group split its pixels, its filters, or its
+    folds in both directions.
+
+    Args:
+        shape: Products, shape (r,).
+        machine: Arrays.
+        values: Parameters.
+
+    Returns:
+        Cycles, shape (r,).
+    """
+    if machine.count == 1:
+        return shape.groups * _cycles(shape.m, shape.n, shape.k, machine, values)
+    best = np.full(shape.m.shape, np.inf)
+    for used in (np.clip(shape.groups, 1.0, machine.count), np.ones_like(shape.groups)):
+        rounds, left = np.ceil(shape.groups / used), np.floor(machine.count / used)
+        for pixels, filters in _splits(shape, left, machine):
+            each = _cycles(np.ceil(shape.m / pixels), np.ceil(shape.n / filters), shape.k, machine, values)
+            best = np.minimum(best, rounds * each)
+    return best
+
+
+def _splits(shape: Contraction, arrays: FloatArray, machine: AsicMachine) -> tuple[tuple[FloatArray, FloatArray], ...]:
+    """Ways to cut a product's pixels and filters over so many arrays."""
+    one = np.ones_like(arrays)
+    filter_folds = np.clip(np.ceil(shape.n / machine.columns), 1.0, arrays)
+    pixel_folds = np.clip(np.ceil(shape.m / machine.rows), 1.0, arrays)
+    return (
+        (arrays, one),
+        (one, arrays),
+        (np.floor(arrays / filter_folds), filter_folds),
+        (pixel_folds, np.floor(arrays / pixel_folds)),
+    )
+
+
+def _packed(shape: Contraction, machine: AsicMachine) -> Contraction:
+    """Grouped products side by side on the array's diagonal, as many as its rows and columns hold."""
+    fit = np.minimum(machine.rows // np.maximum(shape.k, 1.0), machine.columns // np.maximum(shape.n, 1.0))
+    together = np.clip(fit, 1.0, np.maximum(shape.groups, 1.0))
+    return Contraction(np.ceil(shape.groups / together), shape.m, shape.n * together, shape.k * together)
+
+
+def _array_costs(
+    rows: Rows,
+    shape: Contraction,
+    compute: FloatArray,
+    flop: FloatArray,
+    moved: FloatArray,
+    machine: AsicMachine,
+    values: SystolicParameters,
+) -> RowCosts:
+    """Row costs of array work: the longer of cycles and traffic, plus first fill, last drain and the operator's start."""
+    width = DTYPE_BYTES[rows.column("dtype")]
+    across = np.minimum(shape.n, machine.columns)
+    fill = np.minimum(shape.k, machine.rows) * across * width
+    drain = np.minimum(shape.m, machine.rows) * across * width
+    edges = np.where(moved > 0, np.minimum(fill + drain, moved), 0.0) / machine.memory_bytes_per_s
+    memory = moved / machine.memory_bytes_per_s
+    return RowCosts(
+        time_s=np.maximum(compute, memory) + edges + values.layer_overhead_s,
+        compute_s=compute,
+        memory_s=memory,
+        flop=flop,
+        bytes=moved,
+        log_sigma=_SIGMA,
+    )
+
+
+def _contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> FloatArray:
+    """Main-memory bytes of a product: weights alone where its activations stay on chip, shape (r,)."""
+    width = DTYPE_BYTES[rows.column("dtype")]
+    read, weights, written = (rows.column(name) for name in ("read_bytes", "weight_bytes", "write_bytes"))
+    groups = np.maximum(shape.groups, 1.0)
+    left = np.where(weights > 0, read, np.minimum(read, groups * shape.m * shape.k * width))
+    right = np.where(weights > 0, weights, read - left)
+    streamed = groups * memory_traffic_bytes(left / groups, right / groups, written / groups, machine.sram_bytes)
+    resident = read + written <= machine.resident_bytes
+    moved: FloatArray = np.where(resident, weights, streamed)
+    return moved
+
+
+@FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
+def _gemm(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    shape = contraction(rows)
+    compute = split_cycles(shape, machine, values) * machine.seconds_per_cycle[rows.column("dtype")]
+    moved = _contraction_bytes(rows, shape, machine)
+    return _array_costs(rows, shape, compute, shape.flop, moved, machine, values)
+
+
+@FORMULAS.register(*sorted(CONV_KINDS))
+def _conv(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    shape = contraction(rows)
+    codes = rows.column("dtype")
+    if machine.dataflow is Dataflow.ROW_STATIONARY:
+        active = row_stationary_active_pes(rows["kernel_h"], rows["out_h"], machine.rows, machine.columns)
+        active = active * values.row_stationary_efficiency_fraction * machine.count
+        compute = shape.flop / 2.0 / active * machine.seconds_per_cycle[codes]
+    else:
+        on_array = split_cycles(_packed(shape, machine), machine, values) * machine.seconds_per_cycle[codes]
+        on_vector = shape.flop / machine.vector_flop_per_s[codes]  # depthwise windows may be faster there
+        compute = np.minimum(on_array, on_vector)
+    moved = _contraction_bytes(rows, shape, machine)
+    return _array_costs(rows, shape, compute, shape.flop, moved, machine, values)
+
+
+@FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
+def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    """Two products on the arrays, softmax of their scores on the vector unit beside them."""
+    parts = attention_products(rows)
+    codes = rows.column("dtype")
+    cycles = split_cycles(parts.scores, machine, values) + split_cycles(parts.context, machine, values)
+    forward = parts.scores.flop + parts.context.flop
+    passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
+    softmax = 6.0 * parts.pairs / machine.vector_flop_per_s[codes]
+    compute = np.maximum(cycles * passes * machine.seconds_per_cycle[codes], softmax)
+    moved = np.where(rows.bytes <= machine.resident_bytes, 0.0, rows.bytes)
+    cached = rows["kv_len"] > rows["q_len"]  # keys and values of earlier tokens come from the cache in main memory
+    moved = np.where(cached, rows.bytes, moved)
+    return _array_costs(rows, parts.scores, compute, parts.flop, moved, machine, values)
+
+
+@FORMULAS.register(_K.RNN, _K.LSTM, _K.GRU)
+def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    """All inputs in one product, then one dependent product per step; weights stay on chip between steps if they fit."""
+    parts = recurrence(rows)
+    codes = rows.column("dtype")
+    cycles = split_cycles(parts.inputs, machine, values) + parts.steps * split_cycles(parts.step, machine, values)
+    compute = parts.passes * cycles * machine.seconds_per_cycle[codes]
+    weights: FloatArray = rows.column("weight_bytes")
+    recurrent = parts.step.n * parts.step.k * DTYPE_BYTES[codes]
+    again = np.where(recurrent > machine.resident_bytes, recurrent * np.maximum(parts.steps - 1.0, 0.0), 0.0)
+    other = rows.bytes - weights
+    moved = weights + again + np.where(other <= machine.resident_bytes, 0.0, other)
+    costs = _array_costs(rows, parts.inputs, compute, rows.column("flop"), moved, machine, values)
+    start = np.maximum(parts.steps - 1.0, 0.0) * values.layer_overhead_s
+    return RowCosts(costs.time_s + start, costs.compute_s, costs.memory_s, costs.flop, costs.bytes, _SIGMA)
+
+
+# -- vector unit -----------------------------------------------------------------------------------------------------
+
+
+def _vector_costs(rows: Rows, machine: AsicMachine, values: SystolicParameters, moved: FloatArray) -> RowCosts:
+    flop = rows.column("flop")
+    compute = flop / machine.vector_flop_per_s[rows.column("dtype")]
+    memory = moved / machine.memory_bytes_per_s
+    time = np.maximum(compute, memory) + values.layer_overhead_s
+    return RowCosts(time, compute, memory, flop, moved, _SIGMA)
+
+
+@FORMULAS.register(
+    _K.LAYER_NORM,
+    _K.RMS_NORM,
+    _K.BATCH_NORM,
+    _K.GROUP_NORM,
+    _K.SOFTMAX,
+    _K.ELEMENTWISE,
+    _K.REDUCTION,
+    _K.POOLING,
+    _K.MOE_ROUTING,
+    _K.COPY,
+)
+def _vector(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    weights: FloatArray = rows.column("weight_bytes")
+    activations = rows.bytes - weights
+    moved = weights + np.where(activations <= machine.resident_bytes, 0.0, activations)
+    return _vector_costs(rows, machine, values, moved)
+
+
+@FORMULAS.register(_K.OPTIMIZER)
+def _optimizer(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    return _vector_costs(rows, machine, values, rows.bytes)
+
+
+@FORMULAS.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)
+def _gather(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    """Random rows of a table in main memory, each at least one burst."""
+    row_bytes = rows["width"] * DTYPE_BYTES[rows.column("dtype")]
+    wasted = rows["lookups"] * np.maximum(values.gather_line_bytes - row_bytes, 0.0)
+    return _vector_costs(rows, machine, values, rows.bytes + np.where(row_bytes > 0, wasted, 0.0))
+
+
+@FORMULAS.register(_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
+def _transfer(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    moved = rows["bytes"]
+    time = moved / machine.host_bytes_per_s
+    zero = np.zeros(len(rows))
+    return RowCosts(time + values.layer_overhead_s, zero, time, zero, moved, _SIGMA)
