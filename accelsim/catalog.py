@@ -22,7 +22,7 @@ from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.hardware.interconnect import Cluster, Link, Node, parse_interconnect
 from accelsim.hardware.local import local_cpu_facts, local_cpu_profile, local_gpu_names, name_candidates
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, parse_device
-from accelsim.hardware.slice import SliceSpec, parse_slice_syntax, slice_device
+from accelsim.hardware.slice import SliceFile, parse_slice_syntax, slice_device
 from accelsim.units import to_si
 
 __all__ = [
@@ -273,22 +273,15 @@ def _load(path: Path, depth: int) -> DeviceProfile:
 
 
 def _load_slice(path: Path, data: Mapping[str, Any], depth: int) -> DeviceProfile:
-    extra = sorted(set(data) - {"name", "title", "slice", "note"})
-    if extra:
-        allowed = "only name, title, slice and note are allowed beside a slice"
-        raise ProfileError(str(path), [f"{', '.join(extra)}: {allowed}"])
     if depth >= _DEEPEST_SLICE:
         raise ProfileError(str(path), [f"slice.of: slices of slices, more than {_DEEPEST_SLICE} deep"])
-    name = data.get("name", path.stem)
-    if not isinstance(name, str) or _NAME.match(name) is None:
-        raise ProfileError(str(path), [f"name: {name!r} is not a kebab-case name"])
-    spec = _check(path, lambda: SliceSpec.model_validate(to_si(data["slice"])))
+    entry = _check(path, lambda: SliceFile.model_validate(to_si(data)))
     try:
-        sliced = slice_device(_device(spec.of, depth + 1), spec, name)
+        sliced = slice_device(_device(entry.slice.of, depth + 1), entry.slice, entry.name or path.stem)
     except InvalidValueError as error:
         raise ProfileError(str(path), [str(error)]) from None
-    texts = {key: data[key] for key in ("title", "note") if isinstance(data.get(key), str)}
-    return sliced.model_copy(update=texts)
+    texts = {"title": entry.title, "note": entry.note}
+    return sliced.model_copy(update={key: text for key, text in texts.items() if text is not None})
 
 
 def _check(path: Path, parse: Callable[[], T]) -> T:

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from accelsim.errors import InvalidValueError
-from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile, MemoryLevel, PowerSpec
+from accelsim.hardware.profile import DEVICE_NAME, CpuProfile, DeviceProfile, GpuProfile, MemoryLevel, PowerSpec
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced, SourceKind
 
-__all__ = ["SliceSpec", "parse_slice_syntax", "slice_device"]
+__all__ = ["SliceFile", "SliceSpec", "parse_slice_syntax", "slice_device"]
 
 #: SMs of one MIG compute slice (NVIDIA MIG User Guide, tables of supported profiles), by architecture.
 _MIG_SM_COUNT: Mapping[str, int] = {"Ampere": 14, "Hopper": 16}
@@ -57,6 +57,15 @@ class SliceSpec(FrozenModel):
     sm_count: Annotated[int, Field(ge=1)] | None = None
     memory_bytes: Annotated[float, Field(gt=0)] | None = None
     memory_bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+
+
+class SliceFile(FrozenModel):
+    """A device file that defines a slice instead of a profile."""
+
+    name: Annotated[str, Field(pattern=DEVICE_NAME, max_length=80)] | None = None
+    title: Annotated[str, Field(min_length=2)] | None = None
+    slice: SliceSpec
+    note: str | None = None
 
 
 def parse_slice_syntax(of: str, share: str, whole: DeviceProfile) -> SliceSpec:

@@ -1,0 +1,98 @@
+"""Reading this machine's description: known models become slices, others estimates, nonsense nothing."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim.catalog import device
+from accelsim.hardware.local import local_cpu_facts, local_cpu_profile, name_candidates, parse_cpuinfo
+from accelsim.workload.dtype import Dtype
+
+
+def cpuinfo(model="Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", vcpus=8, flags="fma avx512f", vendor="GenuineIntel"):
+    return "\n\n".join(
+        f"processor\t: {i}\nvendor_id\t: {vendor}\nmodel name\t: {model}\ncpu MHz\t\t: 2300.0\ncache size\t: 61440 KB\n"
+        f"physical id\t: 0\ncore id\t\t: {i // 2}\nflags\t\t: {flags}"
+        for i in range(vcpus)
+    )
+
+
+def test_facts_of_a_two_way_threaded_cpu():
+    facts = parse_cpuinfo(cpuinfo(), "MemTotal:       32795236 kB\n")
+    assert (facts.vcpu_count, facts.core_count) == (8, 4)
+    assert facts.clock_hz == pytest.approx(2.3e9)
+    assert facts.memory_bytes == 32795236 * 1024
+    assert facts.cache_bytes == 61440 * 1024
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", "xeon-platinum-8380"),
+        ("Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz", "xeon-gold-6148"),
+        ("Intel(R) Xeon(R) CPU E5-2690 v4 @ 2.60GHz", "xeon-e5-2690-v4"),
+        ("AMD EPYC 7763 64-Core Processor", "epyc-7763"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"),
+        ("Tesla T4", "t4"),
+        ("Tesla V100-SXM2-16GB", "v100-sxm2-16gb"),
+        ("NVIDIA GeForce RTX 3090", "rtx-3090"),
+        ("NVIDIA L4", "l4"),
+    ],
+)
+def test_marketing_names_find_the_catalogue(model, expected):
+    from accelsim.catalog import aliases, device_names
+
+    known = {**aliases(), **{name: name for name in device_names()}}
+    assert next(known[name] for name in name_candidates(model) if name in known) == expected
+
+
+def test_a_known_model_is_a_slice_of_its_profile():
+    facts = parse_cpuinfo(cpuinfo())
+    profile = local_cpu_profile(facts, device("xeon-platinum-8380"))
+    assert profile.name == "local/cpu"
+    assert profile.slice_of == "xeon-platinum-8380"
+    assert profile.core_count.value == 4
+
+
+def test_an_unknown_model_is_estimated_from_its_extensions():
+    facts = parse_cpuinfo(cpuinfo("Some CPU", flags="fma avx512f avx512_vnni"), "MemTotal: 1000000 kB")
+    profile = local_cpu_profile(facts, None)
+    assert profile.vector_flop_per_s[Dtype.FP32].value == pytest.approx(4 * 16 * 2 * 2 * 2.3e9)
+    assert profile.matrix_flop_per_s[Dtype.INT8].value == pytest.approx(4 * profile.vector_flop_per_s[Dtype.FP32].value)
+    assert profile.memory.capacity_bytes.value == 1000000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("flags", "vendor", "width", "ports"),
+    [
+        ("fma avx avx512f", "GenuineIntel", 512, 2),
+        ("fma avx avx512f", "AuthenticAMD", 256, 2),
+        ("fma avx", "AuthenticAMD", 256, 2),
+        ("avx", "GenuineIntel", 256, 1),
+        ("sse2", "GenuineIntel", 128, 1),
+        ("asimd", "ARM", 128, 2),
+    ],
+)
+def test_the_vector_unit_follows_the_extensions(flags, vendor, width, ports):
+    profile = local_cpu_profile(parse_cpuinfo(cpuinfo("Some CPU", flags=flags, vendor=vendor)), None)
+    assert (profile.simd_width_bits.value, profile.fma_ports.value) == (width, ports)
+
+
+def test_amx_gives_matrix_rates():
+    profile = local_cpu_profile(parse_cpuinfo(cpuinfo("X", flags="avx512f amx_bf16 amx_int8")), None)
+    assert profile.matrix_flop_per_s[Dtype.BF16].value == pytest.approx(4 * 2048 * 2.3e9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=400), st.text(max_size=100))
+def test_no_text_makes_it_fail(first, second):
+    facts = parse_cpuinfo(first, second)
+    if facts is not None:
+        local_cpu_profile(facts, None)
+    name_candidates(first)
+
+
+def test_a_machine_without_proc_has_no_facts(tmp_path):
+    assert local_cpu_facts(tmp_path) is None
