@@ -17,15 +17,35 @@ __all__ = ["FAMILY_MODULES", "load_family"]
 _PACKAGE = "accelsim.workload"
 #: Module, within `accelsim.workload`, that registers each family.
 FAMILY_MODULES: Mapping[str, str] = {
+    "boosted-trees": "trees",
+    "collaborative-filtering": "recommender",
+    "decoder": "decoder",
     "densenet": "vision",
+    "dlrm": "recommender",
     "efficientnet": "mobile",
+    "encoder": "encoder",
+    "encoder-decoder": "encoder_decoder",
     "googlenet": "inception",
     "inception-v3": "inception",
+    "latent-decoder": "diffusion",
+    "latent-diffusion": "diffusion",
     "layers": "layer_stack",
     "mobilenet-v1": "mobile",
     "mobilenet-v2": "mobile",
     "mobilenet-v3": "mobile",
+    "recurrent": "recurrent",
+    "recurrent-translator": "recurrent",
     "resnet": "vision",
+    "speech-transducer": "recurrent",
+    "ssd-mobilenet-v1": "detection",
+    "ssd-vgg16": "detection",
+    "text-cnn": "text",
+    "unet": "segmentation",
+    "vision-transformer": "encoder",
+    "wav2vec2": "speech",
+    "whisper": "speech",
+    "yolo-v3": "yolo",
+    "yolo-v8": "yolo",
 }
 
 

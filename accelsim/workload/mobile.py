@@ -17,6 +17,7 @@ from accelsim.workload.parameters import ImageParameters
 from accelsim.workload.vision import conv_norm, image_input
 
 __all__ = [
+    "MOBILENET_V1_LAYERS",
     "EfficientNetParameters",
     "InvertedResidual",
     "MobileNetParameters",
@@ -24,6 +25,7 @@ __all__ = [
     "inverted_residual",
     "mobilenet_v3_blocks",
     "round_channels",
+    "separable_conv",
 ]
 
 _Multiplier = Annotated[float, Field(gt=0, le=16)]
@@ -140,7 +142,7 @@ class MobileNetParameters(ImageParameters):
 
 
 #: Output channels and stride of the separable convolutions of MobileNet v1, table 1.
-_V1 = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
+MOBILENET_V1_LAYERS = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
 
 
 @family("mobilenet-v1", MobileNetParameters)
@@ -149,12 +151,17 @@ def write_mobilenet_v1(b: GraphBuilder, p: MobileNetParameters, shape: RunShape)
     x = image_input(b, p, shape)
     with b.scope("conv1"):
         x = conv_norm(b, x, int(32 * p.width_multiplier), 3, stride=2, activation="relu6")
-    for index, (channels, stride) in enumerate(_V1, start=1):
-        with b.scope(f"conv_dw_{index}"):
-            x = conv_norm(b, x, x.shape[1], 3, stride=stride, groups=x.shape[1], activation="relu6")
-        with b.scope(f"conv_pw_{index}"):
-            x = conv_norm(b, x, int(channels * p.width_multiplier), 1, activation="relu6")
+    for index, (channels, stride) in enumerate(MOBILENET_V1_LAYERS, start=1):
+        x = separable_conv(b, x, int(channels * p.width_multiplier), stride, index)
     _pooled_classifier(b, x, [p.classes], "relu", 0)
+
+
+def separable_conv(b: GraphBuilder, x: Tensor, channels: int, stride: int, index: int) -> Tensor:
+    """Depthwise 3x3, then 1x1, each normalised and rectified."""
+    with b.scope(f"conv_dw_{index}"):
+        x = conv_norm(b, x, x.shape[1], 3, stride=stride, groups=x.shape[1], activation="relu6")
+    with b.scope(f"conv_pw_{index}"):
+        return conv_norm(b, x, channels, 1, activation="relu6")
 
 
 #: Expansion, channels, repeats and stride of MobileNet v2, table 2.

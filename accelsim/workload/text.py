@@ -1,0 +1,54 @@
+"""Convolutional sentence classifier: parallel windows over word embeddings, the maximum of each map over time.
+
+Kim, EMNLP 2014.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from accelsim.workload.builder import GraphBuilder
+from accelsim.workload.model import RunShape, family
+from accelsim.workload.parameters import FamilyParameters
+
+__all__ = ["TextCnnParameters"]
+
+_Width = Annotated[int, Field(ge=1, le=2**24)]
+
+
+class TextCnnParameters(FamilyParameters):
+    """A convolutional sentence classifier.
+
+    Attributes:
+        vocabulary: Rows of the embedding table.
+        embedding: Width of an embedded word.
+        windows: Words each kind of filter sees.
+        maps: Filters of each window.
+        classes: Outputs.
+        words: Sentence length where the run names none.
+    """
+
+    vocabulary: _Width
+    embedding: _Width
+    windows: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Field(strict=False, min_length=1, max_length=16)]
+    maps: _Width
+    classes: _Width
+    words: Annotated[int, Field(ge=1, le=2**20)]
+
+
+@family("text-cnn", TextCnnParameters, sequence=True)
+def write_text_cnn(b: GraphBuilder, p: TextCnnParameters, shape: RunShape) -> None:
+    """Embedding, windows side by side, maximum over time, classifier."""
+    words = shape.seq_len or p.words
+    with b.scope("embedding"):
+        x = b.embedding(b.input(shape.batch, words), p.vocabulary, p.embedding)
+    x = b.copy(x, shape=(shape.batch, p.embedding, words), name="channels_first")
+    pooled = []
+    for window in p.windows:
+        with b.scope(f"convs.{window}"):
+            y = b.activation(b.conv(x, p.maps, window, padding=window - 1, bias=True))
+            pooled.append(b.view(b.pool(y, y.shape[2]), shape.batch, p.maps))
+    with b.scope("classifier"):
+        b.linear(b.concat(pooled), p.classes)
