@@ -232,3 +232,16 @@ def test_validation_problems_name_line_and_field_as_the_file_spells_them(tmp_pat
 def test_the_data_root_holds_the_three_folders():
     assert {path.name for path in data_root().iterdir()} >= {"device_profiles"}
     assert math.isfinite(len(list((data_root() / "device_profiles").iterdir())))
+
+
+def test_an_installed_wheels_data_folder_is_preferred(tmp_path, monkeypatch):
+    (tmp_path / "_data" / "device_profiles").mkdir(parents=True)
+    monkeypatch.setattr("accelsim.datafile.__file__", str(tmp_path / "datafile.py"))
+    assert data_root() == tmp_path / "_data"
+
+
+def test_missing_data_folders_are_reported(tmp_path, monkeypatch):
+    (tmp_path / "package").mkdir()
+    monkeypatch.setattr("accelsim.datafile.__file__", str(tmp_path / "package" / "datafile.py"))
+    with pytest.raises(ProfileError, match="install accelsim again"):
+        data_root()
