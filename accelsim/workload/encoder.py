@@ -65,7 +65,7 @@ class EncoderParameters(StackParameters):
         position_offset: Rows of that table no position uses (RoBERTa has 2).
         type_vocab_size: Rows of the segment table; 0 for none.
         head: What follows the encoder: nothing, the pooler, the masked-token logits (tied), pooler with both pretraining
-            heads, or pooler with a classifier of `labels`.
+            heads, pooler with a classifier of `labels`, or a classifier of every token.
         labels: Classes of the classifier.
     """
 
@@ -74,7 +74,7 @@ class EncoderParameters(StackParameters):
     max_positions: int = Field(default=512, ge=1, le=2**24)
     position_offset: int = Field(default=0, ge=0, le=16)
     type_vocab_size: int = Field(default=2, ge=0, le=2**16)
-    head: Literal["none", "pooler", "masked_lm", "pretraining", "classification"] = "pooler"
+    head: Literal["none", "pooler", "masked_lm", "pretraining", "classification", "token_classification"] = "pooler"
     labels: int = Field(default=2, ge=1, le=2**20)
 
 
@@ -120,6 +120,9 @@ def _write_head(b: GraphBuilder, p: EncoderParameters, x: Tensor, prefix: str) -
                 b.linear(pooled, 2)
     if p.head in {"masked_lm", "pretraining"}:
         _masked_lm(b, p, x)
+    if p.head == "token_classification":
+        with b.scope("classifier"):
+            b.linear(x, p.labels)
 
 
 def _masked_lm(b: GraphBuilder, p: EncoderParameters, x: Tensor) -> None:

@@ -10,6 +10,7 @@ the source takes as much per source token once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field
@@ -200,11 +201,14 @@ def _layer(p: EncoderDecoderParameters, *, decoder: bool) -> TransformerLayer:
     def attention(*, causal: bool) -> MultiHeadAttention:
         return MultiHeadAttention(p.heads, p.heads, head_dim, bias=bias, key_bias=bias, output_bias=bias, causal=causal)
 
-    names = "fairseq" if p.layout == "fairseq" else ("t5_decoder" if decoder else "t5_encoder")
+    side = "decoder" if decoder else "encoder"
+    names = LAYER_NAMES["fairseq" if p.layout == "fairseq" else f"t5_{side}"]
+    if p.layout == "t5" and p.gated:
+        names = replace(names, up=f"{names.up}_1")
     return TransformerLayer(
         attention=attention(causal=decoder),
         feed_forward=FeedForward(p.intermediate_size, p.activation, p.gated, p.feed_forward_bias),
-        names=LAYER_NAMES[names],
+        names=names,
         norm=p.norm,
         norm_first=p.norm_first,
         cross=attention(causal=False) if decoder else None,

@@ -82,6 +82,15 @@ _GPT2 = replace(
     down="mlp.c_proj",
     feed_forward_norm="ln_2",
 )
+_PHI = replace(_LLAMA, output="self_attn.dense", up="mlp.fc1", down="mlp.fc2")
+_FALCON = replace(
+    _LLAMA,
+    attention="self_attention",
+    fused_qkv="self_attention.query_key_value",
+    output="self_attention.dense",
+    up="mlp.dense_h_to_4h",
+    down="mlp.dense_4h_to_h",
+)
 _BERT = replace(
     _LLAMA,
     attention="attention.self",
@@ -180,6 +189,13 @@ LAYOUTS: Mapping[str, Layout] = {
     "gpt_oss": Layout(replace(_LLAMA, router="mlp.router")),
     "qwen2_moe": Layout(replace(_LLAMA, shared_expert="mlp.shared_expert")),
     "gemma2": Layout(replace(_LLAMA, feed_forward_norm="pre_feedforward_layernorm")),
+    "phi": Layout(_PHI, final_norm="model.final_layernorm"),
+    "falcon": Layout(
+        _FALCON,
+        layers="transformer.h",
+        embedding="transformer.word_embeddings",
+        final_norm="transformer.ln_f",
+    ),
     "gpt2": Layout(
         _GPT2,
         layers="transformer.h",
