@@ -188,10 +188,7 @@ def _from_catalogue(wanted: str, name: str) -> DeviceProfile:
     paths = _catalogue_paths()
     canonical = wanted if wanted in paths else _aliases().get(wanted)
     if canonical is None or canonical not in paths:
-        unreadable = [str(path) for folder in device_search_path() for path in _unreadable(folder)]
-        broken = f"These device files could not be read: {', '.join(unreadable)}." if unreadable else ""
-        known = (*device_names(), *_aliases())
-        raise UnknownNameError("device", name, known, f"{_REMEDY} {broken}".rstrip())
+        raise UnknownNameError("device", name, (*device_names(), *_aliases()), f"{_REMEDY}{_search_problems()}")
     return _catalogue_device(canonical)
 
 
@@ -237,6 +234,15 @@ def _folder_names(folder: Path) -> list[str]:
 
 def _unreadable(folder: Path) -> list[Path]:
     return [path for path in _files(folder) if _heading(path) is None]
+
+
+def _search_problems() -> str:
+    """Why a device of the user's own may not have been found, in words."""
+    listed = [part for part in os.environ.get("ACCELSIM_DEVICE_PATH", "").split(os.pathsep) if part]
+    missing = [part for part in listed if not Path(part).is_dir()]
+    broken = [str(path) for folder in device_search_path() for path in _unreadable(folder)]
+    absent = f" ACCELSIM_DEVICE_PATH names no folder at {', '.join(missing)}." if missing else ""
+    return absent + (f" These device files could not be read: {', '.join(broken)}." if broken else "")
 
 
 def _heading(path: Path) -> dict[str, Any] | None:

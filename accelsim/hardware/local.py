@@ -8,8 +8,6 @@ counts common to that extension, and are marked as estimates.
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +91,9 @@ def parse_cpuinfo(cpuinfo: str, meminfo: str = "") -> CpuFacts | None:
 
 def local_gpu_names() -> list[str]:
     """Marketing names of the GPUs ``nvidia-smi`` lists; empty where there are none."""
+    import shutil
+    import subprocess
+
     program = shutil.which("nvidia-smi")
     if program is None:
         return []

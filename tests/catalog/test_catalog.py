@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import os
+import re
 import subprocess
 import sys
 import time
@@ -213,6 +214,22 @@ def test_a_broken_file_hides_no_other_device_and_is_named_when_nothing_is_found(
         device("my-cpu")
     with pytest.raises(ProfileError, match="not valid YAML"):
         device("broken")
+
+
+def test_a_mistyped_folder_is_named_when_nothing_is_found(monkeypatch):
+    monkeypatch.setenv("ACCELSIM_DEVICE_PATH", "/no/such/folder")
+    with pytest.raises(UnknownNameError, match="/no/such/folder"):
+        device("my-cpu")
+
+
+def test_the_examples_of_the_readme_are_valid(folder):
+    text = (data_root() / "device_profiles" / "README.md").read_text()
+    examples = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 2
+    for number, example in enumerate(examples):
+        path = folder / f"example-{number}.yaml"
+        path.write_text(example)
+        assert load_device_file(path).vector_flop_per_s
 
 
 def test_a_slice_file_names_its_whole(folder):
