@@ -15,8 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-import accelsim
-from accelsim.datafile import MAX_BYTES, read_mapping, validation_problems
+from accelsim.datafile import MAX_BYTES, data_root, read_mapping, validation_problems
 from accelsim.errors import InputError, ProfileError, UnknownNameError
 from accelsim.workload.model import Workload
 from accelsim.workload.spec import parse_workload
@@ -92,12 +91,8 @@ def _folders() -> tuple[Path, ...]:
     return (*(Path(part) for part in given.split(os.pathsep) if part), _catalogue())
 
 
-@lru_cache(maxsize=1)
 def _catalogue() -> Path:
-    """The catalogue: inside the package when installed from a wheel, beside it in a checkout."""
-    package = Path(accelsim.__file__).resolve().parent
-    installed = package / "_data" / "workloads"
-    return installed if installed.is_dir() else package.parent / "workloads"
+    return data_root() / "workloads"
 
 
 def _files() -> dict[str, Path]:
@@ -145,7 +140,7 @@ def _load(path: Path, _stamp: int) -> Workload:
     is_json = path.suffix.lower() == ".json"
     data = read_mapping(path, max_bytes=_MAX_JSON_BYTES if is_json else MAX_BYTES)
     try:
-        return _parse(data)
+        return _parse(data, path)
     except ValidationError as error:
         raise ProfileError(str(path), validation_problems(path, error)) from None
     except ProfileError:
@@ -154,7 +149,7 @@ def _load(path: Path, _stamp: int) -> Workload:
         raise ProfileError(str(path), [str(error)]) from error
 
 
-def _parse(data: Mapping[str, Any]) -> Workload:
+def _parse(data: Mapping[str, Any], path: Path) -> Workload:
     if data.get("format") == "accelsim-workload":
         from accelsim.workload.captured import load_captured
 
@@ -162,5 +157,11 @@ def _parse(data: Mapping[str, Any]) -> Workload:
     if "family" not in data and ("model_type" in data or "architectures" in data):
         from accelsim.workload.huggingface import workload_from_config
 
-        return workload_from_config(data)
+        named = data.get("_name_or_path")
+        return workload_from_config(data, None if named else _file_title(path))
     return parse_workload(data)
+
+
+def _file_title(path: Path) -> str | None:
+    """What a configuration without a name is called: its file, or its folder where the file is just "config"."""
+    return (path.resolve().parent.name if path.stem == "config" else path.stem) or None

@@ -506,6 +506,8 @@ class GraphBuilder:
             -(-(i + 2 * p - w) // s) + 1 if ceil else (i + 2 * p - w) // s + 1
             for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
         )
+        if min(out) < 1:
+            raise InvalidValueError("input size", x.shape[2:], f"at least the pooling window {window}")
         return self._pool(x, out, prod(window), mode)
 
     def global_pool(self, x: Tensor, size: int = 1) -> Tensor:
@@ -573,6 +575,9 @@ class GraphBuilder:
         """Concatenate along one axis."""
         first = inputs[0].shape
         axis %= len(first)
+        for x in inputs[1:]:
+            if x.shape[:axis] != first[:axis] or x.shape[axis + 1 :] != first[axis + 1 :]:
+                raise InvalidValueError("input size", x.shape, f"{first} but for axis {axis}, to be concatenated")
         total = sum(x.shape[axis] for x in inputs)
         return self.copy(*inputs, shape=(*first[:axis], total, *first[axis + 1 :]), name="concat")
 
