@@ -1,0 +1,35 @@
+"""Cost models of FPGAs: overlay processors and streaming dataflow designs."""
+
+from accelsim.cost.fpga.dataflow import (
+    DataflowDesign,
+    StreamingNode,
+    bram18_estimate,
+    dsp_estimate,
+    fold_network,
+    lut_estimate,
+    node_cycles,
+    pipeline_latency_s,
+)
+from accelsim.cost.fpga.model import cost_dataflow, cost_fpga, dataflow_design, supported_rows_fpga
+from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
+from accelsim.cost.fpga.parameters import FpgaParameters, fpga_parameters
+
+__all__ = [
+    "DataflowDesign",
+    "FpgaParameters",
+    "OverlayMachine",
+    "StreamingNode",
+    "bram18_estimate",
+    "cost_dataflow",
+    "cost_fpga",
+    "dataflow_design",
+    "dsp_estimate",
+    "fold_network",
+    "fpga_parameters",
+    "lut_estimate",
+    "node_cycles",
+    "overlay_cycles",
+    "overlay_machine",
+    "pipeline_latency_s",
+    "supported_rows_fpga",
+]

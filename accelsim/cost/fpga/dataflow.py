@@ -1,0 +1,292 @@
+"""Streaming dataflow designs: every layer its own hardware, images flowing through.
+
+A layer is a matrix-vector unit of MH x MW weights with PE x SIMD multipliers; it takes (MH/PE)(MW/SIMD) cycles per input
+vector, and the slowest layer sets the frame rate (Umuroglu et al., FINN, FPGA 2017, section 4). Lookup tables, block RAM
+and DSP blocks follow FINN-R's cost model (Blott et al., ACM TRETS 11(3), 2018). Folding factors divide the matrix, and all
+weights stay on chip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from accelsim.cost.fpga.parameters import FpgaParameters
+from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.hardware.profile import FpgaProfile
+from accelsim.workload.graph import FloatArray
+
+__all__ = [
+    "DataflowDesign",
+    "StreamingNode",
+    "bram18_estimate",
+    "dsp_estimate",
+    "fold_network",
+    "lut_estimate",
+    "node_cycles",
+    "pipeline_latency_s",
+]
+
+#: Widest operands multiplied in lookup tables; wider ones take DSP blocks.
+_LUT_MULTIPLIER_BITS = 4
+#: (widest word, words per 18 kbit block) of a block RAM, narrowest first (AMD UG573).
+_BRAM18_SHAPES = ((1, 16384, 1), (2, 8192, 2), (4, 4096, 4), (9, 2048, 9), (18, 1024, 18))
+_RESOURCES = ("lut_count", "bram_18k_count", "dsp_count")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamingNode:
+    """One layer as a matrix-vector unit.
+
+    Attributes:
+        name: Layer name.
+        mw: Matrix width: inputs of one output, >= 1.
+        mh: Matrix height: outputs, >= 1.
+        vectors: Input vectors per image (output pixels; 1 for fully connected layers), >= 1.
+        weight_bits: Bits of a weight.
+        activation_bits: Bits of an input.
+        start_fraction: Share of an image that must arrive before the node starts (1 for fully connected layers).
+    """
+
+    name: str
+    mw: int
+    mh: int
+    vectors: float
+    weight_bits: int
+    activation_bits: int
+    start_fraction: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DataflowDesign:
+    """A folded network; columns of shape (nodes,).
+
+    Attributes:
+        pe: Rows computed in parallel.
+        simd: Columns computed in parallel.
+        cycles: Cycles per image.
+        fps: Images per second of the slowest node.
+        latency_s: Time of the first image.
+        lut_count: Lookup tables of the design.
+        bram_18k_count: Block RAM halves.
+        dsp_count: DSP blocks.
+    """
+
+    pe: FloatArray
+    simd: FloatArray
+    cycles: FloatArray
+    fps: float
+    latency_s: float
+    lut_count: float
+    bram_18k_count: float
+    dsp_count: float
+
+
+def node_cycles(mw: ArrayLike, mh: ArrayLike, vectors: ArrayLike, pe: ArrayLike, simd: ArrayLike) -> FloatArray:
+    """Cycles of one node per image: (MH/PE)(MW/SIMD) per input vector (FINN, FPGA 2017, section 4.2).
+
+    Args:
+        mw: Matrix width.
+        mh: Matrix height.
+        vectors: Input vectors per image.
+        pe: Divisor of mh.
+        simd: Divisor of mw.
+    """
+    cycles: FloatArray = (
+        np.ceil(np.asarray(mh) / np.asarray(pe)) * np.ceil(np.asarray(mw) / np.asarray(simd)) * np.asarray(vectors)
+    )
+    return cycles
+
+
+def lut_estimate(
+    mw: float, pe: ArrayLike, simd: ArrayLike, weight_bits: int, activation_bits: int, values: FpgaParameters
+) -> FloatArray:
+    """Lookup tables of one matrix-vector unit: c0 + c1 PE (multipliers + adder tree + accumulator).
+
+    Multipliers take SIMD (2 ceil((W+A)/6) - 1)(W+A) where they are not DSP blocks, the tree (W+A)(2 SIMD - 1), the
+    accumulator W + A + log2(MW) bits. Blott et al., FINN-R, 2018.
+
+    Args:
+        mw: Matrix width.
+        pe: Rows in parallel.
+        simd: Columns in parallel.
+        weight_bits: W.
+        activation_bits: A.
+        values: `lut_base` is c0, `lut_ratio` c1.
+    """
+    lanes = np.asarray(simd, dtype=np.float64)
+    bits = weight_bits + activation_bits
+    in_luts = max(weight_bits, activation_bits) <= _LUT_MULTIPLIER_BITS
+    multipliers = lanes * (2 * np.ceil(bits / 6) - 1) * bits if in_luts else 0.0
+    accumulator = bits + np.ceil(np.log2(max(mw, 1)))
+    per_row = multipliers + bits * (2 * lanes - 1) + accumulator
+    luts: FloatArray = values.lut_base + values.lut_ratio * np.asarray(pe, dtype=np.float64) * per_row
+    return luts
+
+
+def dsp_estimate(pe: ArrayLike, simd: ArrayLike, weight_bits: int, activation_bits: int) -> FloatArray:
+    """DSP blocks of one unit: one per multiplier up to 48 bits, none where lookup tables multiply. FINN-R, 2018."""
+    multipliers = np.asarray(pe, dtype=np.float64) * np.asarray(simd, dtype=np.float64)
+    if max(weight_bits, activation_bits) <= _LUT_MULTIPLIER_BITS:
+        return np.zeros_like(multipliers)
+    blocks: FloatArray = multipliers * np.ceil((weight_bits + activation_bits) / 48)
+    return blocks
+
+
+def bram18_estimate(mw: float, mh: float, pe: ArrayLike, simd: ArrayLike, weight_bits: int) -> FloatArray:
+    """18 kbit block RAMs that hold one unit's weights: depth MW MH / (PE SIMD), width PE SIMD W. FINN-R, 2018.
+
+    Args:
+        mw: Matrix width.
+        mh: Matrix height.
+        pe: Rows in parallel.
+        simd: Columns in parallel.
+        weight_bits: W.
+    """
+    lanes = np.asarray(pe, dtype=np.float64) * np.asarray(simd, dtype=np.float64)
+    depth, width = mw * mh / lanes, lanes * weight_bits
+    blocks = np.ceil(depth / 512) * np.ceil(width / 36)
+    wide_deep = np.ceil(depth / 1024) * np.ceil(width / 18)
+    blocks = np.where(depth > 512, wide_deep, blocks)
+    for widest, words, port in reversed(_BRAM18_SHAPES):
+        narrow = np.ceil(depth / words) * np.ceil(width / port)
+        blocks = np.where(width <= widest, narrow, blocks)
+    return blocks
+
+
+def pipeline_latency_s(cycles: FloatArray, start_fractions: ArrayLike, clock_hz: float) -> float:
+    """Time of the first image: each node waits for its share of the one before, the slowest then passes the image.
+
+    With fully connected layers (share 1) it is the sum of all nodes' cycles.
+
+    Args:
+        cycles: Cycles per image of each node, shape (nodes,).
+        start_fractions: Share of an image each node needs before it starts, 0 to 1, shape (nodes,).
+        clock_hz: Clock.
+    """
+    waits = cycles * np.asarray(start_fractions)
+    slowest = int(np.argmax(cycles))
+    return float(waits.sum() + cycles[slowest] - waits[slowest]) / clock_hz
+
+
+@lru_cache(maxsize=4096)
+def _divisors(number: int) -> tuple[int, ...]:
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def _candidates(node: StreamingNode, values: FpgaParameters) -> FloatArray:
+    """Every folding of a node: columns cycles, luts, bram, dsp, pe, simd; fewest cycles first, shape (f, 6)."""
+    grid = np.meshgrid(_divisors(node.mh), _divisors(node.mw), indexing="ij")
+    pe, simd = (axis.reshape(-1).astype(np.float64) for axis in grid)
+    columns = (
+        node_cycles(node.mw, node.mh, node.vectors, pe, simd),
+        lut_estimate(node.mw, pe, simd, node.weight_bits, node.activation_bits, values),
+        bram18_estimate(node.mw, node.mh, pe, simd, node.weight_bits),
+        dsp_estimate(pe, simd, node.weight_bits, node.activation_bits),
+        pe,
+        simd,
+    )
+    table: FloatArray = np.stack(columns, axis=1)
+    return table[np.lexsort((table[:, 1], table[:, 0]))]
+
+
+def _fold(tables: Sequence[FloatArray], target_cycles: float, weights: FloatArray) -> FloatArray:
+    """The cheapest folding of each node that meets a cycle target, shape (nodes, 6)."""
+    chosen = []
+    for table in tables:
+        meeting = table[table[:, 0] <= target_cycles]
+        pool = meeting if len(meeting) else table[:1]
+        chosen.append(pool[int(np.argmin(pool[:, 1:4] @ weights))])
+    return np.array(chosen)
+
+
+def _budget(device: FpgaProfile) -> FloatArray:
+    """Usable lookup tables, 18 kbit RAMs (an UltraRAM counts as 16) and DSP blocks; infinite where unknown."""
+    usable = 1.0 if device.usable_fraction is None else device.usable_fraction.value
+    counts = (device.lut_count, device.bram_36k_count, device.dsp_count)
+    amounts = np.array([np.inf if count is None else count.value * usable for count in counts])
+    amounts[1] *= 2.0
+    if device.uram_count is not None:
+        amounts[1] += 16.0 * device.uram_count.value * usable
+    return amounts
+
+
+def fold_network(
+    nodes: Sequence[StreamingNode], device: FpgaProfile, values: FpgaParameters, target_fps: float | None = None
+) -> DataflowDesign:
+    """The fastest (or, with a target, the smallest) folding of a network that fits a device.
+
+    Bisects the cycle target; for each, every node takes the folding that uses the least share of the device.
+
+    Args:
+        nodes: Layers, at least one.
+        device: Resources and fabric clock.
+        values: Parameters.
+        target_fps: Frames per second to reach; None takes the most that fits.
+
+    Raises:
+        DoesNotFitError: Naming the resource that is short.
+        InvalidValueError: If there is no node.
+    """
+    if not nodes:
+        raise InvalidValueError("nodes", nodes, "at least one layer with weights")
+    tables = [_candidates(node, values) for node in nodes]
+    budget, clock = _budget(device), device.fabric_clock_hz.value
+    weights = 1.0 / np.where(np.isfinite(budget), budget, 1e9)
+    slowest = max(float(table[-1, 0]) for table in tables)
+    fastest = max(float(table[0, 0]) for table in tables)
+    if target_fps is not None:
+        chosen = _fold(tables, clock / target_fps, weights)
+        _check_rate(chosen, clock, target_fps)
+        return _design(_fitting(chosen, budget, device), nodes, clock)
+    chosen = _fitting(_fold(tables, slowest, weights), budget, device)
+    low, high = fastest, slowest
+    for _ in range(48):
+        middle = np.sqrt(low * high)
+        tried = _fold(tables, middle, weights)
+        if (tried[:, 1:4].sum(axis=0) <= budget).all():
+            chosen, high = tried, middle
+        else:
+            low = middle
+    return _design(chosen, nodes, clock)
+
+
+def _check_rate(chosen: FloatArray, clock_hz: float, target_fps: float) -> None:
+    reached = clock_hz / float(chosen[:, 0].max())
+    if reached < target_fps:
+        allowed = f"at most {reached:,.1f} images per second: the largest layer unfolded takes that long"
+        raise InvalidValueError("target_fps", target_fps, allowed)
+
+
+def _fitting(chosen: FloatArray, budget: FloatArray, device: FpgaProfile) -> FloatArray:
+    """The same folding.
+
+    Raises:
+        DoesNotFitError: Naming the resource whose need is largest against the budget.
+    """
+    needed = chosen[:, 1:4].sum(axis=0)
+    short = int(np.argmax(needed / budget))
+    if needed[short] > budget[short]:
+        remedy = "Use a larger device, narrower weights, or the overlay flow."
+        raise DoesNotFitError(device.name, _RESOURCES[short], float(needed[short]), float(budget[short]), remedy)
+    return chosen
+
+
+def _design(chosen: FloatArray, nodes: Sequence[StreamingNode], clock_hz: float) -> DataflowDesign:
+    cycles = chosen[:, 0]
+    used = chosen[:, 1:4].sum(axis=0)
+    return DataflowDesign(
+        pe=chosen[:, 4],
+        simd=chosen[:, 5],
+        cycles=cycles,
+        fps=clock_hz / float(cycles.max()),
+        latency_s=pipeline_latency_s(cycles, [node.start_fraction for node in nodes], clock_hz),
+        lut_count=float(used[0]),
+        bram_18k_count=float(used[1]),
+        dsp_count=float(used[2]),
+    )

@@ -1,0 +1,309 @@
+"""FPGA cost model: layers on an overlay processor, or one streaming design for the whole network.
+
+On an overlay a layer takes the longer of its cycles and its traffic, plus a start. Cores work on different images and share
+the board's memory; weights are read once per image and core, feature maps pass through memory between layers. Batch
+normalisation is folded into weights and one-input activations run in the convolution's output stage, at no cost; sums and
+pooling have their own engine of PP x ICP lanes, depthwise windows likewise. Attention, softmax, norms and recurrent layers
+are refused (the registry can send them to the host). Fully connected layers run as 1x1 convolutions, so a transformer's
+projections can stay on the board.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from math import gcd
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.assemble import assemble_table, energy_rates
+from accelsim.cost.contraction import contraction, window_volume
+from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, fold_network
+from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
+from accelsim.cost.fpga.parameters import FpgaParameters, fpga_parameters
+from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
+from accelsim.errors import UnsupportedOperatorError
+from accelsim.hardware.profile import FpgaProfile
+from accelsim.workload.dtype import DTYPE_BYTES, Dtype
+from accelsim.workload.graph import FloatArray, OperatorGraph
+from accelsim.workload.operator import DIMENSIONS, OperatorKind, Phase
+
+__all__ = ["cost_dataflow", "cost_fpga", "dataflow_design", "supported_rows_fpga"]
+
+_K = OperatorKind
+FORMULAS: Formulas[OverlayMachine, FpgaParameters] = Formulas("fpga")
+_SIGMA = 0.4
+_TRAINING_PHASES = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
+#: Kinds that only a general grid runs: a DPU multiplies weights with activations, never two activations.
+_GENERAL_KINDS = (int(_K.BATCHED_GEMM), int(_K.GROUPED_GEMM))
+#: Costliest function an output stage applies, FLOP per element: hard swish.
+_OUTPUT_STAGE_FLOP = 4
+
+
+def cost_fpga(
+    graph: OperatorGraph,
+    device: FpgaProfile,
+    execution: Execution = Execution.EAGER,
+    parameters: FpgaParameters | None = None,
+) -> CostTable:
+    """Cost every row of a graph on an FPGA.
+
+    Args:
+        graph: Operators.
+        device: FPGA profile.
+        execution: Makes no difference: programs and designs are compiled ahead of time.
+        parameters: Class-wide parameters unless given; their `flow` chooses overlay or dataflow.
+
+    Raises:
+        UnsupportedOperatorError: Naming the first row whose kind, format or phase the board cannot run.
+        DoesNotFitError: If a dataflow design lacks a resource.
+    """
+    values = parameters or fpga_parameters()
+    if values.flow == "dataflow":
+        return cost_dataflow(graph, device, execution, values)
+    machine = overlay_machine(device, values)
+    _refuse(graph, machine)
+    costs = FORMULAS.evaluate(graph, machine, values, device.name)
+    table = assemble_table(graph, costs, energy_rates(device, values.energy_overhead_ratio))
+    return replace(table, energy_j=np.where(_fused_rows(graph), 0.0, table.energy_j))
+
+
+def supported_rows_fpga(graph: OperatorGraph, device: FpgaProfile) -> NDArray[np.bool_]:
+    """Which rows the board's overlay can run, shape (n,)."""
+    machine = overlay_machine(device, fpga_parameters())
+    return ~(_unknown_kind(graph, machine) | _unknown_format(graph, machine) | _training(graph, machine))
+
+
+def _unknown_kind(graph: OperatorGraph, machine: OverlayMachine) -> NDArray[np.bool_]:
+    unknown = ~np.isin(graph.kind, [int(kind) for kind in FORMULAS.kinds])
+    if machine.published:
+        unknown |= np.isin(graph.kind, _GENERAL_KINDS)
+    one_input = (graph.kind == int(_K.ELEMENTWISE)) & (graph.dims[:, 1] <= 1)
+    refused: NDArray[np.bool_] = unknown | (one_input & (graph.dims[:, 2] > _OUTPUT_STAGE_FLOP))
+    return refused
+
+
+def _unknown_format(graph: OperatorGraph, machine: OverlayMachine) -> NDArray[np.bool_]:
+    moves = np.isin(graph.kind, [int(_K.COPY), int(_K.HOST_TO_DEVICE), int(_K.DEVICE_TO_HOST)])
+    missing: NDArray[np.bool_] = np.isnan(machine.seconds_per_cycle[graph.dtype]) & ~moves
+    return missing
+
+
+def _training(graph: OperatorGraph, machine: OverlayMachine) -> NDArray[np.bool_]:
+    del machine
+    return np.isin(graph.phase, _TRAINING_PHASES)
+
+
+def _refuse(graph: OperatorGraph, machine: OverlayMachine) -> None:
+    """Raise for the first row the overlay cannot run."""
+    formats = ", ".join(d.label for d in Dtype if not np.isnan(machine.seconds_per_cycle[d]))
+    checks = (
+        (_training, "FPGA overlays run inference only", "Choose inference, or a device that trains."),
+        (_unknown_kind, "its overlay has no such operator", "Allow host fallback, or choose another device."),
+        (
+            _unknown_format,
+            f"its overlay computes in {formats}",
+            "Choose one of these precisions, or allow host fallback.",
+        ),
+    )
+    for check, reason, remedy in checks:
+        refused = np.flatnonzero(check(graph, machine))
+        if refused.size:
+            row = int(refused[0])
+            kind, dtype = OperatorKind(int(graph.kind[row])), Dtype(int(graph.dtype[row]))
+            operator = f"{kind.label} {graph.name[row]!r} in {dtype.label}"
+            raise UnsupportedOperatorError(machine.name, operator, reason, remedy)
+
+
+def _fused_rows(graph: OperatorGraph) -> NDArray[np.bool_]:
+    """Rows that run inside a convolution: batch normalisation and one-input activations, shape (n,)."""
+    one_input = (graph.kind == int(_K.ELEMENTWISE)) & (graph.dims[:, 1] <= 1)
+    fused: NDArray[np.bool_] = one_input | (graph.kind == int(_K.BATCH_NORM))
+    return fused
+
+
+# -- overlay ---------------------------------------------------------------------------------------------------------
+
+
+def _layer(
+    rows: Rows,
+    machine: OverlayMachine,
+    values: FpgaParameters,
+    cycles_per_image: FloatArray,
+    images: FloatArray,
+    flop: FloatArray,
+) -> RowCosts:
+    """Row costs of a layer whose images go to different cores in rounds."""
+    rounds = np.ceil(images / machine.cores)
+    compute = rounds * cycles_per_image * machine.seconds_per_cycle[rows.column("dtype")]
+    weights: FloatArray = rows.column("weight_bytes")
+    maps = rows.bytes - weights
+    moved = maps + weights * np.maximum(images, np.where(weights > 0, 1.0, 0.0))
+    per_image = moved / np.maximum(images, 1.0)
+    memory = np.maximum(rounds * per_image / machine.port_bytes_per_s, moved / machine.memory_bytes_per_s)
+    time = np.maximum(compute, memory) + values.layer_overhead_s
+    return RowCosts(time, compute, memory, flop, moved, _SIGMA)
+
+
+@FORMULAS.register(_K.CONV, _K.CONV_TRANSPOSE)
+def _conv(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+    shape = contraction(rows)
+    images, groups = rows["batch"], np.maximum(rows["groups"], 1.0)
+    grid = "in" if rows.kind == _K.CONV_TRANSPOSE else "out"
+    pixels = rows[f"{grid}_d"] * rows[f"{grid}_h"] * rows[f"{grid}_w"]
+    volume = window_volume(rows)
+    sides = (rows["channels_in"] / groups, rows["channels_out"] / groups)
+    array = groups * overlay_cycles(pixels, *sides, volume, (machine.pixels, machine.inputs, machine.outputs))
+    # The depthwise engine has no output-channel parallelism: PP x ICP lanes, one channel each.
+    lanes = overlay_cycles(pixels, rows["channels_out"], 1.0, volume * sides[0], (machine.pixels, machine.inputs, 1.0))
+    cycles = np.where(groups > 1, np.minimum(array, lanes), array)
+    return _layer(rows, machine, values, cycles, images, shape.flop)
+
+
+@FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
+def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+    """A 1x1 convolution of m pixels; the cores share the pixels, each reading the weights."""
+    shape = contraction(rows)
+    parallelism = (machine.pixels, machine.inputs, machine.outputs)
+    images = np.minimum(np.maximum(shape.m, 0.0), machine.cores)
+    each = np.ceil(shape.m / np.maximum(images, 1.0))
+    cycles = shape.groups * overlay_cycles(each, shape.k, shape.n, 1.0, parallelism)
+    return _layer(rows, machine, values, cycles, images, shape.flop)
+
+
+@FORMULAS.register(_K.POOLING)
+def _pooling(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+    parallelism = (machine.pixels, machine.inputs, 1.0)
+    cycles = overlay_cycles(rows["out_pixels"], rows["channels"], 1.0, rows["kernel_volume"], parallelism)
+    return _layer(rows, machine, values, cycles, rows["batch"], rows.column("flop"))
+
+
+@FORMULAS.register(_K.REDUCTION)
+def _reduction(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+    cycles = rows["rows"] * rows["columns"] / (machine.pixels * machine.inputs * machine.cores)
+    return _layer(rows, machine, values, cycles, np.ones(len(rows)), rows.column("flop"))
+
+
+@FORMULAS.register(_K.ELEMENTWISE, _K.BATCH_NORM)
+def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+    fused = _fused_rows(rows.graph)[rows.index]
+    flop = rows.column("flop")
+    lanes = 2.0 * machine.pixels * machine.inputs * machine.cores
+    cycles = np.maximum(flop, rows.column("write_bytes") / DTYPE_BYTES[rows.column("dtype")]) / lanes
+    costs = _layer(rows, machine, values, cycles, np.ones(len(rows)), flop)
+    spread = np.minimum(rows.bytes / machine.port_bytes_per_s / machine.cores, costs.memory_s)
+    memory = np.maximum(spread, rows.bytes / machine.memory_bytes_per_s)
+    time = np.maximum(costs.compute_s, memory) + values.layer_overhead_s
+    keep = np.where(fused, 0.0, 1.0)
+    return RowCosts(time * keep, costs.compute_s * keep, memory * keep, flop * keep, costs.bytes * keep, _SIGMA)
+
+
+@FORMULAS.register(_K.COPY)
+def _copy(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+    zero = np.zeros(len(rows))
+    return (
+        _layer(rows, machine, values, zero, np.ones(len(rows)), zero)
+        if machine.published
+        else _moved(rows, rows.bytes, machine.memory_bytes_per_s, values)
+    )
+
+
+@FORMULAS.register(_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
+def _transfer(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
+    return _moved(rows, rows["bytes"], machine.host_bytes_per_s, values)
+
+
+def _moved(rows: Rows, moved: FloatArray, bandwidth: float, values: FpgaParameters) -> RowCosts:
+    zero, time = np.zeros(len(rows)), moved / bandwidth
+    return RowCosts(time + values.layer_overhead_s, zero, time, zero, moved, _SIGMA)
+
+
+# -- streaming dataflow ----------------------------------------------------------------------------------------------
+
+_STREAMED = (_K.CONV, _K.GEMM)
+_HIDDEN = (_K.ELEMENTWISE, _K.BATCH_NORM, _K.POOLING, _K.REDUCTION, _K.COPY)
+
+
+def _streaming_nodes(graph: OperatorGraph, device: FpgaProfile) -> tuple[NDArray[np.int64], list[StreamingNode], int]:
+    """Rows with weights, their nodes, and the images of the run."""
+    known = np.isin(graph.kind, [int(kind) for kind in (*_STREAMED, *_HIDDEN)])
+    refused = np.flatnonzero(~known | np.isin(graph.phase, _TRAINING_PHASES))
+    if refused.size:
+        kind, name = OperatorKind(int(graph.kind[refused[0]])), graph.name[int(refused[0])]
+        reason = "a streaming design holds convolutions, fully connected layers, activations and pooling of inference"
+        raise UnsupportedOperatorError(device.name, f"{kind.label} {name!r}", reason)
+    index = np.flatnonzero(np.isin(graph.kind, [int(kind) for kind in _STREAMED]))
+    dims = [
+        dict(zip(DIMENSIONS[OperatorKind(int(graph.kind[i]))], graph.dims[i].tolist(), strict=False)) for i in index
+    ]
+    batches = [d["batch"] for d in dims if "channels_in" in d] or [d["m"] for d in dims]
+    images = reduce(gcd, batches, 0) or 1
+    return index, [_node(d, images, graph, int(i)) for d, i in zip(dims, index, strict=True)], images
+
+
+def _node(dims: dict[str, int], images: int, graph: OperatorGraph, row: int) -> StreamingNode:
+    bits = max(1, round(8 * Dtype(int(graph.dtype[row])).bytes))
+    name = graph.name[row]
+    if "channels_in" not in dims:
+        return StreamingNode(name, max(dims["k"], 1), max(dims["n"], 1), max(dims["m"] / images, 1), bits, bits)
+    window = dims["kernel_d"] * dims["kernel_h"] * dims["kernel_w"]
+    pixels = dims["out_d"] * dims["out_h"] * dims["out_w"] * dims["batch"] / images
+    groups = max(dims["groups"], 1)
+    width, height = dims["channels_in"] // groups * window, dims["channels_out"]
+    start = min(1.0, dims["kernel_h"] / max(dims["out_h"], 1))
+    return StreamingNode(name, max(width, 1), max(height, 1), max(pixels, 1), bits, bits, start)
+
+
+def dataflow_design(
+    graph: OperatorGraph, device: FpgaProfile, parameters: FpgaParameters | None = None
+) -> DataflowDesign:
+    """The streaming design of a graph: foldings, frame rate, latency and resources.
+
+    Args:
+        graph: Inference rows; weights and activations take the width of each row's dtype.
+        device: Resources and clock.
+        parameters: Class-wide unless given; `target_fps` asks for a rate.
+
+    Raises:
+        UnsupportedOperatorError: Naming a row that cannot stream.
+        DoesNotFitError: Naming the resource that is short.
+    """
+    values = parameters or fpga_parameters()
+    return fold_network(_streaming_nodes(graph, device)[1], device, values, values.target_fps)
+
+
+def cost_dataflow(
+    graph: OperatorGraph,
+    device: FpgaProfile,
+    execution: Execution = Execution.EAGER,
+    parameters: FpgaParameters | None = None,
+) -> CostTable:
+    """Cost every row of a graph in one streaming design.
+
+    Each node's row takes the wait it adds to the first image; the slowest node's row takes the rest: its own pass and the
+    images that follow, one per (slowest node's cycles). Weights stay on chip, so only inputs and outputs of the graph move.
+
+    Args:
+        graph: Inference rows.
+        device: FPGA profile.
+        execution: Makes no difference.
+        parameters: Class-wide unless given.
+
+    Raises:
+        UnsupportedOperatorError: Naming a row that cannot stream.
+        DoesNotFitError: Naming the resource that is short.
+    """
+    del execution
+    values = parameters or fpga_parameters()
+    index, nodes, images = _streaming_nodes(graph, device)
+    design = fold_network(nodes, device, values, values.target_fps)
+    waits = design.cycles * np.array([node.start_fraction for node in nodes])
+    slowest = int(np.argmax(design.cycles))
+    waits[slowest] = design.cycles[slowest] * images
+    time = np.zeros(len(graph))
+    time[index] = waits / device.fabric_clock_hz.value
+    flop = np.where(np.isin(np.arange(len(graph)), index), graph.flop, 0.0)
+    zero = np.zeros(len(graph))
+    costs = RowCosts(time, time, zero, flop, zero, _SIGMA)
+    return assemble_table(graph, costs, energy_rates(device, values.energy_overhead_ratio))

@@ -1,0 +1,136 @@
+"""Overlay processors: cores that run one layer at a time with fixed pixel and channel parallelism.
+
+A core multiplies PP pixels x ICP input channels x OCP output channels per cycle (AMD DPUCZDX8G, PG338, "DPU architectures");
+a layer takes ceil(pixels/PP) ceil(C_in/ICP) ceil(C_out/OCP) x window cycles. Boards without a published overlay get a grid
+of the same kind sized to their stated peak.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from accelsim.cost.fpga.parameters import FpgaParameters
+from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
+from accelsim.errors import InvalidValueError
+from accelsim.hardware.profile import DpuCore, FpgaProfile
+from accelsim.workload.dtype import DTYPE_BYTES, Dtype
+from accelsim.workload.graph import FloatArray
+
+__all__ = ["OverlayMachine", "overlay_cycles", "overlay_machine"]
+
+#: Least pixel parallelism of a generic grid: that of the published cores (AMD PG338, B1600 to B4096).
+_GENERIC_PIXELS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OverlayMachine:
+    """Sustained rates of a board's overlay.
+
+    Attributes:
+        name: Device name, for messages.
+        published: Whether the overlay is a published convolution processor (DPU), which multiplies no two activations.
+        pixels: Pixel parallelism PP of one core.
+        inputs: Input-channel parallelism ICP.
+        outputs: Output-channel parallelism OCP.
+        cores: Cores; each works on its own image.
+        seconds_per_cycle: Of one core by `Dtype` code, pipeline fills included; NaN for formats it lacks.
+        port_bytes_per_s: What one core draws from memory.
+        memory_bytes_per_s: Sustained bandwidth of the board's memory, shared by the cores.
+        host_bytes_per_s: Host link; memory where host and fabric share it.
+    """
+
+    name: str
+    published: bool
+    pixels: float
+    inputs: float
+    outputs: float
+    cores: float
+    seconds_per_cycle: FloatArray
+    port_bytes_per_s: float
+    memory_bytes_per_s: float
+    host_bytes_per_s: float
+
+
+def overlay_cycles(
+    pixels: ArrayLike,
+    channels_in: ArrayLike,
+    channels_out: ArrayLike,
+    window: ArrayLike,
+    parallelism: tuple[float, float, float],
+) -> FloatArray:
+    """Cycles of one layer on one core: ceil(pixels/PP) ceil(C_in/ICP) ceil(C_out/OCP) window.
+
+    Args:
+        pixels: Output pixels of one image, >= 0.
+        channels_in: Input channels.
+        channels_out: Output channels.
+        window: Window taps, 1 for fully connected layers.
+        parallelism: (PP, ICP, OCP), each >= 1.
+    """
+    per_cycle_pixels, per_cycle_in, per_cycle_out = parallelism
+    tiles = np.ceil(np.asarray(pixels) / per_cycle_pixels) * np.ceil(np.asarray(channels_in) / per_cycle_in)
+    cycles: FloatArray = tiles * np.ceil(np.asarray(channels_out) / per_cycle_out) * np.asarray(window)
+    return cycles
+
+
+def overlay_machine(device: FpgaProfile, values: FpgaParameters) -> OverlayMachine:
+    """The overlay of a board.
+
+    Raises:
+        InvalidValueError: If the board has neither an overlay nor a stated rate, or no memory bandwidth.
+    """
+    memory = main_memory_bandwidth_bytes_per_s(device)
+    link = device.host_link
+    core = device.overlay
+    grid = _generic_grid(device, values) if core is None else _published_grid(device, core, values)
+    pixels, inputs, outputs, cores, clock_hz, seconds = grid
+    return OverlayMachine(
+        name=device.name,
+        published=device.overlay is not None,
+        pixels=pixels,
+        inputs=inputs,
+        outputs=outputs,
+        cores=cores,
+        seconds_per_cycle=seconds,
+        port_bytes_per_s=memory if core is None else values.port_bytes_per_cycle * clock_hz,
+        memory_bytes_per_s=memory * values.memory_efficiency_fraction,
+        host_bytes_per_s=memory if link is None else link.bandwidth_bytes_per_s.value,
+    )
+
+
+Grid = tuple[float, float, float, float, float, FloatArray]
+
+
+def _published_grid(device: FpgaProfile, core: DpuCore, values: FpgaParameters) -> Grid:
+    shape = (core.pixel_parallelism, core.input_channel_parallelism, core.output_channel_parallelism)
+    pixels, inputs, outputs = (float(side.value) for side in shape)
+    cores, clock = float(core.core_count.value), core.clock_hz.value
+    native = 2.0 * pixels * inputs * outputs * cores * clock
+    rates = {Dtype.INT8: native} | {d: r.value for d, r in device.matrix_flop_per_s.items()}
+    # A core clocked above what its board states is held to the statement.
+    slower = max(1.0, native / rates[Dtype.INT8]) / (clock * values.compute_efficiency_fraction)
+    seconds = np.full(len(DTYPE_BYTES), np.nan)
+    for dtype, rate in rates.items():
+        seconds[dtype] = slower * rates[Dtype.INT8] / rate
+    return pixels, inputs, outputs, cores, clock, seconds
+
+
+def _generic_grid(device: FpgaProfile, values: FpgaParameters) -> Grid:
+    """A grid sized to the best stated rate, near square in its channels."""
+    rates = {d: rate * values.generic_efficiency_fraction for d, rate in device.peak_flop_per_s.items()}
+    if not rates:
+        field = f"{device.name}: matrix_flop_per_s"
+        raise InvalidValueError(field, None, "a stated rate or an overlay", "Add one to the device profile.")
+    clock = device.fabric_clock_hz.value
+    best = max(rates.values())
+    multipliers = max(best / (2.0 * clock), 1.0)
+    side = 2.0 ** np.floor(np.log2(max(multipliers / _GENERIC_PIXELS, 1.0)) / 2.0)
+    pixels = max(np.floor(multipliers / side**2), 1.0)
+    native = 2.0 * pixels * side**2 * clock
+    seconds = np.full(len(DTYPE_BYTES), np.nan)
+    for dtype, rate in rates.items():
+        seconds[dtype] = max(1.0, native / rate) / clock
+    return float(pixels), float(side), float(side), 1.0, clock, seconds

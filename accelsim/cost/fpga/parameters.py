@@ -1,0 +1,49 @@
+"""Parameters of the FPGA cost models; class-wide values and their sources stand in ``calibration/class/fpga.yaml``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from accelsim.cost.parameters import class_parameters
+
+__all__ = ["FpgaParameters", "fpga_parameters"]
+
+
+@dataclass(frozen=True, slots=True)
+class FpgaParameters:
+    """What the class adds to an FPGA's datasheet.
+
+    Attributes:
+        layer_overhead_s: Time to start one layer on an overlay.
+        port_bytes_per_cycle: Memory-port width of one overlay core.
+        memory_efficiency_fraction: Sustained over theoretical board bandwidth, 0 to 1.
+        compute_efficiency_fraction: Share of an overlay's cycles that multiply, 0 to 1.
+        generic_efficiency_fraction: Share of the stated peak that an overlay reaches on boards without a published one.
+        energy_overhead_ratio: Energy of an executed operation over its adder and multiplier's.
+        lut_base: Lookup tables of one streaming node's control.
+        lut_ratio: Lookup tables over those of its multipliers and adders.
+        flow: "overlay" (layer after layer on one processor) or "dataflow" (one streaming design for the whole network).
+        target_fps: Frames per second a dataflow design must reach; None takes the most that fits.
+    """
+
+    layer_overhead_s: float
+    port_bytes_per_cycle: float
+    memory_efficiency_fraction: float
+    compute_efficiency_fraction: float
+    generic_efficiency_fraction: float
+    energy_overhead_ratio: float
+    lut_base: float
+    lut_ratio: float
+    flow: Literal["overlay", "dataflow"] = "overlay"
+    target_fps: float | None = None
+
+
+def fpga_parameters() -> FpgaParameters:
+    """The class-wide parameters.
+
+    Raises:
+        ProfileError: If their file is missing or malformed.
+    """
+    parameters: FpgaParameters = class_parameters("fpga", FpgaParameters)
+    return parameters
