@@ -92,7 +92,9 @@ def _generation(scenario: Scenario) -> Plan:
     prompt, tokens = scenario.seq_len, scenario.output_len
     prefill = _lower(scenario, Phase.PREFILL)
     graphs = [("prefill", prefill.graph, 1.0)]
-    for context, repeats in _decode_contexts(prompt, tokens - 1):
+    # an encoder-decoder attends to its prompt as the source: its own cache starts with the start token
+    cached = 1 if scenario.workload.default.target_len else prompt
+    for context, repeats in _decode_contexts(cached, tokens - 1):
         step = _lower(scenario, Phase.DECODE, seq_len=1, context_len=context, source_len=prompt)
         graphs.append(("decode", step.graph, repeats))
     cache = prefill.kv_bytes_per_token * scenario.batch * (prompt + tokens)
