@@ -1,0 +1,112 @@
+"""Fused attention on a GPU: FlashAttention-style kernels in prefill and training, split-KV kernels in decoding.
+
+Scores never reach memory (Dao et al., 2022 and 2023): traffic is queries, keys, values and output once. Blocks of a causal
+or windowed mask that hold no visible pair are skipped, so the executed FLOP are those of the visible pairs rounded up to
+blocks. With few queries the kernel is bound by reading the cache, shared by the query heads of a group (GQA; Ainslie et al.,
+2023) or by all heads (MLA; DeepSeek-V2, 2024). The backward pass does five block products where the forward pass does two.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.gpu.gemm import contraction_costs
+from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.table import RowCosts, Rows
+from accelsim.workload.graph import FloatArray
+from accelsim.workload.operator import OperatorKind
+
+__all__ = ["attention_costs", "visible_pairs"]
+
+_QUERY_BLOCK = 128.0
+_KEY_BLOCK = 128.0
+#: Rows of the smallest matrix instruction; fewer queries than this are padded (PTX ISA, mma.m16n8k16).
+_INSTRUCTION_ROWS = 16.0
+#: Elementwise work per score: scale, running maximum, exponential, sum and rescaling, in FP32-lane FLOP.
+_SOFTMAX_FLOP = 8.0
+_BACKWARD_PRODUCTS = 2.5
+
+
+def visible_pairs(
+    q_len: FloatArray, kv_len: FloatArray, causal: FloatArray, window: FloatArray, block: float = 0.0
+) -> FloatArray:
+    """Query-key pairs a mask leaves, counting whole blocks along its edges.
+
+    The last query sees the last key. Without a mask: q_len kv_len.
+
+    Args:
+        q_len: Queries, shape (r,).
+        kv_len: Keys, >= q_len where causal.
+        causal: 1 where a query sees only keys up to its own position.
+        window: Most keys a query sees; 0 sees all.
+        block: Edge rounding, keys; 0 counts exact pairs.
+
+    Returns:
+        Pairs, shape (r,), at most q_len kv_len.
+    """
+    full = q_len * kv_len
+    first = np.maximum(kv_len - q_len, 0.0)  # keys before the first query's own
+    triangle = q_len * first + q_len * (q_len + 1.0) / 2.0
+    rounding = q_len * block / 2.0
+    pairs = np.where(causal > 0, np.minimum(triangle + rounding, full), full)
+    span = np.minimum(window, kv_len)
+    ramp = np.clip(span - first - 1.0, 0.0, q_len)  # queries that see fewer keys than the window
+    in_window = np.where(causal > 0, q_len * span - ramp * (ramp + 1.0) / 2.0, q_len * span)
+    windowed: FloatArray = np.where(window > 0, np.minimum(in_window + 2 * rounding, pairs), pairs)
+    return windowed
+
+
+def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """Attention as one operator, forward or backward."""
+    backward = rows.kind == OperatorKind.ATTENTION_BACKWARD
+    peak = machine.contraction_rate(rows)
+    matrix = machine.uses_matrix_cores[rows.column("dtype")]
+    heads = rows["batch"] * rows["heads"]
+    products = _BACKWARD_PRODUCTS if backward else 1.0
+    mask = rows["q_len"], rows["kv_len"], rows["causal"], rows["window"]
+    flop_per_pair = 2.0 * (rows["head_dim"] + rows["value_dim"]) * products
+    flop = heads * visible_pairs(*mask) * flop_per_pair
+    pairs = heads * visible_pairs(*mask, block=_KEY_BLOCK)
+    best = np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency) * parameters.attention_efficiency
+    if backward:
+        best = best * parameters.attention_backward_efficiency
+    arithmetic_s = pairs * flop_per_pair / (peak * best) * _padding(rows)
+    softmax_s = pairs * products * _SOFTMAX_FLOP / (machine.vector_flop_per_s * parameters.special_efficiency)
+    compute_s = np.maximum(arithmetic_s, softmax_s) * _imbalance(rows, machine)
+    # Split-KV decoding and the backward pass's accumulation take a second short kernel.
+    second = parameters.kernel_latency_s * np.where(np.logical_or(_is_short(rows), backward), 1.0, 0.0)
+    return contraction_costs(
+        rows,
+        compute_s,
+        flop,
+        rows.bytes,
+        machine,
+        parameters,
+        sigma=parameters.sigma_attention,
+        extra_latency_s=second,
+    )
+
+
+def _is_short(rows: Rows) -> NDArray[np.bool_]:
+    short: NDArray[np.bool_] = rows["q_len"] <= _INSTRUCTION_ROWS
+    return short
+
+
+def _padding(rows: Rows) -> FloatArray:
+    """Rows a matrix instruction works on over rows that are needed: the query heads of a group fill it together."""
+    shared = np.maximum(rows["heads"] / np.maximum(rows["kv_heads"], 1.0), 1.0)
+    needed = np.maximum(rows["q_len"] * shared, 1.0)
+    padded: FloatArray = np.maximum(_INSTRUCTION_ROWS / needed, 1.0)
+    return padded
+
+
+def _imbalance(rows: Rows, machine: GpuMachine) -> FloatArray:
+    """Waves of (head, query block) thread blocks over the SMs, rounded up; key splits fill the device with few queries."""
+    blocks = rows["batch"] * rows["heads"] * np.ceil(rows["q_len"] / _QUERY_BLOCK)
+    splits = np.maximum(np.ceil(rows["kv_len"] / (2 * _KEY_BLOCK)), 1.0)
+    blocks = np.where(_is_short(rows), blocks * splits, blocks)
+    waves = np.maximum(blocks, 1.0) / machine.sm_count
+    balanced: FloatArray = np.ceil(waves) / waves
+    return balanced

@@ -1,0 +1,264 @@
+"""GEMM on a GPU: tiles, waves, split contraction, operand traffic.
+
+A library kernel cuts the output into tiles; each tile is one thread block that walks the whole contraction. The grid runs in
+waves over the SMs, so the time is that of the SM with most tiles (wave quantisation), edge tiles cost as much as full ones
+(tile quantisation), and a tile's operands come through L2 and shared memory at a limited rate, which is what makes small
+tiles slow. The library picks the tile, and splits the contraction over more blocks when there are fewer tiles than SMs;
+the model takes the fastest of the same choices. Structure after NVIDIA's "Matrix Multiplication Background" guide and
+CUTLASS's documentation; the parameters are fitted to measured single operators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.gpu.machine import GpuMachine, join_times
+from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.table import RowCosts, Rows
+from accelsim.workload.graph import FloatArray
+from accelsim.workload.operator import OperatorKind
+
+__all__ = ["GemmShape", "contraction_costs", "gemm_compute_s", "gemm_costs", "grouped_gemm_costs"]
+
+#: Output tiles libraries offer (CUTLASS's and cuBLAS's usual set), both orientations.
+_MATRIX_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
+_VECTOR_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32))
+_SPLITS = (2.0, 4.0, 8.0, 16.0, 32.0)
+#: Rows worked on at once: the columns of a block stay in a core's cache.
+_BLOCK = 4096
+#: Contractions of matrix-core operands must be whole 16-byte pieces to use the fast loads (NVIDIA, "Tensor Core DL
+#: Performance Guide").
+_ALIGNMENT_BYTES = 16.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GemmShape:
+    """`batch` products of m x k by k x n; every column has shape (r,).
+
+    Attributes:
+        batch: Independent products, >= 0.
+        m: Rows of the output.
+        n: Columns of the output.
+        k: Contraction.
+        element_bytes: Bytes of one operand element.
+        flop_per_s: Peak rate of the arithmetic, after every efficiency but the tile's.
+        matrix: Whether matrix cores do it.
+    """
+
+    batch: FloatArray
+    m: FloatArray
+    n: FloatArray
+    k: FloatArray
+    element_bytes: FloatArray
+    flop_per_s: FloatArray
+    matrix: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.m)
+
+    def part(self, rows: Any) -> GemmShape:
+        """Some of the rows."""
+        return GemmShape(**{name: getattr(self, name)[rows] for name in self.__slots__})
+
+
+def gemm_compute_s(
+    shape: GemmShape, machine: GpuMachine, parameters: GpuParameters, *, split: bool = True
+) -> FloatArray:
+    """Time of a GEMM's arithmetic and operand traffic, the fastest over tiles and splits.
+
+    Args:
+        shape: The products, r rows.
+        machine: GPU.
+        parameters: Class-wide or fitted.
+        split: Whether the contraction may be split (batched kernels do not).
+
+    Returns:
+        Seconds, shape (r,); at least 2 batch m n k / flop_per_s.
+    """
+    best = np.empty(len(shape))
+    for start in range(0, len(shape), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        best[block] = _block_compute_s(shape.part(block), machine, parameters, split=split)
+    return best
+
+
+def _block_compute_s(shape: GemmShape, machine: GpuMachine, parameters: GpuParameters, *, split: bool) -> FloatArray:
+    if shape.matrix.all():
+        return _fastest(shape, machine, parameters, matrix=True, split=split)
+    if not shape.matrix.any():
+        return _fastest(shape, machine, parameters, matrix=False, split=split)
+    best = np.empty(len(shape))
+    for matrix in (True, False):
+        mask = shape.matrix == matrix
+        best[mask] = _fastest(shape.part(mask), machine, parameters, matrix=matrix, split=split)
+    return best
+
+
+def _fastest(
+    shape: GemmShape, machine: GpuMachine, parameters: GpuParameters, *, matrix: bool, split: bool
+) -> FloatArray:
+    tiles = _MATRIX_TILES if matrix else _VECTOR_TILES
+    best = np.full(len(shape), np.inf)
+    traffic = machine.matrix_operand_bytes_per_s if matrix else machine.vector_operand_bytes_per_s
+    operand_s = shape.element_bytes / traffic
+    flop_s = 2.0 / shape.flop_per_s
+    edges = {edge: (np.ceil(shape.m / edge), np.ceil(shape.n / edge)) for tile in tiles for edge in tile}
+    for tall, wide in tiles:
+        count = shape.batch * edges[tall][0] * edges[wide][1]
+        # Time of one step of k of one tile if it had the whole device; an SM alone takes sm_count times that.
+        arithmetic, operands = flop_s * (tall * wide), operand_s * (tall + wide)
+        step = np.maximum(arithmetic + parameters.operand_exposed_fraction * operands, operands)
+        depth = shape.k + parameters.prologue_k
+        np.minimum(best, _waves(count, machine, parameters) * step * depth, out=best)
+        if split:
+            _try_splits(best, shape, count, step, tall * wide, machine, parameters)
+    return best
+
+
+def _waves(count: FloatArray, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+    """Tiles of the busiest SM, times the SM count; a lone tile cannot hide its own latency.
+
+    The slowdown falls with the tiles an SM has at once and never makes more tiles faster.
+    """
+    load = np.ceil(count / machine.sm_count)
+    waves: FloatArray = (load + parameters.single_tile_slowdown * np.minimum(load, 1.0)) * machine.sm_count
+    return waves
+
+
+def _try_splits(
+    best: FloatArray,
+    shape: GemmShape,
+    count: FloatArray,
+    step: FloatArray,
+    tile_elements: int,
+    machine: GpuMachine,
+    parameters: GpuParameters,
+) -> None:
+    """Improve `best` where the tiles fill less than half of the SMs, by slicing k; slices are summed through L2."""
+    few = np.flatnonzero((2 * count <= machine.sm_count) & (shape.k >= 2 * parameters.split_k_minimum))
+    if not few.size:
+        return
+    k, step, count, fastest = shape.k[few], step[few], count[few], best[few]
+    partial_s = (
+        2 * 4.0 * tile_elements / machine.vector_operand_bytes_per_s * machine.sm_count
+    )  # one 32-bit tile, out and in
+    for slices in _SPLITS:
+        allowed = k >= slices * parameters.split_k_minimum
+        depth = np.ceil(k / slices) + parameters.prologue_k
+        total = _waves(count * slices, machine, parameters) * step * depth + partial_s * np.log2(2 * slices)
+        fastest = np.where(allowed, np.minimum(fastest, total), fastest)
+    best[few] = fastest
+
+
+def gemm_traffic_bytes(shape: GemmShape, compulsory_bytes: FloatArray, machine: GpuMachine) -> FloatArray:
+    """Main-memory traffic of a GEMM, with re-reads where neither operand stays in L2.
+
+    The tiles of one wave form a near square of side 128 sqrt(SMs); operands are read once per such square unless the smaller
+    one fits in half of L2.
+
+    Args:
+        shape: The products, r rows.
+        compulsory_bytes: Each operand and the result once, shape (r,).
+        machine: GPU.
+
+    Returns:
+        Bytes, shape (r,), at least `compulsory_bytes`.
+    """
+    side = 128.0 * np.sqrt(machine.sm_count)
+    a_bytes, b_bytes = (shape.m * shape.k * shape.element_bytes, shape.k * shape.n * shape.element_bytes)
+    repeats_a = np.maximum(shape.n / side - 1.0, 0.0)
+    repeats_b = np.maximum(shape.m / side - 1.0, 0.0)
+    spilled = np.minimum(a_bytes, b_bytes) > 0.5 * machine.l2_bytes
+    again = shape.batch * (a_bytes * repeats_a + b_bytes * repeats_b)
+    traffic: FloatArray = compulsory_bytes + np.where(spilled, again, 0.0)
+    return traffic
+
+
+def contraction_costs(
+    rows: Rows,
+    compute_s: FloatArray,
+    flop: FloatArray,
+    moved_bytes: FloatArray,
+    machine: GpuMachine,
+    parameters: GpuParameters,
+    *,
+    sigma: float,
+    extra_latency_s: FloatArray | float = 0.0,
+) -> RowCosts:
+    """Join arithmetic at the clock the power limit allows with memory traffic and latency.
+
+    Args:
+        rows: Rows of a matrix-arithmetic kind, r of them.
+        compute_s: Arithmetic at the boost clock, shape (r,).
+        flop: FLOP executed, shape (r,).
+        moved_bytes: Main-memory traffic, shape (r,).
+        machine: GPU.
+        parameters: Class-wide or fitted.
+        sigma: Standard deviation of ln(time).
+        extra_latency_s: Latency beyond the kernel's own.
+    """
+    memory_s = moved_bytes / machine.stream_bytes_per_s
+    energy_j = machine.contraction_energy_j(rows, flop, moved_bytes)
+    clock = machine.clock_fraction(energy_j, join_times(compute_s, memory_s, parameters.overlap_exponent))
+    slowed_s = compute_s / clock
+    time_s = join_times(slowed_s, memory_s, parameters.overlap_exponent)
+    time_s = time_s + parameters.contraction_latency_s + extra_latency_s
+    return RowCosts(time_s, slowed_s, memory_s, flop, moved_bytes, sigma)
+
+
+def gemm_shape(rows: Rows, machine: GpuMachine, parameters: GpuParameters, batch: str = "batch") -> GemmShape:
+    """Rows of a GEMM kind as a shape, with the efficiency of their units and alignment.
+
+    Raises:
+        UnsupportedOperatorError: If the board lacks a row's dtype.
+    """
+    peak = machine.contraction_rate(rows)
+    codes = rows.column("dtype")
+    matrix = machine.uses_matrix_cores[codes]
+    element_bytes = _element_bytes(codes)
+    n, k = rows["n"], rows["k"]
+    efficiency = np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency)
+    if matrix.any():
+        rough = ((k * element_bytes) % _ALIGNMENT_BYTES != 0) | ((n * element_bytes) % _ALIGNMENT_BYTES != 0)
+        efficiency = np.where(matrix & rough, efficiency * parameters.unaligned_efficiency, efficiency)
+    return GemmShape(rows[batch], rows["m"], n, k, element_bytes, peak * efficiency, matrix)
+
+
+def _element_bytes(codes: NDArray[np.int8]) -> FloatArray:
+    from accelsim.workload.dtype import DTYPE_BYTES
+
+    width: FloatArray = DTYPE_BYTES[codes]
+    return width
+
+
+def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """Plain and batched GEMM."""
+    shape = gemm_shape(rows, machine, parameters)
+    batched = rows.kind == OperatorKind.BATCHED_GEMM
+    compute_s = gemm_compute_s(shape, machine, parameters, split=not batched)
+    if batched:
+        compute_s = compute_s / parameters.batched_efficiency
+    flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
+    moved = gemm_traffic_bytes(shape, rows.bytes, machine)
+    return contraction_costs(rows, compute_s, flop, moved, machine, parameters, sigma=parameters.sigma_gemm)
+
+
+def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """One GEMM per expert in one launch: `m` rows shared evenly by `groups` products."""
+    whole = gemm_shape(rows, machine, parameters, batch="groups")
+    shape = GemmShape(
+        whole.batch,
+        whole.m / np.maximum(whole.batch, 1.0),
+        whole.n,
+        whole.k,
+        whole.element_bytes,
+        whole.flop_per_s,
+        whole.matrix,
+    )
+    compute_s = gemm_compute_s(shape, machine, parameters, split=False)
+    flop = 2.0 * whole.m * whole.n * whole.k
+    return contraction_costs(rows, compute_s, flop, rows.bytes, machine, parameters, sigma=parameters.sigma_gemm)

@@ -1,0 +1,177 @@
+"""A GPU profile resolved to the plain numbers its formulas use: rates by dtype, bandwidth, on-chip traffic, energy.
+
+Contractions run on matrix cores where the board has them for the dtype, else on vector lanes. FP32 is vector arithmetic on
+boards whose matrix cores take TF32 (TF32 off, as PyTorch's default for matmul). Where FP16 has only vector lanes, libraries
+store 16 bits and multiply at the faster of the two rates: a GTX 1080 has FP16 lanes at 1/64 of FP32's (NVIDIA GP104
+whitepaper), and its half-precision GEMMs run in FP32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.power import (
+    arithmetic_energy_table_j,
+    dram_energy_per_byte_j,
+    power_limited_clock_fraction,
+)
+from accelsim.cost.table import Rows
+from accelsim.errors import UnsupportedOperatorError
+from accelsim.hardware.profile import GpuProfile
+from accelsim.hardware.sourced import Sourced
+from accelsim.workload.dtype import DTYPE_BYTES, Dtype
+from accelsim.workload.graph import FloatArray
+
+__all__ = ["GpuMachine", "join_times"]
+
+_FORMATS = len(DTYPE_BYTES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuMachine:
+    """One GPU under one set of parameters.
+
+    Attributes:
+        profile: Where the numbers come from.
+        name: Device name.
+        sm_count: SMs or compute units.
+        clock_hz: Boost clock, which the peak rates assume.
+        contraction_flop_per_s: Peak of matrix arithmetic by dtype code; NaN where there is none, shape (formats,).
+        uses_matrix_cores: Whether that peak is of matrix cores, shape (formats,).
+        vector_flop_per_s: Peak of everything else: FP32 lanes.
+        bandwidth_bytes_per_s: Data-sheet bandwidth of the main memory.
+        stream_bytes_per_s: Bandwidth a streaming kernel reaches.
+        l2_bytes: Last-level cache.
+        matrix_efficiency: Best matrix-core GEMM rate over the peak.
+        vector_operand_bytes_per_s: Operand traffic the vector lanes of all SMs take from on-chip memory.
+        matrix_operand_bytes_per_s: The same of the matrix cores.
+        flop_energy_j: Energy per FLOP of contractions by dtype code, at the boost clock, shape (formats,).
+        vector_energy_j: Energy per FLOP of FP32 lanes.
+        byte_energy_j: Energy per byte of main memory.
+        static_w: Power with clocks up and no work.
+        limit_w: Board power limit; None where unknown.
+    """
+
+    profile: GpuProfile
+    name: str
+    sm_count: float
+    clock_hz: float
+    contraction_flop_per_s: FloatArray
+    uses_matrix_cores: NDArray[np.bool_]
+    vector_flop_per_s: float
+    bandwidth_bytes_per_s: float
+    stream_bytes_per_s: float
+    l2_bytes: float
+    matrix_efficiency: float
+    vector_operand_bytes_per_s: float
+    matrix_operand_bytes_per_s: float
+    flop_energy_j: FloatArray
+    vector_energy_j: float
+    byte_energy_j: float
+    static_w: float
+    limit_w: float | None
+
+    @classmethod
+    def of(cls, profile: GpuProfile, parameters: GpuParameters) -> GpuMachine:
+        """Resolve a profile.
+
+        Raises:
+            UnsupportedOperatorError: If the profile knows no memory bandwidth or no vector rate.
+        """
+        rates, matrix = _contraction_rates(profile)
+        bandwidth = profile.memory_bandwidth_bytes_per_s
+        vector = _rate(profile.vector_flop_per_s, Dtype.FP32)
+        if bandwidth is None or vector is None:
+            raise UnsupportedOperatorError(profile.name, "any operator", "its bandwidth or FP32 rate is unknown")
+        node = None if profile.process_nm is None else float(profile.process_nm.value)
+        energy, technology = _energies(node), profile.memory.technology
+        overhead = np.where(matrix, parameters.matrix_energy_overhead, parameters.vector_energy_overhead)
+        limit = None if profile.power.limit_w is None else float(profile.power.limit_w.value)
+        sm_count, clock = float(profile.sm_count.value), float(profile.boost_clock_hz.value)
+        stacked = "hbm" in (technology or "").lower()
+        return cls(
+            profile=profile,
+            name=profile.name,
+            sm_count=sm_count,
+            clock_hz=clock,
+            contraction_flop_per_s=rates,
+            uses_matrix_cores=matrix,
+            vector_flop_per_s=vector,
+            bandwidth_bytes_per_s=bandwidth,
+            stream_bytes_per_s=bandwidth * (parameters.hbm_efficiency if stacked else parameters.gddr_efficiency),
+            l2_bytes=0.0 if profile.l2_bytes is None else float(profile.l2_bytes.value),
+            matrix_efficiency=(
+                parameters.matrix_efficiency if profile.vendor == "NVIDIA" else parameters.other_matrix_efficiency
+            ),
+            vector_operand_bytes_per_s=0.5 * vector * parameters.operand_bytes_per_lane_clock,
+            matrix_operand_bytes_per_s=sm_count * clock * parameters.matrix_operand_bytes_per_clock,
+            flop_energy_j=energy * overhead,
+            vector_energy_j=float(energy[Dtype.FP32]) * parameters.vector_energy_overhead,
+            byte_energy_j=dram_energy_per_byte_j(technology),
+            static_w=parameters.active_static_w + parameters.active_static_fraction * (limit or 0.0),
+            limit_w=limit,
+        )
+
+    def contraction_rate(self, rows: Rows) -> FloatArray:
+        """Peak matrix arithmetic of each row's dtype, FLOP/s, shape (k,).
+
+        Raises:
+            UnsupportedOperatorError: Naming the first row whose dtype the board lacks.
+        """
+        rates = self.contraction_flop_per_s
+        known = {int(code): float(rates[code]) for code in np.flatnonzero(~np.isnan(rates))}
+        return rows.by_dtype(known, self.name)
+
+    def clock_fraction(self, energy_j: FloatArray, time_s: FloatArray) -> FloatArray:
+        """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost clock, shape (k,)."""
+        dynamic_w = energy_j / np.maximum(time_s, 1e-12)
+        if self.limit_w is None or self.static_w + float(dynamic_w.max(initial=0.0)) <= self.limit_w:
+            return np.ones_like(time_s)
+        return power_limited_clock_fraction(dynamic_w, self.static_w, self.limit_w)
+
+    def contraction_energy_j(self, rows: Rows, flop: FloatArray, moved_bytes: FloatArray) -> FloatArray:
+        """Dynamic energy of contraction rows at the boost clock, J, shape (k,)."""
+        per_flop: FloatArray = self.flop_energy_j[rows.column("dtype")]
+        return flop * per_flop + moved_bytes * self.byte_energy_j
+
+
+@lru_cache(maxsize=64)
+def _energies(node: float | None) -> FloatArray:
+    return arithmetic_energy_table_j(node)
+
+
+def _rate(rates: Mapping[Any, Sourced[float]], dtype: Dtype) -> float | None:
+    return float(rates[dtype].value) if dtype in rates else None
+
+
+def _contraction_rates(profile: GpuProfile) -> tuple[FloatArray, NDArray[np.bool_]]:
+    rates, matrix = np.full(_FORMATS, np.nan), np.zeros(_FORMATS, dtype=bool)
+    for dtype, rate in profile.vector_flop_per_s.items():
+        rates[dtype] = rate.value
+    if not np.isnan(rates[Dtype.FP32]):
+        rates[Dtype.FP16] = np.fmax(rates[Dtype.FP16], rates[Dtype.FP32])
+    for dtype, rate in profile.matrix_flop_per_s.items():
+        if not rate.value < rates[dtype]:
+            rates[dtype], matrix[dtype] = rate.value, True
+    return rates, matrix
+
+
+def join_times(compute_s: FloatArray, memory_s: FloatArray, exponent: float) -> FloatArray:
+    """Time of arithmetic and traffic that overlap imperfectly: (c^p + m^p)^(1/p), between max(c, m) and c + m.
+
+    Args:
+        compute_s: Arithmetic alone, s.
+        memory_s: Traffic alone, s.
+        exponent: p >= 1; the larger, the better the overlap.
+    """
+    longer = np.maximum(compute_s, memory_s)
+    ratio = np.minimum(compute_s, memory_s) / np.maximum(longer, 1e-30)
+    joined: FloatArray = longer * (1.0 + ratio**exponent) ** (1.0 / exponent)
+    return joined

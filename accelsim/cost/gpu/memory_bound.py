@@ -1,0 +1,142 @@
+"""Operators that move bytes: elementwise, reductions, normalisation, gathers, copies, optimizers, trees.
+
+Time is bytes over the bandwidth a streaming kernel reaches, times what the access pattern leaves of it, or the arithmetic
+where that is longer, plus the kernel's latency: with the latency, short transfers follow Little's law (bandwidth grows as
+bytes / (bytes + bandwidth x latency)).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.table import RowCosts, Rows
+from accelsim.errors import UnsupportedOperatorError
+from accelsim.workload.dtype import DTYPE_BYTES
+from accelsim.workload.graph import FloatArray
+from accelsim.workload.operator import OperatorKind, Phase
+
+__all__ = [
+    "elementwise_costs",
+    "gather_costs",
+    "host_copy_costs",
+    "optimizer_costs",
+    "routing_costs",
+    "row_wise_costs",
+    "tree_costs",
+]
+
+_K = OperatorKind
+#: Tensors one launch of a multi-tensor optimizer kernel covers at least (PyTorch ForeachUtils, depth 4 metadata limit).
+_TENSORS_PER_LAUNCH = 36.0
+#: Kernels of softmax, top-k, sort and permutation in expert routing.
+_ROUTING_KERNELS = 6.0
+#: A row is reduced before its first result is written: two dependent passes.
+_ROW_PASSES = 2.0
+#: DRAM and L2 move whole sectors (CUDA C++ Programming Guide, device memory accesses).
+_SECTOR_BYTES = 32.0
+
+
+def _streamed(
+    rows: Rows,
+    machine: GpuMachine,
+    parameters: GpuParameters,
+    *,
+    efficiency: FloatArray | float = 1.0,
+    traffic_bytes: FloatArray | None = None,
+    latency_s: FloatArray | float | None = None,
+) -> RowCosts:
+    """Costs of rows that stream their bytes at `efficiency` of the streaming bandwidth."""
+    moved = rows.bytes if traffic_bytes is None else traffic_bytes
+    flop = rows.column("flop")
+    memory_s = moved / (machine.stream_bytes_per_s * efficiency)
+    compute_s = flop / (machine.vector_flop_per_s * parameters.special_efficiency)
+    latency = parameters.kernel_latency_s if latency_s is None else latency_s
+    time_s = np.maximum(compute_s, memory_s) + latency
+    return RowCosts(time_s, compute_s, memory_s, flop, moved, parameters.sigma_memory)
+
+
+def elementwise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """Elementwise operators, copies and pooling: streaming."""
+    return _streamed(rows, machine, parameters)
+
+
+def row_wise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """Softmax, normalisations and reductions: rows are read, reduced, and (but for reductions) read again.
+
+    Short rows leave lanes idle in the reduction: efficiency columns / (columns + reduction_columns).
+    """
+    columns = np.maximum(rows["columns"], 1.0)
+    # A batch norm reduces over the pixels of each channel: its long dimension is `rows`.
+    length = np.maximum(rows["rows"], 1.0) if rows.kind == _K.BATCH_NORM else columns
+    filled = length / (length + parameters.reduction_columns)
+    if rows.kind == _K.SOFTMAX:
+        best = parameters.softmax_efficiency
+    else:
+        best = 1.0 if rows.kind == _K.REDUCTION or _is_folded_norm(rows) else parameters.norm_efficiency
+    latency_s = _ROW_PASSES * parameters.kernel_latency_s
+    return _streamed(rows, machine, parameters, efficiency=best * filled, latency_s=latency_s)
+
+
+def _is_folded_norm(rows: Rows) -> bool:
+    """Whether batch norms use stored statistics: a graph without a backward pass is inference, and they only stream."""
+    return rows.kind == _K.BATCH_NORM and not bool((rows.graph.phase == int(Phase.BACKWARD)).any())
+
+
+def gather_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """Embedding gathers, bags and scatter-adds: rows at random addresses.
+
+    Each row is whole sectors of 32 bytes; rows near `gather_overhead_bytes` open a DRAM page for little data. A scatter-add
+    reads before it writes.
+    """
+    width: FloatArray = DTYPE_BYTES[rows.column("dtype")]
+    row_bytes = np.maximum(rows["width"] * width, 1.0)
+    sectors = np.ceil(row_bytes / _SECTOR_BYTES) * _SECTOR_BYTES
+    efficiency = row_bytes / (sectors + parameters.gather_overhead_bytes)
+    moved = rows.bytes
+    if rows.kind == _K.SCATTER:
+        moved = moved + rows["lookups"] * row_bytes
+    return _streamed(rows, machine, parameters, efficiency=efficiency, traffic_bytes=moved)
+
+
+def routing_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """Expert routing: small data, several dependent kernels."""
+    return _streamed(rows, machine, parameters, latency_s=_ROUTING_KERNELS * parameters.kernel_latency_s)
+
+
+def optimizer_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """Multi-tensor optimizer update: streams parameters, gradients and states; one launch per group of tensors."""
+    launches = np.maximum(np.ceil(rows["tensors"] / _TENSORS_PER_LAUNCH), 1.0)
+    return _streamed(rows, machine, parameters, latency_s=launches * parameters.kernel_latency_s)
+
+
+def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """Boosted trees: prediction walks nodes held in cache, histograms add atomically; each touches one 32-byte sector.
+
+    Sectors come at the on-chip operand rate.
+    """
+    visits = rows["rows"] * rows["trees"] * (rows["depth"] + 1.0)
+    if rows.kind == _K.TREE_HISTOGRAM:
+        visits = visits * rows["features"]
+    base = _streamed(rows, machine, parameters)
+    on_chip_s = visits * _SECTOR_BYTES / machine.vector_operand_bytes_per_s
+    compute_s = np.maximum(base.compute_s, on_chip_s)
+    time_s = np.maximum(compute_s, base.memory_s) + parameters.kernel_latency_s
+    return RowCosts(time_s, compute_s, base.memory_s, base.flop, base.bytes, parameters.sigma_memory)
+
+
+def host_copy_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """Copies between host and device over the host link.
+
+    Raises:
+        UnsupportedOperatorError: If the profile does not know its host link.
+    """
+    link = machine.profile.host_link
+    if link is None:
+        raise UnsupportedOperatorError(machine.name, rows.kind.label, "its host link is unknown", "Add host_link.")
+    moved = rows["bytes"]
+    memory_s = moved / (float(link.bandwidth_bytes_per_s.value) * parameters.host_link_efficiency)
+    nothing = np.zeros(len(rows))
+    time_s = memory_s + parameters.host_copy_latency_s
+    return RowCosts(time_s, nothing, memory_s, nothing, moved, parameters.sigma_memory)

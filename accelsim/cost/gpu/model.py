@@ -1,0 +1,124 @@
+"""The GPU cost model: formulas by operator kind, energy, dispatch and bounds in one vectorised call.
+
+The device time of a row is what the device is busy for; the host time to issue it is `dispatch_s` and overlaps with the
+device's work on earlier rows (asynchronous launch). Energy is dynamic: arithmetic at the voltage of the clock the row runs
+at, plus main-memory traffic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accelsim.cost.gpu.attention import attention_costs
+from accelsim.cost.gpu.convolution import convolution_costs
+from accelsim.cost.gpu.gemm import gemm_costs, grouped_gemm_costs
+from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.gpu.memory_bound import (
+    elementwise_costs,
+    gather_costs,
+    host_copy_costs,
+    optimizer_costs,
+    routing_costs,
+    row_wise_costs,
+    tree_costs,
+)
+from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.gpu.recurrent import recurrent_costs
+from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, Tier, bound_of
+from accelsim.hardware.profile import GpuProfile
+from accelsim.workload.graph import FloatArray, OperatorGraph
+from accelsim.workload.operator import CONTRACTION_KINDS, CONV_KINDS, RECURRENT_KINDS, TRANSFER_KINDS, OperatorKind
+
+__all__ = ["GPU", "cost_gpu"]
+
+_K = OperatorKind
+#: Formulas by operator kind; collectives belong to the links, not to the device.
+GPU: Formulas[GpuMachine, GpuParameters] = Formulas("gpu")
+GPU.register(_K.GEMM, _K.BATCHED_GEMM)(gemm_costs)
+GPU.register(_K.GROUPED_GEMM)(grouped_gemm_costs)
+GPU.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)(attention_costs)
+GPU.register(*sorted(CONV_KINDS))(convolution_costs)
+GPU.register(*sorted(RECURRENT_KINDS))(recurrent_costs)
+GPU.register(_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)(row_wise_costs)
+GPU.register(_K.ELEMENTWISE, _K.POOLING, _K.COPY)(elementwise_costs)
+GPU.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)(gather_costs)
+GPU.register(_K.MOE_ROUTING)(routing_costs)
+GPU.register(_K.OPTIMIZER)(optimizer_costs)
+GPU.register(_K.TREE_ENSEMBLE, _K.TREE_HISTOGRAM)(tree_costs)
+GPU.register(*sorted(TRANSFER_KINDS))(host_copy_costs)
+
+_NORM_KINDS = (_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)
+_KIND_COUNT = max(OperatorKind) + 1
+
+
+def _mask(kinds: object) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    mask = np.zeros(_KIND_COUNT, dtype=bool)
+    mask[[int(kind) for kind in kinds]] = True  # type: ignore[attr-defined]
+    return mask
+
+
+_IS_CONTRACTION = _mask(CONTRACTION_KINDS)
+_IS_TRANSFER = _mask(TRANSFER_KINDS)
+_IS_NORM = _mask(_NORM_KINDS)
+
+
+def cost_gpu(
+    graph: OperatorGraph,
+    device: GpuProfile,
+    execution: Execution = Execution.EAGER,
+    parameters: GpuParameters | None = None,
+) -> CostTable:
+    """Cost every row of a graph on a GPU.
+
+    Args:
+        graph: Operators.
+        device: GPU profile.
+        execution: Eager (the framework issues each row), graph-captured or compiled (the device replays them).
+        parameters: Class-wide ones where None; a fitted set makes the result of tier `fitted`.
+
+    Returns:
+        One row per operator. `dispatch_s` is host time in eager mode and the gap between kernels otherwise.
+
+    Raises:
+        UnsupportedOperatorError: If a row's kind has no formula (collectives) or the GPU lacks its dtype.
+    """
+    used = GpuParameters.class_wide() if parameters is None else parameters
+    machine = GpuMachine.of(device, used)
+    costs = GPU.evaluate(graph, machine, used, device.name)
+    bound = bound_of(costs.compute_s, costs.memory_s, used.kernel_latency_s)
+    bound[_IS_TRANSFER[graph.kind]] = Bound.LINK
+    return CostTable(
+        time_s=costs.time_s,
+        compute_s=costs.compute_s,
+        memory_s=costs.memory_s,
+        dispatch_s=_dispatch_s(graph, execution, used),
+        energy_j=_energy_j(graph, costs, machine),
+        flop=costs.flop,
+        bytes=costs.bytes,
+        bound=bound,
+        log_sigma=np.asarray(costs.log_sigma),
+        tier=Tier.SPEC if parameters is None else Tier.FITTED,
+    )
+
+
+def _dispatch_s(graph: OperatorGraph, execution: Execution, parameters: GpuParameters) -> FloatArray:
+    """Time to issue each row: by the framework's class of operator, or the gap of a replayed graph."""
+    if execution is not Execution.EAGER:
+        return np.full(len(graph), parameters.graph_gap_s)
+    by_kind = np.full(_KIND_COUNT, parameters.dispatch_elementwise_s)
+    by_kind[_IS_NORM] = parameters.dispatch_norm_s
+    by_kind[_IS_CONTRACTION] = parameters.dispatch_contraction_s
+    issued: FloatArray = by_kind[graph.kind]
+    return issued
+
+
+def _energy_j(graph: OperatorGraph, costs: RowCosts, machine: GpuMachine) -> FloatArray:
+    """Energy of each row: at the boost clock's voltage where the power limit does not bind, else what the limit allows.
+
+    A board at its limit draws static plus (limit - static), so the dynamic energy is that room times the time.
+    """
+    per_flop = np.where(_IS_CONTRACTION[graph.kind], machine.flop_energy_j[graph.dtype], machine.vector_energy_j)
+    energy_j: FloatArray = costs.flop * per_flop + costs.bytes * machine.byte_energy_j
+    if machine.limit_w is not None:
+        np.minimum(energy_j, max(machine.limit_w - machine.static_w, 0.0) * costs.time_s, out=energy_j)
+    return energy_j

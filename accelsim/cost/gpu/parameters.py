@@ -1,0 +1,155 @@
+"""Class-wide parameters of the GPU cost model.
+
+One set serves every GPU at tier `spec`; a fitted overlay replaces single fields for one device. The values live in
+``calibration/class/gpu.yaml`` with their provenance; fields here give unit, range and meaning. None of them was fitted to an
+end-to-end run: they come from single-operator measurements and from published figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+from accelsim.datafile import data_root, read_mapping
+from accelsim.errors import InvalidValueError
+
+__all__ = ["GpuParameters"]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuParameters:
+    """What a GPU data sheet does not say. Fractions are of the data-sheet rate, in (0, 1].
+
+    Attributes:
+        vector_efficiency: Best GEMM rate on vector (SIMT) lanes over their peak.
+        matrix_efficiency: Best GEMM rate on NVIDIA matrix (tensor) cores over their peak.
+        other_matrix_efficiency: The same on other vendors' matrix cores.
+        batched_efficiency: Batched activation GEMM over plain GEMM, (0, 1].
+        unaligned_efficiency: Matrix-core rate where k or n is not a multiple of 16 bytes, over the aligned rate.
+        operand_bytes_per_lane_clock: Operand bytes one vector lane takes from L2 and shared memory per clock; 0.1 to 4 B.
+        matrix_operand_bytes_per_clock: Operand bytes the matrix cores of one SM take per clock; 32 to 1024 B.
+        operand_exposed_fraction: Part of operand loading that arithmetic does not hide, 0 to 1.
+        prologue_k: Extra steps of k a tile pays to fill and drain its pipeline; 0 to 256 elements (32-bit).
+        single_tile_slowdown: Slowdown of an SM that has only one tile to work on (latency unhidden), >= 0, as a fraction.
+        split_k_minimum: Least k per slice when a GEMM splits its contraction; 64 to 1024.
+        kernel_latency_s: Start, drain and memory latency of a streaming kernel on the device; 1 to 10 us.
+        contraction_latency_s: The same of a matrix kernel, with its set-up and epilogue; 1 to 20 us.
+        gddr_efficiency: Streaming bandwidth over the data sheet's, GDDR boards.
+        hbm_efficiency: The same, HBM boards.
+        softmax_efficiency: Softmax bandwidth over streaming bandwidth, long rows.
+        norm_efficiency: Layer, group, RMS and batch normalisation bandwidth over streaming bandwidth.
+        reduction_columns: Row length at which a row-wise kernel reaches half its efficiency; 0 to 512 elements.
+        gather_overhead_bytes: Row size at which random gathers reach half the bandwidth; 8 to 256 B.
+        special_efficiency: Vector peak reached by elementwise and reduction arithmetic.
+        convolution_efficiency: Implicit-GEMM convolution over GEMM of the same shape, vector lanes.
+        matrix_convolution_efficiency: The same on matrix cores.
+        winograd_efficiency: Winograd F(2x2, 3x3) multiply rate over GEMM's, vector lanes.
+        direct_efficiency: Vector peak reached by direct (depthwise, grouped) convolution kernels.
+        backward_efficiency: Convolution gradients over the forward convolution.
+        attention_efficiency: Fused attention arithmetic over GEMM's rate.
+        attention_backward_efficiency: Its backward pass over the forward pass.
+        recurrent_step_s: Serial latency of one recurrent step; 2 to 30 us.
+        overlap_exponent: p of the p-norm that joins compute and memory time; 1 (no overlap) to infinity (perfect).
+        vector_energy_overhead: Energy of a vector instruction over its arithmetic (fetch, registers, caches), >= 1.
+        matrix_energy_overhead: The same for matrix cores, >= 1.
+        active_static_w: Power of a board with clocks up and no work, part that does not scale; W.
+        active_static_fraction: The same, part proportional to the power limit.
+        host_link_efficiency: Copy rate over the host link's rate.
+        host_copy_latency_s: Latency of one host-device copy; s.
+        dispatch_contraction_s: Host time to issue one matrix operator in an eager framework; s.
+        dispatch_norm_s: The same for normalisations, softmax and reductions; s.
+        dispatch_elementwise_s: The same for all other operators; s.
+        graph_gap_s: Gap between two kernels of a replayed graph; s.
+        sigma_gemm: Standard deviation of ln(measured / predicted), GEMMs.
+        sigma_convolution: The same, convolutions.
+        sigma_attention: The same, attention.
+        sigma_memory: The same, memory-bound operators.
+        sigma_recurrent: The same, recurrent layers.
+    """
+
+    vector_efficiency: float
+    matrix_efficiency: float
+    other_matrix_efficiency: float
+    batched_efficiency: float
+    unaligned_efficiency: float
+    operand_bytes_per_lane_clock: float
+    matrix_operand_bytes_per_clock: float
+    operand_exposed_fraction: float
+    prologue_k: float
+    single_tile_slowdown: float
+    split_k_minimum: float
+    kernel_latency_s: float
+    contraction_latency_s: float
+    gddr_efficiency: float
+    hbm_efficiency: float
+    softmax_efficiency: float
+    norm_efficiency: float
+    reduction_columns: float
+    gather_overhead_bytes: float
+    special_efficiency: float
+    convolution_efficiency: float
+    matrix_convolution_efficiency: float
+    winograd_efficiency: float
+    direct_efficiency: float
+    backward_efficiency: float
+    attention_efficiency: float
+    attention_backward_efficiency: float
+    recurrent_step_s: float
+    overlap_exponent: float
+    vector_energy_overhead: float
+    matrix_energy_overhead: float
+    active_static_w: float
+    active_static_fraction: float
+    host_link_efficiency: float
+    host_copy_latency_s: float
+    dispatch_contraction_s: float
+    dispatch_norm_s: float
+    dispatch_elementwise_s: float
+    graph_gap_s: float
+    sigma_gemm: float
+    sigma_convolution: float
+    sigma_attention: float
+    sigma_memory: float
+    sigma_recurrent: float
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            limit = 1.0 if field.name.endswith(("_efficiency", "_fraction")) else 1e6
+            if not 0 <= value <= limit or (limit == 1.0 and value == 0 and field.name.endswith("_efficiency")):
+                raise InvalidValueError(f"gpu parameter {field.name}", value, f"a number up to {limit:g}")
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> GpuParameters:
+        """Read the ``parameters`` table of a parameter file: ``name: {value: ..., source: ...}``.
+
+        Raises:
+            InvalidValueError: If a parameter is missing, unknown, or has no source.
+        """
+        names = {field.name for field in fields(cls)}
+        for name, entry in data.items():
+            if name not in names:
+                raise InvalidValueError("gpu parameter", name, f"one of {', '.join(sorted(names))}")
+            if (
+                not isinstance(entry, Mapping)
+                or not isinstance(entry.get("value"), int | float)
+                or "source" not in entry
+            ):
+                raise InvalidValueError(
+                    f"gpu parameter {name}", entry, "a mapping with a number `value` and a `source`"
+                )
+        if missing := sorted(names - set(data)):
+            raise InvalidValueError("gpu parameters", missing, "all fields of GpuParameters")
+        return cls(**{name: float(entry["value"]) for name, entry in data.items()})
+
+    @classmethod
+    def class_wide(cls) -> GpuParameters:
+        """The parameters that serve every GPU, from ``calibration/class/gpu.yaml``."""
+        return _class_wide()
+
+
+@lru_cache(maxsize=1)
+def _class_wide() -> GpuParameters:
+    return GpuParameters.from_mapping(read_mapping(data_root() / "calibration" / "class" / "gpu.yaml")["parameters"])

@@ -1,0 +1,52 @@
+"""Recurrent layers on a GPU: one large input product, then one small product per step, in order.
+
+The input products of all steps are one GEMM. The recurrent products wait for each other: each step pays a serial latency
+(launch or grid barrier), its arithmetic, and reading the recurrent weights from L2 where they fit, else from memory
+(Appleyard et al., "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016). Directions run side by side.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
+from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.table import RowCosts, Rows
+from accelsim.workload.dtype import DTYPE_BYTES
+from accelsim.workload.graph import FloatArray
+from accelsim.workload.operator import OperatorKind
+
+__all__ = ["recurrent_costs"]
+
+_GATES = {OperatorKind.RNN: 1.0, OperatorKind.LSTM: 4.0, OperatorKind.GRU: 3.0}
+
+
+def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    """RNN, LSTM and GRU layers; a backward row (twice the FLOP) runs twice the products and steps."""
+    gates = _GATES[rows.kind]
+    batch, steps, hidden = rows["batch"], rows["steps"], rows["hidden_size"]
+    width, directions = rows["input_size"], np.maximum(rows["directions"], 1.0)
+    codes = rows.column("dtype")
+    peak, matrix = machine.contraction_rate(rows), machine.uses_matrix_cores[codes]
+    rate = peak * np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency)
+    bytes_each: FloatArray = DTYPE_BYTES[codes]
+    ones = np.ones(len(rows))
+    inputs = GemmShape(ones, batch * steps, gates * hidden * directions, width, bytes_each, rate, matrix)
+    step = GemmShape(directions, batch, gates * hidden, hidden, bytes_each, rate, matrix)
+    forward_flop = 2.0 * directions * batch * steps * gates * hidden * (width + hidden)
+    passes = np.maximum(rows.column("flop") / np.maximum(forward_flop, 1.0), 1.0)
+    step_s = gemm_compute_s(step, machine, parameters)
+    compute_s = passes * (gemm_compute_s(inputs, machine, parameters) + steps * step_s)
+    weights = directions * gates * hidden * hidden * bytes_each
+    again = np.where(weights > machine.l2_bytes, np.maximum(steps - 1.0, 0.0) * weights * passes, 0.0)
+    return contraction_costs(
+        rows,
+        compute_s,
+        forward_flop * passes,
+        rows.bytes + again,
+        machine,
+        parameters,
+        sigma=parameters.sigma_recurrent,
+        extra_latency_s=passes * steps * parameters.recurrent_step_s,
+    )
