@@ -7,7 +7,8 @@ an encoder, or the prefill of a decoder), one decode step, and a training step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -16,6 +17,7 @@ from pydantic import BaseModel
 
 from accelsim.errors import InvalidValueError
 from accelsim.workload.builder import GraphBuilder
+from accelsim.workload.captured import CapturedModel, captured_forward, save_captured
 from accelsim.workload.dtype import Precision
 from accelsim.workload.graph import OperatorGraph
 from accelsim.workload.operator import Phase
@@ -128,7 +130,7 @@ class Workload:
         output_len: Default tokens generated per sequence; 0 for non-autoregressive models.
         aliases: Other names.
         published: Published figures with sources.
-        captured: Graphs of a captured module; None for catalogued ones.
+        captured: What was captured of a torch module; None for catalogued ones.
     """
 
     name: str
@@ -140,7 +142,7 @@ class Workload:
     output_len: int = 0
     aliases: tuple[str, ...] = ()
     published: tuple[Published, ...] = ()
-    captured: Mapping[str, Any] | None = None
+    captured: CapturedModel | None = None
     note: str | None = None
 
     @property
@@ -161,11 +163,43 @@ class Workload:
         """
         return _lower(self, shape, precision, phase, fused_attention)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a captured workload as JSON that `accelsim.workload(path)` reads back.
+
+        Raises:
+            InvalidValueError: If the workload was not captured.
+            OutputError: If the path exists or cannot be written.
+        """
+        save_captured(self, path)
+
 
 @lru_cache(maxsize=256)
 def _lower(workload: Workload, shape: RunShape, precision: Precision, phase: Phase, fused_attention: bool) -> Lowered:
+    if workload.captured is not None:
+        return _lower_captured(workload, workload.captured, shape, precision, phase, fused_attention)
     if workload.family is None:
-        raise InvalidValueError("workload", workload.name, "a catalogued family", "Use the captured graph.")
+        raise InvalidValueError("workload", workload.name, "a catalogued family or a captured module")
     builder = GraphBuilder(precision, phase, fused_attention=fused_attention)
     workload.family.write(builder, workload.parameters, shape)
     return Lowered(builder.build(), builder.parameter_count, builder.parameter_tensor_count, builder.kv_bytes_per_token)
+
+
+def _lower_captured(
+    workload: Workload,
+    model: CapturedModel,
+    shape: RunShape,
+    precision: Precision,
+    phase: Phase,
+    fused_attention: bool,
+) -> Lowered:
+    """A captured graph answers for its own sizes at any batch it is linear in."""
+    if phase is Phase.DECODE:
+        raise InvalidValueError("phase", phase.label, "forward or prefill for a captured module")
+    if RunShape(batch=shape.batch) != shape:
+        allowed = f"the sizes {workload.name} was captured at"
+        raise InvalidValueError("sizes", shape, allowed, "Name only the batch, or capture again at the sizes wanted.")
+    if model.fused_attention and not fused_attention:
+        allowed = f"true, as {workload.name} was captured"
+        raise InvalidValueError("fused_attention", False, allowed, "Capture again with fused_attention=False.")
+    graph = captured_forward(model, shape.batch, precision, phase)
+    return Lowered(graph, model.parameter_count, model.parameter_tensor_count, 0.0)
