@@ -109,7 +109,7 @@ def _row(workload: str | Workload, device: str | DeviceProfile, mode: str, setti
     try:
         result = estimate(workload, device, mode=mode, **settings)
     except (UnsupportedOperatorError, DoesNotFitError) as error:
-        named = Scenario.resolve(workload, device, mode=mode)
+        named = Scenario.resolve(workload, device)
         return ComparisonRow(named.workload.name, named.device.name, mode, None, str(error))
     missing = f"does not fit: {result.memory_short_bytes / 1e9:,.1f} GB short" if not result.fits else None
     return ComparisonRow(result.workload, result.device, mode, result, missing)

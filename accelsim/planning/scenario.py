@@ -12,7 +12,7 @@ from typing import Final, Literal, cast, get_args
 
 from accelsim import catalog, workload_catalog
 from accelsim.cost.table import Execution
-from accelsim.errors import InvalidValueError
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workload.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workload.dtype import precision as find_precision
@@ -82,12 +82,16 @@ class Scenario:
         Raises:
             UnknownNameError: If a device, workload, precision or optimizer does not exist.
             InvalidValueError: If a size or choice is out of range.
+            UnsupportedOperatorError: If training is asked of a device that has integer arithmetic alone.
         """
         model = workload_catalog.workload(workload) if isinstance(workload, str) else workload
         profile = catalog.device(device) if isinstance(device, str) else device
         run_mode = _choice("mode", mode, get_args(Mode))
         dtypes = default_precision(profile, run_mode) if precision is None else find_precision(precision)
         if run_mode == "training" and not dtypes.trainable:
+            if precision is None:
+                reason = f"{dtypes.name} is its only arithmetic"
+                raise UnsupportedOperatorError(profile.name, "training", reason, "Choose another device.")
             trainable = ", ".join(p.name for p in PRECISIONS.values() if p.trainable)
             raise InvalidValueError("precision", dtypes.name, f"for training one of {trainable}")
         return cls(
