@@ -12,7 +12,7 @@ import numpy as np
 from accelsim.simulation.metrics import batch_means_interval, control_variate_interval
 from accelsim.simulation.queueing import mg1_waiting_s, mmc_waiting_s, simulate_queue
 
-CUSTOMER_COUNT = 1_200_000
+CUSTOMER_COUNT = 1_500_000
 
 
 def check(name, expected, interval):
@@ -23,7 +23,7 @@ def check(name, expected, interval):
 
 def main():
     generator = np.random.default_rng(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
-    for name, rate, servers in (("M/M/1", 0.5, 1), ("M/M/2", 1.4, 2), ("M/D/1", 0.5, 1)):
+    for name, rate, servers in (("M/M/1", 0.5, 1), ("M/M/2", 1.2, 2), ("M/D/1", 0.5, 1)):
         gaps = generator.exponential(1 / rate, CUSTOMER_COUNT)
         is_fixed = "D" in name
         service = np.ones(CUSTOMER_COUNT) if is_fixed else generator.exponential(1.0, CUSTOMER_COUNT)
