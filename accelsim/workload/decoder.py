@@ -180,7 +180,7 @@ def _embed(b: GraphBuilder, p: DecoderParameters, batch: int, length: int) -> Te
         return x
     with b.scope(layout.positions):
         places = b.embedding(token_ids(b, 1, length), p.max_positions + p.position_offset, p.hidden_size)
-    return b.add(x, places)
+        return b.add(x, places)
 
 
 def _layer(p: DecoderParameters, index: int) -> TransformerLayer:

@@ -136,9 +136,9 @@ def write_encoder_decoder(b: GraphBuilder, p: EncoderDecoderParameters, shape: R
         b, shape.batch, source_len, p.hidden_size, lambda into, length: _encode(into, p, shape.batch, length)
     )
     x = _decode(b, p, memory, new, cached)
-    if p.norm == "rms_norm" and p.tied_logits:
-        x = b.elementwise(x, name="scale")  # T5 scales by width^-1/2 where the table is shared
     with b.scope("lm_head"):
+        if p.norm == "rms_norm" and p.tied_logits:
+            x = b.elementwise(x, name="scale")  # T5 scales by width^-1/2 where the table is shared
         b.linear(x, p.vocab_size, bias=False, tied=p.tied_logits)
 
 
