@@ -128,15 +128,16 @@ def simulate_rows(rows: DeviceRows, settings: DeviceSettings) -> SimulationResul
     check_rows(rows, settings)
     time_s = _device_time_s(rows, settings)
     run = _DeviceRun(rows, settings, time_s)
-    while not run.is_steady() and 4 * len(run.iterations) * len(time_s) <= _MAX_ROWS:
+    while not run.is_steady() and 4 * len(run.iterations) * (len(time_s) + _EVENTS_IN_ROWS) <= _MAX_ROWS:
         settings = replace(settings, warmup_iterations=4 * settings.warmup_iterations)
         run = _DeviceRun(rows, settings, time_s)
     return run.result()
 
 
 #: Where two stages take almost the same time a pipeline fills or drains slowly; the warm-up is made 4 times longer until
-#: the run is steady or so many rows would have been simulated.
+#: the run is steady or would cost as much as so many rows (an iteration's events cost about as much as 200 rows).
 _MAX_ROWS = 100_000
+_EVENTS_IN_ROWS = 200
 _TOLERANCE = 1e-9
 
 
