@@ -39,6 +39,8 @@ class MultiHeadAttention:
         causal: Each query sees earlier keys alone.
         window: Keys a query sees at most; 0 for all.
         sinks: One learned logit per head that takes part in the softmax.
+        masked: Whether unfused implementations add a padding mask to the scores.
+        scaled: What they divide by sqrt(head_dim): "scores", "query" or "" for neither.
     """
 
     heads: int
@@ -53,6 +55,8 @@ class MultiHeadAttention:
     causal: bool = False
     window: int = 0
     sinks: bool = False
+    masked: bool = False
+    scaled: str = "scores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,8 @@ def self_attention(
             context_len=context_len,
             cached=cached,
             bias=position_bias,
+            masked=a.masked,
+            scaled=a.scaled,
         )
     return _output(b, attended, x.shape[-1], names.output, bias=a.output_bias)
 
@@ -198,7 +204,7 @@ def cross_attention(b: GraphBuilder, x: Tensor, memory: Tensor, a: MultiHeadAtte
         with b.scope(names.cross_value):
             v = _heads(b, b.linear(memory, inner, bias=a.bias), a.heads)
     with b.scope(names.cross_attention):
-        attended = b.attention(q, k, v)
+        attended = b.attention(q, k, v, masked=a.masked, scaled=a.scaled)
     return _output(b, attended, width, names.cross_output, bias=a.output_bias)
 
 

@@ -332,6 +332,8 @@ class GraphBuilder:
         latent: int = 0,
         cached: bool = False,
         bias: Tensor | None = None,
+        masked: bool = False,
+        scaled: str = "scores",
         name: str = "attention",
     ) -> Tensor:
         """softmax(q k^T) v with q (batch, heads, q_len, head_dim), k and v (batch, kv_heads, new_len, dim).
@@ -346,6 +348,8 @@ class GraphBuilder:
             latent: Width of a compressed cache row that serves as key and value (MLA); 0 for none.
             cached: Whether keys and values stay in a cache (adds to `kv_bytes_per_token`).
             bias: Additive scores (relative positions) the kernel reads.
+            masked: Whether a mask is added even where attention is not causal (padded text); decomposed form only.
+            scaled: What the decomposed form divides by sqrt(head_dim): "scores", "query" or "" for neither.
             name: Operator name.
         """
         batch, heads, q_len, head_dim = q.shape
@@ -355,7 +359,8 @@ class GraphBuilder:
         if cached:
             self.kv_bytes_per_token += row_width * kv_width
         if not self.fused_attention:
-            return self._decomposed_attention(q, k, v, kv_len, causal=causal or bias is not None, name=name)
+            adds = masked or causal or bias is not None
+            return self._decomposed_attention(q, k, v, kv_len, masked=adds, scaled=scaled, name=name)
         seen = min(kv_len, window + q_len - 1) if window else kv_len
         per_query = min(kv_len, window) if window else kv_len
         read = q.bytes + batch * seen * row_width * kv_width + (bias.bytes if bias else 0.0)
@@ -373,14 +378,32 @@ class GraphBuilder:
             dtype=self._attention_dtype,
         )
 
-    def _decomposed_attention(self, q: Tensor, k: Tensor, v: Tensor, kv_len: int, *, causal: bool, name: str) -> Tensor:
-        batch, heads, _, _ = q.shape
-        keys = Tensor((batch, heads, k.shape[3], kv_len), k.row, k.storage, k.element_bytes)
-        values = Tensor((batch, heads, kv_len, v.shape[3]), v.row, v.storage, v.element_bytes)
-        scores = self.elementwise(self.matmul(q, keys, name=f"{name}.scores"), name=f"{name}.scale")
-        if causal:
+    def _decomposed_attention(
+        self, q: Tensor, k: Tensor, v: Tensor, kv_len: int, *, masked: bool, scaled: str, name: str
+    ) -> Tensor:
+        """Scores, softmax and context as rows of their own, their result copied back to token order."""
+        batch, heads, q_len, head_dim = q.shape
+        if scaled == "query":
+            q = self.elementwise(q, name=f"{name}.scale")
+        if k.shape[1] == 1:  # one key-value head: the query heads are rows of one product
+            q = self.view(q, batch, 1, heads * q_len, head_dim)
+        keys, values = (self._full_heads(x, q.shape[1], kv_len, name) for x in (k, v))
+        keys = self.part(keys, batch, q.shape[1], head_dim, kv_len)
+        scores = self.matmul(q, keys, name=f"{name}.scores")
+        if scaled == "scores":
+            scores = self.elementwise(scores, name=f"{name}.scale")
+        if masked:
             scores = self.elementwise(scores, name=f"{name}.mask")
-        return self.matmul(self.softmax(scores, name=f"{name}.softmax"), values, name=f"{name}.context")
+        context = self.matmul(self.softmax(scores, name=f"{name}.softmax"), values, name=f"{name}.context")
+        return self.copy(context, shape=(batch, heads, q_len, v.shape[3]), name=f"{name}.merge_heads")
+
+    def _full_heads(self, x: Tensor, heads: int, length: int, name: str) -> Tensor:
+        """Keys or values of every query head over new and cached tokens; grouped heads are repeated in memory."""
+        batch, kv_heads, _, width = x.shape
+        whole = self.part(x, batch, kv_heads, length, width)
+        if kv_heads == heads:
+            return whole
+        return self.copy(whole, shape=(batch, heads, length, width), name=f"{name}.repeat_heads")
 
     # -- memory-bound operators --------------------------------------------------------------------------------------
 

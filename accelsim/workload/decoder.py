@@ -211,6 +211,7 @@ def _attention(p: DecoderParameters, index: int) -> MultiHeadAttention | LatentA
         causal=True,
         window=p.window if p.is_windowed(index) else 0,
         sinks=p.sinks,
+        scaled="query" if p.layout == "opt" else "scores",
     )
 
 

@@ -44,11 +44,22 @@ class StackParameters(FamilyParameters):
         return self
 
 
-def encoder_layer(p: StackParameters, layout: str, *, norm_first: bool) -> TransformerLayer:
+def encoder_layer(
+    p: StackParameters, layout: str, *, norm_first: bool, masked: bool = False, scaled: str = "scores"
+) -> TransformerLayer:
     """A layer with biases everywhere and layer norm, as in BERT, ViT and wav2vec 2.0."""
-    head_dim = p.hidden_size // p.heads
+    attention = MultiHeadAttention(
+        heads=p.heads,
+        kv_heads=p.heads,
+        head_dim=p.hidden_size // p.heads,
+        bias=True,
+        key_bias=True,
+        output_bias=True,
+        masked=masked,
+        scaled=scaled,
+    )
     return TransformerLayer(
-        attention=MultiHeadAttention(p.heads, p.heads, head_dim, bias=True, key_bias=True, output_bias=True),
+        attention=attention,
         feed_forward=FeedForward(p.intermediate_size, p.activation, bias=True),
         names=LAYER_NAMES[layout],
         norm_first=norm_first,
@@ -86,7 +97,7 @@ def write_encoder(b: GraphBuilder, p: EncoderParameters, shape: RunShape) -> Non
     with b.scope(prefix):
         with b.scope("embeddings"):
             x = _embed_tokens(b, p, shape.batch, length)
-        layer = encoder_layer(p, p.layout, norm_first=False)
+        layer = encoder_layer(p, p.layout, norm_first=False, masked=True)
         for index in range(p.layers):
             with b.scope(f"{stack}.{index}"):
                 x = transformer_layer(b, x, layer)

@@ -199,7 +199,17 @@ def _layer(p: EncoderDecoderParameters, *, decoder: bool) -> TransformerLayer:
     bias = p.attention_bias
 
     def attention(*, causal: bool) -> MultiHeadAttention:
-        return MultiHeadAttention(p.heads, p.heads, head_dim, bias=bias, key_bias=bias, output_bias=bias, causal=causal)
+        return MultiHeadAttention(
+            heads=p.heads,
+            kv_heads=p.heads,
+            head_dim=head_dim,
+            bias=bias,
+            key_bias=bias,
+            output_bias=bias,
+            causal=causal,
+            masked=True,
+            scaled="query" if p.layout == "fairseq" else "",  # T5 folds the scale into its initialisation
+        )
 
     side = "decoder" if decoder else "encoder"
     names = LAYER_NAMES["fairseq" if p.layout == "fairseq" else f"t5_{side}"]

@@ -103,8 +103,8 @@ def _embed_targets(b: GraphBuilder, p: WhisperParameters, batch: int, length: in
 
 def _whisper_layer(p: WhisperParameters, *, decoder: bool) -> TransformerLayer:
     head_dim = p.hidden_size // p.heads
-    own = MultiHeadAttention(p.heads, p.heads, head_dim, bias=True, output_bias=True, causal=decoder)
-    across = MultiHeadAttention(p.heads, p.heads, head_dim, bias=True, output_bias=True)
+    own = MultiHeadAttention(p.heads, p.heads, head_dim, bias=True, output_bias=True, causal=decoder, scaled="query")
+    across = MultiHeadAttention(p.heads, p.heads, head_dim, bias=True, output_bias=True, scaled="query")
     return TransformerLayer(
         attention=own,
         feed_forward=FeedForward(p.intermediate_size, "gelu", bias=True),
@@ -198,7 +198,7 @@ def _contextualise(b: GraphBuilder, p: Wav2Vec2Parameters, x: Tensor) -> Tensor:
         places = b.activation(b.part(places, batch, width, frames), "gelu")
     x = b.add(x, b.view(places, batch, frames, width))
     x = x if p.norm_first else normalise(b, x, "layer_norm", "layer_norm")
-    layer = encoder_layer(p, "wav2vec2", norm_first=p.norm_first)
+    layer = encoder_layer(p, "wav2vec2", norm_first=p.norm_first, scaled="query")
     for index in range(p.layers):
         with b.scope(f"layers.{index}"):
             x = transformer_layer(b, x, layer)

@@ -326,6 +326,35 @@ def test_decomposed_attention_has_the_same_flop_and_more_bytes(name):
     assert split.parameter_count == fused.parameter_count
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [  # as the eager implementations of Hugging Face launch them
+        ("bert-base", "scores scale mask softmax context merge_heads"),
+        ("gpt2", "scores scale mask softmax context merge_heads"),
+        ("vit-b-16", "scores scale softmax context merge_heads"),
+        ("opt-125m", "scale scores mask softmax context merge_heads"),
+        ("t5-small", "scores mask softmax context merge_heads"),
+        ("wav2vec2-base", "scale scores softmax context merge_heads"),
+        ("llama-3.1-8b", "repeat_heads repeat_heads scores scale mask softmax context merge_heads"),
+        ("falcon-7b", "scores scale mask softmax context merge_heads"),
+    ],
+)
+def test_decomposed_attention_follows_the_eager_implementation(name, expected):
+    seq_len = 1600 if name.startswith("wav2vec2") else 16
+    run = lowered(name, RunShape(1, seq_len, target_len=4), fused_attention=False)
+    written = [word.removeprefix("attention.") for word in run.graph.name if word.startswith("attention.")]
+    assert written[: len(expected.split())] == expected.split()
+
+
+def test_decomposed_latent_decode_reads_the_cache_once_per_product():
+    """The 128 heads are rows of one product with the shared latent, not 128 copies of it."""
+    run = lowered("deepseek-v3", RunShape(1, 1, context_len=999), Phase.DECODE, fused_attention=False)
+    fused = lowered("deepseek-v3", RunShape(1, 1, context_len=999), Phase.DECODE)
+    assert run.graph.model_flop == pytest.approx(fused.graph.model_flop, rel=1e-12)
+    scores = [row for row, word in enumerate(run.graph.name) if word == "attention.scores"]
+    assert run.graph.read_bytes[scores].tolist() == [2.0 * 576 * (128 + 1000)] * 61
+
+
 # -- mixtures of experts ------------------------------------------------------------------------------------------------
 
 
