@@ -1,6 +1,6 @@
 """Recommenders: embedding tables, dense layers, and the interaction of their outputs.
 
-Naumov et al., arXiv:1906.00091 (DLRM, pairwise dot products); He et al., WWW 2017 (neural collaborative filtering). One
+Naumov et al., arXiv:1906.00091 (DLRM, pairwise dot products); Wang et al., WWW 2021 (cross layers of low rank); He et al., WWW 2017 (neural collaborative filtering). One
 sample is one pair of user and item.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from accelsim.workload.builder import GraphBuilder, Tensor
 from accelsim.workload.model import RunShape, family
@@ -29,17 +29,27 @@ class DlrmParameters(FamilyParameters):
         dense_features: Numbers per sample.
         table_rows: Rows of each embedding table.
         embedding: Width of an embedding.
-        lookups_per_table: Rows summed per sample and table.
+        lookups_per_table: Rows summed per sample: one entry for all tables, or one for each.
         bottom_mlp: Layers from the dense features to an embedding's width.
         top_mlp: Layers from the interactions to the prediction.
+        cross_layers: Cross layers over all vectors joined, instead of pairwise products; 0 has none.
+        cross_rank: Rank of their matrices.
     """
 
     dense_features: _Width
     table_rows: Annotated[tuple[_Rows, ...], Field(strict=False, min_length=1, max_length=4096)]
     embedding: _Width
-    lookups_per_table: _Width = 1
+    lookups_per_table: Annotated[tuple[_Width, ...], Field(strict=False, min_length=1, max_length=4096)] = (1,)
     bottom_mlp: _Widths
     top_mlp: _Widths
+    cross_layers: Annotated[int, Field(ge=0, le=64)] = 0
+    cross_rank: _Width = 512
+
+    @model_validator(mode="after")
+    def _one_count_or_one_each(self) -> DlrmParameters:
+        if len(self.lookups_per_table) not in {1, len(self.table_rows)}:
+            raise ValueError("lookups_per_table needs one entry, or one per table")
+        return self
 
 
 @family("dlrm", DlrmParameters)
@@ -48,12 +58,12 @@ def write_dlrm(b: GraphBuilder, p: DlrmParameters, shape: RunShape) -> None:
     batch = shape.batch
     dense = _mlp(b, b.input(batch, p.dense_features), p.bottom_mlp, "bot_l", last="relu")
     vectors = [dense]
-    for table, rows in enumerate(p.table_rows):
+    lookups = p.lookups_per_table * (len(p.table_rows) // len(p.lookups_per_table))
+    for table, (rows, pooling) in enumerate(zip(p.table_rows, lookups, strict=True)):
         with b.scope(f"emb_l.{table}"):
-            vectors.append(b.embedding_bag(batch, p.lookups_per_table, rows, p.embedding))
+            vectors.append(b.embedding_bag(batch, pooling, rows, p.embedding))
     with b.scope("interact"):
-        x = _pairwise_products(b, vectors)
-        x = b.concat([dense, x])
+        x = _crossed(b, vectors, p) if p.cross_layers else b.concat([dense, _pairwise_products(b, vectors)])
     _mlp(b, x, p.top_mlp, "top_l", last="sigmoid")
 
 
@@ -65,6 +75,18 @@ def _pairwise_products(b: GraphBuilder, vectors: Sequence[Tensor]) -> Tensor:
     products = b.matmul(stacked, b.view(stacked, batch, width, count), name="pairwise")
     pairs = count * (count - 1) // 2
     return b.copy(b.part(products, batch, pairs), shape=(batch, pairs), name="lower_triangle")
+
+
+def _crossed(b: GraphBuilder, vectors: Sequence[Tensor], p: DlrmParameters) -> Tensor:
+    """x0 * (W V x + bias) + x, layer by layer, over all vectors joined."""
+    start = b.concat(vectors)
+    x = start
+    for layer in range(p.cross_layers):
+        with b.scope(f"cross.{layer}"):
+            y = b.linear(x, p.cross_rank, bias=False, name="V")
+            y = b.linear(y, start.shape[1], name="W")
+            x = b.add(b.multiply(start, y), x)
+    return x
 
 
 def _mlp(b: GraphBuilder, x: Tensor, widths: Sequence[int], name: str, *, last: str | None) -> Tensor:

@@ -42,7 +42,7 @@ class RecurrentParameters(FamilyParameters):
 
     Attributes:
         vocabulary: Rows of the embedding table.
-        embedding: Width of an embedded token.
+        embedding: Width of an embedded token; left out, tokens enter as one-hot vectors.
         layers: The layers.
         outputs: Width of the linear output layer.
         output_at: "every" step (language model) or the "last" (classifier).
@@ -51,7 +51,7 @@ class RecurrentParameters(FamilyParameters):
     """
 
     vocabulary: _Width
-    embedding: _Width
+    embedding: _Width | None = None
     layers: Annotated[tuple[RecurrentLayer, ...], Field(strict=False, min_length=1, max_length=64)]
     outputs: _Width
     output_at: Literal["every", "last"]
@@ -63,8 +63,11 @@ class RecurrentParameters(FamilyParameters):
 def write_recurrent(b: GraphBuilder, p: RecurrentParameters, shape: RunShape) -> None:
     """Embedding, layers, linear output."""
     steps = shape.seq_len or p.steps
-    with b.scope("embedding"):
-        x = b.embedding(b.input(shape.batch, steps), p.vocabulary, p.embedding)
+    if p.embedding is None:
+        x = b.input(shape.batch, steps, p.vocabulary)
+    else:
+        with b.scope("embedding"):
+            x = b.embedding(b.input(shape.batch, steps), p.vocabulary, p.embedding)
     for index, layer in enumerate(p.layers):
         with b.scope(f"layers.{index}"):
             x = b.recurrent(x, layer.hidden, cell=layer.cell, bidirectional=layer.bidirectional, bias_sets=p.bias_sets)

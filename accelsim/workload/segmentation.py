@@ -26,6 +26,8 @@ class UnetParameters(ImageParameters):
         padded: Whether convolutions keep the size.
         norm: "batch" normalises after each convolution, which then has no bias.
         dimensions: 2 or 3.
+        widen_before_pool: Whether a level's first convolution going down has half its channels, and upsampling keeps
+            the channels it is given (Cicek et al.).
     """
 
     base_channels: Annotated[int, Field(ge=1, le=1024)] = 64
@@ -33,6 +35,7 @@ class UnetParameters(ImageParameters):
     padded: bool = True
     norm: Literal["batch"] | None = None
     dimensions: Annotated[int, Field(ge=2, le=3)] = 2
+    widen_before_pool: bool = False
 
 
 @family("unet", UnetParameters)
@@ -45,21 +48,24 @@ def write_unet(b: GraphBuilder, p: UnetParameters, shape: RunShape) -> None:
         if level:
             with b.scope(f"down{level}.pool"):
                 x = b.pool(x, 2)
-        x = _double_conv(b, x, p, p.base_channels << level, f"down{level}")
+        channels = p.base_channels << level
+        first = channels // 2 if p.widen_before_pool else channels
+        x = _double_conv(b, x, p, (first, channels), f"down{level}")
         skips.append(x)
     for level in reversed(range(p.levels - 1)):
         channels = p.base_channels << level
         with b.scope(f"up{level}.upsample"):
-            x = b.conv(x, channels, 2, stride=2, padding=0, bias=True, transposed=True)
+            width = x.shape[1] if p.widen_before_pool else channels
+            x = b.conv(x, width, 2, stride=2, padding=0, bias=True, transposed=True)
         skip = b.part(skips[level], x.shape[0], channels, *x.shape[2:])  # cropped where convolutions are unpadded
-        x = _double_conv(b, b.concat([skip, x]), p, channels, f"up{level}")
+        x = _double_conv(b, b.concat([skip, x]), p, (channels, channels), f"up{level}")
     with b.scope("classify"):
         b.conv(x, p.classes, 1, bias=True)
 
 
-def _double_conv(b: GraphBuilder, x: Tensor, p: UnetParameters, channels: int, name: str) -> Tensor:
+def _double_conv(b: GraphBuilder, x: Tensor, p: UnetParameters, widths: tuple[int, int], name: str) -> Tensor:
     with b.scope(name):
-        for index in range(2):
+        for index, channels in enumerate(widths):
             with b.scope(f"conv{index}"):
                 x = b.conv(x, channels, 3, padding=None if p.padded else 0, bias=p.norm is None)
                 x = b.batch_norm(x) if p.norm else x

@@ -1,6 +1,6 @@
-"""Convolutional sentence classifier: parallel windows over word embeddings, the maximum of each map over time.
+"""Sentence classifiers without recurrence: parallel windows over word embeddings, or their plain mean.
 
-Kim, EMNLP 2014.
+Kim, EMNLP 2014 (windows, the maximum of each map over time); Joulin et al., EACL 2017 (fastText, the mean).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from accelsim.workload.builder import GraphBuilder
 from accelsim.workload.model import RunShape, family
 from accelsim.workload.parameters import FamilyParameters
 
-__all__ = ["TextCnnParameters"]
+__all__ = ["MeanEmbeddingParameters", "TextCnnParameters"]
 
 _Width = Annotated[int, Field(ge=1, le=2**24)]
 
@@ -52,3 +52,31 @@ def write_text_cnn(b: GraphBuilder, p: TextCnnParameters, shape: RunShape) -> No
             pooled.append(b.view(b.pool(y, y.shape[2]), shape.batch, p.maps))
     with b.scope("classifier"):
         b.linear(b.concat(pooled), p.classes)
+
+
+class MeanEmbeddingParameters(FamilyParameters):
+    """A linear classifier of the mean embedding.
+
+    Attributes:
+        vocabulary: Rows of the embedding table (words and n-grams).
+        embedding: Width of an embedded token.
+        classes: Outputs.
+        words: Tokens of a text where the run names none.
+    """
+
+    vocabulary: _Width
+    embedding: _Width
+    classes: _Width
+    words: Annotated[int, Field(ge=1, le=2**20)]
+
+
+@family("mean-embedding", MeanEmbeddingParameters, sequence=True)
+def write_mean_embedding(b: GraphBuilder, p: MeanEmbeddingParameters, shape: RunShape) -> None:
+    """Embedding, mean, classifier."""
+    words = shape.seq_len or p.words
+    with b.scope("embedding"):
+        x = b.embedding(b.input(shape.batch, words), p.vocabulary, p.embedding)
+    with b.scope("mean"):
+        x = b.reduce(x, shape.batch, p.embedding)
+    with b.scope("classifier"):
+        b.linear(x, p.classes)

@@ -95,3 +95,18 @@ def test_module_names_follow_diffusers():
 def test_a_picture_that_does_not_halve_evenly_is_refused(name, size):
     with pytest.raises(InvalidValueError, match="input size"):
         graph_of(name, image_size=size)
+
+
+def test_retinanet_shares_its_heads_over_five_levels():
+    """At 800 pixels the levels are 100, 50, 25, 13 and 7 wide: 9 anchors each make 120,087 boxes."""
+    graph = graph_of("retinanet-resnet-50")
+    heads = [graph.dimensions_of(i) for i, path in enumerate(graph.path) if path == "head.regression_head.bbox_reg"]
+    assert [row["out_h"] for row in heads] == [100, 50, 25, 13, 7]
+    assert sum(row["out_h"] ** 2 * row["channels_out"] // 4 for row in heads) == 120_087
+    assert len({row["channels_in"] for row in heads}) == 1
+
+
+def test_three_dimensional_unet_shrinks_132_to_44():
+    """Cicek et al. 2016, figure 2."""
+    last = rows(graph_of("unet-3d"), OperatorKind.CONV)[-1]
+    assert (last["out_d"], last["out_h"], last["out_w"]) == (44, 44, 44)

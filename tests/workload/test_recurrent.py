@@ -9,6 +9,7 @@ from accelsim.workload.builder import GraphBuilder
 from accelsim.workload.dtype import PRECISIONS
 from accelsim.workload.model import RunShape
 from accelsim.workload.operator import OperatorKind
+from accelsim.workload.recommender import DlrmParameters
 from accelsim.workload.recurrent import RecurrentParameters, write_recurrent
 from accelsim.workload.training import optimizer, training_graph
 from accelsim.workload_catalog import workload
@@ -119,3 +120,31 @@ def test_boosted_trees_train_on_histograms():
     forward = lower("gbdt-higgs", batch=1000)
     graph = training_graph(forward.graph, forward.parameter_count, 1, FP32, optimizer("sgd"))
     assert rows(graph, OperatorKind.TREE_HISTOGRAM)[0]["bins"] == 256
+
+
+def test_cross_layers_have_two_thin_matrices_each():
+    graph = lower("dlrm-v2-mlperf").graph
+    joined = 27 * 128
+    cross = [
+        graph.flop[i] for i, path in enumerate(graph.path) if "cross" in path and graph.kind[i] == OperatorKind.GEMM
+    ]
+    assert sum(cross) == 3 * 2 * 2.0 * joined * 512
+    lookups = sum(row["lookups"] for row in rows(graph, OperatorKind.EMBEDDING_BAG))
+    assert lookups == 214
+
+
+def test_lookup_counts_must_match_the_tables():
+    data = workload("dlrm-mlperf").parameters.model_dump()
+    with pytest.raises(ValueError, match="one per table"):
+        DlrmParameters.model_validate(data | {"lookups_per_table": (1, 2)})
+
+
+def test_one_hot_tokens_need_no_table():
+    graph = lower("lstm-nietzsche", batch=3, seq_len=40).graph
+    assert rows(graph, OperatorKind.EMBEDDING) == []
+    assert rows(graph, OperatorKind.LSTM)[0]["input_size"] == 57
+
+
+def test_mean_embedding_reduces_over_words():
+    graph = lower("fasttext-imdb", batch=3, seq_len=400).graph
+    assert rows(graph, OperatorKind.REDUCTION) == [{"rows": 3 * 50, "columns": 400}]
