@@ -1,7 +1,7 @@
 """Recommenders: embedding tables, dense layers, and the interaction of their outputs.
 
-Naumov et al., arXiv:1906.00091 (DLRM, pairwise dot products); Wang et al., WWW 2021 (cross layers of low rank); He et al., WWW 2017 (neural collaborative filtering). One
-sample is one pair of user and item.
+Naumov et al., arXiv:1906.00091 (DLRM, pairwise dot products); Wang et al., WWW 2021 (cross layers of low rank); He et
+al., WWW 2017 (neural collaborative filtering). One sample is one pair of user and item.
 """
 
 from __future__ import annotations
