@@ -1,0 +1,83 @@
+"""``accelsim compare``: several models on several devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from accelsim.cli import options as opt
+from accelsim.cli.sink import Sink
+from accelsim.report.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from accelsim.planning.compare import Comparison
+
+__all__ = ["compare", "emit_comparison"]
+
+_PAIR = ("workload", "device", "mode", "reason")
+
+
+def compare(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Workload names or files.")],
+    devices: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--devices", "-d", metavar="D,D,...", help="Devices, or the words cpu, gpu, fpga, tpu, asic, all."
+        ),
+    ] = None,
+    mode: Annotated[
+        list[str] | None, typer.Option("--mode", metavar="MODE", help="inference, training or both; may be repeated.")
+    ] = None,
+    batch: opt.BatchOption = None,
+    precision: opt.PrecisionOption = None,
+    execution: opt.ExecutionOption = None,
+    seq_len: opt.SeqLenOption = None,
+    output_len: opt.OutputLenOption = None,
+    image_size: opt.ImageSizeOption = None,
+    optimizer: opt.OptimizerOption = "adamw",
+    unfused_attention: opt.UnfusedOption = False,
+    host: opt.HostOption = None,
+    usd_per_hour: opt.UsdPerHourOption = None,
+    device_file: opt.DeviceFileOption = None,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Compare models over devices; the best of each column is marked, and what cannot run says why."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.cli.selection import chosen_devices, chosen_modes
+    from accelsim.planning.compare import compare as compare_runs
+
+    comparison = compare_runs(
+        list(dict.fromkeys(models)),
+        chosen_devices(devices or [], device_file or []),
+        modes=chosen_modes(mode or ["inference"]),
+        batch=batch,
+        precision=precision,
+        execution=execution,
+        seq_len=seq_len,
+        output_len=output_len,
+        image_size=image_size,
+        optimizer=optimizer,
+        fused_attention=not unfused_attention,
+        host=host,
+        usd_per_hour=usd_per_hour,
+    )
+    emit_comparison(sink, comparison)
+
+
+def emit_comparison(sink: Sink, comparison: Comparison) -> None:
+    """Write a comparison: a table per model and mode, or a list of uniform rows."""
+    from accelsim.cost.memory import MemoryFootprint
+    from accelsim.planning.estimate import Estimate
+    from accelsim.report.formats import uniform_rows
+    from accelsim.report.tables import COMPARISON_NOTE, comparison_view
+
+    rows = uniform_rows(comparison.to_dict(), (*_PAIR, *Estimate.__slots__))
+    flat = [{key: value for key, value in row.items() if value is not None and key != "operators"} for row in rows]
+    scalars = [name for name in Estimate.__slots__ if name not in {"memory", "operators"}]
+    columns = (*_PAIR, *scalars, *(f"memory.{part}" for part in MemoryFootprint.__slots__))
+    sink.emit(rows, lambda: comparison_view(comparison), rows=flat, columns=columns, note=COMPARISON_NOTE)

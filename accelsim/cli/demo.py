@@ -1,0 +1,49 @@
+"""``accelsim demo``: three models on devices of all four classes, in training and inference."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from accelsim.cli import options as opt
+from accelsim.cli.compare import emit_comparison
+from accelsim.cli.sink import Sink
+from accelsim.report.formats import OutputFormat
+
+__all__ = ["DEMO_DEVICES", "DEMO_MODELS", "demo"]
+
+#: Models of the comparison with their batch in inference and in training.
+DEMO_MODELS: Final = {"resnet-50": (32, 64), "bert-large": (8, 8), "llama-3.1-8b": (8, 1)}
+#: Devices of the comparison, each with the host that runs what it cannot: FPGA boards run no attention of their own.
+DEMO_DEVICES: Final = {
+    "xeon-platinum-8480+": None,
+    "epyc-9654": None,
+    "graviton3": None,
+    "t4": None,
+    "a100-sxm-80gb": None,
+    "h100-sxm-80gb": None,
+    "mi300x": None,
+    "alveo-u280": "epyc-9654",
+    "tpu-v4": None,
+    "tpu-v5e": None,
+}
+
+
+def demo(
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Compare ResNet-50, BERT-large and Llama-3.1-8B on ten devices of all four classes."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.planning.compare import Comparison, compare
+
+    rows = [
+        row
+        for model, batches in DEMO_MODELS.items()
+        for mode, batch in zip(("inference", "training"), batches, strict=True)
+        for device, host in DEMO_DEVICES.items()
+        for row in compare(model, [device], modes=[mode], batch=batch, host=host).rows
+    ]
+    emit_comparison(sink, Comparison(tuple(rows)))

@@ -1,0 +1,142 @@
+"""``accelsim devices``: list, show and validate device profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accelsim.cli import options as opt
+from accelsim.cli.sink import Sink
+from accelsim.report.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from accelsim.hardware.profile import DeviceProfile
+
+__all__ = ["devices"]
+
+devices = typer.Typer(name="devices", help="List, show and validate devices.", no_args_is_help=True)
+_CLASSES = ("cpu", "gpu", "fpga", "asic")
+_CHECK_COLUMNS = ("name", "valid", "problem")
+
+
+@devices.command("list")
+def list_devices(
+    device_class: Annotated[
+        str | None, typer.Option("--class", metavar="CLASS", help="Only cpu, gpu, fpga or asic.")
+    ] = None,
+    vendor: Annotated[str | None, typer.Option("--vendor", metavar="NAME", help="Only this vendor's.")] = None,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """List all devices, this machine's own first."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.catalog import detect_local_devices
+    from accelsim.cli.selection import check_class
+    from accelsim.report.devices import DEVICE_COLUMNS, device_row, devices_table
+
+    wanted = check_class(device_class)
+    profiles, broken = _readable_devices()
+    rows = [device_row(profile, local=True) for profile in detect_local_devices()]
+    rows += [device_row(profile) for profile in sorted(profiles, key=lambda p: _CLASSES.index(p.device_class))]
+    rows = [
+        row
+        for row in rows
+        if (wanted is None or row["class"] == wanted) and (vendor is None or row["vendor"].lower() == vendor.lower())
+    ]
+    sink.emit(rows, lambda: devices_table(rows), columns=DEVICE_COLUMNS, note=_legend(len(rows)))
+    for problem in broken:
+        sink.note(f"left out: {problem}")
+
+
+def _legend(count: int) -> str:
+    return f"{count} devices; peaks in TFLOP/s or TOP/s, dense; - not supported; bold: this machine"
+
+
+def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
+    """Profiles that validate, and what is wrong with the others."""
+    from accelsim import catalog
+    from accelsim.errors import InputError
+
+    profiles, broken = [], []
+    for name in catalog.device_names():
+        try:
+            profiles.append(catalog.device(name))
+        except InputError as error:
+            broken.append(str(error))
+    return profiles, broken
+
+
+@devices.command("show")
+def show_device(
+    name: Annotated[str, typer.Argument(help="Device name, alias, slice, or the path of a profile.")],
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Show one device, every number with its kind and source."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim import catalog
+    from accelsim.report.devices import device_document, device_view
+
+    is_file = name.lower().endswith((".yaml", ".yml", ".json"))
+    profile = catalog.load_device_file(name) if is_file else catalog.device(name)
+    document = device_document(profile)
+    sink.emit(document, lambda: device_view(profile), rows=document["numbers"])
+
+
+@devices.command("validate")
+def validate_devices(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Profiles; all known if none.")
+    ] = None,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Validate device profiles; exits with 2 if one is wrong, naming line and field."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.report.tables import plain_table
+
+    rows = _checked_files(files) if files else _checked_catalogue()
+    wrong = sum(not row["valid"] for row in rows)
+
+    def view() -> Any:
+        table = plain_table(("profile", "valid", "problem"), fold=(0, 2))
+        for row in rows:
+            table.add_row(row["name"], "yes" if row["valid"] else "NO", row["problem"] or "")
+        return table
+
+    sink.emit(rows, view, columns=_CHECK_COLUMNS, note=f"{len(rows) - wrong} of {len(rows)} profiles are valid")
+    if wrong:
+        raise typer.Exit(2)
+
+
+def _checked_files(files: list[Path]) -> list[dict[str, Any]]:
+    from accelsim.catalog import load_device_file
+
+    return [_checked(str(path), lambda path=path: load_device_file(path)) for path in files]
+
+
+def _checked_catalogue() -> list[dict[str, Any]]:
+    from accelsim import catalog
+
+    return [_checked(name, lambda name=name: catalog.device(name)) for name in catalog.device_names()]
+
+
+def _checked(name: str, read: Any) -> dict[str, Any]:
+    from accelsim.errors import InputError
+
+    try:
+        read()
+    except InputError as error:
+        return {"name": name, "valid": False, "problem": str(error)}
+    return {"name": name, "valid": True, "problem": None}

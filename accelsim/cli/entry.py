@@ -1,0 +1,64 @@
+"""Entry point: turns every error into one line and an exit code.
+
+0: done. 2: wrong input or usage, with one line on standard error. 1: an error of accelsim itself; the line says how to see
+its traceback. 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import typer
+
+from accelsim.errors import AccelsimError
+
+__all__ = ["TRACEBACK_VARIABLE", "main"]
+
+#: Set to 1 to see tracebacks.
+TRACEBACK_VARIABLE: Final = "ACCELSIM_TRACEBACK"
+_INPUT_ERROR: Final = 2
+_OWN_ERROR: Final = 1
+_INTERRUPTED: Final = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit.
+
+    Args:
+        arguments: Arguments after the program's name; those of the process where None.
+
+    Raises:
+        SystemExit: Always, with the exit code.
+    """
+    from accelsim.cli.app import app
+
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="accelsim")
+    except AccelsimError as error:
+        _fail(str(error), _INPUT_ERROR, error)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    except BrokenPipeError:
+        _close_quietly()
+    except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
+        name = type(error).__name__
+        hint = f"This is a fault of accelsim. Set {TRACEBACK_VARIABLE}=1 to see where, and report it."
+        _fail(f"{name}: {error}. {hint}", _OWN_ERROR, error)
+    sys.exit(0)
+
+
+def _fail(message: str, code: int, error: Exception) -> NoReturn:
+    if os.environ.get(TRACEBACK_VARIABLE, "") not in {"", "0"}:
+        raise error
+    line = " ".join(message.split())
+    typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)
+    sys.exit(code)
+
+
+def _close_quietly() -> NoReturn:
+    """The reader of our output has gone: nothing more to say, also not when the interpreter flushes at exit."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  (held open until exit)
+    os._exit(0)

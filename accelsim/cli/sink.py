@@ -1,0 +1,119 @@
+"""Where a command's result goes: a format, and the terminal or a file."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from accelsim.report.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["Sink"]
+
+#: Width of tables that go to a file or a pipe.
+_FILE_WIDTH: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Writes one result.
+
+    Attributes:
+        output_format: Table, JSON or CSV.
+        out: File to write; None writes to standard output.
+        force: Whether an existing file may be replaced.
+        quiet: Whether notes are left out.
+    """
+
+    output_format: OutputFormat
+    out: Path | None
+    force: bool
+    quiet: bool
+
+    def check(self) -> None:
+        """Refuse a bad output path before any work is done.
+
+        Raises:
+            OutputError: If the file exists or cannot be written.
+        """
+        if self.out is not None:
+            from accelsim.report.output import check_output
+
+            check_output(self.out, force=self.force)
+
+    def emit(
+        self,
+        data: Any,
+        view: Callable[[], RenderableType],
+        *,
+        rows: Sequence[Mapping[str, Any]] | None = None,
+        columns: Sequence[str] = (),
+        note: str = "",
+    ) -> None:
+        """Write a result in the chosen format.
+
+        Args:
+            data: What JSON holds.
+            view: Makes the table; called for tables only.
+            rows: What CSV holds, where that is not `data`.
+            columns: CSV columns to write even without rows.
+            note: What a reader of the table should know; left out when quiet.
+        """
+        if self.output_format is OutputFormat.JSON:
+            from accelsim.report.formats import json_text
+
+            self._write(json_text(data))
+        elif self.output_format is OutputFormat.CSV:
+            from accelsim.report.formats import csv_text
+
+            flat = rows if rows is not None else [data] if isinstance(data, Mapping) else data
+            self._write(csv_text(flat, columns))
+        else:
+            self._draw(view(), note)
+
+    def note(self, text: str) -> None:
+        """Tell the user something beside the result, on standard error."""
+        if not self.quiet and text:
+            typer.secho(text, err=True, dim=True)
+
+    def _write(self, text: str) -> None:
+        if self.out is None:
+            typer.echo(text, nl=False)
+            return
+        from accelsim.report.output import write_text
+
+        write_text(self.out, text, force=self.force)
+        self.note(f"wrote {self.out}")
+
+    def _draw(self, view: RenderableType, note: str) -> None:
+        from rich.console import Console
+
+        if self.out is None and sys.stdout.isatty():
+            Console(emoji=False, highlight=False).print(view)
+        else:
+            self._write(_plain_text(view, self.out is None))
+        if self.out is None:
+            self.note(note)
+
+
+def _plain_text(view: RenderableType, is_piped: bool) -> str:
+    """A table without colour or blanks at line ends; a pipe keeps the width that the user's environment names."""
+    from rich.console import Console
+
+    named = os.environ.get("COLUMNS", "") if is_piped else ""
+    width = int(named) if named.isdigit() and int(named) > 0 else _FILE_WIDTH
+    console = Console(
+        file=io.StringIO(), width=width, no_color=True, force_terminal=False, emoji=False, highlight=False
+    )
+    with console.capture() as captured:
+        console.print(view)
+    return "\n".join(line.rstrip() for line in captured.get().split("\n"))

@@ -1,0 +1,89 @@
+"""``accelsim workloads``: list, show and validate workloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from accelsim.cli import options as opt
+from accelsim.cli.sink import Sink
+from accelsim.report.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from accelsim.workload.model import Workload
+
+__all__ = ["workloads"]
+
+workloads = typer.Typer(name="workloads", help="List, show and validate workloads.", no_args_is_help=True)
+
+
+@workloads.command("list")
+def list_workloads(
+    task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Only this task.")] = None,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """List all workloads with their published parameter counts."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.report.workloads import workload_row, workloads_table
+    from accelsim.workload_catalog import workload, workload_names
+
+    rows = [workload_row(workload(name)) for name in workload_names()]
+    rows = [row for row in rows if task is None or row["task"] == task.lower()]
+    columns = () if rows else ("name",)
+    sink.emit(rows, lambda: workloads_table(rows), columns=columns, note=f"{len(rows)} workloads")
+
+
+@workloads.command("show")
+def show_workload(
+    name: Annotated[str, typer.Argument(help="Workload name, alias or file.")],
+    operators: Annotated[bool, typer.Option("--operators", help="Also show its layers, by group and kind.")] = False,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Show one workload: its size at the default run, and published figures beside ours."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.report.workloads import workload_document, workload_view
+    from accelsim.workload_catalog import workload
+
+    document = workload_document(workload(name), operators=operators)
+    rows = document["operators"] if operators else None
+    sink.emit(document, lambda: workload_view(document), rows=rows)
+
+
+@workloads.command("validate")
+def validate_workloads(
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files; all known if none.")] = None,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Check workloads against the figures published of them; exits with 2 if one differs."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.report.workloads import check_figures, checks_table
+
+    rows = [check.to_dict() for workload in _selected(files) for check in check_figures(workload)]
+    wrong = sum(not row["agrees"] for row in rows)
+    columns: tuple[str, ...] = () if rows else ("workload", "quantity", "published", "ours", "agrees")
+    note = f"{len(rows) - wrong} of {len(rows)} published figures agree"
+    sink.emit(rows, lambda: checks_table(rows), columns=columns, note=note)
+    if wrong:
+        raise typer.Exit(2)
+
+
+def _selected(files: list[Path] | None) -> list[Workload]:
+    from accelsim.workload_catalog import load_workload_file, workload, workload_names
+
+    if files:
+        return [load_workload_file(path) for path in files]
+    return [workload(name) for name in workload_names()]

@@ -1,0 +1,1 @@
+"""Shows results: tables for people, JSON and CSV for programs, and the writer of files."""

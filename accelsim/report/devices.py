@@ -1,0 +1,218 @@
+"""Devices as rows and tables: a list with the figures people compare, and one profile number by number with its sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Final
+
+from pydantic import BaseModel
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.sourced import Sourced
+from accelsim.report.quantity import amount, decimal, usd, whole
+from accelsim.report.tables import plain_table
+
+__all__ = [
+    "DEVICE_COLUMNS",
+    "device_document",
+    "device_numbers",
+    "device_row",
+    "device_view",
+    "devices_table",
+    "quantity_of",
+]
+
+#: Columns every device row has, whatever the devices.
+DEVICE_COLUMNS: Final = (
+    "name",
+    "class",
+    "vendor",
+    "year",
+    "title",
+    "local",
+    "memory_bytes",
+    "memory_bandwidth_bytes_per_s",
+    "limit_w",
+    "idle_w",
+)
+_SHOWN_DTYPES: Final = ("fp32", "fp16", "bf16", "int8")
+#: Unit suffix of a field -> (SI symbol, whether prefixes below one make sense); longest first.
+_UNITS: Final = (
+    ("_bytes_per_sm", "B", False),
+    ("_bytes_per_s", "B/s", False),
+    ("_flop_per_s", "FLOP/s", False),
+    ("_bytes", "B", False),
+    ("_hz", "Hz", False),
+    ("_nm", "nm", False),
+    ("_w", "W", True),
+    ("_s", "s", True),
+)
+
+
+def device_row(profile: DeviceProfile, *, local: bool = False) -> dict[str, Any]:
+    """The figures of one device, SI units; unknown ones are None.
+
+    Args:
+        profile: The device.
+        local: Whether it is this machine's own.
+    """
+    limit, idle = profile.power.limit_w, profile.power.idle_w
+    return {
+        "name": profile.name,
+        "class": profile.device_class,
+        "vendor": profile.vendor,
+        "year": profile.year,
+        "title": profile.title,
+        "local": local,
+        "memory_bytes": profile.memory.capacity_bytes.value,
+        "memory_bandwidth_bytes_per_s": profile.memory_bandwidth_bytes_per_s,
+        "limit_w": None if limit is None else limit.value,
+        "idle_w": None if idle is None else idle.value,
+        "peak_flop_per_s": {dtype.label: rate for dtype, rate in sorted(profile.peak_flop_per_s.items())},
+    }
+
+
+def devices_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Rows of `device_row`, one line each; peaks in tera-operations per second."""
+    headers = ("name", "class", "vendor", "year", "memory", "bandwidth", *_SHOWN_DTYPES, "limit")
+    table = plain_table(headers, right=range(4, len(headers)))
+    table.padding = (0, 1, 0, 0)
+    for row in rows:
+        style = "bold" if row["local"] else ""
+        table.add_row(*_device_cells(row), style=style)
+    return table
+
+
+def _device_cells(row: Mapping[str, Any]) -> list[str]:
+    peaks = row["peak_flop_per_s"]
+    rates = [decimal(peaks[name] / 1e12) if name in peaks else "-" for name in _SHOWN_DTYPES]
+    return [
+        row["name"],
+        row["class"],
+        _vendor(row["vendor"]),
+        str(row["year"]),
+        amount(row["memory_bytes"], "B", small=False),
+        amount(row["memory_bandwidth_bytes_per_s"], "B/s", small=False),
+        *rates,
+        amount(row["limit_w"], "W"),
+    ]
+
+
+def _vendor(name: str) -> str:
+    return name if len(name) <= 10 else name[:9] + "…"
+
+
+def device_numbers(profile: BaseModel) -> list[dict[str, Any]]:
+    """Every sourced number of a profile: field, value, kind, source.
+
+    Args:
+        profile: A device, or a part of one.
+    """
+    return [
+        {"field": path, "value": number.value, "kind": number.kind.value, "source": number.source}
+        for path, number in _walk("", profile)
+    ]
+
+
+def _walk(path: str, value: Any) -> Iterator[tuple[str, Sourced[Any]]]:
+    if isinstance(value, Sourced):
+        yield path, value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _walk(f"{path}.{name}" if path else name, getattr(value, name))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _walk(f"{path}.{_label(key)}", item)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _walk(f"{path}[{getattr(item, 'name', index)}]", item)
+
+
+def _label(key: Any) -> str:
+    return key.name.lower() if isinstance(key, Enum) else str(key)
+
+
+def device_document(profile: DeviceProfile) -> dict[str, Any]:
+    """A profile for JSON: its description, numbers with sources, and recorded conflicts."""
+    return {
+        **device_row(profile),
+        "aliases": list(profile.aliases),
+        "scope": profile.scope,
+        "facts": _facts(profile),
+        "note": profile.note,
+        "numbers": device_numbers(profile),
+        "conflicts": [conflict.model_dump(mode="json") for conflict in profile.conflicts],
+    }
+
+
+def _facts(profile: DeviceProfile) -> dict[str, Any]:
+    """What is neither a number with a source nor in every row: architecture, part, flows, dataflow."""
+    common = {"name", "title", "aliases", "vendor", "year", "scope", "device_class", "note", "sources", "conflicts"}
+    facts: dict[str, Any] = {}
+    for name in type(profile).model_fields:
+        value = getattr(profile, name)
+        if name not in common and isinstance(value, (str, bool)):
+            facts[name] = value
+        elif name not in common and isinstance(value, tuple) and value and all(isinstance(item, str) for item in value):
+            facts[name] = list(value)
+    return facts
+
+
+def device_view(profile: DeviceProfile) -> RenderableType:
+    """A profile, number by number, each with its kind and a numbered source."""
+    numbers = device_numbers(profile)
+    sources = list(dict.fromkeys(row["source"] for row in numbers))
+    table = plain_table(("field", "value", "kind", "source"), right=(1,), fold=(0,))
+    for row in numbers:
+        index = sources.index(row["source"]) + 1
+        table.add_row(row["field"], quantity_of(row["field"], row["value"]), row["kind"], f"[{index}]")
+    cited = Table.grid(padding=(0, 1, 0, 0))
+    cited.add_column(justify="right", no_wrap=True)
+    cited.add_column(overflow="fold")
+    for index, source in enumerate(sources, start=1):
+        cited.add_row(Text(f"[{index}]"), Text(source))
+    parts = [*_heading(profile), table, Text("\nsources", style="bold"), cited, *_conflicts(profile)]
+    return Group(*parts)
+
+
+def quantity_of(field: str, value: Any) -> str:
+    """A value with the unit its field's name ends in; counts in full."""
+    if field.endswith("_usd"):
+        return usd(value)
+    names = field.split(".")[-2:]
+    for suffix, unit, small in _UNITS:
+        if any(name.endswith(suffix) for name in names):
+            shown = unit.replace("FLOP", "OP") if names[-1].startswith("int") else unit
+            return amount(value, shown, small=small)
+    return whole(value) if isinstance(value, int) else decimal(value)
+
+
+def _heading(profile: DeviceProfile) -> list[RenderableType]:
+    about = f"{profile.vendor} {profile.device_class}, {profile.year}; power and memory of the {profile.scope}"
+    lines = [Text(f"{profile.title} ({profile.name})", style="bold cyan"), Text(about)]
+    if profile.aliases:
+        lines.append(Text("also called " + ", ".join(profile.aliases)))
+    lines += [Text(f"{name.replace('_', ' ')}: {_words(value)}") for name, value in _facts(profile).items()]
+    if profile.note:
+        lines.append(Text(profile.note, style="italic"))
+    return [*lines, Text("")]
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def _conflicts(profile: DeviceProfile) -> list[RenderableType]:
+    if not profile.conflicts:
+        return []
+    lines: list[RenderableType] = [Text("\nother sources disagree", style="bold")]
+    for conflict in profile.conflicts:
+        said = f"{conflict.field}: {conflict.reference_source} says {conflict.reference_value}; {conflict.reason}"
+        lines.append(Text(said))
+    return lines

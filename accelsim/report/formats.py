@@ -1,0 +1,92 @@
+"""JSON and CSV of results, for other programs.
+
+Key order is that of the data, so that two runs compare line by line. JSON has no NaN or infinity (RFC 8259 knows neither):
+they become null like every unknown figure. CSV (RFC 4180) has one header line; nested mappings become dotted columns, lists
+of plain values are joined with ";", tables inside a row (an estimate's operators) are left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["OutputFormat", "csv_text", "json_text", "uniform_rows"]
+
+
+class OutputFormat(StrEnum):
+    """How a result is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+def json_text(data: Any) -> str:
+    """A mapping or list as indented JSON with a final newline.
+
+    Args:
+        data: Plain values, nested mappings and sequences.
+    """
+    return json.dumps(_plain(data), indent=2, allow_nan=False) + "\n"
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
+    """Rows as CSV with a header line.
+
+    Args:
+        rows: One mapping per line.
+        columns: Columns to write even where there are no rows; others follow in the order they appear.
+    """
+    flat = [_flat(row) for row in rows]
+    names = list(dict.fromkeys((*columns, *(key for row in flat for key in row))))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def uniform_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The rows with the same keys in the same order, None where a row has no such key.
+
+    Args:
+        rows: The rows.
+        columns: Keys every row gets after those of the rows.
+    """
+    names = list(dict.fromkeys((*(key for row in rows for key in row), *columns)))
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for key, value in row.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            cells |= _flat(value, f"{name}.")
+        elif isinstance(value, (list, tuple)):
+            if not any(isinstance(item, Mapping) for item in value):
+                cells[name] = ";".join(str(item) for item in value)
+        else:
+            cells[name] = _cell(value)
+    return cells
+
+
+def _cell(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,0 +1,71 @@
+"""Offers of the price book as rows and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import RenderableType
+
+from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind
+from accelsim.report.quantity import UNKNOWN, usd
+from accelsim.report.tables import plain_table
+
+__all__ = ["OFFER_COLUMNS", "offer_rows", "offers_table"]
+
+_PRICES: Final = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
+#: Columns of an offer row.
+OFFER_COLUMNS: Final = (
+    "offer",
+    "provider",
+    "region",
+    "instance",
+    "device",
+    "device_count",
+    "vcpu_count",
+    *_PRICES,
+    "kind",
+    "usd_per_unit_hour",
+    "as_of",
+    "spot_as_of",
+    "source",
+    "note",
+)
+
+
+def offer_rows(offers: Iterable[Offer], kind: PriceKind | None = None) -> list[dict[str, Any]]:
+    """One mapping per offer; prices are of the whole instance, ``usd_per_unit_hour`` of one device or vCPU.
+
+    Args:
+        offers: The offers.
+        kind: Price kind of ``usd_per_unit_hour``; the first that is known where None.
+    """
+    return [_offer_row(offer, kind or _known_kind(offer)) for offer in offers]
+
+
+def _known_kind(offer: Offer) -> PriceKind:
+    return next((kind for kind in PRICE_KINDS if offer.usd_per_hour(kind) is not None), "on_demand")
+
+
+def _offer_row(offer: Offer, kind: PriceKind) -> dict[str, Any]:
+    computed = {"offer": offer.offer_id, "kind": kind, "usd_per_unit_hour": offer.usd_per_unit_hour(kind)}
+    row = {name: computed[name] if name in computed else getattr(offer, name) for name in OFFER_COLUMNS}
+    return {name: None if value == "" else value for name, value in row.items()}
+
+
+def offers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Rows of `offer_rows`; prices in USD per hour."""
+    headers = ("offer", "device", "count", "on demand", "spot", "per unit", "as of")
+    table = plain_table(headers, right=(2, 3, 4, 5))
+    table.padding = (0, 1, 0, 0)
+    for row in rows:
+        prices = (row["on_demand_usd_per_hour"], row["spot_usd_per_hour"])
+        cells = (row["offer"], row["device"] or UNKNOWN, _count(row))
+        table.add_row(*cells, *(map(usd, prices)), usd(row["usd_per_unit_hour"]), row["as_of"] or "")
+    return table
+
+
+def _count(row: Mapping[str, Any]) -> str:
+    if row["device_count"] is not None:
+        return f"{row['device_count']:g}"
+    return UNKNOWN if row["vcpu_count"] is None else f"{row['vcpu_count']:g} vCPU"

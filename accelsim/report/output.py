@@ -1,0 +1,96 @@
+"""Writes result files: all or nothing, and never over a file without being told to.
+
+The text goes to a temporary file in the same folder, which then takes the name in one step (POSIX rename is atomic), so that
+a reader or a crash never sees half a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from accelsim.errors import InputError, OutputError
+
+__all__ = ["check_output", "write_file", "write_text"]
+
+
+def check_output(path: Path, *, force: bool = False) -> None:
+    """Refuse an output path that exists or cannot be written, before any work is done.
+
+    Args:
+        path: File to write.
+        force: Whether an existing file may be replaced.
+
+    Raises:
+        OutputError: If the path exists (without `force`), is not a regular file, or its folder is missing or not writable.
+    """
+    try:
+        exists = os.path.lexists(path)
+        if exists and path.exists() and not path.is_file():
+            raise OutputError(f"out = {str(path)!r} is not a regular file. Give the path of a file.")
+        if exists and not force:
+            raise OutputError(f"out = {str(path)!r} exists already. Choose another path, or add --force to replace it.")
+        _check_folder(path)
+    except (OSError, ValueError) as error:
+        raise _refused(path, error) from None
+
+
+def write_text(path: Path, text: str, *, force: bool = False) -> None:
+    """Write a text file in UTF-8.
+
+    Args:
+        path: File to write.
+        text: Its contents.
+        force: Whether an existing file may be replaced.
+
+    Raises:
+        OutputError: As `check_output`, or if writing fails; nothing is left behind then.
+    """
+    write_file(path, lambda temporary: _write_new(temporary, text), force=force)
+
+
+def write_file(path: Path, write: Callable[[Path], object], *, force: bool = False) -> None:
+    """Let `write` fill a temporary file, then give it its name.
+
+    Args:
+        path: File to write.
+        write: Writes the file it is given; the name ends as that of `path`.
+        force: Whether an existing file may be replaced.
+
+    Raises:
+        OutputError: As `check_output`, or if writing fails; nothing is left behind then.
+    """
+    check_output(path, force=force)
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{secrets.token_hex(4)}-{target.name}")
+    try:
+        write(temporary)
+        os.replace(temporary, target)  # noqa: PTH105  (the atomic rename this module is about)
+    except (OSError, ValueError) as error:
+        raise _refused(path, error) from None
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            temporary.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
+def _check_folder(path: Path) -> None:
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
+        raise OutputError(f"out = {str(path)!r}: there is no folder {str(folder)!r}. Create it first.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"out = {str(path)!r}: the folder {str(folder)!r} is not writable. Choose another.")
+
+
+def _refused(path: Path, error: Exception) -> InputError:
+    if isinstance(error, InputError):
+        return error
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return OutputError(f"out = {str(path)!r} cannot be written: {reason}. Choose another path.")

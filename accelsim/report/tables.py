@@ -1,0 +1,308 @@
+"""Estimates and comparisons as tables for a terminal.
+
+Built on rich, without colour where the terminal has none: the best of a column carries a star beside its colour. Tables are
+made to fit 80 columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from accelsim.report.quantity import UNKNOWN, amount, duration, number, percent, usd
+
+if TYPE_CHECKING:
+    from accelsim.economics.offer import Quote
+    from accelsim.hardware.profile import DeviceProfile
+    from accelsim.planning.compare import Comparison, ComparisonRow
+    from accelsim.planning.estimate import Estimate
+
+__all__ = ["COMPARISON_NOTE", "comparison_view", "estimate_view", "plain_table", "tier_words"]
+
+COMPARISON_NOTE: Final = (
+    "* best of its column; time is that of one batch alone, all else is per sample or sequence in steady state"
+)
+_LIMITS: Final = {
+    "compute": "arithmetic",
+    "memory": "memory bandwidth",
+    "launch": "the host issuing operators (larger batches or --execution graph help)",
+    "host_copy": "copies from the host",
+    "data_loading": "data loading",
+    "overhead": "fixed time per operator",
+    "dispatch": "the host issuing operators",
+    "link": "the link",
+    "memory_capacity": "memory capacity: it does not fit",
+}
+_SHORT_LIMITS: Final = {"host_copy": "copies", "data_loading": "loading", "memory_capacity": "capacity"}
+_TIERS: Final = {
+    "spec": "datasheet figures and class-wide efficiencies; not fitted to this device",
+    "fitted": "parameters fitted to measurements of this device",
+    "measured": "interpolated from measurements of this device",
+}
+_MEMORY_PARTS: Final = {
+    "weight_bytes": "weights",
+    "activation_bytes": "activations",
+    "gradient_bytes": "gradients",
+    "optimizer_bytes": "optimizer",
+    "kv_cache_bytes": "KV cache",
+}
+
+
+def plain_table(headers: Sequence[str], *, right: Iterable[int] = (), fold: Iterable[int] = ()) -> Table:
+    """An empty table in the house style: a rule under the header, no other lines.
+
+    Args:
+        headers: Column titles.
+        right: Indices of right-aligned columns.
+        fold: Indices of columns that wrap; all others keep to one line.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    right, fold = set(right), set(fold)
+    for index, header in enumerate(headers):
+        justify = "right" if index in right else "left"
+        wraps = index in fold
+        table.add_column(header, justify=justify, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")  # type: ignore[arg-type]
+    return table
+
+
+def tier_words(tier: str) -> str:
+    """What a tier of truth means."""
+    return _TIERS.get(tier, tier)
+
+
+def estimate_view(estimate: Estimate, device: DeviceProfile, quote: Quote | None = None) -> RenderableType:
+    """One estimate: its figures in a panel, and its largest operators.
+
+    Args:
+        estimate: The result.
+        device: Profile it was made for.
+        quote: The offer behind its cost, for its date; None where there is none.
+    """
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in _figures(estimate, device, quote):
+        grid.add_row(label, text)
+    panel = Panel(grid, title=f"{estimate.workload} on {estimate.device}", title_align="left", border_style="dim")
+    return Group(panel, Padding(_operators(estimate), (1, 0, 0, 0))) if estimate.operators else panel
+
+
+def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tuple[str, str]]:
+    lines = [("run", _run_words(e))]
+    if e.fits:
+        item = "sequences" if e.seq_len else "samples"
+        lines += [("time", _time_words(e)), ("throughput", f"{number(e.throughput_per_s)} {item}/s")]
+        lines += _generation(e)
+        lines += [
+            ("energy", f"{amount(e.energy_j, 'J')} per batch, {amount(e.energy_per_sample_j, 'J')} per {item[:-1]}"),
+            ("power", f"{amount(e.average_power_w, 'W')} on average{_limit_words(device)}"),
+        ]
+    lines += [("memory", _memory_words(e, device))]
+    if e.bound is not None:
+        lines += [("limited by", _LIMITS.get(e.bound, e.bound.replace("_", " ")))]
+    lines += [("work", f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved")]
+    lines += [("parameters", number(e.parameter_count)), ("based on", f"{tier_words(e.tier)} (tier {e.tier})")]
+    return [*lines, ("cost", _cost_words(e, quote))]
+
+
+def _run_words(e: Estimate) -> str:
+    words = [e.mode, f"batch {e.batch:,}", e.precision, f"{e.execution} execution"]
+    if e.seq_len:
+        words.append(f"{e.seq_len:,} tokens in" + (f", {e.output_len:,} out" if e.output_len else ""))
+    if e.host is not None:
+        words.append(f"host {e.host}")
+    return ", ".join(words)
+
+
+def _time_words(e: Estimate) -> str:
+    unit = "training step" if e.mode == "training" else "batch"
+    interval = f"{duration(e.latency_low_s)} to {duration(e.latency_high_s)}"
+    return f"{duration(e.latency_s)} per {unit} ({percent(e.interval_level)} interval {interval})"
+
+
+def _generation(e: Estimate) -> list[tuple[str, str]]:
+    if not e.output_len:
+        return []
+    return [
+        ("first token", f"{duration(e.time_to_first_token_s)} (TTFT)"),
+        ("next tokens", f"{duration(e.time_per_output_token_s)} each (TPOT), {number(e.tokens_per_s)} tokens/s"),
+    ]
+
+
+def _limit_words(device: DeviceProfile) -> str:
+    limit = device.power.limit_w
+    return "" if limit is None else f", limit {amount(limit.value, 'W')} ({device.scope})"
+
+
+def _memory_words(e: Estimate, device: DeviceProfile) -> str:
+    capacity = amount(device.memory.capacity_bytes.value, "B", small=False)
+    short = amount(e.memory_short_bytes, "B", small=False)
+    verdict = "fits" if e.fits else f"DOES NOT FIT, {short} short"
+    parts = [
+        f"{words} {amount(e.memory[part], 'B', small=False)}"
+        for part, words in _MEMORY_PARTS.items()
+        if e.memory.get(part)
+    ]
+    total = amount(e.memory_bytes, "B", small=False)
+    return f"{total} of {capacity}: {verdict}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def _cost_words(e: Estimate, quote: Quote | None) -> str:
+    if e.usd_per_hour is None:
+        return f"{UNKNOWN}: no price for {e.device}; give --offer or --usd-per-hour"
+    price = f"{usd(e.usd_per_hour)} per hour{_offer_words(e, quote)}"
+    if not e.fits:
+        return price
+    item = "sequences" if e.seq_len else "samples"
+    tokens = f", {usd(e.cost_usd_per_million_tokens)} per million tokens" if e.output_len else ""
+    return f"{usd(e.cost_usd_per_1000)} per 1,000 {item}{tokens}, at {price}"
+
+
+def _offer_words(e: Estimate, quote: Quote | None) -> str:
+    if e.offer is None or quote is None:
+        return " (own price)" if e.offer is None else f" ({e.offer})"
+    as_of = quote.offer.spot_as_of if quote.kind == "spot" else quote.offer.as_of
+    dated = f", as of {as_of}" if as_of else ""
+    return f" ({quote.offer.offer_id}, {quote.kind.replace('_', ' ')}{dated})"
+
+
+def _operators(e: Estimate) -> Table:
+    table = plain_table(("largest operators", "kind", "time", "share", "limited by"), right=(2, 3), fold=(0,))
+    for operator in e.operators:
+        share = f"{100 * operator.share_fraction:.1f} %"
+        table.add_row(operator.name, operator.kind, duration(operator.time_s), share, operator.bound)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A figure of a comparison; `best` names the field whose best is marked."""
+
+    header: str
+    text: Callable[[Estimate], str]
+    best: str | None = None
+
+
+_COMMON: Final = (
+    _Column("type", lambda e: e.precision),
+    _Column("time", lambda e: duration(e.latency_s), "latency_s"),
+)
+_SAMPLES: Final = (
+    _Column("per s", lambda e: number(e.throughput_per_s), "throughput_per_s"),
+    _Column("energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
+    _Column("$/1,000", lambda e: usd(e.cost_usd_per_1000), "cost_usd_per_1000"),
+)
+_TOKENS: Final = (
+    _Column("TTFT", lambda e: duration(e.time_to_first_token_s)),
+    _Column("token/s", lambda e: number(e.tokens_per_s), "throughput_per_s"),
+    _Column("energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
+    _Column("$/M tok", lambda e: usd(e.cost_usd_per_million_tokens), "cost_usd_per_1000"),
+)
+_LAST: Final = (
+    _Column("memory", lambda e: amount(e.memory_bytes, "B", small=False)),
+    _Column("limit", lambda e: _SHORT_LIMITS.get(e.bound or "", e.bound or UNKNOWN)),
+)
+
+
+def comparison_view(comparison: Comparison) -> RenderableType:
+    """One table per model and mode; pairs that cannot run follow with their reason."""
+    groups: dict[tuple[str, str], list[ComparisonRow]] = {}
+    for row in comparison.rows:
+        groups.setdefault((row.workload, row.mode), []).append(row)
+    best = {field: comparison.best(field) for field in _BEST_FIELDS}
+    views: list[RenderableType] = []
+    for key, rows in groups.items():
+        winners = {field: found.get(key) for field, found in best.items()}
+        views += [_group_view(rows, winners), Text("")]
+    return Group(*views[:-1])
+
+
+#: Columns left out where the terminal is narrow, in this order; and those aligned to the left.
+_DISPENSABLE: Final = ("memory", "type", "limit")
+_LEFT: Final = frozenset({"device", "type", "limit"})
+_UNLIMITED: Final = 1_000
+_BEST_FIELDS: Final = ("latency_s", "throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000")
+
+
+def _group_view(rows: Sequence[ComparisonRow], winners: dict[str, str | None]) -> RenderableType:
+    estimates = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
+    width = max(len("device"), *(len(row.device) for row in rows))
+    parts: list[RenderableType] = [_title(rows[0], [row.estimate for row in rows if row.estimate is not None])]
+    if estimates:
+        generates = any(e.output_len for e in estimates)
+        columns = _COMMON + (_TOKENS if generates else _SAMPLES) + _LAST
+        parts.append(_Running(estimates, columns, winners, width))
+    failed = [row for row in rows if row.reason is not None]
+    if failed:
+        parts.append(_failed(failed, width))
+    return Group(*parts)
+
+
+def _title(row: ComparisonRow, estimates: Sequence[Estimate]) -> Text:
+    title = Text(f"{row.workload} · {row.mode}", style="bold cyan")
+    if estimates:
+        e = estimates[0]
+        tokens = f" · {e.seq_len:,} tokens in" if e.seq_len else ""
+        tokens += f", {e.output_len:,} out" if e.output_len else ""
+        title.append(f" · batch {e.batch:,}{tokens}", style="default")
+    return title
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """The pairs that run: as many columns as fit the terminal, the dispensable ones dropped first."""
+
+    estimates: Sequence[Estimate]
+    columns: Sequence[_Column]
+    winners: dict[str, str | None]
+    width: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = self._table(self.columns)
+        for count in range(1, len(_DISPENSABLE) + 1):
+            if Measurement.get(console, options.update(width=_UNLIMITED), table).maximum <= options.max_width:
+                break
+            table = self._table([c for c in self.columns if c.header not in _DISPENSABLE[:count]])
+        yield table
+
+    def _table(self, columns: Sequence[_Column]) -> Table:
+        headers = ("device", *(column.header for column in columns))
+        right = [index for index, header in enumerate(headers) if header not in _LEFT]
+        table = plain_table(headers, right=right)
+        table.padding = (0, 1, 0, 0)
+        table.columns[0].min_width = self.width
+        for e in self.estimates:
+            table.add_row(e.device, *(_marked(column, e, self.winners) for column in columns))
+        return table
+
+
+def _marked(column: _Column, e: Estimate, winners: dict[str, str | None]) -> Text:
+    text = column.text(e)
+    if column.best is None:
+        return Text(text, style="dim" if text == UNKNOWN else "")
+    if winners.get(column.best) == e.device and text != UNKNOWN:
+        return Text(f"{text}*", style="bold green")
+    return Text(f"{text} ", style="dim" if text == UNKNOWN else "")
+
+
+def _failed(rows: Sequence[ComparisonRow], width: int) -> Table:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True, min_width=width)
+    grid.add_column(overflow="fold", style="yellow")
+    for row in rows:
+        grid.add_row(row.device, _brief(row))
+    return grid
+
+
+def _brief(row: ComparisonRow) -> str:
+    """The reason without the device's name, which stands in front of it."""
+    reason = row.reason or ""
+    return reason.removeprefix(f"{row.device} ")

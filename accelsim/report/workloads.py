@@ -1,0 +1,216 @@
+"""Workloads as rows and tables: the list, one model with its layers, and our figures beside the published ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from accelsim.report.quantity import amount, number, percent
+from accelsim.report.tables import plain_table
+from accelsim.workload.dtype import PRECISIONS
+from accelsim.workload.graph import OperatorGraph
+from accelsim.workload.model import Lowered, Published, RunShape, Workload
+from accelsim.workload.operator import OperatorKind, Phase
+
+__all__ = [
+    "FigureCheck",
+    "check_figures",
+    "checks_table",
+    "forward_pass",
+    "layer_groups",
+    "layers_table",
+    "workload_document",
+    "workload_row",
+    "workload_view",
+    "workloads_table",
+]
+
+_PATH_DEPTH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FigureCheck:
+    """A published figure and ours.
+
+    Attributes:
+        workload: Workload name.
+        quantity: "parameters" or "flop".
+        published: The published value.
+        ours: What the lowered graph has.
+        tolerance_fraction: Allowed relative difference.
+        source: Where it was published.
+    """
+
+    workload: str
+    quantity: str
+    published: float
+    ours: float
+    tolerance_fraction: float
+    source: str
+
+    @property
+    def difference_fraction(self) -> float:
+        """(ours - published) / published."""
+        return self.ours / self.published - 1.0
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the difference is within the tolerance."""
+        return abs(self.difference_fraction) <= self.tolerance_fraction
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        own = {name: getattr(self, name) for name in self.__slots__}
+        return own | {"difference_fraction": self.difference_fraction, "agrees": self.agrees}
+
+
+def forward_pass(workload: Workload, shape: RunShape) -> Lowered:
+    """One forward pass in fp32, as model sizes are counted."""
+    return workload.lower(shape, PRECISIONS["fp32"], Phase.FORWARD)
+
+
+def check_figures(workload: Workload) -> list[FigureCheck]:
+    """Compare every published figure of a workload with its lowered graph.
+
+    Raises:
+        InputError: If the workload cannot be lowered.
+    """
+    return [_check(workload, figure) for figure in workload.published]
+
+
+def _check(workload: Workload, figure: Published) -> FigureCheck:
+    lowered = forward_pass(workload, figure.shape)
+    ours = lowered.parameter_count if figure.quantity == "parameters" else lowered.graph.model_flop
+    return FigureCheck(
+        workload.name, figure.quantity, figure.value, float(ours), figure.tolerance_fraction, figure.source
+    )
+
+
+def workload_row(workload: Workload) -> dict[str, Any]:
+    """One workload without lowering it; the parameter count is the published one, None where none is given."""
+    counts = [figure.value for figure in workload.published if figure.quantity == "parameters"]
+    default = workload.default
+    return {
+        "name": workload.name,
+        "title": workload.title,
+        "task": workload.task,
+        "family": None if workload.family is None else workload.family.name,
+        "published_parameters": counts[0] if counts else None,
+        "autoregressive": workload.autoregressive,
+        "default_batch": default.batch,
+        "default_seq_len": default.seq_len or None,
+        "default_output_len": workload.output_len or None,
+        "default_image_size": default.image_size or None,
+        "aliases": list(workload.aliases),
+    }
+
+
+def workloads_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Rows of `workload_row`, one line each."""
+    table = plain_table(("name", "title", "task", "parameters"), right=(3,), fold=(1,))
+    for row in rows:
+        table.add_row(row["name"], row["title"], row["task"], number(row["published_parameters"]))
+    return table
+
+
+def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[dict[str, Any]]:
+    """Operators by the first parts of their module path and their kind, in graph order.
+
+    Args:
+        graph: The operators.
+        depth: Parts of the path to keep.
+    """
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row, (path, kind) in enumerate(zip(graph.path, graph.kind.tolist(), strict=True)):
+        key = (".".join(path.split(".")[:depth]), OperatorKind(kind).label)
+        groups.setdefault(key, []).append(row)
+    return [_group(graph, path, kind, np.asarray(rows)) for (path, kind), rows in groups.items()]
+
+
+def _group(graph: OperatorGraph, path: str, kind: str, rows: np.ndarray[Any, Any]) -> dict[str, Any]:
+    return {
+        "path": path,
+        "kind": kind,
+        "operator_count": len(rows),
+        "flop": float(graph.flop[rows].sum()),
+        "bytes": float(graph.bytes[rows].sum()),
+        "weight_bytes": float(graph.weight_bytes[rows].sum()),
+    }
+
+
+def workload_document(workload: Workload, *, operators: bool = False) -> dict[str, Any]:
+    """A workload for JSON: its description, size, published figures and, if asked for, its layer groups."""
+    shape = workload.default
+    lowered = forward_pass(workload, shape)
+    document = workload_row(workload) | {
+        "note": workload.note,
+        "parameter_count": lowered.parameter_count,
+        "flop": lowered.graph.model_flop,
+        "operator_count": len(lowered.graph),
+        "kv_bytes_per_token": lowered.kv_bytes_per_token or None,
+        "published": [check.to_dict() for check in check_figures(workload)],
+    }
+    return document | ({"operators": layer_groups(lowered.graph)} if operators else {})
+
+
+def workload_view(document: Mapping[str, Any]) -> RenderableType:
+    """The document of a workload for a terminal."""
+    grid = plain_table(("", ""), fold=(1,))
+    grid.show_header = False
+    for label, text in _lines(document):
+        grid.add_row(Text(label, style="bold"), text)
+    parts: list[RenderableType] = [Text(f"{document['title']} ({document['name']})", style="bold cyan"), grid]
+    if document["published"]:
+        parts += [Text(""), checks_table(document["published"], sources=True)]
+    if "operators" in document:
+        parts += [Text(""), layers_table(document["operators"])]
+    return Group(*parts)
+
+
+def _lines(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    sizes = {"batch": "default_batch", "seq_len": "default_seq_len", "output_len": "default_output_len"}
+    sizes["image_size"] = "default_image_size"
+    shape = ", ".join(f"{name} {document[key]:,}" for name, key in sizes.items() if document[key])
+    lines = [
+        ("task", document["task"]),
+        ("family", document["family"] or "captured module"),
+        ("default run", shape),
+        ("parameters", number(document["parameter_count"])),
+        ("forward pass", f"{amount(document['flop'], 'FLOP', small=False)}, {document['operator_count']:,} operators"),
+    ]
+    if document["kv_bytes_per_token"]:
+        lines.append(("cache", f"{amount(document['kv_bytes_per_token'], 'B', small=False)} per token (fp32)"))
+    if document["aliases"]:
+        lines.append(("also called", ", ".join(document["aliases"])))
+    return lines + ([("note", document["note"])] if document["note"] else [])
+
+
+def checks_table(rows: Sequence[Mapping[str, Any]], *, sources: bool = False) -> RenderableType:
+    """Rows of `FigureCheck.to_dict`.
+
+    Args:
+        rows: The checks.
+        sources: Whether to show where each figure was published, instead of the model's name.
+    """
+    about = "source" if sources else "model"
+    table = plain_table((about, "figure", "published", "ours", "differs", ""), right=(2, 3, 4), fold=(0,))
+    for row in rows:
+        verdict = Text("ok", style="green") if row["agrees"] else Text("DIFFERS", style="bold red")
+        figures = (number(row["published"]), number(row["ours"]), percent(row["difference_fraction"]))
+        named = Text(row["source"] if sources else row["workload"])
+        table.add_row(named, row["quantity"], *figures, verdict)
+    return table
+
+
+def layers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Rows of `layer_groups`."""
+    table = plain_table(("layers", "kind", "operators", "FLOP", "bytes", "weights"), right=(2, 3, 4, 5))
+    for row in rows:
+        sizes = (number(row["flop"]), number(row["bytes"]), number(row["weight_bytes"]))
+        table.add_row(row["path"] or "(model)", row["kind"], f"{row['operator_count']:,}", *sizes)
+    return table

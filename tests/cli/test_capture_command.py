@@ -1,0 +1,79 @@
+"""``accelsim capture``: a module becomes a file that the other commands read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+MODULE = """\
+import torch
+
+def mlp():
+    layers = (torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    return torch.nn.Sequential(*layers), torch.empty(4, 64)
+
+def broken():
+    raise RuntimeError("no such weights")
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_module(tmp_path, monkeypatch):
+    (tmp_path / "captured_networks.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("output_format", ["table", "json", "csv"])
+def test_the_summary_has_every_format(run, output_format):
+    ran = run("capture", "captured_networks:mlp", "--format", output_format)
+    assert ran.code == 0
+    if output_format == "json":
+        document = ran.json
+        assert document["parameter_count"] == 64 * 128 + 128 + 128 * 10 + 10
+        assert document["flop"] == 2 * 4 * (64 * 128 + 128 * 10)
+        assert document["name"] == "mlp"
+
+
+def test_the_file_can_be_estimated_shown_and_compared(run):
+    saved = run(
+        "capture", "captured_networks:mlp", "--training", "--optimizer", "adam", "--out", "mlp.json", "--name", "me"
+    )
+    assert saved.code == 0
+    assert "wrote mlp.json" in saved.err
+    estimate = run("estimate", "mlp.json", "-d", "t4", "--mode", "training", "--format", "json").json
+    assert estimate["workload"] == "me"
+    assert estimate["fits"]
+    assert run("workloads", "show", "mlp.json").code == 0
+    rows = run("compare", "mlp.json", "resnet-50", "--devices", "t4,epyc-9654", "--format", "json").json
+    assert {row["workload"] for row in rows} == {"me", "resnet-50"}
+
+
+def test_an_existing_file_is_kept_without_force(run, refused):
+    assert run("capture", "captured_networks:mlp", "--out", "mlp.json").code == 0
+    before = Path("mlp.json").read_text(encoding="utf-8")
+    assert "--force" in refused("capture", "captured_networks:mlp", "--training", "--out", "mlp.json")
+    assert Path("mlp.json").read_text(encoding="utf-8") == before
+    assert run("capture", "captured_networks:mlp", "--training", "--out", "mlp.json", "--force").code == 0
+    assert Path("mlp.json").read_text(encoding="utf-8") != before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("captured_networks",), "package.module:factory"),
+        (("captured_networks:absent",), "absent"),
+        (("no_such_module:factory",), "no_such_module"),
+        (("captured_networks:broken",), "no such weights"),
+        (("captured_networks:mlp", "--training", "--optimizer", "adamx"), "adam"),
+        (("captured_networks:mlp", "--precision", "fp17"), "fp16"),
+        (("captured_networks:mlp", "--training", "--precision", "int8"), "trained"),
+        (("captured_networks:mlp", "--out", "absent/mlp.json"), "no folder"),
+    ],
+)
+def test_what_cannot_be_captured_is_refused(refused, arguments, words):
+    assert words in refused("capture", *arguments, *([] if "--out" in arguments else ["--out", "out.json"]))
+    assert not Path("out.json").exists()

@@ -1,0 +1,119 @@
+"""``accelsim compare`` and ``accelsim demo``: every pair is there, the best are marked, failures say why."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from accelsim import catalog
+from accelsim.cli.demo import DEMO_DEVICES, DEMO_MODELS
+from accelsim.cli.selection import DEVICE_GROUPS, chosen_devices, chosen_modes
+from accelsim.errors import InvalidValueError, UnknownNameError
+
+PAIRS = ("compare", "resnet-50", "llama-3.1-70b", "--devices", "t4,epyc-9654", "--mode", "both")
+
+
+def test_json_lists_every_pair_with_the_same_keys(run):
+    rows = run(*PAIRS, "--format", "json").json
+    pairs = {(row["workload"], row["device"], row["mode"]) for row in rows}
+    modes = ("inference", "training")
+    expected = {(m, d, mode) for m in ("resnet-50", "llama-3.1-70b") for d in ("t4", "epyc-9654") for mode in modes}
+    assert pairs == expected
+    assert len({tuple(row) for row in rows}) == 1
+    failed = [row for row in rows if row["reason"] is not None]
+    assert failed
+    assert all(row["latency_s"] is None and "does not fit" in row["reason"] for row in failed)
+
+
+def test_csv_has_the_same_columns_where_all_pairs_fail(run):
+    good = run(*PAIRS, "--format", "csv").rows
+    bad = run("compare", "bert-large", "--devices", "zcu102", "--format", "csv").rows
+    assert bad[0]["latency_s"] == ""
+    assert "zcu102 cannot run" in bad[0]["reason"]
+    assert list(good[0]) == list(bad[0])
+    assert {"operators", "memory"}.isdisjoint(good[0])
+    assert float(good[0]["memory.weight_bytes"]) > 0
+
+
+def test_the_best_of_each_column_is_marked_once_per_table(run):
+    text = run("compare", "resnet-50", "--devices", "t4,v100-sxm2-16gb,epyc-9654", "--batch", 32).out
+    rows = run(
+        "compare", "resnet-50", "--devices", "t4,v100-sxm2-16gb,epyc-9654", "--batch", 32, "--format", "json"
+    ).json
+    assert 3 <= text.count("*") <= 4  # time, rate, energy; cost where a price is known
+    fastest = min(rows, key=lambda row: row["latency_s"])["device"]
+    (line,) = [line for line in text.splitlines() if line.startswith(fastest)]
+    assert re.search(r"[mµ]s\*", line)
+
+
+def test_pairs_that_cannot_run_show_their_reason(run):
+    text = run("compare", "bert-large", "--devices", "zcu102,t4").out
+    assert "cannot run" in text
+    assert "fp16" in text
+
+
+def test_training_on_integer_arithmetic_is_a_row_with_a_reason(run):
+    rows = run("compare", "resnet-50", "--devices", "zcu104", "--mode", "both", "--format", "json").json
+    assert rows[0]["reason"] is None
+    assert "training" in rows[1]["reason"]
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "132"])
+def test_tables_fit_the_width_and_keep_device_names(run, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    text = run("compare", "llama-3.1-8b", "bert-large", "--devices", "xeon-platinum-8480+,a100-sxm-80gb,zcu102").out
+    assert max(map(len, text.splitlines())) <= int(columns)
+    assert "…" not in text
+    assert "xeon-platinum-8480+" in text
+
+
+@pytest.mark.parametrize("word", DEVICE_GROUPS)
+def test_words_stand_for_devices_that_exist(word):
+    devices = chosen_devices([word])
+    expected = "asic" if word == "tpu" else word
+    assert {device.device_class for device in devices} == {expected}
+    assert len(devices) == len(DEVICE_GROUPS[word])
+
+
+def test_devices_are_taken_once_in_order(tmp_path):
+    names = [device.name for device in chosen_devices(["t4, zcu102", "tpu,t4", "T4"])]
+    assert names == ["t4", "zcu102", *DEVICE_GROUPS["tpu"]]
+    assert len(chosen_devices(["all"])) == len({name for group in DEVICE_GROUPS.values() for name in group})
+
+
+def test_wrong_words_are_refused(refused):
+    with pytest.raises(InvalidValueError, match="device names"):
+        chosen_devices([",", ""])
+    with pytest.raises(UnknownNameError, match="t4"):
+        chosen_devices(["t4x"])
+    with pytest.raises(InvalidValueError, match="both"):
+        chosen_modes(["sleeping"])
+    assert chosen_modes(["training", "both"]) == ("inference", "training")
+    assert "devices" in refused("compare", "resnet-50")
+    assert "no sequence" in refused("compare", "resnet-50", "--devices", "t4", "--seq-len", "5")
+    assert "resnet-50" in refused("compare", "resnet-5O", "--devices", "t4")
+
+
+def test_the_demo_covers_the_classes_models_and_modes(run):
+    rows = run("demo", "--format", "json").json
+    assert len(rows) == len(DEMO_DEVICES) * len(DEMO_MODELS) * 2
+    assert len(DEMO_DEVICES) >= 8
+    assert {catalog.device(name).device_class for name in DEMO_DEVICES} == {"cpu", "gpu", "fpga", "asic"}
+    ran = [row for row in rows if row["reason"] is None]
+    for model in DEMO_MODELS:
+        for mode in ("inference", "training"):
+            assert any(row["workload"] == model and row["mode"] == mode for row in ran), (model, mode)
+    inference = {(row["workload"], row["device"]) for row in ran if row["mode"] == "inference"}
+    assert all(("resnet-50", device) in inference for device in DEMO_DEVICES)
+    for row in rows:
+        assert (row["reason"] is None) == (row["latency_s"] is not None)
+
+
+def test_the_demo_prints_tables(run):
+    ran = run("demo")
+    assert ran.code == 0
+    for model in DEMO_MODELS:
+        assert f"{model} · inference" in ran.out
+        assert f"{model} · training" in ran.out
+    assert "does not fit" in ran.out

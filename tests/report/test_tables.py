@@ -1,0 +1,167 @@
+"""Tables of estimates and comparisons, from results made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from rich.console import Console
+
+from accelsim.catalog import device
+from accelsim.planning.compare import Comparison, ComparisonRow
+from accelsim.planning.estimate import Estimate, OperatorShare
+from accelsim.report.devices import device_numbers, quantity_of
+from accelsim.report.tables import comparison_view, estimate_view, tier_words
+
+MADE = Estimate(
+    workload="net",
+    device="t4",
+    batch=4,
+    precision="fp16",
+    mode="inference",
+    execution="eager",
+    latency_s=0.01,
+    throughput_per_s=400.0,
+    latency_low_s=0.008,
+    latency_high_s=0.0125,
+    interval_level=0.9,
+    tier="spec",
+    bound="launch",
+    energy_j=0.5,
+    average_power_w=50.0,
+    memory_bytes=3e9,
+    fits=True,
+    memory_short_bytes=0.0,
+    flop=2e9,
+    bytes=1e8,
+    cost_usd_per_1000=0.001,
+    offer="a/b/c",
+    usd_per_hour=1.44,
+    cost_usd_per_million_tokens=None,
+    time_to_first_token_s=None,
+    time_per_output_token_s=None,
+    tokens_per_s=None,
+    energy_per_sample_j=0.125,
+    parameter_count=1_000_000,
+    memory={"weight_bytes": 2e9, "activation_bytes": 1e9, "kv_cache_bytes": 0.0},
+    seq_len=0,
+    output_len=0,
+    operators=(OperatorShare("layer." * 8 + "end", "gemm", 0.004, "compute", 0.4),),
+)
+
+
+def drawn(view, width: int = 100, *, color: bool = False) -> str:
+    system = "standard" if color else None
+    console = Console(width=width, no_color=not color, force_terminal=color, highlight=False, color_system=system)
+    with console.capture() as captured:
+        console.print(view)
+    return captured.get()
+
+
+def row(name: str, **changes) -> ComparisonRow:
+    made = dataclasses.replace(MADE, device=name, **changes)
+    return ComparisonRow("net", name, "inference", made, None if made.fits else "does not fit: 1.0 GB short")
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_an_estimate_shows_its_figures(width):
+    text = " ".join(drawn(estimate_view(MADE, device("t4")), width).replace("│", " ").split())
+    for figure in (
+        "10.0 ms",
+        "8.00 ms to 12.5 ms",
+        "90 % interval",
+        "400 samples/s",
+        "500 mJ per batch",
+        "125 mJ per sample",
+    ):
+        assert figure in text
+    for figure in (
+        "50.0 W on average, limit 70.0 W",
+        "3.00 GB of 17.2 GB: fits",
+        "weights 2.00 GB",
+        "$0.00100 per 1,000",
+    ):
+        assert figure in text
+    assert tier_words("spec") in text
+    assert "KV cache" not in text
+    assert "gemm 4.00 ms 40.0 % compute" in text
+
+
+def test_what_does_not_fit_shows_no_time():
+    unfit = dataclasses.replace(
+        MADE, fits=False, latency_s=None, memory_short_bytes=1e9, operators=(), bound="memory_capacity"
+    )
+    text = drawn(estimate_view(unfit, device("t4")))
+    assert "DOES NOT FIT, 1.00 GB short" in text
+    assert "throughput" not in text
+
+
+def test_unknown_energy_and_price_are_said_to_be_unknown():
+    made = dataclasses.replace(MADE, energy_j=None, energy_per_sample_j=None, average_power_w=None, usd_per_hour=None)
+    text = drawn(estimate_view(made, device("t4")))
+    assert "unknown per batch" in text
+    assert "unknown: no price" in text
+
+
+def test_the_best_are_starred_also_without_colour():
+    comparison = Comparison(
+        (row("fast", latency_s=0.001, throughput_per_s=9e3), row("thrifty", energy_per_sample_j=0.01))
+    )
+    plain, colored = (drawn(comparison_view(comparison), color=color) for color in (False, True))
+    lines = {line.split()[0]: line for line in plain.splitlines() if line.strip()}
+    assert "1.00 ms*" in lines["fast"]
+    assert "9.00 k*" in lines["fast"]
+    assert "10.0 mJ*" in lines["thrifty"]
+    assert "ms*" not in lines["thrifty"]
+    assert "\x1b" not in plain
+    assert "\x1b[1;32m1.00 ms*" in colored
+
+
+def test_rows_that_fail_come_last_with_their_reason():
+    failed = ComparisonRow("net", "old", "inference", None, "old cannot run attention in fp8: no such unit.")
+    comparison = Comparison((failed, row("small", fits=False, latency_s=None), row("t4")))
+    lines = [line.rstrip() for line in drawn(comparison_view(comparison)).splitlines()]
+    assert lines[-2:] == ["old    cannot run attention in fp8: no such unit.", "small  does not fit: 1.0 GB short"]
+    assert lines[2].startswith("t4")
+
+
+def test_a_comparison_where_nothing_runs_has_no_empty_table():
+    failed = ComparisonRow("net", "old", "training", None, "cannot")
+    assert drawn(comparison_view(Comparison((failed,)))).split() == ["net", "·", "training", "old", "cannot"]
+
+
+def test_narrow_terminals_lose_whole_columns_not_digits():
+    comparison = Comparison((row("a-device-with-a-rather-long-name"),))
+    text = drawn(comparison_view(comparison), 70)
+    assert "…" not in text
+    assert "memory" not in text
+    assert "10.0 ms" in text
+    assert "$0.00100" in text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("memory.bandwidth_bytes_per_s", 320e9, "320 GB/s"),
+        ("matrix_flop_per_s.fp16", 65e12, "65.0 TFLOP/s"),
+        ("matrix_flop_per_s.int8", 130e12, "130 TOP/s"),
+        ("on_chip[L2].capacity_bytes", 4.19e6, "4.19 MB"),
+        ("power.limit_w", 70.0, "70.0 W"),
+        ("boost_clock_hz", 1.59e9, "1.59 GHz"),
+        ("process_nm", 12.0, "12.0 nm"),
+        ("sm_count", 40, "40"),
+        ("launch_price_usd", 2500.0, "$2,500"),
+        ("usable_fraction", 0.7, "0.700"),
+    ],
+)
+def test_numbers_of_a_profile_carry_their_unit(field, value, expected):
+    assert quantity_of(field, value) == expected
+
+
+@pytest.mark.parametrize("name", ["t4", "epyc-9654", "tpu-v4", "zcu102"])
+def test_every_number_of_a_profile_is_listed_once_with_a_source(name):
+    numbers = device_numbers(device(name))
+    fields = [number["field"] for number in numbers]
+    assert len(fields) == len(set(fields))
+    assert "memory.capacity_bytes" in fields
+    assert all(number["source"] and number["value"] for number in numbers)
