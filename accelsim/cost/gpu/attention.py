@@ -20,8 +20,8 @@ from accelsim.workload.operator import OperatorKind
 
 __all__ = ["attention_costs", "visible_pairs"]
 
-_QUERY_BLOCK = 128.0
-_KEY_BLOCK = 128.0
+#: Queries and keys one thread block works on (FlashAttention-2 tiles), and keys of one slice of split-KV decoding.
+_QUERY_BLOCK, _KEY_BLOCK, _KEY_SLICE = 64.0, 128.0, 256.0
 #: Rows of the smallest matrix instruction; fewer queries than this are padded (PTX ISA, mma.m16n8k16).
 _INSTRUCTION_ROWS = 16.0
 #: Elementwise work per score: scale, running maximum, exponential, sum and rescaling, in FP32-lane FLOP.
@@ -61,25 +61,18 @@ def visible_pairs(
 def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Attention as one operator, forward or backward."""
     backward = rows.kind == OperatorKind.ATTENTION_BACKWARD
-    peak = machine.contraction_rate(rows)
-    matrix = machine.uses_matrix_cores[rows.column("dtype")]
-    heads = rows["batch"] * rows["heads"]
     products = _BACKWARD_PRODUCTS if backward else 1.0
-    mask = rows["q_len"], rows["kv_len"], rows["causal"], rows["window"]
     flop_per_pair = 2.0 * (rows["head_dim"] + rows["value_dim"]) * products
-    flop = heads * visible_pairs(*mask) * flop_per_pair
-    pairs = heads * visible_pairs(*mask, block=_KEY_BLOCK)
-    best = np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency) * parameters.attention_efficiency
-    if backward:
-        best = best * parameters.attention_backward_efficiency
-    arithmetic_s = pairs * flop_per_pair / (peak * best) * _padding(rows)
-    softmax_s = pairs * products * _SOFTMAX_FLOP / (machine.vector_flop_per_s * parameters.special_efficiency)
-    compute_s = np.maximum(arithmetic_s, softmax_s) * _imbalance(rows, machine)
+    pairs = visible_pairs(rows["q_len"], rows["kv_len"], rows["causal"], rows["window"])
+    flop = rows["batch"] * rows["heads"] * pairs * flop_per_pair
+    executed = _executed_pairs(rows, machine)
+    arithmetic_s = executed * flop_per_pair / _rate(rows, machine, parameters, backward=backward)
+    softmax_s = executed * products * _SOFTMAX_FLOP / (machine.vector_flop_per_s * parameters.special_efficiency)
     # Split-KV decoding and the backward pass's accumulation take a second short kernel.
     second = parameters.kernel_latency_s * np.where(np.logical_or(_is_short(rows), backward), 1.0, 0.0)
     return contraction_costs(
         rows,
-        compute_s,
+        np.maximum(arithmetic_s, softmax_s),
         flop,
         rows.bytes,
         machine,
@@ -89,24 +82,36 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     )
 
 
+def _rate(rows: Rows, machine: GpuMachine, parameters: GpuParameters, *, backward: bool) -> FloatArray:
+    """Block products' rate with every SM busy, FLOP/s."""
+    matrix = machine.uses_matrix_cores[rows.column("dtype")]
+    best = np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency) * parameters.attention_efficiency
+    if backward:
+        best = best * parameters.attention_backward_efficiency
+    rate: FloatArray = machine.contraction_rate(rows) * best
+    return rate
+
+
 def _is_short(rows: Rows) -> NDArray[np.bool_]:
     short: NDArray[np.bool_] = rows["q_len"] <= _INSTRUCTION_ROWS
     return short
 
 
-def _padding(rows: Rows) -> FloatArray:
-    """Rows a matrix instruction works on over rows that are needed: the query heads of a group fill it together."""
+def _executed_pairs(rows: Rows, machine: GpuMachine) -> FloatArray:
+    """Pairs the busiest SM works through, times the SM count: whole blocks, in whole waves.
+
+    A block is 64 queries of one head against the keys they see on average. With few queries, the query heads that share keys
+    fill one instruction together, and slices of 256 keys are blocks of their own.
+    """
+    q_len, kv_len = np.maximum(rows["q_len"], 1.0), rows["kv_len"]
+    pairs = visible_pairs(rows["q_len"], kv_len, rows["causal"], rows["window"], block=_KEY_BLOCK)
+    keys_seen = pairs / q_len
     shared = np.maximum(rows["heads"] / np.maximum(rows["kv_heads"], 1.0), 1.0)
-    needed = np.maximum(rows["q_len"] * shared, 1.0)
-    padded: FloatArray = np.maximum(_INSTRUCTION_ROWS / needed, 1.0)
-    return padded
-
-
-def _imbalance(rows: Rows, machine: GpuMachine) -> FloatArray:
-    """Waves of (head, query block) thread blocks over the SMs, rounded up; key splits fill the device with few queries."""
-    blocks = rows["batch"] * rows["heads"] * np.ceil(rows["q_len"] / _QUERY_BLOCK)
-    splits = np.maximum(np.ceil(rows["kv_len"] / (2 * _KEY_BLOCK)), 1.0)
-    blocks = np.where(_is_short(rows), blocks * splits, blocks)
-    waves = np.maximum(blocks, 1.0) / machine.sm_count
-    balanced: FloatArray = np.ceil(waves) / waves
-    return balanced
+    slices = np.ceil(keys_seen / _KEY_SLICE)
+    per_head = np.ceil(rows["q_len"] / _QUERY_BLOCK)
+    padded_queries = np.maximum(_INSTRUCTION_ROWS / shared, rows["q_len"])
+    short = _is_short(rows)
+    blocks = rows["batch"] * rows["heads"] * np.where(short, slices, per_head)
+    work = np.where(short, padded_queries * _KEY_SLICE, _QUERY_BLOCK * keys_seen)
+    executed: FloatArray = np.ceil(blocks / machine.sm_count) * machine.sm_count * work
+    return executed

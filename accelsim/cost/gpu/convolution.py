@@ -117,25 +117,27 @@ class _Layer:
 
 
 def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Convolution, its transpose and its two gradients."""
+    """Convolution, its transpose and its two gradients: the algorithm that finishes first."""
     layer = _Layer.of(rows, machine, parameters)
     compute_s = np.minimum(_implicit_s(layer, machine, parameters), _direct_s(layer, machine, parameters))
-    flop, workspace_bytes = layer.flop, np.zeros(len(rows))
-    for algorithm, kinds in _WINOGRAD_KINDS.items():
-        use = np.flatnonzero(_is_winograd(rows, layer))
-        if rows.kind not in kinds or not use.size:
-            continue
-        multiplies_s, workspace = _winograd_s(rows, layer, algorithm, use, machine, parameters)
-        total_s = multiplies_s + workspace / machine.stream_bytes_per_s
-        faster = total_s < compute_s[use]
-        chosen = use[faster]
-        compute_s[chosen], workspace_bytes[chosen] = total_s[faster], workspace[faster]
-        # The lanes that do not multiply are busy with the transforms: both draw power and count as executed.
-        busy = parameters.winograd_efficiency if algorithm.fused else 1.0
-        flop[chosen] = layer.flop[chosen] / algorithm.saving / busy
     sigma = parameters.sigma_convolution
-    costs = contraction_costs(rows, compute_s, flop, rows.bytes, machine, parameters, sigma=sigma)
-    return replace(costs, bytes=costs.bytes + workspace_bytes)
+    best = contraction_costs(rows, compute_s, layer.flop, rows.bytes, machine, parameters, sigma=sigma)
+    use = np.flatnonzero(_is_winograd(rows, layer))
+    for algorithm, kinds in _WINOGRAD_KINDS.items():
+        if rows.kind in kinds and use.size:
+            best = _faster(best, _winograd_costs(rows, layer, algorithm, use, machine, parameters))
+    return best
+
+
+def _faster(one: RowCosts, other: RowCosts) -> RowCosts:
+    take = other.time_s < one.time_s
+
+    def pick(name: str) -> FloatArray:
+        chosen: FloatArray = np.where(take, getattr(other, name), getattr(one, name))
+        return chosen
+
+    columns = {name: pick(name) for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")}
+    return RowCosts(**columns, log_sigma=one.log_sigma)
 
 
 def _direct_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
@@ -160,26 +162,33 @@ def _is_winograd(rows: Rows, layer: _Layer) -> NDArray[np.bool_]:
     return applies
 
 
-def _winograd_s(
+def _winograd_costs(
     rows: Rows,
     layer: _Layer,
     algorithm: _Winograd,
     use: NDArray[np.int64],
     machine: GpuMachine,
     parameters: GpuParameters,
-) -> tuple[FloatArray, FloatArray]:
-    """Time of the products, and bytes of transformed tiles written and read back, of the rows `use`.
+) -> RowCosts:
+    """Costs of the rows `use` by one algorithm; the other rows take infinitely long.
 
-    One GEMM of (tiles x C) by (C x K) per product position; the weight gradient contracts over the tiles instead.
+    One GEMM of (tiles x C) by (C x K) per product position; the weight gradient contracts over the tiles instead. An unfused
+    algorithm first writes and reads back its transformed tiles.
     """
     side = float(algorithm.output)
     tiles = layer.batch * np.ceil(rows["out_h"] / side) * np.ceil(rows["out_w"] / side)
     c, k = layer.channels_in, layer.channels_out
     m, n, depth = (k, c, tiles) if rows.kind == _K.CONV_BACKWARD_WEIGHT else (tiles, k, c)
-    efficiency = parameters.vector_efficiency * (parameters.winograd_efficiency if algorithm.fused else 1.0)
-    count = np.full(len(rows), algorithm.products)
-    shape = GemmShape(count, m, n, depth, layer.width_bytes, layer.peak_flop_per_s * efficiency, layer.matrix)
-    time_s = gemm_compute_s(shape.part(use), machine, parameters, split=False)
-    elements = tiles * (c + k) + c * k
-    workspace = 0.0 if algorithm.fused else 2.0 * algorithm.products * elements * layer.width_bytes
-    return time_s, np.broadcast_to(workspace, len(rows))[use]
+    # In a fused kernel the lanes that do not multiply transform: both draw power and count as executed.
+    busy = parameters.winograd_efficiency if algorithm.fused else 1.0
+    rate = layer.peak_flop_per_s * parameters.vector_efficiency * busy
+    shape = GemmShape(np.full(len(rows), algorithm.products), m, n, depth, layer.width_bytes, rate, layer.matrix)
+    compute_s = np.full(len(rows), np.inf)
+    compute_s[use] = gemm_compute_s(shape.part(use), machine, parameters, split=False)
+    elements = 0.0 if algorithm.fused else tiles * (c + k) + c * k
+    workspace_bytes = 2.0 * algorithm.products * elements * layer.width_bytes
+    compute_s = compute_s + workspace_bytes / machine.stream_bytes_per_s
+    flop = layer.flop / algorithm.saving / busy
+    sigma = parameters.sigma_convolution
+    costs = contraction_costs(rows, compute_s, flop, rows.bytes, machine, parameters, sigma=sigma)
+    return replace(costs, bytes=costs.bytes + workspace_bytes)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from accelsim.cost.gpu.machine import GpuMachine, join_times
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
+from accelsim.workload.dtype import DTYPE_BYTES
 from accelsim.workload.graph import FloatArray
 from accelsim.workload.operator import OperatorKind
 
@@ -30,9 +31,6 @@ _VECTOR_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128
 _SPLITS = (2.0, 4.0, 8.0, 16.0, 32.0)
 #: Rows worked on at once: the columns of a block stay in a core's cache.
 _BLOCK = 4096
-#: Contractions of matrix-core operands must be whole 16-byte pieces to use the fast loads (NVIDIA, "Tensor Core DL
-#: Performance Guide").
-_ALIGNMENT_BYTES = 16.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,7 +187,9 @@ def contraction_costs(
     sigma: float,
     extra_latency_s: FloatArray | float = 0.0,
 ) -> RowCosts:
-    """Join arithmetic at the clock the power limit allows with memory traffic and latency.
+    """Join arithmetic and traffic, slow both to the clock the power limit allows, and add latency.
+
+    Slowing both keeps the draw at the limit (energy over time) and the time monotone in bandwidth.
 
     Args:
         rows: Rows of a matrix-arithmetic kind, r of them.
@@ -202,37 +202,23 @@ def contraction_costs(
         extra_latency_s: Latency beyond the kernel's own.
     """
     memory_s = moved_bytes / machine.stream_bytes_per_s
-    energy_j = machine.contraction_energy_j(rows, flop, moved_bytes)
-    clock = machine.clock_fraction(energy_j, join_times(compute_s, memory_s, parameters.overlap_exponent))
-    slowed_s = compute_s / clock
-    time_s = join_times(slowed_s, memory_s, parameters.overlap_exponent)
-    time_s = time_s + parameters.contraction_latency_s + extra_latency_s
-    return RowCosts(time_s, slowed_s, memory_s, flop, moved_bytes, sigma)
+    joined_s = join_times(compute_s, memory_s, parameters.overlap_exponent)
+    clock = machine.clock_fraction(machine.contraction_energy_j(rows, flop, moved_bytes), joined_s)
+    time_s = joined_s / clock + parameters.contraction_latency_s + extra_latency_s
+    return RowCosts(time_s, compute_s / clock, memory_s, flop, moved_bytes, sigma)
 
 
 def gemm_shape(rows: Rows, machine: GpuMachine, parameters: GpuParameters, batch: str = "batch") -> GemmShape:
-    """Rows of a GEMM kind as a shape, with the efficiency of their units and alignment.
+    """Rows of a GEMM kind as a shape, with the efficiency of their units.
 
     Raises:
         UnsupportedOperatorError: If the board lacks a row's dtype.
     """
-    peak = machine.contraction_rate(rows)
     codes = rows.column("dtype")
     matrix = machine.uses_matrix_cores[codes]
-    element_bytes = _element_bytes(codes)
-    n, k = rows["n"], rows["k"]
     efficiency = np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency)
-    if matrix.any():
-        rough = ((k * element_bytes) % _ALIGNMENT_BYTES != 0) | ((n * element_bytes) % _ALIGNMENT_BYTES != 0)
-        efficiency = np.where(matrix & rough, efficiency * parameters.unaligned_efficiency, efficiency)
-    return GemmShape(rows[batch], rows["m"], n, k, element_bytes, peak * efficiency, matrix)
-
-
-def _element_bytes(codes: NDArray[np.int8]) -> FloatArray:
-    from accelsim.workload.dtype import DTYPE_BYTES
-
-    width: FloatArray = DTYPE_BYTES[codes]
-    return width
+    rate = machine.contraction_rate(rows) * efficiency
+    return GemmShape(rows[batch], rows["m"], rows["n"], rows["k"], DTYPE_BYTES[codes], rate, matrix)
 
 
 def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:

@@ -32,6 +32,8 @@ from accelsim.workload.graph import FloatArray
 __all__ = ["GpuMachine", "join_times"]
 
 _FORMATS = len(DTYPE_BYTES)
+#: Node of `GpuParameters.on_chip_energy_per_byte_j`.
+_REFERENCE_NM = 12.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +56,7 @@ class GpuMachine:
         matrix_operand_bytes_per_s: The same of the matrix cores.
         flop_energy_j: Energy per FLOP of contractions by dtype code, at the boost clock, shape (formats,).
         vector_energy_j: Energy per FLOP of FP32 lanes.
-        byte_energy_j: Energy per byte of main memory.
+        byte_energy_j: Energy per byte moved between main memory and the lanes.
         static_w: Power with clocks up and no work.
         limit_w: Board power limit; None where unknown.
     """
@@ -92,6 +94,7 @@ class GpuMachine:
             raise UnsupportedOperatorError(profile.name, "any operator", "its bandwidth or FP32 rate is unknown")
         node = None if profile.process_nm is None else float(profile.process_nm.value)
         energy, technology = _energies(node), profile.memory.technology
+        scale = float(energy[Dtype.FP32] / _energies(_REFERENCE_NM)[Dtype.FP32])
         overhead = np.where(matrix, parameters.matrix_energy_overhead, parameters.vector_energy_overhead)
         limit = None if profile.power.limit_w is None else float(profile.power.limit_w.value)
         sm_count, clock = float(profile.sm_count.value), float(profile.boost_clock_hz.value)
@@ -114,7 +117,7 @@ class GpuMachine:
             matrix_operand_bytes_per_s=sm_count * clock * parameters.matrix_operand_bytes_per_clock,
             flop_energy_j=energy * overhead,
             vector_energy_j=float(energy[Dtype.FP32]) * parameters.vector_energy_overhead,
-            byte_energy_j=dram_energy_per_byte_j(technology),
+            byte_energy_j=dram_energy_per_byte_j(technology) + parameters.on_chip_energy_per_byte_j * scale,
             static_w=parameters.active_static_w + parameters.active_static_fraction * (limit or 0.0),
             limit_w=limit,
         )

@@ -27,7 +27,6 @@ class GpuParameters:
         matrix_efficiency: Best GEMM rate on NVIDIA matrix (tensor) cores over their peak.
         other_matrix_efficiency: The same on other vendors' matrix cores.
         batched_efficiency: Batched activation GEMM over plain GEMM, (0, 1].
-        unaligned_efficiency: Matrix-core rate where k or n is not a multiple of 16 bytes, over the aligned rate.
         operand_bytes_per_lane_clock: Operand bytes one vector lane takes from L2 and shared memory per clock; 0.1 to 4 B.
         matrix_operand_bytes_per_clock: Operand bytes the matrix cores of one SM take per clock; 32 to 1024 B.
         operand_exposed_fraction: Part of operand loading that arithmetic does not hide, 0 to 1.
@@ -54,6 +53,8 @@ class GpuParameters:
         overlap_exponent: p of the p-norm that joins compute and memory time; 1 (no overlap) to infinity (perfect).
         vector_energy_overhead: Energy of a vector instruction over its arithmetic (fetch, registers, caches), >= 1.
         matrix_energy_overhead: The same for matrix cores, >= 1.
+        on_chip_energy_per_byte_j: Energy of moving one byte between main memory and the lanes (L2, network, load and store
+            instructions) at 12 nm; other nodes scale as FP32 arithmetic; 20 to 400 pJ.
         active_static_w: Power of a board with clocks up and no work, part that does not scale; W.
         active_static_fraction: The same, part proportional to the power limit.
         host_link_efficiency: Copy rate over the host link's rate.
@@ -73,7 +74,6 @@ class GpuParameters:
     matrix_efficiency: float
     other_matrix_efficiency: float
     batched_efficiency: float
-    unaligned_efficiency: float
     operand_bytes_per_lane_clock: float
     matrix_operand_bytes_per_clock: float
     operand_exposed_fraction: float
@@ -100,6 +100,7 @@ class GpuParameters:
     overlap_exponent: float
     vector_energy_overhead: float
     matrix_energy_overhead: float
+    on_chip_energy_per_byte_j: float
     active_static_w: float
     active_static_fraction: float
     host_link_efficiency: float
