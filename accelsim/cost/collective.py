@@ -3,9 +3,9 @@
 A message of s bytes takes alpha + s beta, with alpha the link's latency and beta the inverse of its bandwidth in one
 direction. Algorithms and their costs follow Thakur, Rabenseifner and Gropp, "Optimization of collective communication
 operations in MPICH", IJHPCA 19(1), 2005; the reduction arithmetic (gamma) is left out: devices reduce faster than links
-deliver. The hierarchical all-reduce is the reduce-scatter, all-reduce, all-gather of two-level fabrics (Cho et al., BlueConnect,
-MLSys 2019). A payload is the full vector of one rank; for all-gather it is the gathered result, for reduce-scatter the vector
-before scattering, for all-to-all what one rank holds before sending.
+deliver. The hierarchical all-reduce is the reduce-scatter, all-reduce, all-gather of two-level fabrics (Cho et al.,
+BlueConnect, MLSys 2019). A payload is the full vector of one rank; for all-gather it is the gathered result, for
+reduce-scatter the vector before scattering, for all-to-all what one rank holds before sending.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ def _contraction_rates(
 
 
 def _levels(device: CpuProfile, values: CpuParameters, threads: int) -> tuple[FloatArray, FloatArray]:
-    """Capacity and sustained bandwidth of the caches the threads use, ascending; then main memory's bandwidth."""
+    """Capacity and sustained bandwidth of the caches the threads use, innermost first; then main memory's bandwidth."""
     cores = device.core_count.value
     defaults = (values.l1_bytes_per_cycle, values.l2_bytes_per_cycle, values.l3_bytes_per_cycle)
     capacities, bandwidths = [], []
@@ -222,9 +222,9 @@ def _levels(device: CpuProfile, values: CpuParameters, threads: int) -> tuple[Fl
         capacities.append(_capacity_bytes(level, threads))
         bandwidths.append(bandwidth)
     memory = main_memory_bandwidth_bytes_per_s(device) * values.main_memory_efficiency_fraction
-    order = np.argsort(np.array(capacities), kind="stable")
-    fastest_first = np.minimum.accumulate(np.array([bandwidths[i] for i in order] + [np.inf])[:-1])
-    return np.array(capacities)[order], np.append(fastest_first, memory)
+    # Levels are listed from the core outwards; an outer one never holds less or moves faster than an inner one.
+    reach = np.maximum.accumulate(np.array(capacities, dtype=np.float64))
+    return reach, np.append(np.minimum.accumulate(np.array(bandwidths, dtype=np.float64)), memory)
 
 
 def _capacity_bytes(level: MemoryLevel, threads: int) -> float:

@@ -92,10 +92,15 @@ def _threads(work: FloatArray, grain: float, machine: CpuMachine) -> FloatArray:
     return threads
 
 
+def _gemm_threads(shape: Contraction, machine: CpuMachine, values: CpuParameters) -> FloatArray:
+    """Threads a product feeds: one per block of outputs, part-filled edges counted, so that time grows with every side."""
+    outputs = shape.groups * (shape.m + values.m_half_count) * (shape.n + values.n_half_count)
+    return _threads(outputs, values.gemm_block_count, machine)
+
+
 def _product_s(shape: Contraction, rate: FloatArray, machine: CpuMachine, values: CpuParameters) -> FloatArray:
     """Time of the products on the threads their outputs can feed; `rate` is of all threads."""
-    outputs = shape.groups * shape.m * shape.n
-    share = _threads(outputs, values.gemm_block_count, machine) / machine.threads
+    share = _gemm_threads(shape, machine, values) / machine.threads
     time: FloatArray = shape.flop / (rate * share * blocking_efficiency(shape, values))
     return time
 
@@ -136,7 +141,7 @@ def _gemm(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     shape = contraction(rows)
     rate = machine.checked(machine.gemm_rate, rows)
     compute = _product_s(shape, rate, machine, values) + _conversion_s(rows, machine)
-    threads = _threads(shape.groups * shape.m * shape.n, values.gemm_block_count, machine)
+    threads = _gemm_threads(shape, machine, values)
     threads = np.maximum(threads, _threads(rows.bytes, 4.0 * values.parallel_grain_count, machine))
     return _started(rows, machine, compute, shape.flop, threads, machine.contraction_s)
 
@@ -152,7 +157,7 @@ def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     slow = shape.flop / (unit * values.depthwise_efficiency_fraction / values.unit_efficiency_fraction)
     slow *= machine.threads / _threads(outputs, values.gemm_block_count, machine)
     compute = np.where(depthwise, slow, _product_s(shape, rate, machine, values)) + _conversion_s(rows, machine)
-    threads = _threads(outputs, values.gemm_block_count, machine)
+    threads = _gemm_threads(shape, machine, values)
     return _started(rows, machine, compute, shape.flop, threads, machine.conv_s)
 
 
@@ -175,8 +180,7 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     rate = machine.checked(machine.unit_rate, rows)
     once = _product_s(parts.inputs, rate, machine, values)
     each = _product_s(parts.step, rate, machine, values)
-    outputs = parts.step.m * parts.step.n
-    threads = _threads(outputs, values.gemm_block_count, machine)
+    threads = _gemm_threads(parts.step, machine, values)
     width = DTYPE_BYTES[rows.column("dtype")]
     reread = machine.level_s(parts.step.n * parts.step.k * width, parts.step.n * parts.step.k * width, threads)
     per_step = np.maximum(each, reread) + values.recurrent_step_s + machine.fork_join_s(threads)

@@ -65,7 +65,8 @@ def cost_fpga(
     machine = overlay_machine(device, values)
     _refuse(graph, machine)
     costs = FORMULAS.evaluate(graph, machine, values, device.name)
-    table = assemble_table(graph, costs, energy_rates(device, values.energy_overhead_ratio))
+    rates = energy_rates(device, values.energy_overhead_ratio)
+    table = assemble_table(graph, costs, rates, active_fraction=values.active_power_fraction)
     return replace(table, energy_j=np.where(_fused_rows(graph), 0.0, table.energy_j))
 
 
@@ -163,13 +164,31 @@ def _conv(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
 
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
 def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
-    """A 1x1 convolution of m pixels; the cores share the pixels, each reading the weights."""
+    """A 1x1 convolution of m pixels, shared by as many cores as help: each core reads the weights once more."""
     shape = contraction(rows)
     parallelism = (machine.pixels, machine.inputs, machine.outputs)
-    images = np.minimum(np.maximum(shape.m, 0.0), machine.cores)
-    each = np.ceil(shape.m / np.maximum(images, 1.0))
-    cycles = shape.groups * overlay_cycles(each, shape.k, shape.n, 1.0, parallelism)
-    return _layer(rows, machine, values, cycles, images, shape.flop)
+
+    def on_cores(count: float) -> RowCosts:
+        used = np.minimum(np.maximum(shape.m, 0.0), count)
+        each = np.ceil(shape.m / np.maximum(used, 1.0))
+        cycles = shape.groups * overlay_cycles(each, shape.k, shape.n, 1.0, parallelism)
+        return _layer(rows, machine, values, cycles, used, shape.flop)
+
+    best = on_cores(1.0)
+    for count in range(2, int(machine.cores) + 1):
+        best = _faster(best, on_cores(float(count)))
+    return best
+
+
+def _faster(one: RowCosts, other: RowCosts) -> RowCosts:
+    """The faster of two ways for each row."""
+    first = one.time_s <= other.time_s
+    columns = (
+        np.where(first, getattr(one, name), getattr(other, name))
+        for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")
+    )
+    time, compute, memory, flop, moved = columns
+    return RowCosts(time, compute, memory, flop, moved, _SIGMA)
 
 
 @FORMULAS.register(_K.POOLING)
@@ -201,12 +220,7 @@ def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) ->
 
 @FORMULAS.register(_K.COPY)
 def _copy(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
-    zero = np.zeros(len(rows))
-    return (
-        _layer(rows, machine, values, zero, np.ones(len(rows)), zero)
-        if machine.published
-        else _moved(rows, rows.bytes, machine.memory_bytes_per_s, values)
-    )
+    return _moved(rows, rows.bytes, min(machine.port_bytes_per_s * machine.cores, machine.memory_bytes_per_s), values)
 
 
 @FORMULAS.register(_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
@@ -306,4 +320,5 @@ def cost_dataflow(
     flop = np.where(np.isin(np.arange(len(graph)), index), graph.flop, 0.0)
     zero = np.zeros(len(graph))
     costs = RowCosts(time, time, zero, flop, zero, _SIGMA)
-    return assemble_table(graph, costs, energy_rates(device, values.energy_overhead_ratio))
+    rates = energy_rates(device, values.energy_overhead_ratio)
+    return assemble_table(graph, costs, rates, active_fraction=values.active_power_fraction)

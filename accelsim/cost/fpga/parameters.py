@@ -21,6 +21,7 @@ class FpgaParameters:
         compute_efficiency_fraction: Share of an overlay's cycles that multiply, 0 to 1.
         generic_efficiency_fraction: Share of the stated peak that an overlay reaches on boards without a published one.
         energy_overhead_ratio: Energy of an executed operation over its adder and multiplier's.
+        active_power_fraction: Share of limit less idle power that clocks draw while layers run, 0 to 1.
         lut_base: Lookup tables of one streaming node's control.
         lut_ratio: Lookup tables over those of its multipliers and adders.
         flow: "overlay" (layer after layer on one processor) or "dataflow" (one streaming design for the whole network).
@@ -33,6 +34,7 @@ class FpgaParameters:
     compute_efficiency_fraction: float
     generic_efficiency_fraction: float
     energy_overhead_ratio: float
+    active_power_fraction: float
     lut_base: float
     lut_ratio: float
     flow: Literal["overlay", "dataflow"] = "overlay"

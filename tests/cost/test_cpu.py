@@ -1,0 +1,188 @@
+"""Laws of the CPU cost model, and figures of machines it was not fitted on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from operator_cases import add, attention, conv, emptied, gemm, inference_zoo, lstm, row, training_rows
+
+from accelsim import catalog
+from accelsim.cost.cpu import cost_cpu, cpu_parameters
+from accelsim.cost.roofline import Roofline
+from accelsim.cost.table import Bound, Execution
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.hardware.sourced import Sourced
+from accelsim.workload.dtype import Dtype
+from accelsim.workload.graph import concatenate
+from accelsim.workload.operator import OperatorKind
+
+SIDES = st.integers(1, 3000)
+NAMES = [name for name in catalog.device_names() if catalog.device(name).device_class == "cpu"]
+XEON = catalog.device("xeon-platinum-8480+")
+HASWELL = catalog.device("xeon-e5-2630-v3")
+
+
+def changed(device, **factors):
+    """The device with some sourced fields multiplied."""
+    fields = {}
+    for name, factor in factors.items():
+        fields[name] = Sourced(value=getattr(device, name).value * factor, source="law test")
+    return device.model_copy(update=fields)
+
+
+def faster_memory(device, factor):
+    bandwidth = Sourced(value=device.memory.bandwidth_bytes_per_s.value * factor, source="law test")
+    return device.model_copy(update={"memory": device.memory.model_copy(update={"bandwidth_bytes_per_s": bandwidth})})
+
+
+def faster_units(device, factor):
+    def scale(rates):
+        return {d: Sourced(value=r.value * factor, source="law test") for d, r in rates.items()}
+
+    rates = {name: scale(getattr(device, name)) for name in ("vector_flop_per_s", "matrix_flop_per_s")}
+    return device.model_copy(update=rates)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("execution", list(Execution))
+def test_never_faster_than_the_roofline_of_what_it_executes(name, execution):
+    device = catalog.device(name)
+    graph = concatenate([inference_zoo(), training_rows()])
+    table = cost_cpu(graph, device, execution)
+    bound = Roofline.of(device).time_s(table.flop, table.bytes, graph.dtype)
+    assert (table.time_s >= bound * (1 - 1e-12)).all()
+    assert (table.time_s >= np.maximum(table.compute_s, table.memory_s)).all()
+    assert np.isfinite(table.energy_j).all()
+    assert (table.energy_j >= 0).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(m=SIDES, n=SIDES, k=SIDES, factor=st.floats(1.01, 8))
+def test_monotone_in_memory_bandwidth_and_unit_rate(m, n, k, factor):
+    graph = concatenate([gemm(m, n, k), add(m * n), conv(1, 8, 16, 16)])
+    base = cost_cpu(graph, XEON).time_s
+    assert (cost_cpu(graph, faster_memory(XEON, factor)).time_s <= base * (1 + 1e-12)).all()
+    assert (cost_cpu(graph, faster_units(XEON, factor)).time_s <= base * (1 + 1e-12)).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(m=SIDES, n=SIDES, k=SIDES, threads=st.integers(1, 55))
+def test_more_threads_never_slow_the_work_itself(m, n, k, threads):
+    # Starting them may: scaling is not monotone in time, but it is in compute and memory.
+    graph = concatenate([gemm(m, n, k), add(m * n), lstm(4, 8, 64)])
+    few = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), thread_count=threads, weights_cold=True))
+    more = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), thread_count=threads + 1, weights_cold=True))
+    assert (more.compute_s <= few.compute_s * (1 + 1e-9)).all()
+    assert (more.memory_s <= few.memory_s * (1 + 1e-9)).all()
+
+
+def test_thread_scaling_is_not_monotone_for_small_operators():
+    times = [
+        cost_cpu(gemm(48, 48, 48), XEON, parameters=replace(cpu_parameters(), thread_count=n)).total_time_s
+        for n in (1, 2)
+    ]
+    assert times[0] < times[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(batch=st.integers(1, 64), more=st.integers(1, 64), size=st.integers(4, 40))
+def test_batch_monotone(batch, more, size):
+    def graph(count):
+        layers = [conv(count, 16, 32, size), conv(count, 32, 32, size, groups=32), gemm(count, 300, 500)]
+        return concatenate([*layers, attention(count, 4, size, size, causal=True), lstm(count, 5, size)])
+
+    parameters = replace(cpu_parameters(), weights_cold=True)
+    small = cost_cpu(graph(batch), XEON, parameters=parameters).time_s
+    large = cost_cpu(graph(batch + more), XEON, parameters=parameters).time_s
+    assert (large >= small * (1 - 1e-12)).all()
+
+
+def test_additive():
+    parts = [gemm(64, 256, 512), conv(2, 16, 32, 14), add(100_000)]
+    parameters = replace(cpu_parameters(), weights_cold=True)
+    together = cost_cpu(concatenate(parts), XEON, parameters=parameters)
+    apart = sum(cost_cpu(part, XEON, parameters=parameters).total_time_s for part in parts)
+    assert together.total_time_s == pytest.approx(apart)
+
+
+def test_narrow_formats_are_faster_where_the_units_have_them():
+    times = {d: cost_cpu(gemm(2048, 2048, 2048, d), XEON).total_time_s for d in ("fp64", "fp32", "bf16", "int8")}
+    assert times["int8"] < times["bf16"] < times["fp32"] < times["fp64"]
+
+
+def test_formats_without_units_take_fp32_time_and_conversion():
+    assert Dtype.BF16 not in HASWELL.peak_flop_per_s
+    fp32 = cost_cpu(gemm(1024, 1024, 1024, "fp32"), HASWELL)
+    bf16 = cost_cpu(gemm(1024, 1024, 1024, "bf16"), HASWELL)
+    assert bf16.compute_s[0] > fp32.compute_s[0]
+    assert bf16.compute_s[0] < 1.2 * fp32.compute_s[0]
+
+
+@pytest.mark.parametrize("execution", list(Execution))
+def test_empty_operators_cost_only_their_start(execution):
+    graph = emptied(concatenate([inference_zoo(), training_rows()]))
+    table = cost_cpu(graph, XEON, execution)
+    assert (table.compute_s == 0).all()
+    assert (table.memory_s == 0).all()
+    assert (table.time_s > 0).all()
+    assert (table.time_s < 1e-5).all()
+    assert (table.bound == Bound.OVERHEAD).all()
+
+
+def test_cold_weights_slow_a_small_batch():
+    graph = gemm(1, 1024, 1024)
+    hot = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), weights_cold=False))
+    cold = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), weights_cold=True))
+    assert cold.memory_s[0] > 1.1 * hot.memory_s[0]
+    assert hot.bytes[0] == 0
+    assert cold.bytes[0] == graph.weight_bytes[0]
+
+
+def test_weights_are_cold_when_together_they_exceed_the_last_cache():
+    layer = gemm(1, 4096, 4096)  # 64 MiB
+    many = concatenate([layer] * 4)
+    assert cost_cpu(many, XEON).bytes[0] == layer.weight_bytes[0]
+    assert cost_cpu(layer, XEON).bytes[0] == 0
+
+
+def test_fresh_outputs_fault_in_eager_mode_only():
+    below, above = add(8_000_000), add(9_000_000)  # 32 and 36 MB; the threshold is 32 MiB
+    eager = [cost_cpu(graph, HASWELL).memory_s[0] for graph in (below, above)]
+    graph = [cost_cpu(graph, HASWELL, Execution.GRAPH).memory_s[0] for graph in (below, above)]
+    assert eager[0] == pytest.approx(graph[0])
+    assert eager[1] > 1.5 * graph[1]
+
+
+def test_collectives_belong_to_the_links():
+    graph = row(OperatorKind.ALL_REDUCE, (1000, 4), read=1000.0)
+    with pytest.raises(UnsupportedOperatorError, match="all_reduce"):
+        cost_cpu(graph, XEON)
+
+
+def test_thread_count_is_checked():
+    with pytest.raises(InvalidValueError, match="thread_count"):
+        cost_cpu(gemm(2, 2, 2), XEON, parameters=replace(cpu_parameters(), thread_count=0))
+
+
+def test_power_stays_below_the_limit():
+    table = cost_cpu(inference_zoo(batch=32), XEON)
+    assert (table.energy_j <= XEON.power.limit_w.value * table.time_s).all()
+
+
+@pytest.mark.parametrize(("m", "measured_s"), [(1, 4.9e-3), (16, 16.9e-3), (64, 43.8e-3)])
+def test_one_core_of_an_epyc_9005_multiplies_by_cold_weights(m, measured_s):
+    # torch 2.13, one thread of an EPYC 9005 (4.3 GHz): (m, 4096) x (4096, 8192) in fp32. The class-wide parameters were
+    # set from other operators of the same core (m_half_count from 1024-wide products).
+    epyc = catalog.device("epyc-9755")
+    clock = Sourced(value=4.3e9, source="observed")
+    rate = {
+        Dtype.FP32: Sourced(value=32 * 2 * 4.3e9 * epyc.core_count.value, source="16 lanes x 2 ports x 2 x 4.3 GHz")
+    }
+    device = epyc.model_copy(update={"vector_clock_hz": clock, "vector_flop_per_s": rate})
+    parameters = replace(cpu_parameters(), thread_count=1, weights_cold=True)
+    predicted = cost_cpu(gemm(m, 8192, 4096), device, parameters=parameters).total_time_s
+    assert predicted == pytest.approx(measured_s, rel=0.3)
