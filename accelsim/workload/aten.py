@@ -206,6 +206,20 @@ def grouped_product(call: Call) -> list[Kernel]:
     return [Kernel(_K.GROUPED_GEMM, (groups, m, n, k), 2.0 * m * n * k, call.inputs, call.outputs)]
 
 
+@formula("_trilinear")
+def trilinear(call: Call) -> list[Kernel]:
+    """Three tensors multiplied and summed over the axes the result lacks: 2 x all index combinations."""
+    shapes = []
+    for place, x in enumerate(call.inputs):
+        shape = list(x.shape)
+        for axis in sorted(call.argument(3 + place, "")):
+            shape.insert(axis, 1)
+        shapes.append(shape)
+    combinations = prod([max(sizes) for sizes in zip(*shapes, strict=True)])
+    m = max(call.outputs[0].elements, 1)
+    return [Kernel(_K.GEMM, (1, m, 1, combinations // m), 2.0 * combinations, call.inputs, call.outputs)]
+
+
 # -- convolutions ----------------------------------------------------------------------------------------------------
 
 

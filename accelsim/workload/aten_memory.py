@@ -47,6 +47,8 @@ POINTWISE_FLOP = {
     "native_dropout": 2,
     "_fused_dropout": 2,
     "_weight_norm_interface": 4,
+    "_thnn_fused_lstm_cell": 28,
+    "_thnn_fused_gru_cell": 20,
 }
 #: Names that mark an operator as matrix arithmetic: unknown ones are refused, never priced by bytes alone.
 CONTRACTION_MARKS = ("mm", "conv", "attention", "einsum", "linear", "matmul", "lstm", "gru", "rnn", "bilinear")
@@ -101,6 +103,18 @@ def by_bytes(call: Call) -> list[Kernel]:
     """An operator nothing is known of but its tensors: their bytes, and no arithmetic."""
     elements = max((x.elements for x in (*call.outputs, *call.inputs)), default=0)
     return [Kernel(_K.ELEMENTWISE, (elements, len(call.inputs), 0), 0.0, call.inputs, call.outputs)]
+
+
+@formula("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
+def fused_cell(call: Call) -> list[Kernel]:
+    """Gates of one step after their products: 3 sigmoids, 2 tanhs and the state's update per hidden unit (LSTM)."""
+    return elementwise(call)
+
+
+@formula("_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell_backward")
+def fused_cell_backward(call: Call) -> list[Kernel]:
+    """One pass over gates and gradients."""
+    return elementwise(call)
 
 
 # -- normalisations --------------------------------------------------------------------------------------------------
@@ -356,7 +370,7 @@ def embedding_bag(call: Call) -> list[Kernel]:
     return [Kernel(_K.EMBEDDING_BAG, dims, moved, call.inputs[1:], outputs, gathered=moved, waits=(table,))]
 
 
-@formula("embedding_dense_backward", "_embedding_bag_dense_backward")
+@formula("embedding_dense_backward", "_embedding_bag_dense_backward", "_embedding_bag_backward")
 def embedding_backward(call: Call) -> list[Kernel]:
     """Dense table gradient: zero the table, add one row per lookup."""
     gradient, indices, result = call.inputs[0], call.inputs[1], call.outputs[0]

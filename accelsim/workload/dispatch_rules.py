@@ -14,6 +14,7 @@ from accelsim.workload.aten_memory import POINTWISE_FLOP
 
 __all__ = [
     "KNOWN_ELEMENTS",
+    "REFUSED",
     "UNKNOWABLE",
     "data_sized",
     "is_composite",
@@ -25,6 +26,11 @@ __all__ = [
     "wide_grouped_product",
 ]
 
+#: Operators refused by name, with what to do instead.
+REFUSED = {
+    "_pack_padded_sequence": "packs sequences into a layout that is data. Pass padded sequences to the recurrent layer.",
+    "_pad_packed_sequence": "unpacks sequences whose layout is data. Pass padded sequences to the recurrent layer.",
+}
 #: Largest tensor whose value is followed.
 KNOWN_ELEMENTS = 16384
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -63,14 +64,14 @@ def _data_sized(value: Any) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Export explains its refusals on stderr; ours says it in one message."""
-    logger = logging.getLogger("torch")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    """Export explains its refusals on the console; ours says it in one message."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        yield
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            yield
     finally:
-        logger.setLevel(level)
+        logging.disable(before)
 
 
 def replay(graph: Any, recorder: Recorder) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Keeps attention and recurrent layers whole while a torch module is captured.
+"""Keeps attention, RMS norms and recurrent layers whole while a torch module is captured.
 
 On the meta device ``scaled_dot_product_attention`` and ``torch.lstm`` fall apart into products, softmax and one matrix
 product per time step. `Interceptor` is a function mode that answers these calls itself: one row forward and one backward
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from threading import get_ident
 from typing import Any
 
@@ -33,6 +34,10 @@ _RECURRENT = {
 }
 
 
+#: Functions of ``torch.nn.functional`` stood in for.
+_STAND_INS = ("scaled_dot_product_attention", "dropout", "rms_norm")
+
+
 class Interceptor(TorchFunctionMode):  # type: ignore[misc]
     """Answers attention, recurrent and dropout calls with whole rows.
 
@@ -53,7 +58,7 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
     def active(self) -> Iterator[None]:
         """Intercept calls made inside."""
         thread = get_ident()
-        originals = {name: getattr(functional, name) for name in ("scaled_dot_product_attention", "dropout")}
+        originals = {name: getattr(functional, name) for name in _STAND_INS}
 
         def stand_in(original: Any) -> Any:
             def answer(*args: Any, **keywords: Any) -> Any:
@@ -83,6 +88,8 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
             return _attention(self._recorder, *args, **keywords)
         if func is self._originals["dropout"]:
             return _dropout(*args, **keywords)
+        if func is self._originals["rms_norm"]:
+            return _rms_norm(self._recorder, *args, **keywords)
         name = getattr(func, "__name__", "")
         if name in _RECURRENT and func is getattr(torch, name, None):
             return _recurrent(self._recorder, name, args)
@@ -109,6 +116,7 @@ class _AttentionCall:
     recorder: Recorder
     mask: Operand | None
     causal: bool
+    differentiable: bool
 
 
 def _attention(
@@ -132,8 +140,14 @@ def _attention(
             f"{tuple(value.shape)} do not match."
         )
     mask = None if attn_mask is None else recorder.operand(recorder.to_meta(attn_mask))
-    result: torch.Tensor = _Attention.apply(_AttentionCall(recorder, mask, bool(is_causal)), query, key, value)
+    call = _AttentionCall(recorder, mask, bool(is_causal), _differentiable(query, key, value))
+    result: torch.Tensor = _Attention.apply(call, query, key, value)
     return result
+
+
+def _differentiable(*tensors: torch.Tensor) -> bool:
+    """Whether autograd will keep what a call on these tensors saves."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 class _Attention(torch.autograd.Function):  # type: ignore[misc]
@@ -149,7 +163,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
         row = recorder.rows[recorder.add([kernel], "scaled_dot_product_attention")]
         ctx.call = call
         ctx.save_for_backward(q, k, v, output)
-        if any(ctx.needs_input_grad[1:]):
+        if call.differentiable:
             row.saved_fixed_bytes += 4.0 * output.numel() / max(output.shape[-1], 1)  # log-sum-exp, FP32
         return output
 
@@ -165,6 +179,54 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
         kernel = attention_kernel(parts, reads, writes, causal=causal, backward=True)
         recorder.add([kernel], "scaled_dot_product_attention_backward")
         return (None, *results)
+
+
+# -- RMS norm --------------------------------------------------------------------------------------------------------
+
+
+def _rms_norm(
+    recorder: Recorder,
+    x: torch.Tensor,
+    normalized_shape: list[int],
+    weight: torch.Tensor | None = None,
+    eps: float | None = None,
+) -> torch.Tensor:
+    """``rms_norm`` as the one kernel accelerators run, rather than its parts."""
+    del eps
+    weights = () if weight is None else (recorder.to_meta(weight),)
+    x = recorder.to_meta(x)
+    result: torch.Tensor = _RmsNorm.apply(recorder, prod(normalized_shape), x, *weights)
+    if _differentiable(x, *weights):  # reciprocal root mean squares, FP32
+        recorder.rows[-1].saved_fixed_bytes += 4.0 * x.numel() / prod(normalized_shape)
+    return result
+
+
+class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
+    """One row forward (4 FLOP per element) and one backward (twice that)."""
+
+    @staticmethod
+    def forward(ctx: Any, recorder: Recorder, columns: int, x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        output = torch.empty_like(x)
+        _rms_norm_row(recorder, columns, [x, *weights], [output], 4, "rms_norm")
+        ctx.recorder, ctx.columns = recorder, columns
+        ctx.save_for_backward(x, *weights)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        results = [torch.empty_like(t) for t in ctx.saved_tensors]
+        reads = [gradients[0], *ctx.saved_tensors]
+        _rms_norm_row(ctx.recorder, ctx.columns, reads, results, 8, "rms_norm_backward")
+        return (None, None, *results)
+
+
+def _rms_norm_row(
+    recorder: Recorder, columns: int, reads: list[torch.Tensor], writes: list[torch.Tensor], flop: int, name: str
+) -> None:
+    elements = writes[0].numel()
+    operands = tuple(recorder.operand(t) for t in reads), tuple(recorder.operand(t) for t in writes)
+    kernel = Kernel(OperatorKind.RMS_NORM, (elements // columns, columns), float(flop * elements), *operands)
+    recorder.add([kernel], name)
 
 
 # -- recurrent layers ------------------------------------------------------------------------------------------------
@@ -183,6 +245,7 @@ class _Stack:
     hidden: int
     projection: int
     per_layer: int
+    differentiable: bool
 
     @property
     def width(self) -> int:
@@ -204,10 +267,12 @@ def _recurrent(recorder: Recorder, name: str, args: tuple[Any, ...]) -> Any:
     hidden = weights[0].shape[0] // gates
     projection = weights[per_layer - 1].shape[0] if name == "lstm" and per_layer == (5 if biased else 3) else 0
     rate = float(dropout) if training else 0.0
-    stack = _Stack(
-        recorder, name, int(layers), directions, rate, bool(args[8]), hidden, projection, per_layer * directions
-    )
     tensors = [recorder.to_meta(t) for t in (x, *states, *weights)]
+    kept = _differentiable(*tensors)
+    batch_first, count = bool(args[8]), int(layers)
+    stack = _Stack(
+        recorder, name, count, directions, rate, batch_first, hidden, projection, per_layer * directions, kept
+    )
     outputs = _Recurrent.apply(stack, len(states), *tensors)
     return tuple(outputs)
 
@@ -222,11 +287,10 @@ class _Recurrent(torch.autograd.Function):  # type: ignore[misc]
         shape = (*x.shape[:2], stack.width * stack.directions)
         layers.extend(x.new_empty(shape) for _ in range(stack.layers))
         finals = [torch.empty_like(state) for state in states]
-        differentiable = any(ctx.needs_input_grad)
         for layer in range(stack.layers):
             own = _layer_weights(stack, weights, layer)
             row = _layer_row(stack, layers[layer], layers[layer + 1], [*own, *states], layer)
-            if differentiable:
+            if stack.differentiable:
                 _keep_gates(stack, row, layers[layer + 1])
             if layer + 1 < stack.layers and stack.dropout:
                 _dropout_row(stack, layers[layer + 1])

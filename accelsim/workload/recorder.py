@@ -29,6 +29,7 @@ from accelsim.workload.aten import FORMULAS, Call, Kernel, Operand
 from accelsim.workload.aten_memory import CONTRACTION_MARKS, FREE, by_bytes, elementwise
 from accelsim.workload.dispatch_rules import (
     KNOWN_ELEMENTS,
+    REFUSED,
     UNKNOWABLE,
     data_sized,
     is_composite,
@@ -248,6 +249,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 result = func.decompose(*args, **dict(kwargs or {}))
             if result is not NotImplemented:
                 return result
+        if name in REFUSED:
+            raise CaptureError(f"{func} in {self.path!r} {REFUSED[name]}")
         args, keywords = self._prepare(func, args, dict(kwargs or {}))
         inputs = [x for x in tree_flatten((args, keywords))[0] if isinstance(x, torch.Tensor)]
         values = self._values(func, name, args, keywords, inputs)
