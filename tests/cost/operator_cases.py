@@ -120,5 +120,5 @@ def training_rows(dtype: Dtype = Dtype.FP32) -> OperatorGraph:
 def emptied(graph: OperatorGraph) -> OperatorGraph:
     """The same rows with nothing to do: every size, FLOP and byte 0."""
     zero = np.zeros(len(graph))
-    columns = {name: zero for name in ("flop", "read_bytes", "write_bytes", "weight_bytes")}
+    columns = dict.fromkeys(("flop", "read_bytes", "write_bytes", "weight_bytes"), zero)
     return replace(graph, dims=np.zeros_like(graph.dims), **columns)

@@ -128,7 +128,7 @@ def test_batch_monotone_and_cores_fill_before_time_grows(batch, more, size):
 
 
 def test_additive_and_empty():
-    parts = [conv(2, 16, 32, 14, dtype="int8"), add(100_000, "int8")]
+    parts = [conv(1, 16, 32, 14, dtype="int8"), add(100_000, "int8")]
     apart = sum(cost_fpga(part, ZCU102).total_time_s for part in parts)
     assert cost_fpga(concatenate(parts), ZCU102).total_time_s == pytest.approx(apart)
     table = cost_fpga(emptied(concatenate(parts)), ZCU102)

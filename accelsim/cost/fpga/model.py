@@ -1,11 +1,11 @@
 """FPGA cost model: layers on an overlay processor, or one streaming design for the whole network.
 
 On an overlay a layer takes the longer of its cycles and its traffic, plus a start. Cores work on different images and share
-the board's memory; weights are read once per image and core, feature maps pass through memory between layers. Batch
-normalisation is folded into weights and one-input activations run in the convolution's output stage, at no cost; sums and
-pooling have their own engine of PP x ICP lanes, depthwise windows likewise. Attention, softmax, norms and recurrent layers
-are refused (the registry can send them to the host). Fully connected layers run as 1x1 convolutions, so a transformer's
-projections can stay on the board.
+the board's memory; weights are read once per image, or once for all cores of a batch engine, which also keeps feature maps
+on chip where they fit; elsewhere maps pass through memory between layers. Batch normalisation is folded into weights and
+one-input activations run in the convolution's output stage, at no cost; sums and pooling have their own engine of PP x ICP
+lanes, depthwise windows likewise. Attention, softmax, norms and recurrent layers are refused (the registry can send them to
+the host). Fully connected layers run as 1x1 convolutions, so a transformer's projections can stay on the board.
 """
 
 from __future__ import annotations
@@ -139,10 +139,12 @@ def _layer(
     rounds = np.ceil(images / machine.cores)
     compute = rounds * cycles_per_image * machine.seconds_per_cycle[rows.column("dtype")]
     weights: FloatArray = rows.column("weight_bytes")
-    maps = rows.bytes - weights
-    moved = maps + weights * np.maximum(images, np.where(weights > 0, 1.0, 0.0))
-    per_image = moved / np.maximum(images, 1.0)
-    memory = np.maximum(rounds * per_image / machine.port_bytes_per_s, moved / machine.memory_bytes_per_s)
+    per_image = (rows.bytes - weights) / np.maximum(images, 1.0)
+    per_image = np.where(per_image <= machine.resident_bytes, 0.0, per_image)
+    fetches = rounds if machine.shares_weights else images
+    moved = per_image * images + weights * np.maximum(fetches, 1.0)
+    port = np.maximum(rounds, 1.0) * (per_image + weights) / machine.port_bytes_per_s
+    memory = np.maximum(port, moved / machine.memory_bytes_per_s)
     time = np.maximum(compute, memory) + values.layer_overhead_s
     return RowCosts(time, compute, memory, flop, moved, _SIGMA)
 
@@ -198,24 +200,24 @@ def _pooling(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> Row
     return _layer(rows, machine, values, cycles, rows["batch"], rows.column("flop"))
 
 
-@FORMULAS.register(_K.REDUCTION)
-def _reduction(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
-    cycles = rows["rows"] * rows["columns"] / (machine.pixels * machine.inputs * machine.cores)
-    return _layer(rows, machine, values, cycles, np.ones(len(rows)), rows.column("flop"))
+def _images(graph: OperatorGraph) -> float:
+    """Images of the run: the largest batch of its convolutions and poolings; 1 without them."""
+    spatial = np.isin(graph.kind, [int(_K.CONV), int(_K.CONV_TRANSPOSE), int(_K.POOLING)])
+    return float(graph.dims[spatial, 0].max(initial=1))
 
 
-@FORMULAS.register(_K.ELEMENTWISE, _K.BATCH_NORM)
+@FORMULAS.register(_K.ELEMENTWISE, _K.BATCH_NORM, _K.REDUCTION)
 def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
-    fused = _fused_rows(rows.graph)[rows.index]
-    flop = rows.column("flop")
-    lanes = 2.0 * machine.pixels * machine.inputs * machine.cores
-    cycles = np.maximum(flop, rows.column("write_bytes") / DTYPE_BYTES[rows.column("dtype")]) / lanes
-    costs = _layer(rows, machine, values, cycles, np.ones(len(rows)), flop)
-    spread = np.minimum(rows.bytes / machine.port_bytes_per_s / machine.cores, costs.memory_s)
-    memory = np.maximum(spread, rows.bytes / machine.memory_bytes_per_s)
-    time = np.maximum(costs.compute_s, memory) + values.layer_overhead_s
-    keep = np.where(fused, 0.0, 1.0)
-    return RowCosts(time * keep, costs.compute_s * keep, memory * keep, flop * keep, costs.bytes * keep, _SIGMA)
+    """Sums, products and reductions on the engine's PP x ICP lanes; rows fused into convolutions cost nothing."""
+    flop: FloatArray = rows.column("flop")
+    images = np.full(len(rows), _images(rows.graph))
+    results = rows.column("write_bytes") / DTYPE_BYTES[rows.column("dtype")]
+    cycles = np.maximum(flop, results) / images / (machine.pixels * machine.inputs)
+    costs = _layer(rows, machine, values, cycles, images, flop)
+    keep = np.where(_fused_rows(rows.graph)[rows.index], 0.0, 1.0)
+    columns = (costs.time_s, costs.compute_s, costs.memory_s, flop, costs.bytes)
+    time, compute, memory, executed, moved = (column * keep for column in columns)
+    return RowCosts(time, compute, memory, executed, moved, _SIGMA)
 
 
 @FORMULAS.register(_K.COPY)

@@ -23,6 +23,9 @@ __all__ = ["OverlayMachine", "overlay_cycles", "overlay_machine"]
 
 #: Least pixel parallelism of a generic grid: that of the published cores (AMD PG338, B1600 to B4096).
 _GENERIC_PIXELS = 8
+#: Overlays whose cores are one engine's batch: they share each weight fetch and keep feature maps in on-chip RAM where these
+#: fit (AMD PG389 and PG403, Versal: batch engines behind one weight buffer; PG400, DPUCADF8H: four images at a time).
+_BATCH_ENGINES = ("DPUCVDX8", "DPUCV2DX8", "DPUCADF8")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +40,8 @@ class OverlayMachine:
         outputs: Output-channel parallelism OCP.
         cores: Cores; each works on its own image.
         seconds_per_cycle: Of one core by `Dtype` code, pipeline fills included; NaN for formats it lacks.
+        shares_weights: Whether one weight fetch serves all cores.
+        resident_bytes: Feature maps of one image and layer that stay on chip; 0 sends all through memory.
         port_bytes_per_s: What one core draws from memory.
         memory_bytes_per_s: Sustained bandwidth of the board's memory, shared by the cores.
         host_bytes_per_s: Host link; memory where host and fabric share it.
@@ -49,6 +54,8 @@ class OverlayMachine:
     outputs: float
     cores: float
     seconds_per_cycle: FloatArray
+    shares_weights: bool
+    resident_bytes: float
     port_bytes_per_s: float
     memory_bytes_per_s: float
     host_bytes_per_s: float
@@ -87,6 +94,8 @@ def overlay_machine(device: FpgaProfile, values: FpgaParameters) -> OverlayMachi
     core = device.overlay
     grid = _generic_grid(device, values) if core is None else _published_grid(device, core, values)
     pixels, inputs, outputs, cores, clock_hz, seconds = grid
+    batched = core is not None and core.name.startswith(_BATCH_ENGINES)
+    on_chip = sum(level.capacity_bytes.value for level in device.on_chip)
     return OverlayMachine(
         name=device.name,
         published=device.overlay is not None,
@@ -95,6 +104,8 @@ def overlay_machine(device: FpgaProfile, values: FpgaParameters) -> OverlayMachi
         outputs=outputs,
         cores=cores,
         seconds_per_cycle=seconds,
+        shares_weights=batched,
+        resident_bytes=on_chip / cores / 2.0 if batched else 0.0,  # input and output buffers swap
         port_bytes_per_s=memory if core is None else values.port_bytes_per_cycle * clock_hz,
         memory_bytes_per_s=memory * values.memory_efficiency_fraction,
         host_bytes_per_s=memory if link is None else link.bandwidth_bytes_per_s.value,

@@ -183,7 +183,8 @@ def _array_costs(
     width = DTYPE_BYTES[rows.column("dtype")]
     across = np.minimum(shape.n, machine.columns)
     fill = np.minimum(shape.k, machine.rows) * across * width
-    drain = np.minimum(shape.m, machine.rows) * across * width
+    written = rows.column("read_bytes") + rows.column("write_bytes") > machine.resident_bytes
+    drain = np.where(written, np.minimum(shape.m, machine.rows) * across * width, 0.0)
     edges = np.where(moved > 0, np.minimum(fill + drain, moved), 0.0) / machine.memory_bytes_per_s
     memory = moved / machine.memory_bytes_per_s
     return RowCosts(
