@@ -111,19 +111,15 @@ def _fastest(
         arithmetic, operands = flop_s * (tall * wide), operand_s * (tall + wide)
         step = np.maximum(arithmetic + parameters.operand_exposed_fraction * operands, operands)
         depth = shape.k + parameters.prologue_k
-        np.minimum(best, _waves(count, machine, parameters) * step * depth, out=best)
+        np.minimum(best, _waves(count, machine) * step * depth, out=best)
         if split:
             _try_splits(best, shape, count, step, tall * wide, machine, parameters)
     return best
 
 
-def _waves(count: FloatArray, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
-    """Tiles of the busiest SM, times the SM count; a lone tile cannot hide its own latency.
-
-    The slowdown falls with the tiles an SM has at once and never makes more tiles faster.
-    """
-    load = np.ceil(count / machine.sm_count)
-    waves: FloatArray = (load + parameters.single_tile_slowdown * np.minimum(load, 1.0)) * machine.sm_count
+def _waves(count: FloatArray, machine: GpuMachine) -> FloatArray:
+    """Tiles of the busiest SM, times the SM count."""
+    waves: FloatArray = np.ceil(count / machine.sm_count) * machine.sm_count
     return waves
 
 
@@ -141,13 +137,12 @@ def _try_splits(
     if not few.size:
         return
     k, step, count, fastest = shape.k[few], step[few], count[few], best[few]
-    partial_s = (
-        2 * 4.0 * tile_elements / machine.vector_operand_bytes_per_s * machine.sm_count
-    )  # one 32-bit tile, out and in
+    # One 32-bit tile goes out and comes in, at one SM's share of the on-chip traffic.
+    partial_s = 2 * 4.0 * tile_elements * machine.sm_count / machine.vector_operand_bytes_per_s
     for slices in _SPLITS:
         allowed = k >= slices * parameters.split_k_minimum
         depth = np.ceil(k / slices) + parameters.prologue_k
-        total = _waves(count * slices, machine, parameters) * step * depth + partial_s * np.log2(2 * slices)
+        total = _waves(count * slices, machine) * step * depth + partial_s * np.log2(2 * slices)
         fastest = np.where(allowed, np.minimum(fastest, total), fastest)
     best[few] = fastest
 

@@ -31,7 +31,6 @@ class GpuParameters:
         matrix_operand_bytes_per_clock: Operand bytes the matrix cores of one SM take per clock; 32 to 1024 B.
         operand_exposed_fraction: Part of operand loading that arithmetic does not hide, 0 to 1.
         prologue_k: Extra steps of k a tile pays to fill and drain its pipeline; 0 to 256 elements (32-bit).
-        single_tile_slowdown: Slowdown of an SM that has only one tile to work on (latency unhidden), >= 0, as a fraction.
         split_k_minimum: Least k per slice when a GEMM splits its contraction; 64 to 1024.
         kernel_latency_s: Start, drain and memory latency of a streaming kernel on the device; 1 to 10 us.
         contraction_latency_s: The same of a matrix kernel, with its set-up and epilogue; 1 to 20 us.
@@ -78,7 +77,6 @@ class GpuParameters:
     matrix_operand_bytes_per_clock: float
     operand_exposed_fraction: float
     prologue_k: float
-    single_tile_slowdown: float
     split_k_minimum: float
     kernel_latency_s: float
     contraction_latency_s: float
