@@ -49,9 +49,9 @@ def main() -> None:
     expected = 2 * matrices * TOKENS + 4 * TOKENS**2 * WIDTH * LAYERS
     print(f"capture_s: {seconds:.3f}")
     print(f"peak_rss_mb: {peak_mb():.0f}")
-    print(f"rows: {len(model.graph.graph)}")
-    print(f"any_batch: {model.graph.batch_step is not None}")
-    print(f"flop_ratio_to_closed_form: {model.graph.graph.model_flop / expected:.6f}")
+    print(f"rows: {len(model.forward.graph.graph)}")
+    print(f"any_batch: {model.forward.graph.batch_step is not None}")
+    print(f"flop_ratio_to_closed_form: {model.forward.graph.graph.model_flop / expected:.6f}")
 
 
 if __name__ == "__main__":

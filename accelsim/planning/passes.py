@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
 from accelsim.cost.table import Execution
 from accelsim.planning.scenario import Scenario
+from accelsim.workload.captured import captured_training
 from accelsim.workload.fusion import fuse_elementwise
 from accelsim.workload.graph import OperatorGraph
 from accelsim.workload.model import Lowered, RunShape
@@ -82,8 +83,12 @@ def _lower(scenario: Scenario, phase: Phase, **changes: int) -> Lowered:
 def _training(scenario: Scenario) -> Plan:
     forward = _lower(scenario, Phase.FORWARD)
     graph, counts = forward.graph, (forward.parameter_count, forward.parameter_tensor_count)
-    captured_step = bool((graph.phase == int(Phase.BACKWARD)).any())
-    step = graph if captured_step else training_graph(graph, *counts, scenario.precision, scenario.optimizer)
+    if scenario.workload.captured is None:
+        step = training_graph(graph, *counts, scenario.precision, scenario.optimizer)
+    else:
+        rule = scenario.optimizer.name
+        step = captured_training(scenario.workload, _shape(scenario), scenario.precision, optimizer_name=rule)
+        graph = step.take(step.phase == int(Phase.FORWARD))  # with what training keeps, unlike the inference pass
     memory = training_footprint(graph, step, counts[0], scenario.precision, scenario.optimizer)
     return _plan(scenario, [("training step", step, 1.0)], memory, forward)
 

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from accelsim.errors import AccelsimError, CaptureError, InvalidValueError, MissingDependencyError
-from accelsim.workload.captured import BYTE_COLUMNS, BatchStep, CapturedGraph, CapturedModel, compute_dtypes
+from accelsim.workload.captured import (
+    BYTE_COLUMNS,
+    BatchStep,
+    CapturedGraph,
+    CapturedModel,
+    CapturedPass,
+    compute_dtypes,
+)
 from accelsim.workload.dtype import Precision
 from accelsim.workload.dtype import precision as named_precision
 from accelsim.workload.graph import OperatorGraph, _csr
@@ -54,8 +61,8 @@ def capture(
             so that even the largest model costs no memory). The function may return ``(module, example_inputs)``.
         example_inputs: A tensor, a tuple of arguments, or a mapping of keyword arguments; real or meta. Small real tensors
             keep their values (lengths, masks).
-        training: Capture forward and backward; the outputs' gradients arrive dense, an output with a ``loss`` is
-            differentiated from there.
+        training: Capture a training step too, forward and backward. The outputs' gradients arrive dense; an output with a
+            ``loss`` is differentiated from there.
         optimizer: Update rule of the training step: sgd, momentum, adam, adamw or lamb; adamw unless given.
         name: Name of the workload; the module's class unless given.
         precision: Policy the byte columns are stored at; lowering rescales to any other.
@@ -77,30 +84,23 @@ def capture(
     if training and not policy.trainable:
         raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
     found, inputs = resolve(module, example_inputs)
-    twin, known = meta_copy(found)
-    twin.train(training)
-    label = name or type(found).__name__
-    base = _Run(twin, known, type(found).__name__, training, fused_attention, policy)
-    rows, unknown = base.rows(inputs)
+    modes = (False, True) if training else (False,)
+    runs = [_Run(*meta_copy(found), type(found).__name__, mode, fused_attention, policy) for mode in modes]
     batch = batch_size(inputs, batch_dimension)
-    graph, scalable = _graph(rows, policy, batch or 1), None
-    if batch is not None:
-        graph, scalable = _scalable(base, graph, inputs, batch_dimension or 0)
-    trainable = [x for x in found.parameters() if x.requires_grad]
-    parameters = list(found.parameters())
+    forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs]
     model = CapturedModel(
-        graph=graph,
-        scalable=scalable,
-        training=training,
-        optimizer=rule,
-        precision=policy,
-        parameter_count=sum(x.numel() for x in parameters),
-        parameter_tensor_count=len(parameters),
-        trainable_count=sum(x.numel() for x in trainable),
-        fused_attention=fused_attention,
+        forward, step[0] if step else None, rule, policy, *_parameter_counts(found), fused_attention=fused_attention
     )
+    unknown = set[str]().union(*(run.unknown for run in runs))
     note = f"costed by bytes only: {', '.join(sorted(unknown))}" if unknown else None
-    return Workload(label, label, "captured", None, None, RunShape(batch=graph.batch), captured=model, note=note)
+    label, default = name or type(found).__name__, RunShape(batch=forward.graph.batch)
+    return Workload(label, label, "captured", None, None, default, captured=model, note=note)
+
+
+def _parameter_counts(module: torch.nn.Module) -> tuple[int, int, int]:
+    """Parameters, tensors they live in, and parameters that training updates."""
+    sizes = [(x.numel(), x.requires_grad) for x in module.parameters()]
+    return sum(n for n, _ in sizes), len(sizes), sum(n for n, trainable in sizes if trainable)
 
 
 def capture_target(
@@ -182,9 +182,11 @@ class _Run:
     ) -> None:
         self.module, self.known, self.label = module, known, label
         self.training, self.fused_attention, self.policy = training, fused_attention, policy
+        self.unknown: set[str] = set()  # operators nothing but the bytes is known of
+        module.train(training)
 
-    def rows(self, inputs: Inputs) -> tuple[list[Row], set[str]]:
-        """Operator rows of one pass, and the operators nothing but the bytes is known of."""
+    def rows(self, inputs: Inputs) -> list[Row]:
+        """Operator rows of one pass."""
         from accelsim.workload.attention_pattern import merge_attention
         from accelsim.workload.recorder import DataDependentError
 
@@ -194,8 +196,8 @@ class _Run:
             recorder = self._record_exported(inputs, refused)
         if not recorder.rows:
             raise CaptureError(f"{self.label} launches no operator: there is nothing to capture.")
-        rows = merge_attention(recorder.rows) if self.fused_attention else recorder.rows
-        return rows, recorder.unknown
+        self.unknown |= recorder.unknown
+        return merge_attention(recorder.rows) if self.fused_attention else recorder.rows
 
     def _record(self, module: torch.nn.Module, inputs: Inputs, paths: Any = None) -> Recorder:
         import torch
@@ -328,29 +330,30 @@ def _charge(elements: int, width: int, place: int, scaled: bool, follows: list[f
         fixed[place] += elements * width
 
 
-def _scalable(
-    base: _Run, graph: CapturedGraph, inputs: Inputs, dimension: int
-) -> tuple[CapturedGraph, CapturedGraph | None]:
-    """The graph with its growth per batch; where the captured batch is special, one from twice the batch beside it."""
+def _captured_pass(run: _Run, inputs: Inputs, batch: int | None, dimension: int) -> CapturedPass:
+    """One pass with its growth per batch; where the captured batch is special, rows from twice the batch beside it."""
     from accelsim.workload.meta_module import scaled_inputs
 
-    unit = graph.batch
-    captures = {1: graph}
+    unit = batch or 1
+    captures = {1: _graph(run.rows(inputs), run.policy, unit)}
+    graph = captures[1]
+    if batch is None:
+        return CapturedPass(graph, None)
 
     def at(factor: int) -> CapturedGraph:
         if factor not in captures:
-            rows, _ = base.rows(scaled_inputs(inputs, unit, dimension, factor))
-            captures[factor] = _graph(rows, base.policy, factor * unit)
+            rows = run.rows(scaled_inputs(inputs, unit, dimension, factor))
+            captures[factor] = _graph(rows, run.policy, factor * unit)
         return captures[factor]
 
     try:
         step = _linear_step(graph, at(2), at(3))
         if step is not None:
-            return replace(graph, batch_step=step), None
+            return CapturedPass(replace(graph, batch_step=step), None)
         step = _linear_step(at(2), at(3), at(4))
     except AccelsimError:
-        return graph, None
-    return graph, None if step is None else replace(at(2), batch_step=step)
+        return CapturedPass(graph, None)
+    return CapturedPass(graph, None if step is None else replace(at(2), batch_step=step))
 
 
 def _linear_step(a: CapturedGraph, b: CapturedGraph, c: CapturedGraph) -> BatchStep | None:

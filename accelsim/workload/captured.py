@@ -30,6 +30,7 @@ __all__ = [
     "BYTE_COLUMNS",
     "CapturedGraph",
     "CapturedModel",
+    "CapturedPass",
     "captured_forward",
     "captured_training",
     "load_captured",
@@ -104,13 +105,34 @@ class BatchStep:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CapturedPass:
+    """One pass of a module, at any batch it is linear in.
+
+    Attributes:
+        graph: The rows at the captured batch.
+        scalable: The rows at other batches, where the captured one is special (a copy left out at batch 1); else None.
+    """
+
+    graph: CapturedGraph
+    scalable: CapturedGraph | None
+
+    def lowered(self, batch: int, source: Precision, target: Precision) -> OperatorGraph:
+        """The rows at a batch, their bytes taken from one precision policy to another.
+
+        Raises:
+            InvalidValueError: If the capture cannot answer for this batch.
+        """
+        graph = self.graph if self.scalable is None or batch == self.graph.batch else self.scalable
+        return graph.at_batch(batch).at_precision(source, target)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class CapturedModel:
     """What was captured.
 
     Attributes:
-        graph: Forward rows, then backward rows where `training`, at the captured batch.
-        scalable: The rows at other batches, where the captured one is special (a copy left out at batch 1); else None.
-        training: Whether backward rows are there.
+        forward: The forward pass, in inference.
+        training: Forward and backward rows of a training step; None where only inference was captured.
         optimizer: Update rule of a training capture; None for plain inference.
         precision: Policy whose widths the byte columns have.
         parameter_count: Parameters.
@@ -119,24 +141,14 @@ class CapturedModel:
         fused_attention: Whether attention is one operator.
     """
 
-    graph: CapturedGraph
-    scalable: CapturedGraph | None
-    training: bool
+    forward: CapturedPass
+    training: CapturedPass | None
     optimizer: str | None
     precision: Precision
     parameter_count: int
     parameter_tensor_count: int
     trainable_count: int
     fused_attention: bool
-
-    def lowered(self, batch: int, policy: Precision) -> OperatorGraph:
-        """All captured rows at a batch and precision.
-
-        Raises:
-            InvalidValueError: If the capture cannot answer for this batch.
-        """
-        graph = self.graph if self.scalable is None or batch == self.graph.batch else self.scalable
-        return graph.at_batch(batch).at_precision(self.precision, policy)
 
 
 def compute_dtypes(kind: NDArray[np.int16], policy: Precision) -> NDArray[np.int8]:
@@ -156,14 +168,12 @@ def compute_dtypes(kind: NDArray[np.int16], policy: Precision) -> NDArray[np.int
 
 
 def captured_forward(model: CapturedModel, batch: int, policy: Precision, phase: Phase) -> OperatorGraph:
-    """Forward rows at a batch and precision, in the given phase.
+    """Rows of the inference pass at a batch and precision, in the given phase.
 
     Raises:
         InvalidValueError: If the capture cannot answer for this batch.
     """
-    graph = model.lowered(batch, policy)
-    count = int((graph.phase == int(Phase.FORWARD)).sum())
-    return _head(graph, count).with_phase(phase)
+    return model.forward.lowered(batch, model.precision, policy).with_phase(phase)
 
 
 def captured_training(
@@ -181,25 +191,16 @@ def captured_training(
         InvalidValueError: If the workload was captured for inference, or not at this batch.
     """
     model = workload.captured
-    if model is None or not model.training:
+    if model is None or model.training is None:
         raise InvalidValueError(
             "mode", "training", f"inference for {workload.name}", "Capture the module again with training=True."
         )
     if not policy.trainable:
         raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
-    graph = model.lowered(shape.batch, policy)
+    graph = model.training.lowered(shape.batch, model.precision, policy)
     rule = optimizer(optimizer_name or model.optimizer or "sgd")
     tensors = model.parameter_tensor_count
     return concatenate([graph, optimizer_graph(model.trainable_count, tensors, policy, rule)])
-
-
-def _head(graph: OperatorGraph, count: int) -> OperatorGraph:
-    """The first rows of a graph, with their dependencies."""
-    if count == len(graph):
-        return graph
-    columns = {f.name: getattr(graph, f.name)[:count] for f in fields(graph) if not f.name.startswith("dependency")}
-    offset = graph.dependency_offset[: count + 1]
-    return OperatorGraph(**columns, dependency_offset=offset, dependency=graph.dependency[: offset[-1]])
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------------
@@ -221,23 +222,24 @@ def captured_document(workload: Workload) -> dict[str, Any]:
         "title": workload.title,
         "task": workload.task,
         "note": workload.note,
-        "training": model.training,
+        "training": model.training is not None,
         "optimizer": model.optimizer,
-        "batch": model.graph.batch,
+        "batch": model.forward.graph.batch,
         "parameter_count": model.parameter_count,
         "parameter_tensor_count": model.parameter_tensor_count,
         "trainable_count": model.trainable_count,
         "precision": model.precision.name,
         "fused_attention": model.fused_attention,
         "graphs": {
-            _graph_name(model.training): _graph_document(model.graph),
-            "scalable": None if model.scalable is None else _graph_document(model.scalable),
+            "forward": _pass_document(model.forward),
+            "training": None if model.training is None else _pass_document(model.training),
         },
     }
 
 
-def _graph_name(training: bool) -> str:
-    return "training" if training else "forward"
+def _pass_document(captured: CapturedPass) -> dict[str, Any]:
+    scalable = None if captured.scalable is None else _graph_document(captured.scalable)
+    return {**_graph_document(captured.graph), "scalable": scalable}
 
 
 def _graph_document(captured: CapturedGraph) -> dict[str, Any]:
@@ -283,18 +285,16 @@ def load_captured(data: Mapping[str, Any]) -> Workload:
     if data.get("format") != _FORMAT or data.get("version") != _VERSION:
         found = (data.get("format"), data.get("version"))
         raise InvalidValueError("format, version", found, f"({_FORMAT!r}, {_VERSION})", "Capture the module again.")
-    training = _flag(data, "training")
     rule = data.get("optimizer")
     if rule is not None:
         rule = optimizer(_text(data, "optimizer")).name
     graphs = data.get("graphs")
     if not isinstance(graphs, Mapping):
         raise InvalidValueError("graphs", graphs, "a mapping of graphs")
-    graph = _read_graph(graphs, _graph_name(training), training)
+    forward = _read_pass(graphs, "forward")
     model = CapturedModel(
-        graph=graph,
-        scalable=None if graphs.get("scalable") is None else _read_graph(graphs, "scalable", training),
-        training=training,
+        forward=forward,
+        training=_read_pass(graphs, "training") if _flag(data, "training") else None,
         optimizer=rule,
         precision=precision(_text(data, "precision")),
         parameter_count=_count(data, "parameter_count"),
@@ -306,17 +306,23 @@ def load_captured(data: Mapping[str, Any]) -> Workload:
     title = _text(data, "title") if "title" in data else name
     note = None if note is None else _text(data, "note", limit=10_000)
     return Workload(
-        name, title, _text(data, "task"), None, None, RunShape(batch=graph.batch), captured=model, note=note
+        name, title, _text(data, "task"), None, None, RunShape(batch=forward.graph.batch), captured=model, note=note
     )
 
 
-def _read_graph(graphs: Mapping[str, Any], name: str, training: bool) -> CapturedGraph:
-    entry = graphs.get(name)
+def _read_pass(graphs: Mapping[str, Any], name: str) -> CapturedPass:
+    graph = _read_graph(graphs, name, name)
+    entry = graphs[name]
+    return CapturedPass(graph, None if entry.get("scalable") is None else _read_graph(entry, "scalable", name))
+
+
+def _read_graph(entries: Mapping[str, Any], name: str, kind: str) -> CapturedGraph:
+    entry = entries.get(name)
     operators = entry.get("operators") if isinstance(entry, Mapping) else None
     if not isinstance(entry, Mapping) or not isinstance(operators, Mapping):
         raise InvalidValueError(f"graphs.{name}.operators", operators, "a mapping of operator columns")
     graph = OperatorGraph.from_dict(operators)
-    allowed = {int(Phase.FORWARD)} | ({int(Phase.BACKWARD)} if training else set())
+    allowed = {int(Phase.FORWARD)} | ({int(Phase.BACKWARD)} if kind == "training" else set())
     if not set(graph.phase.tolist()) <= allowed or (np.diff(graph.phase) < 0).any():
         raise InvalidValueError("graph.phase", "other", "forward rows, then (in training) backward rows")
     fixed = _table(entry, "fixed_bytes", (len(graph), len(BYTE_COLUMNS)))

@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def graph_of(module, inputs, **options):
     options.setdefault("batch_dimension", None)
-    return capture(module, inputs, **options).captured.graph.graph
+    captured = capture(module, inputs, **options).captured
+    return (captured.training or captured.forward).graph.graph
 
 
 def kinds(graph):
@@ -213,7 +214,7 @@ def test_cnn_matches_closed_form():
 def test_resnet50_matches_published_flop():
     model = capture(ResNet50, meta(1, 3, 224, 224), batch_dimension=None)
     assert model.captured.parameter_count == 25_557_032  # torchvision's model card
-    assert model.captured.graph.graph.model_flop == pytest.approx(8.178e9, rel=1e-3)
+    assert model.captured.forward.graph.graph.model_flop == pytest.approx(8.178e9, rel=1e-3)
 
 
 def test_bert_large_matches_published_flop():
@@ -227,7 +228,7 @@ def test_llama_matches_closed_form(size):
     assert model.captured.parameter_count == pytest.approx(LLAMA_PARAMETERS[size], rel=1e-3)
     matrices = model.captured.parameter_count - 128256 * width
     expected = 2 * matrices * 2048 + 4 * 2048**2 * width * layers
-    assert model.captured.graph.graph.model_flop == pytest.approx(expected, rel=1e-3)
+    assert model.captured.forward.graph.graph.model_flop == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (2, True)])
@@ -291,7 +292,15 @@ def test_losses_and_frozen_parameters():
     model = capture(net, torch.randn(4, 8), training=True, optimizer="lamb")
     assert (model.captured.parameter_count, model.captured.trainable_count) == (144, 72)
     assert model.captured.optimizer == "lamb"
-    assert phase_flop(model.captured.graph.graph, Phase.BACKWARD) == 2 * 4 * 8 * 8  # one weight gradient only
+    assert phase_flop(model.captured.training.graph.graph, Phase.BACKWARD) == 2 * 4 * 8 * 8  # one weight gradient only
+
+
+def test_a_training_capture_holds_the_inference_pass_too():
+    net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(), nn.BatchNorm1d(8))
+    captured = capture(net, torch.randn(4, 8), training=True).captured
+    assert "native_dropout" in captured.training.graph.graph.name
+    assert captured.forward.graph.graph.name == ("addmm", "native_batch_norm")
+    assert captured.forward.graph.graph.saved_bytes.sum() == 0
 
 
 def test_checkpointing_recomputes_in_the_backward_pass():
@@ -542,8 +551,9 @@ def test_any_batch_equals_a_capture_at_that_batch(name, training, captured_at):
     factory, shape = BATCHED[name]
     model = capture(factory, meta(captured_at, *shape), training=training).captured
     for batch in (2, 6, 32):
-        direct = capture(factory, meta(batch, *shape), training=training, batch_dimension=None).captured.graph.graph
-        lowered = model.lowered(batch, model.precision)
+        direct = graph_of(factory, meta(batch, *shape), training=training)
+        captured = model.training or model.forward
+        lowered = captured.lowered(batch, model.precision, model.precision)
         for column in ("kind", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes"):
             assert np.array_equal(getattr(direct, column), getattr(lowered, column)), column
 

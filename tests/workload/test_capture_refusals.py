@@ -24,7 +24,8 @@ class Apply(nn.Module):
 
 
 def flop(function, *inputs, **options):
-    return capture(Apply(function), inputs, **options).captured.graph.graph.model_flop
+    captured = capture(Apply(function), inputs, **options).captured
+    return (captured.training or captured.forward).graph.graph.model_flop
 
 
 LINEAR = 2 * 4 * 8 * 8
@@ -71,7 +72,7 @@ def test_export_carries_values_no_size_depends_on(training):
 
 
 def test_export_keeps_module_paths():
-    graph = capture(Apply(lambda y: y[:, y.sum().abs().long().item() % 1]), X).captured.graph.graph
+    graph = capture(Apply(lambda y: y[:, y.sum().abs().long().item() % 1]), X).captured.forward.graph.graph
     assert graph.path[0] == "inner"
 
 
@@ -158,7 +159,7 @@ def test_unknown_operators_are_costed_by_bytes_and_listed(library):
     library.define("mystery(Tensor x) -> Tensor")
     library.impl("mystery", torch.empty_like, "Meta")
     model = capture(Apply(torch.ops.accelsim_test.mystery), X)
-    graph = model.captured.graph.graph
+    graph = model.captured.forward.graph.graph
     assert "mystery" in model.note
     assert (graph.flop[1], graph.read_bytes[1], graph.write_bytes[1]) == (0, 4 * 32, 4 * 32)
 
@@ -182,20 +183,24 @@ def test_a_formula_is_registered_once():
 def test_inputs_by_keyword_and_from_the_factory():
     by_keyword = capture(nn.Linear(8, 8), {"input": X})
     from_factory = capture(lambda: (nn.Linear(8, 8), torch.empty(4, 8)))
-    assert by_keyword.captured.graph.graph.model_flop == from_factory.captured.graph.graph.model_flop == LINEAR
+    assert (
+        by_keyword.captured.forward.graph.graph.model_flop
+        == from_factory.captured.forward.graph.graph.model_flop
+        == LINEAR
+    )
 
 
 def test_tensors_no_module_registered_are_converted():
     net = Apply(lambda y: y * torch.arange(8) + torch.tensor([1.0] * 8))
     net.stray = torch.ones(8)
     net.function = lambda y: y * net.stray
-    graph = capture(net, X).captured.graph.graph
+    graph = capture(net, X).captured.forward.graph.graph
     assert np.array_equal(graph.read_bytes[:2], [4 * 32, 4 * 32 + 4 * 8])
 
 
 def test_bf16_modules_follow_the_policy():
     wide, narrow = (capture(nn.Linear(8, 8, dtype=d), X.to(d)).captured for d in (torch.float32, torch.bfloat16))
-    assert np.array_equal(wide.graph.graph.bytes, narrow.graph.graph.bytes)
+    assert np.array_equal(wide.forward.graph.graph.bytes, narrow.forward.graph.graph.bytes)
 
 
 # -- import targets ---------------------------------------------------------------------------------------------------
@@ -217,7 +222,7 @@ def package(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["net", "instance", "Own"])
 def test_target_is_a_factory_an_instance_or_a_class(name):
     model = capture_target(f"nets_of_mine:{name}", None if name == "net" else X)
-    assert model.captured.graph.graph.model_flop == LINEAR
+    assert model.captured.forward.graph.graph.model_flop == LINEAR
 
 
 @pytest.mark.usefixtures("package")

@@ -14,6 +14,7 @@ from accelsim.workload.captured import (
     BatchStep,
     CapturedGraph,
     CapturedModel,
+    CapturedPass,
     captured_document,
     captured_training,
     load_captured,
@@ -29,6 +30,22 @@ COLUMNS = ("kind", "dims", "dtype", "phase", "flop", "read_bytes", "write_bytes"
 
 
 def perceptron(batch=4, *, training=False, step=True):
+    """A captured perceptron with an argmax between its layers."""
+    model = CapturedModel(
+        forward=CapturedPass(perceptron_graph(batch, training=False, step=step), None),
+        training=CapturedPass(perceptron_graph(batch, training=True, step=step), None) if training else None,
+        optimizer="adamw" if training else None,
+        precision=FP32,
+        parameter_count=178,
+        parameter_tensor_count=4,
+        trainable_count=178,
+        fused_attention=True,
+    )
+    note = "costed by bytes only: x"
+    return Workload("net", "net", "captured", None, None, RunShape(batch=batch), captured=model, note=note)
+
+
+def perceptron_graph(batch, *, training, step):
     """Linear(8, 16), an argmax over it (fixed-width indices), Linear(16, 2); with or without two weight gradients."""
     kinds = [OperatorKind.GEMM, OperatorKind.REDUCTION, OperatorKind.GEMM]
     kinds += [OperatorKind.GEMM, OperatorKind.GEMM] if training else []
@@ -66,20 +83,7 @@ def perceptron(batch=4, *, training=False, step=True):
         dependency_offset=np.maximum(np.arange(count + 1) - 1, 0),
         dependency=np.arange(count - 1),
     )
-    model = CapturedModel(
-        graph=CapturedGraph(graph, batch, fixed, growth),
-        scalable=None,
-        training=training,
-        optimizer="adamw" if training else None,
-        precision=FP32,
-        parameter_count=178,
-        parameter_tensor_count=4,
-        trainable_count=178,
-        fused_attention=True,
-    )
-    return Workload(
-        "net", "net", "captured", None, None, RunShape(batch=batch), captured=model, note="costed by bytes only: x"
-    )
+    return CapturedGraph(graph, batch, fixed, growth)
 
 
 def same(a, b):
@@ -93,7 +97,7 @@ def test_json_round_trip(training, step, tmp_path):
     original.save(tmp_path / "net.json")
     loaded = load_captured(json.loads((tmp_path / "net.json").read_text()))
     assert captured_document(loaded) == captured_document(original)
-    assert same(loaded.captured.graph.graph, original.captured.graph.graph)
+    assert same(loaded.captured.forward.graph.graph, original.captured.forward.graph.graph)
     assert (loaded.name, loaded.note, loaded.default) == (original.name, original.note, original.default)
 
 
@@ -118,7 +122,7 @@ def test_an_existing_file_is_kept(tmp_path):
 @settings(max_examples=30, deadline=None)
 def test_any_batch_is_exact(batch):
     lowered = perceptron(4).lower(RunShape(batch=batch), FP32)
-    assert same(lowered.graph, perceptron(batch).captured.graph.graph)
+    assert same(lowered.graph, perceptron(batch).captured.forward.graph.graph)
     assert (lowered.parameter_count, lowered.parameter_tensor_count) == (178, 4)
 
 
@@ -211,7 +215,8 @@ def test_training_needs_a_training_capture():
         (("graphs", "forward", "batch_step", "unit"), 0),
         (("graphs", "forward", "batch_step", "flop"), ["a", "b", "c"]),
         (("graphs", "forward", "batch_step", "dims"), [[0.5] * MAX_DIMENSIONS] * 3),
-        (("graphs", "scalable"), {}),
+        (("graphs", "forward", "scalable"), {}),
+        (("training",), True),
     ],
 )
 def test_bad_fields_are_named(path, value):
@@ -252,7 +257,7 @@ def test_a_real_capture_survives_json(tmp_path):
 
     net = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
     model = capture(net, torch.empty(1, 12, 64, device="meta"), training=True, name="layer")
-    assert model.captured.scalable is not None  # a copy is left out at batch 1
+    assert model.captured.forward.scalable is not None  # a copy is left out at batch 1
     model.save(tmp_path / "layer.json")
     loaded = load_captured(json.loads((tmp_path / "layer.json").read_text()))
     for batch in (1, 2, 7):
