@@ -186,3 +186,20 @@ def test_one_core_of_an_epyc_9005_multiplies_by_cold_weights(m, measured_s):
     parameters = replace(cpu_parameters(), thread_count=1, weights_cold=True)
     predicted = cost_cpu(gemm(m, 8192, 4096), device, parameters=parameters).total_time_s
     assert predicted == pytest.approx(measured_s, rel=0.3)
+
+
+def test_unknown_memory_bandwidth_is_what_the_cores_can_draw():
+    memory = HASWELL.memory.model_copy(update={"bandwidth_bytes_per_s": None})
+    unknown = HASWELL.model_copy(update={"memory": memory})
+    graph = add(50_000_000)
+    cores = HASWELL.core_count.value * cpu_parameters().core_memory_bytes_per_s
+    table = cost_cpu(graph, unknown, Execution.GRAPH)
+    assert table.memory_s[0] == pytest.approx(graph.bytes[0] / cores)
+
+
+def test_a_global_mean_is_no_scalar_pooling_kernel():
+    dims = (8, 512, 784, 1, 784)
+    mean = row(OperatorKind.POOLING, dims, flop=8.0 * 512 * 784)
+    windows = row(OperatorKind.POOLING, (8, 512, 784, 784, 9), flop=8.0 * 512 * 784 * 9)
+    rates = [graph.flop[0] / cost_cpu(graph, XEON).compute_s[0] for graph in (mean, windows)]
+    assert rates[0] > 10 * rates[1]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.cpu.parameters import CpuParameters
-from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s, rate_table
+from accelsim.cost.roofline import rate_table
 from accelsim.cost.table import Execution, Rows
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
@@ -144,7 +144,7 @@ def cpu_machine(graph: OperatorGraph, device: CpuProfile, execution: Execution, 
         values: Parameters.
 
     Raises:
-        InvalidValueError: If the thread count is below 1, or the profile has no vector rate or memory bandwidth.
+        InvalidValueError: If the thread count is below 1, or the profile has no fp32 vector rate.
     """
     cores = device.core_count.value
     threads = cores if values.thread_count is None else min(values.thread_count, cores)
@@ -221,7 +221,11 @@ def _levels(device: CpuProfile, values: CpuParameters, threads: int) -> tuple[Fl
             bandwidth = stated.value * values.cache_efficiency_fraction * threads / cores
         capacities.append(_capacity_bytes(level, threads))
         bandwidths.append(bandwidth)
-    memory = main_memory_bandwidth_bytes_per_s(device) * values.main_memory_efficiency_fraction
+    stated_memory = device.memory_bandwidth_bytes_per_s
+    # A machine's own profile may not know its memory: what its cores can draw then bounds it.
+    memory = values.core_memory_bytes_per_s * threads
+    if stated_memory is not None:
+        memory = stated_memory * values.main_memory_efficiency_fraction
     # Levels are listed from the core outwards; an outer one never holds less or moves faster than an inner one.
     reach = np.maximum.accumulate(np.array(capacities, dtype=np.float64))
     return reach, np.append(np.minimum.accumulate(np.array(bandwidths, dtype=np.float64)), memory)

@@ -220,8 +220,8 @@ def _row_kernels(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowC
 @FORMULAS.register(_K.POOLING)
 def _pooling(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     taps = rows["batch"] * rows["channels"] * rows["out_pixels"] * rows["kernel_volume"]
-    eager = machine.execution is Execution.EAGER
-    cycles = values.pooling_cycles_per_tap if eager else values.fused_pooling_cycles_per_tap
+    scalar = (machine.execution is Execution.EAGER) & (rows["out_pixels"] > 1)  # a global mean is a vector reduction
+    cycles = np.where(scalar, values.pooling_cycles_per_tap, values.fused_pooling_cycles_per_tap)
     floor = rows.column("flop") / machine.vector_rate(rows)
     lane = np.maximum(taps * cycles / (machine.clock_hz * machine.threads), floor)
     return _vector(rows, machine, values, lane, taps)
