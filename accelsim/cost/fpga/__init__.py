@@ -9,6 +9,7 @@ from accelsim.cost.fpga.dataflow import (
     lut_estimate,
     node_cycles,
     pipeline_latency_s,
+    weight_lut_estimate,
 )
 from accelsim.cost.fpga.model import cost_dataflow, cost_fpga, dataflow_design, supported_rows_fpga
 from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
@@ -32,4 +33,5 @@ __all__ = [
     "overlay_machine",
     "pipeline_latency_s",
     "supported_rows_fpga",
+    "weight_lut_estimate",
 ]

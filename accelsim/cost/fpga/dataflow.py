@@ -29,12 +29,15 @@ __all__ = [
     "lut_estimate",
     "node_cycles",
     "pipeline_latency_s",
+    "weight_lut_estimate",
 ]
 
 #: Widest operands multiplied in lookup tables; wider ones take DSP blocks.
 _LUT_MULTIPLIER_BITS = 4
 #: (widest word, words per 18 kbit block) of a block RAM, narrowest first (AMD UG573).
 _BRAM18_SHAPES = ((1, 16384, 1), (2, 8192, 2), (4, 4096, 4), (9, 2048, 9), (18, 1024, 18))
+#: Deepest weight memory built from lookup tables (64 bits each) instead of block RAM: FINN-R.
+_DISTRIBUTED_DEPTH = 128
 _RESOURCES = ("lut_count", "bram_18k_count", "dsp_count")
 
 
@@ -108,7 +111,8 @@ def lut_estimate(
     """Lookup tables of one matrix-vector unit: c0 + c1 PE (multipliers + adder tree + accumulator).
 
     Multipliers take SIMD (2 ceil((W+A)/6) - 1)(W+A) where they are not DSP blocks, the tree (W+A)(2 SIMD - 1), the
-    accumulator W + A + log2(MW) bits. Blott et al., FINN-R, 2018.
+    accumulator W + A + log2(MW) bits. Blott et al., FINN-R, 2018. Products of binary operands are one bit wide (XNOR and
+    popcount; FINN, FPGA 2017, section 4.2).
 
     Args:
         mw: Matrix width.
@@ -119,7 +123,8 @@ def lut_estimate(
         values: `lut_base` is c0, `lut_ratio` c1.
     """
     lanes = np.asarray(simd, dtype=np.float64)
-    bits = weight_bits + activation_bits
+    binary = weight_bits == activation_bits == 1
+    bits = 1 if binary else weight_bits + activation_bits  # the product of two bits is one bit: XNOR
     in_luts = max(weight_bits, activation_bits) <= _LUT_MULTIPLIER_BITS
     multipliers = lanes * (2 * np.ceil(bits / 6) - 1) * bits if in_luts else 0.0
     accumulator = bits + np.ceil(np.log2(max(mw, 1)))
@@ -140,6 +145,8 @@ def dsp_estimate(pe: ArrayLike, simd: ArrayLike, weight_bits: int, activation_bi
 def bram18_estimate(mw: float, mh: float, pe: ArrayLike, simd: ArrayLike, weight_bits: int) -> FloatArray:
     """18 kbit block RAMs that hold one unit's weights: depth MW MH / (PE SIMD), width PE SIMD W. FINN-R, 2018.
 
+    Memories no deeper than 128 words are lookup tables instead (`weight_lut_estimate`).
+
     Args:
         mw: Matrix width.
         mh: Matrix height.
@@ -155,7 +162,24 @@ def bram18_estimate(mw: float, mh: float, pe: ArrayLike, simd: ArrayLike, weight
     for widest, words, port in reversed(_BRAM18_SHAPES):
         narrow = np.ceil(depth / words) * np.ceil(width / port)
         blocks = np.where(width <= widest, narrow, blocks)
-    return blocks
+    held: FloatArray = np.where(depth <= _DISTRIBUTED_DEPTH, 0.0, blocks)
+    return held
+
+
+def weight_lut_estimate(mw: float, mh: float, pe: ArrayLike, simd: ArrayLike, weight_bits: int) -> FloatArray:
+    """Lookup tables that hold weights too shallow for block RAM: PE SIMD W ceil(depth / 64). FINN-R, 2018.
+
+    Args:
+        mw: Matrix width.
+        mh: Matrix height.
+        pe: Rows in parallel.
+        simd: Columns in parallel.
+        weight_bits: W.
+    """
+    lanes = np.asarray(pe, dtype=np.float64) * np.asarray(simd, dtype=np.float64)
+    depth = mw * mh / lanes
+    luts: FloatArray = np.where(depth <= _DISTRIBUTED_DEPTH, lanes * weight_bits * np.ceil(depth / 64), 0.0)
+    return luts
 
 
 def pipeline_latency_s(cycles: FloatArray, start_fractions: ArrayLike, clock_hz: float) -> float:
@@ -185,7 +209,8 @@ def _candidates(node: StreamingNode, values: FpgaParameters) -> FloatArray:
     pe, simd = (axis.reshape(-1).astype(np.float64) for axis in grid)
     columns = (
         node_cycles(node.mw, node.mh, node.vectors, pe, simd),
-        lut_estimate(node.mw, pe, simd, node.weight_bits, node.activation_bits, values),
+        lut_estimate(node.mw, pe, simd, node.weight_bits, node.activation_bits, values)
+        + weight_lut_estimate(node.mw, node.mh, pe, simd, node.weight_bits),
         bram18_estimate(node.mw, node.mh, pe, simd, node.weight_bits),
         dsp_estimate(pe, simd, node.weight_bits, node.activation_bits),
         pe,
