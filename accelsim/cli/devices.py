@@ -104,16 +104,14 @@ def validate_devices(
     """Validate device profiles; exits with 2 if one is wrong, naming line and field."""
     sink = Sink(output_format, out, force, quiet)
     sink.check()
-    from accelsim.report.tables import plain_table
+    from accelsim.report.listing import Listing
 
     rows = _checked_files(files) if files else _checked_catalogue()
     wrong = sum(not row["valid"] for row in rows)
 
-    def view() -> Any:
-        table = plain_table(("profile", "valid", "problem"), fold=(0, 2))
-        for row in rows:
-            table.add_row(row["name"], "yes" if row["valid"] else "NO", row["problem"] or "")
-        return table
+    def view() -> Listing:
+        cells = [(row["name"], "yes" if row["valid"] else "NO", row["problem"] or "") for row in rows]
+        return Listing(("profile", "valid", "problem"), cells, fold=frozenset({"profile", "problem"}), gap=2)
 
     sink.emit(rows, view, columns=_CHECK_COLUMNS, note=f"{len(rows) - wrong} of {len(rows)} profiles are valid")
     if wrong:

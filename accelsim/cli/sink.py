@@ -98,7 +98,7 @@ class Sink:
         from rich.console import Console
 
         if self.out is None and sys.stdout.isatty():
-            Console(emoji=False, highlight=False).print(view)
+            Console(markup=False, emoji=False, highlight=False).print(view)
         else:
             self._write(_plain_text(view, self.out is None))
         if self.out is None:
@@ -112,7 +112,7 @@ def _plain_text(view: RenderableType, is_piped: bool) -> str:
     named = os.environ.get("COLUMNS", "") if is_piped else ""
     width = int(named) if named.isdigit() and int(named) > 0 else _FILE_WIDTH
     console = Console(
-        file=io.StringIO(), width=width, no_color=True, force_terminal=False, emoji=False, highlight=False
+        file=io.StringIO(), width=width, no_color=True, force_terminal=False, markup=False, emoji=False, highlight=False
     )
     with console.capture() as captured:
         console.print(view)

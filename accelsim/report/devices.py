@@ -13,8 +13,8 @@ from rich.text import Text
 
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced
+from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import amount, decimal, usd, whole
-from accelsim.report.tables import plain_table
 
 __all__ = [
     "DEVICE_COLUMNS",
@@ -79,12 +79,13 @@ def device_row(profile: DeviceProfile, *, local: bool = False) -> dict[str, Any]
 def devices_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `device_row`, one line each; peaks in tera-operations per second."""
     headers = ("name", "class", "vendor", "year", "memory", "bandwidth", *_SHOWN_DTYPES, "limit")
-    table = plain_table(headers, right=range(4, len(headers)))
-    table.padding = (0, 1, 0, 0)
-    for row in rows:
-        style = "bold" if row["local"] else ""
-        table.add_row(*_device_cells(row), style=style)
-    return table
+    return Listing(
+        headers,
+        [_device_cells(row) for row in rows],
+        right=frozenset(headers[4:]),
+        dispensable=("vendor", "year", "class"),
+        styles=["bold" if row["local"] else "" for row in rows],
+    )
 
 
 def _device_cells(row: Mapping[str, Any]) -> list[str]:
@@ -169,7 +170,8 @@ def device_view(profile: DeviceProfile) -> RenderableType:
     table = plain_table(("field", "value", "kind", "source"), right=(1,), fold=(0,))
     for row in numbers:
         index = sources.index(row["source"]) + 1
-        table.add_row(row["field"], quantity_of(row["field"], row["value"]), row["kind"], f"[{index}]")
+        cells = (row["field"], quantity_of(row["field"], row["value"]), row["kind"], f"[{index}]")
+        table.add_row(*map(Text, cells))
     cited = Table.grid(padding=(0, 1, 0, 0))
     cited.add_column(justify="right", no_wrap=True)
     cited.add_column(overflow="fold")

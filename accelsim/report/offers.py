@@ -8,8 +8,8 @@ from typing import Any, Final
 from rich.console import RenderableType
 
 from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind
+from accelsim.report.listing import Listing
 from accelsim.report.quantity import UNKNOWN, usd
-from accelsim.report.tables import plain_table
 
 __all__ = ["OFFER_COLUMNS", "offer_rows", "offers_table"]
 
@@ -56,13 +56,14 @@ def _offer_row(offer: Offer, kind: PriceKind) -> dict[str, Any]:
 def offers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `offer_rows`; prices in USD per hour."""
     headers = ("offer", "device", "count", "on demand", "spot", "per unit", "as of")
-    table = plain_table(headers, right=(2, 3, 4, 5))
-    table.padding = (0, 1, 0, 0)
-    for row in rows:
-        prices = (row["on_demand_usd_per_hour"], row["spot_usd_per_hour"])
-        cells = (row["offer"], row["device"] or UNKNOWN, _count(row))
-        table.add_row(*cells, *(map(usd, prices)), usd(row["usd_per_unit_hour"]), row["as_of"] or "")
-    return table
+    cells = [(row["offer"], row["device"] or UNKNOWN, _count(row), *_prices(row), row["as_of"] or "") for row in rows]
+    one_device = len({row["device"] for row in rows}) == 1
+    dispensable = ("device",) if one_device else ("count", "as of")
+    return Listing(headers, cells, right=frozenset(headers[2:6]), fold=frozenset({"offer"}), dispensable=dispensable)
+
+
+def _prices(row: Mapping[str, Any]) -> list[str]:
+    return [usd(row[name]) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour", "usd_per_unit_hour")]
 
 
 def _count(row: Mapping[str, Any]) -> str:

@@ -6,17 +6,17 @@ made to fit 80 columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.measure import Measurement
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import UNKNOWN, amount, duration, number, percent, usd
 
 if TYPE_CHECKING:
@@ -56,23 +56,6 @@ _MEMORY_PARTS: Final = {
 }
 
 
-def plain_table(headers: Sequence[str], *, right: Iterable[int] = (), fold: Iterable[int] = ()) -> Table:
-    """An empty table in the house style: a rule under the header, no other lines.
-
-    Args:
-        headers: Column titles.
-        right: Indices of right-aligned columns.
-        fold: Indices of columns that wrap; all others keep to one line.
-    """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    right, fold = set(right), set(fold)
-    for index, header in enumerate(headers):
-        justify = "right" if index in right else "left"
-        wraps = index in fold
-        table.add_column(header, justify=justify, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")  # type: ignore[arg-type]
-    return table
-
-
 def tier_words(tier: str) -> str:
     """What a tier of truth means."""
     return _TIERS.get(tier, tier)
@@ -90,8 +73,8 @@ def estimate_view(estimate: Estimate, device: DeviceProfile, quote: Quote | None
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in _figures(estimate, device, quote):
-        grid.add_row(label, text)
-    panel = Panel(grid, title=f"{estimate.workload} on {estimate.device}", title_align="left", border_style="dim")
+        grid.add_row(label, Text(text))
+    panel = Panel(grid, title=Text(f"{estimate.workload} on {estimate.device}"), title_align="left", border_style="dim")
     return Group(panel, Padding(_operators(estimate), (1, 0, 0, 0))) if estimate.operators else panel
 
 
@@ -174,12 +157,10 @@ def _offer_words(e: Estimate, quote: Quote | None) -> str:
     return f" ({quote.offer.offer_id}, {quote.kind.replace('_', ' ')}{dated})"
 
 
-def _operators(e: Estimate) -> Table:
-    table = plain_table(("largest operators", "kind", "time", "share", "limited by"), right=(2, 3), fold=(0,))
-    for operator in e.operators:
-        share = f"{100 * operator.share_fraction:.1f} %"
-        table.add_row(operator.name, operator.kind, duration(operator.time_s), share, operator.bound)
-    return table
+def _operators(e: Estimate) -> Listing:
+    headers = ("largest operators", "kind", "time", "share", "limited by")
+    rows = [(o.name, o.kind, duration(o.time_s), f"{100 * o.share_fraction:.1f} %", o.bound) for o in e.operators]
+    return Listing(headers, rows, right=frozenset({"time", "share"}), fold=frozenset({headers[0]}), gap=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +206,6 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     return Group(*views[:-1])
 
 
-#: Columns left out where the terminal is narrow, in this order; and those aligned to the left.
-_DISPENSABLE: Final = ("memory", "type", "limit")
-_LEFT: Final = frozenset({"device", "type", "limit"})
-_UNLIMITED: Final = 1_000
 _BEST_FIELDS: Final = ("latency_s", "throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000")
 
 
@@ -239,10 +216,12 @@ def _group_view(rows: Sequence[ComparisonRow], winners: dict[str, str | None]) -
     if estimates:
         generates = any(e.output_len for e in estimates)
         columns = _COMMON + (_TOKENS if generates else _SAMPLES) + _LAST
-        parts.append(_Running(estimates, columns, winners, width))
+        parts.append(_running(estimates, columns, winners, width))
     failed = [row for row in rows if row.reason is not None]
     if failed:
         parts.append(_failed(failed, width))
+    hosted = [e for e in estimates if e.host is not None]
+    parts += [Text(f"{e.device}: {e.host} is its host and runs what it cannot", style="dim") for e in hosted]
     return Group(*parts)
 
 
@@ -256,32 +235,17 @@ def _title(row: ComparisonRow, estimates: Sequence[Estimate]) -> Text:
     return title
 
 
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """The pairs that run: as many columns as fit the terminal, the dispensable ones dropped first."""
-
-    estimates: Sequence[Estimate]
-    columns: Sequence[_Column]
-    winners: dict[str, str | None]
-    width: int
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = self._table(self.columns)
-        for count in range(1, len(_DISPENSABLE) + 1):
-            if Measurement.get(console, options.update(width=_UNLIMITED), table).maximum <= options.max_width:
-                break
-            table = self._table([c for c in self.columns if c.header not in _DISPENSABLE[:count]])
-        yield table
-
-    def _table(self, columns: Sequence[_Column]) -> Table:
-        headers = ("device", *(column.header for column in columns))
-        right = [index for index, header in enumerate(headers) if header not in _LEFT]
-        table = plain_table(headers, right=right)
-        table.padding = (0, 1, 0, 0)
-        table.columns[0].min_width = self.width
-        for e in self.estimates:
-            table.add_row(e.device, *(_marked(column, e, self.winners) for column in columns))
-        return table
+def _running(
+    estimates: Sequence[Estimate], columns: Sequence[_Column], winners: dict[str, str | None], width: int
+) -> Listing:
+    headers = ("device", *(column.header for column in columns))
+    return Listing(
+        headers,
+        [[e.device, *(_marked(column, e, winners) for column in columns)] for e in estimates],
+        right=frozenset(headers) - {"device", "type", "limit"},
+        dispensable=("memory", "type", "limit"),
+        first_width=width,
+    )
 
 
 def _marked(column: _Column, e: Estimate, winners: dict[str, str | None]) -> Text:
@@ -298,7 +262,7 @@ def _failed(rows: Sequence[ComparisonRow], width: int) -> Table:
     grid.add_column(no_wrap=True, min_width=width)
     grid.add_column(overflow="fold", style="yellow")
     for row in rows:
-        grid.add_row(row.device, _brief(row))
+        grid.add_row(row.device, Text(_brief(row)))
     return grid
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import amount, number, percent
-from accelsim.report.tables import plain_table
 from accelsim.workload.dtype import PRECISIONS
 from accelsim.workload.graph import OperatorGraph
 from accelsim.workload.model import Lowered, Published, RunShape, Workload
@@ -112,10 +112,10 @@ def workload_row(workload: Workload) -> dict[str, Any]:
 
 def workloads_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `workload_row`, one line each."""
-    table = plain_table(("name", "title", "task", "parameters"), right=(3,), fold=(1,))
-    for row in rows:
-        table.add_row(row["name"], row["title"], row["task"], number(row["published_parameters"]))
-    return table
+    headers = ("name", "title", "task", "parameters")
+    cells = [(row["name"], row["title"], row["task"], number(row["published_parameters"])) for row in rows]
+    folded = frozenset({"title"})
+    return Listing(headers, cells, right=frozenset({"parameters"}), fold=folded, dispensable=("task",), gap=2)
 
 
 def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ def workload_view(document: Mapping[str, Any]) -> RenderableType:
     grid = plain_table(("", ""), fold=(1,))
     grid.show_header = False
     for label, text in _lines(document):
-        grid.add_row(Text(label, style="bold"), text)
+        grid.add_row(Text(label, style="bold"), Text(text))
     parts: list[RenderableType] = [Text(f"{document['title']} ({document['name']})", style="bold cyan"), grid]
     if document["published"]:
         parts += [Text(""), checks_table(document["published"], sources=True)]
@@ -209,8 +209,10 @@ def checks_table(rows: Sequence[Mapping[str, Any]], *, sources: bool = False) ->
 
 def layers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `layer_groups`."""
-    table = plain_table(("layers", "kind", "operators", "FLOP", "bytes", "weights"), right=(2, 3, 4, 5))
-    for row in rows:
-        sizes = (number(row["flop"]), number(row["bytes"]), number(row["weight_bytes"]))
-        table.add_row(row["path"] or "(model)", row["kind"], f"{row['operator_count']:,}", *sizes)
-    return table
+    headers = ("layers", "kind", "operators", "FLOP", "bytes", "weights")
+    cells = [(row["path"] or "(model)", row["kind"], f"{row['operator_count']:,}", *_sizes(row)) for row in rows]
+    return Listing(headers, cells, right=frozenset(headers[2:]), fold=frozenset({"layers"}), gap=2)
+
+
+def _sizes(row: Mapping[str, Any]) -> list[str]:
+    return [number(row[name]) for name in ("flop", "bytes", "weight_bytes")]

@@ -53,6 +53,11 @@ def test_pairs_that_cannot_run_show_their_reason(run):
     assert "fp16" in text
 
 
+def test_a_host_is_named(run):
+    assert "epyc-9654 is its host" in run("compare", "bert-large", "--devices", "zcu102", "--host", "epyc-9654").out
+    assert "host" not in run("compare", "bert-large", "--devices", "t4").out
+
+
 def test_training_on_integer_arithmetic_is_a_row_with_a_reason(run):
     rows = run("compare", "resnet-50", "--devices", "zcu104", "--mode", "both", "--format", "json").json
     assert rows[0]["reason"] is None

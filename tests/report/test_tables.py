@@ -52,7 +52,9 @@ MADE = Estimate(
 
 def drawn(view, width: int = 100, *, color: bool = False) -> str:
     system = "standard" if color else None
-    console = Console(width=width, no_color=not color, force_terminal=color, highlight=False, color_system=system)
+    console = Console(
+        width=width, no_color=not color, force_terminal=color, highlight=False, markup=False, color_system=system
+    )
     with console.capture() as captured:
         console.print(view)
     return captured.get()
