@@ -133,17 +133,16 @@ def _try_splits(
     parameters: GpuParameters,
 ) -> None:
     """Improve `best` where the tiles fill less than half of the SMs, by slicing k; slices are summed through L2."""
-    few = np.flatnonzero((2 * count <= machine.sm_count) & (shape.k >= 2 * parameters.split_k_minimum))
+    few = np.flatnonzero(2 * count <= machine.sm_count)
     if not few.size:
         return
     k, step, count, fastest = shape.k[few], step[few], count[few], best[few]
     # One 32-bit tile goes out and comes in, at one SM's share of the on-chip traffic.
     partial_s = 2 * 4.0 * tile_elements * machine.sm_count / machine.vector_operand_bytes_per_s
     for slices in _SPLITS:
-        allowed = k >= slices * parameters.split_k_minimum
         depth = np.ceil(k / slices) + parameters.prologue_k
         total = _waves(count * slices, machine) * step * depth + partial_s * np.log2(2 * slices)
-        fastest = np.where(allowed, np.minimum(fastest, total), fastest)
+        np.minimum(fastest, total, out=fastest)
     best[few] = fastest
 
 

@@ -32,7 +32,7 @@ from accelsim.workload.graph import FloatArray
 __all__ = ["GpuMachine", "join_times"]
 
 _FORMATS = len(DTYPE_BYTES)
-#: Node of `GpuParameters.on_chip_energy_per_byte_j`.
+#: Node of the energies in `GpuParameters`.
 _REFERENCE_NM = 12.0
 
 
@@ -95,7 +95,9 @@ class GpuMachine:
         node = None if profile.process_nm is None else float(profile.process_nm.value)
         energy, technology = _energies(node), profile.memory.technology
         scale = float(energy[Dtype.FP32] / _energies(_REFERENCE_NM)[Dtype.FP32])
-        overhead = np.where(matrix, parameters.matrix_energy_overhead, parameters.vector_energy_overhead)
+        shrink = ((node or _REFERENCE_NM) / _REFERENCE_NM) ** parameters.vector_overhead_node_exponent
+        vector_overhead = parameters.vector_energy_overhead * shrink
+        overhead = np.where(matrix, parameters.matrix_energy_overhead, vector_overhead)
         limit = None if profile.power.limit_w is None else float(profile.power.limit_w.value)
         sm_count, clock = float(profile.sm_count.value), float(profile.boost_clock_hz.value)
         stacked = "hbm" in (technology or "").lower()
@@ -116,7 +118,7 @@ class GpuMachine:
             vector_operand_bytes_per_s=0.5 * vector * parameters.operand_bytes_per_lane_clock,
             matrix_operand_bytes_per_s=sm_count * clock * parameters.matrix_operand_bytes_per_clock,
             flop_energy_j=energy * overhead,
-            vector_energy_j=float(energy[Dtype.FP32]) * parameters.vector_energy_overhead,
+            vector_energy_j=float(energy[Dtype.FP32]) * vector_overhead,
             byte_energy_j=dram_energy_per_byte_j(technology) + parameters.on_chip_energy_per_byte_j * scale,
             static_w=parameters.active_static_w + parameters.active_static_fraction * (limit or 0.0),
             limit_w=limit,

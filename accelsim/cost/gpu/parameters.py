@@ -31,7 +31,6 @@ class GpuParameters:
         matrix_operand_bytes_per_clock: Operand bytes the matrix cores of one SM take per clock; 32 to 1024 B.
         operand_exposed_fraction: Part of operand loading that arithmetic does not hide, 0 to 1.
         prologue_k: Extra steps of k a tile pays to fill and drain its pipeline; 0 to 256 elements (32-bit).
-        split_k_minimum: Least k per slice when a GEMM splits its contraction; 64 to 1024.
         kernel_latency_s: Start, drain and memory latency of a streaming kernel on the device; 1 to 10 us.
         contraction_latency_s: The same of a matrix kernel, with its set-up and epilogue; 1 to 20 us.
         gddr_efficiency: Streaming bandwidth over the data sheet's, GDDR boards.
@@ -50,7 +49,8 @@ class GpuParameters:
         attention_backward_efficiency: Its backward pass over the forward pass.
         recurrent_step_s: Serial latency of one recurrent step; 2 to 30 us.
         overlap_exponent: p of the p-norm that joins compute and memory time; 1 (no overlap) to infinity (perfect).
-        vector_energy_overhead: Energy of a vector instruction over its arithmetic (fetch, registers, caches), >= 1.
+        vector_energy_overhead: Energy of a vector instruction over its arithmetic (fetch, registers, caches) at 12 nm, >= 1.
+        vector_overhead_node_exponent: Power of (node / 12 nm) with which that overhead shrinks beyond the arithmetic; 0 to 2.
         matrix_energy_overhead: The same for matrix cores, >= 1.
         on_chip_energy_per_byte_j: Energy of moving one byte between main memory and the lanes (L2, network, load and store
             instructions) at 12 nm; other nodes scale as FP32 arithmetic; 20 to 400 pJ.
@@ -77,7 +77,6 @@ class GpuParameters:
     matrix_operand_bytes_per_clock: float
     operand_exposed_fraction: float
     prologue_k: float
-    split_k_minimum: float
     kernel_latency_s: float
     contraction_latency_s: float
     gddr_efficiency: float
@@ -97,6 +96,7 @@ class GpuParameters:
     recurrent_step_s: float
     overlap_exponent: float
     vector_energy_overhead: float
+    vector_overhead_node_exponent: float
     matrix_energy_overhead: float
     on_chip_energy_per_byte_j: float
     active_static_w: float
