@@ -38,7 +38,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs/mkdocs.yml
 
 ## make bench        benchmarks: simulator, cost models, command line
 bench: $(VENV)/.dev
