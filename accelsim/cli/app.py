@@ -13,6 +13,7 @@ from accelsim.cli.demo import demo
 from accelsim.cli.devices import devices
 from accelsim.cli.estimate import estimate
 from accelsim.cli.offers import offers
+from accelsim.cli.validate import accuracy, validate
 from accelsim.cli.workloads import workloads
 
 __all__ = ["app"]
@@ -33,6 +34,8 @@ app.add_typer(devices)
 app.add_typer(workloads)
 app.command()(capture)
 app.add_typer(offers)
+app.command()(validate)
+app.command()(accuracy)
 app.command()(demo)
 
 

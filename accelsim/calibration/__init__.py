@@ -1,0 +1,1 @@
+"""Calibration: fit cost-model parameters to measurements, and say how far predictions are from measurements."""

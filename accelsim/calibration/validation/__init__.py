@@ -1,0 +1,37 @@
+"""Validation: score predictions on measured tables, suite by suite.
+
+`validate` runs suites over a data folder; `scoreboard_dict` and `markdown` write what it found; `worse_figures` compares it
+with an earlier report. A new suite is a module that registers itself with `register_suite`.
+"""
+
+from accelsim.calibration.validation.report import (
+    markdown,
+    row_records,
+    scoreboard_dict,
+    worse_figures,
+)
+from accelsim.calibration.validation.score import Scoreboard, SuiteScore, validate
+from accelsim.calibration.validation.suite import Batch, Prediction, Suite, register_suite, suite, suites
+from accelsim.calibration.validation.tables import DataFolder, DataProblem, Schema
+from accelsim.calibration.validation.tiers import TIERS, tier_name
+
+__all__ = [
+    "TIERS",
+    "Batch",
+    "DataFolder",
+    "DataProblem",
+    "Prediction",
+    "Schema",
+    "Scoreboard",
+    "Suite",
+    "SuiteScore",
+    "markdown",
+    "register_suite",
+    "row_records",
+    "scoreboard_dict",
+    "suite",
+    "suites",
+    "tier_name",
+    "validate",
+    "worse_figures",
+]

@@ -1,0 +1,140 @@
+"""Suite `gpu-models`: whole transformers measured on GPUs, from the operator lists that come with the measurements.
+
+A row is one inference, or one forward and backward pass, of a Hugging Face model in eager FP32 PyTorch (NeuSight, ASPLOS
+2025). Its operator list gives every operator with its dimensions and how often it runs. The host issues operators one
+after the other and the device runs them in order, so launch and dispatch are part of the predicted time. No parameter is
+fitted to these rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from accelsim.calibration.validation.columns import correlated_log_sigma, graph_of_columns, issued_time_s, roofline_s
+from accelsim.calibration.validation.names import gpu_of
+from accelsim.calibration.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
+from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
+from accelsim.cost.gpu import cost_gpu
+from accelsim.errors import UnknownNameError
+from accelsim.hardware.profile import GpuProfile
+from accelsim.workload.dtype import Dtype
+from accelsim.workload.graph import FloatArray, OperatorGraph
+from accelsim.workload.operator import OperatorKind
+
+__all__ = ["LABEL_SCHEMA", "LIST_SCHEMA", "Run", "lowered_operators"]
+
+LABEL_SCHEMA = Schema(
+    "gpu_kernels/e2e_labels.csv",
+    (*text("device", "model", "mode"), *number("seq", "batch"), *time_column("e2e_ms")),
+    ("device", "model", "mode", "seq", "batch"),
+)
+LIST_SCHEMA = Schema(
+    "gpu_kernels/e2e_opgraphs.csv.gz",
+    (*text("desc", "op"), *number("repeat", "b", "m", "n", "k", "h", "bytes")),
+)
+_K = OperatorKind
+_TWO_INPUTS = ("add", "mul", "div", "pow")
+_FLOP_PER_ELEMENT = {"pow": 20, "powu": 20, "gelu": 8, "tanh": 6, "softmax": 6, "ln": 8}
+_KINDS = {"linear": _K.GEMM, "bmm": _K.BATCHED_GEMM, "mem": _K.COPY, "softmax": _K.SOFTMAX, "ln": _K.LAYER_NORM}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Operators of one workload and how often each runs."""
+
+    graph: OperatorGraph
+    repeat: FloatArray
+
+
+def lowered_operators(table: Table) -> Run:
+    """The operator list of one workload as FP32 rows."""
+    op = table["op"]
+    b, m, n, k, h, moved = (table[name] for name in ("b", "m", "n", "k", "h", "bytes"))
+    product, copy, row_wise = np.isin(op, ["linear", "bmm"]), op == "mem", np.isin(op, ["softmax", "ln"])
+    elements = b * h
+    per_element = np.array([_FLOP_PER_ELEMENT.get(o, 1) for o in op.tolist()], dtype=np.float64)
+    inputs = np.where(np.isin(op, _TWO_INPUTS), 2.0, 1.0)
+    dims = (
+        np.where(product | row_wise, b, np.where(copy, moved / 8, elements)),
+        np.where(product, m, np.where(row_wise, h, np.where(copy, 0, inputs))),
+        np.where(product, k, np.where(row_wise | copy, 0, per_element)),  # k is the output width, n the contraction
+        np.where(product, n, 0),
+    )
+    graph = graph_of_columns(
+        [int(_KINDS.get(o, _K.ELEMENTWISE)) for o in op.tolist()],
+        dims,
+        Dtype.FP32,
+        flop=np.where(product, 2 * b * m * n * k, np.where(copy, 0, per_element * elements)),
+        read=np.where(product, 4 * b * (m * n + n * k), np.where(copy, moved / 2, 4 * elements * inputs)),
+        write=np.where(product, 4 * b * m * k, np.where(copy, moved / 2, 4 * elements)),
+        count=len(table),
+    )
+    return Run(graph, table["repeat"])
+
+
+@register_suite(
+    "gpu-models", "whole transformers on GPUs, eager FP32", (LABEL_SCHEMA, LIST_SCHEMA), "model", is_ranked=True
+)
+def load(folder: DataFolder) -> list[Batch]:
+    """One batch per device; rows whose operator list is missing are refused."""
+    rows, lists = folder.table(LABEL_SCHEMA), folder.table(LIST_SCHEMA)
+    if rows is None or lists is None:
+        return []
+    desc = _descriptions(rows)
+    runs = _runs(lists, set(desc.tolist()))
+    known = np.array([name in runs for name in desc.tolist()], dtype=np.bool_)
+    batches: list[Batch] = []
+    for device in np.unique(rows["device"]).tolist():
+        own = rows["device"] == device
+        batches += _device_batches(device, rows.take(own & known), desc[own & known], runs)
+        if (own & ~known).any():
+            lost, table = desc[own & ~known], rows.take(own & ~known)
+            batches.append(refused_batch(device, table["model"], lost, table["e2e_ms"] * 1e-3, "no operator list"))
+    return batches
+
+
+def _descriptions(rows: Table) -> TextArray:
+    sizes = zip(rows["model"], rows["mode"], rows["seq"], rows["batch"], strict=True)
+    return np.array([f"{model}-{mode}-{seq:.0f}-{batch:.0f}" for model, mode, seq, batch in sizes], dtype=str)
+
+
+def _runs(lists: Table, wanted: set[str]) -> dict[str, Run]:
+    names, inverse = np.unique(lists["desc"], return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    parts = np.split(order, np.cumsum(np.bincount(inverse, minlength=len(names)))[:-1])
+    return {
+        name: lowered_operators(lists.take(rows))
+        for name, rows in zip(names.tolist(), parts, strict=True)
+        if name in wanted
+    }
+
+
+def _device_batches(device: str, rows: Table, desc: TextArray, runs: dict[str, Run]) -> list[Batch]:
+    if not len(rows):
+        return []
+    measured = rows["e2e_ms"] * 1e-3
+    try:
+        profile = gpu_of(device)
+    except UnknownNameError as error:
+        return [refused_batch(device, rows["model"], desc, measured, f"unknown device {error.name}")]
+    own = [runs[name] for name in desc.tolist()]
+    line = np.array([float((roofline_s(run.graph, profile) * run.repeat).sum()) for run in own])
+    return [Batch(device, profile, rows["model"], desc, measured, line, _prediction(own, profile))]
+
+
+def _prediction(runs: list[Run], profile: GpuProfile) -> Callable[[Any | None], Prediction]:
+    def predict(parameters: Any | None) -> Prediction:
+        pairs = [_predicted(run, profile, parameters) for run in runs]
+        return Prediction(np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]))
+
+    return predict
+
+
+def _predicted(run: Run, profile: GpuProfile, parameters: Any | None) -> tuple[float, float]:
+    costs = cost_gpu(run.graph, profile, parameters=parameters)
+    total = issued_time_s(costs.time_s * run.repeat, costs.dispatch_s * run.repeat)
+    return total, correlated_log_sigma(costs, run.graph, run.repeat)

@@ -1,0 +1,198 @@
+"""The scoreboard as plain data, as Markdown, and against an earlier one.
+
+Figures are rounded to four digits so that a report that is written again differs only where a figure does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from accelsim.calibration.validation.score import GroupScore, Scoreboard, SuiteScore
+
+__all__ = ["markdown", "row_records", "scoreboard_dict", "worse_figures"]
+
+#: A figure that differs by less than this is not worse: rounding and other versions of numpy.
+_FLOOR = 0.002
+
+
+def scoreboard_dict(board: Scoreboard) -> dict[str, Any]:
+    """The scoreboard as plain values, ready for JSON."""
+    return {
+        "suites": {score.suite.name: _suite(score) for score in board.suites},
+        "skipped": dict(board.skipped),
+        "bad_data": [
+            {"file": p.file, "row": p.row, "column": p.column, "reason": p.reason, "detail": p.detail}
+            for p in board.problems
+        ],
+    }
+
+
+def _suite(score: SuiteScore) -> dict[str, Any]:
+    head: dict[str, Any] = {
+        "tier": score.tier,
+        "title": score.suite.title,
+        "rows_asked": score.rows_asked,
+        "rows_used_in_fit": score.rows_used_in_fit,
+        "refused": dict(score.refused),
+    }
+    body = _rounded(score.figures.to_dict())
+    if score.suite.is_ranked:
+        body["device_ranking_tau"] = _round(score.ranking_tau)
+    key = score.suite.group_key
+    return head | body | {"notes": dict(score.notes), "groups": [_group(group, key) for group in score.groups]}
+
+
+def _group(group: GroupScore, key: str) -> dict[str, Any]:
+    head: dict[str, Any] = {
+        "device": group.device,
+        "profile": group.profile or None,
+        key: group.group,
+        "tier": group.tier or "none",
+        "rows_asked": group.rows_asked,
+        "refused": dict(group.refused),
+    }
+    return head | _rounded(group.figures.to_dict()) | ({"is_view": True} if group.is_view else {})
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _round(value) for name, value in values.items()}
+
+
+def _round(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def row_records(board: Scoreboard) -> Iterator[dict[str, Any]]:
+    """Every row asked: what was measured and predicted, or why it was refused."""
+    for score in board.suites:
+        for part in score.rows:
+            error = part.predicted_s / part.measured_s - 1.0
+            for index in range(len(part)):
+                answered = not part.refusal
+                yield {
+                    "suite": score.suite.name,
+                    "device": part.device,
+                    "profile": part.profile,
+                    score.suite.group_key: str(part.group[index]),
+                    "configuration": str(part.label[index]),
+                    "tier": part.tier,
+                    "measured_s": float(part.measured_s[index]),
+                    "predicted_s": float(part.predicted_s[index]) if answered else None,
+                    "low_s": float(part.low_s[index]) if answered else None,
+                    "high_s": float(part.high_s[index]) if answered else None,
+                    "roofline_s": float(part.roofline_s[index]) if np.isfinite(part.roofline_s[index]) else None,
+                    "error_fraction": float(error[index]) if answered else None,
+                    "refusal": part.refusal,
+                }
+
+
+def worse_figures(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
+    """What got worse than an earlier report by more than its noise.
+
+    The noise of a mean error is half its 95 % confidence interval. A suite that answers fewer of its rows is worse, too; a
+    suite of the earlier report that was not run is not compared.
+
+    Args:
+        new: Result of `scoreboard_dict`.
+        old: The same, earlier.
+
+    Returns:
+        One text per finding.
+    """
+    found: list[str] = []
+    for name, before in old.get("suites", {}).items():
+        after = new.get("suites", {}).get(name)
+        if after is None or after["tier"] != before["tier"]:
+            continue
+        found += _worse(name, before, after)
+        key = "operator" if "operator" in (before["groups"] or [{}])[0] else "model"
+        groups = {(g["device"], g[key], g["tier"]): g for g in after["groups"]}
+        for group in before["groups"]:
+            now = groups.get((group["device"], group[key], group["tier"]))
+            if now is not None:
+                found += _worse(f"{name}, {group['device']} {group[key]}", group, now)
+    return found
+
+
+def _worse(where: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    found = []
+    was, now = before["mape_fraction"], after["mape_fraction"]
+    noise = max(before.get("mape_noise_fraction") or 0.0, _FLOOR)
+    if was is not None and now is not None and now > was + noise:
+        found.append(f"{where}: MAPE {now:.1%}, was {was:.1%} (noise {noise:.1%})")
+    if after["rows_asked"] == before["rows_asked"] and after["rows_answered"] < before["rows_answered"]:
+        found.append(f"{where}: {after['rows_answered']} rows answered, were {before['rows_answered']}")
+    return found
+
+
+def markdown(report: Mapping[str, Any], title: str = "Accuracy") -> str:
+    """A report for people.
+
+    Args:
+        report: Result of `scoreboard_dict`.
+        title: Heading.
+    """
+    lines = [
+        f"# {title}",
+        "",
+        "Written by `accelsim validate`; do not edit. Errors are |predicted / measured - 1|; bias is above 0 where",
+        "predictions are too slow; coverage is the share of rows inside their 90 % interval, width its median relative to",
+        "the prediction.",
+        "Roofline is the MAPE of max(FLOP / peak, bytes / bandwidth) on the same rows.",
+        "",
+        *_markdown_table([(name, suite) for name, suite in report["suites"].items()], "suite"),
+    ]
+    for name, suite in report["suites"].items():
+        lines += ["", f"## {name}: {suite['title']}", "", *_suite_notes(suite), ""]
+        key = "operator" if suite["groups"] and "operator" in suite["groups"][0] else "model"
+        shown = [(f"{group['device']} · {group[key]}", group) for group in suite["groups"] if group["rows_answered"]]
+        lines += _markdown_table(shown, f"device · {key}")
+    return "\n".join(lines) + "\n"
+
+
+def _suite_notes(suite: Mapping[str, Any]) -> list[str]:
+    refused = [f"- {count:,} rows refused: {reason}" for reason, count in suite["refused"].items()]
+    used = (
+        [f"- {suite['rows_used_in_fit']:,} rows of shapes that fits may have used are not scored"]
+        if suite["rows_used_in_fit"]
+        else []
+    )
+    notes: dict[str, list[str]] = {}
+    for device, note in suite["notes"].items():
+        notes.setdefault(note, []).append(device)
+    told = [f"- {', '.join(devices)}: {note}" for note, devices in notes.items()]
+    ranking = suite.get("device_ranking_tau")
+    ranked = [] if ranking is None else [f"- choosing the device: mean Kendall tau {ranking:.2f}"]
+    return [*refused, *used, *told, *ranked] or ["- every row answered"]
+
+
+_HEADERS = ("tier", "rows", "answered", "MAPE", "median", "p90", "max", "bias", "tau", "coverage", "width", "roofline")
+_FIELDS = (
+    "mape_fraction",
+    "median_ape_fraction",
+    "p90_ape_fraction",
+    "max_ape_fraction",
+    "bias_fraction",
+    "kendall_tau",
+    "interval_coverage_fraction",
+    "interval_width_fraction",
+    "roofline_mape_fraction",
+)
+
+
+def _markdown_table(rows: Sequence[tuple[str, Mapping[str, Any]]], first: str) -> list[str]:
+    lines = [f"| {' | '.join((first, *_HEADERS))} |", "|---|---|" + "---:|" * (len(_HEADERS) - 1)]
+    for name, values in rows:
+        cells = [name, values["tier"], f"{values['rows_asked']:,}", f"{values['rows_answered']:,}"]
+        cells += [_cell(field, values[field]) for field in _FIELDS]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(field: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if field == "kendall_tau" else f"{100 * value:.1f} %"

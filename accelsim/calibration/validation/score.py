@@ -1,0 +1,291 @@
+"""Runs suites over a data folder and scores every row.
+
+The rows of a batch are predicted in one call; a batch the cost model refuses (an operator or format the device lacks)
+becomes refused rows with that reason, never an error of the run. At tier `fitted` and `measured` only shapes kept from
+every fit are scored where fits use rows of that set; the others count as used in the fit. Whole-model rows are never fitted
+and always scored.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.calibration.split import held_out_mask
+from accelsim.calibration.validation.metrics import Figures, figures, interval_s, ranking_tau
+from accelsim.calibration.validation.suite import Batch, Suite, TextArray, suites
+from accelsim.calibration.validation.suite import suite as find_suite
+from accelsim.calibration.validation.tables import DataFolder, DataProblem, data_folder
+from accelsim.calibration.validation.tiers import TierName, choose
+from accelsim.errors import AccelsimError, InputError
+from accelsim.workload.graph import FloatArray
+
+__all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredRows:
+    """Rows of one batch with what was predicted; n rows.
+
+    Attributes:
+        device: Name in the table.
+        profile: Name in the catalogue; empty where unknown.
+        tier: Tier of the parameters; empty where refused.
+        note: What a reader should know of the parameters.
+        group: Operator or model, shape (n,).
+        label: Configuration, shape (n,).
+        measured_s: Measured.
+        predicted_s: Predicted; NaN where refused.
+        low_s: Low end of the 90 % interval.
+        high_s: High end.
+        roofline_s: Plain roofline; NaN where unknown.
+        refusal: Why all rows are refused; empty where they are not.
+        used_in_fit: Rows left out because a fit may have used them.
+        views: Named subsets.
+    """
+
+    device: str
+    profile: str
+    tier: str
+    note: str
+    group: TextArray
+    label: TextArray
+    measured_s: FloatArray
+    predicted_s: FloatArray
+    low_s: FloatArray
+    high_s: FloatArray
+    roofline_s: FloatArray
+    refusal: str
+    used_in_fit: int
+    views: tuple[tuple[str, NDArray[np.bool_]], ...]
+
+    def __len__(self) -> int:
+        return len(self.measured_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupScore:
+    """Accuracy of one operator or model on one device."""
+
+    device: str
+    profile: str
+    group: str
+    tier: str
+    rows_asked: int
+    refused: Mapping[str, int]
+    figures: Figures
+    is_view: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SuiteScore:
+    """Accuracy of one suite.
+
+    Attributes:
+        suite: The suite.
+        tier: Tier of all answered rows, or "mixed".
+        rows_asked: Rows scored or refused.
+        rows_used_in_fit: Rows not asked because a fit may have used them.
+        refused: Rows by reason.
+        figures: Over all answered rows.
+        ranking_tau: Mean tau of choosing a device for each configuration; None where the suite ranks none.
+        groups: One per device and operator or model.
+        notes: What a reader should know, by device.
+        rows: The scored rows.
+    """
+
+    suite: Suite
+    tier: str
+    rows_asked: int
+    rows_used_in_fit: int
+    refused: Mapping[str, int]
+    figures: Figures
+    ranking_tau: float | None
+    groups: tuple[GroupScore, ...]
+    notes: Mapping[str, str]
+    rows: tuple[ScoredRows, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scoreboard:
+    """Everything one validation found.
+
+    Attributes:
+        suites: Scored suites.
+        skipped: Suites not scored, with the reason.
+        problems: Bad data, in file order.
+    """
+
+    suites: tuple[SuiteScore, ...]
+    skipped: Mapping[str, str]
+    problems: tuple[DataProblem, ...]
+
+
+def validate(
+    names: Sequence[str] = (),
+    data: Path | None = None,
+    tier: TierName = "best",
+    progress: Progress | None = None,
+) -> Scoreboard:
+    """Score suites on the tables of a folder.
+
+    Args:
+        names: Suites; all that have their tables where empty.
+        data: Folder of the tables; the published tables that ship with accelsim where None.
+        tier: Parameters to predict with.
+        progress: Called with a line of text before each step.
+
+    Raises:
+        UnknownNameError: If there is no such suite.
+        InputError: If `data` is not a folder, or a suite named has no table in it.
+    """
+    from accelsim.datafile import data_root
+
+    folder = data_folder(data_root() / "calibration" / "published" if data is None else data)
+    wanted = [find_suite(name) for name in dict.fromkeys(names)] if names else list(suites())
+    scores: list[SuiteScore] = []
+    skipped: dict[str, str] = {}
+    for suite in wanted:
+        missing = [schema.file for schema in suite.files if not folder.has(schema)]
+        if missing and names:
+            raise InputError(f"suite {suite.name} needs {', '.join(missing)} in {folder.root}, which has no such file.")
+        if missing:
+            skipped[suite.name] = f"no {', '.join(missing)}"
+            continue
+        score = _score_suite(suite, folder, tier, progress or (lambda _line: None))
+        if score is None:
+            skipped[suite.name] = "no usable rows"
+        else:
+            scores.append(score)
+    return Scoreboard(tuple(scores), skipped, tuple(folder.problems))
+
+
+def _score_suite(suite: Suite, folder: DataFolder, tier: TierName, progress: Progress) -> SuiteScore | None:
+    progress(f"{suite.name}: reading")
+    batches = [batch for batch in suite.load(folder) if len(batch)]
+    rows: list[ScoredRows] = []
+    for index, batch in enumerate(batches, 1):
+        progress(f"{suite.name}: {index}/{len(batches)} {batch.device}")
+        rows.append(_score_batch(batch, tier))
+    bad: Counter[str] = Counter()
+    for schema in (*suite.files, *suite.optional_files):
+        bad.update(folder.bad_rows(schema))
+    return _suite_score(suite, rows, bad) if rows or bad else None
+
+
+def _score_batch(batch: Batch, tier: TierName) -> ScoredRows:
+    if batch.predict is None or batch.profile is None:
+        return _unanswered(batch, batch.refusal or "no prediction")
+    choice = choose(batch.profile, tier)
+    if choice.refusal:
+        return _unanswered(batch, choice.refusal)
+    try:
+        prediction = batch.predict(choice.parameters)
+    except AccelsimError as error:
+        return _unanswered(batch, _short(error))
+    keep = np.ones(len(batch), dtype=np.bool_)
+    if choice.tier != "spec" and batch.fit_source:
+        keep = held_out_mask(batch.label.tolist())
+    low, high = interval_s(prediction.time_s, prediction.log_sigma)
+    return ScoredRows(
+        device=batch.device,
+        profile=batch.profile.name,
+        tier=choice.tier,
+        note=choice.note,
+        group=batch.group[keep],
+        label=batch.label[keep],
+        measured_s=batch.measured_s[keep],
+        predicted_s=prediction.time_s[keep],
+        low_s=low[keep],
+        high_s=high[keep],
+        roofline_s=batch.roofline_s[keep],
+        refusal="",
+        used_in_fit=int((~keep).sum()),
+        views=tuple((name, mask[keep]) for name, mask in batch.views),
+    )
+
+
+def _unanswered(batch: Batch, refusal: str) -> ScoredRows:
+    nothing = np.full(len(batch), np.nan)
+    profile = "" if batch.profile is None else batch.profile.name
+    columns = (batch.group, batch.label, batch.measured_s, nothing, nothing, nothing, batch.roofline_s)
+    return ScoredRows(batch.device, profile, "", "", *columns, refusal, 0, ())
+
+
+def _short(error: AccelsimError) -> str:
+    """The first sentence: the reason without the remedy."""
+    return str(error).split(". ")[0].rstrip(".")
+
+
+def _suite_score(suite: Suite, rows: Sequence[ScoredRows], bad: Mapping[str, int]) -> SuiteScore:
+    answered = [part for part in rows if not part.refusal]
+    refused: Counter[str] = Counter(bad)
+    for part in rows:
+        if part.refusal:
+            refused[part.refusal] += len(part)
+    tiers = sorted({part.tier for part in answered})
+    merged = _joined(answered)
+    tau = None
+    if suite.is_ranked and answered:
+        labels = np.concatenate([part.label for part in answered])
+        tau = ranking_tau(merged["predicted_s"], merged["measured_s"], labels)
+    return SuiteScore(
+        suite=suite,
+        tier=tiers[0] if len(tiers) == 1 else "mixed" if tiers else "none",
+        rows_asked=sum(len(part) for part in rows) + sum(bad.values()),
+        rows_used_in_fit=sum(part.used_in_fit for part in rows),
+        refused=dict(refused),
+        figures=_figures(merged),
+        ranking_tau=tau,
+        groups=tuple(_groups(rows)),
+        notes={part.profile: part.note for part in answered if part.note},
+        rows=tuple(rows),
+    )
+
+
+_COLUMNS = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
+
+
+def _joined(rows: Sequence[ScoredRows]) -> dict[str, FloatArray]:
+    return {name: np.concatenate([getattr(part, name) for part in rows] or [np.zeros(0)]) for name in _COLUMNS}
+
+
+def _figures(columns: Mapping[str, FloatArray], mask: Any = slice(None)) -> Figures:
+    return figures(*(columns[name][mask] for name in _COLUMNS))
+
+
+def _groups(rows: Sequence[ScoredRows]) -> Iterable[GroupScore]:
+    """Scores by device and operator or model, then the views; batches of one device and tier come together."""
+    devices: dict[tuple[str, str], list[ScoredRows]] = {}
+    for part in rows:
+        devices.setdefault((part.device, part.tier), []).append(part)
+    for (device, tier), parts in devices.items():
+        group = np.concatenate([part.group for part in parts])
+        refusal = np.concatenate([np.full(len(part), part.refusal, dtype=object) for part in parts])
+        columns = _joined(parts)
+        names = {part.profile for part in parts}
+        profile = next(iter(sorted(names, reverse=True)))
+        for name in np.unique(group).tolist():
+            mask = group == name
+            own = Counter(str(reason) for reason in refusal[mask] if reason)
+            answered = mask & (refusal == "")
+            yield GroupScore(device, profile, name, tier, int(mask.sum()), dict(own), _figures(columns, answered))
+        yield from _views(device, profile, tier, parts)
+
+
+def _views(device: str, profile: str, tier: str, parts: Sequence[ScoredRows]) -> Iterable[GroupScore]:
+    for name in dict.fromkeys(name for part in parts for name, _ in part.views):
+        masks = [dict(part.views).get(name, np.zeros(len(part), dtype=np.bool_)) for part in parts]
+        mask = np.concatenate(masks)
+        if mask.any():
+            yield GroupScore(
+                device, profile, name, tier, int(mask.sum()), {}, _figures(_joined(parts), mask), is_view=True
+            )

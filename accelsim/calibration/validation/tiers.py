@@ -1,0 +1,120 @@
+"""Which parameters predict a device at a tier, and what they have seen.
+
+`spec`: one set for the whole class. For an honest score the device's own rows must not have shaped it, so the set fitted
+without the device is used where ``calibration/class/gpu-without-<device>.yaml`` has one. `fitted`: the overlay of the
+device in ``calibration/fitted/<device>.yaml``. `measured`: interpolation in the device's own rows. `best`: the highest
+that there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal, get_args
+
+from accelsim.cost.gpu import GpuParameters
+from accelsim.datafile import data_root, read_mapping
+from accelsim.errors import InvalidValueError
+from accelsim.hardware.profile import DeviceProfile
+
+__all__ = ["TIERS", "Choice", "TierName", "choose", "tier_name"]
+
+TierName = Literal["best", "spec", "fitted", "measured"]
+TIERS: Final = get_args(TierName)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Parameters of one device at one tier.
+
+    Attributes:
+        tier: "spec", "fitted" or "measured".
+        parameters: Handed to the cost model; None takes the class-wide ones.
+        note: What a reader should know of them.
+        refusal: Why there are none; empty where there are.
+    """
+
+    tier: str
+    parameters: Any | None
+    note: str = ""
+    refusal: str = ""
+
+
+def tier_name(value: str) -> TierName:
+    """Check a tier's name.
+
+    Raises:
+        InvalidValueError: If there is no such tier.
+    """
+    for name in TIERS:
+        if value == name:
+            return name  # type: ignore[no-any-return]
+    raise InvalidValueError("tier", value, "one of " + ", ".join(TIERS))
+
+
+def choose(device: DeviceProfile, tier: TierName) -> Choice:
+    """Parameters for a device.
+
+    Args:
+        device: Its profile.
+        tier: The tier asked for.
+    """
+    return _CHOICES[tier](device)
+
+
+def _spec(device: DeviceProfile) -> Choice:
+    if device.device_class != "gpu":
+        return Choice("spec", None)
+    left_out = _class_set(f"gpu-without-{_base(device)}")
+    if left_out is not None:
+        return Choice("spec", left_out, "class-wide parameters fitted without this device")
+    return Choice("spec", None, "class-wide parameters, which may have seen operator rows of this device")
+
+
+def _fitted(device: DeviceProfile) -> Choice:
+    overlay = _overlay(_base(device))
+    if overlay is None:
+        return Choice("fitted", None, refusal=f"no overlay calibration/fitted/{_base(device)}.yaml")
+    return Choice("fitted", overlay)
+
+
+def _measured(device: DeviceProfile) -> Choice:
+    return Choice("measured", None, refusal=f"no measured table of {_base(device)}")
+
+
+def _best(device: DeviceProfile) -> Choice:
+    fitted = _fitted(device)
+    return _spec(device) if fitted.refusal else fitted
+
+
+_CHOICES: dict[str, Callable[[DeviceProfile], Choice]] = {
+    "best": _best,
+    "spec": _spec,
+    "fitted": _fitted,
+    "measured": _measured,
+}
+
+
+def _base(device: DeviceProfile) -> str:
+    """Name without the slice: a share of a device has its parameters."""
+    return device.name.partition("@")[0]
+
+
+@lru_cache(maxsize=128)
+def _class_set(name: str) -> GpuParameters | None:
+    path = data_root() / "calibration" / "class" / f"{name}.yaml"
+    return GpuParameters.from_mapping(read_mapping(path)["parameters"]) if path.is_file() else None
+
+
+@lru_cache(maxsize=128)
+def _overlay(name: str) -> Any | None:
+    """Parameters of a device with its overlay, as the estimates use them; None where there is no overlay."""
+    path = data_root() / "calibration" / "fitted" / f"{name}.yaml"
+    if not path.is_file():
+        return None
+    base = (data_root() / "calibration" / "class" / "gpu.yaml", path)
+    merged: dict[str, Any] = {}
+    for file in base:
+        merged |= read_mapping(file)["parameters"]
+    return GpuParameters.from_mapping(merged)

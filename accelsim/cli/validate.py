@@ -1,0 +1,206 @@
+"""``accelsim validate`` and ``accelsim accuracy``: how far predictions are from measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from accelsim.cli import options as opt
+from accelsim.cli.sink import Sink
+from accelsim.report.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from accelsim.calibration.validation import DataProblem, Scoreboard
+
+__all__ = ["accuracy", "validate"]
+
+_SHOWN_PROBLEMS = 20
+_REPORT = "ACCURACY"
+_NOTE = "percent of the measured time; cover: rows inside their 90 % interval; roofl.: MAPE of the plain roofline"
+
+
+def validate(
+    suites: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SUITE...]", help="Suites to score; all that find their tables if none."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Folder of measured tables; those that ship with accelsim if left out."
+        ),
+    ] = None,
+    tier: Annotated[
+        str, typer.Option("--tier", metavar="TIER", help="Parameters to predict with: best, spec, fitted or measured.")
+    ] = "best",
+    rows: Annotated[
+        Path | None, typer.Option("--rows", metavar="FILE", help="Also write every row to this new CSV file.")
+    ] = None,
+    groups: Annotated[bool, typer.Option("--groups", help="Show every device and operator or model.")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="DIR", help="Also write ACCURACY.md and ACCURACY.json to this folder."),
+    ] = None,
+    plots: Annotated[
+        Path | None,
+        typer.Option("--plots", metavar="DIR", help="Also draw predicted against measured into this folder."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 if a figure is worse than the report that ships with accelsim.")
+    ] = False,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Score predictions on measured tables: errors, ranking, intervals, and the plain roofline beside them.
+
+    Exit code 1: data was refused as bad, or --check found a figure worse than the shipped report.
+    """
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.calibration.validation import scoreboard_dict, tier_name
+    from accelsim.calibration.validation import validate as score
+    from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
+
+    _check_outputs(rows, report, plots, force=force)
+    with _Progress(quiet) as progress:
+        board = score(suites or (), data, tier_name(tier), progress)
+    found = scoreboard_dict(board)
+    sink.emit(
+        found,
+        lambda: accuracy_view(found, groups=groups),
+        rows=score_rows(found),
+        columns=SCORE_COLUMNS,
+        note=_NOTE,
+    )
+    _write_files(board, found, rows, report, plots, force=force)
+    worse = _worse(found, is_shipped_data=data is None) if check else []
+    _tell(board.problems, worse)
+    if board.problems or worse:
+        raise typer.Exit(1)
+
+
+def accuracy(
+    device: Annotated[str | None, typer.Option("--device", "-d", metavar="NAME", help="Only this device.")] = None,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Show how accurate this version of accelsim was found to be, per suite or for one device."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.errors import InvalidValueError
+    from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
+
+    found = _shipped_report(is_shipped_data=False)
+    name = None if device is None else _canonical(device)
+    rows = score_rows(found, name)
+    if not rows:
+        scored = sorted(
+            {group["profile"] for suite in found["suites"].values() for group in suite["groups"] if group["profile"]}
+        )
+        raise InvalidValueError("device", device, "a device with measurements: " + ", ".join(scored))
+    sink.emit(rows, lambda: accuracy_view(found, name), columns=SCORE_COLUMNS, note=_NOTE)
+
+
+class _Progress:
+    """One line on a terminal's standard error that is written over; nothing elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        import sys
+
+        self._shown = not quiet and sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            typer.echo("\r\x1b[K", nl=False, err=True)
+
+    def __call__(self, line: str) -> None:
+        if self._shown:
+            typer.echo(f"\r\x1b[K{line[:100]}", nl=False, err=True)
+
+
+def _check_outputs(rows: Path | None, report: Path | None, plots: Path | None, *, force: bool) -> None:
+    from accelsim.errors import OutputError
+    from accelsim.report.output import check_output
+
+    if rows is not None:
+        check_output(rows, force=force)
+    for folder in (report, plots):
+        if folder is not None and not folder.is_dir():
+            raise OutputError(f"{str(folder)!r} is not a folder. Create it first.")
+    if report is not None:
+        for suffix in ("md", "json"):
+            check_output(report / f"{_REPORT}.{suffix}", force=force)
+
+
+def _write_files(
+    board: Scoreboard,
+    found: Mapping[str, Any],
+    rows: Path | None,
+    report: Path | None,
+    plots: Path | None,
+    *,
+    force: bool,
+) -> None:
+    from accelsim.calibration.validation import markdown, row_records
+    from accelsim.report.formats import csv_text, json_text
+    from accelsim.report.output import write_text
+
+    if rows is not None:
+        write_text(rows, csv_text(row_records(board)), force=force)
+    if report is not None:
+        write_text(report / f"{_REPORT}.json", json_text(found), force=force)
+        write_text(report / f"{_REPORT}.md", markdown(found), force=force)
+    if plots is not None:
+        from accelsim.report.accuracy_figures import write_parity_plots
+
+        write_parity_plots(board, plots, force=force)
+
+
+def _report_path(*, is_shipped_data: bool) -> Path:
+    """The report on the published tables that ship with accelsim, or on the bulk tables."""
+    from accelsim.datafile import data_root
+
+    folder = data_root() / "calibration"
+    return (folder / "published" if is_shipped_data else folder) / f"{_REPORT}.json"
+
+
+def _shipped_report(*, is_shipped_data: bool) -> Mapping[str, Any]:
+    from accelsim.datafile import read_json
+
+    return read_json(_report_path(is_shipped_data=is_shipped_data), max_bytes=20_000_000)
+
+
+def _worse(found: Mapping[str, Any], *, is_shipped_data: bool) -> list[str]:
+    from accelsim.calibration.validation import worse_figures
+
+    return worse_figures(found, _shipped_report(is_shipped_data=is_shipped_data))
+
+
+def _tell(problems: Sequence[DataProblem], worse: Sequence[str]) -> None:
+    for problem in problems[:_SHOWN_PROBLEMS]:
+        typer.secho(f"bad data: {problem}", fg=typer.colors.RED, err=True)
+    if len(problems) > _SHOWN_PROBLEMS:
+        typer.secho(f"bad data: and {len(problems) - _SHOWN_PROBLEMS} more", fg=typer.colors.RED, err=True)
+    for line in worse:
+        typer.secho(f"worse: {line}", fg=typer.colors.RED, err=True)
+
+
+def _canonical(device: str) -> str:
+    from accelsim import catalog
+    from accelsim.errors import UnknownNameError
+
+    try:
+        return catalog.device(device).name
+    except UnknownNameError:
+        return device
