@@ -68,6 +68,14 @@ FREE = frozenset(
         "is_same_size",
         "set_",
         "as_strided_",
+        "squeeze_",
+        "unsqueeze_",
+        "transpose_",
+        "t_",
+        "detach_",
+        "_sparse_coo_tensor_with_dims_and_tensors",
+        "_indices",
+        "_values",
         "resize_",
         "_local_scalar_dense",
         "record_stream",
@@ -372,12 +380,15 @@ def embedding_bag(call: Call) -> list[Kernel]:
 
 @formula("embedding_dense_backward", "_embedding_bag_dense_backward", "_embedding_bag_backward")
 def embedding_backward(call: Call) -> list[Kernel]:
-    """Dense table gradient: zero the table, add one row per lookup."""
+    """Add one row per lookup to the table's gradient, zeroed first; a sparse gradient is those rows alone."""
     gradient, indices, result = call.inputs[0], call.inputs[1], call.outputs[0]
     width = result.shape[1]
+    table_rows = next(int(x) for x in call.arguments if isinstance(x, int))
     moved = float(indices.elements * width)
-    dims = (indices.elements, width, result.shape[0])
-    return [Kernel(_K.SCATTER, dims, moved, (gradient, indices), call.outputs, gathered=moved, scattered=moved)]
+    writes = call.outputs if result.shape[0] == table_rows else ()
+    dims = (indices.elements, width, table_rows)
+    reads = (gradient, indices)
+    return [Kernel(_K.SCATTER, dims, moved, reads, writes, gathered=moved, scattered=moved, waits=call.outputs)]
 
 
 @formula(

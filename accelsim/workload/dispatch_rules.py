@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten
 
 from accelsim.workload.aten_memory import POINTWISE_FLOP
 
@@ -22,6 +23,7 @@ __all__ = [
     "main_dtype",
     "scalar_draw",
     "tensor_arguments",
+    "tensor_parts",
     "too_large",
     "wide_grouped_product",
 ]
@@ -93,6 +95,12 @@ def wide_grouped_product(func: Any, args: tuple[Any, ...], keywords: Mapping[str
     return torch.empty_strided(result.shape, result.stride(), dtype=args[0].dtype, device="meta")
 
 
+def tensor_parts(values: Any) -> list[torch.Tensor]:
+    """Every tensor in nested containers; of a sparse one, the values it stores."""
+    found = [x for x in tree_flatten(values)[0] if isinstance(x, torch.Tensor)]
+    return [x if x.layout is torch.strided else x._values() for x in found]
+
+
 def data_sized(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether this call's result size is data: indexing is only by boolean masks."""
     if func is not torch.ops.aten.index.Tensor:
@@ -130,6 +138,9 @@ _POINTWISE_NAMES = (
     "eye",
     "one_hot",
     "floor_divide",
+    "polar",
+    "complex",
+    "binary_cross_entropy_with_logits",
     "remainder",
     "fmod",
 )

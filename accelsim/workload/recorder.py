@@ -37,6 +37,7 @@ from accelsim.workload.dispatch_rules import (
     main_dtype,
     scalar_draw,
     tensor_arguments,
+    tensor_parts,
     too_large,
     wide_grouped_product,
 )
@@ -179,6 +180,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _keep(self, x: torch.Tensor) -> torch.Tensor:
         """Count a tensor autograd keeps, once per storage, at the row that wrote it."""
+        if x.layout is not torch.strided:
+            return x
         storage = self._storage(x)
         if storage.state or storage.saved or self.phase is Phase.BACKWARD:
             return x
@@ -210,7 +213,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         storage = self._storage(x)
         return Operand(
             tuple(x.shape),
-            tuple(x.stride()) if x.layout is torch.strided else (1,) * x.dim(),
+            x.stride(),
             x.untyped_storage()._cdata,
             x.storage_offset(),
             x.element_size(),
@@ -252,7 +255,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if name in REFUSED:
             raise CaptureError(f"{func} in {self.path!r} {REFUSED[name]}")
         args, keywords = self._prepare(func, args, dict(kwargs or {}))
-        inputs = [x for x in tree_flatten((args, keywords))[0] if isinstance(x, torch.Tensor)]
+        inputs = tensor_parts((args, keywords))
         values = self._values(func, name, args, keywords, inputs)
         output = self._run(func, args, keywords, values)
         self._remember(func, output, values, inputs)
@@ -368,7 +371,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         inputs: Sequence[torch.Tensor],
         output: Any,
     ) -> None:
-        outputs = [x for x in tree_flatten(output)[0] if isinstance(x, torch.Tensor)]
+        outputs = tensor_parts(output)
         if name.rstrip("_") in FREE or name in FREE or self._moves_nothing(func, inputs, outputs):
             return
         described = tree_map(self._describe, (args, keywords))
@@ -377,7 +380,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.add(self._price(func, call), name.rstrip("_"))
 
     def _describe(self, x: Any) -> Any:
-        return self.operand(x) if isinstance(x, torch.Tensor) else x
+        return self.operand(tensor_parts(x)[0]) if isinstance(x, torch.Tensor) else x
 
     def _mutated(self, func: Any, inputs: Sequence[torch.Tensor]) -> tuple[Operand, ...]:
         """What an operator without result writes: its first list (the `_foreach_` in-place operators)."""

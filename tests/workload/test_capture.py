@@ -303,6 +303,17 @@ def test_a_training_capture_holds_the_inference_pass_too():
     assert captured.forward.graph.graph.saved_bytes.sum() == 0
 
 
+def test_sparse_table_gradients_write_only_the_rows_looked_up():
+    def scatter_bytes(sparse):
+        graph = graph_of(lambda: nn.EmbeddingBag(1000, 64, mode="sum", sparse=sparse), ids(8, 5), training=True)
+        row = kinds(graph).index(K.SCATTER)
+        assert graph.dims[row, :3].tolist() == [40, 64, 1000]
+        return graph.write_bytes[row]
+
+    assert scatter_bytes(sparse=True) == 4 * 40 * 64
+    assert scatter_bytes(sparse=False) == 4 * (40 + 1000) * 64
+
+
 def test_checkpointing_recomputes_in_the_backward_pass():
     from torch.utils.checkpoint import checkpoint
 
@@ -614,3 +625,33 @@ def test_flop_equal_those_of_torchs_own_counter(name, training):
         if training:
             output.backward(torch.empty_like(output))
     assert graph_of(module, inputs(), training=training).model_flop == counter.get_total_flops()
+
+
+# -- the catalogue, written from shapes alone -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "inputs", "shape"),
+    [
+        ("resnet-50", ResNet50, lambda: meta(8, 3, 224, 224), RunShape(batch=8, image_size=224)),
+        ("llama-3.1-8b", lambda: Llama(*LLAMA["8b"]), lambda: ids(1, 2048), RunShape(batch=1, seq_len=2048)),
+    ],
+)
+def test_capture_and_catalogue_agree(name, module, inputs, shape):
+    from accelsim.workload.captured import captured_training
+    from accelsim.workload.dtype import PRECISIONS
+    from accelsim.workload.training import optimizer, training_graph
+    from accelsim.workload_catalog import workload
+
+    precision = PRECISIONS["fp32"]
+    written = workload(name).lower(shape, precision)
+    counts = (written.parameter_count, written.parameter_tensor_count)
+    step = training_graph(written.graph, *counts, precision, optimizer("adamw"))
+    model = capture(module, inputs(), training=True, batch_dimension=None)
+    size = RunShape(batch=model.default.batch)
+    captured, captured_step = model.lower(size, precision), captured_training(model, size, precision)
+    assert captured.parameter_count == written.parameter_count
+    assert captured.graph.model_flop == written.graph.model_flop
+    assert captured_step.model_flop == step.model_flop
+    assert captured.graph.total_bytes == pytest.approx(written.graph.total_bytes, rel=0.02)
+    assert captured_step.saved_bytes.sum() == pytest.approx(written.graph.saved_bytes.sum(), rel=0.06)
