@@ -68,8 +68,9 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     executed = _executed_pairs(rows, machine)
     arithmetic_s = executed * flop_per_pair / _rate(rows, machine, parameters, backward=backward)
     softmax_s = executed * products * _SOFTMAX_FLOP / (machine.vector_flop_per_s * parameters.special_efficiency)
-    # Split-KV decoding and the backward pass's accumulation take a second short kernel.
-    second = parameters.kernel_latency_s * np.where(np.logical_or(_is_short(rows), backward), 1.0, 0.0)
+    # Split-KV decoding sums its slices, and the backward pass its partial gradients, in a second short kernel.
+    sliced = _is_short(rows) & (rows["kv_len"] > _KEY_SLICE)
+    second = parameters.kernel_latency_s * np.where(np.logical_or(sliced, backward), 1.0, 0.0)
     return contraction_costs(
         rows,
         np.maximum(arithmetic_s, softmax_s),

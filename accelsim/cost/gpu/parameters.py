@@ -50,7 +50,7 @@ class GpuParameters:
         recurrent_step_s: Serial latency of one recurrent step; 2 to 30 us.
         overlap_exponent: p of the p-norm that joins compute and memory time; 1 (no overlap) to infinity (perfect).
         vector_energy_overhead: Energy of a vector instruction over its arithmetic (fetch, registers, caches) at 12 nm, >= 1.
-        vector_overhead_node_exponent: Power of (node / 12 nm) with which that overhead shrinks beyond the arithmetic; 0 to 2.
+        vector_overhead_node_exponent: Power of the node by which that overhead shrinks faster than the arithmetic; 0 to 2.
         matrix_energy_overhead: The same for matrix cores, >= 1.
         on_chip_energy_per_byte_j: Energy of moving one byte between main memory and the lanes (L2, network, load and store
             instructions) at 12 nm; other nodes scale as FP32 arithmetic; 20 to 400 pJ.
