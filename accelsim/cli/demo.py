@@ -34,7 +34,7 @@ def demo(
     force: opt.ForceOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
-    """Compare ResNet-50, BERT-large and Llama-3.1-8B on ten devices of all four classes."""
+    """Compare ResNet-50, BERT-large and Llama-3.1-8B, compiled, on ten devices of all four classes."""
     sink = Sink(output_format, out, force, quiet)
     sink.check()
     from accelsim.planning.compare import Comparison, compare
@@ -44,6 +44,6 @@ def demo(
         for model, batches in DEMO_MODELS.items()
         for mode, batch in zip(("inference", "training"), batches, strict=True)
         for device, host in DEMO_DEVICES.items()
-        for row in compare(model, [device], modes=[mode], batch=batch, host=host).rows
+        for row in compare(model, [device], modes=[mode], batch=batch, host=host, execution="compiled").rows
     ]
     emit_comparison(sink, Comparison(tuple(rows)))

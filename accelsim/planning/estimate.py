@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -27,6 +28,7 @@ from accelsim.planning.passes import Pass, Plan, plan_passes
 from accelsim.planning.scenario import Scenario
 from accelsim.simulation.device import SimulationResult, simulate_device
 from accelsim.workload.dtype import Precision
+from accelsim.workload.graph import OperatorGraph
 from accelsim.workload.model import Workload
 from accelsim.workload.operator import OperatorKind
 
@@ -361,15 +363,28 @@ def _log_sigma(runs: tuple[_Run, ...]) -> float:
 
 
 def _largest(runs: tuple[_Run, ...]) -> tuple[OperatorShare, ...]:
-    """Operators of one path and name together, largest first."""
+    """Operators by device time, largest first; the same operator of repeated layers counts as one (``layers.*.mlp``)."""
     total = sum(run.table.total_time_s * run.run_pass.repeats for run in runs)
     merged: dict[tuple[str, str, str], float] = {}
     for run in runs:
-        graph, times = run.run_pass.graph, (run.table.time_s * run.run_pass.repeats).tolist()
-        bounds = run.table.bound.tolist()
-        for row in np.argsort(-run.table.time_s)[: 4 * _TOP_OPERATORS].tolist():
-            label = ".".join(part for part in (graph.path[row], graph.name[row]) if part)
-            key = (label, OperatorKind(int(graph.kind[row])).label, Bound(bounds[row]).label)
-            merged[key] = merged.get(key, 0.0) + times[row]
+        labels = _labels(run.run_pass.graph)
+        times = (run.table.time_s * run.run_pass.repeats).tolist()
+        for label, bound, time_s in zip(labels, run.table.bound.tolist(), times, strict=True):
+            key = (*label, Bound(bound).label)
+            merged[key] = merged.get(key, 0.0) + time_s
     top = sorted(merged.items(), key=lambda item: -item[1])[:_TOP_OPERATORS]
     return tuple(OperatorShare(name, kind, t, bound, t / total if total else 0.0) for (name, kind, bound), t in top)
+
+
+def _labels(graph: OperatorGraph) -> list[tuple[str, str]]:
+    """(path and name with layer numbers as ``*``, kind) of each row."""
+    kinds = [OperatorKind(code).label for code in range(int(max(OperatorKind)) + 1)]
+    return [
+        (_without_numbers(f"{path}.{name}" if path else name), kinds[code])
+        for path, name, code in zip(graph.path, graph.name, graph.kind.tolist(), strict=True)
+    ]
+
+
+@lru_cache(maxsize=65_536)
+def _without_numbers(label: str) -> str:
+    return ".".join("*" if part.isdigit() else part for part in label.split("."))

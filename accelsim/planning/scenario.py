@@ -13,14 +13,14 @@ from typing import Final, Literal, cast, get_args
 from accelsim import catalog, workload_catalog
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.workload.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workload.dtype import precision as find_precision
 from accelsim.workload.model import Workload
 from accelsim.workload.training import Optimizer
 from accelsim.workload.training import optimizer as find_optimizer
 
-__all__ = ["Mode", "Scenario", "default_precision"]
+__all__ = ["Mode", "Scenario", "default_precision", "resolve_host"]
 
 Mode = Literal["inference", "training"]
 _LARGEST: Final = {"batch": 1_048_576, "seq_len": 10_000_000, "output_len": 10_000_000, "image_size": 16_384}
@@ -58,7 +58,7 @@ class Scenario:
     image_size: int
     optimizer: Optimizer
     fused_attention: bool
-    host: DeviceProfile | None
+    host: CpuProfile | GpuProfile | None
 
     @classmethod
     def resolve(
@@ -106,7 +106,7 @@ class Scenario:
             image_size=_size("image_size", image_size, model.default.image_size, 0),
             optimizer=find_optimizer(optimizer),
             fused_attention=fused_attention,
-            host=catalog.device(host) if isinstance(host, str) else host,
+            host=resolve_host(host),
         )
 
 
@@ -121,6 +121,19 @@ def default_precision(device: DeviceProfile, mode: Mode) -> Precision:
             return PRECISIONS[name]
     rates = set(device.peak_flop_per_s)
     return PRECISIONS["int8"] if Dtype.FP32 not in rates and Dtype.INT8 in rates else PRECISIONS["fp32"]
+
+
+def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | None:
+    """The device that runs what another cannot.
+
+    Raises:
+        UnknownNameError: If there is no device of that name.
+        InvalidValueError: If it is not a CPU or GPU.
+    """
+    profile = catalog.device(host) if isinstance(host, str) else host
+    if profile is not None and not isinstance(profile, (CpuProfile, GpuProfile)):
+        raise InvalidValueError("host", profile.name, "a CPU or GPU, which run every operator")
+    return profile
 
 
 def _choice(field: str, value: object, allowed: Sequence[str]) -> Mode:

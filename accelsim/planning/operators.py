@@ -1,0 +1,44 @@
+"""Costs of a graph's operators on a device: the table behind every estimate."""
+
+from __future__ import annotations
+
+from accelsim import catalog
+from accelsim.cost import registry
+from accelsim.cost.table import CostTable, Execution
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.scenario import resolve_host
+from accelsim.workload.dtype import Precision
+from accelsim.workload.dtype import precision as find_precision
+from accelsim.workload.graph import OperatorGraph
+from accelsim.workload.retype import retype
+
+__all__ = ["operator_costs"]
+
+
+def operator_costs(
+    graph: OperatorGraph,
+    device: str | DeviceProfile,
+    precision: str | Precision | None = None,
+    *,
+    execution: str | Execution = Execution.EAGER,
+    host: str | DeviceProfile | None = None,
+) -> CostTable:
+    """Cost every operator of a graph on a device, in one vectorised call.
+
+    Args:
+        graph: Operators, n rows.
+        device: Name or profile.
+        precision: Precision to run at; None keeps the graph's own dtypes.
+        execution: How operators are issued.
+        host: Device that runs what this one cannot; None refuses it.
+
+    Returns:
+        A table of n rows, in graph order.
+
+    Raises:
+        UnsupportedOperatorError: Naming the first operator the device cannot run.
+        UnknownNameError: If the device or precision does not exist.
+    """
+    profile = catalog.device(device) if isinstance(device, str) else device
+    typed = graph if precision is None else retype(graph, find_precision(precision))
+    return registry.operator_costs(typed, profile, Execution(execution), host=resolve_host(host))
