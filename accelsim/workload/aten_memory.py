@@ -99,6 +99,7 @@ def _rows_of(x: Operand, columns: int) -> tuple[int, int]:
 def elementwise(call: Call) -> list[Kernel]:
     """Each output element from one element of each input; `_foreach` operators sum over their lists."""
     inputs = call.inputs[1:] if call.name in _WRITE_ONLY else call.inputs
+    inputs = () if call.name.startswith("new_") or call.name.endswith("_like") else inputs
     count = sum(x.elements for x in call.outputs[:1]) if not call.name.startswith("_foreach") else 0
     elements = count or sum(x.elements for x in call.outputs) or max((x.elements for x in inputs), default=0)
     name = call.name.rstrip("_").removeprefix("_foreach_").removesuffix("_backward")

@@ -1,8 +1,9 @@
 """Finds attention written out as products and softmax, and merges it into one row.
 
-The pattern is product, elementwise rows and copies (scale, mask, cast), softmax over the keys, elementwise rows (dropout),
-product; backward the four products and the softmax gradient between them. Where any part is missing the rows stay as they
-are. Attention weights that something else reads (``need_weights=True``) are still written.
+The pattern is product, elementwise rows and copies (scale, mask, cast, one more column for an attention sink), softmax over
+the keys, elementwise rows (dropout), product; backward the four products and the softmax gradient between them. Where any
+part is missing the rows stay as they are. Attention weights that something else reads (``need_weights=True``) are still
+written.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["merge_attention"]
 
 _K = OperatorKind
-_BETWEEN = frozenset({_K.ELEMENTWISE, _K.COPY})
+_BETWEEN = frozenset({_K.ELEMENTWISE, _K.COPY, _K.SCATTER})
+_MOST_ROWS = 16  # between softmax and product; more is not attention
 
 
 @dataclass(slots=True)
@@ -54,39 +56,54 @@ class _Reader:
         return self.rows[number].kernel.kind
 
     def size(self, number: int) -> int:
-        writes = self.rows[number].kernel.writes
-        return writes[0].elements if writes else 0
+        kernel = self.rows[number].kernel
+        written = kernel.writes or kernel.waits
+        return written[0].elements if written else 0
 
     def readers(self, number: int, phase: Phase) -> list[int]:
         return [n for n in self.consumers[number] if self.rows[n].phase is phase]
 
-    def climb(self, start: int, phase: Phase) -> tuple[int, list[int]] | None:
+    def inner(self, number: int, size: int, columns: int) -> bool:
+        """Whether a row works on the scores, with or without the sink's column, or on one statistic per query."""
+        if self.kind(number) is _K.REDUCTION:
+            return self.rows[number].kernel.dims[1] == columns
+        sizes = (size, size // columns * (columns - 1), size // max(columns - 1, 1) * columns)
+        return self.kind(number) in _BETWEEN and self.size(number) in sizes
+
+    def climb(self, start: int, phase: Phase, columns: int) -> tuple[int, list[int]] | None:
         """From a softmax up to the product that feeds it, and the rows passed; side branches (masks) stay outside."""
         size = self.size(start)
         for source in sorted(self.rows[start].sources, reverse=True):
-            row = self.rows[source]
-            if row.phase is not phase or self.size(source) != size or len(self.readers(source, phase)) != 1:
+            readers = self.readers(source, phase)
+            statistics = [n for n in readers if self.kind(n) is _K.REDUCTION and self.inner(n, size, columns)]
+            if self.rows[source].phase is not phase or len(readers) - len(statistics) != 1:
                 continue
-            if self.kind(source) is _K.BATCHED_GEMM:
-                return source, []
-            further = self.climb(source, phase) if self.kind(source) in _BETWEEN else None
+            narrower = self.kind(start) is _K.COPY and self.size(source) == size // columns * (columns - 1)
+            if self.kind(source) is _K.BATCHED_GEMM and (narrower or self.size(source) == size):
+                return source, statistics
+            if not self.inner(source, size, columns):
+                continue
+            further = self.climb(source, phase, columns)
             if further is not None:
-                return further[0], [*further[1], source]
+                return further[0], [*further[1], source, *statistics]
         return None
 
-    def descend(self, start: int, phase: Phase) -> tuple[list[int], list[int]] | None:
+    def descend(self, start: int, phase: Phase, columns: int) -> tuple[list[int], list[int]] | None:
         """From a softmax down to the products that read it, and the rows passed."""
-        size, passed, current = self.size(start), list[int](), start
-        while True:
-            readers = self.readers(current, phase)
-            products = [n for n in readers if self.kind(n) is _K.BATCHED_GEMM]
+        size, passed, level = self.size(start), set[int](), {start}
+        while level and len(passed) <= _MOST_ROWS:
+            readers = {n for number in level for n in self.readers(number, phase)} - passed
+            products = sorted(n for n in readers if self.kind(n) is _K.BATCHED_GEMM)
             if products:
-                return products, passed
-            following = [n for n in readers if self.kind(n) in _BETWEEN and self.size(n) == size]
-            if len(following) != 1:
-                return None
-            current = following[0]
-            passed.append(current)
+                return products, sorted(passed | self._enclosed({start} | passed, phase, size, columns))
+            level = {n for n in readers if self.inner(n, size, columns)}
+            passed |= level
+        return None
+
+    def _enclosed(self, members: set[int], phase: Phase, size: int, columns: int) -> set[int]:
+        """Rows that read one member and feed another."""
+        readers = {n for number in members for n in self.readers(number, phase)} - members
+        return {n for n in readers if self.inner(n, size, columns) and members & set(self.consumers[n])}
 
 
 def merge_attention(rows: list[Row]) -> list[Row]:
@@ -108,22 +125,23 @@ def merge_attention(rows: list[Row]) -> list[Row]:
 
 def _forward(reader: _Reader, softmax: int) -> _Match | None:
     columns = reader.rows[softmax].kernel.dims[1]
-    up, down = reader.climb(softmax, Phase.FORWARD), reader.descend(softmax, Phase.FORWARD)
+    up, down = reader.climb(softmax, Phase.FORWARD, columns), reader.descend(softmax, Phase.FORWARD, columns)
     if up is None or down is None or len(down[0]) != 1:
         return None
     scores, context = reader.rows[up[0]].kernel, reader.rows[down[0][0]].kernel
-    if scores.dims[2] != columns or context.dims[3] != columns or scores.dims[:2] != context.dims[:2]:
+    if scores.dims[2] not in (columns, columns - 1) or context.dims[3] != scores.dims[2]:
         return None
-    return _Match(softmax, up[0], down[0][0], up[1], down[1])
+    return _Match(softmax, up[0], down[0][0], up[1], down[1]) if scores.dims[:2] == context.dims[:2] else None
 
 
 def _backward(reader: _Reader, match: _Match) -> bool:
     """Find the gradient rows of a match; False where one is missing."""
-    own = {match.softmax, *match.after}
+    own, columns = {match.softmax, *match.after}, reader.rows[match.softmax].kernel.dims[1]
     gradients = [n for n in reader.readers(match.softmax, Phase.BACKWARD) if reader.kind(n) is _K.SOFTMAX]
     if len(gradients) != 1:
         return False
-    up, down = reader.climb(gradients[0], Phase.BACKWARD), reader.descend(gradients[0], Phase.BACKWARD)
+    up = reader.climb(gradients[0], Phase.BACKWARD, columns)
+    down = reader.descend(gradients[0], Phase.BACKWARD, columns)
     if up is None or down is None or len(down[0]) != 2:
         return False
     values = {n for s in own for n in reader.readers(s, Phase.BACKWARD) if reader.kind(n) is _K.BATCHED_GEMM}

@@ -405,6 +405,14 @@ def by_hand(q, k, v, mask=None, rate=0.0):
     return functional.dropout(scores.softmax(-1), rate, training=rate > 0) @ v
 
 
+def with_sink(q, k, v):
+    """A learned score per head that takes part in the softmax and is then dropped (gpt-oss)."""
+    scores = q @ k.transpose(-2, -1) / 4.0
+    scores = torch.cat([scores, q[..., :1]], dim=-1)
+    scores = scores - scores.max(dim=-1, keepdim=True).values
+    return scores.softmax(-1)[..., :-1] @ v
+
+
 class Attend(nn.Module):
     def __init__(self, function):
         super().__init__()
@@ -419,6 +427,7 @@ FUSED = {
     "by hand": by_hand,
     "masked": lambda q, k, v: by_hand(q, k, v, torch.ones(12, 12, device=q.device).triu(1).bool()),
     "dropout": lambda q, k, v: by_hand(q, k, v, rate=0.1),
+    "sink": with_sink,
 }
 
 
