@@ -2,14 +2,17 @@
 
 import copy
 import json
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.errors import InputError, InvalidValueError, OutputError
+from accelsim.errors import InputError, InvalidValueError, MissingDependencyError, OutputError
 from accelsim.workload.captured import (
     BatchStep,
     CapturedGraph,
@@ -183,6 +186,34 @@ def test_training_needs_a_training_capture():
         captured_training(perceptron(), RunShape(batch=4), FP32)
     with pytest.raises(InvalidValueError, match="trained"):
         captured_training(perceptron(training=True), RunShape(batch=4), INT8)
+
+
+# -- without torch ----------------------------------------------------------------------------------------------------
+
+
+def test_capturing_without_torch_names_the_extra(monkeypatch):
+    from accelsim.workload.capture import capture, capture_target
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for attempt in (lambda: capture(object()), lambda: capture_target("package.module:factory")):
+        with pytest.raises(MissingDependencyError, match=r"accelsim\[torch\]"):
+            attempt()
+
+
+def test_a_saved_capture_needs_no_torch(tmp_path):
+    perceptron(training=True).save(tmp_path / "net.json")
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from accelsim.workload_catalog import workload\n"
+        "from accelsim.workload.captured import captured_training\n"
+        "from accelsim.workload.dtype import precision\n"
+        "from accelsim.workload.model import RunShape\n"
+        "model = workload(sys.argv[1])\n"
+        "print(len(captured_training(model, RunShape(batch=3), precision('bf16'))))\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "net.json")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    assert result.stdout == "6\n", result.stderr
 
 
 # -- hostile files ----------------------------------------------------------------------------------------------------
