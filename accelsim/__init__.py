@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from accelsim.planning.operators import operator_costs
     from accelsim.catalog import device, device_names
     from accelsim.cost.table import CostTable
     from accelsim.economics.price import PriceBook
     from accelsim.planning.compare import Comparison, compare
     from accelsim.planning.estimate import Estimate, estimate
+    from accelsim.planning.operators import operator_costs
     from accelsim.workload_catalog import workload, workload_names
 
 __version__ = "0.1.0"
@@ -42,7 +42,7 @@ _HOME = {
     "CostTable": "accelsim.cost.table",
     "Estimate": "accelsim.planning.estimate",
     "PriceBook": "accelsim.economics.price",
-    "capture": "accelsim.workload.capture",
+    "capture": "accelsim.workloads.capture",
     "compare": "accelsim.planning.compare",
     "device": "accelsim.catalog",
     "device_names": "accelsim.catalog",

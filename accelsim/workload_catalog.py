@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from accelsim.datafile import MAX_BYTES, data_root, read_mapping, validation_problems
 from accelsim.errors import InputError, ProfileError, UnknownNameError
-from accelsim.workload.model import Workload
-from accelsim.workload.spec import parse_workload
+from accelsim.workloads.model import Workload
+from accelsim.workloads.spec import parse_workload
 
 __all__ = [
     "ALIASES_FILE",
@@ -151,11 +151,11 @@ def _load(path: Path, _stamp: int) -> Workload:
 
 def _parse(data: Mapping[str, Any], path: Path) -> Workload:
     if data.get("format") == "accelsim-workload":
-        from accelsim.workload.captured import load_captured
+        from accelsim.workloads.captured import load_captured
 
         return load_captured(data)
     if "family" not in data and ("model_type" in data or "architectures" in data):
-        from accelsim.workload.huggingface import workload_from_config
+        from accelsim.workloads.huggingface import workload_from_config
 
         named = data.get("_name_or_path")
         return workload_from_config(data, None if named else _file_title(path))

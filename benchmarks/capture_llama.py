@@ -12,7 +12,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from accelsim.workload.capture import capture
+from accelsim.workloads.capture import capture
 
 TOKENS, LAYERS, WIDTH, VOCABULARY = 2048, 80, 8192, 128256
 

@@ -16,9 +16,9 @@ from accelsim import catalog
 from accelsim.cost.gpu import cost_gpu
 from accelsim.cost.table import Execution
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workload.dtype import DTYPE_BYTES, Dtype
-from accelsim.workload.graph import OperatorGraph
-from accelsim.workload.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind
 
 ROWS = 200_000
 TARGETS = {"gemm": 1e6, "elementwise": 5e6, "layer_norm": 5e6}

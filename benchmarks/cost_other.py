@@ -14,9 +14,9 @@ import numpy as np
 from accelsim import catalog
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.roofline import cost_roofline
-from accelsim.workload.dtype import Dtype
-from accelsim.workload.graph import OperatorGraph
-from accelsim.workload.operator import MAX_DIMENSIONS, OperatorKind
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind
 
 DEVICES = (
     ("xeon-platinum-8480+", Dtype.BF16),

@@ -17,12 +17,12 @@ import pandas as pd
 from accelsim import catalog
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workload.dtype import Dtype, precision
-from accelsim.workload.graph import FloatArray, OperatorGraph
-from accelsim.workload.model import RunShape
-from accelsim.workload.operator import MAX_DIMENSIONS, OperatorKind, Phase
-from accelsim.workload.training import OPTIMIZERS, training_graph
 from accelsim.workload_catalog import workload
+from accelsim.workloads.dtype import Dtype, precision
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.model import RunShape
+from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.training import OPTIMIZERS, training_graph
 
 DEVICES = {
     "A100-40": "a100-pcie-40gb",

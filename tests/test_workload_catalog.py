@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InputError, ProfileError, UnknownNameError
-from accelsim.workload.families import FAMILY_MODULES, load_family
-from accelsim.workload.model import FAMILIES
-from accelsim.workload.spec import WorkloadSpec, parse_workload
 from accelsim.workload_catalog import load_workload_file, workload, workload_aliases, workload_names
+from accelsim.workloads.families import FAMILY_MODULES, load_family
+from accelsim.workloads.model import FAMILIES
+from accelsim.workloads.spec import WorkloadSpec, parse_workload
 
 FOLDER = data_root() / "workloads"
 SMALL = """\
@@ -78,7 +78,7 @@ def test_aliases_file_mirrors_the_files():
 
 def test_family_table_agrees_with_the_modules():
     for name, module in FAMILY_MODULES.items():
-        assert load_family(name).write.__module__ == f"accelsim.workload.{module}"
+        assert load_family(name).write.__module__ == f"accelsim.workloads.{module}"
     assert {name for name, f in FAMILIES.items() if f.write.__module__.startswith("accelsim.")} == set(FAMILY_MODULES)
 
 
@@ -101,8 +101,8 @@ def test_unknown_family_offers_near_matches(tmp_path):
 def test_reading_one_workload_imports_one_family():
     code = (
         "import sys; from accelsim.workload_catalog import workload; workload('resnet-50');"
-        "mods = set(sys.modules); assert 'accelsim.workload.vision' in mods;"
-        "assert not mods & {'accelsim.workload.diffusion', 'accelsim.workload.recurrent', 'torch', 'pandas', 'scipy'}"
+        "mods = set(sys.modules); assert 'accelsim.workloads.vision' in mods;"
+        "assert not mods & {'accelsim.workloads.diffusion', 'accelsim.workloads.recurrent', 'torch', 'pandas', 'scipy'}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

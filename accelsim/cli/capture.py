@@ -33,7 +33,7 @@ def capture(
 
         check_output(out, force=force)
     from accelsim.report.workloads import workload_document, workload_view
-    from accelsim.workload.capture import capture_target
+    from accelsim.workloads.capture import capture_target
 
     options = {} if precision is None else {"precision": precision}
     label = name or target.rpartition(":")[2]

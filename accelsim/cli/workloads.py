@@ -12,7 +12,7 @@ from accelsim.cli.sink import Sink
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
-    from accelsim.workload.model import Workload
+    from accelsim.workloads.model import Workload
 
 __all__ = ["workloads"]
 

@@ -15,7 +15,7 @@ from accelsim.cost.idle import idle_power_w
 from accelsim.cost.power import arithmetic_energy_table_j, dram_energy_per_byte_j, sram_energy_per_byte_j
 from accelsim.cost.table import CostTable, RowCosts, Tier, bound_of
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.workload.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, OperatorGraph
 
 __all__ = ["EnergyRates", "assemble_table", "energy_rates"]
 

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike
 
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.interconnect import Link
-from accelsim.workload.graph import FloatArray
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import OperatorKind
 
 __all__ = [
     "COLLECTIVES",

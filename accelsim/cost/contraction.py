@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from accelsim.cost.table import Rows
-from accelsim.workload.graph import FloatArray
-from accelsim.workload.operator import CONV_KINDS, OperatorKind
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import CONV_KINDS, OperatorKind
 
 __all__ = [
     "RECURRENT_GATES",

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from accelsim.workload.dtype import Precision
-from accelsim.workload.graph import FloatArray, OperatorGraph
-from accelsim.workload.operator import OperatorKind, Phase
-from accelsim.workload.training import Optimizer
+from accelsim.workloads.dtype import Precision
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.training import Optimizer
 
 __all__ = ["MemoryFootprint", "inference_footprint", "live_bytes", "training_footprint"]
 

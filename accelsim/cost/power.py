@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accelsim.errors import InvalidValueError
-from accelsim.workload.dtype import DTYPE_BYTES, Dtype
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import FloatArray
 
 __all__ = [
     "DEFAULT_PROCESS_NM",

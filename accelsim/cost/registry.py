@@ -19,7 +19,7 @@ from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.cost.table import Bound, CostModel, CostTable, Execution
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import CpuProfile, DeviceClass, DeviceProfile, GpuProfile
-from accelsim.workload.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, OperatorGraph
 
 __all__ = ["cost_model", "operator_costs", "supported_rows"]
 

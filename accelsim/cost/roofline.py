@@ -16,9 +16,9 @@ from accelsim.cost.power import arithmetic_energy_table_j, dram_energy_per_byte_
 from accelsim.cost.table import CostTable, Execution, bound_of
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.workload.dtype import DTYPE_BYTES, Dtype
-from accelsim.workload.graph import FloatArray, OperatorGraph
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind
 
 __all__ = [
     "SUBSTITUTES",

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.workload.graph import FloatArray, IntArray, OperatorGraph
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,7 +193,7 @@ class Rows:
         Raises:
             UnsupportedOperatorError: If a row's dtype has no rate.
         """
-        from accelsim.workload.dtype import Dtype
+        from accelsim.workloads.dtype import Dtype
 
         codes = self.column("dtype")
         lookup = np.full(int(max(Dtype)) + 1, np.nan)

@@ -15,7 +15,7 @@ from pathlib import Path
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
 from accelsim.hardware.slice import SliceSpec, slice_device
 from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind
-from accelsim.workload.dtype import Dtype
+from accelsim.workloads.dtype import Dtype
 
 __all__ = ["CpuFacts", "local_cpu_facts", "local_cpu_profile", "local_gpu_names", "name_candidates", "parse_cpuinfo"]
 

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced
 from accelsim.units import to_si
-from accelsim.workload.dtype import Dtype
+from accelsim.workloads.dtype import Dtype
 
 __all__ = [
     "DEVICE_NAME",

@@ -15,7 +15,7 @@ from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.estimate import Estimate, estimate
 from accelsim.planning.scenario import Scenario
-from accelsim.workload.model import Workload
+from accelsim.workloads.model import Workload
 
 if TYPE_CHECKING:
     import pandas as pd

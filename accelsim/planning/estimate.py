@@ -27,10 +27,10 @@ from accelsim.hardware.profile import CpuProfile, DeviceProfile
 from accelsim.planning.passes import Pass, Plan, plan_passes
 from accelsim.planning.scenario import Scenario
 from accelsim.simulation.device import SimulationResult, simulate_device
-from accelsim.workload.dtype import Precision
-from accelsim.workload.graph import OperatorGraph
-from accelsim.workload.model import Workload
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.dtype import Precision
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.model import Workload
+from accelsim.workloads.operator import OperatorKind
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,10 +7,10 @@ from accelsim.cost import registry
 from accelsim.cost.table import CostTable, Execution
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.scenario import resolve_host
-from accelsim.workload.dtype import Precision
-from accelsim.workload.dtype import precision as find_precision
-from accelsim.workload.graph import OperatorGraph
-from accelsim.workload.retype import retype
+from accelsim.workloads.dtype import Precision
+from accelsim.workloads.dtype import precision as find_precision
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.retype import retype
 
 __all__ = ["operator_costs"]
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
 from accelsim.cost.table import Execution
 from accelsim.planning.scenario import Scenario
-from accelsim.workload.captured import captured_training
-from accelsim.workload.fusion import fuse_elementwise
-from accelsim.workload.graph import OperatorGraph
-from accelsim.workload.model import Lowered, RunShape
-from accelsim.workload.operator import OperatorKind, Phase
-from accelsim.workload.training import training_graph
+from accelsim.workloads.captured import captured_training
+from accelsim.workloads.fusion import fuse_elementwise
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.model import Lowered, RunShape
+from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.training import training_graph
 
 __all__ = ["Pass", "Plan", "plan_passes"]
 

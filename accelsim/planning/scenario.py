@@ -14,11 +14,11 @@ from accelsim import catalog, workload_catalog
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
-from accelsim.workload.dtype import PRECISIONS, Dtype, Precision
-from accelsim.workload.dtype import precision as find_precision
-from accelsim.workload.model import Workload
-from accelsim.workload.training import Optimizer
-from accelsim.workload.training import optimizer as find_optimizer
+from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
+from accelsim.workloads.dtype import precision as find_precision
+from accelsim.workloads.model import Workload
+from accelsim.workloads.training import Optimizer
+from accelsim.workloads.training import optimizer as find_optimizer
 
 __all__ = ["Mode", "Scenario", "default_precision", "resolve_host"]
 

@@ -7,6 +7,7 @@ device, since their rows are many; model suites have one panel with a colour per
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import amount, number, percent
-from accelsim.workload.dtype import PRECISIONS
-from accelsim.workload.graph import OperatorGraph
-from accelsim.workload.model import Lowered, Published, RunShape, Workload
-from accelsim.workload.operator import OperatorKind, Phase
+from accelsim.workloads.dtype import PRECISIONS
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.model import Lowered, Published, RunShape, Workload
+from accelsim.workloads.operator import OperatorKind, Phase
 
 __all__ = [
     "FigureCheck",

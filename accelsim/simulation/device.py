@@ -22,7 +22,7 @@ from accelsim.simulation.liveness import activation_live_bytes
 from accelsim.simulation.power_cap import cap_power
 from accelsim.simulation.streams import Segment, dependency_levels, spread_over_streams
 from accelsim.simulation.timeline import StepFunction, Timeline
-from accelsim.workload.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, OperatorGraph
 
 if TYPE_CHECKING:
     from accelsim.cost.table import CostTable

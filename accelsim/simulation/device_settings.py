@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.table import Execution
 from accelsim.errors import DoesNotFitError, InvalidValueError
-from accelsim.workload.graph import FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["DeviceRows", "DeviceSettings", "check_rows"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from accelsim.workload.graph import FloatArray, IntArray, OperatorGraph
-from accelsim.workload.operator import Phase
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.operator import Phase
 
 __all__ = ["activation_live_bytes", "live_bytes"]
 

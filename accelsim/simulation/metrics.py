@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accelsim.errors import InvalidValueError
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.graph import FloatArray
 
 __all__ = [
     "ConfidenceInterval",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.graph import FloatArray
 
 __all__ = ["cap_power"]
 

@@ -15,7 +15,7 @@ from simpy.events import Event
 
 from accelsim.errors import InvalidValueError
 from accelsim.simulation.engine import Engine, Job, Task
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.graph import FloatArray
 
 __all__ = [
     "QueueResult",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from accelsim.simulation.timeline import CodeArray, Timeline
-from accelsim.workload.graph import FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from accelsim.simulation.task import Job

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accelsim.workload.graph import FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["Segment", "dependency_levels", "spread_over_streams"]
 

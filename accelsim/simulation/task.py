@@ -17,7 +17,7 @@ import simpy
 from simpy.events import Event
 
 from accelsim.errors import InvalidValueError
-from accelsim.workload.graph import FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["Job", "Resource", "RowDependency", "Task", "back_to_back_end_s", "check_task"]
 

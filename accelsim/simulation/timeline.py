@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accelsim.errors import InvalidValueError, UnknownNameError
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.graph import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd

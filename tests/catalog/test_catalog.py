@@ -18,7 +18,7 @@ from accelsim.catalog import data_root, device, device_names, load_device_file
 from accelsim.datafile import read_mapping
 from accelsim.errors import InputError, ProfileError, UnknownNameError
 from accelsim.hardware.sourced import Sourced
-from accelsim.workload.dtype import Dtype
+from accelsim.workloads.dtype import Dtype
 
 REQUIRED = [
     "h100-sxm-80gb",

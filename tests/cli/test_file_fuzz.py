@@ -35,7 +35,7 @@ LLAMA = {
 def captured() -> str:
     """A small module as ``accelsim capture`` saves it."""
     torch = pytest.importorskip("torch")
-    from accelsim.workload.capture import capture
+    from accelsim.workloads.capture import capture
 
     network = torch.nn.Sequential(
         torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 10)

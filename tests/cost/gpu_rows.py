@@ -7,9 +7,9 @@ import numpy as np
 from accelsim import catalog
 from accelsim.hardware.profile import GpuProfile
 from accelsim.hardware.sourced import Sourced
-from accelsim.workload.dtype import DTYPE_BYTES, Dtype
-from accelsim.workload.graph import OperatorGraph
-from accelsim.workload.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind, Phase
 
 K = OperatorKind
 Row = tuple[OperatorKind, Sequence[int], float, float]  # kind, dims, flop, bytes

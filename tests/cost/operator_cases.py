@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelsim.workload.builder import GraphBuilder
-from accelsim.workload.dtype import Dtype, precision
-from accelsim.workload.graph import OperatorGraph, concatenate
-from accelsim.workload.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import Dtype, precision
+from accelsim.workloads.graph import OperatorGraph, concatenate
+from accelsim.workloads.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind, Phase
 
 
 def gemm(m: int, n: int, k: int, dtype: str = "fp32") -> OperatorGraph:

@@ -25,7 +25,7 @@ from accelsim.cost.collective import (
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.interconnect import Link
 from accelsim.hardware.sourced import Sourced
-from accelsim.workload.operator import COLLECTIVE_KINDS, OperatorKind
+from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind
 
 
 def link(bandwidth: float = 100e9, latency: float | None = 2e-6) -> Link:

@@ -16,9 +16,9 @@ from accelsim.cost.roofline import Roofline
 from accelsim.cost.table import Bound, Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.sourced import Sourced
-from accelsim.workload.dtype import Dtype
-from accelsim.workload.graph import concatenate
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import concatenate
+from accelsim.workloads.operator import OperatorKind
 
 SIDES = st.integers(1, 3000)
 NAMES = [name for name in catalog.device_names() if catalog.device(name).device_class == "cpu"]

@@ -29,12 +29,12 @@ from accelsim.cost.fpga import (
 from accelsim.cost.roofline import Roofline
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.sourced import Sourced
-from accelsim.workload.builder import GraphBuilder
-from accelsim.workload.dtype import Dtype, precision
-from accelsim.workload.graph import concatenate
-from accelsim.workload.model import RunShape
-from accelsim.workload.operator import OperatorKind, Phase
 from accelsim.workload_catalog import workload
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import Dtype, precision
+from accelsim.workloads.graph import concatenate
+from accelsim.workloads.model import RunShape
+from accelsim.workloads.operator import OperatorKind, Phase
 
 ZCU102, ZCU104 = catalog.device("zcu102"), catalog.device("zcu104")
 NAMES = [name for name in catalog.device_names() if catalog.device(name).device_class == "fpga"]

@@ -24,9 +24,9 @@ from hypothesis import strategies as st
 from accelsim.cost.gpu import GPU, GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.table import Bound, Execution, Tier
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.workload.dtype import Dtype
-from accelsim.workload.graph import OperatorGraph, concatenate
-from accelsim.workload.operator import COLLECTIVE_KINDS, OperatorKind, Phase
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import OperatorGraph, concatenate
+from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind, Phase
 
 BOARDS = ("t4", "p4", "v100-pcie-32gb", "a100-pcie-40gb", "h100-sxm-80gb", "mi100", "gtx-1080")
 board_names = st.sampled_from(BOARDS)

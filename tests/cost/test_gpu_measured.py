@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.attention import visible_pairs
 from accelsim.cost.gpu.machine import join_times
-from accelsim.workload.dtype import Dtype
+from accelsim.workloads.dtype import Dtype
 
 #: DeepBench (Baidu, results/train, 2016-2018): (board, dtype, m, n, k, ms): every 40th of each board's GEMMs by time.
 GEMMS = [
@@ -99,10 +99,10 @@ def test_measured_streaming_bandwidth(name: str, bytes_per_s: float) -> None:
 
 def test_resnet_training_power_of_a_p100() -> None:
     """Zeus traces (NSDI 2023): 160 W average at batch 32 to 128; the energy per byte was set on the V100 of that set."""
-    from accelsim.workload.dtype import precision
-    from accelsim.workload.model import RunShape
-    from accelsim.workload.training import OPTIMIZERS, training_graph
     from accelsim.workload_catalog import workload
+    from accelsim.workloads.dtype import precision
+    from accelsim.workloads.model import RunShape
+    from accelsim.workloads.training import OPTIMIZERS, training_graph
 
     lowered = workload("resnet-50").lower(RunShape(batch=64), precision("fp32"))
     step = training_graph(

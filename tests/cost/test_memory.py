@@ -1,9 +1,9 @@
 """Memory footprints."""
 
 from accelsim.cost.memory import inference_footprint, live_bytes, training_footprint
-from accelsim.workload.builder import GraphBuilder
-from accelsim.workload.dtype import precision
-from accelsim.workload.training import OPTIMIZERS, training_graph
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import precision
+from accelsim.workloads.training import OPTIMIZERS, training_graph
 
 
 def chain(policy="fp32", depth=4, batch=8):

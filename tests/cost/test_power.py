@@ -16,7 +16,7 @@ from accelsim.cost.power import (
     sram_energy_per_byte_j,
 )
 from accelsim.errors import InvalidValueError
-from accelsim.workload.dtype import Dtype
+from accelsim.workloads.dtype import Dtype
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from accelsim.cost.registry import cost_model, operator_costs, supported_rows
 from accelsim.cost.systolic import SystolicParameters, cost_systolic
 from accelsim.cost.table import Bound, Execution
 from accelsim.errors import UnsupportedOperatorError
-from accelsim.workload.builder import GraphBuilder
-from accelsim.workload.dtype import Dtype, precision
-from accelsim.workload.graph import concatenate
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import Dtype, precision
+from accelsim.workloads.graph import concatenate
+from accelsim.workloads.operator import OperatorKind
 
 XEON, ZCU102, U250, TPU1 = (catalog.device(n) for n in ("xeon-platinum-8480+", "zcu102", "alveo-u250", "tpu-v1"))
 T4 = catalog.device("t4")

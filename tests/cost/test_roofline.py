@@ -11,7 +11,7 @@ from operator_cases import add, gemm, inference_zoo
 from accelsim import catalog
 from accelsim.cost.roofline import Roofline, arithmetic_intensity, cost_roofline, rate_table, ridge_point
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.workload.dtype import Dtype
+from accelsim.workloads.dtype import Dtype
 
 
 def test_ridge_point_of_tpu_v1_is_the_papers_1350_macs_per_byte():

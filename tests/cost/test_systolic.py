@@ -24,10 +24,10 @@ from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.sourced import Sourced
-from accelsim.workload.builder import GraphBuilder
-from accelsim.workload.dtype import Dtype, precision
-from accelsim.workload.graph import concatenate
-from accelsim.workload.operator import OperatorKind, Phase
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import Dtype, precision
+from accelsim.workloads.graph import concatenate
+from accelsim.workloads.operator import OperatorKind, Phase
 
 OS, WS, IS = Dataflow.OUTPUT_STATIONARY, Dataflow.WEIGHT_STATIONARY, Dataflow.INPUT_STATIONARY
 SIDES = st.integers(1, 5000)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from accelsim.catalog import device
 from accelsim.hardware.local import local_cpu_facts, local_cpu_profile, name_candidates, parse_cpuinfo
-from accelsim.workload.dtype import Dtype
+from accelsim.workloads.dtype import Dtype
 
 
 def cpuinfo(model="Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", vcpus=8, flags="fma avx512f", vendor="GenuineIntel"):

@@ -8,7 +8,7 @@ from accelsim.catalog import device
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.slice import SliceSpec, slice_device
 from accelsim.hardware.sourced import SourceKind
-from accelsim.workload.dtype import Dtype
+from accelsim.workloads.dtype import Dtype
 
 GIB = 2.0**30
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.simulation.liveness import activation_live_bytes, live_bytes
-from accelsim.workload.graph import OperatorGraph
-from accelsim.workload.operator import MAX_DIMENSIONS, Phase
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.operator import MAX_DIMENSIONS, Phase
 
 
 @st.composite

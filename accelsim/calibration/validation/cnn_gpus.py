@@ -1,1 +1,259 @@
-"""Placeholder."""
+"""Suite `cnn-gpus`: convolutional networks on single GPUs, as published.
+
+Three sources. ResNet-50 v1.5 inference over batch sizes and training steps in PyTorch, and forward and backward passes of
+ten networks in Torch7 (both in ``claims/reference_measurements.csv``); single-GPU throughputs of NVIDIA's
+DeepLearningExamples (``training/nvidia_deeplearningexamples.csv.gz``). Rows that do not say what was run are refused by
+name: several tables parsed under one precision, no batch size, a precision the table does not state.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from accelsim.calibration.validation.metrics import knee_batch
+from accelsim.calibration.validation.names import gpu_of, workload_of
+from accelsim.calibration.validation.runs import TRAINING_STEP, ModelRun, run_prediction, run_roofline_s
+from accelsim.calibration.validation.score import ScoredRows
+from accelsim.calibration.validation.suite import Batch, refused_batch, register_suite
+from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
+from accelsim.cost.table import Execution
+from accelsim.errors import UnknownNameError
+from accelsim.workloads.dtype import precision
+from accelsim.workloads.model import RunShape
+from accelsim.workloads.operator import Phase
+
+__all__ = ["EXAMPLES_SCHEMA", "MEASUREMENTS_SCHEMA"]
+
+_MEASUREMENT_KEY = ("workload", "phase", "device", "n_devices", "precision", "batch", "metric", "note", "source")
+MEASUREMENTS_SCHEMA = Schema(
+    "claims/reference_measurements.csv", (*text(*_MEASUREMENT_KEY, "unit"), *time_column("value")), _MEASUREMENT_KEY
+)
+EXAMPLES_SCHEMA = Schema(
+    "training/nvidia_deeplearningexamples.csv.gz",
+    (
+        *text(
+            "framework", "family", "task_mode", "gpu", "n_gpus", "precision", "batch", "metric_kind", "metric_header"
+        ),
+        *text("row_context", "source"),
+        *number("value"),
+    ),
+)
+_SWEEP = "NVIDIA/DeepLearningExamples PyTorch ResNet50v1.5"
+_TORCH7 = "jcjohnson/cnn-benchmarks"
+_TORCH7_PHASES: Mapping[str, tuple[Phase, ...]] = {
+    "forward": (Phase.FORWARD,),
+    "backward": (Phase.BACKWARD, Phase.GRADIENT),
+    "train_step": (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT),
+}
+_TORCH7_IMAGE = 224
+#: Image networks of the examples' families.
+_FAMILIES = frozenset(
+    {"RN50v1.5", "resnet50v1.5", "resnext101-32x4d", "efficientnet_v1", "Efficientdet", "UNet_Medical"}
+)
+_EXAMPLE_PRECISIONS = {"amp": "fp16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32"}
+_EFFICIENTNETS = {224: "efficientnet-b0", 380: "efficientnet-b4"}
+#: A knee this many times the measured one (or less) is within one power of two.
+_ONE_POWER = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One measured run."""
+
+    device: str
+    model: str
+    label: str
+    measured_s: float
+    run: ModelRun | None
+    refusal: str = ""
+
+
+def knees(rows: Sequence[ScoredRows]) -> dict[str, Any]:
+    """The batch size from which more does not help, measured and predicted, of every sweep."""
+    found = []
+    for part in rows:
+        sweeps: dict[str, list[tuple[int, int]]] = {}
+        for index, label in enumerate(part.label.tolist() if not part.refusal else []):
+            match = re.fullmatch(r"(.* inference .*) batch (\d+) sweep", label)
+            if match:
+                sweeps.setdefault(match[1], []).append((int(match[2]), index))
+        found += [_knee(part, name, sorted(points)) for name, points in sweeps.items() if len(points) > 2]
+    return {"knees": found} if found else {}
+
+
+def _knee(part: ScoredRows, name: str, points: list[tuple[int, int]]) -> dict[str, Any]:
+    batch, index = np.array([p[0] for p in points], dtype=np.float64), np.array([p[1] for p in points])
+    measured = knee_batch(batch, part.measured_s[index])
+    predicted = knee_batch(batch, part.predicted_s[index])
+    return {
+        "device": part.device,
+        "sweep": name,
+        "measured_batch": measured,
+        "predicted_batch": predicted,
+        "within_one_power_of_two": max(measured, predicted) <= _ONE_POWER * min(measured, predicted),
+    }
+
+
+@register_suite(
+    "cnn-gpus",
+    "convolutional networks on single GPUs",
+    (MEASUREMENTS_SCHEMA,),
+    "model",
+    optional_files=(EXAMPLES_SCHEMA,),
+    is_ranked=True,
+    findings=knees,
+)
+def load(folder: DataFolder) -> list[Batch]:
+    """Batches of both tables, by device."""
+    rows: list[_Row] = []
+    if (table := folder.table(MEASUREMENTS_SCHEMA)) is not None:
+        rows += _measurements(table)
+    if (examples := folder.table(EXAMPLES_SCHEMA)) is not None:
+        rows += _examples(examples)
+    return run_batches(rows)
+
+
+def run_batches(rows: Iterable[Any]) -> list[Batch]:
+    """One batch per device, and one per device and reason of refusal; rows as `_Row`."""
+    parts: dict[tuple[str, str], list[Any]] = {}
+    for row in rows:
+        parts.setdefault((row.device, row.refusal), []).append(row)
+    return [_batch(device, refusal, own) for (device, refusal), own in parts.items()]
+
+
+def _batch(device: str, refusal: str, rows: list[Any]) -> Batch:
+    group = np.array([row.model for row in rows], dtype=str)
+    label = np.array([row.label for row in rows], dtype=str)
+    measured = np.array([row.measured_s for row in rows])
+    if refusal:
+        return refused_batch(device, group, label, measured, refusal)
+    try:
+        profile = gpu_of(device)
+    except UnknownNameError as error:
+        return refused_batch(device, group, label, measured, f"no GPU profile of {error.name}")
+    runs = [row.run for row in rows]
+    line = run_roofline_s(runs, profile)
+    sweep = np.array([name.endswith(" sweep") for name in label.tolist()], dtype=np.bool_)
+    views = (("batch sweep", sweep),) if sweep.any() else ()
+    return Batch(device, profile, group, label, measured, line, run_prediction(runs, profile), views=views)
+
+
+def _measurements(table: Table) -> Iterable[_Row]:
+    columns = zip(*(table[name].tolist() for name in (*_MEASUREMENT_KEY, "value", "unit")), strict=True)
+    for workload, phase, device, count, form, batch, metric, note, source, value, unit in columns:
+        if count != "1" or not batch:
+            continue
+        size = int(float(batch))
+        if source.startswith(_TORCH7):
+            yield _torch7(workload, phase, device, size, note, value * 1e-3)
+        elif source.startswith(_SWEEP) and metric == "latency_avg":
+            yield _sweep(workload, device, form, size, value * 1e-3)
+        elif source.startswith(_SWEEP) and phase == "train" and unit == "images/s":
+            yield _training(workload, device, form, size, size / value)
+
+
+def _torch7(workload: str, phase: str, device: str, batch: int, note: str, measured_s: float) -> _Row:
+    library = note.split(",")[1].strip() if "," in note else note
+    label = f"{workload} {phase} batch {batch} {library}"
+    if "cuDNN None" in note:
+        return _Row(device, workload, label, measured_s, None, "without cuDNN: another algorithm (explicit im2col)")
+    try:
+        model = workload_of(workload)
+    except UnknownNameError as error:
+        return _Row(device, workload, label, measured_s, None, f"no workload {error.name}")
+    shape = RunShape(batch=batch, image_size=_TORCH7_IMAGE)
+    return _Row(
+        device, workload, label, measured_s, ModelRun(model, shape, precision("fp32"), phases=_TORCH7_PHASES[phase])
+    )
+
+
+def _sweep(workload: str, device: str, form: str, batch: int, measured_s: float) -> _Row:
+    run = ModelRun(workload_of(workload), RunShape(batch=batch), precision(form))
+    return _Row(device, "resnet-50", f"resnet-50 inference {form} batch {batch} sweep", measured_s, run)
+
+
+def _training(workload: str, device: str, form: str, batch: int, measured_s: float) -> _Row:
+    run = ModelRun(workload_of(workload), RunShape(batch=batch), precision(form), phases=TRAINING_STEP)
+    return _Row(device, "resnet-50", f"resnet-50 training {form} batch {batch}", measured_s, run)
+
+
+def _examples(table: Table) -> Iterable[_Row]:
+    """Throughput rows of image families on one GPU."""
+    throughput = np.array(["hroughput" in header for header in table["metric_header"].tolist()], dtype=np.bool_)
+    use = throughput & np.isin(table["n_gpus"], ["1", "1.0"]) & np.isin(table["family"], list(_FAMILIES))
+    rows = table.take(use & (table["metric_kind"] == "throughput"))
+    names = ("framework", "family", "task_mode", "gpu", "precision", "batch", "metric_header", "row_context", "value")
+    records = [dict(zip(names, cells, strict=True)) for cells in zip(*(rows[n].tolist() for n in names), strict=True)]
+    seen = Counter((_table_of(record), record["batch"]) for record in records)
+    merged = {table for (table, _), count in seen.items() if count > 1}
+    for record in records:
+        yield _example(record, is_merged=_table_of(record) in merged)
+
+
+def _table_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What names a table; two rows of one batch size mean that several tables were parsed under one name."""
+    size = _context(record).get("Resolution", "")
+    return (*(record[n] for n in ("framework", "family", "task_mode", "gpu", "precision", "metric_header")), size)
+
+
+def _context(record: Mapping[str, Any]) -> dict[str, str]:
+    try:
+        context = json.loads(record["row_context"])
+    except json.JSONDecodeError:
+        return {}
+    return context if isinstance(context, dict) else {}
+
+
+def _example(record: Mapping[str, Any], *, is_merged: bool) -> _Row:
+    family, form = record["family"], record["precision"]
+    batch = _batch_size(record["batch"], form)
+    label = f"{record['framework']} {family} {record['task_mode']} {form} batch {record['batch']}"
+    size = _context(record).get("Resolution", "")
+    label = f"{label} {size}".rstrip()
+    measured_s = (batch or 1) / record["value"] if record["value"] else 0.0
+
+    def refused(reason: str) -> _Row:
+        return _Row(record["gpu"], family, label, measured_s, None, reason)
+
+    if not record["value"]:
+        return refused("the table says 0 per second")
+    if batch is None:
+        return refused("batch size not stated in the row")
+    if is_merged:
+        return refused("several tables under one precision: which one is not stated in the row")
+    if "+" in record["metric_header"]:
+        return refused(f"variant not modelled: {record['metric_header']}")
+    try:
+        model = workload_of(_example_model(family, size))
+    except UnknownNameError as error:
+        return refused(f"no workload {error.name}")
+    phases = TRAINING_STEP if record["task_mode"] == "training" else (Phase.FORWARD,)
+    image = int(size.partition("x")[0]) if size else 0
+    shape = RunShape(batch=batch, image_size=image)
+    run = ModelRun(model, shape, precision(_EXAMPLE_PRECISIONS[form]), Execution.GRAPH, phases)
+    return _Row(record["gpu"], model.name, label, measured_s, run)
+
+
+def _example_model(family: str, size: str) -> str:
+    if family == "efficientnet_v1" and size:
+        return _EFFICIENTNETS.get(int(size.partition("x")[0]), family)
+    return "unet" if family == "UNet_Medical" else family
+
+
+def _batch_size(cell: str, form: str) -> int | None:
+    """Batch of a row; "64 (FP32) / 128 (AMP)" gives the one of the row's precision."""
+    if re.fullmatch(r"\d+", cell):
+        return int(cell)
+    wanted = "amp" if form == "amp" else form.upper()
+    for part in cell.split("/"):
+        match = re.fullmatch(r"\s*(\d+)\s*\((\w+)\)\s*", part)
+        if match and match[2].upper().rstrip("32") == wanted.upper().rstrip("32"):
+            return int(match[1])
+    return None

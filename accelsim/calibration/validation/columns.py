@@ -16,9 +16,9 @@ from accelsim.cost.roofline import Roofline
 from accelsim.cost.table import CostTable
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.workload.dtype import DTYPE_BYTES, Dtype
-from accelsim.workload.graph import FloatArray, OperatorGraph
-from accelsim.workload.operator import MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 
 __all__ = [
     "attention_graph",

@@ -21,9 +21,9 @@ from accelsim.calibration.validation.tables import DataFolder, Schema, Table, nu
 from accelsim.cost.gpu import cost_gpu
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workload.dtype import Dtype
-from accelsim.workload.graph import FloatArray, OperatorGraph
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["LABEL_SCHEMA", "LIST_SCHEMA", "Run", "lowered_operators"]
 

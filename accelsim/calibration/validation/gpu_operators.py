@@ -29,9 +29,9 @@ from accelsim.cost.gpu import cost_gpu
 from accelsim.cost.table import Execution
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workload.dtype import Dtype
-from accelsim.workload.graph import FloatArray, OperatorGraph
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["CONV_SCHEMA", "DEEPBENCH_SCHEMA", "GEMM_SCHEMA", "VECTOR_SCHEMA", "operator_batches"]
 

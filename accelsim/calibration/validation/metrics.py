@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.graph import FloatArray
 
 __all__ = [
     "INTERVAL_LEVEL",
@@ -24,6 +24,7 @@ __all__ = [
     "figures",
     "interval_s",
     "kendall_tau",
+    "knee_batch",
     "ranking_tau",
 ]
 
@@ -32,6 +33,7 @@ INTERVAL_LEVEL = 0.9
 #: Quantile of the normal distribution that leaves half of the rest on each side.
 Z_LEVEL = 1.6448536269514722
 _MIN_RANKED = 3
+_KNEE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,17 @@ def ranking_tau(predicted: FloatArray, measured: FloatArray, choice: Sequence[st
     taus = [kendall_tau(predicted[rows], measured[rows]) for rows in groups]
     known = [tau for tau in taus if tau is not None]
     return float(np.mean(known)) if known else None
+
+
+def knee_batch(batch: FloatArray, time_s: FloatArray) -> int:
+    """Smallest batch of a sweep that reaches 90 % of the sweep's best throughput: from there on more hardly helps.
+
+    Args:
+        batch: Batch sizes, rising.
+        time_s: Time of one batch at each.
+    """
+    rate = batch / time_s
+    return int(batch[int(np.argmax(rate >= _KNEE * rate.max()))])
 
 
 def figures(

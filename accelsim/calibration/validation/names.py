@@ -12,7 +12,7 @@ from functools import lru_cache
 from accelsim import catalog, workload_catalog
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
-from accelsim.workload.model import Workload
+from accelsim.workloads.model import Workload
 
 __all__ = ["DEVICES", "MODELS", "device_of", "gpu_of", "workload_of"]
 

@@ -41,6 +41,8 @@ def _suite(score: SuiteScore) -> dict[str, Any]:
     body = _rounded(score.figures.to_dict())
     if score.suite.is_ranked:
         body["device_ranking_tau"] = _round(score.ranking_tau)
+    if score.suite.findings is not None:
+        body |= score.suite.findings(score.rows)
     key = score.suite.group_key
     return head | body | {"notes": dict(score.notes), "groups": [_group(group, key) for group in score.groups]}
 
@@ -166,7 +168,12 @@ def _suite_notes(suite: Mapping[str, Any]) -> list[str]:
     told = [f"- {', '.join(devices)}: {note}" for note, devices in notes.items()]
     ranking = suite.get("device_ranking_tau")
     ranked = [] if ranking is None else [f"- choosing the device: mean Kendall tau {ranking:.2f}"]
-    return [*refused, *used, *told, *ranked] or ["- every row answered"]
+    knees = [
+        f"- knee of {knee['device']} {knee['sweep']}: measured at batch {knee['measured_batch']}, "
+        f"predicted at {knee['predicted_batch']}"
+        for knee in suite.get("knees", [])
+    ]
+    return [*refused, *used, *told, *ranked, *knees] or ["- every row answered"]
 
 
 _HEADERS = ("tier", "rows", "answered", "MAPE", "median", "p90", "max", "bias", "tau", "coverage", "width", "roofline")

@@ -24,7 +24,7 @@ from accelsim.calibration.validation.suite import suite as find_suite
 from accelsim.calibration.validation.tables import DataFolder, DataProblem, data_folder
 from accelsim.calibration.validation.tiers import TierName, choose
 from accelsim.errors import AccelsimError, InputError
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
 
@@ -271,8 +271,11 @@ def _groups(rows: Sequence[ScoredRows]) -> Iterable[GroupScore]:
         group = np.concatenate([part.group for part in parts])
         refusal = np.concatenate([np.full(len(part), part.refusal, dtype=object) for part in parts])
         columns = _joined(parts)
-        names = {part.profile for part in parts}
-        profile = next(iter(sorted(names, reverse=True)))
+        profile = max(part.profile for part in parts)
+        if len(np.unique(group)) > 1:
+            total = Counter(str(reason) for reason in refusal if reason)
+            everything = _figures(columns, refusal == "")
+            yield GroupScore(device, profile, "all", tier, len(group), dict(total), everything, is_view=True)
         for name in np.unique(group).tolist():
             mask = group == name
             own = Counter(str(reason) for reason in refusal[mask] if reason)

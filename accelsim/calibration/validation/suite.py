@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from accelsim.calibration.validation.tables import DataFolder, Schema
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.graph import FloatArray
 
 __all__ = ["Batch", "Predict", "Prediction", "Suite", "TextArray", "refused_batch", "register_suite", "suite", "suites"]
 
@@ -98,6 +98,7 @@ class Suite:
         load: Reads the tables into batches.
         optional_files: Tables it scores where they are there.
         is_ranked: Whether rows of one label are devices to choose from, so that their ranking is scored.
+        findings: Further figures of the scored rows, by name.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Suite:
     load: Callable[[DataFolder], Sequence[Batch]] = field(repr=False)
     optional_files: tuple[Schema, ...] = ()
     is_ranked: bool = False
+    findings: Callable[[Sequence[Any]], dict[str, Any]] | None = field(default=None, repr=False)
 
 
 _SUITES: dict[str, Suite] = {}
@@ -121,6 +123,7 @@ def register_suite(
     *,
     optional_files: tuple[Schema, ...] = (),
     is_ranked: bool = False,
+    findings: Callable[[Sequence[Any]], dict[str, Any]] | None = None,
 ) -> Callable[[Load], Load]:
     """Register a suite; the decorated function reads its tables into batches.
 
@@ -131,7 +134,7 @@ def register_suite(
     def add(load: Load) -> Load:
         if name in _SUITES:
             raise InvalidValueError("suite", name, "a name that is not registered yet")
-        _SUITES[name] = Suite(name, title, files, group_key, load, optional_files, is_ranked)
+        _SUITES[name] = Suite(name, title, files, group_key, load, optional_files, is_ranked, findings)
         return load
 
     return add

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InputError
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.graph import FloatArray
 
 __all__ = ["Column", "DataFolder", "DataProblem", "Schema", "Table", "data_folder", "number", "text", "time_column"]
 

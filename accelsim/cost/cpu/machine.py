@@ -12,8 +12,8 @@ from accelsim.cost.roofline import rate_table
 from accelsim.cost.table import Execution, Rows
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
-from accelsim.workload.dtype import Dtype
-from accelsim.workload.graph import FloatArray, OperatorGraph
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import FloatArray, OperatorGraph
 
 __all__ = ["CpuMachine", "cpu_machine"]
 

@@ -25,9 +25,9 @@ from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
 from accelsim.hardware.profile import CpuProfile
-from accelsim.workload.dtype import DTYPE_BYTES
-from accelsim.workload.graph import FloatArray, OperatorGraph
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["CpuParameters", "cost_cpu", "cpu_parameters", "supported_rows_cpu"]
 

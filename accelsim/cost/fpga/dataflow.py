@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from accelsim.cost.fpga.parameters import FpgaParameters
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.hardware.profile import FpgaProfile
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.graph import FloatArray
 
 __all__ = [
     "DataflowDesign",

@@ -25,9 +25,9 @@ from accelsim.cost.fpga.parameters import FpgaParameters, fpga_parameters
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import FpgaProfile
-from accelsim.workload.dtype import DTYPE_BYTES, Dtype
-from accelsim.workload.graph import FloatArray, OperatorGraph
-from accelsim.workload.operator import DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import DIMENSIONS, OperatorKind, Phase
 
 __all__ = ["cost_dataflow", "cost_fpga", "dataflow_design", "supported_rows_fpga"]
 

@@ -16,8 +16,8 @@ from accelsim.cost.fpga.parameters import FpgaParameters
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DpuCore, FpgaProfile
-from accelsim.workload.dtype import DTYPE_BYTES, Dtype
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import FloatArray
 
 __all__ = ["OverlayMachine", "overlay_cycles", "overlay_machine"]
 

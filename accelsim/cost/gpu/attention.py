@@ -15,8 +15,8 @@ from accelsim.cost.gpu.gemm import contraction_costs
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.workload.graph import FloatArray
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["attention_costs", "visible_pairs"]
 

@@ -19,9 +19,9 @@ from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.workload.dtype import DTYPE_BYTES
-from accelsim.workload.graph import FloatArray
-from accelsim.workload.operator import OperatorKind
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["convolution_costs"]
 

@@ -26,8 +26,8 @@ from accelsim.cost.table import Rows
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.hardware.sourced import Sourced
-from accelsim.workload.dtype import DTYPE_BYTES, Dtype
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GpuMachine", "join_times"]
 

@@ -13,9 +13,9 @@ from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.errors import UnsupportedOperatorError
-from accelsim.workload.dtype import DTYPE_BYTES
-from accelsim.workload.graph import FloatArray
-from accelsim.workload.operator import OperatorKind, Phase
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import OperatorKind, Phase
 
 __all__ = [
     "elementwise_costs",

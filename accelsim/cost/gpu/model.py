@@ -26,8 +26,8 @@ from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.gpu.recurrent import recurrent_costs
 from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, Tier, bound_of
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workload.graph import FloatArray, OperatorGraph
-from accelsim.workload.operator import CONTRACTION_KINDS, CONV_KINDS, RECURRENT_KINDS, TRANSFER_KINDS, OperatorKind
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, RECURRENT_KINDS, TRANSFER_KINDS, OperatorKind
 
 __all__ = ["GPU", "cost_gpu"]
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import Dataflow
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.graph import FloatArray
 
 __all__ = ["memory_traffic_bytes", "pipelined_cycles", "row_stationary_active_pes", "systolic_cycles"]
 

@@ -10,8 +10,8 @@ from accelsim.cost.parameters import class_parameters
 from accelsim.cost.roofline import rate_table
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile, Dataflow
-from accelsim.workload.dtype import Dtype
-from accelsim.workload.graph import FloatArray
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import FloatArray
 
 __all__ = ["AsicMachine", "SystolicParameters", "asic_machine", "systolic_parameters"]
 

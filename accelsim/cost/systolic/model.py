@@ -29,9 +29,9 @@ from accelsim.cost.systolic.machine import AsicMachine, SystolicParameters, asic
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, Dataflow
-from accelsim.workload.dtype import DTYPE_BYTES, Dtype
-from accelsim.workload.graph import FloatArray, OperatorGraph
-from accelsim.workload.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind, Phase
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind, Phase
 
 __all__ = ["cost_systolic", "supported_rows_systolic"]
 

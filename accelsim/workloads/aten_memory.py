@@ -1,0 +1,479 @@
+"""Formulas of ATen operators bound by memory: norms, softmax, pooling, gathers, reductions, copies, elementwise.
+
+Registered in `aten.FORMULAS`. FLOP per element follow `builder`: a norm's backward takes twice its forward's. An operator
+without a formula is elementwise when torch tags it pointwise or its name is known; otherwise `by_bytes` charges what it
+reads and writes, and the capture says so.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from accelsim.workloads.aten import Call, Kernel, Operand, formula
+from accelsim.workloads.operator import OperatorKind
+
+__all__ = ["CONTRACTION_MARKS", "FREE", "POINTWISE_FLOP", "by_bytes", "elementwise"]
+
+_K = OperatorKind
+#: FLOP per element of pointwise operators; 1 where not listed. The counts of `builder`, and of the usual kernels.
+POINTWISE_FLOP = {
+    "relu6": 2,
+    "hardtanh": 2,
+    "leaky_relu": 2,
+    "elu": 6,
+    "celu": 6,
+    "hardswish": 4,
+    "hardsigmoid": 3,
+    "sigmoid": 4,
+    "log_sigmoid_forward": 6,
+    "tanh": 6,
+    "silu": 5,
+    "gelu": 8,
+    "mish": 10,
+    "softplus": 6,
+    "exp": 4,
+    "expm1": 4,
+    "log": 4,
+    "log1p": 4,
+    "erf": 6,
+    "sin": 4,
+    "cos": 4,
+    "pow": 4,
+    "sqrt": 1,
+    "rsqrt": 2,
+    "addcmul": 2,
+    "addcdiv": 2,
+    "lerp": 3,
+    "native_dropout": 2,
+    "_fused_dropout": 2,
+    "_weight_norm_interface": 4,
+    "_thnn_fused_lstm_cell": 28,
+    "_thnn_fused_gru_cell": 20,
+}
+#: Names that mark an operator as matrix arithmetic: unknown ones are refused, never priced by bytes alone.
+CONTRACTION_MARKS = ("mm", "conv", "attention", "einsum", "linear", "matmul", "lstm", "gru", "rnn", "bilinear")
+#: Operators that allocate or describe without moving data.
+FREE = frozenset(
+    {
+        "empty",
+        "new_empty",
+        "new_empty_strided",
+        "empty_like",
+        "empty_strided",
+        "empty_permuted",
+        "lift_fresh",
+        "lift",
+        "detach",
+        "alias",
+        "is_same_size",
+        "set_",
+        "as_strided_",
+        "squeeze_",
+        "unsqueeze_",
+        "transpose_",
+        "t_",
+        "detach_",
+        "_sparse_coo_tensor_with_dims_and_tensors",
+        "_indices",
+        "_values",
+        "resize_",
+        "_local_scalar_dense",
+        "record_stream",
+        "sym_size",
+        "_version",
+        "_assert_async",
+        "_assert_scalar",
+        "_assert_tensor_metadata",
+        "_async_error",
+        "sym_constrain_range_for_size",
+        "sym_constrain_range",
+    }
+)
+_WRITE_ONLY = frozenset({"fill_", "zero_", "bernoulli_", "uniform_", "normal_", "random_", "exponential_", "copy_"})
+
+
+def _rows_of(x: Operand, columns: int) -> tuple[int, int]:
+    return x.elements // max(columns, 1), columns
+
+
+def elementwise(call: Call) -> list[Kernel]:
+    """Each output element from one element of each input; `_foreach` operators sum over their lists."""
+    inputs = call.inputs[1:] if call.name in _WRITE_ONLY else call.inputs
+    inputs = () if call.name.startswith("new_") or call.name.endswith("_like") else inputs
+    count = sum(x.elements for x in call.outputs[:1]) if not call.name.startswith("_foreach") else 0
+    elements = count or sum(x.elements for x in call.outputs) or max((x.elements for x in inputs), default=0)
+    name = call.name.rstrip("_").removeprefix("_foreach_").removesuffix("_backward")
+    flop = POINTWISE_FLOP.get(name, 1) if inputs else 0
+    dims = (elements, len(inputs), flop)
+    return [Kernel(_K.ELEMENTWISE, dims, float(flop * elements), inputs, call.outputs)]
+
+
+def by_bytes(call: Call) -> list[Kernel]:
+    """An operator nothing is known of but its tensors: their bytes, and no arithmetic."""
+    elements = max((x.elements for x in (*call.outputs, *call.inputs)), default=0)
+    return [Kernel(_K.ELEMENTWISE, (elements, len(call.inputs), 0), 0.0, call.inputs, call.outputs)]
+
+
+@formula("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
+def fused_cell(call: Call) -> list[Kernel]:
+    """Gates of one step after their products: 3 sigmoids, 2 tanhs and the state's update per hidden unit (LSTM)."""
+    return elementwise(call)
+
+
+@formula("_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell_backward")
+def fused_cell_backward(call: Call) -> list[Kernel]:
+    """One pass over gates and gradients."""
+    return elementwise(call)
+
+
+# -- normalisations --------------------------------------------------------------------------------------------------
+
+
+def _norm(call: Call, kind: OperatorKind, x: Operand, dims: tuple[int, int], flop: int) -> list[Kernel]:
+    return [Kernel(kind, dims, float(flop * x.elements), call.inputs, call.outputs)]
+
+
+@formula("native_layer_norm")
+def layer_norm(call: Call) -> list[Kernel]:
+    """8 FLOP per element over the normalised axes."""
+    x = call.inputs[0]
+    return _norm(call, _K.LAYER_NORM, x, _rows_of(x, prod(call.argument(1, "normalized_shape"))), 8)
+
+
+@formula("native_layer_norm_backward")
+def layer_norm_backward(call: Call) -> list[Kernel]:
+    """Twice the forward."""
+    x = call.inputs[1]
+    return _norm(call, _K.LAYER_NORM, x, _rows_of(x, prod(call.argument(2, "normalized_shape"))), 16)
+
+
+@formula("_fused_rms_norm")
+def rms_norm(call: Call) -> list[Kernel]:
+    """4 FLOP per element."""
+    x = call.inputs[0]
+    return _norm(call, _K.RMS_NORM, x, _rows_of(x, prod(call.argument(1, "normalized_shape"))), 4)
+
+
+@formula("_fused_rms_norm_backward")
+def rms_norm_backward(call: Call) -> list[Kernel]:
+    """Twice the forward."""
+    x = call.inputs[1]
+    return _norm(call, _K.RMS_NORM, x, _rows_of(x, prod(call.argument(2, "normalized_shape"))), 8)
+
+
+@formula("native_group_norm")
+def group_norm(call: Call) -> list[Kernel]:
+    """8 FLOP per element; one row per sample and group."""
+    x = call.inputs[0]
+    rows = x.shape[0] * int(call.argument(6, "group"))
+    return _norm(call, _K.GROUP_NORM, x, (rows, x.elements // max(rows, 1)), 8)
+
+
+@formula("native_group_norm_backward")
+def group_norm_backward(call: Call) -> list[Kernel]:
+    """Twice the forward."""
+    x = call.inputs[1]
+    rows = x.shape[0] * int(call.argument(8, "group"))
+    return _norm(call, _K.GROUP_NORM, x, (rows, x.elements // max(rows, 1)), 16)
+
+
+_BATCH_NORMS = (
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_no_training",
+    "_batch_norm_with_update",
+    "_batch_norm_no_update",
+    "cudnn_batch_norm",
+    "miopen_batch_norm",
+)
+
+
+@formula(*_BATCH_NORMS)
+def batch_norm(call: Call) -> list[Kernel]:
+    """4 FLOP per element; channels are axis 1."""
+    x = call.inputs[0]
+    return _norm(call, _K.BATCH_NORM, x, _rows_of(x, x.shape[1]), 4)
+
+
+@formula("native_batch_norm_backward", "batch_norm_backward", "cudnn_batch_norm_backward")
+def batch_norm_backward(call: Call) -> list[Kernel]:
+    """Twice the forward."""
+    x = call.inputs[1]
+    return _norm(call, _K.BATCH_NORM, x, _rows_of(x, x.shape[1]), 8)
+
+
+# -- softmax, reductions ---------------------------------------------------------------------------------------------
+
+
+def _axis_size(x: Operand, axis: int) -> int:
+    return x.shape[axis] if x.shape else 1
+
+
+@formula("_softmax", "_log_softmax", "_safe_softmax")
+def softmax(call: Call) -> list[Kernel]:
+    """6 FLOP per element."""
+    x = call.inputs[0]
+    return _norm(call, _K.SOFTMAX, x, _rows_of(x, _axis_size(x, call.argument(1, "dim", -1))), 6)
+
+
+@formula("_softmax_backward_data", "_log_softmax_backward_data")
+def softmax_backward(call: Call) -> list[Kernel]:
+    """Product, row sum, difference, product: 4 FLOP per element."""
+    x = call.inputs[0]
+    return _norm(call, _K.SOFTMAX, x, _rows_of(x, _axis_size(x, call.argument(2, "dim", -1))), 4)
+
+
+_REDUCTIONS = (
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "aminmax",
+    "argmax",
+    "argmin",
+    "prod",
+    "var",
+    "var_mean",
+    "std",
+    "std_mean",
+    "norm",
+    "linalg_vector_norm",
+    "logsumexp",
+    "all",
+    "any",
+    "median",
+    "count_nonzero",
+    "max",
+    "min",
+    "nansum",
+    "nll_loss_forward",
+    "nll_loss2d_forward",
+    "mse_loss",
+    "binary_cross_entropy",
+    "smooth_l1_loss",
+    "huber_loss",
+    "histc",
+    "bincount",
+)
+
+
+@formula(*_REDUCTIONS)
+def reduction(call: Call) -> list[Kernel]:
+    """One FLOP per element read; `max(a, b)` and unreduced losses are elementwise."""
+    x, result = call.inputs[0], call.outputs[0]
+    if result.shape == x.shape and x.elements > 1:
+        return elementwise(call)
+    rows = max(result.elements, 1)
+    return [Kernel(_K.REDUCTION, (rows, x.elements // rows), float(x.elements), call.inputs, call.outputs)]
+
+
+@formula("cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "kthvalue", "cummax", "cummin")
+def scan(call: Call) -> list[Kernel]:
+    """One FLOP per element along one axis."""
+    x = call.inputs[0]
+    columns = max(x.shape, default=1)
+    return [Kernel(_K.REDUCTION, _rows_of(x, columns), float(x.elements), call.inputs, call.outputs)]
+
+
+@formula("topk")
+def top_k(call: Call) -> list[Kernel]:
+    """The choice of experts by a router: tokens x experts; softmax is counted where it is called."""
+    x = call.inputs[0]
+    experts = _axis_size(x, call.argument(2, "dim", -1))
+    dims = (x.elements // max(experts, 1), experts, int(call.argument(1, "k")))
+    return [Kernel(_K.MOE_ROUTING, dims, float(2 * x.elements), call.inputs, call.outputs)]
+
+
+# -- pooling ---------------------------------------------------------------------------------------------------------
+
+_WINDOWED = ("avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices")
+_ADAPTIVE = tuple(f"{mode}_pool{rank}d" for mode in ("_adaptive_avg", "adaptive_max") for rank in (2, 3))
+
+
+def _pool(x: Operand, small: Operand, volume: int, call: Call, rank: int) -> list[Kernel]:
+    channels = x.shape[-rank - 1] if len(x.shape) > rank else 1
+    batch = x.shape[0] if len(x.shape) == rank + 2 else 1
+    dims = (batch, channels, prod(x.shape[-rank:]), prod(small.shape[-rank:]), volume)
+    return [Kernel(_K.POOLING, dims, float(small.elements * volume), call.inputs, call.outputs)]
+
+
+def _rank(name: str) -> int:
+    return next(int(name[i - 1]) for i, letter in enumerate(name) if letter == "d" and i and name[i - 1] in "123")
+
+
+def _volume(window: int | list[int] | tuple[int, ...], rank: int) -> int:
+    sizes = list(window) if isinstance(window, (list, tuple)) else [window]
+    return prod(sizes) if len(sizes) == rank else sizes[0] ** rank
+
+
+@formula(*_WINDOWED)
+def pool(call: Call) -> list[Kernel]:
+    """One FLOP per element of each window."""
+    rank = _rank(call.name)
+    return _pool(call.inputs[0], call.outputs[0], _volume(call.argument(1, "kernel_size"), rank), call, rank)
+
+
+@formula(*_ADAPTIVE)
+def adaptive_pool(call: Call) -> list[Kernel]:
+    """Windows of the mean size input/output."""
+    x, small, rank = call.inputs[0], call.outputs[0], _rank(call.name)
+    return _pool(x, small, max(1, prod(x.shape[-rank:]) // max(prod(small.shape[-rank:]), 1)), call, rank)
+
+
+@formula(*(f"{name}_backward" for name in _WINDOWED if "1d" not in name))
+def pool_backward(call: Call) -> list[Kernel]:
+    """Each gradient goes to its window."""
+    rank = _rank(call.name)
+    gradient, x = call.inputs[:2]
+    kernel = _pool(x, gradient, _volume(call.argument(2, "kernel_size"), rank), call, rank)[0]
+    reads = tuple(operand for operand in call.inputs if operand is not x)
+    return [Kernel(kernel.kind, kernel.dims, kernel.flop, reads, call.outputs)]
+
+
+@formula(*(f"{name}_backward" for name in _ADAPTIVE))
+def adaptive_pool_backward(call: Call) -> list[Kernel]:
+    """Each gradient goes to its window."""
+    gradient, rank = call.inputs[0], _rank(call.name)
+    x = call.outputs[0]
+    volume = max(1, prod(x.shape[-rank:]) // max(prod(gradient.shape[-rank:]), 1))
+    kernel = _pool(x, gradient, volume, call, rank)[0]
+    reads = tuple(operand for operand in call.inputs if operand is not call.inputs[1])
+    return [Kernel(kernel.kind, kernel.dims, kernel.flop, reads, call.outputs)]
+
+
+# -- gather and scatter ----------------------------------------------------------------------------------------------
+
+
+def _lookup(table: Operand, indices: tuple[Operand, ...], output: Operand, width: int) -> Kernel:
+    lookups = output.elements // max(width, 1)
+    dims = (lookups, width, table.elements // max(width, 1))
+    moved = float(output.elements)
+    return Kernel(_K.EMBEDDING, dims, 0.0, indices, (output,), gathered=moved, waits=(table,))
+
+
+@formula("embedding")
+def embedding(call: Call) -> list[Kernel]:
+    """One row of the table per index: the rows looked up are read, not the table."""
+    table, indices = call.inputs
+    return [_lookup(table, (indices,), call.outputs[0], table.shape[1])]
+
+
+@formula("index", "index_select", "gather", "take", "_unsafe_index", "take_along_dim")
+def gather(call: Call) -> list[Kernel]:
+    """One element or row per index."""
+    table, *indices = call.inputs
+    output = call.outputs[0]
+    count = max((x.elements for x in indices), default=1)
+    width = max(output.elements // max(count, 1), 1)
+    return [_lookup(table, tuple(indices), output, width)]
+
+
+@formula("_embedding_bag", "_embedding_bag_forward_only")
+def embedding_bag(call: Call) -> list[Kernel]:
+    """Rows looked up and summed per bag: one FLOP per element read."""
+    table, indices = call.inputs[:2]
+    lookups, width, bags = indices.elements, table.shape[1], call.outputs[0].shape[0]
+    dims = (lookups, width, table.shape[0], bags)
+    moved = float(lookups * width)
+    outputs = call.outputs[:1]
+    return [Kernel(_K.EMBEDDING_BAG, dims, moved, call.inputs[1:], outputs, gathered=moved, waits=(table,))]
+
+
+@formula("embedding_dense_backward", "_embedding_bag_dense_backward", "_embedding_bag_backward")
+def embedding_backward(call: Call) -> list[Kernel]:
+    """Add one row per lookup to the table's gradient, zeroed first; a sparse gradient is those rows alone."""
+    gradient, indices, result = call.inputs[0], call.inputs[1], call.outputs[0]
+    width = result.shape[1]
+    table_rows = next(int(x) for x in call.arguments if isinstance(x, int))
+    moved = float(indices.elements * width)
+    writes = call.outputs if result.shape[0] == table_rows else ()
+    dims = (indices.elements, width, table_rows)
+    reads = (gradient, indices)
+    return [Kernel(_K.SCATTER, dims, moved, reads, writes, gathered=moved, scattered=moved, waits=call.outputs)]
+
+
+@formula(
+    "index_put",
+    "_index_put_impl_",
+    "_unsafe_index_put",
+    "index_add",
+    "index_copy",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "masked_scatter",
+    "index_fill",
+    "put",
+)
+def scatter(call: Call) -> list[Kernel]:
+    """Values written where the indices say; out of place, the whole tensor is copied first."""
+    target, *others = call.inputs
+    values = max((x.elements for x in others), default=1)
+    indices = max((x.elements for x in others if not x.scaled), default=values)
+    width = max(values // max(indices, 1), 1)
+    dims = (indices, width, target.elements // width)
+    reads, moved = tuple(others), float(values)
+    if call.name.endswith("_"):
+        return [Kernel(_K.SCATTER, dims, moved, reads, (), gathered=moved, scattered=moved, waits=call.outputs)]
+    return [Kernel(_K.SCATTER, dims, moved, (target, *reads), call.outputs, gathered=moved, scattered=moved)]
+
+
+# -- copies ----------------------------------------------------------------------------------------------------------
+
+
+@formula(
+    "cat",
+    "stack",
+    "clone",
+    "contiguous",
+    "_to_copy",
+    "copy",
+    "_reshape_copy",
+    "repeat",
+    "repeat_interleave",
+    "roll",
+    "flip",
+    "constant_pad_nd",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "reflection_pad3d",
+    "replication_pad1d",
+    "replication_pad2d",
+    "replication_pad3d",
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_nearest3d",
+    "_upsample_nearest_exact2d",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "upsample_linear1d",
+    "upsample_trilinear3d",
+    "_upsample_bilinear2d_aa",
+    "im2col",
+    "col2im",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "channel_shuffle",
+    "native_channel_shuffle",
+    "unfold_backward",
+    "slice_backward",
+    "select_backward",
+    "slice_scatter",
+    "select_scatter",
+    "as_strided_scatter",
+    "diagonal_scatter",
+    "upsample_nearest2d_backward",
+    "upsample_bilinear2d_backward",
+)
+def copy(call: Call) -> list[Kernel]:
+    """Moves its inputs to its output; a copy into a tensor does not read it."""
+    inputs = call.inputs[1:] if call.name == "copy_" else call.inputs
+    elements = sum(x.elements for x in call.outputs)
+    return [Kernel(_K.COPY, (elements,), 0.0, inputs, call.outputs)]
+
+
+@formula("split_with_sizes_copy", "unbind_copy", "split_copy", "chunk_cat", "_foreach_copy")
+def list_copy(call: Call) -> list[Kernel]:
+    """Moves a list of tensors."""
+    elements = sum(x.elements for x in call.outputs) or sum(x.elements for x in call.inputs) // 2
+    return [Kernel(_K.COPY, (elements,), 0.0, call.inputs, call.outputs)]

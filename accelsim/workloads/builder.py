@@ -1,0 +1,678 @@
+"""Writes an operator graph layer by layer from shapes alone.
+
+`GraphBuilder` is a shape tracer: each method takes and returns a `Tensor` (a shape and the row that made it), appends the
+rows of that layer, and counts its parameters. FLOP and bytes follow `operator`'s conventions: activations move at the
+precision's activation width, weights at its weight width, each operand once per operator.
+
+What a forward row keeps for the backward pass (`saved_bytes`) is counted once per tensor, as PyTorch's autograd does: the
+input of matrix operators and norms, the output of ReLU and softmax, the query, key, value and output of attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.dtype import Dtype, Precision
+from accelsim.workloads.graph import OperatorGraph, _csr
+from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+
+__all__ = ["GraphBuilder", "Tensor"]
+
+_K = OperatorKind
+#: FLOP per element of common activations: polynomial and special-function counts of the usual kernels.
+_ACTIVATION_FLOP = {
+    "relu": 1,
+    "relu6": 2,
+    "leaky_relu": 2,
+    "hardswish": 4,
+    "hardsigmoid": 3,
+    "sigmoid": 4,
+    "tanh": 6,
+    "silu": 5,
+    "gelu": 8,
+    "mish": 10,
+    "softplus": 6,
+    "exp": 4,
+}
+#: Activations whose gradient needs only the output.
+_SAVES_OUTPUT = {"relu", "sigmoid", "tanh", "exp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A shape, the row that produced it (-1: an input of the model) and a storage identity."""
+
+    shape: tuple[int, ...]
+    row: int
+    storage: int
+    element_bytes: float
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> float:
+        """Storage bytes."""
+        return self.elements * self.element_bytes
+
+
+def _tuple(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+class GraphBuilder:
+    """Collects rows; `build` returns the immutable graph.
+
+    Args:
+        precision: Which dtypes to use.
+        phase: Phase of the rows.
+        fused_attention: One attention operator with fused traffic; False writes scores, softmax and context separately.
+    """
+
+    def __init__(self, precision: Precision, phase: Phase = Phase.FORWARD, *, fused_attention: bool = True) -> None:
+        self.precision = precision
+        self.phase = phase
+        self.fused_attention = fused_attention
+        self.parameter_count = 0
+        self.parameter_tensor_count = 0
+        self.kv_bytes_per_token = 0.0  # of one sequence, over all layers
+        self._rows: list[tuple[int, tuple[int, ...], int, float, float, float, float, float]] = []
+        self._names: list[str] = []
+        self._paths: list[str] = []
+        self._edges: list[list[int]] = []
+        self._scope: list[str] = []
+        self._saved: set[int] = set()
+        self._storages = 0
+        mixed = precision.activation.bytes != precision.compute.bytes
+        self._attention_dtype = precision.activation if mixed else precision.compute
+
+    # -- structure ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def scope(self, name: str | int) -> Iterator[None]:
+        """Prefix the module path of the rows inside with `name`."""
+        self._scope.append(str(name))
+        try:
+            yield
+        finally:
+            self._scope.pop()
+
+    def input(self, *shape: int, dtype: Dtype | None = None) -> Tensor:
+        """A tensor that is there at the start."""
+        width = (dtype or self.precision.activation).bytes
+        return Tensor(tuple(shape), -1, self._storage(), width)
+
+    def view(self, x: Tensor, *shape: int) -> Tensor:
+        """The same storage under another shape; no row."""
+        if prod(shape) != x.elements:
+            raise InvalidValueError("shape", shape, f"{x.elements} elements, as in {x.shape}")
+        return Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
+
+    def part(self, x: Tensor, *shape: int) -> Tensor:
+        """A view of a part of the storage (slice, chunk, select); no row."""
+        return Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
+
+    def split(self, x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
+        """Disjoint parts of the last axis; no row. Each part counts as storage of its own when it is kept."""
+        if sum(widths) != x.shape[-1]:
+            raise InvalidValueError("widths", tuple(widths), f"widths that add up to {x.shape[-1]}")
+        return tuple(Tensor((*x.shape[:-1], width), x.row, self._storage(), x.element_bytes) for width in widths)
+
+    def build(self) -> OperatorGraph:
+        """The graph of all rows so far."""
+        count = len(self._rows)
+        dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
+        for row, entry in enumerate(self._rows):
+            dims[row, : len(entry[1])] = entry[1]
+        numbers = np.array([(r[0], r[2], *r[3:]) for r in self._rows], dtype=np.float64).reshape(count, 7)
+        offset, dependency = _csr(self._edges)
+        return OperatorGraph(
+            kind=numbers[:, 0].astype(np.int16),
+            dims=dims,
+            dtype=numbers[:, 1].astype(np.int8),
+            phase=np.full(count, int(self.phase), dtype=np.int8),
+            flop=numbers[:, 2].copy(),
+            read_bytes=numbers[:, 3].copy(),
+            write_bytes=numbers[:, 4].copy(),
+            weight_bytes=numbers[:, 5].copy(),
+            saved_bytes=numbers[:, 6].copy(),
+            name=tuple(self._names),
+            path=tuple(self._paths),
+            dependency_offset=offset,
+            dependency=dependency,
+        )
+
+    def operator(
+        self,
+        kind: OperatorKind,
+        dims: Sequence[int],
+        inputs: Sequence[Tensor],
+        output_shape: Sequence[int],
+        *,
+        name: str,
+        flop: float,
+        weights: int = 0,
+        read_bytes: float | None = None,
+        write_bytes: float | None = None,
+        saves: Sequence[Tensor] = (),
+        save_output: bool = False,
+        extra_saved_bytes: float = 0.0,
+        dtype: Dtype | None = None,
+        output_dtype: Dtype | None = None,
+    ) -> Tensor:
+        """Append one row; every layer method ends here.
+
+        Args:
+            kind: Operator kind.
+            dims: Dimensions in the order of ``DIMENSIONS[kind]``.
+            inputs: Tensors read.
+            output_shape: Shape written.
+            name: Operator name.
+            flop: FLOP of the row.
+            weights: Number of parameter elements read.
+            read_bytes: Activation bytes read, if not the sum of the inputs.
+            write_bytes: Bytes written, if not the output's.
+            saves: Tensors the backward pass needs.
+            save_output: Whether the backward pass needs the output.
+            extra_saved_bytes: Other bytes kept (masks, indices, statistics).
+            dtype: Compute dtype; the activation dtype unless given.
+            output_dtype: Stored dtype of the output; the activation dtype unless given.
+        """
+        row = len(self._rows)
+        width = (output_dtype or self.precision.activation).bytes
+        output = Tensor(tuple(output_shape), row, self._storage(), width)
+        saved = extra_saved_bytes + sum(self._save(x) for x in saves)
+        saved += self._save(output) if save_output else 0.0
+        read = sum(x.bytes for x in inputs) if read_bytes is None else read_bytes
+        write = output.bytes if write_bytes is None else write_bytes
+        code = self.precision.activation if dtype is None else dtype
+        weight_bytes = weights * self.precision.weight.bytes
+        self._rows.append((int(kind), tuple(dims), int(code), flop, read, write, weight_bytes, saved))
+        self._names.append(name)
+        self._paths.append(".".join(self._scope))
+        self._edges.append(sorted({x.row for x in inputs if x.row >= 0}))
+        return output
+
+    def parameters(self, count: int, tensors: int = 1) -> None:
+        """Count `count` trainable parameters in `tensors` tensors."""
+        self.parameter_count += count
+        self.parameter_tensor_count += tensors
+
+    def _storage(self) -> int:
+        self._storages += 1
+        return self._storages
+
+    def _save(self, x: Tensor) -> float:
+        if x.storage in self._saved:
+            return 0.0
+        self._saved.add(x.storage)
+        return x.bytes
+
+    # -- matrix operators --------------------------------------------------------------------------------------------
+
+    def linear(
+        self, x: Tensor, out_features: int, *, bias: bool = True, name: str = "linear", tied: bool = False
+    ) -> Tensor:
+        """x (..., k) times a weight (k, n). `tied` weights are read but not counted again."""
+        k, m = x.shape[-1], prod(x.shape[:-1])
+        weights = k * out_features + (out_features if bias else 0)
+        if not tied:
+            self.parameters(weights, 1 + bias)
+        return self.operator(
+            _K.GEMM,
+            (1, m, out_features, k),
+            [x],
+            (*x.shape[:-1], out_features),
+            name=name,
+            flop=2.0 * m * out_features * k,
+            weights=weights,
+            saves=[x],
+            dtype=self.precision.compute,
+        )
+
+    def grouped_linear(
+        self, x: Tensor, out_features: int, *, groups: int, active: int, bias: bool = False, name: str = "experts"
+    ) -> Tensor:
+        """x (m, k), rows sorted by expert, times one (k, n) weight per expert; only `active` experts are read."""
+        m, k = x.shape
+        each = k * out_features + (out_features if bias else 0)
+        self.parameters(groups * each, 1 + bias)
+        return self.operator(
+            _K.GROUPED_GEMM,
+            (active, m, out_features, k),
+            [x],
+            (m, out_features),
+            name=name,
+            flop=2.0 * m * out_features * k,
+            weights=active * each,
+            saves=[x],
+            dtype=self.precision.compute,
+        )
+
+    def matmul(self, a: Tensor, b: Tensor, *, name: str = "matmul") -> Tensor:
+        """Batched activation product: a (..., m, k) times b (..., k, n); leading shapes equal."""
+        batch, m, k, n = prod(a.shape[:-2]), a.shape[-2], a.shape[-1], b.shape[-1]
+        return self.operator(
+            _K.BATCHED_GEMM,
+            (batch, m, n, k),
+            [a, b],
+            (*a.shape[:-1], n),
+            name=name,
+            flop=2.0 * batch * m * n * k,
+            saves=[a, b],
+            dtype=self._attention_dtype,
+        )
+
+    def conv(
+        self,
+        x: Tensor,
+        channels: int,
+        kernel: int | Sequence[int],
+        *,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] | None = None,
+        groups: int = 1,
+        dilation: int = 1,
+        bias: bool = False,
+        transposed: bool = False,
+        name: str = "conv",
+    ) -> Tensor:
+        """1-, 2- or 3-D convolution of x (n, c, spatial...); padding None means "same" at stride 1."""
+        rank = len(x.shape) - 2
+        window, step = _tuple(kernel, rank), _tuple(stride, rank)
+        pad = tuple(dilation * (w - 1) // 2 for w in window) if padding is None else _tuple(padding, rank)
+        out = tuple(
+            _transposed_size(i, w, s, p) if transposed else _conv_size(i, w, s, p, dilation)
+            for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
+        )
+        c_in, volume = x.shape[1], prod(window)
+        weights = channels * c_in // groups * volume + (channels if bias else 0)
+        self.parameters(weights, 1 + bias)
+        positions = prod(x.shape[2:]) if transposed else prod(out)
+        dims = (
+            x.shape[0],
+            c_in,
+            channels,
+            groups,
+            *_three(x.shape[2:]),
+            *_three(out),
+            *_three(window),
+            max(step),
+            dilation,
+        )
+        return self.operator(
+            _K.CONV_TRANSPOSE if transposed else _K.CONV,
+            dims,
+            [x],
+            (x.shape[0], channels, *out),
+            name=name,
+            flop=2.0 * x.shape[0] * positions * channels * c_in // groups * volume,
+            weights=weights,
+            saves=[x],
+            dtype=self.precision.compute,
+        )
+
+    def attention(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        causal: bool = False,
+        window: int = 0,
+        context_len: int = 0,
+        latent: int = 0,
+        cached: bool = False,
+        bias: Tensor | None = None,
+        masked: bool = False,
+        scaled: str = "scores",
+        name: str = "attention",
+    ) -> Tensor:
+        """softmax(q k^T) v with q (batch, heads, q_len, head_dim), k and v (batch, kv_heads, new_len, dim).
+
+        Args:
+            q: Queries.
+            k: New keys; `context_len` more are read from the cache.
+            v: New values.
+            causal: Each query sees the keys up to its own position.
+            window: Keys a query sees at most; 0 sees all.
+            context_len: Keys and values already cached.
+            latent: Width of a compressed cache row that serves as key and value (MLA); 0 for none.
+            cached: Whether keys and values stay in a cache (adds to `kv_bytes_per_token`).
+            bias: Additive scores (relative positions) the kernel reads.
+            masked: Whether a mask is added even where attention is not causal (padded text); decomposed form only.
+            scaled: What the decomposed form divides by sqrt(head_dim): "scores", "query" or "" for neither.
+            name: Operator name.
+        """
+        batch, heads, q_len, head_dim = q.shape
+        kv_heads, value_dim, kv_len = k.shape[1], v.shape[3], k.shape[2] + context_len
+        row_width = latent or kv_heads * (head_dim + value_dim)
+        kv_width = self.precision.kv_cache.bytes if cached else q.element_bytes
+        if cached:
+            self.kv_bytes_per_token += row_width * kv_width
+        if not self.fused_attention:
+            adds = masked or causal or bias is not None
+            return self._decomposed_attention(q, k, v, kv_len, masked=adds, scaled=scaled, name=name)
+        seen = min(kv_len, window + q_len - 1) if window else kv_len
+        per_query = min(kv_len, window) if window else kv_len
+        read = q.bytes + batch * seen * row_width * kv_width + (bias.bytes if bias else 0.0)
+        return self.operator(
+            _K.ATTENTION,
+            (batch, heads, kv_heads, q_len, kv_len, head_dim, value_dim, int(causal), window, latent),
+            [q, k, v, bias] if bias else [q, k, v],
+            (batch, heads, q_len, value_dim),
+            name=name,
+            flop=2.0 * batch * heads * q_len * per_query * (head_dim + value_dim),
+            read_bytes=read,
+            saves=[q, k, v],
+            save_output=True,
+            extra_saved_bytes=4.0 * batch * heads * q_len,
+            dtype=self._attention_dtype,
+        )
+
+    def _decomposed_attention(
+        self, q: Tensor, k: Tensor, v: Tensor, kv_len: int, *, masked: bool, scaled: str, name: str
+    ) -> Tensor:
+        """Scores, softmax and context as rows of their own, their result copied back to token order."""
+        batch, heads, q_len, head_dim = q.shape
+        if scaled == "query":
+            q = self.elementwise(q, name=f"{name}.scale")
+        if k.shape[1] == 1:  # one key-value head: the query heads are rows of one product
+            q = self.view(q, batch, 1, heads * q_len, head_dim)
+        keys, values = (self._full_heads(x, q.shape[1], kv_len, name) for x in (k, v))
+        keys = self.part(keys, batch, q.shape[1], head_dim, kv_len)
+        scores = self.matmul(q, keys, name=f"{name}.scores")
+        if scaled == "scores":
+            scores = self.elementwise(scores, name=f"{name}.scale")
+        if masked:
+            scores = self.elementwise(scores, name=f"{name}.mask")
+        context = self.matmul(self.softmax(scores, name=f"{name}.softmax"), values, name=f"{name}.context")
+        return self.copy(context, shape=(batch, heads, q_len, v.shape[3]), name=f"{name}.merge_heads")
+
+    def _full_heads(self, x: Tensor, heads: int, length: int, name: str) -> Tensor:
+        """Keys or values of every query head over new and cached tokens; grouped heads are repeated in memory."""
+        batch, kv_heads, _, width = x.shape
+        whole = self.part(x, batch, kv_heads, length, width)
+        if kv_heads == heads:
+            return whole
+        return self.copy(whole, shape=(batch, heads, length, width), name=f"{name}.repeat_heads")
+
+    # -- memory-bound operators --------------------------------------------------------------------------------------
+
+    def elementwise(
+        self,
+        *inputs: Tensor,
+        name: str,
+        flop_per_element: int = 1,
+        saves: Sequence[Tensor] = (),
+        save_output: bool = False,
+        extra_saved_bytes: float = 0.0,
+        shape: Sequence[int] | None = None,
+    ) -> Tensor:
+        """One output element per element of the first input (or of `shape`)."""
+        out = tuple(inputs[0].shape if shape is None else shape)
+        elements = prod(out)
+        return self.operator(
+            _K.ELEMENTWISE,
+            (elements, len(inputs), flop_per_element),
+            inputs,
+            out,
+            name=name,
+            flop=float(flop_per_element * elements),
+            saves=saves,
+            save_output=save_output,
+            extra_saved_bytes=extra_saved_bytes,
+        )
+
+    def activation(self, x: Tensor, function: str = "relu") -> Tensor:
+        """A named activation."""
+        by_output = function in _SAVES_OUTPUT
+        flop = _ACTIVATION_FLOP[function]
+        return self.elementwise(
+            x, name=function, flop_per_element=flop, saves=() if by_output else [x], save_output=by_output
+        )
+
+    def add(self, a: Tensor, b: Tensor, *, name: str = "add") -> Tensor:
+        """Sum of two tensors of one shape."""
+        return self.elementwise(a, b, name=name)
+
+    def multiply(self, a: Tensor, b: Tensor, *, name: str = "mul") -> Tensor:
+        """Product of two tensors (b may be smaller and broadcast)."""
+        return self.elementwise(a, b, name=name, saves=[a, b])
+
+    def dropout(self, x: Tensor) -> Tensor:
+        """Dropout of a training run: reads, scales, keeps a one-byte mask."""
+        return self.elementwise(x, name="dropout", flop_per_element=2, extra_saved_bytes=float(x.elements))
+
+    def _norm(self, kind: OperatorKind, x: Tensor, rows: int, columns: int, parameters: int, flop: int) -> Tensor:
+        self.parameters(parameters, max(1, parameters // max(columns, 1)) if parameters else 0)
+        return self.operator(
+            kind,
+            (rows, columns),
+            [x],
+            x.shape,
+            name=kind.label,
+            flop=float(flop * x.elements),
+            weights=parameters,
+            saves=[x],
+            extra_saved_bytes=8.0 * rows,
+        )
+
+    def layer_norm(self, x: Tensor, *, affine: bool = True, bias: bool = True) -> Tensor:
+        """Normalise the last axis."""
+        width = x.shape[-1]
+        count = width * (1 + bias) if affine else 0
+        return self._norm(_K.LAYER_NORM, x, x.elements // width, width, count, 8)
+
+    def rms_norm(self, x: Tensor) -> Tensor:
+        """Scale the last axis to unit root mean square."""
+        width = x.shape[-1]
+        return self._norm(_K.RMS_NORM, x, x.elements // width, width, width, 4)
+
+    def batch_norm(self, x: Tensor) -> Tensor:
+        """Normalise each channel of x (n, c, ...) with running (inference) or batch (training) statistics."""
+        channels = x.shape[1]
+        self.parameters(2 * channels, 2)
+        return self.operator(
+            _K.BATCH_NORM,
+            (x.elements // channels, channels),
+            [x],
+            x.shape,
+            name="batch_norm",
+            flop=4.0 * x.elements,
+            weights=4 * channels,
+            saves=[x],
+            extra_saved_bytes=8.0 * channels,
+        )
+
+    def group_norm(self, x: Tensor, groups: int, *, affine: bool = True) -> Tensor:
+        """Normalise groups of channels of x (n, c, ...); groups = channels is instance norm."""
+        rows = x.shape[0] * groups
+        return self._norm(_K.GROUP_NORM, x, rows, x.elements // rows, 2 * x.shape[1] if affine else 0, 8)
+
+    def softmax(self, x: Tensor, *, name: str = "softmax") -> Tensor:
+        """Softmax over the last axis."""
+        rows = x.elements // x.shape[-1]
+        return self.operator(
+            _K.SOFTMAX, (rows, x.shape[-1]), [x], x.shape, name=name, flop=6.0 * x.elements, save_output=True
+        )
+
+    def reduce(self, x: Tensor, *shape: int, name: str = "mean") -> Tensor:
+        """Reduce x to `shape`."""
+        rows = max(prod(shape), 1)
+        dims = (rows, x.elements // rows)
+        return self.operator(_K.REDUCTION, dims, [x], shape, name=name, flop=float(x.elements))
+
+    def pool(
+        self,
+        x: Tensor,
+        kernel: int | Sequence[int],
+        *,
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        mode: str = "max",
+        ceil: bool = False,
+    ) -> Tensor:
+        """Max or average pooling of x (n, c, spatial...)."""
+        rank = len(x.shape) - 2
+        window = _tuple(kernel, rank)
+        step, pad = _tuple(window if stride is None else stride, rank), _tuple(padding, rank)
+        out = tuple(
+            -(-(i + 2 * p - w) // s) + 1 if ceil else (i + 2 * p - w) // s + 1
+            for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
+        )
+        if min(out) < 1:
+            raise InvalidValueError("input size", x.shape[2:], f"at least the pooling window {window}")
+        return self._pool(x, out, prod(window), mode)
+
+    def global_pool(self, x: Tensor, size: int = 1) -> Tensor:
+        """Adaptive average pooling to size x size (x ...)."""
+        out = (size,) * (len(x.shape) - 2)
+        return self._pool(x, out, max(1, prod(x.shape[2:]) // prod(out)), "avg")
+
+    def _pool(self, x: Tensor, out: tuple[int, ...], volume: int, mode: str) -> Tensor:
+        batch, channels = x.shape[:2]
+        outputs = batch * channels * prod(out)
+        return self.operator(
+            _K.POOLING,
+            (batch, channels, prod(x.shape[2:]), prod(out), volume),
+            [x],
+            (batch, channels, *out),
+            name=f"{mode}_pool",
+            flop=float(outputs * volume),
+            saves=[x] if mode == "max" else [],
+            extra_saved_bytes=8.0 * outputs if mode == "max" else 0.0,  # int64 indices
+        )
+
+    def embedding(
+        self, ids: Tensor, table_rows: int, width: int, *, name: str = "embedding", tied: bool = False
+    ) -> Tensor:
+        """Gather one row of a (table_rows, width) table per id."""
+        if not tied:
+            self.parameters(table_rows * width)
+        lookups = ids.elements
+        moved = lookups * width * self.precision.activation.bytes
+        return self.operator(
+            _K.EMBEDDING,
+            (lookups, width, table_rows),
+            [ids],
+            (*ids.shape, width),
+            name=name,
+            flop=0.0,
+            read_bytes=ids.bytes + moved,
+            extra_saved_bytes=ids.bytes,
+        )
+
+    def embedding_bag(
+        self, bags: int, pooling: int, table_rows: int, width: int, *, name: str = "embedding_bag"
+    ) -> Tensor:
+        """Sum `pooling` gathered rows into each of `bags` outputs."""
+        self.parameters(table_rows * width)
+        lookups = bags * pooling
+        ids_bytes = 8.0 * lookups
+        return self.operator(
+            _K.EMBEDDING_BAG,
+            (lookups, width, table_rows, bags),
+            [],
+            (bags, width),
+            name=name,
+            flop=float(lookups * width),
+            read_bytes=ids_bytes + lookups * width * self.precision.activation.bytes,
+            extra_saved_bytes=ids_bytes,
+        )
+
+    def copy(self, *inputs: Tensor, shape: Sequence[int] | None = None, name: str = "copy") -> Tensor:
+        """Move the inputs to new storage: concatenation, transposition made contiguous, padding, repetition."""
+        out = tuple(inputs[0].shape if shape is None else shape)
+        return self.operator(_K.COPY, (prod(out),), inputs, out, name=name, flop=0.0)
+
+    def concat(self, inputs: Sequence[Tensor], axis: int = 1) -> Tensor:
+        """Concatenate along one axis."""
+        first = inputs[0].shape
+        axis %= len(first)
+        for x in inputs[1:]:
+            if x.shape[:axis] != first[:axis] or x.shape[axis + 1 :] != first[axis + 1 :]:
+                raise InvalidValueError("input size", x.shape, f"{first} but for axis {axis}, to be concatenated")
+        total = sum(x.shape[axis] for x in inputs)
+        return self.copy(*inputs, shape=(*first[:axis], total, *first[axis + 1 :]), name="concat")
+
+    def upsample(self, x: Tensor, factor: int = 2) -> Tensor:
+        """Nearest-neighbour upsampling of x (n, c, spatial...)."""
+        return self.copy(x, shape=(*x.shape[:2], *(factor * s for s in x.shape[2:])), name="upsample")
+
+    # -- sequences, experts, trees -----------------------------------------------------------------------------------
+
+    def recurrent(
+        self, x: Tensor, hidden: int, *, cell: str = "lstm", bidirectional: bool = False, bias_sets: int = 2
+    ) -> Tensor:
+        """One recurrent layer over x (batch, steps, input): "rnn", "lstm" or "gru"; `bias_sets` as in cuDNN (2)."""
+        kind, gates = {"rnn": (_K.RNN, 1), "lstm": (_K.LSTM, 4), "gru": (_K.GRU, 3)}[cell]
+        batch, steps, width = x.shape
+        directions = 2 if bidirectional else 1
+        matrix = gates * hidden * (width + hidden)
+        weights = directions * (matrix + gates * hidden * bias_sets)
+        self.parameters(weights, directions * (2 + bias_sets))
+        reserve = directions * batch * steps * hidden * (gates + 1) * self.precision.activation.bytes
+        return self.operator(
+            kind,
+            (batch, steps, width, hidden, directions),
+            [x],
+            (batch, steps, directions * hidden),
+            name=cell,
+            flop=2.0 * directions * batch * steps * matrix,
+            weights=weights,
+            saves=[x],
+            save_output=True,
+            extra_saved_bytes=reserve,
+            dtype=self.precision.compute,
+        )
+
+    def moe_routing(self, logits: Tensor, top_k: int) -> Tensor:
+        """Softmax over experts, top-k choice and the permutation of tokens; logits (tokens, experts)."""
+        tokens, experts = logits.shape
+        return self.operator(
+            _K.MOE_ROUTING,
+            (tokens, experts, top_k),
+            [logits],
+            (tokens, top_k),
+            name="moe_routing",
+            flop=float(tokens * experts * 8),
+            save_output=True,
+        )
+
+    def trees(self, x: Tensor, trees: int, depth: int) -> Tensor:
+        """Predict with an ensemble of binary trees over x (rows, features); a node is 8 bytes."""
+        rows, features = x.shape
+        return self.operator(
+            _K.TREE_ENSEMBLE,
+            (rows, features, trees, depth),
+            [x],
+            (rows, 1),
+            name="tree_ensemble",
+            flop=float(rows * trees * (depth + 1)),
+            read_bytes=x.bytes + 8.0 * trees * 2 ** (depth + 1),
+        )
+
+
+def _conv_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    out = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+    if out < 1:
+        raise InvalidValueError("input size", size, f"at least {dilation * (kernel - 1) + 1 - 2 * padding}")
+    return out
+
+
+def _transposed_size(size: int, kernel: int, stride: int, padding: int) -> int:
+    return (size - 1) * stride - 2 * padding + kernel
+
+
+def _three(values: Sequence[int]) -> tuple[int, int, int]:
+    padded = (1,) * (3 - len(values)) + tuple(values)
+    return padded[0], padded[1], padded[2]

@@ -1,0 +1,114 @@
+"""Compiled execution: elementwise chains fused into the operator before them.
+
+What graph compilers do to a forward or training graph (TensorRT layer fusion; XLA fusion, Snider & Liang 2023; oneDNN
+post-ops): an elementwise operator whose operand was just produced, and is read by nobody else, runs inside its producer and
+the tensor between them never reaches memory. In inference a batch norm behind a convolution is folded into its weights.
+torch.compile without max-autotune leaves the epilogues of its matrix products apart, so it gains less than this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, _csr
+from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
+
+__all__ = ["fuse_elementwise"]
+
+_K = OperatorKind
+#: Kinds that take an elementwise epilogue.
+_PRODUCERS = CONTRACTION_KINDS | {
+    _K.ELEMENTWISE,
+    _K.LAYER_NORM,
+    _K.RMS_NORM,
+    _K.BATCH_NORM,
+    _K.GROUP_NORM,
+    _K.SOFTMAX,
+    _K.REDUCTION,
+    _K.POOLING,
+    _K.EMBEDDING,
+    _K.COPY,
+}
+
+
+def fuse_elementwise(graph: OperatorGraph) -> OperatorGraph:
+    """Fuse elementwise rows (and foldable batch norms) into their producers.
+
+    FLOP of matrix rows stay those of the matrix arithmetic; fused arithmetic is added to memory-bound rows only. Tensors a
+    backward pass needs are still written.
+
+    Args:
+        graph: Rows in launch order.
+
+    Returns:
+        A graph with fewer rows, never more bytes, and the same matrix FLOP.
+    """
+    group = _groups(graph)
+    heads, member = np.unique(group, return_inverse=True)
+    rows = np.arange(len(graph))
+    tails = np.zeros(len(heads), dtype=np.int64)
+    np.maximum.at(tails, member, rows)
+    fused = group != rows
+    producer = _producer(graph)[fused]
+    hidden = graph.write_bytes[producer]
+    training = bool((graph.phase == int(Phase.BACKWARD)).any())
+    kept = np.minimum(graph.saved_bytes[fused], hidden) * training  # saved for the backward pass: written all the same
+    read = _sum(graph.read_bytes, member, len(heads)) - _sum(hidden, member[fused], len(heads))
+    write = graph.write_bytes[tails] + _sum(kept, member[fused], len(heads))
+    weight_owner = graph.weight_bytes.copy()
+    folded = fused & (graph.kind == int(_K.BATCH_NORM))
+    weight_owner[folded] = 0.0
+    matrix = np.isin(graph.kind[heads], [int(kind) for kind in CONTRACTION_KINDS])
+    offset, dependency = _regrouped_edges(graph, member, len(heads))
+    picked = graph.take(heads)
+    return replace(
+        picked,
+        flop=np.where(matrix, graph.flop[heads], _sum(graph.flop, member, len(heads))),
+        read_bytes=np.maximum(read, 0.0),
+        write_bytes=write,
+        weight_bytes=_sum(weight_owner, member, len(heads)),
+        saved_bytes=_sum(graph.saved_bytes, member, len(heads)),
+        dependency_offset=offset,
+        dependency=dependency,
+    )
+
+
+def _producer(graph: OperatorGraph) -> IntArray:
+    """Last row each row waits for; -1 for none."""
+    last = np.full(len(graph), -1, dtype=np.int64)
+    some = np.diff(graph.dependency_offset) > 0
+    last[some] = graph.dependency[graph.dependency_offset[1:][some] - 1]
+    return last
+
+
+def _groups(graph: OperatorGraph) -> IntArray:
+    """Head row of the fused operator each row belongs to."""
+    producer = _producer(graph)
+    consumers = np.bincount(graph.dependency, minlength=len(graph))
+    takes = np.isin(graph.kind, [int(kind) for kind in _PRODUCERS])
+    fusable = graph.kind == int(_K.ELEMENTWISE)
+    convolved = np.isin(graph.kind[np.maximum(producer, 0)], [int(_K.CONV), int(_K.CONV_TRANSPOSE)])
+    inference = not (graph.phase == int(Phase.BACKWARD)).any()
+    fusable |= (graph.kind == int(_K.BATCH_NORM)) & convolved & inference
+    joins = fusable & (producer >= 0) & (consumers[np.maximum(producer, 0)] == 1) & takes[np.maximum(producer, 0)]
+    joins &= graph.phase == graph.phase[np.maximum(producer, 0)]
+    head = np.arange(len(graph), dtype=np.int64)
+    for row in np.flatnonzero(joins).tolist():
+        head[row] = head[producer[row]]
+    return head
+
+
+def _sum(values: FloatArray, member: IntArray, count: int) -> FloatArray:
+    return np.bincount(member, weights=values, minlength=count).astype(np.float64)
+
+
+def _regrouped_edges(graph: OperatorGraph, member: IntArray, count: int) -> tuple[IntArray, IntArray]:
+    """Dependencies among fused operators: those of all their rows, less the inner ones."""
+    edges: list[set[int]] = [set() for _ in range(count)]
+    reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
+    for target, source in zip(member[reader].tolist(), member[graph.dependency].tolist(), strict=True):
+        if source < target:
+            edges[target].add(source)
+    return _csr([sorted(sources) for sources in edges])

@@ -1,0 +1,288 @@
+"""The operator graph: numpy columns, one row per operator.
+
+Cost models read whole columns at once; schedulers read the dependencies. A graph is immutable; `GraphBuilder` makes one
+row by row, `concatenate` joins several in sequence. It saves to and loads from plain JSON, so that a graph captured
+where torch is installed can be used where it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.operator import CONTRACTION_KINDS, DIMENSIONS, MAX_DIMENSIONS, OperatorKind, Phase
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FloatArray", "IntArray", "OperatorGraph", "concatenate"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_IS_CONTRACTION = np.zeros(max(OperatorKind) + 1, dtype=bool)
+_IS_CONTRACTION[[int(kind) for kind in CONTRACTION_KINDS]] = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorGraph:
+    """Operators of one run, in launch order; n rows.
+
+    Attributes:
+        kind: `OperatorKind` codes, shape (n,).
+        dims: Dimensions in the order of `DIMENSIONS[kind]`, zero-padded, shape (n, MAX_DIMENSIONS).
+        dtype: Compute `Dtype` codes, shape (n,).
+        phase: `Phase` codes, shape (n,).
+        flop: FLOP (multiply-add = 2), shape (n,).
+        read_bytes: Activation bytes read, shape (n,).
+        write_bytes: Bytes written, shape (n,).
+        weight_bytes: Parameter bytes read, shape (n,).
+        saved_bytes: Activation bytes a forward row keeps for the backward pass, shape (n,).
+        name: Operator names, length n.
+        path: Module paths ("layer1.0.conv1"), length n; "" where unknown.
+        dependency_offset: Start of each row's slice of `dependency`, shape (n + 1,).
+        dependency: Rows each row waits for (always earlier rows), shape (edges,).
+    """
+
+    kind: NDArray[np.int16]
+    dims: IntArray
+    dtype: NDArray[np.int8]
+    phase: NDArray[np.int8]
+    flop: FloatArray
+    read_bytes: FloatArray
+    write_bytes: FloatArray
+    weight_bytes: FloatArray
+    saved_bytes: FloatArray
+    name: tuple[str, ...]
+    path: tuple[str, ...]
+    dependency_offset: IntArray
+    dependency: IntArray
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def bytes(self) -> FloatArray:
+        """Bytes moved by each row: read + weights + written, shape (n,)."""
+        return self.read_bytes + self.weight_bytes + self.write_bytes
+
+    @property
+    def model_flop(self) -> float:
+        """FLOP of the matrix arithmetic: what published model figures count."""
+        return float(self.flop[_IS_CONTRACTION[self.kind]].sum())
+
+    @property
+    def total_flop(self) -> float:
+        """FLOP of all operators."""
+        return float(self.flop.sum())
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes moved by all operators, each row counted alone."""
+        return float(self.bytes.sum())
+
+    def dimension(self, name: str, rows: NDArray[Any] | slice, kind: OperatorKind) -> FloatArray:
+        """One named dimension of rows of one kind, as float64.
+
+        Args:
+            name: A name in ``DIMENSIONS[kind]``.
+            rows: Row indices or mask; all must be of `kind` (or share its layout).
+            kind: Kind whose layout to use.
+        """
+        return self.dims[rows, DIMENSIONS[kind].index(name)].astype(np.float64)
+
+    def dependencies_of(self, row: int) -> IntArray:
+        """Rows that `row` waits for."""
+        return self.dependency[self.dependency_offset[row] : self.dependency_offset[row + 1]]
+
+    def take(self, rows: NDArray[Any]) -> OperatorGraph:
+        """The given rows in the given order, chained one after the other.
+
+        Args:
+            rows: Row indices (may repeat) or a boolean mask.
+        """
+        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
+        columns = {f.name: getattr(self, f.name)[index] for f in fields(self) if f.name in _ARRAY_COLUMNS}
+        picked = index.tolist()
+        offset, dependency = _chain(len(picked))
+        return OperatorGraph(
+            **columns,
+            name=tuple([self.name[i] for i in picked]),
+            path=tuple([self.path[i] for i in picked]),
+            dependency_offset=offset,
+            dependency=dependency,
+        )
+
+    def with_phase(self, phase: Phase) -> OperatorGraph:
+        """The same graph with every row in `phase`."""
+        return replace(self, phase=np.full(len(self), int(phase), dtype=np.int8))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per operator, with kind, dtype and phase as words."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {
+            "name": self.name,
+            "path": self.path,
+            "kind": [OperatorKind(code).label for code in self.kind.tolist()],
+            "dtype": [Dtype(code).label for code in self.dtype.tolist()],
+            "phase": [Phase(code).label for code in self.phase.tolist()],
+            "dimensions": [self.dimensions_of(row) for row in range(len(self))],
+        }
+        columns |= {column: getattr(self, column) for column in _FLOAT_COLUMNS}
+        return pd.DataFrame(columns)
+
+    def dimensions_of(self, row: int) -> dict[str, int]:
+        """Named dimensions of one row."""
+        names = DIMENSIONS[OperatorKind(int(self.kind[row]))]
+        return dict(zip(names, self.dims[row].tolist(), strict=False))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain lists, ready for JSON; `from_dict` reads it back exactly."""
+        columns = {column: getattr(self, column).tolist() for column in _ARRAY_COLUMNS}
+        columns["kind"] = [OperatorKind(code).label for code in self.kind.tolist()]
+        columns["dtype"] = [Dtype(code).label for code in self.dtype.tolist()]
+        columns["phase"] = [Phase(code).label for code in self.phase.tolist()]
+        columns["dims"] = [list(self.dimensions_of(row).values()) for row in range(len(self))]
+        return {
+            **columns,
+            "name": list(self.name),
+            "path": list(self.path),
+            "dependencies": [self.dependencies_of(row).tolist() for row in range(len(self))],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> OperatorGraph:
+        """Read `to_dict`'s form, checking every column.
+
+        Raises:
+            InvalidValueError: If a column is missing, of the wrong length, or holds a bad value.
+        """
+        rows = _column(data, "kind", None)
+        count = len(rows)
+        floats = {column: _floats(data, column, count) for column in _FLOAT_COLUMNS}
+        kinds = [_code(OperatorKind, "kind", label) for label in rows]
+        offset, dependency = _edges(_column(data, "dependencies", count))
+        return cls(
+            kind=np.array(kinds, dtype=np.int16),
+            dims=_dims(_column(data, "dims", count), kinds),
+            dtype=np.array([_code(Dtype, "dtype", x) for x in _column(data, "dtype", count)], dtype=np.int8),
+            phase=np.array([_code(Phase, "phase", x) for x in _column(data, "phase", count)], dtype=np.int8),
+            **floats,
+            name=_words(data, "name", count),
+            path=_words(data, "path", count),
+            dependency_offset=offset,
+            dependency=dependency,
+        )
+
+
+_ARRAY_COLUMNS = ("kind", "dims", "dtype", "phase", "flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
+_FLOAT_COLUMNS = ("flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
+
+
+def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
+    """Graphs one after the other: first rows of each wait for the last row of the one before.
+
+    Args:
+        graphs: At least one graph.
+
+    Raises:
+        InvalidValueError: If there is none.
+    """
+    if not graphs:
+        raise InvalidValueError("graphs", graphs, "at least one graph")
+    columns = {name: np.concatenate([getattr(g, name) for g in graphs]) for name in _ARRAY_COLUMNS}
+    lists: list[list[int]] = []
+    base = 0
+    for graph in graphs:
+        for row in range(len(graph)):
+            own = (graph.dependencies_of(row) + base).tolist()
+            lists.append(own or ([base - 1] if base else []))
+        base += len(graph)
+    offset, dependency = _csr(lists)
+    return OperatorGraph(
+        **columns,
+        name=tuple(n for g in graphs for n in g.name),
+        path=tuple(p for g in graphs for p in g.path),
+        dependency_offset=offset,
+        dependency=dependency,
+    )
+
+
+def _csr(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    lengths = np.fromiter((len(x) for x in lists), dtype=np.int64, count=len(lists))
+    offset = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    flat = [item for part in lists for item in part]
+    return offset, np.array(flat, dtype=np.int64)
+
+
+def _chain(count: int) -> tuple[IntArray, IntArray]:
+    """Dependencies of a chain of `count` rows."""
+    offset = np.maximum(np.arange(count + 1, dtype=np.int64) - 1, 0)
+    return offset, np.arange(max(count - 1, 0), dtype=np.int64)
+
+
+def _column(data: Mapping[str, Any], name: str, count: int | None) -> list[Any]:
+    column = data.get(name)
+    if not isinstance(column, list):
+        raise InvalidValueError(f"graph.{name}", column, "a list with one entry per operator")
+    if count is not None and len(column) != count:
+        raise InvalidValueError(f"graph.{name}", f"{len(column)} entries", f"{count} entries, as in graph.kind")
+    return column
+
+
+def _words(data: Mapping[str, Any], name: str, count: int) -> tuple[str, ...]:
+    column = _column(data, name, count)
+    for word in column:
+        if not isinstance(word, str):
+            raise InvalidValueError(f"graph.{name}", word, "text")
+    return tuple(column)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _floats(data: Mapping[str, Any], name: str, count: int) -> FloatArray:
+    column = _column(data, name, count)
+    for value in column:
+        if not _is_number(value) or not 0 <= value < 1e30:
+            raise InvalidValueError(f"graph.{name}", value, "numbers from 0 to 1e30")
+    return np.array(column, dtype=np.float64)
+
+
+def _code(enum: type[OperatorKind] | type[Dtype] | type[Phase], column: str, label: Any) -> int:
+    try:
+        return int(enum[label.upper()])
+    except (KeyError, AttributeError):
+        known = ", ".join(member.name.lower() for member in enum)
+        raise InvalidValueError(f"graph.{column}", label, f"one of {known}") from None
+
+
+def _dims(column: list[Any], kinds: Sequence[int]) -> IntArray:
+    dims = np.zeros((len(column), MAX_DIMENSIONS), dtype=np.int64)
+    for row, (values, kind) in enumerate(zip(column, kinds, strict=True)):
+        width = len(DIMENSIONS[OperatorKind(kind)])
+        if not isinstance(values, list) or len(values) != width:
+            raise InvalidValueError("graph.dims", values, f"{width} integers for {OperatorKind(kind).label}")
+        for value in values:
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
+                raise InvalidValueError("graph.dims", value, "integers from 0 to 2**62")
+        dims[row, :width] = values
+    return dims
+
+
+def _edges(column: list[Any]) -> tuple[IntArray, IntArray]:
+    for row, edges in enumerate(column):
+        if not isinstance(edges, list):
+            raise InvalidValueError("graph.dependencies", edges, "a list of row numbers per operator")
+        for edge in edges:
+            if not isinstance(edge, int) or isinstance(edge, bool) or not 0 <= edge < row:
+                raise InvalidValueError("graph.dependencies", edge, f"numbers of earlier rows (0 to {row - 1})")
+    return _csr(column)

@@ -1,0 +1,205 @@
+"""Workloads: a named model that lowers to operator graphs.
+
+A catalogued model is a short YAML over a *family*: a function that writes its layers into a `GraphBuilder` from shapes
+alone. A captured model carries the graph it was captured as. Both offer the same three lowerings: the forward pass (all of
+an encoder, or the prefill of a decoder), one decode step, and a training step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from pydantic import BaseModel
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.captured import CapturedModel, captured_forward, save_captured
+from accelsim.workloads.dtype import Precision
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.operator import Phase
+
+__all__ = ["FAMILIES", "Family", "Lowered", "Published", "RunShape", "Workload", "family"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunShape:
+    """Sizes of one run.
+
+    Attributes:
+        batch: Samples or sequences.
+        seq_len: New tokens per sequence (prefill: the prompt; decode: 1; encoder-decoders: the source); 0 where the model
+            has no sequence.
+        context_len: Tokens already cached (decode).
+        target_len: Target tokens of an encoder-decoder (and, in decode, the source length is `source_len`).
+        source_len: Encoder length an encoder-decoder attends to while decoding.
+        image_size: Side of a square image; 0 uses the model's own.
+    """
+
+    batch: int = 1
+    seq_len: int = 0
+    context_len: int = 0
+    target_len: int = 0
+    source_len: int = 0
+    image_size: int = 0
+
+
+#: A family: parameters model and the function that writes its layers.
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A model family.
+
+    Attributes:
+        name: Name used in workload files.
+        parameters: Pydantic model of its YAML ``parameters``.
+        write: Writes the layers into a builder; reads ``builder.phase`` (FORWARD, PREFILL or DECODE).
+        autoregressive: Whether it has a decode phase.
+        sequence: Whether `seq_len` applies.
+    """
+
+    name: str
+    parameters: type[BaseModel]
+    write: Callable[[GraphBuilder, Any, RunShape], None]
+    autoregressive: bool = False
+    sequence: bool = False
+
+
+FAMILIES: dict[str, Family] = {}
+
+
+def family(
+    name: str, parameters: type[BaseModel], *, autoregressive: bool = False, sequence: bool = False
+) -> Callable[[Callable[[GraphBuilder, Any, RunShape], None]], Callable[[GraphBuilder, Any, RunShape], None]]:
+    """Register a family; the decorated function writes its layers.
+
+    Raises:
+        InvalidValueError: If the name is taken.
+    """
+
+    def register(write: Callable[[GraphBuilder, Any, RunShape], None]) -> Callable[[GraphBuilder, Any, RunShape], None]:
+        if name in FAMILIES:
+            raise InvalidValueError("family", name, "a name that is not registered yet")
+        FAMILIES[name] = Family(name, parameters, write, autoregressive, sequence)
+        return write
+
+    return register
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A published figure the model must agree with."""
+
+    quantity: str  # "parameters" or "flop"
+    value: float
+    source: str
+    shape: RunShape = field(default_factory=RunShape)
+    tolerance_fraction: float = 0.005
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lowered:
+    """A graph with the model-wide counts its memory depends on.
+
+    Attributes:
+        graph: The operators.
+        parameter_count: Trainable parameters.
+        parameter_tensor_count: Tensors they live in (for per-tensor optimizer kernels).
+        kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers; 0 where there is no cache.
+    """
+
+    graph: OperatorGraph
+    parameter_count: int
+    parameter_tensor_count: int
+    kv_bytes_per_token: float
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A model and its default run.
+
+    Attributes:
+        name: Canonical name.
+        title: Name for people.
+        task: What it does ("image-classification", "text-generation", ...).
+        family: Its registered family; None for captured modules.
+        parameters: Validated family parameters.
+        default: Sizes used where the caller names none.
+        output_len: Default tokens generated per sequence; 0 for non-autoregressive models.
+        aliases: Other names.
+        published: Published figures with sources.
+        captured: What was captured of a torch module; None for catalogued ones.
+    """
+
+    name: str
+    title: str
+    task: str
+    family: Family | None
+    parameters: Any
+    default: RunShape
+    output_len: int = 0
+    aliases: tuple[str, ...] = ()
+    published: tuple[Published, ...] = ()
+    captured: CapturedModel | None = None
+    note: str | None = None
+
+    @property
+    def autoregressive(self) -> bool:
+        """Whether the model generates token by token."""
+        return self.family is not None and self.family.autoregressive
+
+    def lower(
+        self, shape: RunShape, precision: Precision, phase: Phase = Phase.FORWARD, *, fused_attention: bool = True
+    ) -> Lowered:
+        """Lower one pass.
+
+        Args:
+            shape: Sizes.
+            precision: Dtypes.
+            phase: FORWARD (whole model, training or encoders), PREFILL (fills a cache), DECODE (one token per sequence).
+            fused_attention: False writes attention as scores, softmax and context.
+        """
+        return _lower(self, shape, precision, phase, fused_attention)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a captured workload as JSON that `accelsim.workload(path)` reads back.
+
+        Raises:
+            InvalidValueError: If the workload was not captured.
+            OutputError: If the path exists or cannot be written.
+        """
+        save_captured(self, path)
+
+
+@lru_cache(maxsize=256)
+def _lower(workload: Workload, shape: RunShape, precision: Precision, phase: Phase, fused_attention: bool) -> Lowered:
+    if workload.captured is not None:
+        return _lower_captured(workload, workload.captured, shape, precision, phase, fused_attention)
+    if workload.family is None:
+        raise InvalidValueError("workload", workload.name, "a catalogued family or a captured module")
+    builder = GraphBuilder(precision, phase, fused_attention=fused_attention)
+    workload.family.write(builder, workload.parameters, shape)
+    return Lowered(builder.build(), builder.parameter_count, builder.parameter_tensor_count, builder.kv_bytes_per_token)
+
+
+def _lower_captured(
+    workload: Workload,
+    model: CapturedModel,
+    shape: RunShape,
+    precision: Precision,
+    phase: Phase,
+    fused_attention: bool,
+) -> Lowered:
+    """A captured graph answers for its own sizes at any batch it is linear in."""
+    if phase is Phase.DECODE:
+        raise InvalidValueError("phase", phase.label, "forward or prefill for a captured module")
+    if RunShape(batch=shape.batch) != shape:
+        allowed = f"the sizes {workload.name} was captured at"
+        raise InvalidValueError("sizes", shape, allowed, "Name only the batch, or capture again at the sizes wanted.")
+    if model.fused_attention and not fused_attention:
+        allowed = f"true, as {workload.name} was captured"
+        raise InvalidValueError("fused_attention", False, allowed, "Capture again with fused_attention=False.")
+    graph = captured_forward(model, shape.batch, precision, phase)
+    return Lowered(graph, model.parameter_count, model.parameter_tensor_count, 0.0)

@@ -1,0 +1,52 @@
+"""A graph at another precision: compute dtypes and byte widths changed, everything else kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.captured import compute_dtypes
+from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.operator import Phase
+
+__all__ = ["precision_of", "retype"]
+
+
+def precision_of(graph: OperatorGraph) -> Precision:
+    """The precision policy a graph was written in, read off its dtypes (optimizer rows aside).
+
+    Raises:
+        InvalidValueError: If its dtypes follow no policy.
+    """
+    rows = graph.phase != int(Phase.OPTIMIZER)
+    for policy in PRECISIONS.values():
+        if (compute_dtypes(graph.kind[rows], policy) == graph.dtype[rows]).all():
+            return policy
+    labels = ", ".join(sorted({Dtype(code).label for code in graph.dtype.tolist()}))
+    known = ", ".join(PRECISIONS)
+    raise InvalidValueError("graph.dtype", labels, f"the dtypes of one policy ({known})", "Leave precision out.")
+
+
+def retype(graph: OperatorGraph, precision: Precision) -> OperatorGraph:
+    """The graph at another precision; index bytes of lookups scale with the rest.
+
+    Args:
+        graph: Rows written in one policy.
+        precision: Policy wanted.
+
+    Raises:
+        InvalidValueError: If the graph's dtypes follow no policy.
+    """
+    source = precision_of(graph)
+    if source == precision:
+        return graph
+    activation = precision.activation.bytes / source.activation.bytes
+    return replace(
+        graph,
+        dtype=compute_dtypes(graph.kind, precision),
+        read_bytes=graph.read_bytes * activation,
+        write_bytes=graph.write_bytes * activation,
+        saved_bytes=graph.saved_bytes * activation,
+        weight_bytes=graph.weight_bytes * (precision.weight.bytes / source.weight.bytes),
+    )

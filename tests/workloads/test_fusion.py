@@ -1,0 +1,63 @@
+"""Elementwise fusion of compiled graphs."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import precision
+from accelsim.workloads.fusion import fuse_elementwise
+from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.training import OPTIMIZERS, training_graph
+
+
+def residual_net(blocks, channels=8):
+    b = GraphBuilder(precision("fp32"))
+    x = b.activation(b.batch_norm(b.conv(b.input(2, 3, 16, 16), channels, 3)))
+    for _ in range(blocks):
+        y = b.batch_norm(b.conv(x, channels, 3))
+        x = b.activation(b.add(y, x))
+    b.linear(b.view(b.global_pool(x), 2, channels), 10)
+    return b
+
+
+def test_conv_takes_its_norm_sum_and_activation():
+    graph = fuse_elementwise(residual_net(1).build())
+    assert [OperatorKind(code).label for code in graph.kind] == ["conv", "conv", "pooling", "gemm"]
+
+
+def test_fused_conv_moves_its_operands_once():
+    b = GraphBuilder(precision("fp32"))
+    b.activation(b.conv(b.input(1, 4, 8, 8), 4, 3))
+    fused = fuse_elementwise(b.build())
+    tensor = 4 * 8 * 8 * 4.0
+    assert (fused.read_bytes[0], fused.write_bytes[0]) == (tensor, tensor)
+
+
+def test_a_tensor_two_rows_read_is_still_written():
+    b = GraphBuilder(precision("fp32"))
+    x = b.linear(b.input(4, 8), 8)
+    b.add(b.activation(x), b.linear(x, 8))
+    assert len(fuse_elementwise(b.build())) == 3  # relu cannot join: x is read twice
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 4), st.booleans())
+def test_fusion_keeps_matrix_flop_and_never_adds_bytes(blocks, training):
+    b = residual_net(blocks)
+    graph = b.build()
+    if training:
+        graph = training_graph(graph, b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"])
+    fused = fuse_elementwise(graph)
+    assert fused.model_flop == graph.model_flop
+    assert fused.total_bytes <= graph.total_bytes
+    assert len(fused) <= len(graph)
+    assert np.all(fused.read_bytes >= 0)
+    for row in range(len(fused)):
+        assert all(earlier < row for earlier in fused.dependencies_of(row))
+
+
+def test_training_keeps_batch_norms():
+    b = residual_net(1)
+    step = training_graph(b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"])
+    assert (fuse_elementwise(step).kind == int(OperatorKind.BATCH_NORM)).sum() == 4
