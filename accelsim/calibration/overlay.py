@@ -1,0 +1,79 @@
+"""Writes fitted parameter overlays; `accelsim.cost.fitted` reads them.
+
+The file is replaced as a whole and only once it is complete, so that a fit that is interrupted leaves the previous overlay.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from accelsim.cost.fitted import FittedParameters, calibration_folders, fitted_parameters, read_fitted
+
+__all__ = ["FittedParameters", "fitted_parameters", "overlay_text", "read_fitted", "user_folder", "write_overlay"]
+
+
+def user_folder() -> Path:
+    """Folder of the user's own overlays."""
+    return calibration_folders()[0] / "fitted"
+
+
+def number(value: float) -> str:
+    """A number as the data files take it: four digits, with a point or an exponent that YAML reads as a number."""
+    short = repr(float(f"{value:.4g}"))
+    return short.replace("e", ".0e") if "e" in short and "." not in short else short
+
+
+def overlay_text(overlay: FittedParameters) -> str:
+    """An overlay as YAML; `read_fitted` reads it back, to four digits."""
+    lines = [
+        f"# Parameters of {overlay.device} fitted to measurements (tier `fitted`): they replace those of the class.",
+        f"device: {overlay.device}",
+        f"device_class: {overlay.device_class}",
+        f'date: "{overlay.date}"',
+        f"data: {{rows: {overlay.rows}, source: {_quoted(overlay.data)}}}",
+    ]
+    if overlay.note:
+        lines.append(f"note: {_quoted(overlay.note)}")
+    lines.append("parameters:")
+    lines += [
+        f"  {name}: {{value: {number(value)}, kind: measured, source: fit to data.source}}"
+        for name, value in sorted(overlay.parameters.items())
+    ]
+    if overlay.families:
+        lines += ["# ln(measured / predicted) by operator family: spread of a row, and the part all rows share"]
+        lines.append("families:")
+        lines += [f"  {name}: {_family(entry.to_mapping())}" for name, entry in sorted(overlay.families.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _family(entry: dict[str, object]) -> str:
+    return "{" + ", ".join(f"{name}: {_value(value)}" for name, value in entry.items()) + "}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(number(item) for item in value) + "]"
+    return str(value) if isinstance(value, int) else number(float(value))  # type: ignore[arg-type]
+
+
+def _quoted(text: str) -> str:
+    return '"' + " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def write_overlay(overlay: FittedParameters, folder: Path | None = None) -> Path:
+    """Write ``<folder>/<device>.yaml``, whole or not at all.
+
+    Args:
+        overlay: What to write.
+        folder: Where; the user's folder where None.
+
+    Returns:
+        The file.
+    """
+    target = (folder or user_folder()) / f"{overlay.device}.yaml"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_suffix(".yaml.tmp")
+    unfinished.write_text(overlay_text(overlay), encoding="utf-8")
+    os.replace(unfinished, target)  # noqa: PTH105
+    return target

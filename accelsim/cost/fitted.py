@@ -1,0 +1,151 @@
+"""Fitted parameter overlays: what measurements of one device change of its class's parameters.
+
+An overlay is ``fitted/<device>.yaml``, looked up in the user's configuration folder
+(``$XDG_CONFIG_HOME/accelsim/calibration``), then in the ``calibration`` folder that ships with accelsim. It replaces
+fields of the class's parameter set and never touches a data-sheet value. It says what it was fitted to and how far its own
+rows lie from it. A share of a device has the device's overlay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from accelsim.cost.residual import FamilyResidual
+from accelsim.datafile import data_root, read_mapping
+from accelsim.errors import ProfileError
+
+__all__ = ["FittedParameters", "apply_overlay", "calibration_folders", "fitted_parameters", "read_fitted"]
+
+P = TypeVar("P")
+_TEXTS = ("device", "device_class", "date")
+
+
+@dataclass(frozen=True, slots=True)
+class FittedParameters:
+    """An overlay of one device.
+
+    Attributes:
+        device: Catalogue name.
+        device_class: "cpu", "gpu", "fpga" or "asic".
+        date: Day of the fit, ISO 8601.
+        data: What it was fitted to, in words.
+        rows: Measured rows it was fitted to.
+        parameters: Values by field name of the class's parameter set.
+        families: Residuals by operator family.
+        note: What a reader should know; may be empty.
+    """
+
+    device: str
+    device_class: str
+    date: str
+    data: str
+    rows: int
+    parameters: Mapping[str, float]
+    families: Mapping[str, FamilyResidual]
+    note: str = ""
+
+
+def calibration_folders() -> tuple[Path, ...]:
+    """Folders that may hold ``fitted/``, the user's first."""
+    configured = os.environ.get("XDG_CONFIG_HOME")
+    config = Path(configured) if configured else Path(os.path.expanduser("~")) / ".config"  # noqa: PTH111
+    return (config / "accelsim" / "calibration", data_root() / "calibration")
+
+
+def fitted_parameters(device: str) -> FittedParameters | None:
+    """The overlay of a device; None where it has none.
+
+    Args:
+        device: Catalogue name, with or without a slice ("mi250@fraction=0.5").
+
+    Raises:
+        ProfileError: If its file does not validate.
+    """
+    return _found(device.partition("@")[0], calibration_folders())
+
+
+@lru_cache(maxsize=256)
+def _found(device: str, folders: tuple[Path, ...]) -> FittedParameters | None:
+    for folder in folders:
+        path = folder / "fitted" / f"{device}.yaml"
+        if path.is_file():
+            return read_fitted(path)
+    return None
+
+
+def read_fitted(path: Path) -> FittedParameters:
+    """Read an overlay file.
+
+    Raises:
+        ProfileError: If an entry is missing, no number, or without a source.
+    """
+    data = read_mapping(path)
+    problems = [f"{name}: expected text" for name in _TEXTS if not isinstance(data.get(name), str)]
+    origin = data.get("data")
+    if not isinstance(origin, Mapping) or not isinstance(origin.get("source"), str):
+        problems.append("data: expected {source: text, rows: number}")
+        origin = {}
+    entries = data.get("parameters")
+    if not isinstance(entries, Mapping) or not entries:
+        problems.append("parameters: expected a mapping of name: {value, kind, source}")
+        entries = {}
+    problems += [problem for name, entry in entries.items() for problem in _entry_problems(name, entry)]
+    families = _families(data.get("families") or {}, problems)
+    if problems:
+        raise ProfileError(str(path), problems)
+    return FittedParameters(
+        **{name: data[name] for name in _TEXTS},
+        data=origin["source"],
+        rows=int(origin.get("rows") or 0),
+        parameters={name: float(entry["value"]) for name, entry in entries.items()},
+        families=families,
+        note=str(data.get("note") or ""),
+    )
+
+
+def _entry_problems(name: str, entry: Any) -> list[str]:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("value"), (int, float)):
+        return [f"parameters.{name}: expected {{value: number, kind, source}}"]
+    return [] if entry.get("source") else [f"parameters.{name}: a number needs a source"]
+
+
+def _families(entries: Any, problems: list[str]) -> dict[str, FamilyResidual]:
+    if not isinstance(entries, Mapping):
+        problems.append("families: expected a mapping of family: residuals")
+        return {}
+    found: dict[str, FamilyResidual] = {}
+    for name, entry in entries.items():
+        try:
+            found[name] = FamilyResidual.from_mapping(entry)
+        except (KeyError, TypeError, ValueError) as error:
+            problems.append(f"families.{name}: {error}")
+    return found
+
+
+def apply_overlay(base: P, overlay: FittedParameters) -> P:
+    """A class's parameter set with an overlay's values.
+
+    A set with a field ``families`` gets the overlay's residuals on top of its own.
+
+    Args:
+        base: Frozen dataclass of parameters.
+        overlay: Values of some of its fields.
+
+    Raises:
+        ProfileError: If the overlay names a parameter the set does not have.
+    """
+    names = {f.name for f in fields(base)}  # type: ignore[arg-type]
+    unknown = sorted(set(overlay.parameters) - names)
+    if unknown:
+        problem = f"parameters.{unknown[0]}: unknown; expected one of {', '.join(sorted(names))}"
+        raise ProfileError(f"fitted/{overlay.device}.yaml", [problem])
+    values: dict[str, Any] = dict(overlay.parameters)
+    if "families" in names:
+        values["families"] = {**(getattr(base, "families", None) or {}), **overlay.families}
+    merged: P = replace(base, **values)  # type: ignore[type-var]
+    return merged
