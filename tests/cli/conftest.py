@@ -31,6 +31,12 @@ class Ran:
         return list(csv.DictReader(io.StringIO(self.out)))
 
 
+@pytest.fixture(autouse=True)
+def _own_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test runner's idea of the terminal does not reach the tables."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     def invoke(*arguments: object) -> Ran:

@@ -1,0 +1,49 @@
+"""Comparisons keep every pair and mark the best."""
+
+import json
+
+import pytest
+
+from accelsim.errors import UnknownNameError
+from accelsim.planning.compare import compare
+
+
+def test_every_pair_has_a_row():
+    table = compare(
+        ["resnet-50", "bert-base"], ["t4", "a100-sxm-80gb", "zcu102"], modes=("inference", "training"), batch=4
+    )
+    assert len(table.rows) == 2 * 3 * 2
+    reasons = {(r.workload, r.device, r.mode): r.reason for r in table.rows if r.reason}
+    assert set(reasons) == {
+        ("resnet-50", "zcu102", "training"),
+        ("bert-base", "zcu102", "inference"),
+        ("bert-base", "zcu102", "training"),
+    }
+
+
+def test_best_is_the_extreme_of_its_column():
+    table = compare("resnet-50", ["t4", "a100-sxm-80gb", "epyc-7763"], batch=8)
+    by_device = {row.device: row.estimate for row in table.rows}
+    fastest = table.best("latency_s")[("resnet-50", "inference")]
+    assert by_device[fastest].latency_s == min(e.latency_s for e in by_device.values())
+    busiest = table.best("throughput_per_s")[("resnet-50", "inference")]
+    assert by_device[busiest].throughput_per_s == max(e.throughput_per_s for e in by_device.values())
+
+
+def test_a_model_that_does_not_fit_says_how_much_is_missing():
+    (row,) = compare("llama-3.1-70b", ["t4"], output_len=0).rows
+    assert "GB short" in row.reason
+    assert row.estimate.latency_s is None
+
+
+def test_frames_and_json_hold_all_rows():
+    table = compare("resnet-50", ["t4", "zcu102"], modes=("training",), batch=2)
+    frame = table.to_frame()
+    assert frame["device"].tolist() == ["t4", "zcu102"]
+    assert frame["reason"].isna().tolist() == [True, False]
+    assert [row["device"] for row in json.loads(table.to_json())] == ["t4", "zcu102"]
+
+
+def test_a_wrong_name_stops_the_comparison():
+    with pytest.raises(UnknownNameError):
+        compare("resnet-50", ["t4", "no-such-device"])
