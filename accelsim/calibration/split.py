@@ -7,17 +7,19 @@ not depend on the order of rows or on which rows a file has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import md5
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HELD_OUT_SHARE", "held_out_mask"]
+__all__ = ["HELD_OUT_SHARE", "held_out_mask", "held_out_rows"]
 
 #: Share of shapes kept from every fit.
 HELD_OUT_SHARE = 0.2
 _BUCKETS = 1000
+_SEED = 2024
 
 
 def held_out_mask(labels: Iterable[str], share: float = HELD_OUT_SHARE) -> NDArray[np.bool_]:
@@ -36,3 +38,25 @@ def held_out_mask(labels: Iterable[str], share: float = HELD_OUT_SHARE) -> NDArr
 def _bucket(label: str) -> int:
     digest = md5(label.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big") % _BUCKETS
+
+
+def held_out_rows(columns: Sequence[NDArray[Any]], share: float = HELD_OUT_SHARE) -> NDArray[np.bool_]:
+    """The same for shapes given as columns of whole numbers, shape (n,); vectorised.
+
+    Each row's numbers are mixed into 64 bits one after the other (the finaliser of SplitMix64; Steele et al., OOPSLA 2014).
+
+    Args:
+        columns: Dimensions, shape (n,) each.
+        share: Part of the shapes to keep, 0 to 1.
+    """
+    mixed = np.full(len(columns[0]), _SEED, dtype=np.uint64)
+    for column in columns:
+        mixed = _mixed(mixed ^ np.asarray(column).astype(np.int64).view(np.uint64))
+    return mixed % np.uint64(_BUCKETS) < np.uint64(round(share * _BUCKETS))
+
+
+def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))

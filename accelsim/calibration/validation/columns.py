@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from accelsim.cost.gpu.attention import visible_pairs
 from accelsim.cost.roofline import Roofline
 from accelsim.cost.table import CostTable
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.operator import ATTENTION_KINDS, MAX_DIMENSIONS, OperatorKind, Phase
 
 __all__ = [
     "attention_graph",
@@ -86,6 +87,7 @@ def gemm_graph(
     dtype: Dtype,
     *,
     batched: NDArray[np.bool_],
+    weight: Dtype | None = None,
     output: Dtype | None = None,
 ) -> OperatorGraph:
     """Products with output m x n and contraction k; a batched one multiplies two activations, a plain one has weights.
@@ -97,10 +99,11 @@ def gemm_graph(
         k: Contraction.
         dtype: Format of the operands.
         batched: Which rows are products of activations.
+        weight: Format weights are stored in; that of the operands where None.
         output: Format of the result; that of the operands where None.
     """
     width, out = DTYPE_BYTES[dtype], DTYPE_BYTES[dtype if output is None else output]
-    right = width * batch * k * n
+    right = DTYPE_BYTES[dtype if weight is None else weight] * batch * k * n
     return graph_of_columns(
         np.where(batched, int(_K.BATCHED_GEMM), int(_K.GEMM)),
         (batch, m, n, k),
@@ -230,12 +233,25 @@ def attention_graph(
 
 
 def roofline_s(graph: OperatorGraph, device: DeviceProfile) -> FloatArray:
-    """max(FLOP / peak, bytes / bandwidth) of each row, shape (n,); NaN where the device has no rate for a row."""
+    """max(FLOP / peak, bytes / bandwidth) of each row, shape (n,); NaN where the device has no rate for a row.
+
+    Attention counts the pairs its mask leaves, since no kernel computes the others.
+    """
     line = Roofline.of(device)
     try:
-        return line.time_s(graph.flop, graph.bytes, graph.dtype)
+        return line.time_s(graph.flop * _visible_fraction(graph), graph.bytes, graph.dtype)
     except UnsupportedOperatorError:
         return np.full(len(graph), np.nan)
+
+
+def _visible_fraction(graph: OperatorGraph) -> FloatArray:
+    fraction = np.ones(len(graph))
+    rows = np.flatnonzero(np.isin(graph.kind, [int(kind) for kind in ATTENTION_KINDS]))
+    if rows.size:
+        names = ("q_len", "kv_len", "causal", "window")
+        query, keys, causal, window = (graph.dimension(name, rows, _K.ATTENTION) for name in names)
+        fraction[rows] = visible_pairs(query, keys, causal, window) / np.maximum(query * keys, 1.0)
+    return fraction
 
 
 def issued_time_s(time_s: FloatArray, dispatch_s: FloatArray) -> float:

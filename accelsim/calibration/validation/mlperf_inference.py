@@ -1,7 +1,7 @@
 """Suite `mlperf-inference`: offline throughput of MLPerf Inference submissions (closed division), per accelerator.
 
-A submission feeds every accelerator with batches of its own choice as fast as they finish; the prediction is one batch of the
-size below in a compiled engine, in the format submitters use (INT8 for vision, recommendation and BERT at 99 % of the
+A submission feeds every accelerator with batches of its own choice as fast as they finish; the prediction is one batch of
+the size below in a compiled engine, in the format submitters use (INT8 for vision, recommendation and BERT at 99 % of the
 reference accuracy, FP16 where 99.9 % is asked). Rows of generated tokens are scored by the serving suites. Sizes of a
 sample: BERT runs without padding, so a SQuAD sample is its mean length (384 tokens over a packing factor of 2.2; Krell et
 al., arXiv:2107.02027); a DLRM sample is 100 to 700 user-item pairs, 270 on average (MLPerf Inference, recommendation
@@ -95,29 +95,32 @@ def _row(accelerator: str, model: str, unit: str, count: float, rate: float, *, 
     task = _TASKS.get(model, _Task(1))
     usable = bool(np.isfinite(rate)) and rate > 0
     measured_s = task.batch * count / rate if usable else float("nan")
-    device = accelerator if accelerator not in {"", "-"} else "CPU"
-
-    def refused(reason: str) -> _Row:
+    has_accelerator = accelerator not in {"", "-"}
+    device = accelerator if has_accelerator else "CPU"
+    reason = _refusal(model, unit, has_accelerator=has_accelerator, is_usable=is_valid and usable)
+    if reason:
         return _Row(device, model, model, measured_s, None, reason)
-
-    if not is_valid or not usable:
-        return refused("no valid samples per second in the row")
-    if unit != "samples/s":
-        return refused("generated tokens are scored by the serving suites")
-    if model in _REFUSED_TASKS:
-        return refused(_REFUSED_TASKS[model])
-    if model not in _TASKS:
-        return refused(f"no workload {model}")
     try:
         profile, workload = gpu_of(accelerator), workload_of(model)
     except UnknownNameError as error:
-        return refused(
-            f"no {error.what} profile of {error.name}" if error.what != "workload" else f"no workload {error.name}"
-        )
+        reason = f"no workload {model}" if error.what == "workload" else f"no GPU profile of {accelerator}"
+        return _Row(device, model, model, measured_s, None, reason)
     shape = RunShape(batch=round(task.batch * task.rows_per_sample), seq_len=task.seq_len, image_size=task.image_size)
-    return _Row(
-        device, model, model, measured_s, ModelRun(workload, shape, _precision(model, profile), Execution.COMPILED)
-    )
+    run = ModelRun(workload, shape, _precision(model, profile), Execution.COMPILED)
+    return _Row(device, model, model, measured_s, run)
+
+
+def _refusal(model: str, unit: str, *, has_accelerator: bool, is_usable: bool) -> str:
+    """Why a row is not asked; empty where it is."""
+    if not has_accelerator:
+        return "submission without an accelerator"
+    if not is_usable:
+        return "no valid samples per second in the row"
+    if unit != "samples/s":
+        return "generated tokens are scored by the serving suites"
+    if model not in _TASKS:
+        return _REFUSED_TASKS.get(model, f"no workload {model}")
+    return ""
 
 
 def _precision(model: str, profile: GpuProfile) -> Precision:

@@ -23,7 +23,7 @@ from accelsim.calibration.validation.suite import Batch, Suite, TextArray, suite
 from accelsim.calibration.validation.suite import suite as find_suite
 from accelsim.calibration.validation.tables import DataFolder, DataProblem, data_folder
 from accelsim.calibration.validation.tiers import TierName, choose
-from accelsim.errors import AccelsimError, InputError
+from accelsim.errors import AccelsimError, InputError, MissingDependencyError
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
@@ -145,6 +145,7 @@ def validate(
 
     Raises:
         UnknownNameError: If there is no such suite.
+        MissingDependencyError: If a suite named needs an extra that is not installed.
         InputError: If `data` is not a folder, or a suite named has no table in it.
     """
     from accelsim.datafile import data_root
@@ -160,7 +161,13 @@ def validate(
         if missing:
             skipped[suite.name] = f"no {', '.join(missing)}"
             continue
-        score = _score_suite(suite, folder, tier, progress or (lambda _line: None))
+        try:
+            score = _score_suite(suite, folder, tier, progress or (lambda _line: None))
+        except MissingDependencyError as error:
+            if names:
+                raise
+            skipped[suite.name] = str(error)
+            continue
         if score is None:
             skipped[suite.name] = "no usable rows"
         else:

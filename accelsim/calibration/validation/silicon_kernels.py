@@ -1,1 +1,88 @@
-"""Placeholder."""
+"""Suite `silicon-kernels`: GEMM, attention and MoE kernels of data-centre GPUs (extra `silicon`).
+
+Rows come from the installed package aiconfigurator-core, not from the data folder. Only the fifth of the shapes that no fit
+may see is scored, at every tier. Kernels were timed in replayed CUDA graphs, so the prediction is the kernel and the gap
+between kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from accelsim.calibration.silicon import KINDS, SYSTEMS, SiliconRows, read_silicon, silicon_root, versions
+from accelsim.calibration.silicon_graph import KernelGraph, kernel_graphs
+from accelsim.calibration.validation.columns import roofline_s
+from accelsim.calibration.validation.names import gpu_of
+from accelsim.calibration.validation.suite import Batch, Prediction, refused_batch, register_suite
+from accelsim.calibration.validation.tables import DataFolder
+from accelsim.cost.gpu import cost_gpu
+from accelsim.cost.table import Execution
+from accelsim.errors import UnknownNameError
+from accelsim.hardware.profile import GpuProfile
+
+__all__ = ["BACKEND", "GROUPS"]
+
+#: The backend that has kernels of every system.
+BACKEND = "vllm"
+#: Operator names of the kinds.
+GROUPS = {
+    "gemm": "gemm",
+    "context_attention": "prefill-attention",
+    "generation_attention": "decode-attention",
+    "moe": "moe",
+}
+
+
+@register_suite(
+    "silicon-kernels", "GPU kernels of aiconfigurator-core: the fifth of shapes no fit may see", (), "operator"
+)
+def load(folder: DataFolder) -> list[Batch]:
+    """Held-out rows of every system and kind that the package has.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+    """
+    del folder
+    silicon_root()
+    return [batch for system in SYSTEMS for kind in KINDS for batch in _batches(system, kind)]
+
+
+def _batches(system: str, kind: str) -> Iterator[Batch]:
+    if not versions(system, kind, BACKEND):
+        return
+    rows = read_silicon(system, BACKEND, None, kind)
+    rows = rows.take(rows.held_out)
+    try:
+        profile = gpu_of(system)
+    except UnknownNameError as error:
+        words = np.full(len(rows), GROUPS[kind])
+        yield refused_batch(system, words, words, rows.time_s, f"no GPU profile of {error.name}")
+        return
+    for kernels in kernel_graphs(rows):
+        yield _batch(system, profile, kernels)
+
+
+def _batch(system: str, profile: GpuProfile, kernels: KernelGraph) -> Batch:
+    name = f"{GROUPS[kernels.rows.kind]} {kernels.format_name}"
+    line = kernels.sum_stages(roofline_s(kernels.graph, profile))
+    label = _labels(kernels.rows)
+    group = np.full(len(label), name)
+    return Batch(system, profile, group, label, kernels.rows.time_s, line, _prediction(kernels, profile))
+
+
+def _labels(rows: SiliconRows) -> Any:
+    names = list(rows.sizes)
+    table = np.stack([rows.sizes[name].astype(np.int64) for name in names], axis=1)
+    return np.array([" ".join(map(str, row)) for row in table.tolist()], dtype=str)
+
+
+def _prediction(kernels: KernelGraph, profile: GpuProfile) -> Callable[[Any | None], Prediction]:
+    def predict(parameters: Any | None) -> Prediction:
+        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, parameters)
+        time_s = kernels.sum_stages(costs.time_s + costs.dispatch_s)
+        return Prediction(time_s, kernels.log_sigma(costs))
+
+    return predict

@@ -1,0 +1,248 @@
+"""Measured GPU kernels of the package aiconfigurator-core (extra `silicon`): GEMM, attention and MoE layers.
+
+The package (NVIDIA, Apache-2.0; version pinned in pyproject.toml) carries kernel times of several systems as parquet tables,
+one folder per system, kind, serving backend and backend version. Rows are read into columns in SI units; where one
+configuration was measured with several kernels the fastest is kept, since that is what a backend would run. Nothing of the
+package is copied into this project, and its end-to-end file is not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.calibration.split import HELD_OUT_SHARE, held_out_rows
+from accelsim.errors import MissingDependencyError, ProfileError, UnknownNameError
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import FloatArray
+
+__all__ = [
+    "BACKENDS",
+    "FORMATS",
+    "KINDS",
+    "SYSTEMS",
+    "NumberFormat",
+    "SiliconRows",
+    "read_silicon",
+    "silicon_root",
+    "versions",
+]
+
+#: Systems the package has kernels of; `validation.names` says which device each is.
+SYSTEMS: Final = (
+    *("a100_sxm", "l40s", "h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300"),
+    *("rtx_pro_6000_server", "b60"),
+)
+#: Serving backends, the one that has most systems first.
+BACKENDS: Final = ("vllm", "trtllm", "sglang")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormat:
+    """What a kernel multiplies in and how its weights are stored."""
+
+    compute: Dtype
+    weight: Dtype
+
+
+_D = Dtype
+#: Formats by the package's name for them.
+FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
+    {
+        "bfloat16": NumberFormat(_D.BF16, _D.BF16),
+        "fp8": NumberFormat(_D.FP8, _D.FP8),
+        "fp8_block": NumberFormat(_D.FP8, _D.FP8),
+        "nvfp4": NumberFormat(_D.FP4, _D.FP4),
+        "sq": NumberFormat(_D.INT8, _D.INT8),
+        "int8_wo": NumberFormat(_D.BF16, _D.INT8),
+        "int4_wo": NumberFormat(_D.BF16, _D.INT4),
+        "w4a16_mxfp4": NumberFormat(_D.BF16, _D.FP4),
+        "w4a8_mxfp4_mxfp8": NumberFormat(_D.FP8, _D.FP4),
+        "w4afp8": NumberFormat(_D.FP8, _D.INT4),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Where a kind's table lies and which columns it has."""
+
+    family: str
+    file: str
+    sizes: tuple[str, ...]
+    formats: tuple[str, ...]
+    words: tuple[str, ...] = ()
+
+
+_ATTENTION = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "window_size", "step")
+_ATTENTION_FORMATS = ("attn_dtype", "kv_cache_dtype")
+_MOE = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
+#: Values of columns that older tables lack.
+_DEFAULTS: Final = {"window_size": 0, "step": 0}
+#: Kinds of kernel by name.
+KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
+    {
+        "gemm": _Kind("gemm", "gemm_perf.parquet", ("m", "n", "k"), ("gemm_dtype",)),
+        "context_attention": _Kind("attention", "context_attention_perf.parquet", _ATTENTION, _ATTENTION_FORMATS),
+        "generation_attention": _Kind("attention", "generation_attention_perf.parquet", _ATTENTION, _ATTENTION_FORMATS),
+        "moe": _Kind("moe", "moe_perf.parquet", _MOE, ("moe_dtype",), ("distribution", "kernel_source")),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SiliconRows:
+    """Measured kernels of one kind on one system; n rows.
+
+    Attributes:
+        system: Name in the package.
+        backend: Serving backend whose kernels were measured.
+        version: Version of the backend.
+        kind: Name in `KINDS`.
+        sizes: Dimensions by the package's column names, shape (n,) each.
+        formats: Format columns by name, names in `FORMATS`, shape (n,) each.
+        words: Other text columns by name, shape (n,) each.
+        time_s: Measured times, shape (n,), s.
+        held_out: Shapes that no fit may see, shape (n,).
+    """
+
+    system: str
+    backend: str
+    version: str
+    kind: str
+    sizes: Mapping[str, FloatArray]
+    formats: Mapping[str, NDArray[Any]]
+    words: Mapping[str, NDArray[Any]]
+    time_s: FloatArray
+    held_out: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def take(self, rows: NDArray[Any]) -> SiliconRows:
+        """The given rows (indices or mask)."""
+        return SiliconRows(
+            self.system,
+            self.backend,
+            self.version,
+            self.kind,
+            {name: column[rows] for name, column in self.sizes.items()},
+            {name: column[rows] for name, column in self.formats.items()},
+            {name: column[rows] for name, column in self.words.items()},
+            self.time_s[rows],
+            self.held_out[rows],
+        )
+
+
+def silicon_root() -> Path:
+    """Folder of the package's systems.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+    """
+    spec = find_spec("aiconfigurator_core")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingDependencyError("aiconfigurator-core", "silicon")
+    return Path(next(iter(spec.submodule_search_locations))) / "systems"
+
+
+def versions(system: str, kind: str, backend: str) -> tuple[str, ...]:
+    """Versions of a backend that a system has kernels of, newest first; empty where there are none.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+        UnknownNameError: If the system, kind or backend does not exist.
+    """
+    for what, name, known in (("system", system, SYSTEMS), ("kind", kind, KINDS), ("backend", backend, BACKENDS)):
+        if name not in known:
+            raise UnknownNameError(what, name, known, f"Known: {', '.join(known)}.")
+    folder = silicon_root() / "data" / system / KINDS[kind].family / backend
+    found = [path.parent.name for path in folder.glob(f"*/{KINDS[kind].file}")]
+    return tuple(sorted(found, key=_version_key, reverse=True))
+
+
+def _version_key(version: str) -> list[int]:
+    """Digits of a version; a release candidate comes before what follows it, which is enough to find the newest."""
+    return [int(digits) for digits in re.findall(r"\d+", version)]
+
+
+def read_silicon(system: str, backend: str, version: str | None, kind: str) -> SiliconRows:
+    """Read one table.
+
+    Args:
+        system: One of `SYSTEMS`.
+        backend: One of `BACKENDS`.
+        version: Version of the backend; None takes the newest.
+        kind: One of `KINDS`.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+        UnknownNameError: If there is no such table.
+        ProfileError: If the table does not have the columns expected.
+    """
+    known = versions(system, kind, backend)
+    chosen = version or (known[0] if known else "")
+    if chosen not in known:
+        raise UnknownNameError(
+            f"{backend} version of {system} {kind}", chosen, known, f"Known: {', '.join(known) or 'none'}."
+        )
+    table = KINDS[kind]
+    path = silicon_root() / "data" / system / table.family / backend / chosen / table.file
+    columns = _columns(path, (*table.sizes, *table.formats, *table.words, "latency"))
+    sizes = {name: columns[name].astype(np.float64) for name in table.sizes}
+    time_s = columns["latency"].astype(np.float64) * 1e-3
+    rows = SiliconRows(
+        system=system,
+        backend=backend,
+        version=chosen,
+        kind=kind,
+        sizes=sizes,
+        formats={name: columns[name].astype(str) for name in table.formats},
+        words={name: columns[name].astype(str) for name in table.words},
+        time_s=time_s,
+        held_out=held_out_rows(list(sizes.values()), HELD_OUT_SHARE),
+    )
+    usable = np.isfinite(time_s) & (time_s > 0)
+    return _fastest(rows.take(usable))
+
+
+def _columns(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise MissingDependencyError("pyarrow", "silicon") from None
+    try:
+        file = ParquetFile(path)
+        found = [name for name in names if name in file.schema_arrow.names]
+        if missing := [name for name in names if name not in found and name not in _DEFAULTS]:
+            raise ProfileError(str(path), [f"column {name} is missing" for name in missing])
+        table = file.read(columns=found)
+    except (OSError, ArrowException) as error:
+        raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
+    absent = {name: np.full(table.num_rows, _DEFAULTS[name]) for name in names if name not in found}
+    return {name: table[name].to_numpy() for name in found} | absent
+
+
+def _fastest(rows: SiliconRows) -> SiliconRows:
+    """One row per configuration: its fastest kernel."""
+    keys = [np.unique(column, return_inverse=True)[1] for column in (*rows.formats.values(), *_named(rows))]
+    order = np.lexsort((rows.time_s, *rows.sizes.values(), *keys))
+    columns = [column[order] for column in (*rows.sizes.values(), *keys)]
+    first = np.ones(len(order), dtype=np.bool_)
+    if len(order) > 1:
+        first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return rows.take(np.sort(order[first]))
+
+
+def _named(rows: SiliconRows) -> list[NDArray[Any]]:
+    """Text columns that are part of a configuration: the kernel is not."""
+    return [column for name, column in rows.words.items() if name != "kernel_source"]
