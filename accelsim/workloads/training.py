@@ -1,9 +1,10 @@
 """Training steps: backward, gradient and optimizer rows of any forward graph.
 
-Each forward row is given the rows that autograd launches for it: matrix operators one product for the input's gradient and
-one for the weight's (the same FLOP each), fused attention five products for the forward's two (Dao 2022, section 3), norms,
-activations and softmax one pass each. A residual sum passes its gradient on without a kernel; where a tensor had several
-consumers their gradients are added. The gradient of the model's own input is not computed.
+Each forward row is given the rows that autograd launches for it: matrix operators one product for the input's gradient,
+one for the weight's (the same FLOP each) and a sum for the bias's, fused attention five products for the forward's two
+(Dao 2022, section 3), norms, activations and softmax one pass each. A residual sum passes its gradient on without a
+kernel; where a tensor had several consumers their gradients are added. The gradient of the model's own input is not
+computed.
 
 Optimizer traffic per parameter follows the update rules, in the widths of the precision policy: plain SGD reads and writes
 the weight and reads the gradient; each state is read and written once; LAMB passes twice for its trust ratio (You 2020).
@@ -216,10 +217,21 @@ def _matrix(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> 
     data = rows[needed]
     swap = _dims(b, m, k, n)[needed]
     to_weight = _dims(b, np.where(grouped, b * n, n), k, np.where(grouped, -(-m // np.maximum(b, 1)), m))
+    biased = ~grouped & (width / DTYPE_BYTES[graph.dtype[rows]] - n * k >= n)
     return [
         _block(graph, data, 0, "grad_input", dims=swap, read=graph.write_bytes[data], weight=width[needed]),
         _block(graph, rows, 1, "grad_weight", dims=to_weight, write=gradient_width),
+        _bias(graph, rows[biased], n[biased], m[biased]),
     ]
+
+
+def _bias(graph: OperatorGraph, rows: IntArray, outputs: IntArray, samples: IntArray) -> _Block:
+    """Gradient of a bias: the output's gradient summed over all samples, shape (outputs,) from (samples, outputs)."""
+    flop = (outputs * samples).astype(np.float64)
+    size = graph.write_bytes[rows]
+    write = size / np.maximum(samples, 1)
+    dims = _dims(outputs, samples)
+    return _block(graph, rows, 2, "grad_bias", kind=_K.REDUCTION, dims=dims, flop=flop, read=size, write=write)
 
 
 def _gradient_ratio(graph: OperatorGraph, rows: IntArray) -> FloatArray:
@@ -254,7 +266,11 @@ def _convolution(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]
     )
     kinds = np.where(transposed, int(_K.CONV), int(_K.CONV_BACKWARD_DATA)).astype(np.int16)
     gradient = graph.weight_bytes[rows] * _gradient_ratio(graph, rows)
+    channels, pixels = graph.dims[rows, 2], graph.dims[rows, 0] * graph.dims[rows, 7:10].prod(axis=1)
+    volume = graph.dims[rows, 10:13].prod(axis=1) * graph.dims[rows, 1] // np.maximum(graph.dims[rows, 3], 1)
+    biased = graph.weight_bytes[rows] / DTYPE_BYTES[graph.dtype[rows]] - channels * volume >= channels
     return [
+        _bias(graph, rows[biased], channels[biased], pixels[biased]),
         replace(to_input, kind=kinds),
         _block(graph, rows, 1, "grad_weight", kind=_K.CONV_BACKWARD_WEIGHT, write=gradient),
     ]

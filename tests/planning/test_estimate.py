@@ -60,8 +60,10 @@ def test_the_interval_holds_the_estimate():
     st.integers(0, 5),
 )
 def test_a_larger_batch_takes_longer_and_serves_no_slower(model, device, mode, exponent):
-    small = estimate(model, device, batch=2**exponent, mode=mode)
-    large = estimate(model, device, batch=2 ** (exponent + 1), mode=mode)
+    # Eager CPU code pays page faults for outputs above the allocator's threshold: there a larger batch may serve slower.
+    how = "compiled" if device == "epyc-7763" else None
+    small = estimate(model, device, batch=2**exponent, mode=mode, execution=how)
+    large = estimate(model, device, batch=2 ** (exponent + 1), mode=mode, execution=how)
     if large.fits:
         assert large.latency_s >= small.latency_s * 0.999
         assert large.throughput_per_s >= small.throughput_per_s * 0.85  # tile quantisation may cost some

@@ -46,6 +46,17 @@ def test_conv_gets_both_gradients_but_the_first_only_its_weight():
     assert backward.name[0].endswith("grad_input")
 
 
+@pytest.mark.parametrize("policy", ["fp32", "bf16"])
+def test_a_bias_gradient_sums_the_outputs_gradient(policy):
+    b = GraphBuilder(precision(policy))
+    x = b.conv(b.input(2, 3, 8, 8), 4, 3, bias=True)
+    x = b.linear(b.view(x, 2, 4 * 64), 10)
+    b.linear(x, 10, bias=False)
+    backward = backward_graph(b.build())
+    sums = [backward.dimensions_of(row) for row in rows(backward, K.REDUCTION)]
+    assert sums == [{"rows": 10, "columns": 2}, {"rows": 4, "columns": 2 * 64}]
+
+
 def test_transposed_conv_input_gradient_is_a_conv():
     b = GraphBuilder(precision("fp32"))
     x = b.conv(b.input(1, 4, 8, 8), 6, 3)
