@@ -9,12 +9,14 @@ the kernel and the gap between kernels of a replayed graph. In the first set's G
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.calibration.split import HELD_OUT_SHARE
 from accelsim.calibration.validation.columns import (
     conv_graph,
     gemm_graph,
@@ -33,7 +35,7 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["CONV_SCHEMA", "DEEPBENCH_SCHEMA", "GEMM_SCHEMA", "VECTOR_SCHEMA", "operator_batches"]
+__all__ = ["CONV_SCHEMA", "DEEPBENCH_SCHEMA", "GEMM_SCHEMA", "VECTOR_SCHEMA", "KernelPrediction", "operator_batches"]
 
 #: Two runs of one configuration differ by up to 8 % in this set. DeepBench lists layers, some of them twice: no key.
 _REPEAT = 0.10
@@ -71,6 +73,8 @@ DEEPBENCH_SCHEMA = Schema(
 )
 _BENCH_DTYPES = {"fp32": Dtype.FP32, "fp16_mixed": Dtype.FP16}
 _BENCH_RNN = {"rnn_vanilla": OperatorKind.RNN, "rnn_lstm": OperatorKind.LSTM, "rnn_gru": OperatorKind.GRU}
+#: DeepBench has few shapes: half of them are kept from fits.
+_BENCH_HELD_OUT = 0.5
 #: Rows shorter than this measure the launch more than the kernel.
 _LONG_S = 1e-4
 _ELEMENTWISE = ("add", "mul", "div", "pow", "addu", "mulu", "divu", "powu", "relu", "gelu", "tanh")
@@ -124,9 +128,10 @@ def operator_batches(
             label=shapes,
             measured_s=measured,
             roofline_s=roofline_s(graph, profile),
-            predict=kernel_prediction(graph, profile, execution),
+            predict=KernelPrediction(graph, profile, execution),
             views=_views(names, measured),
             fit_source=fit_source,
+            held_out_share=_BENCH_HELD_OUT if fit_source == DEEPBENCH_SCHEMA.file else HELD_OUT_SHARE,
         )
 
 
@@ -136,16 +141,24 @@ def _views(group: TextArray, measured_s: FloatArray) -> tuple[tuple[str, NDArray
     return (("elementwise > 0.1 ms", long),) if long.any() else ()
 
 
-def kernel_prediction(
-    graph: OperatorGraph, profile: GpuProfile, execution: Execution
-) -> Callable[[Any | None], Prediction]:
-    """Each row on its own: the time to issue it and the time it runs."""
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelPrediction:
+    """Each row on its own: the time to issue it and the time it runs.
 
-    def predict(parameters: Any | None) -> Prediction:
-        costs = cost_gpu(graph, profile, execution, parameters)
+    Attributes:
+        graph: One operator per row.
+        profile: The device.
+        execution: How the measurement issued its calls.
+    """
+
+    graph: OperatorGraph
+    profile: GpuProfile
+    execution: Execution
+
+    def __call__(self, parameters: Any | None) -> Prediction:
+        """Predict every row."""
+        costs = cost_gpu(self.graph, self.profile, self.execution, parameters)
         return Prediction(costs.dispatch_s + costs.time_s, costs.log_sigma)
-
-    return predict
 
 
 def _gemm(table: Table) -> OperatorGraph:

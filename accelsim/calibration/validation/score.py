@@ -200,7 +200,7 @@ def _score_batch(batch: Batch, tier: TierName) -> ScoredRows:
         return _unanswered(batch, _short(error))
     keep = np.ones(len(batch), dtype=np.bool_)
     if choice.tier != "spec" and batch.fit_source:
-        keep = held_out_mask(batch.label.tolist())
+        keep = held_out_mask(batch.label.tolist(), batch.held_out_share)
     low, high = interval_s(prediction.time_s, prediction.log_sigma)
     return ScoredRows(
         device=batch.device,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.calibration.split import HELD_OUT_SHARE
 from accelsim.calibration.validation.tables import DataFolder, Schema
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
@@ -57,6 +58,7 @@ class Batch:
         views: Named subsets reported beside the groups (rows count in their group, too).
         fit_source: Data a fit may have used, whose held-out shapes alone are scored at tier `fitted`; empty where fits never
             use such rows.
+        held_out_share: Part of the shapes that fits never use.
     """
 
     device: str
@@ -69,6 +71,7 @@ class Batch:
     refusal: str = ""
     views: tuple[tuple[str, NDArray[np.bool_]], ...] = ()
     fit_source: str = ""
+    held_out_share: float = HELD_OUT_SHARE
 
     def __len__(self) -> int:
         return len(self.measured_s)
