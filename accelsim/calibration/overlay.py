@@ -35,7 +35,7 @@ def overlay_text(overlay: FittedParameters) -> str:
     ]
     if overlay.note:
         lines.append(f"note: {_quoted(overlay.note)}")
-    lines.append("parameters:")
+    lines.append("parameters:" if overlay.parameters else "parameters: {}")
     lines += [
         f"  {name}: {{value: {number(value)}, kind: measured, source: fit to data.source}}"
         for name, value in sorted(overlay.parameters.items())
@@ -44,6 +44,13 @@ def overlay_text(overlay: FittedParameters) -> str:
         lines += ["# ln(measured / predicted) by operator family: spread of a row, and the part all rows share"]
         lines.append("families:")
         lines += [f"  {name}: {_family(entry.to_mapping())}" for name, entry in sorted(overlay.families.items())]
+    if overlay.surfaces:
+        lines.append("# Corrections over the shape: ln(measured / modelled) in thousandths at the knots, last axis fastest")
+        lines.append("surfaces:")
+        for name, surface in sorted(overlay.surfaces.items()):
+            entry = surface.to_mapping()
+            knots = ", ".join("[" + ", ".join(f"{knot:g}" for knot in axis) + "]" for axis in entry["knots"])
+            lines += [f"  {name}:", f"    knots: [{knots}]", f'    values: "{entry["values"]}"']
     return "\n".join(lines) + "\n"
 
 

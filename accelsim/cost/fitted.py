@@ -9,19 +9,21 @@ rows lie from it. A share of a device has the device's overlay.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from accelsim.cost.residual import FamilyResidual
+from accelsim.cost.shape_surface import ShapeSurface
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import ProfileError
 
 __all__ = ["FittedParameters", "apply_overlay", "calibration_folders", "fitted_parameters", "read_fitted"]
 
 P = TypeVar("P")
+E = TypeVar("E")
 _TEXTS = ("device", "device_class", "date")
 
 
@@ -38,6 +40,7 @@ class FittedParameters:
         parameters: Values by field name of the class's parameter set.
         families: Residuals by operator family.
         note: What a reader should know; may be empty.
+        surfaces: Corrections of kernels over their shape, by name.
     """
 
     device: str
@@ -48,6 +51,7 @@ class FittedParameters:
     parameters: Mapping[str, float]
     families: Mapping[str, FamilyResidual]
     note: str = ""
+    surfaces: Mapping[str, ShapeSurface] = field(default_factory=dict)
 
 
 def calibration_folders() -> tuple[Path, ...]:
@@ -91,11 +95,12 @@ def read_fitted(path: Path) -> FittedParameters:
         problems.append("data: expected {source: text, rows: number}")
         origin = {}
     entries = data.get("parameters")
-    if not isinstance(entries, Mapping) or not entries:
+    if not isinstance(entries, Mapping) or not (entries or data.get("surfaces")):
         problems.append("parameters: expected a mapping of name: {value, kind, source}")
         entries = {}
     problems += [problem for name, entry in entries.items() for problem in _entry_problems(name, entry)]
-    families = _families(data.get("families") or {}, problems)
+    families = _entries("families", data, FamilyResidual.from_mapping, problems)
+    surfaces = _entries("surfaces", data, ShapeSurface.from_mapping, problems)
     if problems:
         raise ProfileError(str(path), problems)
     return FittedParameters(
@@ -105,6 +110,7 @@ def read_fitted(path: Path) -> FittedParameters:
         parameters={name: float(entry["value"]) for name, entry in entries.items()},
         families=families,
         note=str(data.get("note") or ""),
+        surfaces=surfaces,
     )
 
 
@@ -114,23 +120,25 @@ def _entry_problems(name: str, entry: Any) -> list[str]:
     return [] if entry.get("source") else [f"parameters.{name}: a number needs a source"]
 
 
-def _families(entries: Any, problems: list[str]) -> dict[str, FamilyResidual]:
+def _entries(section: str, data: Mapping[str, Any], read: Callable[[Any], E], problems: list[str]) -> dict[str, E]:
+    """The named entries of a section that may be missing; what is wrong is added to `problems`."""
+    entries = data.get(section) or {}
     if not isinstance(entries, Mapping):
-        problems.append("families: expected a mapping of family: residuals")
+        problems.append(f"{section}: expected a mapping")
         return {}
-    found: dict[str, FamilyResidual] = {}
+    found: dict[str, E] = {}
     for name, entry in entries.items():
         try:
-            found[name] = FamilyResidual.from_mapping(entry)
+            found[name] = read(entry)
         except (KeyError, TypeError, ValueError) as error:
-            problems.append(f"families.{name}: {error}")
+            problems.append(f"{section}.{name}: {error}")
     return found
 
 
 def apply_overlay(base: P, overlay: FittedParameters) -> P:
     """A class's parameter set with an overlay's values.
 
-    A set with a field ``families`` gets the overlay's residuals on top of its own.
+    A set with a field ``families`` gets the overlay's residuals on top of its own, one with ``surfaces`` its corrections.
 
     Args:
         base: Frozen dataclass of parameters.
@@ -147,5 +155,7 @@ def apply_overlay(base: P, overlay: FittedParameters) -> P:
     values: dict[str, Any] = dict(overlay.parameters)
     if "families" in names:
         values["families"] = {**(getattr(base, "families", None) or {}), **overlay.families}
+    if "surfaces" in names:
+        values["surfaces"] = {**(getattr(base, "surfaces", None) or {}), **overlay.surfaces}
     merged: P = replace(base, **values)  # type: ignore[type-var]
     return merged

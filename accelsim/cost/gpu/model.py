@@ -24,6 +24,7 @@ from accelsim.cost.gpu.memory_bound import (
 )
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.gpu.recurrent import recurrent_costs
+from accelsim.cost.gpu.surface import corrected
 from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, Tier, bound_of
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -34,9 +35,9 @@ __all__ = ["GPU", "cost_gpu"]
 _K = OperatorKind
 #: Formulas by operator kind; collectives belong to the links, not to the device.
 GPU: Formulas[GpuMachine, GpuParameters] = Formulas("gpu")
-GPU.register(_K.GEMM, _K.BATCHED_GEMM)(gemm_costs)
-GPU.register(_K.GROUPED_GEMM)(grouped_gemm_costs)
-GPU.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)(attention_costs)
+GPU.register(_K.GEMM, _K.BATCHED_GEMM)(corrected(gemm_costs))
+GPU.register(_K.GROUPED_GEMM)(corrected(grouped_gemm_costs))
+GPU.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)(corrected(attention_costs))
 GPU.register(*sorted(CONV_KINDS))(convolution_costs)
 GPU.register(*sorted(RECURRENT_KINDS))(recurrent_costs)
 GPU.register(_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)(row_wise_costs)

@@ -8,10 +8,11 @@ end-to-end run: they come from single-operator measurements and from published f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
+from accelsim.cost.shape_surface import ShapeSurface
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError
 
@@ -67,6 +68,7 @@ class GpuParameters:
         sigma_attention: The same, attention.
         sigma_memory: The same, memory-bound operators.
         sigma_recurrent: The same, recurrent layers.
+        surfaces: Corrections of one device's matrix kernels over their shape, by name (fitted overlays alone have them).
     """
 
     vector_efficiency: float
@@ -112,13 +114,14 @@ class GpuParameters:
     sigma_attention: float
     sigma_memory: float
     sigma_recurrent: float
+    surfaces: Mapping[str, ShapeSurface] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            limit = 1.0 if field.name.endswith(("_efficiency", "_fraction")) else 1e6
-            if not 0 <= value <= limit or (limit == 1.0 and value == 0 and field.name.endswith("_efficiency")):
-                raise InvalidValueError(f"gpu parameter {field.name}", value, f"a number up to {limit:g}")
+        for name in _number_names(type(self)):
+            value = getattr(self, name)
+            limit = 1.0 if name.endswith(("_efficiency", "_fraction")) else 1e6
+            if not 0 <= value <= limit or (limit == 1.0 and value == 0 and name.endswith("_efficiency")):
+                raise InvalidValueError(f"gpu parameter {name}", value, f"a number up to {limit:g}")
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> GpuParameters:
@@ -127,7 +130,7 @@ class GpuParameters:
         Raises:
             InvalidValueError: If a parameter is missing, unknown, or has no source.
         """
-        names = {field.name for field in fields(cls)}
+        names = _number_names(cls)
         for name, entry in data.items():
             if name not in names:
                 raise InvalidValueError("gpu parameter", name, f"one of {', '.join(sorted(names))}")
@@ -141,12 +144,18 @@ class GpuParameters:
                 )
         if missing := sorted(names - set(data)):
             raise InvalidValueError("gpu parameters", missing, "all fields of GpuParameters")
-        return cls(**{name: float(entry["value"]) for name, entry in data.items()})
+        numbers: dict[str, Any] = {name: float(entry["value"]) for name, entry in data.items()}
+        return cls(**numbers)
 
     @classmethod
     def class_wide(cls) -> GpuParameters:
         """The parameters that serve every GPU, from ``calibration/class/gpu.yaml``."""
         return _class_wide()
+
+
+def _number_names(cls: type[GpuParameters]) -> frozenset[str]:
+    """Fields that are numbers."""
+    return frozenset(entry.name for entry in fields(cls) if entry.name != "surfaces")
 
 
 @lru_cache(maxsize=1)

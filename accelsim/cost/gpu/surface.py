@@ -1,0 +1,135 @@
+"""Fitted corrections of the GPU's matrix kernels: which surface a row has, and its time with it.
+
+A library picks its kernel by shape, and the model of tiles and waves does not know every choice. What measurements of a
+device say beyond the model is a `ShapeSurface` per operator and number format. Only fitted overlays have surfaces: tier
+`spec` has none. A corrected time never undercuts the arithmetic at the data sheet's peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.table import RowCosts, Rows
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.operator import ATTENTION_KINDS, OperatorKind
+
+if TYPE_CHECKING:
+    from accelsim.cost.gpu.machine import GpuMachine
+    from accelsim.cost.gpu.parameters import GpuParameters
+
+__all__ = ["AXES", "coordinates", "corrected", "surface_rows"]
+
+_K = OperatorKind
+#: Sizes a surface spans, by operator.
+AXES: Mapping[str, tuple[str, ...]] = {
+    "gemm": ("m", "n", "k"),
+    "grouped_gemm": ("rows_per_group", "groups", "n", "k"),
+    "prefill": ("blocks", "tokens", "heads_per_kv_head", "head_dim"),
+    "decode": ("sequences", "kv_heads", "keys", "heads_per_kv_head", "head_dim"),
+}
+#: Queries up to which attention is decoding: they fill one matrix instruction together.
+_DECODE_QUERIES = 16.0
+Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
+
+
+def coordinates(rows: Rows, operator: str) -> list[FloatArray]:
+    """log2 sizes of rows, in the order of `AXES`.
+
+    Args:
+        rows: Rows of the kind that `operator` belongs to.
+        operator: A key of `AXES`.
+    """
+    if operator == "gemm":
+        sizes = [rows["m"], rows["n"], rows["k"]]
+    elif operator == "grouped_gemm":
+        groups = np.maximum(rows["groups"], 1.0)
+        sizes = [rows["m"] / groups, groups, rows["n"], rows["k"]]
+    else:
+        kv_heads = np.maximum(rows["kv_heads"], 1.0)
+        shared = [rows["heads"] / kv_heads, rows["head_dim"]]
+        if operator == "prefill":
+            sizes = [rows["batch"] * rows["heads"], rows["q_len"], *shared]
+        else:
+            sizes = [rows["batch"], kv_heads, rows["kv_len"], *shared]
+    return [np.log2(np.maximum(size, 1e-3)) for size in sizes]
+
+
+def surface_rows(rows: Rows) -> dict[str, tuple[str, NDArray[np.int64]]]:
+    """Which of the rows have which surface: rows and operator (a key of `AXES`) by surface name.
+
+    The name holds the operator, the format of the arithmetic and how weights or cache are stored: "gemm fp8 w8",
+    "gemm fp8 w8 scaled" (a scale per block of weights), "decode bf16 cache8".
+    """
+    names = _attention_names(rows) if rows.kind in ATTENTION_KINDS else _gemm_names(rows)
+    codes, by_code = names
+    return {name: (name.split()[0], np.flatnonzero(codes == code)) for code, name in by_code.items()}
+
+
+def _gemm_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
+    kind = "grouped_gemm" if rows.kind == _K.GROUPED_GEMM else "gemm"
+    count = rows["groups" if rows.kind == _K.GROUPED_GEMM else "batch"]
+    dtype = rows.column("dtype").astype(np.int64)
+    per_weight = 8.0 * rows.column("weight_bytes") / np.maximum(count * rows["n"] * rows["k"], 1.0)
+    bits = np.where(per_weight > 0, np.floor(per_weight + 1e-6), 8.0 * DTYPE_BYTES[dtype])
+    scaled = (per_weight > bits + 1e-6).astype(np.int64)
+    code: IntArray = (dtype * 128 + np.minimum(bits, 127).astype(np.int64)) * 2 + scaled
+    names = {
+        value: f"{kind} {Dtype(value // 256).label} w{value // 2 % 128}{' scaled' if value % 2 else ''}"
+        for value in np.unique(code).tolist()
+    }
+    return code, names
+
+
+def _attention_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
+    dtype = rows.column("dtype").astype(np.int64)
+    query = DTYPE_BYTES[dtype] * rows["batch"] * rows["heads"] * rows["q_len"] * rows["head_dim"]
+    seen = np.where(rows["window"] > 0, np.minimum(rows["kv_len"], rows["q_len"] + rows["window"]), rows["kv_len"])
+    cached = rows["batch"] * rows["kv_heads"] * seen * (rows["head_dim"] + rows["value_dim"])
+    bits = np.round(8.0 * (rows.column("read_bytes") - query) / np.maximum(cached, 1.0))
+    variant = 2 * (rows["q_len"] <= _DECODE_QUERIES) + (rows["window"] > 0)
+    other = (rows["latent"] > 0) | (rows.kind == _K.ATTENTION_BACKWARD)
+    variant = np.where(other, 4, variant).astype(np.int64)
+    code: IntArray = (dtype * 128 + np.clip(bits, 0, 127).astype(np.int64)) * 8 + variant
+    return code, {value: _attention_name(value) for value in np.unique(code).tolist()}
+
+
+def _attention_name(code: int) -> str:
+    operator = ("prefill", "prefill", "decode", "decode", "prefill")[code % 8]
+    suffix = ("", " window", "", " window", " latent")[code % 8]
+    return f"{operator} {Dtype(code // 1024).label} cache{code // 8 % 128}{suffix}"
+
+
+def corrected(formula: Formula) -> Formula:
+    """A formula whose times follow the surfaces of the parameters, where they have any."""
+
+    @wraps(formula)
+    def with_surfaces(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+        costs = formula(rows, machine, parameters)
+        if not parameters.surfaces:
+            return costs
+        factor = np.ones(len(rows))
+        for name, (operator, part) in surface_rows(rows).items():
+            surface = parameters.surfaces.get(name)
+            if surface is not None:
+                whole = coordinates(rows, operator)
+                factor[part] = np.exp(surface([column[part] for column in whole]))
+        return _scaled(costs, factor, rows, machine)
+
+    return with_surfaces
+
+
+def _scaled(costs: RowCosts, factor: FloatArray, rows: Rows, machine: GpuMachine) -> RowCosts:
+    """Times multiplied by `factor`, at least the arithmetic at the peak; their parts stay below the whole."""
+    least_s = costs.flop / machine.contraction_rate(rows)
+    time_s = np.maximum(costs.time_s * factor, least_s)
+    changes: dict[str, Any] = {
+        name: np.minimum(getattr(costs, name) * factor, time_s) for name in ("compute_s", "memory_s")
+    }
+    return replace(costs, time_s=time_s, **changes)
