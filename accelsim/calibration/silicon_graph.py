@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.calibration.silicon import FORMATS, SiliconRows
+from accelsim.calibration.silicon import FORMATS, SiliconRows, format_names
 from accelsim.calibration.validation.columns import attention_graph, gemm_graph, graph_of_columns, vector_graph
 from accelsim.cost.table import CostTable
 from accelsim.errors import InvalidValueError
@@ -58,15 +58,10 @@ def kernel_graphs(rows: SiliconRows) -> list[KernelGraph]:
     Raises:
         InvalidValueError: If a format is not known.
     """
-    names = list(rows.formats)
-    words = rows.formats[names[0]].astype(object)
-    for name in names[1:]:
-        words = words + np.where(
-            rows.formats[name] == rows.formats[names[0]], "", " cache " + rows.formats[name].astype(object)
-        )
+    words = format_names(rows)
     graphs = []
-    for label in np.unique(words.astype(str)).tolist():
-        part = rows.take(words.astype(str) == label)
+    for label in np.unique(words).tolist():
+        part = rows.take(words == label)
         graph, stages = _BUILD[rows.kind](part)
         graphs.append(KernelGraph(part, label, graph, stages))
     return graphs

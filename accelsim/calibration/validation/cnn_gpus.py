@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.calibration.validation.metrics import knee_batch
-from accelsim.calibration.validation.names import gpu_of, workload_of
+from accelsim.calibration.validation.names import gpu_of, note_unknown_devices, workload_of
 from accelsim.calibration.validation.runs import TRAINING_STEP, ModelRun, run_prediction, run_roofline_s
 from accelsim.calibration.validation.score import ScoredRows
 from accelsim.calibration.validation.suite import Batch, refused_batch, register_suite
@@ -59,6 +60,7 @@ _FAMILIES = frozenset(
 )
 _EXAMPLE_PRECISIONS = {"amp": "fp16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32"}
 _EFFICIENTNETS = {224: "efficientnet-b0", 380: "efficientnet-b4"}
+Mask = NDArray[np.bool_]
 #: A knee this many times the measured one (or less) is within one power of two.
 _ONE_POWER = 2.0
 
@@ -114,9 +116,13 @@ def load(folder: DataFolder) -> list[Batch]:
     """Batches of both tables, by device."""
     rows: list[_Row] = []
     if (table := folder.table(MEASUREMENTS_SCHEMA)) is not None:
-        rows += _measurements(table)
+        asked = table.take(_is_asked(table))
+        note_unknown_devices(folder, asked)
+        rows += _measurements(asked)
     if (examples := folder.table(EXAMPLES_SCHEMA)) is not None:
-        rows += _examples(examples)
+        asked = examples.take(_is_image_throughput(examples))
+        note_unknown_devices(folder, asked, "gpu")
+        rows += _examples(asked)
     return run_batches(rows)
 
 
@@ -145,18 +151,27 @@ def _batch(device: str, refusal: str, rows: list[Any]) -> Batch:
     return Batch(device, profile, group, label, measured, line, run_prediction(runs, profile), views=views)
 
 
+def _is_asked(table: Table) -> Mask:
+    """Rows of one device and the three measurements of this suite."""
+    source = table["source"]
+    torch7, sweep = np.char.startswith(source, _TORCH7), np.char.startswith(source, _SWEEP)
+    latency, training = table["metric"] == "latency_avg", (table["phase"] == "train") & (table["unit"] == "images/s")
+    asked: Mask = (table["n_devices"] == "1") & (table["batch"] != "") & (torch7 | (sweep & (latency | training)))
+    return asked
+
+
 def _measurements(table: Table) -> Iterable[_Row]:
-    columns = zip(*(table[name].tolist() for name in (*_MEASUREMENT_KEY, "value", "unit")), strict=True)
-    for workload, phase, device, count, form, batch, metric, note, source, value, unit in columns:
-        if count != "1" or not batch:
-            continue
+    names = ("workload", "phase", "device", "precision", "batch", "note", "source", "value")
+    for workload, phase, device, form, batch, note, source, value in zip(
+        *(table[n].tolist() for n in names), strict=True
+    ):
         size = int(float(batch))
         if source.startswith(_TORCH7):
             yield _torch7(workload, phase, device, size, note, value * 1e-3)
-        elif source.startswith(_SWEEP) and metric == "latency_avg":
-            yield _sweep(workload, device, form, size, value * 1e-3)
-        elif source.startswith(_SWEEP) and phase == "train" and unit == "images/s":
+        elif phase == "train":
             yield _training(workload, device, form, size, size / value)
+        else:
+            yield _sweep(workload, device, form, size, value * 1e-3)
 
 
 def _torch7(workload: str, phase: str, device: str, batch: int, note: str, measured_s: float) -> _Row:
@@ -184,11 +199,15 @@ def _training(workload: str, device: str, form: str, batch: int, measured_s: flo
     return _Row(device, "resnet-50", f"resnet-50 training {form} batch {batch}", measured_s, run)
 
 
-def _examples(table: Table) -> Iterable[_Row]:
+def _is_image_throughput(table: Table) -> Mask:
     """Throughput rows of image families on one GPU."""
-    throughput = np.array(["hroughput" in header for header in table["metric_header"].tolist()], dtype=np.bool_)
-    use = throughput & np.isin(table["n_gpus"], ["1", "1.0"]) & np.isin(table["family"], list(_FAMILIES))
-    rows = table.take(use & (table["metric_kind"] == "throughput"))
+    header = np.char.find(table["metric_header"], "hroughput") >= 0
+    one = np.isin(table["n_gpus"], ["1", "1.0"]) & np.isin(table["family"], list(_FAMILIES))
+    asked: Mask = header & one & (table["metric_kind"] == "throughput")
+    return asked
+
+
+def _examples(rows: Table) -> Iterable[_Row]:
     names = ("framework", "family", "task_mode", "gpu", "precision", "batch", "metric_header", "row_context", "value")
     records = [dict(zip(names, cells, strict=True)) for cells in zip(*(rows[n].tolist() for n in names), strict=True)]
     seen = Counter((_table_of(record), record["batch"]) for record in records)

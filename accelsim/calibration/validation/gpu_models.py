@@ -13,19 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.calibration.validation.columns import correlated_log_sigma, graph_of_columns, issued_time_s, roofline_s
-from accelsim.calibration.validation.names import gpu_of
+from accelsim.calibration.validation.names import gpu_of, note_unknown_devices
 from accelsim.calibration.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
 from accelsim.cost.gpu import cost_gpu
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["LABEL_SCHEMA", "LIST_SCHEMA", "Run", "lowered_operators"]
+__all__ = ["LABEL_SCHEMA", "LIST_SCHEMA", "Run", "issue_order", "lowered_operators"]
 
 LABEL_SCHEMA = Schema(
     "gpu_kernels/e2e_labels.csv",
@@ -34,7 +35,7 @@ LABEL_SCHEMA = Schema(
 )
 LIST_SCHEMA = Schema(
     "gpu_kernels/e2e_opgraphs.csv.gz",
-    (*text("desc", "op"), *number("repeat", "b", "m", "n", "k", "h", "bytes")),
+    (*text("desc", "op", "phase"), *number("repeat", "b", "m", "n", "k", "h", "bytes")),
 )
 _K = OperatorKind
 _TWO_INPUTS = ("add", "mul", "div", "pow")
@@ -44,10 +45,17 @@ _KINDS = {"linear": _K.GEMM, "bmm": _K.BATCHED_GEMM, "mem": _K.COPY, "softmax": 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Operators of one workload and how often each runs."""
+    """Operators of one workload.
+
+    Attributes:
+        graph: Distinct operators, n rows.
+        repeat: How often each runs, shape (n,).
+        order: Rows in the order in which they run, repeats included.
+    """
 
     graph: OperatorGraph
     repeat: FloatArray
+    order: IntArray
 
 
 def lowered_operators(table: Table) -> Run:
@@ -73,7 +81,23 @@ def lowered_operators(table: Table) -> Run:
         write=np.where(product, 4 * b * m * k, np.where(copy, moved / 2, 4 * elements)),
         count=len(table),
     )
-    return Run(graph, table["repeat"])
+    return Run(graph, table["repeat"], issue_order(table["repeat"], table["phase"] != "fw"))
+
+
+def issue_order(repeat: FloatArray, is_backward: NDArray[np.bool_]) -> IntArray:
+    """Rows in the order in which they run: forward, then backward in reverse.
+
+    Neighbouring rows of one phase with the same repeat count are the body of a layer, which runs as a whole that many times.
+
+    Args:
+        repeat: How often each row runs, shape (n,).
+        is_backward: Rows of the backward pass, shape (n,).
+    """
+    parts: list[IntArray] = []
+    for rows in (np.flatnonzero(~is_backward), np.flatnonzero(is_backward)[::-1]):
+        ends = np.flatnonzero(np.diff(repeat[rows])) + 1
+        parts += [np.tile(block, int(repeat[block[0]])) for block in np.split(rows, ends) if block.size]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 @register_suite(
@@ -84,6 +108,7 @@ def load(folder: DataFolder) -> list[Batch]:
     rows, lists = folder.table(LABEL_SCHEMA), folder.table(LIST_SCHEMA)
     if rows is None or lists is None:
         return []
+    note_unknown_devices(folder, rows)
     desc = _descriptions(rows)
     runs = _runs(lists, set(desc.tolist()))
     known = np.array([name in runs for name in desc.tolist()], dtype=np.bool_)
@@ -136,5 +161,5 @@ def _prediction(runs: list[Run], profile: GpuProfile) -> Callable[[Any | None], 
 
 def _predicted(run: Run, profile: GpuProfile, parameters: Any | None) -> tuple[float, float]:
     costs = cost_gpu(run.graph, profile, parameters=parameters)
-    total = issued_time_s(costs.time_s * run.repeat, costs.dispatch_s * run.repeat)
+    total = issued_time_s(costs.time_s[run.order], costs.dispatch_s[run.order])
     return total, correlated_log_sigma(costs, run.graph, run.repeat)

@@ -24,7 +24,7 @@ from accelsim.calibration.validation.columns import (
     roofline_s,
     vector_graph,
 )
-from accelsim.calibration.validation.names import gpu_of
+from accelsim.calibration.validation.names import gpu_of, note_unknown_devices
 from accelsim.calibration.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
 from accelsim.cost.gpu import cost_gpu
@@ -198,6 +198,7 @@ def load(folder: DataFolder) -> list[Batch]:
     batches: list[Batch] = []
     for schema, build, shape in _SETS:
         if (table := folder.table(schema)) is not None:
+            note_unknown_devices(folder, table)
             batches += operator_batches(
                 table,
                 build,
@@ -208,6 +209,7 @@ def load(folder: DataFolder) -> list[Batch]:
                 fit_source=schema.file,
             )
     if (bench := folder.table(DEEPBENCH_SCHEMA)) is not None:
+        note_unknown_devices(folder, bench)
         batches += _deepbench(bench)
     return batches
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from accelsim.calibration.validation.cnn_gpus import run_batches
-from accelsim.calibration.validation.names import gpu_of, workload_of
+from accelsim.calibration.validation.names import gpu_of, note_unknown_devices, workload_of
 from accelsim.calibration.validation.runs import ModelRun
 from accelsim.calibration.validation.suite import Batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
@@ -82,7 +82,11 @@ class _Row:
 def load(folder: DataFolder) -> list[Batch]:
     """Offline rows by device."""
     table = folder.table(MLPERF_SCHEMA)
-    return [] if table is None else run_batches(_rows(table.take(table["scenario"] == "offline")))
+    if table is None:
+        return []
+    offline = table.take(table["scenario"] == "offline")
+    note_unknown_devices(folder, offline, "accelerator")
+    return run_batches(_rows(offline))
 
 
 def _rows(table: Table) -> Iterable[_Row]:

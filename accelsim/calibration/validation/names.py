@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+import numpy as np
+
 from accelsim import catalog, workload_catalog
+from accelsim.calibration.validation.tables import DataFolder, DataProblem, Table
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.workloads.model import Workload
 
-__all__ = ["DEVICES", "MODELS", "device_of", "gpu_of", "workload_of"]
+__all__ = ["DEVICES", "MODELS", "NO_PROFILE", "device_of", "gpu_of", "note_unknown_devices", "workload_of"]
 
 #: Device names of tables -> catalogue names.
 DEVICES: Mapping[str, str] = {
@@ -37,11 +40,7 @@ DEVICES: Mapping[str, str] = {
     "nv_m40": "m40-24gb",
     "nv_titanx": "gtx-titan-x-maxwell",
     "nv_titanx_pascal": "titan-x-pascal",
-    "nv_titanxp": "titan-xp",
     "nv_1080ti": "gtx-1080-ti",
-    "amd_mi25": "mi25",
-    "amd_vegafe": "vega-frontier-edition",
-    "ia_knl7250": "xeon-phi-7250",
     # published training and inference tables
     "v100-16gb": "v100-sxm2-16gb",
     "v100-32gb": "v100-sxm2-32gb",
@@ -54,7 +53,6 @@ DEVICES: Mapping[str, str] = {
     "tesla k40m": "k40",
     "dual xeon e5-2630 v3": "xeon-e5-2630-v3",
     # MLPerf accelerators
-    "nvidia a2": "a2",
     "nvidia a10": "a10",
     "nvidia a30": "a30",
     "nvidia a100-pcie-40gb": "a100-pcie-40gb",
@@ -78,10 +76,25 @@ DEVICES: Mapping[str, str] = {
     "b200_sxm": "b200-sxm",
     "b300_sxm": "b300-sxm",
     "gb200": "gb200",
-    "gb300": "gb300",
     "rtx_pro_6000_server": "rtx-pro-6000-blackwell",
     "b60": "arc-pro-b60",
 }
+
+#: Devices of the published tables that the catalogue has no profile of: their rows are refused by name, not as bad data.
+NO_PROFILE = frozenset(
+    {
+        *(
+            "nv_titanxp",
+            "amd_mi25",
+            "amd_vegafe",
+            "ia_knl7250",
+            "nvidia a2",
+            "qualcomm cloud ai 100 pcie/hhhl pro",
+            "gb300",
+        ),
+        *("-", ""),  # submissions without an accelerator
+    }
+)
 
 #: Model names of tables -> catalogue names.
 MODELS: Mapping[str, str] = {
@@ -128,6 +141,26 @@ def device_of(name: str) -> DeviceProfile:
         raise UnknownNameError(
             "device", name, known, "Add a device profile, or name the device as the catalogue does."
         ) from None
+
+
+def note_unknown_devices(folder: DataFolder, table: Table, column: str = "device") -> None:
+    """Record names that are neither in the catalogue nor known to lack a profile, with the first row that has each.
+
+    Args:
+        folder: Collects the problems.
+        table: Rows that are asked.
+        column: Column of the device names.
+    """
+    names, first = np.unique(table[column], return_index=True)
+    for name, row in zip(names.tolist(), first.tolist(), strict=True):
+        if _key(name) in NO_PROFILE:
+            continue
+        try:
+            device_of(name)
+        except UnknownNameError as error:
+            problem = DataProblem(table.file, int(table.line[row]), column, "unknown device", str(error))
+            if problem not in folder.problems:
+                folder.problems.append(problem)
 
 
 def gpu_of(name: str) -> GpuProfile:

@@ -1,8 +1,8 @@
 """Suite `silicon-kernels`: GEMM, attention and MoE kernels of data-centre GPUs (extra `silicon`).
 
-Rows come from the installed package aiconfigurator-core, not from the data folder. Only the fifth of the shapes that no fit
-may see is scored, at every tier. Kernels were timed in replayed CUDA graphs, so the prediction is the kernel and the gap
-between kernels.
+Rows come from the installed package aiconfigurator-core, not from the data folder: every number format from one serving
+backend. Only the fifth of the shapes that no fit may see is scored, at every tier. Kernels were timed in replayed CUDA
+graphs, so the prediction is the kernel and the gap between kernels.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.calibration.silicon import KINDS, SYSTEMS, SiliconRows, read_silicon, silicon_root, versions
+from accelsim.calibration.silicon import KINDS, SYSTEMS, SiliconRows, preferred_rows, silicon_root
 from accelsim.calibration.silicon_graph import KernelGraph, kernel_graphs
 from accelsim.calibration.validation.columns import roofline_s
 from accelsim.calibration.validation.names import gpu_of
@@ -23,10 +23,8 @@ from accelsim.cost.table import Execution
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 
-__all__ = ["BACKEND", "GROUPS"]
+__all__ = ["GROUPS"]
 
-#: The backend that has kernels of every system.
-BACKEND = "vllm"
 #: Operator names of the kinds.
 GROUPS = {
     "gemm": "gemm",
@@ -51,22 +49,20 @@ def load(folder: DataFolder) -> list[Batch]:
 
 
 def _batches(system: str, kind: str) -> Iterator[Batch]:
-    if not versions(system, kind, BACKEND):
-        return
-    rows = read_silicon(system, BACKEND, None, kind)
-    rows = rows.take(rows.held_out)
-    try:
-        profile = gpu_of(system)
-    except UnknownNameError as error:
-        words = np.full(len(rows), GROUPS[kind])
-        yield refused_batch(system, words, words, rows.time_s, f"no GPU profile of {error.name}")
-        return
-    for kernels in kernel_graphs(rows):
-        yield _batch(system, profile, kernels)
+    for table in preferred_rows(system, kind):
+        rows = table.take(table.held_out)
+        try:
+            profile = gpu_of(system)
+        except UnknownNameError as error:
+            words = np.full(len(rows), GROUPS[kind])
+            yield refused_batch(system, words, words, rows.time_s, f"no GPU profile of {error.name}")
+            continue
+        for kernels in kernel_graphs(rows):
+            yield _batch(system, profile, kernels)
 
 
 def _batch(system: str, profile: GpuProfile, kernels: KernelGraph) -> Batch:
-    name = f"{GROUPS[kernels.rows.kind]} {kernels.format_name}"
+    name = f"{GROUPS[kernels.rows.kind]} {kernels.format_name} ({kernels.rows.backend})"
     line = kernels.sum_stages(roofline_s(kernels.graph, profile))
     label = _labels(kernels.rows)
     group = np.full(len(label), name)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
+from accelsim.cost.fitted import apply_overlay, fitted_parameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError
@@ -69,14 +70,16 @@ def _spec(device: DeviceProfile) -> Choice:
     left_out = _class_set(f"gpu-without-{_base(device)}")
     if left_out is not None:
         return Choice("spec", left_out, "class-wide parameters fitted without this device")
-    return Choice("spec", None, "class-wide parameters, which may have seen operator rows of this device")
+    note = "class-wide parameters, which may have seen operator rows of this device"
+    return Choice("spec", GpuParameters.class_wide(), note)
 
 
 def _fitted(device: DeviceProfile) -> Choice:
-    overlay = _overlay(_base(device))
-    if overlay is None:
+    overlay = fitted_parameters(device.name)
+    if overlay is None or device.device_class != "gpu":
         return Choice("fitted", None, refusal=f"no overlay calibration/fitted/{_base(device)}.yaml")
-    return Choice("fitted", overlay)
+    note = f"fitted to {overlay.rows:,} rows: {overlay.data}"
+    return Choice("fitted", apply_overlay(GpuParameters.class_wide(), overlay), note)
 
 
 def _measured(device: DeviceProfile) -> Choice:
@@ -105,16 +108,3 @@ def _base(device: DeviceProfile) -> str:
 def _class_set(name: str) -> GpuParameters | None:
     path = data_root() / "calibration" / "class" / f"{name}.yaml"
     return GpuParameters.from_mapping(read_mapping(path)["parameters"]) if path.is_file() else None
-
-
-@lru_cache(maxsize=128)
-def _overlay(name: str) -> Any | None:
-    """Parameters of a device with its overlay, as the estimates use them; None where there is no overlay."""
-    path = data_root() / "calibration" / "fitted" / f"{name}.yaml"
-    if not path.is_file():
-        return None
-    base = (data_root() / "calibration" / "class" / "gpu.yaml", path)
-    merged: dict[str, Any] = {}
-    for file in base:
-        merged |= read_mapping(file)["parameters"]
-    return GpuParameters.from_mapping(merged)
