@@ -1,0 +1,307 @@
+"""Measured cases as operator rows: the same kind, dimensions and bytes that capturing a module with that operator gives.
+
+A fit is only as good as this correspondence, so a test captures one module per operator and compares the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accelsim.calibration.measurement.case import Case
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+
+__all__ = ["case_graph", "has_row"]
+
+_K = OperatorKind
+Shape = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One row; elements are counted at the case's format, `fixed` bytes are not."""
+
+    kind: OperatorKind
+    dims: tuple[int, ...]
+    flop: float
+    read: float
+    write: float
+    weight: float = 0.0
+    backward: bool = False
+    name: str | None = None
+    fixed_read_bytes: float = 0.0
+    fixed_write_bytes: float = 0.0
+
+
+Rule = Callable[[Shape, str], _Row]
+_RULES: dict[str, Rule] = {}
+
+
+def _rule(*operators: str) -> Callable[[Rule], Rule]:
+    def add(rule: Rule) -> Rule:
+        for operator in operators:
+            _RULES[operator] = rule
+        return rule
+
+    return add
+
+
+def has_row(case: Case) -> bool:
+    """Whether the cost model has rows for the case's operator."""
+    return case.operator in _RULES
+
+
+def case_graph(cases: Sequence[Case]) -> OperatorGraph:
+    """One row per case, chained.
+
+    Args:
+        cases: Cases for which `has_row` holds.
+    """
+    rows = [_RULES[case.operator](case.shape, case.operator) for case in cases]
+    widths = np.array([Dtype[case.dtype.upper()].bytes for case in cases])
+    count = len(rows)
+    dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
+    for place, row in enumerate(rows):
+        dims[place, : len(row.dims)] = row.dims
+    fixed_read = np.array([row.fixed_read_bytes for row in rows])
+    fixed_write = np.array([row.fixed_write_bytes for row in rows])
+    return OperatorGraph(
+        kind=np.array([int(row.kind) for row in rows], dtype=np.int16),
+        dims=dims,
+        dtype=np.array([int(Dtype[case.dtype.upper()]) for case in cases], dtype=np.int8),
+        phase=np.array([int(Phase.BACKWARD if row.backward else Phase.FORWARD) for row in rows], dtype=np.int8),
+        flop=np.array([row.flop for row in rows], dtype=np.float64),
+        read_bytes=np.array([row.read for row in rows]) * widths + fixed_read,
+        write_bytes=np.array([row.write for row in rows]) * widths + fixed_write,
+        weight_bytes=np.array([row.weight for row in rows]) * widths,
+        saved_bytes=np.zeros(count),
+        name=tuple(row.name or case.operator for row, case in zip(rows, cases, strict=True)),
+        path=("",) * count,
+        dependency_offset=np.maximum(np.arange(count + 1, dtype=np.int64) - 1, 0),
+        dependency=np.arange(max(count - 1, 0), dtype=np.int64),
+    )
+
+
+@_rule("addmm", "mm_nn", "mm_tn", "bmm")
+def _gemm(s: Shape, operator: str) -> _Row:
+    batch, m, n, k = s.get("batch", 1), s["m"], s["n"], s["k"]
+    flop = 2.0 * batch * m * n * k
+    if operator == "bmm":
+        return _Row(_K.BATCHED_GEMM, (batch, m, n, k), flop, batch * (m * k + k * n), batch * m * n)
+    if operator == "mm_tn":
+        return _Row(_K.GEMM, (1, m, n, k), flop, m * k + k * n, m * n, backward=True, name="mm")
+    bias = n if operator == "addmm" else 0
+    is_gradient = operator == "mm_nn"
+    return _Row(_K.GEMM, (1, m, n, k), flop, m * k, m * n, n * k + bias, backward=is_gradient, name="addmm")
+
+
+@_rule("scaled_dot_product_attention", "scaled_dot_product_attention_backward")
+def _attention(s: Shape, operator: str) -> _Row:
+    batch, heads, q, kv, width = s["batch"], s["heads"], s["q_len"], s["kv_len"], s["head_dim"]
+    dims = (batch, heads, heads, q, kv, width, width, s["causal"], 0, 0)
+    products, rows = 2.0 * batch * heads * q * kv * width, batch * heads * width
+    if operator.endswith("backward"):
+        read = rows * (3 * q + 2 * kv)
+        return _Row(_K.ATTENTION_BACKWARD, dims, 5.0 * products, read, rows * (q + 2 * kv), backward=True)
+    return _Row(_K.ATTENTION, dims, 2.0 * products, rows * (q + 2 * kv), rows * q)
+
+
+def _conv_dims(s: Shape, kernel: int, groups: int) -> tuple[tuple[int, ...], int]:
+    side = s["side"]
+    out = (side + 2 * (kernel // 2) - kernel) // s["stride"] + 1
+    channels = (s["channels_in"], s["channels_out"])
+    return (s["batch"], *channels, groups, 1, side, side, 1, out, out, 1, kernel, kernel, s["stride"], 1), out
+
+
+@_rule("convolution", "convolution_backward.grad_input", "convolution_backward.grad_weight")
+def _convolution(s: Shape, operator: str) -> _Row:
+    kernel, groups = s["kernel"], s["groups"]
+    dims, out = _conv_dims(s, kernel, groups)
+    weights = s["channels_out"] * s["channels_in"] // groups * kernel**2
+    flop = 2.0 * s["batch"] * out**2 * weights
+    image = s["batch"] * s["channels_in"] * s["side"] ** 2
+    result = s["batch"] * s["channels_out"] * out**2
+    if operator.endswith("input"):
+        return _Row(_K.CONV_BACKWARD_DATA, dims, flop, result, image, weights, backward=True)
+    if operator.endswith("weight"):
+        return _Row(_K.CONV_BACKWARD_WEIGHT, dims, flop, image + result, weights, backward=True)
+    return _Row(_K.CONV, dims, flop, image, result, weights)
+
+
+@_rule("convolution_1d")
+def _convolution_1d(s: Shape, operator: str) -> _Row:
+    del operator
+    length, kernel = s["side"] ** 2, s["kernel"]
+    out = (length + 2 * (kernel // 2) - kernel) // s["stride"] + 1
+    dims = (s["batch"], s["channels_in"], s["channels_out"], 1, 1, 1, length, 1, 1, out, 1, 1, kernel, s["stride"], 1)
+    weights = s["channels_in"] * s["channels_out"] * kernel
+    read, write = s["batch"] * s["channels_in"] * length, s["batch"] * s["channels_out"] * out
+    return _Row(_K.CONV, dims, 2.0 * s["batch"] * out * weights, read, write, weights)
+
+
+@_rule("convolution_transpose")
+def _convolution_transpose(s: Shape, operator: str) -> _Row:
+    del operator
+    side = s["side"]
+    channels = (s["channels_in"], s["channels_out"])
+    dims = (s["batch"], *channels, 1, 1, side, side, 1, 2 * side, 2 * side, 1, 2, 2, 2, 1)
+    weights, pixels = 4 * s["channels_in"] * s["channels_out"], s["batch"] * side**2
+    read, write = pixels * s["channels_in"], 4 * pixels * s["channels_out"]
+    return _Row(_K.CONV_TRANSPOSE, dims, 2.0 * pixels * weights, read, write, weights)
+
+
+_ROW_KINDS = {
+    "_softmax": (_K.SOFTMAX, 6, 1),
+    "_log_softmax": (_K.SOFTMAX, 6, 1),
+    "_softmax_backward_data": (_K.SOFTMAX, 4, 2),
+    "_log_softmax_backward_data": (_K.SOFTMAX, 4, 2),
+    "native_layer_norm": (_K.LAYER_NORM, 8, 1),
+    "native_layer_norm_backward": (_K.LAYER_NORM, 16, 2),
+    "_fused_rms_norm": (_K.RMS_NORM, 4, 1),
+}
+
+
+@_rule(*_ROW_KINDS)
+def _rows(s: Shape, operator: str) -> _Row:
+    kind, flop, inputs = _ROW_KINDS[operator]
+    elements = s["rows"] * s["columns"]
+    norm = kind is not _K.SOFTMAX
+    weight = 2 * s["columns"] if kind is _K.LAYER_NORM else s["columns"] if norm else 0
+    backward = operator.endswith(("backward", "backward_data"))
+    return _Row(kind, (s["rows"], s["columns"]), flop * elements, inputs * elements, elements, weight, backward)
+
+
+@_rule("sum", "mean", "sum_rows", "mean_spatial")
+def _reduction(s: Shape, operator: str) -> _Row:
+    rows, columns = s["rows"], s["columns"]
+    if operator == "sum_rows":
+        rows, columns = columns, rows
+    if operator == "mean_spatial":
+        side = max(1, round(columns**0.5))
+        columns = side * max(1, columns // side)
+    name = "mean" if operator.startswith("mean") else "sum"
+    elements = rows * columns
+    return _Row(_K.REDUCTION, (rows, columns), elements, elements, rows, 0, operator == "sum_rows", name)
+
+
+@_rule("native_batch_norm", "native_batch_norm_train", "native_batch_norm_backward", "native_group_norm")
+def _channel_norm(s: Shape, operator: str) -> _Row:
+    side = round(s["pixels"] ** 0.5) ** 2
+    elements, channels = s["batch"] * s["channels"] * side, s["channels"]
+    if operator == "native_group_norm":
+        rows = s["batch"] * 32
+        return _Row(_K.GROUP_NORM, (rows, elements // rows), 8.0 * elements, elements, elements, 2 * channels)
+    backward = operator.endswith("backward")
+    flop, reads = (8.0, 2) if backward else (4.0, 1)
+    return _Row(
+        _K.BATCH_NORM, (elements // channels, channels), flop * elements, reads * elements, elements, 4 * channels, backward
+    )
+
+
+_FLOP = {"gelu": 8, "silu": 5, "sigmoid": 4, "tanh": 6, "hardswish": 4, "hardsigmoid": 3, "hardtanh": 2, "leaky_relu": 2}
+_FLOP |= {"exp": 4, "pow": 4, "rsqrt": 2, "native_dropout": 2, "zeros": 0}
+_TWO = ("add", "sub", "mul", "div", "threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward")
+_UNARY = ("relu", "gelu", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "hardtanh", "leaky_relu", "neg", "rsqrt")
+_ELEMENTWISE = (*_TWO, "tanh_backward", *_UNARY, "pow", "exp", "zeros", "native_dropout", "native_dropout_backward")
+
+
+@_rule(*_ELEMENTWISE, "mul_scalar", "add_bias", "to_bf16")
+def _elementwise(s: Shape, operator: str) -> _Row:
+    elements = s["elements"]
+    flop = _FLOP.get(operator.removesuffix("_backward"), 1)
+    inputs = 0 if operator == "zeros" else 2 if operator in {*_TWO, "tanh_backward", "add_bias"} else 1
+    read, weight, read_bytes, write_bytes = float(inputs * elements), 0, 0.0, 0.0
+    if operator == "add_bias":
+        width = max(1, min(1024, elements // 16))
+        elements -= elements % width
+        read, weight = float(elements), width
+    if operator == "native_dropout":
+        write_bytes = float(elements)
+    if operator == "native_dropout_backward":
+        read_bytes, inputs = float(elements), 2
+    name = {"mul_scalar": "mul", "add_bias": "add"}.get(operator, operator)
+    dims = (elements, inputs, flop)
+    backward = operator.endswith("_backward")
+    if operator == "to_bf16":
+        return _Row(_K.COPY, (elements,), 0.0, elements, elements, name="_to_copy")
+    row = _Row(_K.ELEMENTWISE, dims, float(flop * elements), read, elements, weight, backward, name)
+    return _Row(**{**_fields(row), "fixed_read_bytes": read_bytes, "fixed_write_bytes": write_bytes})
+
+
+def _fields(row: _Row) -> dict[str, object]:
+    return {name: getattr(row, name) for name in row.__slots__}
+
+
+@_rule(
+    "max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward"
+)
+def _pooling(s: Shape, operator: str) -> _Row:
+    side, kernel = s["side"], s["kernel"]
+    images = s["batch"] * s["channels"]
+    out = (side + 2 * (kernel // 2) - kernel) // 2 + 1
+    if operator == "_adaptive_avg_pool2d":
+        out = max(2, side // (2 * kernel))
+        kernel = -(-side // out)
+    dims = (s["batch"], s["channels"], side**2, out**2, kernel**2)
+    read, write = images * side**2, images * out**2
+    flop, index_bytes = float(write * kernel**2), 8.0 * write if operator.startswith("max") else 0.0
+    if operator.endswith("backward"):
+        return _Row(_K.POOLING, dims, flop, read + write, read, backward=True, fixed_read_bytes=index_bytes)
+    return _Row(_K.POOLING, dims, flop, read, write, fixed_write_bytes=index_bytes)
+
+
+@_rule("embedding", "embedding_dense_backward", "_embedding_bag")
+def _gather(s: Shape, operator: str) -> _Row:
+    lookups, width, table = s["lookups"], s["width"], s["table"]
+    read, ids = lookups * width, 8.0 * lookups
+    if operator == "embedding":
+        return _Row(_K.EMBEDDING, (lookups, width, table), 0.0, read, read, fixed_read_bytes=ids)
+    if operator == "_embedding_bag":
+        dims = (lookups, width, table, s["bags"])
+        return _Row(_K.EMBEDDING_BAG, dims, float(read), read, s["bags"] * width, fixed_read_bytes=ids)
+    dims3 = (lookups, width, table)
+    return _Row(_K.SCATTER, dims3, float(read), 2 * read, table * width, backward=True, fixed_read_bytes=ids)
+
+
+@_rule("lstm", "gru", "lstm_train", "lstm_backward")
+def _recurrent(s: Shape, operator: str) -> _Row:
+    batch, steps, inner, hidden = s["batch"], s["steps"], s["input"], s["hidden"]
+    kind, gates = (_K.GRU, 3) if operator == "gru" else (_K.LSTM, 4)
+    weights = gates * hidden * (inner + hidden + 2)
+    flop = 2.0 * batch * steps * gates * hidden * (inner + hidden)
+    dims, read, write = (batch, steps, inner, hidden, 1), batch * steps * inner, batch * steps * hidden
+    if operator.endswith("backward"):
+        return _Row(kind, dims, 2 * flop, read + 2 * write, read + weights, weights, backward=True)
+    return _Row(kind, dims, flop, read, write, weights)
+
+
+@_rule("adamw", "sgd")
+def _optimizer(s: Shape, operator: str) -> _Row:
+    count = s["parameters"] // s["tensors"] * s["tensors"]
+    states = 2 if operator == "adamw" else 0
+    flop = (14.0 if states else 2.0) * count
+    return _Row(_K.OPTIMIZER, (count, states, s["tensors"]), flop, (2 + states) * count, (1 + states) * count)
+
+
+@_rule("clone", "cat", "copy")
+def _copy(s: Shape, operator: str) -> _Row:
+    elements = math.prod(s.values())
+    if operator == "cat":
+        elements = 2 * s["rows"] * (s["columns"] * s["middle"] // 2)
+    return _Row(_K.COPY, (elements,), 0.0, elements, elements, name=operator)
+
+
+@_rule("topk", "index", "gather")
+def _routing(s: Shape, operator: str) -> _Row:
+    rows, columns = s["rows"], s["columns"]
+    if operator == "topk":
+        return _Row(_K.MOE_ROUTING, (rows, columns, 2), float(rows * columns), rows * columns, 2 * rows)
+    elements = rows * columns
+    if operator == "index":
+        return _Row(_K.EMBEDDING, (rows, columns, rows), 0.0, elements, elements, fixed_read_bytes=8.0 * rows, name="index")
+    return _Row(_K.EMBEDDING, (elements, 1, rows), 0.0, elements, elements, fixed_read_bytes=8.0 * elements, name="gather")

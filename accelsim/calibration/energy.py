@@ -1,0 +1,227 @@
+"""Reads energy: NVML on NVIDIA GPUs, RAPL through powercap on CPUs; None wherever nothing is readable, never 0.
+
+NVML's total-energy counter (Volta and later) counts millijoules; older boards give sampled power only, whose average over
+a short run is uncertain by the sampling interval (20-100 ms; Yang et al., "Part-time power measurements", SC 2024), which the
+reading says. RAPL counts microjoules and wraps at ``max_energy_range_uj``. Imports nothing beyond the standard library
+until a meter is asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+__all__ = ["EnergyReading", "Meter", "NvmlMeter", "RaplMeter", "find_meter", "measure_energy", "nvml_facts"]
+
+_SAMPLE_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyReading:
+    """Energy of a stretch of time.
+
+    Attributes:
+        energy_j: Energy.
+        duration_s: Its length.
+        method: "nvml counter", "nvml sampled power" or "rapl".
+        caveat: What limits its accuracy; None for counters.
+    """
+
+    energy_j: float
+    duration_s: float
+    method: str
+    caveat: str | None = None
+
+    @property
+    def power_w(self) -> float:
+        """Mean power."""
+        return self.energy_j / self.duration_s
+
+
+class Meter(Protocol):
+    """Something that measures the energy of a call."""
+
+    def measure(self, run: Callable[[], Any]) -> EnergyReading | None:
+        """Energy of one call of `run`; None where it could not be read."""
+        ...
+
+
+class RaplMeter:
+    """Package energy of the CPU.
+
+    Args:
+        root: The powercap folder.
+    """
+
+    def __init__(self, root: Path = Path("/sys/class/powercap")) -> None:
+        self._domains = [p for p in sorted(root.glob("intel-rapl:*")) if p.name.count(":") == 1]
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is a package counter this user may read."""
+        return bool(self._domains) and all(x is not None for x in self._counters())
+
+    def measure(self, run: Callable[[], Any]) -> EnergyReading | None:
+        """Energy of one call of `run`, all packages together."""
+        before, start = self._counters(), time.perf_counter()
+        run()
+        duration, after = time.perf_counter() - start, self._counters()
+        parts = [self._difference(d, a, b) for d, a, b in zip(self._domains, before, after, strict=True)]
+        known = [part for part in parts if part is not None]
+        if len(known) != len(parts) or not known or duration <= 0 or sum(known) <= 0:
+            return None
+        return EnergyReading(sum(known), duration, "rapl")
+
+    def _counters(self) -> list[int | None]:
+        return [_integer(domain / "energy_uj") for domain in self._domains]
+
+    @staticmethod
+    def _difference(domain: Path, before: int | None, after: int | None) -> float | None:
+        if before is None or after is None:
+            return None
+        if after < before:
+            span = _integer(domain / "max_energy_range_uj")
+            return None if span is None else (after + span - before) * 1e-6
+        return (after - before) * 1e-6
+
+
+def _integer(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+class NvmlMeter:
+    """Board energy of one NVIDIA GPU.
+
+    Args:
+        index: Device index.
+        nvml: The ``pynvml`` module, or a stand-in.
+        synchronize: Waits for the device; called before each reading.
+    """
+
+    def __init__(self, index: int, nvml: Any, synchronize: Callable[[], Any]) -> None:
+        self._nvml, self._synchronize = nvml, synchronize
+        nvml.nvmlInit()
+        self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def measure(self, run: Callable[[], Any]) -> EnergyReading | None:
+        """Energy of one call of `run`, by the counter where the board has one, else by sampled power."""
+        self._synchronize()
+        before = self._counter_mj()
+        if before is None:
+            return self._sampled(run)
+        start = time.perf_counter()
+        run()
+        self._synchronize()
+        duration, after = time.perf_counter() - start, self._counter_mj()
+        if after is None or after <= before:
+            return None
+        return EnergyReading((after - before) * 1e-3, duration, "nvml counter")
+
+    def _counter_mj(self) -> int | None:
+        try:
+            return int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        except self._nvml.NVMLError:
+            return None
+
+    def _sampled(self, run: Callable[[], Any]) -> EnergyReading | None:
+        samples: list[float] = []
+        stop = threading.Event()
+
+        def sample() -> None:
+            while not stop.is_set():
+                try:
+                    samples.append(self._nvml.nvmlDeviceGetPowerUsage(self._handle) * 1e-3)
+                except self._nvml.NVMLError:
+                    return
+                stop.wait(_SAMPLE_S)
+
+        thread = threading.Thread(target=sample, daemon=True)
+        start = time.perf_counter()
+        thread.start()
+        try:
+            run()
+            self._synchronize()
+        finally:
+            stop.set()
+            thread.join()
+        duration = time.perf_counter() - start
+        if len(samples) < 3 or sum(samples) <= 0:
+            return None
+        caveat = f"mean of {len(samples)} power samples; boards average power over up to 100 ms before they report it"
+        return EnergyReading(sum(samples) / len(samples) * duration, duration, "nvml sampled power", caveat)
+
+
+def find_meter(device: str) -> Meter | None:
+    """The meter of a device; None where nothing can be read.
+
+    Args:
+        device: "cpu" or "cuda:N".
+    """
+    if device == "cpu":
+        meter = RaplMeter()
+        return meter if meter.readable else None
+    try:
+        import pynvml
+        import torch
+
+        return NvmlMeter(int(device.partition(":")[2] or 0), pynvml, torch.cuda.synchronize)
+    except Exception:  # noqa: BLE001  (no library, no driver, no permission: all mean that energy is unknown)
+        return None
+
+
+def measure_energy(meter: Meter | None, run: Callable[[], Any], duration_s: float = 1.0) -> dict[str, Any] | None:
+    """Idle and loaded power while `run` repeats for about `duration_s`; None where nothing can be read."""
+    if meter is None:
+        return None
+    idle = meter.measure(lambda: time.sleep(duration_s))
+    calls = 0
+
+    def loaded() -> None:
+        nonlocal calls
+        end = time.perf_counter() + duration_s
+        while time.perf_counter() < end:
+            run()
+            calls += 1
+
+    load = meter.measure(loaded)
+    if load is None:
+        return None
+    return {
+        "idle_w": None if idle is None else idle.power_w,
+        "loaded_w": load.power_w,
+        "energy_per_call_j": load.energy_j / max(calls, 1),
+        "method": load.method,
+        "caveat": load.caveat,
+    }
+
+
+def nvml_facts(index: int) -> dict[str, Any]:
+    """Driver, power limit and clocks of a GPU; None for each that cannot be read."""
+    facts: dict[str, Any] = dict.fromkeys(("driver_version", "power_limit_w", "sm_clock_mhz", "memory_clock_mhz"))
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    except Exception:  # noqa: BLE001  (see find_meter)
+        return facts
+    queries: dict[str, Callable[[], Any]] = {
+        "driver_version": pynvml.nvmlSystemGetDriverVersion,
+        "power_limit_w": lambda: pynvml.nvmlDeviceGetPowerManagementLimit(handle) / 1e3,
+        "sm_clock_mhz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
+        "memory_clock_mhz": lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM),
+    }
+    for name, query in queries.items():
+        try:
+            value = query()
+        except Exception:  # noqa: BLE001  (one unreadable fact hides no other)
+            continue
+        facts[name] = value.decode() if isinstance(value, bytes) else value
+    return facts

@@ -1,0 +1,49 @@
+"""Fits sums of non-negative terms to times, by relative error.
+
+Minimises the sum over rows of ((prediction - time) / time)^2 under coefficients >= 0 (Lawson and Hanson, 1974), with a small
+ridge that draws each coefficient towards a prior value: terms that the rows cannot tell apart, or do not show at all, keep
+what other rows say of them. The problem is convex: the same rows give the same coefficients.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from accelsim.workloads.graph import FloatArray
+
+__all__ = ["fit_nonnegative"]
+
+
+def fit_nonnegative(
+    terms: FloatArray, times_s: FloatArray, prior: FloatArray | None = None, *, ridge: float = 1e-3, passes: int = 4
+) -> FloatArray:
+    """Coefficients of non-negative terms.
+
+    Args:
+        terms: Quantities, shape (n, p), >= 0.
+        times_s: Times, shape (n,), > 0.
+        prior: Coefficients to fall back to, shape (p,); zero where None.
+        ridge: Weight of the penalty against one row's error.
+        passes: Repeats with rows that lie far off weighted down (Huber's weights at twice the median deviation).
+
+    Returns:
+        Coefficients >= 0, shape (p,); in the terms' own units.
+    """
+    from scipy.optimize import nnls
+
+    relative = terms / times_s[:, None]
+    scale = np.sqrt((relative**2).mean(axis=0))
+    shown = scale > 0
+    scale[~shown] = 1.0
+    scaled, start = relative / scale, np.zeros(terms.shape[1]) if prior is None else prior * scale
+    strength = np.sqrt(ridge * len(times_s))
+    weights = np.ones(len(times_s))
+    solution = start
+    for _ in range(passes):
+        rows = np.vstack([scaled * weights[:, None], strength * np.eye(terms.shape[1])])
+        solution = nnls(rows, np.concatenate([weights, strength * start]))[0]
+        off = np.abs(scaled @ solution - 1.0)
+        limit = max(2.0 * float(np.median(off)), 0.02)
+        weights = np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12)))
+    coefficients: FloatArray = np.where(shown, solution, start) / scale
+    return coefficients

@@ -1,0 +1,214 @@
+"""Measures this machine's operators: ``python -m accelsim.calibration.measure``.
+
+Needs torch and the standard library alone, so that it runs on a bare GPU box; the run file it writes is fitted anywhere with
+``accelsim calibrate --from``. Exit codes: 0 done (also when interrupted after the first row: the run is kept and can be
+resumed), 1 a fault of the program, 2 wrong input or a machine that cannot measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from accelsim.errors import AccelsimError, InvalidValueError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from accelsim.calibration.measurement.session import Progress
+
+__all__ = ["MeasureSettings", "main", "measure", "parse_budget_s"]
+
+_FORMATS: Final = ("fp32", "bf16", "fp16")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureSettings:
+    """What to measure.
+
+    Attributes:
+        device: "cpu" or "cuda:N".
+        threads: Thread counts of a CPU, the first in full; empty for one and all cores given.
+        dtypes: Formats; empty for those the device has fast units for.
+        budget_s: Wall time.
+        rounds: Passes over the suite.
+        out: Run file.
+        resume: Whether to continue it.
+    """
+
+    device: str
+    threads: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    budget_s: float
+    rounds: int
+    out: Path
+    resume: bool = False
+
+
+def parse_budget_s(text: str) -> float:
+    """Seconds of a duration such as "60s", "5m" or "1h".
+
+    Raises:
+        InvalidValueError: If it is none, or not between 10 s and 6 h.
+    """
+    factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:].lower(), None)
+    try:
+        value = float(text[:-1]) * factor if factor else float(text)
+    except ValueError:
+        value = float("nan")
+    if not 10.0 <= value <= 21600.0:
+        raise InvalidValueError("budget", text, "a duration from 10s to 6h, such as 60s, 5m or 1h")
+    return value
+
+
+def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None = None) -> Path:
+    """Measure the suite and write the run file.
+
+    Args:
+        settings: What to measure.
+        report: Called after every case.
+
+    Returns:
+        The run file.
+
+    Raises:
+        MissingDependencyError: If torch is not installed.
+        InvalidValueError: If the device or thread count does not exist here, or a resumed run is another machine's.
+        OutputError: If another calibration runs, or the file exists or cannot be written.
+    """
+    torch = _torch()
+    from accelsim.calibration.energy import find_meter, measure_energy
+    from accelsim.calibration.environment import describe
+    from accelsim.calibration.measurement.session import Session
+    from accelsim.calibration.measurement.suite import operator_suite
+    from accelsim.calibration.run_file import RunFile, calibration_lock
+
+    device = check_device(torch, settings.device)
+    threads = check_threads(settings.threads, device)
+    dtypes = check_dtypes(torch, settings.dtypes, device)
+    kind = device.partition(":")[0]
+    executions = ("eager", "graph") if kind == "cuda" else ("eager",)
+    facts = describe(device)
+    recorded = {"device": device, "threads": list(threads), "dtypes": list(dtypes), "budget_s": settings.budget_s}
+    with calibration_lock(), RunFile(settings.out, facts, recorded, resume=settings.resume) as run_file:
+        session = Session(device, run_file, settings.budget_s, rounds=settings.rounds, report=report)
+        cases = operator_suite(kind, dtypes, threads, executions)
+        session.measure(cases)
+        a = torch.randn(1024, 1024, device=device)
+        energy = measure_energy(find_meter(device), lambda: torch.mm(a, a))
+        run_file.append({"note": "energy", "reading": energy})
+    return settings.out
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise MissingDependencyError("torch", "torch") from None
+    return torch
+
+
+def check_device(torch: Any, device: str) -> str:
+    """The device's full name.
+
+    Raises:
+        InvalidValueError: If it does not exist.
+    """
+    if device == "cpu":
+        return device
+    kind, _, index = device.partition(":")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    known = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
+    if kind != "cuda" or not (index or "0").isdigit() or int(index or "0") >= count:
+        remedy = "" if count else "This torch finds no CUDA device; check the driver and that torch is a CUDA build."
+        raise InvalidValueError("device", device, f"one of {known}", remedy)
+    return f"cuda:{int(index or '0')}"
+
+
+def check_threads(threads: Sequence[int], device: str) -> tuple[int, ...]:
+    """Thread counts to measure; (0,) on a GPU.
+
+    Raises:
+        InvalidValueError: If a count is below 1 or above the cores given.
+    """
+    from accelsim.calibration.environment import describe
+
+    if device != "cpu":
+        return (0,)
+    given = int(describe()["cpu_count_given"] or 1)
+    chosen = tuple(dict.fromkeys(threads or (1, given)))
+    for count in chosen:
+        if not 1 <= count <= given:
+            raise InvalidValueError("threads", count, f"1 to {given}, the CPUs given to this process")
+    return chosen
+
+
+def check_dtypes(torch: Any, dtypes: Sequence[str], device: str) -> tuple[str, ...]:
+    """Formats to measure: those asked for, or fp32 and the 16-bit formats the device multiplies fast.
+
+    Raises:
+        InvalidValueError: If a format is not known.
+    """
+    for name in dtypes:
+        if name not in _FORMATS:
+            raise InvalidValueError("dtypes", name, f"one of {', '.join(_FORMATS)}")
+    if dtypes:
+        return tuple(dict.fromkeys(dtypes))
+    if device != "cpu":
+        return ("fp32", "bf16") if torch.cuda.is_bf16_supported() else ("fp32", "fp16")
+    fast = torch.ops.mkldnn._is_mkldnn_bf16_supported() if torch.backends.mkldnn.is_available() else False  # noqa: SLF001
+    return ("fp32", "bf16") if fast else ("fp32",)
+
+
+def _settings(arguments: Sequence[str] | None) -> MeasureSettings:
+    parser = argparse.ArgumentParser(prog="accelsim.calibration.measure", description="Measure this machine's operators.")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda:N")
+    parser.add_argument("--threads", default="", help="thread counts, as 1,2")
+    parser.add_argument("--dtypes", default="", help="formats, as fp32,bf16")
+    parser.add_argument("--budget", default="5m", help="wall time: 60s, 5m, 1h")
+    parser.add_argument("--rounds", type=int, default=2, help="passes over the suite")
+    parser.add_argument("--out", type=Path, default=Path("calibration-run.jsonl"), help="run file to write")
+    parser.add_argument("--resume", action="store_true", help="continue that file")
+    given = parser.parse_args(arguments)
+    if not all(part.strip().isdigit() for part in given.threads.split(",") if part.strip()):
+        raise InvalidValueError("threads", given.threads, "counts such as 1,2")
+    return MeasureSettings(
+        device=given.device,
+        threads=tuple(int(part) for part in given.threads.split(",") if part.strip()),
+        dtypes=tuple(part.strip() for part in given.dtypes.split(",") if part.strip()),
+        budget_s=parse_budget_s(given.budget),
+        rounds=max(1, given.rounds),
+        out=given.out,
+        resume=given.resume,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run as a program; returns the exit code."""
+    last = 0.0
+
+    def report(progress: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last > 2.0:
+            last = time.monotonic()
+            line = f"{progress.done}/{progress.total}, at most {progress.remaining_s:.0f} s left: {progress.label}"
+            sys.stderr.write(f"\r{line[:110]:<110}")
+
+    try:
+        path = measure(_settings(arguments), report)
+    except KeyboardInterrupt:
+        sys.stderr.write("\ninterrupted: what was measured is kept; continue with --resume\n")
+        return 0
+    except AccelsimError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    sys.stderr.write("\n")
+    sys.stdout.write(f"{path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""One measurement: an operator, its shape, and the conditions it runs under.
+
+A case is plain data, so that a run file can be read where torch is not installed. `CASE_VERSION` changes whenever the same
+case would come to mean other work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["CASE_VERSION", "Case"]
+
+CASE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What one row measures.
+
+    Attributes:
+        family: Family the bars are reported for ("gemm", "convolution", ...).
+        operator: Operator as the capture of a module names it ("addmm", "native_layer_norm_backward", ...).
+        shape: Dimensions by name.
+        dtype: "fp32", "bf16" or "fp16".
+        threads: Threads of the framework; 0 on a GPU, where it does not matter.
+        cold: Whether every call takes weights that are in no cache.
+        execution: "eager", "graph" or "compiled".
+    """
+
+    family: str
+    operator: str
+    shape: Mapping[str, int] = field(hash=False)
+    dtype: str = "fp32"
+    threads: int = 1
+    cold: bool = False
+    execution: str = "eager"
+
+    @property
+    def label(self) -> str:
+        """Operator and dimensions, without the conditions: rows of one label are held out together."""
+        dims = " ".join(f"{name}={value}" for name, value in self.shape.items())
+        return f"{self.operator} {dims}"
+
+    @property
+    def key(self) -> str:
+        """Unique within a run."""
+        state = "cold" if self.cold else "hot"
+        return f"{self.label} | {self.dtype} {self.threads}t {state} {self.execution}"

@@ -1,0 +1,214 @@
+"""The measuring loop: rounds over the suite within a time budget, every row saved as soon as it is known.
+
+A case that needs too much memory is halved and noted; one that this backend cannot run is skipped by name. A reference
+operator is timed again and again between the cases: its spread is the machine's own noise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import torch
+
+from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.measurement.operators import BUILDERS, Pool, build_calls
+from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
+from accelsim.calibration.run_file import Measurement, RunFile
+
+__all__ = ["Progress", "Session"]
+
+#: Dimensions that an out-of-memory case halves, in this order of preference.
+_SHRINKABLE: Final = ("batch", "rows", "m", "elements", "lookups", "parameters", "n")
+_REFERENCE: Final = {"m": 256, "n": 1024, "k": 1024}
+_CHUNK: Final = 240
+#: A GPU's operands rotate through this many bytes, past any second-level cache.
+_ROTATED_BYTES: Final = 512 * 2**20
+_GRADIENT_OPERATORS: Final = frozenset({"scaled_dot_product_attention_backward", "lstm_train", "lstm_backward"})
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a session stands; given to the caller after every case."""
+
+    done: int
+    total: int
+    remaining_s: float
+    label: str
+
+
+class Session:
+    """Measures cases on one device.
+
+    Args:
+        device: Torch device name.
+        run_file: Where rows go.
+        budget_s: Wall time for all rounds.
+        rounds: Passes over the suite; the best of them counts.
+        report: Called after every case.
+        timer: Makes a timer for a thread count; chosen by the device unless given.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        run_file: RunFile,
+        budget_s: float,
+        *,
+        rounds: int = 2,
+        report: Callable[[Progress], None] | None = None,
+        timer: Callable[[int], Timer] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.device, self.run_file, self.budget_s, self.rounds = device, run_file, budget_s, rounds
+        self._report = report or (lambda _: None)
+        self._timer = timer or (CpuTimer if device == "cpu" else lambda _: CudaTimer(torch.cuda))
+        self._clock = clock
+        self._pool = Pool(device)
+        self._threads = 0
+        self._reference: list[float] = []
+
+    def measure(self, cases: Sequence[Case]) -> int:
+        """Measure as many of the cases as the budget allows, round after round.
+
+        Args:
+            cases: In the order of their importance.
+
+        Returns:
+            Rows written.
+        """
+        end = self._clock() + self.budget_s
+        done = _rounds_done(self.run_file)
+        written, threads = 0, torch.get_num_threads()
+        try:
+            for number in range(self.rounds):
+                left = [case for case in cases if done.get(case.key, 0) <= number]
+                stop = end - (end - self._clock()) * (self.rounds - 1 - number) / (self.rounds - number)
+                written += self._round(left, number, stop)
+        finally:
+            torch.set_num_threads(threads)
+            self._note_noise()
+        return written
+
+    def _round(self, cases: Sequence[Case], number: int, stop: float) -> int:
+        written = 0
+        for first in range(0, len(cases), _CHUNK):
+            chunk = sorted(cases[first : first + _CHUNK], key=lambda case: case.threads)
+            self._time_reference()
+            for case in chunk:
+                now = self._clock()
+                if now >= stop:
+                    return written
+                slot = (stop - now) / (len(cases) - written)
+                self.run_file.append(self._row(case, min(max(0.35 * slot, 0.004), 0.25), number))
+                written += 1
+                self._report(Progress(written, len(cases), stop - self._clock(), case.key))
+        return written
+
+    def _row(self, case: Case, slot_s: float, number: int) -> Measurement:
+        try:
+            timing, ran = self.time(case, slot_s)
+        except Exception as error:  # noqa: BLE001  (any kernel may raise anything; the row says so)
+            _free(self.device)
+            return Measurement(case, None, 0.0, number, {}, skipped=f"{type(error).__name__}: {str(error)[:160]}")
+        details: dict[str, Any] = {k: v for k, v in asdict(timing).items() if k not in {"time_s", "noise_fraction"}}
+        if ran is not case:
+            details["shrunk_from"] = dict(case.shape)
+        return Measurement(ran, timing.time_s, timing.noise_fraction, number, details)
+
+    def time(self, case: Case, slot_s: float) -> tuple[Timing, Case]:
+        """Time one case, halving it as often as memory demands.
+
+        Returns:
+            The timing and the case that was really run.
+        """
+        if case.operator not in BUILDERS:
+            raise NotImplementedError(f"no builder for {case.operator}")
+        for _ in range(6):
+            try:
+                return self._timed(case, slot_s), case
+            except (MemoryError, RuntimeError) as error:
+                smaller = _halved(case)
+                if not _is_out_of_memory(error) or smaller is None:
+                    raise
+                _free(self.device)
+                case = smaller
+        raise MemoryError(f"{case.label} does not fit after six halvings")
+
+    def _timed(self, case: Case, slot_s: float) -> Timing:
+        self._set_threads(case.threads)
+        with torch.set_grad_enabled(case.operator in _GRADIENT_OPERATORS):
+            calls = build_calls(case, self._pool, self._copies(case))
+            if case.execution == "graph":
+                calls = [_captured(call) for call in calls]
+            return self._timer(case.threads).measure(calls, slot_s)
+
+    def _copies(self, case: Case) -> int | None:
+        """On a GPU, so many sets of operands that no call finds its own in the cache."""
+        if self.device == "cpu":
+            return None
+        if not case.cold and case.family != "gemv":
+            return 4
+        largest = max(case.shape.get("n", 1) * case.shape.get("k", 1), 1)
+        return max(2, min(64, _ROTATED_BYTES // (4 * largest)))
+
+    def _set_threads(self, threads: int) -> None:
+        if threads and threads != self._threads:
+            torch.set_num_threads(threads)
+            self._threads = threads
+
+    def _time_reference(self) -> None:
+        case = Case("gemm", "addmm", _REFERENCE, "fp32", 1 if self.device == "cpu" else 0)
+        self._reference.append(self._timed(case, 0.02).time_s)
+
+    def _note_noise(self) -> None:
+        """The reference operator's times and spread; absent where there is only one."""
+        times = sorted(self._reference)
+        if len(times) > 1:
+            self.run_file.append(
+                {"note": "noise", "reference_s": self._reference, "spread_fraction": times[len(times) // 2] / times[0] - 1.0}
+            )
+
+
+def _rounds_done(run_file: RunFile) -> dict[str, int]:
+    done: dict[str, int] = {}
+    for row in run_file.run.rows if run_file.run else ():
+        shape = row.details.get("shrunk_from")
+        key = replace(row.case, shape=shape).key if shape else row.case.key
+        done[key] = done.get(key, 0) + 1
+    return done
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in text or "not enough memory" in text
+
+
+def _halved(case: Case) -> Case | None:
+    for name in _SHRINKABLE:
+        if case.shape.get(name, 1) > 1:
+            return replace(case, shape={**case.shape, name: case.shape[name] // 2})
+    return None
+
+
+def _free(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.empty_cache()
+
+
+def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
+    """A call captured as a CUDA graph; its replay."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    replay: Callable[[], Any] = graph.replay
+    return replay

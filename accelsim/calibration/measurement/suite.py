@@ -1,0 +1,443 @@
+"""The operator suite: which shapes are measured, space-filling in the logarithm of each dimension.
+
+Shapes are points of a Halton sequence (Halton, 1960; bases 2, 3, 5 ...) mapped to logarithmic ranges; a point whose work or
+memory is out of bounds is left out and the next one taken, so that every family keeps its count. Dimensions that models use
+in multiples (channels, heads) are rounded to them, every fourth point to odd sizes. The order interleaves families, so that
+a run cut short has measured something of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from accelsim.calibration.measurement.case import Case
+
+__all__ = ["FAMILIES", "Plan", "halton", "operator_suite"]
+
+Shape = dict[str, int]
+_BASES = (2, 3, 5, 7, 11, 13, 17, 19)
+
+
+def halton(index: int, base: int) -> float:
+    """Element of the van der Corput sequence: the digits of `index` in `base`, mirrored at the point.
+
+    Args:
+        index: 1, 2, 3 ...
+        base: A prime.
+    """
+    value, scale = 0.0, 1.0
+    while index > 0:
+        scale /= base
+        value += scale * (index % base)
+        index //= base
+    return value
+
+
+def _is_odd(index: int) -> bool:
+    """Whether a point keeps sizes that are no multiples: one in four, by a hash that follows none of the bases."""
+    return (index * 2654435761 >> 16) % 4 == 0
+
+
+def _no_change(shape: Shape) -> Shape:
+    return shape
+
+
+def _all(_shape: Shape) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Shapes of one operator.
+
+    Attributes:
+        family: Family the operator is reported under.
+        operators: Operators that take these shapes, each its own share of the points.
+        ranges: (low, high, multiple) of each dimension; the multiple is kept from twice its value on.
+        count: Shapes per operator.
+        fixed: Dimensions that are the same everywhere.
+        finish: Derives dimensions from the drawn ones.
+        allowed: Whether a shape's work and memory are in bounds.
+        cold: Whether weights are measured cold too.
+        dtypes: Formats to measure; None for all asked for.
+        devices: Device types it runs on.
+    """
+
+    family: str
+    operators: tuple[str, ...]
+    ranges: Mapping[str, tuple[int, int, int]]
+    count: int
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    finish: Callable[[Shape], Shape] = _no_change
+    allowed: Callable[[Shape], bool] = _all
+    cold: bool = False
+    dtypes: tuple[str, ...] | None = None
+    devices: tuple[str, ...] = ("cpu", "cuda")
+
+    def shapes(self, operator: str) -> Iterator[Shape]:
+        """Shapes of one operator, `count` of them."""
+        offset = 1 + 37 * self.operators.index(operator)
+        found = 0
+        for index in range(offset, offset + 400 * self.count):
+            shape = self._shape(index)
+            if self.allowed(shape):
+                yield shape
+                found += 1
+                if found == self.count:
+                    return
+
+    def _shape(self, index: int) -> Shape:
+        shape = dict(self.fixed)
+        for position, (name, (low, high, multiple)) in enumerate(self.ranges.items()):
+            share = halton(index, _BASES[position])
+            value = round(math.exp(math.log(low) + share * math.log(high / low)))
+            rounded = multiple * max(1, round(value / multiple)) if value >= 2 * multiple else value
+            shape[name] = value if _is_odd(index) else rounded
+        return self.finish(shape)
+
+
+def _gemm_flop(shape: Shape) -> float:
+    return 2.0 * shape.get("batch", 1) * shape["m"] * shape["n"] * shape["k"]
+
+
+def _gemm_bytes(shape: Shape) -> float:
+    m, n, k = shape["m"], shape["n"], shape["k"]
+    return 4.0 * shape.get("batch", 1) * (m * n + m * k + n * k)
+
+
+def _gemm_allowed(shape: Shape) -> bool:
+    return _gemm_flop(shape) <= 6e9 and _gemm_bytes(shape) <= 300e6
+
+
+def _conv_finish(shape: Shape) -> Shape:
+    if shape.pop("first", 0) > 9:  # some are a network's first layer
+        shape["channels_in"] = 3
+    kernel = {1: 1, 2: 3, 3: 3, 4: 3, 5: 5, 6: 7}[shape.pop("window")] if "window" in shape else shape["kernel"]
+    groups = shape["channels_in"] if shape.pop("depthwise", 0) else shape.get("groups", 1)
+    if groups > 1 and groups == shape["channels_in"]:
+        shape["channels_out"] = shape["channels_in"]
+    elif groups > 1:
+        for name in ("channels_in", "channels_out"):
+            shape[name] = groups * max(1, shape[name] // groups)
+    stride = {1: 1, 2: 1, 3: 2}[shape.pop("strides", 1)]
+    return shape | {"kernel": kernel, "groups": groups, "stride": stride}
+
+
+def _conv_allowed(shape: Shape) -> bool:
+    side, kernel, stride = shape["side"], shape["kernel"], shape["stride"]
+    pixels = shape["batch"] * (side // stride) ** (shape.get("rank", 2))
+    per_group = shape["channels_in"] // shape["groups"]
+    flop = 2.0 * pixels * shape["channels_out"] * per_group * kernel ** shape.get("rank", 2)
+    memory = 4.0 * shape["batch"] * side ** shape.get("rank", 2) * (shape["channels_in"] + shape["channels_out"])
+    return side >= kernel and 1e4 <= flop <= 6e9 and memory <= 120e6
+
+
+def _attention_allowed(shape: Shape) -> bool:
+    pairs = shape["batch"] * shape["heads"] * shape["q_len"] * shape["kv_len"]
+    moved = 4.0 * shape["batch"] * shape["heads"] * shape["head_dim"] * (shape["q_len"] + shape["kv_len"])
+    return pairs * shape["head_dim"] <= 1.5e9 and moved <= 100e6
+
+
+def _attention_finish(shape: Shape) -> Shape:
+    causal = 1 if shape.pop("masked") > 1 else 0
+    return shape | {"kv_len": shape["q_len"], "causal": causal}
+
+
+def _elements_allowed(limit: float) -> Callable[[Shape], bool]:
+    def allowed(shape: Shape) -> bool:
+        return math.prod(shape.values()) <= limit
+
+    return allowed
+
+
+def _recurrent_allowed(shape: Shape) -> bool:
+    width = 4 * shape["hidden"] * (shape["hidden"] + shape["input"])
+    return 2.0 * shape["batch"] * shape["steps"] * width <= 2e9
+
+
+def _gather_allowed(shape: Shape) -> bool:
+    return 4.0 * shape["table"] * shape["width"] <= 256e6 and shape["lookups"] * shape["width"] <= 16e6
+
+
+_GEMM = {"m": (17, 4096, 16), "n": (16, 8192, 64), "k": (16, 8192, 64)}
+_GEMV = {"m": (1, 16, 1), "n": (64, 16384, 64), "k": (64, 8192, 64)}
+_IMAGE = {"channels_in": (8, 1024, 16), "channels_out": (8, 1024, 16), "side": (4, 224, 2), "batch": (1, 16, 1)}
+_ROWS = {"rows": (1, 65536, 1), "columns": (16, 8192, 16)}
+_SMALL_CONV = {"channels_in": (8, 512, 16), "channels_out": (8, 512, 16), "side": (4, 128, 2), "batch": (1, 8, 1)}
+_ONE = {"elements": (64, 40_000_000, 64)}
+_LIGHT = ("relu", "add", "mul", "div", "gelu", "silu", "sigmoid", "tanh", "hardswish", "add_bias", "mul_scalar")
+_BACKWARD = ("threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward")
+
+#: The suite, family by family.
+FAMILIES: Sequence[Plan] = (
+    Plan("gemm", ("addmm",), _GEMM, 44, allowed=_gemm_allowed, cold=True),
+    Plan("gemm", ("mm_nn",), _GEMM | {"m": (1, 4096, 16)}, 36, allowed=_gemm_allowed),
+    Plan("gemm", ("mm_tn",), _GEMM | {"k": (1, 4096, 16)}, 36, allowed=_gemm_allowed),
+    Plan("gemv", ("addmm",), _GEMV, 40, allowed=_gemm_allowed, cold=True),
+    Plan(
+        "batched_gemm",
+        ("bmm",),
+        {"m": (1, 1024, 16), "n": (8, 1024, 16), "k": (8, 512, 16), "batch": (2, 256, 2)},
+        36,
+        allowed=lambda s: _gemm_flop(s) <= 3e9 and _gemm_bytes(s) <= 200e6,
+    ),
+    Plan(
+        "convolution",
+        ("convolution",),
+        _IMAGE | {"window": (2, 6, 1), "strides": (1, 3, 1), "first": (1, 10, 1)},
+        64,
+        finish=_conv_finish,
+        allowed=_conv_allowed,
+        cold=True,
+    ),
+    Plan(
+        "convolution_1x1",
+        ("convolution",),
+        _IMAGE | {"strides": (1, 3, 1)},
+        44,
+        fixed={"kernel": 1},
+        finish=_conv_finish,
+        allowed=_conv_allowed,
+        cold=True,
+    ),
+    Plan(
+        "convolution_depthwise",
+        ("convolution",),
+        {
+            "channels_in": (16, 1024, 16),
+            "side": (7, 160, 1),
+            "batch": (1, 16, 1),
+            "window": (2, 5, 1),
+            "strides": (1, 3, 1),
+        },
+        48,
+        fixed={"depthwise": 1},
+        finish=_conv_finish,
+        allowed=_conv_allowed,
+    ),
+    Plan(
+        "convolution_other",
+        ("convolution", "convolution_1d", "convolution_transpose"),
+        _SMALL_CONV | {"window": (2, 5, 1)},
+        18,
+        finish=lambda s: _other_conv(s),
+        allowed=_conv_allowed,
+    ),
+    Plan(
+        "convolution_backward",
+        ("convolution_backward.grad_input", "convolution_backward.grad_weight"),
+        _SMALL_CONV | {"window": (1, 4, 1), "strides": (1, 3, 1)},
+        32,
+        finish=_conv_finish,
+        allowed=_conv_allowed,
+    ),
+    Plan(
+        "convolution_backward",
+        ("convolution_backward.grad_input", "convolution_backward.grad_weight"),
+        {"channels_in": (16, 512, 16), "side": (7, 112, 1), "batch": (1, 8, 1), "strides": (1, 3, 1)},
+        16,
+        fixed={"depthwise": 1, "kernel": 3},
+        finish=_conv_finish,
+        allowed=_conv_allowed,
+    ),
+    Plan(
+        "attention",
+        ("scaled_dot_product_attention",),
+        {
+            "q_len": (16, 2048, 16),
+            "heads": (2, 32, 2),
+            "head_dim": (32, 128, 32),
+            "batch": (1, 16, 1),
+            "masked": (1, 2, 1),
+        },
+        44,
+        fixed={"kv_len": 1},
+        finish=_attention_finish,
+        allowed=_attention_allowed,
+    ),
+    Plan(
+        "attention",
+        ("scaled_dot_product_attention",),
+        {"kv_len": (16, 4096, 16), "heads": (2, 32, 2), "head_dim": (32, 128, 32), "batch": (1, 32, 1)},
+        20,
+        fixed={"q_len": 1, "causal": 0},
+        allowed=_attention_allowed,
+    ),
+    Plan(
+        "attention",
+        ("scaled_dot_product_attention_backward",),
+        {
+            "q_len": (16, 1024, 16),
+            "heads": (2, 32, 2),
+            "head_dim": (32, 128, 32),
+            "batch": (1, 16, 1),
+            "masked": (1, 2, 1),
+        },
+        20,
+        finish=_attention_finish,
+        fixed={"kv_len": 1},
+        allowed=lambda s: _attention_allowed(s) and s["q_len"] ** 2 * s["batch"] * s["heads"] * s["head_dim"] <= 5e8,
+    ),
+    Plan("softmax", ("_softmax",), _ROWS, 32, allowed=_elements_allowed(12e6)),
+    Plan(
+        "softmax",
+        ("_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
+        _ROWS,
+        12,
+        allowed=_elements_allowed(12e6),
+    ),
+    Plan("layer_norm", ("native_layer_norm",), _ROWS, 32, allowed=_elements_allowed(12e6)),
+    Plan("layer_norm", ("native_layer_norm_backward", "_fused_rms_norm"), _ROWS, 22, allowed=_elements_allowed(12e6)),
+    Plan(
+        "batch_norm",
+        ("native_batch_norm", "native_batch_norm_train", "native_batch_norm_backward"),
+        {"channels": (8, 1024, 8), "side": (4, 112, 2), "batch": (1, 16, 1)},
+        20,
+        finish=lambda s: s | {"pixels": s.pop("side") ** 2},
+        allowed=_elements_allowed(12e6),
+    ),
+    Plan(
+        "group_norm",
+        ("native_group_norm",),
+        {"channels": (32, 1024, 32), "side": (4, 64, 2), "batch": (1, 8, 1)},
+        32,
+        finish=lambda s: s | {"channels": 32 * max(1, s["channels"] // 32), "pixels": s.pop("side") ** 2},
+        allowed=_elements_allowed(8e6),
+    ),
+    Plan("elementwise", _LIGHT, _ONE, 12),
+    Plan("elementwise", _BACKWARD, _ONE, 10),
+    Plan(
+        "elementwise",
+        ("native_dropout", "native_dropout_backward", "zeros", "hardtanh", "hardsigmoid", "leaky_relu", "sub"),
+        _ONE,
+        8,
+    ),
+    Plan("elementwise", ("to_bf16", "neg", "rsqrt", "pow", "exp"), _ONE, 9),
+    Plan("reduction", ("sum", "mean"), _ROWS, 16, allowed=_elements_allowed(12e6)),
+    Plan("reduction", ("sum_rows", "mean_spatial"), _ROWS, 16, allowed=_elements_allowed(12e6)),
+    Plan(
+        "pooling",
+        ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward"),
+        {"channels": (8, 512, 8), "side": (8, 128, 2), "batch": (1, 16, 1), "kernel": (2, 3, 1)},
+        16,
+        allowed=lambda s: s["channels"] * s["side"] ** 2 * s["batch"] <= 6e6,
+    ),
+    Plan(
+        "embedding",
+        ("embedding",),
+        {"table": (64, 1_000_000, 8), "width": (8, 1024, 8), "lookups": (1, 65536, 1)},
+        34,
+        allowed=_gather_allowed,
+    ),
+    Plan(
+        "embedding",
+        ("embedding_dense_backward",),
+        {"table": (64, 100_000, 8), "width": (8, 1024, 8), "lookups": (1, 16384, 1)},
+        14,
+        allowed=_gather_allowed,
+        dtypes=("fp32", "bf16"),
+    ),
+    Plan(
+        "embedding_bag",
+        ("_embedding_bag",),
+        {"table": (64, 1_000_000, 8), "width": (8, 256, 8), "bags": (1, 4096, 1), "per_bag": (1, 64, 1)},
+        32,
+        finish=lambda s: s | {"lookups": s["bags"] * s.pop("per_bag")},
+        allowed=_gather_allowed,
+    ),
+    Plan(
+        "recurrent",
+        ("lstm", "gru"),
+        {"hidden": (16, 1024, 16), "steps": (4, 256, 2), "batch": (1, 64, 1), "input": (16, 1024, 16)},
+        32,
+        allowed=_recurrent_allowed,
+    ),
+    Plan(
+        "recurrent",
+        ("lstm_train", "lstm_backward"),
+        {"hidden": (16, 512, 16), "steps": (4, 128, 2), "batch": (1, 64, 1), "input": (16, 512, 16)},
+        14,
+        allowed=lambda s: _recurrent_allowed(s) and s["steps"] * s["batch"] * s["hidden"] <= 1e6,
+    ),
+    Plan(
+        "optimizer",
+        ("adamw", "sgd"),
+        {"parameters": (1000, 20_000_000, 64), "tensors": (1, 128, 1)},
+        16,
+        allowed=lambda s: s["parameters"] >= 16 * s["tensors"],
+    ),
+    Plan(
+        "copy",
+        ("clone", "cat"),
+        {"rows": (2, 4096, 1), "middle": (2, 32, 2), "columns": (16, 512, 16)},
+        18,
+        allowed=_elements_allowed(12e6),
+    ),
+    Plan("copy", ("clone_last", "copy"), _ROWS, 14, allowed=_elements_allowed(12e6)),
+    Plan(
+        "routing",
+        ("topk", "index", "gather"),
+        {"rows": (1, 8192, 1), "columns": (8, 1024, 8)},
+        11,
+        allowed=_elements_allowed(4e6),
+    ),
+    Plan(
+        "transfer",
+        ("host_to_device", "device_to_host"),
+        {"elements": (256, 67_108_864, 64)},
+        16,
+        devices=("cuda",),
+        dtypes=("fp32",),
+    ),
+)
+
+
+def _other_conv(shape: Shape) -> Shape:
+    return _conv_finish(shape | {"groups": 4 if shape["channels_in"] % 3 else 1})
+
+
+def operator_suite(
+    device: str, dtypes: Sequence[str], threads: Sequence[int], executions: Sequence[str] = ("eager",)
+) -> list[Case]:
+    """Every case of a calibration, most informative first.
+
+    Args:
+        device: "cpu" or "cuda".
+        dtypes: Formats to measure.
+        threads: Thread counts; the first is measured in full, the others on a part of the shapes. (0,) on a GPU.
+        executions: "eager", and on a GPU "graph".
+
+    Returns:
+        Cases with unique keys, families interleaved: the first tenth of the list already spans every family.
+    """
+    ranked: list[tuple[float, int, Case]] = []
+    for number, plan in enumerate(FAMILIES):
+        if device not in plan.devices:
+            continue
+        for operator in plan.operators:
+            for case, rank in _cases(plan, operator, dtypes, threads, executions):
+                ranked.append((rank, number, case))
+    ranked.sort(key=lambda entry: entry[:2])
+    return list({case.key: case for _, _, case in ranked}.values())
+
+
+def _cases(
+    plan: Plan, operator: str, dtypes: Sequence[str], threads: Sequence[int], executions: Sequence[str]
+) -> Iterator[tuple[Case, float]]:
+    """Cases of one operator with a rank from 0 (first) to about 1.5."""
+    for position, shape in enumerate(plan.shapes(operator)):
+        place = position / plan.count
+        for dtype in (d for d in dtypes if plan.dtypes is None or d in plan.dtypes):
+            for order, count in enumerate(threads):
+                if order and position % 3 == 1:  # two thirds; halves would follow the sequence's first base
+                    continue
+                for execution in executions:
+                    base = Case(plan.family, operator, shape, dtype, count, cold=False, execution=execution)
+                    yield base, place + 0.01 * order
+                    if plan.cold:
+                        yield (
+                            Case(plan.family, operator, shape, dtype, count, cold=True, execution=execution),
+                            place + 0.005,
+                        )

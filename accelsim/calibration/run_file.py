@@ -1,0 +1,324 @@
+"""The run file: every measurement of a calibration, appended as it is made.
+
+One JSON document per line. The first line says which schema, machine and settings the rows belong to; every line carries a
+hash that covers its own content and all lines before it, so that a changed, lost or reordered line is noticed. A line that
+was cut off by a kill or a full disk is the last one and is dropped on the next opening; nothing else is lost. Needs the
+standard library alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from accelsim.calibration.measurement.case import CASE_VERSION, Case
+from accelsim.errors import InvalidValueError, OutputError, ProfileError
+
+__all__ = ["SCHEMA", "CalibrationRun", "Measurement", "RunFile", "calibration_lock", "read_run"]
+
+SCHEMA: Final = "accelsim-calibration-run"
+VERSION: Final = 1
+_HASH_DIGITS: Final = 16
+_MOST_BYTES: Final = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One row of a run.
+
+    Attributes:
+        case: What was run.
+        time_s: Time of one call; None where it was skipped.
+        noise_fraction: Median over best time, less 1.
+        round_number: Pass over the suite, from 0.
+        details: Further figures of the timer.
+        skipped: Why there is no time; None where there is one.
+    """
+
+    case: Case
+    time_s: float | None
+    noise_fraction: float
+    round_number: int
+    details: Mapping[str, Any]
+    skipped: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        case = {**{name: getattr(self.case, name) for name in Case.__slots__}, "shape": dict(self.case.shape)}
+        return {
+            "case": case,
+            "time_s": self.time_s,
+            "noise_fraction": self.noise_fraction,
+            "round": self.round_number,
+            "details": dict(self.details),
+            "skipped": self.skipped,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
+        """Read `to_dict`'s form.
+
+        Raises:
+            ValueError: If a field is missing or of the wrong kind.
+        """
+        try:
+            case = Case(**data["case"])
+            time_s = data["time_s"]
+            if time_s is not None and not 0 < float(time_s) < 1e6:
+                raise ValueError(f"time_s = {time_s!r}")
+            return cls(case, time_s, float(data["noise_fraction"]), int(data["round"]), data["details"], data["skipped"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a measurement ({error})") from None
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRun:
+    """A whole run file.
+
+    Attributes:
+        environment: The machine and software it was measured on.
+        settings: Device, threads, formats, budget.
+        rows: Measurements in the order they were made.
+        notes: Other lines: machine noise, energy, shrunken cases.
+        digest: Hash of the last line, which covers the whole file.
+        dropped_bytes: Bytes of a last line that was cut off.
+    """
+
+    environment: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    rows: Sequence[Measurement]
+    notes: Sequence[Mapping[str, Any]]
+    digest: str
+    dropped_bytes: int
+
+    def best(self) -> dict[str, Measurement]:
+        """The fastest measurement of each case, over rounds: interference only ever adds time."""
+        found: dict[str, Measurement] = {}
+        for row in self.rows:
+            if row.time_s is None:
+                continue
+            known = found.get(row.case.key)
+            if known is None or known.time_s is None or row.time_s < known.time_s:
+                found[row.case.key] = row
+        return found
+
+    def repeat_noise(self) -> float | None:
+        """Median relative difference of the times of one case in two rounds; None without repeats."""
+        times: dict[str, list[float]] = {}
+        for row in self.rows:
+            if row.time_s is not None:
+                times.setdefault(row.case.key, []).append(row.time_s)
+        gaps = sorted(max(ts) / min(ts) - 1.0 for ts in times.values() if len(ts) > 1)
+        return gaps[len(gaps) // 2] if gaps else None
+
+    def to_csv(self) -> str:
+        """The rows as CSV, shape as text."""
+        names = ("family", "operator", "shape", "dtype", "threads", "cold", "execution")
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*names, "time_s", "noise_fraction", "round", "skipped"])
+        for row in self.rows:
+            case = asdict(row.case) | {"shape": " ".join(f"{k}={v}" for k, v in row.case.shape.items())}
+            writer.writerow([*(case[n] for n in names), row.time_s, row.noise_fraction, row.round_number, row.skipped])
+        return text.getvalue()
+
+
+def _line(payload: Mapping[str, Any], previous: str) -> tuple[bytes, str]:
+    body = json.dumps(payload, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    digest = sha256((previous + body).encode()).hexdigest()[:_HASH_DIGITS]
+    return (body[:-1] + f',"hash":"{digest}"}}\n').encode(), digest
+
+
+def read_run(path: str | Path) -> CalibrationRun:
+    """Read a run file whole.
+
+    Raises:
+        ProfileError: If it cannot be read, is of another schema or version, or a line but the last does not match its hash.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ProfileError(str(path), [f"larger than {_MOST_BYTES:,} bytes"])
+        data = path.read_bytes()
+    except OSError as error:
+        raise ProfileError(str(path), [f"cannot be read: {error.strerror}"]) from None
+    whole, _, cut = data.rpartition(b"\n")
+    lines = whole.split(b"\n") if whole else []
+    if not lines:
+        raise ProfileError(str(path), ["line 1: no complete line; this is not a run file"])
+    digest, documents = "", []
+    for number, line in enumerate(lines, 1):
+        document, digest = _checked(path, number, line, digest)
+        documents.append(document)
+    header = documents[0]
+    _check_header(path, header)
+    rows, notes = [], []
+    for number, document in enumerate(documents[1:], 2):
+        if "case" not in document:
+            notes.append(document)
+            continue
+        try:
+            rows.append(Measurement.from_dict(document))
+        except ValueError as error:
+            raise ProfileError(str(path), [f"line {number}: {error}"]) from None
+    return CalibrationRun(header["environment"], header["settings"], rows, notes, digest, len(cut))
+
+
+def _checked(path: Path, number: int, line: bytes, previous: str) -> tuple[dict[str, Any], str]:
+    try:
+        document = json.loads(line)
+        claimed = document.pop("hash")
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        raise ProfileError(str(path), [f"line {number}: not a line of a run file (damaged)"]) from None
+    try:
+        _, digest = _line(document, previous)
+    except ValueError:
+        raise ProfileError(str(path), [f"line {number}: holds a number that is not finite"]) from None
+    if claimed != digest:
+        problem = f"line {number}: its hash does not match; the file was changed after it was written"
+        raise ProfileError(str(path), [problem])
+    return document, digest
+
+
+def _check_header(path: Path, header: Mapping[str, Any]) -> None:
+    wanted = {"schema": SCHEMA, "version": VERSION, "case_version": CASE_VERSION}
+    problems = [
+        f"line 1, {name}: {header.get(name)!r}, this program reads {value!r}; measure again"
+        for name, value in wanted.items()
+        if header.get(name) != value
+    ]
+    if not isinstance(header.get("environment"), dict) or not isinstance(header.get("settings"), dict):
+        problems.append("line 1: environment or settings missing")
+    if problems:
+        raise ProfileError(str(path), problems)
+
+
+class RunFile:
+    """Appends rows to a run file; each is on the disk when `append` returns.
+
+    Args:
+        path: The file.
+        environment: This machine, as `environment.describe` gives it.
+        settings: Device, threads, formats.
+        resume: Continue an existing file of the same machine; otherwise it must not exist.
+
+    Raises:
+        OutputError: If the file exists and is not to be continued, or cannot be written.
+        ProfileError: If the file to be continued is damaged.
+        InvalidValueError: If it is from another machine, software or settings; names the difference.
+    """
+
+    def __init__(
+        self, path: str | Path, environment: Mapping[str, Any], settings: Mapping[str, Any], *, resume: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self.run: CalibrationRun | None = None
+        if self.path.exists() and self.path.stat().st_size:
+            if not resume:
+                raise OutputError(f"{self.path} exists. Continue it with --resume, or give another --out.")
+            self.run = read_run(self.path)
+            _check_same(self.path, self.run, environment, settings)
+            self._digest = self.run.digest
+            self._size = self.path.stat().st_size - self.run.dropped_bytes
+            self._open()
+            os.ftruncate(self._descriptor, self._size)
+            return
+        self._digest, self._size = "", 0
+        self._open()
+        header = {"schema": SCHEMA, "version": VERSION, "case_version": CASE_VERSION}
+        self.append({**header, "environment": dict(environment), "settings": dict(settings)})
+
+    def _open(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise OutputError(f"{self.path} cannot be written: {error.strerror}.") from None
+
+    def append(self, payload: Mapping[str, Any] | Measurement) -> None:
+        """Write one line.
+
+        Raises:
+            OutputError: If the disk is full; what was written before stays whole.
+        """
+        document = payload.to_dict() if isinstance(payload, Measurement) else payload
+        line, digest = _line(document, self._digest)
+        try:
+            written = os.write(self._descriptor, line)
+            if written != len(line):
+                raise OSError(28, "No space left on device")
+        except OSError as error:
+            os.ftruncate(self._descriptor, self._size)
+            raise OutputError(
+                f"{self.path} cannot be extended: {error.strerror}. Everything measured before is kept; make room and "
+                "continue with --resume."
+            ) from None
+        self._size += len(line)
+        self._digest = digest
+
+    def close(self) -> None:
+        """Flush to the disk and close."""
+        if self._descriptor >= 0:
+            os.fsync(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> RunFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check_same(
+    path: Path, run: CalibrationRun, environment: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
+    from accelsim.calibration.environment import differences
+
+    found = differences(run.environment, environment)
+    found += [
+        f"{name}: {run.settings.get(name)!r} there, {settings.get(name)!r} now"
+        for name in ("device",)
+        if run.settings.get(name) != settings.get(name)
+    ]
+    if found:
+        remedy = f"Start a new run with another --out. Different: {'; '.join(found)}."
+        raise InvalidValueError("resume", str(path), "a run of this machine and software", remedy)
+
+
+@contextmanager
+def calibration_lock(folder: str | Path | None = None) -> Iterator[Path]:
+    """Hold this user's calibration lock; the system releases it when the process ends, however it ends.
+
+    Args:
+        folder: Where the lock lies; the system's temporary folder unless given.
+
+    Raises:
+        OutputError: If another calibration holds it.
+    """
+    import fcntl
+    import tempfile
+
+    place = Path(folder or tempfile.gettempdir()) / f"accelsim-calibration-{os.getuid()}.lock"
+    descriptor = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
+            raise OutputError(
+                f"Another calibration is running (process {holder}); two at once would measure each other. Wait for it."
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield place
+    finally:
+        os.close(descriptor)

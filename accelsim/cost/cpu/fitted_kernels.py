@@ -1,0 +1,164 @@
+"""Kernel times fitted to one CPU's own measurements: a sum of physical terms, and where it is measured, its error in between.
+
+Tier `fitted`: each kernel's time is its terms (`kernels.TERMS`) times non-negative coefficients. Tier `measured`: the same
+times the exponential of a correction interpolated between the measured shapes, in the logarithm of the dimensions, by a
+Gaussian process with a Matern 3/2 kernel (Rasmussen and Williams, 2006, section 4.2). Far from every measured shape the
+correction fades and the analytic terms remain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.cpu.kernels import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_coordinates, kernel_names, kernel_terms
+from accelsim.cost.table import Tier
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+
+__all__ = ["Correction", "FittedKernels", "KernelFit", "KernelTimes", "matern"]
+
+#: Corrections stay within this factor: an interpolation never overrules the physics by more.
+_LARGEST_LOG = 1.2
+
+
+def matern(a: FloatArray, b: FloatArray, length_scales: FloatArray) -> FloatArray:
+    """Matern 3/2 covariance of unit amplitude between points, shape (len(a), len(b))."""
+    gap = (a[:, None, :] - b[None, :, :]) / length_scales
+    distance = np.sqrt(3.0 * (gap**2).sum(axis=-1))
+    covariance: FloatArray = (1.0 + distance) * np.exp(-distance)
+    return covariance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Correction:
+    """Interpolated ln(measured / terms) of one kernel.
+
+    Attributes:
+        points: Measured places, shape (n, d).
+        weights: Coefficient of each place's covariance, shape (n,).
+        length_scales: Distance over which the correction fades, per coordinate, shape (d,).
+    """
+
+    points: FloatArray
+    weights: FloatArray
+    length_scales: FloatArray
+
+    def at(self, places: FloatArray) -> FloatArray:
+        """Correction at places of shape (k, d), shape (k,)."""
+        value = matern(places, self.points, self.length_scales) @ self.weights
+        bounded: FloatArray = np.clip(value, -_LARGEST_LOG, _LARGEST_LOG)
+        return bounded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelFit:
+    """One kernel in one format on one thread count.
+
+    Attributes:
+        coefficients: Of `TERMS`, then of the one-thread time, shape (len(TERMS) + 1,).
+        log_sigma: Spread of ln(measured / predicted) of rows kept from the fit.
+        rows: Measured rows.
+        correction: Tier `measured`; None where the terms do as well.
+    """
+
+    coefficients: FloatArray
+    log_sigma: float
+    rows: int
+    correction: Correction | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelTimes:
+    """Predicted times; columns of shape (n,), NaN where the kernel was not measured."""
+
+    time_s: FloatArray
+    compute_s: FloatArray
+    memory_s: FloatArray
+    log_sigma: FloatArray
+
+
+Key = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedKernels:
+    """All kernels of one CPU.
+
+    Attributes:
+        fits: By kernel, format label and threads.
+        l2_bytes: Second-level cache of one core.
+        l3_bytes: Last-level cache.
+        call_s: What a module's call and the framework's bookkeeping add to an operator.
+        gradient_s: What recording and running the backward graph adds to an operator of a training step.
+        tier: FITTED uses the terms alone, MEASURED the corrections too.
+    """
+
+    fits: Mapping[Key, KernelFit]
+    l2_bytes: float
+    l3_bytes: float
+    call_s: float = 0.0
+    gradient_s: float = 0.0
+    tier: Tier = Tier.MEASURED
+
+    @property
+    def thread_counts(self) -> tuple[int, ...]:
+        """Thread counts that were measured."""
+        return tuple(sorted({threads for _, _, threads in self.fits}))
+
+    def times(self, graph: OperatorGraph, context: Context, threads: int) -> KernelTimes:
+        """Times of every row whose kernel was measured.
+
+        Args:
+            graph: Operators, n rows.
+            context: Where weights and buffers are.
+            threads: Threads of the framework; the nearest measured count stands for others.
+        """
+        count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
+        names = kernel_names(graph, is_training=context.is_training, threads=count)
+        terms, places = kernel_terms(graph, context), kernel_coordinates(graph, context)
+        one = np.zeros(len(graph))
+        if count != 1:
+            single = names if 1 not in self.thread_counts else kernel_names(graph, is_training=context.is_training)
+            one = np.nan_to_num(self._times(single, graph.dtype, terms, places, one, 1).time_s)
+        return self._times(names, graph.dtype, terms, places, one, count)
+
+    def _times(
+        self,
+        names: NDArray[np.str_],
+        dtypes: NDArray[np.int8],
+        terms: FloatArray,
+        places: list[FloatArray],
+        one_thread_s: FloatArray,
+        threads: int,
+    ) -> KernelTimes:
+        rows = len(names)
+        time, compute, memory, sigma = (np.full(rows, np.nan) for _ in range(4))
+        quantities = np.column_stack([terms, one_thread_s])
+        pairs = np.char.add(np.char.add(names, " "), dtypes.astype("<U4"))
+        for pair in np.unique(pairs):
+            index = np.flatnonzero(pairs == pair)
+            fit = self._fit(str(names[index[0]]), Dtype(int(dtypes[index[0]])).label, threads)
+            if fit is None:
+                continue
+            parts = quantities[index] * fit.coefficients
+            factor = np.ones(len(index))
+            if fit.correction is not None and self.tier is Tier.MEASURED:
+                factor = np.exp(fit.correction.at(np.array([places[row] for row in index.tolist()])))
+            time[index] = parts.sum(axis=1) * factor
+            compute[index] = parts[:, :-1][:, WORK_TERMS].sum(axis=1) * factor
+            memory[index] = parts[:, :-1][:, MEMORY_TERMS].sum(axis=1) * factor
+            sigma[index] = fit.log_sigma
+        return KernelTimes(time, compute, memory, sigma)
+
+    def _fit(self, kernel: str, dtype: str, threads: int) -> KernelFit | None:
+        """The kernel's own fit; that of fp32 for formats that were not measured."""
+        for key in ((kernel, dtype, threads), (kernel, "fp32", threads), (kernel, dtype, 1), (kernel, "fp32", 1)):
+            if key in self.fits:
+                return self.fits[key]
+        return None
+
+
