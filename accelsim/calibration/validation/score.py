@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from accelsim.calibration.split import held_out_mask
 from accelsim.calibration.validation.metrics import Figures, figures, interval_s, ranking_tau
+from accelsim.calibration.validation.names import device_of
 from accelsim.calibration.validation.suite import Batch, Suite, TextArray, suites
 from accelsim.calibration.validation.suite import suite as find_suite
 from accelsim.calibration.validation.tables import DataFolder, DataProblem, data_folder
 from accelsim.calibration.validation.tiers import TierName, choose
-from accelsim.errors import AccelsimError, InputError, MissingDependencyError
+from accelsim.errors import AccelsimError, InputError, MissingDependencyError, UnknownNameError
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
@@ -222,9 +223,19 @@ def _score_batch(batch: Batch, tier: TierName) -> ScoredRows:
 
 def _unanswered(batch: Batch, refusal: str) -> ScoredRows:
     nothing = np.full(len(batch), np.nan)
-    profile = "" if batch.profile is None else batch.profile.name
+    profile = _profile_name(batch)
     columns = (batch.group, batch.label, batch.measured_s, nothing, nothing, nothing, batch.roofline_s)
     return ScoredRows(batch.device, profile, "", "", *columns, refusal, 0, ())
+
+
+def _profile_name(batch: Batch) -> str:
+    """Catalogue name of a batch's device; empty where it has none."""
+    if batch.profile is not None:
+        return batch.profile.name
+    try:
+        return device_of(batch.device).name
+    except UnknownNameError:
+        return ""
 
 
 def _short(error: AccelsimError) -> str:

@@ -144,9 +144,10 @@ def register_suite(
 
 
 def suites() -> tuple[Suite, ...]:
-    """All suites, in the order they were registered."""
+    """All suites, in the order of their modules here; suites of other modules last."""
     _import_all()
-    return tuple(_SUITES.values())
+    place = {f"{__package__}.{module}": index for index, module in enumerate(_MODULES)}
+    return tuple(sorted(_SUITES.values(), key=lambda found: place.get(found.load.__module__, len(place))))
 
 
 def suite(name: str) -> Suite:

@@ -10,7 +10,6 @@ repeat tolerance are two measurements and both stay.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import math
 import zlib
@@ -31,6 +30,9 @@ __all__ = ["Column", "DataFolder", "DataProblem", "Schema", "Table", "data_folde
 #: Largest table read, bytes after decompression; a gzip bomb ends here.
 MAX_TABLE_BYTES = 512_000_000
 _UNITS = ("ns", "us", "ms", "s", "sec", "seconds", "cycles", "w", "j", "bytes", "gbps")
+_GZIP_MAGIC = b"\x1f\x8b"
+#: Tells zlib that a gzip header comes first.
+_GZIP_FORMAT = 16
 Kind = Literal["text", "number", "time"]
 Mask = NDArray[np.bool_]
 
@@ -268,23 +270,35 @@ def _records(path: Path) -> tuple[list[str], list[list[str]]]:
 
 def _bytes(path: Path) -> bytes:
     with path.open("rb") as stream:
-        head = stream.read(2)
-    opener: Any = gzip.open if head == b"\x1f\x8b" or path.suffix == ".gz" else open
+        raw = stream.read(MAX_TABLE_BYTES + 1)
+    is_compressed = raw.startswith(_GZIP_MAGIC) or path.suffix == ".gz"
+    found = _inflated(raw) if is_compressed else raw
+    if len(found) > MAX_TABLE_BYTES:
+        raise _FileRefusedError("too large", f"is larger than {MAX_TABLE_BYTES:,} bytes, the most that is read")
+    return found
+
+
+def _inflated(raw: bytes) -> bytes:
+    """Contents of a gzip file of one or more members.
+
+    Raises:
+        _FileRefusedError: If it is damaged or ends too early; names the row up to which it can be read.
+    """
     parts: list[bytes] = []
     size = 0
-    try:
-        with opener(path, "rb") as stream:
-            while part := stream.read(1 << 20):
-                parts.append(part)
-                size += len(part)
-                if size > MAX_TABLE_BYTES:
-                    raise _FileRefusedError(
-                        "too large", f"is larger than {MAX_TABLE_BYTES:,} bytes, the most that is read"
-                    )
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        row = b"".join(parts).count(b"\n") + 1
-        detail = f"the gzip stream is truncated or damaged after this row ({error}); copy the file again"
-        raise _FileRefusedError("truncated gzip", detail, row=row) from None
+    while raw and size <= MAX_TABLE_BYTES:
+        member = zlib.decompressobj(wbits=zlib.MAX_WBITS | _GZIP_FORMAT)
+        try:
+            parts.append(member.decompress(raw, MAX_TABLE_BYTES + 1 - size))
+            reason = "ends before the end of the stream"
+        except zlib.error as error:
+            reason = str(error)
+        size += len(parts[-1]) if parts else 0
+        if not member.eof and size <= MAX_TABLE_BYTES:
+            row = b"".join(parts).count(b"\n") + 1
+            detail = f"the gzip stream is truncated or damaged after this row ({reason}); copy the file again"
+            raise _FileRefusedError("truncated gzip", detail, row=row)
+        raw = member.unused_data
     return b"".join(parts)
 
 
@@ -324,6 +338,8 @@ def _parsed(raw: Sequence[str], column: Column, usable: Mask) -> tuple[Any, dict
 
 
 def _floats(raw: Sequence[str]) -> FloatArray:
+    if any("_" in cell for cell in raw):  # Python reads 1_0 as 10
+        return np.array([_float(cell) for cell in raw], dtype=np.float64)
     try:
         return np.array(raw, dtype=object).astype(np.float64) if raw else np.zeros(0)
     except (ValueError, TypeError):

@@ -1,0 +1,153 @@
+"""Kernel tables: graphs of their rows, and the reader on a small table of the package's layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from accelsim.calibration import silicon
+from accelsim.calibration.silicon import (
+    FORMATS,
+    KINDS,
+    SiliconRows,
+    format_names,
+    preferred_rows,
+    read_silicon,
+    versions,
+)
+from accelsim.calibration.silicon_graph import kernel_graphs
+from accelsim.errors import InvalidValueError, MissingDependencyError, ProfileError, UnknownNameError
+from accelsim.workloads.dtype import Dtype
+
+
+def rows(kind: str, sizes: dict, formats: dict, words: dict | None = None) -> SiliconRows:
+    columns = {name: np.atleast_1d(np.asarray(values, dtype=float)) for name, values in sizes.items()}
+    count = len(next(iter(columns.values())))
+    return SiliconRows(
+        "h200_sxm",
+        "vllm",
+        "1",
+        kind,
+        columns,
+        {name: np.full(count, word) for name, word in formats.items()},
+        {name: np.full(count, word) for name, word in (words or {}).items()},
+        np.ones(count),
+        np.zeros(count, dtype=bool),
+    )
+
+
+def test_weight_only_formats_move_narrow_weights_and_multiply_wide():
+    sizes = {"m": 16, "n": 4096, "k": 8192}
+    (plain,) = kernel_graphs(rows("gemm", sizes, {"gemm_dtype": "bfloat16"}))
+    (narrow,) = kernel_graphs(rows("gemm", sizes, {"gemm_dtype": "int4_wo"}))
+    assert narrow.graph.weight_bytes[0] * 4 == plain.graph.weight_bytes[0] == 2 * 4096 * 8192
+    assert narrow.graph.dtype[0] == plain.graph.dtype[0] == Dtype.BF16
+
+
+def test_decoding_reads_the_cache_once_per_key_value_head():
+    sizes = {
+        "batch_size": 4,
+        "isl": 1,
+        "num_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "window_size": 0,
+        "step": 1023,
+    }
+    (graph,) = kernel_graphs(rows("generation_attention", sizes, {"attn_dtype": "bfloat16", "kv_cache_dtype": "fp8"}))
+    cache = 2 * 4 * 8 * 1024 * 128
+    query = 2 * 4 * 32 * 128
+    assert graph.graph.read_bytes[0] == cache + query
+    assert graph.format_name == "bfloat16 cache fp8"
+
+
+def moe(tokens, distribution="balanced", **changes):
+    sizes = {"num_tokens": tokens, "hidden_size": 2048, "inter_size": 1024, "topk": 2, "num_experts": 8}
+    sizes |= {"moe_tp_size": 1, "moe_ep_size": 1} | changes
+    words = {"distribution": distribution, "kernel_source": "triton"}
+    (graph,) = kernel_graphs(rows("moe", sizes, {"moe_dtype": "bfloat16"}, words))
+    return graph
+
+
+def test_an_expert_layer_has_two_grouped_gemms_over_the_routed_rows():
+    layer = moe(64)
+    flop = layer.sum_stages(np.where(layer.graph.kind == layer.graph.kind[0], layer.graph.flop, 0.0))
+    assert flop[0] == 64 * 2 * (2 * 2048 * 2 * 1024 + 2 * 2048 * 1024)
+    assert layer.stages == 3
+    assert moe(64, moe_tp_size=2).graph.flop[0] * 2 == layer.graph.flop[0]
+    assert moe(64, moe_ep_size=4).graph.flop[0] * 4 == layer.graph.flop[0]
+
+
+def test_few_tokens_reach_few_experts():
+    assert moe(1).graph.weight_bytes[0] * 4 == moe(64).graph.weight_bytes[0]
+    read = [moe(tokens, "power_law_1.2").graph.weight_bytes[0] for tokens in (1, 4, 16, 256)]
+    assert read == sorted(read)
+    assert read[-1] <= moe(256).graph.weight_bytes[0]
+
+
+def test_unknown_formats_are_refused():
+    with pytest.raises(InvalidValueError, match="gemm_dtype"):
+        kernel_graphs(rows("gemm", {"m": 1, "n": 1, "k": 1}, {"gemm_dtype": "posit8"}))
+    assert FORMATS["nvfp4"].compute is Dtype.FP4
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A folder with the layout of the package's systems."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+
+    def write(columns: dict, *, backend="sglang", version="1.0", family="gemm", file="gemm_perf.parquet"):
+        path = tmp_path / "data" / "h200_sxm" / family / backend / version
+        path.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(pa.table(columns), path / file)
+
+    monkeypatch.setattr(silicon, "silicon_root", lambda: tmp_path)
+    return write
+
+
+GEMM = {"gemm_dtype": ["bfloat16"] * 3, "m": [1, 1, 2], "n": [8, 8, 8], "k": [8, 8, 8], "latency": [0.5, 0.25, 1.0]}
+
+
+def test_the_fastest_kernel_of_a_shape_is_kept_in_seconds(package):
+    package(GEMM)
+    found = read_silicon("h200_sxm", "sglang", None, "gemm")
+    assert found.time_s.tolist() == [2.5e-4, 1e-3]
+    assert found.sizes["m"].tolist() == [1, 2]
+    assert format_names(found).tolist() == ["bfloat16", "bfloat16"]
+
+
+def test_a_format_comes_from_the_first_backend_that_has_it(package):
+    package(GEMM)
+    package(GEMM | {"gemm_dtype": ["bfloat16", "fp8", "fp8"]}, backend="trtllm")
+    found = preferred_rows("h200_sxm", "gemm")
+    assert [(part.backend, sorted(set(format_names(part)))) for part in found] == [
+        ("sglang", ["bfloat16"]),
+        ("trtllm", ["fp8"]),
+    ]
+
+
+def test_a_table_without_its_columns_and_unknown_versions_are_refused(package):
+    package({"m": [1]})
+    with pytest.raises(ProfileError, match="column n is missing"):
+        read_silicon("h200_sxm", "sglang", None, "gemm")
+    with pytest.raises(UnknownNameError, match="version"):
+        read_silicon("h200_sxm", "sglang", "9.9", "gemm")
+    with pytest.raises(UnknownNameError, match="system"):
+        versions("h900", "gemm", "sglang")
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(silicon, "find_spec", lambda _name: None)
+    with pytest.raises(MissingDependencyError, match="silicon"):
+        silicon.silicon_root()
+
+
+def test_every_kind_of_the_installed_package_is_read():
+    pytest.importorskip("aiconfigurator_core")
+    for kind in KINDS:
+        (first, *_) = preferred_rows("a100_sxm", kind)
+        assert first.held_out.mean() == pytest.approx(0.2, abs=0.05)
+        assert bool(np.all(first.time_s > 0))
+        for graph in kernel_graphs(first.take(np.arange(min(len(first), 50)))):
+            assert len(graph.graph) == graph.stages * len(graph.rows)

@@ -1,0 +1,365 @@
+"""Suites over small tables: what is asked, answered, refused, and that layers, units and dimensions are right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from accelsim import catalog
+from accelsim.calibration.split import held_out_mask, held_out_rows
+from accelsim.calibration.validation import (
+    markdown,
+    register_suite,
+    row_records,
+    scoreboard_dict,
+    suite,
+    suites,
+    validate,
+    worse_figures,
+)
+from accelsim.calibration.validation import tiers as tier_module
+from accelsim.calibration.validation.columns import (
+    attention_graph,
+    conv_graph,
+    gemm_graph,
+    issued_time_s,
+    recurrent_graph,
+    roofline_s,
+    vector_graph,
+)
+from accelsim.calibration.validation.gpu_models import issue_order
+from accelsim.calibration.validation.names import DEVICES, MODELS, device_of, gpu_of, workload_of
+from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.operator import OperatorKind
+
+GEMM = "op,device,split,b,m,n,k,latency_ms\n"
+REQUIRED = {
+    "suites": {"tier", "rows_asked", "rows_answered", "refused", "mape_fraction", "median_ape_fraction"},
+    "figures": {"p90_ape_fraction", "max_ape_fraction", "bias_fraction", "kendall_tau", "interval_coverage_fraction"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def write(files: dict[str, str]) -> Path:
+        for name, content in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        return tmp_path
+
+    return write
+
+
+def column(*values: float):
+    return np.array(values, dtype=float)
+
+
+# -- graphs from columns
+
+
+def test_gemm_columns_count_flop_and_bytes_once():
+    graph = gemm_graph(
+        column(2, 1), column(3, 3), column(5, 5), column(7, 7), Dtype.FP32, batched=np.array([True, False])
+    )
+    assert graph.flop.tolist() == [2 * 2 * 3 * 5 * 7, 2 * 3 * 5 * 7]
+    assert graph.bytes.tolist() == [4 * 2 * (21 + 35 + 15), 4 * (21 + 35 + 15)]
+    assert graph.weight_bytes.tolist() == [0, 4 * 35]
+    assert graph.kind.tolist() == [OperatorKind.BATCHED_GEMM, OperatorKind.GEMM]
+
+
+def test_vector_columns_follow_the_operator():
+    graph = vector_graph(np.array(["add", "relu", "softmax", "ln"]), column(4, 4, 4, 4), column(8, 8, 8, 8))
+    assert graph.bytes.tolist() == [4 * 32 * 3, 4 * 32 * 2, 4 * 32 * 2, 4 * 32 * 2]
+    kinds = [OperatorKind.ELEMENTWISE, OperatorKind.ELEMENTWISE, OperatorKind.SOFTMAX, OperatorKind.LAYER_NORM]
+    assert graph.kind.tolist() == kinds
+    assert graph.dims[2, :2].tolist() == [4, 8]
+
+
+def test_convolution_columns_agree_with_resnet_conv1():
+    sizes = (column(1), (column(3), column(64)), (column(224), column(224)), (column(7), column(7)))
+    graph = conv_graph(OperatorKind.CONV, *sizes, (column(3), column(3)), column(2), Dtype.FP32)
+    assert graph.flop[0] == 2 * 112 * 112 * 64 * 3 * 49
+    out = dict(zip(("out_h", "out_w"), graph.dims[0, [8, 9]].tolist(), strict=True))
+    assert out == {"out_h": 112, "out_w": 112}
+    for kind in (OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT):
+        gradient = conv_graph(kind, *sizes, (column(3), column(3)), column(2), Dtype.FP32)
+        assert gradient.flop[0] == graph.flop[0]
+        assert gradient.bytes[0] == graph.bytes[0]
+
+
+def test_recurrent_columns_count_the_gates():
+    lstm = recurrent_graph(OperatorKind.LSTM, column(2), column(3), column(16), Dtype.FP32)
+    rnn = recurrent_graph(OperatorKind.RNN, column(2), column(3), column(16), Dtype.FP32)
+    assert lstm.flop[0] == 4 * rnn.flop[0] == 4 * 2 * 2 * 3 * 2 * 16 * 16
+
+
+def test_a_causal_roofline_counts_visible_pairs_only():
+    device = gpu_of("h100_sxm")
+    sizes = (column(1), (column(32), column(32)), (column(4096), column(4096)), column(128))
+    causal = attention_graph(*sizes, column(0), Dtype.BF16, Dtype.BF16)
+    whole = causal.flop[0] / device.peak_flop_per_s[Dtype.BF16]
+    assert roofline_s(causal, device)[0] == pytest.approx(whole / 2, rel=1e-3)
+
+
+def test_a_format_without_a_rate_has_no_roofline():
+    graph = gemm_graph(column(1), column(8), column(8), column(8), Dtype.FP64, batched=np.array([False]))
+    device = gpu_of("a10")
+    expected = np.isnan(roofline_s(graph, device)[0])
+    assert expected == (Dtype.FP64 not in device.peak_flop_per_s)
+
+
+def test_issued_time_lies_between_its_bounds():
+    time_s, dispatch_s = column(1, 2, 3), column(1, 1, 1)
+    assert issued_time_s(time_s, dispatch_s) == 1 + 6
+    assert issued_time_s(column(0, 0, 1), column(5, 5, 5)) == 16
+    assert issued_time_s(column(), column()) == 0
+
+
+def test_layers_run_as_a_whole_and_backward_in_reverse():
+    repeat, backward = column(1, 3, 3, 1, 1, 3), np.array([False, False, False, False, True, True])
+    assert issue_order(repeat, backward).tolist() == [0, 1, 2, 1, 2, 1, 2, 3, 5, 5, 5, 4]
+
+
+# -- names
+
+
+@pytest.mark.parametrize("name", sorted(DEVICES))
+def test_every_device_alias_names_a_profile(name):
+    assert device_of(name).name == DEVICES[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        ("H100", "h100-sxm-80gb"),
+        ("L4", "l4"),
+        ("A100-80", "a100-pcie-80gb"),
+        ("MI210", "mi210"),
+        ("A100-40", "a100-pcie-40gb"),
+    ],
+)
+def test_devices_without_shared_rows_are_known(name, profile):
+    assert gpu_of(name).name == profile
+
+
+def test_mi250_rows_are_of_one_die():
+    die, card = gpu_of("MI250"), catalog.device("mi250")
+    assert die.sm_count.value * 2 == card.sm_count.value
+    assert die.memory_bandwidth_bytes_per_s * 2 == card.memory_bandwidth_bytes_per_s
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(UnknownNameError, match="Unknown device 'B9000'"):
+        device_of("B9000")
+    with pytest.raises(UnknownNameError, match="GPU"):
+        gpu_of("Dual Xeon E5-2630 v3")
+    assert workload_of("Inception-V1").name == MODELS["inception-v1"]
+
+
+# -- the split
+
+
+def test_the_split_keeps_its_share_and_goes_by_shape():
+    labels = [f"bmm 1 {m} {n} 64" for m in range(60) for n in range(60)]
+    mask = held_out_mask(labels)
+    assert mask.mean() == pytest.approx(0.2, abs=0.03)
+    assert (held_out_mask(labels[::-1]) == mask[::-1]).all()
+    rows = [np.repeat(np.arange(60.0), 60), np.tile(np.arange(60.0), 60)]
+    kept = held_out_rows(rows)
+    assert kept.mean() == pytest.approx(0.2, abs=0.03)
+    assert (held_out_rows([c[::-1] for c in rows]) == kept[::-1]).all()
+    assert not held_out_mask(labels, 0).any()
+    assert held_out_rows(rows, 1).all()
+
+
+# -- operators
+
+
+def test_operator_rows_are_the_cost_models_times(folder):
+    rows = "bmm,V100,train,8,256,64,512,0.2\nlinear,V100,train,1,4096,1024,2048,1.5\n"
+    board = validate(["gpu-operators"], folder({"gpu_kernels/ops_gemm.csv": GEMM + rows}), "spec")
+    (score,) = board.suites
+    records = list(row_records(board))
+    graph = gemm_graph(
+        column(8, 1),
+        column(256, 4096),
+        column(512, 2048),
+        column(64, 1024),
+        Dtype.FP32,
+        batched=np.array([True, False]),
+    )
+    costs = cost_gpu(graph, gpu_of("V100"), parameters=GpuParameters.class_wide())
+    assert [r["predicted_s"] for r in records] == pytest.approx((costs.time_s + costs.dispatch_s).tolist())
+    assert [r["measured_s"] for r in records] == [2e-4, 1.5e-3]
+    assert score.rows_asked == score.figures.rows_answered == 2
+
+
+def test_unknown_devices_are_named_and_other_rows_scored(folder):
+    rows = "bmm,V100,train,8,256,64,512,0.2\nbmm,B9000,train,8,256,64,512,0.2\n"
+    board = validate(["gpu-operators"], folder({"gpu_kernels/ops_gemm.csv": GEMM + rows}), "spec")
+    (problem,) = board.problems
+    assert (problem.file, problem.row, problem.column) == ("gpu_kernels/ops_gemm.csv", 3, "device")
+    found = scoreboard_dict(board)["suites"]["gpu-operators"]
+    assert (found["rows_asked"], found["rows_answered"]) == (2, 1)
+    assert found["refused"] == {"unknown device B9000": 1}
+
+
+def test_a_broken_file_does_not_stop_the_others(folder):
+    vec = "op,device,split,b,h,latency\nadd,T4,test,64,64,0.03\n"
+    gemm = GEMM + "bmm,T4,test,8,256,64,512,0.4\nbmm,T4,test,8,256,64,256,-0.4\n"
+    board = validate(
+        ["gpu-operators"], folder({"gpu_kernels/ops_gemm.csv": gemm, "gpu_kernels/ops_vec.csv": vec}), "spec"
+    )
+    assert {p.reason for p in board.problems} == {"wrong unit", "time not above 0"}
+    (score,) = board.suites
+    assert score.rows_asked == 2
+    assert score.figures.rows_answered == 1
+    assert score.refused == {"bad data: time not above 0": 1}
+
+
+def test_tiers_without_parameters_refuse_by_name(folder):
+    data = folder({"gpu_kernels/ops_gemm.csv": GEMM + "bmm,P4,test,8,256,64,512,0.4\n"})
+    (score,) = validate(["gpu-operators"], data, "measured").suites
+    assert score.refused == {"no measured table of p4": 1}
+    assert score.figures.mape_fraction is None
+    with pytest.raises(InvalidValueError, match="tier"):
+        tier_module.tier_name("guess")
+
+
+def test_fitted_rows_that_a_fit_may_have_seen_are_not_scored(folder, monkeypatch):
+    shapes = [f"bmm,P4,test,8,{m},64,512,0.4\n" for m in range(64, 164)]
+    data = folder({"gpu_kernels/ops_gemm.csv": GEMM + "".join(shapes)})
+    choice = tier_module.Choice("fitted", GpuParameters.class_wide())
+    monkeypatch.setitem(tier_module._CHOICES, "fitted", lambda _device: choice)
+    (score,) = validate(["gpu-operators"], data, "fitted").suites
+    kept = held_out_mask([f"bmm 8 {m} 64 512" for m in range(64, 164)])
+    assert score.rows_asked == score.figures.rows_answered == kept.sum()
+    assert score.rows_used_in_fit == 100 - kept.sum()
+    assert score.tier == "fitted"
+
+
+# -- whole models
+
+
+def test_published_tables_answer_every_row_below_the_roofline():
+    board = validate(["gpu-models", "cnn-gpus"], None, "spec")
+    assert board.problems == ()
+    for score in board.suites:
+        assert score.refused == {}
+        assert score.figures.rows_answered == score.rows_asked
+        assert score.figures.mape_fraction < score.figures.roofline_mape_fraction
+
+
+def test_report_has_the_keys_others_read():
+    board = validate(["gpu-models", "cnn-gpus"], None, "spec")
+    report = json.loads(json.dumps(scoreboard_dict(board)))
+    for found in report["suites"].values():
+        assert REQUIRED["suites"] | REQUIRED["figures"] | {"roofline_mape_fraction", "groups"} <= set(found)
+        for group in found["groups"]:
+            assert {"device", "model"} | REQUIRED["figures"] <= set(group)
+        views = [group for group in found["groups"] if not group.get("is_view")]
+        assert sum(group["rows_asked"] for group in views) == found["rows_asked"]
+    text = markdown(report)
+    assert "| gpu-models |" in text
+    assert all(knee["measured_batch"] >= 1 for knee in report["suites"]["cnn-gpus"]["knees"])
+    assert len(report["suites"]["cnn-gpus"]["knees"]) == 4  # two devices, two precisions
+
+
+def test_a_run_without_its_operator_list_is_refused(folder):
+    labels = "device,model,mode,seq,batch,e2e_ms\nT4,bert,inf,128,4,10\n"
+    lists = "desc,phase,op,repeat,b,m,n,k,h,bytes\nother-inf-1-1,fw,relu,1,8,0,0,0,8,0\n"
+    data = folder({"gpu_kernels/e2e_labels.csv": labels, "gpu_kernels/e2e_opgraphs.csv": lists})
+    (score,) = validate(["gpu-models"], data, "spec").suites
+    assert score.refused == {"no operator list": 1}
+
+
+def test_doubling_a_layer_count_nearly_doubles_the_time(folder):
+    labels = "device,model,mode,seq,batch,e2e_ms\nT4,a,inf,1,1,10\nT4,b,inf,1,1,10\n"
+    body = "fw,linear,{},1,4096,4096,4096,0,0\n"
+    lists = "desc,phase,op,repeat,b,m,n,k,h,bytes\na-inf-1-1," + body.format(8) + "b-inf-1-1," + body.format(16)
+    data = folder({"gpu_kernels/e2e_labels.csv": labels, "gpu_kernels/e2e_opgraphs.csv": lists})
+    first, second = (r["predicted_s"] for r in row_records(validate(["gpu-models"], data, "spec")))
+    assert second == pytest.approx(2 * first, rel=0.01)
+
+
+MLPERF = (
+    "round,submitter,system,accelerator,acc_per_node,nodes,model,scenario,valid,unit,framework,samples_per_s\n"
+    "v3.0,N,one,NVIDIA L4,1,1,resnet50,offline,VALID,samples/s,TensorRT,13000\n"
+    "v3.0,N,four,NVIDIA L4,4,1,resnet50,offline,VALID,samples/s,TensorRT,52000\n"
+    "v3.0,N,one,NVIDIA L4,1,1,resnet50,server,VALID,queries/s,TensorRT,12000\n"
+    "v3.0,N,cpu,-,0,1,resnet50,offline,VALID,samples/s,PyTorch,16000\n"
+    "v3.0,N,one,NVIDIA L4,1,1,llama2-70b-99,offline,VALID,tokens/s,TensorRT,5\n"
+)
+
+
+def test_mlperf_rows_are_per_accelerator_and_others_refused_by_name(folder):
+    board = validate(["mlperf-inference"], folder({"serving/mlperf_inference.csv": MLPERF}), "spec")
+    records = [r for r in row_records(board) if not r["refusal"]]
+    assert len(records) == 2
+    assert records[0]["measured_s"] == pytest.approx(256 / 13000) == records[1]["measured_s"]
+    (score,) = board.suites
+    expected = {"submission without an accelerator": 1, "generated tokens are scored by the serving suites": 1}
+    assert score.refused == expected
+
+
+EXAMPLES = (
+    "framework,family,task_mode,gpu,n_gpus,precision,batch,metric_kind,metric_header,row_context,source,value\n"
+    'MxNet,RN50v1.5,inference,A100-80GB,1,amp,64,throughput,Throughput,"{}",x,9000\n'
+    'TF,RN50v1.5,inference,T4,1,fp32,8,throughput,Throughput,"{}",x,100\n'
+    'TF,RN50v1.5,inference,T4,1,fp32,8,throughput,Throughput,"{}",x,200\n'
+    'TF,RN50v1.5,training,T4,1,fp32,,throughput,Throughput,"{}",x,300\n'
+    'TF,UNet_Medical,inference,T4,1,fp32,1,throughput,Throughput,"{}",x,0\n'
+)
+MEASURED = "workload,phase,device,n_devices,precision,batch,metric,value,unit,note,source\n"
+
+
+def test_ambiguous_example_rows_are_refused_by_name(folder):
+    files = {
+        "claims/reference_measurements.csv": MEASURED,
+        "training/nvidia_deeplearningexamples.csv": EXAMPLES,
+    }
+    board = validate(["cnn-gpus"], folder(files), "spec")
+    (score,) = board.suites
+    assert score.figures.rows_answered == 1
+    assert sorted(score.refused.values()) == [1, 1, 2]
+    assert any("several tables" in reason for reason in score.refused)
+    assert any("batch size" in reason for reason in score.refused)
+
+
+# -- comparison and registry
+
+
+def test_worse_figures_are_found_and_noise_is_not():
+    report = scoreboard_dict(validate(["gpu-models"], None, "spec"))
+    assert worse_figures(report, report) == []
+    better = json.loads(json.dumps(report))
+    suite_before = better["suites"]["gpu-models"]
+    noise = suite_before["mape_noise_fraction"]
+    suite_before["mape_fraction"] -= 0.9 * noise
+    assert worse_figures(report, better) == []
+    suite_before["mape_fraction"] -= 0.3 * noise
+    (line,) = worse_figures(report, better)
+    assert line.startswith("gpu-models: MAPE")
+    fewer = json.loads(json.dumps(report))
+    fewer["suites"]["gpu-models"]["rows_answered"] -= 1
+    assert "rows answered" in worse_figures(fewer, report)[0]
+
+
+def test_the_registry_refuses_a_name_twice_and_unknown_names():
+    names = [found.name for found in suites()]
+    assert names == ["gpu-operators", "gpu-models", "cnn-gpus", "mlperf-inference", "silicon-kernels"]
+    with pytest.raises(InvalidValueError, match="not registered yet"):
+        register_suite("gpu-models", "", (), "model")(lambda _folder: [])
+    with pytest.raises(UnknownNameError, match="gpu-models"):
+        suite("gpu-model")
+
+
+def test_a_named_suite_needs_its_tables(tmp_path):
+    with pytest.raises(InputError, match="needs gpu_kernels/e2e_labels"):
+        validate(["gpu-models"], tmp_path)

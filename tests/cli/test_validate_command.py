@@ -1,0 +1,72 @@
+"""``accelsim validate`` and ``accelsim accuracy``: output, files, and exit codes."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+GEMM = "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\nlinear,T4,test,1,512,512,512,0.2\n"
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "gpu_kernels").mkdir()
+    (tmp_path / "gpu_kernels" / "ops_gemm.csv").write_text(GEMM)
+    return tmp_path
+
+
+def test_json_has_one_entry_per_suite(run):
+    found = run("validate", "gpu-models", "--format", "json").json
+    assert set(found["suites"]) == {"gpu-models"}
+    assert found["suites"]["gpu-models"]["rows_answered"] == 41
+    assert found["bad_data"] == []
+
+
+def test_rows_go_to_a_file(run, data):
+    run("validate", "gpu-operators", "--data", data, "--rows", data / "rows.csv", "--tier", "spec")
+    rows = list(csv.DictReader((data / "rows.csv").open()))
+    assert [row["operator"] for row in rows] == ["bmm", "linear"]
+    assert all(float(row["low_s"]) < float(row["predicted_s"]) < float(row["high_s"]) for row in rows)
+
+
+def test_a_report_is_written_and_not_over_another(run, data):
+    run("validate", "gpu-operators", "--data", data, "--report", data)
+    assert json.loads((data / "ACCURACY.json").read_text())["suites"]["gpu-operators"]["rows_asked"] == 2
+    assert "gpu-operators" in (data / "ACCURACY.md").read_text()
+    again = run("validate", "gpu-operators", "--data", data, "--report", data)
+    assert again.code == 2
+    assert "exists already" in again.err
+
+
+def test_bad_data_exits_with_one_and_names_file_row_and_column(run, data):
+    (data / "gpu_kernels" / "ops_gemm.csv").write_text(GEMM.replace("0.2\n", "-0.2\n"))
+    result = run("validate", "gpu-operators", "--data", data)
+    assert result.code == 1
+    assert "gpu_kernels/ops_gemm.csv, row 3, column latency_ms" in result.err
+    assert "gpu-operators" in result.out
+
+
+def test_wrong_names_are_usage_errors(refused, data):
+    assert "Did you mean gpu-models" in refused("validate", "gpu-modles")
+    assert "tier" in refused("validate", "gpu-models", "--tier", "psychic")
+    assert "not a folder" in refused("validate", "--data", data / "nowhere")
+
+
+def test_plots_are_pictures(run, data):
+    pytest.importorskip("matplotlib")
+    run("validate", "gpu-models", "--plots", data)
+    assert (data / "gpu-models.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_accuracy_prints_the_scoreboard_and_one_device(run, refused):
+    assert "gpu-models" in run("accuracy").out
+    rows = run("accuracy", "--device", "t4", "--format", "json").json
+    assert rows
+    assert {row["profile"] for row in rows} == {"t4"}
+    assert "a device with measurements" in refused("accuracy", "--device", "tpu-v1")
+
+
+def test_shipped_figures_are_reproduced_by_the_shipped_tables(run):
+    assert run("validate", "gpu-models", "cnn-gpus", "mlperf-inference", "--check", "--quiet").code == 0
