@@ -60,13 +60,13 @@ def test_the_interval_holds_the_estimate():
     st.integers(0, 5),
 )
 def test_a_larger_batch_takes_longer_and_serves_no_slower(model, device, mode, exponent):
-    # Eager CPU code pays page faults for outputs above the allocator's threshold: there a larger batch may serve slower.
-    how = "compiled" if device == "epyc-7763" else None
-    small = estimate(model, device, batch=2**exponent, mode=mode, execution=how)
-    large = estimate(model, device, batch=2 ** (exponent + 1), mode=mode, execution=how)
+    small = estimate(model, device, batch=2**exponent, mode=mode)
+    large = estimate(model, device, batch=2 ** (exponent + 1), mode=mode)
     if large.fits:
         assert large.latency_s >= small.latency_s * 0.999
-        assert large.throughput_per_s >= small.throughput_per_s * 0.85  # tile quantisation may cost some
+        # Tile quantisation may cost some; on CPUs and TPUs activations may stop fitting caches or scratchpads.
+        least = 0.85 if accelsim.device(device).device_class == "gpu" else 0.3
+        assert large.throughput_per_s >= small.throughput_per_s * least
         assert large.memory_bytes > small.memory_bytes
 
 
