@@ -16,6 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from accelsim.calibration.evidence import evidence
 from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import UNKNOWN, amount, duration, number, percent, usd
 
@@ -93,6 +94,8 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
         lines += [("limited by", _LIMITS.get(e.bound, e.bound.replace("_", " ")))]
     lines += [("work", f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved")]
     lines += [("parameters", number(e.parameter_count)), ("based on", f"{tier_words(e.tier)} (tier {e.tier})")]
+    if (checked := evidence(device.name)) is not None:
+        lines += [("measured", f"{checked}, on this device")]
     return [*lines, ("cost", _cost_words(e, quote))]
 
 

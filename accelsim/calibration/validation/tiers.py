@@ -1,9 +1,9 @@
 """Which parameters predict a device at a tier, and what they have seen.
 
 `spec`: one set for the whole class. For an honest score the device's own rows must not have shaped it, so the set fitted
-without the device is used where ``calibration/class/gpu-without-<device>.yaml`` has one. `fitted`: the overlay of the
-device in ``calibration/fitted/<device>.yaml``. `measured`: interpolation in the device's own rows. `best`: the highest
-that there is.
+without the device (or its chip) is used where ``calibration/class/gpu-without-<device>.yaml`` has one. `fitted`: the
+overlay of the device in ``calibration/fitted/<device>.yaml``. `measured`: interpolation in the device's own rows. `best`:
+the highest that there is.
 """
 
 from __future__ import annotations
@@ -67,9 +67,10 @@ def choose(device: DeviceProfile, tier: TierName) -> Choice:
 def _spec(device: DeviceProfile) -> Choice:
     if device.device_class != "gpu":
         return Choice("spec", None)
-    left_out = _class_set(f"gpu-without-{_base(device)}")
-    if left_out is not None:
-        return Choice("spec", left_out, "class-wide parameters fitted without this device")
+    for chip in _prefixes(_base(device)):
+        left_out = _class_set(f"gpu-without-{chip}")
+        if left_out is not None:
+            return Choice("spec", left_out, f"class-wide parameters fitted without {chip}")
     note = "class-wide parameters, which may have seen operator rows of this device"
     return Choice("spec", GpuParameters.class_wide(), note)
 
@@ -102,6 +103,12 @@ _CHOICES: dict[str, Callable[[DeviceProfile], Choice]] = {
 def _base(device: DeviceProfile) -> str:
     """Name without the slice: a share of a device has its parameters."""
     return device.name.partition("@")[0]
+
+
+def _prefixes(name: str) -> list[str]:
+    """A board's name and the chips it may carry, longest first: "a100-pcie-40gb", "a100-pcie", "a100"."""
+    parts = name.split("-")
+    return ["-".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
 @lru_cache(maxsize=128)

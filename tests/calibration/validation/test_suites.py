@@ -353,7 +353,8 @@ def test_worse_figures_are_found_and_noise_is_not():
 
 def test_the_registry_refuses_a_name_twice_and_unknown_names():
     names = [found.name for found in suites()]
-    assert names == ["gpu-operators", "gpu-models", "cnn-gpus", "mlperf-inference", "silicon-kernels"]
+    assert len(set(names)) == len(names)
+    assert names[:5] == ["gpu-operators", "gpu-models", "cnn-gpus", "mlperf-inference", "silicon-kernels"]
     with pytest.raises(InvalidValueError, match="not registered yet"):
         register_suite("gpu-models", "", (), "model")(lambda _folder: [])
     with pytest.raises(UnknownNameError, match="gpu-models"):
