@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import accelsim
+from accelsim.cli.arch import arch
 from accelsim.cli.capture import capture
 from accelsim.cli.compare import compare
 from accelsim.cli.demo import demo
@@ -33,6 +34,7 @@ app.command()(compare)
 app.add_typer(devices)
 app.add_typer(workloads)
 app.command()(capture)
+app.add_typer(arch)
 app.add_typer(offers)
 app.command()(validate)
 app.command()(accuracy)

@@ -19,10 +19,10 @@ __all__ = ["memory_traffic_bytes", "pipelined_cycles", "row_stationary_active_pe
 
 
 def _folds(
-    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: float, columns: float, dataflow: Dataflow
+    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: ArrayLike, columns: ArrayLike, dataflow: Dataflow
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Folds, streamed vectors per fold, and whether there is work, broadcast shape."""
-    if not (rows >= 1 and columns >= 1):
+    if not (np.all(np.asarray(rows) >= 1) and np.all(np.asarray(columns) >= 1)):
         raise InvalidValueError("rows x columns", (rows, columns), "at least 1 x 1")
     pixels, filters, window = np.broadcast_arrays(*(np.asarray(side, dtype=np.float64) for side in (m, n, k)))
     if dataflow is Dataflow.OUTPUT_STATIONARY:
@@ -33,12 +33,12 @@ def _folds(
         down, across, stream = window, pixels, filters
     else:
         raise InvalidValueError("dataflow", dataflow, "output, weight or input stationary")
-    folds = np.ceil(down / rows) * np.ceil(across / columns)
+    folds = np.ceil(down / np.asarray(rows, dtype=np.float64)) * np.ceil(across / np.asarray(columns, dtype=np.float64))
     return folds, stream, np.where(pixels * filters * window > 0, 1.0, 0.0)
 
 
 def systolic_cycles(
-    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: float, columns: float, dataflow: Dataflow
+    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: ArrayLike, columns: ArrayLike, dataflow: Dataflow
 ) -> FloatArray:
     """Stall-free cycles of one product on a rows x columns array, as SCALE-Sim counts them.
 
@@ -61,13 +61,13 @@ def systolic_cycles(
         InvalidValueError: If the array is empty or the dataflow has no closed form.
     """
     folds, stream, work = _folds(m, n, k, rows, columns, dataflow)
-    fills = rows if dataflow is Dataflow.OUTPUT_STATIONARY else 2 * rows
-    cycles: FloatArray = work * folds * (stream + fills + columns - 2)
+    fills = np.asarray(rows, dtype=np.float64) * (1 if dataflow is Dataflow.OUTPUT_STATIONARY else 2)
+    cycles: FloatArray = work * folds * (stream + fills + np.asarray(columns, dtype=np.float64) - 2)
     return cycles
 
 
 def pipelined_cycles(
-    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: float, columns: float, dataflow: Dataflow
+    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: ArrayLike, columns: ArrayLike, dataflow: Dataflow
 ) -> FloatArray:
     """Cycles when folds follow each other without draining the array in between.
 
@@ -83,8 +83,9 @@ def pipelined_cycles(
         dataflow: As in `systolic_cycles`.
     """
     folds, stream, work = _folds(m, n, k, rows, columns, dataflow)
-    once = (rows if dataflow is Dataflow.OUTPUT_STATIONARY else 2 * rows) + columns - 2
-    overlapped = folds * np.maximum(stream, rows) + once
+    height, width = np.asarray(rows, dtype=np.float64), np.asarray(columns, dtype=np.float64)
+    once = (height if dataflow is Dataflow.OUTPUT_STATIONARY else 2 * height) + width - 2
+    overlapped = folds * np.maximum(stream, height) + once
     cycles: FloatArray = work * np.minimum(overlapped, folds * (stream + once))
     return cycles
 

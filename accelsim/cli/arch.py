@@ -1,0 +1,138 @@
+"""``accelsim arch``: explore designs of matrix arrays for a model."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from accelsim.cli import options as opt
+from accelsim.cli.sink import Sink
+from accelsim.report.formats import OutputFormat
+
+__all__ = ["arch"]
+
+arch = typer.Typer(name="arch", help="Explore designs of matrix arrays (systolic ASICs).", no_args_is_help=True)
+_NOTE = "one forward pass; * nothing else is better in latency, energy and elements at once"
+
+
+@arch.callback()
+def _group() -> None:
+    """Explore designs of matrix arrays (systolic ASICs)."""
+
+
+@arch.command()
+def sweep(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Workload, or a SCALE-Sim topology (.csv).")],
+    array: Annotated[
+        str, typer.Option("--array", metavar="RxC,...", help="Array shapes, such as 16x16,32x64.")
+    ] = "16x16,32x32,64x64,128x128,256x256",
+    dataflow: Annotated[str, typer.Option("--dataflow", metavar="D,...", help="os, ws, is.")] = "os,ws,is",
+    sram: Annotated[
+        str,
+        typer.Option("--sram", metavar="KIB,...", help="Scratchpad per operand, or inputs/weights/outputs, in KiB."),
+    ] = "1024/1024/512",
+    bandwidth: Annotated[str, typer.Option("--bandwidth", metavar="GB/S,...", help="Of main memory, in GB/s.")] = "100",
+    count: Annotated[str, typer.Option("--count", metavar="N,...", help="Arrays per chip.")] = "1",
+    clock_mhz: Annotated[float, typer.Option("--clock-mhz", help="Array clock.")] = 1000.0,
+    batch: Annotated[int, typer.Option("--batch", help="Samples per pass.")] = 1,
+    seq_len: opt.SeqLenOption = None,
+    precision: Annotated[
+        str, typer.Option("--precision", metavar="NAME", help="Operands: int8, int16, bf16, fp16 or fp32.")
+    ] = "int8",
+    process_nm: Annotated[float, typer.Option("--process-nm", help="Node of the chip.")] = 7.0,
+    memory: Annotated[
+        str, typer.Option("--memory", metavar="NAME", help="DDR3, DDR4, LPDDR4, GDDR6 or HBM2.")
+    ] = "HBM2",
+    pipelined: Annotated[bool, typer.Option("--pipelined", help="Folds overlap their fills, as in TPUs.")] = False,
+    density: Annotated[
+        float, typer.Option("--weight-density", help="Non-zero share of structured sparse weights.")
+    ] = 1.0,
+    everything: Annotated[bool, typer.Option("--all", help="Show all designs, not only the best.")] = False,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Latency and energy of MODEL on every combination of array, dataflow, scratchpad and bandwidth."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.planning.architecture import dataflow_named, design_grid, sweep_architectures
+
+    designs = design_grid(
+        [_pair(item) for item in _items("--array", array)],
+        [dataflow_named(item) for item in _items("--dataflow", dataflow)],
+        [_srams(item) for item in _items("--sram", sram)],
+        [_number("--bandwidth", item) * 1e9 for item in _items("--bandwidth", bandwidth)],
+        counts=[_whole("--count", item) for item in _items("--count", count)],
+        clock_hz=clock_mhz * 1e6,
+        pipelined=pipelined,
+        weight_density_fraction=density,
+    )
+    found = sweep_architectures(
+        _model(model, precision),
+        designs,
+        batch=batch,
+        precision=precision,
+        seq_len=seq_len,
+        process_nm=process_nm,
+        memory=memory,
+    )
+    from accelsim.report.architecture import sweep_view
+
+    data = found.to_dict()
+    sink.emit(data, lambda: sweep_view(data, everything=everything), rows=data["points"], note=_NOTE)
+
+
+def _model(name: str, precision: str) -> Any:
+    if not name.lower().endswith(".csv"):
+        return name
+    from accelsim.workloads.scalesim import read_scalesim_topology
+
+    return read_scalesim_topology(name, precision="fp16" if precision == "int16" else precision)
+
+
+def _items(option: str, text: str) -> list[str]:
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    if not items:
+        from accelsim.errors import InvalidValueError
+
+        raise InvalidValueError(option, text, "one value or more, separated by commas")
+    return list(dict.fromkeys(items))
+
+
+def _number(option: str, text: str) -> float:
+    from accelsim.errors import InvalidValueError
+
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidValueError(option, text, "a number") from None
+
+
+def _whole(option: str, text: str) -> int:
+    from accelsim.errors import InvalidValueError
+
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise InvalidValueError(option, text, "a whole number")
+    return int(text)
+
+
+def _pair(text: str) -> tuple[int, int]:
+    from accelsim.errors import InvalidValueError
+
+    rows, separator, columns = text.lower().partition("x")
+    if not separator:
+        raise InvalidValueError("--array", text, "rows x columns, such as 32x64")
+    return _whole("--array", rows), _whole("--array", columns)
+
+
+def _srams(text: str) -> tuple[float, float, float]:
+    from accelsim.errors import InvalidValueError
+
+    sizes = [_number("--sram", part) * 1024 for part in text.split("/")]
+    if len(sizes) == 1:
+        sizes *= 3
+    if len(sizes) != 3:
+        raise InvalidValueError("--sram", text, "one size, or inputs/weights/outputs, in KiB")
+    return sizes[0], sizes[1], sizes[2]

@@ -1,0 +1,298 @@
+"""Design-space exploration of matrix arrays: a model on a grid of designs, and the designs nothing beats.
+
+A design is better only if it is no worse in latency, energy and multiply-adders, and better in one: the others form the
+Pareto front. Designs whose scratchpads cannot hold a tile of some layer stay in the list with their reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim import workload_catalog
+from accelsim.cost.systolic.designs import (
+    ArrayDesign,
+    DesignCosts,
+    Products,
+    design_costs,
+    lower_to_products,
+    refuse_small_scratchpads,
+)
+from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficients
+from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
+from accelsim.hardware.profile import Dataflow
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.dtype import precision as find_precision
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.model import Workload
+from accelsim.workloads.operator import Phase
+
+__all__ = [
+    "DATAFLOWS",
+    "ArchitectureSweep",
+    "DesignPoint",
+    "dataflow_named",
+    "design_grid",
+    "pareto_mask",
+    "sweep_architectures",
+]
+
+#: Short names of the dataflows, as SCALE-Sim spells them.
+DATAFLOWS: Final = {
+    "os": Dataflow.OUTPUT_STATIONARY,
+    "ws": Dataflow.WEIGHT_STATIONARY,
+    "is": Dataflow.INPUT_STATIONARY,
+}
+_MOST_DESIGNS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class DesignPoint:
+    """One design and what the model costs on it.
+
+    Attributes:
+        design: The design.
+        latency_s: One pass; None where it does not fit.
+        energy_j: Dynamic energy of one pass.
+        utilisation_fraction: Multiply-adds over elements x array cycles.
+        dram_bytes: Moved to and from main memory.
+        stall_fraction: Share of the array's time that waits for memory.
+        energy_parts_j: Energy by part.
+        is_pareto: Whether no other design beats it.
+        refusal: Why the model cannot run on it; empty where it can.
+    """
+
+    design: ArrayDesign
+    latency_s: float | None
+    energy_j: float | None
+    utilisation_fraction: float | None
+    dram_bytes: float | None
+    stall_fraction: float | None
+    energy_parts_j: dict[str, float]
+    is_pareto: bool
+    refusal: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat, with the dataflow's short name."""
+        design = self.design
+        short = next(name for name, dataflow in DATAFLOWS.items() if dataflow is design.dataflow)
+        return {
+            "array": f"{design.rows}x{design.columns}",
+            "count": design.count,
+            "dataflow": short,
+            "elements": design.element_count,
+            "sram_bytes": design.sram_bytes,
+            "bandwidth_bytes_per_s": design.bandwidth_bytes_per_s,
+            "clock_hz": design.clock_hz,
+            "latency_s": self.latency_s,
+            "energy_j": self.energy_j,
+            "utilisation_fraction": self.utilisation_fraction,
+            "dram_bytes": self.dram_bytes,
+            "stall_fraction": self.stall_fraction,
+            "is_pareto": self.is_pareto,
+            "refusal": self.refusal,
+            **self.energy_parts_j,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ArchitectureSweep:
+    """A model on every design.
+
+    Attributes:
+        workload: Name of the model.
+        batch: Samples per pass.
+        precision: Format of the operands.
+        process_nm: Node energies are for.
+        memory: Main-memory technology.
+        product_count: Matrix products of one pass.
+        points: In the order of the designs.
+    """
+
+    workload: str
+    batch: int
+    precision: str
+    process_nm: float
+    memory: str
+    product_count: int
+    points: tuple[DesignPoint, ...]
+
+    @property
+    def pareto(self) -> tuple[DesignPoint, ...]:
+        """Designs nothing beats, fastest first."""
+        return tuple(sorted((p for p in self.points if p.is_pareto), key=lambda p: p.latency_s or 0.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All points."""
+        names = ("workload", "batch", "precision", "process_nm", "memory", "product_count")
+        return {name: getattr(self, name) for name in names} | {"points": [p.to_dict() for p in self.points]}
+
+
+def design_grid(
+    arrays: Iterable[tuple[int, int]],
+    dataflows: Iterable[Dataflow],
+    srams_bytes: Iterable[tuple[float, float, float]],
+    bandwidths_bytes_per_s: Iterable[float],
+    *,
+    counts: Iterable[int] = (1,),
+    clock_hz: float = 1e9,
+    pipelined: bool = False,
+    weight_density_fraction: float = 1.0,
+) -> tuple[ArrayDesign, ...]:
+    """Every combination, in the order given.
+
+    Args:
+        arrays: (rows, columns) pairs.
+        dataflows: Stationary operands.
+        srams_bytes: (inputs, weights, outputs) scratchpads of one array.
+        bandwidths_bytes_per_s: Of main memory.
+        counts: Arrays per design.
+        clock_hz: Array clock.
+        pipelined: Whether folds overlap their fills.
+        weight_density_fraction: Of structured sparse weights.
+
+    Raises:
+        InvalidValueError: If a design is not possible, or there are more than 100,000.
+    """
+    shapes, flows, srams = list(arrays), list(dataflows), list(srams_bytes)
+    rates, copies = list(bandwidths_bytes_per_s), list(counts)
+    size = len(shapes) * len(flows) * len(srams) * len(rates) * len(copies)
+    if not 1 <= size <= _MOST_DESIGNS:
+        raise InvalidValueError("designs", size, f"1 to {_MOST_DESIGNS} combinations", "Name fewer values.")
+    return tuple(
+        ArrayDesign(rows, columns, dataflow, *sram, bandwidth, count, clock_hz, pipelined, weight_density_fraction)
+        for (rows, columns), dataflow, sram, bandwidth, count in product(shapes, flows, srams, rates, copies)
+    )
+
+
+def sweep_architectures(
+    model: str | Workload | OperatorGraph,
+    designs: Sequence[ArrayDesign],
+    *,
+    batch: int = 1,
+    precision: str = "int8",
+    seq_len: int | None = None,
+    process_nm: float = 7.0,
+    memory: str = "HBM2",
+    coefficients: EnergyCoefficients | None = None,
+) -> ArchitectureSweep:
+    """Latency and energy of one forward pass on every design.
+
+    Args:
+        model: Name, workload or forward graph (whose sizes then stand).
+        designs: Designs.
+        batch: Samples per pass.
+        precision: Operand format: int8, int16, bf16, fp16 or fp32.
+        seq_len: Tokens per sequence, where that applies.
+        process_nm: Node, 1 to 500 nm.
+        memory: Main-memory technology: DDR3, DDR4, LPDDR4, GDDR6 or HBM2.
+        coefficients: Energy per action; the shipped ones unless given.
+
+    Raises:
+        DoesNotFitError: If no design's scratchpads hold a tile of every layer.
+        InvalidValueError: If there is no design, or an energy coefficient is missing.
+        UnknownNameError: If the model or precision does not exist.
+    """
+    if not designs:
+        raise InvalidValueError("designs", 0, "at least one design")
+    name, products = _products(model, batch, precision, seq_len)
+    dtype = _operand(precision)
+    refusals = [_refusal(products, design, dtype) for design in designs]
+    runs = [design for design, refusal in zip(designs, refusals, strict=True) if not refusal]
+    if not runs:
+        refuse_small_scratchpads(products, designs[0], dtype)
+    costs = design_costs(
+        products, runs, dtype, coefficients or energy_coefficients(), process_nm=process_nm, memory=memory
+    )
+    points = _points(designs, refusals, runs, costs)
+    return ArchitectureSweep(name, batch, precision, process_nm, memory, len(products), points)
+
+
+def _products(
+    model: str | Workload | OperatorGraph, batch: int, precision: str, seq_len: int | None
+) -> tuple[str, Products]:
+    if isinstance(model, OperatorGraph):
+        return "graph", lower_to_products(model)
+    found = workload_catalog.workload(model) if isinstance(model, str) else model
+    if batch < 1:
+        raise InvalidValueError("batch", batch, "1 or more")
+    shape = replace(found.default, batch=batch, **({} if seq_len is None else {"seq_len": seq_len}))
+    phase = Phase.PREFILL if found.autoregressive else Phase.FORWARD
+    policy = find_precision("fp16" if precision == "int16" else precision)
+    return found.name, lower_to_products(found.lower(shape, policy, phase).graph)
+
+
+def _operand(precision: str) -> Dtype:
+    return Dtype.INT16 if precision == "int16" else find_precision(precision).compute
+
+
+def _refusal(products: Products, design: ArrayDesign, dtype: Dtype) -> str:
+    try:
+        refuse_small_scratchpads(products, design, dtype)
+    except DoesNotFitError as error:
+        return str(error)
+    return ""
+
+
+def _points(
+    designs: Sequence[ArrayDesign], refusals: Sequence[str], runs: Sequence[ArrayDesign], costs: DesignCosts
+) -> tuple[DesignPoint, ...]:
+    total = costs.energy.total_j
+    elements = np.array([design.element_count for design in runs], dtype=np.float64)
+    front = iter(pareto_mask(np.stack([costs.latency_s, total, elements], axis=1)).tolist())
+    parts = costs.energy.to_dict()
+    busy = np.divide(
+        costs.compute_s, costs.latency_s - costs.vector_s, where=costs.compute_s > 0, out=np.ones(len(runs))
+    )
+    index = iter(range(len(runs)))
+    points: list[DesignPoint] = []
+    for design, refusal in zip(designs, refusals, strict=True):
+        if refusal:
+            points.append(DesignPoint(design, None, None, None, None, None, {}, is_pareto=False, refusal=refusal))
+            continue
+        i = next(index)
+        points.append(
+            DesignPoint(
+                design,
+                float(costs.latency_s[i]),
+                float(total[i]),
+                float(costs.utilisation_fraction[i]),
+                float(costs.dram_bytes[i]),
+                float(1.0 - busy[i]),
+                {name: values[i] for name, values in parts.items()},
+                is_pareto=next(front),
+            )
+        )
+    return tuple(points)
+
+
+def pareto_mask(values: FloatArray) -> NDArray[np.bool_]:
+    """Rows that no other row dominates, shape (n,); of equal rows all stay.
+
+    Args:
+        values: Objectives to be small, shape (n, objectives).
+    """
+    keep = np.ones(len(values), dtype=np.bool_)
+    for index in np.lexsort(values.T[::-1]).tolist():
+        if not keep[index]:
+            continue
+        beaten = np.all(values >= values[index], axis=1) & np.any(values > values[index], axis=1)
+        keep[beaten] = False
+    return keep
+
+
+def dataflow_named(name: str) -> Dataflow:
+    """A dataflow by its short name.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    found = DATAFLOWS.get(name.strip().lower())
+    if found is None:
+        raise UnknownNameError("dataflow", name, DATAFLOWS, "Use os, ws or is.")
+    return found

@@ -1,0 +1,43 @@
+"""Tables of a design-space exploration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from accelsim.report.listing import Listing
+
+__all__ = ["sweep_view"]
+
+_HEADERS: Final = ("", "array", "count", "flow", "sram KiB", "GB/s", "latency ms", "energy mJ", "used %", "stall %")
+_MOST_ROWS: Final = 40
+
+
+def sweep_view(data: Mapping[str, Any], *, everything: bool = False) -> Listing:
+    """The Pareto front, fastest first; all designs in their own order with `everything`.
+
+    Args:
+        data: `ArchitectureSweep.to_dict`.
+        everything: Whether to show designs that others beat, and those that do not fit.
+    """
+    points = data["points"]
+    if not everything:
+        points = sorted((p for p in points if p["is_pareto"]), key=lambda p: p["latency_s"])[:_MOST_ROWS]
+    rows = [_row(point) for point in points]
+    return Listing(_HEADERS, rows, right=frozenset(_HEADERS[4:]), fold=frozenset(), dispensable=("stall %", "count"))
+
+
+def _row(point: Mapping[str, Any]) -> tuple[str, ...]:
+    mark = "*" if point["is_pareto"] else ""
+    head = (mark, point["array"], str(point["count"]), point["dataflow"], f"{point['sram_bytes'] / 1024:.0f}")
+    rate = f"{point['bandwidth_bytes_per_s'] / 1e9:g}"
+    if point["refusal"]:
+        return (*head, rate, "too small", "", "", "")
+    return (
+        *head,
+        rate,
+        f"{point['latency_s'] * 1e3:.4g}",
+        f"{point['energy_j'] * 1e3:.4g}",
+        f"{point['utilisation_fraction'] * 100:.1f}",
+        f"{point['stall_fraction'] * 100:.1f}",
+    )

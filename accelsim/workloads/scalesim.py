@@ -1,0 +1,146 @@
+"""Reads SCALE-Sim topology files, convolutional and GEMM, as operator graphs.
+
+A convolution row is name, input height and width, filter height and width, channels, filters, stride (one or two) and, in
+version 3, a sparsity ratio "N:M"; a GEMM row is name, M, N, K. A layer whose name holds "DP" is depthwise: every channel
+has its own filters. Inputs are stated with their padding. SCALE-Sim rounds the number of output pixels up where
+the stride does not divide the input, so that the last window hangs over the edge; ``compat="scalesim"`` does the same.
+Format: scalesim/topology_utils.py of SCALE-Sim v2 (013c54ea) and v3.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import precision as find_precision
+from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.operator import OperatorKind
+
+__all__ = ["parse_scalesim_topology", "read_scalesim_topology"]
+
+_MAX_BYTES: Final = 1_000_000
+_LARGEST: Final = 10**7
+_CONV: Final = ("input height", "input width", "filter height", "filter width", "channels", "filters", "stride height")
+_GEMM: Final = ("M", "N", "K")
+Compatibility = Literal["", "scalesim"]
+
+
+def read_scalesim_topology(
+    path: str | Path, *, precision: str = "int8", batch: int = 1, compat: Compatibility = ""
+) -> OperatorGraph:
+    """Read a topology file.
+
+    Args:
+        path: CSV file.
+        precision: Format of the operands.
+        batch: Images per pass; 1 as SCALE-Sim runs them.
+        compat: "scalesim" to round output sizes up as it does.
+
+    Raises:
+        ProfileError: If it cannot be read, or naming each line that is wrong.
+        InvalidValueError: If `batch` or `compat` is out of range.
+    """
+    file = Path(path)
+    try:
+        raw = file.read_bytes()
+        text = raw.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise ProfileError(str(path), [f"cannot be read as text: {error}"]) from None
+    if len(raw) > _MAX_BYTES:
+        raise ProfileError(str(path), [f"larger than {_MAX_BYTES:,} bytes"])
+    return parse_scalesim_topology(text, str(path), precision=precision, batch=batch, compat=compat)
+
+
+def parse_scalesim_topology(
+    text: str, label: str = "<topology>", *, precision: str = "int8", batch: int = 1, compat: Compatibility = ""
+) -> OperatorGraph:
+    """Parse the text of a topology file; arguments and errors of `read_scalesim_topology`."""
+    if compat not in ("", "scalesim"):
+        raise InvalidValueError("compat", compat, "'' or 'scalesim'")
+    if not 1 <= batch <= _LARGEST:
+        raise InvalidValueError("batch", batch, f"1 to {_LARGEST}")
+    try:
+        lines = list(csv.reader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise ProfileError(label, [f"not CSV: {error}"]) from None
+    rows = [(number, [cell.strip() for cell in cells]) for number, cells in enumerate(lines, 1)]
+    rows = [(number, cells[:-1] if cells[-1] == "" else cells) for number, cells in rows if any(cells)]
+    if len(rows) < 2:
+        raise ProfileError(label, ["no layers: expected a header line and one line per layer"])
+    builder = GraphBuilder(find_precision(precision))
+    write = _gemm if _is_gemm(rows[0][1]) else _conv
+    problems = [p for number, cells in rows[1:] for p in _write(builder, write, number, cells, batch, compat)]
+    if problems:
+        raise ProfileError(label, problems[:20])
+    return builder.build()
+
+
+Writer = Callable[[GraphBuilder, str, list[int], int, bool], str]
+
+
+def _write(
+    builder: GraphBuilder, write: Writer, number: int, cells: Sequence[str], batch: int, compat: str
+) -> list[str]:
+    """Append one layer, or say what is wrong with its line."""
+    names = _GEMM if write is _gemm else _CONV
+    layer = cells[0] or "without a name"
+    if len(cells) - 1 < len(names):
+        return [f"line {number}, layer {layer!r}: {len(cells) - 1} numbers, expected {', '.join(names)}"]
+    values: list[int] = []
+    for place, cell in enumerate(cells[1:]):
+        name = names[place] if place < len(names) else "stride width"
+        if ":" in cell and place >= len(names):  # version 3's sparsity; weights are dense here
+            continue
+        if not (cell.isascii() and cell.isdigit()) or not 1 <= int(cell[:12]) <= _LARGEST:
+            return [
+                f"line {number}, layer {layer!r}, {name}: {cell[:40]!r}; expected a whole number, 1 to {_LARGEST:,}"
+            ]
+        values.append(int(cell))
+    problem = write(builder, layer, values, batch, bool(compat))
+    return [f"line {number}, layer {layer!r}: {problem}"] if problem else []
+
+
+def _is_gemm(header: Sequence[str]) -> bool:
+    """GEMM files head their columns Layer, M, N, K; others state filter sizes."""
+    return [cell.upper() for cell in header[1:4]] == ["M", "N", "K"]
+
+
+def _gemm(builder: GraphBuilder, layer: str, sides: list[int], batch: int, compat: bool) -> str:
+    del compat
+    m, n, k = sides[:3]
+    with builder.scope(layer):
+        builder.linear(builder.input(m * batch, k), n, bias=False, name=layer)
+    return ""
+
+
+def _conv(builder: GraphBuilder, layer: str, sides: list[int], batch: int, compat: bool) -> str:
+    height, width, down, across, channels, filters, stride = sides[:7]
+    step = (stride, sides[7] if len(sides) > 7 else stride)
+    if down > height or across > width:
+        return f"filter {down} x {across} larger than its input {height} x {width}; state the input with its padding"
+    out = [
+        -(-(size - window) // pace) + 1 if compat else (size - window) // pace + 1
+        for size, window, pace in zip((height, width), (down, across), step, strict=True)
+    ]
+    groups = channels if "DP" in layer else 1
+    outputs = filters * groups
+    weights = outputs * channels // groups * down * across
+    dims = (batch, channels, outputs, groups, 1, height, width, 1, *out, 1, down, across, max(step), 1)
+    with builder.scope(layer):
+        builder.operator(
+            OperatorKind.CONV,
+            dims,
+            [builder.input(batch, channels, height, width)],
+            (batch, outputs, *out),
+            name=layer,
+            flop=2.0 * batch * out[0] * out[1] * weights,
+            weights=weights,
+            dtype=builder.precision.compute,
+        )
+    builder.parameters(weights)
+    return ""

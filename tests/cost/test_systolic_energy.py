@@ -1,0 +1,87 @@
+"""Energy by part: sums, sources, size and node, and refusals."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from accelsim.cost.systolic.energy import energy_coefficients, parse_energy_coefficients
+from accelsim.datafile import data_root, read_yaml
+from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.workloads.dtype import Dtype
+
+PATH = data_root() / "calibration" / "class" / "asic-energy.yaml"
+COEFFICIENTS = energy_coefficients()
+
+
+def test_every_coefficient_has_node_width_kind_and_source():
+    for entry in COEFFICIENTS.entries:
+        assert entry.bits > 0
+        assert entry.node_nm > 0
+        assert entry.energy_pj > 0
+        assert len(entry.source) > 10
+
+
+def test_published_figures_come_back_at_their_node():
+    # Horowitz, ISSCC 2014, figure 1.1.9 (45 nm); Jouppi et al., ISCA 2021, table 2 (7 nm).
+    assert COEFFICIENTS.per_mac_j(Dtype.INT8, 45) == pytest.approx(0.23e-12)
+    assert COEFFICIENTS.per_mac_j(Dtype.BF16, 7) == pytest.approx(0.32e-12)
+    assert COEFFICIENTS.per_sram_bit_j([8192, 32768, 2**20], 45) * 64 == pytest.approx([10e-12, 20e-12, 100e-12])
+    assert COEFFICIENTS.per_sram_bit_j([8192, 32768, 2**20], 7) * 64 == pytest.approx([7.5e-12, 8.5e-12, 14e-12])
+    assert COEFFICIENTS.per_dram_bit_j("HBM2e") * 64 == pytest.approx(250e-12)
+
+
+def test_energy_grows_with_capacity_node_and_width():
+    sizes = np.logspace(2, 8.5, 60)
+    for node in (5, 7, 16, 28, 45, 65):
+        assert np.all(np.diff(COEFFICIENTS.per_sram_bit_j(sizes, node)) > 0)
+    nodes = [5, 7, 16, 28, 45, 65]
+    for energy in (
+        lambda node: COEFFICIENTS.per_mac_j(Dtype.INT8, node),
+        COEFFICIENTS.per_register_bit_j,
+        lambda node: COEFFICIENTS.per_hop_bit_j(node, 8),
+        lambda node: float(COEFFICIENTS.per_sram_bit_j(1e5, node)),
+    ):
+        assert np.all(np.diff([energy(node) for node in nodes]) > 0)
+    order = [Dtype.INT8, Dtype.INT16, Dtype.BF16, Dtype.FP16, Dtype.FP32]
+    assert np.all(np.diff([COEFFICIENTS.per_mac_j(dtype, 7) for dtype in order]) > 0)
+
+
+@pytest.mark.parametrize(
+    ("part", "ask"),
+    [
+        ("mac-int8", lambda c: c.per_mac_j(Dtype.INT8, 28)),
+        ("register", lambda c: c.per_register_bit_j(28)),
+        ("sram", lambda c: c.per_sram_bit_j(1e5, 28)),
+        ("wire-mm", lambda c: c.per_hop_bit_j(28, 8)),
+        ("dram-hbm2", lambda c: c.per_dram_bit_j("HBM2")),
+    ],
+)
+def test_a_missing_coefficient_is_refused_by_name(part, ask):
+    data = copy.deepcopy(read_yaml(PATH))
+    data["coefficients"] = [entry for entry in data["coefficients"] if entry["part"] != part]
+    lacking = parse_energy_coefficients(data, "test")
+    with pytest.raises(InvalidValueError, match=part.removeprefix("dram-").upper() if "dram" in part else part):
+        ask(lacking)
+
+
+def test_unknown_formats_and_memories_are_refused():
+    with pytest.raises(InvalidValueError, match="mac-fp4"):
+        COEFFICIENTS.per_mac_j(Dtype.FP4, 7)
+    with pytest.raises(InvalidValueError, match="technology"):
+        COEFFICIENTS.per_dram_bit_j("drum memory")
+    with pytest.raises(InvalidValueError, match="process_nm"):
+        COEFFICIENTS.per_mac_j(Dtype.INT8, 0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("source", None), ("node_nm", 0), ("bits", "8"), ("energy_pj", -1), ("kind", "guess"), ("unit", 1)],
+)
+def test_incomplete_entries_are_refused_by_place(field, value):
+    data = copy.deepcopy(read_yaml(PATH))
+    data["coefficients"][3][field] = value
+    with pytest.raises(ProfileError, match=r"coefficients\[3\]"):
+        parse_energy_coefficients(data, "test")
