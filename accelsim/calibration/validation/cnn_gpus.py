@@ -106,9 +106,9 @@ def _knee(part: ScoredRows, name: str, points: list[tuple[int, int]]) -> dict[st
 @register_suite(
     "cnn-gpus",
     "convolutional networks on single GPUs",
-    (MEASUREMENTS_SCHEMA,),
+    (),
     "model",
-    optional_files=(EXAMPLES_SCHEMA,),
+    optional_files=(MEASUREMENTS_SCHEMA, EXAMPLES_SCHEMA),
     is_ranked=True,
     findings=knees,
 )

@@ -20,13 +20,14 @@ from accelsim.calibration.validation.names import gpu_of, note_unknown_devices
 from accelsim.calibration.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
 from accelsim.cost.gpu import cost_gpu
+from accelsim.datafile import data_root
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["LABEL_SCHEMA", "LIST_SCHEMA", "Run", "issue_order", "lowered_operators"]
+__all__ = ["LABEL_SCHEMA", "LIST_SCHEMA", "Run", "issue_order", "lowered_operators", "operator_lists"]
 
 LABEL_SCHEMA = Schema(
     "gpu_kernels/e2e_labels.csv",
@@ -101,11 +102,16 @@ def issue_order(repeat: FloatArray, is_backward: NDArray[np.bool_]) -> IntArray:
 
 
 @register_suite(
-    "gpu-models", "whole transformers on GPUs, eager FP32", (LABEL_SCHEMA, LIST_SCHEMA), "model", is_ranked=True
+    "gpu-models",
+    "whole transformers on GPUs, eager FP32",
+    (LABEL_SCHEMA,),
+    "model",
+    optional_files=(LIST_SCHEMA,),
+    is_ranked=True,
 )
 def load(folder: DataFolder) -> list[Batch]:
     """One batch per device; rows whose operator list is missing are refused."""
-    rows, lists = folder.table(LABEL_SCHEMA), folder.table(LIST_SCHEMA)
+    rows, lists = folder.table(LABEL_SCHEMA), operator_lists(folder)
     if rows is None or lists is None:
         return []
     note_unknown_devices(folder, rows)
@@ -120,6 +126,13 @@ def load(folder: DataFolder) -> list[Batch]:
             lost, table = desc[own & ~known], rows.take(own & ~known)
             batches.append(refused_batch(device, table["model"], lost, table["e2e_ms"] * 1e-3, "no operator list"))
     return batches
+
+
+def operator_lists(folder: DataFolder) -> Table | None:
+    """Operator lists of the folder; those that ship with accelsim where it has none, since they belong to no device."""
+    if folder.has(LIST_SCHEMA):
+        return folder.table(LIST_SCHEMA)
+    return DataFolder(data_root() / "calibration" / "published").table(LIST_SCHEMA)
 
 
 def _descriptions(rows: Table) -> TextArray:

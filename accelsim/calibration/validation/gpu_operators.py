@@ -189,9 +189,9 @@ _SETS: Sequence[tuple[Schema, Callable[[Table], OperatorGraph], tuple[str, ...]]
 @register_suite(
     "gpu-operators",
     "single operators on GPUs: eager FP32 calls, and DeepBench",
-    (GEMM_SCHEMA,),
+    (),
     "operator",
-    optional_files=(VECTOR_SCHEMA, CONV_SCHEMA, DEEPBENCH_SCHEMA),
+    optional_files=(GEMM_SCHEMA, VECTOR_SCHEMA, CONV_SCHEMA, DEEPBENCH_SCHEMA),
 )
 def load(folder: DataFolder) -> list[Batch]:
     """Batches of every table that is there."""

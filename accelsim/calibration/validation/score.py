@@ -156,11 +156,11 @@ def validate(
     scores: list[SuiteScore] = []
     skipped: dict[str, str] = {}
     for suite in wanted:
-        missing = [schema.file for schema in suite.files if not folder.has(schema)]
+        missing = _missing_files(suite, folder)
         if missing and names:
-            raise InputError(f"suite {suite.name} needs {', '.join(missing)} in {folder.root}, which has no such file.")
+            raise InputError(f"suite {suite.name} needs {missing} in {folder.root}, which has no such file.")
         if missing:
-            skipped[suite.name] = f"no {', '.join(missing)}"
+            skipped[suite.name] = f"no {missing}"
             continue
         try:
             score = _score_suite(suite, folder, tier, progress or (lambda _line: None))
@@ -174,6 +174,14 @@ def validate(
         else:
             scores.append(score)
     return Scoreboard(tuple(scores), skipped, tuple(folder.problems))
+
+
+def _missing_files(suite: Suite, folder: DataFolder) -> str:
+    """What a suite lacks: each file it needs, or any of those it could use; empty where it can run."""
+    needed = [schema.file for schema in suite.files if not folder.has(schema)]
+    if needed or suite.files or any(folder.has(schema) for schema in suite.optional_files):
+        return ", ".join(needed)
+    return " or ".join(schema.file for schema in suite.optional_files)
 
 
 def _score_suite(suite: Suite, folder: DataFolder, tier: TierName, progress: Progress) -> SuiteScore | None:

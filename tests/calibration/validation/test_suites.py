@@ -361,6 +361,21 @@ def test_the_registry_refuses_a_name_twice_and_unknown_names():
         suite("gpu-model")
 
 
+def test_operator_lists_come_with_accelsim_where_the_folder_has_none(folder):
+    labels = "device,model,mode,seq,batch,e2e_ms\nT4,bert_large,inf,512,8,694.46\n"
+    (score,) = validate(["gpu-models"], folder({"gpu_kernels/e2e_labels.csv": labels}), "spec").suites
+    assert score.figures.rows_answered == 1
+    assert score.figures.mape_fraction < 0.5
+
+
+def test_a_suite_runs_on_the_tables_there_are(folder, tmp_path):
+    vec = "op,device,split,b,h,latency_ms\nadd,T4,test,4096,4096,0.8\n"
+    (score,) = validate(["gpu-operators"], folder({"gpu_kernels/ops_vec.csv": vec}), "spec").suites
+    assert score.figures.rows_answered == 1
+    with pytest.raises(InputError, match="or training/nvidia"):
+        validate(["cnn-gpus"], tmp_path)
+
+
 def test_a_named_suite_needs_its_tables(tmp_path):
     with pytest.raises(InputError, match="needs gpu_kernels/e2e_labels"):
         validate(["gpu-models"], tmp_path)
