@@ -8,8 +8,8 @@ of rows left out in a five-fold cross-validation over shapes: all conditions of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from hashlib import md5
 
 import numpy as np
@@ -20,7 +20,7 @@ from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun
-from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit
+from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit, thread_terms
 from accelsim.cost.cpu.kernels import TERMS, Context, kernel_coordinates, kernel_names, kernel_terms
 from accelsim.cost.table import Tier
 from accelsim.workloads.dtype import Dtype
@@ -34,6 +34,8 @@ _PAGE_BYTES = 4096.0
 _FEW_FAULTS = 16.0
 #: Spread of a kernel with too few rows to leave any out.
 _DEFAULT_LOG_SIGMA = 0.3
+#: Where no row says otherwise: serial work takes its one-thread time, parallel work 0.6 of it.
+_THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6])
 _SHARED = np.array([term.startswith(("fresh", "bytes_beyond")) for term in TERMS])
 
 
@@ -113,19 +115,14 @@ def fit_kernels(rows: KernelRows, keep: NDArray[np.bool_] | None = None, *, with
     fitted = FittedKernels(fits, *rows.caches)
     for threads in sorted({case.threads for case in rows.cases}):
         one = _one_thread_s(rows, fitted) if threads > 1 and fits else np.zeros(len(rows.cases))
-        fits.update(_fit_threads(rows, chosen, threads, np.column_stack([rows.terms, one])))
+        quantities = rows.terms if threads == 1 else thread_terms(rows.terms, one)
+        fits.update(_fit_threads(rows, chosen, threads, quantities))
     if not with_spread:
         return fitted
     errors = cross_validate(rows)[Tier.MEASURED]
-    spread = {key: KernelFit(f.coefficients, _spread(errors[i]), f.rows, f.correction) for key, f, i in _with_rows(rows, fits)}
-    return FittedKernels(spread, *rows.caches)
-
-
-def _with_rows(
-    rows: KernelRows, fits: dict[tuple[str, str, int], KernelFit]
-) -> Iterable[tuple[tuple[str, str, int], KernelFit, NDArray[np.int64]]]:
     places = _grouped(rows.keys())
-    return ((key, fit, places[key]) for key, fit in fits.items())
+    spread = {key: replace(fit, log_sigma=_spread(errors[places[key]])) for key, fit in fits.items()}
+    return FittedKernels(spread, *rows.caches)
 
 
 def _spread(errors: FloatArray) -> float:
@@ -157,7 +154,7 @@ def _fit_threads(
     """Fits of one thread count, family by family."""
     own = np.array([case.threads == threads for case in rows.cases]) & keep
     families = np.array([case.family for case in rows.cases])
-    prior = _shared_prior(quantities[own], rows.times_s[own])
+    prior = _shared_prior(quantities[own], rows.times_s[own]) if threads == 1 else _THREAD_PRIOR
     bases = {
         family: fit_nonnegative(
             quantities[own & (families == family)], rows.times_s[own & (families == family)], prior, ridge=1e-3
@@ -175,12 +172,14 @@ def _fit_threads(
 def _shared_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
     """Cost of page faults and of traffic beyond each cache, over all kernels; nothing for the other terms."""
     pooled = fit_nonnegative(quantities, times_s, ridge=1e-4)
-    prior: FloatArray = np.where(np.append(_SHARED, False), pooled, 0.0)
+    prior: FloatArray = np.where(_SHARED, pooled, 0.0)
     return prior
 
 
 def _fit_one(rows: KernelRows, index: NDArray[np.int64], quantities: FloatArray, base: FloatArray) -> KernelFit:
     terms, times = quantities[index], rows.times_s[index]
+    if rows.cases[index[0]].threads > 1:
+        return KernelFit(fit_nonnegative(terms, times, base, ridge=2e-2), _DEFAULT_LOG_SIGMA, len(index))
     coefficients = fit_nonnegative(terms, times, base, ridge=3e-3)
     predicted = np.maximum(terms @ coefficients, 1e-9)
     places = np.array([rows.places[i] for i in index.tolist()])

@@ -71,8 +71,8 @@ FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
     {
         "bfloat16": NumberFormat(_D.BF16, _D.BF16),
         "fp8": NumberFormat(_D.FP8, _D.FP8),
-        "fp8_block": NumberFormat(_D.FP8, _D.FP8),
-        "nvfp4": NumberFormat(_D.FP4, _D.FP4),
+        "fp8_block": NumberFormat(_D.FP8, _D.FP8, 4 / 128**2),  # an FP32 per block of 128 x 128 (DeepSeek-V3, 2024)
+        "nvfp4": NumberFormat(_D.FP4, _D.FP4, 1 / 16),  # an FP8 per 16 values
         "sq": NumberFormat(_D.INT8, _D.INT8),
         "int8_wo": NumberFormat(_D.BF16, _D.INT8),
         "int4_wo": NumberFormat(_D.BF16, _D.INT4),

@@ -7,11 +7,14 @@ a device has a slice of every expert's width; under expert parallelism whole exp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.calibration.expert_load import busiest_device_load, routing_exponent
 from accelsim.calibration.silicon import FORMATS, SiliconRows, format_names
 from accelsim.calibration.validation.columns import attention_graph, gemm_graph, graph_of_columns, vector_graph
 from accelsim.cost.table import CostTable
@@ -78,11 +81,17 @@ def _formats(rows: SiliconRows) -> list[tuple[Dtype, Dtype]]:
     return found
 
 
+def _scale_bytes(rows: SiliconRows) -> float:
+    """Bytes of block scales per weight."""
+    return FORMATS[str(next(iter(rows.formats.values()))[0])].scale_bytes
+
+
 def _gemm(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     m, n, k = (rows.sizes[name] for name in ("m", "n", "k"))
     ((compute, weight),) = _formats(rows)
     plain = np.zeros(len(rows), dtype=np.bool_)
-    return gemm_graph(np.ones(len(rows)), m, n, k, compute, batched=plain, weight=weight, output=Dtype.BF16), 1
+    graph = gemm_graph(np.ones(len(rows)), m, n, k, compute, batched=plain, weight=weight, output=Dtype.BF16)
+    return replace(graph, weight_bytes=graph.weight_bytes + _scale_bytes(rows) * n * k), 1
 
 
 def _attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
@@ -103,55 +112,29 @@ def _attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
 def _moe(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     sizes = rows.sizes
     ((compute, weight),) = _formats(rows)
-    local = np.maximum(sizes["num_experts"] / sizes["moe_ep_size"], 1.0)
-    routed = np.maximum(np.ceil(sizes["num_tokens"] * sizes["topk"] / sizes["moe_ep_size"]), 1.0)
-    active = np.ceil(
-        active_experts(sizes["num_tokens"], sizes["topk"], sizes["num_experts"], local, routed, balanced(rows))
+    exponent = _by_word(rows.words["distribution"], routing_exponent)
+    routed, active = busiest_device_load(
+        sizes["num_tokens"], sizes["topk"], sizes["num_experts"], sizes["moe_ep_size"], exponent
     )
+    routed, active = np.ceil(routed), np.ceil(active)
     inter = np.maximum(sizes["inter_size"] / sizes["moe_tp_size"], 1.0)
     gates = np.where(np.char.find(rows.words["kernel_source"].astype(str), "nongated") >= 0, 1.0, 2.0)
     hidden = sizes["hidden_size"]
-    up = _grouped(active, routed, gates * inter, hidden, compute, weight)
+    scales = _scale_bytes(rows)
+    up = _grouped(active, routed, gates * inter, hidden, compute, weight, scales)
     activation = vector_graph(np.where(gates == 2, "mul", "relu"), routed, inter, Dtype.BF16)
-    down = _grouped(active, routed, hidden, inter, compute, weight)
+    down = _grouped(active, routed, hidden, inter, compute, weight, scales)
     return concatenate([up, activation, down]), 3
 
 
-def balanced(rows: SiliconRows) -> NDArray[np.bool_]:
-    """Rows whose tokens were spread evenly over the experts."""
-    even: NDArray[np.bool_] = rows.words["distribution"] == "balanced"
-    return even
-
-
-def active_experts(
-    tokens: FloatArray,
-    top_k: FloatArray,
-    experts: FloatArray,
-    local: FloatArray,
-    routed: FloatArray,
-    is_balanced: NDArray[np.bool_],
-) -> FloatArray:
-    """Experts of one device that get any token, shape (n,).
-
-    Even routing reaches as many as there are routed rows. Random routing misses an expert with probability
-    (1 - top_k / experts)^tokens; a skewed one misses more.
-
-    Args:
-        tokens: Tokens of the layer.
-        top_k: Experts per token.
-        experts: Experts of the layer.
-        local: Experts of the device.
-        routed: Rows routed to the device.
-        is_balanced: Whether routing is even.
-    """
-    share = np.clip(top_k / experts, 0.0, 1.0)
-    reached = local * (1.0 - (1.0 - share) ** tokens)
-    found: FloatArray = np.maximum(np.minimum(np.where(is_balanced, routed, reached), local), 1.0)
-    return found
+def _by_word(words: NDArray[Any], value: Callable[[str], float]) -> FloatArray:
+    """A number for each row's word, shape (n,)."""
+    known, inverse = np.unique(words, return_inverse=True)
+    return np.array([value(str(word)) for word in known], dtype=np.float64)[inverse.reshape(-1)]
 
 
 def _grouped(
-    groups: FloatArray, m: FloatArray, n: FloatArray, k: FloatArray, compute: Dtype, weight: Dtype
+    groups: FloatArray, m: FloatArray, n: FloatArray, k: FloatArray, compute: Dtype, weight: Dtype, scales: float
 ) -> OperatorGraph:
     return graph_of_columns(
         int(OperatorKind.GROUPED_GEMM),
@@ -159,7 +142,7 @@ def _grouped(
         compute,
         flop=2.0 * m * n * k,
         read=DTYPE_BYTES[compute] * m * k,
-        weight=DTYPE_BYTES[weight] * groups * n * k,
+        weight=(DTYPE_BYTES[weight] + scales) * groups * n * k,
         write=Dtype.BF16.bytes * m * n,
         count=len(m),
     )

@@ -574,6 +574,33 @@ BUILDERS |= {
 }
 
 
+@_builds("module_call")
+def _module_call(source: Source) -> Call:
+    """What a module adds to an operator: a chain of modules that do nothing."""
+    chain = torch.nn.Sequential(*(torch.nn.Identity() for _ in range(source.shape["count"])))
+    x = source.values(16)
+    return lambda: chain(x)
+
+
+@_builds("plain_chain")
+def _plain_chain(source: Source) -> Call:
+    x, count = source.values(16), source.shape["count"]
+    return lambda: _chain(x, count)
+
+
+@_builds("gradient_chain")
+def _gradient_chain(source: Source) -> Call:
+    """The same chain forward and backward: twice its operators, and the graph between them."""
+    x, count, gradient = source.values(16).requires_grad_(), source.shape["count"], source.values(16)
+    return lambda: torch.autograd.grad(_chain(x, count), x, gradient)
+
+
+def _chain(x: torch.Tensor, count: int) -> torch.Tensor:
+    for _ in range(count):
+        x = torch.neg(x)
+    return x
+
+
 @_builds("host_to_device")
 def _host_to_device(source: Source) -> Call:
     x = torch.randn(source.shape["elements"]).pin_memory()

@@ -26,7 +26,7 @@ _REFERENCE: Final = {"m": 256, "n": 1024, "k": 1024}
 _CHUNK: Final = 240
 #: A GPU's operands rotate through this many bytes, past any second-level cache.
 _ROTATED_BYTES: Final = 512 * 2**20
-_GRADIENT_OPERATORS: Final = frozenset({"scaled_dot_product_attention_backward", "lstm_train", "lstm_backward"})
+_GRADIENT_OPERATORS: Final = frozenset({"scaled_dot_product_attention_backward", "lstm_train", "lstm_backward", "gradient_chain"})
 
 
 @dataclass(frozen=True, slots=True)

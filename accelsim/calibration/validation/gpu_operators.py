@@ -9,7 +9,7 @@ the kernel and the gap between kernels of a replayed graph. In the first set's G
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,8 +27,8 @@ from accelsim.calibration.validation.columns import (
 from accelsim.calibration.validation.names import gpu_of, note_unknown_devices
 from accelsim.calibration.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
-from accelsim.cost.gpu import cost_gpu
-from accelsim.cost.table import Execution
+from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
@@ -148,7 +148,8 @@ class KernelPrediction:
     Attributes:
         graph: One operator per row.
         profile: The device.
-        execution: How the measurement issued its calls.
+        execution: How the measurement issued its calls: eager ones are timed alone, replayed ones (DeepBench, 2016 to
+            2018) in long loops, with the libraries of their day.
     """
 
     graph: OperatorGraph
@@ -157,8 +158,14 @@ class KernelPrediction:
 
     def __call__(self, parameters: Any | None) -> Prediction:
         """Predict every row."""
-        costs = cost_gpu(self.graph, self.profile, self.execution, parameters)
+        costs = self.costs(GpuParameters.class_wide() if parameters is None else parameters)
         return Prediction(costs.dispatch_s + costs.time_s, costs.log_sigma)
+
+    def costs(self, parameters: GpuParameters) -> CostTable:
+        """Cost every row under the conditions of the measurement."""
+        eager = self.execution is Execution.EAGER
+        as_measured = replace(parameters, is_isolated=eager, is_early_library=not eager)
+        return cost_gpu(self.graph, self.profile, self.execution, as_measured)
 
 
 def _gemm(table: Table) -> OperatorGraph:

@@ -59,7 +59,7 @@ class KernelFit:
     """One kernel in one format on one thread count.
 
     Attributes:
-        coefficients: Of `TERMS`, then of the one-thread time, shape (len(TERMS) + 1,).
+        coefficients: Of `TERMS` on one thread, of `thread_terms` on several.
         log_sigma: Spread of ln(measured / predicted) of rows kept from the fit.
         rows: Measured rows.
         correction: Tier `measured`; None where the terms do as well.
@@ -82,6 +82,28 @@ class KernelTimes:
 
 
 Key = tuple[str, str, int]
+#: Operators shorter than this on one thread stay on one (the framework's grain of 32,768 elements takes about as long).
+SERIAL_S = 8e-6
+#: Terms on several threads: fork and join, traffic beyond the last cache, page faults, serial and parallel work.
+THREAD_TERMS = ("start", "bytes_beyond_l3", "fresh_bytes", "serial_s", "parallel_s")
+
+
+_THREAD_WORK = np.array([False, False, False, True, True])
+_THREAD_MEMORY = np.array([False, True, True, False, False])
+
+
+def thread_terms(terms: FloatArray, one_thread_s: FloatArray) -> FloatArray:
+    """Quantities of rows on several threads, relative to their time on one, shape (n, len(THREAD_TERMS)).
+
+    Args:
+        terms: Quantities of the rows, shape (n, len(TERMS)).
+        one_thread_s: Predicted times on one thread, shape (n,).
+    """
+    parallel = one_thread_s > SERIAL_S
+    far, fresh = terms[:, TERMS.index("bytes_beyond_l3")], terms[:, TERMS.index("fresh_bytes")]
+    columns = [parallel * 1.0, far * parallel, fresh * parallel, one_thread_s * ~parallel, one_thread_s * parallel]
+    stacked: FloatArray = np.column_stack(columns)
+    return stacked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,7 +159,8 @@ class FittedKernels:
     ) -> KernelTimes:
         rows = len(names)
         time, compute, memory, sigma = (np.full(rows, np.nan) for _ in range(4))
-        quantities = np.column_stack([terms, one_thread_s])
+        quantities = terms if threads == 1 else thread_terms(terms, one_thread_s)
+        working, moving = (WORK_TERMS, MEMORY_TERMS) if threads == 1 else (_THREAD_WORK, _THREAD_MEMORY)
         pairs = np.char.add(np.char.add(names, " "), dtypes.astype("<U4"))
         for pair in np.unique(pairs):
             index = np.flatnonzero(pairs == pair)
@@ -149,14 +172,14 @@ class FittedKernels:
             if fit.correction is not None and self.tier is Tier.MEASURED:
                 factor = np.exp(fit.correction.at(np.array([places[row] for row in index.tolist()])))
             time[index] = parts.sum(axis=1) * factor
-            compute[index] = parts[:, :-1][:, WORK_TERMS].sum(axis=1) * factor
-            memory[index] = parts[:, :-1][:, MEMORY_TERMS].sum(axis=1) * factor
+            compute[index] = parts[:, working].sum(axis=1) * factor
+            memory[index] = parts[:, moving].sum(axis=1) * factor
             sigma[index] = fit.log_sigma
         return KernelTimes(time, compute, memory, sigma)
 
     def _fit(self, kernel: str, dtype: str, threads: int) -> KernelFit | None:
         """The kernel's own fit; that of fp32 for formats that were not measured."""
-        for key in ((kernel, dtype, threads), (kernel, "fp32", threads), (kernel, dtype, 1), (kernel, "fp32", 1)):
+        for key in ((kernel, dtype, threads), (kernel, "fp32", threads)):
             if key in self.fits:
                 return self.fits[key]
         return None

@@ -204,9 +204,9 @@ def _conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64
         base = "conv_grad_input" if kind == _K.CONV_BACKWARD_DATA else "conv_grad_weight"
         return np.where(depthwise, f"{base}_depthwise", np.where(library, base, f"{base}_native"))
     flat = (size("in_h") == 1) & (size("in_w") > 1) & (height == 1)
-    one = np.where(library, "conv_1x1", "conv_1x1_native")
-    more = np.where(flat, "conv_1d", np.where(library, "conv", "conv_native"))
-    return np.where(depthwise, "conv_depthwise", np.where(size("groups") > 1, "conv_grouped", np.where(pointwise, one, more)))
+    base = np.where(pointwise, "conv_1x1", np.where(flat, "conv_1d", "conv"))
+    more = np.where(library, base, np.char.add(base, "_native"))
+    return np.where(depthwise, "conv_depthwise", np.where(size("groups") > 1, "conv_grouped", more))
 
 
 def _beyond(size_bytes: FloatArray, capacity_bytes: float) -> FloatArray:
@@ -250,10 +250,18 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     return terms
 
 
+def _query_block(q_len: FloatArray) -> FloatArray:
+    """Queries the framework's attention kernel takes at a time (ATen FlashAttentionKernel.cpp)."""
+    block: FloatArray = np.where(q_len >= 768, 256.0, np.where(q_len >= 192, 64.0, 32.0))
+    return block
+
+
 def _visible_fraction(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
     """Share of query-key pairs a blocked causal kernel computes."""
     causal, q_len = graph.dimension("causal", rows, kind), graph.dimension("q_len", rows, kind)
-    share: FloatArray = np.where((causal > 0) & (q_len > 1), 0.5 + 0.5 * np.minimum(1.0, 32.0 / q_len), 1.0)
+    share: FloatArray = np.where(
+        (causal > 0) & (q_len > 1), np.minimum(1.0, 0.5 + 0.5 * _query_block(q_len) / np.maximum(q_len, 1.0)), 1.0
+    )
     return share
 
 
@@ -267,8 +275,9 @@ def _counts(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], c
     names = DIMENSIONS[kind]
     if kind in {_K.GEMM, _K.BATCHED_GEMM}:  # products with edges filled up to the micro-kernel's block
         batch, m, n, k = (np.maximum(size(x), 1.0) for x in ("batch", "m", "n", "k"))
-        filled = batch * np.ceil(m / 16) * 16 * np.ceil(n / 64) * 64 * k
-        return np.column_stack([filled, batch, batch * np.ceil(m / 16) * np.ceil(n / 64)])
+        blocks = batch * np.ceil(m / 6) * np.ceil(n / 16)
+        wide = batch * np.ceil(m / 16) * 16 * np.ceil(n / 64) * 64
+        return np.column_stack([96.0 * blocks * k, wide * k, blocks])
     if "kernel_w" in names:
         volume = size("kernel_d") * size("kernel_h") * size("kernel_w")
         groups = np.maximum(size("groups"), 1.0)
@@ -280,7 +289,7 @@ def _counts(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], c
     if kind in {_K.ATTENTION, _K.ATTENTION_BACKWARD}:
         heads = size("batch") * size("heads")
         pairs = heads * size("q_len") * size("kv_len") * _visible_fraction(graph, kind, rows)
-        return np.column_stack([pairs, heads, heads * np.ceil(size("q_len") / 32) * np.ceil(size("kv_len") / 512)])
+        return np.column_stack([pairs, heads, heads * np.ceil(size("q_len") / _query_block(size("q_len"))) * np.ceil(size("kv_len") / 512)])
     if kind == _K.BATCH_NORM:
         return np.column_stack([size("columns"), size("rows") * size("columns"), none])
     if names == ("rows", "columns"):

@@ -21,9 +21,10 @@ from accelsim.cost.contraction import (
     recurrence,
     window_volume,
 )
+from accelsim.cost.cpu.calibrated import measured_costs, parameters_for
 from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
-from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
+from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, Tier
 from accelsim.hardware.profile import CpuProfile
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -50,17 +51,20 @@ def cost_cpu(
         graph: Operators.
         device: CPU profile; `core_count` cores run unless the parameters name a thread count.
         execution: EAGER pays framework dispatch and page faults of fresh buffers; GRAPH and COMPILED reuse memory.
-        parameters: Class-wide parameters unless given.
+        parameters: Those of this CPU's calibration unless given, else the class-wide ones.
 
     Raises:
         UnsupportedOperatorError: If a row is a collective, or a contraction's format has no rate and no wider one.
     """
-    values = parameters or cpu_parameters()
+    values = parameters or parameters_for(device.name) or cpu_parameters()
     machine = cpu_machine(graph, device, execution, values)
     costs = FORMULAS.evaluate(graph, machine, values, device.name)
+    tier = Tier.SPEC
+    if values.kernels is not None:
+        costs, tier = measured_costs(graph, costs, machine, values.kernels), values.kernels.tier
     rates = energy_rates(device, values.energy_overhead_ratio)
     active = values.active_power_fraction * machine.threads / device.core_count.value
-    return assemble_table(graph, costs, rates, active_fraction=active)
+    return assemble_table(graph, costs, rates, active_fraction=active, tier=tier)
 
 
 def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> NDArray[np.bool_]:

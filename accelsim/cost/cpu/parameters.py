@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from accelsim.cost.parameters import class_parameters
+
+if TYPE_CHECKING:
+    from accelsim.cost.cpu.fitted_kernels import FittedKernels
 
 __all__ = ["CpuParameters", "cpu_parameters"]
 
@@ -55,6 +59,7 @@ class CpuParameters:
         active_power_fraction: Share of limit less idle power that running, stalled cores draw, 0 to 1.
         thread_count: Threads that run; None takes one per core.
         weights_cold: Whether weights come from main memory; None decides by the model's weights against the last cache.
+        kernels: Kernel times measured on this CPU; where a row's kernel is among them they replace the formulas.
     """
 
     gemm_efficiency_fraction: float
@@ -98,6 +103,7 @@ class CpuParameters:
     active_power_fraction: float
     thread_count: int | None = None
     weights_cold: bool | None = None
+    kernels: FittedKernels | None = None
 
 
 def cpu_parameters() -> CpuParameters:

@@ -1,0 +1,355 @@
+"""Checks a calibration on whole models it has never seen: predict, freeze, measure, compare.
+
+The list of models and the predictions are written with a hash before anything is measured; the measurements are then joined
+to them. Later checks compare with the first measurements as well: a machine whose models all became slower or faster has
+changed (driver, clocks, limits), whatever the predictions say.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError, ProfileError
+
+if TYPE_CHECKING:
+    from accelsim.cost.cpu.parameters import CpuParameters
+    from accelsim.hardware.profile import CpuProfile
+    from accelsim.workloads.graph import OperatorGraph
+
+__all__ = [
+    "CheckCase",
+    "CheckResult",
+    "Prediction",
+    "check_list",
+    "drift",
+    "freeze",
+    "measure_model",
+    "predict",
+    "read_frozen",
+    "summary",
+]
+
+_Z90: Final = 1.6448536269514722
+#: Spread of ln(true / predicted) that all operators of one model share and no operator measurement shows: where its buffers
+#: lie and what ran before. From development models that are not on the check list (see docs/calibration.md).
+_CONTEXT_LOG_SIGMA: Final = 0.05
+_TRAINED: Final = (
+    ("resnet-18", 2),
+    ("mobilenet-v2", 2),
+    ("cifar-cnn", 16),
+    ("u-net", 1),
+    ("bert-base", 1),
+    ("gpt2-6-layers", 1),
+    ("vit-small-8-layers", 2),
+    ("lstm-classifier", 16),
+    ("mlp", 128),
+    ("tiny-transformer", 8),
+    ("mlp-mixer", 2),
+    ("autoencoder", 16),
+)
+_BATCHES: Final[Mapping[str, tuple[int, ...]]] = {
+    "resnet-18": (1, 4),
+    "resnet-50": (2,),
+    "mobilenet-v2": (1, 8),
+    "efficientnet-like": (4,),
+    "vgg-11": (1,),
+    "densenet-like": (2,),
+    "u-net": (1,),
+    "autoencoder": (16,),
+    "cifar-cnn": (32,),
+    "bert-base": (1, 4),
+    "bert-large-6-layers": (1,),
+    "gpt2-6-layers": (2,),
+    "tiny-transformer": (4,),
+    "llama-shaped-prefill": (1,),
+    "llama-shaped-decode": (1, 8),
+    "t5-like": (2,),
+    "vit-small-8-layers": (2,),
+    "moe-transformer": (2,),
+    "lstm-classifier": (1, 16),
+    "gru-tagger": (8,),
+    "dlrm": (256,),
+    "text-cnn": (16,),
+    "audio-cnn": (8,),
+    "mlp": (1, 64),
+    "mlp-mixer": (4,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCase:
+    """One run of one model.
+
+    Attributes:
+        model: Name in `check_models.CHECK_MODELS`.
+        batch: Samples.
+        dtype: "fp32" or "bf16".
+        threads: Threads.
+        is_training: A training step with AdamW instead of a forward pass.
+    """
+
+    model: str
+    batch: int
+    dtype: str
+    threads: int
+    is_training: bool = False
+
+    @property
+    def key(self) -> str:
+        """Unique label."""
+        mode = "training" if self.is_training else "inference"
+        return f"{self.model} b{self.batch} {self.dtype} {self.threads}t {mode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What was said before measuring."""
+
+    case: CheckCase
+    time_s: float
+    low_s: float
+    high_s: float
+    tier: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """A prediction and what was measured; `measured_s` is None where the model could not run, with the reason."""
+
+    prediction: Prediction
+    measured_s: float | None
+    noise_fraction: float | None = None
+    skipped: str | None = None
+
+    @property
+    def error_fraction(self) -> float | None:
+        """(predicted - measured) / measured."""
+        return None if self.measured_s is None else self.prediction.time_s / self.measured_s - 1.0
+
+    @property
+    def is_inside(self) -> bool | None:
+        """Whether the measurement lies in the interval."""
+        if self.measured_s is None:
+            return None
+        return self.prediction.low_s <= self.measured_s <= self.prediction.high_s
+
+
+def check_list(threads: Sequence[int], dtypes: Sequence[str]) -> list[CheckCase]:
+    """The frozen set: every model and batch in the first format, one batch in the others and on more threads.
+
+    Args:
+        threads: Thread counts; the first is the main one.
+        dtypes: Formats; the first is the main one.
+    """
+    cases = []
+    for model, batches in _BATCHES.items():
+        cases += [CheckCase(model, batch, dtypes[0], threads[0]) for batch in batches]
+        cases += [CheckCase(model, batches[-1], dtype, threads[0]) for dtype in dtypes[1:]]
+        cases += [CheckCase(model, batches[-1], dtypes[0], count) for count in threads[1:]]
+    for model, batch in _TRAINED:
+        cases += [CheckCase(model, batch, dtype, threads[0], is_training=True) for dtype in dtypes]
+        cases += [CheckCase(model, batch, dtypes[0], count, is_training=True) for count in threads[1:]]
+    return cases
+
+
+def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> OperatorGraph:
+    """The operators of a check case, by capturing its module."""
+    from accelsim.calibration import check_models
+    from accelsim.workloads.capture import capture
+    from accelsim.workloads.captured import captured_training
+    from accelsim.workloads.dtype import precision
+    from accelsim.workloads.model import RunShape
+
+    factory = (models or check_models.CHECK_MODELS)[case.model]
+    module, inputs = factory(case.batch)
+    rule = "adamw" if case.is_training else None
+    workload = capture(
+        module.train(case.is_training), inputs, case.is_training, rule, name=case.model, batch_dimension=None
+    )
+    shape, policy = RunShape(batch=workload.default.batch), precision(case.dtype)
+    if case.is_training:
+        return captured_training(workload, shape, replace(policy, master_weight=None), optimizer_name="adamw")
+    return workload.lower(shape, policy).graph
+
+
+def predict(
+    cases: Iterable[CheckCase],
+    profile: CpuProfile,
+    parameters: CpuParameters,
+    models: Mapping[str, Any] | None = None,
+) -> list[Prediction]:
+    """Predicted time and 90 % interval of each case.
+
+    Args:
+        cases: What will be measured.
+        profile: This machine.
+        parameters: Its calibration.
+        models: Factories by name; the check models where None.
+    """
+    return [_predict(case, profile, parameters, models) for case in cases]
+
+
+def _predict(
+    case: CheckCase, profile: CpuProfile, parameters: CpuParameters, models: Mapping[str, Any] | None
+) -> Prediction:
+    from accelsim.cost.cpu import cost_cpu
+
+    graph = model_graph(case, models)
+    table = cost_cpu(graph, profile, parameters=replace(parameters, thread_count=case.threads))
+    total = table.total_time_s
+    spread = math.exp(_Z90 * _log_sigma(table.time_s, table.log_sigma, graph.kind))
+    return Prediction(case, total, total / spread, total * spread, table.tier.value)
+
+
+def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any) -> float:
+    """Spread of a whole model: errors of half a kind's rows move together, of different kinds apart.
+
+    A kernel's error has a part all its shapes share and a part of each shape's own; with both halves of equal variance the
+    variance of a kind is (sum of squares + square of sum) / 2.
+    """
+    weighted = times_s * log_sigma
+    total = float(times_s.sum())
+    together = np.bincount(kinds, weights=weighted) ** 2
+    apart = np.bincount(kinds, weights=weighted**2)
+    variance = float((0.5 * together + 0.5 * apart).sum()) / total**2 if total else 0.0
+    return math.sqrt(variance + _CONTEXT_LOG_SIGMA**2)
+
+
+def measure_model(case: CheckCase, budget_s: float = 1.5, models: Mapping[str, Any] | None = None) -> CheckResult | tuple[float, float]:
+    """Time and noise of one run of a check case on this machine.
+
+    Args:
+        case: What to run.
+        budget_s: Time to spend on repeats.
+        models: Factories by name; the check models where None.
+
+    Returns:
+        (seconds, noise fraction).
+    """
+    import torch
+
+    from accelsim.calibration import check_models
+    from accelsim.calibration.measurement.operators import torch_dtype
+    from accelsim.calibration.measurement.timing import CpuTimer
+
+    factory = (models or check_models.CHECK_MODELS)[case.model]
+    torch.manual_seed(0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(case.threads)
+    try:
+        module, inputs = factory(case.batch)
+        dtype = torch_dtype(case.dtype)
+        module, inputs = module.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+        call = _training_step(module.train(), inputs) if case.is_training else _forward(module.eval(), inputs)
+        for _ in range(2):
+            call()
+        timing = CpuTimer(case.threads, least_blocks=5).measure([call], budget_s)
+    finally:
+        torch.set_num_threads(before)
+    return timing.time_s, timing.noise_fraction
+
+
+def _forward(module: Any, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+    import torch
+
+    def call() -> Any:
+        with torch.no_grad():
+            return module(*inputs)
+
+    return call
+
+
+def _training_step(module: Any, inputs: tuple[Any, ...]) -> Callable[[], Any]:
+    import torch
+
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-6)
+    with torch.no_grad():
+        gradient = torch.randn_like(module(*inputs))
+
+    def call() -> None:
+        optimizer.zero_grad()
+        module(*inputs).backward(gradient)
+        optimizer.step()
+
+    return call
+
+
+# -- freezing and reporting ------------------------------------------------------------------------------------------
+
+
+def freeze(predictions: Sequence[Prediction], origin: Mapping[str, Any]) -> dict[str, Any]:
+    """Predictions as a document with a hash over its content.
+
+    Args:
+        predictions: Made before anything was measured.
+        origin: Machine, run and date they come from.
+    """
+    rows = [{**asdict(p.case), "time_s": p.time_s, "low_s": p.low_s, "high_s": p.high_s, "tier": p.tier} for p in predictions]
+    body: dict[str, Any] = {"origin": dict(origin), "predictions": rows}
+    return {**body, "hash": _digest(body)}
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def read_frozen(document: Mapping[str, Any], path: str) -> list[Prediction]:
+    """Predictions of a frozen document.
+
+    Raises:
+        ProfileError: If its hash does not match, or a field is missing.
+    """
+    body = {key: value for key, value in document.items() if key != "hash"}
+    if document.get("hash") != _digest(body):
+        raise ProfileError(path, ["hash: does not match; the predictions were changed after they were frozen"])
+    try:
+        return [
+            Prediction(
+                CheckCase(**{name: row[name] for name in CheckCase.__slots__}),
+                *(row[name] for name in ("time_s", "low_s", "high_s", "tier")),
+            )
+            for row in document["predictions"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise ProfileError(path, [f"predictions: {error}"]) from None
+
+
+def summary(results: Sequence[CheckResult]) -> dict[str, Any]:
+    """Mean, median and largest error, and the share of intervals that hold their measurement; None without results."""
+    errors = [abs(r.error_fraction) for r in results if r.error_fraction is not None]
+    if not errors:
+        return {"count": 0, "mape_fraction": None, "median_fraction": None, "max_fraction": None, "coverage_fraction": None}
+    inside = [bool(r.is_inside) for r in results if r.is_inside is not None]
+    return {
+        "count": len(errors),
+        "mape_fraction": statistics.fmean(errors),
+        "median_fraction": statistics.median(errors),
+        "max_fraction": max(errors),
+        "coverage_fraction": sum(inside) / len(inside),
+    }
+
+
+def drift(old: Mapping[str, float], new: Mapping[str, float], limit_fraction: float = 0.1) -> tuple[float, bool]:
+    """Median change of the models measured both times, and whether it exceeds the limit.
+
+    Args:
+        old: Measured seconds by case key, when the calibration was made.
+        new: The same now.
+        limit_fraction: Change that counts as drift.
+
+    Raises:
+        InvalidValueError: If no case was measured both times.
+    """
+    shared = [new[key] / old[key] for key in new if key in old]
+    if not shared:
+        raise InvalidValueError("runs", "no model in common", "at least one model measured both times")
+    change = statistics.median(shared) - 1.0
+    return change, abs(change) > limit_fraction
