@@ -19,12 +19,10 @@ import numpy as np
 from accelsim.cost.idle import idle_power_w
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import Bound, CostTable, Execution, Tier
-from accelsim.economics.offer import Quote
-from accelsim.economics.price import PriceBook
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
-from accelsim.errors import InvalidValueError
-from accelsim.hardware.profile import CpuProfile, DeviceProfile
+from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.passes import Pass, Plan, plan_passes
+from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.scenario import Scenario
 from accelsim.simulation.device import SimulationResult, simulate_device
 from accelsim.workloads.dtype import Precision
@@ -213,7 +211,7 @@ def estimate(
         fused_attention=fused_attention,
         host=host,
     )
-    price = _price(scenario.device, offer, usd_per_hour)
+    price = device_price(scenario.device, offer, usd_per_hour)
     plan = plan_passes(scenario)
     capacity = scenario.device.memory.capacity_bytes.value
     if plan.memory.short_bytes(capacity) > 0:
@@ -244,38 +242,7 @@ def _run(scenario: Scenario, plan: Plan, run_pass: Pass) -> _Run:
     return _Run(run_pass, table, result)
 
 
-@dataclass(frozen=True, slots=True)
-class _Price:
-    usd_per_hour: float | None
-    offer: str | None
-
-
-def _price(device: DeviceProfile, offer: str | None, usd_per_hour: float | None) -> _Price:
-    """Hourly price of this device: the user's, a named offer's share, or the cheapest on-demand offer's share."""
-    if usd_per_hour is not None:
-        if not 0 <= usd_per_hour < math.inf:
-            raise InvalidValueError("usd_per_hour", usd_per_hour, "a finite number >= 0")
-        return _Price(usd_per_hour, None)
-    cores = device.core_count.value if isinstance(device, CpuProfile) else None
-    book = PriceBook.load()
-    quote = book.find(offer) if offer is not None else book.cheapest(device.name, core_count=cores)
-    if quote is None:
-        return _Price(None, None)
-    if offer is not None:
-        _check_offer(quote, device)
-    return _Price(quote.usd_per_hour(core_count=cores), quote.quote_id)
-
-
-def _check_offer(quote: Quote, device: DeviceProfile) -> None:
-    """A named offer must be for this device (or for one the price list does not name)."""
-    if quote.offer.device not in {None, device.name}:
-        remedy = f"List offers of {device.name} with: accelsim offers list --device {device.name}"
-        raise InvalidValueError(
-            "offer", quote.quote_id, f"an offer of {device.name}, not of {quote.offer.device}", remedy
-        )
-
-
-def _estimate(scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: _Price) -> Estimate:
+def _estimate(scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: DevicePrice) -> Estimate:
     fits = bool(runs)
     latency, period = _times(runs) if fits else (None, None)
     energy = _energy_j(runs) if fits else None

@@ -127,6 +127,14 @@ def test_own_price_scales_the_cost():
     assert one.cost_usd_per_1000 == pytest.approx(1000 / 3600 / one.throughput_per_s)
 
 
+def test_slices_cost_their_share():
+    whole = estimate("resnet-50", "epyc-7763", batch=8)
+    eight = estimate("resnet-50", "epyc-7763@8vcpu", batch=8)
+    assert eight.usd_per_hour == pytest.approx(whole.usd_per_hour * 4 / 64, rel=0.05)
+    board = estimate("resnet-50", "a100-sxm-40gb").usd_per_hour
+    assert estimate("resnet-50", "a100-sxm-40gb@54sm").usd_per_hour == pytest.approx(board / 2)
+
+
 def test_devices_without_an_offer_have_no_cost():
     run = estimate("resnet-50", "zcu102")
     assert (run.cost_usd_per_1000, run.offer, run.usd_per_hour) == (None, None, None)
