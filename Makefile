@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS   ?= auto
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench wheel wheel-check docs format clean help
+.PHONY: demo test check bench validate wheel wheel-check docs format clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ check: $(VENV)/.dev
 ## make bench        benchmarks: simulator, cost models, command line
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+## make validate     score predictions on measured tables (DATA=folder of tables; those that ship if unset); fails if worse than reported
+validate: $(VENV)/.dev
+	$(BIN)/accelsim validate --check $(if $(DATA),--data $(DATA))
 
 ## make wheel        build the wheel into dist/
 wheel: $(VENV)/.dev
