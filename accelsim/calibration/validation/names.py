@@ -137,7 +137,7 @@ def device_of(name: str) -> DeviceProfile:
     try:
         return catalog.device(DEVICES.get(key, key))
     except UnknownNameError:
-        known = [*DEVICES, *catalog.device_names()]
+        known = sorted({*DEVICES, *catalog.device_names()})
         raise UnknownNameError(
             "device", name, known, "Add a device profile, or name the device as the catalogue does."
         ) from None
