@@ -9,8 +9,9 @@ import os
 from pathlib import Path
 
 from accelsim.cost.fitted import FittedParameters, calibration_folders, fitted_parameters, read_fitted
+from accelsim.cost.residual import FamilyResidual
 
-__all__ = ["FittedParameters", "fitted_parameters", "overlay_text", "read_fitted", "user_folder", "write_overlay"]
+__all__ = ["FittedParameters", "family_line", "fitted_parameters", "number", "overlay_text", "read_fitted", "user_folder", "write_overlay"]
 
 
 def user_folder() -> Path:
@@ -43,19 +44,21 @@ def overlay_text(overlay: FittedParameters) -> str:
     if overlay.families:
         lines += ["# ln(measured / predicted) by operator family: spread of a row, and the part all rows share"]
         lines.append("families:")
-        lines += [f"  {name}: {_family(entry.to_mapping())}" for name, entry in sorted(overlay.families.items())]
+        lines += [f"  {name}: {family_line(entry)}" for name, entry in sorted(overlay.families.items())]
     if overlay.surfaces:
         lines.append("# Corrections over the shape: ln(measured / modelled) in thousandths at the knots, last axis fastest")
         lines.append("surfaces:")
         for name, surface in sorted(overlay.surfaces.items()):
             entry = surface.to_mapping()
             knots = ", ".join("[" + ", ".join(f"{knot:g}" for knot in axis) + "]" for axis in entry["knots"])
-            lines += [f"  {name}:", f"    knots: [{knots}]", f'    values: "{entry["values"]}"']
+            lines += [f"  {name}:", f"    rows: {surface.rows}", f"    log_sigma: {number(surface.log_sigma)}"]
+            lines += [f"    knots: [{knots}]", f'    values: "{entry["values"]}"']
     return "\n".join(lines) + "\n"
 
 
-def _family(entry: dict[str, object]) -> str:
-    return "{" + ", ".join(f"{name}: {_value(value)}" for name, value in entry.items()) + "}"
+def family_line(entry: FamilyResidual) -> str:
+    """Residuals of a family as one line of YAML."""
+    return "{" + ", ".join(f"{name}: {_value(value)}" for name, value in entry.to_mapping().items()) + "}"
 
 
 def _value(value: object) -> str:

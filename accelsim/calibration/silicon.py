@@ -4,8 +4,8 @@ The package (NVIDIA, Apache-2.0; version pinned in pyproject.toml) carries kerne
 one folder per system, kind, serving backend and backend version. Rows are read into columns in SI units; where one
 configuration was measured with several kernels the fastest is kept, since that is what a backend would run. Backends differ:
 some time whole framework calls (vLLM's block-scaled FP8 GEMM never takes less than 55 us on an H200), so the kernels of a
-format come from the first of `BACKENDS` that has it. Nothing of the package is copied into this project, and its end-to-end
-file is not read.
+format come from the first backend that has it (see `preferred_rows`). Nothing of the package is copied into this project, and
+its end-to-end file is not read.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ SYSTEMS: Final = (
 )
 #: Serving backends, the one with the least time around its kernels first.
 BACKENDS: Final = ("sglang", "trtllm", "vllm")
+#: The same for expert layers: vLLM runs one kernel family per format, sglang switches between untuned and tuned ones by
+#: model, and TensorRT-LLM's tuning failed for whole cells (BF16 layers of an H200 5 times slower than their neighbours').
+_LAYER_BACKENDS: Final = ("vllm", "trtllm", "sglang")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +255,7 @@ def preferred_rows(system: str, kind: str) -> list[SiliconRows]:
     """
     found: list[SiliconRows] = []
     taken: set[str] = set()
-    for backend in BACKENDS:
+    for backend in _LAYER_BACKENDS if kind == "moe" else BACKENDS:
         if not versions(system, kind, backend):
             continue
         rows = read_silicon(system, backend, None, kind)

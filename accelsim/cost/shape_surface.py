@@ -21,6 +21,8 @@ __all__ = ["ShapeSurface"]
 _BLOCK = 8192
 #: Values are written as whole numbers of this size: 0.1 %.
 _STEP = 1e-3
+#: Added standard deviation per doubling outside the grid. Estimate: 15 % per factor of ten, as for operator families.
+_SIGMA_PER_DOUBLING = 0.15 * 0.301
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,10 +32,14 @@ class ShapeSurface:
     Attributes:
         knots: Rising log2 sizes of each axis, one or more per axis.
         values: ln(measured / modelled) at the grid's points, shape (knots of axis 0, knots of axis 1, ...).
+        log_sigma: Standard deviation of ln(measured / corrected) inside the grid.
+        rows: Measured rows behind it.
     """
 
     knots: tuple[FloatArray, ...]
     values: FloatArray
+    log_sigma: float = 0.0
+    rows: int = 0
 
     def corners(self, coordinates: Sequence[FloatArray]) -> tuple[IntArray, FloatArray]:
         """Flat indices and weights of the grid points around each row.
@@ -66,9 +72,19 @@ class ShapeSurface:
             out[block] = np.einsum("cr,cr->r", flat[index], weight)
         return out
 
+    def spread(self, coordinates: Sequence[FloatArray]) -> FloatArray:
+        """Standard deviation of ln(measured / corrected) of each row, shape (r,): it grows with the distance to the grid."""
+        outside = np.zeros(len(coordinates[0]))
+        for column, knots in zip(coordinates, self.knots, strict=True):
+            outside += np.maximum(np.maximum(knots[0] - column, column - knots[-1]), 0.0)
+        grown: FloatArray = np.hypot(self.log_sigma, _SIGMA_PER_DOUBLING * outside)
+        return grown
+
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> ShapeSurface:
-        """Read an entry of an overlay: `knots` in sizes, `values` as text of thousandths, last axis fastest.
+        """Read an entry of an overlay: `rows`, `log_sigma`, `knots` in sizes, `values` as text of thousandths.
+
+        The last axis runs fastest.
 
         Raises:
             KeyError: If a field is missing.
@@ -82,9 +98,13 @@ class ShapeSurface:
         shape = tuple(len(axis) for axis in knots)
         if values.size != np.prod(shape) or not np.isfinite(values).all():
             raise ValueError(f"values must be {int(np.prod(shape))} whole numbers")
-        return cls(knots, values.reshape(shape))
+        log_sigma, rows = float(data["log_sigma"]), int(data["rows"])
+        if not (np.isfinite(log_sigma) and log_sigma >= 0 and rows >= 0):
+            raise ValueError("log_sigma and rows must be >= 0")
+        return cls(knots, values.reshape(shape), log_sigma, rows)
 
     def to_mapping(self) -> dict[str, Any]:
         """The entry of an overlay; `from_mapping` reads it back, to 0.1 %."""
         knots = [[float(f"{2.0**knot:.6g}") for knot in axis.tolist()] for axis in self.knots]
-        return {"knots": knots, "values": " ".join(str(round(value / _STEP)) for value in self.values.ravel().tolist())}
+        values = " ".join(str(round(value / _STEP)) for value in self.values.ravel().tolist())
+        return {"rows": self.rows, "log_sigma": self.log_sigma, "knots": knots, "values": values}

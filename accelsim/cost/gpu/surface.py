@@ -32,9 +32,9 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "gemm": ("m", "n", "k"),
     "grouped_gemm": ("rows_per_group", "groups", "n", "k"),
     "prefill": ("blocks", "tokens", "heads_per_kv_head", "head_dim"),
-    "decode": ("sequences", "kv_heads", "keys", "heads_per_kv_head", "head_dim"),
+    "decode": ("caches", "keys", "heads_per_kv_head", "head_dim"),
 }
-#: Queries up to which attention is decoding: they fill one matrix instruction together.
+#: Queries up to which attention to a longer cache is decoding: they fill one matrix instruction together.
 _DECODE_QUERIES = 16.0
 Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
 
@@ -57,7 +57,7 @@ def coordinates(rows: Rows, operator: str) -> list[FloatArray]:
         if operator == "prefill":
             sizes = [rows["batch"] * rows["heads"], rows["q_len"], *shared]
         else:
-            sizes = [rows["batch"], kv_heads, rows["kv_len"], *shared]
+            sizes = [rows["batch"] * kv_heads, rows["kv_len"], *shared]
     return [np.log2(np.maximum(size, 1e-3)) for size in sizes]
 
 
@@ -93,7 +93,8 @@ def _attention_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
     seen = np.where(rows["window"] > 0, np.minimum(rows["kv_len"], rows["q_len"] + rows["window"]), rows["kv_len"])
     cached = rows["batch"] * rows["kv_heads"] * seen * (rows["head_dim"] + rows["value_dim"])
     bits = np.round(8.0 * (rows.column("read_bytes") - query) / np.maximum(cached, 1.0))
-    variant = 2 * (rows["q_len"] <= _DECODE_QUERIES) + (rows["window"] > 0)
+    is_decode = (rows["q_len"] <= _DECODE_QUERIES) & (rows["kv_len"] > rows["q_len"])
+    variant = 2 * is_decode + (rows["window"] > 0)
     other = (rows["latent"] > 0) | (rows.kind == _K.ATTENTION_BACKWARD)
     variant = np.where(other, 4, variant).astype(np.int64)
     code: IntArray = (dtype * 128 + np.clip(bits, 0, 127).astype(np.int64)) * 8 + variant
@@ -115,12 +116,13 @@ def corrected(formula: Formula) -> Formula:
         if not parameters.surfaces:
             return costs
         factor = np.ones(len(rows))
+        sigma = np.broadcast_to(np.asarray(costs.log_sigma, dtype=np.float64), (len(rows),)).copy()
         for name, (operator, part) in surface_rows(rows).items():
             surface = parameters.surfaces.get(name)
             if surface is not None:
-                whole = coordinates(rows, operator)
-                factor[part] = np.exp(surface([column[part] for column in whole]))
-        return _scaled(costs, factor, rows, machine)
+                place = [column[part] for column in coordinates(rows, operator)]
+                factor[part], sigma[part] = np.exp(surface(place)), surface.spread(place)
+        return replace(_scaled(costs, factor, rows, machine), log_sigma=sigma)
 
     return with_surfaces
 
