@@ -171,4 +171,15 @@ def _import_all() -> None:
         import_module(f"accelsim.calibration.validation.{module}")
 
 
-_MODULES = ("gpu_operators", "gpu_models", "cnn_gpus", "mlperf_inference", "silicon_kernels", "systolic")
+_MODULES = (
+    "gpu_operators",
+    "gpu_models",
+    "cnn_gpus",
+    "mlperf_inference",
+    "silicon_kernels",
+    "systolic",
+    "tpu_v1",
+    "eyeriss",
+    "dpu",
+    "fpga_dataflow",
+)

@@ -1,0 +1,82 @@
+"""Fits the rates of DPU releases to published throughput, leaving families of networks out.
+
+The residuals are logarithms of predicted over published time of one thread and of all cores; a soft L1 loss keeps single
+outliers from bending the fit. All releases are fitted together first; each release then starts there and is held near it,
+since a release has few families. A family's figures are always predicted with rates that were fitted without it, under any
+framework, at any pruning and in any release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.fpga.network import DpuNetworks, DpuRates, thread_times_s
+from accelsim.workloads.graph import FloatArray
+
+__all__ = ["FOLDS", "family_folds", "fit_rates", "fit_release"]
+
+#: Groups of families; each is predicted with rates fitted to the other groups.
+FOLDS = 10
+#: Residual from which the loss grows linearly: two outliers of 8 % weigh as one of 11 %.
+_LOSS_SCALE = 0.08
+#: Strength of the first guess, and of the common fit, per logarithm of a rate.
+_WEAK, _HELD = 0.05, 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Problem:
+    networks: DpuNetworks
+    single_s: FloatArray
+    multi_s: FloatArray
+    start: FloatArray
+    strength: float
+
+    def residuals(self, values: FloatArray) -> FloatArray:
+        single, multi = thread_times_s(self.networks, DpuRates.of_vector(values))
+        parts = [np.log(single / self.single_s), np.log(multi / self.multi_s)]
+        known = [part[np.isfinite(part)] for part in parts]
+        return np.concatenate([*known, (values - self.start) * self.strength])
+
+
+def fit_rates(
+    networks: DpuNetworks, single_s: FloatArray, multi_s: FloatArray, start: DpuRates | None = None
+) -> DpuRates:
+    """The rates that fit published times best.
+
+    Args:
+        networks: Network runs.
+        single_s: Time per image of one thread, s; NaN where not published.
+        multi_s: Time per image with all cores busy; NaN where not published.
+        start: Rates of all releases that a release is held near; a first guess, weakly held, if None.
+    """
+    from scipy.optimize import least_squares
+
+    first = (start or DpuRates()).vector()
+    problem = _Problem(networks, single_s, multi_s, first, _WEAK if start is None else _HELD)
+    found = least_squares(problem.residuals, first, loss="soft_l1", f_scale=_LOSS_SCALE, max_nfev=40)
+    return DpuRates.of_vector(found.x)
+
+
+def fit_release(common: DpuRates, networks: DpuNetworks, single_s: FloatArray, multi_s: FloatArray) -> DpuRates:
+    """The rates of one release, held near those of all."""
+    return fit_rates(networks, single_s, multi_s, common)
+
+
+def family_folds(families: Sequence[str], folds: int = FOLDS) -> NDArray[np.int64]:
+    """Fold of each row; rows of one family share it. Families are dealt in the order of their names' digests.
+
+    Args:
+        families: Family of each row.
+        folds: Number of folds.
+    """
+    from hashlib import md5
+
+    def digest(name: str) -> str:
+        return md5(name.encode(), usedforsecurity=False).hexdigest()
+
+    order = {name: index % folds for index, name in enumerate(sorted(set(families), key=digest))}
+    return np.array([order[name] for name in families], dtype=np.int64)

@@ -1,0 +1,166 @@
+"""Suite `dpu`: published throughput of Vitis AI's deep learning processing units over eight releases.
+
+One thread and all threads of each row are two rows here. Groups say how a row was predicted: "single layers" and
+"multi layers" by the layer model fitted per release with the network's family left out; "unseen core" by rates fitted to
+another core size; "other board" from the same network's measurement on one board, scaled by the model; "fallback" from
+operations and pixels alone. Rows that the checks find bad are refused with what is wrong. The device column is the release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim import catalog
+from accelsim.calibration.dpu_check import DpuRow, bare_core, check_rows
+from accelsim.calibration.dpu_networks import known_network, network_family
+from accelsim.calibration.validation.dpu_table import LAYER_CORES, DpuRuns, predict_fallback, predict_layers
+from accelsim.calibration.validation.suite import Batch, Prediction, refused_batch, register_suite
+from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
+from accelsim.workloads.graph import FloatArray
+
+__all__ = ["SCHEMA", "runs_of"]
+
+SCHEMA = Schema(
+    "fpga/vitis_ai_dpu.csv.gz",
+    (
+        *text("release", "board", "core", "std_name"),
+        *number("n_cores", "mhz"),
+        *number("in_h", "in_w", "gops_per_image", "fps_single", "fps_multi", "peak_gops", optional=True),
+    ),
+)
+#: Core whose rows the rates are fitted to; other sizes are predicted unseen.
+_FITTED_CORE = "DPUCZDX8G_B4096"
+#: Standard deviation of ln(measured / predicted) of the layer model and of the fallback, from the cross-validation itself.
+_SIGMA_LAYERS, _SIGMA_FALLBACK = 0.13, 0.45
+#: Board whose measurements are carried to the other boards.
+_SOURCE_BOARD = "ZCU102 (0432055-05)"
+
+
+def runs_of(table: Table) -> DpuRuns:
+    """Rows of the table with their networks."""
+    rows, networks = [], []
+    for index in range(len(table)):
+        row = _row(table, index)
+        rows.append(row)
+        height, width = np.nan_to_num([table["in_h"][index], table["in_w"][index]])
+        stated = None if np.isnan(row.operations) else row.operations
+        networks.append(known_network(row.network, float(height), float(width), stated))
+    families = [network_family(row.network) for row in rows]
+    return DpuRuns(rows, networks, families, table["in_h"] * table["in_w"])
+
+
+def _row(table: Table, index: int) -> DpuRow:
+    words = [str(table[name][index]) for name in ("release", "board", "core")]
+    numbers = {name: float(table[name][index]) for name in ("n_cores", "mhz", "gops_per_image", "peak_gops")}
+    return DpuRow(
+        words[0],
+        words[1],
+        words[2],
+        numbers["n_cores"],
+        numbers["mhz"] * 1e6,
+        str(table["std_name"][index]),
+        numbers["gops_per_image"] * 1e9,
+        float(table["fps_single"][index]),
+        float(table["fps_multi"][index]),
+        numbers["peak_gops"] * 1e9,
+    )
+
+
+@register_suite("dpu", "DPU throughput over Vitis AI releases, families left out", (SCHEMA,), "model")
+def load(folder: DataFolder) -> list[Batch]:
+    """Batches by release and way of predicting."""
+    table = folder.table(SCHEMA)
+    if table is None or not len(table):
+        return []
+    runs = runs_of(table)
+    flags = np.array([";".join(names) for names in check_rows(runs.rows)], dtype=str)
+    good = flags == ""
+    core = np.array([bare_core(row.core) for row in runs.rows])
+    known = np.array([network is not None for network in runs.networks], dtype=np.bool_)
+    layered = known & np.isin(core, list(LAYER_CORES))
+    index = np.flatnonzero(layered)
+    trained = (good & (core == _FITTED_CORE))[index]
+    by_layers = predict_layers(runs.take(index), trained) if index.size else (np.zeros(0), np.zeros(0))
+    batches: list[Batch] = []
+    for mode, times in zip(("single", "multi"), by_layers, strict=True):
+        predicted, way = predict_fallback(runs, mode, good), np.full(len(good), f"{mode} fallback", dtype=object)
+        answered = index[np.isfinite(times)]
+        predicted[answered] = times[np.isfinite(times)]
+        way[answered] = [f"{mode} {'layers' if c == _FITTED_CORE else 'unseen core'}" for c in core[answered]]
+        batches += _batches(runs, mode, predicted, way.astype(str), flags)
+    carried = _carried(runs, by_layers[0], index, good)
+    return batches + _batches(runs, "single", *carried, np.where(np.isfinite(carried[0]), "", "not asked"), quiet=True)
+
+
+def _carried(
+    runs: DpuRuns, single_s: FloatArray, index: NDArray[np.int64], good: NDArray[np.bool_]
+) -> tuple[FloatArray, NDArray[np.str_]]:
+    """Single-thread times on other boards: the source board's measurement times the model's ratio."""
+    modelled = np.full(len(runs.rows), np.nan)
+    modelled[index] = single_s
+    measured = runs.times_s("single")
+    source = {
+        (row.release, bare_core(row.core), row.network): measured[i] / modelled[i]
+        for i, row in enumerate(runs.rows)
+        if row.board == _SOURCE_BOARD and good[i] and np.isfinite(modelled[i])
+    }
+    found = np.array(
+        [
+            source.get((row.release, bare_core(row.core), row.network), np.nan)
+            if row.board != _SOURCE_BOARD
+            else np.nan
+            for row in runs.rows
+        ]
+    )
+    predicted = np.where(good, modelled * found, np.nan)
+    return predicted, np.full(len(runs.rows), "single other board", dtype=object).astype(str)
+
+
+def _batches(
+    runs: DpuRuns,
+    mode: str,
+    predicted_s: FloatArray,
+    way: NDArray[np.str_],
+    flags: NDArray[np.str_],
+    *,
+    quiet: bool = False,
+) -> list[Batch]:
+    """One batch per release; bad rows and rows nothing is known of are refused."""
+    measured = runs.times_s(mode)
+    release = np.array([row.release for row in runs.rows])
+    label = np.array([f"{row.network} on {row.board} {row.core} x{row.core_count:g}" for row in runs.rows])
+    batches: list[Batch] = []
+    stated = np.isfinite(measured)
+    profile = catalog.device("zcu102")
+    for name in np.unique(release).tolist():
+        own = stated & (release == name)
+        asked = own & (flags == "") & np.isfinite(predicted_s)
+        roofline = _roofline_s(runs)
+        sigma = np.where(np.char.endswith(way, "fallback"), _SIGMA_FALLBACK, _SIGMA_LAYERS)
+        if asked.any():
+            predict = _fixed(predicted_s[asked], sigma[asked])
+            batches.append(Batch(name, profile, way[asked], label[asked], measured[asked], roofline[asked], predict))
+        if quiet:
+            continue
+        for reason in np.unique(np.where(flags == "", "operations or input size not stated", flags)[own & ~asked]):
+            lost = own & ~asked & (np.where(flags == "", "operations or input size not stated", flags) == reason)
+            batches.append(refused_batch(name, way[lost], label[lost], measured[lost], f"bad row: {reason}"))
+    return batches
+
+
+def _roofline_s(runs: DpuRuns) -> FloatArray:
+    """Operations over peak."""
+    return np.array([row.operations / row.peak_per_s if row.peak_per_s > 0 else np.nan for row in runs.rows])
+
+
+def _fixed(time_s: FloatArray, sigma: FloatArray) -> Callable[[Any | None], Prediction]:
+    """The cross-validated prediction; parameters of a device do not enter, rates are fitted per fold."""
+
+    def predict(_parameters: Any | None) -> Prediction:
+        return Prediction(time_s, sigma)
+
+    return predict

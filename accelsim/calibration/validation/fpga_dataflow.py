@@ -1,0 +1,1 @@
+"""Suite `fpga-dataflow`: placeholder filled below."""
