@@ -1,0 +1,348 @@
+"""Row-stationary convolution on an array like Eyeriss': spatial mapping, passes, latency, traffic and power.
+
+A set of kernel-height x output-rows elements convolves one channel; sets wider than the array fold into its strips, sets
+left over take further channels (r) or filters (t). A pass runs p x t filters on q x r channels of `strip` output rows. The
+mapping is searched: least time, then least main-memory traffic, then the tallest strip, then least buffer traffic. On
+AlexNet this finds the mapping of Chen et al. (Eyeriss, JSSC 52(1), 2017): its buffer traffic and active elements are
+those of table V. A pass takes as long as its multiply-adds with one cycle more per partial sum passed on, or as the busiest
+bus of the on-chip network. Input maps and results do not overlap processing, for the buffer holds one of each; filters do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from accelsim.cost.parameters import class_parameters
+from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.workloads.graph import FloatArray
+
+__all__ = ["ConvLayer", "RowStationaryChip", "RowStationaryRun", "row_stationary_chip", "row_stationary_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowStationaryChip:
+    """Parameters of one chip; values and sources in ``calibration/class/eyeriss.yaml``.
+
+    Attributes:
+        input_spad_words: Input scratchpad of one element.
+        weight_spad_words: Filter scratchpad.
+        psum_spad_words: Partial-sum scratchpad.
+        map_buffer_bytes: Global buffer for input maps and partial sums.
+        word_bytes: Width of a word.
+        input_words_per_cycle: Input bus of the on-chip network.
+        weight_words_per_cycle: Filter bus.
+        psum_words_per_cycle: Partial-sum bus, each way.
+        run_length_ratio: Bits of one non-zero value after run-length coding over those before.
+        activation_zero_fraction: Zeros of maps whose own share is unknown.
+        static_w: Power that does not depend on the work.
+        nonzero_mac_j: One multiply-add on a non-zero input with its scratchpads.
+        buffer_word_j: One word of the global buffer.
+    """
+
+    input_spad_words: float
+    weight_spad_words: float
+    psum_spad_words: float
+    map_buffer_bytes: float
+    word_bytes: float
+    input_words_per_cycle: float
+    weight_words_per_cycle: float
+    psum_words_per_cycle: float
+    run_length_ratio: float
+    activation_zero_fraction: float
+    static_w: float
+    nonzero_mac_j: float
+    buffer_word_j: float
+
+
+def row_stationary_chip() -> RowStationaryChip:
+    """The shipped parameters.
+
+    Raises:
+        ProfileError: If their file is missing or malformed.
+    """
+    chip: RowStationaryChip = class_parameters("eyeriss", RowStationaryChip)
+    return chip
+
+
+@dataclass(frozen=True, slots=True)
+class ConvLayer:
+    """One convolution; a fully connected layer has a window of its whole input.
+
+    Attributes:
+        batch: Images processed together.
+        channels_in: Input channels of all groups.
+        channels_out: Filters of all groups.
+        groups: Groups.
+        in_height: Input rows without padding.
+        in_width: Input columns without padding.
+        kernel_height: Window rows.
+        kernel_width: Window columns.
+        out_height: Output rows.
+        out_width: Output columns.
+        stride: Of both directions.
+        input_zero_fraction: Zeros of the input map; None where unknown.
+        output_zero_fraction: Of the output map.
+        name: For messages.
+    """
+
+    batch: int
+    channels_in: int
+    channels_out: int
+    groups: int
+    in_height: int
+    in_width: int
+    kernel_height: int
+    kernel_width: int
+    out_height: int
+    out_width: int
+    stride: int = 1
+    input_zero_fraction: float | None = None
+    output_zero_fraction: float | None = None
+    name: str = "layer"
+
+    @property
+    def mac_count(self) -> float:
+        """Multiply-adds of the batch."""
+        window = self.kernel_height * self.kernel_width * self.channels_in / self.groups
+        return float(self.batch * self.channels_out * self.out_height * self.out_width * window)
+
+
+@dataclass(frozen=True, slots=True)
+class RowStationaryRun:
+    """One layer on one chip.
+
+    Attributes:
+        strip_rows: Output rows of a pass (e).
+        filters_per_element: p.
+        channels_per_element: q.
+        channel_sets: r.
+        filter_sets: t.
+        images_per_pass: n.
+        filters_in_buffer: m: filters whose partial sums the buffer holds.
+        pass_count: Passes of one image each.
+        active_elements: Elements with work.
+        processing_s: Time the array works.
+        latency_s: With input maps loaded and results stored.
+        buffer_bytes: To and from the global buffer.
+        dram_bytes: To and from main memory.
+        static_j: Energy of clock and leakage.
+        array_j: Of multiply-adds with scratchpads.
+        buffer_j: Of the global buffer.
+    """
+
+    strip_rows: int
+    filters_per_element: int
+    channels_per_element: int
+    channel_sets: int
+    filter_sets: int
+    images_per_pass: int
+    filters_in_buffer: int
+    pass_count: int
+    active_elements: int
+    processing_s: float
+    latency_s: float
+    buffer_bytes: float
+    dram_bytes: float
+    static_j: float
+    array_j: float
+    buffer_j: float
+
+    @property
+    def energy_j(self) -> float:
+        """Chip energy, main memory not included."""
+        return self.static_j + self.array_j + self.buffer_j
+
+    @property
+    def power_w(self) -> float:
+        """Mean chip power."""
+        return self.energy_j / self.latency_s
+
+
+class _Mappings(NamedTuple):
+    """Candidate mappings, shape (c,) each; words and cycles of the whole layer."""
+
+    strip: FloatArray
+    p: FloatArray
+    q: FloatArray
+    r: FloatArray
+    t: FloatArray
+    n: FloatArray
+    m: FloatArray
+    passes: FloatArray
+    cycles: FloatArray
+    input_words: FloatArray
+    weight_words: FloatArray
+    buffer_words: FloatArray
+
+
+@lru_cache(maxsize=4096)
+def row_stationary_run(
+    layer: ConvLayer, chip: RowStationaryChip, rows: int, columns: int, clock_hz: float, memory_bytes_per_s: float
+) -> RowStationaryRun:
+    """Map one convolution and cost it.
+
+    Args:
+        layer: The convolution.
+        chip: Scratchpads, buffer, buses and energies.
+        rows: Array height.
+        columns: Array width.
+        clock_hz: Core clock.
+        memory_bytes_per_s: Bandwidth of the link to main memory.
+
+    Raises:
+        InvalidValueError: If a size is below 1, or the array is empty.
+        DoesNotFitError: If the buffer cannot hold one strip of the layer.
+    """
+    if min(rows, columns) < 1 or min(clock_hz, memory_bytes_per_s) <= 0:
+        raise InvalidValueError("rows, columns, clock, bandwidth", (rows, columns, clock_hz), "above 0")
+    if min(layer.batch, layer.channels_in, layer.channels_out, layer.groups, layer.out_height, layer.out_width) < 1:
+        raise InvalidValueError(f"layer {layer.name!r}", layer, "sizes of at least 1")
+    found = _mappings(layer, chip, rows, columns)
+    traffic = found.input_words + found.weight_words
+    weights_s = found.weight_words * chip.word_bytes / memory_bytes_per_s
+    time_s = np.maximum(found.cycles / clock_hz, weights_s)
+    best = int(np.lexsort((found.buffer_words, -found.strip, traffic, time_s))[0])
+    return _run(layer, chip, found, best, min(layer.kernel_height, rows), clock_hz, memory_bytes_per_s)
+
+
+def _run(
+    layer: ConvLayer,
+    chip: RowStationaryChip,
+    found: _Mappings,
+    best: int,
+    height: int,
+    clock_hz: float,
+    memory_bytes_per_s: float,
+) -> RowStationaryRun:
+    zeros_in = _zeros(layer.input_zero_fraction, chip)
+    zeros_out = _zeros(layer.output_zero_fraction, chip)
+    results = layer.batch * layer.channels_out * layer.out_height * layer.out_width
+    maps = found.input_words[best] * _coded(zeros_in, chip) + results * _coded(zeros_out, chip)
+    weights_s = float(found.weight_words[best]) * chip.word_bytes / memory_bytes_per_s
+    processing = max(float(found.cycles[best]) / clock_hz, weights_s)
+    latency = processing + maps * chip.word_bytes / memory_bytes_per_s
+    sets = int(found.r[best] * found.t[best])
+    return RowStationaryRun(
+        strip_rows=int(found.strip[best]),
+        filters_per_element=int(found.p[best]),
+        channels_per_element=int(found.q[best]),
+        channel_sets=int(found.r[best]),
+        filter_sets=int(found.t[best]),
+        images_per_pass=int(found.n[best]),
+        filters_in_buffer=int(found.m[best]),
+        pass_count=int(found.passes[best]),
+        active_elements=height * int(found.strip[best]) * sets,
+        processing_s=processing,
+        latency_s=latency,
+        buffer_bytes=float(found.buffer_words[best]) * chip.word_bytes,
+        dram_bytes=float(maps + found.weight_words[best]) * chip.word_bytes,
+        static_j=chip.static_w * latency,
+        array_j=chip.nonzero_mac_j * layer.mac_count * (1.0 - zeros_in),
+        buffer_j=chip.buffer_word_j * float(found.buffer_words[best]),
+    )
+
+
+def _zeros(fraction: float | None, chip: RowStationaryChip) -> float:
+    return chip.activation_zero_fraction if fraction is None else fraction
+
+
+def _coded(zero_fraction: float, chip: RowStationaryChip) -> float:
+    """Bytes of a run-length coded map over those of the map; maps that would grow are not coded."""
+    return min(1.0, (1.0 - zero_fraction) * chip.run_length_ratio)
+
+
+def _mappings(layer: ConvLayer, chip: RowStationaryChip, rows: int, columns: int) -> _Mappings:
+    """All mappings that fit scratchpads and buffer."""
+    height = min(layer.kernel_height, rows)
+    strips = rows // height
+    channels, filters = layer.channels_in // layer.groups or 1, layer.channels_out // layer.groups or 1
+    width = min(layer.kernel_width, int(chip.input_spad_words) - 1)
+    q = float(max(min((int(chip.input_spad_words) - 1) // width, channels), 1))
+    axes = _axes(layer, chip, strips, columns, width * q)
+    strip, p, r, n = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
+    sets = np.where(strip <= columns, strips * (columns // strip), strips // np.ceil(strip / columns))
+    keep = (sets >= r) & ((r - 1) * q < channels)
+    strip, p, r, n, sets = strip[keep], p[keep], r[keep], n[keep], sets[keep]
+    t = np.minimum(sets // r, np.maximum(np.ceil(filters / p), 1.0))
+    held = np.minimum(q * r, channels)
+    in_rows = (strip - 1) * layer.stride + layer.kernel_height
+    in_words = in_rows * ((layer.out_width - 1) * layer.stride + layer.kernel_width)
+    room = (chip.map_buffer_bytes / chip.word_bytes - n * held * in_words) / (n * strip * layer.out_width)
+    m = np.minimum(np.floor(room / (p * t)), np.ceil(filters / (p * t))) * p * t
+    fits = m >= p * t
+    if not fits.any():
+        words = float((n * (held * in_words + p * t * strip * layer.out_width)).min())
+        remedy = "Split the layer's width, or choose a chip with a larger buffer."
+        label = f"row-stationary array, layer {layer.name!r},"
+        raise DoesNotFitError(label, "buffer bytes", words * chip.word_bytes, chip.map_buffer_bytes, remedy)
+    kept = (x[fits] for x in (strip, p, r, t, n, m, held, in_words))
+    return _costed(layer, chip, q, (channels, filters, height, width), *kept)
+
+
+def _axes(
+    layer: ConvLayer, chip: RowStationaryChip, strips: int, columns: int, taps: float
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Candidate strips (each number of strips once), filters per element, channel sets and images per pass."""
+    tallest = min(layer.out_height, strips * columns)
+    fewest = int(np.ceil(layer.out_height / tallest))
+    counts = np.arange(fewest, layer.out_height + 1, dtype=np.float64)
+    strip: FloatArray = np.unique(np.ceil(layer.out_height / counts))
+    most = min(chip.psum_spad_words, chip.weight_spad_words // taps)
+    p: FloatArray = np.exp2(np.arange(0, int(np.log2(max(most, 1.0))) + 1, dtype=np.float64))
+    r: FloatArray = np.arange(1.0, strips * columns + 1, dtype=np.float64)
+    n: FloatArray = np.array([x for x in range(1, layer.batch + 1) if layer.batch % x == 0], dtype=np.float64)
+    return strip, p, r, n
+
+
+def _costed(
+    layer: ConvLayer,
+    chip: RowStationaryChip,
+    q: float,
+    sides: tuple[int, int, int, int],
+    strip: FloatArray,
+    p: FloatArray,
+    r: FloatArray,
+    t: FloatArray,
+    n: FloatArray,
+    m: FloatArray,
+    held: FloatArray,
+    in_words: FloatArray,
+) -> _Mappings:
+    """Passes, cycles and words of mappings that fit."""
+    channels, filters, height, width = sides
+    folds = np.ceil(layer.kernel_height / height) * np.ceil(layer.kernel_width / width)
+    channel_passes = np.ceil(channels / (q * r)) * folds
+    strips = np.ceil(layer.out_height / strip)
+    passes = layer.groups * np.ceil(filters / (p * t)) * channel_passes * strips * layer.batch
+    psums = p * t * strip * layer.out_width
+    weights = p * t * held * height * width
+    work = layer.out_width * p * (width * q + 1.0)
+    cycles = np.maximum.reduce(
+        [
+            work,
+            psums / chip.psum_words_per_cycle,
+            held * in_words / chip.input_words_per_cycle,
+            weights / n / chip.weight_words_per_cycle,
+        ]
+    )
+    pixels = layer.batch * layer.channels_out * layer.out_height * layer.out_width
+    maps = layer.batch * layer.channels_in * layer.in_height * layer.in_width
+    window = layer.channels_out * channels * layer.kernel_height * layer.kernel_width
+    return _Mappings(
+        strip=strip,
+        p=p,
+        q=np.full_like(p, q),
+        r=r,
+        t=t,
+        n=n,
+        m=m,
+        passes=passes,
+        cycles=passes * cycles,
+        input_words=maps * np.ceil(filters / m),
+        weight_words=window * (layer.batch / n) * strips,
+        buffer_words=2.0 * pixels * channel_passes + passes * held * in_words,
+    )
