@@ -11,7 +11,16 @@ from pathlib import Path
 from accelsim.cost.fitted import FittedParameters, calibration_folders, fitted_parameters, read_fitted
 from accelsim.cost.residual import FamilyResidual
 
-__all__ = ["FittedParameters", "family_line", "fitted_parameters", "number", "overlay_text", "read_fitted", "user_folder", "write_overlay"]
+__all__ = [
+    "FittedParameters",
+    "family_line",
+    "fitted_parameters",
+    "number",
+    "overlay_text",
+    "read_fitted",
+    "user_folder",
+    "write_overlay",
+]
 
 
 def user_folder() -> Path:
@@ -46,7 +55,9 @@ def overlay_text(overlay: FittedParameters) -> str:
         lines.append("families:")
         lines += [f"  {name}: {family_line(entry)}" for name, entry in sorted(overlay.families.items())]
     if overlay.surfaces:
-        lines.append("# Corrections over the shape: ln(measured / modelled) in thousandths at the knots, last axis fastest")
+        lines.append(
+            "# Corrections over the shape: ln(measured / modelled) in thousandths at the knots, last axis fastest"
+        )
         lines.append("surfaces:")
         for name, surface in sorted(overlay.surfaces.items()):
             entry = surface.to_mapping()

@@ -153,7 +153,7 @@ def _implicit_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
     pointwise = layer.plain & (layer.window == 1)
     rate = layer.peak_flop_per_s * best * np.where(pointwise & ~layer.matrix, 1.0, gathered)
     shape = GemmShape(layer.groups, m, n, k, layer.width_bytes, rate, layer.matrix)
-    return gemm_compute_s(shape, machine, parameters)
+    return gemm_compute_s(shape, machine, parameters, tiles=machine.convolution_tiles)
 
 
 def _is_winograd(rows: Rows, layer: _Layer) -> NDArray[np.bool_]:
@@ -184,7 +184,7 @@ def _winograd_costs(
     rate = layer.peak_flop_per_s * parameters.vector_efficiency * busy
     shape = GemmShape(np.full(len(rows), algorithm.products), m, n, depth, layer.width_bytes, rate, layer.matrix)
     compute_s = np.full(len(rows), np.inf)
-    compute_s[use] = gemm_compute_s(shape.part(use), machine, parameters, split=False)
+    compute_s[use] = gemm_compute_s(shape.part(use), machine, parameters, split=False, tiles=machine.convolution_tiles)
     elements = 0.0 if algorithm.fused else tiles * (c + k) + c * k
     workspace_bytes = 2.0 * algorithm.products * elements * layer.width_bytes
     compute_s = compute_s + workspace_bytes / machine.stream_bytes_per_s

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.gpu.machine import GpuMachine, join_times
+from accelsim.cost.gpu.machine import GpuMachine, Tiles, join_times
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES
@@ -25,9 +25,12 @@ from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["GemmShape", "contraction_costs", "gemm_compute_s", "gemm_costs", "grouped_gemm_costs"]
 
-#: Output tiles libraries offer (CUTLASS's and cuBLAS's usual set), both orientations.
+#: Output tiles (rows, columns) of matrix-core kernels (CUTLASS's and cuBLAS's usual set), both orientations.
 _MATRIX_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
-_VECTOR_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32))
+#: Tile of the batched kernel with blocks of 64 threads, and how many of them fill an SM.
+_NARROW_TILE = (64, 64)
+_GROUP = 4.0
+_PAGE_WALK_K = 16384.0
 _SPLITS = (2.0, 4.0, 8.0, 16.0, 32.0)
 #: Rows worked on at once: the columns of a block stay in a core's cache.
 _BLOCK = 4096
@@ -64,7 +67,12 @@ class GemmShape:
 
 
 def gemm_compute_s(
-    shape: GemmShape, machine: GpuMachine, parameters: GpuParameters, *, split: bool = True
+    shape: GemmShape,
+    machine: GpuMachine,
+    parameters: GpuParameters,
+    *,
+    split: bool = True,
+    tiles: Tiles | None = None,
 ) -> FloatArray:
     """Time of a GEMM's arithmetic and operand traffic, the fastest over tiles and splits.
 
@@ -73,6 +81,7 @@ def gemm_compute_s(
         machine: GPU.
         parameters: Class-wide or fitted.
         split: Whether the contraction may be split (batched kernels do not).
+        tiles: Tiles the library offers on vector lanes; those of plain GEMMs where None.
 
     Returns:
         Seconds, shape (r,); at least 2 batch m n k / flop_per_s.
@@ -80,26 +89,25 @@ def gemm_compute_s(
     best = np.empty(len(shape))
     for start in range(0, len(shape), _BLOCK):
         block = slice(start, start + _BLOCK)
-        best[block] = _block_compute_s(shape.part(block), machine, parameters, split=split)
-    return best
-
-
-def _block_compute_s(shape: GemmShape, machine: GpuMachine, parameters: GpuParameters, *, split: bool) -> FloatArray:
-    if shape.matrix.all():
-        return _fastest(shape, machine, parameters, matrix=True, split=split)
-    if not shape.matrix.any():
-        return _fastest(shape, machine, parameters, matrix=False, split=split)
-    best = np.empty(len(shape))
-    for matrix in (True, False):
-        mask = shape.matrix == matrix
-        best[mask] = _fastest(shape.part(mask), machine, parameters, matrix=matrix, split=split)
+        part = shape.part(block)
+        for matrix in (True, False):
+            rows = np.flatnonzero(part.matrix == matrix)
+            if rows.size:
+                offered = _MATRIX_TILES if matrix else tiles or machine.plain_tiles
+                same = part if rows.size == len(part) else part.part(rows)
+                best[start + rows] = _fastest(same, machine, parameters, offered, matrix=matrix, split=split)
     return best
 
 
 def _fastest(
-    shape: GemmShape, machine: GpuMachine, parameters: GpuParameters, *, matrix: bool, split: bool
+    shape: GemmShape,
+    machine: GpuMachine,
+    parameters: GpuParameters,
+    tiles: Tiles,
+    *,
+    matrix: bool,
+    split: bool,
 ) -> FloatArray:
-    tiles = _MATRIX_TILES if matrix else _VECTOR_TILES
     best = np.full(len(shape), np.inf)
     traffic = machine.matrix_operand_bytes_per_s if matrix else machine.vector_operand_bytes_per_s
     operand_s = shape.element_bytes / traffic
@@ -111,16 +119,41 @@ def _fastest(
         arithmetic, operands = flop_s * (tall * wide), operand_s * (tall + wide)
         step = np.maximum(arithmetic + parameters.operand_exposed_fraction * operands, operands)
         depth = shape.k + parameters.prologue_k
-        np.minimum(best, _waves(count, machine) * step * depth, out=best)
+        narrow = parameters.lone_tile_loss if (tall, wide) == _NARROW_TILE and not (matrix or split) else 0.0
+        np.minimum(best, _waves(count, machine, narrow) * step * depth, out=best)
         if split:
             _try_splits(best, shape, count, step, tall * wide, machine, parameters)
     return best
 
 
-def _waves(count: FloatArray, machine: GpuMachine) -> FloatArray:
-    """Tiles of the busiest SM, times the SM count."""
-    waves: FloatArray = np.ceil(count / machine.sm_count) * machine.sm_count
+def _waves(count: FloatArray, machine: GpuMachine, lone_loss: float = 0.0) -> FloatArray:
+    """Work of the busiest SM in tiles, times the SM count.
+
+    A block of 64 threads is two of the eight warps that fill an SM: the tiles of a part-filled last group of four take
+    longer than their share, j^(1-a) 4^a for j of them.
+
+    Args:
+        count: Tiles, shape (r,).
+        machine: GPU.
+        lone_loss: a, 0 (no loss) to 1 (a lone tile takes as long as four).
+    """
+    own = np.ceil(count / machine.sm_count)
+    if lone_loss:
+        last = own % _GROUP
+        own = own - last + last ** (1.0 - lone_loss) * _GROUP**lone_loss * (last > 0)
+    waves: FloatArray = own * machine.sm_count
     return waves
+
+
+def _page_walks(shape: GemmShape, machine: GpuMachine, parameters: GpuParameters) -> FloatArray | float:
+    """Slow-down of long rows on boards whose kernels have small tiles alone: each row of a tile lies on a page of its own.
+
+    1 + loss k^4 / (k^4 + k0^4), k0 = 16384 (64 KiB rows); shape (r,). Shape of the curve: P100 and P4 rows of NeuSight.
+    """
+    if not machine.has_page_walks:
+        return 1.0
+    length = (shape.k / _PAGE_WALK_K) ** 4
+    return 1.0 + parameters.page_walk_loss * length / (1.0 + length)
 
 
 def _try_splits(
@@ -218,11 +251,13 @@ def gemm_shape(rows: Rows, machine: GpuMachine, parameters: GpuParameters, batch
 def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Plain and batched GEMM."""
     shape = gemm_shape(rows, machine, parameters)
-    batched = rows.kind == OperatorKind.BATCHED_GEMM
-    compute_s = gemm_compute_s(shape, machine, parameters, split=not batched)
-    if batched:
-        compute_s = compute_s / parameters.batched_efficiency
     flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
+    batched = rows.kind == OperatorKind.BATCHED_GEMM
+    if batched:
+        compute_s = gemm_compute_s(shape, machine, parameters, split=False, tiles=machine.batched_tiles)
+        compute_s = np.maximum(compute_s / parameters.batched_ratio, flop / machine.contraction_rate(rows))
+    else:
+        compute_s = gemm_compute_s(shape, machine, parameters) * _page_walks(shape, machine, parameters)
     moved = gemm_traffic_bytes(shape, rows.bytes, machine)
     return contraction_costs(rows, compute_s, flop, moved, machine, parameters, sigma=parameters.sigma_gemm)
 

@@ -32,6 +32,23 @@ from accelsim.workloads.graph import FloatArray
 __all__ = ["GpuMachine", "join_times"]
 
 _FORMATS = len(DTYPE_BYTES)
+Tiles = tuple[tuple[int, int], ...]
+#: Output tiles (rows, columns) of FP32 kernels. Other vendors' libraries offer both orientations; cuBLAS's do not, and a
+#: board lacks some: NeuSight's traces (cuBLAS 12) show 64x64, 128x32 and 32x128 alone on Pascal.
+_ALL_TILES: Tiles = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (64, 32), (32, 64), (32, 32))
+_CONVOLUTION_TILES: Tiles = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32))
+_PLAIN_TILES: Tiles = ((128, 128), (64, 128), (64, 64), (32, 128), (128, 32), (32, 64), (32, 32))
+_EARLY_PLAIN_TILES: Tiles = ((64, 64), (128, 32), (32, 128))
+#: The same of batched kernels, whatever the size: the same traces show one tile on Pascal; public profiles of PyTorch show
+#: ampere_sgemm_128x128 for the attention products of boards from 2020 on, even of 77 tokens and heads 64 wide.
+_BATCHED_TILES: Mapping[str, Tiles] = {
+    "Maxwell": ((64, 128),),
+    "Pascal": ((64, 128),),
+    "Volta": ((64, 128), (64, 64), (32, 128), (128, 32)),
+    "Turing": ((64, 128), (64, 64), (32, 128), (128, 32)),
+}
+_LATER_BATCHED_TILES: Tiles = ((128, 128),)
+_EARLY = ("Maxwell", "Pascal")
 #: Node of the energies in `GpuParameters`.
 _REFERENCE_NM = 12.0
 
@@ -59,6 +76,12 @@ class GpuMachine:
         byte_energy_j: Energy per byte moved between main memory and the lanes.
         static_w: Power with clocks up and no work.
         limit_w: Board power limit; None where unknown.
+        burst_power_ratio: Draw of shorter ones over the limit.
+        power_window_s: Length of an isolated kernel from which on the limit slows it; 0 in sustained work.
+        plain_tiles: Output tiles (rows, columns) of plain vector kernels.
+        batched_tiles: The same of batched ones.
+        convolution_tiles: The same of implicit-GEMM convolutions.
+        has_page_walks: Whether plain GEMMs slow down with long rows.
     """
 
     profile: GpuProfile
@@ -79,6 +102,12 @@ class GpuMachine:
     byte_energy_j: float
     static_w: float
     limit_w: float | None
+    burst_power_ratio: float
+    power_window_s: float
+    plain_tiles: Tiles
+    batched_tiles: Tiles
+    convolution_tiles: Tiles
+    has_page_walks: bool
 
     @classmethod
     def of(cls, profile: GpuProfile, parameters: GpuParameters) -> GpuMachine:
@@ -122,6 +151,12 @@ class GpuMachine:
             byte_energy_j=dram_energy_per_byte_j(technology) + parameters.on_chip_energy_per_byte_j * scale,
             static_w=parameters.active_static_w + parameters.active_static_fraction * (limit or 0.0),
             limit_w=limit,
+            burst_power_ratio=parameters.burst_power_ratio,
+            power_window_s=parameters.power_window_s if parameters.is_isolated else 0.0,
+            plain_tiles=_plain_tiles(profile, parameters),
+            batched_tiles=_batched_tiles(profile),
+            convolution_tiles=_CONVOLUTION_TILES,
+            has_page_walks=profile.architecture in _EARLY and not parameters.is_early_library,
         )
 
     def contraction_rate(self, rows: Rows) -> FloatArray:
@@ -135,11 +170,20 @@ class GpuMachine:
         return rows.by_dtype(known, self.name)
 
     def clock_fraction(self, energy_j: FloatArray, time_s: FloatArray) -> FloatArray:
-        """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost clock, shape (k,)."""
+        """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost clock, shape (k,).
+
+        The limit holds for the draw averaged over some time: an isolated kernel that is over before may draw
+        `burst_power_ratio` times as much.
+        """
         dynamic_w = energy_j / np.maximum(time_s, 1e-12)
         if self.limit_w is None or self.static_w + float(dynamic_w.max(initial=0.0)) <= self.limit_w:
             return np.ones_like(time_s)
-        return power_limited_clock_fraction(dynamic_w, self.static_w, self.limit_w)
+        sustained = power_limited_clock_fraction(dynamic_w, self.static_w, self.limit_w)
+        if not self.power_window_s:
+            return sustained
+        burst = power_limited_clock_fraction(dynamic_w, self.static_w, self.limit_w * self.burst_power_ratio)
+        fraction: FloatArray = sustained + (burst - sustained) * np.exp(-time_s / self.power_window_s)
+        return fraction
 
     def contraction_energy_j(self, rows: Rows, flop: FloatArray, moved_bytes: FloatArray) -> FloatArray:
         """Dynamic energy of contraction rows at the boost clock, J, shape (k,)."""
@@ -150,6 +194,19 @@ class GpuMachine:
 @lru_cache(maxsize=64)
 def _energies(node: float | None) -> FloatArray:
     return arithmetic_energy_table_j(node)
+
+
+def _plain_tiles(profile: GpuProfile, parameters: GpuParameters) -> Tiles:
+    if profile.vendor != "NVIDIA":
+        return _ALL_TILES
+    is_limited = profile.architecture in _EARLY and not parameters.is_early_library
+    return _EARLY_PLAIN_TILES if is_limited else _PLAIN_TILES
+
+
+def _batched_tiles(profile: GpuProfile) -> Tiles:
+    if profile.vendor != "NVIDIA":
+        return _ALL_TILES
+    return _BATCHED_TILES.get(profile.architecture, _LATER_BATCHED_TILES)
 
 
 def _rate(rates: Mapping[Any, Sourced[float]], dtype: Dtype) -> float | None:

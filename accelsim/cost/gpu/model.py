@@ -59,6 +59,7 @@ def _mask(kinds: object) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 _IS_CONTRACTION = _mask(CONTRACTION_KINDS)
+_IS_CONVOLUTION = _mask(CONV_KINDS)
 _IS_TRANSFER = _mask(TRANSFER_KINDS)
 _IS_NORM = _mask(_NORM_KINDS)
 
@@ -109,6 +110,9 @@ def _dispatch_s(graph: OperatorGraph, execution: Execution, parameters: GpuParam
     by_kind = np.full(_KIND_COUNT, parameters.dispatch_elementwise_s)
     by_kind[_IS_NORM] = parameters.dispatch_norm_s
     by_kind[_IS_CONTRACTION] = parameters.dispatch_contraction_s
+    by_kind[_K.BATCHED_GEMM] = parameters.dispatch_batched_s
+    by_kind[_IS_CONVOLUTION] = parameters.dispatch_convolution_s
+    by_kind[_K.SOFTMAX] = parameters.dispatch_softmax_s
     issued: FloatArray = by_kind[graph.kind]
     return issued
 

@@ -27,11 +27,13 @@ class GpuParameters:
         vector_efficiency: Best GEMM rate on vector (SIMT) lanes over their peak.
         matrix_efficiency: Best GEMM rate on NVIDIA matrix (tensor) cores over their peak.
         other_matrix_efficiency: The same on other vendors' matrix cores.
-        batched_efficiency: Batched activation GEMM over plain GEMM, (0, 1].
+        batched_ratio: Rate of batched activation GEMMs over plain GEMMs of the same tiles; 0.5 to 1.5.
         operand_bytes_per_lane_clock: Operand bytes one vector lane takes from L2 and shared memory per clock; 0.1 to 4 B.
         matrix_operand_bytes_per_clock: Operand bytes the matrix cores of one SM take per clock; 32 to 1024 B.
         operand_exposed_fraction: Part of operand loading that arithmetic does not hide, 0 to 1.
         prologue_k: Extra steps of k a tile pays to fill and drain its pipeline; 0 to 256 elements (32-bit).
+        lone_tile_loss: Loss of a tile of 64 threads that has an SM to itself; 0 (none) to 1 (as long as four tiles).
+        page_walk_loss: Slow-down of plain GEMMs with very long rows on early boards, less 1; 0 to 4.
         kernel_latency_s: Start, drain and memory latency of a streaming kernel on the device; 1 to 10 us.
         contraction_latency_s: The same of a matrix kernel, with its set-up and epilogue; 1 to 20 us.
         gddr_efficiency: Streaming bandwidth over the data sheet's, GDDR boards.
@@ -55,12 +57,17 @@ class GpuParameters:
         matrix_energy_overhead: The same for matrix cores, >= 1.
         on_chip_energy_per_byte_j: Energy of moving one byte between main memory and the lanes (L2, network, load and store
             instructions) at 12 nm; other nodes scale as FP32 arithmetic; 20 to 400 pJ.
+        power_window_s: Length of a kernel that runs alone from which on the power limit holds; 0.1 to 100 ms.
+        burst_power_ratio: Draw that such a short kernel may reach over the power limit; 1 to 3.
         active_static_w: Power of a board with clocks up and no work, part that does not scale; W.
         active_static_fraction: The same, part proportional to the power limit.
         host_link_efficiency: Copy rate over the host link's rate.
         host_copy_latency_s: Latency of one host-device copy; s.
         dispatch_contraction_s: Host time to issue one matrix operator in an eager framework; s.
-        dispatch_norm_s: The same for normalisations, softmax and reductions; s.
+        dispatch_batched_s: The same for batched GEMMs; s.
+        dispatch_convolution_s: The same for convolutions; s.
+        dispatch_norm_s: The same for normalisations and reductions; s.
+        dispatch_softmax_s: The same for softmax; s.
         dispatch_elementwise_s: The same for all other operators; s.
         graph_gap_s: Gap between two kernels of a replayed graph; s.
         sigma_gemm: Standard deviation of ln(measured / predicted), GEMMs.
@@ -69,16 +76,20 @@ class GpuParameters:
         sigma_memory: The same, memory-bound operators.
         sigma_recurrent: The same, recurrent layers.
         surfaces: Corrections of one device's matrix kernels over their shape, by name (fitted overlays alone have them).
+        is_isolated: Whether kernels are measured one by one, with pauses: short ones then keep the boost clock.
+        is_early_library: Whether the board's first libraries run it (to 2018), with tiles of their own for plain GEMMs.
     """
 
     vector_efficiency: float
     matrix_efficiency: float
     other_matrix_efficiency: float
-    batched_efficiency: float
+    batched_ratio: float
     operand_bytes_per_lane_clock: float
     matrix_operand_bytes_per_clock: float
     operand_exposed_fraction: float
     prologue_k: float
+    lone_tile_loss: float
+    page_walk_loss: float
     kernel_latency_s: float
     contraction_latency_s: float
     gddr_efficiency: float
@@ -101,12 +112,17 @@ class GpuParameters:
     vector_overhead_node_exponent: float
     matrix_energy_overhead: float
     on_chip_energy_per_byte_j: float
+    power_window_s: float
+    burst_power_ratio: float
     active_static_w: float
     active_static_fraction: float
     host_link_efficiency: float
     host_copy_latency_s: float
     dispatch_contraction_s: float
+    dispatch_batched_s: float
+    dispatch_convolution_s: float
     dispatch_norm_s: float
+    dispatch_softmax_s: float
     dispatch_elementwise_s: float
     graph_gap_s: float
     sigma_gemm: float
@@ -115,6 +131,8 @@ class GpuParameters:
     sigma_memory: float
     sigma_recurrent: float
     surfaces: Mapping[str, ShapeSurface] = field(default_factory=dict, hash=False)
+    is_isolated: bool = False
+    is_early_library: bool = False
 
     def __post_init__(self) -> None:
         for name in _number_names(type(self)):
@@ -153,9 +171,13 @@ class GpuParameters:
         return _class_wide()
 
 
+#: Fields that are no numbers: fitted surfaces and the conditions of a measurement.
+_CONDITIONS = frozenset({"surfaces", "is_isolated", "is_early_library"})
+
+
 def _number_names(cls: type[GpuParameters]) -> frozenset[str]:
     """Fields that are numbers."""
-    return frozenset(entry.name for entry in fields(cls) if entry.name != "surfaces")
+    return frozenset(entry.name for entry in fields(cls) if entry.name not in _CONDITIONS)
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,87 @@
+"""Writes class-wide parameter sets: the class file with new values in place, and sets with one chip left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from accelsim.calibration.overlay import family_line, number
+from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.residual import FamilyResidual
+from accelsim.datafile import data_root
+
+__all__ = ["class_text", "write_class", "write_left_out"]
+
+_ENTRY = re.compile(r"^(  )(\w+)(: \{value: )([^,}]+)(.*)$")
+
+
+def class_text(text: str, values: Mapping[str, float]) -> str:
+    """A class file with other values; comments and sources stay.
+
+    Args:
+        text: The file.
+        values: New values by name.
+    """
+
+    def line(old: str) -> str:
+        match = _ENTRY.match(old)
+        if match is None or match[2] not in values:
+            return old
+        return f"{match[1]}{match[2]}{match[3]}{number(values[match[2]])}{match[5]}"
+
+    return "\n".join(line(old) for old in text.splitlines()) + "\n"
+
+
+def _class_file(folder: Path | None) -> tuple[Path, str]:
+    shipped = data_root() / "calibration" / "class" / "gpu.yaml"
+    return (folder or shipped.parent), shipped.read_text(encoding="utf-8")
+
+
+def write_class(values: Mapping[str, float], folder: Path | None = None) -> Path:
+    """Write ``gpu.yaml`` with new values.
+
+    Args:
+        values: By name.
+        folder: Where; the shipped folder where None.
+    """
+    target, text = _class_file(folder)
+    return _written(target / "gpu.yaml", class_text(text, values))
+
+
+def write_left_out(
+    chip: str, parameters: GpuParameters, families: Mapping[str, FamilyResidual], folder: Path | None = None
+) -> Path:
+    """Write ``gpu-without-<chip>.yaml``: the whole set, fitted to the rows of other chips.
+
+    Args:
+        chip: The chip left out.
+        parameters: The set.
+        families: Residuals of other chips' rows by family.
+        folder: Where; the shipped folder where None.
+    """
+    target = _class_file(folder)[0]
+    values = {f.name: getattr(parameters, f.name) for f in fields(parameters)}
+    lines = [
+        f"# Class-wide GPU parameters fitted without any row of {chip} boards: they score tier `spec` there. See gpu.yaml.",
+        f'source: "As in gpu.yaml, without the rows of {chip} boards"',
+        "parameters:",
+        *(f"  {name}: {{value: {number(v)}, source: source}}" for name, v in values.items() if isinstance(v, float)),
+    ]
+    if families:
+        lines += ["families:", *family_lines(families)]
+    return _written(target / f"gpu-without-{chip}.yaml", "\n".join(lines) + "\n")
+
+
+def family_lines(families: Mapping[str, FamilyResidual]) -> list[str]:
+    """Residuals by family as lines of a parameter file."""
+    return [f"  {name}: {family_line(entry)}" for name, entry in sorted(families.items())]
+
+
+def _written(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".yaml.tmp")
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.replace(path)
+    return path

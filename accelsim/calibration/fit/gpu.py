@@ -1,0 +1,227 @@
+"""What of the GPU model is fitted to which rows, in which order, and how firmly each parameter stays at its prior.
+
+Stages go from what depends on nothing else to what depends on it: memory-bound kernels give the bandwidth that GEMMs use,
+GEMMs the rates that convolutions and recurrent layers use. Eager rows contain the time to issue them; that is a nuisance
+parameter of each cell while the kernels are fitted, and becomes the device's dispatch time afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from accelsim.calibration.fit.rows import Cell
+from accelsim.calibration.fit.solve import Prior, Solution, solve
+from accelsim.cost.gpu import GpuMachine, GpuParameters
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, RECURRENT_KINDS, OperatorKind
+
+__all__ = ["STAGES", "Stage", "StageFit", "fit_stage", "log_residual", "page_walk_loss", "stage_cells", "with_values"]
+
+_K = OperatorKind
+_GEMMS = frozenset({_K.GEMM, _K.BATCHED_GEMM})
+_ROW_WISE = frozenset({_K.SOFTMAX, _K.LAYER_NORM, _K.RMS_NORM, _K.ELEMENTWISE})
+#: Least share of the shortest rows' time that is taken as the start value of the time to issue a row.
+_ISSUE_SHARE = 0.85
+#: Contraction lengths below and above which plain GEMMs of early boards do not and do walk pages.
+_SHORT_ROWS, _LONG_ROWS = (2000, 6000), 28_000
+_ISSUE_PRIOR = Prior(1e-7, 1e-3, 0.3)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Parameters fitted together.
+
+    Attributes:
+        name: Of the family.
+        kinds: Operators whose rows are used.
+        priors: Parameters with range and firmness.
+    """
+
+    name: str
+    kinds: frozenset[OperatorKind]
+    priors: Mapping[str, Prior]
+
+
+STAGES = (
+    Stage(
+        "memory",
+        _ROW_WISE,
+        {
+            "kernel_latency_s": Prior(1e-6, 6e-6, 0.5),
+            "gddr_efficiency": Prior(0.5, 1.0, 0.3),
+            "hbm_efficiency": Prior(0.5, 1.0, 0.3),
+            "softmax_efficiency": Prior(0.2, 1.0, 0.5),
+            "norm_efficiency": Prior(0.2, 1.0, 0.5),
+            "reduction_columns": Prior(1.0, 512.0, 1.0),
+            "special_efficiency": Prior(0.02, 1.0, 0.5),
+        },
+    ),
+    Stage(
+        "gemm",
+        _GEMMS,
+        {
+            "vector_efficiency": Prior(0.5, 1.0, 0.1),
+            "matrix_efficiency": Prior(0.4, 1.0, 0.2),
+            "other_matrix_efficiency": Prior(0.3, 1.0, 0.2),
+            "batched_ratio": Prior(0.5, 1.5, 0.2),
+            "operand_bytes_per_lane_clock": Prior(0.1, 8.0, 0.5),
+            "matrix_operand_bytes_per_clock": Prior(32.0, 1000.0, 0.5),
+            "operand_exposed_fraction": Prior(0.01, 0.95, 0.5),
+            "prologue_k": Prior(1.0, 200.0, 0.7),
+            "lone_tile_loss": Prior(0.02, 1.0, 0.5),
+            "power_window_s": Prior(1e-4, 1e-1, 0.7),
+            "burst_power_ratio": Prior(1.0, 3.0, 0.3),
+            "contraction_latency_s": Prior(1e-6, 1.5e-5, 0.5),
+            "overlap_exponent": Prior(1.3, 8.0, 0.5),
+            "vector_energy_overhead": Prior(3.0, 40.0, 0.3),
+            "matrix_energy_overhead": Prior(4.0, 20.0, 0.3),
+        },
+    ),
+    Stage(
+        "convolution",
+        CONV_KINDS,
+        {
+            "convolution_efficiency": Prior(0.3, 1.0, 0.5),
+            "matrix_convolution_efficiency": Prior(0.1, 1.0, 0.5),
+            "winograd_efficiency": Prior(0.2, 1.0, 0.5),
+            "direct_efficiency": Prior(0.01, 0.6, 0.7),
+            "backward_efficiency": Prior(0.3, 1.0, 0.5),
+        },
+    ),
+    Stage("recurrent", RECURRENT_KINDS, {"recurrent_step_s": Prior(1e-6, 4e-5, 1.0)}),
+)
+
+
+def stage_cells(stage: Stage, cells: Iterable[Cell], *, class_wide: bool) -> list[Cell]:
+    """Cells whose operators the stage fits.
+
+    Args:
+        stage: Which.
+        cells: Any.
+        class_wide: Leave out plain GEMMs of Pascal boards under cuBLAS 12 (two regimes of one library: 64x64 tiles at a
+            fifth of the peak for some shapes, 128x128 at three quarters for others) and GEMMs of Maxwell boards.
+    """
+    own = [cell for cell in cells if len(cell) and OperatorKind(int(cell.graph.kind[0])) in stage.kinds]
+    return [cell for cell in own if not (class_wide and _is_odd(cell))]
+
+
+def _is_odd(cell: Cell) -> bool:
+    old = {"Pascal": ("linear",), "Maxwell": ("linear", "gemm-fp32")}
+    return cell.operator in old.get(cell.device.architecture, ())
+
+
+def page_walk_loss(cells: Iterable[Cell], parameters: GpuParameters) -> float | None:
+    """Slow-down of plain GEMMs with long rows over those with short ones, less 1; None without such rows.
+
+    The geometric mean over boards of the ratio of their median residuals.
+
+    Args:
+        cells: Any; plain GEMMs of Pascal boards timed one by one are used.
+        parameters: To predict with.
+    """
+    flat = replace(parameters, page_walk_loss=0.0)
+    ratios = []
+    for cell in cells:
+        if cell.operator != "linear" or cell.device.architecture != "Pascal":
+            continue
+        residual, length = log_residual(cell, flat), cell.graph.dims[:, 3]
+        short = residual[(length >= _SHORT_ROWS[0]) & (length < _SHORT_ROWS[1])]
+        long = residual[length >= _LONG_ROWS]
+        if len(short) and len(long):
+            ratios.append(float(np.median(long) - np.median(short)))
+    return max(float(np.expm1(np.mean(ratios))), 0.0) if ratios else None
+
+
+def log_residual(cell: Cell, parameters: GpuParameters, issue_s: float | None = None) -> FloatArray:
+    """ln(measured / predicted) of each row, shape (n,).
+
+    Args:
+        cell: Measured rows.
+        parameters: Parameters to predict with.
+        issue_s: Time to issue a row; the parameters' where None.
+    """
+    costs = cell.kernels.costs(parameters)
+    issued = costs.dispatch_s if issue_s is None else issue_s
+    residual: FloatArray = np.log(cell.measured_s / (issued + costs.time_s))
+    return residual
+
+
+@dataclass(frozen=True, slots=True)
+class StageFit:
+    """Result of one stage.
+
+    Attributes:
+        parameters: With the stage's values, or as they were where the fit did not converge.
+        solution: What the solver found.
+        issue_s: Time to issue a row of each eager cell, by position among the stage's cells.
+    """
+
+    parameters: GpuParameters
+    solution: Solution
+    issue_s: Mapping[int, float]
+
+
+def fit_stage(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> StageFit:
+    """Fit one stage's parameters.
+
+    Args:
+        stage: Which.
+        cells: Its cells.
+        prior: Starting values and centre of the priors.
+    """
+    names = _determined(stage, cells)
+    start = {name: getattr(prior, name) for name in names}
+    priors = {name: stage.priors[name] for name in names}
+    for index, cell in enumerate(cells):
+        if cell.is_eager:
+            start[f"issue {index}"] = _ISSUE_SHARE * float(np.quantile(cell.measured_s, 0.01))
+            priors[f"issue {index}"] = _ISSUE_PRIOR
+
+    def residuals(values: Mapping[str, float]) -> list[FloatArray]:
+        trial = with_values(prior, {name: values[name] for name in names})
+        return [log_residual(cell, trial, values.get(f"issue {index}")) for index, cell in enumerate(cells)]
+
+    found = solve(residuals, start, priors)
+    fitted = with_values(prior, {name: found.values[name] for name in names}) if found.has_converged else prior
+    issue = {index: found.values[f"issue {index}"] for index in range(len(cells)) if f"issue {index}" in start}
+    return StageFit(fitted, found, issue)
+
+
+def with_values(parameters: GpuParameters, values: Mapping[str, float]) -> GpuParameters:
+    """The same parameters with other values of some."""
+    changes: dict[str, Any] = dict(values)
+    return replace(parameters, **changes)
+
+
+def _determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
+    """Parameters of a stage that the cells' devices and operators use at all."""
+    vendors = {cell.device.vendor for cell in cells}
+    stacked = {"hbm" in (cell.device.memory.technology or "").lower() for cell in cells}
+    matrix = {_is_matrix(cell) for cell in cells}
+    kinds = {int(kind) for cell in cells for kind in np.unique(cell.graph.kind)}
+    unused = set()
+    unused |= {"hbm_efficiency"} if True not in stacked else set()
+    unused |= {"gddr_efficiency"} if False not in stacked else set()
+    unused |= {"other_matrix_efficiency"} if vendors <= {"NVIDIA"} else set()
+    if True not in matrix or "NVIDIA" not in vendors:
+        unused |= {"matrix_efficiency"}
+    if True not in matrix:
+        unused |= {"matrix_operand_bytes_per_clock", "matrix_energy_overhead", "matrix_convolution_efficiency"}
+    if False not in matrix:
+        unused |= {"vector_efficiency", "operand_bytes_per_lane_clock", "vector_energy_overhead", "winograd_efficiency"}
+    if int(_K.BATCHED_GEMM) not in kinds:
+        unused |= {"batched_ratio"}
+    if not kinds & {int(_K.CONV_BACKWARD_DATA), int(_K.CONV_BACKWARD_WEIGHT)}:
+        unused |= {"backward_efficiency"}
+    return [name for name in stage.priors if name not in unused]
+
+
+def _is_matrix(cell: Cell) -> bool:
+    if OperatorKind(int(cell.graph.kind[0])) not in CONTRACTION_KINDS:
+        return False
+    machine = GpuMachine.of(cell.device, GpuParameters.class_wide())
+    return bool(machine.uses_matrix_cores[cell.graph.dtype[0]])
