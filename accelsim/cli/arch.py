@@ -14,6 +14,9 @@ __all__ = ["arch"]
 
 arch = typer.Typer(name="arch", help="Explore designs of matrix arrays (systolic ASICs).", no_args_is_help=True)
 _NOTE = "one forward pass; * nothing else is better in latency, energy and elements at once"
+_PEAKS_NOTE = (
+    "TFLOP/s (TOPS); rate: operations per element over one multiply-add; ~ array shape chosen to match its peak"
+)
 
 
 @arch.callback()
@@ -84,12 +87,31 @@ def sweep(
     sink.emit(data, lambda: sweep_view(data, everything=everything), rows=data["points"], note=_NOTE)
 
 
+@arch.command()
+def peaks(
+    devices: Annotated[list[str] | None, typer.Argument(metavar="[DEVICE...]", help="ASICs; all if none.")] = None,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Quoted peaks of ASICs beside those derived from array, count and clock."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.planning.peaks import asic_peaks
+
+    rows = [peak.to_dict() for peak in asic_peaks(devices or None)]
+    from accelsim.report.architecture import peaks_view
+
+    sink.emit(rows, lambda: peaks_view(rows), note=_PEAKS_NOTE)
+
+
 def _model(name: str, precision: str) -> Any:
     if not name.lower().endswith(".csv"):
         return name
     from accelsim.workloads.scalesim import read_scalesim_topology
 
-    return read_scalesim_topology(name, precision="fp16" if precision == "int16" else precision)
+    return read_scalesim_topology(name, precision=precision)
 
 
 def _items(option: str, text: str) -> list[str]:

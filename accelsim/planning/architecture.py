@@ -201,7 +201,7 @@ def sweep_architectures(
     if not designs:
         raise InvalidValueError("designs", 0, "at least one design")
     name, products = _products(model, batch, precision, seq_len)
-    dtype = _operand(precision)
+    dtype = find_precision(precision).compute
     refusals = [_refusal(products, design, dtype) for design in designs]
     runs = [design for design, refusal in zip(designs, refusals, strict=True) if not refusal]
     if not runs:
@@ -223,12 +223,7 @@ def _products(
         raise InvalidValueError("batch", batch, "1 or more")
     shape = replace(found.default, batch=batch, **({} if seq_len is None else {"seq_len": seq_len}))
     phase = Phase.PREFILL if found.autoregressive else Phase.FORWARD
-    policy = find_precision("fp16" if precision == "int16" else precision)
-    return found.name, lower_to_products(found.lower(shape, policy, phase).graph)
-
-
-def _operand(precision: str) -> Dtype:
-    return Dtype.INT16 if precision == "int16" else find_precision(precision).compute
+    return found.name, lower_to_products(found.lower(shape, find_precision(precision), phase).graph)
 
 
 def _refusal(products: Products, design: ArrayDesign, dtype: Dtype) -> str:

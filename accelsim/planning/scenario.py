@@ -25,7 +25,7 @@ __all__ = ["Mode", "Scenario", "default_precision", "resolve_host"]
 Mode = Literal["inference", "training"]
 _LARGEST: Final = {"batch": 1_048_576, "seq_len": 10_000_000, "output_len": 10_000_000, "image_size": 16_384}
 #: Precisions tried in order where the caller names none.
-_PREFERRED: Final = {"inference": ("bf16", "fp16", "int8", "fp32"), "training": ("bf16", "fp16", "fp32")}
+_PREFERRED: Final = {"inference": ("bf16", "fp16", "int8", "int16", "fp32"), "training": ("bf16", "fp16", "fp32")}
 
 
 @dataclass(frozen=True, eq=False)

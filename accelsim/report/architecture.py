@@ -1,13 +1,13 @@
-"""Tables of a design-space exploration."""
+"""Tables of a design-space exploration and of the peaks of ASICs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from accelsim.report.listing import Listing
 
-__all__ = ["sweep_view"]
+__all__ = ["peaks_view", "sweep_view"]
 
 _HEADERS: Final = ("", "array", "count", "flow", "sram KiB", "GB/s", "latency ms", "energy mJ", "used %", "stall %")
 _MOST_ROWS: Final = 40
@@ -40,4 +40,30 @@ def _row(point: Mapping[str, Any]) -> tuple[str, ...]:
         f"{point['energy_j'] * 1e3:.4g}",
         f"{point['utilisation_fraction'] * 100:.1f}",
         f"{point['stall_fraction'] * 100:.1f}",
+    )
+
+
+_PEAK_HEADERS: Final = ("device", "format", "quoted", "derived", "rate", "differs %", "why")
+
+
+def peaks_view(rows: Sequence[Mapping[str, Any]]) -> Listing:
+    """Quoted and derived peaks; the difference is shown where it is more than rounding.
+
+    Args:
+        rows: `AsicPeak.to_dict`.
+    """
+    cells = [
+        (
+            row["device"],
+            row["dtype"],
+            f"{row['quoted_flop_per_s'] / 1e12:.4g}",
+            ("~" if row["is_equivalent"] else "") + f"{row['derived_flop_per_s'] / 1e12:.4g}",
+            f"{row['rate']:g}",
+            f"{row['difference_fraction'] * 100:+.1f}" if row["differs"] else "",
+            row["reason"],
+        )
+        for row in rows
+    ]
+    return Listing(
+        _PEAK_HEADERS, cells, right=frozenset(_PEAK_HEADERS[2:6]), fold=frozenset({"why"}), dispensable=("why",)
     )

@@ -90,6 +90,7 @@ PRECISIONS: dict[str, Precision] = {
     "bf16": _uniform("bf16", _D.BF16, _D.BF16, _D.FP32),
     "fp8": Precision("fp8", _D.FP8, _D.FP8, _D.BF16, _D.BF16, _D.FP32, trainable=True),
     "fp4": Precision("fp4", _D.FP4, _D.FP4, _D.BF16, _D.BF16, None, trainable=False),
+    "int16": Precision("int16", _D.INT16, _D.INT16, _D.INT16, _D.INT16, None, trainable=False),
     "int8": Precision("int8", _D.INT8, _D.INT8, _D.INT8, _D.INT8, None, trainable=False),
     "int4": Precision("int4", _D.FP16, _D.INT4, _D.FP16, _D.FP16, None, trainable=False),
 }

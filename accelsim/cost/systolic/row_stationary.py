@@ -36,6 +36,7 @@ class RowStationaryChip:
         input_words_per_cycle: Input bus of the on-chip network.
         weight_words_per_cycle: Filter bus.
         psum_words_per_cycle: Partial-sum bus, each way.
+        link_words_per_cycle: Link to main memory that mappings are chosen for.
         run_length_ratio: Bits of one non-zero value after run-length coding over those before.
         activation_zero_fraction: Zeros of maps whose own share is unknown.
         static_w: Power that does not depend on the work.
@@ -51,6 +52,7 @@ class RowStationaryChip:
     input_words_per_cycle: float
     weight_words_per_cycle: float
     psum_words_per_cycle: float
+    link_words_per_cycle: float
     run_length_ratio: float
     activation_zero_fraction: float
     static_w: float
@@ -203,9 +205,9 @@ def row_stationary_run(
         raise InvalidValueError(f"layer {layer.name!r}", layer, "sizes of at least 1")
     found = _mappings(layer, chip, rows, columns)
     traffic = found.input_words + found.weight_words
-    weights_s = found.weight_words * chip.word_bytes / memory_bytes_per_s
-    time_s = np.maximum(found.cycles / clock_hz, weights_s)
-    best = int(np.lexsort((found.buffer_words, -found.strip, traffic, time_s))[0])
+    # The mapping is compiled for the chip's own link, so that a faster one never changes it for the worse.
+    cycles = np.maximum(found.cycles, found.weight_words / chip.link_words_per_cycle)
+    best = int(np.lexsort((found.buffer_words, -found.strip, traffic, cycles))[0])
     return _run(layer, chip, found, best, min(layer.kernel_height, rows), clock_hz, memory_bytes_per_s)
 
 

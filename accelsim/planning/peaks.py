@@ -1,0 +1,97 @@
+"""Peaks of matrix ASICs: what their makers quote beside what rows x columns x count x 2 x clock gives.
+
+The two differ where a quoted peak belongs to another clock, counts sparse operations, or an array is not systolic and its
+shape in the profile was chosen to match. A format's multiple of the derived peak is how many operations an element does per
+cycle in that format: 1, 2 for half-width operands, 1/4 for operands taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from accelsim import catalog
+from accelsim.errors import InvalidValueError
+from accelsim.hardware.profile import AsicProfile
+
+__all__ = ["AsicPeak", "asic_peaks"]
+
+#: Quoted figures are rounded to three digits or to whole TFLOP/s.
+_ROUNDING_FRACTION: Final = 0.012
+_RATES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0, 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class AsicPeak:
+    """One format of one chip.
+
+    Attributes:
+        device: Name.
+        dtype: Format.
+        quoted_flop_per_s: In the profile.
+        derived_flop_per_s: Of the arrays at the profile's clock, times the nearest rate below.
+        rate: Operations per element and cycle over one multiply-add: a power of two.
+        difference_fraction: Quoted over derived, less 1.
+        differs: Whether that is more than rounding.
+        is_equivalent: Whether the array's shape was chosen to match, so that the derived peak is no check.
+        reason: Recorded conflicts of the rate or the derived peak; empty where there is none.
+    """
+
+    device: str
+    dtype: str
+    quoted_flop_per_s: float
+    derived_flop_per_s: float
+    rate: float
+    difference_fraction: float
+    differs: bool
+    is_equivalent: bool
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Field by field."""
+        return asdict(self)
+
+
+def asic_peaks(names: Iterable[str] | None = None) -> tuple[AsicPeak, ...]:
+    """Quoted and derived peaks.
+
+    Args:
+        names: ASICs; all of the catalogue unless given.
+
+    Raises:
+        UnknownNameError: If a device does not exist.
+        InvalidValueError: If it is not an ASIC.
+    """
+    asked = None if names is None else list(names)
+    profiles = [catalog.device(name) for name in (catalog.device_names() if asked is None else asked)]
+    if asked is not None and (other := next((p for p in profiles if not isinstance(p, AsicProfile)), None)):
+        raise InvalidValueError("device", other.name, "an ASIC", "List them with: accelsim devices list --class asic")
+    return tuple(peak for profile in profiles if isinstance(profile, AsicProfile) for peak in _peaks(profile))
+
+
+def _peaks(profile: AsicProfile) -> list[AsicPeak]:
+    arrays = profile.arrays
+    base = 2.0 * arrays.rows.value * arrays.columns.value * arrays.count.value * profile.clock_hz.value
+    found: list[AsicPeak] = []
+    for dtype, quoted in profile.matrix_flop_per_s.items():
+        rate = float(_RATES[int(np.argmin([abs(np.log(quoted.value / (base * r))) for r in _RATES]))])
+        difference = quoted.value / (base * rate) - 1.0
+        named = (f"rate_tflop_per_s.{dtype.label}", "derived.matrix_peak")
+        reasons = [conflict.reason for conflict in profile.conflicts if conflict.field in named]
+        found.append(
+            AsicPeak(
+                device=profile.name,
+                dtype=dtype.label,
+                quoted_flop_per_s=quoted.value,
+                derived_flop_per_s=base * rate,
+                rate=rate,
+                difference_fraction=difference,
+                differs=abs(difference) > _ROUNDING_FRACTION,
+                is_equivalent=arrays.equivalent,
+                reason="; ".join(reasons),
+            )
+        )
+    return found
