@@ -39,7 +39,7 @@ PrecisionOption = Annotated[
     typer.Option(
         "--precision",
         metavar="NAME",
-        help="fp64, fp32, tf32, fp16, bf16, fp8, fp4, int8 or int4 (weights only); the device's usual one if left out.",
+        help="fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4 (weights only); the device's usual if none.",
     ),
 ]
 ExecutionOption = Annotated[

@@ -182,7 +182,7 @@ def estimate(
         workload: Name, path of a workload file, or a `Workload`.
         device: Name (slices like ``epyc-7763@8vcpu`` too) or a profile.
         batch: Samples or sequences per iteration, >= 1; the workload's default where None.
-        precision: fp64, fp32, tf32, fp16, bf16, fp8, fp4, int8 or int4; the device's usual one where None.
+        precision: fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4; the device's usual one where None.
         mode: "inference" or "training".
         execution: "eager", "graph" or "compiled"; eager on CPUs and GPUs, compiled elsewhere where None.
         seq_len: Input tokens per sequence.

@@ -21,7 +21,7 @@ from accelsim.cost.systolic import (
     systolic_parameters,
 )
 from accelsim.cost.table import Execution
-from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.builder import GraphBuilder
@@ -248,3 +248,20 @@ def test_eyeriss_alexnet_layers_take_their_measured_time():
     graph = concatenate([layer(3, 96, 227, 11, 4, 1), layer(256, 384, 15, 3, 1, 1), layer(384, 256, 15, 3, 1, 2)])
     table = cost_systolic(graph, catalog.device("eyeriss"))
     assert table.compute_s * 1e3 == pytest.approx([16.5, 21.8, 10.0], rel=0.15)
+
+
+def test_a_scratchpad_too_small_for_a_vector_names_the_layer():
+    small = TPU1.model_copy(update={"sram_bytes": Sourced(value=512.0, source="law test")})
+    builder = GraphBuilder(precision("int8"))
+    with builder.scope("head"):
+        builder.linear(builder.input(8, 1000), 1000, bias=False)
+    with pytest.raises(DoesNotFitError, match=r"layer 'head'.*scratchpad bytes.*Enlarge"):
+        cost_systolic(builder.build(), small)
+
+
+def test_a_format_the_array_lacks_names_the_layer_and_the_formats():
+    builder = GraphBuilder(precision("bf16"))
+    with builder.scope("head"):
+        builder.linear(builder.input(8, 1000), 1000, bias=False)
+    with pytest.raises(UnsupportedOperatorError, match=r"'head' in bf16.*int8.*[Cc]hoose"):
+        cost_systolic(builder.build(), TPU1)

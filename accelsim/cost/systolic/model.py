@@ -28,7 +28,7 @@ from accelsim.cost.systolic.cycles import (
 from accelsim.cost.systolic.machine import AsicMachine, SystolicParameters, asic_machine, systolic_parameters
 from accelsim.cost.systolic.row_stationary import ConvLayer, row_stationary_chip, row_stationary_run
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
-from accelsim.errors import UnsupportedOperatorError
+from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -109,7 +109,7 @@ def _refuse(graph: OperatorGraph, device: AsicProfile) -> None:
         if refused.size:
             row = int(refused[0])
             kind, dtype = OperatorKind(int(graph.kind[row])), Dtype(int(graph.dtype[row]))
-            operator = f"{kind.label} {graph.name[row]!r} in {dtype.label}"
+            operator = f"{kind.label} {(graph.path[row] or graph.name[row])!r} in {dtype.label}"
             raise UnsupportedOperatorError(device.name, operator, reason, remedy)
 
 
@@ -199,6 +199,18 @@ def _array_costs(
     )
 
 
+def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachine) -> None:
+    """Raise for the first product of which not even one vector of inputs and one of results fits, each twice."""
+    width = DTYPE_BYTES[rows.column("dtype")]
+    needed = 2.0 * width * (np.minimum(shape.k, machine.rows) + np.minimum(shape.n, machine.columns))
+    short = np.flatnonzero(needed > machine.sram_bytes)
+    if short.size:
+        place = int(rows.index[short[0]])
+        label = f"{machine.name}, layer {(rows.graph.path[place] or rows.graph.name[place])!r},"
+        remedy = "Enlarge sram_bytes of the profile, or take a smaller array."
+        raise DoesNotFitError(label, "scratchpad bytes", float(needed[short[0]]), machine.sram_bytes, remedy)
+
+
 def _contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> FloatArray:
     """Main-memory bytes of a product: weights alone where its activations stay on chip, shape (r,)."""
     width = DTYPE_BYTES[rows.column("dtype")]
@@ -215,6 +227,7 @@ def _contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> 
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
 def _gemm(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
     shape = contraction(rows)
+    _refuse_small_scratchpad(rows, shape, machine)
     compute = split_cycles(shape, machine, values) * machine.seconds_per_cycle[rows.column("dtype")]
     moved = _contraction_bytes(rows, shape, machine)
     return _array_costs(rows, shape, compute, shape.flop, moved, machine, values)
@@ -226,6 +239,7 @@ def _conv(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCo
     codes = rows.column("dtype")
     if machine.dataflow is Dataflow.ROW_STATIONARY and rows.kind is _K.CONV:
         return _row_stationary(rows, shape, machine, values)
+    _refuse_small_scratchpad(rows, shape, machine)
     on_array = split_cycles(_packed(shape, machine), machine, values) * machine.seconds_per_cycle[codes]
     on_vector = shape.flop / machine.vector_flop_per_s[codes]  # depthwise windows may be faster there
     compute = np.minimum(on_array, on_vector)
