@@ -17,7 +17,8 @@ v2,full,t.csv,QK,os,128,64,128,128,128,6144,6144,2048,382,50.0,16.75392670157068
 v2,full,t.csv,QK,ws,128,64,128,128,128,6144,6144,2048,510,50.0,10.047095761381476,16384,8192,8192,509,0,12.573673870333987
 """
 # Jouppi et al., ISCA 2017, tables 1, 3 and 6; table 2; figure 9.
-APPS = """app,layers,weights_M,ops_per_weight_byte,batch,array_active_pct,useful_macs_pct,tops_achieved,gpu_rel_cpu,tpu_rel_cpu
+APPS = """app,layers,weights_M,ops_per_weight_byte,batch,array_active_pct,useful_macs_pct,tops_achieved,\
+gpu_rel_cpu,tpu_rel_cpu
 MLP0,5,20,200,200,12.7,12.5,12.3,2.5,41.0
 LSTM0,58,52,64,64,8.2,8.2,3.7,0.4,3.5
 CNN0,16,8,2888,8,78.2,78.2,86.0,1.6,40.3

@@ -6,8 +6,8 @@ on 19 x 19 maps, for 2,888 operations per weight byte at a batch of 8 are 361 po
 cycle (table 3), so its channels are a multiple of the array's side. Everything else is the catalogue's TPU v1 and the
 class-wide parameters; nothing is fitted. CNN1 mixes layers of unknown sizes and is not asked.
 
-"TOPS with array fill" takes one counter: the share of useful weights in the tiles the array was busy with. Weights are stored
-and fetched as whole 64 KiB tiles, so that both the array's and the memory's time grow by what the tiles waste.
+"TOPS with array fill" takes one counter: the share of useful weights in the tiles the array was busy with. Weights are
+stored and fetched as whole 64 KiB tiles, so that both the array's and the memory's time grow by what the tiles waste.
 
 Table 3's counters and its TOPS come from different runs (its caption). The findings hold what the counters alone would say:
 useful multiply-adds times peak, halved for the LSTMs, whose 16-bit activations run at half rate (section 2). For CNN0 that
