@@ -157,5 +157,7 @@ def apply_overlay(base: P, overlay: FittedParameters) -> P:
         values["families"] = {**(getattr(base, "families", None) or {}), **overlay.families}
     if "surfaces" in names:
         values["surfaces"] = {**(getattr(base, "surfaces", None) or {}), **overlay.surfaces}
+    if "is_fitted" in names:
+        values["is_fitted"] = True
     merged: P = replace(base, **values)  # type: ignore[type-var]
     return merged

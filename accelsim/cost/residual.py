@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from accelsim.errors import ProfileError
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["FamilyResidual", "RowSpread", "family_name", "family_rows", "row_spread"]
+__all__ = ["FamilyResidual", "RowSpread", "family_name", "family_rows", "read_families", "row_spread"]
 
 #: Added standard deviation of ln(time) per decade outside the measured range. Estimate: an error of 15 % per factor of ten.
 _SIGMA_PER_DECADE = 0.15
@@ -86,6 +88,18 @@ class RowSpread:
     log_sigma: FloatArray
     shared_log_sigma: FloatArray
     extrapolation_decades: FloatArray
+
+
+def read_families(path: Path, entries: Any) -> dict[str, FamilyResidual]:
+    """The section ``families`` of a parameter file, which may be missing.
+
+    Raises:
+        ProfileError: If an entry is damaged.
+    """
+    try:
+        return {name: FamilyResidual.from_mapping(entry) for name, entry in (entries or {}).items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ProfileError(str(path), [f"families: {error}"]) from None
 
 
 def family_name(kind: int, dtype: int) -> str:

@@ -82,6 +82,9 @@ class CostTable:
         bound: `Bound` codes, shape (n,).
         log_sigma: Standard deviation of ln(true / predicted) of each row's time, shape (n,).
         tier: Where the parameters come from.
+        shared_log_sigma: Part of `log_sigma` that all rows of one kind and format share on this device, shape (n,); all of
+            it where None.
+        extrapolation_decades: How far each row lies outside the measured range, shape (n,); None where unknown.
     """
 
     time_s: FloatArray
@@ -94,6 +97,8 @@ class CostTable:
     bound: NDArray[np.int8]
     log_sigma: FloatArray
     tier: Tier = Tier.SPEC
+    shared_log_sigma: FloatArray | None = None
+    extrapolation_decades: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.time_s)
@@ -118,7 +123,9 @@ class CostTable:
         import pandas as pd
 
         columns: dict[str, Any] = {
-            f.name: getattr(self, f.name) for f in fields(self) if f.name not in {"bound", "tier"}
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name not in {"bound", "tier"} and getattr(self, f.name) is not None
         }
         columns["bound"] = [Bound(code).label for code in self.bound.tolist()]
         frame = pd.DataFrame(columns)

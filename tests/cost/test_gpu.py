@@ -228,7 +228,7 @@ def test_eager_dispatch_is_slower_than_a_replayed_graph() -> None:
 def test_tier_says_where_parameters_come_from() -> None:
     rows, own = graph([gemm(64, 64, 64)]), GpuParameters.class_wide()
     assert cost_gpu(rows, gpu("t4")).tier is Tier.SPEC
-    assert cost_gpu(rows, gpu("t4"), parameters=replace(own, vector_efficiency=0.5)).tier is Tier.FITTED
+    assert cost_gpu(rows, gpu("t4"), parameters=replace(own, is_fitted=True)).tier is Tier.FITTED
 
 
 def test_batch_norm_streams_in_inference_and_reduces_in_training() -> None:

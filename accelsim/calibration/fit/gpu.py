@@ -19,7 +19,17 @@ from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, RECURRENT_KINDS, OperatorKind
 
-__all__ = ["STAGES", "Stage", "StageFit", "fit_stage", "log_residual", "page_walk_loss", "stage_cells", "with_values"]
+__all__ = [
+    "STAGES",
+    "Stage",
+    "StageFit",
+    "determined",
+    "fit_stage",
+    "log_residual",
+    "page_walk_loss",
+    "stage_cells",
+    "with_values",
+]
 
 _K = OperatorKind
 _GEMMS = frozenset({_K.GEMM, _K.BATCHED_GEMM})
@@ -78,7 +88,7 @@ STAGES = (
             "contraction_latency_s": Prior(1e-6, 1.5e-5, 0.5),
             "overlap_exponent": Prior(1.3, 8.0, 0.5),
             "vector_energy_overhead": Prior(3.0, 40.0, 0.3),
-            "matrix_energy_overhead": Prior(4.0, 20.0, 0.3),
+            "matrix_energy_overhead": Prior(4.0, 30.0, 0.3),
         },
     ),
     Stage(
@@ -173,7 +183,7 @@ def fit_stage(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stag
         cells: Its cells.
         prior: Starting values and centre of the priors.
     """
-    names = _determined(stage, cells)
+    names = determined(stage, cells)
     start = {name: getattr(prior, name) for name in names}
     priors = {name: stage.priors[name] for name in names}
     for index, cell in enumerate(cells):
@@ -197,7 +207,7 @@ def with_values(parameters: GpuParameters, values: Mapping[str, float]) -> GpuPa
     return replace(parameters, **changes)
 
 
-def _determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
+def determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
     """Parameters of a stage that the cells' devices and operators use at all."""
     vendors = {cell.device.vendor for cell in cells}
     stacked = {"hbm" in (cell.device.memory.technology or "").lower() for cell in cells}

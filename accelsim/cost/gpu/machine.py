@@ -146,7 +146,7 @@ class GpuMachine:
             ),
             vector_operand_bytes_per_s=0.5 * vector * parameters.operand_bytes_per_lane_clock,
             matrix_operand_bytes_per_s=sm_count * clock * parameters.matrix_operand_bytes_per_clock,
-            flop_energy_j=energy * overhead,
+            flop_energy_j=np.where(matrix, _matrix_energies_j(energy, overhead), energy * overhead),
             vector_energy_j=float(energy[Dtype.FP32]) * vector_overhead,
             byte_energy_j=dram_energy_per_byte_j(technology) + parameters.on_chip_energy_per_byte_j * scale,
             static_w=parameters.active_static_w + parameters.active_static_fraction * (limit or 0.0),
@@ -194,6 +194,17 @@ class GpuMachine:
 @lru_cache(maxsize=64)
 def _energies(node: float | None) -> FloatArray:
     return arithmetic_energy_table_j(node)
+
+
+def _matrix_energies_j(arithmetic_j: FloatArray, overhead: FloatArray) -> FloatArray:
+    """Energy per FLOP of matrix cores by dtype code: the multipliers, and operands moved to them in proportion to their width.
+
+    `overhead` is that of FP16 over its multipliers. Registers and shared memory deliver as many bytes per clock to an INT8 core
+    as to an FP16 core, for twice the operations.
+    """
+    movement_j = (overhead - 1.0) * arithmetic_j[Dtype.FP16] * DTYPE_BYTES / DTYPE_BYTES[Dtype.FP16]
+    energy_j: FloatArray = arithmetic_j + movement_j
+    return energy_j
 
 
 def _plain_tiles(profile: GpuProfile, parameters: GpuParameters) -> Tiles:

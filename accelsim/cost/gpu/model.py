@@ -25,6 +25,7 @@ from accelsim.cost.gpu.memory_bound import (
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.gpu.recurrent import recurrent_costs
 from accelsim.cost.gpu.surface import corrected
+from accelsim.cost.residual import row_spread
 from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, Tier, bound_of
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -38,10 +39,13 @@ GPU: Formulas[GpuMachine, GpuParameters] = Formulas("gpu")
 GPU.register(_K.GEMM, _K.BATCHED_GEMM)(corrected(gemm_costs))
 GPU.register(_K.GROUPED_GEMM)(corrected(grouped_gemm_costs))
 GPU.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)(corrected(attention_costs))
-GPU.register(*sorted(CONV_KINDS))(convolution_costs)
+GPU.register(*sorted(CONV_KINDS))(corrected(convolution_costs))
 GPU.register(*sorted(RECURRENT_KINDS))(recurrent_costs)
-GPU.register(_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)(row_wise_costs)
-GPU.register(_K.ELEMENTWISE, _K.POOLING, _K.COPY)(elementwise_costs)
+GPU.register(_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)(
+    corrected(row_wise_costs)
+)
+GPU.register(_K.ELEMENTWISE)(corrected(elementwise_costs))
+GPU.register(_K.POOLING, _K.COPY)(elementwise_costs)
 GPU.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)(gather_costs)
 GPU.register(_K.MOE_ROUTING)(routing_costs)
 GPU.register(_K.OPTIMIZER)(optimizer_costs)
@@ -76,7 +80,7 @@ def cost_gpu(
         graph: Operators.
         device: GPU profile.
         execution: Eager (the framework issues each row), graph-captured or compiled (the device replays them).
-        parameters: Class-wide ones where None; a fitted set makes the result of tier `fitted`.
+        parameters: Class-wide ones where None; a set with an overlay makes the result of tier `fitted`.
 
     Returns:
         One row per operator. `dispatch_s` is host time in eager mode and the gap between kernels otherwise.
@@ -87,6 +91,7 @@ def cost_gpu(
     used = GpuParameters.class_wide() if parameters is None else parameters
     machine = GpuMachine.of(device, used)
     costs = GPU.evaluate(graph, machine, used, device.name)
+    spread = row_spread(graph, used.families, np.asarray(costs.log_sigma))
     bound = bound_of(costs.compute_s, costs.memory_s, used.kernel_latency_s)
     bound[_IS_TRANSFER[graph.kind]] = Bound.LINK
     return CostTable(
@@ -98,8 +103,10 @@ def cost_gpu(
         flop=costs.flop,
         bytes=costs.bytes,
         bound=bound,
-        log_sigma=np.asarray(costs.log_sigma),
-        tier=Tier.SPEC if parameters is None else Tier.FITTED,
+        log_sigma=spread.log_sigma,
+        shared_log_sigma=spread.shared_log_sigma,
+        extrapolation_decades=spread.extrapolation_decades,
+        tier=Tier.FITTED if used.is_fitted else Tier.SPEC,
     )
 
 

@@ -8,15 +8,17 @@ end-to-end run: they come from single-operator measurements and from published f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from accelsim.cost.residual import FamilyResidual, read_families
 from accelsim.cost.shape_surface import ShapeSurface
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError
 
-__all__ = ["GpuParameters"]
+__all__ = ["GpuParameters", "read_parameters"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,10 @@ class GpuParameters:
         sigma_memory: The same, memory-bound operators.
         sigma_recurrent: The same, recurrent layers.
         surfaces: Corrections of one device's matrix kernels over their shape, by name (fitted overlays alone have them).
+        families: Residuals of measured rows by operator family, where they are known.
+        is_fitted: Whether an overlay of one device is part of it.
         is_isolated: Whether kernels are measured one by one, with pauses: short ones then keep the boost clock.
+        is_repeated: Whether a kernel is measured in a loop on the same operands, which the cache then may hold.
         is_early_library: Whether the board's first libraries run it (to 2018), with tiles of their own for plain GEMMs.
     """
 
@@ -131,8 +136,11 @@ class GpuParameters:
     sigma_memory: float
     sigma_recurrent: float
     surfaces: Mapping[str, ShapeSurface] = field(default_factory=dict, hash=False)
+    families: Mapping[str, FamilyResidual] = field(default_factory=dict, hash=False)
+    is_fitted: bool = False
     is_isolated: bool = False
     is_early_library: bool = False
+    is_repeated: bool = False
 
     def __post_init__(self) -> None:
         for name in _number_names(type(self)):
@@ -171,8 +179,8 @@ class GpuParameters:
         return _class_wide()
 
 
-#: Fields that are no numbers: fitted surfaces and the conditions of a measurement.
-_CONDITIONS = frozenset({"surfaces", "is_isolated", "is_early_library"})
+#: Fields that are no numbers: fitted surfaces, residuals, and the conditions of a measurement.
+_CONDITIONS = frozenset({"surfaces", "families", "is_fitted", "is_isolated", "is_early_library", "is_repeated"})
 
 
 def _number_names(cls: type[GpuParameters]) -> frozenset[str]:
@@ -182,4 +190,15 @@ def _number_names(cls: type[GpuParameters]) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _class_wide() -> GpuParameters:
-    return GpuParameters.from_mapping(read_mapping(data_root() / "calibration" / "class" / "gpu.yaml")["parameters"])
+    return read_parameters(data_root() / "calibration" / "class" / "gpu.yaml")
+
+
+def read_parameters(path: Path) -> GpuParameters:
+    """A whole set from a file with ``parameters`` and, where known, ``families``.
+
+    Raises:
+        ProfileError: If the file is not well formed.
+        InvalidValueError: If a parameter is missing, unknown, or has no source.
+    """
+    data = read_mapping(path)
+    return replace(GpuParameters.from_mapping(data["parameters"]), families=read_families(path, data.get("families")))

@@ -1,8 +1,9 @@
-"""Fitted corrections of the GPU's matrix kernels: which surface a row has, and its time with it.
+"""Fitted corrections of the GPU's kernels: which surface a row has, and its time with it.
 
 A library picks its kernel by shape, and the model of tiles and waves does not know every choice. What measurements of a
 device say beyond the model is a `ShapeSurface` per operator and number format. Only fitted overlays have surfaces: tier
-`spec` has none. A corrected time never undercuts the arithmetic at the data sheet's peak.
+`spec` has none. A corrected time never undercuts the arithmetic at the data sheet's peak, nor, where a kernel streams, its
+bytes at the data sheet's bandwidth.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, IntArray
-from accelsim.workloads.operator import ATTENTION_KINDS, OperatorKind
+from accelsim.workloads.operator import ATTENTION_KINDS, CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
 if TYPE_CHECKING:
     from accelsim.cost.gpu.machine import GpuMachine
@@ -32,10 +34,16 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "gemm": ("m", "n", "k"),
     "grouped_gemm": ("rows_per_group", "groups", "n", "k"),
     "prefill": ("blocks", "tokens", "heads_per_kv_head", "head_dim"),
+    "batched_gemm": ("batch", "m", "n", "k"),
+    "conv": ("batch", "channels_in", "channels_out", "side"),
+    "rows": ("rows", "columns"),
+    "stream": ("bytes",),
     "decode": ("caches", "keys", "heads_per_kv_head", "head_dim"),
 }
 #: Queries up to which attention to a longer cache is decoding: they fill one matrix instruction together.
 _DECODE_QUERIES = 16.0
+#: Operators whose axes are dimensions as they are.
+_PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
 Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
 
 
@@ -46,8 +54,13 @@ def coordinates(rows: Rows, operator: str) -> list[FloatArray]:
         rows: Rows of the kind that `operator` belongs to.
         operator: A key of `AXES`.
     """
-    if operator == "gemm":
-        sizes = [rows["m"], rows["n"], rows["k"]]
+    if operator in _PLAIN:
+        sizes = [rows[name] for name in AXES[operator]]
+    elif operator == "conv":
+        side = np.sqrt(rows["out_h"] * rows["out_w"])
+        sizes = [rows["batch"], rows["channels_in"], rows["channels_out"], side]
+    elif operator == "stream":
+        sizes = [rows.bytes]
     elif operator == "grouped_gemm":
         groups = np.maximum(rows["groups"], 1.0)
         sizes = [rows["m"] / groups, groups, rows["n"], rows["k"]]
@@ -67,8 +80,12 @@ def surface_rows(rows: Rows) -> dict[str, tuple[str, NDArray[np.int64]]]:
     The name holds the operator, the format of the arithmetic and how weights or cache are stored: "gemm fp8 w8",
     "gemm fp8 w8 scaled" (a scale per block of weights), "decode bf16 cache8".
     """
-    names = _attention_names(rows) if rows.kind in ATTENTION_KINDS else _gemm_names(rows)
-    codes, by_code = names
+    if rows.kind in ATTENTION_KINDS:
+        codes, by_code = _attention_names(rows)
+    elif rows.kind in (_K.GEMM, _K.GROUPED_GEMM):
+        codes, by_code = _gemm_names(rows)
+    else:
+        codes, by_code = _other_names(rows)
     return {name: (name.split()[0], np.flatnonzero(codes == code)) for code, name in by_code.items()}
 
 
@@ -85,6 +102,26 @@ def _gemm_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
         for value in np.unique(code).tolist()
     }
     return code, names
+
+
+def _other_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
+    """One surface per kind and format; convolutions by window and stride, elementwise operators by their inputs."""
+    kind, dtype = rows.kind, rows.column("dtype").astype(np.int64)
+    if kind in CONV_KINDS:
+        window = np.minimum(rows["kernel_h"] * rows["kernel_w"] * rows["kernel_d"], 400).astype(np.int64)
+        stride = np.where((rows["groups"] > 1) | (rows["dilation"] > 1), 15, np.minimum(rows["stride"], 14))
+        code: IntArray = (dtype * 512 + window) * 16 + stride.astype(np.int64)
+        form = "conv {dtype} " + ("" if kind == _K.CONV else kind.label.removeprefix("conv_") + " ") + "w{a} s{b}"
+        return code, {c: _form(form, c // 8192, c // 16 % 512, c % 16) for c in np.unique(code).tolist()}
+    if kind == _K.ELEMENTWISE:
+        code = dtype * 16 + np.minimum(rows["inputs"], 15).astype(np.int64)
+        return code, {c: _form("stream {dtype} i{a}", c // 16, c % 16, 0) for c in np.unique(code).tolist()}
+    form = "batched_gemm {dtype}" if kind == _K.BATCHED_GEMM else "rows {dtype} " + kind.label
+    return dtype, {c: _form(form, c, 0, 0) for c in np.unique(dtype).tolist()}
+
+
+def _form(form: str, dtype: int, a: int, b: int) -> str:
+    return form.format(dtype=Dtype(dtype).label, a=a, b=b)
 
 
 def _attention_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
@@ -113,6 +150,8 @@ def corrected(formula: Formula) -> Formula:
     @wraps(formula)
     def with_surfaces(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
         costs = formula(rows, machine, parameters)
+        if parameters.is_repeated:
+            costs = with_cached_operands(costs, machine, parameters)
         if not parameters.surfaces:
             return costs
         factor = np.ones(len(rows))
@@ -129,7 +168,10 @@ def corrected(formula: Formula) -> Formula:
 
 def _scaled(costs: RowCosts, factor: FloatArray, rows: Rows, machine: GpuMachine) -> RowCosts:
     """Times multiplied by `factor`, at least the arithmetic at the peak; their parts stay below the whole."""
-    least_s = costs.flop / machine.contraction_rate(rows)
+    if rows.kind in CONTRACTION_KINDS:
+        least_s = costs.flop / machine.contraction_rate(rows)
+    else:
+        least_s = costs.bytes / machine.bandwidth_bytes_per_s
     time_s = np.maximum(costs.time_s * factor, least_s)
     changes: dict[str, Any] = {
         name: np.minimum(getattr(costs, name) * factor, time_s) for name in ("compute_s", "memory_s")

@@ -1,0 +1,248 @@
+"""The overlay of one GPU: parameters, surfaces over the shape, dispatch times and residuals, from its own operator rows.
+
+Parameters come first, stage by stage, held by priors at the class-wide values. What is left over the shape becomes a
+surface per operator: the kernel's time is corrected, the time to issue it is not. Residuals by family are of rows the
+surfaces have not seen: a fifth of the fit's own rows is kept back for them, then the surfaces are fitted to all. An overlay
+holds the whole parameter set, so that a later class-wide fit leaves it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from accelsim.calibration.fit.class_fit import dispatch_times
+from accelsim.calibration.fit.gpu import (
+    STAGES,
+    Stage,
+    StageFit,
+    determined,
+    fit_stage,
+    log_residual,
+    page_walk_loss,
+    stage_cells,
+    with_values,
+)
+from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.fit.rows import Cell, limited
+from accelsim.calibration.surface_fit import fit_surface_to_sums, knots_within
+from accelsim.cost.fitted import FittedParameters
+from accelsim.cost.gpu import GpuMachine, GpuParameters
+from accelsim.cost.gpu.surface import coordinates, surface_rows
+from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.table import Rows
+from accelsim.errors import InputError
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import OperatorKind
+
+__all__ = ["DeviceFit", "fit_device"]
+
+_POWERS = tuple(2.0**step for step in range(32))
+#: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
+LADDERS: Mapping[str, tuple[Sequence[float], ...]] = {
+    "gemm": (_POWERS[4:], _POWERS[4:], _POWERS[4:]),
+    "batched_gemm": (_POWERS[::3], _POWERS[4:], _POWERS[4:], _POWERS[4:]),
+    "conv": (_POWERS[::2], _POWERS[::2], _POWERS[::2], _POWERS[2:]),
+    "rows": (_POWERS[::2], _POWERS[::2]),
+    "stream": (_POWERS[::2],),
+}
+#: Rows per axis that a surface needs.
+_FEWEST_ROWS = 300
+#: Part of the median residual of unseen rows that a surface must take away to be kept.
+_LEAST_GAIN = 0.15
+#: Draw of FP32 arithmetic at its peak, over the power limit, from which on a board is taken as throttled.
+_THROTTLED = 1.5
+#: Rows of a cell that parameters are fitted to; surfaces are fitted to all.
+_PARAMETER_ROWS = 1500
+#: Part of a row's time that issuing it may take at most, so that the rest stays above 0.
+_MOST_ISSUE = 0.9
+#: Starting values of the energy of an instruction over the class's: below the limit a fit sees no slope.
+_ENERGIES = ("vector_energy_overhead", "matrix_energy_overhead")
+_ENERGY_STARTS = (1.0, 1.8, 3.0, 5.0)
+_KEPT_BACK = 0.2
+#: Points of a surface's grid per row from which on it is coarsened.
+_MOST_POINTS_PER_ROW = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFit:
+    """A fitted overlay.
+
+    Attributes:
+        overlay: What to write; the previous overlay is better kept where a stage did not converge.
+        unconverged: Stages whose fit did not converge.
+    """
+
+    overlay: FittedParameters
+    unconverged: tuple[str, ...]
+
+
+def fit_device(
+    device: str,
+    cells: Sequence[Cell],
+    prior: GpuParameters | None = None,
+    generator: np.random.Generator | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> DeviceFit:
+    """Fit the overlay of one device.
+
+    Args:
+        device: Catalogue name.
+        cells: Measured rows; those of other devices are left out.
+        prior: Class-wide parameters; the shipped ones where None.
+        generator: Draws the rows of large cells; a fixed one where None.
+        progress: Called with a line of text before each stage.
+
+    Raises:
+        InputError: If there are no rows of the device.
+    """
+    own = [cell for cell in cells if cell.device.name == device]
+    if not own:
+        raise InputError(f"No rows of {device} that a fit may use.")
+    random = np.random.default_rng(0) if generator is None else generator
+    start = GpuParameters.class_wide() if prior is None else prior
+    parameters, unconverged = _fit_parameters(
+        limited(own, _PARAMETER_ROWS, random), replace(start, families={}), progress
+    )
+    kept = [random.random(len(cell)) < _KEPT_BACK for cell in own]
+    seen = [cell.take(~mask) for cell, mask in zip(own, kept, strict=True)]
+    unseen = [cell.take(mask) for cell, mask in zip(own, kept, strict=True)]
+    trial = replace(parameters, surfaces=_useful(_surfaces(seen, parameters), unseen, parameters))
+    residuals = [CellResidual.of(cell, trial) for cell in unseen if len(cell)]
+    surfaces = {name: surface for name, surface in _surfaces(own, parameters).items() if name in trial.surfaces}
+    numbers = {f.name: getattr(parameters, f.name) for f in fields(parameters) if f.type in ("float", float)}
+    overlay = FittedParameters(
+        device=device,
+        device_class="gpu",
+        date=datetime.now(UTC).date().isoformat(),
+        data="; ".join(dict.fromkeys(f"{_SOURCES.get(cell.source, cell.source)}" for cell in own)),
+        rows=sum(map(len, own)),
+        parameters=numbers,
+        families=family_residuals(residuals),
+        surfaces=surfaces,
+    )
+    return DeviceFit(overlay, tuple(unconverged))
+
+
+_NEUSIGHT = "NeuSight operators (Lee et al., ASPLOS 2025, doi 10.1145/3669940.3707265), four fifths of the shapes"
+_SOURCES = {
+    "gpu_kernels/ops_gemm.csv.gz": _NEUSIGHT,
+    "gpu_kernels/ops_vec.csv.gz": _NEUSIGHT,
+    "gpu_kernels/ops_conv.csv.gz": _NEUSIGHT,
+    "gpu_kernels/deepbench_train.csv.gz": "DeepBench (Baidu Research, 2016-2018), half of the shapes",
+    "serving/vidur_mlp_a100.csv": "Vidur (Agrawal et al., MLSys 2024), four fifths of the shapes",
+    "serving/vidur_mlp_a40.csv": "Vidur (Agrawal et al., MLSys 2024), four fifths of the shapes",
+}
+
+
+def _fit_parameters(
+    cells: Sequence[Cell], prior: GpuParameters, progress: Callable[[str], None] | None
+) -> tuple[GpuParameters, list[str]]:
+    parameters, unconverged, issued = prior, list[str](), list[tuple[Cell, float]]()
+    loss = page_walk_loss(cells, parameters)
+    if loss is not None:
+        parameters = with_values(parameters, {"page_walk_loss": loss})
+    for stage in STAGES:
+        own = stage_cells(stage, cells, class_wide=False)
+        if not own:
+            continue
+        if progress:
+            progress(f"{own[0].device.name}: {stage.name}, {sum(map(len, own)):,} rows")
+        fit = _best(stage, own, parameters)
+        parameters = fit.parameters
+        unconverged += [] if fit.solution.has_converged else [stage.name]
+        issued += [(own[index], value) for index, value in fit.issue_s.items()]
+    return with_values(parameters, dispatch_times(issued)), unconverged
+
+
+def _best(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> StageFit:
+    """The cheapest fit over starting values of the energies, for the stage that fits them."""
+    names = determined(stage, cells)
+    if not set(_ENERGIES) & set(names):
+        return fit_stage(stage, cells, prior)
+    trials = []
+    for factor in _ENERGY_STARTS:
+        energies = {name: getattr(prior, name) * factor for name in _ENERGIES if name in names}
+        trials.append(fit_stage(stage, cells, with_values(prior, energies)))
+    return min(trials, key=lambda fit: fit.solution.cost if fit.solution.has_converged else np.inf)
+
+
+def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, ShapeSurface]:
+    """One surface per operator that has enough rows timed one by one."""
+    samples: dict[str, list[tuple[str, list[FloatArray], FloatArray, FloatArray, FloatArray]]] = {}
+    for cell in cells:
+        kind = OperatorKind(int(cell.graph.kind[0])) if len(cell) else None
+        if kind is None or not cell.is_eager or (kind == OperatorKind.GEMM and _is_throttled(cell, parameters)):
+            continue
+        costs = cell.kernels.costs(parameters)
+        rows = Rows(cell.graph, np.arange(len(cell)), kind)
+        fixed = np.minimum(costs.dispatch_s, _MOST_ISSUE * cell.measured_s)
+        for name, (operator, index) in surface_rows(rows).items():
+            place = [column[index] for column in coordinates(rows, operator)]
+            part = (operator, place, costs.time_s[index], fixed[index], cell.measured_s[index])
+            samples.setdefault(name, []).append(part)
+    fitted = {}
+    for name, parts in samples.items():
+        if sum(len(part[4]) for part in parts) >= _FEWEST_ROWS * len(parts[0][1]):
+            fitted[name] = _surface(parts)
+    return fitted
+
+
+def _is_throttled(cell: Cell, parameters: GpuParameters) -> bool:
+    """Whether sustained GEMMs run far below the boost clock: shapes timed alone then say little of them.
+
+    Repeats of one shape differ by 20 to 70 % on 70 W and 75 W boards.
+    """
+    machine = GpuMachine.of(cell.device, parameters)
+    code = int(cell.graph.dtype[0])
+    peak_w = machine.static_w + machine.flop_energy_j[code] * machine.contraction_flop_per_s[code]
+    return machine.limit_w is not None and bool(peak_w > _THROTTLED * machine.limit_w)
+
+
+def _useful(
+    surfaces: Mapping[str, ShapeSurface], unseen: Iterable[Cell], parameters: GpuParameters
+) -> dict[str, ShapeSurface]:
+    """Surfaces that bring rows they have not seen markedly closer."""
+    before: dict[str, list[FloatArray]] = {}
+    after: dict[str, list[FloatArray]] = {}
+    corrected = replace(parameters, surfaces=surfaces)
+    for cell in unseen:
+        if not (len(cell) and cell.is_eager):
+            continue
+        rows = Rows(cell.graph, np.arange(len(cell)), OperatorKind(int(cell.graph.kind[0])))
+        for name, (_, index) in surface_rows(rows).items():
+            before.setdefault(name, []).append(np.abs(log_residual(cell, parameters)[index]))
+            after.setdefault(name, []).append(np.abs(log_residual(cell, corrected)[index]))
+
+    def median(parts: list[FloatArray]) -> float:
+        return float(np.median(np.concatenate(parts)))
+
+    return {
+        name: surface
+        for name, surface in surfaces.items()
+        if name in before and median(after[name]) < (1.0 - _LEAST_GAIN) * median(before[name])
+    }
+
+
+def _surface(parts: list[tuple[str, list[FloatArray], FloatArray, FloatArray, FloatArray]]) -> ShapeSurface:
+    place = [np.concatenate(columns) for columns in zip(*(part[1] for part in parts), strict=True)]
+    time_s, fixed, measured = (np.concatenate([part[i] for part in parts]) for i in (2, 3, 4))
+    knots = _knots(place, LADDERS[parts[0][0]])
+    surface = fit_surface_to_sums(knots, [(place, time_s)], fixed, measured)
+    missed = np.abs(np.log(measured / (fixed + time_s * np.exp(surface(place)))))
+    return replace(surface, log_sigma=float(np.quantile(missed, 0.9)) / _P90, rows=len(measured))
+
+
+def _knots(place: Sequence[FloatArray], ladders: Sequence[Sequence[float]]) -> list[FloatArray]:
+    """Knots of each axis; every second one where rows are too few for all."""
+    full = [knots_within(column, ladder) for column, ladder in zip(place, ladders, strict=True)]
+    if np.prod([len(axis) for axis in full]) <= _MOST_POINTS_PER_ROW * len(place[0]):
+        return full
+    return [knots_within(column, ladder[::2]) for column, ladder in zip(place, ladders, strict=True)]
+
+
+#: The 90th percentile of a normal distribution's absolute value, in standard deviations.
+_P90 = 1.645
