@@ -8,6 +8,8 @@ import typer
 
 import accelsim
 from accelsim.cli.arch import arch
+from accelsim.cli.breakeven import breakeven
+from accelsim.cli.calibrate import calibrate
 from accelsim.cli.capture import capture
 from accelsim.cli.compare import compare
 from accelsim.cli.demo import demo
@@ -31,7 +33,9 @@ app = typer.Typer(
 )
 app.command()(estimate)
 app.command()(compare)
+app.command()(breakeven)
 app.add_typer(devices)
+app.add_typer(calibrate)
 app.add_typer(workloads)
 app.command()(capture)
 app.add_typer(arch)

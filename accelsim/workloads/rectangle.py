@@ -52,9 +52,18 @@ def layer(
     activation: str | None = "relu",
 ) -> Tensor:
     """Convolution, batch normalisation and activation under one module name."""
-    options = {"stride": stride, "groups": groups, "dilation": dilation}
     with b.scope(name):
-        return conv_norm(b, x, channels, kernel, padding=padding, activation=activation, **options)
+        return conv_norm(
+            b,
+            x,
+            channels,
+            kernel,
+            stride=stride,
+            padding=padding,
+            groups=groups,
+            dilation=dilation,
+            activation=activation,
+        )
 
 
 def upsample_add(b: GraphBuilder, coarse: Tensor, fine: Tensor) -> Tensor:

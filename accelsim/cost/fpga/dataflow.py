@@ -24,6 +24,8 @@ __all__ = [
     "DataflowDesign",
     "StreamingNode",
     "bram18_estimate",
+    "design_of_folding",
+    "design_power_w",
     "dsp_estimate",
     "fold_network",
     "lut_estimate",
@@ -230,9 +232,9 @@ def _fold(tables: Sequence[FloatArray], target_cycles: float, weights: FloatArra
     return np.array(chosen)
 
 
-def _budget(device: FpgaProfile) -> FloatArray:
-    """Usable lookup tables, 18 kbit RAMs (an UltraRAM counts as 16) and DSP blocks; infinite where unknown."""
-    usable = 1.0 if device.usable_fraction is None else device.usable_fraction.value
+def _budget(device: FpgaProfile, *, whole: bool = False) -> FloatArray:
+    """Usable (or all) lookup tables, 18 kbit RAMs (an UltraRAM counts as 16) and DSP blocks; infinite where unknown."""
+    usable = 1.0 if whole or device.usable_fraction is None else device.usable_fraction.value
     counts = (device.lut_count, device.bram_36k_count, device.dsp_count)
     amounts = np.array([np.inf if count is None else count.value * usable for count in counts])
     amounts[1] *= 2.0
@@ -300,6 +302,62 @@ def _fitting(chosen: FloatArray, budget: FloatArray, device: FpgaProfile) -> Flo
         remedy = "Use a larger device, narrower weights, or the overlay flow."
         raise DoesNotFitError(device.name, _RESOURCES[short], float(needed[short]), float(budget[short]), remedy)
     return chosen
+
+
+def design_of_folding(
+    nodes: Sequence[StreamingNode], pe: FloatArray, simd: FloatArray, device: FpgaProfile, values: FpgaParameters
+) -> DataflowDesign:
+    """The design of given folding factors; one that someone chose may fill the whole device.
+
+    Args:
+        nodes: Layers, at least one.
+        pe: Rows in parallel of each, shape (nodes,).
+        simd: Columns in parallel.
+        device: Resources and fabric clock.
+        values: Parameters.
+
+    Raises:
+        DoesNotFitError: Naming the resource that is short.
+    """
+    chosen = np.array([_folding(n, p, s, values) for n, p, s in zip(nodes, pe.tolist(), simd.tolist(), strict=True)])
+    return _design(_fitting(chosen, _budget(device, whole=True), device), nodes, device.fabric_clock_hz.value)
+
+
+def _folding(node: StreamingNode, pe: float, simd: float, values: FpgaParameters) -> FloatArray:
+    """Columns cycles, luts, bram, dsp, pe, simd of one folding, shape (6,)."""
+    bits = (node.weight_bits, node.activation_bits)
+    luts = lut_estimate(node.mw, pe, simd, *bits, values) + weight_lut_estimate(node.mw, node.mh, pe, simd, bits[0])
+    blocks = bram18_estimate(node.mw, node.mh, pe, simd, bits[0])
+    cycles = node_cycles(node.mw, node.mh, node.vectors, pe, simd)
+    row: FloatArray = np.array(
+        [float(cycles), float(luts), float(blocks), float(dsp_estimate(pe, simd, *bits)), pe, simd]
+    )
+    return row
+
+
+#: Energy per cycle of a lookup table and of an 18 kbit RAM in a streaming design that never waits, joules, at 28 nm: least
+#: squares over the chip power of SFC-max, LFC-max and CNV-max (Umuroglu et al., FINN, FPGA 2017, table 3, 200 MHz).
+_LUT_J, _BRAM_18K_J = 3.95e-13, 1.14e-11
+
+
+def design_power_w(
+    lut_count: ArrayLike, bram_18k_count: ArrayLike, clock_hz: float, process_nm: float, static_w: float = 0.0
+) -> FloatArray:
+    """Power of a streaming design that never waits: static, and logic, RAM and their clocks per cycle.
+
+    The coefficients are those of 28 nm designs; energy per cycle is taken as proportional to the feature size (constant
+    field scaling of capacitance, Dennard et al., 1974, at the near-constant supply of 28 to 16 nm).
+
+    Args:
+        lut_count: Lookup tables used.
+        bram_18k_count: 18 kbit RAMs used.
+        clock_hz: Clock.
+        process_nm: Feature size of the device, nm, > 0.
+        static_w: Leakage and what the board draws beside the design, W.
+    """
+    per_cycle = np.asarray(lut_count) * _LUT_J + np.asarray(bram_18k_count) * _BRAM_18K_J
+    power: FloatArray = static_w + per_cycle * clock_hz * process_nm / 28.0
+    return power
 
 
 def _design(chosen: FloatArray, nodes: Sequence[StreamingNode], clock_hz: float) -> DataflowDesign:

@@ -1,0 +1,103 @@
+"""``accelsim breakeven``: from which volume the development of an FPGA design or a chip pays off against a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from accelsim.cli import options as opt
+from accelsim.cli.sink import Sink
+from accelsim.report.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from accelsim.planning.breakeven import BreakevenPoint, DeploymentOption
+    from accelsim.report.listing import Listing
+
+__all__ = ["breakeven"]
+
+_COLUMNS = (
+    "option", "reference", "nre_usd", "usd_per_demand", "reference_usd_per_demand", "volume", "units", "reason",
+)  # fmt: skip
+_NOTE = "a demand is a sustained rate of inferences; USD per demand is hardware and electricity over its life"
+
+
+def breakeven(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Workload name or file.")],
+    reference: Annotated[str, typer.Option("--reference", metavar="DEVICE", help="Device one buys.")] = "t4",
+    fpga: Annotated[str | None, typer.Option("--fpga", metavar="DEVICE", help="FPGA board.")] = None,
+    asic: Annotated[str | None, typer.Option("--asic", metavar="DEVICE", help="Chip to develop, or like it.")] = None,
+    fpga_nre_usd: Annotated[float, typer.Option("--fpga-nre-usd", help="Development of the FPGA design.")] = 0.0,
+    asic_nre_usd: Annotated[
+        float, typer.Option("--asic-nre-usd", help="Development of the chip, masks included.")
+    ] = 0.0,
+    reference_usd: Annotated[
+        float | None, typer.Option("--reference-usd", help="Price of the reference; the profile's if left out.")
+    ] = None,
+    fpga_usd: Annotated[float | None, typer.Option("--fpga-usd", help="Price of a board.")] = None,
+    asic_usd: Annotated[float | None, typer.Option("--asic-usd", help="Price of one more chip on its board.")] = None,
+    demand_per_s: Annotated[
+        float, typer.Option("--demand-per-s", help="Inferences per second of one demand.")
+    ] = 1000.0,
+    life_years: Annotated[float, typer.Option("--life-years", help="Years of service.")] = 3.0,
+    usd_per_kwh: Annotated[float, typer.Option("--usd-per-kwh", help="Energy price.")] = 0.10,
+    pue: Annotated[float, typer.Option("--pue", help="Power usage effectiveness of the site.")] = 1.0,
+    batch: opt.BatchOption = None,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development included."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.planning.breakeven import breakeven as points_of
+
+    base = _option(model, reference, reference_usd, 0.0, batch, "--reference-usd")
+    asked = ((fpga, fpga_usd, fpga_nre_usd, "--fpga-usd"), (asic, asic_usd, asic_nre_usd, "--asic-usd"))
+    choices = [_option(model, name, usd, nre, batch, flag) for name, usd, nre, flag in asked if name is not None]
+    points = points_of(
+        base,
+        choices,
+        demand_per_s=demand_per_s,
+        life_years=life_years,
+        electricity_usd_per_kwh=usd_per_kwh,
+        pue=pue,
+    )
+    rows = [point.to_dict() for point in points]
+    sink.emit(rows, lambda: _view(points), columns=_COLUMNS, note=_NOTE)
+
+
+def _option(
+    model: str, device: str, unit_usd: float | None, nre_usd: float, batch: int | None, flag: str
+) -> DeploymentOption:
+    from accelsim import catalog
+    from accelsim.errors import InvalidValueError
+    from accelsim.planning.breakeven import option_of_estimate
+    from accelsim.planning.estimate import estimate
+
+    profile = catalog.device(device)
+    price = unit_usd if unit_usd is not None else getattr(profile.launch_price_usd, "value", None)
+    if price is None:
+        raise InvalidValueError(f"{profile.name}: price", None, "a price in USD", f"Its profile has none: give {flag}.")
+    return option_of_estimate(estimate(model, profile, batch=batch), price, nre_usd)
+
+
+def _view(points: tuple[BreakevenPoint, ...]) -> Listing:
+    from accelsim.report.listing import Listing
+
+    headers = ("option", "against", "NRE $", "$ per demand", "reference $", "from demands", "from units", "why never")
+    rows = [
+        (
+            point.option,
+            point.reference,
+            f"{point.nre_usd:,.0f}",
+            f"{point.usd_per_demand:,.2f}",
+            f"{point.reference_usd_per_demand:,.2f}",
+            "never" if point.volume is None else f"{point.volume:,.0f}",
+            "" if point.units is None else f"{point.units:,.0f}",
+            point.reason,
+        )
+        for point in points
+    ]
+    return Listing(headers, rows, right=frozenset(headers[2:7]), fold=frozenset({"why never"}))

@@ -1,0 +1,93 @@
+"""Break-even volumes: the crossing of two cost lines, and what shifts it."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from accelsim.errors import InvalidValueError
+from accelsim.planning.breakeven import DeploymentOption, break_even_volume, breakeven
+
+GPU = DeploymentOption("gpu", 0.0, 2000.0, 1000.0, 70.0)
+FPGA = DeploymentOption("fpga", 1e5, 800.0, 500.0, 20.0)
+ASIC = DeploymentOption("asic", 1e7, 100.0, 2000.0, 30.0)
+money = st.floats(1, 1e7)
+
+
+def test_the_closed_form():
+    # 100,000 + 600 v = 1,000 v at v = 250.
+    assert break_even_volume(1e5, 600, 0, 1000) == 250
+    assert break_even_volume(0, 600, 0, 1000) == 0
+    assert break_even_volume(1e5, 1000, 0, 1000) == math.inf
+    assert break_even_volume(0, 1200, 1e5, 1000) == math.inf
+
+
+@settings(max_examples=100, deadline=None)
+@given(nre=money, unit=money, reference=money)
+def test_costs_are_equal_at_the_volume(nre, unit, reference):
+    volume = break_even_volume(nre, unit, 0.0, reference)
+    if math.isinf(volume):
+        assert unit >= reference
+    else:
+        assert nre + volume * unit == pytest.approx(volume * reference, rel=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(factor=st.floats(1.01, 10))
+def test_dearer_energy_favours_the_frugal(factor):
+    def volume(price):
+        return breakeven(GPU, [ASIC], electricity_usd_per_kwh=price)[0].volume
+
+    assert volume(0.1 * factor) <= volume(0.1)
+
+
+@settings(max_examples=50, deadline=None)
+@given(factor=st.floats(1.01, 10))
+def test_more_development_needs_more_volume(factor):
+    dearer = DeploymentOption("asic", 1e7 * factor, 100.0, 2000.0, 30.0)
+    cheap, dear = breakeven(GPU, [ASIC, dearer])
+    assert dear.volume == pytest.approx(factor * cheap.volume)
+    assert cheap.units == pytest.approx(cheap.volume * 1000 / 2000)
+
+
+def test_an_option_that_never_pays_says_why():
+    slow = DeploymentOption("slow", 1e5, 2000.0, 100.0, 70.0)
+    point = breakeven(GPU, [slow])[0]
+    assert point.volume is None
+    assert "more per demand" in point.reason
+    assert breakeven(GPU, [FPGA])[0].volume is not None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"demand_per_s": 0}, {"life_years": -1}, {"pue": 0.5}, {"electricity_usd_per_kwh": -1}]
+)
+def test_bad_settings_are_refused(changes):
+    with pytest.raises(InvalidValueError):
+        breakeven(GPU, [ASIC], **changes)
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(InvalidValueError, match="options"):
+        breakeven(GPU, [])
+    with pytest.raises(InvalidValueError, match="asic: rate_per_s"):
+        DeploymentOption("asic", 0, 1, 0, 1)
+    with pytest.raises(InvalidValueError, match="asic: nre_usd"):
+        DeploymentOption("asic", float("nan"), 1, 1, 1)
+
+
+def run(*arguments):
+    from accelsim.cli.app import app
+
+    return CliRunner().invoke(app, ["breakeven", "resnet-50", *arguments])
+
+
+def test_the_command():
+    result = run("--reference", "t4", "--reference-usd", "2000", "--asic", "tpu-v4", "--asic-usd", "600",
+                 "--asic-nre-usd", "30000000", "--format", "json")  # fmt: skip
+    assert result.exit_code == 0, result.output
+    (point,) = json.loads(result.stdout)
+    assert point["option"] == "tpu-v4"
+    assert point["volume"] * (point["reference_usd_per_demand"] - point["usd_per_demand"]) == pytest.approx(30e6)
