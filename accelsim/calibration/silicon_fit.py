@@ -38,7 +38,7 @@ _POWERS = tuple(2.0**step for step in range(18))
 #: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
 LADDERS: dict[str, tuple[Sequence[float], ...]] = {
     "gemm": (_POWERS, _POWERS, _POWERS),
-    "grouped_gemm": ((1, 2, 4, 16, 64, 128, 256, 512, 1024, 4096), (8, 32, 128), _POWERS[6::2], _POWERS[6::2]),
+    "grouped_gemm": ((1, 4, 16, 64, 128, 256, 1024), _POWERS[1:], _POWERS[6:], _POWERS[6:]),
     "prefill": (_POWERS[::2], _POWERS[5:], _POWERS[::2], (64, 128, 192, 256)),
     "decode": (_POWERS[::2], _POWERS[4::2], _POWERS[:7], (64, 128, 192, 256)),
 }
@@ -176,7 +176,7 @@ def _tables(system: str, backend: str | None, version: str | None) -> Iterator[S
 def _samples(kernels: KernelGraph, profile: GpuProfile, base: GpuParameters) -> Iterable[tuple[str, _Sample]]:
     """Samples of a graph's rows by surface; none where the device lacks the format."""
     try:
-        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, replace(base, surfaces={}))
+        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, replace(base, surfaces={}, is_repeated=kernels.is_repeated))
     except UnsupportedOperatorError:
         return
     if kernels.stages > 1:

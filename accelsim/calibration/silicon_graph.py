@@ -25,6 +25,14 @@ from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["KernelGraph", "kernel_graphs"]
 
+#: Kinds timed in a loop on the same operands (by how their times step where these leave the cache); GEMM tables rotate
+#: theirs, and a prefill writes as much as the cache holds.
+_REPEATED_KINDS = frozenset({"generation_attention", "moe"})
+#: (hidden, expert) sizes of the models without gates (squared ReLU), which TensorRT-LLM's tables mark "nongated".
+_UNGATED_SIZES = ((2688, 1856), (1024, 2688), (4096, 2688), (2048, 5120), (8192, 5120))
+#: Kernel families whose expert layers keep the layout of the whole batch.
+_WHOLE_BATCH_KERNELS = ("triton", "marlin", "fused_moe")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelGraph:
@@ -41,6 +49,11 @@ class KernelGraph:
     format_name: str
     graph: OperatorGraph
     stages: int
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the kernels ran in a loop on the same operands."""
+        return self.rows.kind in _REPEATED_KINDS
 
     def sum_stages(self, values: FloatArray) -> FloatArray:
         """Add the operators of each measured row, shape (n,)."""
@@ -118,13 +131,40 @@ def _moe(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     )
     routed, active = np.ceil(routed), np.ceil(active)
     inter = np.maximum(sizes["inter_size"] / sizes["moe_tp_size"], 1.0)
-    gates = np.where(np.char.find(rows.words["kernel_source"].astype(str), "nongated") >= 0, 1.0, 2.0)
+    gates = np.where(_is_ungated(rows), 1.0, 2.0)
     hidden = sizes["hidden_size"]
+    # Kernels that keep the batch's layout store (as zeros) and activate the rows of other devices' experts, too.
+    sources = rows.words["kernel_source"].astype(str)
+    keeps = np.logical_or.reduce([np.char.find(sources, family) >= 0 for family in _WHOLE_BATCH_KERNELS])
+    stored = np.where(keeps, np.maximum(sizes["num_tokens"] * sizes["topk"], routed), routed)
     scales = _scale_bytes(rows)
-    up = _grouped(active, routed, gates * inter, hidden, compute, weight, scales)
-    activation = vector_graph(np.where(gates == 2, "mul", "relu"), routed, inter, Dtype.BF16)
-    down = _grouped(active, routed, hidden, inter, compute, weight, scales)
-    return concatenate([up, activation, down]), 3
+    up = _grouped(active, routed, gates * inter, hidden, compute, weight, scales, stored)
+    activation = vector_graph(np.where(gates == 2, "mul", "relu"), stored, inter, Dtype.BF16)
+    down = _grouped(active, routed, hidden, inter, compute, weight, scales, stored)
+    combine = _combine(sizes["num_tokens"], stored, hidden)
+    return concatenate([up, activation, down, combine]), 4
+
+
+def _is_ungated(rows: SiliconRows) -> NDArray[np.bool_]:
+    """Layers whose experts have no gate projection: some backends say so in the kernel's name, all by the model's sizes."""
+    hidden, inter = rows.sizes["hidden_size"], rows.sizes["inter_size"]
+    by_size = np.logical_or.reduce([(hidden == a) & (inter == b) for a, b in _UNGATED_SIZES])
+    ungated: NDArray[np.bool_] = by_size | (np.char.find(rows.words["kernel_source"].astype(str), "nongated") >= 0)
+    return ungated
+
+
+def _combine(tokens: FloatArray, stored: FloatArray, hidden: FloatArray) -> OperatorGraph:
+    """The sum of each token's expert outputs."""
+    width = Dtype.BF16.bytes
+    return graph_of_columns(
+        int(OperatorKind.ELEMENTWISE),
+        (tokens * hidden, stored / tokens, 2.0),
+        Dtype.BF16,
+        flop=2.0 * stored * hidden,
+        read=width * stored * hidden,
+        write=width * tokens * hidden,
+        count=len(tokens),
+    )
 
 
 def _by_word(words: NDArray[Any], value: Callable[[str], float]) -> FloatArray:
@@ -134,7 +174,14 @@ def _by_word(words: NDArray[Any], value: Callable[[str], float]) -> FloatArray:
 
 
 def _grouped(
-    groups: FloatArray, m: FloatArray, n: FloatArray, k: FloatArray, compute: Dtype, weight: Dtype, scales: float
+    groups: FloatArray,
+    m: FloatArray,
+    n: FloatArray,
+    k: FloatArray,
+    compute: Dtype,
+    weight: Dtype,
+    scales: float,
+    stored: FloatArray,
 ) -> OperatorGraph:
     return graph_of_columns(
         int(OperatorKind.GROUPED_GEMM),
@@ -143,7 +190,7 @@ def _grouped(
         flop=2.0 * m * n * k,
         read=DTYPE_BYTES[compute] * m * k,
         weight=(DTYPE_BYTES[weight] + scales) * groups * n * k,
-        write=Dtype.BF16.bytes * m * n,
+        write=Dtype.BF16.bytes * stored * n,
         count=len(m),
     )
 

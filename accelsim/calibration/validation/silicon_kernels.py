@@ -8,6 +8,7 @@ graphs, so the prediction is the kernel and the gap between kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from accelsim.calibration.validation.columns import roofline_s
 from accelsim.calibration.validation.names import gpu_of
 from accelsim.calibration.validation.suite import Batch, Prediction, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder
-from accelsim.cost.gpu import cost_gpu
+from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import Execution
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
@@ -77,7 +78,9 @@ def _labels(rows: SiliconRows) -> Any:
 
 def _prediction(kernels: KernelGraph, profile: GpuProfile) -> Callable[[Any | None], Prediction]:
     def predict(parameters: Any | None) -> Prediction:
-        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, parameters)
+        base = GpuParameters.class_wide() if parameters is None else parameters
+        measured = replace(base, is_repeated=kernels.is_repeated)
+        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, measured)
         time_s = kernels.sum_stages(costs.time_s + costs.dispatch_s)
         return Prediction(time_s, kernels.log_sigma(costs))
 
