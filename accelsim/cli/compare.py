@@ -39,6 +39,7 @@ def compare(
     unfused_attention: opt.UnfusedOption = False,
     host: opt.HostOption = None,
     usd_per_hour: opt.UsdPerHourOption = None,
+    tier: opt.TierOption = "best",
     device_file: opt.DeviceFileOption = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
@@ -65,6 +66,7 @@ def compare(
         fused_attention=not unfused_attention,
         host=host,
         usd_per_hour=usd_per_hour,
+        tier=tier,
     )
     emit_comparison(sink, comparison)
 

@@ -38,6 +38,7 @@ def estimate(
         typer.Option("--offer", metavar="ID", help="Price to use: provider/region/instance[:spot]; else the cheapest."),
     ] = None,
     usd_per_hour: opt.UsdPerHourOption = None,
+    tier: opt.TierOption = "best",
     device_file: Annotated[
         Path | None, typer.Option("--device-file", metavar="FILE", help="Device profile of yours, instead of --device.")
     ] = None,
@@ -67,6 +68,7 @@ def estimate(
         host=host,
         offer=offer,
         usd_per_hour=usd_per_hour,
+        tier=tier,
     )
 
     from accelsim.report.tables import estimate_view

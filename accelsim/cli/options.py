@@ -23,6 +23,7 @@ __all__ = [
     "PrecisionOption",
     "QuietOption",
     "SeqLenOption",
+    "TierOption",
     "UnfusedOption",
     "UsdPerHourOption",
 ]
@@ -62,6 +63,10 @@ HostOption = Annotated[
 ]
 UnfusedOption = Annotated[
     bool, typer.Option("--unfused-attention", help="Attention writes its scores to memory, without a fused kernel.")
+]
+TierOption = Annotated[
+    str,
+    typer.Option("--tier", metavar="TIER", help="Parameters: best (fitted where there are any), spec or fitted."),
 ]
 UsdPerHourOption = Annotated[
     float | None, typer.Option("--usd-per-hour", help="Own price of the device, instead of an offer's.")

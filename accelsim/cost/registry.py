@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.fitted import FittedParameters, apply_overlay, fitted_parameters
 from accelsim.cost.power import dram_energy_per_byte_j
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.cost.table import Bound, CostModel, CostTable, Execution
-from accelsim.errors import UnsupportedOperatorError
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import CpuProfile, DeviceClass, DeviceProfile, GpuProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["cost_model", "operator_costs", "supported_rows"]
+__all__ = ["TIER_CHOICES", "cost_model", "operator_costs", "supported_rows", "tier_parameters"]
 
+#: What a caller may ask for: the highest tier a device has, the class-wide parameters, or the device's own overlay.
+TIER_CHOICES: Final = ("best", "spec", "fitted")
 Mask = NDArray[np.bool_]
 
 
@@ -61,6 +65,43 @@ _MODELS: dict[str, Callable[[], tuple[CostModel, Callable[..., Mask] | None]]] =
 def cost_model(device: DeviceProfile) -> CostModel:
     """The cost model of a device's class."""
     return _MODELS[device.device_class]()[0]
+
+
+def tier_parameters(device: DeviceProfile, tier: str = "best") -> Any | None:
+    """Parameters of a device at a tier, for its cost model; None where the model finds them itself.
+
+    Args:
+        device: Any profile.
+        tier: One of `TIER_CHOICES`.
+
+    Raises:
+        InvalidValueError: If there is no such tier, or the device has no overlay and "fitted" is asked for.
+    """
+    if tier not in TIER_CHOICES:
+        raise InvalidValueError("tier", tier, "one of " + ", ".join(TIER_CHOICES))
+    overlay = None if tier == "spec" else fitted_parameters(device.name)
+    if tier == "fitted" and overlay is None:
+        remedy = "Measure it with: accelsim calibrate, or leave --tier out."
+        raise InvalidValueError("tier", tier, f"best or spec: {device.name} has no fitted overlay", remedy)
+    if isinstance(device, GpuProfile):
+        return _gpu_parameters(overlay)
+    if isinstance(device, CpuProfile) and tier == "spec":
+        from accelsim.cost.cpu.parameters import cpu_parameters
+
+        return cpu_parameters()
+    return None
+
+
+@lru_cache(maxsize=64)
+def _gpu_parameters_of(device: str) -> Any | None:
+    from accelsim.cost.gpu import GpuParameters
+
+    overlay = fitted_parameters(device)
+    return None if overlay is None else apply_overlay(GpuParameters.class_wide(), overlay)
+
+
+def _gpu_parameters(overlay: FittedParameters | None) -> Any | None:
+    return None if overlay is None else _gpu_parameters_of(overlay.device)
 
 
 def supported_rows(graph: OperatorGraph, device: DeviceProfile) -> Mask:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.errors import ProfileError
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["FamilyResidual", "RowSpread", "family_name", "family_rows", "read_families", "row_spread"]
+__all__ = ["FamilyResidual", "RowSpread", "family_name", "family_rows", "read_families", "row_spread", "run_log_sigma"]
 
 #: Added standard deviation of ln(time) per decade outside the measured range. Estimate: an error of 15 % per factor of ten.
 _SIGMA_PER_DECADE = 0.15
@@ -100,6 +101,31 @@ def read_families(path: Path, entries: Any) -> dict[str, FamilyResidual]:
         return {name: FamilyResidual.from_mapping(entry) for name, entry in (entries or {}).items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ProfileError(str(path), [f"families: {error}"]) from None
+
+
+def run_log_sigma(
+    kind: NDArray[np.integer[Any]], time_s: FloatArray, log_sigma: FloatArray, shared_log_sigma: FloatArray | None
+) -> float:
+    """Standard deviation of ln(true / predicted) of the sum of rows.
+
+    What a kind's rows share adds linearly, over kinds in quadrature; what each shape has of its own adds in quadrature over
+    the distinct shapes (rows of one kind that take the same time are one shape).
+
+    Args:
+        kind: Operator kinds, shape (n,).
+        time_s: Times of all repeats of each row, shape (n,).
+        log_sigma: Spread of each row.
+        shared_log_sigma: Part that rows of one kind share; all of it where None.
+    """
+    total = float(time_s.sum())
+    if not total:
+        return 0.0
+    shared = log_sigma if shared_log_sigma is None else shared_log_sigma
+    by_kind = np.bincount(kind, weights=time_s * shared)
+    own = np.sqrt(np.maximum(log_sigma**2 - shared**2, 0.0))
+    _, shape = np.unique(np.stack([kind.astype(np.float64), time_s]), axis=1, return_inverse=True)
+    by_shape = np.bincount(shape.reshape(-1), weights=time_s * own)
+    return float(np.sqrt((by_kind**2).sum() + (by_shape**2).sum()) / total)
 
 
 def family_name(kind: int, dtype: int) -> str:

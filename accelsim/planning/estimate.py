@@ -1,8 +1,8 @@
 """Estimate one run: time, energy, memory and cost of a model on a device, with an interval and what limits it.
 
 The scenario is lowered to passes, each pass costed by the device's model and run through the device simulator; passes add.
-The interval widens with each operator kind's share of the time: errors of one kind on one device are taken as fully
-correlated (a bias shared by all its GEMMs does not average out), errors of different kinds as independent.
+The interval widens with each operator kind's share of the time: the part of the error that one kind shares on one device
+does not average out (a bias of all its GEMMs), the part of each shape does, and different kinds are independent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from accelsim.cost.idle import idle_power_w
-from accelsim.cost.registry import operator_costs
+from accelsim.cost.registry import operator_costs, tier_parameters
+from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.table import Bound, CostTable, Execution, Tier
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
 from accelsim.hardware.profile import DeviceProfile
@@ -94,6 +95,8 @@ class Estimate:
         output_len: Generated tokens per sequence.
         operators: Largest operators, by device time.
         host: Device that ran what this one cannot; None where all ran here.
+        extrapolated_fraction: Share of the device time in operators outside the sizes that were measured; None where none
+            were measured.
     """
 
     workload: str
@@ -130,6 +133,7 @@ class Estimate:
     output_len: int
     operators: tuple[OperatorShare, ...]
     host: str | None = None
+    extrapolated_fraction: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; unknown figures are None."""
@@ -175,6 +179,7 @@ def estimate(
     host: str | DeviceProfile | None = None,
     offer: str | None = None,
     usd_per_hour: float | None = None,
+    tier: str = "best",
 ) -> Estimate:
     """Estimate one run of a model on a device.
 
@@ -193,6 +198,7 @@ def estimate(
         host: Device that runs operators this one cannot, with transfers charged; None refuses them.
         offer: Price to use, ``provider/region/instance[:kind]``; the cheapest on-demand offer where None.
         usd_per_hour: Own price of this device, instead of an offer.
+        tier: "best" takes the device's fitted parameters where it has any, "fitted" insists on them, "spec" never does.
 
     Raises:
         InputError: If a name, size or choice is wrong, or the device cannot run an operator; its subclasses say which.
@@ -210,6 +216,7 @@ def estimate(
         optimizer=optimizer,
         fused_attention=fused_attention,
         host=host,
+        tier=tier,
     )
     price = device_price(scenario.device, offer, usd_per_hour)
     plan = plan_passes(scenario)
@@ -220,8 +227,9 @@ def estimate(
 
 
 def _run(scenario: Scenario, plan: Plan, run_pass: Pass) -> _Run:
-    table = operator_costs(run_pass.graph, scenario.device, scenario.execution, host=scenario.host)
     device = scenario.device
+    parameters = tier_parameters(device, scenario.tier)
+    table = operator_costs(run_pass.graph, device, scenario.execution, parameters, host=scenario.host)
     on_host = device.device_class == "cpu"
     first = run_pass.name != "decode"
     link = device.host_link
@@ -286,6 +294,7 @@ def _estimate(scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: Dev
         output_len=scenario.output_len,
         operators=_largest(runs),
         host=None if scenario.host is None else scenario.host.name,
+        extrapolated_fraction=_extrapolated_fraction(runs),
     )
 
 
@@ -316,17 +325,24 @@ def _bound(runs: tuple[_Run, ...]) -> str:
 
 
 def _log_sigma(runs: tuple[_Run, ...]) -> float:
-    """Standard deviation of ln(true / predicted) of the whole run.
+    """Standard deviation of ln(true / predicted) of the whole run; see `run_log_sigma`."""
+    shared = [run.table.log_sigma if run.table.shared_log_sigma is None else run.table.shared_log_sigma for run in runs]
+    return run_log_sigma(
+        np.concatenate([run.run_pass.graph.kind for run in runs]),
+        np.concatenate([run.table.time_s * run.run_pass.repeats for run in runs]),
+        np.concatenate([run.table.log_sigma for run in runs]),
+        np.concatenate(shared),
+    )
 
-    Within a kind errors add linearly, across kinds in quadrature: sigma = sqrt(sum_k (sum_i t_i sigma_i)^2) / sum t.
-    """
-    by_kind = np.zeros(int(max(OperatorKind)) + 1)
-    total = 0.0
-    for run in runs:
-        weighted = run.table.time_s * run.table.log_sigma * run.run_pass.repeats
-        by_kind += np.bincount(run.run_pass.graph.kind, weights=weighted, minlength=len(by_kind))
-        total += run.table.total_time_s * run.run_pass.repeats
-    return float(np.sqrt((by_kind**2).sum()) / total) if total else 0.0
+
+def _extrapolated_fraction(runs: tuple[_Run, ...]) -> float | None:
+    """Share of device time in rows outside the measured range; None where no table knows a range."""
+    known = [(run, run.table.extrapolation_decades) for run in runs if run.table.extrapolation_decades is not None]
+    total = sum(run.table.total_time_s * run.run_pass.repeats for run, _ in known)
+    if not total:
+        return None
+    outside = sum(float(run.table.time_s[decades > 0].sum()) * run.run_pass.repeats for run, decades in known)
+    return outside / total
 
 
 def _largest(runs: tuple[_Run, ...]) -> tuple[OperatorShare, ...]:

@@ -22,6 +22,7 @@ def operator_costs(
     *,
     execution: str | Execution = Execution.EAGER,
     host: str | DeviceProfile | None = None,
+    tier: str = "best",
 ) -> CostTable:
     """Cost every operator of a graph on a device, in one vectorised call.
 
@@ -31,6 +32,7 @@ def operator_costs(
         precision: Precision to run at; None keeps the graph's own dtypes.
         execution: How operators are issued.
         host: Device that runs what this one cannot; None refuses it.
+        tier: "best" takes the device's fitted parameters where it has any, "fitted" insists on them, "spec" never does.
 
     Returns:
         A table of n rows, in graph order.
@@ -41,4 +43,5 @@ def operator_costs(
     """
     profile = catalog.device(device) if isinstance(device, str) else device
     typed = graph if precision is None else retype(graph, find_precision(precision))
-    return registry.operator_costs(typed, profile, Execution(execution), host=resolve_host(host))
+    parameters = registry.tier_parameters(profile, tier)
+    return registry.operator_costs(typed, profile, Execution(execution), parameters, host=resolve_host(host))

@@ -45,6 +45,7 @@ class Scenario:
         optimizer: Update rule of training.
         fused_attention: Whether attention is one operator.
         host: Device that runs what `device` cannot; None refuses.
+        tier: Parameters to predict with: "best", "spec" or "fitted".
     """
 
     workload: Workload
@@ -59,6 +60,7 @@ class Scenario:
     optimizer: Optimizer
     fused_attention: bool
     host: CpuProfile | GpuProfile | None
+    tier: str = "best"
 
     @classmethod
     def resolve(
@@ -76,6 +78,7 @@ class Scenario:
         optimizer: str = "adamw",
         fused_attention: bool = True,
         host: str | DeviceProfile | None = None,
+        tier: str = "best",
     ) -> Scenario:
         """Resolve names and defaults; see `accelsim.estimate` for the arguments.
 
@@ -107,6 +110,7 @@ class Scenario:
             optimizer=find_optimizer(optimizer),
             fused_attention=fused_attention,
             host=resolve_host(host),
+            tier=tier,
         )
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPARISON_NOTE", "comparison_view", "estimate_view", "plain_table", "tier_words"]
 
+#: Share of the time outside the measured range from which on an estimate says so.
+_SHOWN_EXTRAPOLATION = 0.02
+
 COMPARISON_NOTE: Final = (
     "* best of its column; time is that of one batch alone, all else is per sample or sequence in steady state"
 )
@@ -94,6 +97,9 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
         lines += [("limited by", _LIMITS.get(e.bound, e.bound.replace("_", " ")))]
     lines += [("work", f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved")]
     lines += [("parameters", number(e.parameter_count)), ("based on", f"{tier_words(e.tier)} (tier {e.tier})")]
+    if e.extrapolated_fraction is not None and e.extrapolated_fraction > _SHOWN_EXTRAPOLATION:
+        share = f"{e.extrapolated_fraction:.0%} of the time in operators outside the sizes that were measured"
+        lines.append(("caution", f"{share}: the interval is wider for them"))
     if (checked := evidence(device.name)) is not None:
         lines += [("measured", f"{checked}, on this device")]
     return [*lines, ("cost", _cost_words(e, quote))]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accelsim.cost.gpu.attention import visible_pairs
+from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.roofline import Roofline
 from accelsim.cost.table import CostTable
 from accelsim.errors import UnsupportedOperatorError
@@ -264,11 +265,5 @@ def issued_time_s(time_s: FloatArray, dispatch_s: FloatArray) -> float:
 
 
 def correlated_log_sigma(costs: CostTable, graph: OperatorGraph, repeats: FloatArray | float = 1.0) -> float:
-    """Standard deviation of ln(true / predicted) of a whole run.
-
-    A device's GEMMs share their bias: within a kind errors add linearly, across kinds in quadrature.
-    """
-    weighted = costs.time_s * costs.log_sigma * repeats
-    by_kind = np.bincount(graph.kind, weights=weighted, minlength=int(max(OperatorKind)) + 1)
-    total = float((costs.time_s * repeats).sum())
-    return float(np.sqrt((by_kind**2).sum()) / total) if total else 0.0
+    """Standard deviation of ln(true / predicted) of a whole run; see `run_log_sigma`."""
+    return run_log_sigma(graph.kind, costs.time_s * repeats, costs.log_sigma, costs.shared_log_sigma)
