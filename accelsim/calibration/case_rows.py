@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -199,14 +199,41 @@ def _channel_norm(s: Shape, operator: str) -> _Row:
     backward = operator.endswith("backward")
     flop, reads = (8.0, 2) if backward else (4.0, 1)
     return _Row(
-        _K.BATCH_NORM, (elements // channels, channels), flop * elements, reads * elements, elements, 4 * channels, backward
+        _K.BATCH_NORM,
+        (elements // channels, channels),
+        flop * elements,
+        reads * elements,
+        elements,
+        4 * channels,
+        backward,
     )
 
 
-_FLOP = {"gelu": 8, "silu": 5, "sigmoid": 4, "tanh": 6, "hardswish": 4, "hardsigmoid": 3, "hardtanh": 2, "leaky_relu": 2}
+_FLOP = {
+    "gelu": 8,
+    "silu": 5,
+    "sigmoid": 4,
+    "tanh": 6,
+    "hardswish": 4,
+    "hardsigmoid": 3,
+    "hardtanh": 2,
+    "leaky_relu": 2,
+}
 _FLOP |= {"exp": 4, "pow": 4, "rsqrt": 2, "native_dropout": 2, "zeros": 0}
 _TWO = ("add", "sub", "mul", "div", "threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward")
-_UNARY = ("relu", "gelu", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "hardtanh", "leaky_relu", "neg", "rsqrt")
+_UNARY = (
+    "relu",
+    "gelu",
+    "silu",
+    "sigmoid",
+    "tanh",
+    "hardswish",
+    "hardsigmoid",
+    "hardtanh",
+    "leaky_relu",
+    "neg",
+    "rsqrt",
+)
 _ELEMENTWISE = (*_TWO, "tanh_backward", *_UNARY, "pow", "exp", "zeros", "native_dropout", "native_dropout_backward")
 
 
@@ -230,16 +257,10 @@ def _elementwise(s: Shape, operator: str) -> _Row:
     if operator == "to_bf16":
         return _Row(_K.COPY, (elements,), 0.0, elements, elements, name="_to_copy")
     row = _Row(_K.ELEMENTWISE, dims, float(flop * elements), read, elements, weight, backward, name)
-    return _Row(**{**_fields(row), "fixed_read_bytes": read_bytes, "fixed_write_bytes": write_bytes})
+    return replace(row, fixed_read_bytes=read_bytes, fixed_write_bytes=write_bytes)
 
 
-def _fields(row: _Row) -> dict[str, object]:
-    return {name: getattr(row, name) for name in row.__slots__}
-
-
-@_rule(
-    "max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward"
-)
+@_rule("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward")
 def _pooling(s: Shape, operator: str) -> _Row:
     side, kernel = s["side"], s["kernel"]
     images = s["batch"] * s["channels"]
@@ -303,5 +324,9 @@ def _routing(s: Shape, operator: str) -> _Row:
         return _Row(_K.MOE_ROUTING, (rows, columns, 2), float(rows * columns), rows * columns, 2 * rows)
     elements = rows * columns
     if operator == "index":
-        return _Row(_K.EMBEDDING, (rows, columns, rows), 0.0, elements, elements, fixed_read_bytes=8.0 * rows, name="index")
-    return _Row(_K.EMBEDDING, (elements, 1, rows), 0.0, elements, elements, fixed_read_bytes=8.0 * elements, name="gather")
+        return _Row(
+            _K.EMBEDDING, (rows, columns, rows), 0.0, elements, elements, fixed_read_bytes=8.0 * rows, name="index"
+        )
+    return _Row(
+        _K.EMBEDDING, (elements, 1, rows), 0.0, elements, elements, fixed_read_bytes=8.0 * elements, name="gather"
+    )

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
 
 if TYPE_CHECKING:
     from accelsim.cost.cpu.parameters import CpuParameters
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CheckCase",
     "CheckResult",
+    "MeasurementError",
     "Prediction",
     "check_list",
     "drift",
@@ -223,63 +227,39 @@ def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any) -> float:
     return math.sqrt(variance + _CONTEXT_LOG_SIGMA**2)
 
 
-def measure_model(case: CheckCase, budget_s: float = 1.5, models: Mapping[str, Any] | None = None) -> CheckResult | tuple[float, float]:
-    """Time and noise of one run of a check case on this machine.
+def measure_model(case: CheckCase, budget_s: float = 1.5, time_limit_s: float = 120.0) -> tuple[float, float]:
+    """Time and noise of one run of a check case on this machine, in a process of its own.
+
+    What the memory allocator keeps from one model changes the next one's page faults; a fresh process is what a user has.
 
     Args:
         case: What to run.
         budget_s: Time to spend on repeats.
-        models: Factories by name; the check models where None.
+        time_limit_s: Time after which it is given up.
 
     Returns:
         (seconds, noise fraction).
+
+    Raises:
+        MeasurementError: If the model could not run; says why.
     """
-    import torch
-
-    from accelsim.calibration import check_models
-    from accelsim.calibration.measurement.operators import torch_dtype
-    from accelsim.calibration.measurement.timing import CpuTimer
-
-    factory = (models or check_models.CHECK_MODELS)[case.model]
-    torch.manual_seed(0)
-    before = torch.get_num_threads()
-    torch.set_num_threads(case.threads)
+    command = [sys.executable, "-m", "accelsim.calibration.model_timer", json.dumps({**asdict(case), "budget_s": budget_s})]
+    environment = {name: value for name, value in os.environ.items() if name not in {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}}
     try:
-        module, inputs = factory(case.batch)
-        dtype = torch_dtype(case.dtype)
-        module, inputs = module.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
-        call = _training_step(module.train(), inputs) if case.is_training else _forward(module.eval(), inputs)
-        for _ in range(2):
-            call()
-        timing = CpuTimer(case.threads, least_blocks=5).measure([call], budget_s)
-    finally:
-        torch.set_num_threads(before)
-    return timing.time_s, timing.noise_fraction
+        answer = subprocess.run(  # noqa: S603  (this interpreter, this package)
+            command, capture_output=True, text=True, timeout=time_limit_s, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise MeasurementError(f"{case.key}: took longer than {time_limit_s:.0f} s") from None
+    if answer.returncode != 0:
+        lines = answer.stderr.strip().splitlines()
+        raise MeasurementError(f"{case.key}: {lines[-1] if lines else 'the process died'}")
+    timing = json.loads(answer.stdout)
+    return float(timing["time_s"]), float(timing["noise_fraction"])
 
 
-def _forward(module: Any, inputs: tuple[Any, ...]) -> Callable[[], Any]:
-    import torch
-
-    def call() -> Any:
-        with torch.no_grad():
-            return module(*inputs)
-
-    return call
-
-
-def _training_step(module: Any, inputs: tuple[Any, ...]) -> Callable[[], Any]:
-    import torch
-
-    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-6)
-    with torch.no_grad():
-        gradient = torch.randn_like(module(*inputs))
-
-    def call() -> None:
-        optimizer.zero_grad()
-        module(*inputs).backward(gradient)
-        optimizer.step()
-
-    return call
+class MeasurementError(AccelsimError):
+    """A model of the check could not be measured."""
 
 
 # -- freezing and reporting ------------------------------------------------------------------------------------------

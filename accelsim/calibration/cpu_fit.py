@@ -1,7 +1,7 @@
 """Fits a CPU's kernels to a calibration run: analytic terms first, then the correction between measured shapes.
 
-Each kernel, format and thread count is fitted on its own rows, drawn towards the fit of its whole family (both formats), which
-in turn is drawn towards that of all rows: a kernel whose rows show no page fault or no working set beyond the last cache has
+Each kernel, format and thread count is fitted on its own rows, drawn towards the fit of its whole family (both formats),
+which in turn is drawn towards that of all rows: a kernel whose rows show no page fault or no working set beyond the last cache has
 what its family shows. Several threads are fitted relative to the same shape on one thread. The spread of each kernel is that
 of rows left out in a five-fold cross-validation over shapes: all conditions of one shape are left out together.
 """
@@ -21,7 +21,8 @@ from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun
 from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit, thread_terms
-from accelsim.cost.cpu.kernels import TERMS, Context, kernel_coordinates, kernel_names, kernel_terms
+from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_coordinates, kernel_terms
+from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.table import Tier
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -99,13 +100,15 @@ def _names(graph: OperatorGraph, cases: Sequence[Case]) -> NDArray[np.str_]:
     return names
 
 
-def fit_kernels(rows: KernelRows, keep: NDArray[np.bool_] | None = None, *, with_spread: bool = True) -> FittedKernels:
+def fit_kernels(
+    rows: KernelRows, keep: NDArray[np.bool_] | None = None, errors: FloatArray | None = None
+) -> FittedKernels:
     """Fit every kernel.
 
     Args:
         rows: Measured rows.
         keep: Rows to fit to; all where None.
-        with_spread: Whether to cross-validate for each kernel's spread (five more fits).
+        errors: ln(measured / predicted) of every row left out, which gives each kernel its spread; a default where None.
 
     Returns:
         Kernels with terms and corrections (tier `measured`; `dataclasses.replace` the tier for the terms alone).
@@ -117,9 +120,8 @@ def fit_kernels(rows: KernelRows, keep: NDArray[np.bool_] | None = None, *, with
         one = _one_thread_s(rows, fitted) if threads > 1 and fits else np.zeros(len(rows.cases))
         quantities = rows.terms if threads == 1 else thread_terms(rows.terms, one)
         fits.update(_fit_threads(rows, chosen, threads, quantities))
-    if not with_spread:
+    if errors is None:
         return fitted
-    errors = cross_validate(rows)[Tier.MEASURED]
     places = _grouped(rows.keys())
     spread = {key: replace(fit, log_sigma=_spread(errors[places[key]])) for key, fit in fits.items()}
     return FittedKernels(spread, *rows.caches)
@@ -140,19 +142,19 @@ def _grouped(keys: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int],
 
 
 def _one_thread_s(rows: KernelRows, fitted: FittedKernels) -> FloatArray:
-    """Predicted one-thread time of every row."""
+    """Predicted one-thread time of every row, NaN where its kernel has none."""
     dtypes = np.array([int(Dtype[case.dtype.upper()]) for case in rows.cases], dtype=np.int8)
-    names = _names(case_graph([Case(c.family, c.operator, c.shape, c.dtype, 1, c.cold) for c in rows.cases]), rows.cases)
+    alone = [replace(case, threads=1) for case in rows.cases]
+    names = _names(case_graph(alone), alone)
     zeros = np.zeros(len(rows.cases))
-    times = fitted._times(names, dtypes, rows.terms, list(rows.places), zeros, 1).time_s  # noqa: SLF001
-    return np.nan_to_num(times)
+    return fitted.kernel_times(names, dtypes, rows.terms, list(rows.places), zeros, 1).time_s
 
 
 def _fit_threads(
     rows: KernelRows, keep: NDArray[np.bool_], threads: int, quantities: FloatArray
 ) -> dict[tuple[str, str, int], KernelFit]:
     """Fits of one thread count, family by family."""
-    own = np.array([case.threads == threads for case in rows.cases]) & keep
+    own = np.array([case.threads == threads for case in rows.cases]) & keep & np.isfinite(quantities).all(axis=1)
     families = np.array([case.family for case in rows.cases])
     prior = _shared_prior(quantities[own], rows.times_s[own]) if threads == 1 else _THREAD_PRIOR
     bases = {
@@ -193,7 +195,7 @@ def cross_validate(rows: KernelRows) -> dict[Tier, FloatArray]:
     dtypes = np.array([int(Dtype[case.dtype.upper()]) for case in rows.cases], dtype=np.int8)
     threads = np.array([case.threads for case in rows.cases])
     for fold in range(FOLDS):
-        fitted = fit_kernels(rows, rows.folds != fold, with_spread=False)
+        fitted = fit_kernels(rows, rows.folds != fold)
         one = _one_thread_s(rows, fitted)
         for count in np.unique(threads).tolist():
             out = np.flatnonzero((rows.folds == fold) & (threads == count))
@@ -201,8 +203,6 @@ def cross_validate(rows: KernelRows) -> dict[Tier, FloatArray]:
             places = [rows.places[i] for i in out.tolist()]
             for tier, column in errors.items():
                 view = FittedKernels(fitted.fits, *rows.caches, tier=tier)
-                times = view._times(rows.names[out], dtypes[out], rows.terms[out], places, single, int(count))  # noqa: SLF001
+                times = view.kernel_times(rows.names[out], dtypes[out], rows.terms[out], places, single, int(count))
                 column[out] = np.log(rows.times_s[out] / times.time_s)
     return errors
-
-

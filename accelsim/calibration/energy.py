@@ -1,9 +1,9 @@
 """Reads energy: NVML on NVIDIA GPUs, RAPL through powercap on CPUs; None wherever nothing is readable, never 0.
 
 NVML's total-energy counter (Volta and later) counts millijoules; older boards give sampled power only, whose average over
-a short run is uncertain by the sampling interval (20-100 ms; Yang et al., "Part-time power measurements", SC 2024), which the
-reading says. RAPL counts microjoules and wraps at ``max_energy_range_uj``. Imports nothing beyond the standard library
-until a meter is asked for.
+a short run is uncertain by the sampling interval (20-100 ms; Yang et al., "Part-time power measurements", SC 2024), which
+the reading says. RAPL counts microjoules and wraps at ``max_energy_range_uj``. Imports nothing beyond the standard
+library until a meter is asked for.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def find_meter(device: str) -> Meter | None:
         meter = RaplMeter()
         return meter if meter.readable else None
     try:
-        import pynvml
+        import pynvml  # type: ignore[import-not-found, unused-ignore]
         import torch
 
         return NvmlMeter(int(device.partition(":")[2] or 0), pynvml, torch.cuda.synchronize)
@@ -221,7 +221,7 @@ def nvml_facts(index: int) -> dict[str, Any]:
     for name, query in queries.items():
         try:
             value = query()
+            facts[name] = value.decode() if isinstance(value, bytes) else value
         except Exception:  # noqa: BLE001  (one unreadable fact hides no other)
-            continue
-        facts[name] = value.decode() if isinstance(value, bytes) else value
+            facts[name] = None
     return facts

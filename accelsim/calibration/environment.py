@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 import time
 from collections.abc import Mapping
 from hashlib import sha256
@@ -121,12 +120,10 @@ def _limits() -> dict[str, Any]:
 def _torch(device: str) -> dict[str, Any]:
     names = ("torch_version", "onednn_version", "cuda_version", "driver_version", "power_limit_w", "tf32")
     facts: dict[str, Any] = dict.fromkeys(names)
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
-        try:
-            import torch
-        except ImportError:
-            return facts
+    try:
+        import torch
+    except ImportError:
+        return facts
     build = torch.__config__.show()
     facts["torch_version"] = str(torch.__version__)
     facts["onednn_version"] = next((x.strip(" -") for x in build.splitlines() if "MKL-DNN" in x or "oneDNN" in x), None)

@@ -54,7 +54,7 @@ def parse_budget_s(text: str) -> float:
     Raises:
         InvalidValueError: If it is none, or not between 10 s and 6 h.
     """
-    factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:].lower(), None)
+    factor = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:].lower())
     try:
         value = float(text[:-1]) * factor if factor else float(text)
     except ValueError:
@@ -139,7 +139,7 @@ def check_threads(threads: Sequence[int], device: str) -> tuple[int, ...]:
     if device != "cpu":
         return (0,)
     given = int(describe()["cpu_count_given"] or 1)
-    chosen = tuple(dict.fromkeys(threads or (1, given)))
+    chosen = tuple(dict.fromkeys((1, *(threads or (given,)))))  # several threads are fitted relative to one
     for count in chosen:
         if not 1 <= count <= given:
             raise InvalidValueError("threads", count, f"1 to {given}, the CPUs given to this process")
@@ -164,7 +164,9 @@ def check_dtypes(torch: Any, dtypes: Sequence[str], device: str) -> tuple[str, .
 
 
 def _settings(arguments: Sequence[str] | None) -> MeasureSettings:
-    parser = argparse.ArgumentParser(prog="accelsim.calibration.measure", description="Measure this machine's operators.")
+    parser = argparse.ArgumentParser(
+        prog="accelsim.calibration.measure", description="Measure this machine's operators."
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda:N")
     parser.add_argument("--threads", default="", help="thread counts, as 1,2")
     parser.add_argument("--dtypes", default="", help="formats, as fp32,bf16")

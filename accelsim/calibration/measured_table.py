@@ -54,7 +54,9 @@ def _fences(values: FloatArray) -> tuple[float, float]:
     return middle - 5.0 * deviation, middle + 5.0 * deviation
 
 
-def _grid(places: FloatArray, residuals: FloatArray, base: FloatArray, variance: float) -> tuple[FloatArray, float, float]:
+def _grid(
+    places: FloatArray, residuals: FloatArray, base: FloatArray, variance: float
+) -> tuple[FloatArray, float, float]:
     best = (base, 0.3, np.inf)
     for factor in (0.5, 1.0, 2.0, 4.0):
         for noise in (0.03, 0.1, 0.3, 1.0):

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
@@ -74,7 +74,9 @@ class Measurement:
             time_s = data["time_s"]
             if time_s is not None and not 0 < float(time_s) < 1e6:
                 raise ValueError(f"time_s = {time_s!r}")
-            return cls(case, time_s, float(data["noise_fraction"]), int(data["round"]), data["details"], data["skipped"])
+            return cls(
+                case, time_s, float(data["noise_fraction"]), int(data["round"]), data["details"], data["skipped"]
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a measurement ({error})") from None
 
@@ -176,7 +178,7 @@ def _checked(path: Path, number: int, line: bytes, previous: str) -> tuple[dict[
     try:
         document = json.loads(line)
         claimed = document.pop("hash")
-    except (ValueError, KeyError, AttributeError, RecursionError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise ProfileError(str(path), [f"line {number}: not a line of a run file (damaged)"]) from None
     try:
         _, digest = _line(document, previous)
@@ -252,15 +254,15 @@ class RunFile:
         document = payload.to_dict() if isinstance(payload, Measurement) else payload
         line, digest = _line(document, self._digest)
         try:
-            written = os.write(self._descriptor, line)
-            if written != len(line):
-                raise OSError(28, "No space left on device")
+            written, reason = os.write(self._descriptor, line), "no space left on the disk"
         except OSError as error:
+            written, reason = -1, str(error.strerror)
+        if written != len(line):
             os.ftruncate(self._descriptor, self._size)
             raise OutputError(
-                f"{self.path} cannot be extended: {error.strerror}. Everything measured before is kept; make room and "
+                f"{self.path} cannot be extended: {reason}. Everything measured before is kept; make room and "
                 "continue with --resume."
-            ) from None
+            )
         self._size += len(line)
         self._digest = digest
 
@@ -271,16 +273,14 @@ class RunFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def __enter__(self) -> RunFile:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def _check_same(
-    path: Path, run: CalibrationRun, environment: Mapping[str, Any], settings: Mapping[str, Any]
-) -> None:
+def _check_same(path: Path, run: CalibrationRun, environment: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     from accelsim.calibration.environment import differences
 
     found = differences(run.environment, environment)

@@ -26,7 +26,9 @@ _REFERENCE: Final = {"m": 256, "n": 1024, "k": 1024}
 _CHUNK: Final = 240
 #: A GPU's operands rotate through this many bytes, past any second-level cache.
 _ROTATED_BYTES: Final = 512 * 2**20
-_GRADIENT_OPERATORS: Final = frozenset({"scaled_dot_product_attention_backward", "lstm_train", "lstm_backward", "gradient_chain"})
+_GRADIENT_OPERATORS: Final = frozenset(
+    {"scaled_dot_product_attention_backward", "lstm_train", "lstm_backward", "gradient_chain"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Progress:
     total: int
     remaining_s: float
     label: str
+    rows_written: int = 0
 
 
 class Session:
@@ -69,6 +72,7 @@ class Session:
         self._clock = clock
         self._pool = Pool(device)
         self._threads = 0
+        self._end = clock()
         self._reference: list[float] = []
 
     def measure(self, cases: Sequence[Case]) -> int:
@@ -80,7 +84,7 @@ class Session:
         Returns:
             Rows written.
         """
-        end = self._clock() + self.budget_s
+        end = self._end = self._clock() + self.budget_s
         done = _rounds_done(self.run_file)
         written, threads = 0, torch.get_num_threads()
         try:
@@ -105,7 +109,7 @@ class Session:
                 slot = (stop - now) / (len(cases) - written)
                 self.run_file.append(self._row(case, min(max(0.35 * slot, 0.004), 0.25), number))
                 written += 1
-                self._report(Progress(written, len(cases), stop - self._clock(), case.key))
+                self._report(Progress(written, len(cases), self._end - self._clock(), case.key, written))
         return written
 
     def _row(self, case: Case, slot_s: float, number: int) -> Measurement:
@@ -169,7 +173,11 @@ class Session:
         times = sorted(self._reference)
         if len(times) > 1:
             self.run_file.append(
-                {"note": "noise", "reference_s": self._reference, "spread_fraction": times[len(times) // 2] / times[0] - 1.0}
+                {
+                    "note": "noise",
+                    "reference_s": self._reference,
+                    "spread_fraction": times[len(times) // 2] / times[0] - 1.0,
+                }
             )
 
 

@@ -125,6 +125,10 @@ def _conv_finish(shape: Shape) -> Shape:
     return shape | {"kernel": kernel, "groups": groups, "stride": stride}
 
 
+def _other_conv(shape: Shape) -> Shape:
+    return _conv_finish(shape | {"groups": 4 if shape["channels_in"] % 3 else 1})
+
+
 def _conv_allowed(shape: Shape) -> bool:
     side, kernel, stride = shape["side"], shape["kernel"], shape["stride"]
     pixels = shape["batch"] * (side // stride) ** (shape.get("rank", 2))
@@ -222,7 +226,7 @@ FAMILIES: Sequence[Plan] = (
         ("convolution", "convolution_1d", "convolution_transpose"),
         _SMALL_CONV | {"window": (2, 5, 1)},
         18,
-        finish=lambda s: _other_conv(s),
+        finish=_other_conv,
         allowed=_conv_allowed,
     ),
     Plan(
@@ -400,10 +404,6 @@ FAMILIES: Sequence[Plan] = (
         dtypes=("fp32",),
     ),
 )
-
-
-def _other_conv(shape: Shape) -> Shape:
-    return _conv_finish(shape | {"groups": 4 if shape["channels_in"] % 3 else 1})
 
 
 def operator_suite(

@@ -1,8 +1,8 @@
 """A calibrated CPU: finds the kernel times measured on it and puts them in place of the formulas' times.
 
 Kernel files lie beside the fitted overlays, ``fitted/<device>.kernels.json`` in the user's configuration folder, then in the
-``calibration`` folder that ships with accelsim. A run's context, which the operator suite has hot or cold, is decided for the
-whole graph: weights that together exceed the last-level cache are cold, those that exceed the second-level caches are in
+``calibration`` folder that ships with accelsim. A run's context, which the operator suite has hot or cold, is decided for
+the whole graph: weights that together exceed the last-level cache are cold, those that exceed the second-level caches are in
 between, at the share of the penalty that the last-level cache's bandwidth has of main memory's.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.cost.cpu.fitted_kernels import Correction, FittedKernels, KernelFit
-from accelsim.cost.cpu.kernels import TERMS, Context
+from accelsim.cost.cpu.kernel_terms import TERMS, Context
 from accelsim.cost.cpu.machine import CpuMachine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
 from accelsim.cost.fitted import calibration_folders
@@ -36,9 +36,9 @@ _MOST_BYTES: Final = 64 * 2**20
 #: Part of the cold penalty of weights that the last-level cache holds and the second-level caches do not. Estimate: the
 #: difference of reciprocal bandwidths of both caches over that of second-level cache and main memory on server CPUs.
 _WARM_SHARE: Final = 0.25
-#: Saved activations above this are returned to the system after every step and fault in again (glibc's largest dynamic
-#: trim threshold is twice its largest mmap threshold of 32 MiB; mallopt(3)).
-_TRIM_BYTES: Final = 64.0 * 2**20
+#: glibc returns memory at the heap's top to the system beyond this many of the largest block freed so far (mallopt(3),
+#: M_TRIM_THRESHOLD: twice the dynamic mmap threshold, which is that block, at most 32 MiB).
+_TRIM_BLOCKS: Final = 2.0
 
 
 def parameters_for(device: str) -> CpuParameters | None:
@@ -74,7 +74,9 @@ def read_kernels(path: Path) -> FittedKernels:
     """
     data = read_json(path, max_bytes=_MOST_BYTES)
     if data.get("schema") != KERNEL_SCHEMA or data.get("version") != _VERSION or data.get("terms") != list(TERMS):
-        raise ProfileError(str(path), ["schema, version or terms: made by another version of accelsim; calibrate again"])
+        raise ProfileError(
+            str(path), ["schema, version or terms: made by another version of accelsim; calibrate again"]
+        )
     try:
         fits = {_key(entry): _fit(entry) for entry in data["kernels"]}
         return FittedKernels(
@@ -165,8 +167,7 @@ def cold_fraction(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKern
 def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) -> Context:
     is_training = bool((graph.phase == int(Phase.BACKWARD)).any())
     eager = machine.execution is Execution.EAGER
-    saved = float(graph.saved_bytes.sum())
-    fresh = float(np.clip((saved - _TRIM_BYTES) / max(saved, 1.0), 0.0, 1.0)) if is_training and eager else 0.0
+    fresh = _fresh_fraction(graph, machine.values.page_fault_bytes) if is_training and eager else 0.0
     return Context(
         kernels.l2_bytes,
         kernels.l3_bytes,
@@ -175,6 +176,20 @@ def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) 
         machine.values.page_fault_bytes if eager else np.inf,
         fresh,
     )
+
+
+def _fresh_fraction(graph: OperatorGraph, page_fault_bytes: float) -> FloatArray:
+    """Share of each row's output that is fresh memory in a training step, shape (n,).
+
+    Activations are kept until the backward pass frees them; what then exceeds the trim threshold goes back to the system and
+    faults in again in the next forward pass.
+    """
+    forward = (graph.phase != int(Phase.BACKWARD)) & (graph.phase != int(Phase.OPTIMIZER))
+    written, saved = float(graph.write_bytes[forward].sum()), float(graph.saved_bytes.sum())
+    block = min(float(graph.write_bytes[forward].max(initial=0.0)), page_fault_bytes)
+    share = np.clip((saved - _TRIM_BLOCKS * block) / max(written, 1.0), 0.0, 1.0)
+    fraction: FloatArray = np.where(forward, share, 0.0)
+    return fraction
 
 
 def _framework_s(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels, is_training: bool) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Kernel times fitted to one CPU's own measurements: a sum of physical terms, and where it is measured, its error in between.
+"""Kernel times fitted to one CPU's own measurements: a sum of physical terms, and its interpolated error.
 
 Tier `fitted`: each kernel's time is its terms (`kernels.TERMS`) times non-negative coefficients. Tier `measured`: the same
 times the exponential of a correction interpolated between the measured shapes, in the logarithm of the dimensions, by a
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.cpu.kernels import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_coordinates, kernel_names, kernel_terms
+from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_coordinates, kernel_terms
+from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.table import Tier
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -145,10 +146,10 @@ class FittedKernels:
         one = np.zeros(len(graph))
         if count != 1:
             single = names if 1 not in self.thread_counts else kernel_names(graph, is_training=context.is_training)
-            one = np.nan_to_num(self._times(single, graph.dtype, terms, places, one, 1).time_s)
-        return self._times(names, graph.dtype, terms, places, one, count)
+            one = self.kernel_times(single, graph.dtype, terms, places, one, 1).time_s
+        return self.kernel_times(names, graph.dtype, terms, places, one, count)
 
-    def _times(
+    def kernel_times(
         self,
         names: NDArray[np.str_],
         dtypes: NDArray[np.int8],
@@ -157,6 +158,16 @@ class FittedKernels:
         one_thread_s: FloatArray,
         threads: int,
     ) -> KernelTimes:
+        """Times of rows whose kernels, quantities and places are known.
+
+        Args:
+            names: Kernels, shape (n,).
+            dtypes: `Dtype` codes, shape (n,).
+            terms: Quantities, shape (n, len(TERMS)).
+            places: Coordinates of each row.
+            one_thread_s: Times on one thread, shape (n,); used where `threads` is more.
+            threads: A measured thread count.
+        """
         rows = len(names)
         time, compute, memory, sigma = (np.full(rows, np.nan) for _ in range(4))
         quantities = terms if threads == 1 else thread_terms(terms, one_thread_s)
@@ -183,5 +194,3 @@ class FittedKernels:
             if key in self.fits:
                 return self.fits[key]
         return None
-
-

@@ -1,0 +1,321 @@
+"""From a run file to a calibrated device: fit, check the machine's noise, write overlay and kernel table, report.
+
+Everything is written beside the run or into the user's configuration folder; catalogue profiles stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from accelsim.calibration.check import (
+    CheckResult,
+    MeasurementError,
+    check_list,
+    freeze,
+    measure_model,
+    predict,
+    read_frozen,
+)
+from accelsim.calibration.cpu_fit import KernelRows, cross_validate, fit_kernels, kernel_rows
+from accelsim.calibration.environment import machine_name
+from accelsim.calibration.overlay import write_overlay
+from accelsim.calibration.run_file import CalibrationRun, Measurement
+from accelsim.cost.cpu import cpu_parameters
+from accelsim.cost.cpu.calibrated import kernels_document
+from accelsim.cost.cpu.fitted_kernels import FittedKernels
+from accelsim.cost.fitted import FittedParameters
+from accelsim.cost.residual import FamilyResidual
+from accelsim.cost.table import Tier
+from accelsim.errors import InvalidValueError, OutputError
+from accelsim.units import to_si
+
+if TYPE_CHECKING:
+    from accelsim.hardware.profile import CpuProfile
+
+__all__ = [
+    "BUSIEST_FRACTION",
+    "Calibration",
+    "check_calibration",
+    "fit_run",
+    "freeze_predictions",
+    "operator_errors",
+    "write_calibration",
+    "write_json",
+]
+
+#: Spread of the reference operator above which a machine is too busy to fit: its noise would exceed the model's error.
+BUSIEST_FRACTION: Final = 0.25
+_DEFAULT_CACHES: Final = (2.0**20, 32.0 * 2**20)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """A fitted CPU.
+
+    Attributes:
+        name: Device name the files are for ("local/cpu", or the machine's).
+        kernels: Kernel times.
+        errors: ln(measured / predicted) of every row by cross-validation, by tier.
+        rows: The rows.
+        run: The run they come from.
+    """
+
+    name: str
+    kernels: FittedKernels
+    errors: Mapping[Tier, Any]
+    rows: KernelRows
+    run: CalibrationRun
+
+
+def fit_run(run: CalibrationRun, name: str = "local/cpu", *, despite_noise: bool = False) -> Calibration:
+    """Fit a CPU's kernels to a run.
+
+    Args:
+        run: A run on a CPU.
+        name: Device name of the result.
+        despite_noise: Fit even where the machine was too busy.
+
+    Raises:
+        InvalidValueError: If the run is a GPU's, has too few rows, or the machine was too busy.
+    """
+    if not str(run.settings.get("device", "cpu")).startswith("cpu"):
+        raise InvalidValueError("device", run.settings.get("device"), "a run measured on a CPU")
+    spread = machine_noise(run)
+    if spread is not None and spread > BUSIEST_FRACTION and not despite_noise:
+        remedy = (
+            "The measurements are kept; end other programs and continue with --resume, or fit with --despite-noise."
+        )
+        allowed = f"at most {BUSIEST_FRACTION:.0%} of spread of one operator timed again and again"
+        raise InvalidValueError("machine noise", f"{spread:.0%}", allowed, remedy)
+    rows = kernel_rows(run, caches(run.environment))
+    if len(rows.cases) < 100:
+        raise InvalidValueError("rows", len(rows.cases), "at least 100 measured rows", "Give a larger --budget.")
+    call_s, gradient_s = framework_s(run)
+    errors = cross_validate(rows)
+    kernels = replace(fit_kernels(rows, errors=errors[Tier.MEASURED]), call_s=call_s, gradient_s=gradient_s)
+    return Calibration(name, kernels, errors, rows, run)
+
+
+def machine_noise(run: CalibrationRun) -> float | None:
+    """Spread of the reference operator: median over best, less 1; the worst of the run's sessions, None where not known."""
+    spreads = [float(note["spread_fraction"]) for note in run.notes if note.get("note") == "noise"]
+    return max(spreads) if spreads else None
+
+
+def caches(environment: Mapping[str, Any]) -> tuple[float, float]:
+    """Bytes of the second-level and last-level cache the environment names; common sizes where it names none."""
+    sizes = {}
+    for level, text in dict(environment.get("cpu_caches") or {}).items():
+        digits, unit = str(text)[:-1], str(text)[-1:].upper()
+        if digits.isdigit() and unit in {"K", "M"}:
+            sizes[level] = float(digits) * (1024.0 if unit == "K" else 1024.0**2)
+    l2 = sizes.get("L2", _DEFAULT_CACHES[0])
+    return l2, sizes.get("L3", max(l2, _DEFAULT_CACHES[1]))
+
+
+def framework_s(run: CalibrationRun) -> tuple[float, float]:
+    """Time of a module's call, and of the backward graph per operator; 0 where they were not measured."""
+    found: dict[str, Measurement] = {
+        row.case.operator: row for row in run.best().values() if row.case.family == "framework"
+    }
+
+    def each(operator: str) -> float:
+        row = found.get(operator)
+        return 0.0 if row is None or row.time_s is None else row.time_s / row.case.shape["count"]
+
+    gradient = (each("gradient_chain") - 2.0 * each("plain_chain")) / 2.0
+    return each("module_call"), max(0.0, gradient) if "gradient_chain" in found else 0.0
+
+
+def operator_errors(calibration: Calibration, tier: Tier = Tier.MEASURED) -> list[dict[str, Any]]:
+    """Held-out errors by family and thread count, then over everything.
+
+    Returns:
+        Rows with family, threads, dtype ("all"), rows, mape_fraction, median_fraction, p90_fraction.
+    """
+    errors = np.abs(np.expm1(-np.asarray(calibration.errors[tier])))
+    cases = calibration.rows.cases
+    groups: dict[tuple[str, int, str], list[int]] = {}
+    for place, case in enumerate(cases):
+        state = f"{case.dtype} {'cold' if case.cold else 'hot'}"
+        for key in ((case.family, case.threads, "all"), ("all", case.threads, state), ("all", case.threads, "all")):
+            groups.setdefault(key, []).append(place)
+    table = []
+    for (family, threads, dtype), places in sorted(
+        groups.items(), key=lambda item: (item[0][1], item[0][0], item[0][2])
+    ):
+        known = errors[places][np.isfinite(errors[places])]
+        if len(known):
+            figures = (float(known.mean()), float(np.median(known)), float(np.quantile(known, 0.9)))
+            names = ("mape_fraction", "median_fraction", "p90_fraction")
+            table.append(
+                {
+                    "family": family,
+                    "threads": threads,
+                    "dtype": dtype,
+                    "rows": len(known),
+                    **dict(zip(names, figures, strict=True)),
+                }
+            )
+    return table
+
+
+def write_calibration(calibration: Calibration, folder: Path) -> tuple[Path, Path]:
+    """Write the overlay (tier fitted) and the kernel table (tier measured).
+
+    Args:
+        calibration: What was fitted.
+        folder: A ``fitted`` folder.
+
+    Returns:
+        The YAML overlay and the JSON kernel table.
+
+    Raises:
+        OutputError: If they cannot be written.
+    """
+    run = calibration.run
+    origin = {
+        "machine": machine_name(run.environment),
+        "environment": {
+            k: run.environment.get(k) for k in ("device_name", "torch_version", "onednn_version", "measured_at")
+        },
+        "run_hash": run.digest,
+        "rows": len(calibration.rows.cases),
+    }
+    try:
+        overlay = write_overlay(_overlay(calibration, origin), folder)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be written: {error.strerror}.") from None
+    path = folder / f"{calibration.name}.kernels.json"
+    write_json(path, kernels_document(calibration.kernels, origin))
+    return overlay, path
+
+
+def _overlay(calibration: Calibration, origin: Mapping[str, Any]) -> FittedParameters:
+    date = str(calibration.run.environment.get("measured_at") or "")[:10] or "unknown"
+    return FittedParameters(
+        device=calibration.name,
+        device_class="cpu",
+        date=date,
+        data=f"operators measured on {origin['machine']}, run {origin['run_hash']}",
+        rows=int(origin["rows"]),
+        parameters=to_si(_starts(calibration.kernels)),
+        families=_families(calibration),
+        note="Kernel times of the same run (tier measured) are in the file .kernels.json beside this one.",
+    )
+
+
+def _starts(kernels: FittedKernels) -> dict[str, float]:
+    """Class parameters that the kernels' coefficients measure directly: what it costs to start an operator."""
+    one = {kernel: fit for (kernel, dtype, threads), fit in kernels.fits.items() if dtype == "fp32" and threads == 1}
+    light = [one[name].coefficients[0] for name in ("relu", "add", "mul", "sub", "mul_scalar", "neg") if name in one]
+    found = {"eager_dispatch_s": statistics.median(light) if light else None}
+    for name, kernel in (("eager_contraction_s", "linear_thin"), ("eager_conv_s", "conv")):
+        found[name] = one[kernel].coefficients[0] if kernel in one else None
+    default = cpu_parameters()
+    return {name: float(value) if value else getattr(default, name) for name, value in found.items()}
+
+
+def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
+    """Held-out residuals by operator kind and format, as the intervals take them."""
+    from accelsim.calibration.case_rows import case_graph
+    from accelsim.cost.residual import family_rows
+
+    graph = case_graph(calibration.rows.cases)
+    errors = np.asarray(calibration.errors[Tier.FITTED])
+    found = {}
+    for name, places in family_rows(graph).items():
+        own = places[np.isfinite(errors[places])]
+        if len(own) < 8:
+            continue
+        ape = np.abs(np.expm1(-errors[own]))
+        sigma = float(np.quantile(np.abs(errors[own]), 0.9) / 1.645)
+        shared = min(sigma, abs(float(np.median(errors[own]))))
+        flop, size = (tuple(np.quantile(x[own], (0.01, 0.99)).tolist()) for x in (graph.flop, graph.bytes))
+        found[name] = FamilyResidual(
+            len(own), sigma, shared, float(np.median(ape)), float(np.quantile(ape, 0.9)), flop, size
+        )
+    return found
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a document, whole or not at all.
+
+    Raises:
+        OutputError: If it cannot be written.
+    """
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    text = text.replace('{"kernel":', '\n{"kernel":').replace('{"model":', '\n{"model":') + "\n"
+    unfinished = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, path)  # noqa: PTH105
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def freeze_predictions(calibration: Calibration, profile: CpuProfile, path: Path) -> Path:
+    """Predict the whole check list and write it with its hash, before anything of it is measured."""
+    threads = sorted({case.threads for case in calibration.rows.cases})
+    dtypes = sorted({case.dtype for case in calibration.rows.cases}, reverse=True)
+    cases = check_list(threads, dtypes)
+    parameters = replace(cpu_parameters(), kernels=calibration.kernels)
+    origin = {"machine": machine_name(calibration.run.environment), "run_hash": calibration.run.digest}
+    write_json(path, freeze(predict(cases, profile, parameters), origin))
+    return path
+
+
+def check_calibration(
+    frozen: Mapping[str, Any],
+    path: str,
+    budget_s: float = 1.5,
+    report: Callable[[int, int, str], None] | None = None,
+    measure: Callable[..., tuple[float, float]] = measure_model,
+) -> list[CheckResult]:
+    """Measure the models of a frozen document and join them to its predictions.
+
+    Args:
+        frozen: What `freeze_predictions` wrote.
+        path: Its name, for messages.
+        budget_s: Time to spend on each model's repeats.
+        report: Called with done, total and label.
+        measure: Measures one case; `check.measure_model` unless given.
+
+    Raises:
+        ProfileError: If the predictions were changed after they were frozen.
+    """
+    predictions = read_frozen(frozen, path)
+    results = []
+    for number, prediction in enumerate(predictions):
+        try:
+            time_s, noise = measure(prediction.case, budget_s)
+            results.append(CheckResult(prediction, time_s, noise))
+        except MeasurementError as error:
+            results.append(CheckResult(prediction, None, None, str(error)))
+        if report is not None:
+            report(number + 1, len(predictions), prediction.case.key)
+    return results
+
+
+def results_document(results: Sequence[CheckResult], frozen_hash: str) -> dict[str, Any]:
+    """Results as plain values."""
+    rows = [
+        {
+            **asdict(r.prediction.case),
+            "predicted_s": r.prediction.time_s,
+            "low_s": r.prediction.low_s,
+            "high_s": r.prediction.high_s,
+        }
+        | {"measured_s": r.measured_s, "noise_fraction": r.noise_fraction, "skipped": r.skipped}
+        for r in results
+    ]
+    return {"frozen_hash": frozen_hash, "results": rows}

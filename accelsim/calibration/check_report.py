@@ -1,0 +1,79 @@
+"""The report of a calibration: ``report.md`` with every operator family and every model, whatever the figures are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accelsim.calibration.check import CheckResult, summary
+
+__all__ = ["report_markdown"]
+
+
+def report_markdown(
+    environment: Mapping[str, Any],
+    operators: Sequence[Mapping[str, Any]],
+    results: Sequence[CheckResult],
+    facts: Mapping[str, Any],
+) -> str:
+    """The report as Markdown.
+
+    Args:
+        environment: The machine.
+        operators: Rows of `calibrate.operator_errors`.
+        results: Whole models; empty before they are measured.
+        facts: Further lines: durations, noise, hashes.
+    """
+    lines = [f"# Calibration of {environment.get('device_name')}", ""]
+    shown = ("cpu_count_given", "torch_version", "onednn_version", "measured_at", "load_average")
+    lines += [f"- {name}: {environment.get(name)}" for name in shown]
+    lines += [f"- {name}: {value}" for name, value in facts.items()]
+    lines += [
+        "",
+        "## Operators, held out (five folds over shapes)",
+        "",
+        "| family | threads | condition | rows | MAPE | median | 90 % |",
+    ]
+    lines.append("|---|---|---|---|---|---|---|")
+    lines += [_operator_line(row) for row in operators]
+    if results:
+        lines += _model_lines(results)
+    return "\n".join(lines) + "\n"
+
+
+def _operator_line(row: Mapping[str, Any]) -> str:
+    figures = " | ".join(f"{100 * row[name]:.1f} %" for name in ("mape_fraction", "median_fraction", "p90_fraction"))
+    return f"| {row['family']} | {row['threads']} | {row['dtype']} | {row['rows']} | {figures} |"
+
+
+def _model_lines(results: Sequence[CheckResult]) -> list[str]:
+    lines = ["", "## Whole models (predictions frozen before measuring)", ""]
+    lines += [
+        "| mode | format | threads | models | MAPE | median | largest | in the interval |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    groups: dict[tuple[str, str, str], list[CheckResult]] = {}
+    for result in results:
+        case = result.prediction.case
+        mode = "training" if case.is_training else "inference"
+        for key in ((mode, case.dtype, str(case.threads)), (mode, "all", "all")):
+            groups.setdefault(key, []).append(result)
+    for (mode, dtype, threads), group in sorted(groups.items()):
+        total = summary(group)
+        if total["count"]:
+            names = ("mape_fraction", "median_fraction", "max_fraction", "coverage_fraction")
+            figures = " | ".join(f"{100 * total[name]:.1f} %" for name in names)
+            lines.append(f"| {mode} | {dtype} | {threads} | {total['count']} | {figures} |")
+    lines += ["", "| model | predicted | measured | error | interval | noise |", "|---|---|---|---|---|---|"]
+    return lines + [_result_line(result) for result in results]
+
+
+def _result_line(result: CheckResult) -> str:
+    prediction = result.prediction
+    if result.measured_s is None or result.error_fraction is None or result.noise_fraction is None:
+        return f"| {prediction.case.key} | {1e3 * prediction.time_s:.3g} ms | not measured: {result.skipped} | | | |"
+    inside = "inside" if result.is_inside else "outside"
+    return (
+        f"| {prediction.case.key} | {1e3 * prediction.time_s:.3g} ms | {1e3 * result.measured_s:.3g} ms "
+        f"| {100 * result.error_fraction:+.1f} % | {inside} | {100 * result.noise_fraction:.0f} % |"
+    )

@@ -1,0 +1,257 @@
+"""The physical quantities a kernel's time is made of, and its place in its shape space.
+
+A kernel's time is modelled as a sum of terms, each a quantity times a coefficient with a unit: a start (s), work (s per
+FLOP), bytes read, written and packed (s per byte), bytes beyond the second-level cache, beyond the last-level cache, of
+weights that are in no cache, of fresh pages, and up to three counts of the kernel's own loops (rows, taps, steps). With
+non-negative coefficients the sum keeps the model's laws: more work, more bytes or a larger working set never take less time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, DIMENSIONS, OperatorKind
+
+__all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_coordinates", "kernel_terms"]
+
+_K = OperatorKind
+#: Terms of a kernel's time, in column order, with the unit of the quantity.
+TERMS = (
+    "start",  # 1
+    "flop",  # FLOP executed
+    "read_bytes",
+    "write_bytes",
+    "weight_bytes",
+    "cold_weight_bytes",
+    "bytes_beyond_l2",
+    "bytes_beyond_l3",
+    "fresh_bytes",
+    "first_count",
+    "second_count",
+    "third_count",
+)
+WORK_TERMS = np.array([term in {"flop", "first_count", "second_count", "third_count"} for term in TERMS])
+MEMORY_TERMS = np.array([term.endswith(("bytes", "_l2", "_l3")) for term in TERMS])
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where and how rows run.
+
+    Attributes:
+        l2_bytes: Second-level cache of one core.
+        l3_bytes: Last-level cache.
+        cold_fraction: Share of each row's weights that come from main memory, shape (n,) or a scalar, 0 to 1.
+        is_training: Whether the graph has backward rows: norms then keep statistics, recurrent layers their gates.
+        page_fault_bytes: Outputs above this size are always fresh memory.
+        fresh_fraction: Share of smaller outputs that are fresh memory, shape (n,) or a scalar, 0 to 1.
+    """
+
+    l2_bytes: float
+    l3_bytes: float
+    cold_fraction: FloatArray | float
+    is_training: bool
+    page_fault_bytes: float
+    fresh_fraction: FloatArray | float = 0.0
+
+
+def _beyond(size_bytes: FloatArray, capacity_bytes: float) -> FloatArray:
+    """Share of a working set that a cache does not serve: 0 at half its capacity, 1 at twice, linear in the log."""
+    position = np.log2(np.maximum(size_bytes, 1.0) / capacity_bytes)
+    share: FloatArray = np.clip((position + 1.0) / 2.0, 0.0, 1.0)
+    return share
+
+
+def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
+    """Quantities of each row's terms, shape (n, len(TERMS)).
+
+    Args:
+        graph: Operators, n rows.
+        context: Caches and state of memory.
+    """
+    moved = graph.read_bytes + graph.write_bytes
+    cold = np.broadcast_to(np.asarray(context.cold_fraction, dtype=np.float64), moved.shape)
+    held = moved + graph.weight_bytes * (1.0 - cold)
+    in_place = graph.kind == int(_K.OPTIMIZER)
+    always = (graph.write_bytes > context.page_fault_bytes) & ~in_place
+    fresh = np.where(always, graph.write_bytes, graph.write_bytes * context.fresh_fraction)
+    counts = np.zeros((len(graph), 3))
+    flop = graph.flop.copy()
+    for kind in (OperatorKind(code) for code in np.unique(graph.kind).tolist()):
+        rows = np.flatnonzero(graph.kind == int(kind))
+        counts[rows] = _counts(graph, kind, rows, context)
+        if kind in {_K.ATTENTION, _K.ATTENTION_BACKWARD}:
+            flop[rows] *= _visible_fraction(graph, kind, rows)
+    columns = [
+        np.ones(len(graph)),
+        flop,
+        graph.read_bytes,
+        graph.write_bytes,
+        graph.weight_bytes,
+        graph.weight_bytes * cold,
+        held * _beyond(held, context.l2_bytes),
+        held * _beyond(held, context.l3_bytes),
+        fresh,
+    ]
+    terms: FloatArray = np.column_stack([*columns, counts])
+    return terms
+
+
+def _query_block(q_len: FloatArray) -> FloatArray:
+    """Queries the framework's attention kernel takes at a time (ATen FlashAttentionKernel.cpp)."""
+    block: FloatArray = np.where(q_len >= 768, 256.0, np.where(q_len >= 192, 64.0, 32.0))
+    return block
+
+
+def _visible_fraction(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    """Share of query-key pairs a blocked causal kernel computes."""
+    causal, q_len = graph.dimension("causal", rows, kind), graph.dimension("q_len", rows, kind)
+    share: FloatArray = np.where(
+        (causal > 0) & (q_len > 1), np.minimum(1.0, 0.5 + 0.5 * _query_block(q_len) / np.maximum(q_len, 1.0)), 1.0
+    )
+    return share
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Rows of one kind; `rows["m"]` is a dimension, shape (k,)."""
+
+    graph: OperatorGraph
+    kind: OperatorKind
+    index: NDArray[np.int64]
+    context: Context
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self.graph.dimension(name, self.index, self.kind)
+
+    @property
+    def width(self) -> FloatArray:
+        """Bytes of one element, shape (k,)."""
+        width: FloatArray = DTYPE_BYTES[self.graph.dtype[self.index]]
+        return width
+
+
+Counts = tuple[FloatArray | float, FloatArray | float, FloatArray | float]
+
+
+def _product_counts(rows: _Rows) -> Counts:
+    """Products with edges filled to a 6 x 16 and to a 16 x 64 block, and the number of small blocks."""
+    batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
+    blocks = batch * np.ceil(m / 6) * np.ceil(n / 16)
+    return 96.0 * blocks * k, batch * np.ceil(m / 16) * 16 * np.ceil(n / 64) * 64 * k, blocks
+
+
+def _conv_counts(rows: _Rows) -> Counts:
+    """Work with channels filled to 16, output lines times taps, and images times groups."""
+    volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
+    groups = np.maximum(rows["groups"], 1.0)
+    inside, outside = (np.ceil(rows[name] / groups / 16) * 16 for name in ("channels_in", "channels_out"))
+    lines = rows["batch"] * rows["out_d"] * rows["out_h"]
+    filled = groups * lines * rows["out_w"] * volume * inside * outside
+    return filled, lines * np.ceil(rows["channels_out"] / 16) * volume, groups * rows["batch"]
+
+
+def _attention_counts(rows: _Rows) -> Counts:
+    """Scores, heads, and blocks of queries and keys."""
+    heads = rows["batch"] * rows["heads"]
+    pairs = heads * rows["q_len"] * rows["kv_len"] * _visible_fraction(rows.graph, rows.kind, rows.index)
+    blocks = heads * np.ceil(rows["q_len"] / _query_block(rows["q_len"])) * np.ceil(rows["kv_len"] / 512)
+    return pairs, heads, blocks
+
+
+def _row_counts(rows: _Rows) -> Counts:
+    """Rows, vectors of a cache line, and elements left over from whole vectors."""
+    lanes = 64.0 / rows.width
+    return rows["rows"], rows["rows"] * np.ceil(rows["columns"] / lanes), rows["rows"] * (rows["columns"] % lanes)
+
+
+def _pooling_counts(rows: _Rows) -> Counts:
+    """Outputs, taps and images."""
+    images = rows["batch"] * rows["channels"]
+    return images * rows["out_pixels"], images * rows["out_pixels"] * rows["kernel_volume"], images
+
+
+def _gather_counts(rows: _Rows) -> Counts:
+    """Lookups, and cache lines of tables that each cache does not hold."""
+    row_bytes = rows["width"] * rows.width
+    lines, table = rows["lookups"] * np.ceil(row_bytes / 64.0), rows["table_rows"] * row_bytes
+    far = (lines * _beyond(table, capacity) for capacity in (rows.context.l2_bytes, rows.context.l3_bytes))
+    return rows["lookups"], *far  # type: ignore[return-value]
+
+
+def _recurrent_counts(rows: _Rows) -> Counts:
+    """Steps, gate elements, and recurrent weights read again each step."""
+    steps = rows["steps"] * np.maximum(rows["directions"], 1.0)
+    return steps, steps * rows["batch"] * rows["hidden_size"], steps * 4.0 * rows["hidden_size"] ** 2 * rows.width
+
+
+_COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
+    _K.GEMM: _product_counts,
+    _K.BATCHED_GEMM: _product_counts,
+    _K.BATCH_NORM: lambda rows: (rows["columns"], rows["rows"] * rows["columns"], 0.0),
+    _K.POOLING: _pooling_counts,
+    _K.OPTIMIZER: lambda rows: (rows["tensors"], rows["parameters"], 0.0),
+    _K.MOE_ROUTING: lambda rows: (rows["tokens"], rows["tokens"] * rows["experts"], 0.0),
+    _K.ELEMENTWISE: lambda rows: (rows["elements"], 0.0, 0.0),
+    _K.COPY: lambda rows: (rows["elements"], 0.0, 0.0),
+}
+_COUNTS |= dict.fromkeys(CONV_KINDS, _conv_counts) | dict.fromkeys(ATTENTION_KINDS, _attention_counts)
+_COUNTS |= dict.fromkeys((_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER), _gather_counts)
+_COUNTS |= dict.fromkeys((_K.LSTM, _K.GRU, _K.RNN), _recurrent_counts)
+_COUNTS |= dict.fromkeys((_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION), _row_counts)
+
+
+def _counts(graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64], context: Context) -> FloatArray:
+    """The three loop counts of a kind, shape (k, 3); zeros where it has none."""
+    counts = np.zeros((len(index), 3))
+    rule = _COUNTS.get(kind)
+    if rule is not None:
+        for place, column in enumerate(rule(_Rows(graph, kind, index, context))):
+            counts[:, place] = column
+    return counts
+
+
+_COORDINATES = {
+    _K.GEMM: ("m", "n", "k"),
+    _K.BATCHED_GEMM: ("batch", "m", "n", "k"),
+    _K.ATTENTION: ("batch", "heads", "q_len", "kv_len", "head_dim", "causal"),
+    _K.ATTENTION_BACKWARD: ("batch", "heads", "q_len", "head_dim", "causal"),
+    _K.ELEMENTWISE: ("elements",),
+    _K.LSTM: ("batch", "steps", "input_size", "hidden_size"),
+    _K.GRU: ("batch", "steps", "input_size", "hidden_size"),
+    _K.OPTIMIZER: ("parameters", "tensors"),
+}
+#: Dimensions that kernels handle in whole vectors or blocks.
+_ALIGNED = frozenset({"n", "k", "channels_in", "channels_out", "columns", "head_dim", "hidden_size", "width"})
+_CONV_COORDINATES = ("batch", "channels_in", "channels_out", "out_h", "kernel_w", "stride", "groups")
+
+
+def kernel_coordinates(graph: OperatorGraph, context: Context) -> list[FloatArray]:
+    """Place of each row in its kernel's shape space: base-2 logarithms of its dimensions, then its cold share.
+
+    Args:
+        graph: Operators, n rows.
+        context: As for `kernel_terms`.
+
+    Returns:
+        One vector per row; rows of one kernel have the same length.
+    """
+    cold = np.broadcast_to(np.asarray(context.cold_fraction, dtype=np.float64), (len(graph),))
+    cold = np.where(graph.weight_bytes > 0, cold, 0.0)
+    places: list[FloatArray] = [np.zeros(0)] * len(graph)
+    for kind in (OperatorKind(code) for code in np.unique(graph.kind).tolist()):
+        rows = np.flatnonzero(graph.kind == int(kind))
+        names = DIMENSIONS[kind]
+        chosen = _CONV_COORDINATES if "kernel_w" in names else _COORDINATES.get(kind, names)
+        sizes = [np.log2(np.maximum(graph.dimension(name, rows, kind), 0.5) * 1.0) for name in chosen]
+        filled = [0.5 * (graph.dimension(name, rows, kind) % 16 == 0) for name in chosen if name in _ALIGNED]
+        block = np.column_stack([*sizes, *filled, 2.0 * cold[rows]])
+        for row, place in zip(rows.tolist(), block, strict=True):
+            places[row] = place
+    return places

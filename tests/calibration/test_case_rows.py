@@ -1,0 +1,115 @@
+"""A measured case and the same operator in a captured module are the same row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from accelsim.calibration.case_rows import case_graph  # noqa: E402
+from accelsim.calibration.measurement.case import Case  # noqa: E402
+from accelsim.cost.cpu.kernel_terms import Context, kernel_terms  # noqa: E402
+from accelsim.cost.cpu.kernels import kernel_names  # noqa: E402
+from accelsim.workloads.capture import capture  # noqa: E402
+from accelsim.workloads.captured import captured_training  # noqa: E402
+from accelsim.workloads.dtype import precision  # noqa: E402
+from accelsim.workloads.model import RunShape  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class Attention(nn.Module):
+    def forward(self, q, k, v):
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class Apply(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+class Output(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
+def image(*shape):
+    return (torch.randn(*shape),)
+
+
+CONV = {"channels_in": 16, "channels_out": 32, "side": 14, "batch": 2, "kernel": 3, "groups": 1, "stride": 2}
+HEADS = [torch.randn(2, 4, 64, 32) for _ in range(3)]
+PAIRS = [
+    ("addmm", {"m": 24, "n": 48, "k": 36}, nn.Linear(36, 48), (torch.randn(24, 36),)),
+    ("bmm", {"m": 5, "n": 7, "k": 6, "batch": 3}, Apply(torch.bmm), (torch.randn(3, 5, 6), torch.randn(3, 6, 7))),
+    ("convolution", CONV, nn.Conv2d(16, 32, 3, 2, 1, bias=False), image(2, 16, 14, 14)),
+    (
+        "scaled_dot_product_attention",
+        {"q_len": 64, "kv_len": 64, "heads": 4, "head_dim": 32, "batch": 2, "causal": 1},
+        Attention(),
+        tuple(HEADS),
+    ),
+    ("native_layer_norm", {"rows": 20, "columns": 64}, nn.LayerNorm(64), image(20, 64)),
+    ("native_batch_norm", {"channels": 16, "pixels": 196, "batch": 2}, nn.BatchNorm2d(16), image(2, 16, 14, 14)),
+    ("native_group_norm", {"channels": 64, "pixels": 196, "batch": 2}, nn.GroupNorm(32, 64), image(2, 64, 14, 14)),
+    ("_softmax", {"rows": 20, "columns": 64}, nn.Softmax(-1), image(20, 64)),
+    ("relu", {"elements": 1000}, nn.ReLU(), image(1000)),
+    ("gelu", {"elements": 1000}, nn.GELU(), image(1000)),
+    ("add", {"elements": 1000}, Apply(torch.add), (torch.randn(1000), torch.randn(1000))),
+    ("mean", {"rows": 20, "columns": 64}, Apply(lambda x: x.mean(-1)), image(20, 64)),
+    (
+        "max_pool2d_with_indices",
+        {"channels": 8, "side": 14, "batch": 2, "kernel": 2},
+        nn.MaxPool2d(2, 2, 1),
+        image(2, 8, 14, 14),
+    ),
+    (
+        "embedding",
+        {"table": 100, "width": 16, "lookups": 30},
+        nn.Embedding(100, 16),
+        (torch.randint(100, (30,)),),
+    ),
+    (
+        "lstm",
+        {"hidden": 32, "steps": 6, "batch": 4, "input": 16},
+        Output(nn.LSTM(16, 32, batch_first=True)),
+        image(4, 6, 16),
+    ),
+]
+
+
+@pytest.mark.parametrize(("operator", "shape", "module", "inputs"), PAIRS, ids=[p[0] for p in PAIRS])
+def test_same_kernel_dimensions_and_terms(operator, shape, module, inputs):
+    own = case_graph([Case("x", operator, shape)])
+    workload = capture(module.eval(), inputs, batch_dimension=None)
+    graph = workload.lower(RunShape(batch=workload.default.batch), precision("fp32")).graph
+    row = int(np.flatnonzero(graph.kind == own.kind[0])[0])
+    assert kernel_names(graph, is_training=False)[row] == kernel_names(own, is_training=False)[0]
+    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    captured, measured = kernel_terms(graph, context)[row], kernel_terms(own, context)[0]
+    assert captured == pytest.approx(measured, rel=0.08, abs=600)  # statistics of norms and ids are small extras
+
+
+def test_backward_products_of_a_linear_layer():
+    own = case_graph([Case("x", "mm_nn", {"m": 24, "n": 36, "k": 48}), Case("x", "mm_tn", {"m": 48, "n": 36, "k": 24})])
+    module = nn.Sequential(nn.Linear(36, 36), nn.Linear(36, 48))
+    workload = capture(module, (torch.randn(24, 36),), True, "adamw", batch_dimension=None)
+    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    names = kernel_names(graph, is_training=True).tolist()
+    expected = kernel_names(own, is_training=True).tolist()
+    assert expected == ["mm_nn", "mm_tn"]
+    for name, dims in zip(expected, own.dims, strict=True):
+        rows = [i for i, n in enumerate(names) if n == name]
+        assert any((graph.dims[i] == dims).all() for i in rows)
+    assert "adamw" in names

@@ -1,0 +1,247 @@
+"""Fits recover machines whose kernel times are known in closed form; kernel files and whole-model checks are faithful."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim import catalog
+from accelsim.calibration.calibrate import caches, fit_run, framework_s, operator_errors, write_calibration
+from accelsim.calibration.case_rows import case_graph, has_row
+from accelsim.calibration.check import (
+    CheckCase,
+    CheckResult,
+    Prediction,
+    check_list,
+    drift,
+    freeze,
+    read_frozen,
+    summary,
+)
+from accelsim.calibration.least_squares import fit_nonnegative
+from accelsim.calibration.measured_table import fit_correction
+from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.measurement.suite import operator_suite
+from accelsim.calibration.run_file import CalibrationRun, Measurement
+from accelsim.cost.cpu import cost_cpu, cpu_parameters
+from accelsim.cost.cpu.calibrated import parameters_for, read_kernels
+from accelsim.cost.cpu.kernel_terms import Context, kernel_terms
+from accelsim.cost.cpu.kernels import kernel_names
+from accelsim.cost.table import Tier
+from accelsim.errors import InvalidValueError, ProfileError
+
+ENVIRONMENT = {"device": "cpu", "cpu_caches": {"L2": "1024K", "L3": "32M"}, "measured_at": "2026-01-01T00:00:00Z"}
+FLOP_S, BYTE_S, START_S = 1e-11, 5e-11, 2e-6
+
+
+def true_time_s(cases):
+    """A machine with one rate of arithmetic, one of memory and one start for every operator."""
+    graph = case_graph(cases)
+    return START_S + FLOP_S * graph.flop + BYTE_S * graph.bytes
+
+
+def synthetic_run(noise=0.0, spread=0.02, count=2500):
+    cases = [c for c in operator_suite("cpu", ("fp32", "bf16"), (1, 2)) if has_row(c)][:count]
+    times = true_time_s(cases) * np.where([c.threads == 2 for c in cases], 0.6, 1.0)
+    times *= np.exp(noise * np.random.default_rng(1).standard_normal(len(cases)))
+    rows = [
+        Measurement(c, float(t), 0.01, 0, {"minor_faults": 0.0, "undisturbed": True})
+        for c, t in zip(cases, times, strict=True)
+    ]
+    chains = {"module_call": 64e-6, "plain_chain": 64e-6, "gradient_chain": 256e-6}
+    rows += [Measurement(Case("framework", o, {"count": 64}), t, 0.0, 0, {}) for o, t in chains.items()]
+    notes = [{"note": "noise", "spread_fraction": spread}]
+    return CalibrationRun(ENVIRONMENT, {"device": "cpu"}, rows, notes, "abc", 0)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit_run(synthetic_run())
+
+
+def test_fit_recovers_a_linear_machine(fitted):
+    figures = {(r["family"], r["threads"], r["dtype"]): r for r in operator_errors(fitted)}
+    assert figures["all", 1, "all"]["median_fraction"] < 0.02
+    assert figures["all", 1, "all"]["mape_fraction"] < 0.05
+    assert figures["all", 2, "all"]["median_fraction"] < 0.10
+
+
+def test_fitted_machine_predicts_unseen_shapes(fitted):
+    cases = [Case("gemm", "addmm", {"m": 200, "n": 300, "k": 500}), Case("elementwise", "relu", {"elements": 123_456})]
+    device = catalog.device("epyc-9755")
+    parameters = replace(cpu_parameters(), kernels=fitted.kernels, thread_count=1, weights_cold=False)
+    table = cost_cpu(case_graph(cases), device, parameters=parameters)
+    assert table.tier is Tier.MEASURED
+    assert table.time_s == pytest.approx(true_time_s(cases), rel=0.05)
+    assert (table.time_s >= np.maximum(table.compute_s, table.memory_s)).all()
+
+
+def test_framework_time_is_that_of_the_chains(fitted):
+    # 64 modules in 64 us; 64 operators forward and 64 backward take 256 us where 128 plain ones take 128 us
+    assert framework_s(fitted.run) == pytest.approx((1e-6, 1e-6))
+
+
+def test_noise_shows_in_the_spread():
+    quiet, noisy = (fit_run(synthetic_run(noise)).kernels for noise in (0.0, 0.2))
+    key = ("linear", "fp32", 1)
+    assert quiet.fits[key].log_sigma < noisy.fits[key].log_sigma
+    assert 0.1 < noisy.fits[key].log_sigma < 0.4
+
+
+def test_same_rows_same_fit(fitted):
+    again = fit_run(synthetic_run()).kernels
+    for key, fit in fitted.kernels.fits.items():
+        assert (again.fits[key].coefficients == fit.coefficients).all()
+
+
+def test_a_busy_machine_is_refused_unless_told():
+    with pytest.raises(InvalidValueError, match="machine noise"):
+        fit_run(synthetic_run(spread=0.9))
+    assert fit_run(synthetic_run(spread=0.9), despite_noise=True).kernels.fits
+
+
+def test_too_few_rows_and_gpu_runs_are_refused():
+    run = synthetic_run()
+    with pytest.raises(InvalidValueError, match="100 measured rows"):
+        fit_run(replace(run, rows=run.rows[:20]))
+    with pytest.raises(InvalidValueError, match="CPU"):
+        fit_run(replace(run, settings={"device": "cuda:0"}))
+
+
+def test_files_read_back_and_are_found(fitted, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert parameters_for("local/cpu") is None
+    overlay, table = write_calibration(fitted, tmp_path / "accelsim" / "calibration" / "fitted")
+    assert overlay.is_file()
+    found = parameters_for("local/cpu").kernels
+    graph = case_graph(fitted.rows.cases[:200])
+    context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    expected, read = (k.times(graph, context, 1).time_s for k in (fitted.kernels, found))
+    assert read == pytest.approx(expected, rel=5e-3, nan_ok=True)
+    assert read_kernels(table).tier is Tier.MEASURED
+
+
+@pytest.mark.parametrize(
+    "change", [{"version": 9}, {"terms": []}, {"kernels": [{}]}, {"kernels": 3}, {"l2_bytes": "x"}, {"tier": "guessed"}]
+)
+def test_a_wrong_kernel_file_is_refused(fitted, tmp_path, change):
+    _, table = write_calibration(fitted, tmp_path)
+    table.write_text(json.dumps(json.loads(table.read_text()) | change))
+    with pytest.raises(ProfileError, match="kernels"):
+        read_kernels(table)
+
+
+def test_caches_of_the_environment():
+    assert caches(ENVIRONMENT) == (2.0**20, 2.0**25)
+    assert caches({}) == (2.0**20, 2.0**25)
+
+
+# -- numerics --------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(truth=st.lists(st.floats(0.1, 10), min_size=3, max_size=3), seed=st.integers(0, 99))
+def test_nonnegative_fit_recovers_exact_sums(truth, seed):
+    terms = np.exp(np.random.default_rng(seed).uniform(-3, 3, (60, 3)))
+    found = fit_nonnegative(terms, terms @ np.array(truth), ridge=1e-9)
+    assert found == pytest.approx(truth, rel=1e-2)
+
+
+def test_terms_the_rows_do_not_show_keep_their_prior():
+    terms = np.column_stack([np.ones(20), np.zeros(20)])
+    found = fit_nonnegative(terms, np.full(20, 3.0), np.array([0.0, 7.0]))
+    assert found == pytest.approx([3.0, 7.0], rel=1e-2)
+
+
+def test_correction_interpolates_a_smooth_error_and_fades():
+    places = np.random.default_rng(0).uniform(0, 8, (60, 2))
+    error = 0.3 * np.sin(places[:, 0]) + 0.1 * np.cos(places[:, 1])
+    correction = fit_correction(places, error)
+    middle = np.array([[4.0, 4.0], [2.0, 5.0]])
+    expected = 0.3 * np.sin(middle[:, 0]) + 0.1 * np.cos(middle[:, 1])
+    assert correction.at(middle) == pytest.approx(expected, abs=0.06)
+    assert correction.at(np.array([[500.0, 500.0]])) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_no_correction_where_errors_are_noise():
+    generator = np.random.default_rng(3)
+    assert fit_correction(generator.uniform(0, 8, (60, 3)), 0.05 * generator.standard_normal(60)) is None
+
+
+# -- laws of the kernel terms ----------------------------------------------------------------------------------------
+
+GROWING = {"addmm": "m", "relu": "elements", "native_layer_norm": "rows", "lstm": "steps", "embedding": "lookups"}
+BASE = {
+    "addmm": {"m": 64, "n": 256, "k": 256},
+    "relu": {"elements": 1000},
+    "native_layer_norm": {"rows": 64, "columns": 512},
+    "lstm": {"hidden": 64, "steps": 8, "batch": 4, "input": 64},
+    "embedding": {"table": 1000, "width": 64, "lookups": 100},
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(operator=st.sampled_from(sorted(GROWING)), factor=st.integers(2, 5000))
+def test_more_work_never_lowers_a_term(operator, factor):
+    name = GROWING[operator]
+    small = Case("x", operator, BASE[operator])
+    large = Case("x", operator, {**BASE[operator], name: BASE[operator][name] * factor})
+    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    few, many = kernel_terms(case_graph([small, large]), context)
+    assert (many >= few).all()
+
+
+def test_every_measured_operator_has_a_kernel():
+    cases = [c for c in operator_suite("cpu", ("fp32",), (1,)) if has_row(c)]
+    assert {c.operator for c in operator_suite("cpu", ("fp32",), (1,)) if not has_row(c)} == {
+        "module_call",
+        "plain_chain",
+        "gradient_chain",
+    }
+    assert (kernel_names(case_graph(cases), is_training=False) != "").all()
+
+
+# -- whole models ----------------------------------------------------------------------------------------------------
+
+
+def predictions():
+    return [Prediction(CheckCase("mlp", b, "fp32", 1), 1.0 * b, 0.8 * b, 1.25 * b, "measured") for b in (1, 2, 3)]
+
+
+def test_frozen_predictions_cannot_be_changed():
+    document = freeze(predictions(), {"machine": "x"})
+    assert read_frozen(json.loads(json.dumps(document)), "f") == predictions()
+    document["predictions"][0]["time_s"] = 1.1
+    with pytest.raises(ProfileError, match="hash"):
+        read_frozen(document, "f")
+
+
+def test_summary_and_intervals():
+    measured = (1.0, 2.2, 6.0)
+    results = [CheckResult(p, m, 0.0) for p, m in zip(predictions(), measured, strict=True)]
+    total = summary([*results, CheckResult(predictions()[0], None, None, "too large")])
+    assert total["count"] == 3
+    assert total["max_fraction"] == pytest.approx(0.5)
+    assert total["mape_fraction"] == pytest.approx((0 + 0.2 / 2.2 + 0.5) / 3)
+    assert total["coverage_fraction"] == pytest.approx(2 / 3)
+    assert summary([])["mape_fraction"] is None
+
+
+def test_drift_is_the_median_change():
+    old = {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert drift(old, {k: 1.02 * v for k, v in old.items()}) == (pytest.approx(0.02), False)
+    assert drift(old, {k: 1.3 * v for k, v in old.items()}) == (pytest.approx(0.3), True)
+    with pytest.raises(InvalidValueError):
+        drift(old, {"d": 1.0})
+
+
+def test_the_check_list_is_long_enough_and_unique():
+    cases = check_list((1, 2), ("fp32", "bf16"))
+    assert len({c.key for c in cases}) == len(cases)
+    assert len({c.model for c in cases if not c.is_training}) >= 20
+    assert len({c.model for c in cases if c.is_training}) >= 8

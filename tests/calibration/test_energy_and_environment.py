@@ -1,0 +1,100 @@
+"""Energy readings and the facts a run is compared by, on stand-ins for counters and drivers."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from accelsim.calibration.energy import NvmlMeter, RaplMeter, find_meter, measure_energy
+from accelsim.calibration.environment import STABLE, describe, differences, environment_hash, machine_name
+
+
+class NvmlError(Exception):
+    pass
+
+
+def nvml(counter_mj=None, power_mw=None):
+    """A stand-in for pynvml: a list of counter readings, or a constant power."""
+    readings = iter(counter_mj or ())
+
+    def total(_handle):
+        if counter_mj is None:
+            raise NvmlError
+        return next(readings)
+
+    def power(_handle):
+        if power_mw is None:
+            raise NvmlError
+        return power_mw
+
+    return SimpleNamespace(
+        NVMLError=NvmlError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetTotalEnergyConsumption=total,
+        nvmlDeviceGetPowerUsage=power,
+    )
+
+
+def test_nvml_counter_is_in_millijoules():
+    reading = NvmlMeter(0, nvml([1000, 3500]), lambda: None).measure(lambda: time.sleep(0.01))
+    assert reading.energy_j == pytest.approx(2.5)
+    assert reading.method == "nvml counter"
+    assert reading.power_w == pytest.approx(2.5 / reading.duration_s)
+
+
+def test_nvml_without_counter_samples_power_and_says_so():
+    reading = NvmlMeter(0, nvml(power_mw=70_000), lambda: None).measure(lambda: time.sleep(0.12))
+    assert reading.power_w == pytest.approx(70.0)
+    assert "samples" in reading.caveat
+
+
+def test_unreadable_energy_is_none_never_zero():
+    assert NvmlMeter(0, nvml(), lambda: None).measure(lambda: time.sleep(0.05)) is None
+    assert NvmlMeter(0, nvml([5, 5]), lambda: None).measure(lambda: None) is None
+    assert measure_energy(None, lambda: None) is None
+    assert find_meter("cuda:0") is None
+
+
+def powercap(root, values, span=10_000_000):
+    for index, value in enumerate(values):
+        domain = root / f"intel-rapl:{index}"
+        domain.mkdir(parents=True, exist_ok=True)
+        (domain / "energy_uj").write_text(str(value))
+        (domain / "max_energy_range_uj").write_text(str(span))
+
+
+def test_rapl_adds_packages_and_unwraps(tmp_path):
+    powercap(tmp_path, [1_000_000, 9_500_000])
+    meter = RaplMeter(tmp_path)
+    assert meter.readable
+    reading = meter.measure(lambda: (time.sleep(0.001), powercap(tmp_path, [3_000_000, 500_000])))
+    assert reading.energy_j == pytest.approx(2.0 + 1.0)
+
+
+def test_rapl_that_cannot_be_read(tmp_path):
+    assert not RaplMeter(tmp_path).readable
+    powercap(tmp_path, [7])
+    meter = RaplMeter(tmp_path)
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("?")
+    assert meter.measure(lambda: None) is None
+
+
+def test_environment_is_plain_and_names_differences():
+    facts = describe("cpu")
+    assert set(STABLE) <= set(facts)
+    assert facts["cpu_count_given"] >= 1
+    assert environment_hash(facts) == environment_hash(dict(facts))
+    other = {**facts, "torch_version": "0.1"}
+    assert environment_hash(other) != environment_hash(facts)
+    assert differences(facts, other) == [f"torch_version: {facts['torch_version']!r} there, '0.1' now"]
+    assert differences(facts, {**facts, "load_average": [9, 9, 9]}) == []
+    assert machine_name(facts).isascii()
+
+
+def test_environment_without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert describe("cpu")["torch_version"] is None

@@ -1,0 +1,263 @@
+"""Measuring: timers on stand-ins, every operator on tiny shapes, and what happens when a case cannot run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from accelsim.calibration import measure as entry  # noqa: E402
+from accelsim.calibration.measurement.case import Case  # noqa: E402
+from accelsim.calibration.measurement.operators import BUILDERS, Pool, build_calls  # noqa: E402
+from accelsim.calibration.measurement.session import Session  # noqa: E402
+from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
+from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timing  # noqa: E402
+from accelsim.calibration.run_file import RunFile, read_run  # noqa: E402
+from accelsim.errors import InvalidValueError, MissingDependencyError, OutputError  # noqa: E402
+
+pytestmark = pytest.mark.torch
+REPOSITORY = Path(__file__).parents[2]
+
+
+class FakeCuda:
+    """A device whose clock moves by a known time per call, recorded by events as torch.cuda's are."""
+
+    def __init__(self, times_ms):
+        self.now_ms, self.times_ms, self.calls, self.synchronized = 0.0, times_ms, 0, 0
+        fake = self
+
+        class Event:
+            def __init__(self, *, enable_timing):
+                assert enable_timing
+
+            def record(self):
+                self.at = fake.now_ms
+
+            def synchronize(self):
+                fake.synchronized += 1
+
+            def elapsed_time(self, other):
+                return other.at - self.at
+
+        self.Event = Event
+
+    def synchronize(self):
+        self.synchronized += 1
+
+    def call(self):
+        self.now_ms += self.times_ms(self.calls)
+        self.calls += 1
+
+
+def test_cuda_timer_takes_the_median_of_blocks_after_warming_up():
+    fake = FakeCuda(lambda n: 100.0 if n < 3 else 5.0 if n % 50 == 0 else 0.5)  # slow first calls, rare spikes
+    timing = CudaTimer(fake).measure([fake.call], 0.0)
+    assert timing.time_s == pytest.approx(0.5e-3, rel=0.3)
+    assert timing.block_count >= 7
+    assert timing.cpu_s is None
+    assert fake.synchronized > timing.block_count
+
+
+def test_cuda_timer_rotates_operands():
+    seen = []
+    fake = FakeCuda(lambda _: 3.0)
+    calls = [lambda i=i: (seen.append(i), fake.call()) for i in range(5)]
+    CudaTimer(fake).measure(calls, 0.0)
+    assert set(seen) == set(range(5))
+
+
+def test_cpu_timer_counts_calls_and_cycles_through_them():
+    seen = []
+    calls = [lambda i=i: seen.append(i) for i in range(7)]
+    timing = CpuTimer(1).measure(calls, 0.002)
+    assert set(seen) == set(range(7))
+    assert 0 < timing.time_s < 1e-4
+    assert timing.block_count >= 3
+    assert timing.noise_fraction >= 0
+
+
+def test_cpu_timer_ignores_time_spent_waiting():
+    import time
+
+    timing = CpuTimer(1).measure([lambda: time.sleep(0.004)], 0.02)
+    assert timing.time_s < 0.002  # processor time
+    assert timing.wall_median_s >= 0.004
+
+
+SMALLEST = {}
+for case in operator_suite("cpu", ("fp32",), (1,)):
+    size = 1.0
+    for value in case.shape.values():
+        size *= max(value, 1)
+    if case.operator not in SMALLEST or size < SMALLEST[case.operator][0]:
+        SMALLEST[case.operator] = (size, case)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    return Pool("cpu")
+
+
+@pytest.mark.parametrize("operator", sorted(SMALLEST))
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_every_operator_of_the_suite_runs(pool, operator, dtype):
+    case = replace(SMALLEST[operator][1], dtype=dtype)
+    with torch.set_grad_enabled(True):
+        (call,) = build_calls(replace(case, cold=False), pool)
+        call()
+
+
+def test_cold_calls_have_weights_of_their_own(pool):
+    case = Case("gemv", "addmm", {"m": 1, "n": 2048, "k": 2048}, cold=True)
+    calls = build_calls(case, pool)
+    assert len(calls) >= 2
+    assert len(calls) * 4 * 2048 * 2048 >= 64 * 2**20
+    assert not torch.equal(calls[0](), calls[1]())
+
+
+def test_data_are_random_never_zeros(pool):
+    values = pool.take(torch.float32, 10_000)
+    assert 0.9 < float(values.std()) < 1.1
+    assert int((values == 0).sum()) == 0
+
+
+class FixedTimer:
+    def measure(self, calls, _budget_s):
+        calls[0]()
+        return Timing(1e-3, 1e-3, 1e-3, 0.0, 3, 1, 0.0, True)
+
+
+def session(tmp_path, **options):
+    file = RunFile(tmp_path / "run.jsonl", {"device": "cpu"}, {"device": "cpu"}, resume=True)
+    return Session("cpu", file, 30.0, timer=lambda _threads: FixedTimer(), **{"rounds": 1, **options}), file
+
+
+CASES = [Case("elementwise", "relu", {"elements": n}) for n in (10, 20, 30)]
+
+
+def test_session_writes_every_row_and_its_noise(tmp_path):
+    seen = []
+    running, file = session(tmp_path, report=seen.append)
+    assert running.measure(CASES) == 3
+    file.close()
+    run = read_run(tmp_path / "run.jsonl")
+    assert [m.case.shape["elements"] for m in run.rows] == [10, 20, 30]
+    assert [p.done for p in seen] == [1, 2, 3]
+
+
+def test_resuming_measures_only_what_is_left(tmp_path):
+    running, file = session(tmp_path)
+    running.measure(CASES[:2])
+    file.close()
+    running, file = session(tmp_path)
+    assert running.measure(CASES) == 1
+    file.close()
+    assert len(read_run(tmp_path / "run.jsonl").rows) == 3
+
+
+def test_an_interrupt_keeps_what_was_measured(tmp_path):
+    def stop(progress):
+        if progress.done == 2:
+            raise KeyboardInterrupt
+
+    running, file = session(tmp_path, report=stop)
+    with pytest.raises(KeyboardInterrupt), file:
+        running.measure(CASES)
+    assert len(read_run(tmp_path / "run.jsonl").rows) == 2
+
+
+def test_out_of_memory_halves_the_case_and_notes_it(tmp_path, monkeypatch):
+    def build(source):
+        if source.shape["elements"] > 300:
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate")
+        return lambda: None
+
+    monkeypatch.setitem(BUILDERS, "relu", build)
+    running, file = session(tmp_path)
+    running.measure([Case("elementwise", "relu", {"elements": 1000})])
+    file.close()
+    (row,) = read_run(tmp_path / "run.jsonl").rows
+    assert row.case.shape == {"elements": 250}
+    assert row.details["shrunk_from"] == {"elements": 1000}
+
+
+def test_a_kernel_that_raises_is_skipped_by_name(tmp_path, monkeypatch):
+    def build(_source):
+        raise RuntimeError("not implemented for 'BFloat16'")
+
+    monkeypatch.setitem(BUILDERS, "relu", build)
+    running, file = session(tmp_path)
+    running.measure(
+        [CASES[0], Case("x", "no_such_operator", {"elements": 1}), Case("elementwise", "tanh", {"elements": 5})]
+    )
+    file.close()
+    rows = read_run(tmp_path / "run.jsonl").rows
+    assert [m.skipped is None for m in rows] == [False, False, True]
+    assert "BFloat16" in rows[0].skipped
+    assert "no_such_operator" in rows[1].skipped
+
+
+def test_the_budget_is_kept(tmp_path):
+    now = iter(range(10**6))
+    running, file = session(tmp_path, clock=lambda: next(now) * 1.0)
+    many = [Case("elementwise", "relu", {"elements": n}) for n in range(1, 500)]
+    assert running.measure(many) < 40
+    file.close()
+
+
+def test_devices_threads_and_formats_are_checked():
+    with pytest.raises(InvalidValueError, match=r"cuda:7.*cpu"):
+        entry.check_device(torch, "cuda:7")
+    with pytest.raises(InvalidValueError, match="tpu"):
+        entry.check_device(torch, "tpu")
+    with pytest.raises(InvalidValueError, match="threads"):
+        entry.check_threads((10_000,), "cpu")
+    with pytest.raises(InvalidValueError, match="fp13"):
+        entry.check_dtypes(torch, ("fp13",), "cpu")
+    assert entry.check_threads((), "cuda:0") == (0,)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("5m", 300), ("1h", 3600), ("90", 90)])
+def test_budgets(text, seconds):
+    assert entry.parse_budget_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "x", "1s", "-5m", "nan", "1e9", "5 apples"])
+def test_wrong_budgets(text):
+    with pytest.raises(InvalidValueError, match="budget"):
+        entry.parse_budget_s(text)
+
+
+def test_without_torch_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependencyError, match=r"accelsim\[torch\]"):
+        entry.measure(entry.MeasureSettings("cpu", (), (), 60.0, 1, Path("unused")))
+
+
+def test_an_unwritable_place_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written"):
+        RunFile(tmp_path / "file" / "run.jsonl", {}, {})
+
+
+def test_measuring_imports_torch_and_the_standard_library_alone():
+    code = (
+        "import sys; import accelsim.calibration.measure as m, accelsim.calibration.measurement.session, "
+        "accelsim.calibration.environment, accelsim.calibration.energy, accelsim.calibration.model_timer; "
+        "bad = {'pydantic', 'yaml', 'scipy', 'pandas', 'simpy', 'rich', 'typer'} & set(sys.modules); print(sorted(bad))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_program_reports_wrong_input_with_code_2(capsys):
+    assert entry.main(["--device", "cuda:99"]) == 2
+    assert "cuda:99" in capsys.readouterr().err
+    assert entry.main(["--budget", "never"]) == 2
