@@ -267,6 +267,7 @@ class GraphBuilder:
             (*a.shape[:-1], n),
             name=name,
             flop=2.0 * batch * m * n * k,
+            read_bytes=a.bytes if a.storage == b.storage else None,  # a product with itself reads once
             saves=[a, b],
             dtype=self._attention_dtype,
         )

@@ -1,11 +1,15 @@
 """Suite `mlperf-inference`: offline throughput of MLPerf Inference submissions (closed division), per accelerator.
 
-A submission feeds every accelerator with batches of its own choice as fast as they finish; the prediction is one batch of
-the size below in a compiled engine, in the format submitters use (INT8 for vision, recommendation and BERT at 99 % of the
-reference accuracy, FP16 where 99.9 % is asked). Rows of generated tokens are scored by the serving suites. Sizes of a
-sample: BERT runs without padding, so a SQuAD sample is its mean length (384 tokens over a packing factor of 2.2; Krell et
-al., arXiv:2107.02027); a DLRM sample is 100 to 700 user-item pairs, 270 on average (MLPerf Inference, recommendation
-reference); a RetinaNet sample is an 800 x 800 image.
+A submission feeds every accelerator (a socket where there is none) with batches of its own choice as fast as they finish;
+the prediction is the best of the batches below in a compiled engine, in the format submitters use (INT8 for vision,
+recommendation and BERT at 99 % of the reference accuracy, FP16 where 99.9 % is asked). Rows of generated tokens are scored
+by the serving suites. Sizes of a sample: BERT runs without padding, so a SQuAD sample is its mean length (384 tokens over a
+packing factor of 2.2; Krell et al., arXiv:2107.02027); a DLRM sample is 100 to 700 user-item pairs, 270 on average (MLPerf
+Inference, recommendation reference); a RetinaNet sample is an 800 x 800 image, an SSD-ResNet-34 sample one of 1200 x 1200. A
+3D-UNet sample is one volume of 224 x 224 x 160 up to round 1.1 (BraTS 2019). From 2.0 on it is a KiTS 2019 scan cut into
+windows of 128 voxels every 64, at 1.6 x 1.2 x 1.2 mm: the mean number of windows in a plane over the 42 cases of the
+benchmark, from their pixel widths (kits.json), is 20.2, times 3 for the median length of a scan, 128 slices of 3.22 mm
+(Isensee and Maier-Hein, arXiv:1908.02182): 61 windows.
 """
 
 from __future__ import annotations
@@ -15,14 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accelsim.calibration.validation.cnn_gpus import run_batches
-from accelsim.calibration.validation.names import gpu_of, note_unknown_devices, workload_of
-from accelsim.calibration.validation.runs import ModelRun
-from accelsim.calibration.validation.suite import Batch, register_suite
+from accelsim.calibration.validation.names import device_of, note_unknown_devices, workload_of
+from accelsim.calibration.validation.suite import Batch, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
-from accelsim.cost.table import Execution
+from accelsim.calibration.validation.throughput import Throughput, throughput_prediction, throughput_roofline_s
 from accelsim.errors import UnknownNameError
-from accelsim.hardware.profile import GpuProfile
+from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.model import RunShape
 
@@ -33,6 +35,8 @@ MLPERF_SCHEMA = Schema(
     (
         *text("round", "submitter", "system", "accelerator", "model", "scenario", "valid", "unit", "framework"),
         *number("acc_per_node", "samples_per_s", optional=True),
+        *text("host_cpu", may_lack=True),
+        *number("sockets", may_lack=True),
         *number("nodes"),
     ),
 )
@@ -40,39 +44,48 @@ MLPERF_SCHEMA = Schema(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """How a benchmark's sample maps to a workload: batch in samples, and rows of the workload per sample."""
+    """How a benchmark's sample maps to a workload.
 
-    batch: int
+    Attributes:
+        batches: Samples per batch a submitter may choose.
+        rows_per_sample: Rows of the workload's batch per sample.
+        seq_len: Tokens, where the workload has them.
+        image_size: Pixels, where not the workload's own.
+        workload: Name in the catalogue, where it is not the benchmark's.
+    """
+
+    batches: tuple[float, ...]
     rows_per_sample: float = 1.0
     seq_len: int = 0
     image_size: int = 0
+    workload: str = ""
 
 
+_IMAGES = (8, 16, 32, 64, 128, 256, 512, 1024)
+_LARGE_IMAGES = (1, 2, 4, 8, 16, 32)
+_PAIRS = (16, 32, 64, 128, 256, 512, 1024)
+_KITS_WINDOWS = 61.0
 _TASKS: Mapping[str, _Task] = {
-    "resnet50": _Task(batch=256),
-    "ssd-mobilenet": _Task(batch=256),
-    "retinanet": _Task(batch=16, image_size=800),
-    "bert-99": _Task(batch=256, seq_len=175),
-    "bert-99.9": _Task(batch=256, seq_len=175),
-    "dlrm-99": _Task(batch=200, rows_per_sample=270.0),
-    "dlrm-99.9": _Task(batch=200, rows_per_sample=270.0),
-    "dlrm-v2-99": _Task(batch=200, rows_per_sample=270.0),
-    "dlrm-v2-99.9": _Task(batch=200, rows_per_sample=270.0),
+    "resnet50": _Task(_IMAGES),
+    "ssd-mobilenet": _Task(_IMAGES),
+    "ssd-resnet34": _Task(_LARGE_IMAGES),
+    "retinanet": _Task(_LARGE_IMAGES, image_size=800),
+    "bert": _Task((8, 16, 32, 64, 128, 256), seq_len=175),
+    "dlrm": _Task(_PAIRS, rows_per_sample=270.0),
+    "dlrm-v2": _Task(_PAIRS, rows_per_sample=270.0),
+    "3d-unet": _Task(tuple(count / _KITS_WINDOWS for count in (1, 2, 4, 8)), _KITS_WINDOWS, workload="3d-unet-kits"),
+    "3d-unet brats": _Task((1, 2, 4), workload="3d-unet-brats"),
 }
-_REFUSED_TASKS: Mapping[str, str] = {
-    "3d-unet-99": "a sample is a volume of varying size, cut into windows: windows per sample unknown",
-    "3d-unet-99.9": "a sample is a volume of varying size, cut into windows: windows per sample unknown",
-    "stable-diffusion-xl": "a sample is several networks run many times",
-}
+_REFUSED_TASKS: Mapping[str, str] = {"stable-diffusion-xl": "a sample is several networks run many times"}
+_BRATS_ROUNDS = ("v0.7", "v1.0", "v1.1")
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     device: str
     model: str
-    label: str
     measured_s: float
-    run: ModelRun | None
+    run: Throughput | None
     refusal: str = ""
 
 
@@ -80,55 +93,77 @@ class _Row:
     "mlperf-inference", "MLPerf Inference offline throughput per accelerator", (MLPERF_SCHEMA,), "model", is_ranked=True
 )
 def load(folder: DataFolder) -> list[Batch]:
-    """Offline rows by device."""
+    """Offline rows by device, and by reason where they are refused."""
     table = folder.table(MLPERF_SCHEMA)
     if table is None:
         return []
     offline = table.take(table["scenario"] == "offline")
     note_unknown_devices(folder, offline, "accelerator")
-    return run_batches(_rows(offline))
+    parts: dict[tuple[str, str], list[_Row]] = {}
+    for row in _rows(offline):
+        parts.setdefault((row.device, row.refusal), []).append(row)
+    return [_batch(device, refusal, own) for (device, refusal), own in parts.items()]
+
+
+def _batch(device: str, refusal: str, rows: list[_Row]) -> Batch:
+    group = np.array([row.model for row in rows], dtype=str)
+    measured = np.array([row.measured_s for row in rows])
+    runs = [row.run for row in rows if row.run is not None]
+    if refusal:
+        return refused_batch(device, group, group, measured, refusal)
+    profile = device_of(device)
+    line = throughput_roofline_s(runs, profile)
+    return Batch(device, profile, group, group, measured, line, throughput_prediction(runs, profile))
 
 
 def _rows(table: Table) -> Iterable[_Row]:
-    names = ("accelerator", "model", "unit", "acc_per_node", "nodes", "samples_per_s", "valid")
-    for accelerator, model, unit, per_node, nodes, rate, valid in zip(*(table[n].tolist() for n in names), strict=True):
-        yield _row(accelerator, model, unit, max(per_node, 1.0) * max(nodes, 1.0), rate, is_valid=valid == "VALID")
+    names = ("round", "accelerator", "host_cpu", "model", "unit", "acc_per_node", "sockets", "nodes", "samples_per_s")
+    for version, accelerator, host, model, unit, per_node, sockets, nodes, rate, valid in zip(
+        *(table[name].tolist() for name in (*names, "valid")), strict=True
+    ):
+        is_host = accelerator in {"", "-"}
+        device, count = (host or accelerator, sockets) if is_host else (accelerator, per_node)
+        known = count if np.isfinite(count) and count > 0 else 1.0
+        yield _row(version, device, model, unit, known * max(nodes, 1.0), rate, is_valid=valid == "VALID")
 
 
-def _row(accelerator: str, model: str, unit: str, count: float, rate: float, *, is_valid: bool) -> _Row:
-    task = _TASKS.get(model, _Task(1))
+def _row(version: str, device: str, model: str, unit: str, count: float, rate: float, *, is_valid: bool) -> _Row:
+    """One row; its time is that of one sample on one device."""
     usable = bool(np.isfinite(rate)) and rate > 0
-    measured_s = task.batch * count / rate if usable else float("nan")
-    has_accelerator = accelerator not in {"", "-"}
-    device = accelerator if has_accelerator else "CPU"
-    reason = _refusal(model, unit, has_accelerator=has_accelerator, is_usable=is_valid and usable)
-    if reason:
-        return _Row(device, model, model, measured_s, None, reason)
+    measured_s = count / rate if usable else float("nan")
+    task = _task(version, model)
+    reason = _refusal(device, model, unit, task, is_usable=is_valid and usable)
+    if reason or task is None:
+        return _Row(device, model, measured_s, None, reason)
     try:
-        profile, workload = gpu_of(accelerator), workload_of(model)
+        profile, workload = device_of(device), workload_of(task.workload or model)
     except UnknownNameError as error:
-        reason = f"no workload {model}" if error.what == "workload" else f"no GPU profile of {accelerator}"
-        return _Row(device, model, model, measured_s, None, reason)
-    shape = RunShape(batch=round(task.batch * task.rows_per_sample), seq_len=task.seq_len, image_size=task.image_size)
-    run = ModelRun(workload, shape, _precision(model, profile), Execution.COMPILED)
-    return _Row(device, model, model, measured_s, run)
+        reason = f"no workload {model}" if error.what == "workload" else f"no profile of {device}"
+        return _Row(device, model, measured_s, None, reason)
+    shapes = tuple(
+        RunShape(batch=round(samples * task.rows_per_sample), seq_len=task.seq_len, image_size=task.image_size)
+        for samples in task.batches
+    )
+    return _Row(device, model, measured_s, Throughput(workload, shapes, task.batches, _precision(model, profile)))
 
 
-def _refusal(model: str, unit: str, *, has_accelerator: bool, is_usable: bool) -> str:
+def _task(version: str, model: str) -> _Task | None:
+    base = model.removesuffix("-99.9").removesuffix("-99")
+    return _TASKS.get(f"{base} brats" if base == "3d-unet" and version in _BRATS_ROUNDS else base)
+
+
+def _refusal(device: str, model: str, unit: str, task: _Task | None, *, is_usable: bool) -> str:
     """Why a row is not asked; empty where it is."""
-    if not has_accelerator:
-        return "submission without an accelerator"
+    if device in {"", "-"}:
+        return "submission without an accelerator whose host is not named"
     if not is_usable:
         return "no valid samples per second in the row"
     if unit != "samples/s":
         return "generated tokens are scored by the serving suites"
-    if model not in _TASKS:
-        return _REFUSED_TASKS.get(model, f"no workload {model}")
-    return ""
+    return "" if task is not None else _REFUSED_TASKS.get(model, f"no workload {model}")
 
 
-def _precision(model: str, profile: GpuProfile) -> Precision:
-    """INT8, or FP16 where 99.9 % of the reference accuracy is asked; FP32 where the board has neither."""
+def _precision(model: str, profile: DeviceProfile) -> Precision:
+    """INT8, or FP16 where 99.9 % of the reference accuracy is asked; FP32 where the device has neither."""
     wanted = (Dtype.FP16, "fp16") if model.endswith("99.9") else (Dtype.INT8, "int8")
-    has = wanted[0] in profile.peak_flop_per_s
-    return PRECISIONS[wanted[1] if has else "fp32"]
+    return PRECISIONS[wanted[1] if wanted[0] in profile.peak_flop_per_s else "fp32"]

@@ -106,7 +106,7 @@ MODELS: Mapping[str, str] = {
     "resnext101-32x4d": "resnext-101-32x4d",
     "bert-99": "bert-large",
     "bert-99.9": "bert-large",
-    "retinanet": "retinanet",
+    "retinanet": "retinanet-mlperf",
     "3d-unet-99": "3d-unet",
     "3d-unet-99.9": "3d-unet",
     "ssd-mobilenet": "ssd-mobilenet-v1",

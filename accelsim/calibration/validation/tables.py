@@ -39,21 +39,25 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: text, a number >= 0, or a measured time or rate above 0; a file may leave an optional one empty."""
+    """One column: text, a number >= 0, or a measured time or rate above 0; a file may leave an optional one empty.
+
+    A file may lack a column with `may_lack`, whose cells then all count as empty.
+    """
 
     name: str
     kind: Kind = "text"
     optional: bool = False
+    may_lack: bool = False
 
 
-def text(*names: str) -> tuple[Column, ...]:
+def text(*names: str, may_lack: bool = False) -> tuple[Column, ...]:
     """Text columns."""
-    return tuple(Column(name) for name in names)
+    return tuple(Column(name, may_lack=may_lack) for name in names)
 
 
-def number(*names: str, optional: bool = False) -> tuple[Column, ...]:
+def number(*names: str, optional: bool = False, may_lack: bool = False) -> tuple[Column, ...]:
     """Columns of numbers >= 0; NaN where an optional cell is empty."""
-    return tuple(Column(name, "number", optional) for name in names)
+    return tuple(Column(name, "number", optional or may_lack, may_lack) for name in names)
 
 
 def time_column(*names: str, optional: bool = False) -> tuple[Column, ...]:
@@ -199,7 +203,7 @@ class DataFolder:
         cells = list(zip(*[row if len(row) == len(header) else [""] * len(header) for row in rows], strict=True))
         columns: dict[str, Any] = {}
         for column in schema.columns:
-            raw = cells[header.index(column.name)] if rows else ()
+            raw = (cells[header.index(column.name)] if column.name in header else ("",) * len(rows)) if rows else ()
             values, wrong = _parsed(raw, column, usable)
             self._refuse(name, column.name, _REASONS[column.kind], wrong, line, usable)
             columns[column.name] = values
@@ -304,7 +308,7 @@ def _inflated(raw: bytes) -> bytes:
 
 def _check_column(column: Column, header: Sequence[str]) -> None:
     """Refuse a header without the column, and say which column looks like it in another unit."""
-    if column.name in header:
+    if column.name in header or column.may_lack:
         return
     stem, _, unit = column.name.rpartition("_")
     if unit in _UNITS:

@@ -3,9 +3,10 @@
 A tensor that the next operators read is still in the cache with the probability that nothing has evicted it. Under random
 replacement each of the n lines inserted into a cache of N evicts a given line with probability 1/N, which therefore survives
 with (1 - 1/N)^n = exp(-d / C), d bytes into C. d is what is moved between writing and reading: the tensor itself and the
-traffic of the operators between. A tensor whose readers all hit, in a buffer that is used again, is never written back either. The
-rows of an embedding table that fits are read from the cache likewise. Hits move at the cache's bandwidth: 20 bytes per SM and
-clock, as micro-benchmarks measure (Jia et al., arXiv:1804.06826 and 1903.07486: 2,155 GB/s on V100, 1,270 GB/s on T4).
+traffic of the operators between. A tensor whose readers all hit, in a buffer that is used again, is never written back
+either. The rows of an embedding table that fits are read from the cache likewise. Hits move at the cache's bandwidth: 20
+bytes per SM and clock, as micro-benchmarks measure (Jia et al., arXiv:1804.06826 and 1903.07486: 2,155 GB/s on V100, 1,270
+GB/s on T4).
 """
 
 from __future__ import annotations

@@ -197,10 +197,10 @@ def _energies(node: float | None) -> FloatArray:
 
 
 def _matrix_energies_j(arithmetic_j: FloatArray, overhead: FloatArray) -> FloatArray:
-    """Energy per FLOP of matrix cores by dtype code: the multipliers, and operands moved to them in proportion to their width.
+    """Energy per FLOP of matrix cores by dtype code: multipliers, and operands moved to them in proportion to their width.
 
-    `overhead` is that of FP16 over its multipliers. Registers and shared memory deliver as many bytes per clock to an INT8 core
-    as to an FP16 core, for twice the operations.
+    `overhead` is that of FP16 over its multipliers. Registers and shared memory deliver as many bytes per clock to an INT8
+    core as to an FP16 core, for twice the operations.
     """
     movement_j = (overhead - 1.0) * arithmetic_j[Dtype.FP16] * DTYPE_BYTES / DTYPE_BYTES[Dtype.FP16]
     energy_j: FloatArray = arithmetic_j + movement_j

@@ -302,10 +302,23 @@ def test_mlperf_rows_are_per_accelerator_and_others_refused_by_name(folder):
     board = validate(["mlperf-inference"], folder({"serving/mlperf_inference.csv": MLPERF}), "spec")
     records = [r for r in row_records(board) if not r["refusal"]]
     assert len(records) == 2
-    assert records[0]["measured_s"] == pytest.approx(256 / 13000) == records[1]["measured_s"]
+    assert records[0]["measured_s"] == pytest.approx(1 / 13000) == records[1]["measured_s"]
+    assert records[0]["predicted_s"] == records[1]["predicted_s"]
     (score,) = board.suites
-    expected = {"submission without an accelerator": 1, "generated tokens are scored by the serving suites": 1}
+    expected = {
+        "submission without an accelerator whose host is not named": 1,
+        "generated tokens are scored by the serving suites": 1,
+    }
     assert score.refused == expected
+
+
+def test_mlperf_rows_without_an_accelerator_are_per_socket(folder):
+    header = MLPERF.splitlines()[0] + ",host_cpu,sockets\n"
+    row = "v3.0,I,two,-,0,1,resnet50,offline,VALID,samples/s,PyTorch,16000,xeon-platinum-8480+,2\n"
+    board = validate(["mlperf-inference"], folder({"serving/mlperf_inference.csv": header + row}), "spec")
+    (record,) = row_records(board)
+    assert record["profile"] == "xeon-platinum-8480+"
+    assert record["measured_s"] == pytest.approx(2 / 16000)
 
 
 EXAMPLES = (

@@ -1,0 +1,106 @@
+"""Compiled execution: data movement folded into the operators around it.
+
+Graph compilers place the operands of a concatenation side by side in one buffer, so that each producer writes its share
+there and the copy disappears (TensorRT Developer Guide, "Types of fusions": eliminating concatenations; XLA and
+torch.compile do the same with pointwise producers). A copy that only rearranges or selects what one operator wrote runs in
+that operator's epilogue. Operands that others read as well keep their place and are still copied. Gathered rows go straight
+into a product of small matrices, whose operands a thread block holds in shared memory (the dot interaction of recommenders:
+NVIDIA DeepLearningExamples, PyTorch/Recommendation/DLRM, fused embedding and interaction kernels).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import FloatArray, OperatorGraph, _csr
+from accelsim.workloads.operator import OperatorKind, Phase
+
+__all__ = ["elide_copies"]
+
+_GATHERS = (int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG))
+#: Operands of one product that fit beside each other in the shared memory of an SM (CUDA C++ Programming Guide: 64 KiB or
+#: more since compute capability 7.0).
+_SMALL_BYTES = 65536.0
+
+
+def elide_copies(graph: OperatorGraph) -> OperatorGraph:
+    """Let the producers of copied tensors write into the copy's result.
+
+    Args:
+        graph: Rows in launch order; with a backward pass it is returned as it is (copies are tensors to keep).
+
+    Returns:
+        A graph with fewer rows, never more bytes, and the same FLOP.
+    """
+    if bool((graph.phase == int(Phase.BACKWARD)).any()):
+        return graph
+    is_copy = graph.kind == int(OperatorKind.COPY)
+    read, write, gone = graph.read_bytes.copy(), graph.write_bytes.copy(), np.zeros(len(graph), dtype=np.bool_)
+    consumers = np.bincount(graph.dependency, minlength=len(graph))
+    for row in np.flatnonzero(is_copy).tolist():
+        own = [int(source) for source in graph.dependencies_of(row) if consumers[source] == 1]
+        if own:
+            gone[row] = _place(graph, row, own, read, write)
+    return _gathered(_without(replace(graph, read_bytes=read, write_bytes=write), gone))
+
+
+def _place(graph: OperatorGraph, row: int, own: list[int], read: FloatArray, write: FloatArray) -> bool:
+    """Take the bytes of one copy that its sole producers write in place; whether nothing is left of it."""
+    copied, offered = graph.write_bytes[row], graph.read_bytes[row]
+    if copied > offered:
+        return False  # repetition or padding: more is written than the producers have
+    if len(graph.dependencies_of(row)) == 1:
+        # A selection or transposition: the producer writes it instead of what it would have written.
+        write[own[0]] -= max(float(graph.write_bytes[own[0]]) - copied, 0.0)
+        return True
+    placed = float(sum(graph.write_bytes[source] for source in own))
+    read[row] = max(offered - placed, 0.0)
+    write[row] = max(copied - placed, 0.0)
+    return bool(read[row] == 0.0)
+
+
+def _without(graph: OperatorGraph, gone: NDArray[np.bool_]) -> OperatorGraph:
+    """The graph less some rows, whose readers wait for what those rows waited for."""
+    if not gone.any():
+        return graph
+    sources: list[set[int]] = []
+    place = np.cumsum(~gone) - 1
+    edges: list[list[int]] = []
+    for row in range(len(graph)):
+        waits: set[int] = set()
+        for source in graph.dependencies_of(row):
+            waits |= sources[source] if gone[source] else {source}
+        sources.append(waits)
+        if not gone[row]:
+            edges.append(sorted(int(place[source]) for source in waits))
+    offset, dependency = _csr(edges)
+    return replace(graph.take(~gone), dependency_offset=offset, dependency=dependency)
+
+
+def _gathered(graph: OperatorGraph) -> OperatorGraph:
+    """Gathers that only a product of small matrices reads write nothing, and it reads nothing of them."""
+    batch, m, n, k = (graph.dims[:, index].astype(np.float64) for index in range(4))
+    small = (graph.kind == int(OperatorKind.BATCHED_GEMM)) & (
+        (m * k + k * n) * DTYPE_BYTES[graph.dtype] <= _SMALL_BYTES
+    )
+    consumers = np.bincount(graph.dependency, minlength=len(graph))
+    read, write = graph.read_bytes.copy(), graph.write_bytes.copy()
+    for row in np.flatnonzero(small & (batch > 1)).tolist():
+        for source in _sources_through_copies(graph, row, consumers):
+            if graph.kind[source] in _GATHERS and consumers[source] == 1:
+                read[row] = max(read[row] - write[source], 0.0)
+                write[source] = 0.0
+    return replace(graph, read_bytes=read, write_bytes=write)
+
+
+def _sources_through_copies(graph: OperatorGraph, row: int, consumers: NDArray[np.int64]) -> list[int]:
+    """Rows that `row` waits for, and those that a copy for it alone waits for."""
+    found: list[int] = graph.dependencies_of(row).tolist()
+    for source in list(found):
+        if graph.kind[source] == int(OperatorKind.COPY) and consumers[source] == 1:
+            found += graph.dependencies_of(source).tolist()
+    return found
