@@ -8,23 +8,28 @@ framework, at any pruning and in any release.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.network import DpuNetworks, DpuRates, thread_times_s
+from accelsim.datafile import data_root, read_yaml
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["FOLDS", "family_folds", "fit_rates", "fit_release"]
+__all__ = ["FOLDS", "ShippedRates", "family_folds", "fit_rates", "shipped_rates"]
 
 #: Groups of families; each is predicted with rates fitted to the other groups.
 FOLDS = 10
-#: Residual from which the loss grows linearly: two outliers of 8 % weigh as one of 11 %.
-_LOSS_SCALE = 0.08
+#: Residual from which the loss grows linearly: most are larger, so that the fit is one of medians.
+_LOSS_SCALE = 0.04
 #: Strength of the first guess, and of the common fit, per logarithm of a rate.
 _WEAK, _HELD = 0.05, 1.0
+#: Farthest a logarithm of a rate goes from where it starts: a hundredfold.
+_FARTHEST = 4.6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,9 +41,10 @@ class _Problem:
     strength: float
 
     def residuals(self, values: FloatArray) -> FloatArray:
-        single, multi = thread_times_s(self.networks, DpuRates.of_vector(values))
-        parts = [np.log(single / self.single_s), np.log(multi / self.multi_s)]
-        known = [part[np.isfinite(part)] for part in parts]
+        near = self.start + np.clip(values - self.start, -_FARTHEST, _FARTHEST)
+        single, multi = thread_times_s(self.networks, DpuRates.of_vector(near))
+        pairs = ((single, self.single_s), (multi, self.multi_s))
+        known = [np.log(predicted / measured)[np.isfinite(measured)] for predicted, measured in pairs]
         return np.concatenate([*known, (values - self.start) * self.strength])
 
 
@@ -61,9 +67,39 @@ def fit_rates(
     return DpuRates.of_vector(found.x)
 
 
-def fit_release(common: DpuRates, networks: DpuNetworks, single_s: FloatArray, multi_s: FloatArray) -> DpuRates:
-    """The rates of one release, held near those of all."""
-    return fit_rates(networks, single_s, multi_s, common)
+@dataclass(frozen=True, slots=True, eq=False)
+class ShippedRates:
+    """Rates that ship with accelsim.
+
+    Attributes:
+        families: Families they were fitted to; a prediction of one of these is no prediction of the unseen.
+        releases: Rates by release.
+    """
+
+    families: frozenset[str]
+    releases: Mapping[str, DpuRates]
+
+    def of(self, release: str) -> DpuRates:
+        """A release's rates; those of the newest one before it, or of the oldest, where it has none."""
+        names = sorted(self.releases, key=_order)
+        before = [name for name in names if _order(name) <= _order(release)]
+        return self.releases[before[-1] if before else names[0]]
+
+
+def _order(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", release))
+
+
+@lru_cache(maxsize=1)
+def shipped_rates() -> ShippedRates:
+    """The rates in `calibration/class/dpu.yaml`.
+
+    Raises:
+        ProfileError: If the file is missing or malformed.
+    """
+    data = read_yaml(data_root() / "calibration" / "class" / "dpu.yaml")
+    releases = {name: DpuRates(**values) for name, values in data["releases"].items()}
+    return ShippedRates(frozenset(data["families"]), releases)
 
 
 def family_folds(families: Sequence[str], folds: int = FOLDS) -> NDArray[np.int64]:

@@ -61,8 +61,13 @@ def _rules() -> tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...]:
 
 def network_family(name: str) -> str:
     """What rows of one architecture share: the first part of the name behind the framework, pruned or not."""
-    bare = re.sub(r"^(cf|tf2|tf|pt|dk|torchvision)_", "", name)
-    return re.split(r"[_\-]?0\.\d|_", bare)[0].lower()
+    bare = re.sub(r"^(cf|tf2|tf|pt|dk|torchvision)_(mlperf_)?", "", name)
+    first = re.split(r"[_\-]?0\.\d|_", bare)[0].lower()
+    return next((stem for stem in _SAME_NETWORK if first.startswith(stem)), first)
+
+
+#: Starts of names that are one network trained on several data sets.
+_SAME_NETWORK = ("vehicle-", "refinedet", "facerec-resnet", "mobilenetedge")
 
 
 @lru_cache(maxsize=1024)

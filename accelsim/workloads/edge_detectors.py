@@ -29,7 +29,7 @@ class EdgeDetectorParameters(RectangleParameters):
 
     network: Literal[
         "refinedet", "ssd-mobilenet-v1", "ssd-mobilenet-v2", "ssdlite-mobilenet-v2", "ssd-inception-v2", "ssd-vgg",
-        "ssd-resnet-34", "ssd-resnet-50-fpn", "superpoint",
+        "ssd-resnet-34", "ssd-resnet-50-fpn", "superpoint", "ultrafast-lane",
     ]  # fmt: skip
 
 
@@ -46,6 +46,7 @@ def write_edge_detector(b: GraphBuilder, p: EdgeDetectorParameters, shape: RunSh
         "ssd-resnet-34": _ssd_resnet_34,
         "ssd-resnet-50-fpn": _ssd_resnet_50_fpn,
         "superpoint": _superpoint,
+        "ultrafast-lane": _ultrafast_lane,
     }
     writers[p.network](b, rectangle_input(b, p, shape), p)
 
@@ -222,3 +223,15 @@ def _superpoint(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> None:
         y = _plain(b, x, f"{head}.0", 256)
         with b.scope(f"{head}.1"):
             b.conv(y, width, 1, bias=True)
+
+
+def _ultrafast_lane(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> None:
+    """Qin et al., ECCV 2020: ResNet-18, then two fully connected layers choose a column for each row anchor and lane."""
+    x = residual_maps(b, x, ResidualVariantParameters(block="basic", depths=(2, 2, 2, 2)))[-1]
+    with b.scope("pool"):
+        x = b.conv(x, 8, 1, bias=True)
+    x = b.view(x, x.shape[0], x.elements // x.shape[0])
+    with b.scope("cls.0"):
+        x = b.activation(b.linear(x, 2048))
+    with b.scope("cls.2"):
+        b.linear(x, p.classes)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.calibration.dpu_check import DpuRow, bare_core
-from accelsim.calibration.dpu_fit import FOLDS, family_folds, fit_rates
+from accelsim.calibration.dpu_fit import FOLDS, family_folds, fit_rates, shipped_rates
 from accelsim.calibration.dpu_networks import KnownNetwork
 from accelsim.cost.fpga.network import DpuBoards, DpuNetworks, DpuRates, join_networks, thread_times_s
 from accelsim.workloads.graph import FloatArray
@@ -91,6 +91,8 @@ def fit_runs(runs: DpuRuns, start: DpuRates | None = None) -> DpuRates:
 def predict_layers(runs: DpuRuns, trained_on: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
     """Single- and multi-thread times of rows with known layers, each family predicted by rates fitted without it.
 
+    Families the shipped rates were not fitted to take those; the others take rates fitted to the other families here.
+
     Args:
         runs: Rows on `LAYER_CORES`, all networks known.
         trained_on: Rows that may be fitted to (those of the reference core, without bad rows), shape (n,).
@@ -98,16 +100,21 @@ def predict_layers(runs: DpuRuns, trained_on: NDArray[np.bool_]) -> tuple[FloatA
     Returns:
         Seconds per image of one thread and of all, shape (n,) each; NaN where a release has too few other families.
     """
-    fold = family_folds(runs.families)
+    fold = family_folds(runs.families, len(set(runs.families)))  # each family alone
     release = np.array([row.release for row in runs.rows])
     times = np.full((2, len(runs.rows)), np.nan)
-    for index in range(FOLDS):
+    shipped = shipped_rates()
+    new = np.array([family not in shipped.families for family in runs.families], dtype=np.bool_)
+    for name in np.unique(release[new]).tolist():
+        asked = new & (release == name)
+        times[:, asked] = thread_times_s(join_runs(runs.take(np.flatnonzero(asked))), shipped.of(name))
+    for index in np.unique(fold[~new]).tolist():
         train = trained_on & (fold != index)
         if train.sum() < _LEAST_ROWS:
             continue
         common = fit_runs(runs.take(np.flatnonzero(train)))
-        for name in np.unique(release[fold == index]):
-            own, asked = train & (release == name), (fold == index) & (release == name)
+        for name in np.unique(release[(fold == index) & ~new]):
+            own, asked = train & (release == name), (fold == index) & (release == name) & ~new
             rates = fit_runs(runs.take(np.flatnonzero(own)), common) if own.sum() >= _LEAST_ROWS else common
             times[:, asked] = thread_times_s(join_runs(runs.take(np.flatnonzero(asked))), rates)
     return times[0], times[1]

@@ -41,6 +41,7 @@ class HostTask(IntEnum):
     SIGMOID_BOXES = 3
     IMAGE = 4
     YOLO = 5
+    WIDE_POOL = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class DpuRates:
         shared_map_fraction: Share at which maps of all cores pass.
         wide_memory_ratio: Shared bandwidth of boards whose memory module has x8 chips over those with x16 chips.
         sharpness: Exponent that joins the cores' time with the memory's; large is a sharp maximum.
-        pixels_s: Host work per pixel and class of a dense prediction, s.
+        pixels_s: Host work per pixel and class of a dense prediction, and per byte the host pools, s.
         softmax_box_s: Host work per output byte of a detector with softmax scores, s.
         sigmoid_box_s: The same with sigmoid scores.
         image_byte_s: Host work per output byte of a picture, s.
@@ -197,32 +198,72 @@ def network_flop(layers: LayerColumns) -> float:
 
 
 def narrowed(layers: LayerColumns, flop: float) -> LayerColumns:
-    """The network with all its channels scaled down evenly until it has `flop` FLOP: what pruning does on average.
+    """The network with channels scaled down evenly until it has `flop` FLOP: what pruning does on average.
+
+    In residual bottlenecks only the inner channels shrink, since all blocks of a stage are added to one map.
 
     Args:
         layers: The whole network.
         flop: FLOP of the pruned one; at most the whole network's.
     """
-    low, high = 0.02, 1.0
+    inner = _inner_channels(layers)
+    if network_flop(_narrowed_by(layers, _NARROWEST, *inner)) > flop:
+        inner = _all_channels(layers)
+    low, high = _NARROWEST, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if network_flop(_narrowed_by(layers, middle)) > flop else (middle, high)
-    return _narrowed_by(layers, low)
+        low, high = (low, middle) if network_flop(_narrowed_by(layers, middle, *inner)) > flop else (middle, high)
+    return _narrowed_by(layers, low, *inner)
 
 
-def _narrowed_by(layers: LayerColumns, share: float) -> LayerColumns:
+_NARROWEST = 0.02
+#: Share of convolutions with a window below which a network with sums is one of bottlenecks (a third of a ResNet-50's).
+_BOTTLENECK_WINDOWS = 0.4
+_Mask = NDArray[np.bool_]
+
+
+def _inner_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
+    """Whose inputs and whose outputs shrink: those of windows, and of 1x1 convolutions before one, in written order."""
+    matrix = np.flatnonzero(layers.kind <= _DEPTHWISE)
+    wide = layers.window[matrix] > 1
+    outputs = wide | np.append(wide[1:], [False])
+    outputs[0] = False
+    inputs = np.append([False], outputs[:-1])
+    masks = np.zeros((2, len(layers.kind)), dtype=np.bool_)
+    masks[0, matrix], masks[1, matrix] = inputs, outputs
+    is_bottleneck = (layers.kind == _SUM).any() and wide.mean() < _BOTTLENECK_WINDOWS
+    return (masks[0], masks[1]) if is_bottleneck else _all_channels(layers)
+
+
+def _all_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
+    """All channels but those of the image."""
+    inputs = np.arange(len(layers.kind)) > 0
+    return inputs, np.ones(len(layers.kind), dtype=np.bool_)
+
+
+#: Channels a pruner keeps or removes together; not published, chosen among 1, 8 and 16 by the error on pruned networks.
+_CHANNEL_STEP = 8.0
+
+
+def _rounded(channels: FloatArray) -> FloatArray:
+    """Whole steps of channels; single channels below one step."""
+    rounded: FloatArray = np.maximum(np.round(channels / _CHANNEL_STEP), 1.0) * _CHANNEL_STEP
+    return np.where(channels < _CHANNEL_STEP, np.maximum(np.round(channels), 1.0), rounded)
+
+
+def _narrowed_by(layers: LayerColumns, share: float, inputs: _Mask, outputs: _Mask) -> LayerColumns:
     shaped = layers.kind <= _POOL
-    image = np.arange(len(layers.kind)) == 0
-    inputs = np.where(image | ~shaped, layers.channels_in, np.maximum(np.round(layers.channels_in * share), 1))
-    outputs = np.where(shaped, np.maximum(np.round(layers.channels_out * share), 1), layers.channels_out)
+    c_in = np.where(inputs & shaped, _rounded(layers.channels_in * share), layers.channels_in)
+    c_out = np.where(outputs & shaped, _rounded(layers.channels_out * share), layers.channels_out)
+    kept = (c_in + c_out) / (layers.channels_in + layers.channels_out)
+    kept = np.where(shaped, kept, np.where(outputs, share, 1.0))
     return replace(
         layers,
-        rows=np.where(shaped, layers.rows, layers.rows * share),
-        channels_in=inputs,
-        channels_out=outputs,
-        groups=np.where(layers.groups > 1, inputs, 1.0),
-        map_bytes=layers.map_bytes * share,
-        output_bytes=layers.output_bytes,
+        rows=np.where(shaped, layers.rows, layers.rows * kept),
+        channels_in=c_in,
+        channels_out=c_out,
+        groups=np.where(layers.groups > 1, c_in, 1.0),
+        map_bytes=layers.map_bytes * kept,
     )
 
 
@@ -290,6 +331,7 @@ def join_networks(networks: Sequence[LayerColumns], tasks: Sequence[HostTask], b
         tasks: Host task of each.
         boards: Board of each.
     """
+    tasks = [_task(layers, task) for layers, task in zip(networks, tasks, strict=True)]
     counts = np.array([len(layers.kind) for layers in networks])
     start = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
     run = np.repeat(np.arange(len(networks)), counts)
@@ -338,7 +380,20 @@ def _cycles(c: dict[str, FloatArray], parallelism: FloatArray, first: NDArray[np
     return cycles
 
 
+#: Largest window of average pooling on the overlay (PG338: 8 x 8); wider ones run on the host.
+_LARGEST_POOL = 64
+
+
+def _task(layers: LayerColumns, task: HostTask) -> HostTask:
+    """A classifier whose last pooling is too wide for the overlay leaves that to the host."""
+    pools = np.flatnonzero(layers.kind == _POOL)
+    wide = pools.size > 0 and layers.window[pools[-1]] > _LARGEST_POOL and layers.rows[pools[-1]] == 1
+    return HostTask.WIDE_POOL if task is HostTask.NONE and wide else task
+
+
 def _output(layers: LayerColumns, task: HostTask) -> float:
+    if task is HostTask.WIDE_POOL:
+        return float(layers.map_bytes[np.flatnonzero(layers.kind == _POOL)[-1]])
     if task is not HostTask.PIXELS:
         return float(layers.output_bytes.sum())
     last = int(np.flatnonzero(layers.kind <= _DEPTHWISE)[-1])  # classes of the last convolution, at full size
@@ -374,7 +429,15 @@ def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, 
 
 def _host_s(networks: DpuNetworks, rates: DpuRates) -> FloatArray:
     per_output = np.array(
-        [0.0, rates.pixels_s, rates.softmax_box_s, rates.sigmoid_box_s, rates.image_byte_s, rates.yolo_s]
+        [
+            0.0,
+            rates.pixels_s,
+            rates.softmax_box_s,
+            rates.sigmoid_box_s,
+            rates.image_byte_s,
+            rates.yolo_s,
+            rates.pixels_s,
+        ]
     )
     work = rates.image_s + rates.pixel_s * networks.input_pixels + per_output[networks.task] * networks.output
     host: FloatArray = work * networks.host_ratio
