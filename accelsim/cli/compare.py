@@ -74,6 +74,7 @@ def compare(
 def emit_comparison(sink: Sink, comparison: Comparison) -> None:
     """Write a comparison: a table per model and mode, or a list of uniform rows."""
     from accelsim.cost.memory import MemoryFootprint
+    from accelsim.planning.energy_order import energy_order_text
     from accelsim.planning.estimate import Estimate
     from accelsim.report.formats import uniform_rows
     from accelsim.report.tables import COMPARISON_NOTE, comparison_view
@@ -82,4 +83,9 @@ def emit_comparison(sink: Sink, comparison: Comparison) -> None:
     flat = [{key: value for key, value in row.items() if value is not None and key != "operators"} for row in rows]
     scalars = [name for name in Estimate.__slots__ if name not in {"memory", "operators"}]
     columns = (*_PAIR, *scalars, *(f"memory.{part}" for part in MemoryFootprint.__slots__))
-    sink.emit(rows, lambda: comparison_view(comparison), rows=flat, columns=columns, note=COMPARISON_NOTE)
+    done = [row.estimate for row in comparison.rows if row.estimate is not None and row.mode == "inference"]
+    orders = [
+        energy_order_text(e for e in done if e.workload == name) for name in dict.fromkeys(e.workload for e in done)
+    ]
+    note = "\n".join([COMPARISON_NOTE, *(order for order in orders if order)])
+    sink.emit(rows, lambda: comparison_view(comparison), rows=flat, columns=columns, note=note)

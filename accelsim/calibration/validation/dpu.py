@@ -2,8 +2,9 @@
 
 One thread and all threads of each row are two rows here. Groups say how a row was predicted: "single layers" and
 "multi layers" by the layer model fitted per release with the network's family left out; "unseen core" by rates fitted to
-another core size; "other board" from the same network's measurement on one board, scaled by the model; "fallback" from
-operations and pixels alone. Rows that the checks find bad are refused with what is wrong. The device column is the release.
+another core size; "fallback" from
+operations and pixels alone. Suite `dpu-boards` carries a network's measurement on one board to the others by the model's
+ratio. Rows that the checks find bad are refused with what is wrong. The device column is the release.
 """
 
 from __future__ import annotations
@@ -76,15 +77,10 @@ def load(folder: DataFolder) -> list[Batch]:
     table = folder.table(SCHEMA)
     if table is None or not len(table):
         return []
-    runs = runs_of(table)
-    flags = np.array([";".join(names) for names in check_rows(runs.rows)], dtype=str)
+    runs, flags = _checked(table)
     good = flags == ""
     core = np.array([bare_core(row.core) for row in runs.rows])
-    known = np.array([network is not None for network in runs.networks], dtype=np.bool_)
-    layered = known & np.isin(core, list(LAYER_CORES))
-    index = np.flatnonzero(layered)
-    trained = (good & (core == _FITTED_CORE))[index]
-    by_layers = predict_layers(runs.take(index), trained) if index.size else (np.zeros(0), np.zeros(0))
+    index, by_layers = _by_layers(runs, good)
     batches: list[Batch] = []
     for mode, times in zip(("single", "multi"), by_layers, strict=True):
         predicted, way = predict_fallback(runs, mode, good), np.full(len(good), f"{mode} fallback", dtype=object)
@@ -92,8 +88,34 @@ def load(folder: DataFolder) -> list[Batch]:
         predicted[answered] = times[np.isfinite(times)]
         way[answered] = [f"{mode} {'layers' if c == _FITTED_CORE else 'unseen core'}" for c in core[answered]]
         batches += _batches(runs, mode, predicted, way.astype(str), flags)
-    carried = _carried(runs, by_layers[0], index, good)
-    return batches + _batches(runs, "single", *carried, np.where(np.isfinite(carried[0]), "", "not asked"), quiet=True)
+    return batches
+
+
+@register_suite("dpu-boards", "one DPU core on several boards, from its throughput on one", (SCHEMA,), "model")
+def load_boards(folder: DataFolder) -> list[Batch]:
+    """Single-thread rows of boards other than the source, by release; everything else is left to the suite `dpu`."""
+    table = folder.table(SCHEMA)
+    if table is None or not len(table):
+        return []
+    runs, flags = _checked(table)
+    index, (single_s, _) = _by_layers(runs, flags == "")
+    return _batches(runs, "single", *_carried(runs, single_s, index, flags == ""), flags, quiet=True)
+
+
+def _checked(table: Table) -> tuple[DpuRuns, NDArray[np.str_]]:
+    """Rows, and what the checks find wrong with each."""
+    runs = runs_of(table)
+    return runs, np.array([";".join(names) for names in check_rows(runs.rows)], dtype=str)
+
+
+def _by_layers(runs: DpuRuns, good: NDArray[np.bool_]) -> tuple[NDArray[np.int64], tuple[FloatArray, FloatArray]]:
+    """Rows that the layer model covers, and their single- and multi-thread times."""
+    core = np.array([bare_core(row.core) for row in runs.rows])
+    known = np.array([network is not None for network in runs.networks], dtype=np.bool_)
+    index = np.flatnonzero(known & np.isin(core, list(LAYER_CORES)))
+    if not index.size:
+        return index, (np.zeros(0), np.zeros(0))
+    return index, predict_layers(runs.take(index), (good & (core == _FITTED_CORE))[index])
 
 
 def _carried(

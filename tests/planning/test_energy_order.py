@@ -1,0 +1,34 @@
+"""Energy per class at batch 1: the literature's order, and the reason where it differs."""
+
+from dataclasses import replace
+
+import accelsim
+from accelsim.planning.energy_order import class_energies, energy_order_text
+
+DEVICES = ("tpu-v4", "zcu104", "l4", "graviton3")
+
+
+def estimates(batch=1):
+    return [accelsim.estimate("resnet-50", device, batch=batch) for device in DEVICES]
+
+
+def test_resnet_50_at_batch_1_follows_the_literature():
+    assert [entry.device_class for entry in class_energies(estimates())] == ["asic", "fpga", "gpu", "cpu"]
+    assert "not the order" not in energy_order_text(estimates())
+
+
+def test_a_class_is_its_most_frugal_device():
+    more = [*estimates(), accelsim.estimate("resnet-50", "mi300x", batch=1)]
+    assert next(e.device for e in class_energies(more) if e.device_class == "gpu") == "l4"
+
+
+def test_another_order_says_why():
+    asic, fpga, gpu, cpu = estimates()
+    hungry = replace(fpga, energy_per_sample_j=10 * gpu.energy_per_sample_j, average_power_w=250.0)
+    text = energy_order_text([asic, hungry, gpu, cpu])
+    assert "not the order of the literature: zcu104 draws 250 W" in text
+
+
+def test_other_batches_and_single_classes_say_nothing():
+    assert energy_order_text(estimates(batch=8)) == ""
+    assert energy_order_text(estimates()[:1]) == ""
