@@ -154,7 +154,9 @@ def _conv(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
     shape = contraction(rows)
     images, groups = rows["batch"], np.maximum(rows["groups"], 1.0)
     grid = "in" if rows.kind == _K.CONV_TRANSPOSE else "out"
-    pixels = rows[f"{grid}_d"] * rows[f"{grid}_h"] * rows[f"{grid}_w"]
+    high, wide = rows[f"{grid}_d"] * rows[f"{grid}_h"], rows[f"{grid}_w"]
+    # A published core takes PP rows of one column at once, so that rows round up, not pixels.
+    pixels = np.ceil(high / machine.pixels) * machine.pixels * wide if machine.published else high * wide
     volume = window_volume(rows)
     sides = (rows["channels_in"] / groups, rows["channels_out"] / groups)
     array = groups * overlay_cycles(pixels, *sides, volume, (machine.pixels, machine.inputs, machine.outputs))
