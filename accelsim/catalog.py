@@ -33,6 +33,7 @@ __all__ = [
     "data_root",
     "detect_local_devices",
     "device",
+    "device_file_problems",
     "device_names",
     "device_search_path",
     "link",
@@ -45,6 +46,7 @@ __all__ = [
 _CLASSES = ("cpu", "gpu", "fpga", "asic")
 _NAME = re.compile(r"(?:local/)?[a-z0-9][a-z0-9.+-]{0,79}\Z")
 _DEEPEST_SLICE = 4
+_SHOWN_PROBLEMS = 5
 T = TypeVar("T")
 Loader = Callable[[str], DeviceProfile]
 
@@ -83,6 +85,17 @@ def device_search_path() -> tuple[Path, ...]:
     configured = os.environ.get("XDG_CONFIG_HOME")
     config = Path(configured) if configured else Path(os.path.expanduser("~")) / ".config"  # noqa: PTH111
     return tuple(folder for folder in (*listed, config / "accelsim" / "devices") if folder.is_dir())
+
+
+def device_file_problems() -> tuple[tuple[str, str], ...]:
+    """Folders and files of the user's own devices that cannot be listed, each with the reason.
+
+    What can be listed but does not validate is not among them: `device` refuses it by name.
+    """
+    listed = [part for part in os.environ.get("ACCELSIM_DEVICE_PATH", "").split(os.pathsep) if part]
+    missing = [(part, "ACCELSIM_DEVICE_PATH names no folder there") for part in listed if not Path(part).is_dir()]
+    files = ((str(path), _heading_problem(path)) for folder in device_search_path() for path in _files(folder))
+    return (*missing, *((path, problem) for path, problem in files if problem))
 
 
 def load_device_file(path: str | Path) -> DeviceProfile:
@@ -229,20 +242,28 @@ def _files(folder: Path) -> list[Path]:
 
 def _folder_names(folder: Path) -> list[str]:
     headings = (_heading(path) for path in _files(folder))
-    return [str(data["name"]) for data in headings if data is not None and "name" in data]
-
-
-def _unreadable(folder: Path) -> list[Path]:
-    return [path for path in _files(folder) if _heading(path) is None]
+    return [data["name"] for data in headings if data is not None and _is_listed(data.get("name"))]
 
 
 def _search_problems() -> str:
     """Why a device of the user's own may not have been found, in words."""
-    listed = [part for part in os.environ.get("ACCELSIM_DEVICE_PATH", "").split(os.pathsep) if part]
-    missing = [part for part in listed if not Path(part).is_dir()]
-    broken = [str(path) for folder in device_search_path() for path in _unreadable(folder)]
-    absent = f" ACCELSIM_DEVICE_PATH names no folder at {', '.join(missing)}." if missing else ""
-    return absent + (f" These device files could not be read: {', '.join(broken)}." if broken else "")
+    problems = device_file_problems()
+    shown = "; ".join(path for path, _ in problems[:_SHOWN_PROBLEMS])
+    more = f" and {len(problems) - _SHOWN_PROBLEMS} more" if len(problems) > _SHOWN_PROBLEMS else ""
+    return f" These could not be read: {shown}{more}. To see why: accelsim devices validate." if problems else ""
+
+
+def _heading_problem(path: Path) -> str:
+    """Why a file has no name under which its device could be listed; empty where it has one."""
+    try:
+        name = _read_known(path).get("name")
+    except ProfileError as error:
+        return "; ".join(error.problems)
+    return "" if _is_listed(name) else f"name: expected a device name, like 'my-gpu', found {name!r}"
+
+
+def _is_listed(name: object) -> bool:
+    return isinstance(name, str) and _NAME.match(name.lower()) is not None
 
 
 def _heading(path: Path) -> dict[str, Any] | None:

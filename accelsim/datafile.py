@@ -384,11 +384,23 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
 def _problem(details: Any, data: Any, lines: Mapping[Location, int]) -> str:
     location = _in_file(details["loc"], data)
     line = next((lines[location[:n]] for n in range(len(location), -1, -1) if location[:n] in lines), None)
-    message = str(details["msg"]).removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
+    message = _message(details)
     given = details.get("input")
     obvious = details["type"] == "missing" or isinstance(given, (Mapping, list))
     return f"{_place(line, location)}: {message}" + ("" if obvious else f" (got {_short(given)})")
+
+
+def _message(details: Any) -> str:
+    """pydantic's message, in this project's words where its own speak of types."""
+    kind, message = details["type"], str(details["msg"]).removeprefix("Value error, ")
+    if kind == "union_tag_not_found":
+        return "class is missing: expected cpu, gpu, fpga or asic"
+    if kind == "union_tag_invalid":
+        context = details["ctx"]
+        return f"class {context['tag']!r} is not one of {context['expected_tags'].replace(chr(39), '')}"
+    if kind.startswith("model_") and "Sourced[" in message:
+        return "a figure needs its source: write {value: ..., kind: datasheet, source: ...}"
+    return message[:1].lower() + message[1:]
 
 
 def _in_file(loc: Location, data: Any) -> Location:

@@ -62,7 +62,7 @@ def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
     from accelsim import catalog
     from accelsim.errors import InputError
 
-    profiles, broken = [], []
+    profiles, broken = [], [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
     for name in catalog.device_names():
         try:
             profiles.append(catalog.device(name))
@@ -127,7 +127,9 @@ def _checked_files(files: list[Path]) -> list[dict[str, Any]]:
 def _checked_catalogue() -> list[dict[str, Any]]:
     from accelsim import catalog
 
-    return [_checked(name, lambda name=name: catalog.device(name)) for name in catalog.device_names()]
+    rows = [_checked(name, lambda name=name: catalog.device(name)) for name in catalog.device_names()]
+    unlisted = catalog.device_file_problems()
+    return rows + [{"name": path, "valid": False, "problem": problem} for path, problem in unlisted]
 
 
 def _checked(name: str, read: Any) -> dict[str, Any]:

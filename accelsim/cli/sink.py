@@ -87,7 +87,7 @@ class Sink:
 
     def _write(self, text: str) -> None:
         if self.out is None:
-            typer.echo(text, nl=False)
+            _print(text)
             return
         from accelsim.report.output import write_text
 
@@ -97,12 +97,32 @@ class Sink:
     def _draw(self, view: RenderableType, note: str) -> None:
         from rich.console import Console
 
-        if self.out is None and sys.stdout.isatty():
+        if self.out is None and sys.stdout is not None and sys.stdout.isatty():
             Console(markup=False, emoji=False, highlight=False).print(view)
         else:
             self._write(_plain_text(view, self.out is None))
         if self.out is None:
             self.note(note)
+
+
+def _print(text: str) -> None:
+    """Write to standard output, which may be closed or a full disk.
+
+    Raises:
+        OutputError: If it cannot be written; a reader that has gone stays a `BrokenPipeError`.
+    """
+    from accelsim.errors import OutputError
+
+    if sys.stdout is None:
+        raise OutputError("standard output is closed. Open it, or add --out FILE.")
+    try:
+        typer.echo(text, nl=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What is still buffered would fail again, with a traceback, when the interpreter exits.
+        sys.stdout = None
+        raise OutputError(f"standard output cannot be written: {error.strerror}. Add --out FILE.") from None
 
 
 def _plain_text(view: RenderableType, is_piped: bool) -> str:

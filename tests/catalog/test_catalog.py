@@ -275,7 +275,7 @@ def test_a_slice_of_itself_ends(folder):
     ("change", "reason"),
     [
         ({"core_count": {"value": 4}}, "core_count.source: field required"),
-        ({"core_count": 4}, "core_count: input should be a valid dictionary"),
+        ({"core_count": 4}, "core_count: a figure needs its source"),
         ({"core_count": {"value": 4.5, "source": "sheet"}}, "core_count.value"),
         ({"core_count": {"value": True, "source": "sheet"}}, "core_count.value"),
         ({"year": "2024"}, "year: input should be a valid integer"),

@@ -112,6 +112,39 @@ def test_a_broken_profile_on_the_search_path_does_not_hide_the_others(run, tmp_p
     assert "t4" in {row["name"] for row in ran.json}
 
 
+def test_files_that_cannot_be_read_are_named_with_the_reason(run, refused, tmp_path, monkeypatch):
+    (tmp_path / "twice.yaml").write_text("name: twice\nname: again\n", encoding="utf-8")
+    (tmp_path / "nameless.yaml").write_text("class: gpu\n", encoding="utf-8")
+    missing = tmp_path / "missing"
+    monkeypatch.setenv("ACCELSIM_DEVICE_PATH", f"{tmp_path}:{missing}")
+    catalog.clear_cache()
+    listed = run("devices", "list", "--format", "json")
+    assert listed.code == 0
+    checked = run("devices", "validate", "--format", "json")
+    assert checked.code == 2
+    wrong = {row["name"]: row["problem"] for row in checked.json if not row["valid"]}
+    assert set(wrong) == {str(tmp_path / "twice.yaml"), str(tmp_path / "nameless.yaml"), str(missing)}
+    assert "line 2: duplicate key 'name'" in wrong[str(tmp_path / "twice.yaml")]
+    assert all(path in listed.err for path in wrong)
+    assert "twice.yaml" in refused("estimate", "resnet-50", "--device", "nope")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: mine\n", "class is missing: expected cpu, gpu, fpga or asic"),
+        ("name: mine\nclass: qpu\n", "class 'qpu' is not one of cpu, gpu, fpga, asic"),
+        ("name: mine\nclass: gpu\nsm_count: 40\n", "line 3, sm_count: a figure needs its source"),
+    ],
+)
+def test_frequent_mistakes_are_named_in_plain_words(run, tmp_path, text, words):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text, encoding="utf-8")
+    ran = run("devices", "validate", path, "--format", "json")
+    assert ran.code == 2
+    assert words in ran.json[0]["problem"]
+
+
 def test_unknown_names_offer_near_matches(refused):
     assert "t4" in refused("devices", "show", "t44")
     assert "resnet-50" in refused("workloads", "show", "resnet-500")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,17 @@ def test_nothing_is_left_when_writing_fails(refused, tmp_path, monkeypatch):
 def test_a_name_that_is_too_long_is_refused(refused, tmp_path):
     assert "cannot be written" in refused(*RUN, "--out", tmp_path / ("x" * 300))
     assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("redirection", "words"), [(">&-", "standard output is closed"), (">/dev/full", "No space left")]
+)
+def test_a_standard_output_that_takes_nothing_is_refused(redirection, words):
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    program = "from accelsim.cli import main; main()"
+    command = f'"{sys.executable}" -c "{program}" {" ".join(RUN)} {redirection}'
+    ran = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert ran.returncode == 2
+    assert words in ran.stderr
+    assert ran.stderr.count("\n") == 1
