@@ -50,6 +50,9 @@ def overlay_text(overlay: FittedParameters) -> str:
         f"  {name}: {{value: {number(value)}, kind: measured, source: fit to data.source}}"
         for name, value in sorted(overlay.parameters.items())
     ]
+    if overlay.pinned:
+        lines += ["# Class-wide values on the day of the fit: the surfaces correct a model with these", "pinned:"]
+        lines += [f"  {name}: {number(value)}" for name, value in sorted(overlay.pinned.items())]
     if overlay.families:
         lines += ["# ln(measured / predicted) by operator family: spread of a row, and the part all rows share"]
         lines.append("families:")

@@ -4,7 +4,7 @@ The package (NVIDIA, Apache-2.0; version pinned in pyproject.toml) carries kerne
 one folder per system, kind, serving backend and backend version. Rows are read into columns in SI units; where one
 configuration was measured with several kernels the fastest is kept, since that is what a backend would run. Backends differ:
 some time whole framework calls (vLLM's block-scaled FP8 GEMM never takes less than 55 us on an H200), so the kernels of a
-format come from the first backend that has it (see `preferred_rows`). Nothing of the package is copied into this project, and
+format come from one backend (see `preferred_rows`). Nothing of the package is copied into this project, and
 its end-to-end file is not read.
 """
 
@@ -46,10 +46,11 @@ SYSTEMS: Final = (
     *("a100_sxm", "l40s", "h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300"),
     *("rtx_pro_6000_server", "b60"),
 )
-#: Serving backends, the one with the least time around its kernels first.
-BACKENDS: Final = ("sglang", "trtllm", "vllm")
-#: The same for expert layers: vLLM runs one kernel family per format, sglang switches between untuned and tuned ones by
-#: model, and TensorRT-LLM's tuning failed for whole cells (BF16 layers of an H200 5 times slower than their neighbours').
+#: Serving backends, those whose times scatter least first: interpolated from their neighbours, GEMM and attention kernels of
+#: an H200 are 1 to 3 % off in TensorRT-LLM's tables, 2 to 6 % in vLLM's and 3 to 7 % in sglang's.
+BACKENDS: Final = ("trtllm", "vllm", "sglang")
+#: The same for expert layers: TensorRT-LLM's tuning failed for whole cells (BF16 layers of an H200 five times slower than
+#: their neighbours), and sglang switches between untuned and tuned kernels by model.
 _LAYER_BACKENDS: Final = ("vllm", "trtllm", "sglang")
 
 

@@ -2,13 +2,13 @@
 
 One surface per operator and number format, fitted to the four fifths of shapes that fits may see. Its spread comes from a
 further split of those: the surface fitted to four fifths of them predicts the rest. The class-wide parameters the surfaces
-correct are those of the day of the fit: after a change of the cost model or of its class-wide parameters, fit again.
+correct are pinned in the overlay; after a change of the cost model's formulas, fit again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["LADDERS", "import_silicon", "silicon_overlay", "silicon_spec"]
+__all__ = ["LADDERS", "import_silicon", "silicon_overlay", "silicon_spec", "silicon_specs", "silicon_surfaces"]
 
 _POWERS = tuple(2.0**step for step in range(18))
 #: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
@@ -42,12 +42,15 @@ LADDERS: dict[str, tuple[Sequence[float], ...]] = {
     "prefill": (_POWERS[::2], _POWERS[5:], _POWERS[::2], (64, 128, 192, 256)),
     "decode": (_POWERS[::2], _POWERS[4::2], _POWERS[:7], (64, 128, 192, 256)),
 }
+#: Most knots of each axis of a dense surface, and its curvature penalty: GEMM tables are dense, and scatter more.
+_MOST_KNOTS = {"gemm": (80, 24, 24), "prefill": (30, 20, 12, 4), "decode": (30, 20, 12, 4)}
+_DENSE_CURVATURE = {"gemm": 0.3, "prefill": 0.1, "decode": 0.1}
 _FEWEST_ROWS = 40
 #: Part of a row's time that a fixed gap between kernels may take at most, so that a residual stays finite.
 _MOST_GAP = 0.7
 #: The 90th percentile of a normal distribution's absolute value, in standard deviations.
 _P90 = 1.645
-_SOURCE = "aiconfigurator-core 0.12.0"
+_PREFIX, _SOURCE = "aiconfigurator", "aiconfigurator-core 0.12.0"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,13 +94,28 @@ def silicon_spec(spec: str) -> tuple[str, str | None, str | None]:
     """
     source, _, rest = spec.partition(":")
     parts = rest.split(":")
-    if source != "aiconfigurator" or not rest or len(parts) > 3:
+    if source != _PREFIX or not rest or len(parts) > 3:
         raise InvalidValueError("--import", spec, "aiconfigurator:SYSTEM[:BACKEND[:VERSION]]")
     for what, known, given in zip(("system", "backend"), (SYSTEMS, BACKENDS), parts, strict=False):
         if given not in known:
             raise UnknownNameError(what, given, known, f"Known: {', '.join(known)}.")
     backend, version = ([*parts[1:], None, None])[:2]
     return parts[0], backend, version
+
+
+def silicon_specs(spec: str) -> list[str]:
+    """The specs of one request: itself, or one per system with a GPU profile for ``aiconfigurator:all``."""
+    if spec != f"{_PREFIX}:all":
+        return [spec]
+    return [f"{_PREFIX}:{system}" for system in SYSTEMS if _has_profile(system)]
+
+
+def _has_profile(system: str) -> bool:
+    try:
+        gpu_of(system)
+    except UnknownNameError:
+        return False
+    return True
 
 
 def import_silicon(spec: str, out: Path | None = None, progress: Callable[[str], None] | None = None) -> Path:
@@ -139,18 +157,14 @@ def silicon_overlay(
 ) -> FittedParameters:
     """The overlay fitted to a system's kernels; arguments and errors as of `import_silicon`."""
     profile = gpu_of(system)
-    base = GpuParameters.class_wide() if parameters is None else parameters
-    samples: dict[str, _Sample] = {}
     tables: dict[str, None] = {}
-    for rows in _tables(system, backend, version):
-        (progress or (lambda _line: None))(
-            f"{system}: {rows.kind} of {rows.backend} {rows.version}, {len(rows):,} rows"
-        )
-        for kernels in kernel_graphs(rows.take(~rows.held_out)):
-            for name, sample in _samples(kernels, profile, base):
-                samples[name] = samples[name].join(sample) if name in samples else sample
-                tables[f"{rows.backend} {rows.version}"] = None
-    surfaces = {name: _surface(sample) for name, sample in samples.items() if len(sample.measured) >= _FEWEST_ROWS}
+
+    def note(rows: SiliconRows) -> None:
+        tables[f"{rows.backend} {rows.version}"] = None
+        if progress is not None:
+            progress(f"{system}: {rows.kind} of {rows.backend} {rows.version}, {len(rows):,} rows")
+
+    surfaces = silicon_surfaces(system, backend, version, parameters=parameters, progress=note)
     if not surfaces:
         raise InputError(f"aiconfigurator-core has no kernels of {system} that {profile.name} can run.")
     return FittedParameters(
@@ -162,21 +176,74 @@ def silicon_overlay(
         parameters={},
         families={},
         surfaces=surfaces,
+        pinned=_numbers(GpuParameters.class_wide() if parameters is None else parameters),
     )
 
 
+def _numbers(parameters: GpuParameters) -> dict[str, float]:
+    """Parameters a surface builds on: all numbers but the spreads."""
+    values = {entry.name: getattr(parameters, entry.name) for entry in fields(parameters)}
+    return {name: value for name, value in values.items() if type(value) is float and not name.startswith("sigma_")}
+
+
+def silicon_surfaces(
+    system: str,
+    backend: str | None = None,
+    version: str | None = None,
+    *,
+    parameters: GpuParameters | None = None,
+    dense: bool = False,
+    progress: Callable[[SiliconRows], None] | None = None,
+) -> dict[str, ShapeSurface]:
+    """Surfaces fitted to a system's kernels, by name.
+
+    Args:
+        system: One of `SYSTEMS`.
+        backend: Backend; the preferred one of each format where None.
+        version: Its version; the current one where None.
+        parameters: What the surfaces correct; the class-wide ones where None.
+        dense: Whether GEMM and attention surfaces have knots at the table's own sizes instead of `LADDERS`.
+        progress: Called with each table before it is fitted.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+        UnknownNameError: If there is no such system, backend or version, or the catalogue lacks the device.
+    """
+    profile = gpu_of(system)
+    base = GpuParameters.class_wide() if parameters is None else parameters
+    samples: dict[str, _Sample] = {}
+    for rows in _tables(system, backend, version):
+        (progress or (lambda _rows: None))(rows)
+        for kernels in kernel_graphs(rows.take(~rows.held_out)):
+            for name, sample in _samples(kernels, profile, base):
+                samples[name] = samples[name].join(sample) if name in samples else sample
+    return {
+        name: _surface(sample, dense=dense) for name, sample in samples.items() if len(sample.measured) >= _FEWEST_ROWS
+    }
+
+
 def _tables(system: str, backend: str | None, version: str | None) -> Iterator[SiliconRows]:
-    for kind in KINDS:
-        if backend is None:
+    if backend is None:
+        for kind in KINDS:
             yield from preferred_rows(system, kind)
-        elif versions(system, kind, backend):
+        return
+    known = {kind: versions(system, kind, backend) for kind in KINDS}
+    if version is not None and not any(version in names for names in known.values()):
+        names = sorted({name for found in known.values() for name in found})
+        raise UnknownNameError(
+            f"{backend} version of {system}", version, names, f"Known: {', '.join(names) or 'none'}."
+        )
+    for kind, found in known.items():
+        if found and (version is None or version in found):
             yield read_silicon(system, backend, version, kind)
 
 
 def _samples(kernels: KernelGraph, profile: GpuProfile, base: GpuParameters) -> Iterable[tuple[str, _Sample]]:
     """Samples of a graph's rows by surface; none where the device lacks the format."""
     try:
-        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, replace(base, surfaces={}, is_repeated=kernels.is_repeated))
+        costs = cost_gpu(
+            kernels.graph, profile, Execution.GRAPH, replace(base, surfaces={}, is_repeated=kernels.is_repeated)
+        )
     except UnsupportedOperatorError:
         return
     if kernels.stages > 1:
@@ -210,20 +277,34 @@ def _layer_sample(kernels: KernelGraph, costs: CostTable) -> tuple[str, _Sample]
     return name, _Sample("grouped_gemm", stages, fixed, measured, list(kernels.rows.sizes.values()))
 
 
-def _surface(sample: _Sample) -> ShapeSurface:
+def _surface(sample: _Sample, *, dense: bool) -> ShapeSurface:
     """The surface of a sample, with the spread of rows it has not seen."""
     kept = held_out_rows([*sample.shapes, np.ones(len(sample.measured))])
-    trial = _fitted(sample.take(~kept))
+    trial = _fitted(sample.take(~kept), dense=dense)
     unseen = sample.take(kept)
     missed = np.abs(np.log(unseen.measured / unseen.predict(trial)))
     spread = float(np.quantile(missed, 0.9)) / _P90 if len(missed) else 0.0
-    return replace(_fitted(sample), log_sigma=spread, rows=len(sample.measured))
+    return replace(_fitted(sample, dense=dense), log_sigma=spread, rows=len(sample.measured))
 
 
-def _fitted(sample: _Sample) -> ShapeSurface:
+def _fitted(sample: _Sample, *, dense: bool) -> ShapeSurface:
     sizes = [np.concatenate(columns) for columns in zip(*(place for place, _ in sample.stages), strict=True)]
-    knots = [knots_within(size, ladder) for size, ladder in zip(sizes, LADDERS[sample.operator], strict=True)]
     if len(sample.stages) > 1:
+        knots = [knots_within(size, ladder) for size, ladder in zip(sizes, LADDERS[sample.operator], strict=True)]
         return fit_surface_to_sums(knots, sample.stages, sample.fixed, sample.measured)
     ((place, time),) = sample.stages
-    return fit_surface(knots, place, np.log((sample.measured - sample.fixed) / time))
+    residual = np.log((sample.measured - sample.fixed) / time)
+    if dense:
+        knots = [_own_knots(size, most) for size, most in zip(sizes, _MOST_KNOTS[sample.operator], strict=True)]
+        return fit_surface(knots, place, residual, _DENSE_CURVATURE[sample.operator])
+    knots = [knots_within(size, ladder) for size, ladder in zip(sizes, LADDERS[sample.operator], strict=True)]
+    return fit_surface(knots, place, residual)
+
+
+def _own_knots(size: FloatArray, most: int) -> FloatArray:
+    """The sizes there are, thinned evenly to at most `most`."""
+    found = np.unique(np.round(size, 9))
+    chosen: FloatArray = found[
+        np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(np.int64))
+    ]
+    return chosen

@@ -41,17 +41,23 @@ def knots_within(sizes: FloatArray, ladder: Sequence[float]) -> FloatArray:
     return np.array(edges, dtype=np.float64)
 
 
-def fit_surface(knots: Sequence[FloatArray], coordinates: Sequence[FloatArray], residual: FloatArray) -> ShapeSurface:
+def fit_surface(
+    knots: Sequence[FloatArray],
+    coordinates: Sequence[FloatArray],
+    residual: FloatArray,
+    curvature: float = _CURVATURE,
+) -> ShapeSurface:
     """The surface nearest to residuals.
 
     Args:
         knots: log2 knots of each axis.
         coordinates: log2 sizes of the rows, one column per axis, shape (r,) each.
         residual: ln(measured / modelled), shape (r,).
+        curvature: Weight of the penalty on curvature against one row.
     """
     surface = _empty(knots)
     design = _design(surface, coordinates)
-    penalty = _penalty([len(axis) for axis in knots])
+    penalty = _penalty([len(axis) for axis in knots], curvature)
     weight, values = np.ones(len(residual)), np.zeros(surface.values.size)
     for _ in range(_REWEIGHTINGS):
         values = _solve(design, weight, residual, penalty, values)
@@ -103,7 +109,7 @@ def _design(surface: ShapeSurface, coordinates: Sequence[FloatArray]) -> Any:
     return csr_matrix((weight.ravel(), (rows.ravel(), index.ravel())), shape=(index.shape[1], surface.values.size))
 
 
-def _penalty(shape: Sequence[int]) -> Any:
+def _penalty(shape: Sequence[int], curvature: float = _CURVATURE) -> Any:
     """Squares of second differences along each axis, and of the values, as a sparse quadratic form."""
     from scipy.sparse import csr_matrix, identity
 
@@ -119,7 +125,7 @@ def _penalty(shape: Sequence[int]) -> Any:
             (np.concatenate([ones, -2 * ones, ones]), (np.tile(rows, 3), np.concatenate(taken))),
             shape=(len(rows), points.size),
         )
-        total = total + _CURVATURE**2 * (difference.T @ difference)
+        total = total + curvature**2 * (difference.T @ difference)
     return total
 
 

@@ -41,6 +41,7 @@ class FittedParameters:
         families: Residuals by operator family.
         note: What a reader should know; may be empty.
         surfaces: Corrections of kernels over their shape, by name.
+        pinned: Class-wide values on the day of the fit: the surfaces correct a model with these.
     """
 
     device: str
@@ -52,6 +53,7 @@ class FittedParameters:
     families: Mapping[str, FamilyResidual]
     note: str = ""
     surfaces: Mapping[str, ShapeSurface] = field(default_factory=dict)
+    pinned: Mapping[str, float] = field(default_factory=dict)
 
 
 def calibration_folders() -> tuple[Path, ...]:
@@ -101,6 +103,7 @@ def read_fitted(path: Path) -> FittedParameters:
     problems += [problem for name, entry in entries.items() for problem in _entry_problems(name, entry)]
     families = _entries("families", data, FamilyResidual.from_mapping, problems)
     surfaces = _entries("surfaces", data, ShapeSurface.from_mapping, problems)
+    pinned = _entries("pinned", data, float, problems)
     if problems:
         raise ProfileError(str(path), problems)
     return FittedParameters(
@@ -111,6 +114,7 @@ def read_fitted(path: Path) -> FittedParameters:
         families=families,
         note=str(data.get("note") or ""),
         surfaces=surfaces,
+        pinned=pinned,
     )
 
 
@@ -152,7 +156,8 @@ def apply_overlay(base: P, overlay: FittedParameters) -> P:
     if unknown:
         problem = f"parameters.{unknown[0]}: unknown; expected one of {', '.join(sorted(names))}"
         raise ProfileError(f"fitted/{overlay.device}.yaml", [problem])
-    values: dict[str, Any] = dict(overlay.parameters)
+    pinned = {name: value for name, value in overlay.pinned.items() if name in names}
+    values: dict[str, Any] = {**pinned, **overlay.parameters}
     if "families" in names:
         values["families"] = {**(getattr(base, "families", None) or {}), **overlay.families}
     if "surfaces" in names:

@@ -106,7 +106,7 @@ def cost_gpu(
         log_sigma=spread.log_sigma,
         shared_log_sigma=spread.shared_log_sigma,
         extrapolation_decades=spread.extrapolation_decades if used.families else None,
-        tier=Tier.FITTED if used.is_fitted else Tier.SPEC,
+        tier=Tier.MEASURED if used.is_measured else Tier.FITTED if used.is_fitted else Tier.SPEC,
     )
 
 

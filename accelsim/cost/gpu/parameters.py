@@ -82,6 +82,7 @@ class GpuParameters:
         is_fitted: Whether an overlay of one device is part of it.
         is_isolated: Whether kernels are measured one by one, with pauses: short ones then keep the boost clock.
         is_repeated: Whether a kernel is measured in a loop on the same operands, which the cache then may hold.
+        is_measured: Whether surfaces interpolate the device's own tables (tier `measured`).
         is_early_library: Whether the board's first libraries run it (to 2018), with tiles of their own for plain GEMMs.
     """
 
@@ -141,6 +142,7 @@ class GpuParameters:
     is_isolated: bool = False
     is_early_library: bool = False
     is_repeated: bool = False
+    is_measured: bool = False
 
     def __post_init__(self) -> None:
         for name in _number_names(type(self)):
@@ -180,7 +182,9 @@ class GpuParameters:
 
 
 #: Fields that are no numbers: fitted surfaces, residuals, and the conditions of a measurement.
-_CONDITIONS = frozenset({"surfaces", "families", "is_fitted", "is_isolated", "is_early_library", "is_repeated"})
+_CONDITIONS = frozenset(
+    {"surfaces", "families", "is_fitted", "is_isolated", "is_early_library", "is_repeated", "is_measured"}
+)
 
 
 def _number_names(cls: type[GpuParameters]) -> frozenset[str]:
