@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, get_args
 
 from accelsim.cost.fitted import apply_overlay, fitted_parameters
 from accelsim.cost.gpu import GpuParameters
-from accelsim.datafile import data_root, read_mapping
+from accelsim.cost.gpu.parameters import read_parameters
+from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DeviceProfile
 
@@ -84,7 +85,12 @@ def _fitted(device: DeviceProfile) -> Choice:
 
 
 def _measured(device: DeviceProfile) -> Choice:
-    return Choice("measured", None, refusal=f"no measured table of {_base(device)}")
+    from accelsim.calibration.measured_kernels import measured_parameters
+
+    own = measured_parameters(device.name) if device.device_class == "gpu" else None
+    if own is None:
+        return Choice("measured", None, refusal=f"no measured table of {_base(device)}")
+    return Choice("measured", own, "interpolated in the device's own kernel tables")
 
 
 def _best(device: DeviceProfile) -> Choice:
@@ -114,4 +120,4 @@ def _prefixes(name: str) -> list[str]:
 @lru_cache(maxsize=128)
 def _class_set(name: str) -> GpuParameters | None:
     path = data_root() / "calibration" / "class" / f"{name}.yaml"
-    return GpuParameters.from_mapping(read_mapping(path)["parameters"]) if path.is_file() else None
+    return read_parameters(path) if path.is_file() else None
