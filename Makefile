@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS   ?= auto
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench validate wheel wheel-check docs format clean help
+.PHONY: demo test check bench validate examples wheel wheel-check docs format clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ bench: $(VENV)/.dev
 ## make validate     score predictions on measured tables (DATA=folder of tables; those that ship if unset); fails if worse than reported
 validate: $(VENV)/.dev
 	$(BIN)/accelsim validate --check $(if $(DATA),--data $(DATA))
+
+## make examples     store what the examples print now (look at the difference before you commit it)
+examples: $(VENV)/.dev
+	for script in examples/*.py; do $(BIN)/python $$script > $${script%.py}.txt || exit 1; done
 
 ## make wheel        build the wheel into dist/
 wheel: $(VENV)/.dev
