@@ -28,6 +28,7 @@ from accelsim.calibration.fit.gpu import (
 )
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
 from accelsim.calibration.fit.rows import Cell, limited
+from accelsim.calibration.fit.solve import Prior
 from accelsim.calibration.surface_fit import fit_surface_to_sums, knots_within
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuMachine, GpuParameters
@@ -60,8 +61,10 @@ _PARAMETER_ROWS = 1500
 #: Part of a row's time that issuing it may take at most, so that the rest stays above 0.
 _MOST_ISSUE = 0.9
 #: Starting values of the energy of an instruction over the class's: below the limit a fit sees no slope.
+#: One board's matrix cores may draw less than any class-wide value.
+_OWN_PRIORS = {"matrix_energy_overhead": Prior(1.0, 30.0, 0.5)}
 _ENERGIES = ("vector_energy_overhead", "matrix_energy_overhead")
-_ENERGY_STARTS = (1.0, 1.8, 3.0, 5.0)
+_ENERGY_STARTS = (0.6, 1.0, 1.8, 3.0, 5.0)
 _KEPT_BACK = 0.2
 #: Points of a surface's grid per row from which on it is coarsened.
 _MOST_POINTS_PER_ROW = 0.3
@@ -160,6 +163,11 @@ def _fit_parameters(
 
 def _best(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> StageFit:
     """The cheapest fit over starting values of the energies, for the stage that fits them."""
+    own = replace(stage, priors={**stage.priors, **{n: p for n, p in _OWN_PRIORS.items() if n in stage.priors}})
+    return _cheapest(own, cells, prior)
+
+
+def _cheapest(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> StageFit:
     names = determined(stage, cells)
     if not set(_ENERGIES) & set(names):
         return fit_stage(stage, cells, prior)

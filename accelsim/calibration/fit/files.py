@@ -14,6 +14,7 @@ from accelsim.datafile import data_root
 
 __all__ = ["class_text", "write_class", "write_left_out"]
 
+_FAMILIES = "families:"
 _ENTRY = re.compile(r"^(  )(\w+)(: \{value: )([^,}]+)(.*)$")
 
 
@@ -31,7 +32,7 @@ def class_text(text: str, values: Mapping[str, float]) -> str:
             return old
         return f"{match[1]}{match[2]}{match[3]}{number(values[match[2]])}{match[5]}"
 
-    return "\n".join(line(old) for old in text.splitlines()) + "\n"
+    return "\n".join(line(old) for old in text.splitlines()).rstrip() + "\n"
 
 
 def _class_file(folder: Path | None) -> tuple[Path, str]:
@@ -39,15 +40,19 @@ def _class_file(folder: Path | None) -> tuple[Path, str]:
     return (folder or shipped.parent), shipped.read_text(encoding="utf-8")
 
 
-def write_class(values: Mapping[str, float], folder: Path | None = None) -> Path:
-    """Write ``gpu.yaml`` with new values.
+def write_class(
+    values: Mapping[str, float], families: Mapping[str, FamilyResidual], folder: Path | None = None
+) -> Path:
+    """Write ``gpu.yaml`` with new values and spreads.
 
     Args:
         values: By name.
+        families: Residuals of chips left out, by family.
         folder: Where; the shipped folder where None.
     """
     target, text = _class_file(folder)
-    return _written(target / "gpu.yaml", class_text(text, values))
+    kept = class_text(text.partition(_FAMILIES)[0], values)
+    return _written(target / "gpu.yaml", kept + "\n".join([_FAMILIES, *family_lines(families)]) + "\n")
 
 
 def write_left_out(
@@ -70,7 +75,7 @@ def write_left_out(
         *(f"  {name}: {{value: {number(v)}, source: source}}" for name, v in values.items() if isinstance(v, float)),
     ]
     if families:
-        lines += ["families:", *family_lines(families)]
+        lines += [_FAMILIES, *family_lines(families)]
     return _written(target / f"gpu-without-{chip}.yaml", "\n".join(lines) + "\n")
 
 

@@ -34,8 +34,8 @@ __all__ = [
 _K = OperatorKind
 _GEMMS = frozenset({_K.GEMM, _K.BATCHED_GEMM})
 _ROW_WISE = frozenset({_K.SOFTMAX, _K.LAYER_NORM, _K.RMS_NORM, _K.ELEMENTWISE})
-#: Least share of the shortest rows' time that is taken as the start value of the time to issue a row.
-_ISSUE_SHARE = 0.85
+#: Shares of the shortest rows' time that the start value of the time to issue a row lies between.
+_ISSUE_SHARES = (0.3, 0.95)
 #: Contraction lengths below and above which plain GEMMs of early boards do not and do walk pages.
 _SHORT_ROWS, _LONG_ROWS = (2000, 6000), 28_000
 _ISSUE_PRIOR = Prior(1e-7, 1e-3, 0.3)
@@ -188,7 +188,7 @@ def fit_stage(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stag
     priors = {name: stage.priors[name] for name in names}
     for index, cell in enumerate(cells):
         if cell.is_eager:
-            start[f"issue {index}"] = _ISSUE_SHARE * float(np.quantile(cell.measured_s, 0.01))
+            start[f"issue {index}"] = _issue_start_s(cell, prior)
             priors[f"issue {index}"] = _ISSUE_PRIOR
 
     def residuals(values: Mapping[str, float]) -> list[FloatArray]:
@@ -199,6 +199,14 @@ def fit_stage(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stag
     fitted = with_values(prior, {name: found.values[name] for name in names}) if found.has_converged else prior
     issue = {index: found.values[f"issue {index}"] for index in range(len(cells)) if f"issue {index}" in start}
     return StageFit(fitted, found, issue)
+
+
+def _issue_start_s(cell: Cell, prior: GpuParameters) -> float:
+    """What the shortest calls take beyond their kernels."""
+    shortest = float(np.quantile(cell.measured_s, 0.01))
+    short = cell.take(cell.measured_s <= float(np.quantile(cell.measured_s, 0.03)))
+    beyond = float(np.median(short.measured_s - short.kernels.costs(prior).time_s))
+    return float(np.clip(beyond, _ISSUE_SHARES[0] * shortest, _ISSUE_SHARES[1] * shortest))
 
 
 def with_values(parameters: GpuParameters, values: Mapping[str, float]) -> GpuParameters:

@@ -21,6 +21,8 @@ __all__ = ["CellResidual", "family_residuals"]
 
 #: The 90th percentile of a normal distribution's absolute value, in standard deviations.
 _P90 = 1.645
+#: The median of a normal distribution's absolute value, in standard deviations.
+_MEDIAN = 0.6745
 #: Rows shorter than this say more of the time to issue them than of the kernel.
 _LONG_S = 5e-4
 _FEWEST_ROWS = 20
@@ -95,13 +97,13 @@ def _family(parts: list[tuple[CellResidual, NDArray[np.int64]]]) -> FamilyResidu
 
 
 def _shared(parts: list[tuple[CellResidual, NDArray[np.int64]]]) -> float:
-    """Root mean square over cells of the median residual of their long rows."""
+    """Spread over cells of the median residual of their long rows: the median of its size, over the normal's."""
     biases = []
     for cell, rows in parts:
         long = cell.log_residual[rows][cell.measured_s[rows] > _LONG_S]
         if len(long) >= _FEWEST_ROWS:
             biases.append(float(np.median(long)))
-    return float(np.sqrt(np.mean(np.square(biases)))) if biases else np.inf
+    return float(np.median(np.abs(biases))) / _MEDIAN if biases else np.inf
 
 
 def _quantile(values: FloatArray, weight: FloatArray, share: float) -> float:

@@ -184,13 +184,13 @@ def _torch7(workload: str, phase: str, device: str, batch: int, note: str, measu
     except UnknownNameError as error:
         return _Row(device, workload, label, measured_s, None, f"no workload {error.name}")
     shape = RunShape(batch=batch, image_size=_TORCH7_IMAGE)
-    return _Row(
-        device, workload, label, measured_s, ModelRun(model, shape, precision("fp32"), phases=_TORCH7_PHASES[phase])
-    )
+    stack = "torch7 " + ".".join(library.split(".")[:2]).lower()
+    run = ModelRun(model, shape, precision("fp32"), phases=_TORCH7_PHASES[phase], stack=stack)
+    return _Row(device, workload, label, measured_s, run)
 
 
 def _sweep(workload: str, device: str, form: str, batch: int, measured_s: float) -> _Row:
-    run = ModelRun(workload_of(workload), RunShape(batch=batch), precision(form))
+    run = ModelRun(workload_of(workload), RunShape(batch=batch), precision(form), is_autocast=form == "fp16")
     return _Row(device, "resnet-50", f"resnet-50 inference {form} batch {batch} sweep", measured_s, run)
 
 

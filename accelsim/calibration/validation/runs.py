@@ -14,19 +14,21 @@ from typing import Any
 import numpy as np
 
 from accelsim.calibration.validation.columns import correlated_log_sigma, issued_time_s, roofline_s
+from accelsim.calibration.validation.stacks import stack_ratio
 from accelsim.calibration.validation.suite import Predict, Prediction
 from accelsim.cost.registry import operator_costs
-from accelsim.cost.table import Execution
+from accelsim.cost.table import CostTable, Execution
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.model import RunShape, Workload
-from accelsim.workloads.operator import Phase
+from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, training_graph
 
 __all__ = ["TRAINING_STEP", "ModelRun", "run_prediction", "run_roofline_s"]
 
+_IS_CONTRACTION = np.isin(np.arange(max(OperatorKind) + 1), [int(kind) for kind in CONTRACTION_KINDS])
 #: A step with its weight update.
 TRAINING_STEP = (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT, Phase.OPTIMIZER)
 
@@ -42,6 +44,8 @@ class ModelRun:
         execution: How operators are issued.
         phases: Phases that are timed; only FORWARD for inference.
         optimizer: Update rule, where the optimizer's phase is timed.
+        is_autocast: Whether weights are kept in FP32 and cast by each operator that uses them (eager mixed precision).
+        stack: Software of another time, whose kernels and framework are slower than the model's by a known factor.
     """
 
     workload: Workload
@@ -50,6 +54,8 @@ class ModelRun:
     execution: Execution = Execution.EAGER
     phases: tuple[Phase, ...] = (Phase.FORWARD,)
     optimizer: str = "momentum"
+    is_autocast: bool = False
+    stack: str = ""
 
     def graph(self) -> OperatorGraph:
         """Operators that are timed, in launch order."""
@@ -81,7 +87,17 @@ def run_prediction(runs: Sequence[ModelRun], device: DeviceProfile) -> Predict:
 def _predicted(run: ModelRun, device: DeviceProfile, parameters: Any | None) -> tuple[float, float]:
     graph = run.graph()
     costs = operator_costs(graph, device, run.execution, parameters)
-    return issued_time_s(costs.time_s, costs.dispatch_s), correlated_log_sigma(costs, graph)
+    issued_s = costs.dispatch_s + _casts_s(run, graph, costs)
+    total_s = issued_time_s(costs.time_s, issued_s) * stack_ratio(run.stack, device.name)
+    return total_s, correlated_log_sigma(costs, graph)
+
+
+def _casts_s(run: ModelRun, graph: OperatorGraph, costs: CostTable) -> FloatArray | float:
+    """Time to issue the cast of each weight: one more elementwise operator, the cheapest the framework issues."""
+    if not run.is_autocast or run.execution is not Execution.EAGER:
+        return 0.0
+    cast: FloatArray = np.where((graph.weight_bytes > 0) & _IS_CONTRACTION[graph.kind], costs.dispatch_s.min(), 0.0)
+    return cast
 
 
 def run_roofline_s(runs: Sequence[ModelRun], device: DeviceProfile) -> FloatArray:

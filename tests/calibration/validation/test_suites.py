@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -194,7 +195,8 @@ def test_operator_rows_are_the_cost_models_times(folder):
         Dtype.FP32,
         batched=np.array([True, False]),
     )
-    costs = cost_gpu(graph, gpu_of("V100"), parameters=GpuParameters.class_wide())
+    left_out = tier_module.choose(gpu_of("V100"), "spec").parameters  # no row of a V100 shaped them
+    costs = cost_gpu(graph, gpu_of("V100"), parameters=replace(left_out, is_isolated=True))
     assert [r["predicted_s"] for r in records] == pytest.approx((costs.time_s + costs.dispatch_s).tolist())
     assert [r["measured_s"] for r in records] == [2e-4, 1.5e-3]
     assert score.rows_asked == score.figures.rows_answered == 2

@@ -1,0 +1,73 @@
+"""``python -m accelsim.calibration.fit --data DIR [--class gpu] [--device D ...] [--out DIR]``: refit parameter files.
+
+Without a choice, the class-wide set, the sets with one chip left out, and the overlay of every device that has one are
+fitted. A fit that does not converge keeps the previous file and says so; the exit status is then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from accelsim.calibration.fit.refit import refit_class, refit_device, refit_left_out
+from accelsim.calibration.fit.rows import gpu_cells
+from accelsim.calibration.fit.stacks import refit_stacks
+from accelsim.calibration.validation.cnn_gpus import MEASUREMENTS_SCHEMA
+from accelsim.calibration.validation.tables import data_folder
+from accelsim.cost.gpu import GpuParameters
+from accelsim.datafile import data_root
+from accelsim.errors import AccelsimError
+
+#: Chips whose rows validation predicts at tier `spec`, each left out of a set of its own.
+CHIPS = ("a100", "v100", "p100", "t4", "p4", "mi100", "gtx-1080-ti", "titan-x-pascal", "gtx-titan-x-maxwell", "m40")
+DEVICES = ("a100-pcie-40gb", "v100-pcie-32gb", "p100-pcie-16gb", "t4", "p4", "mi100", "v100-sxm2-16gb")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 1 where a fit was refused or did not converge."""
+    parser = argparse.ArgumentParser(prog="accelsim.calibration.fit", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of measured tables")
+    parser.add_argument("--class", dest="device_class", choices=["gpu"], help="fit the class-wide sets alone")
+    parser.add_argument(
+        "--device", action="append", default=[], help="fit this device's overlay alone; may be repeated"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="folder for class/ and fitted/; the shipped calibration folder if left out"
+    )
+    options = parser.parse_args(arguments)
+    out = options.out or data_root() / "calibration"
+    try:
+        return _refit(options, out)
+    except AccelsimError as error:
+        _say(f"error: {error}")
+        return 1
+
+
+def _refit(options: argparse.Namespace, out: Path) -> int:
+    everything = options.device_class is None and not options.device
+    cells = gpu_cells(data_folder(options.data), _say)
+    kept: list[str] = []
+    prior: GpuParameters | None = None
+    if everything or options.device_class:
+        prior, unconverged = refit_class(cells, out / "class", _say)
+        kept += unconverged
+        for chip in CHIPS:
+            kept += refit_left_out(chip, cells, out / "class", _say)
+        folder = data_folder(options.data)
+        if folder.has(MEASUREMENTS_SCHEMA):
+            refit_stacks(folder, out / "class")
+    for device in options.device or (DEVICES if everything else ()):
+        kept += refit_device(device, cells, out / "fitted", _say, prior)
+    for line in kept:
+        _say(f"kept as it was: {line}")
+    return 1 if kept else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

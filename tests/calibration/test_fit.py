@@ -1,0 +1,190 @@
+"""Fits: parameters that made the times are found again, priors hold what rows do not tell, spreads cover their rows."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim import catalog
+from accelsim.calibration.fit import Cell, fit_class, fit_device
+from accelsim.calibration.fit.files import class_text, write_left_out
+from accelsim.calibration.fit.gpu import STAGES, fit_stage, with_values
+from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.fit.rows import chip_of, limited, without
+from accelsim.calibration.fit.solve import Prior, robust, solve
+from accelsim.calibration.overlay import read_fitted, write_overlay
+from accelsim.calibration.validation.columns import gemm_graph, vector_graph
+from accelsim.calibration.validation.gpu_operators import KernelPrediction
+from accelsim.calibration.validation.stacks import _stacks, stack_ratio
+from accelsim.cost.fitted import apply_overlay
+from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.parameters import read_parameters
+from accelsim.cost.residual import FamilyResidual, row_spread, run_log_sigma
+from accelsim.cost.table import Execution
+from accelsim.errors import InputError
+from accelsim.workloads.dtype import Dtype
+
+CLASS = GpuParameters.class_wide()
+GEMM = next(stage for stage in STAGES if stage.name == "gemm")
+MEMORY = next(stage for stage in STAGES if stage.name == "memory")
+
+
+def gemm_cell(truth: GpuParameters, device: str = "v100-pcie-32gb", count: int = 250, noise: float = 0.0) -> Cell:
+    random = np.random.default_rng(7)
+    sizes = [np.round(2.0 ** random.uniform(5, 12, count)) for _ in range(3)]
+    graph = gemm_graph(np.ones(count), *sizes, Dtype.FP32, batched=np.zeros(count, dtype=np.bool_))
+    return timed("linear", KernelPrediction(graph, catalog.device(device), Execution.EAGER), truth, noise)
+
+
+def vector_cell(truth: GpuParameters, device: str = "v100-pcie-32gb", count: int = 250) -> Cell:
+    random = np.random.default_rng(8)
+    rows, columns = (np.round(2.0 ** random.uniform(9, 13, count)) for _ in range(2))
+    op = random.choice(["add", "relu"], count)
+    graph = vector_graph(op, rows, columns)
+    return timed("add", KernelPrediction(graph, catalog.device(device), Execution.EAGER), truth, 0.0)
+
+
+def timed(operator: str, kernels: KernelPrediction, truth: GpuParameters, noise: float) -> Cell:
+    costs = kernels.costs(truth)
+    exact = costs.dispatch_s + costs.time_s
+    return Cell(operator, "made up", kernels, exact * np.exp(noise * np.random.default_rng(3).normal(size=len(exact))))
+
+
+def test_a_gemm_fit_finds_the_rate_that_made_the_times() -> None:
+    truth = replace(CLASS, vector_efficiency=0.8, dispatch_contraction_s=6e-5)
+    fit = fit_stage(GEMM, [gemm_cell(truth, noise=0.03)], CLASS)
+    assert fit.solution.has_converged
+    assert fit.parameters.vector_efficiency / fit.parameters.operand_exposed_fraction > 0
+    errors = np.abs(np.log(gemm_cell(truth).measured_s / predicted(gemm_cell(truth), fit)))
+    assert np.median(errors) < 0.03
+    assert fit.issue_s[0] == pytest.approx(6e-5, rel=0.15)
+
+
+def predicted(cell: Cell, fit: object) -> np.ndarray:
+    costs = cell.kernels.costs(fit.parameters)
+    return fit.issue_s[0] + costs.time_s
+
+
+def test_a_bandwidth_fit_finds_the_bandwidth() -> None:
+    truth = replace(CLASS, hbm_efficiency=0.7)
+    fit = fit_stage(MEMORY, [vector_cell(truth)], CLASS)
+    assert fit.parameters.hbm_efficiency == pytest.approx(0.7, rel=0.05)
+    assert fit.parameters.gddr_efficiency == CLASS.gddr_efficiency  # a board with HBM says nothing of GDDR
+
+
+def test_a_class_fit_to_its_own_model_changes_little() -> None:
+    cells = [gemm_cell(CLASS), vector_cell(CLASS), gemm_cell(CLASS, "t4"), vector_cell(CLASS, "t4")]
+    fit = fit_class(cells, CLASS)
+    assert fit.unconverged == ()
+    assert fit.parameters.vector_efficiency == pytest.approx(CLASS.vector_efficiency, rel=0.03)
+    assert fit.parameters.hbm_efficiency == pytest.approx(CLASS.hbm_efficiency, rel=0.03)
+
+
+def test_a_device_fit_is_an_overlay_that_predicts_its_rows(tmp_path: Path) -> None:
+    truth = replace(CLASS, vector_efficiency=0.75, hbm_efficiency=0.8, dispatch_contraction_s=7e-5)
+    cells = [gemm_cell(truth, count=1500, noise=0.02), vector_cell(truth), gemm_cell(CLASS, "t4")]
+    fit = fit_device("v100-pcie-32gb", cells, CLASS)
+    overlay = read_fitted(write_overlay(fit.overlay, tmp_path))
+    assert overlay.rows == 1750
+    own = apply_overlay(CLASS, overlay)
+    costs = cells[0].kernels.costs(own)
+    errors = np.abs(np.log(cells[0].measured_s / (costs.dispatch_s + costs.time_s)))
+    assert np.median(errors) < 0.03
+    spread = overlay.families["gemm fp32"].log_sigma
+    assert 0.75 < (errors < 1.645 * spread).mean() <= 1.0
+    assert own.is_fitted
+
+
+def test_rows_of_no_device_are_refused() -> None:
+    with pytest.raises(InputError, match="a100-pcie-40gb"):
+        fit_device("a100-pcie-40gb", [gemm_cell(CLASS)], CLASS)
+
+
+def test_a_solver_cut_short_says_so() -> None:
+    target = {"x": 5.0}
+    found = solve(
+        lambda v: [np.log(np.full(50, target["x"]) / v["x"]) ** 3], {"x": 1.0}, {"x": Prior(0.1, 10)}, max_evaluations=1
+    )
+    assert not found.has_converged
+
+
+@given(st.floats(0.2, 5.0))
+@settings(max_examples=20, deadline=None)
+def test_a_solver_finds_a_ratio_within_its_range(ratio: float) -> None:
+    found = solve(lambda v: [np.full(400, np.log(ratio / v["x"]))], {"x": 1.0}, {"x": Prior(0.5, 2.0, 3.0)})
+    assert found.values["x"] == pytest.approx(np.clip(ratio, 0.5, 2.0), rel=0.05)
+
+
+@given(st.floats(-5, 5), st.floats(0.01, 1))
+def test_robust_residuals_keep_their_sign_and_never_grow(residual: float, scale: float) -> None:
+    found = float(robust(np.array([residual]), scale)[0])
+    assert abs(found) <= abs(residual) + 1e-12
+    assert found * residual >= 0
+
+
+def test_a_chip_leaves_with_all_its_boards() -> None:
+    cells = [gemm_cell(CLASS, name, 5) for name in ("v100-pcie-32gb", "v100-sxm2-16gb", "t4")]
+    assert [cell.device.name for cell in without(cells, "v100")] == ["t4"]
+    assert chip_of("p100-sxm2-16gb") == "p100"
+    assert [len(cell) for cell in limited(cells, 3, np.random.default_rng(0))] == [3, 3, 3]
+
+
+def test_spreads_cover_nine_of_ten_rows() -> None:
+    cell = gemm_cell(CLASS, count=800, noise=0.1)
+    family = family_residuals([CellResidual.of(cell, CLASS)])["gemm fp32"]
+    assert family.log_sigma == pytest.approx(0.1, rel=0.15)
+    assert family.shared_log_sigma <= family.log_sigma
+    assert family.rows == 800
+
+
+FAMILY = FamilyResidual(100, 0.1, 0.04, 0.05, 0.15, (1e8, 1e12), (1e5, 1e9))
+
+
+def test_spreads_widen_outside_the_measured_sizes() -> None:
+    graph = gemm_cell(CLASS, count=200).graph
+    spread = row_spread(graph, {"gemm fp32": FAMILY}, np.full(len(graph), 0.5))
+    inside = (graph.flop >= 1e8) & (graph.flop <= 1e12) & (graph.bytes >= 1e5) & (graph.bytes <= 1e9)
+    assert np.allclose(spread.log_sigma[inside], 0.1)
+    assert (spread.log_sigma[~inside] > 0.1).all()
+    assert ((spread.extrapolation_decades > 0) == ~inside).all()
+    assert np.allclose(row_spread(graph, {}, np.full(len(graph), 0.5)).log_sigma, 0.5)
+
+
+@given(st.integers(1, 40), st.floats(0.01, 0.5), st.floats(0, 1))
+def test_shared_errors_do_not_average_out_and_own_errors_do(count: int, sigma: float, part: float) -> None:
+    kind, time_s = np.zeros(count, dtype=np.int16), np.linspace(1.0, 1.001, count)
+    sigmas, shared = np.full(count, sigma), np.full(count, sigma * part)
+    whole = run_log_sigma(kind, time_s, sigmas, shared)
+    expected = np.sqrt((sigma * part) ** 2 + (sigma**2 - (sigma * part) ** 2) / count)
+    assert whole == pytest.approx(expected, rel=1e-2)
+    assert run_log_sigma(kind, time_s, sigmas, None) == pytest.approx(sigma)
+
+
+def test_class_files_keep_their_comments_and_sources() -> None:
+    text = "# why\nparameters:\n  a: {value: 1.0, source: fit}\n  b: {value: 2, source: data}\n"
+    assert class_text(text, {"a": 3e-6}) == text.replace("1.0", "3.0e-06")
+
+
+def test_a_left_out_set_is_a_whole_set(tmp_path: Path) -> None:
+    changed = with_values(CLASS, {"vector_efficiency": 0.7})
+    path = write_left_out("t4", changed, {"gemm fp32": FAMILY}, tmp_path)
+    read = read_parameters(path)
+    assert read.vector_efficiency == 0.7
+    assert read.families == {"gemm fp32": FAMILY}
+
+
+def test_no_card_has_a_part_in_its_own_stack_ratio() -> None:
+    entry = _stacks()["torch7 cudnn 5.1"]
+    cards = entry["without"]
+    logs = {
+        card: np.log(entry["value"]) * len(cards) - np.log(ratio) * (len(cards) - 1) for card, ratio in cards.items()
+    }
+    for card, ratio in cards.items():
+        others = [value for other, value in logs.items() if other != card]
+        assert ratio == pytest.approx(np.exp(np.mean(others)), rel=5e-3)
+        assert stack_ratio("torch7 cudnn 5.1", card) == ratio
+    assert stack_ratio("torch7 cudnn 5.1", "h100-sxm-80gb") == entry["value"]
+    assert stack_ratio("", "gtx-1080") == stack_ratio("another", "gtx-1080") == 1.0
