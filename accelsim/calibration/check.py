@@ -243,8 +243,15 @@ def measure_model(case: CheckCase, budget_s: float = 1.5, time_limit_s: float = 
     Raises:
         MeasurementError: If the model could not run; says why.
     """
-    command = [sys.executable, "-m", "accelsim.calibration.model_timer", json.dumps({**asdict(case), "budget_s": budget_s})]
-    environment = {name: value for name, value in os.environ.items() if name not in {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}}
+    command = [
+        sys.executable,
+        "-m",
+        "accelsim.calibration.model_timer",
+        json.dumps({**asdict(case), "budget_s": budget_s}),
+    ]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
+    }
     try:
         answer = subprocess.run(  # noqa: S603  (this interpreter, this package)
             command, capture_output=True, text=True, timeout=time_limit_s, check=False, env=environment
@@ -255,6 +262,10 @@ def measure_model(case: CheckCase, budget_s: float = 1.5, time_limit_s: float = 
         lines = answer.stderr.strip().splitlines()
         raise MeasurementError(f"{case.key}: {lines[-1] if lines else 'the process died'}")
     timing = json.loads(answer.stdout)
+    if case.threads > 1 and not timing["undisturbed"]:
+        raise MeasurementError(
+            f"{case.key}: other programs took a core during every repeat; measure on an idle machine"
+        )
     return float(timing["time_s"]), float(timing["noise_fraction"])
 
 
@@ -272,7 +283,10 @@ def freeze(predictions: Sequence[Prediction], origin: Mapping[str, Any]) -> dict
         predictions: Made before anything was measured.
         origin: Machine, run and date they come from.
     """
-    rows = [{**asdict(p.case), "time_s": p.time_s, "low_s": p.low_s, "high_s": p.high_s, "tier": p.tier} for p in predictions]
+    rows = [
+        {**asdict(p.case), "time_s": p.time_s, "low_s": p.low_s, "high_s": p.high_s, "tier": p.tier}
+        for p in predictions
+    ]
     body: dict[str, Any] = {"origin": dict(origin), "predictions": rows}
     return {**body, "hash": _digest(body)}
 
@@ -306,7 +320,13 @@ def summary(results: Sequence[CheckResult]) -> dict[str, Any]:
     """Mean, median and largest error, and the share of intervals that hold their measurement; None without results."""
     errors = [abs(r.error_fraction) for r in results if r.error_fraction is not None]
     if not errors:
-        return {"count": 0, "mape_fraction": None, "median_fraction": None, "max_fraction": None, "coverage_fraction": None}
+        return {
+            "count": 0,
+            "mape_fraction": None,
+            "median_fraction": None,
+            "max_fraction": None,
+            "coverage_fraction": None,
+        }
     inside = [bool(r.is_inside) for r in results if r.is_inside is not None]
     return {
         "count": len(errors),

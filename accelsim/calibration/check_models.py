@@ -5,18 +5,19 @@ second on one core. Shapes follow the published networks where they are named af
 includes families that the operator suite has no shapes of (recommenders, mixtures of experts, recurrent classifiers, U-Net).
 """
 
+# mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
+
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 __all__ = ["CHECK_MODELS", "build"]
 
-Tensor = torch.Tensor
 Inputs = tuple[Tensor, ...]
 Factory = Callable[[int], tuple[nn.Module, Inputs]]
 CHECK_MODELS: Final[dict[str, Factory]] = {}
@@ -49,7 +50,9 @@ def _ids(batch: int, length: int, vocabulary: int) -> Tensor:
 
 
 class _ConvNorm(nn.Sequential):
-    def __init__(self, i: int, o: int, k: int = 3, s: int = 1, g: int = 1, act: type[nn.Module] | None = nn.ReLU) -> None:
+    def __init__(
+        self, i: int, o: int, k: int = 3, s: int = 1, g: int = 1, act: type[nn.Module] | None = nn.ReLU
+    ) -> None:
         parts: list[nn.Module] = [nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o)]
         super().__init__(*parts, *([act()] if act else []))
 
@@ -104,11 +107,21 @@ def _resnet50(batch: int) -> tuple[nn.Module, Inputs]:
 def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
     layers: list[nn.Module] = [_ConvNorm(3, 32, 3, 2, act=nn.ReLU6)]
     channels = 32
-    for t, c, n, s in ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)):
+    for t, c, n, s in (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ):
         for position in range(n):
             stride, wide = s if position == 0 else 1, channels * t
             parts = [_ConvNorm(channels, wide, 1, act=nn.ReLU6)] if t > 1 else []
-            path = nn.Sequential(*parts, _ConvNorm(wide, wide, 3, stride, wide, nn.ReLU6), _ConvNorm(wide, c, 1, act=None))
+            path = nn.Sequential(
+                *parts, _ConvNorm(wide, wide, 3, stride, wide, nn.ReLU6), _ConvNorm(wide, c, 1, act=None)
+            )
             layers.append(_Residual(path, None, None) if stride == 1 and channels == c else path)
             channels = c
     head = [_ConvNorm(320, 1280, 1, act=nn.ReLU6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000)]
@@ -118,7 +131,11 @@ def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
 class _SqueezeExcite(nn.Module):
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
-        self.pool, self.down, self.up = nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, inner, 1), nn.Conv2d(inner, channels, 1)
+        self.pool, self.down, self.up = (
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(channels, inner, 1),
+            nn.Conv2d(inner, channels, 1),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         gate = torch.sigmoid(self.up(functional.silu(self.down(self.pool(x)))))
@@ -129,7 +146,14 @@ class _SqueezeExcite(nn.Module):
 def _efficientnet(batch: int) -> tuple[nn.Module, Inputs]:
     layers: list[nn.Module] = [_ConvNorm(3, 32, 3, 2, act=nn.SiLU)]
     channels = 32
-    for t, c, n, s, k in ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 2, 2, 5)):
+    for t, c, n, s, k in (
+        (1, 16, 1, 1, 3),
+        (6, 24, 2, 2, 3),
+        (6, 40, 2, 2, 5),
+        (6, 80, 3, 2, 3),
+        (6, 112, 3, 1, 5),
+        (6, 192, 2, 2, 5),
+    ):
         for position in range(n):
             stride, wide = s if position == 0 else 1, channels * t
             parts: list[nn.Module] = [_ConvNorm(channels, wide, 1, act=nn.SiLU)] if t > 1 else []
@@ -215,7 +239,14 @@ def _autoencoder(batch: int) -> tuple[nn.Module, Inputs]:
 
 @_model("cifar-cnn")
 def _cifar(batch: int) -> tuple[nn.Module, Inputs]:
-    layers = [_ConvNorm(3, 48), _ConvNorm(48, 48), nn.MaxPool2d(2), _ConvNorm(48, 96), _ConvNorm(96, 96), nn.MaxPool2d(2)]
+    layers = [
+        _ConvNorm(3, 48),
+        _ConvNorm(48, 48),
+        nn.MaxPool2d(2),
+        _ConvNorm(48, 96),
+        _ConvNorm(96, 96),
+        nn.MaxPool2d(2),
+    ]
     head = [nn.Flatten(), nn.Linear(96 * 64, 256), nn.ReLU(), nn.Linear(256, 10)]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 32, 32),)
 
@@ -224,7 +255,9 @@ def _cifar(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 class _Attention(nn.Module):
-    def __init__(self, width: int, heads: int, kv_heads: int | None = None, causal: bool = False, bias: bool = True) -> None:
+    def __init__(
+        self, width: int, heads: int, kv_heads: int | None = None, causal: bool = False, bias: bool = True
+    ) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.causal, self.size = heads, kv_heads or heads, causal, width // heads
         self.query = nn.Linear(width, width, bias=bias)
@@ -248,10 +281,16 @@ class _Attention(nn.Module):
 
 
 class _Block(nn.Module):
-    def __init__(self, width: int, heads: int, inner: int, causal: bool = False, cross: bool = False, pre: bool = True) -> None:
+    def __init__(
+        self, width: int, heads: int, inner: int, causal: bool = False, cross: bool = False, pre: bool = True
+    ) -> None:
         super().__init__()
         self.pre = pre
-        self.attention, self.norm1, self.norm2 = _Attention(width, heads, causal=causal), nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention, self.norm1, self.norm2 = (
+            _Attention(width, heads, causal=causal),
+            nn.LayerNorm(width),
+            nn.LayerNorm(width),
+        )
         self.cross = _Attention(width, heads) if cross else None
         self.norm3 = nn.LayerNorm(width) if cross else None
         self.mlp = nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
@@ -267,7 +306,9 @@ class _Block(nn.Module):
 
 
 class _Encoder(nn.Module):
-    def __init__(self, vocabulary: int, width: int, heads: int, layers: int, causal: bool, head: int, pre: bool) -> None:
+    def __init__(
+        self, vocabulary: int, width: int, heads: int, layers: int, causal: bool, head: int, pre: bool
+    ) -> None:
         super().__init__()
         self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(1024, width)
         self.blocks = nn.ModuleList(_Block(width, heads, 4 * width, causal, pre=pre) for _ in range(layers))
@@ -305,7 +346,9 @@ class _Llama(nn.Module):
     def __init__(self, width: int, heads: int, kv_heads: int, inner: int, layers: int, vocabulary: int) -> None:
         super().__init__()
         self.token, self.head = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary, bias=False)
-        self.attention = nn.ModuleList(_Attention(width, heads, kv_heads, causal=True, bias=False) for _ in range(layers))
+        self.attention = nn.ModuleList(
+            _Attention(width, heads, kv_heads, causal=True, bias=False) for _ in range(layers)
+        )
         self.gate = nn.ModuleList(nn.Linear(width, inner, bias=False) for _ in range(layers))
         self.up = nn.ModuleList(nn.Linear(width, inner, bias=False) for _ in range(layers))
         self.down = nn.ModuleList(nn.Linear(inner, width, bias=False) for _ in range(layers))
@@ -313,7 +356,9 @@ class _Llama(nn.Module):
 
     def forward(self, ids: Tensor, *past: Tensor) -> Tensor:
         x = self.token(ids)
-        for i, (attention, gate, up, down) in enumerate(zip(self.attention, self.gate, self.up, self.down, strict=True)):
+        for i, (attention, gate, up, down) in enumerate(
+            zip(self.attention, self.gate, self.up, self.down, strict=True)
+        ):
             kept = (past[2 * i], past[2 * i + 1]) if past else None
             x = x + attention(self.norms[2 * i](x), None, kept)
             y = self.norms[2 * i + 1](x)
@@ -450,7 +495,9 @@ class _Dlrm(nn.Module):
     def __init__(self, tables: int, rows: int, width: int) -> None:
         super().__init__()
         self.bags = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables))
-        self.bottom = nn.Sequential(nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, width), nn.ReLU())
+        self.bottom = nn.Sequential(
+            nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, width), nn.ReLU()
+        )
         pairs = (tables + 1) ** 2 + width
         self.top = nn.Sequential(nn.Linear(pairs, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1))
 
@@ -490,7 +537,9 @@ def _audio(batch: int) -> tuple[nn.Module, Inputs]:
     layers: list[nn.Module] = []
     for i, o in ((64, 128), (128, 128), (128, 256), (256, 256)):
         layers += [nn.Conv1d(i, o, 3, 1, 1), nn.BatchNorm1d(o), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(256, 35)), (torch.randn(batch, 64, 400),)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(256, 35)), (
+        torch.randn(batch, 64, 400),
+    )
 
 
 @_model("mlp")

@@ -1,8 +1,8 @@
 """Fits a CPU's kernels to a calibration run: analytic terms first, then the correction between measured shapes.
 
 Each kernel, format and thread count is fitted on its own rows, drawn towards the fit of its whole family (both formats),
-which in turn is drawn towards that of all rows: a kernel whose rows show no page fault or no working set beyond the last cache has
-what its family shows. Several threads are fitted relative to the same shape on one thread. The spread of each kernel is that
+which in turn is drawn towards that of all rows: a kernel whose rows show no page fault or no working set beyond the last
+cache has what its family shows. Several threads are fitted relative to the same shape on one thread. The spread of each kernel is that
 of rows left out in a five-fold cross-validation over shapes: all conditions of one shape are left out together.
 """
 

@@ -1,8 +1,8 @@
 """Builds the torch calls of a case: calls that do its work on random data, with hot or cold weights.
 
-Backward operators are called as ATen operators, which is how autograd calls them. Data are normal random numbers, never zeros:
-power, and on some devices time, depend on the bits that toggle. Calls of a cold case take a different copy of the weights
-each, so many that together they exceed any last-level cache; on a GPU every operand rotates past the cache.
+Backward operators are called as ATen operators, which is how autograd calls them. Data are normal random numbers, never
+zeros: power, and on some devices time, depend on the bits that toggle. Calls of a cold case take a different copy of
+the weights each, so many that together they exceed any last-level cache; on a GPU every operand rotates past the cache.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _attention(source: Source) -> Call:
 def _attention_backward(source: Source) -> Call:
     q, k, v, causal = _heads(source)
     inputs = [x.requires_grad_() for x in (q, k, v)]
-    output = functional.scaled_dot_product_attention(*inputs, is_causal=causal)
+    output = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
     gradient = source.values(*output.shape)
     return lambda: torch.autograd.grad(output, inputs, gradient, retain_graph=True)
 
@@ -288,13 +288,13 @@ def _mean_spatial(source: Source) -> Call:
 @_builds("_softmax_backward_data")
 def _softmax_backward(source: Source) -> Call:
     gradient, output = _table(source), torch.softmax(_table(source), -1)
-    return lambda: _ATEN._softmax_backward_data(gradient, output, -1, source.dtype)
+    return lambda: _ATEN._softmax_backward_data(gradient, output, -1, source.dtype)  # noqa: SLF001
 
 
 @_builds("_log_softmax_backward_data")
 def _log_softmax_backward(source: Source) -> Call:
     gradient, output = _table(source), torch.log_softmax(_table(source), -1)
-    return lambda: _ATEN._log_softmax_backward_data(gradient, output, -1, source.dtype)
+    return lambda: _ATEN._log_softmax_backward_data(gradient, output, -1, source.dtype)  # noqa: SLF001
 
 
 @_builds("native_layer_norm")
@@ -491,7 +491,8 @@ def _clone(source: Source) -> Call:
     """Heads to the front or back: the innermost axis stays."""
     s = source.shape
     x = source.values(s["rows"], s["middle"], s["columns"]).transpose(0, 1)
-    return lambda: x.contiguous()
+    call: Call = x.contiguous
+    return call
 
 
 @_builds("cat")
@@ -563,7 +564,8 @@ def _optimizer_builder(maker: Callable[[list[torch.Tensor]], torch.optim.Optimiz
         parameters = [source.values(each).requires_grad_() for _ in range(s["tensors"])]
         for x in parameters:
             x.grad = source.values(each)
-        return maker(parameters).step
+        step: Call = maker(parameters).step
+        return step
 
     return build
 

@@ -3,17 +3,18 @@
 On one thread the least CPU time of several blocks is immune to other processes taking the core. On several threads the
 framework's workers spin, so CPU time says nothing; there a block counts as undisturbed when no thread of the process waited
 for a core while it ran (run-queue time in ``/proc/self/task/*/schedstat``) or was descheduled against its will (getrusage,
-ru_nivcsw), and the least wall time of undisturbed blocks is taken. On a GPU events are recorded around blocks of calls that are already queued, and the median is taken.
+ru_nivcsw), and the least wall time of undisturbed blocks is taken. On a GPU events are recorded around blocks of calls that
+are already queued, and the median is taken.
 """
 
 from __future__ import annotations
 
-import os
 import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 __all__ = ["CpuTimer", "CudaTimer", "Timer", "Timing"]
@@ -72,9 +73,8 @@ def _waited_s() -> float:
     """Time all threads of this process have waited for a core so far; 0 where the system does not say."""
     total = 0
     try:
-        for task in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{task}/schedstat", "rb") as file:
-                total += int(file.read().split()[1])
+        for task in Path("/proc/self/task").iterdir():
+            total += int((task / "schedstat").read_bytes().split()[1])
     except (OSError, ValueError, IndexError):
         return 0.0
     return total * 1e-9

@@ -1,0 +1,126 @@
+"""``accelsim calibrate`` and ``calibrate check``: from a run file to a device that other commands use, and exit codes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+
+from accelsim.calibration import calibrate as module
+from accelsim.calibration.check import CheckCase
+from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.measurement.suite import operator_suite
+from accelsim.calibration.run_file import Measurement, RunFile
+from accelsim.cli import main
+
+pytestmark = pytest.mark.torch
+ENVIRONMENT = {"device": "cpu", "device_name": "test cpu", "cpu_caches": {"L2": "1024K", "L3": "32768K"}}
+FEW = [
+    CheckCase("mlp", 1, "fp32", 1),
+    CheckCase("mlp", 64, "fp32", 1),
+    CheckCase("mlp", 128, "fp32", 1, is_training=True),
+]
+
+
+def accelsim(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    return stop.value.code
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A run in which every operator takes 2 us plus 0.1 ns per unit of its shape's size."""
+    monkeypatch.setattr(module, "check_list", lambda *_: FEW)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with RunFile(tmp_path / "run.jsonl", ENVIRONMENT, {"device": "cpu"}) as file:
+        for case in operator_suite("cpu", ("fp32",), (1,))[:900]:
+            size = 1.0
+            for value in case.shape.values():
+                size *= max(value, 1)
+            file.append(Measurement(case, 2e-6 + 1e-10 * size, 0.01, 0, {"minor_faults": 0.0, "undisturbed": True}))
+        file.append({"note": "noise", "spread_fraction": 0.03})
+    return tmp_path
+
+
+def fit(folder):
+    return accelsim("calibrate", "--from", str(folder / "run.jsonl"), "--out", str(folder))
+
+
+def test_fit_writes_overlay_table_predictions_and_report(folder, capsys):
+    assert fit(folder) == 0
+    assert "held out: MAPE" in capsys.readouterr().out
+    for name in ("fitted/local/cpu.yaml", "fitted/local/cpu.kernels.json", "frozen.json", "report.md"):
+        assert (folder / name).is_file()
+
+
+def test_other_commands_use_the_calibration(folder, monkeypatch, capsys):
+    home = folder / "config" / "accelsim" / "calibration"
+    home.mkdir(parents=True)
+    assert accelsim("calibrate", "--from", str(folder / "run.jsonl")) == 0
+    capsys.readouterr()
+    arguments = ("estimate", "lenet-5", "--device", "local/cpu", "--precision", "fp32", "--format", "json")
+    assert accelsim(*arguments) == 0
+    assert json.loads(capsys.readouterr().out)["tier"] == "measured"
+
+
+def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
+    assert fit(folder) == 0
+    speed = {"factor": 1.0}
+    frozen = json.loads((folder / "frozen.json").read_text())
+    predicted = {(p["batch"], p["is_training"]): p["time_s"] for p in frozen["predictions"]}
+
+    def measured(case, _budget_s):
+        return 1.1 * speed["factor"] * predicted[case.batch, case.is_training], 0.0
+
+    monkeypatch.setattr(module.check_calibration, "__defaults__", (1.5, None, measured))
+    assert accelsim("calibrate", "check", "--out", str(folder)) == 0
+    assert "inference: 2 runs, MAPE 9.1 %" in capsys.readouterr().out
+    assert "mlp b64" in (folder / "report.md").read_text()
+    speed["factor"] = 1.4
+    assert accelsim("calibrate", "check", "--out", str(folder)) == 1
+    assert "drifted" in capsys.readouterr().err
+
+
+def test_changed_predictions_are_refused(folder, capsys):
+    assert fit(folder) == 0
+    document = json.loads((folder / "frozen.json").read_text())
+    document["predictions"][0]["time_s"] *= 1.01
+    (folder / "frozen.json").write_text(json.dumps(document))
+    assert accelsim("calibrate", "check", "--out", str(folder)) == 2
+    assert "changed after they were frozen" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--device", "cuda:99"), "cuda:99"),
+        (("--device", "abacus"), "abacus"),
+        (("--budget", "soon"), "budget"),
+        (("--threads", "x"), "threads"),
+        (("--threads", "100000"), "threads"),
+        (("--dtypes", "fp13"), "fp13"),
+        (("--from", "nowhere.jsonl"), "nowhere.jsonl"),
+    ],
+)
+def test_wrong_input_ends_with_2_and_one_line(tmp_path, capsys, arguments, message):
+    assert accelsim("calibrate", "--out", str(tmp_path), *arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_damaged_run_is_refused(folder, capsys):
+    text = (folder / "run.jsonl").read_bytes().replace(b'"relu"', b'"tanh"', 1)
+    (folder / "run.jsonl").write_bytes(text)
+    assert fit(folder) == 2
+    assert "hash does not match" in capsys.readouterr().err
+
+
+def test_a_short_run_says_what_to_do(tmp_path, capsys):
+    with RunFile(tmp_path / "run.jsonl", ENVIRONMENT, {"device": "cpu"}) as file:
+        file.append(Measurement(Case("gemm", "addmm", {"m": 2, "n": 2, "k": 2}), 1e-6, 0.0, 0, {}))
+    assert fit(tmp_path) == 2
+    assert "--budget" in capsys.readouterr().err
