@@ -1,15 +1,17 @@
 """Suite `mlperf-inference`: offline throughput of MLPerf Inference submissions (closed division), per accelerator.
 
 A submission feeds every accelerator (a socket where there is none) with batches of its own choice as fast as they finish;
-the prediction is the best of the batches below in a compiled engine, in the format submitters use (INT8 for vision,
-recommendation and BERT at 99 % of the reference accuracy, FP16 where 99.9 % is asked). Rows of generated tokens are scored
-by the serving suites. Sizes of a sample: BERT runs without padding, so a SQuAD sample is its mean length (384 tokens over a
-packing factor of 2.2; Krell et al., arXiv:2107.02027); a DLRM sample is 100 to 700 user-item pairs, 270 on average (MLPerf
-Inference, recommendation reference); a RetinaNet sample is an 800 x 800 image, an SSD-ResNet-34 sample one of 1200 x 1200. A
-3D-UNet sample is one volume of 224 x 224 x 160 up to round 1.1 (BraTS 2019). From 2.0 on it is a KiTS 2019 scan cut into
-windows of 128 voxels every 64, at 1.6 x 1.2 x 1.2 mm: the mean number of windows in a plane over the 42 cases of the
-benchmark, from their pixel widths (kits.json), is 20.2, times 3 for the median length of a scan, 128 slices of 3.22 mm
-(Isensee and Maier-Hein, arXiv:1908.02182): 61 windows.
+the prediction is the best of the batches below in a compiled engine, in the format submitters use: INT8 for vision,
+recommendation and BERT at 99 % of the reference accuracy, FP16 where 99.9 % is asked and for images from text. Rows of
+generated tokens are scored by the serving suites. Sizes of a sample: BERT runs without padding, so a SQuAD sample is its
+mean length (384 tokens over a packing factor of 2.2; Krell et al., arXiv:2107.02027); a DLRM sample is 100 to 700 user-item
+pairs, 270 on average (MLPerf Inference, recommendation reference); a RetinaNet sample is an 800 x 800 image, an SSD-
+ResNet-34 sample one of 1200 x 1200. A 3D-UNet sample is one volume of 224 x 224 x 160 up to round 1.1 (BraTS 2019). From
+2.0 on it is a KiTS 2019 scan cut into windows of 128 voxels every 64, at 1.6 x 1.2 x 1.2 mm: the mean number of windows in
+a plane over the 42 cases of the benchmark, from their pixel widths (kits.json), is 20.2, times 3 for the median length of a
+scan, 128 slices of 3.22 mm (Isensee and Maier-Hein, arXiv:1908.02182): 61 windows. A Stable Diffusion XL sample is 20 steps
+of the U-Net on two prompts (guidance) and one pass of the image decoder (MLPerf Inference, text_to_image reference); the
+text encoders, under 1 % of the work, are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import numpy as np
 from accelsim.calibration.validation.names import device_of, note_unknown_devices, workload_of
 from accelsim.calibration.validation.suite import Batch, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
-from accelsim.calibration.validation.throughput import Throughput, throughput_prediction, throughput_roofline_s
+from accelsim.calibration.validation.throughput import Stage, Throughput, throughput_prediction, throughput_roofline_s
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
@@ -52,6 +54,8 @@ class _Task:
         seq_len: Tokens, where the workload has them.
         image_size: Pixels, where not the workload's own.
         workload: Name in the catalogue, where it is not the benchmark's.
+        repeats: Times the workload runs for one batch.
+        decoder: A network that runs once on each sample afterwards.
     """
 
     batches: tuple[float, ...]
@@ -59,6 +63,8 @@ class _Task:
     seq_len: int = 0
     image_size: int = 0
     workload: str = ""
+    repeats: float = 1.0
+    decoder: str = ""
 
 
 _IMAGES = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -75,8 +81,14 @@ _TASKS: Mapping[str, _Task] = {
     "dlrm-v2": _Task(_PAIRS, rows_per_sample=270.0),
     "3d-unet": _Task(tuple(count / _KITS_WINDOWS for count in (1, 2, 4, 8)), _KITS_WINDOWS, workload="3d-unet-kits"),
     "3d-unet brats": _Task((1, 2, 4), workload="3d-unet-brats"),
+    "stable-diffusion-xl": _Task(
+        (1, 2, 4, 8), rows_per_sample=2.0, image_size=1024, repeats=20.0, decoder="stable-diffusion-vae-decoder"
+    ),
 }
-_REFUSED_TASKS: Mapping[str, str] = {"stable-diffusion-xl": "a sample is several networks run many times"}
+#: Benchmarks in the half precision of their reference checkpoint; results do not state the format they run in.
+_HALF = frozenset({"stable-diffusion-xl"})
+_NO_LENGTHS = "the reference states no mean lengths of its prompts and answers"
+_REFUSED_TASKS: Mapping[str, str] = {"gptj-99": _NO_LENGTHS, "gptj-99.9": _NO_LENGTHS}
 _BRATS_ROUNDS = ("v0.7", "v1.0", "v1.1")
 
 
@@ -136,15 +148,25 @@ def _row(version: str, device: str, model: str, unit: str, count: float, rate: f
     if reason or task is None:
         return _Row(device, model, measured_s, None, reason)
     try:
-        profile, workload = device_of(device), workload_of(task.workload or model)
+        profile, stages = device_of(device), _stages(model, task)
     except UnknownNameError as error:
         reason = f"no workload {model}" if error.what == "workload" else f"no profile of {device}"
         return _Row(device, model, measured_s, None, reason)
-    shapes = tuple(
-        RunShape(batch=round(samples * task.rows_per_sample), seq_len=task.seq_len, image_size=task.image_size)
-        for samples in task.batches
-    )
-    return _Row(device, model, measured_s, Throughput(workload, shapes, task.batches, _precision(model, profile)))
+    return _Row(device, model, measured_s, Throughput(stages, task.batches, _precision(model, profile)))
+
+
+def _stages(model: str, task: _Task) -> tuple[Stage, ...]:
+    """The benchmark's network, and what runs after it."""
+
+    def stage(name: str, rows_per_sample: float, repeats: float = 1.0) -> Stage:
+        shapes = tuple(
+            RunShape(batch=round(samples * rows_per_sample), seq_len=task.seq_len, image_size=task.image_size)
+            for samples in task.batches
+        )
+        return Stage(workload_of(name), shapes, repeats)
+
+    first = stage(task.workload or model, task.rows_per_sample, task.repeats)
+    return (first, stage(task.decoder, 1.0)) if task.decoder else (first,)
 
 
 def _task(version: str, model: str) -> _Task | None:
@@ -165,5 +187,5 @@ def _refusal(device: str, model: str, unit: str, task: _Task | None, *, is_usabl
 
 def _precision(model: str, profile: DeviceProfile) -> Precision:
     """INT8, or FP16 where 99.9 % of the reference accuracy is asked; FP32 where the device has neither."""
-    wanted = (Dtype.FP16, "fp16") if model.endswith("99.9") else (Dtype.INT8, "int8")
+    wanted = (Dtype.FP16, "fp16") if model.endswith("99.9") or model in _HALF else (Dtype.INT8, "int8")
     return PRECISIONS[wanted[1] if wanted[0] in profile.peak_flop_per_s else "fp32"]

@@ -24,6 +24,7 @@ from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
+from accelsim.workloads.bottleneck import fuse_bottlenecks, skip_unread_pixels
 from accelsim.workloads.concatenation import elide_copies
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.fusion import fuse_elementwise
@@ -31,22 +32,35 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.model import RunShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS
 
-__all__ = ["Throughput", "throughput_prediction", "throughput_roofline_s"]
+__all__ = ["Stage", "Throughput", "throughput_prediction", "throughput_roofline_s"]
 
 
 @dataclass(frozen=True, slots=True)
-class Throughput:
-    """Samples of a workload, as many at a time as is fastest.
+class Stage:
+    """A network that runs for every batch.
 
     Attributes:
-        workload: The model.
-        shapes: Sizes of one batch, to choose from.
-        samples: Samples in the batch of each shape; need not be whole.
-        precision: Number formats.
+        workload: The network.
+        shapes: Its sizes at each batch to choose from.
+        repeats: Times it runs for one batch.
     """
 
     workload: Workload
     shapes: tuple[RunShape, ...]
+    repeats: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Samples that pass through some networks, as many at a time as is fastest.
+
+    Attributes:
+        stages: The networks, one after the other.
+        samples: Samples in each batch to choose from, smallest first; need not be whole.
+        precision: Number formats.
+    """
+
+    stages: tuple[Stage, ...]
     samples: tuple[float, ...]
     precision: Precision
 
@@ -67,10 +81,14 @@ def throughput_prediction(runs: Sequence[Throughput], device: DeviceProfile) -> 
 
 def throughput_roofline_s(runs: Sequence[Throughput], device: DeviceProfile) -> FloatArray:
     """Sum of the operators' rooflines per sample, largest batch, s."""
-    known = {
-        run: float(roofline_s(_engine(run, run.shapes[-1])[0], device).sum()) / run.samples[-1] for run in set(runs)
-    }
+    known = {run: _roofline_s(run, device) for run in set(runs)}
     return np.array([known[run] for run in runs])
+
+
+def _roofline_s(run: Throughput, device: DeviceProfile) -> float:
+    engines = ((stage, _engine(stage.workload, stage.shapes[-1], run.precision)[0]) for stage in run.stages)
+    total_s = sum(stage.repeats * float(roofline_s(graph, device).sum()) for stage, graph in engines)
+    return total_s / run.samples[-1]
 
 
 def _fastest(run: Throughput, device: DeviceProfile, parameters: Any | None) -> tuple[float, float]:
@@ -80,26 +98,40 @@ def _fastest(run: Throughput, device: DeviceProfile, parameters: Any | None) -> 
         UnsupportedOperatorError: If no batch fits in memory, or the device lacks an operator.
     """
     best: tuple[float, float] | None = None
-    for shape, samples in zip(run.shapes, run.samples, strict=True):
-        graph, memory_bytes = _engine(run, shape)
-        if not _fits(memory_bytes, device):
+    for index, samples in enumerate(run.samples):
+        times = [_stage_s(stage, index, run.precision, device, parameters) for stage in run.stages]
+        if any(time is None for time in times):
             break
-        costs = operator_costs(_on_device(graph, device), device, Execution.COMPILED, parameters)
-        each_s = float(_busy_s(costs, graph, device, parameters).sum()) / samples
-        if best is None or each_s < best[0]:
-            best = (each_s, correlated_log_sigma(costs, graph))
+        known = [time for time in times if time is not None]
+        total_s = sum(seconds for seconds, _ in known)
+        if best is None or total_s / samples < best[0]:
+            # Stages share their kinds of operators, and with them the bias: errors add up linearly.
+            best = (total_s / samples, sum(seconds * sigma for seconds, sigma in known) / total_s)
     if best is None:
-        raise UnsupportedOperatorError(device.name, run.workload.name, "the smallest batch does not fit in memory")
+        name = run.stages[0].workload.name
+        raise UnsupportedOperatorError(device.name, name, "the smallest batch does not fit in memory")
     return best
 
 
+def _stage_s(
+    stage: Stage, index: int, precision: Precision, device: DeviceProfile, parameters: Any | None
+) -> tuple[float, float] | None:
+    """Time of all repeats of one stage and its log standard deviation; None where the batch does not fit."""
+    graph, memory_bytes = _engine(stage.workload, stage.shapes[index], precision)
+    if not _fits(memory_bytes, device):
+        return None
+    costs = operator_costs(_on_device(graph, device), device, Execution.COMPILED, parameters)
+    busy_s = float(_busy_s(costs, graph, device, parameters).sum())
+    return stage.repeats * busy_s, correlated_log_sigma(costs, graph)
+
+
 @lru_cache(maxsize=512)
-def _engine(run: Throughput, shape: RunShape) -> tuple[OperatorGraph, float]:
+def _engine(workload: Workload, shape: RunShape, precision: Precision) -> tuple[OperatorGraph, float]:
     """Fused operators of one batch, and the memory it needs, bytes."""
-    lowered = run.workload.lower(shape, run.precision)
+    lowered = workload.lower(shape, precision)
     # Embedding tables are left out: a recommender keeps in the accelerator's memory the rows that are asked for often.
     memory_bytes = float(lowered.graph.weight_bytes.sum() + live_bytes(lowered.graph).max(initial=0.0))
-    return elide_copies(fuse_elementwise(lowered.graph)), memory_bytes
+    return skip_unread_pixels(elide_copies(fuse_elementwise(lowered.graph))), memory_bytes
 
 
 def _fits(memory_bytes: float, device: DeviceProfile) -> bool:
@@ -107,7 +139,12 @@ def _fits(memory_bytes: float, device: DeviceProfile) -> bool:
 
 
 def _on_device(graph: OperatorGraph, device: DeviceProfile) -> OperatorGraph:
-    return cached_traffic(graph, device) if isinstance(device, GpuProfile) else graph
+    """The engine's graph on a device: what stays on the chip of a GPU taken off its traffic."""
+    if not isinstance(device, GpuProfile):
+        return graph
+    shared = device.shared_memory_bytes_per_sm
+    fused = graph if shared is None else fuse_bottlenecks(graph, float(shared.value))
+    return cached_traffic(fused, device)
 
 
 def _busy_s(costs: CostTable, graph: OperatorGraph, device: DeviceProfile, parameters: Any | None) -> FloatArray:
