@@ -125,7 +125,7 @@ def run_log_sigma(
     own = np.sqrt(np.maximum(log_sigma**2 - shared**2, 0.0))
     _, shape = np.unique(np.stack([kind.astype(np.float64), time_s]), axis=1, return_inverse=True)
     by_shape = np.bincount(shape.reshape(-1), weights=time_s * own)
-    return float(np.sqrt((by_kind**2).sum() + (by_shape**2).sum()) / total)
+    return float(np.hypot(np.linalg.norm(by_kind / total), np.linalg.norm(by_shape / total)))
 
 
 def family_name(kind: int, dtype: int) -> str:

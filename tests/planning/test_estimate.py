@@ -200,3 +200,18 @@ def test_passes_of_a_scenario():
     )  # 16 layers x 8 heads x 64 x 2 x 2 bytes per token
     single = plan_passes(dataclasses.replace(scenario, output_len=1))
     assert [p.name for p in single.passes] == ["prefill"]
+
+
+def test_an_array_without_a_published_rate_says_so():
+    without = accelsim.device("tpu-v4").model_copy(update={"matrix_flop_per_s": {}})
+    with pytest.raises(UnsupportedOperatorError, match=r"no rate of its arrays was published\. Choose another device"):
+        estimate("resnet-50", without, precision="bf16")
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_the_interval_is_finite_on_an_absurdly_slow_memory():
+    device = accelsim.device("t4")
+    slow = device.memory.bandwidth_bytes_per_s.model_copy(update={"value": 1e-291})
+    memory = device.memory.model_copy(update={"bandwidth_bytes_per_s": slow})
+    run = estimate("resnet-50", device.model_copy(update={"memory": memory}))
+    assert 0 < run.latency_low_s < run.latency_s < run.latency_high_s < float("inf")

@@ -94,14 +94,14 @@ def _untrainable(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]
 
 def _refuse(graph: OperatorGraph, device: AsicProfile) -> None:
     """Raise for the first row the chip cannot run."""
-    formats = ", ".join(d.label for d in device.matrix_flop_per_s) or "no known format"
+    formats = ", ".join(d.label for d in device.matrix_flop_per_s)
     checks = (
         (_untrainable, "it runs inference only", "Choose inference, or a device that trains."),
         (_unknown_kind, "its compiler has no such operator", "Allow host fallback, or choose another device."),
         (
             _unknown_format,
-            f"its arrays compute in {formats}",
-            "Choose one of these precisions, or allow host fallback.",
+            f"its arrays compute in {formats}" if formats else "no rate of its arrays was published",
+            "Choose one of these precisions, or allow host fallback." if formats else "Choose another device.",
         ),
     )
     for check, reason, remedy in checks:
