@@ -80,6 +80,7 @@ DEVICES: Mapping[str, str] = {
     "b200_sxm": "b200-sxm",
     "b300_sxm": "b300-sxm",
     "gb200": "gb200",
+    "gb300": "gb300",
     "rtx_pro_6000_server": "rtx-pro-6000-blackwell",
     "b60": "arc-pro-b60",
 }
@@ -92,7 +93,6 @@ NO_PROFILE = frozenset(
             "amd_mi25",
             "amd_vegafe",
             "ia_knl7250",
-            "gb300",
         ),
         *("-", ""),  # submissions without an accelerator
     }
