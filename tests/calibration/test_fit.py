@@ -121,7 +121,7 @@ def test_a_solver_finds_a_ratio_within_its_range(ratio: float) -> None:
 @given(st.floats(-5, 5), st.floats(0.01, 1))
 def test_robust_residuals_keep_their_sign_and_never_grow(residual: float, scale: float) -> None:
     found = float(robust(np.array([residual]), scale)[0])
-    assert abs(found) <= abs(residual) + 1e-12
+    assert abs(found) <= abs(residual) + 1e-7  # the square root of a small difference
     assert found * residual >= 0
 
 

@@ -47,7 +47,7 @@ LADDERS: Mapping[str, tuple[Sequence[float], ...]] = {
     "gemm": (_POWERS[4:], _POWERS[4:], _POWERS[4:]),
     "batched_gemm": (_POWERS[::3], _POWERS[4:], _POWERS[4:], _POWERS[4:]),
     "conv": (_POWERS[::2], _POWERS[::2], _POWERS[::2], _POWERS[2:]),
-    "rows": (_POWERS[::2], _POWERS[::2]),
+    "rows": (_POWERS[::2], _POWERS),
     "stream": (_POWERS[::2],),
 }
 #: Rows per axis that a surface needs.
@@ -67,7 +67,7 @@ _ENERGIES = ("vector_energy_overhead", "matrix_energy_overhead")
 _ENERGY_STARTS = (0.6, 1.0, 1.8, 3.0, 5.0)
 _KEPT_BACK = 0.2
 #: Points of a surface's grid per row from which on it is coarsened.
-_MOST_POINTS_PER_ROW = 0.3
+_MOST_POINTS_PER_ROW = 1.5
 
 
 @dataclass(frozen=True, slots=True)

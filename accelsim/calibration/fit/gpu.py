@@ -25,6 +25,7 @@ __all__ = [
     "StageFit",
     "determined",
     "fit_stage",
+    "is_odd",
     "log_residual",
     "page_walk_loss",
     "stage_cells",
@@ -116,10 +117,11 @@ def stage_cells(stage: Stage, cells: Iterable[Cell], *, class_wide: bool) -> lis
             fifth of the peak for some shapes, 128x128 at three quarters for others) and GEMMs of Maxwell boards.
     """
     own = [cell for cell in cells if len(cell) and OperatorKind(int(cell.graph.kind[0])) in stage.kinds]
-    return [cell for cell in own if not (class_wide and _is_odd(cell))]
+    return [cell for cell in own if not (class_wide and is_odd(cell))]
 
 
-def _is_odd(cell: Cell) -> bool:
+def is_odd(cell: Cell) -> bool:
+    """Whether class-wide fits leave a cell out: another library than the others', see `stage_cells`."""
     old = {"Pascal": ("linear",), "Maxwell": ("linear", "gemm-fp32")}
     return cell.operator in old.get(cell.device.architecture, ())
 

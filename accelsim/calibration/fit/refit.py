@@ -16,6 +16,7 @@ import numpy as np
 from accelsim.calibration.fit.class_fit import ClassFit, fit_class
 from accelsim.calibration.fit.device_fit import fit_device
 from accelsim.calibration.fit.files import write_class, write_left_out
+from accelsim.calibration.fit.gpu import is_odd
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
 from accelsim.calibration.fit.rows import Cell, chip_of, limited, without
 from accelsim.calibration.overlay import write_overlay
@@ -54,9 +55,9 @@ def _left_out(sample: _Sample, chip: str) -> ClassFit:
 
 @lru_cache(maxsize=64)
 def _residuals(sample: _Sample, chip: str) -> tuple[CellResidual, ...]:
-    """Rows of a chip under the set fitted without it."""
+    """Rows of a chip under the set fitted without it; those that class-wide fits leave out, too, are left out here."""
     parameters = _left_out(sample, chip).parameters
-    own = [cell for cell in sample.scored if chip_of(cell.device.name) == chip]
+    own = [cell for cell in sample.scored if chip_of(cell.device.name) == chip and not is_odd(cell)]
     return tuple(CellResidual.of(cell, parameters) for cell in own)
 
 

@@ -35,13 +35,15 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "grouped_gemm": ("rows_per_group", "groups", "n", "k"),
     "prefill": ("blocks", "tokens", "heads_per_kv_head", "head_dim"),
     "batched_gemm": ("batch", "m", "n", "k"),
-    "conv": ("batch", "channels_in", "channels_out", "side"),
+    "conv": ("positions", "channels_in", "channels_out", "side"),
     "rows": ("rows", "columns"),
     "stream": ("bytes",),
     "decode": ("caches", "keys", "heads_per_kv_head", "head_dim"),
 }
 #: Queries up to which attention to a longer cache is decoding: they fill one matrix instruction together.
 _DECODE_QUERIES = 16.0
+#: Arithmetic per element up to which an elementwise operator only streams; a power is more.
+_LIGHT_FLOP = 10.0
 #: Operators whose axes are dimensions as they are.
 _PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
 Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
@@ -57,8 +59,8 @@ def coordinates(rows: Rows, operator: str) -> list[FloatArray]:
     if operator in _PLAIN:
         sizes = [rows[name] for name in AXES[operator]]
     elif operator == "conv":
-        side = np.sqrt(rows["out_h"] * rows["out_w"])
-        sizes = [rows["batch"], rows["channels_in"], rows["channels_out"], side]
+        pixels = rows["out_h"] * rows["out_w"]
+        sizes = [rows["batch"] * pixels, rows["channels_in"], rows["channels_out"], np.sqrt(pixels)]
     elif operator == "stream":
         sizes = [rows.bytes]
     elif operator == "grouped_gemm":
@@ -99,7 +101,7 @@ def _gemm_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
     code: IntArray = (dtype * 128 + np.minimum(bits, 127).astype(np.int64)) * 2 + scaled
     names = {
         value: f"{kind} {Dtype(value // 256).label} w{value // 2 % 128}{' scaled' if value % 2 else ''}"
-        for value in np.unique(code).tolist()
+        for value in _distinct(code)
     }
     return code, names
 
@@ -112,12 +114,20 @@ def _other_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
         stride = np.where((rows["groups"] > 1) | (rows["dilation"] > 1), 15, np.minimum(rows["stride"], 14))
         code: IntArray = (dtype * 512 + window) * 16 + stride.astype(np.int64)
         form = "conv {dtype} " + ("" if kind == _K.CONV else kind.label.removeprefix("conv_") + " ") + "w{a} s{b}"
-        return code, {c: _form(form, c // 8192, c // 16 % 512, c % 16) for c in np.unique(code).tolist()}
+        return code, {c: _form(form, c // 8192, c // 16 % 512, c % 16) for c in _distinct(code)}
     if kind == _K.ELEMENTWISE:
-        code = dtype * 16 + np.minimum(rows["inputs"], 15).astype(np.int64)
-        return code, {c: _form("stream {dtype} i{a}", c // 16, c % 16, 0) for c in np.unique(code).tolist()}
+        heavy = rows["flop_per_element"] > _LIGHT_FLOP
+        code = dtype * 16 + np.minimum(rows["inputs"], 7).astype(np.int64) * 2 + heavy
+        forms = ("stream {dtype} i{a}", "stream {dtype} i{a} heavy")
+        return code, {c: _form(forms[c % 2], c // 16, c % 16 // 2, 0) for c in _distinct(code)}
     form = "batched_gemm {dtype}" if kind == _K.BATCHED_GEMM else "rows {dtype} " + kind.label
-    return dtype, {c: _form(form, c, 0, 0) for c in np.unique(dtype).tolist()}
+    return dtype, {c: _form(form, c, 0, 0) for c in _distinct(dtype)}
+
+
+def _distinct(code: IntArray) -> list[int]:
+    """The codes there are; counted, not sorted, since they are small."""
+    found: list[int] = np.flatnonzero(np.bincount(code)).tolist()
+    return found
 
 
 def _form(form: str, dtype: int, a: int, b: int) -> str:
@@ -135,7 +145,7 @@ def _attention_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
     other = (rows["latent"] > 0) | (rows.kind == _K.ATTENTION_BACKWARD)
     variant = np.where(other, 4, variant).astype(np.int64)
     code: IntArray = (dtype * 128 + np.clip(bits, 0, 127).astype(np.int64)) * 8 + variant
-    return code, {value: _attention_name(value) for value in np.unique(code).tolist()}
+    return code, {value: _attention_name(value) for value in _distinct(code)}
 
 
 def _attention_name(code: int) -> str:
@@ -157,9 +167,11 @@ def corrected(formula: Formula) -> Formula:
         factor = np.ones(len(rows))
         sigma = np.broadcast_to(np.asarray(costs.log_sigma, dtype=np.float64), (len(rows),)).copy()
         for name, (operator, part) in surface_rows(rows).items():
-            surface = parameters.surfaces.get(name)
+            # FP16 and BF16 kernels are the same but for the format: one stands for the other where it alone was measured.
+            surface = parameters.surfaces.get(name) or parameters.surfaces.get(name.replace(" fp16 ", " bf16 "))
             if surface is not None:
-                place = [column[part] for column in coordinates(rows, operator)]
+                whole = coordinates(rows, operator)
+                place = whole if len(part) == len(rows) else [column[part] for column in whole]
                 factor[part], sigma[part] = np.exp(surface(place)), surface.spread(place)
         return replace(_scaled(costs, factor, rows, machine), log_sigma=sigma)
 
