@@ -2,8 +2,8 @@
 
 Each kernel, format and thread count is fitted on its own rows, drawn towards the fit of its whole family (both formats),
 which in turn is drawn towards that of all rows: a kernel whose rows show no page fault or no working set beyond the last
-cache has what its family shows. Several threads are fitted relative to the same shape on one thread. The spread of each kernel is that
-of rows left out in a five-fold cross-validation over shapes: all conditions of one shape are left out together.
+cache has what its family shows. Several threads are fitted relative to the same shape on one thread. The spread of each
+kernel is that of rows left out in a five-fold cross-validation over shapes: all conditions of one shape go together.
 """
 
 from __future__ import annotations
