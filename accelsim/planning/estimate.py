@@ -348,24 +348,23 @@ def _extrapolated_fraction(runs: tuple[_Run, ...]) -> float | None:
 def _largest(runs: tuple[_Run, ...]) -> tuple[OperatorShare, ...]:
     """Operators by device time, largest first; the same operator of repeated layers counts as one (``layers.*.mlp``)."""
     total = sum(run.table.total_time_s * run.run_pass.repeats for run in runs)
-    merged: dict[tuple[str, str, str], float] = {}
+    merged: dict[tuple[str, int, int], float] = {}
     for run in runs:
-        labels = _labels(run.run_pass.graph)
-        times = (run.table.time_s * run.run_pass.repeats).tolist()
-        for label, bound, time_s in zip(labels, run.table.bound.tolist(), times, strict=True):
-            key = (*label, Bound(bound).label)
+        graph = run.run_pass.graph
+        keys = zip(_labels(graph), graph.kind.tolist(), run.table.bound.tolist(), strict=True)
+        for key, time_s in zip(keys, (run.table.time_s * run.run_pass.repeats).tolist(), strict=True):
             merged[key] = merged.get(key, 0.0) + time_s
     top = sorted(merged.items(), key=lambda item: -item[1])[:_TOP_OPERATORS]
-    return tuple(OperatorShare(name, kind, t, bound, t / total if total else 0.0) for (name, kind, bound), t in top)
+    return tuple(
+        OperatorShare(name, OperatorKind(kind).label, t, Bound(bound).label, t / total if total else 0.0)
+        for (name, kind, bound), t in top
+    )
 
 
-def _labels(graph: OperatorGraph) -> list[tuple[str, str]]:
-    """(path and name with layer numbers as ``*``, kind) of each row."""
-    kinds = [OperatorKind(code).label for code in range(int(max(OperatorKind)) + 1)]
-    return [
-        (_without_numbers(f"{path}.{name}" if path else name), kinds[code])
-        for path, name, code in zip(graph.path, graph.name, graph.kind.tolist(), strict=True)
-    ]
+def _labels(graph: OperatorGraph) -> list[str]:
+    """Path and name of each row, with layer numbers as ``*``."""
+    rows = zip(graph.path, graph.name, strict=True)
+    return [_without_numbers(f"{path}.{name}" if path else name) for path, name in rows]
 
 
 @lru_cache(maxsize=65_536)
