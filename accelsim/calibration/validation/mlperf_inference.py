@@ -89,6 +89,9 @@ _TASKS: Mapping[str, _Task] = {
 _HALF = frozenset({"stable-diffusion-xl"})
 _NO_LENGTHS = "the reference states no mean lengths of its prompts and answers"
 _REFUSED_TASKS: Mapping[str, str] = {"gptj-99": _NO_LENGTHS, "gptj-99.9": _NO_LENGTHS}
+#: Devices and benchmarks whose engines mix formats layer by layer (krai/ck-qaic, packed-bert: precision.mixed for BERT-99).
+_MIXED = frozenset({("cloud-ai-100-pro", "bert-99")})
+_MIXED_FORMATS = "engine of mixed INT8 and FP16: which layers run in which is not published"
 _BRATS_ROUNDS = ("v0.7", "v1.0", "v1.1")
 
 
@@ -152,6 +155,8 @@ def _row(version: str, device: str, model: str, unit: str, count: float, rate: f
     except UnknownNameError as error:
         reason = f"no workload {model}" if error.what == "workload" else f"no profile of {device}"
         return _Row(device, model, measured_s, None, reason)
+    if (profile.name, model) in _MIXED:
+        return _Row(device, model, measured_s, None, _MIXED_FORMATS)
     return _Row(device, model, measured_s, Throughput(stages, task.batches, _precision(model, profile)))
 
 

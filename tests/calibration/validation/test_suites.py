@@ -314,6 +314,27 @@ def test_mlperf_rows_are_per_accelerator_and_others_refused_by_name(folder):
     assert score.refused == expected
 
 
+MLPERF_NETWORKS = (
+    "v1.1,N,one,NVIDIA A30,1,1,3d-unet-99,offline,VALID,samples/s,TensorRT,30\n"
+    "v2.1,N,one,NVIDIA A30,1,1,3d-unet-99,offline,VALID,samples/s,TensorRT,1.8\n"
+    "v4.1,N,one,NVIDIA H100-SXM-80GB,1,1,stable-diffusion-xl,offline,VALID,samples/s,TensorRT,2\n"
+    "v3.0,Q,one,QUALCOMM Cloud AI 100 PCIe/HHHL Pro,1,1,bert-99,offline,VALID,samples/s,SDK,780\n"
+    "v3.0,Q,one,QUALCOMM Cloud AI 100 PCIe/HHHL Pro,1,1,resnet50,offline,VALID,samples/s,SDK,24000\n"
+)
+
+
+def test_mlperf_networks_follow_the_round_and_mixed_formats_are_refused(folder):
+    table = MLPERF.splitlines(keepends=True)[0] + MLPERF_NETWORKS
+    records = row_records(validate(["mlperf-inference"], folder({"serving/mlperf_inference.csv": table}), "spec"))
+    answered = [r for r in records if not r["refusal"]]
+    assert len(answered) == 4
+    volume, scan = (r["predicted_s"] for r in answered if r["profile"] == "a30")
+    assert 5 * volume < scan < 30 * volume  # 61 windows of 0.95 TFLOP against one volume of 3.7
+    assert [r["refusal"] for r in records if r["refusal"]] == [
+        "engine of mixed INT8 and FP16: which layers run in which is not published"
+    ]
+
+
 def test_mlperf_rows_without_an_accelerator_are_per_socket(folder):
     header = MLPERF.splitlines()[0] + ",host_cpu,sockets\n"
     row = "v3.0,I,two,-,0,1,resnet50,offline,VALID,samples/s,PyTorch,16000,xeon-platinum-8480+,2\n"
