@@ -16,9 +16,10 @@ from typing import Any, Final, Literal, get_args
 from accelsim.cost.fitted import apply_overlay, fitted_parameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.parameters import read_parameters
+from accelsim.cost.gpu.relatives import with_relative_surfaces
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
-from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.profile import DeviceProfile, GpuProfile
 
 __all__ = ["TIERS", "Choice", "TierName", "choose", "tier_name"]
 
@@ -71,9 +72,17 @@ def _spec(device: DeviceProfile) -> Choice:
     for chip in _prefixes(_base(device)):
         left_out = _class_set(f"gpu-without-{chip}")
         if left_out is not None:
-            return Choice("spec", left_out, f"class-wide parameters fitted without {chip}")
+            return _with_relative(left_out, device, f"class-wide parameters fitted without {chip}")
     note = "class-wide parameters, which may have seen operator rows of this device"
-    return Choice("spec", GpuParameters.class_wide(), note)
+    return _with_relative(GpuParameters.class_wide(), device, note)
+
+
+def _with_relative(parameters: GpuParameters, device: DeviceProfile, note: str) -> Choice:
+    """Tier `spec` of a GPU: kernels follow those of the nearest measured board, never the device's own."""
+    if not isinstance(device, GpuProfile):
+        return Choice("spec", parameters, note)
+    whole, relative = with_relative_surfaces(parameters, device)
+    return Choice("spec", whole, note if relative is None else f"{note}; kernels after those of {relative}")
 
 
 def _fitted(device: DeviceProfile) -> Choice:

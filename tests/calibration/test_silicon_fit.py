@@ -1,0 +1,155 @@
+"""Fits to kernel tables, on small synthetic ones: recovery of a known surface, sums of stages, expert loads, specs."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim.calibration import measured_kernels, silicon_fit
+from accelsim.calibration.expert_load import busiest_device_load, routing_exponent
+from accelsim.calibration.overlay import write_overlay
+from accelsim.calibration.silicon import SiliconRows
+from accelsim.calibration.silicon_fit import silicon_overlay, silicon_spec, silicon_specs, silicon_surfaces
+from accelsim.calibration.split import held_out_rows
+from accelsim.calibration.surface_fit import fit_surface, fit_surface_to_sums, knots_within
+from accelsim.calibration.validation.columns import gemm_graph
+from accelsim.cost.fitted import apply_overlay, read_fitted
+from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.table import Execution, Tier
+from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.workloads.dtype import Dtype
+
+
+def truth(m, n, k):
+    """How the synthetic library departs from the model: slowly with the logarithm of each size."""
+    return 0.3 + 0.05 * np.log2(m) - 0.03 * np.log2(n) + 0.2 * np.sin(np.log2(k) / 4.0)
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """A small GEMM table of an H200 made by the model and a known departure from it, with 2 % of scatter."""
+    sizes = [2.0**p for p in range(5, 14)]
+    m, n, k = (column.ravel() for column in np.meshgrid([1.0, 4.0, 16.0, *sizes], sizes, sizes))
+    device = silicon_fit.gpu_of("h200_sxm")
+    graph = gemm_graph(np.ones(len(m)), m, n, k, Dtype.BF16, batched=np.zeros(len(m), bool))
+    costs = cost_gpu(graph, device, Execution.GRAPH)
+    scatter = np.random.default_rng(3).normal(0.0, 0.02, len(m))
+    rows = SiliconRows(
+        system="h200_sxm",
+        backend="trtllm",
+        version="0",
+        kind="gemm",
+        sizes={"m": m, "n": n, "k": k},
+        formats={"gemm_dtype": np.full(len(m), "bfloat16")},
+        words={},
+        time_s=costs.time_s * np.exp(truth(m, n, k) + scatter) + costs.dispatch_s,
+        held_out=held_out_rows([m, n, k]),
+    )
+    monkeypatch.setattr(silicon_fit, "_tables", lambda *_: iter([rows]))
+    return SimpleNamespace(rows=rows, graph=graph, device=device)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_held_out_rows_of_a_known_library_are_recovered(table, dense) -> None:
+    surfaces = silicon_surfaces("h200_sxm", dense=dense)
+    parameters = silicon_fit.replace(GpuParameters.class_wide(), surfaces=surfaces)
+    costs = cost_gpu(table.graph, table.device, Execution.GRAPH, parameters)
+    error = np.abs((costs.time_s + costs.dispatch_s) / table.rows.time_s - 1.0)[table.rows.held_out]
+    assert np.median(error) < 0.025
+    assert 0.85 <= (np.log1p(error) <= 1.645 * costs.log_sigma[table.rows.held_out]).mean() <= 0.97
+
+
+def test_a_fit_does_not_see_held_out_rows(table) -> None:
+    before = silicon_surfaces("h200_sxm")["gemm bf16 w16"].values
+    table.rows.time_s[table.rows.held_out] *= 50.0
+    assert silicon_surfaces("h200_sxm")["gemm bf16 w16"].values == pytest.approx(before)
+
+
+def test_an_overlay_survives_the_file_and_pins_what_it_corrects(table, tmp_path) -> None:
+    overlay = silicon_overlay("h200_sxm")
+    assert overlay.rows == (~table.rows.held_out).sum()
+    read = read_fitted(write_overlay(overlay, tmp_path))
+    assert read.device == "h200-sxm-141gb"
+    pinned = read.pinned["matrix_efficiency"]
+    assert pinned == pytest.approx(GpuParameters.class_wide().matrix_efficiency, rel=1e-3)
+    drifted = silicon_fit.replace(GpuParameters.class_wide(), matrix_efficiency=0.5)
+    assert apply_overlay(drifted, read).matrix_efficiency == pinned
+
+
+def test_the_measured_tier_says_so(table) -> None:
+    measured_kernels._interpolating.cache_clear()
+    try:
+        parameters = measured_kernels._interpolating("h200_sxm")
+        assert cost_gpu(table.graph, table.device, Execution.GRAPH, parameters).tier is Tier.MEASURED
+    finally:
+        measured_kernels._interpolating.cache_clear()
+    assert measured_kernels.measured_system("h200-sxm-141gb@fraction=0.5") == "h200_sxm"
+    assert measured_kernels.measured_parameters("t4") is None
+
+
+def test_outliers_do_not_bend_a_surface() -> None:
+    rng = np.random.default_rng(1)
+    place = [rng.uniform(0, 10, 600)]
+    residual = 0.1 * place[0] + rng.normal(0, 0.01, 600)
+    residual[::20] += 3.0
+    surface = fit_surface([knots_within(place[0], [2.0**p for p in range(0, 11, 2)])], place, residual)
+    assert surface(place) == pytest.approx(0.1 * place[0], abs=0.05)
+
+
+def test_stages_of_a_sum_are_corrected_together() -> None:
+    rng = np.random.default_rng(2)
+    places = [[rng.uniform(4, 12, 800)] for _ in range(2)]
+    times = [rng.uniform(1e-5, 1e-3, 800) for _ in range(2)]
+    fixed = np.full(800, 2e-6)
+    measured = fixed + sum(t * np.exp(0.05 * p[0] - 0.1) for t, p in zip(times, places, strict=True))
+    knots = [knots_within(np.concatenate([p[0] for p in places]), [2.0**p for p in range(4, 13, 2)])]
+    surface = fit_surface_to_sums(knots, list(zip(places, times, strict=True)), fixed, measured)
+    total = fixed + sum(t * np.exp(surface(p)) for t, p in zip(times, places, strict=True))
+    assert total == pytest.approx(measured, rel=0.02)
+
+
+@given(
+    st.sampled_from([1, 2, 16, 100, 4096]),
+    st.sampled_from([(8, 2), (128, 8), (256, 8), (512, 10)]),
+    st.sampled_from([1, 2, 8]),
+    st.sampled_from([0.0, 1.01, 1.2]),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_busiest_device_has_its_share_and_no_more_than_all(tokens, layer, devices, exponent) -> None:
+    experts, top_k = layer
+    columns = [np.array([float(value)]) for value in (tokens, top_k, experts, devices, exponent)]
+    rows, active = busiest_device_load(*columns)
+    total = tokens * top_k
+    assert max(total / devices, 1.0) - 1e-9 <= rows[0] <= max(total, 1.0) + 1e-9
+    assert 1.0 <= active[0] <= min(experts / devices, max(rows[0], 1.0)) + 1e-9
+
+
+def test_a_distribution_is_named_or_refused() -> None:
+    assert routing_exponent("balanced") == 0.0
+    assert routing_exponent("power_law_1.01") == 1.01
+    with pytest.raises(InvalidValueError, match="distribution"):
+        routing_exponent("lopsided")
+
+
+def test_a_spec_names_system_backend_and_version() -> None:
+    assert silicon_spec("aiconfigurator:h200_sxm") == ("h200_sxm", None, None)
+    assert silicon_spec("aiconfigurator:h200_sxm:vllm") == ("h200_sxm", "vllm", None)
+    assert silicon_spec("aiconfigurator:h200_sxm:vllm:0.24.0") == ("h200_sxm", "vllm", "0.24.0")
+    assert "aiconfigurator:b60" in silicon_specs("aiconfigurator:all")
+    assert silicon_specs("aiconfigurator:b60") == ["aiconfigurator:b60"]
+
+
+@pytest.mark.parametrize(
+    "spec", ["h200_sxm", "aiconfigurator", "aiconfigurator:", "other:h200_sxm", "aiconfigurator:a:b:c:d"]
+)
+def test_a_malformed_spec_is_refused(spec) -> None:
+    with pytest.raises((InvalidValueError, UnknownNameError)):
+        silicon_spec(spec)
+
+
+@pytest.mark.parametrize("spec", ["aiconfigurator:h2000", "aiconfigurator:h200_sxm:vlm"])
+def test_an_unknown_part_of_a_spec_is_named(spec) -> None:
+    with pytest.raises(UnknownNameError):
+        silicon_spec(spec)

@@ -1,0 +1,182 @@
+"""Surfaces over the shape: interpolation, names of rows, what a corrected time keeps to, relatives, loops on one operand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim import catalog
+from accelsim.calibration.validation.columns import attention_graph, gemm_graph
+from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
+from accelsim.cost.gpu.relatives import nearest_relative, with_relative_surfaces
+from accelsim.cost.gpu.repeated import cached_share
+from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
+from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.table import Execution, Rows, Tier
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.operator import OperatorKind
+
+KNOTS = (np.array([0.0, 4.0, 10.0]), np.array([5.0, 12.0]), np.array([6.0]))
+SURFACE = ShapeSurface(KNOTS, np.array([[[0.1], [0.3]], [[-0.2], [0.0]], [[0.4], [1.0]]]), 0.05, 30)
+
+
+def gemms(m, n, k, dtype=Dtype.BF16, weight=None):
+    m, n, k = (np.atleast_1d(np.asarray(size, dtype=np.float64)) for size in (m, n, k))
+    return gemm_graph(np.ones(len(m)), m, n, k, dtype, batched=np.zeros(len(m), bool), weight=weight)
+
+
+def h200():
+    return catalog.device("h200-sxm-141gb")
+
+
+def test_a_surface_passes_through_its_knots_and_is_straight_between() -> None:
+    at = [np.array([0.0, 4.0, 10.0, 2.0, 7.0]), np.array([5.0, 12.0, 12.0, 5.0, 8.5]), np.zeros(5)]
+    expected = [0.1, 0.0, 1.0, (0.1 - 0.2) / 2, (-0.2 + 0.0 + 0.4 + 1.0) / 4]
+    assert SURFACE(at) == pytest.approx(expected)
+
+
+@given(st.lists(st.tuples(st.floats(-20, 40), st.floats(-20, 40), st.floats(-20, 40)), min_size=1, max_size=20))
+@settings(max_examples=50, deadline=None)
+def test_a_surface_stays_between_its_values_everywhere(points) -> None:
+    columns = [np.array(column) for column in zip(*points, strict=True)]
+    values = SURFACE(columns)
+    assert values.min() >= SURFACE.values.min() - 1e-12
+    assert values.max() <= SURFACE.values.max() + 1e-12
+
+
+def test_the_spread_grows_outside_the_grid_only() -> None:
+    inside, far, farther = SURFACE.spread([np.array([3.0, 12.0, 14.0]), np.full(3, 6.0), np.full(3, 6.0)])
+    assert inside == pytest.approx(0.05)
+    assert inside < far < farther
+
+
+def test_a_surface_is_written_and_read_back() -> None:
+    read = ShapeSurface.from_mapping(SURFACE.to_mapping())
+    assert read.values == pytest.approx(SURFACE.values, abs=5e-4)
+    assert (read.log_sigma, read.rows) == (0.05, 30)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"values": "1 2"},
+        {"values": "1 2 3 4 5 nan"},
+        {"knots": [[1, 1], [2], [3]]},
+        {"log_sigma": -1.0},
+        {"knots": [[0, 1]]},
+    ],
+)
+def test_a_damaged_surface_is_refused(change) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        ShapeSurface.from_mapping(SURFACE.to_mapping() | change)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weight", "scale", "name"),
+    [
+        (Dtype.BF16, None, 0.0, "gemm bf16 w16"),
+        (Dtype.FP8, None, 0.0, "gemm fp8 w8"),
+        (Dtype.FP8, None, 4 / 128**2, "gemm fp8 w8 scaled"),
+        (Dtype.FP4, None, 1 / 16, "gemm fp4 w4 scaled"),
+        (Dtype.BF16, Dtype.INT4, 0.0, "gemm bf16 w4"),
+    ],
+)
+def test_a_row_finds_the_surface_of_its_format(dtype, weight, scale, name) -> None:
+    graph = gemms(16, 4096, 1024, dtype, weight)
+    graph = replace(graph, weight_bytes=graph.weight_bytes + scale * 4096 * 1024)
+    assert list(surface_rows(Rows(graph, np.array([0]), OperatorKind.GEMM))) == [name]
+
+
+def test_prefill_and_decode_have_surfaces_of_their_own() -> None:
+    one = np.ones(3)
+    graph = attention_graph(
+        4 * one,
+        (32 * one, 8 * one),
+        (np.array([512.0, 1.0, 1.0]), np.array([512.0, 600.0, 600.0])),
+        128 * one,
+        np.array([0.0, 0.0, 128.0]),
+        Dtype.BF16,
+        Dtype.FP8,
+    )
+    rows = Rows(graph, np.arange(3), OperatorKind.ATTENTION)
+    found = surface_rows(rows)
+    assert {name: part.tolist() for name, (_, part) in found.items()} == {
+        "prefill bf16 cache8": [0],
+        "decode bf16 cache8": [1],
+        "decode bf16 cache8 window": [2],
+    }
+    assert all(len(coordinates(rows, operator)) == len(AXES[operator]) for operator, _ in found.values())
+
+
+def test_a_surface_scales_its_rows_and_no_others() -> None:
+    graph = gemms([64, 512], [4096, 4096], [4096, 4096])
+    flat = ShapeSurface((np.zeros(1),) * 3, np.full((1, 1, 1), np.log(2.0)), 0.03, 10)
+    base = GpuParameters.class_wide()
+    plain = cost_gpu(graph, h200(), Execution.GRAPH, base)
+    twice = cost_gpu(graph, h200(), Execution.GRAPH, replace(base, surfaces={"gemm bf16 w16": flat}))
+    other = cost_gpu(graph, h200(), Execution.GRAPH, replace(base, surfaces={"gemm fp8 w8": flat}))
+    assert twice.time_s == pytest.approx(2 * plain.time_s)
+    assert other.time_s == pytest.approx(plain.time_s)
+    assert twice.energy_j.min() > 0
+
+
+def test_fp16_takes_the_surface_of_bf16_where_it_has_none() -> None:
+    flat = ShapeSurface((np.zeros(1),) * 3, np.full((1, 1, 1), np.log(3.0)), 0.03, 10)
+    base = GpuParameters.class_wide()
+    graph = gemms(64, 4096, 4096, Dtype.FP16)
+    plain = cost_gpu(graph, h200(), Execution.GRAPH, base)
+    assert cost_gpu(
+        graph, h200(), Execution.GRAPH, replace(base, surfaces={"gemm bf16 w16": flat})
+    ).time_s == pytest.approx(3 * plain.time_s)
+
+
+@given(st.integers(1, 8192), st.integers(32, 16384), st.integers(32, 16384), st.floats(-8, 3))
+@settings(max_examples=40, deadline=None)
+def test_no_correction_beats_the_peak(m, n, k, value) -> None:
+    flat = ShapeSurface((np.zeros(1),) * 3, np.full((1, 1, 1), value), 0.03, 10)
+    parameters = replace(GpuParameters.class_wide(), surfaces={"gemm bf16 w16": flat})
+    costs = cost_gpu(gemms(m, n, k), h200(), Execution.GRAPH, parameters)
+    peak = GpuMachine.of(h200(), parameters).contraction_flop_per_s[Dtype.BF16]
+    assert costs.time_s[0] >= 2.0 * m * n * k / peak * (1 - 1e-9)
+    assert costs.time_s[0] >= max(costs.compute_s[0], costs.memory_s[0]) * (1 - 1e-9)
+
+
+def test_the_cache_serves_what_fits_and_less_the_more_there_is() -> None:
+    share = cached_share(np.array([1e5, 1e7, 3e7, 1e8, 1e10]), 50e6)
+    assert share[0] == pytest.approx(1.0, abs=1e-6)
+    assert share[-1] < 1e-6
+    assert (np.diff(share) <= 0).all()
+    assert cached_share(np.array([1.0]), 0.0)[0] == 0.0
+
+
+def test_a_loop_on_one_operand_is_never_slower() -> None:
+    graph = gemms([1, 16, 256, 1], [1024, 4096, 8192, 65536], [1024, 4096, 8192, 16384])
+    base = GpuParameters.class_wide()
+    board = catalog.device("l40s")
+    cold = cost_gpu(graph, board, Execution.GRAPH, base).time_s
+    hot = cost_gpu(graph, board, Execution.GRAPH, replace(base, is_repeated=True)).time_s
+    assert (hot <= cold * (1 + 1e-12)).all()
+    assert hot[0] < cold[0]
+    assert hot[3] == pytest.approx(cold[3])
+
+
+def test_a_relative_is_of_the_same_architecture_where_there_is_one_and_never_the_board_itself() -> None:
+    for name in ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "gb200", "h100-pcie-80gb"):
+        board = catalog.device(name)
+        relative = nearest_relative(board)
+        assert relative is not None
+        assert relative[0].name != name
+        assert relative[0].architecture == board.architecture
+    for name in ("t4", "mi300x"):
+        assert nearest_relative(catalog.device(name)) is None
+
+
+def test_a_relatives_surfaces_are_wider_and_the_tier_stays_spec() -> None:
+    base = GpuParameters.class_wide()
+    whole, name = with_relative_surfaces(base, h200())
+    _, overlay = nearest_relative(h200())
+    assert name == overlay.device
+    assert all(whole.surfaces[key].log_sigma > surface.log_sigma for key, surface in overlay.surfaces.items())
+    assert cost_gpu(gemms(64, 4096, 4096), h200(), Execution.GRAPH, whole).tier is Tier.SPEC
