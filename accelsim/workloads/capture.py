@@ -29,7 +29,7 @@ from accelsim.workloads.captured import (
 )
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.dtype import precision as named_precision
-from accelsim.workloads.graph import OperatorGraph, _csr
+from accelsim.workloads.graph import OperatorGraph, compressed_rows
 from accelsim.workloads.model import RunShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS
 from accelsim.workloads.training import optimizer as update_rule
@@ -291,7 +291,7 @@ def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
     widths = np.array([policy.weight.bytes if c == "weight_bytes" else policy.activation.bytes for c in BYTE_COLUMNS])
     bytes_ = follows * widths + fixed
     kind = np.array([int(row.kernel.kind) for row in rows], dtype=np.int16)
-    offset, dependency = _csr([sorted(row.sources) for row in rows])
+    offset, dependency = compressed_rows([sorted(row.sources) for row in rows])
     graph = OperatorGraph(
         kind=kind,
         dims=dims,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, OperatorGraph, _csr
+from accelsim.workloads.graph import FloatArray, OperatorGraph, compressed_rows
 from accelsim.workloads.operator import OperatorKind, Phase
 
 __all__ = ["elide_copies"]
@@ -77,7 +77,7 @@ def _without(graph: OperatorGraph, gone: NDArray[np.bool_]) -> OperatorGraph:
         sources.append(waits)
         if not gone[row]:
             edges.append(sorted(int(place[source]) for source in waits))
-    offset, dependency = _csr(edges)
+    offset, dependency = compressed_rows(edges)
     return replace(graph.take(~gone), dependency_offset=offset, dependency=dependency)
 
 

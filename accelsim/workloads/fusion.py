@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, _csr
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, compressed_rows
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 
 __all__ = ["fuse_elementwise"]
@@ -111,4 +111,4 @@ def _regrouped_edges(graph: OperatorGraph, member: IntArray, count: int) -> tupl
     for target, source in zip(member[reader].tolist(), member[graph.dependency].tolist(), strict=True):
         if source < target:
             edges[target].add(source)
-    return _csr([sorted(sources) for sources in edges])
+    return compressed_rows([sorted(sources) for sources in edges])

@@ -21,7 +21,7 @@ from accelsim.workloads.operator import CONTRACTION_KINDS, DIMENSIONS, MAX_DIMEN
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FloatArray", "IntArray", "OperatorGraph", "concatenate"]
+__all__ = ["FloatArray", "IntArray", "OperatorGraph", "compressed_rows", "concatenate"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -205,7 +205,7 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
             own = (graph.dependencies_of(row) + base).tolist()
             lists.append(own or ([base - 1] if base else []))
         base += len(graph)
-    offset, dependency = _csr(lists)
+    offset, dependency = compressed_rows(lists)
     return OperatorGraph(
         **columns,
         name=tuple(n for g in graphs for n in g.name),
@@ -215,7 +215,15 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
     )
 
 
-def _csr(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+def compressed_rows(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """Offsets and flat entries of lists of row numbers (compressed sparse rows).
+
+    Args:
+        lists: One list per row.
+
+    Returns:
+        Offsets, shape (rows + 1,), and all entries one after the other.
+    """
     lengths = np.fromiter((len(x) for x in lists), dtype=np.int64, count=len(lists))
     offset = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
     flat = [item for part in lists for item in part]
@@ -285,4 +293,4 @@ def _edges(column: list[Any]) -> tuple[IntArray, IntArray]:
         for edge in edges:
             if not isinstance(edge, int) or isinstance(edge, bool) or not 0 <= edge < row:
                 raise InvalidValueError("graph.dependencies", edge, f"numbers of earlier rows (0 to {row - 1})")
-    return _csr(column)
+    return compressed_rows(column)

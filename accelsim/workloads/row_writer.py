@@ -1,0 +1,188 @@
+"""Writes rows of an operator graph one by one: shapes, storage, dependencies, parameters, what the backward pass keeps.
+
+`Tensor` is a shape with the row that made it and a storage identity; views share storage. What a forward row keeps for the
+backward pass (`saved_bytes`) is counted once per storage, as PyTorch's autograd does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.dtype import Dtype, Precision
+from accelsim.workloads.graph import OperatorGraph, compressed_rows
+from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+
+__all__ = ["RowWriter", "Tensor"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A shape, the row that produced it (-1: an input of the model) and a storage identity."""
+
+    shape: tuple[int, ...]
+    row: int
+    storage: int
+    element_bytes: float
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> float:
+        """Storage bytes."""
+        return self.elements * self.element_bytes
+
+
+class RowWriter:
+    """Collects rows and their dependencies, parameters and kept tensors; `build` returns the immutable graph.
+
+    Args:
+        precision: Which dtypes to use.
+        phase: Phase of the rows.
+        fused_attention: One attention operator with fused traffic; False writes scores, softmax and context separately.
+    """
+
+    def __init__(self, precision: Precision, phase: Phase = Phase.FORWARD, *, fused_attention: bool = True) -> None:
+        self.precision = precision
+        self.phase = phase
+        self.fused_attention = fused_attention
+        self.parameter_count = 0
+        self.parameter_tensor_count = 0
+        self.kv_bytes_per_token = 0.0  # of one sequence, over all layers
+        self._rows: list[tuple[int, tuple[int, ...], int, float, float, float, float, float]] = []
+        self._names: list[str] = []
+        self._paths: list[str] = []
+        self._edges: list[list[int]] = []
+        self._scope: list[str] = []
+        self._saved: set[int] = set()
+        self._storages = 0
+        mixed = precision.activation.bytes != precision.compute.bytes
+        self.attention_dtype = precision.activation if mixed else precision.compute
+
+    @contextmanager
+    def scope(self, name: str | int) -> Iterator[None]:
+        """Prefix the module path of the rows inside with `name`."""
+        self._scope.append(str(name))
+        try:
+            yield
+        finally:
+            self._scope.pop()
+
+    def input(self, *shape: int, dtype: Dtype | None = None) -> Tensor:
+        """A tensor that is there at the start."""
+        width = (dtype or self.precision.activation).bytes
+        return Tensor(tuple(shape), -1, self._storage(), width)
+
+    def view(self, x: Tensor, *shape: int) -> Tensor:
+        """The same storage under another shape; no row."""
+        if prod(shape) != x.elements:
+            raise InvalidValueError("shape", shape, f"{x.elements} elements, as in {x.shape}")
+        return Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
+
+    def part(self, x: Tensor, *shape: int) -> Tensor:
+        """A view of a part of the storage (slice, chunk, select); no row."""
+        return Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
+
+    def split(self, x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
+        """Disjoint parts of the last axis; no row. Each part counts as storage of its own when it is kept."""
+        if sum(widths) != x.shape[-1]:
+            raise InvalidValueError("widths", tuple(widths), f"widths that add up to {x.shape[-1]}")
+        return tuple(Tensor((*x.shape[:-1], width), x.row, self._storage(), x.element_bytes) for width in widths)
+
+    def build(self) -> OperatorGraph:
+        """The graph of all rows so far."""
+        count = len(self._rows)
+        dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
+        for row, entry in enumerate(self._rows):
+            dims[row, : len(entry[1])] = entry[1]
+        numbers = np.array([(r[0], r[2], *r[3:]) for r in self._rows], dtype=np.float64).reshape(count, 7)
+        offset, dependency = compressed_rows(self._edges)
+        return OperatorGraph(
+            kind=numbers[:, 0].astype(np.int16),
+            dims=dims,
+            dtype=numbers[:, 1].astype(np.int8),
+            phase=np.full(count, int(self.phase), dtype=np.int8),
+            flop=numbers[:, 2].copy(),
+            read_bytes=numbers[:, 3].copy(),
+            write_bytes=numbers[:, 4].copy(),
+            weight_bytes=numbers[:, 5].copy(),
+            saved_bytes=numbers[:, 6].copy(),
+            name=tuple(self._names),
+            path=tuple(self._paths),
+            dependency_offset=offset,
+            dependency=dependency,
+        )
+
+    def operator(
+        self,
+        kind: OperatorKind,
+        dims: Sequence[int],
+        inputs: Sequence[Tensor],
+        output_shape: Sequence[int],
+        *,
+        name: str,
+        flop: float,
+        weights: int = 0,
+        read_bytes: float | None = None,
+        write_bytes: float | None = None,
+        saves: Sequence[Tensor] = (),
+        save_output: bool = False,
+        extra_saved_bytes: float = 0.0,
+        dtype: Dtype | None = None,
+        output_dtype: Dtype | None = None,
+    ) -> Tensor:
+        """Append one row; every layer method ends here.
+
+        Args:
+            kind: Operator kind.
+            dims: Dimensions in the order of ``DIMENSIONS[kind]``.
+            inputs: Tensors read.
+            output_shape: Shape written.
+            name: Operator name.
+            flop: FLOP of the row.
+            weights: Number of parameter elements read.
+            read_bytes: Activation bytes read, if not the sum of the inputs.
+            write_bytes: Bytes written, if not the output's.
+            saves: Tensors the backward pass needs.
+            save_output: Whether the backward pass needs the output.
+            extra_saved_bytes: Other bytes kept (masks, indices, statistics).
+            dtype: Compute dtype; the activation dtype unless given.
+            output_dtype: Stored dtype of the output; the activation dtype unless given.
+        """
+        row = len(self._rows)
+        width = (output_dtype or self.precision.activation).bytes
+        output = Tensor(tuple(output_shape), row, self._storage(), width)
+        saved = extra_saved_bytes + sum(self._save(x) for x in saves)
+        saved += self._save(output) if save_output else 0.0
+        read = sum(x.bytes for x in inputs) if read_bytes is None else read_bytes
+        write = output.bytes if write_bytes is None else write_bytes
+        code = self.precision.activation if dtype is None else dtype
+        weight_bytes = weights * self.precision.weight.bytes
+        self._rows.append((int(kind), tuple(dims), int(code), flop, read, write, weight_bytes, saved))
+        self._names.append(name)
+        self._paths.append(".".join(self._scope))
+        self._edges.append(sorted({x.row for x in inputs if x.row >= 0}))
+        return output
+
+    def parameters(self, count: int, tensors: int = 1) -> None:
+        """Count `count` trainable parameters in `tensors` tensors."""
+        self.parameter_count += count
+        self.parameter_tensor_count += tensors
+
+    def _storage(self) -> int:
+        self._storages += 1
+        return self._storages
+
+    def _save(self, x: Tensor) -> float:
+        if x.storage in self._saved:
+            return 0.0
+        self._saved.add(x.storage)
+        return x.bytes
