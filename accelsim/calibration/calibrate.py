@@ -241,7 +241,7 @@ def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
         shared = min(sigma, abs(float(np.median(errors[own]))))
         flop, size = (tuple(np.quantile(x[own], (0.01, 0.99)).tolist()) for x in (graph.flop, graph.bytes))
         found[name] = FamilyResidual(
-            len(own), sigma, shared, float(np.median(ape)), float(np.quantile(ape, 0.9)), flop, size
+            len(own), sigma, sigma, shared, float(np.median(ape)), float(np.quantile(ape, 0.9)), flop, size
         )
     return found
 

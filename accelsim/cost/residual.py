@@ -21,7 +21,16 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["FamilyResidual", "RowSpread", "family_name", "family_rows", "read_families", "row_spread", "run_log_sigma"]
+__all__ = [
+    "LONG_S",
+    "FamilyResidual",
+    "RowSpread",
+    "family_name",
+    "family_rows",
+    "read_families",
+    "row_spread",
+    "run_log_sigma",
+]
 
 #: Added standard deviation of ln(time) per decade outside the measured range. Estimate: an error of 15 % per factor of ten.
 _SIGMA_PER_DECADE = 0.15
@@ -35,6 +44,7 @@ class FamilyResidual:
     Attributes:
         rows: Measured rows behind them.
         log_sigma: Spread of ln(measured / predicted) of one row: its 90th percentile over the normal's.
+        long_log_sigma: The same of rows longer than `LONG_S`, which say more of the kernel than of the time to issue it.
         shared_log_sigma: Part of it that all rows of the family on one device share, <= log_sigma.
         median_ape_fraction: Median error of the rows.
         p90_ape_fraction: 90th percentile of their errors.
@@ -44,6 +54,7 @@ class FamilyResidual:
 
     rows: int
     log_sigma: float
+    long_log_sigma: float
     shared_log_sigma: float
     median_ape_fraction: float
     p90_ape_fraction: float
@@ -59,21 +70,32 @@ class FamilyResidual:
             TypeError: If a field is no number.
             ValueError: If a number is negative or a range is not two numbers.
         """
-        numbers = [float(data[name]) for name in ("rows", "log_sigma", "shared_log_sigma", *_SHOWN)]
+        filled = {"long_log_sigma": data["log_sigma"], **data}
+        numbers = [float(filled[name]) for name in _NUMBERS]
         ranges = [tuple(float(edge) for edge in data[name]) for name in ("flop", "bytes")]
         if min(numbers) < 0 or any(len(r) != 2 or not 0 <= r[0] <= r[1] for r in ranges):
             raise ValueError("numbers must be >= 0 and ranges rise")
-        return cls(int(numbers[0]), numbers[1], min(numbers[1], numbers[2]), *numbers[3:], *ranges)  # type: ignore[arg-type]
+        shared = min(numbers[1:4])
+        return cls(int(numbers[0]), numbers[1], numbers[2], shared, *numbers[4:], *ranges)  # type: ignore[arg-type]
 
     def to_mapping(self) -> dict[str, Any]:
         """The entry of a parameter file; `from_mapping` reads it back."""
-        return {name: getattr(self, name) for name in ("rows", "log_sigma", "shared_log_sigma", *_SHOWN)} | {
+        return {name: getattr(self, name) for name in _NUMBERS} | {
             "flop": list(self.flop),
             "bytes": list(self.bytes),
         }
 
 
-_SHOWN = ("median_ape_fraction", "p90_ape_fraction")
+_NUMBERS = (
+    "rows",
+    "log_sigma",
+    "long_log_sigma",
+    "shared_log_sigma",
+    "median_ape_fraction",
+    "p90_ape_fraction",
+)
+#: Length of a row from which on its family's spread of long rows holds.
+LONG_S = 5e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +162,7 @@ def family_rows(graph: OperatorGraph) -> dict[str, Any]:
 
 
 def row_spread(
-    graph: OperatorGraph, families: Mapping[str, FamilyResidual], default_log_sigma: FloatArray
+    graph: OperatorGraph, families: Mapping[str, FamilyResidual], default_log_sigma: FloatArray, time_s: FloatArray
 ) -> RowSpread:
     """Spread of every row of a graph.
 
@@ -148,6 +170,7 @@ def row_spread(
         graph: n operators.
         families: Residuals by family.
         default_log_sigma: Spread of rows whose family has none, shape (n,); taken as shared by all of a kind.
+        time_s: Predicted times, shape (n,).
     """
     sigma = np.array(default_log_sigma, dtype=np.float64)
     shared, beyond = sigma.copy(), np.zeros(len(graph))
@@ -160,7 +183,8 @@ def row_spread(
         )
         extra = _SIGMA_PER_DECADE * decades
         beyond[rows] = decades
-        sigma[rows] = np.hypot(known.log_sigma, extra)
+        own = np.where(time_s[rows] > LONG_S, known.long_log_sigma, known.log_sigma)
+        sigma[rows] = np.hypot(own, extra)
         shared[rows] = np.hypot(known.shared_log_sigma, extra)
     return RowSpread(sigma, shared, beyond)
 

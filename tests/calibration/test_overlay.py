@@ -13,7 +13,7 @@ from accelsim.cost.fitted import FittedParameters, apply_overlay, fitted_paramet
 from accelsim.cost.residual import FamilyResidual
 from accelsim.errors import ProfileError
 
-FAMILY = FamilyResidual(120, 0.08, 0.03, 0.05, 0.13, (1e6, 2e12), (1e3, 1e9))
+FAMILY = FamilyResidual(120, 0.08, 0.07, 0.03, 0.05, 0.13, (1e6, 2e12), (1e3, 1e9))
 OVERLAY = FittedParameters(
     "a-board", "gpu", "2026-01-02", 'rows of "a table"', 120, {"kernel_latency_s": 2e-06}, {"gemm fp32": FAMILY}
 )

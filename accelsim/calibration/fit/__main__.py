@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelsim.calibration.fit.refit import refit_class, refit_device, refit_left_out
+from accelsim.calibration.fit.refit import ClassSample, refit_class, refit_device, refit_left_out
 from accelsim.calibration.fit.rows import gpu_cells
 from accelsim.calibration.fit.stacks import refit_stacks
 from accelsim.calibration.validation.cnn_gpus import MEASUREMENTS_SCHEMA
@@ -55,10 +55,11 @@ def _refit(options: argparse.Namespace, out: Path) -> int:
     kept: list[str] = []
     prior: GpuParameters | None = None
     if everything or options.device_class:
-        prior, unconverged = refit_class(cells, out / "class", _say)
+        sample = ClassSample(cells)
+        prior, unconverged = refit_class(sample, out / "class", _say)
         kept += unconverged
         for chip in CHIPS:
-            kept += refit_left_out(chip, cells, out / "class", _say)
+            kept += refit_left_out(chip, sample, out / "class", _say)
         folder = data_folder(options.data)
         if folder.has(MEASUREMENTS_SCHEMA):
             refit_stacks(folder, out / "class")

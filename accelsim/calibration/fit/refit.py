@@ -24,7 +24,7 @@ from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.residual import FamilyResidual
 
-__all__ = ["refit_class", "refit_device", "refit_left_out"]
+__all__ = ["ClassSample", "refit_class", "refit_device", "refit_left_out"]
 
 Say = Callable[[str], None]
 #: Rows of a cell that class-wide parameters are fitted to.
@@ -32,8 +32,12 @@ _CLASS_ROWS = 300
 _RESIDUAL_ROWS = 1500
 
 
-class _Sample:
-    """Cells cut to the rows that class-wide fits use, hashable so that fits of one sample are shared."""
+class ClassSample:
+    """Cells cut to the rows that class-wide fits and spreads use; fits of one sample are made once.
+
+    Args:
+        cells: Measured rows of several boards.
+    """
 
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.fitted = limited(cells, _CLASS_ROWS, np.random.default_rng(0))
@@ -41,55 +45,47 @@ class _Sample:
         self.start = replace(GpuParameters.class_wide(), families={})
 
 
-_SAMPLES: dict[int, _Sample] = {}
-
-
-def _sample(cells: Sequence[Cell]) -> _Sample:
-    return _SAMPLES.setdefault(id(cells), _Sample(cells))
-
-
 @lru_cache(maxsize=64)
-def _left_out(sample: _Sample, chip: str) -> ClassFit:
+def _left_out(sample: ClassSample, chip: str) -> ClassFit:
     return fit_class(without(sample.fitted, chip), sample.start)
 
 
 @lru_cache(maxsize=64)
-def _residuals(sample: _Sample, chip: str) -> tuple[CellResidual, ...]:
+def _residuals(sample: ClassSample, chip: str) -> tuple[CellResidual, ...]:
     """Rows of a chip under the set fitted without it; those that class-wide fits leave out, too, are left out here."""
     parameters = _left_out(sample, chip).parameters
     own = [cell for cell in sample.scored if chip_of(cell.device.name) == chip and not is_odd(cell)]
     return tuple(CellResidual.of(cell, parameters) for cell in own)
 
 
-def _families(sample: _Sample, chip: str | None) -> dict[str, FamilyResidual]:
+def _families(sample: ClassSample, chip: str | None) -> dict[str, FamilyResidual]:
     """Spreads of all chips but one."""
     chips = sorted({chip_of(cell.device.name) for cell in sample.scored} - {chip})
     return family_residuals([residual for other in chips for residual in _residuals(sample, other)])
 
 
-def refit_class(cells: Sequence[Cell], folder: Path, say: Say) -> tuple[GpuParameters, list[str]]:
+def refit_class(sample: ClassSample, folder: Path, say: Say) -> tuple[GpuParameters, list[str]]:
     """Fit and write the class-wide set.
 
     Args:
-        cells: Measured rows of several boards.
+        sample: Rows of several boards.
         folder: Of class-wide sets.
         say: Called with a line of text before each step.
 
     Returns:
         The set, and the stages that did not converge and keep their values.
     """
-    sample = _sample(cells)
     fit = fit_class(sample.fitted, sample.start, say)
     say("spreads of chips left out")
     write_class(fit.changed, _families(sample, None), folder)
     return fit.parameters, [f"gpu.yaml, {stage}" for stage in fit.unconverged]
 
 
-def refit_left_out(chip: str, cells: Sequence[Cell], folder: Path, say: Say) -> list[str]:
+def refit_left_out(chip: str, sample: ClassSample, folder: Path, say: Say) -> list[str]:
     """Fit and write the set without a chip."""
     say(f"without {chip}")
-    fit = _left_out(_sample(cells), chip)
-    write_left_out(chip, fit.parameters, _families(_sample(cells), chip), folder)
+    fit = _left_out(sample, chip)
+    write_left_out(chip, fit.parameters, _families(sample, chip), folder)
     return [f"gpu-without-{chip}.yaml, {stage}" for stage in fit.unconverged]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from accelsim.calibration.fit.rows import Cell
 from accelsim.cost.gpu import GpuParameters
-from accelsim.cost.residual import FamilyResidual, family_rows
+from accelsim.cost.residual import LONG_S, FamilyResidual, family_rows
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["CellResidual", "family_residuals"]
@@ -23,8 +23,6 @@ __all__ = ["CellResidual", "family_residuals"]
 _P90 = 1.645
 #: The median of a normal distribution's absolute value, in standard deviations.
 _MEDIAN = 0.6745
-#: Rows shorter than this say more of the time to issue them than of the kernel.
-_LONG_S = 5e-4
 _FEWEST_ROWS = 20
 #: Least shared part: a single kernel and the same kernel inside a model differ by 5 % in the median (NeuSight's own rows).
 _LEAST_SHARED = 0.05
@@ -84,11 +82,14 @@ def _family(parts: list[tuple[CellResidual, NDArray[np.int64]]]) -> FamilyResidu
     missed = np.abs(np.concatenate(residual))
     errors = np.abs(np.expm1(-np.concatenate(residual)))
     sigma = _quantile(missed, weight, 0.9) / _P90
+    long = np.concatenate([cell.measured_s[rows] for cell, rows in parts]) > LONG_S
+    spread = _quantile(missed[long], weight[long], 0.9) / _P90 if long.sum() >= _FEWEST_ROWS else sigma
     flop, moved = (np.concatenate([getattr(cell, name)[rows] for cell, rows in parts]) for name in ("flop", "bytes"))
     return FamilyResidual(
         rows=len(missed),
         log_sigma=sigma,
-        shared_log_sigma=min(sigma, max(_shared(parts), _LEAST_SHARED)),
+        long_log_sigma=spread,
+        shared_log_sigma=min(sigma, spread, max(_shared(parts), _LEAST_SHARED)),
         median_ape_fraction=_quantile(errors, weight, 0.5),
         p90_ape_fraction=_quantile(errors, weight, 0.9),
         flop=_range(flop),
@@ -100,7 +101,7 @@ def _shared(parts: list[tuple[CellResidual, NDArray[np.int64]]]) -> float:
     """Spread over cells of the median residual of their long rows: the median of its size, over the normal's."""
     biases = []
     for cell, rows in parts:
-        long = cell.log_residual[rows][cell.measured_s[rows] > _LONG_S]
+        long = cell.log_residual[rows][cell.measured_s[rows] > LONG_S]
         if len(long) >= _FEWEST_ROWS:
             biases.append(float(np.median(long)))
     return float(np.median(np.abs(biases))) / _MEDIAN if biases else np.inf

@@ -91,7 +91,7 @@ def cost_gpu(
     used = GpuParameters.class_wide() if parameters is None else parameters
     machine = GpuMachine.of(device, used)
     costs = GPU.evaluate(graph, machine, used, device.name)
-    spread = row_spread(graph, used.families, np.asarray(costs.log_sigma))
+    spread = row_spread(graph, used.families, np.asarray(costs.log_sigma), costs.time_s)
     bound = bound_of(costs.compute_s, costs.memory_s, used.kernel_latency_s)
     bound[_IS_TRANSFER[graph.kind]] = Bound.LINK
     return CostTable(
