@@ -72,16 +72,16 @@ def _spec(device: DeviceProfile) -> Choice:
     for chip in _prefixes(_base(device)):
         left_out = _class_set(f"gpu-without-{chip}")
         if left_out is not None:
-            return _with_relative(left_out, device, f"class-wide parameters fitted without {chip}")
+            return _with_relative(left_out, device, f"class-wide parameters fitted without {chip}", as_fitted=False)
     note = "class-wide parameters, which may have seen operator rows of this device"
-    return _with_relative(GpuParameters.class_wide(), device, note)
+    return _with_relative(GpuParameters.class_wide(), device, note, as_fitted=True)
 
 
-def _with_relative(parameters: GpuParameters, device: DeviceProfile, note: str) -> Choice:
+def _with_relative(parameters: GpuParameters, device: DeviceProfile, note: str, *, as_fitted: bool) -> Choice:
     """Tier `spec` of a GPU: kernels follow those of the nearest measured board, never the device's own."""
     if not isinstance(device, GpuProfile):
         return Choice("spec", parameters, note)
-    whole, relative = with_relative_surfaces(parameters, device)
+    whole, relative = with_relative_surfaces(parameters, device, as_fitted=as_fitted)
     return Choice("spec", whole, note if relative is None else f"{note}; kernels after those of {relative}")
 
 

@@ -25,12 +25,16 @@ _NEAR_SIGMA, _FAR_SIGMA = 0.08, 0.30
 _OTHER_ARCHITECTURE, _OTHER_MEMORY = 10.0, 1.0
 
 
-def with_relative_surfaces(parameters: GpuParameters, device: GpuProfile) -> tuple[GpuParameters, str | None]:
+def with_relative_surfaces(
+    parameters: GpuParameters, device: GpuProfile, *, as_fitted: bool = True
+) -> tuple[GpuParameters, str | None]:
     """Parameters with the surfaces of the nearest relative, and its name; as they are where there is none.
 
     Args:
-        parameters: Class-wide parameters; values the surfaces were fitted on top of replace theirs.
+        parameters: Class-wide parameters.
         device: The board; its own overlay is never used.
+        as_fitted: Whether the values the surfaces were fitted on top of replace those of `parameters`; not where these were
+            fitted without the board's chip, and those may have seen it.
     """
     relative = nearest_relative(device)
     if relative is None:
@@ -40,7 +44,7 @@ def with_relative_surfaces(parameters: GpuParameters, device: GpuProfile) -> tup
     surfaces = {
         name: replace(surface, log_sigma=hypot(surface.log_sigma, added)) for name, surface in overlay.surfaces.items()
     }
-    known = {name: value for name, value in overlay.pinned.items() if hasattr(parameters, name)}
+    known = {name: value for name, value in overlay.pinned.items() if as_fitted and hasattr(parameters, name)}
     return replace(parameters, **known, surfaces={**parameters.surfaces, **surfaces}), overlay.device  # type: ignore[arg-type]
 
 
