@@ -27,6 +27,9 @@ __all__ = ["GemmShape", "contraction_costs", "gemm_compute_s", "gemm_costs", "gr
 
 #: Output tiles (rows, columns) of matrix-core kernels (CUTLASS's and cuBLAS's usual set), both orientations.
 _MATRIX_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
+#: Those of batched kernels: small products also run on 32x32 tiles of the wmma instructions, as profiles of PyTorch show
+#: (cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_128x2).
+_BATCHED_MATRIX_TILES = (*_MATRIX_TILES, (32, 32))
 #: Tile of the batched kernel with blocks of 64 threads, and how many of them fill an SM.
 _NARROW_TILE = (64, 64)
 _GROUP = 4.0
@@ -73,6 +76,7 @@ def gemm_compute_s(
     *,
     split: bool = True,
     tiles: Tiles | None = None,
+    matrix_tiles: Tiles = _MATRIX_TILES,
 ) -> FloatArray:
     """Time of a GEMM's arithmetic and operand traffic, the fastest over tiles and splits.
 
@@ -82,6 +86,7 @@ def gemm_compute_s(
         parameters: Class-wide or fitted.
         split: Whether the contraction may be split (batched kernels do not).
         tiles: Tiles the library offers on vector lanes; those of plain GEMMs where None.
+        matrix_tiles: Tiles it offers on matrix cores.
 
     Returns:
         Seconds, shape (r,); at least 2 batch m n k / flop_per_s.
@@ -93,7 +98,7 @@ def gemm_compute_s(
         for matrix in (True, False):
             rows = np.flatnonzero(part.matrix == matrix)
             if rows.size:
-                offered = _MATRIX_TILES if matrix else tiles or machine.plain_tiles
+                offered = matrix_tiles if matrix else tiles or machine.plain_tiles
                 same = part if rows.size == len(part) else part.part(rows)
                 best[start + rows] = _fastest(same, machine, parameters, offered, matrix=matrix, split=split)
     return best
@@ -254,7 +259,8 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
     batched = rows.kind == OperatorKind.BATCHED_GEMM
     if batched:
-        compute_s = gemm_compute_s(shape, machine, parameters, split=False, tiles=machine.batched_tiles)
+        offered = {"tiles": machine.batched_tiles, "matrix_tiles": _BATCHED_MATRIX_TILES}
+        compute_s = gemm_compute_s(shape, machine, parameters, split=False, **offered)
         compute_s = np.maximum(compute_s / parameters.batched_ratio, flop / machine.contraction_rate(rows))
     else:
         compute_s = gemm_compute_s(shape, machine, parameters) * _page_walks(shape, machine, parameters)

@@ -1,0 +1,40 @@
+"""Batched products smaller than a library's usual tiles, and energy of narrow formats on matrix cores."""
+
+import numpy as np
+import pytest
+
+from accelsim import catalog
+from accelsim.calibration.validation.columns import gemm_graph
+from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.gpu.model import cost_gpu
+from accelsim.workloads.dtype import Dtype
+
+
+def compute_s(m, n, k=128, *, batch=2**16, batched=True, dtype=Dtype.FP16):
+    column = (
+        np.array([batch], dtype=float),
+        np.array([m], dtype=float),
+        np.array([n], dtype=float),
+        np.array([float(k)]),
+    )
+    graph = gemm_graph(*column, dtype, batched=np.array([batched]))
+    return float(cost_gpu(graph, catalog.device("a100-sxm-80gb"), parameters=GpuParameters.class_wide()).compute_s[0])
+
+
+def test_small_products_do_not_fill_a_tile_of_64():
+    assert compute_s(32, 32) < 0.6 * compute_s(64, 64)
+    assert compute_s(27, 27) == pytest.approx(compute_s(32, 32), rel=0.01)
+
+
+def test_products_that_fill_large_tiles_do_not_take_small_ones():
+    """Tiles of 32 move four times the operands of tiles of 128 per product."""
+    large = 2.0 * 64 * 2048.0**3 / compute_s(2048, 2048, 2048, batch=64)
+    small = 2.0 * 2**16 * 32.0**2 * 128 / compute_s(32, 32)
+    assert small < 0.9 * large
+
+
+def test_narrow_formats_take_less_energy_but_more_than_their_multipliers():
+    machine = GpuMachine.of(catalog.device("a100-sxm-80gb"), GpuParameters.class_wide())
+    half, byte = machine.flop_energy_j[Dtype.FP16], machine.flop_energy_j[Dtype.INT8]
+    assert 0.3 * half < byte < 0.6 * half  # operands are half as wide; a multiplier alone takes a sixth
