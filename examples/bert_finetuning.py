@@ -8,7 +8,17 @@ import accelsim
 
 SAMPLES = 87_599
 EPOCHS = 2
-DEVICES = ("v100-sxm2-16gb", "a10g", "l40s", "a100-sxm-80gb", "h100-sxm-80gb", "mi300x", "tpu-v4", "gaudi2", "trainium1")
+DEVICES = (
+    "v100-sxm2-16gb",
+    "a10g",
+    "l40s",
+    "a100-sxm-80gb",
+    "h100-sxm-80gb",
+    "mi300x",
+    "tpu-v4",
+    "gaudi2",
+    "trainium1",
+)
 
 
 def largest_batch(device: str) -> accelsim.Estimate | None:

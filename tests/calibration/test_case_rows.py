@@ -98,7 +98,9 @@ def test_same_kernel_dimensions_and_terms(operator, shape, module, inputs):
     assert kernel_names(graph, is_training=False)[row] == kernel_names(own, is_training=False)[0]
     context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
     captured, measured = kernel_terms(graph, context)[row], kernel_terms(own, context)[0]
-    assert captured == pytest.approx(measured, rel=0.08, abs=1100)  # statistics, ids and initial states are small extras
+    assert captured == pytest.approx(
+        measured, rel=0.08, abs=1100
+    )  # statistics, ids and initial states are small extras
 
 
 def test_backward_products_of_a_linear_layer():
