@@ -19,13 +19,15 @@ from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["convolution_costs"]
 
 _K = OperatorKind
+#: 64 dp4a instructions of four multiply-adds (CUDA C++ Programming Guide, arithmetic throughput, 7.x to 9.0).
+_DOT_OPERATIONS_PER_SM_CLOCK = 512.0
 _BACKWARD_KINDS = frozenset({_K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 
 
@@ -119,7 +121,7 @@ class _Layer:
 def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Convolution, its transpose and its two gradients: the algorithm that finishes first."""
     layer = _Layer.of(rows, machine, parameters)
-    compute_s = np.minimum(_implicit_s(layer, machine, parameters), _direct_s(layer, machine, parameters))
+    compute_s = np.minimum(_implicit_s(layer, machine, parameters), _direct_s(rows, layer, machine, parameters))
     sigma = parameters.sigma_convolution
     best = contraction_costs(rows, compute_s, layer.flop, rows.bytes, machine, parameters, sigma=sigma)
     use = np.flatnonzero(_is_winograd(rows, layer))
@@ -140,8 +142,13 @@ def _faster(one: RowCosts, other: RowCosts) -> RowCosts:
     return RowCosts(**columns, log_sigma=one.log_sigma)
 
 
-def _direct_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
-    rate = np.minimum(layer.peak_flop_per_s, machine.vector_flop_per_s) * parameters.direct_efficiency
+def _direct_s(rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+    """Direct kernels on the vector lanes; 8-bit integers take dot products of four."""
+    lanes = np.full(len(rows), machine.vector_flop_per_s)
+    if machine.profile.vendor == "NVIDIA":
+        dots = machine.sm_count * machine.clock_hz * _DOT_OPERATIONS_PER_SM_CLOCK
+        lanes[rows.column("dtype") == Dtype.INT8] = max(dots, machine.vector_flop_per_s)
+    rate = np.minimum(layer.peak_flop_per_s, lanes) * parameters.direct_efficiency
     time_s: FloatArray = layer.flop / rate
     return time_s
 
