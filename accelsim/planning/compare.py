@@ -82,7 +82,7 @@ class Comparison:
 
 def compare(
     workloads: str | Workload | Sequence[str | Workload],
-    devices: Iterable[str | DeviceProfile],
+    devices: str | DeviceProfile | Iterable[str | DeviceProfile],
     *,
     modes: Sequence[str] = ("inference",),
     **settings: Any,
@@ -100,7 +100,7 @@ def compare(
         InputError: If a name or setting is wrong. Pairs a device cannot run are rows with a reason instead.
     """
     models = [workloads] if isinstance(workloads, (str, Workload)) else list(workloads)
-    profiles = list(devices)
+    profiles = [devices] if isinstance(devices, str | DeviceProfile) else list(devices)
     rows = [_row(m, d, mode, settings) for m in models for mode in modes for d in profiles]
     return Comparison(tuple(rows))
 

@@ -43,7 +43,7 @@ def device_price(device: DeviceProfile, offer: str | None = None, usd_per_hour: 
         UnknownNameError: If there is no such offer.
     """
     if usd_per_hour is not None:
-        if not 0 <= usd_per_hour < math.inf:
+        if not isinstance(usd_per_hour, int | float) or not 0 <= usd_per_hour < math.inf:
             raise InvalidValueError("usd_per_hour", usd_per_hour, "a finite number >= 0")
         return DevicePrice(usd_per_hour, None)
     whole, share = _share(device)

@@ -89,6 +89,7 @@ class Scenario:
         """
         model = workload_catalog.workload(workload) if isinstance(workload, str) else workload
         profile = catalog.device(device) if isinstance(device, str) else device
+        _check_types(model, profile, precision=precision, optimizer=optimizer)
         run_mode = _choice("mode", mode, get_args(Mode))
         dtypes = default_precision(profile, run_mode) if precision is None else find_precision(precision)
         if run_mode == "training" and not dtypes.trainable:
@@ -136,8 +137,20 @@ def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | 
     """
     profile = catalog.device(host) if isinstance(host, str) else host
     if profile is not None and not isinstance(profile, (CpuProfile, GpuProfile)):
-        raise InvalidValueError("host", profile.name, "a CPU or GPU, which run every operator")
+        raise InvalidValueError("host", getattr(profile, "name", profile), "a CPU or GPU, which run every operator")
     return profile
+
+
+def _check_types(workload: object, device: object, *, precision: object, optimizer: object) -> None:
+    """Refuse arguments that are neither a name nor what a name stands for, as callers without a type checker pass them."""
+    if not isinstance(workload, Workload):
+        raise InvalidValueError("workload", workload, "a name, the path of a file, or a Workload")
+    if not isinstance(device, DeviceProfile):
+        raise InvalidValueError("device", device, "a name or a device profile")
+    if not isinstance(precision, str | Precision | None):
+        raise InvalidValueError("precision", precision, "a name or a Precision")
+    if not isinstance(optimizer, str):
+        raise InvalidValueError("optimizer", optimizer, "a name")
 
 
 def _choice(field: str, value: object, allowed: Sequence[str]) -> Mode:

@@ -47,3 +47,7 @@ def test_frames_and_json_hold_all_rows():
 def test_a_wrong_name_stops_the_comparison():
     with pytest.raises(UnknownNameError):
         compare("resnet-50", ["t4", "no-such-device"])
+
+
+def test_one_name_is_one_device():
+    assert [row.device for row in compare("resnet-50", "t4").rows] == ["t4"]

@@ -177,11 +177,24 @@ def test_host_fallback_runs_what_the_device_cannot():
         ({"offer": "aws/us-east-1/p4d.24xlarge"}, InvalidValueError, "offer of t4"),
         ({"usd_per_hour": -1.0}, InvalidValueError, "usd_per_hour"),
         ({"host": "tpu-v4"}, InvalidValueError, "CPU or GPU"),
+        ({"host": 5}, InvalidValueError, "host = 5"),
+        ({"precision": 16}, InvalidValueError, "precision = 16"),
+        ({"optimizer": None, "mode": "training"}, InvalidValueError, "optimizer = None"),
+        ({"usd_per_hour": "2"}, InvalidValueError, "usd_per_hour = '2'"),
     ],
 )
 def test_bad_settings_are_named(settings_, error, words):
     with pytest.raises(error, match=words):
         estimate("resnet-50", "t4", **settings_)
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "field"),
+    [(None, "t4", "workload"), (5, "t4", "workload"), ("resnet-50", None, "device"), ("resnet-50", ["t4"], "device")],
+)
+def test_what_is_neither_name_nor_model_nor_device_is_refused(model, device, field):
+    with pytest.raises(InvalidValueError, match=f"{field} = "):
+        estimate(model, device)
 
 
 @pytest.mark.parametrize(("model", "device"), [("resnet-5o", "t4"), ("resnet-50", "t44")])
