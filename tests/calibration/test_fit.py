@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim import catalog
-from accelsim.calibration.fit import Cell, fit_class, fit_device
+from accelsim.calibration.fit import Cell, DeviceFit, fit_class, fit_device, refit
+from accelsim.calibration.fit.__main__ import main
 from accelsim.calibration.fit.files import class_text, write_left_out
 from accelsim.calibration.fit.gpu import STAGES, fit_stage, with_values
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
@@ -188,3 +189,19 @@ def test_no_card_has_a_part_in_its_own_stack_ratio() -> None:
         assert stack_ratio("torch7 cudnn 5.1", card) == ratio
     assert stack_ratio("torch7 cudnn 5.1", "h100-sxm-80gb") == entry["value"]
     assert stack_ratio("", "gtx-1080") == stack_ratio("another", "gtx-1080") == 1.0
+
+
+@pytest.mark.parametrize("converged", [True, False])
+def test_a_fit_that_does_not_converge_keeps_the_previous_overlay_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, converged: bool
+) -> None:
+    fit = DeviceFit(fit_device("t4", [gemm_cell(CLASS, "t4", 60)], CLASS).overlay, () if converged else ("gemm",))
+    monkeypatch.setattr(refit, "fit_device", lambda *_args, **_named: fit)
+    kept = refit.refit_device("t4", [], tmp_path, lambda _line: None)
+    assert kept == ([] if converged else ["t4.yaml, gemm"])
+    assert (tmp_path / "t4.yaml").is_file() is converged
+
+
+def test_the_command_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--data", str(tmp_path / "nowhere")]) == 1
+    assert "nowhere" in capsys.readouterr().err
