@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.calibration.validation.columns import correlated_log_sigma, roofline_s
+from accelsim.calibration.validation.columns import correlated_log_sigma, graph_of_columns, roofline_s
 from accelsim.calibration.validation.suite import Predict, Prediction
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.cache import cached_traffic
@@ -26,13 +26,17 @@ from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.workloads.bottleneck import fuse_bottlenecks, skip_unread_pixels
 from accelsim.workloads.concatenation import elide_copies
-from accelsim.workloads.dtype import Precision
+from accelsim.workloads.dtype import Dtype, Precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.model import RunShape, Workload
-from accelsim.workloads.operator import CONTRACTION_KINDS
+from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
 
 __all__ = ["Stage", "Throughput", "throughput_prediction", "throughput_roofline_s"]
+
+
+#: Scores leave an engine at 16 bits: a sigmoid at 8 would tie most of them.
+_SCORE_BYTES = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,13 @@ class Throughput:
         stages: The networks, one after the other.
         samples: Samples in each batch to choose from, smallest first; need not be whole.
         precision: Number formats.
+        scores: Outputs of a sample that a selection reads (class scores of a detector's boxes).
     """
 
     stages: tuple[Stage, ...]
     samples: tuple[float, ...]
     precision: Precision
+    scores: float = 0.0
 
 
 def throughput_prediction(runs: Sequence[Throughput], device: DeviceProfile) -> Predict:
@@ -100,6 +106,8 @@ def _fastest(run: Throughput, device: DeviceProfile, parameters: Any | None) -> 
     best: tuple[float, float] | None = None
     for index, samples in enumerate(run.samples):
         times = [_stage_s(stage, index, run.precision, device, parameters) for stage in run.stages]
+        if run.scores:
+            times.append(_selection_s(run.scores * samples, run.precision, device, parameters))
         if any(time is None for time in times):
             break
         known = [time for time in times if time is not None]
@@ -123,6 +131,19 @@ def _stage_s(
     costs = operator_costs(_on_device(graph, device), device, Execution.COMPILED, parameters)
     busy_s = float(_busy_s(costs, graph, device, parameters).sum())
     return stage.repeats * busy_s, correlated_log_sigma(costs, graph)
+
+
+def _selection_s(
+    scores: float, precision: Precision, device: DeviceProfile, parameters: Any | None
+) -> tuple[float, float]:
+    """Time of writing scores at 16 bits, where the engine counts them at its own width, and of reading them once."""
+    extra = max(_SCORE_BYTES - precision.activation.bytes, 0.0)
+    kind, dtype = OperatorKind.ELEMENTWISE, Dtype.FP16 if Dtype.FP16 in device.peak_flop_per_s else Dtype.FP32
+    graph = graph_of_columns(
+        int(kind), (scores, 1, 1), dtype, flop=scores, read=_SCORE_BYTES * scores, write=extra * scores, count=1
+    )
+    costs = operator_costs(graph, device, Execution.COMPILED, parameters)
+    return float(costs.time_s.sum()), float(costs.log_sigma[0])
 
 
 @lru_cache(maxsize=512)

@@ -54,3 +54,12 @@ def test_every_class_of_device_is_slower_than_its_arithmetic(device):
     peak = max(float(rate) for rate in profile.peak_flop_per_s.values())
     assert seconds(run, device) > flop / peak
     assert float(throughput_roofline_s([run], profile)[0]) > flop / peak
+
+
+def test_scores_add_their_traffic():
+    """16 bits written where the engine counts 8, and read once, at no more than the data sheet's bandwidth."""
+    plain = images(8)
+    chosen = Throughput(plain.stages, plain.samples, INT8, scores=1e7)
+    added_s = seconds(chosen, "l4") - seconds(plain, "l4")
+    least_s = 3e7 / catalog.device("l4").memory_bandwidth_bytes_per_s
+    assert least_s < added_s < 2 * least_s
