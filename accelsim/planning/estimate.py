@@ -20,7 +20,7 @@ from accelsim.cost.idle import idle_power_w
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.table import Bound, CostTable, Execution, Tier
-from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
+from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.passes import Pass, Plan, plan_passes
 from accelsim.planning.price import DevicePrice, device_price
@@ -134,6 +134,22 @@ class Estimate:
     operators: tuple[OperatorShare, ...]
     host: str | None = None
     extrapolated_fraction: float | None = None
+
+    def cost_of_samples_usd(self, sample_count: float) -> float | None:
+        """What so many samples (sequences) cost: an epoch is its training set's, a training run that times its epochs.
+
+        Args:
+            sample_count: Samples, > 0.
+
+        Returns:
+            USD; None where the price is unknown or the model does not fit.
+
+        Raises:
+            InvalidValueError: If the count is out of range.
+        """
+        if self.usd_per_hour is None or self.throughput_per_s is None:
+            return None
+        return usd_per_epoch(self.usd_per_hour, self.throughput_per_s, sample_count)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; unknown figures are None."""

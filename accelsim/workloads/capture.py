@@ -135,7 +135,7 @@ def _import_target(target: str) -> Any:
     with _working_directory_importable():
         try:
             found: Any = importlib.import_module(place)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script may exit as it is imported
             raise CaptureError(
                 f"target = {target!r}: {place} cannot be imported ({type(error).__name__}: {error})."
             ) from error

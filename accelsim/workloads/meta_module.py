@@ -61,10 +61,10 @@ def _call_factory(factory: Callable[[], Any]) -> Any:
     try:
         with torch.device("meta"):
             return factory()
-    except Exception as first:  # noqa: BLE001 - any user code may run here
+    except (Exception, SystemExit) as first:  # noqa: BLE001 - any user code may run here
         try:
             return factory()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             label = getattr(factory, "__name__", type(factory).__name__)
             raise CaptureError(
                 f"The factory {label} failed: {brief(error)} (on the meta device: {brief(first)}). "

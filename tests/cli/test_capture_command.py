@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,4 +77,13 @@ def test_an_existing_file_is_kept_without_force(run, refused):
 )
 def test_what_cannot_be_captured_is_refused(refused, arguments, words):
     assert words in refused("capture", *arguments, *([] if "--out" in arguments else ["--out", "out.json"]))
+    assert not Path("out.json").exists()
+
+
+@pytest.mark.parametrize(("text", "words"), [("raise SystemExit(7)", "cannot be imported"), ("", "failed: SystemExit")])
+def test_a_module_that_exits_is_refused(refused, monkeypatch, text, words):
+    name = f"exits_{len(text)}"
+    Path(f"{name}.py").write_text(f"import sys\n{text}\ndef make(): sys.exit(7)\n", encoding="utf-8")
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    assert words in refused("capture", f"{name}:make", "--out", "out.json")
     assert not Path("out.json").exists()

@@ -127,6 +127,15 @@ def test_own_price_scales_the_cost():
     assert one.cost_usd_per_1000 == pytest.approx(1000 / 3600 / one.throughput_per_s)
 
 
+def test_an_epoch_costs_its_samples():
+    run = estimate("resnet-50", "t4", batch=32, mode="training")
+    assert run.cost_of_samples_usd(1_281_167) == pytest.approx(1281.167 * run.cost_usd_per_1000)
+    assert estimate("resnet-50", "tpu-v1").cost_of_samples_usd(1000) is None
+    assert estimate("llama-3.1-70b", "t4").cost_of_samples_usd(1000) is None
+    with pytest.raises(InvalidValueError, match="count"):
+        run.cost_of_samples_usd(0)
+
+
 def test_slices_cost_their_share():
     whole = estimate("resnet-50", "epyc-7763", batch=8)
     eight = estimate("resnet-50", "epyc-7763@8vcpu", batch=8)
