@@ -81,4 +81,5 @@ def _rows_by_expert(tokens: float, rows: float, experts: int, exponent: float) -
     counts = np.round(wanted)
     missing = int(rows - counts.sum())
     counts[: abs(missing) % experts] += np.sign(missing)
-    return np.maximum(counts, 0.0)
+    whole: FloatArray = np.maximum(counts, 0.0)
+    return whole
