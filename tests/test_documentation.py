@@ -45,6 +45,16 @@ def test_python_runs(page, tmp_path, monkeypatch):
     assert isinstance(names["run"], accelsim.Estimate)
 
 
+def test_every_command_is_documented():
+    from typer.main import get_command
+
+    from accelsim.cli.app import app
+
+    page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    missing = [name for name in get_command(app).commands if f"`{name}" not in page and f"accelsim {name}" not in page]
+    assert not missing
+
+
 def test_pages_link_to_files_that_exist():
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
