@@ -32,10 +32,10 @@ def test_rows_go_to_a_file(run, data):
 
 
 def test_a_report_is_written_and_not_over_another(run, data):
-    run("validate", "gpu-operators", "--data", data, "--report", data)
+    run("validate", "gpu-operators", "--data", data, "--tier", "spec", "--report", data)
     assert json.loads((data / "ACCURACY.json").read_text())["suites"]["gpu-operators"]["rows_asked"] == 2
     assert "gpu-operators" in (data / "ACCURACY.md").read_text()
-    again = run("validate", "gpu-operators", "--data", data, "--report", data)
+    again = run("validate", "gpu-operators", "--data", data, "--tier", "spec", "--report", data)
     assert again.code == 2
     assert "exists already" in again.err
 
