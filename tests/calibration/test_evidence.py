@@ -44,4 +44,4 @@ def test_nothing_is_said_where_nothing_was_measured(device):
 
 def test_the_shipped_report_knows_measured_devices():
     assert "whole-model runs" in (evidence("v100-pcie-32gb") or "")
-    assert evidence("tpu-v1") is None
+    assert evidence("groq-lpu-v1") is None

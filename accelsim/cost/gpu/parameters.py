@@ -71,7 +71,7 @@ class GpuParameters:
         dispatch_norm_s: The same for normalisations and reductions; s.
         dispatch_softmax_s: The same for softmax; s.
         dispatch_elementwise_s: The same for all other operators; s.
-        graph_gap_s: Gap between two kernels of a replayed graph; s.
+        graph_gap_s: Gap between two kernels of a replayed graph beyond the kernels' own latency; s, >= 0.
         sigma_gemm: Standard deviation of ln(measured / predicted), GEMMs.
         sigma_convolution: The same, convolutions.
         sigma_attention: The same, attention.
