@@ -51,6 +51,9 @@ def workload(name: str) -> Workload:
     if Path(name).suffix.lower() in _SUFFIXES:
         return load_workload_file(Path(name))
     key = name.strip().lower().replace("_", "-")
+    direct = _direct_file(key)
+    if direct is not None:
+        return _load(*_stamped(direct))
     files = _files()
     if key in files:
         return _load(*_stamped(files[key]))
@@ -93,6 +96,19 @@ def _folders() -> tuple[Path, ...]:
 
 def _catalogue() -> Path:
     return data_root() / "workloads"
+
+
+def _direct_file(key: str) -> Path | None:
+    """The file named after a workload, without listing the folders; None where a listing has to find it."""
+    if not key.replace("-", "").replace(".", "").isalnum():
+        return None
+    for folder in _folders():
+        path = folder / f"{key}.yaml"
+        if not folder.is_dir() or path.name == ALIASES_FILE:
+            return None
+        if path.is_file():
+            return path
+    return None
 
 
 def _files() -> dict[str, Path]:

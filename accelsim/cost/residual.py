@@ -145,8 +145,10 @@ def run_log_sigma(
     shared = log_sigma if shared_log_sigma is None else shared_log_sigma
     by_kind = np.bincount(kind, weights=time_s * shared)
     own = np.sqrt(np.maximum(log_sigma**2 - shared**2, 0.0))
-    _, shape = np.unique(np.stack([kind.astype(np.float64), time_s]), axis=1, return_inverse=True)
-    by_shape = np.bincount(shape.reshape(-1), weights=time_s * own)
+    order = np.lexsort((time_s, kind))
+    changes = (np.diff(kind[order]) != 0) | (np.diff(time_s[order]) != 0)
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(changes) + 1])
+    by_shape = np.add.reduceat((time_s * own)[order], starts)
     return float(np.hypot(np.linalg.norm(by_kind / total), np.linalg.norm(by_shape / total)))
 
 

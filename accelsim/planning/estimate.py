@@ -27,7 +27,7 @@ from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.scenario import Scenario
 from accelsim.simulation.device import SimulationResult, simulate_device
 from accelsim.workloads.dtype import Precision
-from accelsim.workloads.graph import OperatorGraph
+from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.model import Workload
 from accelsim.workloads.operator import OperatorKind
 
@@ -42,6 +42,8 @@ _INTERVAL_LEVEL: Final = 0.9
 #: Host link where a profile names none: PCIe 3.0 x16, 15.75 GB/s per direction (PCI-SIG), the slowest common slot.
 _DEFAULT_HOST_LINK_BYTES_PER_S: Final = 15.75e9
 _TOP_OPERATORS: Final = 10
+#: Host time to launch a captured graph: NVIDIA, "Constant-time launch for straight-line CUDA graphs" (2024), CUDA 12.6.
+_GRAPH_LAUNCH_S: Final = 2.5e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +241,12 @@ def estimate(
     capacity = scenario.device.memory.capacity_bytes.value
     if plan.memory.short_bytes(capacity) > 0:
         return _estimate(scenario, plan, (), price)
-    return _estimate(scenario, plan, tuple(_run(scenario, plan, p) for p in plan.passes), price)
+    parameters = tier_parameters(scenario.device, scenario.tier)
+    return _estimate(scenario, plan, tuple(_run(scenario, plan, p, parameters) for p in plan.passes), price)
 
 
-def _run(scenario: Scenario, plan: Plan, run_pass: Pass) -> _Run:
+def _run(scenario: Scenario, plan: Plan, run_pass: Pass, parameters: Any | None) -> _Run:
     device = scenario.device
-    parameters = tier_parameters(device, scenario.tier)
     table = operator_costs(run_pass.graph, device, scenario.execution, parameters, host=scenario.host)
     on_host = device.device_class == "cpu"
     first = run_pass.name != "decode"
@@ -252,8 +254,8 @@ def _run(scenario: Scenario, plan: Plan, run_pass: Pass) -> _Run:
     limit = device.power.limit_w
     result = simulate_device(
         table,
-        graph=run_pass.graph,
         execution=scenario.execution,
+        graph_launch_s=_GRAPH_LAUNCH_S if device.device_class == "gpu" else None,
         iterations=1,
         warmup_iterations=2,
         is_asynchronous=not on_host,
@@ -366,10 +368,11 @@ def _largest(runs: tuple[_Run, ...]) -> tuple[OperatorShare, ...]:
     total = sum(run.table.total_time_s * run.run_pass.repeats for run in runs)
     merged: dict[tuple[str, int, int], float] = {}
     for run in runs:
-        graph = run.run_pass.graph
-        keys = zip(_labels(graph), graph.kind.tolist(), run.table.bound.tolist(), strict=True)
-        for key, time_s in zip(keys, (run.table.time_s * run.run_pass.repeats).tolist(), strict=True):
-            merged[key] = merged.get(key, 0.0) + time_s
+        labels, codes = _labels(run.run_pass.graph)
+        times = np.bincount(codes * len(Bound) + run.table.bound, weights=run.table.time_s * run.run_pass.repeats)
+        for code in np.argsort(-times)[:_TOP_OPERATORS].tolist():
+            key = (*labels[code // len(Bound)], code % len(Bound))
+            merged[key] = merged.get(key, 0.0) + float(times[code])
     top = sorted(merged.items(), key=lambda item: -item[1])[:_TOP_OPERATORS]
     return tuple(
         OperatorShare(name, OperatorKind(kind).label, t, Bound(bound).label, t / total if total else 0.0)
@@ -377,12 +380,17 @@ def _largest(runs: tuple[_Run, ...]) -> tuple[OperatorShare, ...]:
     )
 
 
-def _labels(graph: OperatorGraph) -> list[str]:
-    """Path and name of each row, with layer numbers as ``*``."""
-    rows = zip(graph.path, graph.name, strict=True)
-    return [_without_numbers(f"{path}.{name}" if path else name) for path, name in rows]
+@lru_cache(maxsize=64)
+def _labels(graph: OperatorGraph) -> tuple[tuple[tuple[str, int], ...], IntArray]:
+    """Distinct (path and name with layer numbers as ``*``, kind) of a graph's rows, and each row's place among them."""
+    places: dict[tuple[str, int], int] = {}
+    rows = zip(graph.path, graph.name, graph.kind.tolist(), strict=True)
+    codes = [
+        places.setdefault((_without_numbers(f"{path}.{name}" if path else name), kind), len(places))
+        for path, name, kind in rows
+    ]
+    return tuple(places), np.array(codes, dtype=np.int64)
 
 
-@lru_cache(maxsize=65_536)
 def _without_numbers(label: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in label.split("."))
