@@ -33,6 +33,8 @@ __all__ = [
 SEARCH_PATH_VARIABLE = "ACCELSIM_WORKLOAD_PATH"
 #: File that maps aliases to names, beside the workloads.
 ALIASES_FILE = "aliases.yaml"
+#: No workload's name is longer; file systems refuse names above 255.
+_LONGEST_NAME = 100
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 #: A captured module holds a row per operator, so its JSON may be larger than a hand-written file.
 _MAX_JSON_BYTES = 64 * MAX_BYTES
@@ -100,7 +102,7 @@ def _catalogue() -> Path:
 
 def _direct_file(key: str) -> Path | None:
     """The file named after a workload, without listing the folders; None where a listing has to find it."""
-    if not key.replace("-", "").replace(".", "").isalnum():
+    if len(key) > _LONGEST_NAME or not key.replace("-", "").replace(".", "").isalnum():
         return None
     for folder in _folders():
         path = folder / f"{key}.yaml"
