@@ -246,26 +246,55 @@ def estimate(
 
 
 def _run(scenario: Scenario, plan: Plan, run_pass: Pass, parameters: Any | None) -> _Run:
-    device = scenario.device
-    table = operator_costs(run_pass.graph, device, scenario.execution, parameters, host=scenario.host)
+    same = (_Same(scenario.device), _Same(parameters), _Same(scenario.host))
+    is_decode = run_pass.name == "decode"
+    table, result = _simulated(run_pass.graph, *same, scenario.execution, plan.input_bytes, is_decode=is_decode)
+    return _Run(run_pass, table, result)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Same:
+    """A value compared by identity, as a key of results that depend on it."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@lru_cache(maxsize=64)
+def _simulated(
+    graph: OperatorGraph,
+    device_key: _Same,
+    parameters: _Same,
+    host: _Same,
+    execution: Execution,
+    input_bytes: float,
+    *,
+    is_decode: bool,
+) -> tuple[CostTable, SimulationResult]:
+    """Costs and simulation of one pass; the same graph on the same device again (a sweep over prices) is looked up."""
+    device = device_key.value
+    table = operator_costs(graph, device, execution, parameters.value, host=host.value)
     on_host = device.device_class == "cpu"
-    first = run_pass.name != "decode"
-    link = device.host_link
-    limit = device.power.limit_w
+    link, limit = device.host_link, device.power.limit_w
     result = simulate_device(
         table,
-        execution=scenario.execution,
+        execution=execution,
         graph_launch_s=_GRAPH_LAUNCH_S if device.device_class == "gpu" else None,
         iterations=1,
         warmup_iterations=2,
         is_asynchronous=not on_host,
-        synchronize=run_pass.name == "decode",
-        input_bytes=0.0 if on_host or not first else plan.input_bytes,
+        synchronize=is_decode,
+        input_bytes=0.0 if on_host or is_decode else input_bytes,
         host_bandwidth_bytes_per_s=_DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value,
         idle_w=idle_power_w(device),
         power_limit_w=None if limit is None else limit.value,
     )
-    return _Run(run_pass, table, result)
+    return table, result
 
 
 def _estimate(scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: DevicePrice) -> Estimate:

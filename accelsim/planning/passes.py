@@ -8,6 +8,7 @@ one. Everything else is one pass: a forward pass, or a training step.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
 from accelsim.cost.table import Execution
@@ -20,6 +21,10 @@ from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import training_graph
 
 __all__ = ["Pass", "Plan", "plan_passes"]
+
+# Graphs are immutable and lowered once: what is derived from one is kept beside it.
+_step = lru_cache(maxsize=64)(training_graph)
+_fused = lru_cache(maxsize=64)(fuse_elementwise)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +89,7 @@ def _training(scenario: Scenario) -> Plan:
     forward = _lower(scenario, Phase.FORWARD)
     graph, counts = forward.graph, (forward.parameter_count, forward.parameter_tensor_count)
     if scenario.workload.captured is None:
-        step = training_graph(graph, *counts, scenario.precision, scenario.optimizer)
+        step = _step(graph, *counts, scenario.precision, scenario.optimizer)
     else:
         rule = scenario.optimizer.name
         step = captured_training(scenario.workload, _shape(scenario), scenario.precision, optimizer_name=rule)
@@ -121,7 +126,7 @@ def _plan(
     scenario: Scenario, graphs: list[tuple[str, OperatorGraph, float]], memory: MemoryFootprint, lowered: Lowered
 ) -> Plan:
     compiled = scenario.execution == Execution.COMPILED
-    passes = tuple(Pass(name, fuse_elementwise(g) if compiled else g, repeats) for name, g, repeats in graphs)
+    passes = tuple(Pass(name, _fused(g) if compiled else g, repeats) for name, g, repeats in graphs)
     return Plan(
         passes,
         memory,

@@ -136,6 +136,21 @@ def test_an_epoch_costs_its_samples():
         run.cost_of_samples_usd(0)
 
 
+def test_the_same_again_is_the_same_and_a_changed_device_is_not():
+    first, again = estimate("gpt2", "t4"), estimate("gpt2", "t4")
+    assert again == first
+    device = accelsim.device("t4")
+    slower = device.model_copy(
+        update={"memory": device.memory.model_copy(update={"bandwidth_bytes_per_s": half(device)})}
+    )
+    assert estimate("gpt2", slower, execution="graph").latency_s > estimate("gpt2", "t4", execution="graph").latency_s
+
+
+def half(device):
+    bandwidth = device.memory.bandwidth_bytes_per_s
+    return bandwidth.model_copy(update={"value": bandwidth.value / 2})
+
+
 def test_slices_cost_their_share():
     whole = estimate("resnet-50", "epyc-7763", batch=8)
     eight = estimate("resnet-50", "epyc-7763@8vcpu", batch=8)
