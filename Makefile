@@ -38,7 +38,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs/mkdocs.yml
+	$(MAKE) --no-print-directory docs
 
 ## make bench        benchmarks: simulator, cost models, command line
 bench: $(VENV)/.dev
@@ -47,6 +47,10 @@ bench: $(VENV)/.dev
 ## make validate     score predictions on measured tables (DATA=folder of tables; those that ship if unset); fails if worse than reported
 validate: $(VENV)/.dev
 	$(BIN)/accelsim validate --check $(if $(DATA),--data $(DATA))
+
+## make docs         build the documentation into site/
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs/mkdocs.yml
 
 ## make examples     store what the examples print now (look at the difference before you commit it)
 examples: $(VENV)/.dev
