@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from accelsim.cli.progress import progress_bar
 
 __all__ = ["calibrate"]
 
@@ -64,7 +63,7 @@ def run(
         formats = tuple(part.strip() for part in dtypes.split(",") if part.strip())
         settings = MeasureSettings(device, counts, formats, parse_budget_s(budget), 2, path, resume)
         try:
-            with _progress("measuring") as report:
+            with progress_bar("measuring") as report:
                 measure(settings, lambda p: report(p.rows_written, p.total, p.label))
         except KeyboardInterrupt:
             typer.echo(f"interrupted: {path} keeps what was measured; continue with --resume", err=True)
@@ -119,7 +118,7 @@ def check(
 
     folder = _folder(out)
     frozen = read_json(folder / "frozen.json", max_bytes=16 * 2**20)
-    with calibration_lock(), _progress("checking") as report:
+    with calibration_lock(), progress_bar("checking") as report:
         results = check_calibration(frozen, str(folder / "frozen.json"), budget, report)
     previous = folder / "results.json"
     before = read_json(previous, max_bytes=16 * 2**20)["results"] if previous.is_file() else []
@@ -165,18 +164,3 @@ def _folder(out: Path | None) -> Path:
     from accelsim.cost.fitted import calibration_folders
 
     return out if out is not None else calibration_folders()[0]
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Any]:
-    """A progress bar on the terminal; nothing where there is none."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), TextColumn("{task.fields[label]}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None, label="")
-        yield lambda done, total, label: bar.update(task, completed=done, total=total, label=label[:60])

@@ -15,13 +15,14 @@ import typer
 
 from accelsim.errors import AccelsimError
 
-__all__ = ["TRACEBACK_VARIABLE", "main"]
+__all__ = ["INTERRUPTED", "TRACEBACK_VARIABLE", "main"]
 
 #: Set to 1 to see tracebacks.
 TRACEBACK_VARIABLE: Final = "ACCELSIM_TRACEBACK"
 _INPUT_ERROR: Final = 2
 _OWN_ERROR: Final = 1
-_INTERRUPTED: Final = 130
+#: Exit code after Ctrl-C.
+INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except AccelsimError as error:
         _fail(str(error), _INPUT_ERROR, error)
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         _close_quietly()
     except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)

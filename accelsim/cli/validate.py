@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accelsim.cli import options as opt
+from accelsim.cli.entry import INTERRUPTED
+from accelsim.cli.progress import progress_bar
 from accelsim.cli.sink import Sink
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from accelsim.calibration.validation import DataProblem, Scoreboard
+    from accelsim.calibration.validation import DataProblem, KeptSuites, Scoreboard, TierName
 
 __all__ = ["accuracy", "validate"]
 
@@ -52,6 +55,9 @@ def validate(
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 1 if a figure is worse than the report that ships with accelsim.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take over the suites that an interrupted run with the same data finished.")
+    ] = False,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
@@ -63,22 +69,21 @@ def validate(
     """
     sink = Sink(output_format, out, force, quiet)
     sink.check()
-    from accelsim.calibration.validation import scoreboard_dict, tier_name
-    from accelsim.calibration.validation import validate as score
+    from accelsim.calibration.validation import KeptSuites, scoreboard_dict, tier_name
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
 
     _check_outputs(rows, report, plots, force=force)
-    with _Progress(quiet) as progress:
-        board = score(suites or (), data, tier_name(tier), progress)
-    found = scoreboard_dict(board)
-    sink.emit(
-        found,
-        lambda: accuracy_view(found, groups=groups),
-        rows=score_rows(found),
-        columns=SCORE_COLUMNS,
-        note=_NOTE,
-    )
-    _write_files(board, found, rows, report, plots, force=force)
+    kept = KeptSuites(resume=resume)
+    try:
+        board = _scored(suites or (), data, tier_name(tier), kept, sink)
+        found = scoreboard_dict(board)
+        view = partial(accuracy_view, found, groups=groups)
+        sink.emit(found, view, rows=score_rows(found), columns=SCORE_COLUMNS, note=_NOTE)
+        _write_files(board, found, rows, report, plots, force=force)
+    except KeyboardInterrupt:
+        sink.note(_interrupted(kept))
+        raise typer.Exit(INTERRUPTED) from None
+    kept.clear()
     worse = _worse(found, is_shipped_data=data is None) if check else []
     _tell(board.problems, worse)
     if board.problems or worse:
@@ -109,24 +114,29 @@ def accuracy(
     sink.emit(rows, lambda: accuracy_view(found, name), columns=SCORE_COLUMNS, note=_NOTE)
 
 
-class _Progress:
-    """One line on a terminal's standard error that is written over; nothing elsewhere."""
+def _scored(names: Sequence[str], data: Path | None, tier: TierName, kept: KeptSuites, sink: Sink) -> Scoreboard:
+    """Run the suites beside a progress bar, and say what came from an earlier run."""
+    from accelsim.calibration.validation import Step
+    from accelsim.calibration.validation import validate as score
 
-    def __init__(self, quiet: bool) -> None:
-        import sys
+    with progress_bar("validating", unit="rows", quiet=sink.quiet) as report:
 
-        self._shown = not quiet and sys.stderr.isatty()
+        def show(step: Step) -> None:
+            report(step.rows_done, step.rows_total, step.doing, f"{step.suite} ({step.place}/{step.suite_count})")
 
-    def __enter__(self) -> Self:
-        return self
+        board = score(names, data, tier, show, kept)
+    for note in kept.notes:
+        sink.note(note)
+    if kept.resume:
+        sink.note(f"taken over from an interrupted run: {', '.join(kept.taken) or 'nothing'}")
+    return board
 
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            typer.echo("\r\x1b[K", nl=False, err=True)
 
-    def __call__(self, line: str) -> None:
-        if self._shown:
-            typer.echo(f"\r\x1b[K{line[:100]}", nl=False, err=True)
+def _interrupted(kept: KeptSuites) -> str:
+    if kept.problem:
+        return f"interrupted; no suite is kept: {kept.problem}"
+    suites = "1 finished suite is" if len(kept.kept) == 1 else f"{len(kept.kept)} finished suites are"
+    return f"interrupted; {suites} kept: run the same command with --resume"
 
 
 def _check_outputs(rows: Path | None, report: Path | None, plots: Path | None, *, force: bool) -> None:
@@ -152,12 +162,12 @@ def _write_files(
     *,
     force: bool,
 ) -> None:
-    from accelsim.calibration.validation import markdown, row_records
-    from accelsim.report.formats import csv_text, json_text
+    from accelsim.calibration.validation import markdown, row_columns, row_names
+    from accelsim.report.formats import csv_blocks, json_text
     from accelsim.report.output import write_text
 
     if rows is not None:
-        write_text(rows, csv_text(row_records(board)), force=force)
+        write_text(rows, csv_blocks(row_names(board), row_columns(board)), force=force)
     if report is not None:
         write_text(report / f"{_REPORT}.json", json_text(found), force=force)
         write_text(report / f"{_REPORT}.md", markdown(found), force=force)

@@ -11,11 +11,11 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["OutputFormat", "csv_text", "json_text", "uniform_rows"]
+__all__ = ["OutputFormat", "csv_blocks", "csv_text", "json_text", "uniform_rows"]
 
 
 class OutputFormat(StrEnum):
@@ -48,6 +48,28 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> 
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
+    return text.getvalue()
+
+
+def csv_blocks(names: Sequence[str], blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Iterator[str]:
+    """Many rows as CSV, a block of columns at a time, so that the whole text is never in memory.
+
+    Args:
+        names: Columns of the header.
+        blocks: Columns of plain values by name, all of one length in a block; a name that a block lacks is empty there.
+
+    Yields:
+        The header line, then the lines of each block.
+    """
+    yield _csv_lines([names])
+    for block in blocks:
+        count = len(next(iter(block.values())))
+        yield _csv_lines(zip(*(block.get(name, [None] * count) for name in names), strict=True))
+
+
+def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from accelsim.errors import InputError, OutputError
@@ -38,12 +38,12 @@ def check_output(path: Path, *, force: bool = False) -> None:
         raise _refused(path, error) from None
 
 
-def write_text(path: Path, text: str, *, force: bool = False) -> None:
+def write_text(path: Path, text: str | Iterable[str], *, force: bool = False) -> None:
     """Write a text file in UTF-8.
 
     Args:
         path: File to write.
-        text: Its contents.
+        text: Its contents, whole or in parts that are made while the file is written.
         force: Whether an existing file may be replaced.
 
     Raises:
@@ -76,9 +76,9 @@ def write_file(path: Path, write: Callable[[Path], object], *, force: bool = Fal
             temporary.unlink(missing_ok=True)
 
 
-def _write_new(path: Path, text: str) -> None:
+def _write_new(path: Path, text: str | Iterable[str]) -> None:
     with path.open("x", encoding="utf-8", newline="") as file:
-        file.write(text)
+        file.writelines([text] if isinstance(text, str) else text)
 
 
 def _check_folder(path: Path) -> None:

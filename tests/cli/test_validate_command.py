@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
+
+from accelsim.calibration.validation.suite import _SUITES, suite
 
 GEMM = "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\nlinear,T4,test,1,512,512,512,0.2\n"
 
@@ -70,3 +73,65 @@ def test_accuracy_prints_the_scoreboard_and_one_device(run, refused):
 
 def test_shipped_figures_are_reproduced_by_the_shipped_tables(run):
     assert run("validate", "gpu-models", "cnn-gpus", "mlperf-inference", "--check", "--quiet").code == 0
+
+
+# -- interrupted runs
+
+
+@pytest.fixture
+def stopped_at(monkeypatch):
+    """Make a suite raise what Ctrl-C raises when its tables are read."""
+
+    def stop(name):
+        found = suite(name)
+        broken = replace(found, load=lambda _folder: (_ for _ in ()).throw(KeyboardInterrupt))
+        monkeypatch.setitem(_SUITES, name, broken)
+        return lambda: monkeypatch.setitem(_SUITES, name, found)
+
+    return stop
+
+
+def test_an_interrupted_run_keeps_finished_suites_and_continues(run, stopped_at, tmp_path):
+    command = ("validate", "gpu-models", "cnn-gpus", "--format", "json", "--rows", tmp_path / "rows.csv")
+    whole = run(*command)
+    before = (tmp_path / "rows.csv").read_text()
+    (tmp_path / "rows.csv").unlink()
+    mend = stopped_at("cnn-gpus")
+    stopped = run(*command)
+    assert stopped.code == 130
+    assert stopped.out == ""
+    assert "1 finished suite is kept: run the same command with --resume" in stopped.err
+    assert list(tmp_path.iterdir()) == []
+    mend()
+    continued = run(*command, "--resume")
+    assert continued.code == 0
+    assert "taken over from an interrupted run: gpu-models" in continued.err
+    assert continued.out == whole.out
+    assert (tmp_path / "rows.csv").read_text() == before
+    assert "nothing" in run(*command, "--resume", "--force").err  # a finished run leaves nothing to continue
+
+
+def test_an_interrupt_without_a_cache_folder_says_so(run, stopped_at, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    stopped_at("cnn-gpus")
+    stopped = run("validate", "gpu-models", "cnn-gpus")
+    assert stopped.code == 130
+    assert "no suite is kept" in stopped.err
+    assert "Traceback" not in stopped.err
+
+
+def test_rows_of_operators_and_models_share_one_header(run, data):
+    (data / "gpu_kernels" / "e2e_labels.csv").write_text(
+        "device,model,mode,seq,batch,e2e_ms\nT4,bert_large,inf,512,8,694.46\nB9000,bert_large,inf,512,8,600\n"
+    )
+    out = data / "rows.csv"
+    run("validate", "gpu-operators", "gpu-models", "--data", data, "--rows", out, "--tier", "spec")
+    rows = list(csv.DictReader(out.open()))
+    assert [(row["operator"], row["model"]) for row in rows] == [
+        ("bmm", ""), ("linear", ""), ("", "bert_large"), ("", "bert_large")
+    ]  # fmt: skip
+    (refused,) = [row for row in rows if row["refusal"]]
+    assert refused["refusal"] == "unknown device B9000"
+    assert refused["predicted_s"] == refused["error_fraction"] == ""
+    assert float(refused["measured_s"]) == 0.6

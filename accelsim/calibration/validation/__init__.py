@@ -4,29 +4,38 @@
 with an earlier report. A new suite is a module that registers itself with `register_suite`.
 """
 
+from accelsim.calibration.validation.kept import KeptSuites
 from accelsim.calibration.validation.report import (
     markdown,
+    row_columns,
+    row_names,
     row_records,
     scoreboard_dict,
     worse_figures,
 )
 from accelsim.calibration.validation.score import Scoreboard, SuiteScore, validate
+from accelsim.calibration.validation.scored import Step
 from accelsim.calibration.validation.suite import Batch, Prediction, Suite, register_suite, suite, suites
 from accelsim.calibration.validation.tables import DataFolder, DataProblem, Schema
-from accelsim.calibration.validation.tiers import TIERS, tier_name
+from accelsim.calibration.validation.tiers import TIERS, TierName, tier_name
 
 __all__ = [
     "TIERS",
     "Batch",
     "DataFolder",
     "DataProblem",
+    "KeptSuites",
     "Prediction",
     "Schema",
     "Scoreboard",
+    "Step",
     "Suite",
     "SuiteScore",
+    "TierName",
     "markdown",
     "register_suite",
+    "row_columns",
+    "row_names",
     "row_records",
     "scoreboard_dict",
     "suite",

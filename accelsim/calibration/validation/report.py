@@ -11,11 +11,25 @@ from typing import Any
 import numpy as np
 
 from accelsim.calibration.validation.score import GroupScore, Scoreboard, SuiteScore
+from accelsim.calibration.validation.scored import ScoredRows
+from accelsim.workloads.graph import FloatArray
 
-__all__ = ["markdown", "row_records", "scoreboard_dict", "worse_figures"]
+__all__ = ["markdown", "row_columns", "row_names", "row_records", "scoreboard_dict", "worse_figures"]
 
 #: A figure that differs by less than this is not worse: rounding and other versions of numpy.
 _FLOOR = 0.002
+_ROW_HEAD = ("suite", "device", "profile")
+_ROW_TAIL = (
+    "configuration",
+    "tier",
+    "measured_s",
+    "predicted_s",
+    "low_s",
+    "high_s",
+    "roofline_s",
+    "error_fraction",
+    "refusal",
+)
 
 
 def scoreboard_dict(board: Scoreboard) -> dict[str, Any]:
@@ -69,26 +83,42 @@ def _round(value: Any) -> Any:
 
 def row_records(board: Scoreboard) -> Iterator[dict[str, Any]]:
     """Every row asked: what was measured and predicted, or why it was refused."""
+    for columns in row_columns(board):
+        for values in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, values, strict=True))
+
+
+def row_names(board: Scoreboard) -> tuple[str, ...]:
+    """Names of the columns of `row_columns`, over all suites."""
+    keys = dict.fromkeys(score.suite.group_key for score in board.suites)
+    return (*_ROW_HEAD, *keys, *_ROW_TAIL)
+
+
+def row_columns(board: Scoreboard) -> Iterator[dict[str, list[Any]]]:
+    """The same as columns, one mapping per batch of rows."""
     for score in board.suites:
         for part in score.rows:
-            error = part.predicted_s / part.measured_s - 1.0
-            for index in range(len(part)):
-                answered = not part.refusal
-                yield {
-                    "suite": score.suite.name,
-                    "device": part.device,
-                    "profile": part.profile,
-                    score.suite.group_key: str(part.group[index]),
-                    "configuration": str(part.label[index]),
-                    "tier": part.tier,
-                    "measured_s": float(part.measured_s[index]),
-                    "predicted_s": float(part.predicted_s[index]) if answered else None,
-                    "low_s": float(part.low_s[index]) if answered else None,
-                    "high_s": float(part.high_s[index]) if answered else None,
-                    "roofline_s": float(part.roofline_s[index]) if np.isfinite(part.roofline_s[index]) else None,
-                    "error_fraction": float(error[index]) if answered else None,
-                    "refusal": part.refusal,
-                }
+            if len(part):
+                yield _row_columns(score, part)
+
+
+def _row_columns(score: SuiteScore, part: ScoredRows) -> dict[str, list[Any]]:
+    def always(value: str) -> list[Any]:
+        return [value] * len(part)
+
+    head = zip(_ROW_HEAD, map(always, (score.suite.name, part.device, part.profile)), strict=True)
+    error = part.predicted_s / part.measured_s - 1.0
+    times = (part.measured_s, part.predicted_s, part.low_s, part.high_s, part.roofline_s, error)
+    tail = (part.label.tolist(), always(part.tier), *map(_known, times), always(part.refusal))
+    return {**dict(head), score.suite.group_key: part.group.tolist(), **dict(zip(_ROW_TAIL, tail, strict=True))}
+
+
+def _known(values: FloatArray) -> list[float | None]:
+    """Plain numbers; None where there is none."""
+    finite = np.isfinite(values)
+    if finite.all():
+        return values.tolist()  # type: ignore[no-any-return]
+    return [value if known else None for value, known in zip(values.tolist(), finite.tolist(), strict=True)]
 
 
 def worse_figures(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:

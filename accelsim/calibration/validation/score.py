@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accelsim.calibration.split import held_out_mask
+from accelsim.calibration.validation.kept import KeptSuites
 from accelsim.calibration.validation.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.calibration.validation.names import device_of
-from accelsim.calibration.validation.suite import Batch, Suite, TextArray, suites
+from accelsim.calibration.validation.scored import ScoredRows, Step, SuiteRows
+from accelsim.calibration.validation.suite import Batch, Suite, suites
 from accelsim.calibration.validation.suite import suite as find_suite
 from accelsim.calibration.validation.tables import DataFolder, DataProblem, data_folder
 from accelsim.calibration.validation.tiers import TierName, choose
@@ -29,47 +30,7 @@ from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
 
-Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ScoredRows:
-    """Rows of one batch with what was predicted; n rows.
-
-    Attributes:
-        device: Name in the table.
-        profile: Name in the catalogue; empty where unknown.
-        tier: Tier of the parameters; empty where refused.
-        note: What a reader should know of the parameters.
-        group: Operator or model, shape (n,).
-        label: Configuration, shape (n,).
-        measured_s: Measured.
-        predicted_s: Predicted; NaN where refused.
-        low_s: Low end of the 90 % interval.
-        high_s: High end.
-        roofline_s: Plain roofline; NaN where unknown.
-        refusal: Why all rows are refused; empty where they are not.
-        used_in_fit: Rows left out because a fit may have used them.
-        views: Named subsets.
-    """
-
-    device: str
-    profile: str
-    tier: str
-    note: str
-    group: TextArray
-    label: TextArray
-    measured_s: FloatArray
-    predicted_s: FloatArray
-    low_s: FloatArray
-    high_s: FloatArray
-    roofline_s: FloatArray
-    refusal: str
-    used_in_fit: int
-    views: tuple[tuple[str, NDArray[np.bool_]], ...]
-
-    def __len__(self) -> int:
-        return len(self.measured_s)
+Progress = Callable[[Step], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,6 +96,7 @@ def validate(
     data: Path | None = None,
     tier: TierName = "best",
     progress: Progress | None = None,
+    kept: KeptSuites | None = None,
 ) -> Scoreboard:
     """Score suites on the tables of a folder.
 
@@ -142,7 +104,8 @@ def validate(
         names: Suites; all that have their tables where empty.
         data: Folder of the tables; the published tables that ship with accelsim where None.
         tier: Parameters to predict with.
-        progress: Called with a line of text before each step.
+        progress: Called before each step.
+        kept: Where finished suites are kept until the caller clears it, and taken from where the run continues another.
 
     Raises:
         UnknownNameError: If there is no such suite.
@@ -155,7 +118,7 @@ def validate(
     wanted = [find_suite(name) for name in dict.fromkeys(names)] if names else list(suites())
     scores: list[SuiteScore] = []
     skipped: dict[str, str] = {}
-    for suite in wanted:
+    for place, suite in enumerate(wanted, 1):
         missing = _missing_files(suite, folder)
         if missing and names:
             raise InputError(f"suite {suite.name} needs {missing} in {folder.root}, which has no such file.")
@@ -163,17 +126,32 @@ def validate(
             skipped[suite.name] = f"no {missing}"
             continue
         try:
-            score = _score_suite(suite, folder, tier, progress or (lambda _line: None))
+            step = Step(suite.name, place, len(wanted), "reading")
+            found = _kept_or_scored(suite, folder, tier, step, progress or (lambda _step: None), kept)
         except MissingDependencyError as error:
             if names:
                 raise
             skipped[suite.name] = str(error)
             continue
-        if score is None:
-            skipped[suite.name] = "no usable rows"
+        if found.rows or found.bad:
+            scores.append(_suite_score(suite, found.rows, found.bad))
         else:
-            scores.append(score)
+            skipped[suite.name] = "no usable rows"
     return Scoreboard(tuple(scores), skipped, tuple(folder.problems))
+
+
+def _kept_or_scored(
+    suite: Suite, folder: DataFolder, tier: TierName, step: Step, progress: Progress, kept: KeptSuites | None
+) -> SuiteRows:
+    """Rows of a suite, from an earlier run where it left them."""
+    found = None if kept is None else kept.read(suite, folder, tier)
+    if found is not None:
+        folder.problems += [problem for problem in found.problems if problem not in folder.problems]
+        return found
+    found = _predicted(suite, folder, tier, step, progress)
+    if kept is not None:
+        kept.write(suite, folder, tier, found)
+    return found
 
 
 def _missing_files(suite: Suite, folder: DataFolder) -> str:
@@ -184,17 +162,21 @@ def _missing_files(suite: Suite, folder: DataFolder) -> str:
     return " or ".join(schema.file for schema in suite.optional_files)
 
 
-def _score_suite(suite: Suite, folder: DataFolder, tier: TierName, progress: Progress) -> SuiteScore | None:
-    progress(f"{suite.name}: reading")
+def _predicted(suite: Suite, folder: DataFolder, tier: TierName, step: Step, progress: Progress) -> SuiteRows:
+    progress(step)
     batches = [batch for batch in suite.load(folder) if len(batch)]
+    total, done = sum(map(len, batches)), 0
     rows: list[ScoredRows] = []
-    for index, batch in enumerate(batches, 1):
-        progress(f"{suite.name}: {index}/{len(batches)} {batch.device}")
+    for batch in batches:
+        progress(replace(step, doing=batch.device, rows_done=done, rows_total=total))
         rows.append(_score_batch(batch, tier))
+        done += len(batch)
+    schemas = (*suite.files, *suite.optional_files)
     bad: Counter[str] = Counter()
-    for schema in (*suite.files, *suite.optional_files):
+    for schema in schemas:
         bad.update(folder.bad_rows(schema))
-    return _suite_score(suite, rows, bad) if rows or bad else None
+    files = {path.relative_to(folder.root).as_posix() for schema in schemas if (path := folder.path(schema))}
+    return SuiteRows(tuple(rows), dict(bad), tuple(p for p in folder.problems if p.file in files))
 
 
 def _score_batch(batch: Batch, tier: TierName) -> ScoredRows:

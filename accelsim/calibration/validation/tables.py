@@ -159,7 +159,7 @@ class DataFolder:
 
     def has(self, schema: Schema) -> bool:
         """Whether the file is there."""
-        return self._path(schema) is not None
+        return self.path(schema) is not None
 
     def table(self, schema: Schema) -> Table | None:
         """Read a table, once; None where the file is missing or refused as a whole.
@@ -176,14 +176,15 @@ class DataFolder:
         table = self._tables.get(schema)
         return {} if table is None else table.bad
 
-    def _path(self, schema: Schema) -> Path | None:
+    def path(self, schema: Schema) -> Path | None:
+        """The file of a table, compressed or not; None where it is missing."""
         plain = schema.file.removesuffix(".gz")
         return next(
             (self.root / name for name in (schema.file, f"{plain}.gz", plain) if (self.root / name).is_file()), None
         )
 
     def _read(self, schema: Schema) -> Table | None:
-        path = self._path(schema)
+        path = self.path(schema)
         if path is None:
             return None
         name = path.relative_to(self.root).as_posix()

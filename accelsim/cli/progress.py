@@ -1,0 +1,60 @@
+"""A progress bar on a terminal's standard error; nothing in a pipe, a log, or where the user asked for quiet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+__all__ = ["Report", "progress_bar"]
+
+_WIDEST_LABEL = 60
+
+
+class Report(Protocol):
+    """Tells the bar how far the work has come."""
+
+    def __call__(self, done: float, total: float | None, label: str, title: str | None = None) -> None:
+        """Set the bar.
+
+        Args:
+            done: Work done.
+            total: All of it; None while it is unknown.
+            label: What is being done now.
+            title: What the bar is about from now on; as before where None.
+        """
+
+
+@contextmanager
+def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator[Report]:
+    """A bar with the time left, gone when the work is done.
+
+    Args:
+        title: What the bar is about.
+        unit: What is counted ("rows"); empty shows no count.
+        quiet: Whether nothing is shown.
+    """
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _done, _total, _label, _title=None: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    words = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20))
+    count = (TextColumn("{task.fields[count]}", markup=False),) if unit else ()
+    left = (TimeRemainingColumn(compact=True), TextColumn("{task.fields[left]}", style="dim"))
+    label_column = TextColumn("{task.fields[label]}", markup=False)
+    with Progress(*words, *count, *left, label_column, console=Console(stderr=True), transient=True) as bar:
+        fields: dict[str, Any] = {"label": "", "count": "", "left": ""}
+        task = bar.add_task(title, total=None, **fields)
+
+        def report(done: float, total: float | None, label: str, title: str | None = None) -> None:
+            nonlocal task
+            if title is not None and title != bar.tasks[-1].description:
+                bar.remove_task(task)  # a new clock: the speed of other work says nothing of this
+                task = bar.add_task(title, total=total, **fields)
+            count, left = ("", "") if total is None else (f"{done:,.0f}/{total:,.0f} {unit}", "left")
+            bar.update(task, completed=done, total=total, label=label[:_WIDEST_LABEL], count=count, left=left)
+
+        yield report

@@ -1,0 +1,58 @@
+"""The progress bar: what it shows on a terminal, and that pipes and quiet runs see nothing."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from accelsim.cli.progress import progress_bar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Called in the test itself: the runner sets its own standard error after fixtures."""
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    return stream
+
+
+def test_a_terminal_sees_suite_rows_and_what_is_being_done(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    with progress_bar("validating", unit="rows") as report:
+        report(0, None, "reading", "gpu-operators (1/11)")
+        report(1_200, 5_000, "T4", "gpu-operators (1/11)")
+    shown = terminal.getvalue()
+    assert "gpu-operators (1/11)" in shown
+    assert "1,200/5,000 rows" in shown
+    assert "left" in shown
+    assert "T4" in shown
+
+
+def test_names_with_brackets_are_shown_as_they_are(monkeypatch):
+    terminal = open_terminal(monkeypatch)
+    with progress_bar("x") as report:
+        report(1, 2, "[bold]resnet[/bold]")
+    assert "[bold]resnet[/bold]" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_pipes_and_quiet_runs_see_nothing(monkeypatch, quiet):
+    stream = Terminal() if quiet else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with progress_bar("validating", quiet=quiet) as report:
+        report(1, 2, "T4")
+    assert stream.getvalue() == ""
+
+
+def test_a_closed_standard_error_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with progress_bar("validating") as report:
+        report(1, 2, "T4")
