@@ -29,6 +29,7 @@ from accelsim.workloads.graph import FloatArray
 
 __all__ = [
     "BACKENDS",
+    "EAGER_SYSTEMS",
     "FORMATS",
     "KINDS",
     "SYSTEMS",
@@ -46,6 +47,8 @@ SYSTEMS: Final = (
     *("a100_sxm", "l40s", "h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300"),
     *("rtx_pro_6000_server", "b60"),
 )
+#: Systems whose operators were issued one by one: the package replays CUDA graphs, which Intel's boards do not have.
+EAGER_SYSTEMS: Final = frozenset({"b60"})
 #: Serving backends, those whose times scatter least first: interpolated from their neighbours, GEMM and attention kernels of
 #: an H200 are 1 to 3 % off in TensorRT-LLM's tables, 2 to 6 % in vLLM's and 3 to 7 % in sglang's.
 BACKENDS: Final = ("trtllm", "vllm", "sglang")

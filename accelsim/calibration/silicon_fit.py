@@ -241,9 +241,7 @@ def _tables(system: str, backend: str | None, version: str | None) -> Iterator[S
 def _samples(kernels: KernelGraph, profile: GpuProfile, base: GpuParameters) -> Iterable[tuple[str, _Sample]]:
     """Samples of a graph's rows by surface; none where the device lacks the format."""
     try:
-        costs = cost_gpu(
-            kernels.graph, profile, Execution.GRAPH, replace(base, surfaces={}, is_repeated=kernels.is_repeated)
-        )
+        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, kernels.measured(replace(base, surfaces={}), profile))
     except UnsupportedOperatorError:
         return
     if kernels.stages > 1:

@@ -17,17 +17,18 @@ from numpy.typing import NDArray
 from accelsim.calibration.expert_load import busiest_device_load, routing_exponent
 from accelsim.calibration.silicon import FORMATS, SiliconRows, format_names
 from accelsim.calibration.validation.columns import attention_graph, gemm_graph, graph_of_columns, vector_graph
+from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import CostTable
 from accelsim.errors import InvalidValueError
+from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["KernelGraph", "kernel_graphs"]
 
-#: Kinds timed in a loop on the same operands (by how their times step where these leave the cache); GEMM tables rotate
-#: theirs, and a prefill writes as much as the cache holds.
-_REPEATED_KINDS = frozenset({"generation_attention", "moe"})
+#: Most copies of the weights that a GEMM's loop goes through, and routings that a loop of an expert layer does.
+_MOST_COPIES, _ROUTINGS = 5, 5
 #: (hidden, expert) sizes of the models without gates (squared ReLU), which TensorRT-LLM's tables mark "nongated".
 _UNGATED_SIZES = ((2688, 1856), (1024, 2688), (4096, 2688), (2048, 5120), (8192, 5120))
 #: Kernel families whose expert layers keep the layout of the whole batch.
@@ -50,10 +51,16 @@ class KernelGraph:
     graph: OperatorGraph
     stages: int
 
-    @property
-    def is_repeated(self) -> bool:
-        """Whether the kernels ran in a loop on the same operands."""
-        return self.rows.kind in _REPEATED_KINDS
+    def measured(self, parameters: GpuParameters, device: GpuProfile) -> GpuParameters:
+        """Parameters under the conditions of the measurement: kernels ran in a loop, with operands the cache may hold.
+
+        Args:
+            parameters: Of sustained work.
+            device: Board.
+        """
+        if self.rows.kind not in _CYCLE or device.l2_bytes is None:
+            return parameters
+        return replace(parameters, cycle_bytes=_CYCLE[self.rows.kind](self, float(device.l2_bytes.value)))
 
     def sum_stages(self, values: FloatArray) -> FloatArray:
         """Add the operators of each measured row, shape (n,)."""
@@ -196,3 +203,39 @@ def _grouped(
 
 
 _BUILD = {"gemm": _gemm, "context_attention": _attention, "generation_attention": _attention, "moe": _moe}
+
+
+def _gemm_cycle(kernels: KernelGraph, cache_bytes: float) -> FloatArray:
+    """Bytes of one turn of a GEMM's loop: it goes through as many copies of the weights as fill the cache, five at most."""
+    weights = kernels.graph.weight_bytes
+    ((_, stored),) = _formats(kernels.rows)
+    unscaled = np.maximum(DTYPE_BYTES[stored] * kernels.rows.sizes["n"] * kernels.rows.sizes["k"], 1.0)
+    copies = np.clip(np.ceil(cache_bytes / unscaled), 1, _MOST_COPIES)
+    turn: FloatArray = copies * weights + kernels.graph.read_bytes + kernels.graph.write_bytes
+    return turn
+
+
+def _decode_cycle(kernels: KernelGraph, _cache_bytes: float) -> FloatArray:
+    """Bytes of one turn of decoding: its queries, keys and values."""
+    return kernels.graph.bytes
+
+
+def _moe_cycle(kernels: KernelGraph, _cache_bytes: float) -> FloatArray:
+    """Bytes of one turn of an expert layer: the weights of the experts that any of its routings reaches, and the rows."""
+    rows, graph = kernels.rows, kernels.graph
+    weights = kernels.sum_stages(graph.weight_bytes)
+    own = np.maximum(rows.sizes["num_experts"] / rows.sizes["moe_ep_size"], 1.0)
+    active = np.minimum(graph.dimension("groups", np.arange(len(rows)), OperatorKind.GROUPED_GEMM) / own, 1.0)
+    routings = np.where(_by_word(rows.words["distribution"], routing_exponent) > 0, _ROUTINGS, 1)
+    reached = (1.0 - (1.0 - active) ** routings) / active
+    turn = np.tile(weights * reached + kernels.sum_stages(graph.write_bytes), kernels.stages)
+    # What lies between the grouped GEMMs reads what has just been written.
+    return np.where(graph.kind == int(OperatorKind.GROUPED_GEMM), turn, graph.bytes)
+
+
+#: Bytes from one use of a row's operands to the next, by kind; a prefill writes as much as the cache holds.
+_CYCLE: dict[str, Callable[[KernelGraph, float], FloatArray]] = {
+    "gemm": _gemm_cycle,
+    "generation_attention": _decode_cycle,
+    "moe": _moe_cycle,
+}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from accelsim import catalog
 from accelsim.calibration.validation.columns import attention_graph, gemm_graph
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
-from accelsim.cost.gpu.relatives import nearest_relative, with_relative_surfaces
+from accelsim.cost.gpu.relatives import measured_relatives, with_relative_surfaces
 from accelsim.cost.gpu.repeated import cached_share
 from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
 from accelsim.cost.shape_surface import ShapeSurface
@@ -156,27 +156,55 @@ def test_a_loop_on_one_operand_is_never_slower() -> None:
     base = GpuParameters.class_wide()
     board = catalog.device("l40s")
     cold = cost_gpu(graph, board, Execution.GRAPH, base).time_s
-    hot = cost_gpu(graph, board, Execution.GRAPH, replace(base, is_repeated=True)).time_s
+    hot = cost_gpu(graph, board, Execution.GRAPH, replace(base, cycle_bytes=graph.bytes)).time_s
     assert (hot <= cold * (1 + 1e-12)).all()
     assert hot[0] < cold[0]
     assert hot[3] == pytest.approx(cold[3])
 
 
-def test_a_relative_is_of_the_same_architecture_where_there_is_one_and_never_the_board_itself() -> None:
+def test_operands_come_from_memory_where_a_turn_of_the_loop_is_longer_than_the_cache() -> None:
+    graph, board = gemms([1, 1], [4096, 4096], [4096, 4096]), catalog.device("l40s")
+    base, cache = GpuParameters.class_wide(), board.l2_bytes.value
+    cold = cost_gpu(graph, board, Execution.GRAPH, base).time_s
+    turned = cost_gpu(graph, board, Execution.GRAPH, replace(base, cycle_bytes=np.array([0.9, 1.2]) * cache)).time_s
+    assert turned[0] < 0.6 * cold[0]
+    assert turned[1] == pytest.approx(cold[1], rel=0.01)
+
+
+def test_relatives_are_of_the_same_architecture_where_there_are_any_and_never_the_board_itself() -> None:
     for name in ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "gb200", "h100-pcie-80gb"):
         board = catalog.device(name)
-        relative = nearest_relative(board)
-        assert relative is not None
-        assert relative[0].name != name
-        assert relative[0].architecture == board.architecture
+        relatives = measured_relatives(board)
+        assert relatives
+        assert sum(relative.weight for relative in relatives) == pytest.approx(1.0)
+        assert name not in [relative.profile.name for relative in relatives]
+        assert {relative.profile.architecture for relative in relatives} == {board.architecture}
     for name in ("t4", "mi300x"):
-        assert nearest_relative(catalog.device(name)) is None
+        assert measured_relatives(catalog.device(name)) == []
+
+
+def test_the_nearest_relative_weighs_most() -> None:
+    relatives = measured_relatives(catalog.device("l40s"))
+    assert relatives[0].profile.name == "rtx-pro-6000-blackwell"
+    assert [r.weight for r in relatives] == sorted((r.weight for r in relatives), reverse=True)
 
 
 def test_a_relatives_surfaces_are_wider_and_the_tier_stays_spec() -> None:
     base = GpuParameters.class_wide()
-    whole, name = with_relative_surfaces(base, h200())
-    _, overlay = nearest_relative(h200())
-    assert name == overlay.device
-    assert all(whole.surfaces[key].log_sigma > surface.log_sigma for key, surface in overlay.surfaces.items())
+    whole, names = with_relative_surfaces(base, h200())
+    nearest = measured_relatives(h200())[0].overlay
+    assert nearest.device in names
+    assert all(whole.surfaces[key].log_sigma > surface.log_sigma for key, surface in nearest.surfaces.items())
     assert cost_gpu(gemms(64, 4096, 4096), h200(), Execution.GRAPH, whole).tier is Tier.SPEC
+
+
+def test_a_blend_lies_between_the_surfaces_it_is_made_of() -> None:
+    board = catalog.device("b200-sxm")
+    relatives = measured_relatives(board)
+    assert len(relatives) > 1
+    place = [np.log2(np.array([16.0, 512.0, 4096.0])), np.full(3, 12.0), np.full(3, 12.0)]
+    whole, _ = with_relative_surfaces(GpuParameters.class_wide(), board)
+    single = np.array([r.overlay.surfaces["gemm bf16 w16"](place) for r in relatives])
+    mixed = whole.surfaces["gemm bf16 w16"](place)
+    assert (single.min(axis=0) - 0.02 <= mixed).all()
+    assert (mixed <= single.max(axis=0) + 0.02).all()

@@ -17,6 +17,7 @@ from accelsim.cost.residual import FamilyResidual, read_families
 from accelsim.cost.shape_surface import ShapeSurface
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError
+from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GpuParameters", "read_parameters"]
 
@@ -81,7 +82,8 @@ class GpuParameters:
         families: Residuals of measured rows by operator family, where they are known.
         is_fitted: Whether an overlay of one device is part of it.
         is_isolated: Whether kernels are measured one by one, with pauses: short ones then keep the boost clock.
-        is_repeated: Whether a kernel is measured in a loop on the same operands, which the cache then may hold.
+        cycle_bytes: Where kernels are measured in a loop, the bytes touched from one use of a row's operands to the next,
+            shape (rows of the graph,): the cache may hold them; None in sustained work.
         is_measured: Whether surfaces interpolate the device's own tables (tier `measured`).
         is_early_library: Whether the board's first libraries run it (to 2018), with tiles of their own for plain GEMMs.
     """
@@ -141,7 +143,7 @@ class GpuParameters:
     is_fitted: bool = False
     is_isolated: bool = False
     is_early_library: bool = False
-    is_repeated: bool = False
+    cycle_bytes: FloatArray | None = field(default=None, hash=False, compare=False)
     is_measured: bool = False
 
     def __post_init__(self) -> None:
@@ -183,7 +185,7 @@ class GpuParameters:
 
 #: Fields that are no numbers: fitted surfaces, residuals, and the conditions of a measurement.
 _CONDITIONS = frozenset(
-    {"surfaces", "families", "is_fitted", "is_isolated", "is_early_library", "is_repeated", "is_measured"}
+    {"surfaces", "families", "is_fitted", "is_isolated", "is_early_library", "cycle_bytes", "is_measured"}
 )
 
 

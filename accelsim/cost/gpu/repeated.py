@@ -1,8 +1,8 @@
-"""Kernels measured in a loop: operands that fit in the last-level cache come from it.
+"""Kernels measured in a loop: operands that stay in the last-level cache come from it.
 
-Kernel tables time one layer again and again. Weights, keys and values that the cache holds are then read from it and not
-from memory, which a model of many layers never sees. Fits to such tables and scores on them use this condition
-(`GpuParameters.is_repeated`); estimates of whole models do not.
+Kernel tables time one operator again and again, on one set of operands or a few in turn. What the cache holds between two
+uses is then read from it and not from memory, which a model of many layers never sees. Fits to such tables and scores on
+them use this condition (`GpuParameters.cycle_bytes`); estimates of whole models do not.
 """
 
 from __future__ import annotations
@@ -21,36 +21,39 @@ if TYPE_CHECKING:
 
 __all__ = ["cached_share", "with_cached_operands"]
 
-#: Bytes the cache gives one SM per clock, capacity that a cyclic access can use, and steepness of its edge: fit to the
-#: expert layers of an L40S (96 MB of cache), whose times step fivefold where their weights stop fitting.
-_BYTES_PER_SM_CLOCK, _USABLE_FRACTION, _STEEPNESS = 16.0, 0.7, 6.0
+#: Bytes the cache gives one SM per clock, and where and how steeply its hits end, against its capacity: GEMM tables of an
+#: L40S and an RTX PRO 6000 (96 and 128 MiB of cache), whose times step where five copies of the weights stop fitting.
+_BYTES_PER_SM_CLOCK, _EDGE, _STEEPNESS = 8.0, 1.02, 40.0
 
 
-def cached_share(moved_bytes: FloatArray, cache_bytes: float) -> FloatArray:
+def cached_share(cycle_bytes: FloatArray, cache_bytes: float) -> FloatArray:
     """Share of the traffic that the cache serves when the same operands come again, 0 to 1, shape (r,).
 
-    A cyclic access over more than the cache's capacity finds nothing in a cache that drops the oldest line; hashing and
-    partial reuse soften the edge.
+    A cyclic access over more than the cache's capacity finds nothing in a cache that drops the oldest line.
 
     Args:
-        moved_bytes: Bytes of one pass, shape (r,).
+        cycle_bytes: Bytes touched from one use of the operands to the next, shape (r,).
         cache_bytes: Capacity.
     """
     if cache_bytes <= 0:
-        return np.zeros_like(moved_bytes)
-    share: FloatArray = 1.0 / (1.0 + (moved_bytes / (_USABLE_FRACTION * cache_bytes)) ** _STEEPNESS)
+        return np.zeros_like(cycle_bytes)
+    over = np.minimum(cycle_bytes / (_EDGE * cache_bytes), 1e3)
+    share: FloatArray = 1.0 / (1.0 + over**_STEEPNESS)
     return share
 
 
-def with_cached_operands(costs: RowCosts, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+def with_cached_operands(
+    costs: RowCosts, cycle_bytes: FloatArray, machine: GpuMachine, parameters: GpuParameters
+) -> RowCosts:
     """Costs of the second and later passes over the same operands.
 
     Args:
-        costs: Costs with all traffic to memory.
+        costs: Costs with all traffic to memory, r rows.
+        cycle_bytes: Bytes touched from one use of a row's operands to the next, shape (r,).
         machine: GPU.
         parameters: Class-wide or fitted.
     """
-    share = cached_share(costs.bytes, machine.l2_bytes)
+    share = cached_share(cycle_bytes, machine.l2_bytes)
     cache_rate = max(machine.sm_count * machine.clock_hz * _BYTES_PER_SM_CLOCK, machine.stream_bytes_per_s)
     relief = 1.0 - machine.stream_bytes_per_s / cache_rate
     memory_s = costs.memory_s * (1.0 - share * relief)

@@ -160,8 +160,8 @@ def corrected(formula: Formula) -> Formula:
     @wraps(formula)
     def with_surfaces(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
         costs = formula(rows, machine, parameters)
-        if parameters.is_repeated:
-            costs = with_cached_operands(costs, machine, parameters)
+        if parameters.cycle_bytes is not None:
+            costs = with_cached_operands(costs, parameters.cycle_bytes[rows.index], machine, parameters)
         if not parameters.surfaces:
             return costs
         factor = np.ones(len(rows))

@@ -16,6 +16,8 @@ from accelsim.calibration.silicon import (
     versions,
 )
 from accelsim.calibration.silicon_graph import kernel_graphs
+from accelsim.calibration.validation.names import gpu_of
+from accelsim.cost.gpu import GpuParameters
 from accelsim.errors import InvalidValueError, MissingDependencyError, ProfileError, UnknownNameError
 from accelsim.workloads.dtype import Dtype
 
@@ -151,3 +153,26 @@ def test_every_kind_of_the_installed_package_is_read():
         assert bool(np.all(first.time_s > 0))
         for graph in kernel_graphs(first.take(np.arange(min(len(first), 50)))):
             assert len(graph.graph) == graph.stages * len(graph.rows)
+
+
+def test_a_gemm_loop_goes_through_as_many_copies_as_fill_the_cache():
+    sizes = {"m": [1, 1, 1], "n": [1024, 8192, 65536], "k": [1024, 8192, 16384]}
+    (gemm,) = kernel_graphs(rows("gemm", sizes, {"gemm_dtype": "bfloat16"}))
+    board = gpu_of("h200_sxm")
+    turn = gemm.measured(GpuParameters.class_wide(), board).cycle_bytes
+    copies = np.round(turn / gemm.graph.weight_bytes)
+    assert copies.tolist() == [5, 1, 1]
+    assert np.ceil(board.l2_bytes.value / gemm.graph.weight_bytes)[0] > 5
+
+
+def test_a_loop_over_skewed_routings_reaches_more_experts_than_one_of_them():
+    board, base = gpu_of("l40s"), GpuParameters.class_wide()
+    even, skewed = (moe(2, word).measured(base, board).cycle_bytes[0] for word in ("balanced", "power_law_1.2"))
+    assert skewed > 1.5 * even
+
+
+def test_a_prefill_is_never_served_from_the_cache():
+    sizes = {"batch_size": 1, "isl": 64, "num_heads": 8, "num_key_value_heads": 8, "head_dim": 64}
+    formats = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
+    (graph,) = kernel_graphs(rows("context_attention", sizes | {"window_size": 0, "step": 0}, formats))
+    assert graph.measured(GpuParameters.class_wide(), gpu_of("l40s")).cycle_bytes is None
