@@ -9,6 +9,7 @@ import json
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from accelsim.calibration.check import (
+    CheckCase,
     CheckResult,
     MeasurementError,
     check_list,
@@ -25,7 +27,7 @@ from accelsim.calibration.check import (
     read_frozen,
 )
 from accelsim.calibration.cpu_fit import KernelRows, cross_validate, fit_kernels, kernel_rows
-from accelsim.calibration.environment import machine_name
+from accelsim.calibration.environment import describe, differences, machine_name
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.cpu import cpu_parameters
@@ -34,7 +36,8 @@ from accelsim.cost.cpu.fitted_kernels import FittedKernels
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.table import Tier
-from accelsim.errors import InvalidValueError, OutputError
+from accelsim.datafile import read_json
+from accelsim.errors import InvalidValueError, OutputError, ProfileError
 from accelsim.units import to_si
 
 if TYPE_CHECKING:
@@ -42,17 +45,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUSIEST_FRACTION",
+    "INTERRUPTED",
     "Calibration",
     "check_calibration",
+    "cpu_profile",
     "fit_run",
     "freeze_predictions",
     "operator_errors",
+    "read_results",
+    "refuse_other_machine",
     "write_calibration",
     "write_json",
+    "write_text",
 ]
 
 #: Spread of the reference operator above which a machine is too busy to fit: its noise would exceed the model's error.
 BUSIEST_FRACTION: Final = 0.25
+#: Reason of a result that was not measured because the user ended the check.
+INTERRUPTED: Final = "interrupted"
+_MOST_BYTES: Final = 16 * 2**20
 _DEFAULT_CACHES: Final = (2.0**20, 32.0 * 2**20)
 
 
@@ -253,13 +264,23 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
         OutputError: If it cannot be written.
     """
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    text = text.replace('{"kernel":', '\n{"kernel":').replace('{"model":', '\n{"model":') + "\n"
+    write_text(path, text.replace('{"kernel":', '\n{"kernel":').replace('{"model":', '\n{"model":') + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        OutputError: If it cannot be written.
+    """
     unfinished = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, path)  # noqa: PTH105
     except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         raise OutputError(f"{path} cannot be written: {error.strerror}.") from None
 
 
@@ -292,15 +313,20 @@ def check_calibration(
 
     Raises:
         ProfileError: If the predictions were changed after they were frozen.
+
+    Returns:
+        One result per prediction; after Ctrl-C those left are skipped with the reason `INTERRUPTED`.
     """
     predictions = read_frozen(frozen, path)
-    results = []
+    results: list[CheckResult] = []
     for number, prediction in enumerate(predictions):
         try:
             time_s, noise = measure(prediction.case, budget_s)
             results.append(CheckResult(prediction, time_s, noise))
         except MeasurementError as error:
             results.append(CheckResult(prediction, None, None, str(error)))
+        except KeyboardInterrupt:
+            return results + [CheckResult(left, None, None, INTERRUPTED) for left in predictions[number:]]
         if report is not None:
             report(number + 1, len(predictions), prediction.case.key)
     return results
@@ -319,3 +345,45 @@ def results_document(results: Sequence[CheckResult], frozen_hash: str) -> dict[s
         for r in results
     ]
     return {"frozen_hash": frozen_hash, "results": rows}
+
+
+def cpu_profile(name: str) -> CpuProfile:
+    """The profile of a CPU.
+
+    Raises:
+        InvalidValueError: If the name is another device's.
+    """
+    from accelsim import catalog
+    from accelsim.hardware.profile import CpuProfile
+
+    profile = catalog.device(name)
+    if not isinstance(profile, CpuProfile):
+        raise InvalidValueError("name", name, "a CPU, which the run was measured on")
+    return profile
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """Rows of a `results_document`; none where there is no such file.
+
+    Raises:
+        ProfileError: If the file is damaged.
+    """
+    if not path.is_file():
+        return []
+    rows = read_json(path, max_bytes=_MOST_BYTES).get("results")
+    names = {*CheckCase.__slots__, "measured_s"}
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and names <= set(row) for row in rows):
+        raise ProfileError(str(path), ["results: expected a list of measured models; delete the file to start anew"])
+    return rows
+
+
+def refuse_other_machine(run: CalibrationRun, path: Path) -> None:
+    """Refuse a run that says nothing about this machine.
+
+    Raises:
+        InvalidValueError: If machine or software differ; names the differences.
+    """
+    found = differences(run.environment, describe(str(run.settings.get("device", "cpu"))))
+    if found:
+        remedy = f"Fit it there, or name the device it describes with --name. Different: {'; '.join(found)}."
+        raise InvalidValueError("from", str(path), "a run of this machine and software", remedy)

@@ -166,6 +166,8 @@ def check_list(threads: Sequence[int], dtypes: Sequence[str]) -> list[CheckCase]
 
 def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> OperatorGraph:
     """The operators of a check case, by capturing its module."""
+    import torch
+
     from accelsim.calibration import check_models
     from accelsim.workloads.capture import capture
     from accelsim.workloads.captured import captured_training
@@ -173,7 +175,8 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     from accelsim.workloads.model import RunShape
 
     factory = (models or check_models.CHECK_MODELS)[case.model]
-    module, inputs = factory(case.batch)
+    with torch.device("meta"):  # shapes suffice: weights would take time and memory
+        module, inputs = factory(case.batch)
     rule = "adamw" if case.is_training else None
     workload = capture(
         module.train(case.is_training), inputs, case.is_training, rule, name=case.model, batch_dimension=None

@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from accelsim.errors import AccelsimError, InvalidValueError, MissingDependencyE
 if TYPE_CHECKING:
     from accelsim.calibration.measurement.session import Progress
 
-__all__ = ["MeasureSettings", "main", "measure", "parse_budget_s"]
+__all__ = ["MeasureSettings", "main", "measure", "parse_budget_s", "parse_formats", "parse_threads", "require_torch"]
 
 _FORMATS: Final = ("fp32", "bf16", "fp16")
 
@@ -64,6 +65,27 @@ def parse_budget_s(text: str) -> float:
     return value
 
 
+def parse_threads(text: str) -> tuple[int, ...]:
+    """Thread counts of a list such as "1,2"; none for an empty one.
+
+    Raises:
+        InvalidValueError: If a part is no count.
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(map(_is_count, parts)):
+        raise InvalidValueError("threads", text, "counts such as 1,2")
+    return tuple(map(int, parts))
+
+
+def parse_formats(text: str) -> tuple[str, ...]:
+    """Formats of a list such as "fp32,bf16"; none for an empty one."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
 def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None = None) -> Path:
     """Measure the suite and write the run file.
 
@@ -79,9 +101,10 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
         InvalidValueError: If the device or thread count does not exist here, or a resumed run is another machine's.
         OutputError: If another calibration runs, or the file exists or cannot be written.
     """
-    torch = _torch()
+    torch = require_torch()
     from accelsim.calibration.energy import find_meter, measure_energy
     from accelsim.calibration.environment import describe
+    from accelsim.calibration.measurement.memory import memory_limit
     from accelsim.calibration.measurement.session import Session
     from accelsim.calibration.measurement.suite import operator_suite
     from accelsim.calibration.run_file import RunFile, calibration_lock
@@ -93,7 +116,8 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
     executions = ("eager", "graph") if kind == "cuda" else ("eager",)
     facts = describe(device)
     recorded = {"device": device, "threads": list(threads), "dtypes": list(dtypes), "budget_s": settings.budget_s}
-    with calibration_lock(), RunFile(settings.out, facts, recorded, resume=settings.resume) as run_file:
+    guard = memory_limit() if kind == "cpu" else nullcontext()  # CUDA reserves addresses far beyond what it uses
+    with calibration_lock(), guard, RunFile(settings.out, facts, recorded, resume=settings.resume) as run_file:
         session = Session(device, run_file, settings.budget_s, rounds=settings.rounds, report=report)
         cases = operator_suite(kind, dtypes, threads, executions)
         session.measure(cases)
@@ -103,7 +127,12 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
     return settings.out
 
 
-def _torch() -> Any:
+def require_torch() -> Any:
+    """The module torch.
+
+    Raises:
+        MissingDependencyError: If it is not installed; names the extra.
+    """
     try:
         import torch
     except ImportError:
@@ -122,10 +151,11 @@ def check_device(torch: Any, device: str) -> str:
     kind, _, index = device.partition(":")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     known = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
-    if kind != "cuda" or not (index or "0").isdigit() or int(index or "0") >= count:
+    number = int(index or "0") if kind == "cuda" and _is_count(index or "0") else count
+    if number >= count:
         remedy = "" if count else "This torch finds no CUDA device; check the driver and that torch is a CUDA build."
         raise InvalidValueError("device", device, f"one of {known}", remedy)
-    return f"cuda:{int(index or '0')}"
+    return f"cuda:{number}"
 
 
 def check_threads(threads: Sequence[int], device: str) -> tuple[int, ...]:
@@ -175,12 +205,10 @@ def _settings(arguments: Sequence[str] | None) -> MeasureSettings:
     parser.add_argument("--out", type=Path, default=Path("calibration-run.jsonl"), help="run file to write")
     parser.add_argument("--resume", action="store_true", help="continue that file")
     given = parser.parse_args(arguments)
-    if not all(part.strip().isdigit() for part in given.threads.split(",") if part.strip()):
-        raise InvalidValueError("threads", given.threads, "counts such as 1,2")
     return MeasureSettings(
         device=given.device,
-        threads=tuple(int(part) for part in given.threads.split(",") if part.strip()),
-        dtypes=tuple(part.strip() for part in given.dtypes.split(",") if part.strip()),
+        threads=parse_threads(given.threads),
+        dtypes=parse_formats(given.dtypes),
         budget_s=parse_budget_s(given.budget),
         rounds=max(1, given.rounds),
         out=given.out,
@@ -191,23 +219,24 @@ def _settings(arguments: Sequence[str] | None) -> MeasureSettings:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run as a program; returns the exit code."""
     last = 0.0
+    end = ""  # of the line of progress, which has none
 
     def report(progress: Progress) -> None:
-        nonlocal last
+        nonlocal last, end
         if time.monotonic() - last > 2.0:
-            last = time.monotonic()
+            last, end = time.monotonic(), "\n"
             line = f"{progress.done}/{progress.total}, at most {progress.remaining_s:.0f} s left: {progress.label}"
             sys.stderr.write(f"\r{line[:110]:<110}")
 
     try:
         path = measure(_settings(arguments), report)
     except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted: what was measured is kept; continue with --resume\n")
+        sys.stderr.write(f"{end}interrupted: what was measured is kept; continue with --resume\n")
         return 0
     except AccelsimError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"{end}error: {error}\n")
         return 2
-    sys.stderr.write("\n")
+    sys.stderr.write(end)
     sys.stdout.write(f"{path}\n")
     return 0
 

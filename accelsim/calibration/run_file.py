@@ -13,7 +13,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -204,7 +204,14 @@ def _check_header(path: Path, header: Mapping[str, Any]) -> None:
 
 
 class RunFile:
-    """Appends rows to a run file; each is on the disk when `append` returns.
+    """Appends rows to a run file; each is in the file when `append` returns.
+
+    Beside it lies ``<path>.case`` while a case runs: it names the case that was running when a process was killed or died,
+    so that a kernel that ends the process does not end every resumed one too.
+
+    Attributes:
+        run: What the file to be continued holds; None for a new one.
+        fatal_case: Key of the case during which the previous process ended; None where it ended otherwise.
 
     Args:
         path: The file.
@@ -223,9 +230,14 @@ class RunFile:
     ) -> None:
         self.path = Path(path)
         self.run: CalibrationRun | None = None
+        self.fatal_case: str | None = None
+        self._marker = Path(f"{self.path}.case")
+        if self.path.is_dir():
+            raise OutputError(f"{self.path} is a folder. Give a file.")
         if self.path.exists() and self.path.stat().st_size:
             if not resume:
                 raise OutputError(f"{self.path} exists. Continue it with --resume, or give another --out.")
+            self.fatal_case = _text(self._marker)
             self.run = read_run(self.path)
             _check_same(self.path, self.run, environment, settings)
             self._digest = self.run.digest
@@ -258,7 +270,8 @@ class RunFile:
         except OSError as error:
             written, reason = -1, str(error.strerror)
         if written != len(line):
-            os.ftruncate(self._descriptor, self._size)
+            with suppress(OSError):  # a line cut off is dropped on the next opening anyway
+                os.ftruncate(self._descriptor, self._size)
             raise OutputError(
                 f"{self.path} cannot be extended: {reason}. Everything measured before is kept; make room and "
                 "continue with --resume."
@@ -266,18 +279,33 @@ class RunFile:
         self._size += len(line)
         self._digest = digest
 
+    def begin(self, key: str) -> None:
+        """Note which case runs next; where that cannot be noted, the run goes on without."""
+        with suppress(OSError):
+            self._marker.write_text(key, encoding="utf-8")
+
     def close(self) -> None:
         """Flush to the disk and close."""
         if self._descriptor >= 0:
-            os.fsync(self._descriptor)
+            with suppress(OSError):  # /dev/stdout and the like cannot be flushed to a disk
+                os.fsync(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
+        with suppress(OSError):
+            self._marker.unlink()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") or None
+    except OSError:
+        return None
 
 
 def _check_same(path: Path, run: CalibrationRun, environment: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -302,13 +330,17 @@ def calibration_lock(folder: str | Path | None = None) -> Iterator[Path]:
         folder: Where the lock lies; the system's temporary folder unless given.
 
     Raises:
-        OutputError: If another calibration holds it.
+        OutputError: If another calibration holds it, or there is no place for it.
     """
     import fcntl
     import tempfile
 
-    place = Path(folder or tempfile.gettempdir()) / f"accelsim-calibration-{os.getuid()}.lock"
-    descriptor = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        place = Path(folder or tempfile.gettempdir()) / f"accelsim-calibration-{os.getuid()}.lock"
+        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        remedy = "Set TMPDIR to a folder that can be written."
+        raise OutputError(f"The lock against a second calibration cannot be made: {error}. {remedy}") from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -317,8 +349,9 @@ def calibration_lock(folder: str | Path | None = None) -> Iterator[Path]:
             raise OutputError(
                 f"Another calibration is running (process {holder}); two at once would measure each other. Wait for it."
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # the name of the holder is for the message only
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield place
     finally:
         os.close(descriptor)

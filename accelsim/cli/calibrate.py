@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accelsim.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from accelsim.calibration.check import CheckResult
 
 __all__ = ["calibrate"]
 
@@ -38,6 +41,9 @@ def run(
     from_run: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Fit this run file instead of measuring.")
     ] = None,
+    name: Annotated[
+        str, typer.Option("--name", metavar="DEVICE", help="Device the run describes; needed for another machine's.")
+    ] = "",
     despite_noise: Annotated[bool, typer.Option("--despite-noise", help="Fit although the machine was busy.")] = False,
     imported: Annotated[
         str | None,
@@ -54,21 +60,20 @@ def run(
     if imported is not None:
         _import(imported, _folder(out) / "fitted")
         return
-    from accelsim.calibration.measure import MeasureSettings, measure, parse_budget_s
+    from accelsim.calibration.measure import MeasureSettings, measure, parse_budget_s, parse_formats, parse_threads
 
     folder = _folder(out)
     path = from_run or folder / "run.jsonl"
     if from_run is None:
-        counts = tuple(_count(part) for part in threads.split(",") if part.strip())
-        formats = tuple(part.strip() for part in dtypes.split(",") if part.strip())
-        settings = MeasureSettings(device, counts, formats, parse_budget_s(budget), 2, path, resume)
+        chosen = (parse_threads(threads), parse_formats(dtypes), parse_budget_s(budget))
+        settings = MeasureSettings(device, *chosen, rounds=2, out=path, resume=resume)
         try:
             with progress_bar("measuring") as report:
                 measure(settings, lambda p: report(p.rows_written, p.total, p.label))
         except KeyboardInterrupt:
             typer.echo(f"interrupted: {path} keeps what was measured; continue with --resume", err=True)
             raise typer.Exit(0) from None
-    _fit(path, folder, device, despite_noise)
+    _fit(path, folder, name, despite_noise)
 
 
 def _import(spec: str, folder: Path) -> None:
@@ -78,22 +83,25 @@ def _import(spec: str, folder: Path) -> None:
         typer.echo(f"wrote {import_silicon(one, folder, lambda line: typer.echo(line, err=True))}")
 
 
-def _fit(path: Path, folder: Path, device: str, despite_noise: bool) -> None:
-    from accelsim import catalog
-    from accelsim.calibration.calibrate import fit_run, freeze_predictions, operator_errors, write_calibration
+def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
+    from accelsim.calibration import calibrate as library
     from accelsim.calibration.check_report import report_markdown
+    from accelsim.calibration.measure import require_torch
     from accelsim.calibration.run_file import read_run
 
+    require_torch()
     run_data = read_run(path)
-    if str(run_data.settings.get("device", device)).startswith("cuda"):
+    if str(run_data.settings.get("device")).startswith("cuda"):
         typer.echo(f"measured: {path}. Fit it with the GPU fit (see docs/calibration.md).")
         return
-    fitted = fit_run(run_data, despite_noise=despite_noise)
-    overlay, table = write_calibration(fitted, folder / "fitted")
-    profile = catalog.device("local/cpu")
-    frozen = freeze_predictions(fitted, profile, folder / "frozen.json")  # type: ignore[arg-type]
-    errors = operator_errors(fitted)
-    (folder / "report.md").write_text(report_markdown(run_data.environment, errors, (), {}), encoding="utf-8")
+    if not name:
+        library.refuse_other_machine(run_data, path)
+    profile = library.cpu_profile(name or "local/cpu")
+    fitted = library.fit_run(run_data, profile.name, despite_noise=despite_noise)
+    overlay, table = library.write_calibration(fitted, folder / "fitted")
+    frozen = library.freeze_predictions(fitted, profile, folder / "frozen.json")
+    errors = library.operator_errors(fitted)
+    library.write_text(folder / "report.md", report_markdown(run_data.environment, errors, (), {}))
     for row in errors:
         if row["family"] == "all" and row["dtype"] == "all":
             typer.echo(
@@ -110,26 +118,41 @@ def check(
     budget: Annotated[float, typer.Option("--seconds", help="Time to spend on each model.")] = 1.5,
 ) -> None:
     """Measure whole models against the frozen predictions; exits with 1 if the machine has drifted."""
-    from accelsim.calibration.calibrate import check_calibration, fit_run, operator_errors, results_document, write_json
-    from accelsim.calibration.check import drift, summary
+    from accelsim.calibration import calibrate as library
     from accelsim.calibration.check_report import report_markdown
+    from accelsim.calibration.environment import describe, differences
+    from accelsim.calibration.measure import require_torch
     from accelsim.calibration.run_file import calibration_lock, read_run
     from accelsim.datafile import read_json
 
+    require_torch()
     folder = _folder(out)
+    fitted = library.fit_run(read_run(folder / "run.jsonl"), despite_noise=True)
     frozen = read_json(folder / "frozen.json", max_bytes=16 * 2**20)
+    before = library.read_results(folder / "results.json")
+    for change in differences(fitted.run.environment, describe(str(fitted.run.settings.get("device", "cpu")))):
+        typer.echo(f"changed since the calibration: {change}", err=True)
     with calibration_lock(), progress_bar("checking") as report:
-        results = check_calibration(frozen, str(folder / "frozen.json"), budget, report)
-    previous = folder / "results.json"
-    before = read_json(previous, max_bytes=16 * 2**20)["results"] if previous.is_file() else []
-    document = results_document(results, str(frozen["hash"]))
-    if not before:
-        write_json(previous, document)
-    fitted = fit_run(read_run(folder / "run.jsonl"), despite_noise=True)
-    text = report_markdown(
-        fitted.run.environment, operator_errors(fitted), results, {"predictions frozen": frozen["hash"]}
-    )
-    (folder / "report.md").write_text(text, encoding="utf-8")
+        results = library.check_calibration(frozen, str(folder / "frozen.json"), budget, report)
+    document = library.results_document(results, str(frozen["hash"]))
+    is_whole = all(result.skipped != library.INTERRUPTED for result in results)
+    if not before and is_whole:
+        library.write_json(folder / "results.json", document)
+    errors = library.operator_errors(fitted)
+    text = report_markdown(fitted.run.environment, errors, results, {"predictions frozen": frozen["hash"]})
+    library.write_text(folder / "report.md", text)
+    _say_summary(results)
+    typer.echo(f"wrote {folder / 'report.md'}")
+    if not is_whole:
+        typer.echo("interrupted: the report has what was measured", err=True)
+        return
+    if before:
+        _say_drift(before, document["results"])
+
+
+def _say_summary(results: list[CheckResult]) -> None:
+    from accelsim.calibration.check import summary
+
     for is_training in (False, True):
         total = summary([r for r in results if r.prediction.case.is_training is is_training])
         if total["count"]:
@@ -138,26 +161,21 @@ def check(
                 f"MAPE {100 * total['mape_fraction']:.1f} %, largest {100 * total['max_fraction']:.1f} %, "
                 f"{100 * total['coverage_fraction']:.0f} % in their interval"
             )
-    typer.echo(f"wrote {folder / 'report.md'}")
-    if before:
-        change, drifted = drift(_times(before), _times(document["results"]))
-        typer.echo(f"against the first check: {100 * change:+.1f} % (median)")
-        if drifted:
-            typer.echo("the machine has drifted: calibrate again", err=True)
-            raise typer.Exit(1)
+
+
+def _say_drift(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
+    from accelsim.calibration.check import drift
+
+    change, drifted = drift(_times(before), _times(now))
+    typer.echo(f"against the first check: {100 * change:+.1f} % (median)")
+    if drifted:
+        typer.echo("the machine has drifted: calibrate again", err=True)
+        raise typer.Exit(1)
 
 
 def _times(rows: list[dict[str, Any]]) -> dict[str, float]:
     names = ("model", "batch", "dtype", "threads", "is_training")
     return {json.dumps([row[n] for n in names]): row["measured_s"] for row in rows if row["measured_s"] is not None}
-
-
-def _count(text: str) -> int:
-    from accelsim.errors import InvalidValueError
-
-    if not text.strip().isdigit():
-        raise InvalidValueError("threads", text, "counts such as 1,2")
-    return int(text)
 
 
 def _folder(out: Path | None) -> Path:

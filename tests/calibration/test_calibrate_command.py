@@ -10,13 +10,14 @@ pytest.importorskip("torch")
 
 from accelsim.calibration import calibrate as module
 from accelsim.calibration.check import CheckCase
+from accelsim.calibration.environment import describe
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.cli import main
 
 pytestmark = pytest.mark.torch
-ENVIRONMENT = {"device": "cpu", "device_name": "test cpu", "cpu_caches": {"L2": "1024K", "L3": "32768K"}}
+ENVIRONMENT = describe("cpu") | {"cpu_caches": {"L2": "1024K", "L3": "32768K"}}
 FEW = [
     CheckCase("mlp", 1, "fp32", 1),
     CheckCase("mlp", 64, "fp32", 1),
@@ -124,3 +125,54 @@ def test_a_short_run_says_what_to_do(tmp_path, capsys):
         file.append(Measurement(Case("gemm", "addmm", {"m": 2, "n": 2, "k": 2}), 1e-6, 0.0, 0, {}))
     assert fit(tmp_path) == 2
     assert "--budget" in capsys.readouterr().err
+
+
+def test_a_run_of_another_machine_needs_the_name_of_its_device(folder, tmp_path, capsys):
+    lines = (folder / "run.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    other = tmp_path / "other.jsonl"
+    with RunFile(other, ENVIRONMENT | {"cpu_model": "Abacus 9000"}, {"device": "cpu"}) as file:
+        for row in rows[1:]:
+            file.append({name: value for name, value in row.items() if name != "hash"})
+    assert accelsim("calibrate", "--from", str(other), "--out", str(tmp_path)) == 2
+    error = capsys.readouterr().err
+    assert "Abacus 9000" in error
+    assert "--name" in error
+    assert accelsim("calibrate", "--from", str(other), "--out", str(tmp_path), "--name", "t4") == 2
+    assert "a CPU" in capsys.readouterr().err
+    assert accelsim("calibrate", "--from", str(other), "--out", str(tmp_path), "--name", "xeon-8480+") == 0
+    assert (tmp_path / "fitted" / "xeon-platinum-8480+.yaml").is_file()
+
+
+def test_an_interrupted_check_reports_what_it_measured(folder, monkeypatch, capsys):
+    assert fit(folder) == 0
+
+    def measured(case, _budget_s):
+        if case.is_training:
+            raise KeyboardInterrupt
+        return 1e-3, 0.0
+
+    monkeypatch.setattr(module.check_calibration, "__defaults__", (1.5, None, measured))
+    assert accelsim("calibrate", "check", "--out", str(folder)) == 0
+    assert "interrupted" in capsys.readouterr().err
+    assert "not measured: interrupted" in (folder / "report.md").read_text()
+    assert not (folder / "results.json").exists()  # later checks compare with a whole one only
+
+
+def test_a_check_says_which_file_is_damaged_or_missing(folder, capsys):
+    assert fit(folder) == 0
+    for content in ("", "{", "[]", "{}", '{"results": 3}', '{"results": [{"model": "mlp"}]}'):
+        (folder / "results.json").write_text(content)
+        assert accelsim("calibrate", "check", "--out", str(folder)) == 2
+        assert "results.json" in capsys.readouterr().err
+    for name in ("frozen.json", "run.jsonl"):
+        (folder / name).unlink()
+        assert accelsim("calibrate", "check", "--out", str(folder)) == 2
+        assert name in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_ends_with_2(folder, capsys):
+    (folder / "report.md").mkdir()
+    assert fit(folder) == 2
+    assert "report.md cannot be written" in capsys.readouterr().err
+    assert not (folder / "report.md.tmp").exists()

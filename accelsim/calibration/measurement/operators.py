@@ -50,11 +50,11 @@ class Pool:
         self._place = 0
 
     def take(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
-        """The next part of the pool, as a view; longer tensors than the pool repeat it."""
+        """The next part of the pool, as a view; longer tensors than the pool repeat it, in memory of their own."""
         count = math.prod(sizes)
         values = self._of(dtype)
         if count > self.COUNT:
-            return values.repeat(-(-count // self.COUNT))[:count].view(sizes)
+            return torch.cat([values] * (count // self.COUNT) + [values[: count % self.COUNT]]).view(sizes)
         if self._place + count > self.COUNT:
             self._place = 0
         start, self._place = self._place, self._place + -(-count // 64) * 64
@@ -63,7 +63,7 @@ class Pool:
     def _of(self, dtype: torch.dtype) -> torch.Tensor:
         if dtype not in self._values:
             made = torch.randn(2**21, generator=self.generator, device=self.device).to(dtype)
-            self._values[dtype] = made.repeat(-(-self.COUNT // 2**21))[: self.COUNT].contiguous()
+            self._values[dtype] = torch.cat([made] * (self.COUNT // 2**21) + [made[: self.COUNT % 2**21]])
         return self._values[dtype]
 
 
@@ -82,7 +82,8 @@ class Source:
 
     def values(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Normal random numbers of their own."""
-        return self.pool.take(dtype or self.dtype, *sizes).clone()
+        taken = self.pool.take(dtype or self.dtype, *sizes)
+        return taken if taken.numel() > self.pool.COUNT else taken.clone()
 
     def weight(self, *sizes: int) -> torch.nn.Parameter:
         """Weights: another part of the pool each time."""

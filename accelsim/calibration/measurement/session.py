@@ -17,12 +17,22 @@ from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.operators import BUILDERS, Pool, build_calls
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 from accelsim.calibration.run_file import Measurement, RunFile
+from accelsim.errors import OutputError
 
 __all__ = ["Progress", "Session"]
 
 #: Dimensions that an out-of-memory case halves, in this order of preference.
 _SHRINKABLE: Final = ("batch", "rows", "m", "elements", "lookups", "parameters", "n")
 _REFERENCE: Final = {"m": 256, "n": 1024, "k": 1024}
+_MOST_HALVINGS: Final = 12
+#: How the allocators of the CPU (Linux, Windows), of CUDA, cuBLAS and cuDNN say so.
+_OUT_OF_MEMORY: Final = (
+    "out of memory",
+    "can't allocate memory",
+    "not enough memory",
+    "cannot allocate memory",
+    "alloc_failed",
+)
 _CHUNK: Final = 240
 #: A GPU's operands rotate through this many bytes, past any second-level cache.
 _ROTATED_BYTES: Final = 512 * 2**20
@@ -107,16 +117,26 @@ class Session:
                 if now >= stop:
                     return written
                 slot = (stop - now) / (len(cases) - written)
-                self.run_file.append(self._row(case, min(max(0.35 * slot, 0.004), 0.25), number))
+                row = self._guarded_row(case, min(max(0.35 * slot, 0.004), 0.25), number)
+                self.run_file.append(row)
+                if row.skipped:
+                    self._check_device(row.skipped)
                 written += 1
                 self._report(Progress(written, len(cases), self._end - self._clock(), case.key, written))
         return written
+
+    def _guarded_row(self, case: Case, slot_s: float, number: int) -> Measurement:
+        """A case's row; that of a case during which the previous process ended says so, once."""
+        if case.key == self.run_file.fatal_case:
+            self.run_file.fatal_case = None
+            return Measurement(case, None, 0.0, number, {}, skipped="the process ended while this case ran")
+        self.run_file.begin(case.key)
+        return self._row(case, slot_s, number)
 
     def _row(self, case: Case, slot_s: float, number: int) -> Measurement:
         try:
             timing, ran = self.time(case, slot_s)
         except Exception as error:  # noqa: BLE001  (any kernel may raise anything; the row says so)
-            _free(self.device)
             return Measurement(case, None, 0.0, number, {}, skipped=f"{type(error).__name__}: {str(error)[:160]}")
         details: dict[str, Any] = {k: v for k, v in asdict(timing).items() if k not in {"time_s", "noise_fraction"}}
         if ran is not case:
@@ -131,16 +151,32 @@ class Session:
         """
         if case.operator not in BUILDERS:
             raise NotImplementedError(f"no builder for {case.operator}")
-        for _ in range(6):
+        for _ in range(_MOST_HALVINGS):
             try:
                 return self._timed(case, slot_s), case
             except (MemoryError, RuntimeError) as error:
                 smaller = _halved(case)
                 if not _is_out_of_memory(error) or smaller is None:
                     raise
-                _free(self.device)
-                case = smaller
-        raise MemoryError(f"{case.label} does not fit after six halvings")
+            # only here, past the handler, has the traceback let go of the operands
+            _free(self.device)
+            case = smaller
+        raise MemoryError(f"{case.label} does not fit after {_MOST_HALVINGS} halvings")
+
+    def _check_device(self, reason: str) -> None:
+        """Ask whether the device still answers: after an illegal access every further call of a CUDA process fails.
+
+        Raises:
+            OutputError: If it does not.
+        """
+        try:
+            _free(self.device)
+            torch.ones(1, device=self.device).sum().item()
+        except RuntimeError as error:
+            raise OutputError(
+                f"{self.device} does not answer any more after {reason} ({str(error)[:80]}). What was measured is kept; "
+                "continue with --resume."
+            ) from None
 
     def _timed(self, case: Case, slot_s: float) -> Timing:
         self._set_threads(case.threads)
@@ -192,7 +228,7 @@ def _rounds_done(run_file: RunFile) -> dict[str, int]:
 
 def _is_out_of_memory(error: BaseException) -> bool:
     text = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in text or "not enough memory" in text
+    return isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
 
 
 def _halved(case: Case) -> Case | None:
