@@ -1,11 +1,12 @@
 """Row-stationary convolution on an array like Eyeriss': spatial mapping, passes, latency, traffic and power.
 
-A set of kernel-height x output-rows elements convolves one channel; sets wider than the array fold into its strips, sets
-left over take further channels (r) or filters (t). A pass runs p x t filters on q x r channels of `strip` output rows. The
-mapping is searched: least time, then least main-memory traffic, then the tallest strip, then least buffer traffic. On
-AlexNet this finds the mapping of Chen et al. (Eyeriss, JSSC 52(1), 2017): its buffer traffic and active elements are
-those of table V. A pass takes as long as its multiply-adds with one cycle more per partial sum passed on, or as the busiest
-bus of the on-chip network. Input maps and results do not overlap processing, for the buffer holds one of each; filters do.
+A set of kernel-height x output-rows elements convolves one channel; sets wider than the array fold into its strips. Sets
+left over take further channels (r, one above the other, for partial sums pass on within a column) or filters (t). A pass
+runs p x t filters on q x r channels of `strip` output rows. The mapping is searched: least time, then least main-memory
+traffic, then the tallest strip, then least buffer traffic. On AlexNet this finds the mapping of Chen et al. (Eyeriss, JSSC
+52(1), 2017): its buffer traffic and active elements are those of table V. A pass takes as long as its multiply-adds with one
+cycle more per partial sum passed on, or as the busiest bus of the on-chip network. Input maps and results do not overlap
+processing, for the buffer holds one of each; filters do. No time parameter is fitted.
 """
 
 from __future__ import annotations
@@ -295,7 +296,7 @@ def _axes(
     strip: FloatArray = np.unique(np.ceil(layer.out_height / counts))
     most = min(chip.psum_spad_words, chip.weight_spad_words // taps)
     p: FloatArray = np.exp2(np.arange(0, int(np.log2(max(most, 1.0))) + 1, dtype=np.float64))
-    r: FloatArray = np.arange(1.0, strips * columns + 1, dtype=np.float64)
+    r: FloatArray = np.arange(1.0, strips + 1, dtype=np.float64)  # partial sums pass on within a column only
     n: FloatArray = np.array([x for x in range(1, layer.batch + 1) if layer.batch % x == 0], dtype=np.float64)
     return strip, p, r, n
 
