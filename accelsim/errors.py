@@ -3,6 +3,7 @@
 AccelsimError
 ├── InputError (also ValueError)
 │   ├── InvalidValueError        a number or choice outside its allowed range
+│   │   └── MissingCoefficientError  an energy nobody has published for that part, format or node
 │   ├── UnknownNameError         no device, workload, precision, offer ... of that name
 │   ├── ProfileError             a device, workload or price file that does not validate
 │   ├── UnsupportedOperatorError an operator or dtype the device cannot run
@@ -26,6 +27,7 @@ __all__ = [
     "DoesNotFitError",
     "InputError",
     "InvalidValueError",
+    "MissingCoefficientError",
     "MissingDependencyError",
     "OutputError",
     "ProfileError",
@@ -62,6 +64,10 @@ class InvalidValueError(InputError):
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         message = f"{field} = {shown} is not allowed: expected {allowed}."
         super().__init__(f"{message} {remedy}".rstrip())
+
+
+class MissingCoefficientError(InvalidValueError):
+    """An energy coefficient that no source gives for that part, format or node."""
 
 
 class UnknownNameError(InputError):

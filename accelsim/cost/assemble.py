@@ -2,11 +2,13 @@
 
 Dynamic energy of a row is its executed FLOP times the arithmetic unit's energy and the class's overhead for fetching,
 decoding and moving operands, plus its operands once through on-chip memory, plus its main-memory bytes, plus what active
-units draw while they wait. It never exceeds what the power limit leaves over idle power for the row's time.
+units draw while they wait; where a model knows its energy by part, their sum instead. It never exceeds what the power limit
+leaves over idle power for the row's time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +67,8 @@ def assemble_table(
     *,
     active_fraction: float = 0.0,
     tier: Tier = Tier.SPEC,
+    energy_parts_j: Mapping[str, FloatArray] | None = None,
+    energy_note: str = "",
 ) -> CostTable:
     """A finished table; the host issues nothing here (a CPU issues its own rows, compiled devices run alone).
 
@@ -74,13 +78,16 @@ def assemble_table(
         rates: Energy per unit of work.
         active_fraction: Share of the power room that active but stalled units draw, 0 to 1.
         tier: Where the parameters come from.
+        energy_parts_j: Energy by part, shape (n,) each, which then takes the rates' place.
+        energy_note: Why there are no parts.
     """
-    on_chip = np.where(costs.time_s > 0, graph.bytes, 0.0)
-    energy = rates.per_flop_j[graph.dtype] * costs.flop + rates.main_memory_per_byte_j * costs.bytes
-    energy += rates.on_chip_per_byte_j * on_chip
+    energy = _rated_energy_j(graph, costs, rates) if energy_parts_j is None else _sum(energy_parts_j, len(graph))
     if np.isfinite(rates.room_w):
         waiting = active_fraction * rates.room_w * costs.time_s
-        energy = np.minimum(energy + waiting, rates.room_w * costs.time_s)
+        asked, energy = energy, np.minimum(energy + waiting, rates.room_w * costs.time_s)
+        if energy_parts_j is not None:
+            kept = np.divide(energy, asked, out=np.ones_like(energy), where=asked > 0)
+            energy_parts_j = {part: column * kept for part, column in energy_parts_j.items()}
     overhead = costs.time_s - np.maximum(costs.compute_s, costs.memory_s)
     count = len(graph)
     return CostTable(
@@ -94,4 +101,17 @@ def assemble_table(
         bound=bound_of(costs.compute_s, costs.memory_s, overhead),
         log_sigma=np.broadcast_to(np.asarray(costs.log_sigma, dtype=np.float64), (count,)).copy(),
         tier=tier,
+        energy_parts_j=energy_parts_j,
+        energy_note=energy_note,
     )
+
+
+def _rated_energy_j(graph: OperatorGraph, costs: RowCosts, rates: EnergyRates) -> FloatArray:
+    on_chip = np.where(costs.time_s > 0, graph.bytes, 0.0)
+    energy: FloatArray = rates.per_flop_j[graph.dtype] * costs.flop + rates.main_memory_per_byte_j * costs.bytes
+    return energy + rates.on_chip_per_byte_j * on_chip
+
+
+def _sum(parts: Mapping[str, FloatArray], count: int) -> FloatArray:
+    total: FloatArray = np.sum([*parts.values(), np.zeros(count)], axis=0)
+    return total

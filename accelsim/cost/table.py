@@ -85,6 +85,8 @@ class CostTable:
         shared_log_sigma: Part of `log_sigma` that all rows of one kind and format share on this device, shape (n,); all of
             it where None.
         extrapolation_decades: How far each row lies outside the measured range, shape (n,); None where unknown.
+        energy_parts_j: `energy_j` by part of the chip, shape (n,) each; None where only class-wide rates are known.
+        energy_note: Why there are no parts; empty where there are some, or where the class has none.
     """
 
     time_s: FloatArray
@@ -99,6 +101,8 @@ class CostTable:
     tier: Tier = Tier.SPEC
     shared_log_sigma: FloatArray | None = None
     extrapolation_decades: FloatArray | None = None
+    energy_parts_j: Mapping[str, FloatArray] | None = None
+    energy_note: str = ""
 
     def __len__(self) -> int:
         return len(self.time_s)
@@ -115,7 +119,9 @@ class CostTable:
 
     def scaled(self, repeats: FloatArray | float) -> CostTable:
         """Every additive column times `repeats` (rows that run several times)."""
-        columns = {name: getattr(self, name) * repeats for name in _ADDITIVE}
+        columns: dict[str, Any] = {name: getattr(self, name) * repeats for name in _ADDITIVE}
+        if self.energy_parts_j is not None:
+            columns["energy_parts_j"] = {part: column * repeats for part, column in self.energy_parts_j.items()}
         return replace(self, **columns)
 
     def to_frame(self, graph: OperatorGraph | None = None) -> pd.DataFrame:
@@ -125,8 +131,9 @@ class CostTable:
         columns: dict[str, Any] = {
             f.name: getattr(self, f.name)
             for f in fields(self)
-            if f.name not in {"bound", "tier"} and getattr(self, f.name) is not None
+            if f.name not in _NOT_COLUMNS and getattr(self, f.name) is not None
         }
+        columns |= {f"{part}_j": column for part, column in (self.energy_parts_j or {}).items()}
         columns["bound"] = [Bound(code).label for code in self.bound.tolist()]
         frame = pd.DataFrame(columns)
         return (
@@ -134,6 +141,7 @@ class CostTable:
         )
 
 
+_NOT_COLUMNS = {"bound", "tier", "energy_parts_j", "energy_note"}
 _ADDITIVE = ("time_s", "compute_s", "memory_s", "dispatch_s", "energy_j", "flop", "bytes")
 
 

@@ -18,12 +18,11 @@ from accelsim import workload_catalog
 from accelsim.cost.systolic.designs import (
     ArrayDesign,
     DesignCosts,
-    Products,
     design_costs,
-    lower_to_products,
     refuse_small_scratchpads,
 )
 from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficients
+from accelsim.cost.systolic.products import Products, lower_to_products
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.dtype import Dtype

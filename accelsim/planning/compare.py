@@ -76,7 +76,7 @@ class Comparison:
         """One row per pair with every scalar figure."""
         import pandas as pd
 
-        nested = {"memory", "operators"}
+        nested = {"memory", "operators", "energy_parts_j"}
         return pd.DataFrame([{k: v for k, v in row.items() if k not in nested} for row in self.to_dict()])
 
 

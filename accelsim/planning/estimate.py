@@ -99,6 +99,10 @@ class Estimate:
         host: Device that ran what this one cannot; None where all ran here.
         extrapolated_fraction: Share of the device time in operators outside the sizes that were measured; None where none
             were measured.
+        energy_tier: "parts" where the energy is the sum of the chip's parts, each at a sourced coefficient of its node and
+            width; "class" where it comes from the class's rates per operation and byte.
+        energy_parts_j: Energy per iteration by part, idle power as "static"; they add up to `energy_j`. None without parts.
+        energy_note: The coefficient that is missing where a chip of a class with parts has none.
     """
 
     workload: str
@@ -136,6 +140,9 @@ class Estimate:
     operators: tuple[OperatorShare, ...]
     host: str | None = None
     extrapolated_fraction: float | None = None
+    energy_tier: str = "class"
+    energy_parts_j: Mapping[str, float] | None = None
+    energy_note: str = ""
 
     def cost_of_samples_usd(self, sample_count: float) -> float | None:
         """What so many samples (sequences) cost: an epoch is its training set's, a training run that times its epochs.
@@ -157,6 +164,7 @@ class Estimate:
         """Plain values, ready for JSON; unknown figures are None."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values["memory"] = dict(self.memory)
+        values["energy_parts_j"] = None if self.energy_parts_j is None else dict(self.energy_parts_j)
         values["operators"] = [{name: getattr(o, name) for name in o.__slots__} for o in self.operators]
         return values
 
@@ -168,7 +176,7 @@ class Estimate:
         """One row with every scalar figure."""
         import pandas as pd
 
-        nested = {"memory", "operators"}
+        nested = {"memory", "operators", "energy_parts_j"}
         return pd.DataFrame([{k: v for k, v in self.to_dict().items() if k not in nested}])
 
 
@@ -301,6 +309,7 @@ def _estimate(scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: Dev
     fits = bool(runs)
     latency, period = _times(runs) if fits else (None, None)
     energy = _energy_j(runs) if fits else None
+    parts = None if energy is None else _energy_parts_j(runs)
     sigma = _log_sigma(runs) if fits else 0.0
     spread = math.exp(_Z90 * sigma)
     throughput = None if period is None else scenario.batch / period
@@ -342,6 +351,9 @@ def _estimate(scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: Dev
         operators=_largest(runs),
         host=None if scenario.host is None else scenario.host.name,
         extrapolated_fraction=_extrapolated_fraction(runs),
+        energy_tier="class" if parts is None else "parts",
+        energy_parts_j=parts,
+        energy_note=runs[0].table.energy_note if fits else "",
     )
 
 
@@ -363,6 +375,20 @@ def _time_per_output_token_s(runs: tuple[_Run, ...]) -> float | None:
 def _energy_j(runs: tuple[_Run, ...]) -> float | None:
     parts = [(run.result.energy_j, run.run_pass.repeats) for run in runs]
     return None if any(e is None for e, _ in parts) else sum(e * repeats for e, repeats in parts if e is not None)
+
+
+def _energy_parts_j(runs: tuple[_Run, ...]) -> dict[str, float] | None:
+    """Energy per iteration by part, over all passes; None where a pass has no parts."""
+    total: dict[str, float] = {}
+    for run in runs:
+        parts, result = run.table.energy_parts_j, run.result
+        if parts is None or result.energy_j is None or result.dynamic_energy_j is None:
+            return None
+        spent = {part: float(column.sum()) for part, column in parts.items()}
+        spent["static"] = result.energy_j - result.dynamic_energy_j
+        for part, energy in spent.items():
+            total[part] = total.get(part, 0.0) + energy * run.run_pass.repeats
+    return total
 
 
 def _bound(runs: tuple[_Run, ...]) -> str:

@@ -30,6 +30,7 @@ __all__ = ["COMPARISON_NOTE", "comparison_view", "estimate_view", "plain_table",
 
 #: Share of the time outside the measured range from which on an estimate says so.
 _SHOWN_EXTRAPOLATION = 0.02
+_SHOWN_SHARE = 0.005
 
 COMPARISON_NOTE: Final = (
     "* best of its column; time is that of one batch alone, all else is per sample or sequence in steady state"
@@ -92,6 +93,7 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
             ("energy", f"{amount(e.energy_j, 'J')} per batch, {amount(e.energy_per_sample_j, 'J')} per {item[:-1]}"),
             ("power", f"{amount(e.average_power_w, 'W')} on average{_limit_words(device)}"),
         ]
+        lines += [("energy by part", words)] if (words := _energy_words(e)) else []
     lines += [("memory", _memory_words(e, device))]
     if e.bound is not None:
         lines += [("limited by", _LIMITS.get(e.bound, e.bound.replace("_", " ")))]
@@ -112,6 +114,15 @@ def _run_words(e: Estimate) -> str:
     if e.host is not None:
         words.append(f"host {e.host}")
     return ", ".join(words)
+
+
+def _energy_words(e: Estimate) -> str:
+    """Shares of the parts, or the coefficient that keeps them unknown."""
+    if e.energy_parts_j is None or not e.energy_j:
+        return f"class-wide rates: no {e.energy_note}" if e.energy_note and e.energy_j is not None else ""
+    ordered = sorted(e.energy_parts_j.items(), key=lambda part: -part[1])
+    shares = [(name, energy / e.energy_j) for name, energy in ordered]
+    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares if share >= _SHOWN_SHARE)
 
 
 def _time_words(e: Estimate) -> str:

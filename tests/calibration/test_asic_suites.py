@@ -23,7 +23,11 @@ MLP0,5,20,200,200,12.7,12.5,12.3,2.5,41.0
 LSTM0,58,52,64,64,8.2,8.2,3.7,0.4,3.5
 CNN0,16,8,2888,8,78.2,78.2,86.0,1.6,40.3
 """
-PLATFORMS = "device,dies_per_server,server_tdp_w\nHaswell E5-2699 v3,2,504\nNVIDIA K80 (one die),8,1838\nTPUv1,4,861\n"
+PLATFORMS = """device,dies_per_server,server_tdp_w,busy_w_per_die
+Haswell E5-2699 v3,2,504,145
+NVIDIA K80 (one die),8,1838,98
+TPUv1,4,861,40
+"""
 PER_WATT = """metric,mean,gpu_vs_cpu,tpu_vs_cpu
 total,geo,1.2,17
 total,weighted,2.1,34
@@ -95,6 +99,15 @@ def test_tpu_v1_performance_per_watt_within_fifteen_percent(folder):
         figures = errors(found, f"{chip} performance per watt over CPU")
         assert len(figures) == 4
         assert max(figures.values()) <= 0.15
+
+
+def test_tpu_v1_busy_power_follows_from_the_energy_of_its_parts(folder):
+    found, findings = score(folder, "tpu-v1")
+    assert errors(found, "power of a busy die")["fleet mix"] <= 0.10
+    assert all(28 < power <= 75 for power in findings["predicted_power_w"].values())
+    (folder / "asic/tpuv1_platforms.csv").write_text(PLATFORMS.replace("861,40", "861,60"))
+    found, _ = score(folder, "tpu-v1")
+    assert errors(found, "power of a busy die")["fleet mix"] > 0.2
 
 
 @pytest.mark.parametrize("name", ["MLP0", "MLP1", "LSTM0", "LSTM1"])

@@ -9,7 +9,7 @@ import pytest
 
 from accelsim.cost.systolic.energy import energy_coefficients, parse_energy_coefficients
 from accelsim.datafile import data_root, read_yaml
-from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.errors import InvalidValueError, MissingCoefficientError, ProfileError
 from accelsim.workloads.dtype import Dtype
 
 PATH = data_root() / "calibration" / "class" / "asic-energy.yaml"
@@ -30,7 +30,9 @@ def test_published_figures_come_back_at_their_node():
     assert COEFFICIENTS.per_mac_j(Dtype.BF16, 7) == pytest.approx(0.32e-12)
     assert COEFFICIENTS.per_sram_bit_j([8192, 32768, 2**20], 45) * 64 == pytest.approx([10e-12, 20e-12, 100e-12])
     assert COEFFICIENTS.per_sram_bit_j([8192, 32768, 2**20], 7) * 64 == pytest.approx([7.5e-12, 8.5e-12, 14e-12])
-    assert COEFFICIENTS.per_dram_bit_j("HBM2e") * 64 == pytest.approx(250e-12)
+    assert COEFFICIENTS.per_dram_bit_j("HBM2") * 64 == pytest.approx(250e-12)
+    assert COEFFICIENTS.per_dram_bit_j("HBM2e") == pytest.approx(6.0e-12)  # Micron, Ultra-Bandwidth Solutions brief
+    assert COEFFICIENTS.per_dram_bit_j("HBM3e") == COEFFICIENTS.per_dram_bit_j("HBM3")
 
 
 def test_energy_grows_with_capacity_node_and_width():
@@ -63,15 +65,16 @@ def test_a_missing_coefficient_is_refused_by_name(part, ask):
     data = copy.deepcopy(read_yaml(PATH))
     data["coefficients"] = [entry for entry in data["coefficients"] if entry["part"] != part]
     lacking = parse_energy_coefficients(data, "test")
-    with pytest.raises(InvalidValueError, match=part.removeprefix("dram-").upper() if "dram" in part else part):
+    with pytest.raises(MissingCoefficientError, match=part.removeprefix("dram-").upper() if "dram" in part else part):
         ask(lacking)
 
 
 def test_unknown_formats_and_memories_are_refused():
-    with pytest.raises(InvalidValueError, match="mac-fp4"):
+    with pytest.raises(MissingCoefficientError, match="mac-fp4"):
         COEFFICIENTS.per_mac_j(Dtype.FP4, 7)
-    with pytest.raises(InvalidValueError, match="technology"):
-        COEFFICIENTS.per_dram_bit_j("drum memory")
+    for memory in ("drum memory", "HBM4", None):
+        with pytest.raises(MissingCoefficientError, match="technology"):
+            COEFFICIENTS.per_dram_bit_j(memory)
     with pytest.raises(InvalidValueError, match="process_nm"):
         COEFFICIENTS.per_mac_j(Dtype.INT8, 0)
 

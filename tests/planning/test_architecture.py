@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from accelsim.cost.systolic.cycles import systolic_cycles
-from accelsim.cost.systolic.designs import ArrayDesign, design_costs, lower_to_products
+from accelsim.cost.systolic.designs import ArrayDesign, design_costs
 from accelsim.cost.systolic.energy import energy_coefficients
+from accelsim.cost.systolic.products import lower_to_products
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import Dataflow
 from accelsim.planning.architecture import DATAFLOWS, dataflow_named, design_grid, pareto_mask, sweep_architectures

@@ -9,6 +9,9 @@ class-wide parameters; nothing is fitted. CNN1 mixes layers of unknown sizes and
 "TOPS with array fill" takes one counter: the share of useful weights in the tiles the array was busy with. Weights are
 stored and fetched as whole 64 KiB tiles, so that both the array's and the memory's time grow by what the tiles waste.
 
+The power of a busy die (table 2) is that of the applications by their share of the fleet: idle power and the energy of the
+chip's parts, neither fitted. The table does not say under which load it was measured.
+
 Table 3's counters and its TOPS come from different runs (its caption). The findings hold what the counters alone would say:
 useful multiply-adds times peak, halved for the LSTMs, whose 16-bit activations run at half rate (section 2). For CNN0 that
 is 72 TOPS where 86 were measured: 78.2 % active cycles and 86 of 92 TOPS cannot be of one run.
@@ -26,13 +29,22 @@ from accelsim import catalog
 from accelsim.calibration.validation.quantities import quantity_batch
 from accelsim.calibration.validation.suite import Batch, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
+from accelsim.cost.idle import idle_power_w
 from accelsim.cost.systolic import cost_systolic
+from accelsim.cost.table import CostTable
 from accelsim.hardware.profile import AsicProfile
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["APPLICATIONS", "Application", "application_graph", "application_tops", "from_counters"]
+__all__ = [
+    "APPLICATIONS",
+    "Application",
+    "application_graph",
+    "application_power_w",
+    "application_tops",
+    "from_counters",
+]
 
 APPS: Final = Schema(
     "asic/tpuv1_apps.csv",
@@ -42,7 +54,10 @@ APPS: Final = Schema(
         *number("array_active_pct", "useful_macs_pct", "gpu_rel_cpu", "tpu_rel_cpu", optional=True),
     ),
 )
-PLATFORMS: Final = Schema("asic/tpuv1_platforms.csv", (*text("device"), *number("dies_per_server", "server_tdp_w")))
+PLATFORMS: Final = Schema(
+    "asic/tpuv1_platforms.csv",
+    (*text("device"), *number("dies_per_server", "server_tdp_w"), *number("busy_w_per_die", optional=True)),
+)
 PER_WATT: Final = Schema("asic/tpuv1_perf_per_watt.csv", (*text("metric", "mean"), *number("gpu_vs_cpu", "tpu_vs_cpu")))
 _SIGMA: Final = 0.1
 _PEAK_TOPS: Final = 92.0
@@ -110,9 +125,20 @@ def application_graph(app: Application) -> OperatorGraph:
 def application_tops(app: Application) -> float:
     """Predicted operations per second, 1e12/s; a multiply-add is two."""
     graph = application_graph(app)
-    costs = cost_systolic(graph, _device())
+    return float(graph.model_flop / _time_s(app, cost_systolic(graph, _device())) / 1e12)
+
+
+def application_power_w(app: Application) -> float:
+    """Predicted power of the die: idle, and the energy of its parts over the application's time."""
+    device = _device()
+    costs = cost_systolic(application_graph(app), device)
+    return (idle_power_w(device) or 0.0) + costs.total_energy_j / _time_s(app, costs)
+
+
+def _time_s(app: Application, costs: CostTable) -> float:
+    """Time of one batch; 16-bit activations halve the array's rate."""
     rate = np.where(costs.compute_s > costs.memory_s, app.activation_bytes, 1.0)
-    return float(graph.model_flop / (costs.time_s * rate).sum() / 1e12)
+    return float((costs.time_s * rate).sum())
 
 
 def _device() -> AsicProfile:
@@ -130,7 +156,10 @@ def from_counters(useful_fraction: float, name: str) -> float:
 def findings(rows: Sequence[Any]) -> dict[str, Any]:
     """Predictions of all applications with published layers, measured here or not."""
     del rows
-    return {"predicted_tops": {name: round(application_tops(app), 2) for name, app in APPLICATIONS.items()}}
+    return {
+        "predicted_tops": {name: round(application_tops(app), 2) for name, app in APPLICATIONS.items()},
+        "predicted_power_w": {name: round(application_power_w(app), 1) for name, app in APPLICATIONS.items()},
+    }
 
 
 @register_suite(
@@ -151,7 +180,23 @@ def load(folder: DataFolder) -> list[Batch]:
     per_watt = folder.table(PER_WATT) if folder.has(PER_WATT) else None
     if platforms is not None and per_watt is not None and len(platforms) and len(per_watt):
         batches.append(_per_watt(per_watt, platforms, apps))
+    if platforms is not None and len(platforms):
+        batches += _busy_power(platforms)
     return batches
+
+
+def _busy_power(platforms: Table) -> list[Batch]:
+    """Power of a busy die, the applications weighted by their share of the fleet."""
+    own = np.array(["tpu" in name.lower() for name in platforms["device"].tolist()])
+    measured = platforms.take(own)["busy_w_per_die"]
+    if not np.isfinite(measured).any():
+        return []
+    share = np.array(list(_FLEET_SHARE.values()))
+    power = np.array([application_power_w(APPLICATIONS[name]) for name in _FLEET_SHARE])
+    predicted = np.full(len(measured), float((share * power).sum() / share.sum()))
+    quantity = "power of a busy die"
+    label = np.full(len(measured), "fleet mix")
+    return [quantity_batch(_device(), "TPU v1", label, {quantity: measured}, {quantity: predicted}, _SIGMA)]
 
 
 def _applications(apps: Table) -> list[Batch]:

@@ -10,37 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 
 import numpy as np
 
-from accelsim.cost.contraction import Contraction, attention_products, contraction, recurrence
+from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.counts import array_counts
 from accelsim.cost.systolic.energy import EnergyCoefficients, EnergyParts
+from accelsim.cost.systolic.products import PARTIAL_SUM_BYTES, Products
 from accelsim.cost.systolic.stalls import MemoryPorts, Scratchpads, StalledRun, stalled_run, tile_words
-from accelsim.cost.table import Rows
-from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import CONV_KINDS, OperatorKind
+from accelsim.workloads.graph import FloatArray
 
 __all__ = [
     "ArrayDesign",
     "DesignCosts",
-    "Products",
     "design_costs",
-    "lower_to_products",
     "refuse_small_scratchpads",
     "tile_shortfall_bytes",
 ]
 
-_K = OperatorKind
 _LARGEST_SIDE = 65536
-_PARTIAL_SUM_BYTES = 4.0
-_ATTENTION = {_K.ATTENTION}
-_RECURRENT = {_K.RNN, _K.LSTM, _K.GRU}
-_PLAIN = {_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM, *CONV_KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +96,6 @@ class ArrayDesign:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Products:
-    """Matrix products of a graph, l of them, and the work that is none.
-
-    Attributes:
-        shape: Groups of (m x k) by (k x n), shape (l,) each.
-        repeat: How often each runs, one after the other, shape (l,).
-        row: Row of the graph each belongs to, shape (l,).
-        vector_flop: FLOP of all other operators together.
-        graph: The graph.
-    """
-
-    shape: Contraction
-    repeat: FloatArray
-    row: FloatArray
-    vector_flop: float
-    graph: OperatorGraph
-
-    def __len__(self) -> int:
-        return len(self.repeat)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class DesignCosts:
     """A model on d designs; every column has shape (d,).
 
@@ -145,47 +114,6 @@ class DesignCosts:
     dram_bytes: FloatArray
     utilisation_fraction: FloatArray
     energy: EnergyParts
-
-
-@lru_cache(maxsize=64)
-def lower_to_products(graph: OperatorGraph) -> Products:
-    """Every contraction of a forward graph as products.
-
-    Raises:
-        UnsupportedOperatorError: For attention's backward pass, which has no product form here.
-    """
-    parts: list[tuple[Contraction, FloatArray, FloatArray]] = []
-    vector_flop = 0.0
-    for code in np.unique(graph.kind).tolist():
-        kind, index = OperatorKind(code), np.flatnonzero(graph.kind == code)
-        if kind is _K.ATTENTION_BACKWARD:
-            raise UnsupportedOperatorError(
-                "systolic array", f"{kind.label} {graph.name[int(index[0])]!r}", "no lowering", "Sweep inference."
-            )
-        rows = Rows(graph, index, kind)
-        ones, place = np.ones(len(index)), index.astype(np.float64)
-        if kind in _PLAIN:
-            parts.append((contraction(rows), ones, place))
-        elif kind in _ATTENTION:
-            both = attention_products(rows)
-            parts += [(both.scores, ones, place), (both.context, ones, place)]
-        elif kind in _RECURRENT:
-            cell = recurrence(rows)
-            parts += [(cell.inputs, ones, place), (cell.step, cell.steps, place)]
-        else:
-            vector_flop += float(graph.flop[index].sum())
-    return _joined(parts, vector_flop, graph)
-
-
-def _joined(parts: Sequence[tuple[Contraction, FloatArray, FloatArray]], flop: float, graph: OperatorGraph) -> Products:
-    def column(values: Sequence[FloatArray]) -> FloatArray:
-        return np.concatenate([*values, np.zeros(0)])
-
-    shapes = [part[0] for part in parts]
-    shape = Contraction(*(column([getattr(s, side) for s in shapes]) for side in ("groups", "m", "n", "k")))
-    keep = (shape.groups > 0) & (shape.m > 0) & (shape.n > 0) & (shape.k > 0)
-    kept = Contraction(shape.groups[keep], shape.m[keep], shape.n[keep], shape.k[keep])
-    return Products(kept, column([p[1] for p in parts])[keep], column([p[2] for p in parts])[keep], flop, graph)
 
 
 def tile_shortfall_bytes(products: Products, design: ArrayDesign, dtype: Dtype) -> FloatArray:
@@ -360,7 +288,7 @@ def _useful_macs(products: Products, columns: _Columns) -> FloatArray:
 
 def _best_share(shape: Contraction, columns: _Columns, design: ArrayDesign, dtype: Dtype) -> tuple[_Share, StalledRun]:
     """The quickest way to spread each product, and its run; arrays share the memory evenly."""
-    width = _PARTIAL_SUM_BYTES / dtype.bytes
+    width = PARTIAL_SUM_BYTES / dtype.bytes
     best: tuple[_Share, StalledRun] | None = None
     for share in _shares(shape, columns, design.dataflow):
         ports = MemoryPorts(shared_words_per_cycle=columns.words_per_cycle / share.arrays)
@@ -401,14 +329,14 @@ def _energy(
     counts = array_counts(share.m, share.n, share.k, columns.rows, columns.columns, dataflow)
     macs = _useful_macs(products, columns)
     per_mac, hop = coefficients.per_mac_j(dtype, process_nm), coefficients.per_hop_bit_j(process_nm, bits)
-    register_bits = 2.0 * bits + 2.0 * 8.0 * _PARTIAL_SUM_BYTES
-    moving_bits = 2.0 * bits if dataflow is Dataflow.OUTPUT_STATIONARY else bits + 8.0 * _PARTIAL_SUM_BYTES
+    register_bits = 2.0 * bits + 2.0 * 8.0 * PARTIAL_SUM_BYTES
+    moving_bits = 2.0 * bits if dataflow is Dataflow.OUTPUT_STATIONARY else bits + 8.0 * PARTIAL_SUM_BYTES
     pads = (columns.pads.input_words, columns.pads.weight_words, columns.pads.output_words)
     srams = [coefficients.per_sram_bit_j(np.asarray(pad)[:, 0] * dtype.bytes, process_nm) for pad in pads]
     accesses = (
         (counts.input_reads + run.input_words) * bits,
         (counts.weight_reads / share.packed + run.weight_words) * bits,
-        (2.0 * counts.output_writes - share.m * share.n) * 8.0 * _PARTIAL_SUM_BYTES + run.output_words * bits,
+        (2.0 * counts.output_writes - share.m * share.n) * 8.0 * PARTIAL_SUM_BYTES + run.output_words * bits,
     )
     sram_j = [(copies * words).sum(axis=1) * per_bit for words, per_bit in zip(accesses, srams, strict=True)]
     moved_bits = (copies * (run.input_words + run.weight_words + run.output_words)).sum(axis=1) * bits

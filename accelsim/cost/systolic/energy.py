@@ -8,6 +8,7 @@ energy is interpolated log-log in the capacity. The parts follow the action coun
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accelsim.datafile import data_root, read_yaml
-from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.errors import InvalidValueError, MissingCoefficientError, ProfileError
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
@@ -101,7 +102,7 @@ class EnergyCoefficients:
         """Energy of one multiply-add.
 
         Raises:
-            InvalidValueError: If no coefficient is known for the format.
+            MissingCoefficientError: If no coefficient is known for the format.
         """
         return self._energy_pj(f"mac-{dtype.label}", node_nm) * _PJ
 
@@ -115,17 +116,18 @@ class EnergyCoefficients:
         return self._energy_pj("wire-mm", node_nm, per_bit=True) * pitch_mm * _PJ
 
     def per_dram_bit_j(self, technology: str | None) -> float:
-        """Energy of one bit to or from main memory; the longest known technology the name contains counts.
+        """Energy of one bit to or from main memory; the longest known technology the name contains counts (HBM3e is HBM3).
 
         Raises:
-            InvalidValueError: If the technology is unknown.
+            MissingCoefficientError: If the technology is unknown.
         """
         name = (technology or "").lower().replace("-", "").replace(" ", "")
         known = sorted({e.part for e in self.entries if e.part.startswith("dram-")}, key=len, reverse=True)
-        part = next((p for p in known if p.removeprefix("dram-") in name), None)
+        part = next((p for p in known if re.search(p.removeprefix("dram-") + r"(?!\d)", name)), None)
         if part is None:
             names = ", ".join(sorted(p.removeprefix("dram-") for p in known))
-            raise InvalidValueError("memory technology", technology, names, "Add its coefficient to asic-energy.yaml.")
+            remedy = "Add its coefficient to asic-energy.yaml."
+            raise MissingCoefficientError("memory technology", technology, names, remedy)
         entry = next(e for e in self.entries if e.part == part)
         return entry.energy_pj / entry.bits * _PJ
 
@@ -157,7 +159,7 @@ class EnergyCoefficients:
         found = [e for e in self.entries if e.part == part]
         if not found:
             known = ", ".join(sorted({e.part for e in self.entries}))
-            raise InvalidValueError("energy coefficient", part, known, "Add it with node, bits and source.")
+            raise MissingCoefficientError("energy coefficient", part, known, "Add it with node, bits and source.")
         return found
 
     def _energy_pj(self, part: str, node_nm: float, *, per_bit: bool = False) -> float:
@@ -173,7 +175,8 @@ class EnergyCoefficients:
         if low.node_nm == high.node_nm:
             if node_nm != low.node_nm:
                 known = f"{low.node_nm:g} nm"
-                raise InvalidValueError(f"node of {low.part}", node_nm, known, "Add a coefficient at another node.")
+                remedy = "Add a coefficient at another node."
+                raise MissingCoefficientError(f"node of {low.part}", node_nm, known, remedy)
             return values[0]
         slope = np.log(values[1] / values[0]) / np.log(high.node_nm / low.node_nm)
         return float(values[0] * (node_nm / low.node_nm) ** slope)

@@ -26,7 +26,9 @@ from accelsim.cost.systolic.cycles import (
     systolic_cycles,
 )
 from accelsim.cost.systolic.machine import AsicMachine, SystolicParameters, asic_machine, systolic_parameters
-from accelsim.cost.systolic.row_stationary import ConvLayer, row_stationary_chip, row_stationary_run
+from accelsim.cost.systolic.products import pack_groups
+from accelsim.cost.systolic.row_energy import row_energy_parts_j
+from accelsim.cost.systolic.row_stationary_rows import row_stationary_runs
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
 from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, Dataflow
@@ -39,7 +41,6 @@ __all__ = ["cost_systolic", "supported_rows_systolic"]
 _K = OperatorKind
 FORMULAS: Formulas[AsicMachine, SystolicParameters] = Formulas("asic")
 _SIGMA = 0.4
-_IMAGE_CHANNELS = 3
 _TRAINING_PHASES = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
 _TRAINING_KINDS = (_K.ATTENTION_BACKWARD, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT, _K.OPTIMIZER)
 
@@ -64,8 +65,11 @@ def cost_systolic(
     del execution
     values = parameters or systolic_parameters()
     _refuse(graph, device)
-    costs = FORMULAS.evaluate(graph, asic_machine(device, values), values, device.name)
-    return assemble_table(graph, costs, energy_rates(device, values.energy_overhead_ratio))
+    machine = asic_machine(device, values)
+    costs = FORMULAS.evaluate(graph, machine, values, device.name)
+    parts, note = row_energy_parts_j(graph, costs, device, machine)
+    rates = energy_rates(device, values.energy_overhead_ratio)
+    return assemble_table(graph, costs, rates, energy_parts_j=parts, energy_note=note)
 
 
 def supported_rows_systolic(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
@@ -165,13 +169,6 @@ def _splits(shape: Contraction, arrays: FloatArray, machine: AsicMachine) -> tup
     )
 
 
-def _packed(shape: Contraction, machine: AsicMachine) -> Contraction:
-    """Grouped products side by side on the array's diagonal, as many as its rows and columns hold."""
-    fit = np.minimum(machine.rows // np.maximum(shape.k, 1.0), machine.columns // np.maximum(shape.n, 1.0))
-    together = np.clip(fit, 1.0, np.maximum(shape.groups, 1.0))
-    return Contraction(np.ceil(shape.groups / together), shape.m, shape.n * together, shape.k * together)
-
-
 def _array_costs(
     rows: Rows,
     shape: Contraction,
@@ -240,7 +237,8 @@ def _conv(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCo
     if machine.dataflow is Dataflow.ROW_STATIONARY and rows.kind is _K.CONV:
         return _row_stationary(rows, shape, machine, values)
     _refuse_small_scratchpad(rows, shape, machine)
-    on_array = split_cycles(_packed(shape, machine), machine, values) * machine.seconds_per_cycle[codes]
+    packed, _ = pack_groups(shape, machine.rows, machine.columns)
+    on_array = split_cycles(packed, machine, values) * machine.seconds_per_cycle[codes]
     on_vector = shape.flop / machine.vector_flop_per_s[codes]  # depthwise windows may be faster there
     compute = np.minimum(on_array, on_vector)
     moved = _contraction_bytes(rows, shape, machine)
@@ -248,46 +246,14 @@ def _conv(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCo
 
 
 def _row_stationary(rows: Rows, shape: Contraction, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    """Convolutions mapped one by one; several arrays share the filters. Images have no zeros, later maps a usual share."""
-    chip = row_stationary_chip()
-    clock_hz = 1.0 / machine.seconds_per_cycle[rows.column("dtype")]
-    link = (
-        machine.memory_bytes_per_s / values.memory_efficiency_fraction
-    )  # the chip's measured rows hold its whole link
-    runs = [
-        row_stationary_run(layer, chip, int(machine.rows), int(machine.columns), float(clock), link)
-        for layer, clock in zip(_conv_layers(rows, machine.count), clock_hz, strict=True)
-    ]
+    """Convolutions mapped one by one; the chip's measured rows hold its whole link."""
+    link = machine.memory_bytes_per_s / values.memory_efficiency_fraction
+    runs = row_stationary_runs(rows, machine, link)
     found = np.array([(run.processing_s, run.latency_s, run.dram_bytes) for run in runs]).reshape(len(runs), 3)
     compute, latency, moved = found[:, 0], found[:, 1], found[:, 2] * machine.count
     memory = moved / link
     time = np.maximum(latency, memory) + values.layer_overhead_s
     return RowCosts(time_s=time, compute_s=compute, memory_s=memory, flop=shape.flop, bytes=moved, log_sigma=_SIGMA)
-
-
-def _conv_layers(rows: Rows, arrays: int) -> list[ConvLayer]:
-    """Rows as layers of one array; the planes of 3-D maps are images of a longer batch."""
-    return [_conv_layer(rows, index, arrays) for index in range(len(rows))]
-
-
-def _conv_layer(rows: Rows, index: int, arrays: int) -> ConvLayer:
-    place = int(rows.index[index])
-    sizes = {name: max(size, 1) for name, size in rows.graph.dimensions_of(place).items()}
-    return ConvLayer(
-        batch=sizes["batch"] * sizes["out_d"] * sizes["kernel_d"],
-        channels_in=sizes["channels_in"],
-        channels_out=max(-(-sizes["channels_out"] // arrays), sizes["groups"]),
-        groups=sizes["groups"],
-        in_height=sizes["in_h"],
-        in_width=sizes["in_w"],
-        kernel_height=sizes["kernel_h"],
-        kernel_width=sizes["kernel_w"],
-        out_height=sizes["out_h"],
-        out_width=sizes["out_w"],
-        stride=sizes["stride"],
-        input_zero_fraction=0.0 if sizes["channels_in"] <= _IMAGE_CHANNELS else None,
-        name=rows.graph.name[place],
-    )
 
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)

@@ -1,0 +1,120 @@
+"""A graph as matrix products, which is all that the arrays of a matrix chip run.
+
+Convolutions are lowered by im2col, attention to its scores and its context, recurrent cells to one product over all inputs
+and one per step. Operators without a product are the vector unit's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from accelsim.cost.contraction import Contraction, attention_products, contraction, recurrence
+from accelsim.cost.table import Rows
+from accelsim.errors import UnsupportedOperatorError
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import CONV_KINDS, OperatorKind
+
+__all__ = ["PARTIAL_SUM_BYTES", "Products", "all_products", "lower_to_products", "pack_groups"]
+
+#: Width of a partial sum, whatever the operands' (Jouppi et al., ISCA 2017, section 2: 32-bit accumulators).
+PARTIAL_SUM_BYTES: Final = 4.0
+_K = OperatorKind
+_ATTENTION = {_K.ATTENTION, _K.ATTENTION_BACKWARD}
+_RECURRENT = {_K.RNN, _K.LSTM, _K.GRU}
+_PLAIN = {_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM, *CONV_KINDS}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Products:
+    """Matrix products of a graph, l of them, and the work that is none.
+
+    Attributes:
+        shape: Groups of (m x k) by (k x n), shape (l,).
+        repeat: How often each runs, one after the other, shape (l,).
+        row: Row of the graph each belongs to, shape (l,).
+        vector_flop: FLOP of all other operators together.
+        graph: The graph.
+    """
+
+    shape: Contraction
+    repeat: FloatArray
+    row: FloatArray
+    vector_flop: float
+    graph: OperatorGraph
+
+    def __len__(self) -> int:
+        return len(self.repeat)
+
+
+def lower_to_products(graph: OperatorGraph) -> Products:
+    """Every contraction of a forward graph as products.
+
+    Raises:
+        UnsupportedOperatorError: For attention's backward pass: the products of an inference are asked for.
+    """
+    backward = np.flatnonzero(graph.kind == int(_K.ATTENTION_BACKWARD))
+    if backward.size:
+        operator = f"{_K.ATTENTION_BACKWARD.label} {graph.name[int(backward[0])]!r}"
+        raise UnsupportedOperatorError("systolic array", operator, "no lowering", "Sweep inference.")
+    return all_products(graph)
+
+
+@lru_cache(maxsize=64)
+def all_products(graph: OperatorGraph) -> Products:
+    """Every contraction of any graph as products; a backward row repeats its forward products as its FLOP do."""
+    parts: list[tuple[Contraction, FloatArray, FloatArray]] = []
+    vector_flop = 0.0
+    for code in np.unique(graph.kind).tolist():
+        kind, index = OperatorKind(code), np.flatnonzero(graph.kind == code)
+        found = _products_of(Rows(graph, index, kind))
+        parts += [(shape, repeat, index.astype(np.float64)) for shape, repeat in found]
+        vector_flop += 0.0 if found else float(graph.flop[index].sum())
+    return _joined(parts, vector_flop, graph)
+
+
+def _products_of(rows: Rows) -> list[tuple[Contraction, FloatArray]]:
+    """Products of rows of one kind and how often each runs; none for the vector unit's kinds."""
+    if rows.kind in _PLAIN:
+        return [(contraction(rows), np.ones(len(rows)))]
+    if rows.kind in _ATTENTION:
+        both = attention_products(rows)
+        forward = both.scores.flop + both.context.flop
+        passes = np.divide(both.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
+        return [(both.scores, passes), (both.context, passes)]
+    if rows.kind in _RECURRENT:
+        cell = recurrence(rows)
+        return [(cell.inputs, cell.passes), (cell.step, cell.steps * cell.passes)]
+    return []
+
+
+def _joined(parts: Sequence[tuple[Contraction, FloatArray, FloatArray]], flop: float, graph: OperatorGraph) -> Products:
+    def column(values: Sequence[FloatArray]) -> FloatArray:
+        return np.concatenate([*values, np.zeros(0)])
+
+    shapes = [part[0] for part in parts]
+    shape = Contraction(*(column([getattr(s, side) for s in shapes]) for side in ("groups", "m", "n", "k")))
+    keep = (shape.groups > 0) & (shape.m > 0) & (shape.n > 0) & (shape.k > 0)
+    kept = Contraction(shape.groups[keep], shape.m[keep], shape.n[keep], shape.k[keep])
+    return Products(kept, column([p[1] for p in parts])[keep], column([p[2] for p in parts])[keep], flop, graph)
+
+
+def pack_groups(shape: Contraction, rows: float, columns: float) -> tuple[Contraction, FloatArray]:
+    """Grouped products side by side on the array's diagonal, as many as its rows and columns hold.
+
+    Args:
+        shape: Products, shape (r,).
+        rows: Array height.
+        columns: Array width.
+
+    Returns:
+        The larger products, and how many groups each holds, shape (r,).
+    """
+    fit = np.minimum(rows // np.maximum(shape.k, 1.0), columns // np.maximum(shape.n, 1.0))
+    together = np.clip(fit, 1.0, np.maximum(shape.groups, 1.0))
+    packed = Contraction(np.ceil(shape.groups / together), shape.m, shape.n * together, shape.k * together)
+    return packed, together

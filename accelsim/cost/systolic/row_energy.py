@@ -1,0 +1,163 @@
+"""Dynamic energy of a graph's rows on a matrix chip, by part.
+
+A multiply-add reads two operand registers and reads and writes a partial sum; operands and, unless they stay, partial sums
+move one element per cycle; scratchpads are accessed as `array_counts` says and once more per byte of main memory; each
+arithmetic operation of the vector unit is half a multiply-add. Coefficients are those of `EnergyCoefficients` at the chip's
+node. The scratchpad is one array's share of the smallest on-chip memory; partial sums have the accumulators where the
+profile names some; main memory of SRAM is the scratchpad itself. Row-stationary chips have the energies of
+``eyeriss.yaml``. What the chip draws while it stands still is not here: that is its idle power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.contraction import Contraction
+from accelsim.cost.systolic.counts import array_counts
+from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficients
+from accelsim.cost.systolic.machine import AsicMachine
+from accelsim.cost.systolic.products import PARTIAL_SUM_BYTES, Products, all_products, pack_groups
+from accelsim.cost.systolic.row_stationary import row_stationary_chip
+from accelsim.cost.systolic.row_stationary_rows import row_stationary_runs
+from accelsim.cost.table import RowCosts, Rows
+from accelsim.errors import MissingCoefficientError
+from accelsim.hardware.profile import AsicProfile, Dataflow
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
+
+__all__ = ["ENERGY_PARTS", "row_energy_parts_j"]
+
+#: Parts of the dynamic energy, in the order of the data's way back from main memory.
+ENERGY_PARTS: Final = ("mac", "register", "wire", "sram", "dram", "vector")
+_PARTIAL_SUM_BITS: Final = 8.0 * PARTIAL_SUM_BYTES
+_Parts = dict[str, FloatArray]
+
+
+def row_energy_parts_j(
+    graph: OperatorGraph, costs: RowCosts, device: AsicProfile, machine: AsicMachine
+) -> tuple[_Parts | None, str]:
+    """Energy of every row by part.
+
+    Args:
+        graph: Operators.
+        costs: Their costs, in graph order.
+        device: Node, memories.
+        machine: Its arrays.
+
+    Returns:
+        `ENERGY_PARTS`, shape (n,) each, and an empty note; or None and the coefficient that is missing.
+    """
+    try:
+        return _parts(graph, costs, device, machine), ""
+    except MissingCoefficientError as error:
+        return None, error.field if error.value is None else f"{error.field} {error.value}"
+
+
+def _parts(graph: OperatorGraph, costs: RowCosts, device: AsicProfile, machine: AsicMachine) -> _Parts:
+    chip = _Chip(device, energy_coefficients())
+    parts = {part: np.zeros(len(graph)) for part in ENERGY_PARTS}
+    moved_bits = np.where(costs.time_s > 0, 8.0 * costs.bytes, 0.0)
+    parts["dram"] += moved_bits * chip.main_memory_bit_j
+    parts["sram"] += moved_bits * chip.scratchpad_bit_j
+    on_arrays = np.isin(graph.kind, [int(kind) for kind in CONTRACTION_KINDS])
+    others = np.flatnonzero(~on_arrays & (costs.time_s > 0))
+    parts["vector"][others] = graph.flop[others] / 2.0 * chip.by_format(graph.dtype[others], chip.mac_j)
+    parts["sram"][others] += 8.0 * graph.bytes[others] * chip.scratchpad_bit_j
+    if machine.dataflow is Dataflow.ROW_STATIONARY:
+        _add_row_stationary(parts, graph, costs, machine, np.flatnonzero(on_arrays))
+    else:
+        _add_products(parts, all_products(graph), chip, machine)
+    return parts
+
+
+class _Chip:
+    """Coefficients of one chip."""
+
+    def __init__(self, device: AsicProfile, coefficients: EnergyCoefficients) -> None:
+        if device.process_nm is None:
+            raise MissingCoefficientError("process_nm", None, "a known node", "Add it to the device profile.")
+        self.node_nm, self.coefficients = device.process_nm.value, coefficients
+        count = device.arrays.count.value
+        pads = {
+            level.name: level.capacity_bytes.value for level in device.on_chip if level.shared_by_core_count is None
+        }
+        accumulators = pads.pop("accumulators", None)
+        if not pads:
+            raise MissingCoefficientError("on_chip", None, "a known capacity", "Add it to the device profile.")
+        self.scratchpad_bit_j = float(coefficients.per_sram_bit_j(min(pads.values()) / count, self.node_nm))
+        self.accumulator_bit_j = (
+            self.scratchpad_bit_j
+            if accumulators is None
+            else float(coefficients.per_sram_bit_j(accumulators / count, self.node_nm))
+        )
+        technology = device.memory.technology or ""
+        is_sram = technology.upper().startswith("SRAM")
+        self.main_memory_bit_j = self.scratchpad_bit_j if is_sram else coefficients.per_dram_bit_j(technology)
+        self.register_bit_j = coefficients.per_register_bit_j(self.node_nm)
+
+    def mac_j(self, dtype: Dtype) -> float:
+        return self.coefficients.per_mac_j(dtype, self.node_nm)
+
+    def hop_bit_j(self, dtype: Dtype) -> float:
+        return self.coefficients.per_hop_bit_j(self.node_nm, 8.0 * dtype.bytes)
+
+    @staticmethod
+    def by_format(codes: NDArray[np.integer[Any]], energy_j: Callable[[Dtype], float]) -> FloatArray:
+        """`energy_j` of each row's format, shape (r,)."""
+        table = np.zeros(int(max(Dtype)) + 1)
+        for code in np.unique(codes).tolist():
+            table[code] = energy_j(Dtype(code))
+        found: FloatArray = table[codes]
+        return found
+
+
+def _add_products(parts: _Parts, products: Products, chip: _Chip, machine: AsicMachine) -> None:
+    """Products on systolic arrays."""
+    row = products.row.astype(np.int64)
+    codes = products.graph.dtype[row]
+    bits: FloatArray = 8.0 * DTYPE_BYTES[codes]
+    macs = products.repeat * products.shape.flop / 2.0
+    moving = 2.0 * bits if machine.dataflow is Dataflow.OUTPUT_STATIONARY else bits + _PARTIAL_SUM_BITS
+    found = {
+        "mac": macs * chip.by_format(codes, chip.mac_j),
+        "register": macs * 2.0 * (bits + _PARTIAL_SUM_BITS) * chip.register_bit_j,
+        "wire": macs * moving * chip.by_format(codes, chip.hop_bit_j),
+        "sram": _scratchpad_j(products.shape, products.repeat, bits, chip, machine),
+    }
+    for part, energy in found.items():
+        parts[part] += np.bincount(row, energy, len(products.graph))
+
+
+def _scratchpad_j(
+    shape: Contraction, repeat: FloatArray, bits: FloatArray, chip: _Chip, machine: AsicMachine
+) -> FloatArray:
+    packed, together = shape, np.ones_like(repeat)
+    if machine.dataflow is Dataflow.WEIGHT_STATIONARY:
+        packed, together = pack_groups(shape, machine.rows, machine.columns)
+    m, n, k = (np.maximum(side, 1.0) for side in (packed.m, packed.n, packed.k))
+    counts = array_counts(m, n, k, machine.rows, machine.columns, machine.dataflow)
+    operands = (counts.input_reads + counts.weight_reads / together) * bits * chip.scratchpad_bit_j
+    partial_sums = (2.0 * counts.output_writes - m * n) * _PARTIAL_SUM_BITS * chip.accumulator_bit_j
+    energy: FloatArray = repeat * packed.groups * (operands + partial_sums)
+    return energy
+
+
+def _add_row_stationary(
+    parts: _Parts, graph: OperatorGraph, costs: RowCosts, machine: AsicMachine, index: IntArray
+) -> None:
+    """Products on a row-stationary array; its scratchpads count with its multiply-adders."""
+    chip = row_stationary_chip()
+    is_conv = graph.kind[index] == int(OperatorKind.CONV)
+    other = index[~is_conv]
+    zeros = chip.activation_zero_fraction
+    parts["mac"][other] += costs.flop[other] / 2.0 * (1.0 - zeros) * chip.nonzero_mac_j
+    parts["sram"][other] += graph.bytes[other] / chip.word_bytes * chip.buffer_word_j
+    conv = Rows(graph, index[is_conv], OperatorKind.CONV)
+    for place, run in zip(conv.index, row_stationary_runs(conv, machine, machine.memory_bytes_per_s), strict=True):
+        parts["mac"][place] += machine.count * run.array_j
+        parts["sram"][place] += machine.count * run.buffer_j
