@@ -11,6 +11,7 @@ import typer
 from accelsim.cli import options as opt
 from accelsim.cli.entry import INTERRUPTED
 from accelsim.cli.progress import progress_bar
+from accelsim.cli.score_files import REPORT_NAME, ScoreFiles, plot_formats
 from accelsim.cli.sink import Sink
 from accelsim.report.formats import OutputFormat
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["accuracy", "validate"]
 
 _SHOWN_PROBLEMS = 20
-_REPORT = "ACCURACY"
 _NOTE = "percent of the measured time; cover: rows inside their 90 % interval; roofl.: MAPE of the plain roofline"
 
 
@@ -52,6 +52,10 @@ def validate(
         Path | None,
         typer.Option("--plots", metavar="DIR", help="Also draw predicted against measured into this folder."),
     ] = None,
+    plots_format: Annotated[
+        str,
+        typer.Option("--plots-format", metavar="NAMES", help="What --plots writes: png, html or both, as png,html."),
+    ] = "png,html",
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 1 if a figure is worse than the report that ships with accelsim.")
     ] = False,
@@ -72,14 +76,15 @@ def validate(
     from accelsim.calibration.validation import KeptSuites, scoreboard_dict, tier_name
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
 
-    _check_outputs(rows, report, plots, force=force)
+    outputs = ScoreFiles(rows, report, plots, plot_formats(plots_format), force)
+    outputs.check()
     kept = KeptSuites(resume=resume)
     try:
         board = _scored(suites or (), data, tier_name(tier), kept, sink)
         found = scoreboard_dict(board)
         view = partial(accuracy_view, found, groups=groups)
         sink.emit(found, view, rows=score_rows(found), columns=SCORE_COLUMNS, note=_NOTE)
-        _write_files(board, found, rows, report, plots, force=force)
+        outputs.write(board, found)
     except KeyboardInterrupt:
         sink.note(_interrupted(kept))
         raise typer.Exit(INTERRUPTED) from None
@@ -139,50 +144,12 @@ def _interrupted(kept: KeptSuites) -> str:
     return f"interrupted; {suites} kept: run the same command with --resume"
 
 
-def _check_outputs(rows: Path | None, report: Path | None, plots: Path | None, *, force: bool) -> None:
-    from accelsim.errors import OutputError
-    from accelsim.report.output import check_output
-
-    if rows is not None:
-        check_output(rows, force=force)
-    for folder in (report, plots):
-        if folder is not None and not folder.is_dir():
-            raise OutputError(f"{str(folder)!r} is not a folder. Create it first.")
-    if report is not None:
-        for suffix in ("md", "json"):
-            check_output(report / f"{_REPORT}.{suffix}", force=force)
-
-
-def _write_files(
-    board: Scoreboard,
-    found: Mapping[str, Any],
-    rows: Path | None,
-    report: Path | None,
-    plots: Path | None,
-    *,
-    force: bool,
-) -> None:
-    from accelsim.calibration.validation import markdown, row_columns, row_names
-    from accelsim.report.formats import csv_blocks, json_text
-    from accelsim.report.output import write_text
-
-    if rows is not None:
-        write_text(rows, csv_blocks(row_names(board), row_columns(board)), force=force)
-    if report is not None:
-        write_text(report / f"{_REPORT}.json", json_text(found), force=force)
-        write_text(report / f"{_REPORT}.md", markdown(found), force=force)
-    if plots is not None:
-        from accelsim.report.accuracy_figures import write_parity_plots
-
-        write_parity_plots(board, plots, force=force)
-
-
 def _report_path(*, is_shipped_data: bool) -> Path:
     """The report on the published tables that ship with accelsim, or on the bulk tables."""
     from accelsim.datafile import data_root
 
     folder = data_root() / "calibration"
-    return (folder / "published" if is_shipped_data else folder) / f"{_REPORT}.json"
+    return (folder / "published" if is_shipped_data else folder) / f"{REPORT_NAME}.json"
 
 
 def _shipped_report(*, is_shipped_data: bool) -> Mapping[str, Any]:

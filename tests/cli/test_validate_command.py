@@ -57,10 +57,22 @@ def test_wrong_names_are_usage_errors(refused, data):
     assert "not a folder" in refused("validate", "--data", data / "nowhere")
 
 
-def test_plots_are_pictures(run, data):
+def test_plots_are_pictures_and_pages(run, data):
     pytest.importorskip("matplotlib")
+    pytest.importorskip("plotly")
     run("validate", "gpu-models", "--plots", data)
     assert (data / "gpu-models.png").read_bytes().startswith(b"\x89PNG")
+    assert (data / "gpu-models.html").read_text().rstrip().endswith("</html>")
+
+
+def test_plots_format_chooses(run, refused, data, monkeypatch):
+    pytest.importorskip("plotly")
+    run("validate", "gpu-models", "--plots", data, "--plots-format", "html")
+    assert not (data / "gpu-models.png").exists()
+    assert (data / "gpu-models.html").exists()
+    assert "png, html" in refused("validate", "gpu-models", "--plots", data, "--plots-format", "svg")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert "accelsim[plots]" in refused("validate", "gpu-models", "--plots", data, "--plots-format", "html")
 
 
 def test_accuracy_prints_the_scoreboard_and_one_device(run, refused):

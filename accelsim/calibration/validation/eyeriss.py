@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim import catalog
-from accelsim.calibration.validation.quantities import quantity_batch
+from accelsim.calibration.validation.quantities import QUANTITY, quantity_batch
 from accelsim.calibration.validation.suite import Batch, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
 from accelsim.cost.systolic.row_stationary import ConvLayer, RowStationaryRun, row_stationary_chip, row_stationary_run
@@ -151,7 +151,12 @@ def _figures(run: RowStationaryRun | _Sum) -> dict[str, float]:
 
 
 @register_suite(
-    "eyeriss", "row-stationary chip: latency, traffic, power per layer", (SCHEMA,), "operator", findings=vgg_prediction
+    "eyeriss",
+    "row-stationary chip: latency, traffic, power per layer",
+    (SCHEMA,),
+    "operator",
+    findings=vgg_prediction,
+    quantity=QUANTITY,
 )
 def load(folder: DataFolder) -> list[Batch]:
     """One batch per network."""

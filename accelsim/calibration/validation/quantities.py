@@ -14,7 +14,10 @@ from accelsim.calibration.validation.suite import Batch, Prediction, TextArray
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["quantity_batch"]
+__all__ = ["QUANTITY", "quantity_batch"]
+
+#: What the axes of a plot show where a suite has several quantities.
+QUANTITY = "value, each quantity in its unit"
 
 
 def quantity_batch(

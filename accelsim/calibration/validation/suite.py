@@ -102,6 +102,7 @@ class Suite:
         optional_files: Tables it scores where they are there.
         is_ranked: Whether rows of one label are devices to choose from, so that their ranking is scored.
         findings: Further figures of the scored rows, by name.
+        quantity: What is measured, for the axes of plots.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Suite:
     optional_files: tuple[Schema, ...] = ()
     is_ranked: bool = False
     findings: Callable[[Sequence[Any]], dict[str, Any]] | None = field(default=None, repr=False)
+    quantity: str = "time, s"
 
 
 _SUITES: dict[str, Suite] = {}
@@ -127,6 +129,7 @@ def register_suite(
     optional_files: tuple[Schema, ...] = (),
     is_ranked: bool = False,
     findings: Callable[[Sequence[Any]], dict[str, Any]] | None = None,
+    quantity: str = "time, s",
 ) -> Callable[[Load], Load]:
     """Register a suite; the decorated function reads its tables into batches.
 
@@ -137,7 +140,7 @@ def register_suite(
     def add(load: Load) -> Load:
         if name in _SUITES:
             raise InvalidValueError("suite", name, "a name that is not registered yet")
-        _SUITES[name] = Suite(name, title, files, group_key, load, optional_files, is_ranked, findings)
+        _SUITES[name] = Suite(name, title, files, group_key, load, optional_files, is_ranked, findings, quantity)
         return load
 
     return add

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.calibration.validation.quantities import quantity_batch
+from accelsim.calibration.validation.quantities import QUANTITY, quantity_batch
 from accelsim.calibration.validation.suite import Batch, TextArray, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
 from accelsim.cost.systolic.counts import ArrayCounts, array_counts
@@ -66,6 +66,7 @@ def mismatches(rows: Sequence[Any]) -> dict[str, Any]:
     "operator",
     optional_files=(USER_BANDWIDTH, V3),
     findings=mismatches,
+    quantity=QUANTITY,
 )
 def load(folder: DataFolder) -> list[Batch]:
     """One batch per file, array and dataflow."""

@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim import catalog
-from accelsim.calibration.validation.quantities import quantity_batch
+from accelsim.calibration.validation.quantities import QUANTITY, quantity_batch
 from accelsim.calibration.validation.suite import Batch, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
 from accelsim.cost.idle import idle_power_w
@@ -169,6 +169,7 @@ def findings(rows: Sequence[Any]) -> dict[str, Any]:
     "operator",
     optional_files=(PLATFORMS, PER_WATT),
     findings=findings,
+    quantity=QUANTITY,
 )
 def load(folder: DataFolder) -> list[Batch]:
     """Applications, what their counters say, and performance per watt."""

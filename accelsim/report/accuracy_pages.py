@@ -1,0 +1,180 @@
+"""Parity plots as pages: one HTML file per suite, whose points say what they are when the pointer is on them.
+
+A page needs nothing but the script beside it: ``plotly.min.js`` is written once per folder, and no network is used. A click
+on a device in the legend hides it, a double click shows it alone. Needs plotly (extra `plots`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from accelsim.calibration.validation.score import Scoreboard, SuiteScore
+from accelsim.errors import MissingDependencyError
+from accelsim.report.output import write_text
+from accelsim.report.parity import COLOURS, Series, limits, parity_series, sampling_note, title
+
+__all__ = ["SCRIPT_NAME", "parity_figure", "write_parity_pages"]
+
+#: The script that pages share.
+SCRIPT_NAME: Final = "plotly.min.js"
+#: Points of a page at most, shared by its devices; more make it slow to open.
+_MAX_POINTS: Final = 12_000
+_SYMBOLS: Final = ("circle", "triangle-up", "square", "diamond")
+#: From this many points on the page draws on the graphics card.
+_MANY: Final = 1_500
+_DIGITS: Final = 4
+_STYLE: Final = "<style>html, body, body > div { height: 100%; margin: 0; overflow: hidden }</style>"
+
+
+def write_parity_pages(board: Scoreboard, folder: Path, *, force: bool = False) -> list[Path]:
+    """Write one page per suite that has answered rows, and the script they share.
+
+    Args:
+        board: A validation's result.
+        folder: Existing folder.
+        force: Whether existing pages may be replaced; a script that is there is kept.
+
+    Returns:
+        The files written.
+
+    Raises:
+        MissingDependencyError: If plotly is not installed.
+        OutputError: If a page exists or cannot be written.
+    """
+    try:
+        from plotly.io import to_html
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise MissingDependencyError("plotly", "plots") from None
+    written: list[Path] = []
+    for score in board.suites:
+        series = parity_series(score)
+        if not series:
+            continue
+        page = to_html(
+            parity_figure(score, series),
+            config={"responsive": True, "displaylogo": False},
+            include_plotlyjs="directory",
+            validate=False,
+            div_id="parity",
+        )
+        name = escape(f"{score.suite.name}: predicted against measured")
+        head = (
+            f'<head><title>{name}</title><meta name="viewport" content="width=device-width, initial-scale=1" />{_STYLE}'
+        )
+        path = folder / f"{score.suite.name}.html"
+        write_text(path, page.replace("<head>", head, 1), force=force)
+        written.append(path)
+    script = folder / SCRIPT_NAME
+    if written and not script.is_file():
+        write_text(script, get_plotlyjs())
+        written.append(script)
+    return written
+
+
+def parity_figure(score: SuiteScore, series: Sequence[Series]) -> dict[str, Any]:
+    """Data and layout of a page, in plotly's terms.
+
+    Args:
+        score: The suite.
+        series: Its devices, not empty.
+    """
+    most = max(1, _MAX_POINTS // len(series))
+    low, high = limits(series)
+    is_time = score.suite.quantity.endswith(", s")
+    kind = "scattergl" if sum(min(len(one), most) for one in series) > _MANY else "scatter"
+    points = [_points(one, index, most, kind, is_time=is_time) for index, one in enumerate(series)]
+    ratio = float(np.median(np.concatenate([one.high / one.predicted for one in series])))
+    axis: dict[str, Any] = {
+        "type": "log",
+        "range": [float(np.log10(low)), float(np.log10(high))],
+        "exponentformat": "power",
+    }
+    axis |= {"showline": True, "mirror": True, "gridcolor": "#eeeeee", "linecolor": "#444444", "dtick": 1}
+    axis |= {"minor": {"ticks": "outside", "ticklen": 3}, "ticks": "outside"}
+    note = sampling_note(series, most) or "all rows drawn"
+    refused = sum(score.refused.values())
+    lines = [f"<b>{escape(title(score))}</b>", escape(note + (f"; {refused:,} rows refused" if refused else ""))]
+    layout = {
+        "title": {"text": "<br>".join(lines), "font": {"size": 15}, "x": 0.02, "xanchor": "left"},
+        "xaxis": axis | {"title": {"text": f"measured {score.suite.quantity}"}, "constrain": "domain"},
+        "yaxis": axis
+        | {"title": {"text": f"predicted {score.suite.quantity}"}, "scaleanchor": "x", "constrain": "domain"},
+        "plot_bgcolor": "#ffffff",
+        "hovermode": "closest",
+        "hoverlabel": {"align": "left"},
+        "legend": {"title": {"text": "device (rows, median error)"}, "itemsizing": "constant"},
+        "margin": {"t": 80, "r": 20},
+    }
+    return {"data": [_band(low, high, ratio), *points, _diagonal(low, high)], "layout": layout}
+
+
+def _points(one: Series, index: int, most: int, kind: str, *, is_time: bool) -> dict[str, Any]:
+    rows = one.sample(most)
+    unit = "s" if is_time else ""
+    error = 100 * float(np.median(np.abs(one.error)))
+    words = [
+        [escape(str(one.group[i])), escape(str(one.label[i])), str(one.tier[i]), _short(one.low[i]), _short(one.high[i]),
+         round(100 * float(one.error[i]), 1)]
+        for i in rows.tolist()
+    ]  # fmt: skip
+    hover = (
+        f"<b>{escape(one.device)}</b> · %{{customdata[0]}}<br>%{{customdata[1]}}<br>"
+        f"measured %{{x:.4s}}{unit}, predicted %{{y:.4s}}{unit} (%{{customdata[5]:+.1f}} %)<br>"
+        f"90 % interval %{{customdata[3]:.4s}}{unit} to %{{customdata[4]:.4s}}{unit}, tier %{{customdata[2]}}"
+        "<extra></extra>"
+    )
+    return {
+        "type": kind,
+        "mode": "markers",
+        "name": escape(f"{one.device} ({len(one):,}, {error:.1f} %)"),
+        "x": [_short(value) for value in one.measured[rows]],
+        "y": [_short(value) for value in one.predicted[rows]],
+        "customdata": words,
+        "hovertemplate": hover,
+        "marker": {
+            "color": COLOURS[index % len(COLOURS)],
+            "symbol": _SYMBOLS[index // len(COLOURS) % len(_SYMBOLS)],
+            "size": 5 if kind == "scattergl" else 8,
+            "opacity": 0.5 if kind == "scattergl" else 0.8,
+        },
+    }
+
+
+def _short(value: Any) -> float:
+    """Four digits: what a plot and its labels can show."""
+    return float(f"{float(value):.{_DIGITS - 1}e}")
+
+
+def _band(low: float, high: float, ratio: float) -> dict[str, Any]:
+    """Area between the median ends of the 90 % intervals."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "90 % interval (median)",
+        "x": [low, high, high, low],
+        "y": [low * ratio, high * ratio, high / ratio, low / ratio],
+        "fill": "toself",
+        "fillcolor": "rgba(150, 150, 150, 0.25)",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+    }
+
+
+def _diagonal(low: float, high: float) -> dict[str, Any]:
+    line = {"color": "#333333", "width": 1}
+    ends = [low, high]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "perfect",
+        "x": ends,
+        "y": ends,
+        "line": line,
+        "hoverinfo": "skip",
+    }

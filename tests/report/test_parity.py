@@ -1,0 +1,192 @@
+"""Parity plots: every answered row or a stated sample with the worst in it, pages without network, hostile names."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim.calibration.validation.score import Scoreboard, _suite_score
+from accelsim.calibration.validation.scored import ScoredRows
+from accelsim.calibration.validation.suite import suite
+from accelsim.errors import MissingDependencyError, OutputError
+from accelsim.report.accuracy_figures import write_parity_plots
+from accelsim.report.accuracy_pages import SCRIPT_NAME, parity_figure, write_parity_pages
+from accelsim.report.parity import Series, limits, parity_series, sampling_note, title
+
+
+def part(device="T4", count=4, refusal="", seed=0, group="bert"):
+    random = np.random.default_rng(seed)
+    measured = 10.0 ** random.uniform(-5, 0, count)
+    predicted = measured * np.exp(0.1 * random.normal(size=count))
+    texts = (np.full(count, group), np.array([f"run {index}" for index in range(count)], dtype=str))
+    numbers = (measured, predicted, predicted / 1.2, predicted * 1.2, np.full(count, np.nan))
+    return ScoredRows(device, "t4", "" if refusal else "spec", "", *texts, *numbers, refusal, 0, ())
+
+
+def board(*parts, name="gpu-models"):
+    return Scoreboard((_suite_score(suite(name), parts, {}),), {}, ())
+
+
+def series(count, seed=0):
+    (one,) = parity_series(board(part(count=count, seed=seed)).suites[0])
+    return one
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 80), st.integers(0, 5))
+def test_samples_are_of_the_size_asked_for_and_have_the_worst_rows(count, most, seed):
+    one = series(count, seed)
+    rows = one.sample(most)
+    assert len(rows) == len(set(rows.tolist())) == min(count, most)
+    assert np.all(np.diff(rows) > 0)
+    off = np.abs(np.log(one.predicted / one.measured))
+    worst = set(np.argsort(-off)[: min(20, most)].tolist())
+    assert worst <= set(rows.tolist())
+    assert np.array_equal(rows, one.sample(most))
+
+
+def test_devices_are_series_and_refused_rows_are_none():
+    score = board(part("T4"), part("V100"), part("T4", seed=3), part("L4", refusal="unknown")).suites[0]
+    assert [(one.device, len(one)) for one in parity_series(score)] == [("T4", 8), ("V100", 4)]
+
+
+def test_rows_without_a_place_on_a_logarithmic_axis_are_left_out():
+    found = board(part(count=3)).suites[0]
+    found.rows[0].predicted_s[1] = 0.0
+    (one,) = parity_series(found)
+    assert one.label.tolist() == ["run 0", "run 2"]
+    low, high = limits([one])
+    assert low < min(one.measured.min(), one.predicted.min())
+    assert high > max(one.measured.max(), one.predicted.max())
+
+
+def test_the_band_is_the_median_interval():
+    assert series(9).band_ratio() == pytest.approx(1.2)
+
+
+def test_a_plot_says_what_it_leaves_out():
+    many, few = series(500), series(3)
+    assert sampling_note([few], 100) == ""
+    assert sampling_note([many, few], 100).startswith("103 of 503 rows drawn")
+
+
+def test_the_title_has_suite_tier_rows_and_error():
+    score = board(part()).suites[0]
+    mape = 100 * score.figures.mape_fraction
+    assert title(score) == f"gpu-models (tier spec): 4 rows, MAPE {mape:.1f} %"
+
+
+# -- pages
+
+
+@pytest.fixture
+def page(tmp_path):
+    pytest.importorskip("plotly")
+
+    def write(*parts, name="gpu-models"):
+        write_parity_pages(board(*parts, name=name), tmp_path)
+        return (tmp_path / f"{name}.html").read_text()
+
+    return write
+
+
+def test_a_page_holds_every_row_and_needs_no_network(page, tmp_path):
+    text = page(part("T4", 5), part("V100", 7))
+    assert re.findall(r'src="([^"]+)"', text) == [SCRIPT_NAME]
+    assert "https://cdn" not in text
+    assert (tmp_path / SCRIPT_NAME).stat().st_size > 1_000_000
+    assert "run 6" in text
+    assert "all rows drawn" in text
+    assert text.count("<title>") == 1
+
+
+def test_pages_share_one_script_that_is_not_written_again(tmp_path):
+    pytest.importorskip("plotly")
+    first = write_parity_pages(board(part()), tmp_path)
+    assert [path.name for path in first] == ["gpu-models.html", SCRIPT_NAME]
+    (tmp_path / SCRIPT_NAME).write_text("kept")
+    second = write_parity_pages(board(part(), name="cnn-gpus"), tmp_path)
+    assert [path.name for path in second] == ["cnn-gpus.html"]
+    assert (tmp_path / SCRIPT_NAME).read_text() == "kept"
+
+
+def test_large_suites_are_thinned_and_say_so(page):
+    text = page(part(count=13_000), name="gpu-operators")
+    assert "12,000 of 13,000 rows drawn" in text
+    assert '"scattergl"' in text
+
+
+def test_names_of_data_files_are_text_on_a_page(page):
+    evil = "</script><img src=x onerror=alert(1)>"
+    text = page(part(evil, group=evil))
+    assert "<img" not in text
+    assert text.count("</script>") == len(re.findall(r"<script", text))
+
+
+def test_hover_figures_are_those_of_the_row():
+    score = board(part(count=1)).suites[0]
+    one = parity_series(score)[0]
+    points = parity_figure(score, [one])["data"][1]
+    assert points["x"] == [pytest.approx(one.measured[0], rel=1e-3)]
+    group, label, tier, low, high, error = points["customdata"][0]
+    assert (group, label, tier) == ("bert", "run 0", "spec")
+    assert low == pytest.approx(one.low[0], rel=1e-3)
+    assert high == pytest.approx(one.high[0], rel=1e-3)
+    assert error == pytest.approx(100 * one.error[0], abs=0.05)
+
+
+def test_a_figure_is_plain_json_with_equal_logarithmic_axes():
+    score = board(part(), part("V100")).suites[0]
+    figure = json.loads(json.dumps(parity_figure(score, parity_series(score)), allow_nan=False))
+    assert figure["layout"]["xaxis"]["type"] == figure["layout"]["yaxis"]["type"] == "log"
+    assert figure["layout"]["xaxis"]["range"] == figure["layout"]["yaxis"]["range"]
+    assert [trace["name"].split(" (")[0] for trace in figure["data"]] == ["90 % interval", "T4", "V100", "perfect"]
+
+
+def test_suites_of_several_quantities_have_no_unit_of_time():
+    score = board(part(), name="systolic").suites[0]
+    figure = parity_figure(score, parity_series(score))
+    assert figure["layout"]["xaxis"]["title"]["text"] == "measured value, each quantity in its unit"
+    assert "%{x:.4s}," in figure["data"][1]["hovertemplate"]
+
+
+def test_existing_pages_and_pictures_are_not_replaced(tmp_path):
+    for write, name in ((write_parity_pages, "gpu-models.html"), (write_parity_plots, "gpu-models.png")):
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(OutputError, match="exists already"):
+            write(board(part()), tmp_path)
+        assert (tmp_path / name).read_text() == "mine"
+        write(board(part()), tmp_path, force=True)
+        assert (tmp_path / name).read_bytes()[:4] != b"mine"
+
+
+@pytest.mark.parametrize(
+    ("write", "module"), [(write_parity_pages, "plotly.io"), (write_parity_plots, "matplotlib.figure")]
+)
+def test_a_missing_library_is_named(monkeypatch, tmp_path, write, module):
+    monkeypatch.setitem(__import__("sys").modules, module, None)
+    with pytest.raises(MissingDependencyError, match=module.split(".")[0]):
+        write(board(part()), tmp_path)
+
+
+def test_a_suite_without_answered_rows_has_no_plot(tmp_path):
+    nothing = board(part(refusal="unknown device"))
+    assert write_parity_pages(nothing, tmp_path) == write_parity_plots(nothing, tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pictures_of_operators_have_a_panel_per_device(tmp_path):
+    pytest.importorskip("matplotlib")
+    one, many = board(part(), name="gpu-operators"), board(*(part(f"D{i}", 30) for i in range(6)), name="gpu-operators")
+    sizes = []
+    for found in (one, many):
+        (path,) = write_parity_plots(found, tmp_path, force=True)
+        header = path.read_bytes()[16:24]
+        sizes.append((int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")))
+    assert sizes[1][0] > sizes[0][0]
+    assert isinstance(parity_series(many.suites[0])[0], Series)
