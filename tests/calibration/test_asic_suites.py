@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from accelsim.calibration.validation import validate
@@ -99,6 +101,15 @@ def test_tpu_v1_performance_per_watt_within_fifteen_percent(folder):
         figures = errors(found, f"{chip} performance per watt over CPU")
         assert len(figures) == 4
         assert max(figures.values()) <= 0.15
+
+
+def test_an_application_without_published_layers_is_refused_but_for_its_counters(folder):
+    made_up = "CNN1,89,100,1750,32,50.0,20.0,10.0,,\n"
+    (folder / "asic/tpuv1_apps.csv").write_text(APPS + made_up)
+    found, _ = score(folder, "tpu-v1")
+    assert math.isnan(errors(found, "TOPS")["CNN1"])
+    assert errors(found, "TOPS from counters")["CNN1"] == pytest.approx(0.2 * 92 / 10 - 1)
+    assert any("not published" in reason for reason in found.refused)
 
 
 def test_tpu_v1_busy_power_follows_from_the_energy_of_its_parts(folder):

@@ -4,7 +4,7 @@ Figures of Jouppi et al., ISCA 2017. The applications' layers are not published;
 per weight byte are (table 1), and the layers built here have them: equal square matrices, and for CNN0 3 x 3 convolutions
 on 19 x 19 maps, for 2,888 operations per weight byte at a batch of 8 are 361 positions. Its array is full on every active
 cycle (table 3), so its channels are a multiple of the array's side. Everything else is the catalogue's TPU v1 and the
-class-wide parameters; nothing is fitted. CNN1 mixes layers of unknown sizes and is not asked.
+class-wide parameters; nothing is fitted. CNN1 mixes layers of unknown sizes: only its counters are asked.
 
 "TOPS with array fill" takes one counter: the share of useful weights in the tiles the array was busy with. Weights are
 stored and fetched as whole 64 KiB tiles, so that both the array's and the memory's time grow by what the tiles waste.
@@ -202,18 +202,14 @@ def _busy_power(platforms: Table) -> list[Batch]:
 
 def _applications(apps: Table) -> list[Batch]:
     known = np.isin(apps["app"], list(APPLICATIONS))
-    asked, lost = apps.take(known), apps.take(~known)
-    batches: list[Batch] = []
-    if len(asked):
-        tops = np.array([application_tops(APPLICATIONS[name]) for name in asked["app"].tolist()])
-        counted = np.array(
-            [from_counters(u / 100, n) for u, n in zip(asked["useful_macs_pct"], asked["app"], strict=True)]
-        )
-        measured = asked["tops_achieved"]
-        fill = asked["useful_macs_pct"] / asked["array_active_pct"]
-        quantities = {"TOPS": measured, "TOPS with array fill": measured, "TOPS from counters": measured}
-        predicted = {"TOPS": tops, "TOPS with array fill": tops * fill, "TOPS from counters": counted}
-        batches.append(quantity_batch(_device(), "TPU v1", asked["app"], quantities, predicted, _SIGMA))
+    lost = apps.take(~known)
+    names, measured = apps["app"].tolist(), apps["tops_achieved"]
+    tops = np.array([application_tops(APPLICATIONS[name]) if name in APPLICATIONS else np.nan for name in names])
+    counted = np.array([from_counters(u / 100, n) for u, n in zip(apps["useful_macs_pct"], names, strict=True)])
+    fill = apps["useful_macs_pct"] / apps["array_active_pct"]
+    predicted = {"TOPS": tops, "TOPS with array fill": tops * fill, "TOPS from counters": counted}
+    quantities = dict.fromkeys(predicted, measured)
+    batches = [quantity_batch(_device(), "TPU v1", apps["app"], quantities, predicted, _SIGMA)]
     if len(lost):
         group = np.full(len(lost), "TOPS")
         reason = "its layers' sizes are not published"
