@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from accelsim.cli.sink import Sink
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
+    from accelsim.planning.batch_winners import BatchWinners
     from accelsim.planning.compare import Comparison
 
 __all__ = ["compare", "emit_comparison"]
@@ -41,6 +43,9 @@ def compare(
     usd_per_hour: opt.UsdPerHourOption = None,
     tier: opt.TierOption = "best",
     device_file: opt.DeviceFileOption = None,
+    batches: Annotated[
+        str, typer.Option("--batches", metavar="N,N,...", help="Batches to name the winners of inference at.")
+    ] = "1,8,64,512",
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
@@ -52,28 +57,42 @@ def compare(
     from accelsim.cli.selection import chosen_devices, chosen_modes
     from accelsim.planning.compare import compare as compare_runs
 
-    comparison = compare_runs(
-        list(dict.fromkeys(models)),
-        chosen_devices(devices or [], device_file or []),
-        modes=chosen_modes(mode or ["inference"]),
-        batch=batch,
-        precision=precision,
-        execution=execution,
-        seq_len=seq_len,
-        output_len=output_len,
-        image_size=image_size,
-        optimizer=optimizer,
-        fused_attention=not unfused_attention,
-        host=host,
-        usd_per_hour=usd_per_hour,
-        tier=tier,
-    )
-    emit_comparison(sink, comparison)
+    names, profiles = list(dict.fromkeys(models)), chosen_devices(devices or [], device_file or [])
+    modes, sizes = chosen_modes(mode or ["inference"]), _batches(batches)
+    settings: dict[str, Any] = {
+        "precision": precision,
+        "execution": execution,
+        "seq_len": seq_len,
+        "output_len": output_len,
+        "image_size": image_size,
+        "optimizer": optimizer,
+        "fused_attention": not unfused_attention,
+        "host": host,
+        "usd_per_hour": usd_per_hour,
+        "tier": tier,
+    }
+    comparison = compare_runs(names, profiles, modes=modes, batch=batch, **settings)
+    winners: list[tuple[BatchWinners, ...]] = []
+    if output_format is OutputFormat.TABLE and "inference" in modes and len(profiles) > 1:
+        from accelsim.planning.batch_winners import batch_winners
+
+        winners = [batch_winners(name, profiles, sizes, **settings) for name in names]
+    emit_comparison(sink, comparison, winners)
 
 
-def emit_comparison(sink: Sink, comparison: Comparison) -> None:
-    """Write a comparison: a table per model and mode, or a list of uniform rows."""
+def _batches(text: str) -> list[int]:
+    from accelsim.errors import InvalidValueError
+
+    items = list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
+    if not items or not all(item.isascii() and item.isdigit() and len(item) <= 9 for item in items):
+        raise InvalidValueError("--batches", text, "whole numbers separated by commas, such as 1,8,64")
+    return [int(item) for item in items]
+
+
+def emit_comparison(sink: Sink, comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()) -> None:
+    """Write a comparison: a table per model and mode, or a list of uniform rows; then the winners of each model by batch."""
     from accelsim.cost.memory import MemoryFootprint
+    from accelsim.cost.systolic.row_energy import ENERGY_PARTS
     from accelsim.planning.energy_order import energy_order_text
     from accelsim.planning.estimate import Estimate
     from accelsim.report.formats import uniform_rows
@@ -81,11 +100,13 @@ def emit_comparison(sink: Sink, comparison: Comparison) -> None:
 
     rows = uniform_rows(comparison.to_dict(), (*_PAIR, *Estimate.__slots__))
     flat = [{key: value for key, value in row.items() if value is not None and key != "operators"} for row in rows]
-    scalars = [name for name in Estimate.__slots__ if name not in {"memory", "operators"}]
-    columns = (*_PAIR, *scalars, *(f"memory.{part}" for part in MemoryFootprint.__slots__))
+    scalars = [name for name in Estimate.__slots__ if name not in {"memory", "operators", "energy_parts_j"}]
+    nested = [f"memory.{part}" for part in MemoryFootprint.__slots__]
+    nested += [f"energy_parts_j.{part}" for part in (*ENERGY_PARTS, "host", "static")]
+    columns = (*_PAIR, *scalars, *nested)
     done = [row.estimate for row in comparison.rows if row.estimate is not None and row.mode == "inference"]
     orders = [
         energy_order_text(e for e in done if e.workload == name) for name in dict.fromkeys(e.workload for e in done)
     ]
     note = "\n".join([COMPARISON_NOTE, *(order for order in orders if order)])
-    sink.emit(rows, lambda: comparison_view(comparison), rows=flat, columns=columns, note=note)
+    sink.emit(rows, lambda: comparison_view(comparison, winners), rows=flat, columns=columns, note=note)

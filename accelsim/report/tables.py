@@ -23,6 +23,7 @@ from accelsim.report.quantity import UNKNOWN, amount, duration, number, percent,
 if TYPE_CHECKING:
     from accelsim.economics.offer import Quote
     from accelsim.hardware.profile import DeviceProfile
+    from accelsim.planning.batch_winners import BatchWinners, Win
     from accelsim.planning.compare import Comparison, ComparisonRow
     from accelsim.planning.estimate import Estimate
 
@@ -213,17 +214,32 @@ _LAST: Final = (
 )
 
 
-def comparison_view(comparison: Comparison) -> RenderableType:
-    """One table per model and mode; pairs that cannot run follow with their reason."""
+def comparison_view(comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()) -> RenderableType:
+    """One table per model and mode, pairs that cannot run with their reason, and the winners of each model by batch."""
     groups: dict[tuple[str, str], list[ComparisonRow]] = {}
     for row in comparison.rows:
         groups.setdefault((row.workload, row.mode), []).append(row)
     best = {field: comparison.best(field) for field in _BEST_FIELDS}
     views: list[RenderableType] = []
     for key, rows in groups.items():
-        winners = {field: found.get(key) for field, found in best.items()}
-        views += [_group_view(rows, winners), Text("")]
+        marked = {field: found.get(key) for field, found in best.items()}
+        views += [_group_view(rows, marked), Text("")]
+    for found in winners:
+        views += [Text(f"{found[0].workload} · who wins at which batch", style="bold cyan"), _winners(found), Text("")]
     return Group(*views[:-1])
+
+
+def _winners(winners: Sequence[BatchWinners]) -> Listing:
+    headers = ("batch", "most per s", "least energy", "cheapest per 1,000")
+    rows = [
+        (f"{w.batch:,}", _win(w.throughput, number), _win(w.energy, lambda j: amount(j, "J")), _win(w.cost, usd))
+        for w in winners
+    ]
+    return Listing(headers, rows, right=frozenset({"batch"}), gap=2)
+
+
+def _win(win: Win | None, words: Callable[[float | None], str]) -> str:
+    return UNKNOWN if win is None else f"{win.device} {words(win.value)}"
 
 
 _BEST_FIELDS: Final = ("latency_s", "throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000")

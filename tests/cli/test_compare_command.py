@@ -122,3 +122,14 @@ def test_the_demo_prints_tables(run):
         assert f"{model} · inference" in ran.out
         assert f"{model} · training" in ran.out
     assert "does not fit" in ran.out
+
+
+def test_the_winners_are_named_at_every_batch(run, refused):
+    devices = ("--devices", "t4,tpu-v4,epyc-9654")
+    text = run("compare", "resnet-50", *devices, "--batches", "1,256").out
+    table = text.split("who wins at which batch")[1]
+    assert re.findall(r"^ *(1|256)  ", table, re.MULTILINE) == ["1", "256"]
+    assert "tpu-v4" in table
+    assert "who wins" not in run("compare", "resnet-50", *devices, "--mode", "training").out
+    assert "who wins" not in run("compare", "resnet-50", "--devices", "t4").out
+    assert "--batches" in refused("compare", "resnet-50", *devices, "--batches", "1,x")

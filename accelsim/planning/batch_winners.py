@@ -1,0 +1,95 @@
+"""Which device wins at which batch: most samples per second, least energy and fewest dollars per sample.
+
+Chips with fixed functions are full at small batches, GPUs at large ones, so that the order of devices depends on the batch.
+A device whose memory a batch does not fit, or that lacks an operator, takes no part at that batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from accelsim.errors import InvalidValueError
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.compare import compare
+from accelsim.planning.estimate import Estimate
+from accelsim.workloads.model import Workload
+
+__all__ = ["DEFAULT_BATCHES", "BatchWinners", "Win", "batch_winners"]
+
+#: From one sample at a time to a batch that fills every device.
+DEFAULT_BATCHES: Final = (1, 8, 64, 512)
+
+
+@dataclass(frozen=True, slots=True)
+class Win:
+    """The best device of one figure, and the figure."""
+
+    device: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWinners:
+    """The best devices at one batch; None where no device has the figure.
+
+    Attributes:
+        workload: Model.
+        batch: Samples per iteration.
+        throughput: Most samples per second.
+        energy: Fewest joules per sample.
+        cost: Fewest USD per 1,000 samples.
+    """
+
+    workload: str
+    batch: int
+    throughput: Win | None
+    energy: Win | None
+    cost: Win | None
+
+
+def batch_winners(
+    workload: str | Workload,
+    devices: Iterable[str | DeviceProfile],
+    batches: Sequence[int] = DEFAULT_BATCHES,
+    **settings: Any,
+) -> tuple[BatchWinners, ...]:
+    """The winners of inference at each batch.
+
+    Args:
+        workload: Name or workload.
+        devices: Names or profiles.
+        batches: Samples per iteration, in the order wanted.
+        settings: Further arguments of `accelsim.estimate` but batch and mode.
+
+    Raises:
+        InputError: If a name, batch or setting is wrong.
+    """
+    if not batches:
+        raise InvalidValueError("batches", list(batches), "at least one batch")
+    listed = list(devices)
+    return tuple(_winners(workload, listed, batch, settings) for batch in batches)
+
+
+def _winners(
+    workload: str | Workload, devices: Sequence[str | DeviceProfile], batch: int, settings: dict[str, Any]
+) -> BatchWinners:
+    rows = compare(workload, devices, batch=batch, **settings).rows
+    done = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
+    name = rows[0].workload if rows else str(workload)
+    return BatchWinners(
+        name,
+        batch,
+        _best(done, "throughput_per_s", -1.0),
+        _best(done, "energy_per_sample_j", 1.0),
+        _best(done, "cost_usd_per_1000", 1.0),
+    )
+
+
+def _best(estimates: Sequence[Estimate], column: str, sign: float) -> Win | None:
+    known = [(sign * value, e.device) for e in estimates if (value := getattr(e, column)) is not None]
+    if not known:
+        return None
+    value, device = min(known)
+    return Win(device, sign * value)
