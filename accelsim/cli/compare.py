@@ -39,6 +39,7 @@ def compare(
     image_size: opt.ImageSizeOption = None,
     optimizer: opt.OptimizerOption = "adamw",
     unfused_attention: opt.UnfusedOption = False,
+    sparse_weights: opt.SparseOption = False,
     host: opt.HostOption = None,
     usd_per_hour: opt.UsdPerHourOption = None,
     tier: opt.TierOption = "best",
@@ -70,6 +71,7 @@ def compare(
         "host": host,
         "usd_per_hour": usd_per_hour,
         "tier": tier,
+        "sparse_weights": sparse_weights,
     }
     comparison = compare_runs(names, profiles, modes=modes, batch=batch, **settings)
     winners: list[tuple[BatchWinners, ...]] = []

@@ -32,6 +32,7 @@ def estimate(
     image_size: opt.ImageSizeOption = None,
     optimizer: opt.OptimizerOption = "adamw",
     unfused_attention: opt.UnfusedOption = False,
+    sparse_weights: opt.SparseOption = False,
     host: opt.HostOption = None,
     offer: Annotated[
         str | None,
@@ -69,6 +70,7 @@ def estimate(
         offer=offer,
         usd_per_hour=usd_per_hour,
         tier=tier,
+        sparse_weights=sparse_weights,
     )
 
     from accelsim.report.tables import estimate_view

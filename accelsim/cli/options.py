@@ -23,6 +23,7 @@ __all__ = [
     "PrecisionOption",
     "QuietOption",
     "SeqLenOption",
+    "SparseOption",
     "TierOption",
     "UnfusedOption",
     "UsdPerHourOption",
@@ -60,6 +61,10 @@ HostOption = Annotated[
     typer.Option(
         "--host", metavar="DEVICE", help="Device that runs operators the other cannot; transfers are charged."
     ),
+]
+SparseOption = Annotated[
+    bool,
+    typer.Option("--sparse-weights", help="Weights have the structured sparsity the chip has a rate for."),
 ]
 UnfusedOption = Annotated[
     bool, typer.Option("--unfused-attention", help="Attention writes its scores to memory, without a fused kernel.")

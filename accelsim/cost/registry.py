@@ -20,7 +20,7 @@ from accelsim.cost.power import dram_energy_per_byte_j
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.cost.table import Bound, CostModel, CostTable, Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.hardware.profile import CpuProfile, DeviceClass, DeviceProfile, GpuProfile
+from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceClass, DeviceProfile, GpuProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
 __all__ = ["TIER_CHOICES", "cost_model", "operator_costs", "supported_rows", "tier_parameters"]
@@ -67,12 +67,13 @@ def cost_model(device: DeviceProfile) -> CostModel:
     return _MODELS[device.device_class]()[0]
 
 
-def tier_parameters(device: DeviceProfile, tier: str = "best") -> Any | None:
+def tier_parameters(device: DeviceProfile, tier: str = "best", *, sparse_weights: bool = False) -> Any | None:
     """Parameters of a device at a tier, for its cost model; None where the model finds them itself.
 
     Args:
         device: Any profile.
         tier: One of `TIER_CHOICES`.
+        sparse_weights: Whether weights have the structured sparsity of a matrix ASIC's sparse rates.
 
     Raises:
         InvalidValueError: If there is no such tier, or the device has no overlay and "fitted" is asked for.
@@ -89,6 +90,10 @@ def tier_parameters(device: DeviceProfile, tier: str = "best") -> Any | None:
         from accelsim.cost.cpu.parameters import cpu_parameters
 
         return cpu_parameters()
+    if isinstance(device, AsicProfile) and sparse_weights:
+        from accelsim.cost.systolic import sparse_parameters
+
+        return sparse_parameters()
     return None
 
 

@@ -103,6 +103,7 @@ class Estimate:
             width; "class" where it comes from the class's rates per operation and byte.
         energy_parts_j: Energy per iteration by part, idle power as "static"; they add up to `energy_j`. None without parts.
         energy_note: The coefficient that is missing where a chip of a class with parts has none.
+        sparse_weights: Whether weights were taken to have the chip's structured sparsity.
     """
 
     workload: str
@@ -143,6 +144,7 @@ class Estimate:
     energy_tier: str = "class"
     energy_parts_j: Mapping[str, float] | None = None
     energy_note: str = ""
+    sparse_weights: bool = False
 
     def cost_of_samples_usd(self, sample_count: float) -> float | None:
         """What so many samples (sequences) cost: an epoch is its training set's, a training run that times its epochs.
@@ -206,6 +208,7 @@ def estimate(
     offer: str | None = None,
     usd_per_hour: float | None = None,
     tier: str = "best",
+    sparse_weights: bool = False,
 ) -> Estimate:
     """Estimate one run of a model on a device.
 
@@ -225,6 +228,7 @@ def estimate(
         offer: Price to use, ``provider/region/instance[:kind]``; the cheapest on-demand offer where None.
         usd_per_hour: Own price of this device, instead of an offer.
         tier: "best" takes the device's fitted parameters where it has any, "fitted" insists on them, "spec" never does.
+        sparse_weights: Weights are pruned to the structured sparsity the chip has a rate for; memory is that of dense ones.
 
     Raises:
         InputError: If a name, size or choice is wrong, or the device cannot run an operator; its subclasses say which.
@@ -243,13 +247,14 @@ def estimate(
         fused_attention=fused_attention,
         host=host,
         tier=tier,
+        sparse_weights=sparse_weights,
     )
     price = device_price(scenario.device, offer, usd_per_hour)
     plan = plan_passes(scenario)
     capacity = scenario.device.memory.capacity_bytes.value
     if plan.memory.short_bytes(capacity) > 0:
         return _estimate(scenario, plan, (), price)
-    parameters = tier_parameters(scenario.device, scenario.tier)
+    parameters = tier_parameters(scenario.device, scenario.tier, sparse_weights=scenario.sparse_weights)
     return _estimate(scenario, plan, tuple(_run(scenario, plan, p, parameters) for p in plan.passes), price)
 
 
@@ -354,6 +359,7 @@ def _estimate(scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: Dev
         energy_tier="class" if parts is None else "parts",
         energy_parts_j=parts,
         energy_note=runs[0].table.energy_note if fits else "",
+        sparse_weights=scenario.sparse_weights,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, cast, get_args
 from accelsim import catalog, workload_catalog
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
+from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.model import Workload
@@ -46,6 +46,7 @@ class Scenario:
         fused_attention: Whether attention is one operator.
         host: Device that runs what `device` cannot; None refuses.
         tier: Parameters to predict with: "best", "spec" or "fitted".
+        sparse_weights: Whether weights are pruned to the structured sparsity the chip has a rate for.
     """
 
     workload: Workload
@@ -61,6 +62,7 @@ class Scenario:
     fused_attention: bool
     host: CpuProfile | GpuProfile | None
     tier: str = "best"
+    sparse_weights: bool = False
 
     @classmethod
     def resolve(
@@ -79,13 +81,15 @@ class Scenario:
         fused_attention: bool = True,
         host: str | DeviceProfile | None = None,
         tier: str = "best",
+        sparse_weights: bool = False,
     ) -> Scenario:
         """Resolve names and defaults; see `accelsim.estimate` for the arguments.
 
         Raises:
             UnknownNameError: If a device, workload, precision or optimizer does not exist.
             InvalidValueError: If a size or choice is out of range.
-            UnsupportedOperatorError: If training is asked of a device that has integer arithmetic alone.
+            UnsupportedOperatorError: If training is asked of a device that has integer arithmetic alone, or sparse weights
+                of one that has no sparse rate for them.
         """
         model = workload_catalog.workload(workload) if isinstance(workload, str) else workload
         profile = catalog.device(device) if isinstance(device, str) else device
@@ -98,6 +102,8 @@ class Scenario:
                 raise UnsupportedOperatorError(profile.name, "training", reason, "Choose another device.")
             trainable = ", ".join(p.name for p in PRECISIONS.values() if p.trainable)
             raise InvalidValueError("precision", dtypes.name, f"for training one of {trainable}")
+        if sparse_weights:
+            _check_sparse(profile, dtypes, run_mode)
         return cls(
             workload=model,
             device=profile,
@@ -112,6 +118,7 @@ class Scenario:
             fused_attention=fused_attention,
             host=resolve_host(host),
             tier=tier,
+            sparse_weights=sparse_weights,
         )
 
 
@@ -151,6 +158,24 @@ def _check_types(workload: object, device: object, *, precision: object, optimiz
         raise InvalidValueError("precision", precision, "a name or a Precision")
     if not isinstance(optimizer, str):
         raise InvalidValueError("optimizer", optimizer, "a name")
+
+
+def _check_sparse(device: DeviceProfile, precision: Precision, mode: Mode) -> None:
+    """Refuse sparse weights where a chip, or its model, has no rate for them."""
+    if mode == "training":
+        remedy = "Leave sparse_weights out: weights are pruned once they are trained."
+        raise InvalidValueError("sparse_weights", True, "dense weights in training", remedy)
+    if precision.compute in device.matrix_sparse_flop_per_s and isinstance(device, AsicProfile):
+        return
+    formats = ", ".join(dtype.label for dtype in device.matrix_sparse_flop_per_s)
+    if not isinstance(device, AsicProfile):
+        reason = "sparse weights are modelled on matrix ASICs alone"
+    elif formats:
+        reason = f"its sparse rates are for {formats}"
+    else:
+        reason = "it has no rate for sparse weights"
+    remedy = "Leave sparse_weights out, or choose a chip with a sparse rate (trainium2 in bf16)."
+    raise UnsupportedOperatorError(device.name, f"sparse weights in {precision.name}", reason, remedy)
 
 
 def _choice(field: str, value: object, allowed: Sequence[str]) -> Mode:

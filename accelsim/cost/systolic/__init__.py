@@ -6,7 +6,13 @@ from accelsim.cost.systolic.cycles import (
     row_stationary_active_pes,
     systolic_cycles,
 )
-from accelsim.cost.systolic.machine import AsicMachine, SystolicParameters, asic_machine, systolic_parameters
+from accelsim.cost.systolic.machine import (
+    AsicMachine,
+    SystolicParameters,
+    asic_machine,
+    sparse_parameters,
+    systolic_parameters,
+)
 from accelsim.cost.systolic.model import cost_systolic, supported_rows_systolic
 
 __all__ = [
@@ -17,6 +23,7 @@ __all__ = [
     "memory_traffic_bytes",
     "pipelined_cycles",
     "row_stationary_active_pes",
+    "sparse_parameters",
     "supported_rows_systolic",
     "systolic_cycles",
     "systolic_parameters",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["AsicMachine", "SystolicParameters", "asic_machine", "systolic_parameters"]
+__all__ = ["AsicMachine", "SystolicParameters", "asic_machine", "sparse_parameters", "systolic_parameters"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class SystolicParameters:
         gather_line_bytes: Least bytes of one random read of main memory.
         row_stationary_efficiency_fraction: Share of cycles a row-stationary array computes (the rest loads and drains).
         energy_overhead_ratio: Energy of an executed operation over its adder and multiplier's.
+        sparse_weights: Whether weights have the structured sparsity of the profile's sparse rates.
     """
 
     pipelined: float
@@ -41,6 +43,7 @@ class SystolicParameters:
     gather_line_bytes: float
     row_stationary_efficiency_fraction: float
     energy_overhead_ratio: float
+    sparse_weights: bool = False
 
 
 def systolic_parameters() -> SystolicParameters:
@@ -51,6 +54,12 @@ def systolic_parameters() -> SystolicParameters:
     """
     parameters: SystolicParameters = class_parameters("asic", SystolicParameters)
     return parameters
+
+
+@lru_cache(maxsize=1)
+def sparse_parameters() -> SystolicParameters:
+    """The class-wide parameters, for weights with the structured sparsity a chip's sparse rates stand for."""
+    return replace(systolic_parameters(), sparse_weights=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +74,8 @@ class AsicMachine:
         dataflow: Stationary operand.
         clock_hz: Array clock.
         seconds_per_cycle: Of the arrays by `Dtype` code (a format at twice the native rate takes half); NaN where none.
+        weight_density_fraction: Share of the weights that is multiplied, by `Dtype` code: dense over sparse rate where
+            weights are sparse, else 1.
         vector_flop_per_s: Sustained vector rate by `Dtype` code.
         sram_bytes: Scratchpad capacity.
         resident_bytes: Most activation bytes kept on chip between operators.
@@ -79,6 +90,7 @@ class AsicMachine:
     dataflow: Dataflow
     clock_hz: float
     seconds_per_cycle: FloatArray
+    weight_density_fraction: FloatArray
     vector_flop_per_s: FloatArray
     sram_bytes: float
     resident_bytes: float
@@ -110,12 +122,22 @@ def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine
         dataflow=arrays.dataflow,
         clock_hz=device.clock_hz.value,
         seconds_per_cycle=native / rates,
+        weight_density_fraction=_weight_density(device, rates, values),
         vector_flop_per_s=vector * values.vector_efficiency_fraction,
         sram_bytes=sram,
         resident_bytes=sram * values.resident_fraction,
         memory_bytes_per_s=memory * values.memory_efficiency_fraction,
         host_bytes_per_s=memory if device.host_link is None else device.host_link.bandwidth_bytes_per_s.value,
     )
+
+
+def _weight_density(device: AsicProfile, rates: FloatArray, values: SystolicParameters) -> FloatArray:
+    """Dense over sparse rate by format; 1 where the chip has no sparse rate, or weights are dense."""
+    if not values.sparse_weights:
+        return np.ones_like(rates)
+    sparse = rate_table({d: rate.value for d, rate in device.matrix_sparse_flop_per_s.items()}, substitute=False)
+    density: FloatArray = np.where(np.isnan(sparse), 1.0, rates / sparse)
+    return density
 
 
 def _sram_bytes(device: AsicProfile) -> float:

@@ -3,8 +3,9 @@
 A contraction takes the longer of its array cycles and its main-memory traffic, plus the load of the first stationary tile
 and the drain of the last output tile, plus a fixed time per operator. Chips with several arrays split a product's groups,
 pixels or filters, whichever ends first. Activations that fit in half of the scratchpad stay there between operators; weights
-always come from main memory, more than once where the scratchpad is too small for the best loop order. Softmax, norms,
-pooling and elementwise code run on the vector unit. The program is compiled ahead of time in every execution mode.
+always come from main memory, more than once where the scratchpad is too small for the best loop order. Structured sparse
+weights take the chip's sparse rate. Softmax, norms, pooling and elementwise code run on the vector unit. The program is
+compiled ahead of time in every execution mode.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ __all__ = ["cost_systolic", "supported_rows_systolic"]
 _K = OperatorKind
 FORMULAS: Formulas[AsicMachine, SystolicParameters] = Formulas("asic")
 _SIGMA = 0.4
+_PLACE_BITS = 2.0
 _TRAINING_PHASES = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
 _TRAINING_KINDS = (_K.ATTENTION_BACKWARD, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT, _K.OPTIMIZER)
 
@@ -208,10 +210,25 @@ def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachin
         raise DoesNotFitError(label, "scratchpad bytes", float(needed[short[0]]), machine.sram_bytes, remedy)
 
 
+def _weight_density(rows: Rows, machine: AsicMachine) -> FloatArray:
+    """Share of a product's multiply-adds that is executed: its weights' that are not zero; all where it has none."""
+    density: FloatArray = machine.weight_density_fraction[rows.column("dtype")]
+    return np.where(rows.column("weight_bytes") > 0, density, 1.0)
+
+
+def _stored_weight_bytes(rows: Rows, machine: AsicMachine) -> FloatArray:
+    """Weight bytes in memory; a sparse weight brings its place among four, 2 bits."""
+    weights: FloatArray = rows.column("weight_bytes")
+    density = _weight_density(rows, machine)
+    place = _PLACE_BITS / (8.0 * DTYPE_BYTES[rows.column("dtype")])
+    return weights * np.where(density < 1.0, np.minimum(density * (1.0 + place), 1.0), 1.0)
+
+
 def _contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> FloatArray:
     """Main-memory bytes of a product: weights alone where its activations stay on chip, shape (r,)."""
     width = DTYPE_BYTES[rows.column("dtype")]
-    read, weights, written = (rows.column(name) for name in ("read_bytes", "weight_bytes", "write_bytes"))
+    read, written = rows.column("read_bytes"), rows.column("write_bytes")
+    weights = _stored_weight_bytes(rows, machine)
     groups = np.maximum(shape.groups, 1.0)
     left = np.where(weights > 0, read, np.minimum(read, groups * shape.m * shape.k * width))
     right = np.where(weights > 0, weights, read - left)
@@ -225,9 +242,10 @@ def _contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> 
 def _gemm(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
     shape = contraction(rows)
     _refuse_small_scratchpad(rows, shape, machine)
-    compute = split_cycles(shape, machine, values) * machine.seconds_per_cycle[rows.column("dtype")]
+    density = _weight_density(rows, machine)
+    compute = density * split_cycles(shape, machine, values) * machine.seconds_per_cycle[rows.column("dtype")]
     moved = _contraction_bytes(rows, shape, machine)
-    return _array_costs(rows, shape, compute, shape.flop, moved, machine, values)
+    return _array_costs(rows, shape, compute, density * shape.flop, moved, machine, values)
 
 
 @FORMULAS.register(*sorted(CONV_KINDS))
@@ -238,11 +256,12 @@ def _conv(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCo
         return _row_stationary(rows, shape, machine, values)
     _refuse_small_scratchpad(rows, shape, machine)
     packed, _ = pack_groups(shape, machine.rows, machine.columns)
-    on_array = split_cycles(packed, machine, values) * machine.seconds_per_cycle[codes]
+    density = _weight_density(rows, machine)
+    on_array = density * split_cycles(packed, machine, values) * machine.seconds_per_cycle[codes]
     on_vector = shape.flop / machine.vector_flop_per_s[codes]  # depthwise windows may be faster there
     compute = np.minimum(on_array, on_vector)
     moved = _contraction_bytes(rows, shape, machine)
-    return _array_costs(rows, shape, compute, shape.flop, moved, machine, values)
+    return _array_costs(rows, shape, compute, density * shape.flop, moved, machine, values)
 
 
 def _row_stationary(rows: Rows, shape: Contraction, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
@@ -278,13 +297,16 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     parts = recurrence(rows)
     codes = rows.column("dtype")
     cycles = split_cycles(parts.inputs, machine, values) + parts.steps * split_cycles(parts.step, machine, values)
-    compute = parts.passes * cycles * machine.seconds_per_cycle[codes]
+    density = _weight_density(rows, machine)
+    compute = density * parts.passes * cycles * machine.seconds_per_cycle[codes]
     weights: FloatArray = rows.column("weight_bytes")
-    recurrent = parts.step.n * parts.step.k * DTYPE_BYTES[codes]
+    stored = _stored_weight_bytes(rows, machine)
+    kept = np.divide(stored, weights, out=np.ones(len(rows)), where=weights > 0)
+    recurrent = kept * parts.step.n * parts.step.k * DTYPE_BYTES[codes]
     again = np.where(recurrent > machine.resident_bytes, recurrent * np.maximum(parts.steps - 1.0, 0.0), 0.0)
     other = rows.bytes - weights
-    moved = weights + again + np.where(other <= machine.resident_bytes, 0.0, other)
-    costs = _array_costs(rows, parts.inputs, compute, rows.column("flop"), moved, machine, values)
+    moved = stored + again + np.where(other <= machine.resident_bytes, 0.0, other)
+    costs = _array_costs(rows, parts.inputs, compute, density * rows.column("flop"), moved, machine, values)
     start = np.maximum(parts.steps - 1.0, 0.0) * values.layer_overhead_s
     return RowCosts(costs.time_s + start, costs.compute_s, costs.memory_s, costs.flop, costs.bytes, _SIGMA)
 

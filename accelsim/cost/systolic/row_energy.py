@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.counts import array_counts
 from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficients
 from accelsim.cost.systolic.machine import AsicMachine
@@ -121,29 +120,31 @@ def _add_products(parts: _Parts, products: Products, chip: _Chip, machine: AsicM
     row = products.row.astype(np.int64)
     codes = products.graph.dtype[row]
     bits: FloatArray = 8.0 * DTYPE_BYTES[codes]
-    macs = products.repeat * products.shape.flop / 2.0
+    has_weights = products.graph.weight_bytes[row] > 0
+    density: FloatArray = np.where(has_weights, machine.weight_density_fraction[codes], 1.0)
+    macs = density * products.repeat * products.shape.flop / 2.0
     moving = 2.0 * bits if machine.dataflow is Dataflow.OUTPUT_STATIONARY else bits + _PARTIAL_SUM_BITS
     found = {
         "mac": macs * chip.by_format(codes, chip.mac_j),
         "register": macs * 2.0 * (bits + _PARTIAL_SUM_BITS) * chip.register_bit_j,
         "wire": macs * moving * chip.by_format(codes, chip.hop_bit_j),
-        "sram": _scratchpad_j(products.shape, products.repeat, bits, chip, machine),
+        "sram": _scratchpad_j(products, density, bits, chip, machine),
     }
     for part, energy in found.items():
         parts[part] += np.bincount(row, energy, len(products.graph))
 
 
 def _scratchpad_j(
-    shape: Contraction, repeat: FloatArray, bits: FloatArray, chip: _Chip, machine: AsicMachine
+    products: Products, density: FloatArray, bits: FloatArray, chip: _Chip, machine: AsicMachine
 ) -> FloatArray:
-    packed, together = shape, np.ones_like(repeat)
+    packed, together = products.shape, np.ones_like(density)
     if machine.dataflow is Dataflow.WEIGHT_STATIONARY:
-        packed, together = pack_groups(shape, machine.rows, machine.columns)
+        packed, together = pack_groups(packed, machine.rows, machine.columns)
     m, n, k = (np.maximum(side, 1.0) for side in (packed.m, packed.n, packed.k))
     counts = array_counts(m, n, k, machine.rows, machine.columns, machine.dataflow)
-    operands = (counts.input_reads + counts.weight_reads / together) * bits * chip.scratchpad_bit_j
+    operands = (counts.input_reads + density * counts.weight_reads / together) * bits * chip.scratchpad_bit_j
     partial_sums = (2.0 * counts.output_writes - m * n) * _PARTIAL_SUM_BITS * chip.accumulator_bit_j
-    energy: FloatArray = repeat * packed.groups * (operands + partial_sums)
+    energy: FloatArray = products.repeat * packed.groups * (operands + partial_sums)
     return energy
 
 
