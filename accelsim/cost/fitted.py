@@ -159,7 +159,8 @@ def apply_overlay(base: P, overlay: FittedParameters) -> P:
     pinned = {name: value for name, value in overlay.pinned.items() if name in names}
     values: dict[str, Any] = {**pinned, **overlay.parameters}
     if "families" in names:
-        values["families"] = {**(getattr(base, "families", None) or {}), **overlay.families}
+        own = {name: replace(entry, is_own=True) for name, entry in overlay.families.items()}
+        values["families"] = {**(getattr(base, "families", None) or {}), **own}
     if "surfaces" in names:
         values["surfaces"] = {**(getattr(base, "surfaces", None) or {}), **overlay.surfaces}
     if "is_fitted" in names:

@@ -1,15 +1,19 @@
 """How far measured operators lie from the model, by operator family: the source of every interval.
 
-A family is an operator kind in a format ("gemm fp32"). Its residuals ln(measured / predicted) have a part that all rows of
-the family on one device share (a bias: it does not average out over a model) and a part of each row's own (it does).
-Outside the range of sizes the residuals were taken from, nobody has measured the model's error: the spread grows with the
-distance, in decades of arithmetic or traffic.
+A family is an operator kind in a format ("gemm fp32"), of convolutions with one window ("conv fp32 w9"): a pointwise one
+is a product, a 3 x 3 one has algorithms of its own. Boards whose products depart from the model in a way of their own
+have families of their own ("gemm fp32 slot-powered"). The residuals ln(measured / predicted) of a family have a part that
+all its rows on one device share (a bias: it does not average out over a model) and a part of each row's own (it does).
+What no measured family describes has the shared part of its group ("convolution"), pooled over families. Outside the
+range of sizes the residuals were taken from, nobody has measured the model's error: the spread grows with the distance,
+in decades of arithmetic or traffic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +23,35 @@ from numpy.typing import NDArray
 from accelsim.errors import ProfileError
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, DIMENSIONS, RECURRENT_KINDS, OperatorKind
 
 __all__ = [
+    "IN_MODEL_LOG_SIGMA",
+    "KIND_CORRELATION",
     "LONG_S",
+    "PRODUCT_KINDS",
+    "SIGMA_PER_DECADE",
     "FamilyResidual",
     "RowSpread",
     "family_name",
     "family_rows",
+    "group_of",
     "read_families",
     "row_spread",
     "run_log_sigma",
 ]
 
 #: Added standard deviation of ln(time) per decade outside the measured range. Estimate: an error of 15 % per factor of ten.
-_SIGMA_PER_DECADE = 0.15
+SIGMA_PER_DECADE = 0.15
 _TINY = 1.0
+#: Least part that rows of a kind share inside a model: a kernel alone and the same kernel inside a model differ by 5 % in
+#: the median, and nothing says that this averages out over a model (NeuSight's operators and models).
+IN_MODEL_LOG_SIGMA = 0.05
+#: Correlation of what two kinds of operators share on one device. Biases of 24 pairs of kinds on six boards, each predicted
+#: with its chip left out: products of biases over the products of their root mean squares, 0.3 on average.
+KIND_CORRELATION = 0.3
+#: Plain and batched products: the kinds with families of their own for some boards.
+PRODUCT_KINDS = frozenset({OperatorKind.GEMM, OperatorKind.BATCHED_GEMM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +67,7 @@ class FamilyResidual:
         p90_ape_fraction: 90th percentile of their errors.
         flop: Least and most FLOP of a row, 1st and 99th percentile.
         bytes: Least and most bytes of a row, likewise.
+        is_own: Whether the rows are of the device that is predicted.
     """
 
     rows: int
@@ -60,6 +78,7 @@ class FamilyResidual:
     p90_ape_fraction: float
     flop: tuple[float, float]
     bytes: tuple[float, float]
+    is_own: bool = False
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> FamilyResidual:
@@ -130,8 +149,8 @@ def run_log_sigma(
 ) -> float:
     """Standard deviation of ln(true / predicted) of the sum of rows.
 
-    What a kind's rows share adds linearly, over kinds in quadrature; what each shape has of its own adds in quadrature over
-    the distinct shapes (rows of one kind that take the same time are one shape).
+    What a kind's rows share adds linearly; what two kinds share has the correlation `KIND_CORRELATION`. What each shape has
+    of its own adds in quadrature over the distinct shapes (rows of one kind that take the same time are one shape).
 
     Args:
         kind: Operator kinds, shape (n,).
@@ -143,51 +162,100 @@ def run_log_sigma(
     if not total:
         return 0.0
     shared = log_sigma if shared_log_sigma is None else shared_log_sigma
-    by_kind = np.bincount(kind, weights=time_s * shared)
+    by_kind = np.bincount(kind, weights=time_s * shared) / total
+    variance = (1.0 - KIND_CORRELATION) * float(by_kind @ by_kind) + KIND_CORRELATION * float(by_kind.sum()) ** 2
     own = np.sqrt(np.maximum(log_sigma**2 - shared**2, 0.0))
     order = np.lexsort((time_s, kind))
     changes = (np.diff(kind[order]) != 0) | (np.diff(time_s[order]) != 0)
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.flatnonzero(changes) + 1])
-    by_shape = np.add.reduceat((time_s * own)[order], starts)
-    return float(np.hypot(np.linalg.norm(by_kind / total), np.linalg.norm(by_shape / total)))
+    by_shape = np.add.reduceat((time_s * own)[order], starts) / total
+    return float(np.sqrt(variance + by_shape @ by_shape))
 
 
-def family_name(kind: int, dtype: int) -> str:
-    """Family of an operator kind in a format: "batched_gemm fp16"."""
-    return f"{OperatorKind(kind).label} {Dtype(dtype).label}"
+def group_of(kind: int) -> str:
+    """Group of an operator kind: "product", "convolution", "attention", "recurrent" or "memory"."""
+    return _GROUPS.get(OperatorKind(kind), "memory")
 
 
-def family_rows(graph: OperatorGraph) -> dict[str, Any]:
+_GROUPS = dict(
+    chain(
+        ((kind, "product") for kind in (*PRODUCT_KINDS, OperatorKind.GROUPED_GEMM)),
+        ((kind, "convolution") for kind in CONV_KINDS),
+        ((kind, "attention") for kind in ATTENTION_KINDS),
+        ((kind, "recurrent") for kind in RECURRENT_KINDS),
+    )
+)
+_WINDOW = [DIMENSIONS[OperatorKind.CONV].index(name) for name in ("kernel_d", "kernel_h", "kernel_w")]
+_MOST_WINDOW = 127
+
+
+def family_name(kind: int, dtype: int, window: int = 0) -> str:
+    """Family of an operator kind in a format, and of convolutions with a window: "batched_gemm fp16", "conv fp32 w9"."""
+    name = f"{OperatorKind(kind).label} {Dtype(dtype).label}"
+    return f"{name} w{window}" if window else name
+
+
+def family_rows(graph: OperatorGraph) -> dict[str, NDArray[np.int64]]:
     """Row indices of each family of a graph."""
-    code = graph.kind.astype(np.int64) * 256 + graph.dtype
-    return {family_name(c // 256, c % 256): np.flatnonzero(code == c) for c in np.unique(code).tolist()}
+    window = np.zeros(len(graph), dtype=np.int64)
+    convolutions = np.isin(graph.kind, [int(kind) for kind in CONV_KINDS])
+    if convolutions.any():
+        taps = graph.dims[convolutions][:, _WINDOW].prod(axis=1)
+        window[convolutions] = np.minimum(taps, _MOST_WINDOW)
+    code = (graph.kind.astype(np.int64) * 256 + graph.dtype) * 128 + window
+    return {
+        family_name(c // 32768, c // 128 % 256, c % 128): np.flatnonzero(code == c) for c in np.unique(code).tolist()
+    }
 
 
 def row_spread(
-    graph: OperatorGraph, families: Mapping[str, FamilyResidual], default_log_sigma: FloatArray, time_s: FloatArray
+    graph: OperatorGraph,
+    families: Mapping[str, FamilyResidual],
+    log_sigma: FloatArray,
+    time_s: FloatArray,
+    shared_log_sigma: FloatArray | None = None,
+    outside_decades: FloatArray | None = None,
+    conditions: tuple[str, str] = ("", ""),
 ) -> RowSpread:
     """Spread of every row of a graph.
 
+    A family of the device's own rows describes them best; then what the formula knows of the row (`shared_log_sigma` is a
+    number: its surface); then the family of other boards.
+
     Args:
         graph: n operators.
-        families: Residuals by family.
-        default_log_sigma: Spread of rows whose family has none, shape (n,); taken as shared by all of a kind.
+        families: Residuals by family, and by group for the shared part of rows no family describes.
+        log_sigma: Spread of rows whose family has none, shape (n,).
         time_s: Predicted times, shape (n,).
+        shared_log_sigma: Shared part where the formula knows it, else NaN, shape (n,).
+        outside_decades: Distance from what the formula's corrections were measured on, shape (n,).
+        conditions: Of the board's products and of its other operators: families of boards like it come first. See
+            `accelsim.cost.gpu.condition`.
     """
-    sigma = np.array(default_log_sigma, dtype=np.float64)
-    shared, beyond = sigma.copy(), np.zeros(len(graph))
+    sigma = np.array(log_sigma, dtype=np.float64)
+    beyond = np.zeros(len(graph)) if outside_decades is None else np.array(outside_decades)
+    shared = np.full(len(graph), np.nan) if shared_log_sigma is None else np.array(shared_log_sigma)
     for name, rows in family_rows(graph).items() if families else ():
+        kind = int(graph.kind[rows[0]])
+        condition = conditions[kind not in PRODUCT_KINDS]
         known = families.get(name)
+        if condition and (known is None or not known.is_own):
+            known = families.get(f"{name} {condition}", known)
         if known is None:
+            group = group_of(kind)
+            pooled = families.get(f"{group} {condition}".rstrip(), families.get(group))
+            if pooled is not None:
+                shared[rows] = np.where(np.isnan(shared[rows]), pooled.shared_log_sigma, shared[rows])
             continue
+        used = rows if known.is_own else rows[np.isnan(shared[rows])]
         decades = np.maximum(
-            _decades_outside(graph.flop[rows], known.flop), _decades_outside(graph.bytes[rows], known.bytes)
+            _decades_outside(graph.flop[used], known.flop), _decades_outside(graph.bytes[used], known.bytes)
         )
-        extra = _SIGMA_PER_DECADE * decades
-        beyond[rows] = decades
-        own = np.where(time_s[rows] > LONG_S, known.long_log_sigma, known.log_sigma)
-        sigma[rows] = np.hypot(own, extra)
-        shared[rows] = np.hypot(known.shared_log_sigma, extra)
+        extra = SIGMA_PER_DECADE * decades
+        beyond[used] = decades
+        sigma[used] = np.hypot(np.where(time_s[used] > LONG_S, known.long_log_sigma, known.log_sigma), extra)
+        shared[used] = np.hypot(known.shared_log_sigma, extra)
+    shared = np.where(np.isnan(shared), sigma, np.minimum(shared, sigma))
     return RowSpread(sigma, shared, beyond)
 
 

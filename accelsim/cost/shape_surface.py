@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, SIGMA_PER_DECADE
 from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["ShapeSurface"]
@@ -21,8 +22,7 @@ __all__ = ["ShapeSurface"]
 _BLOCK = 8192
 #: Values are written as whole numbers of this size: 0.1 %.
 _STEP = 1e-3
-#: Added standard deviation per doubling outside the grid. Estimate: 15 % per factor of ten, as for operator families.
-_SIGMA_PER_DOUBLING = 0.15 * 0.301
+_DECADES_PER_DOUBLING = 0.30103
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,12 +34,15 @@ class ShapeSurface:
         values: ln(measured / modelled) at the grid's points, shape (knots of axis 0, knots of axis 1, ...).
         log_sigma: Standard deviation of ln(measured / corrected) inside the grid.
         rows: Measured rows behind it.
+        shared_log_sigma: Part of the spread that all rows share: inside a model where it is the device's own, and what
+            carrying it over to another device adds.
     """
 
     knots: tuple[FloatArray, ...]
     values: FloatArray
     log_sigma: float = 0.0
     rows: int = 0
+    shared_log_sigma: float = IN_MODEL_LOG_SIGMA
 
     def corners(self, coordinates: Sequence[FloatArray]) -> tuple[IntArray, FloatArray]:
         """Flat indices and weights of the grid points around each row.
@@ -72,13 +75,18 @@ class ShapeSurface:
             out[block] = np.einsum("cr,cr->r", flat[index], weight)
         return out
 
-    def spread(self, coordinates: Sequence[FloatArray]) -> FloatArray:
-        """Standard deviation of ln(measured / corrected) of each row, shape (r,): it grows with the distance to the grid."""
+    def spread(self, coordinates: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Standard deviation of ln(measured / corrected) of each row, its shared part, and the distance to the grid.
+
+        Both spreads grow with the distance, in decades summed over the axes; shape (r,) each.
+        """
         outside = np.zeros(len(coordinates[0]))
         for column, knots in zip(coordinates, self.knots, strict=True):
             outside += np.maximum(np.maximum(knots[0] - column, column - knots[-1]), 0.0)
-        grown: FloatArray = np.hypot(self.log_sigma, _SIGMA_PER_DOUBLING * outside)
-        return grown
+        decades = _DECADES_PER_DOUBLING * outside
+        grown = SIGMA_PER_DECADE * decades
+        shared = min(self.shared_log_sigma, self.log_sigma)
+        return np.hypot(self.log_sigma, grown), np.hypot(shared, grown), decades
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> ShapeSurface:

@@ -227,7 +227,9 @@ class Rows:
 class RowCosts:
     """What a formula returns for its k rows; every column has shape (k,).
 
-    `time_s` may exceed max(compute_s, memory_s) (imperfect overlap, latency), never undercut it.
+    `time_s` may exceed max(compute_s, memory_s) (imperfect overlap, latency), never undercut it. `shared_log_sigma` is the
+    part of the spread that rows of a kind share, NaN where the formula does not know it; `outside_decades` the distance
+    from the sizes its corrections were measured on.
     """
 
     time_s: FloatArray
@@ -236,6 +238,8 @@ class RowCosts:
     flop: FloatArray
     bytes: FloatArray
     log_sigma: FloatArray | float = 0.3
+    shared_log_sigma: FloatArray | float = np.nan
+    outside_decades: FloatArray | float = 0.0
 
 
 D = TypeVar("D")

@@ -47,7 +47,11 @@ def test_a_surface_stays_between_its_values_everywhere(points) -> None:
 
 
 def test_the_spread_grows_outside_the_grid_only() -> None:
-    inside, far, farther = SURFACE.spread([np.array([3.0, 12.0, 14.0]), np.full(3, 6.0), np.full(3, 6.0)])
+    spread, shared, decades = SURFACE.spread([np.array([3.0, 12.0, 14.0]), np.full(3, 6.0), np.full(3, 6.0)])
+    inside, far, farther = spread
+    assert (shared <= spread).all()
+    assert decades.tolist() == pytest.approx([0, 2 * 0.301, 4 * 0.301], abs=0.01)
+    assert shared[0] < shared[1] < shared[2]
     assert inside == pytest.approx(0.05)
     assert inside < far < farther
 

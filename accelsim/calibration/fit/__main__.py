@@ -1,7 +1,8 @@
-"""``python -m accelsim.calibration.fit --data DIR [--class gpu] [--device D ...] [--out DIR]``: refit parameter files.
+"""``python -m accelsim.calibration.fit --data DIR [--class gpu] [--device D ...] [--spreads] [--out DIR]``: refit files.
 
 Without a choice, the class-wide set, the sets with one chip left out, and the overlay of every device that has one are
-fitted. A fit that does not converge keeps the previous file and says so; the exit status is then 1.
+fitted. With ``--spreads`` all values stay and the spreads behind the intervals are made anew. A fit that does not
+converge keeps the previous file and says so; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -11,8 +12,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelsim.calibration.fit.refit import ClassSample, refit_class, refit_device, refit_left_out
-from accelsim.calibration.fit.rows import gpu_cells
+from accelsim.calibration.fit.refit import (
+    ClassSample,
+    refit_class,
+    refit_device,
+    refit_left_out,
+    respread_class,
+    respread_device,
+)
+from accelsim.calibration.fit.rows import Cell, gpu_cells
 from accelsim.calibration.fit.stacks import refit_stacks
 from accelsim.calibration.validation.cnn_gpus import MEASUREMENTS_SCHEMA
 from accelsim.calibration.validation.tables import data_folder
@@ -40,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, help="folder for class/ and fitted/; the shipped calibration folder if left out"
     )
+    parser.add_argument("--spreads", action="store_true", help="keep all values and make the spreads anew")
     options = parser.parse_args(arguments)
     out = options.out or data_root() / "calibration"
     try:
@@ -52,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refit(options: argparse.Namespace, out: Path) -> int:
     everything = options.device_class is None and not options.device
     cells = gpu_cells(data_folder(options.data), _say)
+    if options.spreads:
+        _respread(options, cells, out, everything=everything)
+        return 0
     kept: list[str] = []
     prior: GpuParameters | None = None
     if everything or options.device_class:
@@ -68,6 +80,14 @@ def _refit(options: argparse.Namespace, out: Path) -> int:
     for line in kept:
         _say(f"kept as it was: {line}")
     return 1 if kept else 0
+
+
+def _respread(options: argparse.Namespace, cells: Sequence[Cell], out: Path, *, everything: bool) -> None:
+    if everything or options.device_class:
+        shipped = data_root() / "calibration" / "class"
+        respread_class(ClassSample(cells, shipped), CHIPS, out / "class", _say)
+    for device in options.device or (DEVICES if everything else ()):
+        respread_device(device, cells, out / "fitted", _say)
 
 
 if __name__ == "__main__":

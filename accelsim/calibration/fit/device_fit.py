@@ -33,13 +33,14 @@ from accelsim.calibration.surface_fit import fit_surface_to_sums, knots_within
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.surface import coordinates, surface_rows
+from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.shape_surface import ShapeSurface
 from accelsim.cost.table import Rows
 from accelsim.errors import InputError
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["DeviceFit", "fit_device"]
+__all__ = ["DeviceFit", "fit_device", "unseen_residuals"]
 
 _POWERS = tuple(2.0**step for step in range(32))
 #: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
@@ -110,12 +111,8 @@ def fit_device(
     parameters, unconverged = _fit_parameters(
         limited(own, _PARAMETER_ROWS, random), replace(start, families={}), progress
     )
-    kept = [random.random(len(cell)) < _KEPT_BACK for cell in own]
-    seen = [cell.take(~mask) for cell, mask in zip(own, kept, strict=True)]
-    unseen = [cell.take(mask) for cell, mask in zip(own, kept, strict=True)]
-    trial = replace(parameters, surfaces=_useful(_surfaces(seen, parameters), unseen, parameters))
-    residuals = [CellResidual.of(cell, trial) for cell in unseen if len(cell)]
-    surfaces = {name: surface for name, surface in _surfaces(own, parameters).items() if name in trial.surfaces}
+    families, useful = unseen_residuals(own, parameters, random)
+    surfaces = {name: surface for name, surface in _surfaces(own, parameters).items() if name in useful}
     numbers = {f.name: getattr(parameters, f.name) for f in fields(parameters) if f.type in ("float", float)}
     overlay = FittedParameters(
         device=device,
@@ -124,10 +121,28 @@ def fit_device(
         data="; ".join(dict.fromkeys(f"{_SOURCES.get(cell.source, cell.source)}" for cell in own)),
         rows=sum(map(len, own)),
         parameters=numbers,
-        families=family_residuals(residuals),
+        families=families,
         surfaces=surfaces,
     )
     return DeviceFit(overlay, tuple(unconverged))
+
+
+def unseen_residuals(
+    cells: Sequence[Cell], parameters: GpuParameters, random: np.random.Generator
+) -> tuple[dict[str, FamilyResidual], frozenset[str]]:
+    """Residuals by family of a fifth of the rows under surfaces fitted to the rest, and the surfaces that help there.
+
+    Args:
+        cells: Measured rows of one device.
+        parameters: Its parameters, without surfaces.
+        random: Draws the rows that are kept back.
+    """
+    kept = [random.random(len(cell)) < _KEPT_BACK for cell in cells]
+    seen = [cell.take(~mask) for cell, mask in zip(cells, kept, strict=True)]
+    unseen = [cell.take(mask) for cell, mask in zip(cells, kept, strict=True)]
+    trial = replace(parameters, surfaces=_useful(_surfaces(seen, parameters), unseen, parameters))
+    residuals = [CellResidual.of(cell, trial) for cell in unseen if len(cell)]
+    return family_residuals(residuals), frozenset(trial.surfaces)
 
 
 _NEUSIGHT = "NeuSight operators (Lee et al., ASPLOS 2025, doi 10.1145/3669940.3707265), four fifths of the shapes"

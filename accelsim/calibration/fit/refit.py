@@ -1,4 +1,4 @@
-"""Refits parameter files from cells of measured rows: class-wide set, sets with a chip left out, overlays.
+"""Refits parameter files from cells of measured rows: class-wide set, sets with a chip left out, overlays, or spreads alone.
 
 Spreads of the tier `spec` are those of chips the parameters have not seen: every chip is predicted by the set fitted without
 it. A set that leaves a chip out has the spreads of the others, so that its intervals have not seen the chip either.
@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from accelsim.calibration.fit.class_fit import ClassFit, fit_class
-from accelsim.calibration.fit.device_fit import fit_device
+from accelsim.calibration.fit.device_fit import fit_device, unseen_residuals
 from accelsim.calibration.fit.files import write_class, write_left_out
-from accelsim.calibration.fit.gpu import is_odd
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
 from accelsim.calibration.fit.rows import Cell, chip_of, limited, without
 from accelsim.calibration.overlay import write_overlay
-from accelsim.cost.fitted import fitted_parameters
+from accelsim.cost.fitted import apply_overlay, fitted_parameters
 from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.parameters import read_parameters
 from accelsim.cost.residual import FamilyResidual
 
-__all__ = ["ClassSample", "refit_class", "refit_device", "refit_left_out"]
+__all__ = ["ClassSample", "refit_class", "refit_device", "refit_left_out", "respread_class", "respread_device"]
 
 Say = Callable[[str], None]
 #: Rows of a cell that class-wide parameters are fitted to.
@@ -37,9 +37,11 @@ class ClassSample:
 
     Args:
         cells: Measured rows of several boards.
+        known: Folder of class-wide sets whose values are kept; None fits all anew.
     """
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
+    def __init__(self, cells: Sequence[Cell], known: Path | None = None) -> None:
+        self.known = known
         self.fitted = limited(cells, _CLASS_ROWS, np.random.default_rng(0))
         self.scored = limited(cells, _RESIDUAL_ROWS, np.random.default_rng(1))
         self.start = replace(GpuParameters.class_wide(), families={})
@@ -47,15 +49,18 @@ class ClassSample:
 
 @lru_cache(maxsize=64)
 def _left_out(sample: ClassSample, chip: str) -> ClassFit:
+    """The set fitted without a chip: the one on file where spreads alone are made anew."""
+    path = sample.known / f"gpu-without-{chip}.yaml" if sample.known else None
+    if path is not None and path.is_file():
+        return ClassFit(replace(read_parameters(path), families={}), {}, (), 0)
     return fit_class(without(sample.fitted, chip), sample.start)
 
 
 @lru_cache(maxsize=64)
 def _residuals(sample: ClassSample, chip: str) -> tuple[CellResidual, ...]:
-    """Rows of a chip under the set fitted without it; those that class-wide fits leave out, too, are left out here."""
+    """Rows of a chip under the set fitted without it, also those that class-wide fits leave out: they are predicted, too."""
     parameters = _left_out(sample, chip).parameters
-    own = [cell for cell in sample.scored if chip_of(cell.device.name) == chip and not is_odd(cell)]
-    return tuple(CellResidual.of(cell, parameters) for cell in own)
+    return tuple(CellResidual.of(cell, parameters) for cell in sample.scored if chip_of(cell.device.name) == chip)
 
 
 def _families(sample: ClassSample, chip: str | None) -> dict[str, FamilyResidual]:
@@ -87,6 +92,39 @@ def refit_left_out(chip: str, sample: ClassSample, folder: Path, say: Say) -> li
     fit = _left_out(sample, chip)
     write_left_out(chip, fit.parameters, _families(sample, chip), folder)
     return [f"gpu-without-{chip}.yaml, {stage}" for stage in fit.unconverged]
+
+
+def respread_class(sample: ClassSample, chips: Sequence[str], folder: Path, say: Say) -> None:
+    """Write the spreads of the class-wide set and of the sets with a chip left out anew; their values stay.
+
+    Args:
+        sample: Rows of several boards, with the folder of the sets.
+        chips: Chips that have a set without them.
+        folder: Of class-wide sets.
+        say: Called with a line of text before each step.
+    """
+    say("spreads of chips left out")
+    write_class({}, _families(sample, None), folder)
+    for chip in chips:
+        write_left_out(chip, _left_out(sample, chip).parameters, _families(sample, chip), folder)
+
+
+def respread_device(device: str, cells: Sequence[Cell], folder: Path, say: Say) -> None:
+    """Write the spreads of a device's overlay anew: rows its surfaces have not seen; its values stay.
+
+    Args:
+        device: Catalogue name.
+        cells: Measured rows; those of other devices are left out.
+        folder: Of overlays.
+        say: Called with a line of text.
+    """
+    overlay, own = fitted_parameters(device), [cell for cell in cells if cell.device.name == device]
+    if overlay is None or not own:
+        return
+    say(f"spreads of {device}")
+    parameters = replace(apply_overlay(GpuParameters.class_wide(), overlay), families={}, surfaces={})
+    families, _ = unseen_residuals(own, parameters, np.random.default_rng(0))
+    write_overlay(replace(overlay, families=families), folder)
 
 
 def refit_device(

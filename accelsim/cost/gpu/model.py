@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from accelsim.cost.gpu.attention import attention_costs
+from accelsim.cost.gpu.condition import board_conditions
 from accelsim.cost.gpu.convolution import convolution_costs
 from accelsim.cost.gpu.gemm import gemm_costs, grouped_gemm_costs
 from accelsim.cost.gpu.machine import GpuMachine
@@ -91,7 +92,15 @@ def cost_gpu(
     used = GpuParameters.class_wide() if parameters is None else parameters
     machine = GpuMachine.of(device, used)
     costs = GPU.evaluate(graph, machine, used, device.name)
-    spread = row_spread(graph, used.families, np.asarray(costs.log_sigma), costs.time_s)
+    spread = row_spread(
+        graph,
+        used.families,
+        np.asarray(costs.log_sigma),
+        costs.time_s,
+        np.asarray(costs.shared_log_sigma),
+        np.asarray(costs.outside_decades),
+        board_conditions(device),
+    )
     bound = bound_of(costs.compute_s, costs.memory_s, used.kernel_latency_s)
     bound[_IS_TRANSFER[graph.kind]] = Bound.LINK
     return CostTable(

@@ -17,6 +17,7 @@ import numpy as np
 
 from accelsim.cost.fitted import FittedParameters, calibration_folders, fitted_parameters
 from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.residual import IN_MODEL_LOG_SIGMA
 from accelsim.cost.shape_surface import ShapeSurface
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
@@ -78,7 +79,13 @@ def _blend(name: str, relatives: Sequence[Relative], added: float) -> ShapeSurfa
     total = sum(weight for _, weight in found)
     values = sum(weight / total * surface(place) for surface, weight in found)
     sigma = sum(weight / total * surface.log_sigma for surface, weight in found)
-    return replace(first, values=np.reshape(values, first.values.shape), log_sigma=hypot(sigma, added))
+    shared = hypot(added, IN_MODEL_LOG_SIGMA)
+    return replace(
+        first,
+        values=np.reshape(values, first.values.shape),
+        log_sigma=hypot(sigma, added),
+        shared_log_sigma=shared,
+    )
 
 
 def measured_relatives(device: GpuProfile) -> list[Relative]:

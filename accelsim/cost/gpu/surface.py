@@ -166,14 +166,18 @@ def corrected(formula: Formula) -> Formula:
             return costs
         factor = np.ones(len(rows))
         sigma = np.broadcast_to(np.asarray(costs.log_sigma, dtype=np.float64), (len(rows),)).copy()
+        shared, outside = np.full(len(rows), np.nan), np.zeros(len(rows))
         for name, (operator, part) in surface_rows(rows).items():
             # FP16 and BF16 kernels are the same but for the format: one stands for the other where it alone was measured.
             surface = parameters.surfaces.get(name) or parameters.surfaces.get(name.replace(" fp16 ", " bf16 "))
             if surface is not None:
                 whole = coordinates(rows, operator)
                 place = whole if len(part) == len(rows) else [column[part] for column in whole]
-                factor[part], sigma[part] = np.exp(surface(place)), surface.spread(place)
-        return replace(_scaled(costs, factor, rows, machine), log_sigma=sigma)
+                factor[part] = np.exp(surface(place))
+                sigma[part], shared[part], outside[part] = surface.spread(place)
+        return replace(
+            _scaled(costs, factor, rows, machine), log_sigma=sigma, shared_log_sigma=shared, outside_decades=outside
+        )
 
     return with_surfaces
 

@@ -1,0 +1,29 @@
+"""Boards that depart from the model in ways of their own: residuals of them are kept apart.
+
+The class-wide parameters are those of NVIDIA's libraries; another vendor's kernels are of another make throughout. A board
+fed by its slot alone (75 W; PCI Express Card Electromechanical Specification) cannot hold its clock on a long product, and
+what a short measurement shows depends on the pause before it: runs of one shape differ by 20 to 70 %. Boards before Volta
+run the libraries' older tiles, some of which leave most of the board idle.
+"""
+
+from __future__ import annotations
+
+from accelsim.hardware.profile import GpuProfile
+
+__all__ = ["EARLY", "OTHER_VENDOR", "SLOT_POWERED", "board_conditions"]
+
+OTHER_VENDOR = "other-vendor"
+SLOT_POWERED = "slot-powered"
+EARLY = "early"
+_SLOT_W = 75.0
+_EARLY_ARCHITECTURES = frozenset({"Kepler", "Maxwell", "Pascal"})
+
+
+def board_conditions(device: GpuProfile) -> tuple[str, str]:
+    """Condition of a board's products (`OTHER_VENDOR`, `SLOT_POWERED`, `EARLY` or ""), and of its other operators."""
+    if device.vendor != "NVIDIA":
+        return OTHER_VENDOR, OTHER_VENDOR
+    limit = device.power.limit_w
+    if limit is not None and limit.value <= _SLOT_W:
+        return SLOT_POWERED, ""
+    return (EARLY if device.architecture in _EARLY_ARCHITECTURES else ""), ""

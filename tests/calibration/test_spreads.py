@@ -1,0 +1,204 @@
+"""Spreads of families over chips: known truths are found again, and intervals cover what they claim."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from accelsim import catalog
+from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.validation.columns import conv_graph, gemm_graph
+from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.gpu.condition import EARLY, OTHER_VENDOR, SLOT_POWERED, board_conditions
+from accelsim.cost.residual import (
+    IN_MODEL_LOG_SIGMA,
+    KIND_CORRELATION,
+    LONG_S,
+    FamilyResidual,
+    family_rows,
+    row_spread,
+    run_log_sigma,
+)
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.operator import OperatorKind
+
+Z90 = 1.645
+GEMM = "gemm fp32"
+
+
+def cell(chip: str, residual: np.ndarray, *, family: str = GEMM, condition: str = "") -> CellResidual:
+    count = len(residual)
+    size = np.geomspace(1e6, 1e12, count)
+    return CellResidual(
+        device=chip,
+        operator="linear",
+        conditions=(condition, ""),
+        log_residual=residual,
+        measured_s=np.full(count, 2 * LONG_S),
+        flop=size,
+        bytes=size,
+        rows={family: np.arange(count)},
+        groups={family: "product"},
+        products=frozenset({family}),
+    )
+
+
+def chips(random: np.random.Generator, count: int, bias: float, own: float, rows: int = 60) -> list[CellResidual]:
+    """Chips with a shared normal bias and rows scattered around it."""
+    return [cell(f"chip{i}", bias * random.normal() + own * random.normal(size=rows)) for i in range(count)]
+
+
+def mean_shared(random: np.random.Generator, count: int, bias: float, own: float = 0.1) -> float:
+    found = [family_residuals(chips(random, count, bias, own))[GEMM].shared_log_sigma for _ in range(40)]
+    return float(np.mean(found))
+
+
+def test_a_bias_of_chips_is_found_and_rows_scatter_is_no_bias() -> None:
+    random = np.random.default_rng(1)
+    assert mean_shared(random, 12, 0.0) == pytest.approx(IN_MODEL_LOG_SIGMA, abs=0.02)
+    assert mean_shared(random, 12, 0.2) == pytest.approx(np.hypot(0.2, IN_MODEL_LOG_SIGMA), rel=0.25)
+
+
+def test_intervals_of_a_chip_left_out_cover_nine_of_ten() -> None:
+    """Rows, and sums of many rows, of a chip no spread has seen."""
+    random = np.random.default_rng(2)
+    rows, sums = [], []
+    for _ in range(150):
+        *seen, new = chips(random, 8, 0.15, 0.1)
+        family = family_residuals(seen)[GEMM]
+        rows.append(np.mean(np.abs(new.log_residual) <= Z90 * family.log_sigma))
+        time_s = np.exp(new.log_residual)
+        sigma = run_log_sigma(
+            np.zeros(60, dtype=np.int64),
+            np.linspace(1.0, 1.01, 60),
+            np.full(60, family.log_sigma),
+            np.full(60, family.shared_log_sigma),
+        )
+        sums.append(abs(np.log(time_s.mean())) <= Z90 * sigma)
+    assert 0.85 <= np.mean(rows) <= 0.95
+    assert 0.85 <= np.mean(sums) <= 0.97
+
+
+def test_a_shared_bias_does_not_average_out_over_a_model() -> None:
+    """Were the rows of a chip taken as independent, sums of 60 of them would lie far outside their interval."""
+    random = np.random.default_rng(3)
+    family = family_residuals(chips(random, 30, 0.15, 0.05))[GEMM]
+    sigma = np.full(60, family.log_sigma)
+    kind, time_s = np.zeros(60, dtype=np.int64), np.linspace(1.0, 1.01, 60)
+    honest = run_log_sigma(kind, time_s, sigma, np.full(60, family.shared_log_sigma))
+    naive = run_log_sigma(kind, time_s, sigma, np.zeros(60))
+    biases = 0.15 * random.normal(size=4000)
+    assert np.mean(np.abs(biases) <= Z90 * honest) == pytest.approx(0.9, abs=0.07)
+    assert np.mean(np.abs(biases) <= Z90 * naive) < 0.3
+
+
+def test_widths_shrink_with_more_chips_in_the_tails_of_chance() -> None:
+    """With few chips the width of a left-out chip's interval varies more, and its upper tail is wider."""
+    random = np.random.default_rng(4)
+
+    def upper(count: int) -> float:
+        found = [family_residuals(chips(random, count, 0.2, 0.1))[GEMM].shared_log_sigma for _ in range(60)]
+        return float(np.quantile(found, 0.9))
+
+    few, many = upper(3), upper(20)
+    assert many < few
+
+
+def test_heavy_tails_widen_the_interval_beyond_the_root_mean_square() -> None:
+    random = np.random.default_rng(5)
+
+    def scaled(heavy: bool) -> float:
+        """90 % half width over the root mean square of the biases."""
+        ratios = []
+        for _ in range(40):
+            drawn = random.standard_t(2, size=12) if heavy else random.normal(size=12)
+            own = [cell(f"chip{i}", 0.1 * b + 0.01 * random.normal(size=60)) for i, b in enumerate(drawn)]
+            ratios.append(family_residuals(own)[GEMM].shared_log_sigma / np.sqrt(np.median((0.1 * drawn) ** 2)))
+        return float(np.median(ratios))
+
+    assert scaled(heavy=True) > 1.2 * scaled(heavy=False)
+
+
+def test_boards_with_a_condition_keep_their_spread_to_themselves() -> None:
+    random = np.random.default_rng(6)
+    plain = chips(random, 6, 0.05, 0.05)
+    odd = [cell(f"slot{i}", 0.5 + 0.2 * random.normal(size=60), condition=SLOT_POWERED) for i in range(2)]
+    found = family_residuals([*plain, *odd])
+    alone = family_residuals(plain)[GEMM]
+    assert found[GEMM].shared_log_sigma == pytest.approx(alone.shared_log_sigma, rel=1e-6)
+    assert found[f"{GEMM} {SLOT_POWERED}"].shared_log_sigma > 2 * found[GEMM].shared_log_sigma
+    assert found[f"product {SLOT_POWERED}"].shared_log_sigma > 2 * found["product"].shared_log_sigma
+
+
+def test_conditions_of_known_boards() -> None:
+    def found(name: str) -> tuple[str, str]:
+        return board_conditions(catalog.device(name))
+
+    assert found("t4") == found("p4") == found("l4") == (SLOT_POWERED, "")
+    assert found("p100-pcie-16gb") == found("m40-24gb") == (EARLY, "")
+    assert found("mi100") == (OTHER_VENDOR, OTHER_VENDOR)
+    assert found("h100-sxm-80gb") == ("", "")
+
+
+def entry(sigma: float, shared: float) -> FamilyResidual:
+    return FamilyResidual(100, sigma, sigma, shared, 0.05, 0.15, (0.0, 1e18), (0.0, 1e18))
+
+
+def columns(count: int = 3) -> np.ndarray:
+    return np.full(count, 1024.0)
+
+
+def test_own_rows_come_first_then_surfaces_then_boards_alike_then_the_group() -> None:
+    size = columns()
+    graph = gemm_graph(np.ones(3), size, size, size, Dtype.FP32, batched=np.zeros(3, dtype=np.bool_))
+    alike = {GEMM: entry(0.2, 0.1), f"{GEMM} {EARLY}": entry(0.4, 0.3), "product": entry(0.5, 0.25)}
+    surface = np.array([np.nan, 0.06, np.nan])
+
+    def shared(families: dict[str, FamilyResidual], condition: str = "") -> list[float]:
+        found = row_spread(graph, families, np.full(3, 0.35), np.ones(3), surface, None, (condition, ""))
+        return found.shared_log_sigma.tolist()
+
+    assert shared(alike) == pytest.approx([0.1, 0.06, 0.1])
+    assert shared(alike, EARLY) == pytest.approx([0.3, 0.06, 0.3])
+    own = {**alike, GEMM: FamilyResidual(100, 0.2, 0.2, 0.07, 0.05, 0.15, (0.0, 1e18), (0.0, 1e18), is_own=True)}
+    assert shared(own, EARLY) == pytest.approx([0.07, 0.07, 0.07])
+    assert shared({"product": entry(0.5, 0.25)}) == pytest.approx([0.25, 0.06, 0.25])
+    assert shared({}) == pytest.approx([0.35, 0.06, 0.35])
+
+
+def test_convolutions_have_a_family_per_window() -> None:
+    size = columns(4)
+    kernel = np.array([1.0, 3.0, 3.0, 7.0])
+    graph = conv_graph(
+        OperatorKind.CONV,
+        size,
+        (size, size),
+        (size, size),
+        (kernel, kernel),
+        (size * 0, size * 0),
+        size / size,
+        Dtype.FP16,
+    )
+    rows = family_rows(graph)
+    assert {name: index.tolist() for name, index in rows.items()} == {
+        "conv fp16 w1": [0],
+        "conv fp16 w9": [1, 2],
+        "conv fp16 w49": [3],
+    }
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.1)])
+def test_kinds_share_part_of_their_bias(shares: Iterable[float]) -> None:
+    time_s = np.array(list(shares))
+    sigma = run_log_sigma(np.array([0, 1]), time_s, np.full(2, 0.1), None)
+    independent = 0.1 * np.linalg.norm(time_s)
+    assert sigma**2 == pytest.approx((1 - KIND_CORRELATION) * independent**2 + KIND_CORRELATION * 0.01)
+
+
+def test_a_shape_far_outside_what_was_measured_widens_and_says_so() -> None:
+    sizes = np.array([2048.0, 2048.0, 200_000.0])
+    graph = gemm_graph(np.ones(3), sizes, sizes, sizes, Dtype.FP32, batched=np.zeros(3, dtype=np.bool_))
+    table = cost_gpu(graph, catalog.device("v100-pcie-32gb"), parameters=GpuParameters.class_wide())
+    assert table.extrapolation_decades is not None
+    assert table.extrapolation_decades[2] > 1 > table.extrapolation_decades[0] == 0
+    assert table.log_sigma[2] > table.log_sigma[0]
