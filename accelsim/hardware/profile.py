@@ -236,12 +236,16 @@ class ComputeArray(FrozenModel):
 
 
 class AsicProfile(_Base):
-    """An ASIC or TPU chip: matrix arrays, vector unit, on-chip memory, HBM, chip links."""
+    """An ASIC or TPU chip: matrix arrays, vector unit, on-chip memory, HBM, chip links.
+
+    `weight_cache_bytes` is on-chip memory whose weights stay from one inference to the next.
+    """
 
     device_class: Literal["asic"] = "asic"
     arrays: ComputeArray
     clock_hz: Positive
     sram_bytes: Positive | None = None
+    weight_cache_bytes: Positive | None = None
     training: bool = True
     unsupported_operators: tuple[str, ...] = Field(default=(), strict=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
@@ -12,9 +13,20 @@ from accelsim.cost.roofline import rate_table
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import Phase
 
-__all__ = ["AsicMachine", "SystolicParameters", "asic_machine", "sparse_parameters", "systolic_parameters"]
+__all__ = [
+    "TRAINING_PHASES",
+    "AsicMachine",
+    "SystolicParameters",
+    "asic_machine",
+    "sparse_parameters",
+    "systolic_parameters",
+]
+
+#: Phases of a training step beside its forward pass.
+TRAINING_PHASES: Final = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,7 @@ class AsicMachine:
         resident_bytes: Most activation bytes kept on chip between operators.
         memory_bytes_per_s: Sustained bandwidth of main memory.
         host_bytes_per_s: Bandwidth of the host link; of main memory where there is none.
+        streamed_weight_fraction: Share of a model's weights that comes from main memory in every run.
     """
 
     name: str
@@ -96,6 +109,15 @@ class AsicMachine:
     resident_bytes: float
     memory_bytes_per_s: float
     host_bytes_per_s: float
+    streamed_weight_fraction: float = 1.0
+
+    def running(self, graph: OperatorGraph, device: AsicProfile) -> AsicMachine:
+        """The machine with the weights of a graph in its weight cache, as many as it holds; updated weights are not kept."""
+        cache = device.weight_cache_bytes
+        weights = float(graph.weight_bytes.sum())
+        if cache is None or weights <= 0 or np.isin(graph.phase, TRAINING_PHASES).any():
+            return self
+        return replace(self, streamed_weight_fraction=max(1.0 - cache.value / weights, 0.0))
 
 
 def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine:

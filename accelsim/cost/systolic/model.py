@@ -3,9 +3,9 @@
 A contraction takes the longer of its array cycles and its main-memory traffic, plus the load of the first stationary tile
 and the drain of the last output tile, plus a fixed time per operator. Chips with several arrays split a product's groups,
 pixels or filters, whichever ends first. Activations that fit in half of the scratchpad stay there between operators; weights
-always come from main memory, more than once where the scratchpad is too small for the best loop order. Structured sparse
-weights take the chip's sparse rate. Softmax, norms, pooling and elementwise code run on the vector unit. The program is
-compiled ahead of time in every execution mode.
+come from main memory where no weight cache keeps them, more than once where the scratchpad is too small for the best loop
+order. Structured sparse weights take the chip's sparse rate. Softmax, norms, pooling and elementwise code run on the vector
+unit. The program is compiled ahead of time in every execution mode.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ from accelsim.cost.systolic.cycles import (
     row_stationary_active_pes,
     systolic_cycles,
 )
-from accelsim.cost.systolic.machine import AsicMachine, SystolicParameters, asic_machine, systolic_parameters
+from accelsim.cost.systolic.machine import (
+    TRAINING_PHASES,
+    AsicMachine,
+    SystolicParameters,
+    asic_machine,
+    systolic_parameters,
+)
 from accelsim.cost.systolic.products import pack_groups
 from accelsim.cost.systolic.row_energy import row_energy_parts_j
 from accelsim.cost.systolic.row_stationary_rows import row_stationary_runs
@@ -35,7 +41,7 @@ from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind, Phase
+from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
 __all__ = ["cost_systolic", "supported_rows_systolic"]
 
@@ -43,7 +49,6 @@ _K = OperatorKind
 FORMULAS: Formulas[AsicMachine, SystolicParameters] = Formulas("asic")
 _SIGMA = 0.4
 _PLACE_BITS = 2.0
-_TRAINING_PHASES = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
 _TRAINING_KINDS = (_K.ATTENTION_BACKWARD, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT, _K.OPTIMIZER)
 
 
@@ -67,7 +72,7 @@ def cost_systolic(
     del execution
     values = parameters or systolic_parameters()
     _refuse(graph, device)
-    machine = asic_machine(device, values)
+    machine = asic_machine(device, values).running(graph, device)
     costs = FORMULAS.evaluate(graph, machine, values, device.name)
     parts, note = row_energy_parts_j(graph, costs, device, machine)
     rates = energy_rates(device, values.energy_overhead_ratio)
@@ -95,7 +100,7 @@ def _untrainable(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]
     if device.training:
         return np.zeros(len(graph), dtype=bool)
     training_kind = np.isin(graph.kind, [int(kind) for kind in _TRAINING_KINDS])
-    return training_kind | np.isin(graph.phase, _TRAINING_PHASES)
+    return training_kind | np.isin(graph.phase, TRAINING_PHASES)
 
 
 def _refuse(graph: OperatorGraph, device: AsicProfile) -> None:
@@ -217,8 +222,8 @@ def _weight_density(rows: Rows, machine: AsicMachine) -> FloatArray:
 
 
 def _stored_weight_bytes(rows: Rows, machine: AsicMachine) -> FloatArray:
-    """Weight bytes in memory; a sparse weight brings its place among four, 2 bits."""
-    weights: FloatArray = rows.column("weight_bytes")
+    """Weight bytes that come from main memory; a sparse weight brings its place among four, 2 bits."""
+    weights: FloatArray = rows.column("weight_bytes") * machine.streamed_weight_fraction
     density = _weight_density(rows, machine)
     place = _PLACE_BITS / (8.0 * DTYPE_BYTES[rows.column("dtype")])
     return weights * np.where(density < 1.0, np.minimum(density * (1.0 + place), 1.0), 1.0)
@@ -337,7 +342,9 @@ def _vector_costs(rows: Rows, machine: AsicMachine, values: SystolicParameters, 
 def _vector(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
     weights: FloatArray = rows.column("weight_bytes")
     activations = rows.bytes - weights
-    moved = weights + np.where(activations <= machine.resident_bytes, 0.0, activations)
+    moved = weights * machine.streamed_weight_fraction + np.where(
+        activations <= machine.resident_bytes, 0.0, activations
+    )
     return _vector_costs(rows, machine, values, moved)
 
 
