@@ -85,7 +85,7 @@ def tier_parameters(device: DeviceProfile, tier: str = "best", *, sparse_weights
         remedy = "Measure it with: accelsim calibrate, or leave --tier out."
         raise InvalidValueError("tier", tier, f"best or spec: {device.name} has no fitted overlay", remedy)
     if isinstance(device, GpuProfile):
-        return _gpu_parameters(overlay)
+        return _gpu_parameters(device, overlay)
     if isinstance(device, CpuProfile) and tier == "spec":
         from accelsim.cost.cpu.parameters import cpu_parameters
 
@@ -105,8 +105,21 @@ def _gpu_parameters_of(device: str) -> Any | None:
     return None if overlay is None else apply_overlay(GpuParameters.class_wide(), overlay)
 
 
-def _gpu_parameters(overlay: FittedParameters | None) -> Any | None:
-    return None if overlay is None else _gpu_parameters_of(overlay.device)
+def _gpu_parameters(device: GpuProfile, overlay: FittedParameters | None) -> Any:
+    if overlay is not None:
+        return _gpu_parameters_of(overlay.device)
+    from accelsim.cost.gpu.measured_boards import Board
+
+    return _related_parameters(Board.of(device))
+
+
+@lru_cache(maxsize=64)
+def _related_parameters(board: Any) -> Any:
+    """Class-wide parameters with the surfaces of a board's measured relatives."""
+    from accelsim.cost.gpu import GpuParameters
+    from accelsim.cost.gpu.relatives import with_relative_surfaces
+
+    return with_relative_surfaces(GpuParameters.class_wide(), board)
 
 
 def supported_rows(graph: OperatorGraph, device: DeviceProfile) -> Mask:

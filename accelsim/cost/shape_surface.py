@@ -99,11 +99,22 @@ class ShapeSurface:
             TypeError: If a field has the wrong type.
             ValueError: If knots do not rise or the number of values does not fit them.
         """
+        return cls.from_thousandths(data, np.array(str(data["values"]).split(), dtype=np.float64))
+
+    @classmethod
+    def from_thousandths(cls, data: Mapping[str, Any], thousandths: FloatArray | IntArray) -> ShapeSurface:
+        """The same with the values as numbers, shape (points,).
+
+        Raises:
+            KeyError: If a field is missing.
+            TypeError: If a field has the wrong type.
+            ValueError: If knots do not rise or the number of values does not fit them.
+        """
         sizes = [np.array(axis, dtype=np.float64) for axis in data["knots"]]
         if any((axis <= 0).any() for axis in sizes):
             raise ValueError("knots must be rising sizes above 0")
         knots = tuple(np.log2(axis) for axis in sizes)
-        values = np.array(str(data["values"]).split(), dtype=np.float64) * _STEP
+        values = np.asarray(thousandths, dtype=np.float64) * _STEP
         if not knots or not all(len(axis) and np.isfinite(axis).all() and (np.diff(axis) > 0).all() for axis in knots):
             raise ValueError("knots must be rising sizes above 0")
         shape = tuple(len(axis) for axis in knots)

@@ -97,6 +97,7 @@ class Estimate:
         output_len: Generated tokens per sequence.
         operators: Largest operators, by device time.
         host: Device that ran what this one cannot; None where all ran here.
+        relatives: Measured boards whose kernel surfaces stand for the device's own, nearest first.
         extrapolated_fraction: Share of the device time in operators outside the sizes that were measured; None where none
             were measured.
         energy_tier: "parts" where the energy is the sum of the chip's parts, each at a sourced coefficient of its node and
@@ -141,6 +142,7 @@ class Estimate:
     operators: tuple[OperatorShare, ...]
     host: str | None = None
     extrapolated_fraction: float | None = None
+    relatives: tuple[str, ...] = ()
     energy_tier: str = "class"
     energy_parts_j: Mapping[str, float] | None = None
     energy_note: str = ""
@@ -165,7 +167,7 @@ class Estimate:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; unknown figures are None."""
         values = {name: getattr(self, name) for name in self.__slots__}
-        values["memory"] = dict(self.memory)
+        values["memory"], values["relatives"] = dict(self.memory), list(self.relatives)
         values["energy_parts_j"] = None if self.energy_parts_j is None else dict(self.energy_parts_j)
         values["operators"] = [{name: getattr(o, name) for name in o.__slots__} for o in self.operators]
         return values
@@ -178,7 +180,7 @@ class Estimate:
         """One row with every scalar figure."""
         import pandas as pd
 
-        nested = {"memory", "operators", "energy_parts_j"}
+        nested = {"memory", "operators", "energy_parts_j", "relatives"}
         return pd.DataFrame([{k: v for k, v in self.to_dict().items() if k not in nested}])
 
 
@@ -255,7 +257,8 @@ def estimate(
     if plan.memory.short_bytes(capacity) > 0:
         return _estimate(scenario, plan, (), price)
     parameters = tier_parameters(scenario.device, scenario.tier, sparse_weights=scenario.sparse_weights)
-    return _estimate(scenario, plan, tuple(_run(scenario, plan, p, parameters) for p in plan.passes), price)
+    runs = tuple(_run(scenario, plan, p, parameters) for p in plan.passes)
+    return _estimate(scenario, plan, runs, price, getattr(parameters, "relatives", ()))
 
 
 def _run(scenario: Scenario, plan: Plan, run_pass: Pass, parameters: Any | None) -> _Run:
@@ -310,7 +313,9 @@ def _simulated(
     return table, result
 
 
-def _estimate(scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: DevicePrice) -> Estimate:
+def _estimate(
+    scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: DevicePrice, relatives: tuple[str, ...] = ()
+) -> Estimate:
     fits = bool(runs)
     latency, period = _times(runs) if fits else (None, None)
     energy = _energy_j(runs) if fits else None
@@ -356,6 +361,7 @@ def _estimate(scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: Dev
         operators=_largest(runs),
         host=None if scenario.host is None else scenario.host.name,
         extrapolated_fraction=_extrapolated_fraction(runs),
+        relatives=relatives,
         energy_tier="class" if parts is None else "parts",
         energy_parts_j=parts,
         energy_note=runs[0].table.energy_note if fits else "",

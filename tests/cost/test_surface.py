@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from accelsim import catalog
 from accelsim.calibration.validation.columns import attention_graph, gemm_graph
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
+from accelsim.cost.gpu.measured_boards import Board
 from accelsim.cost.gpu.relatives import measured_relatives, with_relative_surfaces
 from accelsim.cost.gpu.repeated import cached_share
 from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
@@ -175,40 +176,44 @@ def test_operands_come_from_memory_where_a_turn_of_the_loop_is_longer_than_the_c
     assert turned[1] == pytest.approx(cold[1], rel=0.01)
 
 
+def board(name: str) -> Board:
+    return Board.of(catalog.device(name))
+
+
 def test_relatives_are_of_the_same_architecture_where_there_are_any_and_never_the_board_itself() -> None:
     for name in ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "gb200", "h100-pcie-80gb"):
-        board = catalog.device(name)
-        relatives = measured_relatives(board)
+        relatives = measured_relatives(board(name))
         assert relatives
         assert sum(relative.weight for relative in relatives) == pytest.approx(1.0)
-        assert name not in [relative.profile.name for relative in relatives]
-        assert {relative.profile.architecture for relative in relatives} == {board.architecture}
+        assert name not in [relative.board.board.name for relative in relatives]
+        assert {relative.board.board.architecture for relative in relatives} == {board(name).architecture}
     for name in ("t4", "mi300x"):
-        assert measured_relatives(catalog.device(name)) == []
+        assert measured_relatives(board(name)) == ()
+        assert with_relative_surfaces(GpuParameters.class_wide(), board(name)) == GpuParameters.class_wide()
 
 
 def test_the_nearest_relative_weighs_most() -> None:
-    relatives = measured_relatives(catalog.device("l40s"))
-    assert relatives[0].profile.name == "rtx-pro-6000-blackwell"
+    relatives = measured_relatives(board("l40s"))
+    assert relatives[0].board.board.name == "rtx-pro-6000-blackwell"
     assert [r.weight for r in relatives] == sorted((r.weight for r in relatives), reverse=True)
 
 
 def test_a_relatives_surfaces_are_wider_and_the_tier_stays_spec() -> None:
-    base = GpuParameters.class_wide()
-    whole, names = with_relative_surfaces(base, h200())
-    nearest = measured_relatives(h200())[0].overlay
-    assert nearest.device in names
-    assert all(whole.surfaces[key].log_sigma > surface.log_sigma for key, surface in nearest.surfaces.items())
+    whole = with_relative_surfaces(GpuParameters.class_wide(), Board.of(h200()))
+    nearest = measured_relatives(Board.of(h200()))[0].board
+    assert whole.relatives[0] == nearest.board.name
+    assert set(nearest.names) <= set(whole.surfaces)
+    assert all(whole.surfaces[name].log_sigma > nearest.surface(name).log_sigma for name in nearest.names)
+    assert all(surface.shared_log_sigma <= surface.log_sigma for surface in whole.surfaces.values())
     assert cost_gpu(gemms(64, 4096, 4096), h200(), Execution.GRAPH, whole).tier is Tier.SPEC
 
 
 def test_a_blend_lies_between_the_surfaces_it_is_made_of() -> None:
-    board = catalog.device("b200-sxm")
-    relatives = measured_relatives(board)
+    relatives = measured_relatives(board("b200-sxm"))
     assert len(relatives) > 1
     place = [np.log2(np.array([16.0, 512.0, 4096.0])), np.full(3, 12.0), np.full(3, 12.0)]
-    whole, _ = with_relative_surfaces(GpuParameters.class_wide(), board)
-    single = np.array([r.overlay.surfaces["gemm bf16 w16"](place) for r in relatives])
+    whole = with_relative_surfaces(GpuParameters.class_wide(), board("b200-sxm"))
+    single = np.array([r.board.surface("gemm bf16 w16")(place) for r in relatives])
     mixed = whole.surfaces["gemm bf16 w16"](place)
     assert (single.min(axis=0) - 0.02 <= mixed).all()
     assert (mixed <= single.max(axis=0) + 0.02).all()

@@ -1,8 +1,9 @@
-"""``python -m accelsim.calibration.fit --data DIR [--class gpu] [--device D ...] [--spreads] [--out DIR]``: refit files.
+"""``python -m accelsim.calibration.fit --data DIR [--class gpu] [--device D ...] [--spreads | --relatives] [--out DIR]``.
 
 Without a choice, the class-wide set, the sets with one chip left out, and the overlay of every device that has one are
-fitted. With ``--spreads`` all values stay and the spreads behind the intervals are made anew. A fit that does not
-converge keeps the previous file and says so; the exit status is then 1.
+fitted. With ``--spreads`` all values stay and the spreads behind the intervals are made anew; with ``--relatives`` the
+surfaces of all overlays are gathered into the file that boards without measurements read. A fit that does not converge
+keeps the previous file and says so; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from accelsim.calibration.fit.stacks import refit_stacks
 from accelsim.calibration.validation.cnn_gpus import MEASUREMENTS_SCHEMA
 from accelsim.calibration.validation.tables import data_folder
 from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.measured_boards import FILE, overlay_boards, write_measured_boards
 from accelsim.datafile import data_root
 from accelsim.errors import AccelsimError
 
@@ -40,7 +42,7 @@ def _say(line: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 1 where a fit was refused or did not converge."""
     parser = argparse.ArgumentParser(prog="accelsim.calibration.fit", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder of measured tables")
+    parser.add_argument("--data", type=Path, help="folder of measured tables")
     parser.add_argument("--class", dest="device_class", choices=["gpu"], help="fit the class-wide sets alone")
     parser.add_argument(
         "--device", action="append", default=[], help="fit this device's overlay alone; may be repeated"
@@ -49,9 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--out", type=Path, help="folder for class/ and fitted/; the shipped calibration folder if left out"
     )
     parser.add_argument("--spreads", action="store_true", help="keep all values and make the spreads anew")
+    parser.add_argument("--relatives", action="store_true", help="gather the overlays' surfaces into one compact file")
     options = parser.parse_args(arguments)
     out = options.out or data_root() / "calibration"
+    if options.data is None and not options.relatives:
+        parser.error("--data DIR is needed for all but --relatives")
     try:
+        if options.relatives:
+            _gather(out / "fitted")
+            return 0
         return _refit(options, out)
     except AccelsimError as error:
         _say(f"error: {error}")
@@ -80,6 +88,13 @@ def _refit(options: argparse.Namespace, out: Path) -> int:
     for line in kept:
         _say(f"kept as it was: {line}")
     return 1 if kept else 0
+
+
+def _gather(folder: Path) -> None:
+    """Surfaces of a folder's overlays in the file that other boards read them from."""
+    boards = overlay_boards(folder)
+    write_measured_boards(boards, folder / FILE)
+    _say(f"{len(boards)} boards in {folder / FILE}")
 
 
 def _respread(options: argparse.Namespace, cells: Sequence[Cell], out: Path, *, everything: bool) -> None:

@@ -39,7 +39,7 @@ _NUMBERS: Final = ("measured_s", "predicted_s", "low_s", "high_s", "roofline_s")
 _TEXTS: Final = ("group", "label")
 _WORDS: Final = ("device", "profile", "tier", "note", "refusal", "used_in_fit")
 _LIBRARIES: Final = ("numpy", "scipy", "aiconfigurator-core")
-_SUFFIXES: Final = frozenset({".py", ".yaml", ".json", ".csv"})
+_SUFFIXES: Final = frozenset({".py", ".yaml", ".json", ".csv", ".npz"})
 
 
 def cache_folder() -> Path:

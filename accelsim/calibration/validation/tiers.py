@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, get_args
 
 from accelsim.cost.fitted import apply_overlay, fitted_parameters
 from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.measured_boards import Board
 from accelsim.cost.gpu.parameters import read_parameters
 from accelsim.cost.gpu.relatives import with_relative_surfaces
 from accelsim.datafile import data_root
@@ -81,8 +82,10 @@ def _with_relative(parameters: GpuParameters, device: DeviceProfile, note: str, 
     """Tier `spec` of a GPU: kernels follow those of the nearest measured board, never the device's own."""
     if not isinstance(device, GpuProfile):
         return Choice("spec", parameters, note)
-    whole, relative = with_relative_surfaces(parameters, device, as_fitted=as_fitted)
-    return Choice("spec", whole, note if relative is None else f"{note}; kernels after those of {relative}")
+    whole = with_relative_surfaces(parameters, Board.of(device), as_fitted=as_fitted)
+    return Choice(
+        "spec", whole, f"{note}; kernels after those of {', '.join(whole.relatives)}" if whole.relatives else note
+    )
 
 
 def _fitted(device: DeviceProfile) -> Choice:

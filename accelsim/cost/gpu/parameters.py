@@ -80,6 +80,7 @@ class GpuParameters:
         sigma_recurrent: The same, recurrent layers.
         surfaces: Corrections of one device's matrix kernels over their shape, by name (fitted overlays alone have them).
         families: Residuals of measured rows by operator family, where they are known.
+        relatives: Boards whose surfaces stand for the device's own.
         is_fitted: Whether an overlay of one device is part of it.
         is_isolated: Whether kernels are measured one by one, with pauses: short ones then keep the boost clock.
         cycle_bytes: Where kernels are measured in a loop, the bytes touched from one use of a row's operands to the next,
@@ -140,6 +141,7 @@ class GpuParameters:
     sigma_recurrent: float
     surfaces: Mapping[str, ShapeSurface] = field(default_factory=dict, hash=False)
     families: Mapping[str, FamilyResidual] = field(default_factory=dict, hash=False)
+    relatives: tuple[str, ...] = ()
     is_fitted: bool = False
     is_isolated: bool = False
     is_early_library: bool = False
@@ -185,7 +187,7 @@ class GpuParameters:
 
 #: Fields that are no numbers: fitted surfaces, residuals, and the conditions of a measurement.
 _CONDITIONS = frozenset(
-    {"surfaces", "families", "is_fitted", "is_isolated", "is_early_library", "cycle_bytes", "is_measured"}
+    {"surfaces", "families", "relatives", "is_fitted", "is_isolated", "is_early_library", "cycle_bytes", "is_measured"}
 )
 
 

@@ -3,24 +3,22 @@
 Boards run kin libraries: how measured times of their kernels depart from the model over shape carries over, while the model
 itself scales with each board's data sheet. A board takes the surfaces of the measured boards nearest in architecture, memory
 technology, matrix rate and bandwidth, averaged with weights that fall with the distance; the spread grows by what the
-transfer costs.
+transfer costs. A surface is averaged when it is first asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, hypot, log
 
 import numpy as np
 
-from accelsim.cost.fitted import FittedParameters, calibration_folders, fitted_parameters
+from accelsim.cost.gpu.measured_boards import Board, MeasuredBoard, measured_boards
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA
 from accelsim.cost.shape_surface import ShapeSurface
-from accelsim.hardware.profile import GpuProfile
-from accelsim.workloads.dtype import Dtype
 
 __all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]
 
@@ -38,110 +36,109 @@ class Relative:
     """A measured board and its share in a blend.
 
     Attributes:
-        profile: The board.
-        overlay: Its overlay.
+        board: The board with its surfaces.
         weight: Share, above 0; the shares of a board's relatives add up to 1.
     """
 
-    profile: GpuProfile
-    overlay: FittedParameters
+    board: MeasuredBoard
     weight: float
 
 
-def with_relative_surfaces(
-    parameters: GpuParameters, device: GpuProfile, *, as_fitted: bool = True
-) -> tuple[GpuParameters, str | None]:
-    """Parameters with the surfaces of the nearest relatives, and their names; as they are where there are none.
+def with_relative_surfaces(parameters: GpuParameters, board: Board, *, as_fitted: bool = True) -> GpuParameters:
+    """Parameters with the surfaces of the nearest relatives; as they are where there are none.
 
     Args:
         parameters: Class-wide parameters.
-        device: The board; its own overlay is never used.
+        board: The board; its own overlay is never used.
         as_fitted: Whether the values the surfaces were fitted on top of replace those of `parameters`; not where these were
             fitted without the board's chip, and those may have seen it.
     """
-    relatives = measured_relatives(device)
+    relatives = measured_relatives(board)
     if not relatives:
-        return parameters, None
-    nearest = relatives[0]
-    added = _NEAR_SIGMA if _is_near(nearest.profile, device) else _FAR_SIGMA
-    names = {name: None for relative in relatives for name in relative.overlay.surfaces}
-    surfaces = {name: _blend(name, relatives, added) for name in names}
-    known = {name: value for name, value in nearest.overlay.pinned.items() if as_fitted and hasattr(parameters, name)}
-    whole = replace(parameters, **known, surfaces={**parameters.surfaces, **surfaces})  # type: ignore[arg-type]
-    return whole, ", ".join(relative.profile.name for relative in relatives)
+        return parameters
+    pinned = relatives[0].board.pinned
+    known = {name: value for name, value in pinned.items() if as_fitted and hasattr(parameters, name)}
+    names = tuple(relative.board.board.name for relative in relatives)
+    return replace(parameters, **known, surfaces=_blended(board), relatives=names)  # type: ignore[arg-type]
+
+
+class _BlendedSurfaces(Mapping[str, ShapeSurface]):
+    """Surfaces of relatives, each averaged when it is first asked for.
+
+    Args:
+        relatives: Nearest first.
+        added: Spread that the transfer adds.
+    """
+
+    def __init__(self, relatives: Sequence[Relative], added: float) -> None:
+        self._relatives, self._added = relatives, added
+        self._names = tuple(dict.fromkeys(name for relative in relatives for name in relative.board.names))
+        self._known: dict[str, ShapeSurface] = {}
+
+    def __getitem__(self, name: str) -> ShapeSurface:
+        if name not in self._known:
+            if name not in self._names:
+                raise KeyError(name)
+            self._known[name] = _blend(name, self._relatives, self._added)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@lru_cache(maxsize=64)
+def _blended(board: Board) -> _BlendedSurfaces:
+    relatives = measured_relatives(board)
+    return _BlendedSurfaces(relatives, _NEAR_SIGMA if _is_near(relatives[0].board.board, board) else _FAR_SIGMA)
 
 
 def _blend(name: str, relatives: Sequence[Relative], added: float) -> ShapeSurface:
     """Weighted mean of a surface over the boards that have it, on the grid of the nearest of them."""
-    found = [(r.overlay.surfaces[name], r.weight) for r in relatives if name in r.overlay.surfaces]
+    found = [(r.board.surface(name), r.weight) for r in relatives if name in r.board.names]
     first = found[0][0]
     place = [column.ravel() for column in np.meshgrid(*first.knots, indexing="ij")]
     total = sum(weight for _, weight in found)
     values = sum(weight / total * surface(place) for surface, weight in found)
-    sigma = sum(weight / total * surface.log_sigma for surface, weight in found)
-    shared = hypot(added, IN_MODEL_LOG_SIGMA)
+    sigma = hypot(sum(weight / total * surface.log_sigma for surface, weight in found), added)
     return replace(
         first,
         values=np.reshape(values, first.values.shape),
-        log_sigma=hypot(sigma, added),
-        shared_log_sigma=shared,
+        log_sigma=sigma,
+        shared_log_sigma=min(hypot(added, IN_MODEL_LOG_SIGMA), sigma),
     )
 
 
-def measured_relatives(device: GpuProfile) -> list[Relative]:
+def measured_relatives(board: Board) -> tuple[Relative, ...]:
     """The other boards with overlays fitted to kernel tables that count for a board, nearest first.
 
     Empty where there are none, where the device is another vendor's, or has no BF16 matrix cores: tables begin there.
     """
-    if Dtype.BF16 not in device.matrix_flop_per_s:
-        return []
-    own = device.name.partition("@")[0]
-    boards = _measured_boards(calibration_folders())
-    others = [pair for pair in boards if pair[0].name != own and pair[0].vendor == device.vendor]
-    if not others:
-        return []
-    distances = [_distance(device, profile) for profile, _ in others]
+    others = [other for other in measured_boards() if other.board.name != board.name]
+    kin = [other for other in others if other.board.vendor == board.vendor]
+    if not kin or not board.matrix_flop_per_s:
+        return ()
+    distances = [_distance(board, other.board) for other in kin]
     shares = [exp((min(distances) - distance) / _DECAY) for distance in distances]
     total = sum(share for share in shares if share >= _LEAST_WEIGHT)
-    kept = [
-        Relative(*pair, share / total) for pair, share in zip(others, shares, strict=True) if share >= _LEAST_WEIGHT
-    ]
-    return sorted(kept, key=lambda relative: -relative.weight)
+    kept = [Relative(other, share / total) for other, share in zip(kin, shares, strict=True) if share >= _LEAST_WEIGHT]
+    return tuple(sorted(kept, key=lambda relative: -relative.weight))
 
 
-@lru_cache(maxsize=4)
-def _measured_boards(folders: tuple[object, ...]) -> tuple[tuple[GpuProfile, FittedParameters], ...]:
-    """Boards with an overlay whose surfaces came with the class values they correct."""
-    from accelsim import catalog
-
-    names = sorted({path.stem for folder in folders for path in (folder / "fitted").glob("*.yaml")})  # type: ignore[operator]
-    found = []
-    for name in names:
-        overlay = fitted_parameters(name)
-        if overlay is None or not overlay.pinned or overlay.device_class != "gpu":
-            continue
-        profile = catalog.device(overlay.device)
-        if isinstance(profile, GpuProfile) and Dtype.BF16 in profile.matrix_flop_per_s:
-            found.append((profile, overlay))
-    return tuple(found)
-
-
-def _is_near(one: GpuProfile, other: GpuProfile) -> bool:
+def _is_near(one: Board, other: Board) -> bool:
     """Same architecture and class of memory: a workstation Blackwell has other matrix cores than the data centre's."""
-    return one.architecture == other.architecture and _stacked(one) == _stacked(other)
+    return one.architecture == other.architecture and one.is_stacked == other.is_stacked
 
 
-def _stacked(board: GpuProfile) -> bool:
-    return "hbm" in (board.memory.technology or "").lower()
-
-
-def _distance(one: GpuProfile, other: GpuProfile) -> float:
+def _distance(one: Board, other: Board) -> float:
     """How far apart two boards are, in natural logarithms of rates."""
-    apart = sum(abs(log(a / b)) for a, b in zip(_rates(one), _rates(other), strict=True))
+    rates = (
+        (one.matrix_flop_per_s, other.matrix_flop_per_s),
+        (one.bandwidth_bytes_per_s, other.bandwidth_bytes_per_s),
+    )
+    apart = sum(abs(log(a / b)) for a, b in rates)
     if not _is_near(one, other):
         apart += _OTHER_ARCHITECTURE
-    return apart + (_OTHER_MEMORY if _stacked(one) != _stacked(other) else 0.0)
-
-
-def _rates(board: GpuProfile) -> tuple[float, float]:
-    return (float(board.matrix_flop_per_s[Dtype.BF16].value), board.memory_bandwidth_bytes_per_s or 1.0)
+    return apart + (_OTHER_MEMORY if one.is_stacked != other.is_stacked else 0.0)
