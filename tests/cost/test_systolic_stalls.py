@@ -91,6 +91,16 @@ def test_every_operand_moves_at_least_once_and_once_where_it_fits(dataflow):
         assert moved == pytest.approx(least)
 
 
+@pytest.mark.parametrize("kept", ["input", "weight"])
+def test_the_fold_order_that_moves_less_is_taken(kept):
+    # 8 x 8 folds of 8 x 1000 strips: the operand whose strip fits its half is fetched once, the other in every pass.
+    pads = Scratchpads(**{f"{name}_words": 16_000 if name == kept else 32 for name in ("input", "weight", "output")})
+    run = stalled_run(64, 64, 1000, 8, 8, FLOWS[0], pads, MemoryPorts(shared_words_per_cycle=0.1))
+    once, often = (run.input_words, run.weight_words) if kept == "input" else (run.weight_words, run.input_words)
+    assert once == 64_000
+    assert often == pytest.approx(8 * 64_000, rel=1e-2)
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan])
 def test_ports_and_scratchpads_must_be_above_zero(value):
     layer, pads = (8, 8, 8, 4, 4, FLOWS[0]), Scratchpads(100, 100, 100)
