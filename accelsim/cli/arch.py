@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accelsim.cli import options as opt
 from accelsim.cli.sink import Sink
 from accelsim.report.formats import OutputFormat
+
+if TYPE_CHECKING:
+    from accelsim.cost.systolic.designs import ArrayDesign
 
 __all__ = ["arch"]
 
@@ -35,7 +40,15 @@ def sweep(
         str,
         typer.Option("--sram", metavar="KIB,...", help="Scratchpad per operand, or inputs/weights/outputs, in KiB."),
     ] = "1024/1024/512",
-    bandwidth: Annotated[str, typer.Option("--bandwidth", metavar="GB/S,...", help="Of main memory, in GB/s.")] = "100",
+    bandwidth: Annotated[
+        str | None, typer.Option("--bandwidth", metavar="GB/S,...", help="Of main memory, in GB/s; 100 if none.")
+    ] = None,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--config", metavar="FILE", help="SCALE-Sim configuration, instead of array to --sram; repeatable."
+        ),
+    ] = None,
     count: Annotated[str, typer.Option("--count", metavar="N,...", help="Arrays per chip.")] = "1",
     clock_mhz: Annotated[float, typer.Option("--clock-mhz", help="Array clock.")] = 1000.0,
     batch: Annotated[int, typer.Option("--batch", help="Samples per pass.")] = 1,
@@ -62,16 +75,21 @@ def sweep(
     sink.check()
     from accelsim.planning.architecture import dataflow_named, design_grid, sweep_architectures
 
-    designs = design_grid(
-        [_pair(item) for item in _items("--array", array)],
-        [dataflow_named(item) for item in _items("--dataflow", dataflow)],
-        [_srams(item) for item in _items("--sram", sram)],
-        [_number("--bandwidth", item) * 1e9 for item in _items("--bandwidth", bandwidth)],
-        counts=[_whole("--count", item) for item in _items("--count", count)],
-        clock_hz=clock_mhz * 1e6,
-        pipelined=pipelined,
-        weight_density_fraction=density,
-    )
+    clock_hz = clock_mhz * 1e6
+    designs: Sequence[ArrayDesign]
+    if config:
+        designs = _configured(config, precision, clock_hz, bandwidth)
+    else:
+        designs = design_grid(
+            [_pair(item) for item in _items("--array", array)],
+            [dataflow_named(item) for item in _items("--dataflow", dataflow)],
+            [_srams(item) for item in _items("--sram", sram)],
+            [_number("--bandwidth", item) * 1e9 for item in _items("--bandwidth", bandwidth or "100")],
+            counts=[_whole("--count", item) for item in _items("--count", count)],
+            clock_hz=clock_hz,
+            pipelined=pipelined,
+            weight_density_fraction=density,
+        )
     found = sweep_architectures(
         _model(model, precision),
         designs,
@@ -112,6 +130,22 @@ def _model(name: str, precision: str) -> Any:
     from accelsim.workloads.scalesim import read_scalesim_topology
 
     return read_scalesim_topology(name, precision=precision)
+
+
+def _configured(files: Sequence[Path], precision: str, clock_hz: float, bandwidth: str | None) -> list[ArrayDesign]:
+    """Designs of SCALE-Sim configurations, with their own bandwidth unless one is given."""
+    from accelsim.hardware.scalesim import read_scalesim_config
+    from accelsim.planning.architecture import design_of_config
+    from accelsim.workloads.dtype import precision as find_precision
+
+    rates = [_number("--bandwidth", item) * 1e9 for item in _items("--bandwidth", bandwidth)] if bandwidth else [None]
+    dtype = find_precision(precision).compute
+    configs = [read_scalesim_config(file) for file in files]
+    return [
+        design_of_config(config, dtype, clock_hz=clock_hz, bandwidth_bytes_per_s=rate)
+        for config in configs
+        for rate in rates
+    ]
 
 
 def _items(option: str, text: str) -> list[str]:

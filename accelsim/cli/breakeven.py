@@ -24,7 +24,7 @@ _NOTE = "a demand is a sustained rate of inferences; USD per demand is hardware 
 
 def breakeven(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Workload name or file.")],
-    reference: Annotated[str, typer.Option("--reference", metavar="DEVICE", help="Device one buys.")] = "t4",
+    reference: Annotated[str, typer.Option("--reference", metavar="DEVICE", help="Device one buys.")] = "a10",
     fpga: Annotated[str | None, typer.Option("--fpga", metavar="DEVICE", help="FPGA board.")] = None,
     asic: Annotated[str | None, typer.Option("--asic", metavar="DEVICE", help="Chip to develop, or like it.")] = None,
     fpga_nre_usd: Annotated[float, typer.Option("--fpga-nre-usd", help="Development of the FPGA design.")] = 0.0,
@@ -54,6 +54,8 @@ def breakeven(
     from accelsim.planning.breakeven import breakeven as points_of
 
     base = _option(model, reference, reference_usd, 0.0, batch, "--reference-usd")
+    _check_class("--fpga", fpga, "fpga")
+    _check_class("--asic", asic, "asic")
     asked = ((fpga, fpga_usd, fpga_nre_usd, "--fpga-usd"), (asic, asic_usd, asic_nre_usd, "--asic-usd"))
     choices = [_option(model, name, usd, nre, batch, flag) for name, usd, nre, flag in asked if name is not None]
     points = points_of(
@@ -68,6 +70,15 @@ def breakeven(
     sink.emit(rows, lambda: _view(points), columns=_COLUMNS, note=_NOTE)
 
 
+def _check_class(option: str, device: str | None, wanted: str) -> None:
+    from accelsim import catalog
+    from accelsim.errors import InvalidValueError
+
+    if device is not None and (found := catalog.device(device).device_class) != wanted:
+        remedy = f"List them with: accelsim devices list --class {wanted}"
+        raise InvalidValueError(option, device, f"a device of class {wanted}, not {found}", remedy)
+
+
 def _option(
     model: str, device: str, unit_usd: float | None, nre_usd: float, batch: int | None, flag: str
 ) -> DeploymentOption:
@@ -80,7 +91,7 @@ def _option(
     price = unit_usd if unit_usd is not None else getattr(profile.launch_price_usd, "value", None)
     if price is None:
         raise InvalidValueError(f"{profile.name}: price", None, "a price in USD", f"Its profile has none: give {flag}.")
-    return option_of_estimate(estimate(model, profile, batch=batch), price, nre_usd)
+    return option_of_estimate(estimate(model, profile, batch=batch, execution="compiled"), price, nre_usd)
 
 
 def _view(points: tuple[BreakevenPoint, ...]) -> Listing:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced
 from accelsim.units import to_si
@@ -225,6 +225,10 @@ class FpgaProfile(_Base):
     overlay: DpuCore | None = None
 
 
+#: Ten times the multiply-adders of a whole wafer (Cerebras WSE-3: 7.2 million).
+MOST_MULTIPLY_ADDERS = 72_000_000
+
+
 class ComputeArray(FrozenModel):
     """The matrix unit of an ASIC: `count` systolic (or equivalent) arrays of rows x columns multiply-accumulators."""
 
@@ -233,6 +237,13 @@ class ComputeArray(FrozenModel):
     count: PositiveCount
     dataflow: Annotated[Dataflow, Field(strict=False)]
     equivalent: bool = False  # True: not a systolic array; shape chosen so that its peak matches
+
+    @model_validator(mode="after")
+    def _check_size(self) -> ComputeArray:
+        elements = self.rows.value * self.columns.value * self.count.value
+        if elements > MOST_MULTIPLY_ADDERS:
+            raise ValueError(f"{elements:,} multiply-adders; expected at most {MOST_MULTIPLY_ADDERS:,}, ten wafers'")
+        return self
 
 
 class AsicProfile(_Base):

@@ -25,6 +25,7 @@ from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficient
 from accelsim.cost.systolic.products import Products, lower_to_products
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import Dataflow
+from accelsim.hardware.scalesim import ScaleSimConfig
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -37,6 +38,7 @@ __all__ = [
     "DesignPoint",
     "dataflow_named",
     "design_grid",
+    "design_of_config",
     "pareto_mask",
     "sweep_architectures",
 ]
@@ -48,6 +50,7 @@ DATAFLOWS: Final = {
     "is": Dataflow.INPUT_STATIONARY,
 }
 _MOST_DESIGNS: Final = 100_000
+_LARGEST_BATCH: Final = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,31 @@ def design_grid(
     )
 
 
+def design_of_config(
+    config: ScaleSimConfig, dtype: Dtype, *, clock_hz: float = 1e9, bandwidth_bytes_per_s: float | None = None
+) -> ArrayDesign:
+    """The design a SCALE-Sim configuration describes; its scratchpads hold 1,024 words per unit.
+
+    Args:
+        config: Array, dataflow, scratchpads and, in USER mode, words per cycle.
+        dtype: Format of the words.
+        clock_hz: Array clock.
+        bandwidth_bytes_per_s: Of main memory; the configuration's words per cycle where None.
+
+    Raises:
+        InvalidValueError: If the bandwidth is in neither place, or a number is out of range.
+    """
+    rate = bandwidth_bytes_per_s
+    if rate is None:
+        if config.words_per_cycle is None:
+            remedy = "The configuration leaves it to SCALE-Sim (CALC): give one."
+            raise InvalidValueError("bandwidth", None, "a bandwidth of main memory", remedy)
+        rate = config.words_per_cycle * dtype.bytes * clock_hz
+    kib = 1024.0 * dtype.bytes
+    srams = (config.input_sram_kib * kib, config.weight_sram_kib * kib, config.output_sram_kib * kib)
+    return ArrayDesign(config.rows, config.columns, config.dataflow, *srams, rate, clock_hz=clock_hz)
+
+
 def sweep_architectures(
     model: str | Workload | OperatorGraph,
     designs: Sequence[ArrayDesign],
@@ -185,7 +213,7 @@ def sweep_architectures(
     Args:
         model: Name, workload or forward graph (whose sizes then stand).
         designs: Designs.
-        batch: Samples per pass.
+        batch: Samples per pass, 1 to 1,048,576.
         precision: Operand format: int8, int16, bf16, fp16 or fp32.
         seq_len: Tokens per sequence, where that applies.
         process_nm: Node, 1 to 500 nm.
@@ -194,7 +222,8 @@ def sweep_architectures(
 
     Raises:
         DoesNotFitError: If no design's scratchpads hold a tile of every layer.
-        InvalidValueError: If there is no design, or an energy coefficient is missing.
+        InvalidValueError: If there is no design, or a size is out of range or does not apply to the model.
+        MissingCoefficientError: If nobody has published the energy of the format, memory or node.
         UnknownNameError: If the model or precision does not exist.
     """
     if not designs:
@@ -216,10 +245,15 @@ def _products(
     model: str | Workload | OperatorGraph, batch: int, precision: str, seq_len: int | None
 ) -> tuple[str, Products]:
     if isinstance(model, OperatorGraph):
+        if batch != 1 or seq_len is not None:
+            field, value = ("batch", batch) if batch != 1 else ("seq_len", seq_len)
+            raise InvalidValueError(field, value, "no value: a graph or topology has its sizes", f"Leave {field} out.")
         return "graph", lower_to_products(model)
     found = workload_catalog.workload(model) if isinstance(model, str) else model
-    if batch < 1:
-        raise InvalidValueError("batch", batch, "1 or more")
+    if not 1 <= batch <= _LARGEST_BATCH:
+        raise InvalidValueError("batch", batch, f"1 to {_LARGEST_BATCH:,}")
+    if seq_len is not None and found.family is not None and not found.family.sequence:
+        raise InvalidValueError("seq_len", seq_len, f"no value: {found.name} has no sequence", "Leave seq_len out.")
     shape = replace(found.default, batch=batch, **({} if seq_len is None else {"seq_len": seq_len}))
     phase = Phase.PREFILL if found.autoregressive else Phase.FORWARD
     return found.name, lower_to_products(found.lower(shape, find_precision(precision), phase).graph)

@@ -27,10 +27,65 @@ def test_sweep_reads_a_scale_sim_topology(run, tmp_path):
     assert len(found.out.splitlines()) == 1 + 3
 
 
+CONFIG = """[general]
+run_name = example
+[architecture_presets]
+ArrayHeight: 32
+ArrayWidth: 64
+IfmapSramSzkB: 1024
+FilterSramSzkB: 512
+OfmapSramSzkB: 256
+Dataflow: ws
+Bandwidth: 10,20,30
+[run_presets]
+InterfaceBandwidth: USER
+"""
+
+
+def test_sweep_takes_its_designs_from_scale_sim_configurations(run, tmp_path):
+    (tmp_path / "a.cfg").write_text(CONFIG)
+    found = run("arch", "sweep", "resnet-18", "--config", str(tmp_path / "a.cfg"), "--format", "json")
+    (point,) = json.loads(found.out)["points"]
+    assert (point["array"], point["dataflow"], point["sram_bytes"]) == ("32x64", "ws", 1792 * 1024)
+    assert point["bandwidth_bytes_per_s"] == 10e9  # the least of the three, one byte per word, at 1 GHz
+    asked = ("--config", str(tmp_path / "a.cfg"), "--bandwidth", "5,50", "--precision", "bf16", "--format", "json")
+    points = json.loads(run("arch", "sweep", "resnet-18", *asked).out)["points"]
+    assert [p["bandwidth_bytes_per_s"] for p in points] == [5e9, 50e9]
+    assert points[0]["sram_bytes"] == 2 * 1792 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (CONFIG.replace("USER", "CALC"), "CALC"),
+        (CONFIG.replace("32", "0", 1), "arrayheight"),
+        (CONFIG.replace(": ws", ": xs"), "Dataflow"),
+        (CONFIG.replace("32", "65537", 1), "array rows"),
+        (CONFIG.replace(": 32", ": 60000").replace(": 64", ": 60000"), "multiply-adders"),
+        ("hello", "not a configuration"),
+        ("", "architecture_presets"),
+    ],
+)
+def test_bad_configurations_end_with_a_clear_message(refused, tmp_path, text, named):
+    (tmp_path / "a.cfg").write_text(text)
+    assert named in refused("arch", "sweep", "resnet-18", "--config", str(tmp_path / "a.cfg"))
+
+
+def test_a_topology_has_its_sizes(refused, tmp_path):
+    (tmp_path / "net.csv").write_text("Layer,M,N,K,\nQK,128,64,256,\n")
+    assert "batch" in refused("arch", "sweep", str(tmp_path / "net.csv"), "--batch", "4")
+    assert "seq_len" in refused("arch", "sweep", str(tmp_path / "net.csv"), "--seq-len", "4")
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
         (("--array", "16"), "--array"),
+        (("--array", "65536x65536"), "multiply-adders"),
+        (("--array", "256x256", "--count", "65536"), "multiply-adders"),
+        (("--batch", "99999999999"), "batch"),
+        (("--seq-len", "5"), "seq_len"),
+        (("--memory", "HBM4"), "technology"),
         (("--array", "0x16"), "rows"),
         (("--array", "16x1000000"), "columns"),
         (("--array", ","), "--array"),

@@ -91,3 +91,18 @@ def test_the_command():
     (point,) = json.loads(result.stdout)
     assert point["option"] == "tpu-v4"
     assert point["volume"] * (point["reference_usd_per_demand"] - point["usd_per_demand"]) == pytest.approx(30e6)
+
+
+def test_the_command_runs_with_its_defaults_and_refuses_other_classes():
+    from accelsim.cli.app import app
+
+    run = CliRunner().invoke(
+        app, ["breakeven", "resnet-50", "--asic", "tpu-v4i", "--asic-usd", "300", "--format", "json"]
+    )
+    assert run.exit_code == 0
+    (point,) = json.loads(run.stdout)
+    assert point["reference"] == "a10"
+    for option, device, wanted in (("--fpga", "t4", "fpga"), ("--asic", "zcu104", "asic")):
+        refused = CliRunner().invoke(app, ["breakeven", "resnet-50", option, device, f"{option}-usd", "10"])
+        assert isinstance(refused.exception, InvalidValueError)
+        assert f"class {wanted}" in str(refused.exception)

@@ -19,7 +19,7 @@ from accelsim.cost.systolic.energy import EnergyCoefficients, EnergyParts
 from accelsim.cost.systolic.products import PARTIAL_SUM_BYTES, Products
 from accelsim.cost.systolic.stalls import MemoryPorts, Scratchpads, StalledRun, stalled_run, tile_words
 from accelsim.errors import DoesNotFitError, InvalidValueError
-from accelsim.hardware.profile import Dataflow
+from accelsim.hardware.profile import MOST_MULTIPLY_ADDERS, Dataflow
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
@@ -69,6 +69,9 @@ class ArrayDesign:
             value = getattr(self, field)
             if not (isinstance(value, int) and 1 <= value <= _LARGEST_SIDE):
                 raise InvalidValueError(f"array {field}", value, f"a whole number from 1 to {_LARGEST_SIDE}")
+        if self.element_count > MOST_MULTIPLY_ADDERS:
+            allowed = f"at most {MOST_MULTIPLY_ADDERS:,}, ten wafers'"
+            raise InvalidValueError("multiply-adders", self.element_count, allowed, "Take smaller or fewer arrays.")
         for field in (
             "input_sram_bytes",
             "weight_sram_bytes",
