@@ -43,14 +43,13 @@ def gemm_cell(truth: GpuParameters, device: str = "v100-pcie-32gb", count: int =
 def vector_cell(truth: GpuParameters, device: str = "v100-pcie-32gb", count: int = 250) -> Cell:
     random = np.random.default_rng(8)
     rows, columns = (np.round(2.0 ** random.uniform(9, 13, count)) for _ in range(2))
-    op = random.choice(["add", "relu"], count)
+    op = random.choice(["add", "tanh"], count)
     graph = vector_graph(op, rows, columns)
     return timed("add", KernelPrediction(graph, catalog.device(device), Execution.EAGER), truth, 0.0)
 
 
 def timed(operator: str, kernels: KernelPrediction, truth: GpuParameters, noise: float) -> Cell:
-    costs = kernels.costs(truth)
-    exact = costs.dispatch_s + costs.time_s
+    exact = kernels.call_s(kernels.costs(truth), truth)
     return Cell(operator, "made up", kernels, exact * np.exp(noise * np.random.default_rng(3).normal(size=len(exact))))
 
 
@@ -66,7 +65,7 @@ def test_a_gemm_fit_finds_the_rate_that_made_the_times() -> None:
 
 def predicted(cell: Cell, fit: object) -> np.ndarray:
     costs = cell.kernels.costs(fit.parameters)
-    return fit.issue_s[0] + costs.time_s
+    return cell.kernels.call_s(costs, fit.parameters, fit.issue_s[0])
 
 
 def test_a_bandwidth_fit_finds_the_bandwidth() -> None:
@@ -74,6 +73,45 @@ def test_a_bandwidth_fit_finds_the_bandwidth() -> None:
     fit = fit_stage(MEMORY, [vector_cell(truth)], CLASS)
     assert fit.parameters.hbm_efficiency == pytest.approx(0.7, rel=0.05)
     assert fit.parameters.gddr_efficiency == CLASS.gddr_efficiency  # a board with HBM says nothing of GDDR
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ("p100-pcie-16gb", "early_memory_efficiency"),
+        ("p4", "early_memory_efficiency"),
+        ("a100-pcie-40gb", "hbm_efficiency"),
+        ("t4", "gddr_efficiency"),
+        ("mi100", "other_memory_efficiency"),
+    ],
+)
+def test_each_memory_has_an_efficiency_of_its_own(device: str, name: str) -> None:
+    truth = replace(CLASS, **{name: 0.6})
+    fit = fit_stage(MEMORY, [vector_cell(truth, device)], CLASS)
+    assert getattr(fit.parameters, name) == pytest.approx(0.6, rel=0.05)
+    others = {n for n in ("early_memory_efficiency", "hbm_efficiency", "gddr_efficiency") if n != name}
+    assert all(getattr(fit.parameters, other) == getattr(CLASS, other) for other in others)
+
+
+def test_short_kernels_hide_behind_the_way_back_from_the_call() -> None:
+    truth = replace(CLASS, trailing_dispatch_s=2.5e-5)
+    fit = fit_stage(MEMORY, [vector_cell(truth, count=600)], CLASS)
+    assert fit.parameters.trailing_dispatch_s == pytest.approx(2.5e-5, rel=0.15)
+
+
+def test_a_call_takes_as_long_as_its_issue_until_its_kernel_shows() -> None:
+    elements = np.array([1e3, 1e4, 1e7, 4e7])
+    kernels = KernelPrediction(
+        vector_graph(np.full(4, "add"), elements, np.ones(4)), catalog.device("v100-pcie-32gb"), Execution.EAGER
+    )
+    costs = kernels.costs(CLASS)
+    called = kernels.call_s(costs, CLASS)
+    assert called[:2].tolist() == costs.dispatch_s[:2].tolist()
+    shown = costs.dispatch_s + costs.time_s - CLASS.trailing_dispatch_s
+    assert called[2:] == pytest.approx(shown[2:])
+    replayed = replace(kernels, execution=Execution.GRAPH)
+    assert replayed.trailing_s(CLASS) == 0.0
+    assert replace(kernels, profile=catalog.device("mi100")).trailing_s(CLASS) == 0.0
 
 
 def test_a_class_fit_to_its_own_model_changes_little() -> None:
@@ -92,7 +130,7 @@ def test_a_device_fit_is_an_overlay_that_predicts_its_rows(tmp_path: Path) -> No
     assert overlay.rows == 1750
     own = apply_overlay(CLASS, overlay)
     costs = cells[0].kernels.costs(own)
-    errors = np.abs(np.log(cells[0].measured_s / (costs.dispatch_s + costs.time_s)))
+    errors = np.abs(np.log(cells[0].measured_s / cells[0].kernels.call_s(costs, own)))
     assert np.median(errors) < 0.03
     spread = overlay.families["gemm fp32"].log_sigma
     assert 0.75 < (errors < 1.645 * spread).mean() <= 1.0

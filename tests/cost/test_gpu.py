@@ -225,6 +225,15 @@ def test_eager_dispatch_is_slower_than_a_replayed_graph() -> None:
     np.testing.assert_array_equal(cost_gpu(rows, gpu("t4"), Execution.COMPILED).dispatch_s, replayed.dispatch_s)
 
 
+def test_functions_of_tensors_alone_are_quicker_to_issue_than_scalars_and_modules() -> None:
+    binary, scalar, tanh, gelu, power = (
+        cost_gpu(graph([(K.ELEMENTWISE, (4096, inputs, flop), 1.0, 1e4)]), gpu("t4")).dispatch_s[0]
+        for inputs, flop in ((2, 1), (1, 1), (1, 6), (1, 8), (1, 20))
+    )
+    assert binary == tanh < min(scalar, gelu)
+    assert scalar == power
+
+
 def test_tier_says_where_parameters_come_from() -> None:
     rows, own = graph([gemm(64, 64, 64)]), GpuParameters.class_wide()
     assert cost_gpu(rows, gpu("t4")).tier is Tier.SPEC

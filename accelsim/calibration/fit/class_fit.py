@@ -20,7 +20,9 @@ DISPATCH: Mapping[str, tuple[str, ...]] = {
     "dispatch_convolution_s": ("conv",),
     "dispatch_norm_s": ("ln",),
     "dispatch_softmax_s": ("softmax",),
-    "dispatch_elementwise_s": ("add", "mul", "div", "relu", "gelu", "tanh", "addu", "mulu", "divu"),
+    "dispatch_scalar_s": ("addu", "mulu", "divu", "powu", "relu"),
+    "dispatch_activation_s": ("gelu",),
+    "dispatch_elementwise_s": ("add", "mul", "div", "pow", "tanh"),
 }
 
 
@@ -71,7 +73,7 @@ def fit_class(
 
 
 def dispatch_times(issued: Sequence[tuple[Cell, float]]) -> dict[str, float]:
-    """Time to issue an operator, by parameter: the geometric mean over boards, NVIDIA's where there are any.
+    """Time to issue an operator, by parameter: the median over boards and operators, NVIDIA's where there are any.
 
     Args:
         issued: Eager cells with the time fitted to them.
@@ -81,7 +83,7 @@ def dispatch_times(issued: Sequence[tuple[Cell, float]]) -> dict[str, float]:
         own = [(cell.device.vendor, value) for cell, value in issued if cell.operator in operators]
         times = [value for vendor, value in own if vendor == "NVIDIA"] or [value for _, value in own]
         if times:
-            found[name] = float(np.exp(np.mean(np.log(times))))
+            found[name] = float(np.median(times))
     return found
 
 

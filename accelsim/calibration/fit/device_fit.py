@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.calibration.fit.class_fit import dispatch_times
 from accelsim.calibration.fit.gpu import (
@@ -35,7 +36,7 @@ from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.surface import coordinates, surface_rows
 from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.shape_surface import ShapeSurface
-from accelsim.cost.table import Rows
+from accelsim.cost.table import CostTable, Rows
 from accelsim.errors import InputError
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
@@ -52,7 +53,7 @@ LADDERS: Mapping[str, tuple[Sequence[float], ...]] = {
     "stream": (_POWERS[::2],),
 }
 #: Rows per axis that a surface needs.
-_FEWEST_ROWS = 300
+_FEWEST_ROWS = 100
 #: Part of the median residual of unseen rows that a surface must take away to be kept.
 _LEAST_GAIN = 0.15
 #: Draw of FP32 arithmetic at its peak, over the power limit, from which on a board is taken as throttled.
@@ -61,6 +62,8 @@ _THROTTLED = 1.5
 _PARAMETER_ROWS = 1500
 #: Part of a row's time that issuing it may take at most, so that the rest stays above 0.
 _MOST_ISSUE = 0.9
+#: Length over the time to issue it from which on a call shows its kernel.
+_VISIBLE = 1.5
 #: Starting values of the energy of an instruction over the class's: below the limit a fit sees no slope.
 #: One board's matrix cores may draw less than any class-wide value.
 _OWN_PRIORS = {"matrix_energy_overhead": Prior(1.0, 30.0, 0.5)}
@@ -202,8 +205,11 @@ def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, Sha
             continue
         costs = cell.kernels.costs(parameters)
         rows = Rows(cell.graph, np.arange(len(cell)), kind)
-        fixed = np.minimum(costs.dispatch_s, _MOST_ISSUE * cell.measured_s)
-        for name, (operator, index) in surface_rows(rows).items():
+        before = costs.dispatch_s - np.minimum(cell.kernels.trailing_s(parameters), costs.dispatch_s)
+        fixed = np.minimum(before, _MOST_ISSUE * cell.measured_s)
+        visible = _shows_kernel(cell, costs, parameters)
+        for name, (operator, every) in surface_rows(rows).items():
+            index = every[visible[every]]
             place = [column[index] for column in coordinates(rows, operator)]
             part = (operator, place, costs.time_s[index], fixed[index], cell.measured_s[index])
             samples.setdefault(name, []).append(part)
@@ -212,6 +218,12 @@ def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, Sha
         if sum(len(part[4]) for part in parts) >= _FEWEST_ROWS * len(parts[0][1]):
             fitted[name] = _surface(parts)
     return fitted
+
+
+def _shows_kernel(cell: Cell, costs: CostTable, parameters: GpuParameters) -> NDArray[np.bool_]:
+    """Rows whose time says something of the kernel, not of the call alone; shape (n,)."""
+    is_longer: NDArray[np.bool_] = costs.time_s > np.minimum(cell.kernels.trailing_s(parameters), costs.dispatch_s)
+    return is_longer | (cell.measured_s > _VISIBLE * costs.dispatch_s)
 
 
 def _is_throttled(cell: Cell, parameters: GpuParameters) -> bool:
@@ -236,7 +248,9 @@ def _useful(
         if not (len(cell) and cell.is_eager):
             continue
         rows = Rows(cell.graph, np.arange(len(cell)), OperatorKind(int(cell.graph.kind[0])))
-        for name, (_, index) in surface_rows(rows).items():
+        visible = _shows_kernel(cell, cell.kernels.costs(parameters), parameters)
+        for name, (_, every) in surface_rows(rows).items():
+            index = every[visible[every]]
             before.setdefault(name, []).append(np.abs(log_residual(cell, parameters)[index]))
             after.setdefault(name, []).append(np.abs(log_residual(cell, corrected)[index]))
 

@@ -16,6 +16,7 @@ import numpy as np
 from accelsim.calibration.fit.rows import Cell
 from accelsim.calibration.fit.solve import Prior, Solution, solve
 from accelsim.cost.gpu import GpuMachine, GpuParameters
+from accelsim.cost.gpu.machine import memory_efficiency_name
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, RECURRENT_KINDS, OperatorKind
 
@@ -36,9 +37,10 @@ _K = OperatorKind
 _GEMMS = frozenset({_K.GEMM, _K.BATCHED_GEMM})
 _ROW_WISE = frozenset({_K.SOFTMAX, _K.LAYER_NORM, _K.RMS_NORM, _K.ELEMENTWISE})
 #: Shares of the shortest rows' time that the start value of the time to issue a row lies between.
-_ISSUE_SHARES = (0.3, 0.95)
+_ISSUE_SHARES = (0.3, 1.0)
 #: Contraction lengths below and above which plain GEMMs of early boards do not and do walk pages.
 _SHORT_ROWS, _LONG_ROWS = (2000, 6000), 28_000
+_MEMORIES = frozenset({"hbm_efficiency", "gddr_efficiency", "early_memory_efficiency", "other_memory_efficiency"})
 _ISSUE_PRIOR = Prior(1e-7, 1e-3, 0.3)
 
 
@@ -62,9 +64,12 @@ STAGES = (
         "memory",
         _ROW_WISE,
         {
-            "kernel_latency_s": Prior(1e-6, 6e-6, 0.5),
+            "kernel_latency_s": Prior(1e-6, 6e-6, 0.1),
             "gddr_efficiency": Prior(0.5, 1.0, 0.3),
             "hbm_efficiency": Prior(0.5, 1.0, 0.3),
+            "early_memory_efficiency": Prior(0.5, 1.0, 0.3),
+            "other_memory_efficiency": Prior(0.5, 1.0, 0.3),
+            "trailing_dispatch_s": Prior(1e-6, 5e-5, 0.5),
             "softmax_efficiency": Prior(0.2, 1.0, 0.5),
             "norm_efficiency": Prior(0.2, 1.0, 0.5),
             "reduction_columns": Prior(1.0, 512.0, 1.0),
@@ -157,8 +162,7 @@ def log_residual(cell: Cell, parameters: GpuParameters, issue_s: float | None = 
         issue_s: Time to issue a row; the parameters' where None.
     """
     costs = cell.kernels.costs(parameters)
-    issued = costs.dispatch_s if issue_s is None else issue_s
-    residual: FloatArray = np.log(cell.measured_s / (issued + costs.time_s))
+    residual: FloatArray = np.log(cell.measured_s / cell.kernels.call_s(costs, parameters, issue_s))
     return residual
 
 
@@ -207,8 +211,9 @@ def _issue_start_s(cell: Cell, prior: GpuParameters) -> float:
     """What the shortest calls take beyond their kernels."""
     shortest = float(np.quantile(cell.measured_s, 0.01))
     short = cell.take(cell.measured_s <= float(np.quantile(cell.measured_s, 0.03)))
-    beyond = float(np.median(short.measured_s - short.kernels.costs(prior).time_s))
-    return float(np.clip(beyond, _ISSUE_SHARES[0] * shortest, _ISSUE_SHARES[1] * shortest))
+    visible = short.measured_s - short.kernels.costs(prior).time_s + cell.kernels.trailing_s(prior)
+    issued = float(np.median(np.minimum(visible, short.measured_s)))
+    return float(np.clip(issued, _ISSUE_SHARES[0] * shortest, _ISSUE_SHARES[1] * shortest))
 
 
 def with_values(parameters: GpuParameters, values: Mapping[str, float]) -> GpuParameters:
@@ -220,12 +225,11 @@ def with_values(parameters: GpuParameters, values: Mapping[str, float]) -> GpuPa
 def determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
     """Parameters of a stage that the cells' devices and operators use at all."""
     vendors = {cell.device.vendor for cell in cells}
-    stacked = {"hbm" in (cell.device.memory.technology or "").lower() for cell in cells}
     matrix = {_is_matrix(cell) for cell in cells}
     kinds = {int(kind) for cell in cells for kind in np.unique(cell.graph.kind)}
-    unused = set()
-    unused |= {"hbm_efficiency"} if True not in stacked else set()
-    unused |= {"gddr_efficiency"} if False not in stacked else set()
+    unused = set(_MEMORIES - {memory_efficiency_name(cell.device) for cell in cells})
+    if not any(cell.is_eager and cell.device.vendor == "NVIDIA" for cell in cells):
+        unused |= {"trailing_dispatch_s"}
     unused |= {"other_matrix_efficiency"} if vendors <= {"NVIDIA"} else set()
     if True not in matrix or "NVIDIA" not in vendors:
         unused |= {"matrix_efficiency"}

@@ -44,7 +44,9 @@ class ClassSample:
         self.known = known
         self.fitted = limited(cells, _CLASS_ROWS, np.random.default_rng(0))
         self.scored = limited(cells, _RESIDUAL_ROWS, np.random.default_rng(1))
-        self.start = replace(GpuParameters.class_wide(), families={})
+        shipped = GpuParameters.class_wide()
+        # A vendor whose boards are all left out gets the memory efficiency of the others.
+        self.start = replace(shipped, families={}, other_memory_efficiency=shipped.hbm_efficiency)
 
 
 @lru_cache(maxsize=64)

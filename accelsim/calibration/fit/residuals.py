@@ -89,7 +89,7 @@ class CellResidual:
             device=cell.device.name,
             operator=cell.operator,
             conditions=board_conditions(cell.device),
-            log_residual=np.log(cell.measured_s / (costs.dispatch_s + costs.time_s)),
+            log_residual=np.log(cell.measured_s / cell.kernels.call_s(costs, parameters)),
             measured_s=cell.measured_s,
             flop=graph.flop,
             bytes=graph.bytes,

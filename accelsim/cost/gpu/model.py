@@ -29,7 +29,7 @@ from accelsim.cost.gpu.surface import corrected
 from accelsim.cost.residual import row_spread
 from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, Tier, bound_of
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, RECURRENT_KINDS, TRANSFER_KINDS, OperatorKind
 
 __all__ = ["GPU", "cost_gpu"]
@@ -55,6 +55,8 @@ GPU.register(*sorted(TRANSFER_KINDS))(host_copy_costs)
 
 _NORM_KINDS = (_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)
 _KIND_COUNT = max(OperatorKind) + 1
+#: FLOP per element of tanh and of a power by a number, as workloads count them.
+_TANH_FLOP, _POWER_FLOP = 6, 20
 
 
 def _mask(kinds: object) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -130,7 +132,20 @@ def _dispatch_s(graph: OperatorGraph, execution: Execution, parameters: GpuParam
     by_kind[_IS_CONVOLUTION] = parameters.dispatch_convolution_s
     by_kind[_K.SOFTMAX] = parameters.dispatch_softmax_s
     issued: FloatArray = by_kind[graph.kind]
+    single = (graph.kind == _K.ELEMENTWISE) & (graph.dims[:, 1] == 1)
+    if single.any():
+        issued[single] = _single_input_dispatch_s(graph.dims[single, 2], parameters)
     return issued
+
+
+def _single_input_dispatch_s(flop_per_element: IntArray, parameters: GpuParameters) -> FloatArray:
+    """Time to issue elementwise operators of one tensor: their arithmetic tells the function.
+
+    A function of tensors alone (tanh) is as quick to issue as one of two tensors.
+    """
+    activation = (flop_per_element > _TANH_FLOP) & (flop_per_element < _POWER_FLOP)
+    issued = np.where(activation, parameters.dispatch_activation_s, parameters.dispatch_scalar_s)
+    return np.where(flop_per_element == _TANH_FLOP, parameters.dispatch_elementwise_s, issued)
 
 
 def _energy_j(graph: OperatorGraph, costs: RowCosts, machine: GpuMachine) -> FloatArray:

@@ -41,6 +41,8 @@ class GpuParameters:
         contraction_latency_s: The same of a matrix kernel, with its set-up and epilogue; 1 to 20 us.
         gddr_efficiency: Streaming bandwidth over the data sheet's, GDDR boards.
         hbm_efficiency: The same, HBM boards.
+        early_memory_efficiency: The same, boards before Volta, whose memory controllers reach less whatever the memory.
+        other_memory_efficiency: The same, HBM boards of other vendors.
         softmax_efficiency: Softmax bandwidth over streaming bandwidth, long rows.
         norm_efficiency: Layer, group, RMS and batch normalisation bandwidth over streaming bandwidth.
         reduction_columns: Row length at which a row-wise kernel reaches half its efficiency; 0 to 512 elements.
@@ -71,7 +73,12 @@ class GpuParameters:
         dispatch_convolution_s: The same for convolutions; s.
         dispatch_norm_s: The same for normalisations and reductions; s.
         dispatch_softmax_s: The same for softmax; s.
+        dispatch_scalar_s: The same for elementwise operators of one tensor, whose number is wrapped as a tensor first, and
+            simple activations; s.
+        dispatch_activation_s: The same for GELU and other activations of more arithmetic; s.
         dispatch_elementwise_s: The same for all other operators; s.
+        trailing_dispatch_s: Part of that host time that follows the kernel's launch (the way back to the caller, the
+            closing event): in calls timed one by one it hides kernels that are shorter; 0 to 50 us.
         graph_gap_s: Gap between two kernels of a replayed graph beyond the kernels' own latency; s, >= 0.
         sigma_gemm: Standard deviation of ln(measured / predicted), GEMMs.
         sigma_convolution: The same, convolutions.
@@ -103,6 +110,8 @@ class GpuParameters:
     contraction_latency_s: float
     gddr_efficiency: float
     hbm_efficiency: float
+    early_memory_efficiency: float
+    other_memory_efficiency: float
     softmax_efficiency: float
     norm_efficiency: float
     reduction_columns: float
@@ -132,7 +141,10 @@ class GpuParameters:
     dispatch_convolution_s: float
     dispatch_norm_s: float
     dispatch_softmax_s: float
+    dispatch_scalar_s: float
+    dispatch_activation_s: float
     dispatch_elementwise_s: float
+    trailing_dispatch_s: float
     graph_gap_s: float
     sigma_gemm: float
     sigma_convolution: float
