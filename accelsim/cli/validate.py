@@ -130,7 +130,7 @@ def _scored(names: Sequence[str], data: Path | None, tier: TierName, kept: KeptS
             report(step.rows_done, step.rows_total, step.doing, f"{step.suite} ({step.place}/{step.suite_count})")
 
         board = score(names, data, tier, show, kept)
-    for note in kept.notes:
+    for note in (*kept.notes, *board.notes):
         sink.note(note)
     if kept.resume:
         sink.note(f"taken over from an interrupted run: {', '.join(kept.taken) or 'nothing'}")

@@ -25,7 +25,7 @@ from accelsim.calibration.validation.score import ScoredRows
 from accelsim.calibration.validation.suite import Batch, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
 from accelsim.cost.table import Execution
-from accelsim.errors import UnknownNameError
+from accelsim.errors import InputError, UnknownNameError
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.model import RunShape
 from accelsim.workloads.operator import Phase
@@ -47,6 +47,8 @@ EXAMPLES_SCHEMA = Schema(
     ),
 )
 _SWEEP = "NVIDIA/DeepLearningExamples PyTorch ResNet50v1.5"
+#: Images of a batch; more is a slip.
+_LARGEST_BATCH = 1_000_000
 _TORCH7 = "jcjohnson/cnn-benchmarks"
 _TORCH7_PHASES: Mapping[str, tuple[Phase, ...]] = {
     "forward": (Phase.FORWARD,),
@@ -162,16 +164,25 @@ def _is_asked(table: Table) -> Mask:
 
 def _measurements(table: Table) -> Iterable[_Row]:
     names = ("workload", "phase", "device", "precision", "batch", "note", "source", "value")
-    for workload, phase, device, form, batch, note, source, value in zip(
-        *(table[n].tolist() for n in names), strict=True
-    ):
-        size = int(float(batch))
+    for cells in zip(*(table[n].tolist() for n in names), strict=True):
+        yield _measurement(*cells)
+
+
+def _measurement(
+    workload: str, phase: str, device: str, form: str, batch: str, note: str, source: str, value: float
+) -> _Row:
+    size = int(batch) if batch.isdecimal() else 0
+    label = f"{workload} {phase} {form} batch {batch}"
+    if not 1 <= size <= _LARGEST_BATCH:
+        return _Row(device, workload, label, value, None, f"batch size {batch[:20]!r} is no number of images")
+    try:
         if source.startswith(_TORCH7):
-            yield _torch7(workload, phase, device, size, note, value * 1e-3)
-        elif phase == "train":
-            yield _training(workload, device, form, size, size / value)
-        else:
-            yield _sweep(workload, device, form, size, value * 1e-3)
+            return _torch7(workload, phase, device, size, note, value * 1e-3)
+        if phase == "train":
+            return _training(workload, device, form, size, size / value)
+        return _sweep(workload, device, form, size, value * 1e-3)
+    except (InputError, KeyError) as error:
+        return _Row(device, workload, label, value, None, f"not understood: {str(error)[:80]}")
 
 
 def _torch7(workload: str, phase: str, device: str, batch: int, note: str, measured_s: float) -> _Row:

@@ -23,6 +23,9 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import ATTENTION_KINDS, MAX_DIMENSIONS, OperatorKind, Phase
 
 __all__ = [
+    "ELEMENTWISE",
+    "FLOP_PER_ELEMENT",
+    "TWO_INPUTS",
     "attention_graph",
     "conv_graph",
     "correlated_log_sigma",
@@ -36,8 +39,10 @@ __all__ = [
 
 _K = OperatorKind
 #: FLOP per element of operators on vectors: an exponential or logarithm counts as its polynomial.
-_FLOP_PER_ELEMENT = {"pow": 20, "powu": 20, "gelu": 8, "tanh": 6, "softmax": 6, "ln": 8}
-_TWO_INPUTS = ("add", "mul", "div", "pow")
+FLOP_PER_ELEMENT = {"pow": 20, "powu": 20, "gelu": 8, "tanh": 6, "softmax": 6, "ln": 8}
+TWO_INPUTS = ("add", "mul", "div", "pow")
+#: Elementwise operators of the measured sets.
+ELEMENTWISE = (*TWO_INPUTS, "addu", "mulu", "divu", "powu", "relu", "gelu", "tanh")
 _VECTOR_KINDS = {"softmax": _K.SOFTMAX, "ln": _K.LAYER_NORM}
 _GATES = {_K.RNN: 1.0, _K.LSTM: 4.0, _K.GRU: 3.0}
 
@@ -124,9 +129,9 @@ def vector_graph(op: NDArray[Any], rows: FloatArray, columns: FloatArray, dtype:
     """
     elements, width = rows * columns, DTYPE_BYTES[dtype]
     row_wise = np.isin(op, list(_VECTOR_KINDS))
-    inputs = np.where(np.isin(op, _TWO_INPUTS), 2.0, 1.0)
+    inputs = np.where(np.isin(op, TWO_INPUTS), 2.0, 1.0)
     names, inverse = np.unique(op, return_inverse=True)
-    per_element = np.array([_FLOP_PER_ELEMENT.get(str(name), 1) for name in names], dtype=np.float64)[inverse]
+    per_element = np.array([FLOP_PER_ELEMENT.get(str(name), 1) for name in names], dtype=np.float64)[inverse]
     kinds = np.array([int(_VECTOR_KINDS.get(str(name), _K.ELEMENTWISE)) for name in names], dtype=np.int16)[inverse]
     dims = (
         np.where(row_wise, rows, elements),

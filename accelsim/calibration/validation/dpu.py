@@ -48,6 +48,8 @@ def runs_of(table: Table) -> DpuRuns:
         row = _row(table, index)
         rows.append(row)
         height, width = np.nan_to_num([table["in_h"][index], table["in_w"][index]])
+        if min(height, width) < 1:  # half a size is none
+            height = width = 0.0
         stated = None if np.isnan(row.operations) else row.operations
         networks.append(known_network(row.network, float(height), float(width), stated))
     families = [network_family(row.network) for row in rows]

@@ -15,10 +15,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.calibration.validation.columns import correlated_log_sigma, graph_of_columns, issued_time_s, roofline_s
-from accelsim.calibration.validation.names import gpu_of, note_unknown_devices
+from accelsim.calibration.validation.columns import (
+    ELEMENTWISE,
+    FLOP_PER_ELEMENT,
+    TWO_INPUTS,
+    correlated_log_sigma,
+    graph_of_columns,
+    issued_time_s,
+    roofline_s,
+)
+from accelsim.calibration.validation.names import device_refusal, gpu_of, note_unknown_devices
 from accelsim.calibration.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
-from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
+from accelsim.calibration.validation.tables import (
+    DataFolder,
+    Schema,
+    Table,
+    count_column,
+    name_column,
+    number,
+    time_column,
+)
 from accelsim.cost.gpu import cost_gpu
 from accelsim.datafile import data_root
 from accelsim.errors import UnknownNameError
@@ -29,19 +45,24 @@ from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["LABEL_SCHEMA", "LIST_SCHEMA", "Run", "issue_order", "lowered_operators", "operator_lists"]
 
+_K = OperatorKind
+_KINDS = {"linear": _K.GEMM, "bmm": _K.BATCHED_GEMM, "mem": _K.COPY, "softmax": _K.SOFTMAX, "ln": _K.LAYER_NORM}
 LABEL_SCHEMA = Schema(
     "gpu_kernels/e2e_labels.csv",
-    (*text("device", "model", "mode"), *number("seq", "batch"), *time_column("e2e_ms")),
+    (*name_column("device", "model", "mode"), *count_column("seq", "batch"), *time_column("e2e_ms")),
     ("device", "model", "mode", "seq", "batch"),
 )
 LIST_SCHEMA = Schema(
     "gpu_kernels/e2e_opgraphs.csv.gz",
-    (*text("desc", "op", "phase"), *number("repeat", "b", "m", "n", "k", "h", "bytes")),
+    (
+        *name_column("desc"),
+        *name_column("op", allowed=(*ELEMENTWISE, *_KINDS)),
+        *name_column("phase", allowed=("fw", "bw", "acc")),
+        *count_column("repeat"),
+        *number("b", "m", "n", "k", "h", "bytes"),
+    ),
+    whole="desc",
 )
-_K = OperatorKind
-_TWO_INPUTS = ("add", "mul", "div", "pow")
-_FLOP_PER_ELEMENT = {"pow": 20, "powu": 20, "gelu": 8, "tanh": 6, "softmax": 6, "ln": 8}
-_KINDS = {"linear": _K.GEMM, "bmm": _K.BATCHED_GEMM, "mem": _K.COPY, "softmax": _K.SOFTMAX, "ln": _K.LAYER_NORM}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,8 +86,8 @@ def lowered_operators(table: Table) -> Run:
     b, m, n, k, h, moved = (table[name] for name in ("b", "m", "n", "k", "h", "bytes"))
     product, copy, row_wise = np.isin(op, ["linear", "bmm"]), op == "mem", np.isin(op, ["softmax", "ln"])
     elements = b * h
-    per_element = np.array([_FLOP_PER_ELEMENT.get(o, 1) for o in op.tolist()], dtype=np.float64)
-    inputs = np.where(np.isin(op, _TWO_INPUTS), 2.0, 1.0)
+    per_element = np.array([FLOP_PER_ELEMENT.get(o, 1) for o in op.tolist()], dtype=np.float64)
+    inputs = np.where(np.isin(op, TWO_INPUTS), 2.0, 1.0)
     dims = (
         np.where(product | row_wise, b, np.where(copy, moved / 8, elements)),
         np.where(product, m, np.where(row_wise, h, np.where(copy, 0, inputs))),
@@ -114,7 +135,7 @@ def load(folder: DataFolder) -> list[Batch]:
     rows, lists = folder.table(LABEL_SCHEMA), operator_lists(folder)
     if rows is None or lists is None:
         return []
-    note_unknown_devices(folder, rows)
+    note_unknown_devices(folder, rows, find=gpu_of)
     desc = _descriptions(rows)
     runs = _runs(lists, set(desc.tolist()))
     known = np.array([name in runs for name in desc.tolist()], dtype=np.bool_)
@@ -158,7 +179,7 @@ def _device_batches(device: str, rows: Table, desc: TextArray, runs: dict[str, R
     try:
         profile = gpu_of(device)
     except UnknownNameError as error:
-        return [refused_batch(device, rows["model"], desc, measured, f"unknown device {error.name}")]
+        return [refused_batch(device, rows["model"], desc, measured, device_refusal(error))]
     own = [runs[name] for name in desc.tolist()]
     line = np.array([float((roofline_s(run.graph, profile) * run.repeat).sum()) for run in own])
     return [Batch(device, profile, rows["model"], desc, measured, line, _prediction(own, profile))]

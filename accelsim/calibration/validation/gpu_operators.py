@@ -18,15 +18,26 @@ from numpy.typing import NDArray
 
 from accelsim.calibration.split import HELD_OUT_SHARE
 from accelsim.calibration.validation.columns import (
+    ELEMENTWISE,
     conv_graph,
     gemm_graph,
     recurrent_graph,
     roofline_s,
     vector_graph,
 )
-from accelsim.calibration.validation.names import gpu_of, note_unknown_devices
+from accelsim.calibration.validation.names import device_refusal, gpu_of, note_unknown_devices
 from accelsim.calibration.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
-from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
+from accelsim.calibration.validation.tables import (
+    Column,
+    DataFolder,
+    Schema,
+    Table,
+    count_column,
+    name_column,
+    number,
+    text,
+    time_column,
+)
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnknownNameError
@@ -37,24 +48,30 @@ from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["CONV_SCHEMA", "DEEPBENCH_SCHEMA", "GEMM_SCHEMA", "VECTOR_SCHEMA", "KernelPrediction", "operator_batches"]
 
+
+def _names(*operators: str) -> tuple[Column, ...]:
+    """Text columns of the eager set, with the operators a table may hold."""
+    return (*name_column("op", allowed=operators), *name_column("device"), *text("split"))
+
+
 #: Two runs of one configuration differ by up to 8 % in this set. DeepBench lists layers, some of them twice: no key.
 _REPEAT = 0.10
 GEMM_SCHEMA = Schema(
     "gpu_kernels/ops_gemm.csv.gz",
-    (*text("op", "device", "split"), *number("b", "m", "n", "k"), *time_column("latency_ms")),
+    (*_names("bmm", "linear"), *count_column("b", "m", "n", "k"), *time_column("latency_ms")),
     ("op", "device", "split", "b", "m", "n", "k"),
     _REPEAT,
 )
 VECTOR_SCHEMA = Schema(
     "gpu_kernels/ops_vec.csv.gz",
-    (*text("op", "device", "split"), *number("b", "h"), *time_column("latency_ms")),
+    (*_names(*ELEMENTWISE, "softmax", "ln"), *count_column("b", "h"), *time_column("latency_ms")),
     ("op", "device", "split", "b", "h"),
     _REPEAT,
 )
 _CONV_SIZES = ("b", "c_in", "c_out", "ksize", "in_hw", "stride", "pad")
 CONV_SCHEMA = Schema(
     "gpu_kernels/ops_conv.csv.gz",
-    (*text("op", "device", "split"), *number(*_CONV_SIZES), *time_column("latency_ms")),
+    (*_names("conv"), *count_column(*_CONV_SIZES[:-1]), *number("pad"), *time_column("latency_ms")),
     ("op", "device", "split", *_CONV_SIZES),
     _REPEAT,
 )
@@ -66,7 +83,9 @@ _BENCH_SIZES = (
 DEEPBENCH_SCHEMA = Schema(
     "gpu_kernels/deepbench_train.csv.gz",
     (
-        *text("device", "precision", "op", "ta", "tb"),
+        *name_column("op", allowed=("gemm", "conv", "rnn_vanilla", "rnn_lstm", "rnn_gru", "allreduce")),
+        *name_column("device"),
+        *text("precision", "ta", "tb"),
         *number(*_BENCH_SIZES, optional=True),
         *time_column("fwd_ms", "bwd_in_ms", "bwd_w_ms", optional=True),
     ),
@@ -77,7 +96,6 @@ _BENCH_RNN = {"rnn_vanilla": OperatorKind.RNN, "rnn_lstm": OperatorKind.LSTM, "r
 _BENCH_HELD_OUT = 0.5
 #: Rows shorter than this measure the launch more than the kernel.
 _LONG_S = 1e-4
-_ELEMENTWISE = ("add", "mul", "div", "pow", "addu", "mulu", "divu", "powu", "relu", "gelu", "tanh")
 
 
 def labels(*columns: Any) -> TextArray:
@@ -118,7 +136,7 @@ def operator_batches(
         try:
             profile = gpu_of(device)
         except UnknownNameError as error:
-            yield refused_batch(device, names, shapes, measured, f"unknown device {error.name}")
+            yield refused_batch(device, names, shapes, measured, device_refusal(error))
             continue
         graph = build(rows)
         yield Batch(
@@ -137,7 +155,7 @@ def operator_batches(
 
 def _views(group: TextArray, measured_s: FloatArray) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
     """Elementwise operators together, where the kernel and not the launch is measured."""
-    long = np.isin(group, _ELEMENTWISE) & (measured_s > _LONG_S)
+    long = np.isin(group, ELEMENTWISE) & (measured_s > _LONG_S)
     return (("elementwise > 0.1 ms", long),) if long.any() else ()
 
 
@@ -227,7 +245,7 @@ def load(folder: DataFolder) -> list[Batch]:
     batches: list[Batch] = []
     for schema, build, shape in _SETS:
         if (table := folder.table(schema)) is not None:
-            note_unknown_devices(folder, table)
+            note_unknown_devices(folder, table, find=gpu_of)
             batches += operator_batches(
                 table,
                 build,
@@ -238,7 +256,7 @@ def load(folder: DataFolder) -> list[Batch]:
                 fit_source=schema.file,
             )
     if (bench := folder.table(DEEPBENCH_SCHEMA)) is not None:
-        note_unknown_devices(folder, bench)
+        note_unknown_devices(folder, bench, find=gpu_of)
         batches += _deepbench(bench)
     return batches
 
@@ -290,13 +308,17 @@ def _bench_pass(
     table: Table, column: str, name: str, build: Callable[[Table], OperatorGraph], shape: tuple[str, ...]
 ) -> Iterator[Batch]:
     rows = table.take(np.isfinite(table[column]))
+    sizes = [size for size in shape if rows[size].dtype.kind == "f"]
+    known = np.ones(len(rows), dtype=np.bool_)
+    for size in sizes:
+        known &= rows[size] >= (0 if size.startswith("pad") else 1)  # False where it is empty, too
+    yield from _refused(rows.take(~known), "a size of the operator is missing or 0")
+    rows = rows.take(known)
     if len(rows):
         yield from operator_batches(
             rows,
             build,
-            lambda t: labels(
-                np.full(len(t), name), *(np.nan_to_num(t[s]) if t[s].dtype.kind == "f" else t[s] for s in shape)
-            ),
+            lambda t: labels(np.full(len(t), name), *(t[size] for size in shape)),
             lambda t: np.full(len(t), name),
             column,
             execution=Execution.GRAPH,

@@ -121,7 +121,7 @@ class KeptSuites:
 
     def _path(self, suite: Suite, data: DataFolder, tier: str) -> Path:
         tables = [data.path(schema) for schema in (*suite.files, *suite.optional_files)]
-        own = _digest(path for path in tables if path is not None)
+        own = _digest(path for path in tables if path is not None and path.is_file())
         text = json.dumps([suite.name, tier, own, _installation(device_search_path(), calibration_folders())])
         return self.folder / f"{suite.name}-{sha256(text.encode()).hexdigest()[:16]}.npz"
 

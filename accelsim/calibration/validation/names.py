@@ -6,7 +6,7 @@ and to runs of blanks. MI250 rows are of one of the card's two dies: frameworks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -17,7 +17,16 @@ from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.workloads.model import Workload
 
-__all__ = ["DEVICES", "MODELS", "NO_PROFILE", "device_of", "gpu_of", "note_unknown_devices", "workload_of"]
+__all__ = [
+    "DEVICES",
+    "MODELS",
+    "NO_PROFILE",
+    "device_of",
+    "device_refusal",
+    "gpu_of",
+    "note_unknown_devices",
+    "workload_of",
+]
 
 #: Device names of tables -> catalogue names.
 DEVICES: Mapping[str, str] = {
@@ -145,24 +154,32 @@ def device_of(name: str) -> DeviceProfile:
         ) from None
 
 
-def note_unknown_devices(folder: DataFolder, table: Table, column: str = "device") -> None:
-    """Record names that are neither in the catalogue nor known to lack a profile, with the first row that has each.
+def note_unknown_devices(
+    folder: DataFolder, table: Table, column: str = "device", find: Callable[[str], DeviceProfile] = device_of
+) -> None:
+    """Record names that have no profile and are not known to lack one, with the first row that has each.
 
     Args:
         folder: Collects the problems.
         table: Rows that are asked.
         column: Column of the device names.
+        find: Finds the profile of a name: `device_of`, or `gpu_of` where only GPUs will do.
     """
     names, first = np.unique(table[column], return_index=True)
     for name, row in zip(names.tolist(), first.tolist(), strict=True):
         if _key(name) in NO_PROFILE:
             continue
         try:
-            device_of(name)
+            find(name)
         except UnknownNameError as error:
             problem = DataProblem(table.file, int(table.line[row]), column, "unknown device", str(error))
             if problem not in folder.problems:
                 folder.problems.append(problem)
+
+
+def device_refusal(error: UnknownNameError) -> str:
+    """Why rows of a device are refused, without the near matches."""
+    return f"unknown device {error.name}" if error.what == "device" else f"{error.name} is no {error.what}"
 
 
 def gpu_of(name: str) -> GpuProfile:

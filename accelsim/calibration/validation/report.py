@@ -5,6 +5,7 @@ Figures are rounded to four digits so that a report that is written again differ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,10 @@ def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _round(value: Any) -> Any:
-    return round(value, 4) if isinstance(value, float) else value
+    """Four digits; None for what is no number, as of an error relative to next to nothing."""
+    if not isinstance(value, float):
+        return value
+    return round(value, 4) if math.isfinite(value) else None
 
 
 def row_records(board: Scoreboard) -> Iterator[dict[str, Any]]:

@@ -11,19 +11,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from accelsim.calibration.split import held_out_mask
+from accelsim.calibration.validation.folder_hints import misplaced_hint, unread_notes
 from accelsim.calibration.validation.kept import KeptSuites
 from accelsim.calibration.validation.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.calibration.validation.names import device_of
 from accelsim.calibration.validation.scored import ScoredRows, Step, SuiteRows
 from accelsim.calibration.validation.suite import Batch, Suite, suites
 from accelsim.calibration.validation.suite import suite as find_suite
-from accelsim.calibration.validation.tables import DataFolder, DataProblem, data_folder
+from accelsim.calibration.validation.tables import DataFolder, DataProblem, Schema, data_folder
 from accelsim.calibration.validation.tiers import TierName, choose
 from accelsim.errors import AccelsimError, InputError, MissingDependencyError, UnknownNameError
 from accelsim.workloads.graph import FloatArray
@@ -84,11 +86,13 @@ class Scoreboard:
         suites: Scored suites.
         skipped: Suites not scored, with the reason.
         problems: Bad data, in file order.
+        notes: Files of the folder that look like tables but are not read.
     """
 
     suites: tuple[SuiteScore, ...]
     skipped: Mapping[str, str]
     problems: tuple[DataProblem, ...]
+    notes: tuple[str, ...] = ()
 
 
 def validate(
@@ -110,19 +114,17 @@ def validate(
     Raises:
         UnknownNameError: If there is no such suite.
         MissingDependencyError: If a suite named needs an extra that is not installed.
-        InputError: If `data` is not a folder, or a suite named has no table in it.
+        InputError: If `data` is not a folder, has no table at all, or none of a suite that is named.
     """
     from accelsim.datafile import data_root
 
     folder = data_folder(data_root() / "calibration" / "published" if data is None else data)
     wanted = [find_suite(name) for name in dict.fromkeys(names)] if names else list(suites())
+    _check_folder(wanted, folder, is_named=bool(names))
     scores: list[SuiteScore] = []
     skipped: dict[str, str] = {}
     for place, suite in enumerate(wanted, 1):
-        missing = _missing_files(suite, folder)
-        if missing and names:
-            raise InputError(f"suite {suite.name} needs {missing} in {folder.root}, which has no such file.")
-        if missing:
+        if missing := _missing_files(suite, folder):
             skipped[suite.name] = f"no {missing}"
             continue
         try:
@@ -137,7 +139,29 @@ def validate(
             scores.append(_suite_score(suite, found.rows, found.bad))
         else:
             skipped[suite.name] = "no usable rows"
-    return Scoreboard(tuple(scores), skipped, tuple(folder.problems))
+    notes = unread_notes(folder, _schemas(suites()))
+    return Scoreboard(tuple(scores), skipped, tuple(folder.problems), tuple(notes))
+
+
+def _schemas(chosen: Sequence[Suite]) -> list[Schema]:
+    return list(dict.fromkeys(schema for suite in chosen for schema in (*suite.files, *suite.optional_files)))
+
+
+def _check_folder(wanted: Sequence[Suite], folder: DataFolder, *, is_named: bool) -> None:
+    """Refuse a folder without a table of each suite named, or of any where none is named.
+
+    Raises:
+        InputError: With where the tables may be instead.
+    """
+    hint = partial(misplaced_hint, folder)
+    for suite in wanted if is_named else ():
+        if missing := _missing_files(suite, folder):
+            text = f"suite {suite.name} needs {missing} in {str(folder.root)!r}, which has no such file."
+            raise InputError(f"{text} {hint(_schemas([suite]))}".rstrip())
+    schemas = _schemas(wanted)
+    if schemas and not any(folder.has(schema) for schema in schemas):
+        text = f"data = {str(folder.root)!r} has no table of any suite, such as {schemas[0].file}."
+        raise InputError(f"{text} {hint(schemas)}".rstrip())
 
 
 def _kept_or_scored(

@@ -9,50 +9,78 @@ repeat tolerance are two measurements and both stay.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import zlib
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.calibration.validation.table_file import FileRefusedError, read_records
 from accelsim.errors import InputError
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["Column", "DataFolder", "DataProblem", "Schema", "Table", "data_folder", "number", "text", "time_column"]
+__all__ = [
+    "Column",
+    "DataFolder",
+    "DataProblem",
+    "Schema",
+    "Table",
+    "count_column",
+    "data_folder",
+    "name_column",
+    "number",
+    "text",
+    "time_column",
+]
 
-#: Largest table read, bytes after decompression; a gzip bomb ends here.
-MAX_TABLE_BYTES = 512_000_000
 _UNITS = ("ns", "us", "ms", "s", "sec", "seconds", "cycles", "w", "j", "bytes", "gbps")
-_GZIP_MAGIC = b"\x1f\x8b"
-#: Tells zlib that a gzip header comes first.
-_GZIP_FORMAT = 16
-Kind = Literal["text", "number", "time"]
+#: Least number above 0, largest number and length of text that a cell may have: beyond lie slips, whose ratios overflow.
+_LARGEST = 1e15
+_LONGEST: Mapping[str, int] = {"name": 200, "text": 5_000}
+_SMALLEST = 1e-15
+Kind = Literal["text", "name", "number", "count", "time"]
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: text, a number >= 0, or a measured time or rate above 0; a file may leave an optional one empty.
+    """One column; a file may leave the cells of an optional one empty.
 
-    A file may lack a column with `may_lack`, whose cells then all count as empty.
+    Attributes:
+        name: In the header.
+        kind: Text; a name, which is text that is not empty; a number >= 0; a count, which is a whole number >= 1; or a
+            measured time or rate above 0.
+        optional: Whether a number may be missing; it is NaN then.
+        may_lack: Whether a file may lack the column, whose cells then all count as empty.
+        allowed: Names that are known; all where empty.
     """
 
     name: str
     kind: Kind = "text"
     optional: bool = False
     may_lack: bool = False
+    allowed: frozenset[str] = frozenset()
 
 
 def text(*names: str, may_lack: bool = False) -> tuple[Column, ...]:
     """Text columns."""
     return tuple(Column(name, may_lack=may_lack) for name in names)
+
+
+def name_column(*names: str, allowed: Iterable[str] = ()) -> tuple[Column, ...]:
+    """Text columns that no row may leave empty, with the names that are known; all where none are given."""
+    return tuple(Column(name, "name", allowed=frozenset(allowed)) for name in names)
+
+
+def count_column(*names: str) -> tuple[Column, ...]:
+    """Columns of whole numbers >= 1: sizes that no row may leave out."""
+    return tuple(Column(name, "count") for name in names)
 
 
 def number(*names: str, optional: bool = False, may_lack: bool = False) -> tuple[Column, ...]:
@@ -74,12 +102,14 @@ class Schema:
         columns: Columns that are read; a file may have more.
         key: Columns that name a configuration; empty where rows may repeat.
         repeat_tolerance_fraction: Largest relative difference of two measurements of one configuration.
+        whole: Column whose rows of one value belong together: one that is refused takes the others with it; empty for none.
     """
 
     file: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     repeat_tolerance_fraction: float = 0.0
+    whole: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +166,6 @@ class Table:
         return Table(self.file, self.line[rows], {name: c[rows] for name, c in self.columns.items()}, self.bad)
 
 
-class _FileRefusedError(Exception):
-    """The whole file cannot be used; never leaves this module."""
-
-    def __init__(self, reason: str, detail: str, row: int | None = None, column: str | None = None) -> None:
-        super().__init__(detail)
-        self.reason, self.detail, self.row, self.column = reason, detail, row, column
-
-
 @dataclass(slots=True)
 class DataFolder:
     """A folder of measured tables; remembers what it read and what was wrong with it.
@@ -177,11 +199,11 @@ class DataFolder:
         return {} if table is None else table.bad
 
     def path(self, schema: Schema) -> Path | None:
-        """The file of a table, compressed or not; None where it is missing."""
+        """The file of a table, compressed or not; None where there is nothing of that name."""
         plain = schema.file.removesuffix(".gz")
-        return next(
-            (self.root / name for name in (schema.file, f"{plain}.gz", plain) if (self.root / name).is_file()), None
-        )
+        names = dict.fromkeys((schema.file, f"{plain}.gz", plain, *(f"{plain}{suffix}" for suffix in _OTHER_SUFFIXES)))
+        found = [self.root / name for name in names if os.path.lexists(self.root / name)]
+        return next((path for path in found if path.is_file()), found[0] if found else None)
 
     def _read(self, schema: Schema) -> Table | None:
         path = self.path(schema)
@@ -189,18 +211,21 @@ class DataFolder:
             return None
         name = path.relative_to(self.root).as_posix()
         try:
-            header, rows = _records(path)
-            return self._checked(name, header, rows, schema)
-        except _FileRefusedError as refusal:
+            return self._checked(name, schema, *read_records(path))
+        except FileRefusedError as refusal:
             self.problems.append(DataProblem(name, refusal.row, refusal.column, refusal.reason, refusal.detail))
             return None
 
-    def _checked(self, name: str, header: list[str], rows: list[list[str]], schema: Schema) -> Table:
+    def _checked(self, name: str, schema: Schema, header: list[str], rows: list[list[str]], lines: list[int]) -> Table:
         for column in schema.columns:
             _check_column(column, header)
-        line = np.arange(2, len(rows) + 2, dtype=np.int64)
+        line = np.array(lines, dtype=np.int64)
         usable = np.ones(len(rows), dtype=np.bool_)
-        self._refuse(name, None, "wrong number of cells", _ragged(rows, len(header)), line, usable)
+        ragged = _ragged(rows, len(header))
+        if ragged and schema.whole:
+            first = min(ragged)
+            raise FileRefusedError("wrong number of cells", ragged[first], row=int(line[first]))
+        self._refuse(name, None, "wrong number of cells", ragged, line, usable)
         cells = list(zip(*[row if len(row) == len(header) else [""] * len(header) for row in rows], strict=True))
         columns: dict[str, Any] = {}
         for column in schema.columns:
@@ -209,6 +234,8 @@ class DataFolder:
             self._refuse(name, column.name, _REASONS[column.kind], wrong, line, usable)
             columns[column.name] = values
         self._refuse_repeats(name, schema, columns, line, usable)
+        if schema.whole:
+            usable &= ~np.isin(columns[schema.whole], columns[schema.whole][~usable])
         bad = Counter(f"bad data: {p.reason}" for p in self.problems if p.file == name and p.row is not None)
         kept = {key: values[usable] for key, values in columns.items()}
         return Table(name, line[usable], kept, dict(bad))
@@ -245,81 +272,36 @@ class DataFolder:
         )
 
 
-_REASONS: Mapping[Kind, str] = {"text": "empty cell", "number": "not a number", "time": "time not above 0"}
-
-
-def _records(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of a CSV file.
-
-    Raises:
-        _FileRefusedError: If it cannot be read to its end.
-    """
-    try:
-        raw = _bytes(path)
-        reader = csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline=""), strict=True)
-        rows = [row for row in reader if row]
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise _FileRefusedError("not text", "is not UTF-8 text", row=line) from None
-    except csv.Error as error:
-        raise _FileRefusedError("not CSV", f"is not well-formed CSV: {error}") from None
-    except OSError as error:
-        raise _FileRefusedError("unreadable", f"cannot be read: {error.strerror or error}") from None
-    if not rows:
-        raise _FileRefusedError("empty", "is empty; expected a header line", row=1)
-    header = [name.strip() for name in rows[0]]
-    if twice := [name for name, count in Counter(header).items() if count > 1]:
-        raise _FileRefusedError("duplicate column", "appears twice in the header", row=1, column=twice[0])
-    return header, rows[1:]
-
-
-def _bytes(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        raw = stream.read(MAX_TABLE_BYTES + 1)
-    is_compressed = raw.startswith(_GZIP_MAGIC) or path.suffix == ".gz"
-    found = _inflated(raw) if is_compressed else raw
-    if len(found) > MAX_TABLE_BYTES:
-        raise _FileRefusedError("too large", f"is larger than {MAX_TABLE_BYTES:,} bytes, the most that is read")
-    return found
-
-
-def _inflated(raw: bytes) -> bytes:
-    """Contents of a gzip file of one or more members.
-
-    Raises:
-        _FileRefusedError: If it is damaged or ends too early; names the row up to which it can be read.
-    """
-    parts: list[bytes] = []
-    size = 0
-    while raw and size <= MAX_TABLE_BYTES:
-        member = zlib.decompressobj(wbits=zlib.MAX_WBITS | _GZIP_FORMAT)
-        try:
-            parts.append(member.decompress(raw, MAX_TABLE_BYTES + 1 - size))
-            reason = "ends before the end of the stream"
-        except zlib.error as error:
-            reason = str(error)
-        size += len(parts[-1]) if parts else 0
-        if not member.eof and size <= MAX_TABLE_BYTES:
-            row = b"".join(parts).count(b"\n") + 1
-            detail = f"the gzip stream is truncated or damaged after this row ({reason}); copy the file again"
-            raise _FileRefusedError("truncated gzip", detail, row=row)
-        raw = member.unused_data
-    return b"".join(parts)
+#: Archives that are refused by name, since their tables were surely meant to be read.
+_OTHER_SUFFIXES = (".xz", ".zip", ".bz2", ".zst")
+_REASONS: Mapping[Kind, str] = {
+    "text": "not a text",
+    "name": "unknown name",
+    "number": "not a number",
+    "count": "not a count",
+    "time": "time not above 0",
+}
+_WANTED: Mapping[Kind, str] = {
+    "number": "a number from 0 to 1e15",
+    "count": "a whole number from 1 to 1e15",
+    "time": "a time above 0, and below 1e15",
+}
 
 
 def _check_column(column: Column, header: Sequence[str]) -> None:
-    """Refuse a header without the column, and say which column looks like it in another unit."""
+    """Refuse a header without the column, and say which column looks like it, or has it in another unit."""
     if column.name in header or column.may_lack:
         return
     stem, _, unit = column.name.rpartition("_")
     if unit in _UNITS:
-        near = next(
-            (name for name in header if name == stem or name.rpartition("_")[::2] in [(stem, u) for u in _UNITS]), None
-        )
+        others = {stem, *(f"{stem}_{other}" for other in _UNITS)}
+        near = next((name for name in header if name.lower() in others), None)
         if near is not None:
             said = f"is missing, but there is {near!r}: give it in {unit} as {column.name!r}"
-            raise _FileRefusedError("wrong unit", said, row=1, column=column.name)
-    raise _FileRefusedError("missing column", "is missing from the header", row=1, column=column.name)
+            raise FileRefusedError("wrong unit", said, row=1, column=column.name)
+    close = get_close_matches(column.name.lower(), header, n=1, cutoff=0.75)
+    hint = f"; {close[0]!r} is there" if close else ""
+    raise FileRefusedError("missing column", f"is missing from the header{hint}", row=1, column=column.name)
 
 
 def _ragged(rows: list[list[str]], width: int) -> dict[int, str]:
@@ -328,18 +310,42 @@ def _ragged(rows: list[list[str]], width: int) -> dict[int, str]:
 
 def _parsed(raw: Sequence[str], column: Column, usable: Mask) -> tuple[Any, dict[int, str]]:
     """Values of a column and what is wrong with which row."""
-    if column.kind == "text":
-        return np.array(raw, dtype=object).astype(str) if raw else np.zeros(0, dtype=str), {}
+    if column.kind in {"text", "name"}:
+        return _texts(raw, column)
     values = _floats(raw)
-    lowest = values <= 0 if column.kind == "time" else values < 0
-    suspect = (np.isnan(values) | np.isinf(values) | lowest) & usable
+    below = {"time": values < _SMALLEST, "count": values < 1, "number": (values < _SMALLEST) & (values != 0)}
+    lowest = below[column.kind]
+    suspect = (np.isnan(values) | (values > _LARGEST) | lowest) & usable
+    if column.kind == "count":
+        suspect |= (values != np.floor(values)) & usable
     wrong: dict[int, str] = {}
     for index in np.flatnonzero(suspect).tolist():
         cell = raw[index].strip()
         if cell == "" and column.optional:
             continue
-        wrong[index] = f"{cell[:40]!r} is not {'a time above 0' if column.kind == 'time' else 'a number of 0 or more'}"
+        wrong[index] = f"{cell[:40]!r} is not {_WANTED[column.kind]}"
     return values, wrong
+
+
+def _texts(raw: Sequence[str], column: Column) -> tuple[Any, dict[int, str]]:
+    """Text cells; those that cannot be one are empty."""
+    faults = {cell: fault for cell in set(raw) if (fault := _text_fault(cell, column))}
+    wrong = {index: faults[cell] for index, cell in enumerate(raw) if cell in faults} if faults else {}
+    clean = ["" if cell in faults else cell for cell in raw] if faults else raw
+    return np.array(clean, dtype=str) if len(clean) else np.zeros(0, dtype=str), wrong
+
+
+def _text_fault(cell: str, column: Column) -> str:
+    """What is wrong with a text; empty where nothing is."""
+    if len(cell) > _LONGEST[column.kind]:
+        return f"{cell[:40]!r} has {len(cell):,} characters, more than {_LONGEST[column.kind]:,}"
+    if column.kind == "text":
+        return ""
+    if not cell.strip():
+        return "is empty"
+    if column.allowed and cell not in column.allowed:
+        return f"{cell!r} is not one of {', '.join(sorted(column.allowed))}"
+    return "" if cell.isprintable() else f"{cell!r} has control characters"
 
 
 def _floats(raw: Sequence[str]) -> FloatArray:

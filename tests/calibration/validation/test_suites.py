@@ -415,3 +415,59 @@ def test_a_suite_runs_on_the_tables_there_are(folder, tmp_path):
 def test_a_named_suite_needs_its_tables(tmp_path):
     with pytest.raises(InputError, match="needs gpu_kernels/e2e_labels"):
         validate(["gpu-models"], tmp_path)
+
+
+# -- hostile tables
+
+
+BENCH = "device,precision,op,ta,tb,m,n,k,w,h_,c,r,s,pad_h,pad_w,stride_h,stride_w,hidden,batch,steps,floats,ranks,"
+BENCH += "fwd_ms,bwd_in_ms,bwd_w_ms\n"
+
+
+def test_operators_without_their_sizes_are_refused_by_name(folder):
+    rows = (
+        "NV_V100,fp32,gemm,N,N,1760,16,1760,,,,,,,,,,,,,,,0.1,,\nNV_V100,fp32,gemm,N,N,1760,,1760,,,,,,,,,,,,,,,0.1,,\n"
+    )
+    board = validate(["gpu-operators"], folder({"gpu_kernels/deepbench_train.csv": BENCH + rows}), "spec")
+    (score,) = board.suites
+    assert score.figures.rows_answered == 1
+    assert score.refused == {"a size of the operator is missing or 0": 1}
+
+
+def test_a_device_of_another_class_is_bad_data(folder):
+    rows = "bmm,epyc-9654,test,8,256,64,512,0.4\nbmm,T4,test,8,256,64,512,0.4\n"
+    board = validate(["gpu-operators"], folder({"gpu_kernels/ops_gemm.csv": GEMM + rows}), "spec")
+    (problem,) = board.problems
+    assert (problem.row, problem.column) == (2, "device")
+    assert "epyc-9654 is of class cpu" in problem.detail
+    assert board.suites[0].refused == {"epyc-9654 is no GPU": 1}
+
+
+def test_a_workload_with_a_bad_operator_is_refused_whole(folder):
+    labels = "device,model,mode,seq,batch,e2e_ms\nT4,a,inf,1,1,10\nT4,b,inf,1,1,10\n"
+    lists = "desc,phase,op,repeat,b,m,n,k,h,bytes\n"
+    lists += (
+        "a-inf-1-1,fw,linear,8,1,64,64,64,0,0\na-inf-1-1,fw,warp,8,1,64,64,64,0,0\nb-inf-1-1,fw,relu,1,8,0,0,0,8,0\n"
+    )
+    data = folder({"gpu_kernels/e2e_labels.csv": labels, "gpu_kernels/e2e_opgraphs.csv": lists})
+    board = validate(["gpu-models"], data, "spec")
+    (score,) = board.suites
+    assert score.figures.rows_answered == 1
+    assert score.refused["no operator list"] == 1
+    assert (board.problems[0].row, board.problems[0].column) == (3, "op")
+
+
+def test_a_folder_without_any_table_is_refused_with_a_hint(tmp_path, folder):
+    with pytest.raises(InputError, match="no table of any suite"):
+        validate([], tmp_path)
+    inside = folder({"gpu_kernels/ops_vec.csv": "op,device,split,b,h,latency_ms\n"}) / "gpu_kernels"
+    with pytest.raises(InputError, match="give the folder above"):
+        validate([], inside)
+    with pytest.raises(InputError, match="give the folder above"):
+        validate(["gpu-operators"], inside)
+
+
+def test_misspelt_tables_are_noted(folder):
+    vec = "op,device,split,b,h,latency_ms\nadd,T4,test,4096,4096,0.8\n"
+    board = validate([], folder({"gpu_kernels/ops_vec.csv": vec, "gpu_kernels/ops_gem.csv": GEMM}), "spec")
+    assert board.notes == ("gpu_kernels/ops_gem.csv is not read; did you mean ops_gemm.csv?",)
