@@ -81,6 +81,19 @@ def test_an_estimates_parts_sum_to_its_energy(device, mode):
     assert run.to_dict()["energy_parts_j"] == dict(run.energy_parts_j)
 
 
+@pytest.mark.parametrize("device", CHIPS)
+def test_no_chip_draws_more_than_its_limit_at_any_batch(device):
+    limit = catalog.device(device).power.limit_w
+    for batch in (1, 64):
+        run = accelsim.estimate("resnet-50", device, batch=batch)
+        if limit is None or not run.fits:
+            assert run.average_power_w is None
+        else:
+            assert 0 < run.average_power_w <= limit.value * (1 + 1e-9)
+        if run.energy_parts_j is not None:
+            assert sum(run.energy_parts_j.values()) == pytest.approx(run.energy_j, rel=1e-9)
+
+
 def test_generated_tokens_and_host_rows_have_parts_too():
     run = accelsim.estimate("gpt2", "tpu-v4", batch=2, seq_len=32, output_len=8)
     assert sum(run.energy_parts_j.values()) == pytest.approx(run.energy_j, rel=1e-9)
