@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -147,3 +151,54 @@ def test_rows_of_operators_and_models_share_one_header(run, data):
     assert refused["refusal"] == "unknown device B9000"
     assert refused["predicted_s"] == refused["error_fraction"] == ""
     assert float(refused["measured_s"]) == 0.6
+
+
+# -- other people's folders
+
+
+def test_standard_output_is_the_json_alone_from_any_folder_and_a_home_that_cannot_be_written(data, tmp_path):
+    (data / "gpu_kernels" / "ops_vec.csv").write_text("op,device,split,b,h,latency\nadd,T4,test,64,64,0.03\n")
+    home = tmp_path / "home"
+    home.write_text("a file: no folder can be made below it, not even by root")
+    for place in (data / "gpu_kernels", data):
+        place.chmod(0o555)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    command = [
+        sys.executable,
+        "-m",
+        "accelsim.cli",
+        "validate",
+        *("gpu-operators", "--data", str(data), "--tier", "spec", "--format", "json"),
+    ]
+    root = Path(__file__).parents[2]
+    try:
+        ran = subprocess.run(
+            command,
+            cwd="/",
+            env=environment | {"HOME": str(home), "PYTHONPATH": str(root)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        for place in (data / "gpu_kernels", data):
+            place.chmod(0o755)
+    found = json.loads(ran.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert ran.returncode == 1
+    assert found["suites"]["gpu-operators"]["rows_answered"] >= 1
+    assert found["bad_data"][0]["reason"] == "wrong unit"
+    assert "ops_vec.csv" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("present", ["ops_gemm.csv", "e2e_labels.csv"])
+def test_folders_with_one_table_are_scored(run, data, present):
+    labels = "device,model,mode,seq,batch,e2e_ms\nT4,bert_large,inf,512,8,694.46\n"
+    (data / "gpu_kernels" / "e2e_labels.csv").write_text(labels)
+    for path in (data / "gpu_kernels").iterdir():
+        if path.name != present:
+            path.unlink()
+    name = {"ops_gemm.csv": "gpu-operators", "e2e_labels.csv": "gpu-models"}[present]
+    found = run("validate", name, "--data", data, "--format", "json").json
+    assert list(found["suites"]) == [name]
+    assert found["bad_data"] == []

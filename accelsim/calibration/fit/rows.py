@@ -24,10 +24,10 @@ from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["Cell", "chip_of", "gpu_cells", "limited"]
+__all__ = ["VIDUR_SCHEMAS", "Cell", "chip_of", "gpu_cells", "limited"]
 
 _VIDUR_COLUMNS = ("attn_pre_proj_ms", "attn_post_proj_ms", "mlp_up_proj_ms", "mlp_down_proj_ms")
-_VIDUR = tuple(
+VIDUR_SCHEMAS = tuple(
     Schema(
         f"serving/vidur_mlp_{name}.csv",
         (
@@ -106,7 +106,7 @@ def gpu_cells(folder: DataFolder, progress: Callable[[str], None] | None = None)
     say = progress or (lambda _line: None)
     say("reading operator tables")
     cells = [cell for batch in load_operators(folder) for cell in _cells(batch)]
-    for schema, name in zip(_VIDUR, _VIDUR_DEVICES, strict=True):
+    for schema, name in zip(VIDUR_SCHEMAS, _VIDUR_DEVICES, strict=True):
         if folder.has(schema) and (table := folder.table(schema)) is not None:
             cells += _vidur_cells(table, schema.file, name)
     return cells

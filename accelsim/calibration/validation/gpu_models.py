@@ -129,6 +129,7 @@ def issue_order(repeat: FloatArray, is_backward: NDArray[np.bool_]) -> IntArray:
     "model",
     optional_files=(LIST_SCHEMA,),
     is_ranked=True,
+    fits_folder=True,
 )
 def load(folder: DataFolder) -> list[Batch]:
     """One batch per device; rows whose operator list is missing are refused."""

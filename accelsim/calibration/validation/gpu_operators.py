@@ -239,6 +239,7 @@ _SETS: Sequence[tuple[Schema, Callable[[Table], OperatorGraph], tuple[str, ...]]
     (),
     "operator",
     optional_files=(GEMM_SCHEMA, VECTOR_SCHEMA, CONV_SCHEMA, DEEPBENCH_SCHEMA),
+    fits_folder=True,
 )
 def load(folder: DataFolder) -> list[Batch]:
     """Batches of every table that is there."""

@@ -25,8 +25,8 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.calibration.validation.scored import ScoredRows, SuiteRows
-from accelsim.calibration.validation.suite import Suite
-from accelsim.calibration.validation.tables import DataFolder, DataProblem
+from accelsim.calibration.validation.suite import Suite, suites
+from accelsim.calibration.validation.tables import DataFolder, DataProblem, Schema
 from accelsim.catalog import device_search_path
 from accelsim.cost.fitted import calibration_folders
 from accelsim.datafile import data_root
@@ -120,10 +120,20 @@ class KeptSuites:
         self._files.append(path)
 
     def _path(self, suite: Suite, data: DataFolder, tier: str) -> Path:
-        tables = [data.path(schema) for schema in (*suite.files, *suite.optional_files)]
+        tables = [data.path(schema) for schema in _schemas(suite)]
         own = _digest(path for path in tables if path is not None and path.is_file())
         text = json.dumps([suite.name, tier, own, _installation(device_search_path(), calibration_folders())])
         return self.folder / f"{suite.name}-{sha256(text.encode()).hexdigest()[:16]}.npz"
+
+
+def _schemas(suite: Suite) -> list[Schema]:
+    """Tables that a suite's rows depend on: its own, and those that fits to the folder use."""
+    if not suite.fits_folder:
+        return [*suite.files, *suite.optional_files]
+    from accelsim.calibration.fit.rows import VIDUR_SCHEMAS
+
+    fitting = [other for other in suites() if other.fits_folder]
+    return [schema for other in fitting for schema in (*other.files, *other.optional_files)] + list(VIDUR_SCHEMAS)
 
 
 def _digest(paths: Iterable[Path]) -> str:

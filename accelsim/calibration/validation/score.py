@@ -1,9 +1,9 @@
 """Runs suites over a data folder and scores every row.
 
 The rows of a batch are predicted in one call; a batch the cost model refuses (an operator or format the device lacks)
-becomes refused rows with that reason, never an error of the run. At tier `fitted` and `measured` only shapes kept from
-every fit are scored where fits use rows of that set; the others count as used in the fit. Whole-model rows are never fitted
-and always scored.
+becomes refused rows with that reason, never an error of the run. Where a device's parameters were fitted to its operators,
+only shapes kept from every fit are scored; the others count as used in the fit. Whole-model rows are never fitted and always
+scored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +26,12 @@ from accelsim.calibration.validation.scored import ScoredRows, Step, SuiteRows
 from accelsim.calibration.validation.suite import Batch, Suite, suites
 from accelsim.calibration.validation.suite import suite as find_suite
 from accelsim.calibration.validation.tables import DataFolder, DataProblem, Schema, data_folder
-from accelsim.calibration.validation.tiers import TierName, choose
+from accelsim.calibration.validation.tiers import Choice, TierName, choose
 from accelsim.errors import AccelsimError, InputError, MissingDependencyError, UnknownNameError
 from accelsim.workloads.graph import FloatArray
+
+if TYPE_CHECKING:
+    from accelsim.calibration.fit.folder import FolderFits
 
 __all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
 
@@ -191,9 +194,12 @@ def _predicted(suite: Suite, folder: DataFolder, tier: TierName, step: Step, pro
     batches = [batch for batch in suite.load(folder) if len(batch)]
     total, done = sum(map(len, batches)), 0
     rows: list[ScoredRows] = []
+    fits = _folder_fits(folder) if suite.fits_folder else None
     for batch in batches:
-        progress(replace(step, doing=batch.device, rows_done=done, rows_total=total))
-        rows.append(_score_batch(batch, tier))
+        now = replace(step, doing=batch.device, rows_done=done, rows_total=total)
+        progress(now)
+        say = partial(_say, progress, now)
+        rows.append(_score_batch(batch, _choice(batch, tier, fits, say)))
         done += len(batch)
     schemas = (*suite.files, *suite.optional_files)
     bad: Counter[str] = Counter()
@@ -203,10 +209,38 @@ def _predicted(suite: Suite, folder: DataFolder, tier: TierName, step: Step, pro
     return SuiteRows(tuple(rows), dict(bad), tuple(p for p in folder.problems if p.file in files))
 
 
-def _score_batch(batch: Batch, tier: TierName) -> ScoredRows:
+def _say(progress: Progress, step: Step, line: str) -> None:
+    progress(replace(step, doing=f"fitting {line}"))
+
+
+def _folder_fits(folder: DataFolder) -> FolderFits:
+    """Fits to the folder's rows, which suites of the folder share."""
+    from accelsim.calibration.fit.folder import FolderFits
+
+    if folder.fits is None:
+        folder.fits = FolderFits(folder)
+    return folder.fits  # type: ignore[no-any-return]
+
+
+def _choice(batch: Batch, tier: TierName, fits: FolderFits | None, say: Callable[[str], None]) -> Choice | None:
+    """Parameters of a batch; None where nothing can be predicted.
+
+    Where a suite fits its folder, an overlay that never saw operators like its rows (kernel tables of other formats) gives
+    way: at tier `fitted` to a fit to the folder's rows, if it has enough of them, at tier `best` to class-wide parameters.
+    """
     if batch.predict is None or batch.profile is None:
-        return _unanswered(batch, batch.refusal or "no prediction")
+        return None
     choice = choose(batch.profile, tier)
+    if fits is None or choice.saw_operators or batch.profile.device_class != "gpu":
+        return choice
+    if tier == "fitted":
+        return fits.choice(batch.profile, say) or choice
+    return choose(batch.profile, "spec") if tier == "best" else choice
+
+
+def _score_batch(batch: Batch, choice: Choice | None) -> ScoredRows:
+    if choice is None or batch.predict is None or batch.profile is None:
+        return _unanswered(batch, batch.refusal or "no prediction")
     if choice.refusal:
         return _unanswered(batch, choice.refusal)
     try:
@@ -214,7 +248,7 @@ def _score_batch(batch: Batch, tier: TierName) -> ScoredRows:
     except AccelsimError as error:
         return _unanswered(batch, _short(error))
     keep = np.ones(len(batch), dtype=np.bool_)
-    if choice.tier != "spec" and batch.fit_source:
+    if choice.saw_operators and batch.fit_source:
         keep = held_out_mask(batch.label.tolist(), batch.held_out_share)
     low, high = interval_s(prediction.time_s, prediction.log_sigma)
     return ScoredRows(

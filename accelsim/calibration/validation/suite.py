@@ -103,6 +103,7 @@ class Suite:
         is_ranked: Whether rows of one label are devices to choose from, so that their ranking is scored.
         findings: Further figures of the scored rows, by name.
         quantity: What is measured, for the axes of plots.
+        fits_folder: Whether tier `fitted` fits a device without an overlay for such rows to the folder's operator rows.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Suite:
     is_ranked: bool = False
     findings: Callable[[Sequence[Any]], dict[str, Any]] | None = field(default=None, repr=False)
     quantity: str = "time, s"
+    fits_folder: bool = False
 
 
 _SUITES: dict[str, Suite] = {}
@@ -130,6 +132,7 @@ def register_suite(
     is_ranked: bool = False,
     findings: Callable[[Sequence[Any]], dict[str, Any]] | None = None,
     quantity: str = "time, s",
+    fits_folder: bool = False,
 ) -> Callable[[Load], Load]:
     """Register a suite; the decorated function reads its tables into batches.
 
@@ -140,7 +143,9 @@ def register_suite(
     def add(load: Load) -> Load:
         if name in _SUITES:
             raise InvalidValueError("suite", name, "a name that is not registered yet")
-        _SUITES[name] = Suite(name, title, files, group_key, load, optional_files, is_ranked, findings, quantity)
+        _SUITES[name] = Suite(
+            name, title, files, group_key, load, optional_files, is_ranked, findings, quantity, fits_folder
+        )
         return load
 
     return add

@@ -37,12 +37,14 @@ class Choice:
         parameters: Handed to the cost model; None takes the class-wide ones.
         note: What a reader should know of them.
         refusal: Why there are none; empty where there are.
+        saw_operators: Whether they were fitted to the device's single operators, of which shapes are kept back for scoring.
     """
 
     tier: str
     parameters: Any | None
     note: str = ""
     refusal: str = ""
+    saw_operators: bool = False
 
 
 def tier_name(value: str) -> TierName:
@@ -74,7 +76,7 @@ def _spec(device: DeviceProfile) -> Choice:
         left_out = _class_set(f"gpu-without-{chip}")
         if left_out is not None:
             return _with_relative(left_out, device, f"class-wide parameters fitted without {chip}", as_fitted=False)
-    note = "class-wide parameters, which may have seen operator rows of this device"
+    note = "class-wide parameters: there is no set fitted without this device"
     return _with_relative(GpuParameters.class_wide(), device, note, as_fitted=True)
 
 
@@ -93,7 +95,9 @@ def _fitted(device: DeviceProfile) -> Choice:
     if overlay is None or device.device_class != "gpu":
         return Choice("fitted", None, refusal=f"no overlay calibration/fitted/{_base(device)}.yaml")
     note = f"fitted to {overlay.rows:,} rows: {overlay.data}"
-    return Choice("fitted", apply_overlay(GpuParameters.class_wide(), overlay), note)
+    # residuals by family come with a fit to operators; overlays of kernel tables have surfaces alone
+    parameters = apply_overlay(GpuParameters.class_wide(), overlay)
+    return Choice("fitted", parameters, note, saw_operators=bool(overlay.families))
 
 
 def _measured(device: DeviceProfile) -> Choice:

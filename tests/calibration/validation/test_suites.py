@@ -238,7 +238,7 @@ def test_tiers_without_parameters_refuse_by_name(folder):
 def test_fitted_rows_that_a_fit_may_have_seen_are_not_scored(folder, monkeypatch):
     shapes = [f"bmm,P4,test,8,{m},64,512,0.4\n" for m in range(64, 164)]
     data = folder({"gpu_kernels/ops_gemm.csv": GEMM + "".join(shapes)})
-    choice = tier_module.Choice("fitted", GpuParameters.class_wide())
+    choice = tier_module.Choice("fitted", GpuParameters.class_wide(), saw_operators=True)
     monkeypatch.setitem(tier_module._CHOICES, "fitted", lambda _device: choice)
     (score,) = validate(["gpu-operators"], data, "fitted").suites
     kept = held_out_mask([f"bmm 8 {m} 64 512" for m in range(64, 164)])
