@@ -6,7 +6,9 @@ The file is replaced as a whole and only once it is complete, so that a fit that
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from accelsim.cost.fitted import FittedParameters, calibration_folders, fitted_parameters, read_fitted
 from accelsim.cost.residual import FamilyResidual
@@ -66,8 +68,15 @@ def overlay_text(overlay: FittedParameters) -> str:
             entry = surface.to_mapping()
             knots = ", ".join("[" + ", ".join(f"{knot:g}" for knot in axis) + "]" for axis in entry["knots"])
             lines += [f"  {name}:", f"    rows: {surface.rows}", f"    log_sigma: {number(surface.log_sigma)}"]
-            lines += [f"    knots: [{knots}]", f'    values: "{entry["values"]}"']
+            lines += [f"    knots: [{knots}]", *_value_lines(entry)]
     return "\n".join(lines) + "\n"
+
+
+def _value_lines(entry: Mapping[str, Any]) -> list[str]:
+    """Values of a surface: of its one grid, or of each term of a sum."""
+    if "terms" not in entry:
+        return [f'    values: "{entry["values"]}"']
+    return ["    terms:", *(f'      - {{axes: {term["axes"]}, values: "{term["values"]}"}}' for term in entry["terms"])]
 
 
 def family_line(entry: FamilyResidual) -> str:

@@ -23,9 +23,9 @@ from accelsim.calibration.surface_fit import fit_surface, fit_surface_to_sums, k
 from accelsim.calibration.validation.names import gpu_of
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.gpu import cost_gpu
-from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.gpu.parameters import GpuParameters, LoopConditions
 from accelsim.cost.gpu.surface import coordinates, surface_rows
-from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.shape_surface import Surface, SurfaceSum
 from accelsim.cost.table import CostTable, Execution, Rows
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError, UnsupportedOperatorError
 from accelsim.hardware.profile import GpuProfile
@@ -38,10 +38,14 @@ _POWERS = tuple(2.0**step for step in range(18))
 #: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
 LADDERS: dict[str, tuple[Sequence[float], ...]] = {
     "gemm": (_POWERS, _POWERS, _POWERS),
-    "grouped_gemm": ((1, 4, 16, 64, 128, 256, 1024), _POWERS[1:], _POWERS[6:], _POWERS[6:]),
+    "grouped_gemm": (_POWERS, _POWERS[:10], (2, 4, 8, 16, 64, 256), _POWERS[6:], _POWERS[6:]),
     "prefill": (_POWERS[::2], _POWERS[5:], _POWERS[::2], (64, 128, 192, 256)),
     "decode": (_POWERS[::2], _POWERS[4::2], _POWERS[:7], (64, 128, 192, 256)),
 }
+#: Axes of each term of the surfaces that are sums, and their curvature penalty: the one that predicts the expert layers of
+#: models left out of the fit best.
+_TERMS = {"grouped_gemm": ((0, 1, 2), (0, 1, 3), (0, 1, 4), (0, 3, 4), (1, 3, 4), (2, 3, 4))}
+_SUM_CURVATURE = 0.3
 #: Most knots of each axis of a dense surface, and its curvature penalty: GEMM tables are dense, and scatter more.
 _MOST_KNOTS = {"gemm": (80, 24, 24), "prefill": (30, 20, 12, 4), "decode": (30, 20, 12, 4)}
 _DENSE_CURVATURE = {"gemm": 0.3, "prefill": 0.1, "decode": 0.1}
@@ -78,7 +82,7 @@ class _Sample:
         fixed, measured = np.concatenate([self.fixed, other.fixed]), np.concatenate([self.measured, other.measured])
         return _Sample(self.operator, stages, fixed, measured, shapes)
 
-    def predict(self, surface: ShapeSurface) -> FloatArray:
+    def predict(self, surface: Surface) -> FloatArray:
         """Times with a surface, shape (r,)."""
         corrected = [time * np.exp(surface(place)) for place, time in self.stages]
         total: FloatArray = self.fixed + np.sum(corrected, axis=0)
@@ -194,7 +198,7 @@ def silicon_surfaces(
     parameters: GpuParameters | None = None,
     dense: bool = False,
     progress: Callable[[SiliconRows], None] | None = None,
-) -> dict[str, ShapeSurface]:
+) -> dict[str, Surface]:
     """Surfaces fitted to a system's kernels, by name.
 
     Args:
@@ -240,12 +244,13 @@ def _tables(system: str, backend: str | None, version: str | None) -> Iterator[S
 
 def _samples(kernels: KernelGraph, profile: GpuProfile, base: GpuParameters) -> Iterable[tuple[str, _Sample]]:
     """Samples of a graph's rows by surface; none where the device lacks the format."""
+    parameters = kernels.measured(replace(base, surfaces={}), profile)
     try:
-        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, kernels.measured(replace(base, surfaces={}), profile))
+        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, parameters)
     except UnsupportedOperatorError:
         return
     if kernels.stages > 1:
-        yield _layer_sample(kernels, costs)
+        yield _layer_sample(kernels, costs, parameters.conditions)
         return
     rows = Rows(kernels.graph, np.arange(len(kernels.rows)), OperatorKind(int(kernels.graph.kind[0])))
     measured, shapes = kernels.rows.time_s, list(kernels.rows.sizes.values())
@@ -258,7 +263,7 @@ def _samples(kernels: KernelGraph, profile: GpuProfile, base: GpuParameters) -> 
         )
 
 
-def _layer_sample(kernels: KernelGraph, costs: CostTable) -> tuple[str, _Sample]:
+def _layer_sample(kernels: KernelGraph, costs: CostTable, conditions: LoopConditions | None) -> tuple[str, _Sample]:
     """An expert layer: its grouped GEMMs are corrected, what lies between them is not."""
     count = len(kernels.rows)
     kinds = kernels.graph.kind.reshape(kernels.stages, count)[:, 0]
@@ -268,28 +273,29 @@ def _layer_sample(kernels: KernelGraph, costs: CostTable) -> tuple[str, _Sample]
     for stage in np.flatnonzero(corrected).tolist():
         rows = Rows(kernels.graph, np.arange(stage * count, (stage + 1) * count), OperatorKind.GROUPED_GEMM)
         name = next(iter(surface_rows(rows)))
-        stages.append((coordinates(rows, "grouped_gemm"), times[stage]))
+        stages.append((coordinates(rows, "grouped_gemm", conditions), times[stage]))
     beside = times[~corrected].sum(axis=0) + kernels.sum_stages(costs.dispatch_s)
     measured = kernels.rows.time_s
     fixed = np.minimum(beside, _MOST_GAP * measured)
     return name, _Sample("grouped_gemm", stages, fixed, measured, list(kernels.rows.sizes.values()))
 
 
-def _surface(sample: _Sample, *, dense: bool) -> ShapeSurface:
+def _surface(sample: _Sample, *, dense: bool) -> Surface:
     """The surface of a sample, with the spread of rows it has not seen."""
     kept = held_out_rows([*sample.shapes, np.ones(len(sample.measured))])
     trial = _fitted(sample.take(~kept), dense=dense)
     unseen = sample.take(kept)
     missed = np.abs(np.log(unseen.measured / unseen.predict(trial)))
     spread = float(np.quantile(missed, 0.9)) / _P90 if len(missed) else 0.0
-    return replace(_fitted(sample, dense=dense), log_sigma=spread, rows=len(sample.measured))
+    return _fitted(sample, dense=dense).with_evidence(spread, len(sample.measured))
 
 
-def _fitted(sample: _Sample, *, dense: bool) -> ShapeSurface:
+def _fitted(sample: _Sample, *, dense: bool) -> Surface:
     sizes = [np.concatenate(columns) for columns in zip(*(place for place, _ in sample.stages), strict=True)]
     if len(sample.stages) > 1:
         knots = [knots_within(size, ladder) for size, ladder in zip(sizes, LADDERS[sample.operator], strict=True)]
-        return fit_surface_to_sums(knots, sample.stages, sample.fixed, sample.measured)
+        empty = SurfaceSum.empty(knots, _TERMS[sample.operator])
+        return fit_surface_to_sums(empty, sample.stages, sample.fixed, sample.measured, _SUM_CURVATURE)
     ((place, time),) = sample.stages
     residual = np.log((sample.measured - sample.fixed) / time)
     if dense:

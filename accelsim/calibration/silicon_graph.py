@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from accelsim.calibration.expert_load import busiest_device_load, routing_exponent
 from accelsim.calibration.silicon import FORMATS, SiliconRows, format_names
 from accelsim.calibration.validation.columns import attention_graph, gemm_graph, graph_of_columns, vector_graph
-from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.gpu.parameters import GpuParameters, LoopConditions
 from accelsim.cost.table import CostTable
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import GpuProfile
@@ -58,9 +58,8 @@ class KernelGraph:
             parameters: Of sustained work.
             device: Board.
         """
-        if self.rows.kind not in _CYCLE or device.l2_bytes is None:
-            return parameters
-        return replace(parameters, cycle_bytes=_CYCLE[self.rows.kind](self, float(device.l2_bytes.value)))
+        cache_bytes = 0.0 if device.l2_bytes is None else float(device.l2_bytes.value)
+        return replace(parameters, conditions=_CONDITIONS[self.rows.kind](self, cache_bytes))
 
     def sum_stages(self, values: FloatArray) -> FloatArray:
         """Add the operators of each measured row, shape (n,)."""
@@ -205,37 +204,46 @@ def _grouped(
 _BUILD = {"gemm": _gemm, "context_attention": _attention, "generation_attention": _attention, "moe": _moe}
 
 
-def _gemm_cycle(kernels: KernelGraph, cache_bytes: float) -> FloatArray:
-    """Bytes of one turn of a GEMM's loop: it goes through as many copies of the weights as fill the cache, five at most."""
+def _gemm_loop(kernels: KernelGraph, cache_bytes: float) -> LoopConditions:
+    """A GEMM's loop goes through as many copies of the weights as fill the cache, five at most."""
     weights = kernels.graph.weight_bytes
     ((_, stored),) = _formats(kernels.rows)
     unscaled = np.maximum(DTYPE_BYTES[stored] * kernels.rows.sizes["n"] * kernels.rows.sizes["k"], 1.0)
     copies = np.clip(np.ceil(cache_bytes / unscaled), 1, _MOST_COPIES)
-    turn: FloatArray = copies * weights + kernels.graph.read_bytes + kernels.graph.write_bytes
-    return turn
+    turn = copies * weights + kernels.graph.read_bytes + kernels.graph.write_bytes
+    return LoopConditions(turn, np.zeros(len(weights)))
 
 
-def _decode_cycle(kernels: KernelGraph, _cache_bytes: float) -> FloatArray:
-    """Bytes of one turn of decoding: its queries, keys and values."""
-    return kernels.graph.bytes
+def _decode_loop(kernels: KernelGraph, _cache_bytes: float) -> LoopConditions:
+    """A loop of decoding has the same queries, keys and values in each turn."""
+    return LoopConditions(kernels.graph.bytes, np.zeros(len(kernels.graph)))
 
 
-def _moe_cycle(kernels: KernelGraph, _cache_bytes: float) -> FloatArray:
-    """Bytes of one turn of an expert layer: the weights of the experts that any of its routings reaches, and the rows."""
+def _prefill_loop(kernels: KernelGraph, _cache_bytes: float) -> LoopConditions:
+    """A prefill writes as much as the cache holds: nothing comes from it."""
+    return LoopConditions(np.full(len(kernels.graph), np.inf), np.zeros(len(kernels.graph)))
+
+
+def _moe_loop(kernels: KernelGraph, _cache_bytes: float) -> LoopConditions:
+    """A turn of an expert layer touches the weights of the experts that any of its routings reaches, and the rows."""
     rows, graph = kernels.rows, kernels.graph
+    sizes = rows.sizes
     weights = kernels.sum_stages(graph.weight_bytes)
-    own = np.maximum(rows.sizes["num_experts"] / rows.sizes["moe_ep_size"], 1.0)
+    own = np.maximum(sizes["num_experts"] / sizes["moe_ep_size"], 1.0)
     active = np.minimum(graph.dimension("groups", np.arange(len(rows)), OperatorKind.GROUPED_GEMM) / own, 1.0)
     routings = np.where(_by_word(rows.words["distribution"], routing_exponent) > 0, _ROUTINGS, 1)
     reached = (1.0 - (1.0 - active) ** routings) / active
     turn = np.tile(weights * reached + kernels.sum_stages(graph.write_bytes), kernels.stages)
+    is_grouped = graph.kind == int(OperatorKind.GROUPED_GEMM)
+    batch = np.tile(sizes["num_tokens"] * sizes["topk"], kernels.stages)
     # What lies between the grouped GEMMs reads what has just been written.
-    return np.where(graph.kind == int(OperatorKind.GROUPED_GEMM), turn, graph.bytes)
+    return LoopConditions(np.where(is_grouped, turn, graph.bytes), np.where(is_grouped, batch, 0.0))
 
 
-#: Bytes from one use of a row's operands to the next, by kind; a prefill writes as much as the cache holds.
-_CYCLE: dict[str, Callable[[KernelGraph, float], FloatArray]] = {
-    "gemm": _gemm_cycle,
-    "generation_attention": _decode_cycle,
-    "moe": _moe_cycle,
+#: Conditions of the loop around the kernels of a kind.
+_CONDITIONS: dict[str, Callable[[KernelGraph, float], LoopConditions]] = {
+    "gemm": _gemm_loop,
+    "context_attention": _prefill_loop,
+    "generation_attention": _decode_loop,
+    "moe": _moe_loop,
 }

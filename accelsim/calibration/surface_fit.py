@@ -1,4 +1,4 @@
-"""Fits a `ShapeSurface` to residuals of a model: robust, penalised least squares on the grid's points.
+"""Fits a `Surface` to residuals of a model: robust, penalised least squares on the grid's points.
 
 Minimises the Huber-weighted squares of ln(measured / modelled) less the surface, plus a penalty on its curvature along each
 axis (a straight line in log sizes is free) and a weak pull to zero where there are no rows. The weights are iterated
@@ -8,11 +8,11 @@ axis (a straight line in log sizes is free) and a weak pull to zero where there 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.shape_surface import ShapeSurface, Surface
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["fit_surface", "fit_surface_to_sums", "knots_within"]
@@ -21,11 +21,13 @@ __all__ = ["fit_surface", "fit_surface_to_sums", "knots_within"]
 _CURVATURE, _PULL = 0.1, 0.006
 #: Huber's constant for 95 % efficiency under normal errors, and the MAD's consistency factor.
 _HUBER, _MAD = 1.345, 1.4826
-_REWEIGHTINGS, _SUM_STEPS = 4, 10
+_REWEIGHTINGS, _SUM_STEPS = 4, 8
 #: Where conjugate gradients stop: the values are kept to three digits.
-_TOLERANCE, _ITERATIONS = 1e-4, 500
-#: Longest Gauss-Newton step of a value: beyond it the linearised sum says little.
-_LONGEST_STEP = 0.5
+_TOLERANCE, _STEP_TOLERANCE, _ITERATIONS = 1e-4, 1e-3, 500
+#: Lengths tried for a Gauss-Newton step, and the change of a value that ends them.
+_STEP_LENGTHS, _CONVERGED = (1.0, 0.5, 0.25, 0.125), 2e-3
+S = TypeVar("S", bound=Surface)
+Stage = tuple[Sequence[FloatArray], FloatArray]
 
 
 def knots_within(sizes: FloatArray, ladder: Sequence[float]) -> FloatArray:
@@ -55,61 +57,87 @@ def fit_surface(
         residual: ln(measured / modelled), shape (r,).
         curvature: Weight of the penalty on curvature against one row.
     """
-    surface = _empty(knots)
+    surface = ShapeSurface.empty(knots)
     design = _design(surface, coordinates)
-    penalty = _penalty([len(axis) for axis in knots], curvature)
+    penalty = _penalty(surface.values.shape, curvature)
     weight, values = np.ones(len(residual)), np.zeros(surface.values.size)
     for _ in range(_REWEIGHTINGS):
-        values = _solve(design, weight, residual, penalty, values)
+        values = _solve(design, weight, residual, penalty, values, _TOLERANCE)
         weight = _huber(residual - design @ values)
-    return ShapeSurface(tuple(knots), values.reshape(surface.values.shape))
+    return surface.with_flat(values)
 
 
 def fit_surface_to_sums(
-    knots: Sequence[FloatArray],
-    stages: Sequence[tuple[Sequence[FloatArray], FloatArray]],
+    surface: S,
+    stages: Sequence[Stage],
     fixed: FloatArray,
     measured: FloatArray,
-) -> ShapeSurface:
+    curvature: float = _CURVATURE,
+) -> S:
     """The surface that corrects each stage of rows whose sum was measured, by Gauss-Newton steps.
 
+    The first step corrects all stages of a row alike; the others are halved until the robust loss falls.
+
     Args:
-        knots: log2 knots of each axis.
+        surface: Its grids; the values are not looked at.
         stages: Coordinates and modelled times of each corrected stage, shape (r,) each.
         fixed: Modelled time of the other stages, shape (r,).
         measured: Measured sums, shape (r,).
+        curvature: Weight of the penalty on curvature against one row.
     """
-    surface = _empty(knots)
     designs = [_design(surface, coordinates) for coordinates, _ in stages]
-    penalty = _penalty([len(axis) for axis in knots])
-    values = np.zeros(surface.values.size)
-    weight = np.ones(len(measured))
-    for _ in range(_SUM_STEPS):
+    penalty = _penalties(surface, curvature)
+
+    def totals(values: FloatArray) -> tuple[list[FloatArray], FloatArray]:
         parts = [time * np.exp(design @ values) for design, (_, time) in zip(designs, stages, strict=True)]
-        total = fixed + np.sum(parts, axis=0)
-        # d ln(total) / d values = sum of (share of a stage) x (its corners)
-        design = sum((_times(part / total, d) for part, d in zip(parts, designs, strict=True)), start=0 * designs[0])
+        return parts, fixed + np.sum(parts, axis=0)
+
+    def weighed(parts: Sequence[FloatArray], total: FloatArray) -> Any:
+        """d ln(total) / d values: sum of (share of a stage) x (its corners)."""
+        return sum((_times(part / total, d) for part, d in zip(parts, designs, strict=True)), start=0 * designs[0])
+
+    modelled = [time for _, time in stages]
+    together = np.sum(modelled, axis=0)
+    target = np.log((measured - fixed) / together)
+    values = _solve(weighed(modelled, together), np.ones(len(measured)), target, penalty, np.zeros(surface.flat.size))
+    for _ in range(_SUM_STEPS):
+        parts, total = totals(values)
         residual = np.log(measured / total)
-        wanted = _solve(design, weight, residual + design @ values, penalty, values)
-        values = values + np.clip(wanted - values, -_LONGEST_STEP, _LONGEST_STEP)
-        weight = _huber(residual)
-    return ShapeSurface(tuple(knots), values.reshape(surface.values.shape))
+        design = weighed(parts, total)
+        step = _solve(design, _huber(residual), residual + design @ values, penalty, values) - values
+
+        def loss(
+            length: float, values: FloatArray = values, step: FloatArray = step, r: FloatArray = residual
+        ) -> float:
+            moved = values + length * step
+            misfit = np.log(measured / totals(moved)[1])
+            return _robust_loss(misfit, _spread(r)) + 0.5 * float(moved @ (penalty @ moved))
+
+        before = loss(0.0)
+        length = next((length for length in _STEP_LENGTHS if loss(length) < before), 0.0)
+        values = values + length * step
+        if length * np.abs(step).max(initial=0.0) < _CONVERGED:
+            break
+    return surface.with_flat(values)
 
 
-def _empty(knots: Sequence[FloatArray]) -> ShapeSurface:
-    return ShapeSurface(tuple(knots), np.zeros([len(axis) for axis in knots]))
-
-
-def _design(surface: ShapeSurface, coordinates: Sequence[FloatArray]) -> Any:
+def _design(surface: Surface, coordinates: Sequence[FloatArray]) -> Any:
     """Sparse matrix from the grid's values to the rows', shape (r, points)."""
     from scipy.sparse import csr_matrix
 
     index, weight = surface.corners(coordinates)
     rows = np.broadcast_to(np.arange(index.shape[1]), index.shape)
-    return csr_matrix((weight.ravel(), (rows.ravel(), index.ravel())), shape=(index.shape[1], surface.values.size))
+    return csr_matrix((weight.ravel(), (rows.ravel(), index.ravel())), shape=(index.shape[1], surface.flat.size))
 
 
-def _penalty(shape: Sequence[int], curvature: float = _CURVATURE) -> Any:
+def _penalties(surface: Surface, curvature: float) -> Any:
+    """Quadratic form of the penalties of all grids."""
+    from scipy.sparse import block_diag
+
+    return block_diag([_penalty(values.shape, curvature) for _, values in surface.terms()], format="csr")
+
+
+def _penalty(shape: Sequence[int], curvature: float) -> Any:
     """Squares of second differences along each axis, and of the values, as a sparse quadratic form."""
     from scipy.sparse import csr_matrix, identity
 
@@ -129,7 +157,14 @@ def _penalty(shape: Sequence[int], curvature: float = _CURVATURE) -> Any:
     return total
 
 
-def _solve(design: Any, weight: FloatArray, target: FloatArray, penalty: Any, start: FloatArray) -> FloatArray:
+def _solve(
+    design: Any,
+    weight: FloatArray,
+    target: FloatArray,
+    penalty: Any,
+    start: FloatArray,
+    tolerance: float = _STEP_TOLERANCE,
+) -> FloatArray:
     """Minimiser of the penalised squares, by conjugate gradients from `start` with the diagonal as preconditioner."""
     from scipy.sparse import diags
     from scipy.sparse.linalg import cg
@@ -137,7 +172,7 @@ def _solve(design: Any, weight: FloatArray, target: FloatArray, penalty: Any, st
     weighted = _times(weight, design)
     normal = (design.T @ weighted + penalty).tocsr()
     solved, _ = cg(
-        normal, weighted.T @ target, x0=start, rtol=_TOLERANCE, maxiter=_ITERATIONS, M=diags(1.0 / normal.diagonal())
+        normal, weighted.T @ target, x0=start, rtol=tolerance, maxiter=_ITERATIONS, M=diags(1.0 / normal.diagonal())
     )
     return np.asarray(solved, dtype=np.float64)
 
@@ -148,8 +183,18 @@ def _times(factor: FloatArray, matrix: Any) -> Any:
     return diags(factor) @ matrix
 
 
+def _spread(residual: FloatArray) -> float:
+    """Standard deviation of the bulk."""
+    return _MAD * float(np.median(np.abs(residual))) + 1e-6
+
+
 def _huber(residual: FloatArray) -> FloatArray:
     """Weights of rows: 1 near the surface, falling as 1 / distance beyond."""
-    spread = _MAD * float(np.median(np.abs(residual))) + 1e-6
-    weights: FloatArray = 1.0 / np.maximum(1.0, np.abs(residual) / (_HUBER * spread))
+    weights: FloatArray = 1.0 / np.maximum(1.0, np.abs(residual) / (_HUBER * _spread(residual)))
     return weights
+
+
+def _robust_loss(residual: FloatArray, spread: float) -> float:
+    """Sum of Huber's loss: half the square near 0, linear beyond."""
+    edge, size = _HUBER * spread, np.abs(residual)
+    return float(np.where(size < edge, 0.5 * size**2, edge * (size - 0.5 * edge)).sum())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from accelsim.cost.residual import FamilyResidual
-from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.shape_surface import Surface, surface_from_mapping
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import ProfileError
 
@@ -52,7 +52,7 @@ class FittedParameters:
     parameters: Mapping[str, float]
     families: Mapping[str, FamilyResidual]
     note: str = ""
-    surfaces: Mapping[str, ShapeSurface] = field(default_factory=dict)
+    surfaces: Mapping[str, Surface] = field(default_factory=dict)
     pinned: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -102,7 +102,7 @@ def read_fitted(path: Path) -> FittedParameters:
         entries = {}
     problems += [problem for name, entry in entries.items() for problem in _entry_problems(name, entry)]
     families = _entries("families", data, FamilyResidual.from_mapping, problems)
-    surfaces = _entries("surfaces", data, ShapeSurface.from_mapping, problems)
+    surfaces = _entries("surfaces", data, surface_from_mapping, problems)
     pinned = _entries("pinned", data, float, problems)
     if problems:
         raise ProfileError(str(path), problems)

@@ -17,6 +17,7 @@ from accelsim.calibration.surface_fit import fit_surface, fit_surface_to_sums, k
 from accelsim.calibration.validation.columns import gemm_graph
 from accelsim.cost.fitted import apply_overlay, read_fitted
 from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.shape_surface import ShapeSurface, SurfaceSum
 from accelsim.cost.table import Execution, Tier
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.workloads.dtype import Dtype
@@ -105,9 +106,34 @@ def test_stages_of_a_sum_are_corrected_together() -> None:
     fixed = np.full(800, 2e-6)
     measured = fixed + sum(t * np.exp(0.05 * p[0] - 0.1) for t, p in zip(times, places, strict=True))
     knots = [knots_within(np.concatenate([p[0] for p in places]), [2.0**p for p in range(4, 13, 2)])]
-    surface = fit_surface_to_sums(knots, list(zip(places, times, strict=True)), fixed, measured)
+    surface = fit_surface_to_sums(ShapeSurface.empty(knots), list(zip(places, times, strict=True)), fixed, measured)
     total = fixed + sum(t * np.exp(surface(p)) for t, p in zip(times, places, strict=True))
     assert total == pytest.approx(measured, rel=0.02)
+
+
+def test_a_sum_of_small_grids_recovers_what_is_additive_and_stops_where_rows_end() -> None:
+    rng = np.random.default_rng(4)
+    place = [rng.uniform(0, 8, 3000) for _ in range(4)]
+    truth = 0.1 * place[0] + 0.02 * place[1] * place[2] - 0.3 * np.sin(place[3])
+    measured = 1e-4 * np.exp(truth + rng.normal(0, 0.01, 3000))
+    knots = [knots_within(column, 2.0 ** np.arange(9)) for column in place]
+    empty = SurfaceSum.empty(knots, ((0, 3), (1, 2)))
+    surface = fit_surface_to_sums(empty, [(place, np.full(3000, 1e-4))], np.zeros(3000), measured)
+    assert surface.flat.size == 2 * 81
+    assert surface(place) == pytest.approx(truth, abs=0.06)
+    beyond = [np.array([column.max() + 3.0]) for column in place]
+    edge = [np.array([column.max()]) for column in place]
+    assert surface(beyond) == pytest.approx(surface(edge))
+
+
+def test_outlying_rows_do_not_pull_a_sum_away() -> None:
+    rng = np.random.default_rng(5)
+    place = [rng.uniform(0, 8, 2000)]
+    measured = 1e-4 * np.exp(0.2 * place[0] + rng.normal(0, 0.01, 2000))
+    measured[::15] *= 20.0
+    empty = SurfaceSum.empty([knots_within(place[0], 2.0 ** np.arange(9))], ((0,),))
+    surface = fit_surface_to_sums(empty, [(place, np.full(2000, 1e-4))], np.zeros(2000), measured)
+    assert surface(place) == pytest.approx(0.2 * place[0], abs=0.05)
 
 
 @given(

@@ -11,10 +11,11 @@ from accelsim import catalog
 from accelsim.calibration.validation.columns import attention_graph, gemm_graph
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.measured_boards import Board
+from accelsim.cost.gpu.parameters import LoopConditions
 from accelsim.cost.gpu.relatives import measured_relatives, with_relative_surfaces
 from accelsim.cost.gpu.repeated import cached_share
 from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
-from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.shape_surface import ShapeSurface, SurfaceSum, surface_from_mapping, surface_from_thousandths
 from accelsim.cost.table import Execution, Rows, Tier
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
@@ -55,6 +56,38 @@ def test_the_spread_grows_outside_the_grid_only() -> None:
     assert shared[0] < shared[1] < shared[2]
     assert inside == pytest.approx(0.05)
     assert inside < far < farther
+
+
+SUM = SurfaceSum(KNOTS, (((0, 2), np.array([[0.1], [0.2], [0.5]])), ((1,), np.array([0.01, 0.03]))), 0.07, 12)
+
+
+def test_a_sum_of_grids_adds_its_terms() -> None:
+    at = [np.array([2.0, 10.0]), np.array([5.0, 8.5]), np.zeros(2)]
+    assert SUM(at) == pytest.approx([0.15 + 0.01, 0.5 + 0.02])
+    assert SUM.with_flat(2 * SUM.flat)(at) == pytest.approx(2 * SUM(at))
+
+
+@pytest.mark.parametrize("surface", [SUM, SURFACE])
+def test_a_surface_of_either_kind_is_written_and_read_back(surface) -> None:
+    again = surface_from_thousandths(surface.header(), np.append(surface.thousandths, 7))
+    for read in (surface_from_mapping(surface.to_mapping()), again):
+        assert type(read) is type(surface)
+        assert read.flat == pytest.approx(surface.flat, abs=5e-4)
+        assert (read.log_sigma, read.rows) == (surface.log_sigma, surface.rows)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"terms": []}, {"terms": [{"axes": [3], "values": "1 2"}]}, {"terms": [{"axes": [1], "values": "1 2 3"}]}],
+)
+def test_a_damaged_sum_is_refused(changes) -> None:
+    with pytest.raises(ValueError, match=r"terms|axes|values"):
+        surface_from_mapping(SUM.to_mapping() | changes)
+
+
+def test_too_few_values_are_refused() -> None:
+    with pytest.raises(ValueError, match="values must be 6"):
+        surface_from_thousandths(SURFACE.header(), SURFACE.thousandths[:5])
 
 
 def test_a_surface_is_written_and_read_back() -> None:
@@ -156,12 +189,16 @@ def test_the_cache_serves_what_fits_and_less_the_more_there_is() -> None:
     assert cached_share(np.array([1.0]), 0.0)[0] == 0.0
 
 
+def loop(cycle_bytes) -> LoopConditions:
+    return LoopConditions(cycle_bytes, np.zeros(len(cycle_bytes)))
+
+
 def test_a_loop_on_one_operand_is_never_slower() -> None:
     graph = gemms([1, 16, 256, 1], [1024, 4096, 8192, 65536], [1024, 4096, 8192, 16384])
     base = GpuParameters.class_wide()
     board = catalog.device("l40s")
     cold = cost_gpu(graph, board, Execution.GRAPH, base).time_s
-    hot = cost_gpu(graph, board, Execution.GRAPH, replace(base, cycle_bytes=graph.bytes)).time_s
+    hot = cost_gpu(graph, board, Execution.GRAPH, replace(base, conditions=loop(graph.bytes))).time_s
     assert (hot <= cold * (1 + 1e-12)).all()
     assert hot[0] < cold[0]
     assert hot[3] == pytest.approx(cold[3])
@@ -171,7 +208,9 @@ def test_operands_come_from_memory_where_a_turn_of_the_loop_is_longer_than_the_c
     graph, board = gemms([1, 1], [4096, 4096], [4096, 4096]), catalog.device("l40s")
     base, cache = GpuParameters.class_wide(), board.l2_bytes.value
     cold = cost_gpu(graph, board, Execution.GRAPH, base).time_s
-    turned = cost_gpu(graph, board, Execution.GRAPH, replace(base, cycle_bytes=np.array([0.9, 1.2]) * cache)).time_s
+    turned = cost_gpu(
+        graph, board, Execution.GRAPH, replace(base, conditions=loop(np.array([0.9, 1.2]) * cache))
+    ).time_s
     assert turned[0] < 0.6 * cold[0]
     assert turned[1] == pytest.approx(cold[1], rel=0.01)
 

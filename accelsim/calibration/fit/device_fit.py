@@ -268,7 +268,7 @@ def _surface(parts: list[tuple[str, list[FloatArray], FloatArray, FloatArray, Fl
     place = [np.concatenate(columns) for columns in zip(*(part[1] for part in parts), strict=True)]
     time_s, fixed, measured = (np.concatenate([part[i] for part in parts]) for i in (2, 3, 4))
     knots = _knots(place, LADDERS[parts[0][0]])
-    surface = fit_surface_to_sums(knots, [(place, time_s)], fixed, measured)
+    surface = fit_surface_to_sums(ShapeSurface.empty(knots), [(place, time_s)], fixed, measured)
     missed = np.abs(np.log(measured / (fixed + time_s * np.exp(surface(place)))))
     return replace(surface, log_sigma=float(np.quantile(missed, 0.9)) / _P90, rows=len(measured))
 

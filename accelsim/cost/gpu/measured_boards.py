@@ -20,7 +20,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from accelsim.cost.fitted import FittedParameters, calibration_folders, read_fitted
-from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.shape_surface import Surface, surface_from_thousandths
 from accelsim.errors import ProfileError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
@@ -88,16 +88,14 @@ class MeasuredBoard:
         """Names of the surfaces."""
         return self.entries
 
-    def surface(self, name: str) -> ShapeSurface:
+    def surface(self, name: str) -> Surface:
         """One surface.
 
         Raises:
             KeyError: If the board has none of this name.
         """
         entry = self.entries[name]
-        count = int(np.prod([len(axis) for axis in entry["knots"]]))
-        values = self.read_values()[entry["first"] : entry["first"] + count]
-        return ShapeSurface.from_thousandths(entry, values)
+        return surface_from_thousandths(entry, self.read_values()[entry["first"] :])
 
     @classmethod
     def of(cls, overlay: FittedParameters, device: GpuProfile) -> MeasuredBoard:
@@ -106,9 +104,8 @@ class MeasuredBoard:
         values: list[IntArray] = []
         first = 0
         for name, surface in sorted(overlay.surfaces.items()):
-            entry = surface.to_mapping()
-            values.append(np.array(entry.pop("values").split(), dtype=np.int64))
-            entries[name] = {**entry, "first": first}
+            values.append(surface.thousandths)
+            entries[name] = {**surface.header(), "first": first}
             first += len(values[-1])
         joined = np.concatenate(values)
         return cls(Board.of(device), dict(sorted(overlay.pinned.items())), entries, lambda: joined)

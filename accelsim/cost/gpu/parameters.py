@@ -14,12 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from accelsim.cost.residual import FamilyResidual, read_families
-from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.shape_surface import Surface
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GpuParameters", "read_parameters"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopConditions:
+    """What a loop around single kernels does to them; columns over all rows of the graph, shape (n,) each.
+
+    Attributes:
+        cycle_bytes: Bytes touched from one use of a row's operands to the next, which the cache may hold; infinite where
+            nothing comes again.
+        batch_rows: Rows that the whole batch routes to experts of all devices; of grouped GEMMs alone, 0 elsewhere.
+    """
+
+    cycle_bytes: FloatArray
+    batch_rows: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +104,7 @@ class GpuParameters:
         relatives: Boards whose surfaces stand for the device's own.
         is_fitted: Whether an overlay of one device is part of it.
         is_isolated: Whether kernels are measured one by one, with pauses: short ones then keep the boost clock.
-        cycle_bytes: Where kernels are measured in a loop, the bytes touched from one use of a row's operands to the next,
-            shape (rows of the graph,): the cache may hold them; None in sustained work.
+        conditions: How a graph's kernels were measured, where they were measured in a loop; None in sustained work.
         is_measured: Whether surfaces interpolate the device's own tables (tier `measured`).
         is_early_library: Whether the board's first libraries run it (to 2018), with tiles of their own for plain GEMMs.
     """
@@ -151,13 +164,13 @@ class GpuParameters:
     sigma_attention: float
     sigma_memory: float
     sigma_recurrent: float
-    surfaces: Mapping[str, ShapeSurface] = field(default_factory=dict, hash=False)
+    surfaces: Mapping[str, Surface] = field(default_factory=dict, hash=False)
     families: Mapping[str, FamilyResidual] = field(default_factory=dict, hash=False)
     relatives: tuple[str, ...] = ()
     is_fitted: bool = False
     is_isolated: bool = False
     is_early_library: bool = False
-    cycle_bytes: FloatArray | None = field(default=None, hash=False, compare=False)
+    conditions: LoopConditions | None = field(default=None, hash=False, compare=False)
     is_measured: bool = False
 
     def __post_init__(self) -> None:
@@ -199,7 +212,7 @@ class GpuParameters:
 
 #: Fields that are no numbers: fitted surfaces, residuals, and the conditions of a measurement.
 _CONDITIONS = frozenset(
-    {"surfaces", "families", "relatives", "is_fitted", "is_isolated", "is_early_library", "cycle_bytes", "is_measured"}
+    {"surfaces", "families", "relatives", "is_fitted", "is_isolated", "is_early_library", "conditions", "is_measured"}
 )
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from accelsim.cost.gpu.measured_boards import Board, MeasuredBoard, measured_boards
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA
-from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.shape_surface import ShapeSurface, Surface
+from accelsim.workloads.graph import FloatArray
 
 __all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]
 
@@ -62,7 +63,7 @@ def with_relative_surfaces(parameters: GpuParameters, board: Board, *, as_fitted
     return replace(parameters, **known, surfaces=_blended(board), relatives=names)  # type: ignore[arg-type]
 
 
-class _BlendedSurfaces(Mapping[str, ShapeSurface]):
+class _BlendedSurfaces(Mapping[str, Surface]):
     """Surfaces of relatives, each averaged when it is first asked for.
 
     Args:
@@ -73,9 +74,9 @@ class _BlendedSurfaces(Mapping[str, ShapeSurface]):
     def __init__(self, relatives: Sequence[Relative], added: float) -> None:
         self._relatives, self._added = relatives, added
         self._names = tuple(dict.fromkeys(name for relative in relatives for name in relative.board.names))
-        self._known: dict[str, ShapeSurface] = {}
+        self._known: dict[str, Surface] = {}
 
-    def __getitem__(self, name: str) -> ShapeSurface:
+    def __getitem__(self, name: str) -> Surface:
         if name not in self._known:
             if name not in self._names:
                 raise KeyError(name)
@@ -95,20 +96,25 @@ def _blended(board: Board) -> _BlendedSurfaces:
     return _BlendedSurfaces(relatives, _NEAR_SIGMA if _is_near(relatives[0].board.board, board) else _FAR_SIGMA)
 
 
-def _blend(name: str, relatives: Sequence[Relative], added: float) -> ShapeSurface:
-    """Weighted mean of a surface over the boards that have it, on the grid of the nearest of them."""
+def _blend(name: str, relatives: Sequence[Relative], added: float) -> Surface:
+    """Weighted mean of a surface over the boards that have it, on the grids of the nearest of them."""
     found = [(r.board.surface(name), r.weight) for r in relatives if name in r.board.names]
     first = found[0][0]
-    place = [column.ravel() for column in np.meshgrid(*first.knots, indexing="ij")]
     total = sum(weight for _, weight in found)
-    values = sum(weight / total * surface(place) for surface, weight in found)
+    mean = sum(weight / total * _resampled(surface, first) for surface, weight in found)
     sigma = hypot(sum(weight / total * surface.log_sigma for surface, weight in found), added)
-    return replace(
-        first,
-        values=np.reshape(values, first.values.shape),
-        log_sigma=sigma,
-        shared_log_sigma=min(hypot(added, IN_MODEL_LOG_SIGMA), sigma),
-    )
+    shared = min(hypot(added, IN_MODEL_LOG_SIGMA), sigma)
+    return first.with_flat(np.asarray(mean)).with_evidence(sigma, first.rows, shared)
+
+
+def _resampled(surface: Surface, like: Surface) -> FloatArray:
+    """Values of a surface at the knots of another of the same terms, in one column."""
+    columns = []
+    for (axes, values), (_, wanted) in zip(surface.terms(), like.terms(), strict=True):
+        grid = ShapeSurface(tuple(surface.knots[axis] for axis in axes), values)
+        place = np.meshgrid(*(like.knots[axis] for axis in axes), indexing="ij")
+        columns.append(grid([column.ravel() for column in place]).reshape(wanted.size))
+    return np.concatenate(columns)
 
 
 def measured_relatives(board: Board) -> tuple[Relative, ...]:

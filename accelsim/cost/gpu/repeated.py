@@ -2,7 +2,7 @@
 
 Kernel tables time one operator again and again, on one set of operands or a few in turn. What the cache holds between two
 uses is then read from it and not from memory, which a model of many layers never sees. Fits to such tables and scores on
-them use this condition (`GpuParameters.cycle_bytes`); estimates of whole models do not.
+them use this condition (`LoopConditions`); estimates of whole models do not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fitted corrections of the GPU's kernels: which surface a row has, and its time with it.
 
 A library picks its kernel by shape, and the model of tiles and waves does not know every choice. What measurements of a
-device say beyond the model is a `ShapeSurface` per operator and number format. Only fitted overlays have surfaces: tier
+device say beyond the model is a `Surface` per operator and number format. Only fitted overlays have surfaces: tier
 `spec` has none. A corrected time never undercuts the arithmetic at the data sheet's peak, nor, where a kernel streams, its
 bytes at the data sheet's bandwidth.
 """
@@ -24,7 +24,7 @@ from accelsim.workloads.operator import ATTENTION_KINDS, CONTRACTION_KINDS, CONV
 
 if TYPE_CHECKING:
     from accelsim.cost.gpu.machine import GpuMachine
-    from accelsim.cost.gpu.parameters import GpuParameters
+    from accelsim.cost.gpu.parameters import GpuParameters, LoopConditions
 
 __all__ = ["AXES", "coordinates", "corrected", "surface_rows"]
 
@@ -32,7 +32,7 @@ _K = OperatorKind
 #: Sizes a surface spans, by operator.
 AXES: Mapping[str, tuple[str, ...]] = {
     "gemm": ("m", "n", "k"),
-    "grouped_gemm": ("rows_per_group", "groups", "n", "k"),
+    "grouped_gemm": ("rows", "groups", "batch_share", "n", "k"),
     "prefill": ("blocks", "tokens", "heads_per_kv_head", "head_dim"),
     "batched_gemm": ("batch", "m", "n", "k"),
     "conv": ("positions", "channels_in", "channels_out", "side"),
@@ -49,12 +49,16 @@ _PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
 Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
 
 
-def coordinates(rows: Rows, operator: str) -> list[FloatArray]:
+def coordinates(rows: Rows, operator: str, conditions: LoopConditions | None = None) -> list[FloatArray]:
     """log2 sizes of rows, in the order of `AXES`.
+
+    Expert kernels choose their tiles, and some lay out their memory, by the rows of the whole batch: a multiple of the
+    device's own under expert parallelism.
 
     Args:
         rows: Rows of the kind that `operator` belongs to.
         operator: A key of `AXES`.
+        conditions: Of the measurement; a device has the whole batch where None.
     """
     if operator in _PLAIN:
         sizes = [rows[name] for name in AXES[operator]]
@@ -64,8 +68,9 @@ def coordinates(rows: Rows, operator: str) -> list[FloatArray]:
     elif operator == "stream":
         sizes = [rows.bytes]
     elif operator == "grouped_gemm":
-        groups = np.maximum(rows["groups"], 1.0)
-        sizes = [rows["m"] / groups, groups, rows["n"], rows["k"]]
+        own = np.maximum(rows["m"], 1.0)
+        batch = own if conditions is None else np.maximum(conditions.batch_rows[rows.index], own)
+        sizes = [own, rows["groups"], batch / own, rows["n"], rows["k"]]
     else:
         kv_heads = np.maximum(rows["kv_heads"], 1.0)
         shared = [rows["heads"] / kv_heads, rows["head_dim"]]
@@ -160,8 +165,9 @@ def corrected(formula: Formula) -> Formula:
     @wraps(formula)
     def with_surfaces(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
         costs = formula(rows, machine, parameters)
-        if parameters.cycle_bytes is not None:
-            costs = with_cached_operands(costs, parameters.cycle_bytes[rows.index], machine, parameters)
+        conditions = parameters.conditions
+        if conditions is not None:
+            costs = with_cached_operands(costs, conditions.cycle_bytes[rows.index], machine, parameters)
         if not parameters.surfaces:
             return costs
         factor = np.ones(len(rows))
@@ -171,7 +177,7 @@ def corrected(formula: Formula) -> Formula:
             # FP16 and BF16 kernels are the same but for the format: one stands for the other where it alone was measured.
             surface = parameters.surfaces.get(name) or parameters.surfaces.get(name.replace(" fp16 ", " bf16 "))
             if surface is not None:
-                whole = coordinates(rows, operator)
+                whole = coordinates(rows, operator, conditions)
                 place = whole if len(part) == len(rows) else [column[part] for column in whole]
                 factor[part] = np.exp(surface(place))
                 sigma[part], shared[part], outside[part] = surface.spread(place)

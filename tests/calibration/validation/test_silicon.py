@@ -159,7 +159,7 @@ def test_a_gemm_loop_goes_through_as_many_copies_as_fill_the_cache():
     sizes = {"m": [1, 1, 1], "n": [1024, 8192, 65536], "k": [1024, 8192, 16384]}
     (gemm,) = kernel_graphs(rows("gemm", sizes, {"gemm_dtype": "bfloat16"}))
     board = gpu_of("h200_sxm")
-    turn = gemm.measured(GpuParameters.class_wide(), board).cycle_bytes
+    turn = gemm.measured(GpuParameters.class_wide(), board).conditions.cycle_bytes
     copies = np.round(turn / gemm.graph.weight_bytes)
     assert copies.tolist() == [5, 1, 1]
     assert np.ceil(board.l2_bytes.value / gemm.graph.weight_bytes)[0] > 5
@@ -167,7 +167,9 @@ def test_a_gemm_loop_goes_through_as_many_copies_as_fill_the_cache():
 
 def test_a_loop_over_skewed_routings_reaches_more_experts_than_one_of_them():
     board, base = gpu_of("l40s"), GpuParameters.class_wide()
-    even, skewed = (moe(2, word).measured(base, board).cycle_bytes[0] for word in ("balanced", "power_law_1.2"))
+    even, skewed = (
+        moe(2, word).measured(base, board).conditions.cycle_bytes[0] for word in ("balanced", "power_law_1.2")
+    )
     assert skewed > 1.5 * even
 
 
@@ -175,4 +177,12 @@ def test_a_prefill_is_never_served_from_the_cache():
     sizes = {"batch_size": 1, "isl": 64, "num_heads": 8, "num_key_value_heads": 8, "head_dim": 64}
     formats = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}
     (graph,) = kernel_graphs(rows("context_attention", sizes | {"window_size": 0, "step": 0}, formats))
-    assert graph.measured(GpuParameters.class_wide(), gpu_of("l40s")).cycle_bytes is None
+    assert np.isinf(graph.measured(GpuParameters.class_wide(), gpu_of("l40s")).conditions.cycle_bytes).all()
+
+
+def test_the_rows_of_the_whole_batch_are_known_under_expert_parallelism():
+    board, base = gpu_of("h200_sxm"), GpuParameters.class_wide()
+    layer = moe(64, moe_ep_size=4)
+    conditions = layer.measured(base, board).conditions
+    assert conditions.batch_rows.tolist() == [128.0, 0.0, 128.0, 0.0]  # two grouped GEMMs, each with what follows it
+    assert layer.graph.dimension("m", np.array([0]), layer.graph.kind[0]) == 32.0
