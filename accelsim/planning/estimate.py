@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from accelsim.calibration.evidence import Evidence, evidence
 from accelsim.cost.idle import idle_power_w
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
@@ -29,7 +30,7 @@ from accelsim.simulation.device import SimulationResult, simulate_device
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.model import Workload
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import CONV_KINDS, OperatorKind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +43,8 @@ _INTERVAL_LEVEL: Final = 0.9
 #: Host link where a profile names none: PCIe 3.0 x16, 15.75 GB/s per direction (PCI-SIG), the slowest common slot.
 _DEFAULT_HOST_LINK_BYTES_PER_S: Final = 15.75e9
 _TOP_OPERATORS: Final = 10
+#: Share of the arithmetic from which on a model is one of convolutions.
+_CONVOLUTIONAL: Final = 0.5
 #: Host time to launch a captured graph: NVIDIA, "Constant-time launch for straight-line CUDA graphs" (2024), CUDA 12.6.
 _GRAPH_LAUNCH_S: Final = 2.5e-6
 
@@ -98,6 +101,7 @@ class Estimate:
         operators: Largest operators, by device time.
         host: Device that ran what this one cannot; None where all ran here.
         relatives: Measured boards whose kernel surfaces stand for the device's own, nearest first.
+        evidence: What the estimate rests on and what its like was validated on; None where the model does not fit.
         extrapolated_fraction: Share of the device time in operators outside the sizes that were measured; None where none
             were measured.
         energy_tier: "parts" where the energy is the sum of the chip's parts, each at a sourced coefficient of its node and
@@ -143,6 +147,7 @@ class Estimate:
     host: str | None = None
     extrapolated_fraction: float | None = None
     relatives: tuple[str, ...] = ()
+    evidence: Evidence | None = None
     energy_tier: str = "class"
     energy_parts_j: Mapping[str, float] | None = None
     energy_note: str = ""
@@ -168,6 +173,7 @@ class Estimate:
         """Plain values, ready for JSON; unknown figures are None."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values["memory"], values["relatives"] = dict(self.memory), list(self.relatives)
+        values["evidence"] = None if self.evidence is None else self.evidence.to_dict()
         values["energy_parts_j"] = None if self.energy_parts_j is None else dict(self.energy_parts_j)
         values["operators"] = [{name: getattr(o, name) for name in o.__slots__} for o in self.operators]
         return values
@@ -180,7 +186,7 @@ class Estimate:
         """One row with every scalar figure."""
         import pandas as pd
 
-        nested = {"memory", "operators", "energy_parts_j", "relatives"}
+        nested = {"memory", "operators", "energy_parts_j", "relatives", "evidence"}
         return pd.DataFrame([{k: v for k, v in self.to_dict().items() if k not in nested}])
 
 
@@ -362,10 +368,21 @@ def _estimate(
         host=None if scenario.host is None else scenario.host.name,
         extrapolated_fraction=_extrapolated_fraction(runs),
         relatives=relatives,
+        evidence=_evidence(scenario, plan, relatives, runs[0].table.tier) if fits else None,
         energy_tier="class" if parts is None else "parts",
         energy_parts_j=parts,
         energy_note=runs[0].table.energy_note if fits else "",
         sparse_weights=scenario.sparse_weights,
+    )
+
+
+def _evidence(scenario: Scenario, plan: Plan, relatives: tuple[str, ...], tier: Tier) -> Evidence:
+    first = plan.passes[0].graph
+    is_convolution = np.isin(first.kind, [int(kind) for kind in CONV_KINDS])
+    share = float(first.flop[is_convolution].sum()) / max(float(first.flop.sum()), 1.0)
+    device = scenario.device
+    return evidence(
+        device.name, str(device.device_class), tier.value, relatives, is_convolutional=share > _CONVOLUTIONAL
     )
 
 

@@ -16,7 +16,6 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from accelsim.calibration.evidence import evidence
 from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import UNKNOWN, amount, duration, number, percent, usd
 
@@ -99,12 +98,14 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
     if e.bound is not None:
         lines += [("limited by", _LIMITS.get(e.bound, e.bound.replace("_", " ")))]
     lines += [("work", f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved")]
-    lines += [("parameters", number(e.parameter_count)), ("based on", f"{tier_words(e.tier)} (tier {e.tier})")]
+    lines += [("parameters", number(e.parameter_count))]
+    if e.evidence is None:
+        lines += [("based on", f"{tier_words(e.tier)} (tier {e.tier})")]
+    else:
+        lines += [("based on", f"{e.evidence.sentence} (tier {e.tier})")]
     if e.extrapolated_fraction is not None and e.extrapolated_fraction > _SHOWN_EXTRAPOLATION:
         share = f"{e.extrapolated_fraction:.0%} of the time in operators outside the sizes that were measured"
         lines.append(("caution", f"{share}: the interval is wider for them"))
-    if (checked := evidence(device.name)) is not None:
-        lines += [("measured", f"{checked}, on this device")]
     return [*lines, ("cost", _cost_words(e, quote))]
 
 
