@@ -166,9 +166,9 @@ def detect_local_devices() -> list[DeviceProfile]:
     found: list[DeviceProfile] = []
     facts = local_cpu_facts()
     if facts is not None:
-        known = _first_known(facts.model_name)
+        known = product_device(facts.model_name)
         found.append(local_cpu_profile(facts, known if isinstance(known, CpuProfile) else None))
-    found.extend(gpu for gpu in map(_first_known, local_gpu_names()) if gpu is not None)
+    found.extend(gpu for gpu in map(product_device, local_gpu_names()) if gpu is not None)
     return found
 
 
@@ -345,7 +345,12 @@ def _interconnect_file(path: Path) -> Link | Node | Cluster:
     return _check(path, lambda: parse_interconnect(data))
 
 
-def _first_known(model_name: str) -> DeviceProfile | None:
+def product_device(model_name: str) -> DeviceProfile | None:
+    """The catalogue's device that a product name stands for; None where it has none.
+
+    Args:
+        model_name: As the operating system or the driver gives it, such as ``NVIDIA A100-SXM4-80GB``.
+    """
     for candidate in name_candidates(model_name):
         canonical = candidate if candidate in _catalogue_paths() else _aliases().get(candidate)
         if canonical is not None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from accelsim.calibration.check import (
-    CheckCase,
     CheckResult,
     MeasurementError,
     check_list,
@@ -51,8 +50,10 @@ __all__ = [
     "cpu_profile",
     "fit_run",
     "freeze_predictions",
+    "measure_model",
     "operator_errors",
     "read_results",
+    "refuse_noise",
     "refuse_other_machine",
     "write_calibration",
     "write_json",
@@ -99,13 +100,8 @@ def fit_run(run: CalibrationRun, name: str = "local/cpu", *, despite_noise: bool
     """
     if not str(run.settings.get("device", "cpu")).startswith("cpu"):
         raise InvalidValueError("device", run.settings.get("device"), "a run measured on a CPU")
-    spread = machine_noise(run)
-    if spread is not None and spread > BUSIEST_FRACTION and not despite_noise:
-        remedy = (
-            "The measurements are kept; end other programs and continue with --resume, or fit with --despite-noise."
-        )
-        allowed = f"at most {BUSIEST_FRACTION:.0%} of spread of one operator timed again and again"
-        raise InvalidValueError("machine noise", f"{spread:.0%}", allowed, remedy)
+    if not despite_noise:
+        refuse_noise(run)
     rows = kernel_rows(run, caches(run.environment))
     if len(rows.cases) < 100:
         raise InvalidValueError("rows", len(rows.cases), "at least 100 measured rows", "Give a larger --budget.")
@@ -113,6 +109,21 @@ def fit_run(run: CalibrationRun, name: str = "local/cpu", *, despite_noise: bool
     errors = cross_validate(rows)
     kernels = replace(fit_kernels(rows, errors=errors[Tier.MEASURED]), call_s=call_s, gradient_s=gradient_s)
     return Calibration(name, kernels, errors, rows, run)
+
+
+def refuse_noise(run: CalibrationRun) -> None:
+    """Refuse a run on a machine that did other things.
+
+    Raises:
+        InvalidValueError: If the reference operator's times spread too much.
+    """
+    spread = machine_noise(run)
+    if spread is not None and spread > BUSIEST_FRACTION:
+        remedy = (
+            "The measurements are kept; end other programs and continue with --resume, or fit with --despite-noise."
+        )
+        allowed = f"at most {BUSIEST_FRACTION:.0%} of spread of one operator timed again and again"
+        raise InvalidValueError("machine noise", f"{spread:.0%}", allowed, remedy)
 
 
 def machine_noise(run: CalibrationRun) -> float | None:
@@ -300,7 +311,7 @@ def check_calibration(
     path: str,
     budget_s: float = 1.5,
     report: Callable[[int, int, str], None] | None = None,
-    measure: Callable[..., tuple[float, float]] = measure_model,
+    measure: Callable[..., tuple[float, float, float | None]] = measure_model,
 ) -> list[CheckResult]:
     """Measure the models of a frozen document and join them to its predictions.
 
@@ -321,8 +332,8 @@ def check_calibration(
     results: list[CheckResult] = []
     for number, prediction in enumerate(predictions):
         try:
-            time_s, noise = measure(prediction.case, budget_s)
-            results.append(CheckResult(prediction, time_s, noise))
+            time_s, noise, energy_j = measure(prediction.case, budget_s)
+            results.append(CheckResult(prediction, time_s, noise, energy_j=energy_j))
         except MeasurementError as error:
             results.append(CheckResult(prediction, None, None, str(error)))
         except KeyboardInterrupt:
@@ -342,6 +353,7 @@ def results_document(results: Sequence[CheckResult], frozen_hash: str) -> dict[s
             "high_s": r.prediction.high_s,
         }
         | {"measured_s": r.measured_s, "noise_fraction": r.noise_fraction, "skipped": r.skipped}
+        | {"predicted_j": r.prediction.energy_j, "measured_j": r.energy_j}
         for r in results
     ]
     return {"frozen_hash": frozen_hash, "results": rows}
@@ -371,10 +383,10 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     rows = read_json(path, max_bytes=_MOST_BYTES).get("results")
-    names = {*CheckCase.__slots__, "measured_s"}
+    names = {"model", "batch", "dtype", "threads", "is_training", "measured_s"}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and names <= set(row) for row in rows):
         raise ProfileError(str(path), ["results: expected a list of measured models; delete the file to start anew"])
-    return rows
+    return [{"execution": "eager", **row} for row in rows]
 
 
 def refuse_other_machine(run: CalibrationRun, path: Path) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from accelsim.workloads.graph import OperatorGraph
 
 __all__ = [
+    "Z90",
     "CheckCase",
     "CheckResult",
     "MeasurementError",
@@ -36,12 +37,15 @@ __all__ = [
     "drift",
     "freeze",
     "measure_model",
+    "model_graph",
+    "model_log_sigma",
     "predict",
     "read_frozen",
     "summary",
 ]
 
-_Z90: Final = 1.6448536269514722
+#: Standard deviations of a normal distribution that hold 90 %.
+Z90: Final = 1.6448536269514722
 #: Spread of ln(true / predicted) that all operators of one model share and no operator measurement shows: where its buffers
 #: lie and what ran before. From development models that are not on the check list (see docs/calibration.md).
 _CONTEXT_LOG_SIGMA: Final = 0.05
@@ -93,11 +97,12 @@ class CheckCase:
     """One run of one model.
 
     Attributes:
-        model: Name in `check_models.CHECK_MODELS`.
+        model: Name in `large_models.ALL_MODELS`.
         batch: Samples.
         dtype: "fp32" or "bf16".
-        threads: Threads.
+        threads: Threads; 0 on a GPU.
         is_training: A training step with AdamW instead of a forward pass.
+        execution: "eager"; on a GPU also "graph" or "compiled".
     """
 
     model: str
@@ -105,23 +110,26 @@ class CheckCase:
     dtype: str
     threads: int
     is_training: bool = False
+    execution: str = "eager"
 
     @property
     def key(self) -> str:
         """Unique label."""
         mode = "training" if self.is_training else "inference"
-        return f"{self.model} b{self.batch} {self.dtype} {self.threads}t {mode}"
+        where = f"{self.threads}t" if self.threads else self.execution
+        return f"{self.model} b{self.batch} {self.dtype} {where} {mode}"
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What was said before measuring."""
+    """What was said before measuring; the energy of one run is None where it is not predicted."""
 
     case: CheckCase
     time_s: float
     low_s: float
     high_s: float
     tier: str
+    energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +140,19 @@ class CheckResult:
     measured_s: float | None
     noise_fraction: float | None = None
     skipped: str | None = None
+    energy_j: float | None = None
 
     @property
     def error_fraction(self) -> float | None:
         """(predicted - measured) / measured."""
         return None if self.measured_s is None else self.prediction.time_s / self.measured_s - 1.0
+
+    @property
+    def energy_error_fraction(self) -> float | None:
+        """(predicted - measured) / measured energy; None where either is not known."""
+        if self.energy_j is None or self.prediction.energy_j is None:
+            return None
+        return self.prediction.energy_j / self.energy_j - 1.0
 
     @property
     def is_inside(self) -> bool | None:
@@ -168,13 +184,13 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     """The operators of a check case, by capturing its module."""
     import torch
 
-    from accelsim.calibration import check_models
+    from accelsim.calibration.large_models import ALL_MODELS
     from accelsim.workloads.capture import capture
     from accelsim.workloads.captured import captured_training
     from accelsim.workloads.dtype import precision
     from accelsim.workloads.model import RunShape
 
-    factory = (models or check_models.CHECK_MODELS)[case.model]
+    factory = (models or ALL_MODELS)[case.model]
     with torch.device("meta"):  # shapes suffice: weights would take time and memory
         module, inputs = factory(case.batch)
     rule = "adamw" if case.is_training else None
@@ -212,11 +228,11 @@ def _predict(
     graph = model_graph(case, models)
     table = cost_cpu(graph, profile, parameters=replace(parameters, thread_count=case.threads))
     total = table.total_time_s
-    spread = math.exp(_Z90 * _log_sigma(table.time_s, table.log_sigma, graph.kind))
+    spread = math.exp(Z90 * model_log_sigma(table.time_s, table.log_sigma, graph.kind))
     return Prediction(case, total, total / spread, total * spread, table.tier.value)
 
 
-def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any) -> float:
+def model_log_sigma(times_s: Any, log_sigma: Any, kinds: Any) -> float:
     """Spread of a whole model: errors of half a kind's rows move together, of different kinds apart.
 
     A kernel's error has a part all its shapes share and a part of each shape's own; with both halves of equal variance the
@@ -230,8 +246,10 @@ def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any) -> float:
     return math.sqrt(variance + _CONTEXT_LOG_SIGMA**2)
 
 
-def measure_model(case: CheckCase, budget_s: float = 1.5, time_limit_s: float = 120.0) -> tuple[float, float]:
-    """Time and noise of one run of a check case on this machine, in a process of its own.
+def measure_model(
+    case: CheckCase, budget_s: float = 1.5, time_limit_s: float = 120.0, device: str = "cpu"
+) -> tuple[float, float, float | None]:
+    """Time, noise and energy of one run of a check case on this machine, in a process of its own.
 
     What the memory allocator keeps from one model changes the next one's page faults; a fresh process is what a user has.
 
@@ -239,9 +257,10 @@ def measure_model(case: CheckCase, budget_s: float = 1.5, time_limit_s: float = 
         case: What to run.
         budget_s: Time to spend on repeats.
         time_limit_s: Time after which it is given up.
+        device: "cpu" or "cuda:N".
 
     Returns:
-        (seconds, noise fraction).
+        (seconds, noise fraction, joules or None).
 
     Raises:
         MeasurementError: If the model could not run; says why.
@@ -250,7 +269,7 @@ def measure_model(case: CheckCase, budget_s: float = 1.5, time_limit_s: float = 
         sys.executable,
         "-m",
         "accelsim.calibration.model_timer",
-        json.dumps({**asdict(case), "budget_s": budget_s}),
+        json.dumps({**asdict(case), "budget_s": budget_s, "device": device}),
     ]
     environment = {
         name: value for name, value in os.environ.items() if name not in {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
@@ -269,7 +288,7 @@ def measure_model(case: CheckCase, budget_s: float = 1.5, time_limit_s: float = 
         raise MeasurementError(
             f"{case.key}: other programs took a core during every repeat; measure on an idle machine"
         )
-    return float(timing["time_s"]), float(timing["noise_fraction"])
+    return float(timing["time_s"]), float(timing["noise_fraction"]), timing["energy_j"]
 
 
 class MeasurementError(AccelsimError):
@@ -287,7 +306,7 @@ def freeze(predictions: Sequence[Prediction], origin: Mapping[str, Any]) -> dict
         origin: Machine, run and date they come from.
     """
     rows = [
-        {**asdict(p.case), "time_s": p.time_s, "low_s": p.low_s, "high_s": p.high_s, "tier": p.tier}
+        {**asdict(p.case), **{name: getattr(p, name) for name in Prediction.__slots__ if name != "case"}}
         for p in predictions
     ]
     body: dict[str, Any] = {"origin": dict(origin), "predictions": rows}
@@ -310,8 +329,8 @@ def read_frozen(document: Mapping[str, Any], path: str) -> list[Prediction]:
     try:
         return [
             Prediction(
-                CheckCase(**{name: row[name] for name in CheckCase.__slots__}),
-                *(row[name] for name in ("time_s", "low_s", "high_s", "tier")),
+                CheckCase(**{name: row[name] for name in CheckCase.__slots__ if name in row}),
+                **{name: row[name] for name in Prediction.__slots__ if name in row},
             )
             for row in document["predictions"]
         ]

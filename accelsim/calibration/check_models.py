@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = ["CHECK_MODELS", "build"]
+__all__ = ["CHECK_MODELS", "Encoder", "Factory", "Inputs", "Llama", "MoeTransformer", "VisionTransformer", "build"]
 
 Inputs = tuple[Tensor, ...]
 Factory = Callable[[int], tuple[nn.Module, Inputs]]
@@ -305,7 +305,9 @@ class _Block(nn.Module):
         return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
 
 
-class _Encoder(nn.Module):
+class Encoder(nn.Module):
+    """A transformer over token ids; causal where it is a decoder."""
+
     def __init__(
         self, vocabulary: int, width: int, heads: int, layers: int, causal: bool, head: int, pre: bool
     ) -> None:
@@ -315,6 +317,7 @@ class _Encoder(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, head)
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Head outputs of every token."""
         x = self.token(ids) + self.place(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
@@ -324,25 +327,27 @@ class _Encoder(nn.Module):
 
 @_model("bert-base")
 def _bert_base(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Encoder(30522, 768, 12, 12, causal=False, head=2, pre=False), (_ids(batch, 128, 30522),)
+    return Encoder(30522, 768, 12, 12, causal=False, head=2, pre=False), (_ids(batch, 128, 30522),)
 
 
 @_model("bert-large-6-layers")
 def _bert_large(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Encoder(30522, 1024, 16, 6, causal=False, head=2, pre=False), (_ids(batch, 256, 30522),)
+    return Encoder(30522, 1024, 16, 6, causal=False, head=2, pre=False), (_ids(batch, 256, 30522),)
 
 
 @_model("gpt2-6-layers")
 def _gpt2(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Encoder(50257, 768, 12, 6, causal=True, head=1000, pre=True), (_ids(batch, 192, 50257),)
+    return Encoder(50257, 768, 12, 6, causal=True, head=1000, pre=True), (_ids(batch, 192, 50257),)
 
 
 @_model("tiny-transformer")
 def _tiny(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Encoder(1000, 128, 4, 4, causal=True, head=1000, pre=True), (_ids(batch, 64, 1000),)
+    return Encoder(1000, 128, 4, 4, causal=True, head=1000, pre=True), (_ids(batch, 64, 1000),)
 
 
-class _Llama(nn.Module):
+class Llama(nn.Module):
+    """A decoder with grouped keys and gated feed-forward layers."""
+
     def __init__(self, width: int, heads: int, kv_heads: int, inner: int, layers: int, vocabulary: int) -> None:
         super().__init__()
         self.token, self.head = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary, bias=False)
@@ -355,6 +360,7 @@ class _Llama(nn.Module):
         self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2 * layers + 1))
 
     def forward(self, ids: Tensor, *past: Tensor) -> Tensor:
+        """Logits of the last token; with keys and values of the past, one step of decoding."""
         x = self.token(ids)
         for i, (attention, gate, up, down) in enumerate(
             zip(self.attention, self.gate, self.up, self.down, strict=True)
@@ -369,13 +375,13 @@ class _Llama(nn.Module):
 
 @_model("llama-shaped-prefill")
 def _llama_prefill(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Llama(1024, 16, 4, 2816, 6, 8192), (_ids(batch, 128, 8192),)
+    return Llama(1024, 16, 4, 2816, 6, 8192), (_ids(batch, 128, 8192),)
 
 
 @_model("llama-shaped-decode")
 def _llama_decode(batch: int) -> tuple[nn.Module, Inputs]:
     past = [torch.randn(batch, 4, 384, 64) for _ in range(12)]
-    return _Llama(1024, 16, 4, 2816, 6, 8192), (_ids(batch, 1, 8192), *past)
+    return Llama(1024, 16, 4, 2816, 6, 8192), (_ids(batch, 1, 8192), *past)
 
 
 class _EncoderDecoder(nn.Module):
@@ -401,7 +407,9 @@ def _t5(batch: int) -> tuple[nn.Module, Inputs]:
     return _EncoderDecoder(512, 8, 4), (_ids(batch, 96, 8192), _ids(batch, 48, 8192))
 
 
-class _Vit(nn.Module):
+class VisionTransformer(nn.Module):
+    """A transformer over the 196 patches of a 224-pixel image."""
+
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
         self.patch, self.place = nn.Conv2d(3, width, 16, 16), nn.Parameter(torch.randn(1, 196, width))
@@ -409,6 +417,7 @@ class _Vit(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits of 1000 classes."""
         y = self.patch(x).flatten(2).transpose(1, 2) + self.place
         for block in self.blocks:
             y = block(y)
@@ -418,7 +427,7 @@ class _Vit(nn.Module):
 
 @_model("vit-small-8-layers")
 def _vit(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Vit(384, 6, 8), (torch.randn(batch, 3, 224, 224),)
+    return VisionTransformer(384, 6, 8), (torch.randn(batch, 3, 224, 224),)
 
 
 class _Moe(nn.Module):
@@ -442,7 +451,9 @@ class _Moe(nn.Module):
         return result.view_as(x)
 
 
-class _MoeTransformer(nn.Module):
+class MoeTransformer(nn.Module):
+    """A transformer whose feed-forward layers are mixtures of experts."""
+
     def __init__(self, width: int, heads: int, layers: int, experts: int) -> None:
         super().__init__()
         self.token = nn.Embedding(8192, width)
@@ -451,6 +462,7 @@ class _MoeTransformer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * layers))
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Features of every token."""
         x = self.token(ids)
         for i, (attention, moe) in enumerate(zip(self.attention, self.moe, strict=True)):
             x = x + attention(self.norms[2 * i](x))
@@ -460,7 +472,7 @@ class _MoeTransformer(nn.Module):
 
 @_model("moe-transformer")
 def _moe(batch: int) -> tuple[nn.Module, Inputs]:
-    return _MoeTransformer(384, 6, 4, 8), (_ids(batch, 128, 8192),)
+    return MoeTransformer(384, 6, 4, 8), (_ids(batch, 128, 8192),)
 
 
 # -- recurrent, recommenders, text, audio, perceptrons ---------------------------------------------------------------

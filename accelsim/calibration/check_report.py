@@ -30,7 +30,7 @@ def report_markdown(
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     lines += [
         "",
-        "## Operators, held out (five folds over shapes)",
+        "## Operators, on shapes left out of the fit",
         "",
         "| family | threads | condition | rows | MAPE | median | 90 % |",
     ]
@@ -65,7 +65,21 @@ def _model_lines(results: Sequence[CheckResult]) -> list[str]:
             figures = " | ".join(f"{100 * total[name]:.1f} %" for name in names)
             lines.append(f"| {mode} | {dtype} | {threads} | {total['count']} | {figures} |")
     lines += ["", "| model | predicted | measured | error | interval | noise |", "|---|---|---|---|---|---|"]
-    return lines + [_result_line(result) for result in results]
+    return lines + [_result_line(result) for result in results] + _energy_lines(results)
+
+
+def _energy_lines(results: Sequence[CheckResult]) -> list[str]:
+    """Energy of each run, where it was predicted and measured."""
+    known = [(r, r.energy_error_fraction) for r in results if r.energy_error_fraction is not None]
+    if not known:
+        return []
+    mape = sum(abs(error) for _, error in known) / len(known)
+    lines = ["", f"## Energy ({len(known)} models, MAPE {100 * mape:.1f} %)", ""]
+    lines += ["| model | predicted | measured | error |", "|---|---|---|---|"]
+    return lines + [
+        f"| {r.prediction.case.key} | {r.prediction.energy_j:.3g} J | {r.energy_j:.3g} J | {100 * error:+.1f} % |"
+        for r, error in known
+    ]
 
 
 def _result_line(result: CheckResult) -> str:

@@ -10,12 +10,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-__all__ = ["EnergyReading", "Meter", "NvmlMeter", "RaplMeter", "find_meter", "measure_energy", "nvml_facts"]
+__all__ = [
+    "EnergyReading",
+    "Meter",
+    "NvmlMeter",
+    "RaplMeter",
+    "cuda_uuid",
+    "energy_runs",
+    "find_meter",
+    "measure_energy",
+    "nvml_facts",
+]
 
 _SAMPLE_S: Final = 0.02
 
@@ -103,12 +114,13 @@ class NvmlMeter:
         index: Device index.
         nvml: The ``pynvml`` module, or a stand-in.
         synchronize: Waits for the device; called before each reading.
+        uuid: The device's identifier, see `nvml_handle`.
     """
 
-    def __init__(self, index: int, nvml: Any, synchronize: Callable[[], Any]) -> None:
+    def __init__(self, index: int, nvml: Any, synchronize: Callable[[], Any], uuid: str | None = None) -> None:
         self._nvml, self._synchronize = nvml, synchronize
         nvml.nvmlInit()
-        self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        self._handle = nvml_handle(nvml, index, uuid)
 
     def measure(self, run: Callable[[], Any]) -> EnergyReading | None:
         """Energy of one call of `run`, by the counter where the board has one, else by sampled power."""
@@ -158,6 +170,30 @@ class NvmlMeter:
         return EnergyReading(sum(samples) / len(samples) * duration, duration, "nvml sampled power", caveat)
 
 
+def nvml_handle(nvml: Any, index: int, uuid: str | None) -> Any:
+    """NVML's handle of a CUDA device.
+
+    CUDA counts the devices it may see, fastest first; NVML counts all, by bus: only the identifier names the same board.
+
+    Args:
+        nvml: The ``pynvml`` module, or a stand-in.
+        index: CUDA's index, used where there is no identifier or NVML does not know it.
+        uuid: As torch gives it, without prefix.
+    """
+    if uuid is not None:
+        try:
+            return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+        except nvml.NVMLError:
+            pass
+    return nvml.nvmlDeviceGetHandleByIndex(index)
+
+
+def cuda_uuid(torch: Any, device: str) -> str | None:
+    """Identifier of a CUDA device; None where this torch does not tell it."""
+    found = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+    return None if found is None else str(found)
+
+
 def find_meter(device: str) -> Meter | None:
     """The meter of a device; None where nothing can be read.
 
@@ -171,7 +207,8 @@ def find_meter(device: str) -> Meter | None:
         import pynvml  # type: ignore[import-not-found, unused-ignore]
         import torch
 
-        return NvmlMeter(int(device.partition(":")[2] or 0), pynvml, torch.cuda.synchronize)
+        index = int(device.partition(":")[2] or 0)
+        return NvmlMeter(index, pynvml, torch.cuda.synchronize, cuda_uuid(torch, device))
     except Exception:  # noqa: BLE001  (no library, no driver, no permission: all mean that energy is unknown)
         return None
 
@@ -202,14 +239,40 @@ def measure_energy(meter: Meter | None, run: Callable[[], Any], duration_s: floa
     }
 
 
-def nvml_facts(index: int) -> dict[str, Any]:
+def energy_runs(torch: Any, device: str, dtypes: Sequence[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """What energy is measured of: a large product in each format, and a copy past the cache.
+
+    Args:
+        torch: The module.
+        device: "cpu" or "cuda:N".
+        dtypes: Formats of the run.
+
+    Returns:
+        Operator, format and call.
+    """
+    from accelsim.calibration.measurement.cuda import tf32_products
+    from accelsim.calibration.measurement.operators import torch_dtype
+
+    side, elements = (1024, 2**25) if device == "cpu" else (8192, 2**27)
+
+    def product(a: Any, allowed: bool) -> Any:
+        with tf32_products(torch, allowed):
+            return torch.mm(a, a)
+
+    for dtype in dtypes:
+        a = torch.randn(side, side, device=device).to(torch_dtype(dtype))
+        yield f"mm m={side} n={side} k={side}", dtype, partial(product, a, dtype == "tf32")
+    yield f"clone elements={elements}", "fp32", torch.randn(elements, device=device).clone
+
+
+def nvml_facts(index: int, uuid: str | None = None) -> dict[str, Any]:
     """Driver, power limit and clocks of a GPU; None for each that cannot be read."""
     facts: dict[str, Any] = dict.fromkeys(("driver_version", "power_limit_w", "sm_clock_mhz", "memory_clock_mhz"))
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        handle = nvml_handle(pynvml, index, uuid)
     except Exception:  # noqa: BLE001  (see find_meter)
         return facts
     queries: dict[str, Callable[[], Any]] = {

@@ -132,7 +132,7 @@ def _torch(device: str) -> dict[str, Any]:
 
 
 def _cuda(torch: Any, device: str) -> dict[str, Any]:
-    from accelsim.calibration.energy import nvml_facts
+    from accelsim.calibration.energy import cuda_uuid, nvml_facts
 
     properties = torch.cuda.get_device_properties(device)
     facts = {
@@ -143,5 +143,7 @@ def _cuda(torch: Any, device: str) -> dict[str, Any]:
         "l2_bytes": getattr(properties, "L2_cache_size", None),
         "compute_capability": f"{properties.major}.{properties.minor}",
         "tf32": bool(torch.backends.cuda.matmul.allow_tf32),
+        "cudnn_version": torch.backends.cudnn.version(),
+        "hip_version": torch.version.hip,
     }
-    return facts | nvml_facts(int(device.partition(":")[2] or 0))
+    return facts | nvml_facts(int(device.partition(":")[2] or 0), cuda_uuid(torch, device))

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MeasureSettings", "main", "measure", "parse_budget_s", "parse_formats", "parse_threads", "require_torch"]
 
-_FORMATS: Final = ("fp32", "bf16", "fp16")
+_FORMATS: Final = {"cpu": ("fp32", "bf16", "fp16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
+#: First generation with TF32 and BF16 products: Ampere. Older boards emulate BF16, which says nothing of their formats.
+_AMPERE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class MeasureSettings:
     Attributes:
         device: "cpu" or "cuda:N".
         threads: Thread counts of a CPU, the first in full; empty for one and all cores given.
-        dtypes: Formats; empty for those the device has fast units for.
+        dtypes: Formats; empty for those the device has fast units for. "tf32" is FP32 with TF32 products.
         budget_s: Wall time.
         rounds: Passes over the suite.
         out: Run file.
@@ -102,7 +104,7 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
         OutputError: If another calibration runs, or the file exists or cannot be written.
     """
     torch = require_torch()
-    from accelsim.calibration.energy import find_meter, measure_energy
+    from accelsim.calibration.energy import energy_runs, find_meter, measure_energy
     from accelsim.calibration.environment import describe
     from accelsim.calibration.measurement.memory import memory_limit
     from accelsim.calibration.measurement.session import Session
@@ -113,6 +115,8 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
     threads = check_threads(settings.threads, device)
     dtypes = check_dtypes(torch, settings.dtypes, device)
     kind = device.partition(":")[0]
+    if kind == "cuda":
+        torch.cuda.set_device(device)  # streams, events and graphs belong to the current device
     executions = ("eager", "graph") if kind == "cuda" else ("eager",)
     facts = describe(device)
     recorded = {"device": device, "threads": list(threads), "dtypes": list(dtypes), "budget_s": settings.budget_s}
@@ -121,9 +125,9 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
         session = Session(device, run_file, settings.budget_s, rounds=settings.rounds, report=report)
         cases = operator_suite(kind, dtypes, threads, executions)
         session.measure(cases)
-        a = torch.randn(1024, 1024, device=device)
-        energy = measure_energy(find_meter(device), lambda: torch.mm(a, a))
-        run_file.append({"note": "energy", "reading": energy})
+        for name, dtype, run in energy_runs(torch, device, dtypes):
+            reading = measure_energy(find_meter(device), run)
+            run_file.append({"note": "energy", "operator": name, "dtype": dtype, "reading": reading})
     return settings.out
 
 
@@ -182,13 +186,17 @@ def check_dtypes(torch: Any, dtypes: Sequence[str], device: str) -> tuple[str, .
     Raises:
         InvalidValueError: If a format is not known.
     """
+    known = _FORMATS[device.partition(":")[0]]
     for name in dtypes:
-        if name not in _FORMATS:
-            raise InvalidValueError("dtypes", name, f"one of {', '.join(_FORMATS)}")
+        if name not in known:
+            raise InvalidValueError("dtypes", name, f"one of {', '.join(known)}")
     if dtypes:
         return tuple(dict.fromkeys(dtypes))
     if device != "cpu":
-        return ("fp32", "bf16") if torch.cuda.is_bf16_supported() else ("fp32", "fp16")
+        if torch.version.hip:
+            return ("fp32", "bf16")
+        is_new = torch.cuda.get_device_capability(device)[0] >= _AMPERE
+        return ("fp32", "tf32", "bf16") if is_new else ("fp32", "fp16")
     fast = torch.ops.mkldnn._is_mkldnn_bf16_supported() if torch.backends.mkldnn.is_available() else False  # noqa: SLF001
     return ("fp32", "bf16") if fast else ("fp32",)
 

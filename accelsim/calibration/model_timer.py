@@ -1,7 +1,7 @@
-"""Times one whole model on this CPU, in the process it is started in: ``python -m accelsim.calibration.model_timer JSON``.
+"""Times one whole model, in the process it is started in: ``python -m accelsim.calibration.model_timer JSON``.
 
-The argument names a check model, its batch, format, threads, whether to train, and the time to spend; the answer is one JSON
-object on standard output. Needs torch and the standard library alone.
+The argument names a check model, its device, batch, format, threads or execution, whether to train, and the time to spend;
+the answer is one JSON object on standard output. Needs torch and the standard library alone.
 """
 
 from __future__ import annotations
@@ -9,36 +9,68 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from accelsim.calibration.check_models import CHECK_MODELS, Factory
+from accelsim.calibration.check_models import Factory
+from accelsim.calibration.energy import find_meter, measure_energy
+from accelsim.calibration.large_models import ALL_MODELS
+from accelsim.calibration.measurement.cuda import captured, tf32_products
 from accelsim.calibration.measurement.operators import torch_dtype
-from accelsim.calibration.measurement.timing import CpuTimer, Timing
+from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 
 __all__ = ["main", "time_model"]
 
 _WARM_UP_CALLS = 2
 
 
-def time_model(case: Mapping[str, Any], models: Mapping[str, Factory] = CHECK_MODELS) -> Timing:
-    """Time of one forward pass or training step.
+def time_model(
+    case: Mapping[str, Any], models: Mapping[str, Factory] = ALL_MODELS
+) -> tuple[Timing, Mapping[str, Any] | None]:
+    """Time and energy of one forward pass or training step.
 
     Args:
-        case: Fields of a `CheckCase`, and ``budget_s``.
+        case: Fields of a `CheckCase`, ``budget_s`` and ``device`` ("cpu" where it is missing).
         models: Factories by name.
+
+    Returns:
+        The timing, and what `measure_energy` found.
     """
+    device = str(case.get("device", "cpu"))
+    on_gpu = device != "cpu"
     torch.manual_seed(0)
-    torch.set_num_threads(int(case["threads"]))
-    module, inputs = models[case["model"]](int(case["batch"]))
-    dtype = torch_dtype(case["dtype"])
+    if on_gpu:
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(int(case["threads"]))
+    with tf32_products(torch, case["dtype"] == "tf32") if on_gpu else nullcontext():
+        call = _call(case, models, device)
+        for _ in range(_WARM_UP_CALLS):
+            call()
+        if on_gpu and case.get("execution") == "graph":
+            call, _ = captured(torch.cuda, [call], least_calls=1)
+        timer: Timer = CudaTimer(torch.cuda, least_blocks=5) if on_gpu else CpuTimer(int(case["threads"]), 5)
+        timing = timer.measure([call], float(case["budget_s"]))
+        return timing, measure_energy(find_meter(device), call)
+
+
+def _call(case: Mapping[str, Any], models: Mapping[str, Factory], device: str) -> Callable[[], Any]:
+    """One pass of the model, its weights and inputs on the device in the case's format."""
+    dtype, default = torch_dtype(case["dtype"]), torch.get_default_dtype()
+    if device != "cpu":
+        torch.set_default_dtype(dtype)  # large models are made as they are used: a second copy might not fit
+    try:
+        with torch.device(device):
+            module, inputs = models[case["model"]](int(case["batch"]))
+    finally:
+        torch.set_default_dtype(default)
     module, inputs = module.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
-    call = _training_step(module.train(), inputs) if case["is_training"] else _forward(module.eval(), inputs)
-    for _ in range(_WARM_UP_CALLS):
-        call()
-    return CpuTimer(int(case["threads"]), least_blocks=5).measure([call], float(case["budget_s"]))
+    if case.get("execution") == "compiled":
+        module.compile()
+    return _training_step(module.train(), inputs) if case["is_training"] else _forward(module.eval(), inputs)
 
 
 def _forward(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
@@ -63,8 +95,10 @@ def _training_step(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) ->
 
 
 def main(argument: str) -> None:
-    """Time the case that the JSON text names, and print the timing."""
-    sys.stdout.write(json.dumps(asdict(time_model(json.loads(argument)))) + "\n")
+    """Time the case that the JSON text names, and print the timing with the energy of one run."""
+    timing, energy = time_model(json.loads(argument))
+    answer = {**asdict(timing), "energy_j": None if energy is None else energy["energy_per_call_j"]}
+    sys.stdout.write(json.dumps(answer) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from accelsim.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from accelsim.calibration.check import CheckResult
+    from accelsim.calibration.run_file import CalibrationRun
 
 __all__ = ["calibrate"]
 
@@ -92,24 +94,50 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
     require_torch()
     run_data = read_run(path)
     if str(run_data.settings.get("device")).startswith("cuda"):
-        typer.echo(f"measured: {path}. Fit it with the GPU fit (see docs/calibration.md).")
-        return
-    if not name:
-        library.refuse_other_machine(run_data, path)
-    profile = library.cpu_profile(name or "local/cpu")
-    fitted = library.fit_run(run_data, profile.name, despite_noise=despite_noise)
-    overlay, table = library.write_calibration(fitted, folder / "fitted")
-    frozen = library.freeze_predictions(fitted, profile, folder / "frozen.json")
-    errors = library.operator_errors(fitted)
+        errors, written = _fit_gpu(run_data, folder, name, despite_noise)
+    else:
+        if not name:
+            library.refuse_other_machine(run_data, path)
+        errors, written = _fit_cpu(run_data, folder, name or "local/cpu", despite_noise)
     library.write_text(folder / "report.md", report_markdown(run_data.environment, errors, (), {}))
     for row in errors:
         if row["family"] == "all" and row["dtype"] == "all":
+            threads = f" on {row['threads']} thread(s)" if row["threads"] else ""
             typer.echo(
-                f"{row['rows']} operators on {row['threads']} thread(s), held out: "
+                f"{row['rows']} operators{threads}, held out: "
                 f"MAPE {100 * row['mape_fraction']:.1f} %, median {100 * row['median_fraction']:.1f} %"
             )
-    for written in (overlay, table, frozen, folder / "report.md"):
-        typer.echo(f"wrote {written}")
+    for file in (*written, folder / "report.md"):
+        typer.echo(f"wrote {file}")
+
+
+def _fit_cpu(
+    run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool
+) -> tuple[list[dict[str, Any]], list[Path]]:
+    from accelsim.calibration import calibrate as library
+
+    profile = library.cpu_profile(name)
+    fitted = library.fit_run(run_data, profile.name, despite_noise=despite_noise)
+    written = library.write_calibration(fitted, folder / "fitted")
+    frozen = library.freeze_predictions(fitted, profile, folder / "frozen.json")
+    return library.operator_errors(fitted), [*written, frozen]
+
+
+def _fit_gpu(
+    run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool
+) -> tuple[list[dict[str, Any]], list[Path]]:
+    from accelsim.calibration.calibrate import write_json
+    from accelsim.calibration.gpu_check import freeze_gpu
+    from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile
+    from accelsim.calibration.overlay import write_overlay
+
+    profile = gpu_profile(run_data.environment, name)
+    fitted = fit_gpu_run(run_data, profile, despite_noise=despite_noise)
+    for stage in fitted.unconverged:
+        typer.echo(f"{stage}: the fit did not converge; its parameters stay as they were", err=True)
+    overlay = write_overlay(fitted.overlay, folder / "fitted")
+    write_json(folder / "frozen.json", freeze_gpu(fitted, profile))
+    return fitted.errors, [overlay, folder / "frozen.json"]
 
 
 @calibrate.command("check")
@@ -127,19 +155,22 @@ def check(
 
     require_torch()
     folder = _folder(out)
-    fitted = library.fit_run(read_run(folder / "run.jsonl"), despite_noise=True)
+    run_data = read_run(folder / "run.jsonl")
+    device = str(run_data.settings.get("device", "cpu"))
     frozen = read_json(folder / "frozen.json", max_bytes=16 * 2**20)
     before = library.read_results(folder / "results.json")
-    for change in differences(fitted.run.environment, describe(str(fitted.run.settings.get("device", "cpu")))):
+    for change in differences(run_data.environment, describe(device)):
         typer.echo(f"changed since the calibration: {change}", err=True)
+    measured = partial(library.measure_model, device=device)
     with calibration_lock(), progress_bar("checking") as report:
-        results = library.check_calibration(frozen, str(folder / "frozen.json"), budget, report)
+        results = library.check_calibration(frozen, str(folder / "frozen.json"), budget, report, measured)
     document = library.results_document(results, str(frozen["hash"]))
     is_whole = all(result.skipped != library.INTERRUPTED for result in results)
     if not before and is_whole:
         library.write_json(folder / "results.json", document)
-    errors = library.operator_errors(fitted)
-    text = report_markdown(fitted.run.environment, errors, results, {"predictions frozen": frozen["hash"]})
+    facts = {"predictions frozen": frozen["hash"]}
+    errors = frozen["origin"].get("operators") or library.operator_errors(library.fit_run(run_data, despite_noise=True))
+    text = report_markdown(run_data.environment, errors, results, facts)
     library.write_text(folder / "report.md", text)
     _say_summary(results)
     typer.echo(f"wrote {folder / 'report.md'}")
@@ -174,8 +205,8 @@ def _say_drift(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
 
 
 def _times(rows: list[dict[str, Any]]) -> dict[str, float]:
-    names = ("model", "batch", "dtype", "threads", "is_training")
-    return {json.dumps([row[n] for n in names]): row["measured_s"] for row in rows if row["measured_s"] is not None}
+    names = ("model", "batch", "dtype", "threads", "is_training", "execution")
+    return {json.dumps([row.get(n) for n in names]): row["measured_s"] for row in rows if row["measured_s"] is not None}
 
 
 def _folder(out: Path | None) -> Path:

@@ -73,10 +73,11 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
     frozen = json.loads((folder / "frozen.json").read_text())
     predicted = {(p["batch"], p["is_training"]): p["time_s"] for p in frozen["predictions"]}
 
-    def measured(case, _budget_s):
-        return 1.1 * speed["factor"] * predicted[case.batch, case.is_training], 0.0
+    def measured(case, _budget_s, device):
+        assert device == "cpu"
+        return 1.1 * speed["factor"] * predicted[case.batch, case.is_training], 0.0, None
 
-    monkeypatch.setattr(module.check_calibration, "__defaults__", (1.5, None, measured))
+    monkeypatch.setattr(module, "measure_model", measured)
     assert accelsim("calibrate", "check", "--out", str(folder)) == 0
     assert "inference: 2 runs, MAPE 9.1 %" in capsys.readouterr().out
     assert "mlp b64" in (folder / "report.md").read_text()
@@ -147,12 +148,13 @@ def test_a_run_of_another_machine_needs_the_name_of_its_device(folder, tmp_path,
 def test_an_interrupted_check_reports_what_it_measured(folder, monkeypatch, capsys):
     assert fit(folder) == 0
 
-    def measured(case, _budget_s):
+    def measured(case, _budget_s, device):
+        assert device == "cpu"
         if case.is_training:
             raise KeyboardInterrupt
-        return 1e-3, 0.0
+        return 1e-3, 0.0, None
 
-    monkeypatch.setattr(module.check_calibration, "__defaults__", (1.5, None, measured))
+    monkeypatch.setattr(module, "measure_model", measured)
     assert accelsim("calibrate", "check", "--out", str(folder)) == 0
     assert "interrupted" in capsys.readouterr().err
     assert "not measured: interrupted" in (folder / "report.md").read_text()

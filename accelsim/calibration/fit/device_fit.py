@@ -41,7 +41,7 @@ from accelsim.errors import InputError
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["DeviceFit", "fit_device", "unseen_residuals"]
+__all__ = ["DeviceFit", "fit_device", "fit_parameters", "unseen_residuals"]
 
 _POWERS = tuple(2.0**step for step in range(32))
 #: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
@@ -111,7 +111,7 @@ def fit_device(
         raise InputError(f"No rows of {device} that a fit may use.")
     random = np.random.default_rng(0) if generator is None else generator
     start = GpuParameters.class_wide() if prior is None else prior
-    parameters, unconverged = _fit_parameters(
+    parameters, unconverged = fit_parameters(
         limited(own, _PARAMETER_ROWS, random), replace(start, families={}), progress
     )
     families, useful = unseen_residuals(own, parameters, random)
@@ -159,9 +159,19 @@ _SOURCES = {
 }
 
 
-def _fit_parameters(
-    cells: Sequence[Cell], prior: GpuParameters, progress: Callable[[str], None] | None
+def fit_parameters(
+    cells: Sequence[Cell], prior: GpuParameters, progress: Callable[[str], None] | None = None
 ) -> tuple[GpuParameters, list[str]]:
+    """Parameters fitted stage by stage.
+
+    Args:
+        cells: Rows of one device.
+        prior: Starting values and centre of the priors.
+        progress: Called with a line of text before each stage.
+
+    Returns:
+        The parameters, and the stages that did not converge and keep their values.
+    """
     parameters, unconverged, issued = prior, list[str](), list[tuple[Cell, float]]()
     loss = page_walk_loss(cells, parameters)
     if loss is not None:

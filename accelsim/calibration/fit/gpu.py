@@ -109,6 +109,8 @@ STAGES = (
         },
     ),
     Stage("recurrent", RECURRENT_KINDS, {"recurrent_step_s": Prior(1e-6, 4e-5, 1.0)}),
+    Stage("attention", frozenset({_K.ATTENTION}), {"attention_efficiency": Prior(0.05, 1.0, 0.5)}),
+    Stage("gather", frozenset({_K.EMBEDDING, _K.EMBEDDING_BAG}), {"gather_overhead_bytes": Prior(8.0, 256.0, 0.5)}),
 )
 
 

@@ -22,7 +22,7 @@ class Case:
         family: Family the bars are reported for ("gemm", "convolution", ...).
         operator: Operator as the capture of a module names it ("addmm", "native_layer_norm_backward", ...).
         shape: Dimensions by name.
-        dtype: "fp32", "bf16" or "fp16".
+        dtype: "fp32", "tf32" (FP32 operands, TF32 products; GPUs alone), "bf16" or "fp16".
         threads: Threads of the framework; 0 on a GPU, where it does not matter.
         cold: Whether every call takes weights that are in no cache.
         execution: "eager", "graph" or "compiled".

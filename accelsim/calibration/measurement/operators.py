@@ -21,7 +21,13 @@ __all__ = ["BUILDERS", "Call", "build_calls", "torch_dtype"]
 Call = Callable[[], Any]
 Shape = Mapping[str, int]
 
-_DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+_DTYPES: Final = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,  # the products of FP32 operands, see `cuda.tf32_products`
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp64": torch.float64,
+}
 #: Bytes of weights that cold calls cycle through: three times the largest last-level cache of one core complex in use.
 COLD_BYTES: Final = 96 * 2**20
 #: Most copies of the weights; smaller weights are not worth more.

@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 
 from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.measurement.cuda import captured, rotated, tf32_products
 from accelsim.calibration.measurement.operators import BUILDERS, Pool, build_calls
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 from accelsim.calibration.run_file import Measurement, RunFile
@@ -23,7 +24,8 @@ __all__ = ["Progress", "Session"]
 
 #: Dimensions that an out-of-memory case halves, in this order of preference.
 _SHRINKABLE: Final = ("batch", "rows", "m", "elements", "lookups", "parameters", "n")
-_REFERENCE: Final = {"m": 256, "n": 1024, "k": 1024}
+#: Long enough that neither clock resolution nor launches show.
+_REFERENCE: Final = {"cpu": {"m": 256, "n": 1024, "k": 1024}, "cuda": {"m": 4096, "n": 4096, "k": 4096}}
 _MOST_HALVINGS: Final = 12
 #: How the allocators of the CPU (Linux, Windows), of CUDA, cuBLAS and cuDNN say so.
 _OUT_OF_MEMORY: Final = (
@@ -34,8 +36,6 @@ _OUT_OF_MEMORY: Final = (
     "alloc_failed",
 )
 _CHUNK: Final = 240
-#: A GPU's operands rotate through this many bytes, past any second-level cache.
-_ROTATED_BYTES: Final = 512 * 2**20
 _GRADIENT_OPERATORS: Final = frozenset(
     {"scaled_dot_product_attention_backward", "lstm_train", "lstm_backward", "gradient_chain"}
 )
@@ -138,6 +138,8 @@ class Session:
             timing, ran = self.time(case, slot_s)
         except Exception as error:  # noqa: BLE001  (any kernel may raise anything; the row says so)
             return Measurement(case, None, 0.0, number, {}, skipped=f"{type(error).__name__}: {str(error)[:160]}")
+        if not timing.time_s > 0:  # nothing ran that the clock could see
+            return Measurement(ran, None, 0.0, number, {}, skipped="the clock did not move")
         details: dict[str, Any] = {k: v for k, v in asdict(timing).items() if k not in {"time_s", "noise_fraction"}}
         if ran is not case:
             details["shrunk_from"] = dict(case.shape)
@@ -181,19 +183,23 @@ class Session:
     def _timed(self, case: Case, slot_s: float) -> Timing:
         self._set_threads(case.threads)
         with torch.set_grad_enabled(case.operator in _GRADIENT_OPERATORS):
-            calls = build_calls(case, self._pool, self._copies(case))
-            if case.execution == "graph":
-                calls = [_captured(call) for call in calls]
-            return self._timer(case.threads).measure(calls, slot_s)
+            if self.device == "cpu":
+                return self._timer(case.threads).measure(build_calls(case, self._pool), slot_s)
+            with tf32_products(torch, case.dtype == "tf32"):
+                return self._timed_on_gpu(case, slot_s)
 
-    def _copies(self, case: Case) -> int | None:
-        """On a GPU, so many sets of operands that no call finds its own in the cache."""
-        if self.device == "cpu":
-            return None
-        if not case.cold and case.family != "gemv":
-            return 4
-        largest = max(case.shape.get("n", 1) * case.shape.get("k", 1), 1)
-        return max(2, min(64, _ROTATED_BYTES // (4 * largest)))
+    def _timed_on_gpu(self, case: Case, slot_s: float) -> Timing:
+        """Eager calls, or replays of a graph of many; on operands that no call finds in the cache, but for transfers."""
+
+        def build() -> Callable[[], Any]:
+            return build_calls(case, self._pool, 1)[0]
+
+        calls = [build()] if case.family == "transfer" else rotated(torch.cuda, self.device, build)
+        timer = self._timer(case.threads)
+        if case.execution != "graph":
+            return timer.measure(calls, slot_s)
+        replay, count = captured(torch.cuda, calls)
+        return timer.measure([replay], slot_s).of_each(count)
 
     def _set_threads(self, threads: int) -> None:
         if threads and threads != self._threads:
@@ -201,7 +207,7 @@ class Session:
             self._threads = threads
 
     def _time_reference(self) -> None:
-        case = Case("gemm", "addmm", _REFERENCE, "fp32", 1 if self.device == "cpu" else 0)
+        case = Case("gemm", "addmm", _REFERENCE[self.device.partition(":")[0]], "fp32", int(self.device == "cpu"))
         self._reference.append(self._timed(case, 0.02).time_s)
 
     def _note_noise(self) -> None:
@@ -241,18 +247,3 @@ def _halved(case: Case) -> Case | None:
 def _free(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.empty_cache()
-
-
-def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
-    """A call captured as a CUDA graph; its replay."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            call()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    replay: Callable[[], Any] = graph.replay
-    return replay

@@ -394,7 +394,15 @@ FAMILIES: Sequence[Plan] = (
         14,
         allowed=_elements_allowed(4e6),
     ),
-    Plan("framework", ("module_call", "plain_chain", "gradient_chain"), {}, 1, fixed={"count": 64}, dtypes=("fp32",)),
+    Plan(
+        "framework",
+        ("module_call", "plain_chain", "gradient_chain"),
+        {},
+        1,
+        fixed={"count": 64},
+        devices=("cpu",),
+        dtypes=("fp32",),
+    ),
     Plan(
         "transfer",
         ("host_to_device", "device_to_host"),
@@ -415,18 +423,20 @@ def operator_suite(
         device: "cpu" or "cuda".
         dtypes: Formats to measure.
         threads: Thread counts; the first is measured in full, the others on a part of the shapes. (0,) on a GPU.
-        executions: "eager", and on a GPU "graph".
+        executions: "eager", and on a GPU "graph" for the operators that a graph can hold.
 
     Returns:
         Cases with unique keys, families interleaved: the first tenth of the list already spans every family.
     """
+    from accelsim.calibration.measurement.gpu_suite import gpu_plans, runs_on_gpu
+
     ranked: list[tuple[float, int, Case]] = []
-    for number, plan in enumerate(FAMILIES):
-        if device not in plan.devices:
-            continue
+    plans = [plan for plan in FAMILIES if device in plan.devices]
+    for number, plan in enumerate(plans if device == "cpu" else gpu_plans(plans)):
         for operator in plan.operators:
             for case, rank in _cases(plan, operator, dtypes, threads, executions):
-                ranked.append((rank, number, case))
+                if device == "cpu" or runs_on_gpu(case):
+                    ranked.append((rank, number, case))
     ranked.sort(key=lambda entry: entry[:2])
     return list({case.key: case for _, _, case in ranked}.values())
 

@@ -13,7 +13,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,6 +45,17 @@ class Timing:
     calls_per_block: int
     minor_faults: float | None
     undisturbed: bool
+
+    def of_each(self, count: int) -> Timing:
+        """The time of one of `count` equal parts of the call."""
+        return replace(
+            self,
+            time_s=self.time_s / count,
+            cpu_s=None if self.cpu_s is None else self.cpu_s / count,
+            wall_median_s=self.wall_median_s / count,
+            calls_per_block=self.calls_per_block * count,
+            minor_faults=None if self.minor_faults is None else self.minor_faults / count,
+        )
 
 
 class Timer(Protocol):

@@ -1,0 +1,119 @@
+"""The check list of a GPU and its predictions: whole models in the formats and execution modes a GPU has, with energy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from accelsim.calibration.check import Z90, CheckCase, Prediction, freeze, model_graph, model_log_sigma
+from accelsim.calibration.environment import machine_name
+from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.idle import idle_power_w
+from accelsim.cost.table import Execution
+from accelsim.hardware.profile import GpuProfile
+from accelsim.simulation.device import simulate_device
+from accelsim.workloads.fusion import fuse_elementwise
+
+if TYPE_CHECKING:
+    from accelsim.calibration.gpu_fit import GpuCalibration
+
+__all__ = ["freeze_gpu", "gpu_check_list", "predict_gpu"]
+
+#: Models and their batches, in every format; the first batch in all execution modes, the sweep in graphs.
+_BATCHES: Final[Mapping[str, tuple[int, ...]]] = {
+    "resnet-50": (1, 8, 32, 128),
+    "mobilenet-v2": (32,),
+    "u-net": (8,),
+    "vit-large": (1, 16, 64),
+    "bert-large": (1, 8, 64),
+    "gpt2-large": (1, 8),
+    "llama-3.1-8b-prefill": (1, 4),
+    "llama-3.1-8b-decode": (1, 16, 64),
+    "moe-transformer-large": (4, 16),
+    "t5-like": (16,),
+    "lstm-classifier": (16, 128),
+    "dlrm": (256, 4096),
+    "mlp-mixer": (32,),
+    "text-cnn": (64,),
+}
+_TRAINED: Final[Mapping[str, int]] = {
+    "resnet-50": 32,
+    "u-net": 4,
+    "vit-large": 16,
+    "bert-large": 8,
+    "gpt2-large": 2,
+    "moe-transformer-large": 4,
+    "lstm-classifier": 64,
+    "dlrm": 2048,
+}
+#: Models that are run in a 16-bit format alone: their FP32 weights fill most boards.
+_LARGE: Final = frozenset({"llama-3.1-8b-prefill", "llama-3.1-8b-decode"})
+_EXECUTIONS: Final = ("eager", "graph", "compiled")
+
+
+def gpu_check_list(dtypes: Sequence[str]) -> list[CheckCase]:
+    """The frozen set of a GPU: 14 models in inference, 8 in training.
+
+    Args:
+        dtypes: Formats of the calibration; the last one is the 16-bit one.
+    """
+    cases = []
+    for model, batches in _BATCHES.items():
+        for dtype in dtypes[-1:] if model in _LARGE else dtypes:
+            cases += [CheckCase(model, batches[0], dtype, 0, execution=execution) for execution in _EXECUTIONS]
+            cases += [CheckCase(model, batch, dtype, 0, execution="graph") for batch in batches[1:]]
+    cases += [CheckCase(m, b, dtype, 0, is_training=True) for m, b in _TRAINED.items() for dtype in dtypes]
+    return cases
+
+
+def predict_gpu(
+    cases: Iterable[CheckCase],
+    profile: GpuProfile,
+    parameters: GpuParameters,
+    models: Mapping[str, Any] | None = None,
+) -> list[Prediction]:
+    """Time and energy per iteration of each case, back to back, with a 90 % interval of the time.
+
+    Args:
+        cases: What will be measured.
+        profile: The GPU.
+        parameters: Its calibration.
+        models: Factories by name; the check models where None.
+    """
+    return [_predict(case, profile, parameters, models) for case in cases]
+
+
+def _predict(
+    case: CheckCase, profile: GpuProfile, parameters: GpuParameters, models: Mapping[str, Any] | None
+) -> Prediction:
+    execution = Execution(case.execution)
+    graph = model_graph(case, models)
+    if execution is Execution.COMPILED:
+        graph = fuse_elementwise(graph)
+    table = cost_gpu(graph, profile, execution, parameters)
+    limit = profile.power.limit_w
+    result = simulate_device(
+        table,
+        execution=execution,
+        iterations=1,
+        warmup_iterations=2,
+        idle_w=idle_power_w(profile),
+        power_limit_w=None if limit is None else limit.value,
+    )
+    spread = math.exp(Z90 * model_log_sigma(table.time_s, table.log_sigma, graph.kind))
+    time_s = result.steady_state_s
+    return Prediction(case, time_s, time_s / spread, time_s * spread, table.tier.value, result.energy_j)
+
+
+def freeze_gpu(calibration: GpuCalibration, profile: GpuProfile) -> dict[str, Any]:
+    """Predictions of the whole check list with their hash, before anything of it is measured."""
+    run = calibration.run
+    cases = gpu_check_list([str(dtype) for dtype in run.settings["dtypes"]])
+    origin = {
+        "machine": machine_name(run.environment),
+        "run_hash": run.digest,
+        "device": profile.name,
+        "operators": calibration.errors,
+    }
+    return freeze(predict_gpu(cases, profile, calibration.parameters), origin)

@@ -1,0 +1,237 @@
+"""Fits a GPU's overlay to a calibration run: kernels from replayed graphs, issue times from eager calls, copies, residuals.
+
+A block of eager calls takes the longer of the host's pace and the kernels; a replayed graph takes the kernels and the gaps
+between them. Parameters of kernels are therefore fitted to graphs, with the stages that fit every other GPU, from the
+parameters that ship for the device. The time to issue a call is that of eager calls whose kernel takes less than half of it.
+One shape in five is left out of the fit; errors and spreads are of those.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from hashlib import md5
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim import catalog
+from accelsim.calibration.calibrate import refuse_noise
+from accelsim.calibration.case_rows import case_graph, has_row
+from accelsim.calibration.environment import machine_name
+from accelsim.calibration.fit.device_fit import fit_parameters
+from accelsim.calibration.fit.gpu import log_residual, with_values
+from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.fit.rows import Cell, unchained
+from accelsim.calibration.least_squares import fit_nonnegative
+from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.run_file import CalibrationRun, Measurement
+from accelsim.calibration.validation.gpu_operators import KernelPrediction
+from accelsim.cost.fitted import FittedParameters, apply_overlay, read_fitted
+from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.table import CostTable, Execution
+from accelsim.datafile import data_root
+from accelsim.errors import InvalidValueError
+from accelsim.hardware.profile import GpuProfile
+from accelsim.workloads.graph import FloatArray
+
+__all__ = ["GpuCalibration", "fit_gpu_run", "gpu_profile", "shipped_parameters"]
+
+_FOLDS: Final = 5
+_FEWEST_ROWS: Final = 100
+#: A call whose kernel takes less than this part of its time is bound by the host.
+_HOST_BOUND: Final = 0.5
+_BYTES_PER_ELEMENT: Final = 4.0
+#: Operators whose eager calls tell the time to issue one, by parameter.
+_ISSUED: Final[Mapping[str, tuple[str, ...]]] = {
+    "dispatch_contraction_s": ("addmm", "mm_nn", "mm_tn"),
+    "dispatch_batched_s": ("bmm",),
+    "dispatch_convolution_s": ("convolution",),
+    "dispatch_norm_s": ("native_layer_norm", "native_batch_norm", "sum", "mean"),
+    "dispatch_softmax_s": ("_softmax",),
+    "dispatch_elementwise_s": ("relu", "add", "mul", "sub", "gelu", "mul_scalar", "neg"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _ReplayedKernels(KernelPrediction):
+    """Kernels in sustained replay, on operands that are in no cache."""
+
+    def costs(self, parameters: GpuParameters) -> CostTable:
+        """Cost every row."""
+        return cost_gpu(self.graph, self.profile, self.execution, parameters)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuCalibration:
+    """A fitted GPU.
+
+    Attributes:
+        overlay: What to write.
+        parameters: The class's parameters with it.
+        errors: Held-out errors by family and format: rows as `calibrate.operator_errors` gives them.
+        unconverged: Stages that keep their former values.
+        run: The run.
+    """
+
+    overlay: FittedParameters
+    parameters: GpuParameters
+    errors: list[dict[str, Any]]
+    unconverged: tuple[str, ...]
+    run: CalibrationRun
+
+
+def gpu_profile(environment: Mapping[str, Any], name: str = "") -> GpuProfile:
+    """The catalogue's profile of the GPU a run was measured on.
+
+    Args:
+        environment: As the run recorded it.
+        name: Catalogue name; by the product name the driver gave where empty.
+
+    Raises:
+        InvalidValueError: If the catalogue has no such GPU.
+    """
+    product = str(environment.get("device_name"))
+    found = catalog.device(name) if name else catalog.product_device(product)
+    if not isinstance(found, GpuProfile):
+        remedy = "Give its catalogue name with --name, or write a profile of it (see docs/devices.md)."
+        raise InvalidValueError("name" if name else "device_name", name or product, "a GPU of the catalogue", remedy)
+    return found
+
+
+def shipped_parameters(profile: GpuProfile) -> GpuParameters:
+    """What accelsim ships for a GPU, whatever the user has fitted: a calibration starts there each time."""
+    base = GpuParameters.class_wide()
+    path = data_root() / "calibration" / "fitted" / f"{profile.name}.yaml"
+    return apply_overlay(base, read_fitted(path)) if path.is_file() else base
+
+
+def fit_gpu_run(run: CalibrationRun, profile: GpuProfile, *, despite_noise: bool = False) -> GpuCalibration:
+    """Fit a GPU's parameters to a run.
+
+    Args:
+        run: A run on a GPU.
+        profile: Its profile.
+        despite_noise: Fit even where the GPU was busy.
+
+    Raises:
+        InvalidValueError: If the run is a CPU's, has too few rows, or the GPU was too busy.
+    """
+    if not str(run.settings.get("device")).startswith("cuda"):
+        raise InvalidValueError("device", run.settings.get("device"), "a run measured on a GPU")
+    if not despite_noise:
+        refuse_noise(run)
+    rows = [row for row in run.best().values() if has_row(row.case)]
+    replayed = [row for row in rows if row.case.execution == "graph"]
+    if len(replayed) < _FEWEST_ROWS:
+        remedy = "Give a larger --budget. Cases that could not be captured say why in the run file."
+        raise InvalidValueError("rows", len(replayed), f"at least {_FEWEST_ROWS} kernels timed in graphs", remedy)
+    source = f"operators measured on {machine_name(run.environment)}, run {run.digest}"
+    cells = [_cell(group, profile, source) for group in _grouped(replayed)]
+    out = [_is_left_out(group) for group in _grouped(replayed)]
+    prior = replace(shipped_parameters(profile), families={})
+    seen = [cell.take(~mask) for cell, mask in zip(cells, out, strict=True) if not mask.all()]
+    fitted, unconverged = fit_parameters(seen, prior)
+    parameters = with_values(fitted, {**_issue_times(rows), **_copies(run, profile)})
+    unseen = [cell.take(mask) for cell, mask in zip(cells, out, strict=True) if mask.any()]
+    overlay = _overlay(profile, run, parameters, unseen, source, len(rows))
+    full = replace(apply_overlay(GpuParameters.class_wide(), overlay), surfaces=prior.surfaces)
+    return GpuCalibration(overlay, full, _errors(unseen, parameters), tuple(unconverged), run)
+
+
+def _grouped(rows: Sequence[Measurement]) -> list[list[Measurement]]:
+    """Rows by operator and format, in a fixed order."""
+    groups: dict[tuple[str, str, str], list[Measurement]] = {}
+    for row in rows:
+        groups.setdefault((row.case.family, row.case.operator, row.case.dtype), []).append(row)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> Cell:
+    graph = unchained(case_graph([row.case for row in rows]), slice(None))
+    measured: FloatArray = np.array([row.time_s for row in rows], dtype=np.float64)
+    return Cell(rows[0].case.family, source, _ReplayedKernels(graph, profile, Execution.GRAPH), measured)
+
+
+def _is_left_out(rows: Sequence[Measurement]) -> NDArray[np.bool_]:
+    """Whether a row's shape is left out; in all its formats."""
+    return np.array([_fold(row.case) == 0 for row in rows])
+
+
+def _fold(case: Case) -> int:
+    return int(md5(case.label.encode(), usedforsecurity=False).hexdigest()[:8], 16) % _FOLDS
+
+
+def _issue_times(rows: Sequence[Measurement]) -> dict[str, float]:
+    """Median time of eager calls that the host's pace bounds, by parameter; those without such calls keep their value."""
+    kernel = {_key(row.case): row.time_s or np.inf for row in rows if row.case.execution == "graph"}
+    found = {}
+    for name, operators in _ISSUED.items():
+        eager = [row for row in rows if row.case.execution == "eager" and row.case.operator in operators]
+        times = [
+            row.time_s for row in eager if row.time_s and kernel.get(_key(row.case), np.inf) < _HOST_BOUND * row.time_s
+        ]
+        if times:
+            found[name] = statistics.median(times)
+    return found
+
+
+def _key(case: Case) -> tuple[str, str]:
+    return case.label, case.dtype
+
+
+def _copies(run: CalibrationRun, profile: GpuProfile) -> dict[str, float]:
+    """Latency and rate of copies over the host link; unchanged where the link or the copies are unknown."""
+    rows = [row for row in run.best().values() if row.case.family == "transfer" and row.time_s]
+    if len(rows) < 4 or profile.host_link is None:
+        return {}
+    moved = np.array([_BYTES_PER_ELEMENT * row.case.shape["elements"] for row in rows])
+    times = np.array([row.time_s for row in rows], dtype=np.float64)
+    latency, per_byte = fit_nonnegative(np.stack([np.ones(len(rows)), moved], axis=1), times).tolist()
+    if per_byte <= 0:
+        return {}
+    efficiency = 1.0 / (per_byte * profile.host_link.bandwidth_bytes_per_s.value)
+    return {"host_copy_latency_s": latency, "host_link_efficiency": min(efficiency, 1.0)}
+
+
+def _overlay(
+    profile: GpuProfile, run: CalibrationRun, parameters: GpuParameters, unseen: Sequence[Cell], source: str, count: int
+) -> FittedParameters:
+    numbers = {f.name: getattr(parameters, f.name) for f in fields(parameters) if f.type in ("float", float)}
+    return FittedParameters(
+        device=profile.name,
+        device_class="gpu",
+        date=str(run.environment.get("measured_at") or "")[:10] or "unknown",
+        data=source,
+        rows=count,
+        parameters=numbers,
+        families=family_residuals([CellResidual.of(cell, parameters) for cell in unseen]),
+        surfaces=parameters.surfaces,
+    )
+
+
+def _errors(unseen: Sequence[Cell], parameters: GpuParameters) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str], list[FloatArray]] = {}
+    for cell in unseen:
+        errors = np.abs(np.expm1(-log_residual(cell, parameters)))
+        dtype = _labels()[int(cell.graph.dtype[0])]
+        for key in ((cell.operator, dtype), ("all", dtype), ("all", "all")):
+            groups.setdefault(key, []).append(errors)
+    table = []
+    for (family, dtype), parts in sorted(groups.items()):
+        known = np.concatenate(parts)
+        figures = {"mape_fraction": known.mean(), "median_fraction": np.median(known)}
+        figures["p90_fraction"] = np.quantile(known, 0.9)
+        row = {"family": family, "threads": 0, "dtype": dtype, "rows": len(known)}
+        table.append(row | {name: float(value) for name, value in figures.items()})
+    return table
+
+
+@lru_cache(maxsize=1)
+def _labels() -> Mapping[int, str]:
+    from accelsim.workloads.dtype import Dtype
+
+    return {int(dtype): dtype.label for dtype in Dtype}

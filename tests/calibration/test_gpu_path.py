@@ -1,0 +1,261 @@
+"""A calibration of ``cuda:0`` from the first probe to the check of whole models, on a GPU that is not there."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import fake_gpu  # noqa: E402
+
+from accelsim.calibration import check, energy, measure, model_timer  # noqa: E402
+from accelsim.calibration.gpu_check import gpu_check_list  # noqa: E402
+from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile, shipped_parameters  # noqa: E402
+from accelsim.calibration.large_models import ALL_MODELS  # noqa: E402
+from accelsim.calibration.measurement import cuda, gpu_suite, suite  # noqa: E402
+from accelsim.calibration.measurement.case import Case  # noqa: E402
+from accelsim.calibration.measurement.operators import BUILDERS  # noqa: E402
+from accelsim.calibration.measurement.session import Session  # noqa: E402
+from accelsim.calibration.measurement.suite import FAMILIES, operator_suite  # noqa: E402
+from accelsim.calibration.measurement.timing import CudaTimer  # noqa: E402
+from accelsim.calibration.run_file import RunFile, read_run  # noqa: E402
+from accelsim.cli import main  # noqa: E402
+from accelsim.errors import InvalidValueError  # noqa: E402
+
+pytestmark = pytest.mark.torch
+SHAPES, COPIES = 4, 4
+
+
+def short(plan):
+    """The plan with few shapes; recurrent layers, which fall to pieces on meta tensors, with few steps."""
+    ranges = {name: (2, 4, 2) if name == "steps" else span for name, span in plan.ranges.items()}
+    return replace(plan, count=min(plan.count, SHAPES), ranges=ranges)
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    """The stand-in in torch's place, a short suite, and readings that take no second."""
+    fake = fake_gpu.FakeGpu()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "cuda", fake)
+        patch.setattr(torch, "Generator", fake_gpu.Generator)
+        patch.setitem(sys.modules, "pynvml", fake_gpu.fake_nvml())
+        patch.setattr(suite, "FAMILIES", [short(plan) for plan in FAMILIES])
+        patch.setattr(CudaTimer, "BLOCK_S", 4e-5)
+        least = CudaTimer.measure
+        patch.setattr(CudaTimer, "measure", lambda self, calls, _budget_s: least(self, calls, 0.0))
+        patch.setattr(cuda, "_MOST_COPIES", COPIES)
+        patch.setattr(energy.measure_energy, "__defaults__", (0.02,))
+        with fake_gpu.OnMeta(fake), fake_gpu.Clock(fake):
+            yield fake
+
+
+@pytest.fixture(scope="module")
+def folder(gpu, tmp_path_factory):
+    """A measured run in a folder."""
+    path = tmp_path_factory.mktemp("gpu")
+    options = "--device cuda:0 --budget 10m --rounds 1 --dtypes fp32,bf16 --out"
+    assert measure.main([*options.split(), str(path / "run.jsonl")]) == 0
+    return path
+
+
+def accelsim(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    return stop.value.code
+
+
+def test_the_whole_suite_is_measured(gpu, folder):
+    run = read_run(folder / "run.jsonl")
+    assert gpu.set_to == "cuda:0"
+    assert [row.skipped for row in run.rows if row.skipped] == []
+    families = {plan.family for plan in FAMILIES if "cuda" in plan.devices}
+    assert {row.case.family for row in run.rows} == families
+    assert {row.case.execution for row in run.rows} == {"eager", "graph"}
+    assert {row.case.operator for row in run.rows if row.case.family == "transfer"} == {
+        "host_to_device",
+        "device_to_host",
+    }
+    assert run.environment["device_name"] == "NVIDIA H200"
+    assert run.environment["driver_version"] == "570.1"
+    assert run.environment["power_limit_w"] == 700.0
+    energies = [note for note in run.notes if note["note"] == "energy"]
+    assert [note["dtype"] for note in energies] == ["fp32", "bf16", "fp32"]
+    assert all(note["reading"]["loaded_w"] == pytest.approx(450, rel=0.2) for note in energies)
+
+
+def test_graphs_show_kernels_and_eager_calls_the_host(folder):
+    best = {
+        (row.case.label, row.case.dtype, row.case.execution): row.time_s for row in read_run(folder / "run.jsonl").rows
+    }
+    small = min((key for key in best if key[0].startswith("relu") and key[2] == "graph"), key=lambda key: best[key])
+    assert best[small] == pytest.approx(fake_gpu.START_S + fake_gpu.GAP_S + fake_gpu.LAUNCH_S / 32, rel=0.05)
+    assert best[(*small[:2], "eager")] == pytest.approx(fake_gpu.ISSUE_S, rel=0.05)
+
+
+def test_tf32_is_set_for_its_cases_alone(gpu, tmp_path):
+    before = torch.backends.cudnn.allow_tf32
+    case = Case("gemm", "addmm", {"m": 4096, "n": 4096, "k": 4096}, "fp32", 0, execution="graph")
+    with RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file:
+        Session("cuda:0", file, 5.0, rounds=1).measure([replace(case, dtype=name) for name in ("fp32", "tf32", "bf16")])
+    plain, short, half = (row.time_s for row in read_run(tmp_path / "run.jsonl").rows)
+    assert plain == pytest.approx(2 * 4096**3 / fake_gpu.FLOP_PER_S["fp32"], rel=0.1)
+    assert short == pytest.approx(2 * 4096**3 / fake_gpu.FLOP_PER_S["tf32"], rel=0.1)
+    assert half < short
+    assert torch.backends.cudnn.allow_tf32 is before
+
+
+def test_the_fit_finds_the_device_behind_the_run(folder):
+    run = read_run(folder / "run.jsonl")
+    profile = gpu_profile(run.environment)
+    fitted = fit_gpu_run(run, profile)
+    numbers = fitted.overlay.parameters
+    assert numbers["dispatch_elementwise_s"] == pytest.approx(fake_gpu.ISSUE_S, rel=0.05)
+    assert numbers["host_copy_latency_s"] == pytest.approx(fake_gpu.LINK_S, rel=0.2)
+    link = numbers["host_link_efficiency"] * profile.host_link.bandwidth_bytes_per_s.value
+    assert link == pytest.approx(fake_gpu.LINK_BYTES_PER_S, rel=0.1)
+    total = next(row for row in fitted.errors if row["family"] == row["dtype"] == "all")
+    assert total["rows"] >= 60
+    before = fit_errors(run, profile)
+    assert total["median_fraction"] < 0.6 * before
+
+
+def fit_errors(run, profile):
+    """Median error of the parameters that ship on the rows the fit has not seen."""
+    from accelsim.calibration import gpu_fit
+
+    rows = [row for row in run.best().values() if gpu_fit.has_row(row.case) and row.case.execution == "graph"]
+    cells = [(gpu_fit._cell(g, profile, ""), gpu_fit._is_left_out(g)) for g in gpu_fit._grouped(rows)]
+    errors = gpu_fit._errors([cell.take(mask) for cell, mask in cells if mask.any()], shipped_parameters(profile))
+    return next(row["median_fraction"] for row in errors if row["family"] == row["dtype"] == "all")
+
+
+def test_calibrate_fits_freezes_checks_and_other_commands_use_it(gpu, folder, monkeypatch, capsys):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    home = folder / "config" / "accelsim" / "calibration"
+    few = [c for c in gpu_check_list(["fp32", "bf16"]) if c.model in {"text-cnn", "dlrm"}]
+    monkeypatch.setattr("accelsim.calibration.gpu_check.gpu_check_list", lambda _dtypes: few)
+    assert accelsim("calibrate", "--from", str(folder / "run.jsonl"), "--out", str(home)) == 0
+    assert "held out: MAPE" in capsys.readouterr().out
+    (home / "run.jsonl").write_bytes((folder / "run.jsonl").read_bytes())
+
+    def in_this_process(case, budget_s, device):
+        if case.execution == "compiled":
+            raise check.MeasurementError(f"{case.key}: no triton")
+        timing, reading = model_timer.time_model(
+            {name: getattr(case, name) for name in case.__slots__} | {"budget_s": 0.01, "device": device}
+        )
+        return timing.time_s, timing.noise_fraction, reading["energy_per_call_j"]
+
+    monkeypatch.setattr("accelsim.calibration.calibrate.measure_model", in_this_process)
+    assert accelsim("calibrate", "check", "--out", str(home)) == 0
+    printed = capsys.readouterr()
+    assert "inference:" in printed.out
+    assert "training:" in printed.out
+    report = (home / "report.md").read_text()
+    assert "no triton" in report
+    assert "## Energy" in report
+    rows = json.loads((home / "results.json").read_text())["results"]
+    assert {row["execution"] for row in rows if row["measured_s"]} == {"eager", "graph"}
+    assert all(row["predicted_j"] > 0 for row in rows)
+    assert accelsim("estimate", "resnet-50", "--device", "h200-sxm", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["tier"] == "fitted"
+
+
+def test_operands_rotate_past_the_cache(gpu):
+    def build():
+        x = torch.randn(2**20, device="cuda:0")
+        return lambda: x
+
+    calls = cuda.rotated(gpu, "cuda:0", build)
+    assert len({id(call()) for call in calls}) == len(calls)
+    assert len(calls) == COPIES
+
+
+def test_large_operands_take_two_copies(gpu):
+    assert len(cuda.rotated(gpu, "cuda:0", lambda: torch.randn(2**28, device="cuda:0").clone)) == 2
+
+
+def test_a_clock_that_does_not_move_is_no_time(gpu, tmp_path):
+    with pytest.MonkeyPatch.context() as patch, RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file:
+        patch.setitem(BUILDERS, "tanh", lambda _source: lambda: None)
+        Session("cuda:0", file, 2.0, rounds=1).measure([Case("elementwise", "tanh", {"elements": 64}, "fp32", 0)])
+    (row,) = read_run(tmp_path / "run.jsonl").rows
+    assert row.skipped == "the clock did not move"
+
+
+def test_a_call_that_cannot_be_captured_is_skipped_by_name(gpu, tmp_path):
+    with pytest.MonkeyPatch.context() as patch, RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file:
+        patch.setitem(
+            BUILDERS,
+            "tanh",
+            lambda _source: gpu.synchronize,
+        )
+        cases = [Case("elementwise", name, {"elements": 64}, "fp32", 0, execution="graph") for name in ("tanh", "exp")]
+        Session("cuda:0", file, 2.0, rounds=1).measure(cases)
+    failed, fine = read_run(tmp_path / "run.jsonl").rows
+    assert "stream is capturing" in failed.skipped
+    assert fine.time_s is not None
+
+
+def test_the_suite_of_a_gpu(monkeypatch):
+    monkeypatch.setattr(suite, "FAMILIES", FAMILIES)
+    cases = operator_suite("cuda", ("fp32", "tf32", "bf16"), (0,), ("eager", "graph"))
+    assert not any(case.cold for case in cases)
+    captured = {case.operator for case in cases if case.execution == "graph"}
+    assert not captured & gpu_suite.UNCAPTURED_OPERATORS
+    assert {case.family for case in cases if case.dtype == "tf32"} == gpu_suite.MATRIX_FAMILIES
+    counts = {}
+    for case in cases:
+        if case.family != "routing":
+            counts.setdefault(case.family, set()).add(case.label)
+    assert min(map(len, counts.values())) >= 30
+    flop = [2.0 * c.shape["m"] * c.shape["n"] * c.shape["k"] for c in cases if c.family == "gemm"]
+    assert max(flop) > 2e10  # 30 us on the fastest board there is
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "formats"),
+    [((9, 0), None, ("fp32", "tf32", "bf16")), ((7, 5), None, ("fp32", "fp16")), ((9, 4), "6.2", ("fp32", "bf16"))],
+)
+def test_formats_follow_the_generation(gpu, monkeypatch, capability, hip, formats):
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(gpu, "get_device_capability", lambda _device: capability)
+    assert measure.check_dtypes(torch, (), "cuda:0") == formats
+
+
+def test_tf32_is_no_format_of_a_cpu():
+    with pytest.raises(InvalidValueError, match="tf32"):
+        measure.check_dtypes(torch, ("tf32",), "cpu")
+
+
+def test_a_gpu_the_catalogue_lacks_says_what_to_do():
+    with pytest.raises(InvalidValueError, match=r"Abacus.*--name"):
+        gpu_profile({"device_name": "NVIDIA Abacus"})
+    assert gpu_profile({"device_name": "NVIDIA Abacus"}, "t4").name == "t4"
+    with pytest.raises(InvalidValueError, match="a GPU of the catalogue"):
+        gpu_profile({"device_name": "NVIDIA T4"}, "epyc-9654")
+
+
+def test_the_check_list_spans_what_the_guide_says():
+    cases = gpu_check_list(["fp32", "tf32", "bf16"])
+    assert {case.model for case in cases} <= set(ALL_MODELS)
+    assert len({case.model for case in cases if not case.is_training}) >= 12
+    assert {case.dtype for case in cases} == {"fp32", "tf32", "bf16"}
+    assert len({case.batch for case in cases if case.model == "resnet-50"}) >= 3
+    assert len({case.key for case in cases}) == len(cases)
+    assert {case.dtype for case in cases if case.model.startswith("llama")} == {"bf16"}
+
+
+def test_large_models_have_their_published_sizes():
+    counts = {"vit-large": 0.304e9, "bert-large": 0.335e9, "gpt2-large": 0.774e9, "llama-3.1-8b-decode": 8.03e9}
+    for name, count in counts.items():
+        with torch.device("meta"):
+            module, _ = ALL_MODELS[name](1)
+        total = sum(x.numel() for x in module.parameters())
+        head = 50257 * 1280 if name == "gpt2-large" else 0  # tied to the embedding in the published model
+        assert total - head == pytest.approx(count, rel=0.02)
