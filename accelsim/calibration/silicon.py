@@ -11,7 +11,7 @@ its end-to-end file is not read.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +39,7 @@ __all__ = [
     "preferred_rows",
     "read_silicon",
     "silicon_root",
+    "unknown_systems",
     "versions",
 ]
 
@@ -230,8 +231,8 @@ def read_silicon(system: str, backend: str, version: str | None, kind: str) -> S
     table = KINDS[kind]
     path = silicon_root() / "data" / system / table.family / backend / chosen / table.file
     columns = _columns(path, (*table.sizes, *table.formats, *table.words, "latency"))
-    sizes = {name: columns[name].astype(np.float64) for name in table.sizes}
-    time_s = columns["latency"].astype(np.float64) * 1e-3
+    sizes = {name: _numbers(path, name, columns[name]) for name in table.sizes}
+    time_s = _numbers(path, "latency", columns["latency"]) * 1e-3
     rows = SiliconRows(
         system=system,
         backend=backend,
@@ -243,26 +244,35 @@ def read_silicon(system: str, backend: str, version: str | None, kind: str) -> S
         time_s=time_s,
         held_out=held_out_rows(list(sizes.values()), HELD_OUT_SHARE),
     )
-    usable = np.isfinite(time_s) & (time_s > 0)
-    return _fastest(rows.take(usable))
+    return _fastest(rows)
 
 
-def preferred_rows(system: str, kind: str) -> list[SiliconRows]:
+def preferred_rows(
+    system: str, kind: str, on_damage: Callable[[ProfileError], None] | None = None
+) -> list[SiliconRows]:
     """Tables of a system with every number format once: from the first backend that has it.
 
     Args:
         system: One of `SYSTEMS`.
         kind: One of `KINDS`.
+        on_damage: Called with what is wrong with a table, which then counts as missing; raised where None.
 
     Raises:
         MissingDependencyError: If the package is not installed.
+        ProfileError: If a table is damaged.
     """
     found: list[SiliconRows] = []
     taken: set[str] = set()
     for backend in _LAYER_BACKENDS if kind == "moe" else BACKENDS:
         if not versions(system, kind, backend):
             continue
-        rows = read_silicon(system, backend, None, kind)
+        try:
+            rows = read_silicon(system, backend, None, kind)
+        except ProfileError as error:
+            if on_damage is None:
+                raise
+            on_damage(error)
+            continue
         names = format_names(rows)
         new = ~np.isin(names, list(taken))
         if new.any():
@@ -296,6 +306,36 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
         raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
     absent = {name: np.full(table.num_rows, _DEFAULTS[name]) for name in names if name not in found}
     return {name: table[name].to_numpy() for name in found} | absent
+
+
+def _numbers(path: Path, name: str, column: NDArray[Any]) -> FloatArray:
+    """A column as numbers: finite and >= 0, measured times above 0.
+
+    Raises:
+        ProfileError: If a cell is none of that, with the first such row.
+    """
+    try:
+        values = column.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ProfileError(str(path), [f"column {name} holds no numbers"]) from None
+    least = np.finfo(np.float64).tiny if name == "latency" else 0.0
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= least)))
+    if wrong.size:
+        expected = "a time above 0" if name == "latency" else "a number of 0 or more"
+        found = f"row {int(wrong[0]) + 1}, column {name}: {column[wrong[0]]!r} is not {expected}"
+        raise ProfileError(str(path), [f"{found} ({wrong.size} such rows)"])
+    return values
+
+
+def unknown_systems() -> list[str]:
+    """Systems that the package has kernel tables of and `SYSTEMS` has not.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+    """
+    folders = sorted(path for path in (silicon_root() / "data").iterdir() if path.is_dir() and path.name not in SYSTEMS)
+    files = [f"{kind.family}/*/*/{kind.file}" for kind in KINDS.values()]
+    return [path.name for path in folders if any(next(path.glob(file), None) for file in files)]
 
 
 def _fastest(rows: SiliconRows) -> SiliconRows:

@@ -12,15 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from accelsim.calibration.silicon import EAGER_SYSTEMS, KINDS, SYSTEMS, SiliconRows, preferred_rows, silicon_root
+from accelsim.calibration.silicon import (
+    EAGER_SYSTEMS,
+    KINDS,
+    SYSTEMS,
+    SiliconRows,
+    preferred_rows,
+    silicon_root,
+    unknown_systems,
+)
 from accelsim.calibration.silicon_graph import KernelGraph, kernel_graphs
 from accelsim.calibration.validation.columns import roofline_s
 from accelsim.calibration.validation.names import gpu_of
 from accelsim.calibration.validation.suite import Batch, Prediction, refused_batch, register_suite
-from accelsim.calibration.validation.tables import DataFolder
+from accelsim.calibration.validation.tables import DataFolder, DataProblem
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import Execution
-from accelsim.errors import UnknownNameError
+from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 
 __all__ = ["GROUPS"]
@@ -43,22 +51,43 @@ def load(folder: DataFolder) -> list[Batch]:
     Raises:
         MissingDependencyError: If the package is not installed.
     """
-    del folder
     silicon_root()
-    return [batch for system in SYSTEMS for kind in KINDS for batch in _batches(system, kind)]
+    for system in unknown_systems():
+        _note(
+            folder,
+            DataProblem(
+                f"data/{system}", None, None, "unknown system", "kernels of a system that no GPU profile is known for"
+            ),
+        )
+    return [batch for system in SYSTEMS for kind in KINDS for batch in _batches(folder, system, kind)]
 
 
-def _batches(system: str, kind: str) -> Iterator[Batch]:
-    for table in preferred_rows(system, kind):
+def _note(folder: DataFolder, problem: DataProblem) -> None:
+    if problem not in folder.problems:
+        folder.problems.append(problem)
+
+
+def _batches(folder: DataFolder, system: str, kind: str) -> Iterator[Batch]:
+    def refuse(error: ProfileError) -> None:
+        _note(folder, DataProblem(_short_path(error.path), None, None, "damaged table", "; ".join(error.problems)))
+
+    for table in preferred_rows(system, kind, refuse):
         rows = table.take(table.held_out)
+        words = np.full(len(rows), GROUPS[kind])
         try:
             profile = gpu_of(system)
+            graphs = kernel_graphs(rows)
         except UnknownNameError as error:
-            words = np.full(len(rows), GROUPS[kind])
             yield refused_batch(system, words, words, rows.time_s, f"no GPU profile of {error.name}")
-            continue
-        for kernels in kernel_graphs(rows):
-            yield _batch(system, profile, kernels)
+        except InvalidValueError as error:
+            yield refused_batch(system, words, words, rows.time_s, f"{kind} of {table.backend}: {error}")
+        else:
+            yield from (_batch(system, profile, kernels) for kernels in graphs)
+
+
+def _short_path(path: str) -> str:
+    """Path below the package's folder."""
+    return path.removeprefix(f"{silicon_root()}/")
 
 
 def _batch(system: str, profile: GpuProfile, kernels: KernelGraph) -> Batch:

@@ -16,7 +16,9 @@ from accelsim.calibration.silicon import (
     versions,
 )
 from accelsim.calibration.silicon_graph import kernel_graphs
+from accelsim.calibration.validation import silicon_kernels
 from accelsim.calibration.validation.names import gpu_of
+from accelsim.calibration.validation.tables import DataFolder
 from accelsim.cost.gpu import GpuParameters
 from accelsim.errors import InvalidValueError, MissingDependencyError, ProfileError, UnknownNameError
 from accelsim.workloads.dtype import Dtype
@@ -105,6 +107,7 @@ def package(tmp_path, monkeypatch):
         parquet.write_table(pa.table(columns), path / file)
 
     monkeypatch.setattr(silicon, "silicon_root", lambda: tmp_path)
+    monkeypatch.setattr(silicon_kernels, "silicon_root", lambda: tmp_path)
     return write
 
 
@@ -186,3 +189,52 @@ def test_the_rows_of_the_whole_batch_are_known_under_expert_parallelism():
     conditions = layer.measured(base, board).conditions
     assert conditions.batch_rows.tolist() == [128.0, 0.0, 128.0, 0.0]  # two grouped GEMMs, each with what follows it
     assert layer.graph.dimension("m", np.array([0]), layer.graph.kind[0]) == 32.0
+
+
+def refused(problems):
+    return [(problem.file, problem.reason) for problem in problems]
+
+
+def test_a_damaged_table_is_named_and_the_others_are_still_scored(package, tmp_path):
+    package(GEMM, backend="vllm")
+    package(GEMM, backend="trtllm")
+    damaged = tmp_path / "data" / "h200_sxm" / "gemm" / "trtllm" / "1.0" / "gemm_perf.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:40])
+    folder = DataFolder(tmp_path)
+    batches = silicon_kernels.load(folder)
+    assert refused(folder.problems) == [("data/h200_sxm/gemm/trtllm/1.0/gemm_perf.parquet", "damaged table")]
+    assert {name for batch in batches for name in batch.group.tolist()} <= {"gemm bfloat16 (vllm)"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"latency": [0.5, float("nan"), 1.0]}, "row 2, column latency"),
+        ({"latency": [0.5, 0.0, 1.0]}, "row 2, column latency"),
+        ({"m": [1, -1, 2]}, "row 2, column m"),
+        ({"k": ["8", "x", "8"]}, "column k holds no numbers"),
+    ],
+)
+def test_cells_that_are_no_sizes_or_times_are_named(package, changes, said):
+    package(GEMM | changes)
+    with pytest.raises(ProfileError, match=said):
+        read_silicon("h200_sxm", "sglang", None, "gemm")
+
+
+def test_kernels_of_an_unknown_system_are_refused_by_name(package, tmp_path):
+    package(GEMM)
+    other = tmp_path / "data" / "x900" / "gemm" / "vllm" / "1.0"
+    other.mkdir(parents=True)
+    (other / "gemm_perf.parquet").write_bytes(b"")
+    (tmp_path / "data" / "empty").mkdir()
+    folder = DataFolder(tmp_path)
+    silicon_kernels.load(folder)
+    assert refused(folder.problems) == [("data/x900", "unknown system")]
+
+
+def test_a_format_nobody_knows_is_a_refusal(package, tmp_path):
+    sizes = {name: list(range(1, 101)) for name in ("m", "n", "k")}
+    package({"gemm_dtype": ["posit8"] * 100, **sizes, "latency": [0.5] * 100})
+    (batch,) = silicon_kernels.load(DataFolder(tmp_path))
+    assert "posit8" in batch.refusal
+    assert len(batch) > 0
