@@ -1,9 +1,9 @@
 """Layers of the networks in published DPU throughput tables, found by the network's name.
 
 `calibration/published/dpu_networks.yaml` says which family writes which network; the row gives the input size. A name with a
-pruning ratio is the whole network narrowed evenly to the row's operations, since the pruned channels are not published. A
-row whose operations are half of the layers' gives multiply-adds where the table says operations; `dpu_corrections.csv`
-lists these.
+pruning ratio is the whole network narrowed evenly to the row's operations, since the pruned channels are not published; so
+is one with fewer operations than its layers', unless its rule says that the table miscounts. A row whose operations are half
+of the layers' gives multiply-adds where the table says operations; `dpu_corrections.csv` lists these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from accelsim.cost.fpga.network import HostTask, LayerColumns, layer_columns, narrowed, network_flop
+from accelsim.cost.fpga.host_tasks import HostTask
+from accelsim.cost.fpga.network_layers import LayerColumns, layer_columns, narrowed, network_flop
 from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import InvalidValueError
 from accelsim.workload_catalog import workload
@@ -30,6 +31,8 @@ __all__ = ["KnownNetwork", "known_network", "network_family"]
 _HALF = (0.45, 0.54)
 #: Operations below this share of the layers' FLOP, in a name with a ratio, tell a pruned network.
 _PRUNED = 0.97
+#: Operations below this share of the layers' FLOP, in any name, tell that the table's network is a narrower one.
+_NARROWER = 0.95
 _RATIO = re.compile(r"_0\.\d+(?:_|$)")
 _WIDTH_RATIO = re.compile(r"mobilenet", re.IGNORECASE)
 
@@ -89,12 +92,12 @@ def known_network(name: str, height: float, width: float, operations: float | No
         return None
     flop = network_flop(layers)
     task = HostTask[rule["task"].upper()] if rule.get("task") else HostTask.NONE
-    if operations is None:
+    if operations is None or rule.get("miscounted"):
         return KnownNetwork(layers, task, flop, is_pruned=False, gives_multiply_adds=False)
     share = operations / flop
     pruned = bool(_RATIO.search(name)) and not _WIDTH_RATIO.search(name) and share < _PRUNED
     halved = not pruned and _HALF[0] < share < _HALF[1]
-    pruned = pruned or (share < 0.9 and not halved)
+    pruned = pruned or (share < _NARROWER and not halved)
     return KnownNetwork(narrowed(layers, operations) if pruned else layers, task, flop, pruned, halved)
 
 

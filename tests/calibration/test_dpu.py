@@ -77,7 +77,9 @@ def joined(cores):
     networks = [known_network(name, size, size, stated_operations(name)) for name, size in NAMES]
     ones = np.ones(len(networks))
     parallelism = np.tile([8.0, 16.0, 16.0], (len(networks), 1))
-    board = DpuBoards(parallelism, 300e6 * ones, cores * ones, 19.2e9 * ones, ones, np.zeros(len(networks), bool))
+    board = DpuBoards(
+        parallelism, 300e6 * ones, cores * ones, 19.2e9 * ones, ones, ones, *np.zeros((2, len(networks)), bool)
+    )
     return join_networks([n.layers for n in networks], [n.task for n in networks], board)
 
 

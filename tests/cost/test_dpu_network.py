@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.cost.fpga.network import (
-    DpuBoards,
-    DpuRates,
-    HostTask,
-    join_networks,
-    layer_columns,
-    narrowed,
-    network_flop,
-    thread_times_s,
-)
+from accelsim.cost.fpga.host_tasks import HostTask, host_work
+from accelsim.cost.fpga.network import DpuBoards, DpuRates, join_networks, thread_times_s
+from accelsim.cost.fpga.network_layers import layer_columns, narrowed, network_flop
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families import load_family
@@ -42,7 +35,9 @@ def boards(count=1, clock_hz=300e6, cores=1, bandwidth=19.2e9, parallelism=(8, 1
         cores * ones,
         bandwidth * ones,
         ones,
+        ones,
         np.full(count, wide),
+        np.zeros(count, dtype=bool),
     )
 
 
@@ -121,7 +116,7 @@ def test_monotone_in_clock_bandwidth_and_cores(factor, which):
 
 
 @settings(max_examples=25, deadline=None)
-@given(index=st.integers(0, 8), factor=st.floats(1.1, 4))
+@given(index=st.integers(0, 7), factor=st.floats(1.1, 4))
 def test_costlier_mechanisms_take_longer(index, factor):
     columns, rates = layers("edge-classifier", network="mobilenet-v2"), DpuRates()
     name = fields(rates)[index].name
@@ -136,7 +131,10 @@ def test_all_cores_share_the_memory():
     assert single / 3 < multi < single
     starved = times(columns, cores=3.0, bandwidth=2e9)[1]
     moved = join_networks([columns], [HostTask.NONE], boards(bandwidth=2e9))
-    assert starved >= (moved.weight_s.sum() + moved.map_s.sum()) / DpuRates().shared_map_fraction * 0.9
+    assert (
+        starved
+        >= (moved.weight_s.sum() + moved.read_s.sum() + moved.write_s.sum()) / DpuRates().shared_map_fraction * 0.9
+    )
 
 
 def test_host_work_is_added_to_one_thread_and_hidden_behind_the_cores():
@@ -174,3 +172,42 @@ def test_first_guess_rates_are_near_published_throughput(name, parameters, singl
     single, multi = times(layers(name, **parameters))
     assert 1 / single == pytest.approx(single_per_s, rel=0.35)
     assert 1 / multi == pytest.approx(multi_per_s, rel=0.35)
+
+
+def test_more_cores_slow_each_other_layer_by_layer_where_memory_is_short():
+    rates = DpuRates()
+    slow = {cores: cores * times(layers(), rates, cores=float(cores), bandwidth=8e9)[1] for cores in (1, 2, 3)}
+    assert slow[1] < slow[2] < slow[3]
+    ample = {cores: cores * times(layers(), rates, cores=float(cores), bandwidth=1e12)[1] for cores in (1, 3)}
+    assert ample[3] == pytest.approx(ample[1])
+
+
+def detector(bytes_out):
+    columns = layers()
+    output = np.zeros_like(columns.output_bytes)
+    output[-1] = bytes_out
+    return replace(columns, output_bytes=output)
+
+
+def test_scores_beyond_the_host_cache_are_read_from_memory_one_by_one():
+    small, large = (host_work(detector(size), HostTask.SIGMOID_BOXES) for size in (2**18, 2**18 + 1))
+    assert small.scan_s == 0
+    assert large.scan_s == pytest.approx(120e-9 * (2**18 + 1))
+    assert host_work(detector(2**22), HostTask.KEYPOINTS).scan_s == 0
+
+
+def test_outputs_in_the_host_cache_are_worked_on_by_more_threads():
+    rates = replace(DpuRates(), host_threads=1.5, cached_threads=3.0, pixels_s=0.0 + 1e-6)
+    within = times(detector(2**20), rates, HostTask.PIXELS)[1]
+    beyond = times(detector(2**20 + 1), rates, HostTask.PIXELS)[1]
+    assert beyond > 1.9 * within
+
+
+def test_first_releases_of_a_board_have_slower_memory():
+    columns = layers()
+    board = boards(bandwidth=4e9)
+    early = replace(board, is_early=np.ones(1, dtype=bool))
+    usual, slower = (
+        thread_times_s(join_networks([columns], [HostTask.NONE], which), DpuRates())[0][0] for which in (board, early)
+    )
+    assert usual < slower < usual / DpuRates().early_memory_ratio

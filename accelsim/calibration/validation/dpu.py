@@ -35,8 +35,19 @@ SCHEMA = Schema(
 )
 #: Core whose rows the rates are fitted to; other sizes are predicted unseen.
 _FITTED_CORE = "DPUCZDX8G_B4096"
-#: Standard deviation of ln(measured / predicted) of the layer model and of the fallback, from the cross-validation itself.
-_SIGMA_LAYERS, _SIGMA_FALLBACK = 0.13, 0.45
+#: Standard deviation of ln(measured / predicted) by way of predicting: the 90th percentile of the residuals of families left
+#: out over the normal's.
+_SIGMA = {
+    "single layers": 0.08,
+    "multi layers": 0.10,
+    "single unseen core": 0.10,
+    "multi unseen core": 0.12,
+    "single other board": 0.03,
+    "single fallback": 0.31,
+    "multi fallback": 0.43,
+}
+#: The same of networks whose layers are not known.
+_SIGMA_UNKNOWN = 0.94
 #: Board whose measurements are carried to the other boards.
 _SOURCE_BOARD = "ZCU102 (0432055-05)"
 
@@ -159,12 +170,12 @@ def _batches(
     label = np.array([f"{row.network} on {row.board} {row.core} x{row.core_count:g}" for row in runs.rows])
     batches: list[Batch] = []
     stated = np.isfinite(measured)
+    sigma = _sigma(runs, way)
     profile = catalog.device("zcu102")
     for name in np.unique(release).tolist():
         own = stated & (release == name)
         asked = own & (flags == "") & np.isfinite(predicted_s)
         roofline = _roofline_s(runs)
-        sigma = np.where(np.char.endswith(way, "fallback"), _SIGMA_FALLBACK, _SIGMA_LAYERS)
         if asked.any():
             predict = _fixed(predicted_s[asked], sigma[asked])
             batches.append(Batch(name, profile, way[asked], label[asked], measured[asked], roofline[asked], predict))
@@ -174,6 +185,13 @@ def _batches(
             lost = own & ~asked & (np.where(flags == "", "operations or input size not stated", flags) == reason)
             batches.append(refused_batch(name, way[lost], label[lost], measured[lost], f"bad row: {reason}"))
     return batches
+
+
+def _sigma(runs: DpuRuns, way: NDArray[np.str_]) -> FloatArray:
+    """Spread of each row's prediction."""
+    unknown = np.array([network is None for network in runs.networks], dtype=np.bool_)
+    spread = np.array([_SIGMA[name] for name in way.tolist()])
+    return np.where(unknown & np.char.endswith(way, "fallback"), _SIGMA_UNKNOWN, spread)
 
 
 def _roofline_s(runs: DpuRuns) -> FloatArray:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from accelsim.calibration.dpu_check import DpuRow, bare_core
 from accelsim.calibration.dpu_fit import FOLDS, family_folds, fit_rates, shipped_rates
 from accelsim.calibration.dpu_networks import KnownNetwork
+from accelsim.cost.fpga.host_tasks import HOST_CORES
 from accelsim.cost.fpga.network import DpuBoards, DpuNetworks, DpuRates, join_networks, thread_times_s
 from accelsim.workloads.graph import FloatArray
 
@@ -73,8 +74,20 @@ def boards_of(rows: Sequence[DpuRow]) -> DpuBoards:
         core_count=np.array([row.core_count for row in rows]),
         memory_bytes_per_s=np.array([bandwidth for bandwidth, _ in known]),
         host_ratio=np.array([ratio for _, ratio in known]),
+        scan_threads=np.array([_scan_threads(row.release) for row in rows]),
         has_wide_memory=np.array([row.board == _WIDE_MEMORY for row in rows], dtype=np.bool_),
+        is_early=np.array([_is_early(row) for row in rows], dtype=np.bool_),
     )
+
+
+def _is_early(row: DpuRow) -> bool:
+    """KV260 until release 2.0: slower than the same core of a ZCU104 at the same clock, most with much traffic."""
+    return row.board.startswith("Kria") and row.release in {"v1.4.1", "v2.0"}
+
+
+def _scan_threads(release: str) -> float:
+    """The library of 1.2 scanned scores in one thread, those after it in all."""
+    return 1.0 if release.startswith("v1.2") else HOST_CORES
 
 
 def join_runs(runs: DpuRuns) -> DpuNetworks:
@@ -176,7 +189,9 @@ _REFERENCE = DpuBoards(
     core_count=np.array([1.0]),
     memory_bytes_per_s=np.array([19.2e9]),
     host_ratio=np.array([1.0]),
+    scan_threads=np.array([1.0]),
     has_wide_memory=np.array([False]),
+    is_early=np.array([False]),
 )
 
 

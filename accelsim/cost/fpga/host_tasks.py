@@ -1,0 +1,107 @@
+"""What the host of an overlay does with a network's outputs: pixels classified, boxes chosen, pictures copied.
+
+Work on outputs that stay in the host's cache runs on several processors at once; beyond it, memory holds the threads up. A
+detector's library looks for the scores of one class after the other, as far apart as there are classes (Vitis AI library,
+`GetOneClassMaxScoreIndex`): where the scores exceed the cache, each look is a read of main memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.fpga.network_layers import DEPTHWISE, POOL, LayerColumns
+from accelsim.workloads.graph import FloatArray
+
+__all__ = ["HOST_CORES", "HostTask", "HostWork", "host_work", "join_work"]
+
+#: Processors of a Zynq UltraScale+ (AMD UG1085).
+HOST_CORES = 4.0
+#: Their shared second-level cache (AMD UG1085).
+_CACHE_BYTES = 2.0**20
+#: Read of main memory by a Cortex-A53 that no cache holds, s. Estimate: pointer chases measure 110 to 130 ns.
+_MEMORY_READ_S = 120e-9
+#: Scores are compared as 32-bit numbers.
+_SCORE_BYTES = 4.0
+#: Largest window of average pooling on the overlay (AMD PG338: 8 x 8); wider ones run on the host.
+_LARGEST_POOL = 64
+
+
+class HostTask(IntEnum):
+    """What the host does with a network's outputs."""
+
+    NONE = 0
+    PIXELS = 1
+    SOFTMAX_BOXES = 2
+    SIGMOID_BOXES = 3
+    IMAGE = 4
+    YOLO = 5
+    WIDE_POOL = 6
+    KEYPOINTS = 7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostWork:
+    """Host work of k network runs, columns of shape (k,).
+
+    Attributes:
+        task: `HostTask`.
+        amount: What the task is proportional to: pixels x classes, or bytes.
+        input_pixels: Pixels of the image.
+        is_cached: Whether outputs stay in the host's cache.
+        scan_s: Reads of main memory that a detector's scan of its scores takes, in one thread, s.
+    """
+
+    task: NDArray[np.int64]
+    amount: FloatArray
+    input_pixels: FloatArray
+    is_cached: NDArray[np.bool_]
+    scan_s: FloatArray
+
+
+def host_work(layers: LayerColumns, task: HostTask) -> HostWork:
+    """Host work of one network.
+
+    Args:
+        layers: The network.
+        task: What its outputs are; a classifier whose last pooling is too wide for the overlay leaves that to the host.
+    """
+    if task is HostTask.NONE and _wide_pool_bytes(layers) > 0:
+        task = HostTask.WIDE_POOL
+    outputs = float(layers.output_bytes.sum())
+    is_picture = task in {HostTask.PIXELS, HostTask.IMAGE}
+    held = max(outputs, layers.input_pixels) if is_picture else outputs
+    is_scanned = task in {HostTask.SOFTMAX_BOXES, HostTask.SIGMOID_BOXES} and outputs * _SCORE_BYTES > _CACHE_BYTES
+    return HostWork(
+        task=np.array([int(task)]),
+        amount=np.array([_amount(layers, task)]),
+        input_pixels=np.array([layers.input_pixels]),
+        is_cached=np.array([held <= _CACHE_BYTES]),
+        scan_s=np.array([outputs * _MEMORY_READ_S if is_scanned else 0.0]),
+    )
+
+
+def join_work(work: Sequence[HostWork]) -> HostWork:
+    """The work of several runs, end to end."""
+    return HostWork(*(np.concatenate([getattr(one, f.name) for one in work]) for f in fields(HostWork)))
+
+
+def _amount(layers: LayerColumns, task: HostTask) -> float:
+    if task is HostTask.WIDE_POOL:
+        return _wide_pool_bytes(layers)
+    if task is not HostTask.PIXELS:
+        return float(layers.output_bytes.sum())
+    last = int(np.flatnonzero(layers.kind <= DEPTHWISE)[-1])  # classes of the last convolution, at full size
+    return layers.input_pixels * float(layers.channels_out[last])
+
+
+def _wide_pool_bytes(layers: LayerColumns) -> float:
+    """Bytes of a last pooling over a window too wide for the overlay; 0 without."""
+    pools = np.flatnonzero(layers.kind == POOL)
+    if not pools.size or layers.window[pools[-1]] <= _LARGEST_POOL or layers.rows[pools[-1]] != 1:
+        return 0.0
+    return float(layers.map_bytes[pools[-1]])

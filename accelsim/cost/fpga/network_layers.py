@@ -1,0 +1,195 @@
+"""The layers of a network as columns, for one image on a DPU: sizes, windows, traffic; pruned networks by narrowing.
+
+Activations and batch normalisation run inside convolutions; concatenations are written in place. Channels of pruned networks
+are not published: they are taken as scaled down evenly until the network has its stated operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import DIMENSIONS, OperatorKind
+
+__all__ = [
+    "CONV", "DEPTHWISE", "GATE", "MOVE", "POOL", "SUM", "LayerColumns", "layer_columns", "narrowed", "network_flop",
+]  # fmt: skip
+
+_K = OperatorKind
+#: Codes of `LayerColumns.kind`.
+CONV, DEPTHWISE, POOL, SUM, MOVE, GATE = range(6)
+#: FLOP per element from which an activation is no output-stage function but a pass of its own: hard swish, SiLU.
+_PASS_FLOP = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerColumns:
+    """Layers of one network for one image; columns of shape (n,), n >= 1.
+
+    Attributes:
+        kind: Convolution, depthwise, pool, sum, move or gate.
+        rows: Output rows (elements for sums, moves and gates).
+        columns: Output columns.
+        channels_in: Input channels.
+        channels_out: Output channels.
+        groups: Channel groups.
+        window: Window taps.
+        window_columns: Its columns.
+        map_bytes: Bytes read and written but for weights.
+        write_bytes: Bytes written among them.
+        output_bytes: Bytes of outputs nothing reads.
+        input_pixels: Pixels of the image.
+    """
+
+    kind: NDArray[np.int8]
+    rows: FloatArray
+    columns: FloatArray
+    channels_in: FloatArray
+    channels_out: FloatArray
+    groups: FloatArray
+    window: FloatArray
+    window_columns: FloatArray
+    map_bytes: FloatArray
+    write_bytes: FloatArray
+    output_bytes: FloatArray
+    input_pixels: float
+
+
+def layer_columns(graph: OperatorGraph) -> LayerColumns:
+    """The layers of a graph of one image; rows that run inside a convolution are left out."""
+    kinds = _kinds(graph)
+    keep = np.flatnonzero(kinds >= 0)
+    table = np.array([_sizes(graph, int(i), int(kinds[i])) for i in keep], dtype=np.float64).reshape(-1, 7)
+    read = np.zeros(len(graph), dtype=np.bool_)
+    read[graph.dependency] = True
+    moved = graph.read_bytes + graph.write_bytes
+    first = graph.dims[keep[0]] if len(keep) else np.zeros(15)
+    high, wide, inputs, outputs, groups, window, window_columns = (column.copy() for column in table.T)
+    return LayerColumns(
+        kind=kinds[keep],
+        rows=high,
+        columns=wide,
+        channels_in=inputs,
+        channels_out=outputs,
+        groups=groups,
+        window=window,
+        window_columns=window_columns,
+        map_bytes=moved[keep],
+        write_bytes=graph.write_bytes[keep],
+        output_bytes=np.where(read, 0.0, graph.write_bytes)[keep],
+        input_pixels=float(first[4] * first[5] * first[6]),
+    )
+
+
+def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
+    kind, dims = graph.kind, graph.dims
+    codes = np.full(len(graph), -1, dtype=np.int8)
+    conv = np.isin(kind, [int(_K.CONV), int(_K.CONV_TRANSPOSE)])
+    codes[conv | (kind == int(_K.GEMM))] = CONV
+    codes[conv & (dims[:, 3] > 1)] = DEPTHWISE
+    codes[kind == int(_K.POOLING)] = POOL
+    element = kind == int(_K.ELEMENTWISE)
+    gates = np.array([name in {"mul", "scale"} for name in graph.name], dtype=np.bool_)
+    codes[element & (dims[:, 1] > 1)] = SUM
+    codes[element & (((dims[:, 1] > 1) & gates) | (dims[:, 2] >= _PASS_FLOP))] = GATE
+    joined = np.array([name == "concat" for name in graph.name], dtype=np.bool_)  # written in place
+    codes[(kind == int(_K.COPY)) & ~joined] = MOVE
+    return codes
+
+
+def _sizes(graph: OperatorGraph, row: int, code: int) -> tuple[float, ...]:
+    """Rows, columns, channels in and out, groups, window and its columns."""
+    d = graph.dims[row].tolist()
+    kind = OperatorKind(int(graph.kind[row]))
+    if kind is _K.GEMM:
+        return (1, d[1], d[3], d[2], 1, 1, 1)
+    if code in {CONV, DEPTHWISE}:
+        named = dict(zip(DIMENSIONS[kind], d, strict=False))
+        side = "in" if kind is _K.CONV_TRANSPOSE else "out"
+        high, wide = named[f"{side}_d"] * named[f"{side}_h"], named[f"{side}_w"]
+        window = named["kernel_d"] * named["kernel_h"] * named["kernel_w"]
+        return (high, wide, d[1], d[2], d[3], window, named["kernel_w"])
+    if code == POOL:
+        side_pixels = d[3] ** 0.5
+        return (side_pixels, side_pixels, d[1], d[1], 1, d[4], 1)
+    return (d[0], 1, 1, 1, 1, 1, 1)
+
+
+def network_flop(layers: LayerColumns) -> float:
+    """FLOP of the convolutions and fully connected layers."""
+    each = layers.rows * layers.columns * layers.channels_in * layers.channels_out * layers.window / layers.groups
+    return float(2.0 * each[layers.kind <= DEPTHWISE].sum())
+
+
+def narrowed(layers: LayerColumns, flop: float) -> LayerColumns:
+    """The network with channels scaled down evenly until it has `flop` FLOP: what pruning does on average.
+
+    In residual bottlenecks only the inner channels shrink, since all blocks of a stage are added to one map.
+
+    Args:
+        layers: The whole network.
+        flop: FLOP of the pruned one; at most the whole network's.
+    """
+    inner = _inner_channels(layers)
+    if network_flop(_narrowed_by(layers, _NARROWEST, *inner)) > flop:
+        inner = _all_channels(layers)
+    low, high = _NARROWEST, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if network_flop(_narrowed_by(layers, middle, *inner)) > flop else (middle, high)
+    return _narrowed_by(layers, low, *inner)
+
+
+_NARROWEST = 0.02
+#: Share of convolutions with a window below which a network with sums is one of bottlenecks (a third of a ResNet-50's).
+_BOTTLENECK_WINDOWS = 0.4
+_Mask = NDArray[np.bool_]
+
+
+def _inner_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
+    """Whose inputs and whose outputs shrink: those of windows, and of 1x1 convolutions before one, in written order."""
+    matrix = np.flatnonzero(layers.kind <= DEPTHWISE)
+    wide = layers.window[matrix] > 1
+    outputs = wide | np.append(wide[1:], [False])
+    outputs[0] = False
+    inputs = np.append([False], outputs[:-1])
+    masks = np.zeros((2, len(layers.kind)), dtype=np.bool_)
+    masks[0, matrix], masks[1, matrix] = inputs, outputs
+    is_bottleneck = (layers.kind == SUM).any() and wide.mean() < _BOTTLENECK_WINDOWS
+    return (masks[0], masks[1]) if is_bottleneck else _all_channels(layers)
+
+
+def _all_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
+    """All channels but those of the image."""
+    inputs = np.arange(len(layers.kind)) > 0
+    return inputs, np.ones(len(layers.kind), dtype=np.bool_)
+
+
+#: Channels a pruner keeps or removes together; not published, chosen among 1, 8 and 16 by the error on pruned networks.
+_CHANNEL_STEP = 8.0
+
+
+def _rounded(channels: FloatArray) -> FloatArray:
+    """Whole steps of channels; single channels below one step."""
+    rounded: FloatArray = np.maximum(np.round(channels / _CHANNEL_STEP), 1.0) * _CHANNEL_STEP
+    return np.where(channels < _CHANNEL_STEP, np.maximum(np.round(channels), 1.0), rounded)
+
+
+def _narrowed_by(layers: LayerColumns, share: float, inputs: _Mask, outputs: _Mask) -> LayerColumns:
+    shaped = layers.kind <= POOL
+    c_in = np.where(inputs & shaped, _rounded(layers.channels_in * share), layers.channels_in)
+    c_out = np.where(outputs & shaped, _rounded(layers.channels_out * share), layers.channels_out)
+    kept = (c_in + c_out) / (layers.channels_in + layers.channels_out)
+    kept = np.where(shaped, kept, np.where(outputs, share, 1.0))
+    return replace(
+        layers,
+        rows=np.where(shaped, layers.rows, layers.rows * kept),
+        channels_in=c_in,
+        channels_out=c_out,
+        groups=np.where(layers.groups > 1, c_in, 1.0),
+        map_bytes=layers.map_bytes * kept,
+        write_bytes=layers.write_bytes * kept,
+    )
