@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
-from accelsim.report.listing import plain_table
+from accelsim.report.listing import Listing
 
 __all__ = ["SCORE_COLUMNS", "accuracy_view", "score_rows"]
 
@@ -32,6 +33,7 @@ SCORE_COLUMNS: Final = (
     "roofline_mape_fraction",
     "refused",
 )
+_WHY: Final = frozenset({"why"})
 _SHOWN: Final = (
     ("MAPE", "mape_fraction"),
     ("median", "median_ape_fraction"),
@@ -84,29 +86,52 @@ def accuracy_view(report: Mapping[str, Any], device: str | None = None, *, group
         groups: Whether every group is shown.
     """
     rows = score_rows(report, device)
-    shown = [row for row in rows if groups or device is not None or not row["group"]]
-    parts: list[RenderableType] = [_table(shown)]
-    for name, suite in report["suites"].items():
-        parts += [f"{name}: {count:,} rows refused: {reason}" for reason, count in suite["refused"].items()]
-    parts += [f"{name}: not scored: {reason}" for name, reason in report.get("skipped", {}).items()]
+    parts: list[RenderableType] = []
+    if groups or device is not None:
+        for name in dict.fromkeys(row["suite"] for row in rows):
+            own = [row for row in rows if row["suite"] == name]
+            parts += [Text(name, style="bold cyan"), _group_table(own), Text("")]
+    totals = [row for row in rows if not row["group"]]
+    if totals:
+        parts.append(_suite_table(totals))
+    elif parts:
+        parts.pop()  # the blank line after the last suite
+    refused = _refused(report) if device is None else []
+    if refused:
+        parts += [Text(""), Listing(("refused in", "rows", "why"), refused, right=frozenset({"rows"}), fold=_WHY)]
+    skipped = [(name, reason) for name, reason in report.get("skipped", {}).items()]
+    if skipped:
+        parts += [Text(""), Listing(("not scored", "why"), skipped, fold=_WHY)]
     return Group(*parts)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Suite totals, or groups; a column that says the same in every line is left out."""
-    names = [name for name in ("suite", "device", "group") if any(row[name] for row in rows)]
-    if len(names) > 1 and len({row["device"] for row in rows}) == 1:
-        names.remove("device")
-    counts = ("rows_asked", "rows_answered") if names == ["suite"] else ("rows_answered",)
-    headers = {"group": "operator or model", "rows_asked": "rows", "rows_answered": "answered"}
-    columns = (*names, "tier", *counts)
-    titles = [headers.get(name, name) for name in columns] + [title for title, _ in _SHOWN]
-    table = plain_table(titles, right=range(len(names) + 1, len(titles)))
-    table.padding = (0, 1, 0, 0)
-    for row in rows:
-        words = [str(row[name]) for name in (*names, "tier")]
-        table.add_row(*words, *(f"{row[name]:,}" for name in counts), *_percents(row))
-    return table
+def _refused(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    suites = report["suites"].items()
+    return [(name, f"{count:,}", reason) for name, suite in suites for reason, count in suite["refused"].items()]
+
+
+def _suite_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
+    headers = ("suite", "tier", "rows", "answered", *(title for title, _ in _SHOWN))
+    cells = [
+        (row["suite"], row["tier"], f"{row['rows_asked']:,}", f"{row['rows_answered']:,}", *_percents(row))
+        for row in rows
+    ]
+    dispensable = ("bias", "max", "rows", "cover", "p90", "tier")
+    return Listing(headers, cells, right=frozenset(headers[2:]), dispensable=dispensable)
+
+
+def _group_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
+    """Groups of one suite that have rows; the device is named where there are several."""
+    answered = [row for row in rows if row["group"] and row["rows_answered"]]
+    several = len({row["device"] for row in answered}) > 1
+    headers = (*(("device",) if several else ()), "operator or model", "tier", "answered")
+    headers += tuple(title for title, _ in _SHOWN)
+    cells = []
+    for row in answered:
+        names = (row["device"], row["group"]) if several else (row["group"],)
+        cells.append((*names, row["tier"], f"{row['rows_answered']:,}", *_percents(row)))
+    figures = frozenset(headers[headers.index("tier") + 1 :])
+    return Listing(headers, cells, right=figures, dispensable=("tier", "bias", "max", "roofl.", "cover", "p90"))
 
 
 def _percents(row: Mapping[str, Any]) -> Iterable[str]:

@@ -1,19 +1,25 @@
-"""Plain tables that fit the terminal: columns that matter least go first, long text wraps, names are never cut."""
+"""Plain tables that fit the terminal: columns that matter least go first, long text wraps, names are never cut.
+
+Where not even the needed columns fit, every row is shown as a record: its name, then title and value of each figure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 __all__ = ["Listing", "plain_table"]
 
 _UNLIMITED: Final = 1_000
+#: Width below which a table says which columns it leaves out, and least width of a column that may wrap.
+_NARROW: Final = 80
+_LEAST_FOLDED: Final = 14
 
 
 def plain_table(headers: Sequence[str], *, right: Iterable[int] = (), fold: Iterable[int] = ()) -> Table:
@@ -61,14 +67,47 @@ class Listing:
     gap: int = 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the table with as many columns as fit."""
-        unlimited = options.update(width=_UNLIMITED)
-        table = self._table(self.headers)
-        for count in range(1, len(self.dispensable) + 1):
-            if Measurement.get(console, unlimited, table).maximum <= options.max_width:
+        """Yield the table with as many columns as fit, or its rows as records where not even the needed ones do."""
+        width = options.max_width
+        for count in range(len(self.dispensable) + 1):
+            headers = [header for header in self.headers if header not in self.dispensable[:count]]
+            if self._width(headers) <= width:
                 break
-            table = self._table([h for h in self.headers if h not in self.dispensable[:count]])
-        yield table
+        if self._width(headers, _LEAST_FOLDED) > width:
+            yield from self._records(width)
+            return
+        yield self._table(headers)
+        if width < _NARROW and len(headers) < len(self.headers):
+            lost = ", ".join(header for header in self.headers if header not in headers)
+            yield Text(f"left out, too narrow: {lost}", style="dim")
+
+    def _width(self, headers: Sequence[str], folded: int = _UNLIMITED) -> int:
+        """Characters that some columns need when those that may wrap are at most `folded` wide."""
+        total = self.gap * (len(headers) - 1)
+        for header in headers:
+            place = self.headers.index(header)
+            widest = max([cell_len(header), *(cell_len(_plain(row[place])) for row in self.rows)])
+            least = self.first_width if place == 0 else 0
+            total += max(least, min(widest, folded) if header in self.fold else widest)
+        return total
+
+    def _records(self, width: int) -> Iterator[Text]:
+        """Each row as its first cell, then the others with their titles, as many on a line as fit."""
+        for index, row in enumerate(self.rows):
+            style = self.styles[index] if self.styles else ""
+            name = _plain(row[0])
+            yield Text(f"{self.headers[0]} {name}" if self.headers[0] in self.right else name, style=f"bold {style}")
+            line = Text("  ")
+            for header, cell in zip(self.headers[1:], row[1:], strict=True):
+                if _plain(cell).strip() in {"", "-"}:
+                    continue
+                pair = Text.assemble((f"{header} ", "dim"), cell if isinstance(cell, Text) else Text(cell))
+                pair.rstrip()
+                if len(line) > 2 and cell_len(line.plain) + 2 + cell_len(pair.plain) > width:
+                    yield line
+                    line = Text("  ")
+                line = Text.assemble(line, ", " if len(line) > 2 else "", pair)
+            yield line
 
     def _table(self, headers: Sequence[str]) -> Table:
         kept = [self.headers.index(header) for header in headers]
@@ -82,3 +121,7 @@ class Listing:
             texts = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
             table.add_row(*texts, style=self.styles[index] if self.styles else None)
         return table
+
+
+def _plain(cell: str | Text) -> str:
+    return cell.plain if isinstance(cell, Text) else cell
