@@ -180,9 +180,9 @@ def _estimated(facts: CpuFacts) -> CpuProfile:
 
 
 def _matrix_rates(facts: CpuFacts, rate: float, clock: float) -> dict[Dtype, Positive]:
-    amx = facts.core_count * 2048 * clock
+    amx = facts.core_count * 1024 * clock
     if "amx_bf16" in facts.flags and "amx_int8" in facts.flags:
-        source = "AMX: 1024 bf16 or 2048 int8 multiply-adds per cycle and core"
+        source = "AMX: 1024 bf16 or 2048 int8 operations per cycle and core"
         return {Dtype.BF16: _guess(amx, source), Dtype.INT8: _guess(2 * amx, source)}
     rates = {}
     if "avx512_bf16" in facts.flags:

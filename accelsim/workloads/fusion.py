@@ -18,8 +18,8 @@ from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 __all__ = ["fuse_elementwise"]
 
 _K = OperatorKind
-#: Kinds that take an elementwise epilogue.
-_PRODUCERS = CONTRACTION_KINDS | {
+#: Kinds that take an elementwise epilogue: not the gradient of a filter, which goes to the optimizer.
+_PRODUCERS = (CONTRACTION_KINDS - {_K.CONV_BACKWARD_WEIGHT}) | {
     _K.ELEMENTWISE,
     _K.LAYER_NORM,
     _K.RMS_NORM,

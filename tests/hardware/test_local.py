@@ -82,7 +82,7 @@ def test_the_vector_unit_follows_the_extensions(flags, vendor, width, ports):
 
 def test_amx_gives_matrix_rates():
     profile = local_cpu_profile(parse_cpuinfo(cpuinfo("X", flags="avx512f amx_bf16 amx_int8")), None)
-    assert profile.matrix_flop_per_s[Dtype.BF16].value == pytest.approx(4 * 2048 * 2.3e9)
+    assert profile.matrix_flop_per_s[Dtype.BF16].value == pytest.approx(4 * 1024 * 2.3e9)
 
 
 @settings(max_examples=60, deadline=None)

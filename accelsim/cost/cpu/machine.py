@@ -85,17 +85,29 @@ class CpuMachine:
         rates: FloatArray = self.lane_rates[rows.column("dtype")]
         return rates
 
+    def resident_shares(self, working_set_bytes: FloatArray) -> FloatArray:
+        """Share of a working set that each cache and all inside it hold, shape (levels, k).
+
+        A set larger than a cache does not leave it at once: replacement that adapts to streams (re-reference interval
+        prediction; Jaleel et al., ISCA 2010), as last-level caches have it, and random replacement keep a capacity's worth
+        of it from one pass to the next, so that the share falls as capacity over size.
+        """
+        sizes = np.maximum(working_set_bytes, 1.0)
+        shares: FloatArray = np.minimum(self.level_capacity_bytes[:, None] / sizes[None, :], 1.0)
+        return shares
+
     def level_s(self, working_set_bytes: FloatArray, moved_bytes: FloatArray, threads: FloatArray) -> FloatArray:
-        """Time to move bytes from the smallest level that holds the working set, shape (k,).
+        """Time to move bytes of a working set, each part from the innermost level that holds it, shape (k,).
 
         Caches scale with the threads that run; main memory is capped by what each core can draw.
         """
-        level = np.searchsorted(self.level_capacity_bytes, working_set_bytes)
-        share = np.minimum(threads / self.threads, 1.0)
-        cached = self.level_bytes_per_s[level] * share
+        threads_share = np.minimum(threads / self.threads, 1.0)
         memory = np.minimum(self.level_bytes_per_s[-1], self.core_memory_bytes_per_s * threads)
-        rate = np.where(level == len(self.level_capacity_bytes), memory, np.maximum(cached, memory))
-        time: FloatArray = moved_bytes / rate
+        held = self.resident_shares(working_set_bytes)
+        parts = np.diff(held, axis=0, prepend=0.0)
+        cached = np.maximum(self.level_bytes_per_s[:-1, None] * threads_share[None, :], memory[None, :])
+        missed = 1.0 - held[-1] if len(held) else np.ones_like(moved_bytes)
+        time: FloatArray = moved_bytes * ((parts / cached).sum(axis=0) + missed / memory)
         return time
 
     def _working_set(self, rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -113,8 +125,9 @@ class CpuMachine:
     def main_memory_bytes(self, rows: Rows) -> FloatArray:
         """Bytes that come from or go to main memory, shape (k,)."""
         weights, other, held = self._working_set(rows)
-        spilled = held > self.last_level_bytes
-        moved: FloatArray = np.where(spilled, other, 0.0) + np.where(spilled | self.weights_cold, weights, 0.0)
+        shares = self.resident_shares(held)
+        missed = 1.0 - shares[-1] if len(shares) else np.ones(len(rows))
+        moved: FloatArray = missed * other + (1.0 if self.weights_cold else missed) * weights
         return moved
 
     def page_fault_s(self, rows: Rows, threads: FloatArray) -> FloatArray:

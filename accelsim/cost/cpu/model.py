@@ -2,7 +2,7 @@
 
 A row takes the longer of its arithmetic and its traffic, plus the time to start it. Arithmetic runs at SIMD width x FMA
 ports x cores x clock (or the matrix unit's rate), times the library's efficiency on the shape; formats without units run at
-a wider format's rate after conversion. Traffic runs at the bandwidth of the smallest cache that holds the working set;
+a wider format's rate after conversion. Traffic runs at each cache's bandwidth for the part of the working set it holds;
 weights come from main memory where the model's weights together exceed the last-level cache. A fresh output above the
 allocator's mmap threshold pays its page faults. Starting costs are part of a row's time, since the same cores pay them: the
 table's host dispatch is 0. References for each parameter stand in ``calibration/class/cpu.yaml``.
@@ -81,10 +81,12 @@ def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> NDArray[np.b
 def blocking_efficiency(shape: Contraction, values: CpuParameters) -> FloatArray:
     """Share of full rate a blocked GEMM reaches on its shape: m/(m+m_half) n/(n+n_half) k/(k+k_half), shape (r,).
 
-    A product with one row or column is a matrix-vector product with its own kernel.
+    A product with one row or column is a matrix-vector product with its own kernel; one with a few rows is never slower than
+    as many of those.
     """
     m, n, k = (np.maximum(side, 1e-9) for side in (shape.m, shape.n, shape.k))
-    blocked = m / (m + values.m_half_count) * n / (n + values.n_half_count) * k / (k + values.k_half_count)
+    rows = np.maximum(m / (m + values.m_half_count), values.gemv_efficiency_fraction)
+    blocked = rows * n / (n + values.n_half_count) * k / (k + values.k_half_count)
     gemv = (shape.m <= 1) | (shape.n <= 1)
     efficiency: FloatArray = np.where(gemv, np.maximum(values.gemv_efficiency_fraction, blocked), blocked)
     return efficiency
