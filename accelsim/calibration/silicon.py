@@ -1,4 +1,4 @@
-"""Measured GPU kernels of the package aiconfigurator-core (extra `silicon`): GEMM, attention and MoE layers.
+"""Measured GPU kernels of the package aiconfigurator-core (extra `silicon`): GEMM, attention, MLA and MoE layers.
 
 The package (NVIDIA, Apache-2.0; version pinned in pyproject.toml) carries kernel times of several systems as parquet tables,
 one folder per system, kind, serving backend and backend version. Rows are read into columns in SI units; where one
@@ -104,6 +104,8 @@ class _Kind:
 
 _ATTENTION = ("batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim", "window_size", "step")
 _ATTENTION_FORMATS = ("attn_dtype", "kv_cache_dtype")
+_LATENT = ("batch_size", "isl", "num_heads", "step")
+_LATENT_FORMATS = ("mla_dtype", "kv_cache_dtype")
 _MOE = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size")
 #: Values of columns that older tables lack.
 _DEFAULTS: Final = {"window_size": 0, "step": 0}
@@ -113,6 +115,8 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
         "gemm": _Kind("gemm", "gemm_perf.parquet", ("m", "n", "k"), ("gemm_dtype",)),
         "context_attention": _Kind("attention", "context_attention_perf.parquet", _ATTENTION, _ATTENTION_FORMATS),
         "generation_attention": _Kind("attention", "generation_attention_perf.parquet", _ATTENTION, _ATTENTION_FORMATS),
+        "context_mla": _Kind("mla", "context_mla_perf.parquet", _LATENT, _LATENT_FORMATS),
+        "generation_mla": _Kind("mla", "generation_mla_perf.parquet", _LATENT, _LATENT_FORMATS),
         "moe": _Kind("moe", "moe_perf.parquet", _MOE, ("moe_dtype",), ("distribution", "kernel_source")),
     }
 )

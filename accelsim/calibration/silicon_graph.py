@@ -1,8 +1,9 @@
 """Operator graphs of measured kernels: GEMM, attention and MoE layers of `accelsim.calibration.silicon`.
 
-A GEMM or attention row is one operator. A MoE row is the expert layer on one device: the rows of tokens routed to its
-experts go through a grouped GEMM (gate and up together), the activation, and a second grouped GEMM. Under tensor parallelism
-a device has a slice of every expert's width; under expert parallelism whole experts and their share of the tokens.
+A GEMM or attention row is one operator, multi-head latent attention (MLA) included. A MoE row is the expert layer on one
+device: the rows of tokens routed to its experts go through a grouped GEMM (gate and up together), the activation, and a
+second grouped GEMM. Under tensor parallelism a device has a slice of every expert's width; under expert parallelism whole
+experts and their share of the tokens.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["KernelGraph", "kernel_graphs"]
 
+#: Widths of a query or key head, and of a value head, of DeepSeek-V3's latent attention: expanded (128 without positions, 64
+#: with rotary ones; 128) and absorbed (the 512 of the latent and those 64; 512).
+_EXPANDED, _ABSORBED = (192, 128), (576, 512)
 #: Most copies of the weights that a GEMM's loop goes through, and routings that a loop of an expert layer does.
 _MOST_COPIES, _ROUTINGS = 5, 5
 #: (hidden, expert) sizes of the models without gates (squared ReLU), which TensorRT-LLM's tables mark "nongated".
@@ -128,6 +132,31 @@ def _attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     return graph, 1
 
 
+def _latent_attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
+    """Multi-head latent attention: expanded heads in a prefill, one latent row per token while decoding."""
+    sizes = rows.sizes
+    (compute, _), (_, cache) = _formats(rows)
+    expanded = rows.kind == "context_mla"
+    head_dim, value_dim = _EXPANDED if expanded else _ABSORBED
+    batch, heads, query = sizes["batch_size"], sizes["num_heads"], sizes["isl"]
+    keys = query + sizes["step"]
+    one, zero = np.ones(len(rows)), np.zeros(len(rows))
+    kv_heads, latent = (heads, zero) if expanded else (one, zero + head_dim)
+    # A prefill attends to the heads it has just expanded, in the cache's format.
+    stored = DTYPE_BYTES[cache] * (heads * (head_dim + value_dim) if expanded else head_dim)
+    queries = batch * heads * query
+    graph = graph_of_columns(
+        int(OperatorKind.ATTENTION),
+        (batch, heads, kv_heads, query, keys, head_dim, value_dim, int(expanded), 0, latent),
+        compute,
+        flop=2.0 * queries * keys * (head_dim + value_dim),
+        read=DTYPE_BYTES[compute] * queries * head_dim + batch * keys * stored,
+        write=DTYPE_BYTES[compute] * queries * value_dim,
+        count=len(rows),
+    )
+    return graph, 1
+
+
 def _moe(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     sizes = rows.sizes
     ((compute, weight),) = _formats(rows)
@@ -201,7 +230,14 @@ def _grouped(
     )
 
 
-_BUILD = {"gemm": _gemm, "context_attention": _attention, "generation_attention": _attention, "moe": _moe}
+_BUILD = {
+    "gemm": _gemm,
+    "context_attention": _attention,
+    "generation_attention": _attention,
+    "context_mla": _latent_attention,
+    "generation_mla": _latent_attention,
+    "moe": _moe,
+}
 
 
 def _gemm_loop(kernels: KernelGraph, cache_bytes: float) -> LoopConditions:
@@ -245,5 +281,7 @@ _CONDITIONS: dict[str, Callable[[KernelGraph, float], LoopConditions]] = {
     "gemm": _gemm_loop,
     "context_attention": _prefill_loop,
     "generation_attention": _decode_loop,
+    "context_mla": _prefill_loop,
+    "generation_mla": _decode_loop,
     "moe": _moe_loop,
 }

@@ -1,4 +1,4 @@
-"""Suite `silicon-kernels`: GEMM, attention and MoE kernels of data-centre GPUs (extra `silicon`).
+"""Suite `silicon-kernels`: GEMM, attention, MLA and MoE kernels of data-centre GPUs (extra `silicon`).
 
 Rows come from the installed package aiconfigurator-core, not from the data folder: every number format from one serving
 backend. Only the fifth of the shapes that no fit may see is scored, at every tier. Kernels were timed in replayed CUDA
@@ -38,6 +38,8 @@ GROUPS = {
     "gemm": "gemm",
     "context_attention": "prefill-attention",
     "generation_attention": "decode-attention",
+    "context_mla": "prefill-mla",
+    "generation_mla": "decode-mla",
     "moe": "moe",
 }
 

@@ -141,21 +141,23 @@ def _form(form: str, dtype: int, a: int, b: int) -> str:
 
 def _attention_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
     dtype = rows.column("dtype").astype(np.int64)
+    latent = rows["latent"]
     query = DTYPE_BYTES[dtype] * rows["batch"] * rows["heads"] * rows["q_len"] * rows["head_dim"]
     seen = np.where(rows["window"] > 0, np.minimum(rows["kv_len"], rows["q_len"] + rows["window"]), rows["kv_len"])
-    cached = rows["batch"] * rows["kv_heads"] * seen * (rows["head_dim"] + rows["value_dim"])
-    bits = np.round(8.0 * (rows.column("read_bytes") - query) / np.maximum(cached, 1.0))
+    width = np.where(latent > 0, latent, rows["kv_heads"] * (rows["head_dim"] + rows["value_dim"]))
+    bits = np.round(8.0 * (rows.column("read_bytes") - query) / np.maximum(rows["batch"] * seen * width, 1.0))
     is_decode = (rows["q_len"] <= _DECODE_QUERIES) & (rows["kv_len"] > rows["q_len"])
-    variant = 2 * is_decode + (rows["window"] > 0)
-    other = (rows["latent"] > 0) | (rows.kind == _K.ATTENTION_BACKWARD)
-    variant = np.where(other, 4, variant).astype(np.int64)
-    code: IntArray = (dtype * 128 + np.clip(bits, 0, 127).astype(np.int64)) * 8 + variant
+    # Latent attention has narrower values than keys where it is expanded, and one row for both where it is absorbed.
+    is_latent = (latent > 0) | (rows["value_dim"] != rows["head_dim"])
+    form = np.where(is_latent, 2, rows["window"] > 0)
+    form = np.where(rows.kind == _K.ATTENTION_BACKWARD, 3, form).astype(np.int64)
+    code: IntArray = (dtype * 128 + np.clip(bits, 0, 127).astype(np.int64)) * 8 + 2 * form + is_decode
     return code, {value: _attention_name(value) for value in _distinct(code)}
 
 
 def _attention_name(code: int) -> str:
-    operator = ("prefill", "prefill", "decode", "decode", "prefill")[code % 8]
-    suffix = ("", " window", "", " window", " latent")[code % 8]
+    operator = ("prefill", "decode")[code % 2]
+    suffix = ("", " window", " latent", " backward")[code // 2 % 4]
     return f"{operator} {Dtype(code // 1024).label} cache{code // 8 % 128}{suffix}"
 
 

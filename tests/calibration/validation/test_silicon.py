@@ -20,8 +20,13 @@ from accelsim.calibration.validation import silicon_kernels
 from accelsim.calibration.validation.names import gpu_of
 from accelsim.calibration.validation.tables import DataFolder
 from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.surface import surface_rows
+from accelsim.cost.table import Rows
 from accelsim.errors import InvalidValueError, MissingDependencyError, ProfileError, UnknownNameError
-from accelsim.workloads.dtype import Dtype
+from accelsim.workload_catalog import workload
+from accelsim.workloads.dtype import Dtype, precision
+from accelsim.workloads.model import RunShape
+from accelsim.workloads.operator import OperatorKind, Phase
 
 
 def rows(kind: str, sizes: dict, formats: dict, words: dict | None = None) -> SiliconRows:
@@ -63,6 +68,37 @@ def test_decoding_reads_the_cache_once_per_key_value_head():
     query = 2 * 4 * 32 * 128
     assert graph.graph.read_bytes[0] == cache + query
     assert graph.format_name == "bfloat16 cache fp8"
+
+
+def mla(kind: str, cache: str = "bfloat16", **sizes):
+    formats = {"mla_dtype": "bfloat16", "kv_cache_dtype": cache}
+    (graph,) = kernel_graphs(rows(kind, {"batch_size": 4, "isl": 1, "num_heads": 16, "step": 0} | sizes, formats))
+    return graph.graph
+
+
+def test_latent_decoding_reads_one_row_per_token_for_all_heads():
+    cache = 4 * 1024 * 576
+    query = 2 * 4 * 16 * 576
+    assert mla("generation_mla", step=1023).read_bytes[0] == 2 * cache + query
+    assert mla("generation_mla", "fp8", step=1023).read_bytes[0] == cache + query
+    assert mla("generation_mla", step=1023).flop[0] == 2 * 4 * 16 * 1024 * (576 + 512)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "shape", "phase"),
+    [
+        ("context_mla", {"isl": 64}, RunShape(batch=4, seq_len=64), Phase.PREFILL),
+        ("generation_mla", {"step": 63}, RunShape(batch=4, seq_len=1, context_len=63), Phase.DECODE),
+    ],
+)
+def test_latent_attention_is_named_as_a_models_is(kind, sizes, shape, phase):
+    model = workload("deepseek-v3").lower(shape, precision("bf16"), phase).graph
+    found = []
+    for graph in (mla(kind, num_heads=128, **sizes), model):
+        index = np.flatnonzero(graph.kind == OperatorKind.ATTENTION)
+        found.append((list(surface_rows(Rows(graph, index, OperatorKind.ATTENTION))), graph.dims[index[0]].tolist()))
+    assert found[0] == found[1]
+    assert found[0][0][0].endswith(" bf16 cache16 latent")
 
 
 def moe(tokens, distribution="balanced", **changes):
