@@ -8,19 +8,16 @@ framework, at any pruning and in any release.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.network import DpuNetworks, DpuRates, thread_times_s
-from accelsim.datafile import data_root, read_yaml
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["FOLDS", "ShippedRates", "family_folds", "fit_rates", "shipped_rates"]
+__all__ = ["FOLDS", "family_folds", "fit_rates"]
 
 #: Groups of families; each is predicted with rates fitted to the other groups.
 FOLDS = 10
@@ -65,41 +62,6 @@ def fit_rates(
     problem = _Problem(networks, single_s, multi_s, first, _WEAK if start is None else _HELD)
     found = least_squares(problem.residuals, first, loss="soft_l1", f_scale=_LOSS_SCALE, max_nfev=40)
     return DpuRates.of_vector(found.x)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ShippedRates:
-    """Rates that ship with accelsim.
-
-    Attributes:
-        families: Families they were fitted to; a prediction of one of these is no prediction of the unseen.
-        releases: Rates by release.
-    """
-
-    families: frozenset[str]
-    releases: Mapping[str, DpuRates]
-
-    def of(self, release: str) -> DpuRates:
-        """A release's rates; those of the newest one before it, or of the oldest, where it has none."""
-        names = sorted(self.releases, key=_order)
-        before = [name for name in names if _order(name) <= _order(release)]
-        return self.releases[before[-1] if before else names[0]]
-
-
-def _order(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", release))
-
-
-@lru_cache(maxsize=1)
-def shipped_rates() -> ShippedRates:
-    """The rates in `calibration/class/dpu.yaml`.
-
-    Raises:
-        ProfileError: If the file is missing or malformed.
-    """
-    data = read_yaml(data_root() / "calibration" / "class" / "dpu.yaml")
-    releases = {name: DpuRates(**values) for name, values in data["releases"].items()}
-    return ShippedRates(frozenset(data["families"]), releases)
 
 
 def family_folds(families: Sequence[str], folds: int = FOLDS) -> NDArray[np.int64]:

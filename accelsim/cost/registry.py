@@ -20,7 +20,7 @@ from accelsim.cost.power import dram_energy_per_byte_j
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.cost.table import Bound, CostModel, CostTable, Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceClass, DeviceProfile, GpuProfile
+from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceClass, DeviceProfile, FpgaProfile, GpuProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
 __all__ = ["TIER_CHOICES", "cost_model", "operator_costs", "supported_rows", "tier_parameters"]
@@ -81,6 +81,12 @@ def tier_parameters(device: DeviceProfile, tier: str = "best", *, sparse_weights
     if tier not in TIER_CHOICES:
         raise InvalidValueError("tier", tier, "one of " + ", ".join(TIER_CHOICES))
     overlay = None if tier == "spec" else fitted_parameters(device.name)
+    if isinstance(device, FpgaProfile) and tier != "spec":
+        from accelsim.cost.fpga import board_parameters
+
+        board = board_parameters(device.name)
+        if board is not None:
+            return board
     if tier == "fitted" and overlay is None:
         remedy = "Measure it with: accelsim calibrate, or leave --tier out."
         raise InvalidValueError("tier", tier, f"best or spec: {device.name} has no fitted overlay", remedy)

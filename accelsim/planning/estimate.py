@@ -301,17 +301,18 @@ def _simulated(
     """Costs and simulation of one pass; the same graph on the same device again (a sweep over prices) is looked up."""
     device = device_key.value
     table = operator_costs(graph, device, execution, parameters.value, host=host.value)
-    on_host = device.device_class == "cpu"
+    on_host, is_fpga = device.device_class == "cpu", device.device_class == "fpga"
     link, limit = device.host_link, device.power.limit_w
+    shares_memory = on_host or (is_fpga and link is None)
     result = simulate_device(
         table,
-        execution=execution,
+        execution=Execution.EAGER if is_fpga else execution,  # the host works beside an overlay
         graph_launch_s=_GRAPH_LAUNCH_S if device.device_class == "gpu" else None,
         iterations=1,
         warmup_iterations=2,
         is_asynchronous=not on_host,
         synchronize=is_decode,
-        input_bytes=0.0 if on_host or is_decode else input_bytes,
+        input_bytes=0.0 if shares_memory or is_decode else input_bytes,
         host_bandwidth_bytes_per_s=_DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value,
         idle_w=idle_power_w(device),
         power_limit_w=None if limit is None else limit.value,

@@ -21,6 +21,7 @@ from accelsim.calibration.dpu_networks import known_network, network_family
 from accelsim.calibration.validation.dpu_table import LAYER_CORES, DpuRuns, predict_fallback, predict_layers
 from accelsim.calibration.validation.suite import Batch, Prediction, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
+from accelsim.cost.fpga.network_rates import shipped_rates
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["SCHEMA", "runs_of"]
@@ -35,19 +36,6 @@ SCHEMA = Schema(
 )
 #: Core whose rows the rates are fitted to; other sizes are predicted unseen.
 _FITTED_CORE = "DPUCZDX8G_B4096"
-#: Standard deviation of ln(measured / predicted) by way of predicting: the 90th percentile of the residuals of families left
-#: out over the normal's.
-_SIGMA = {
-    "single layers": 0.08,
-    "multi layers": 0.10,
-    "single unseen core": 0.10,
-    "multi unseen core": 0.12,
-    "single other board": 0.03,
-    "single fallback": 0.31,
-    "multi fallback": 0.43,
-}
-#: The same of networks whose layers are not known.
-_SIGMA_UNKNOWN = 0.94
 #: Board whose measurements are carried to the other boards.
 _SOURCE_BOARD = "ZCU102 (0432055-05)"
 
@@ -190,8 +178,9 @@ def _batches(
 def _sigma(runs: DpuRuns, way: NDArray[np.str_]) -> FloatArray:
     """Spread of each row's prediction."""
     unknown = np.array([network is None for network in runs.networks], dtype=np.bool_)
-    spread = np.array([_SIGMA[name] for name in way.tolist()])
-    return np.where(unknown & np.char.endswith(way, "fallback"), _SIGMA_UNKNOWN, spread)
+    known = shipped_rates().log_sigma
+    spread = np.array([known[name] for name in way.tolist()])
+    return np.where(unknown & np.char.endswith(way, "fallback"), known["unknown layers"], spread)
 
 
 def _roofline_s(runs: DpuRuns) -> FloatArray:

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.calibration.dpu_check import DpuRow, bare_core
-from accelsim.calibration.dpu_fit import FOLDS, family_folds, fit_rates, shipped_rates
+from accelsim.calibration.dpu_fit import FOLDS, family_folds, fit_rates
 from accelsim.calibration.dpu_networks import KnownNetwork
 from accelsim.cost.fpga.host_tasks import HOST_CORES
 from accelsim.cost.fpga.network import DpuBoards, DpuNetworks, DpuRates, join_networks, thread_times_s
+from accelsim.cost.fpga.network_rates import shipped_rates
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["LAYER_CORES", "DpuRuns", "boards_of", "join_runs", "predict_fallback", "predict_layers"]

@@ -13,13 +13,14 @@ from accelsim.cost.fpga.dataflow import (
 )
 from accelsim.cost.fpga.model import cost_dataflow, cost_fpga, dataflow_design, supported_rows_fpga
 from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
-from accelsim.cost.fpga.parameters import FpgaParameters, fpga_parameters
+from accelsim.cost.fpga.parameters import FpgaParameters, board_parameters, fpga_parameters
 
 __all__ = [
     "DataflowDesign",
     "FpgaParameters",
     "OverlayMachine",
     "StreamingNode",
+    "board_parameters",
     "bram18_estimate",
     "cost_dataflow",
     "cost_fpga",

@@ -5,7 +5,8 @@ the board's memory; weights are read once per image, or once for all cores of a 
 on chip where they fit; elsewhere maps pass through memory between layers. Batch normalisation is folded into weights and
 one-input activations run in the convolution's output stage, at no cost; sums and pooling have their own engine of PP x ICP
 lanes, depthwise windows likewise. Attention, softmax, norms and recurrent layers are refused (the registry can send them to
-the host). Fully connected layers run as 1x1 convolutions, so a transformer's projections can stay on the board.
+the host). Fully connected layers run as 1x1 convolutions, so a transformer's projections can stay on the board. Boards with
+rates fitted to their overlay take the layer model of whole networks instead (`accelsim.cost.fpga.fitted_overlay`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 from accelsim.cost.assemble import assemble_table, energy_rates
 from accelsim.cost.contraction import contraction, window_volume
 from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, fold_network
+from accelsim.cost.fpga.fitted_overlay import NetworkTimes, network_times
 from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
 from accelsim.cost.fpga.parameters import FpgaParameters, fpga_parameters
-from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
+from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, Tier
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
@@ -65,9 +67,33 @@ def cost_fpga(
     machine = overlay_machine(device, values)
     _refuse(graph, machine)
     costs = FORMULAS.evaluate(graph, machine, values, device.name)
+    times = None if values.board is None else network_times(graph, device, values.board)
+    if times is not None:
+        costs = _fitted(costs, graph, times)
     rates = energy_rates(device, values.energy_overhead_ratio)
-    table = assemble_table(graph, costs, rates, active_fraction=values.active_power_fraction)
-    return replace(table, energy_j=np.where(_fused_rows(graph), 0.0, table.energy_j))
+    tier = Tier.SPEC if times is None else Tier.FITTED
+    table = assemble_table(graph, costs, rates, active_fraction=values.active_power_fraction, tier=tier)
+    dispatch = np.zeros(len(graph))
+    if times is not None:
+        dispatch[0] = times.host_s
+    return replace(table, energy_j=np.where(_fused_rows(graph), 0.0, table.energy_j), dispatch_s=dispatch)
+
+
+def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCosts:
+    """The costs with the times of layers from the fitted model; joined maps are written in place."""
+    layer = np.zeros(len(graph), dtype=np.bool_)
+    layer[times.rows] = True
+    inside = ~layer & (_fused_rows(graph) | (graph.kind == int(_K.COPY)))
+    columns = []
+    for name in ("time_s", "compute_s", "memory_s"):
+        column = np.where(inside, 0.0, getattr(costs, name))
+        column[times.rows] = getattr(times, name)
+        columns.append(column)
+    time, compute, memory = columns
+    # The spread is that of whole networks: rows share it over all kinds, which otherwise count as independent.
+    share = np.bincount(graph.kind, weights=time) / max(float(time.sum()), 1e-30)
+    sigma = times.log_sigma / float(np.linalg.norm(share))
+    return RowCosts(time, compute, memory, costs.flop, costs.bytes, sigma)
 
 
 def supported_rows_fpga(graph: OperatorGraph, device: FpgaProfile) -> NDArray[np.bool_]:

@@ -19,7 +19,9 @@ from accelsim.cost.fpga.host_tasks import HOST_CORES, HostTask, HostWork, host_w
 from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, POOL, LayerColumns
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["DpuBoards", "DpuNetworks", "DpuRates", "join_networks", "thread_times_s"]
+__all__ = [
+    "DpuBoards", "DpuNetworks", "DpuRates", "host_times_s", "join_networks", "layer_times_s", "thread_times_s",
+]  # fmt: skip
 
 #: Input channels up to which the first layer's window columns fill the input lanes (PG338, channel augmentation).
 _AUGMENTED_CHANNELS = 4
@@ -203,34 +205,48 @@ def _cycles(c: dict[str, FloatArray], parallelism: FloatArray, first: NDArray[np
 def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
     """Time per image of one thread, and per image with all cores busy; s, shape (k,) each.
 
-    A layer takes its compute or its slowest traffic, whichever is longer: weights, maps read and maps written have ports of
-    their own, which with all cores busy share the memory. One thread waits for the host too; with all threads busy the
-    longer of the cores' time over their number and the host's over its threads counts.
+    One thread waits for one core and the host; with all threads busy the longer of the cores' time over their number and the
+    host's over its threads counts.
 
     Args:
         networks: Network runs.
         rates: Of the release.
     """
+
+    def core_s(*, is_shared: bool) -> FloatArray:
+        layers = np.maximum(*layer_times_s(networks, rates, is_shared=is_shared)) + rates.layer_s
+        return np.add.reduceat(layers, networks.start)
+
+    one, all_threads = host_times_s(networks, rates)
+    return core_s(is_shared=False) + one, np.maximum(core_s(is_shared=True) / networks.cores, all_threads)
+
+
+def layer_times_s(networks: DpuNetworks, rates: DpuRates, *, is_shared: bool) -> tuple[FloatArray, FloatArray]:
+    """Arithmetic and traffic of every layer of one image, of which the longer counts; s, shape (n,) each.
+
+    Weights, maps read and maps written have ports of their own.
+
+    Args:
+        networks: Network runs.
+        rates: Of the release.
+        is_shared: Whether all cores are busy and share the memory.
+    """
     compute = networks.convolution_s * rates.cycle_ratio + networks.depthwise_s * rates.depthwise_ratio
     compute = compute + networks.other_s * rates.other_ratio
-    ports = (networks.weight_s / rates.weight_fraction, networks.read_s / rates.map_fraction)
-    alone = np.maximum(np.maximum(*ports), networks.write_s / rates.map_fraction)
     maps = networks.read_s + networks.write_s
-    together = networks.weight_s / rates.shared_weight_fraction + maps / rates.shared_map_fraction
-    counts = np.diff(np.append(networks.start, len(alone)))
-    slower = np.repeat(np.where(networks.is_early, 1.0 / rates.early_memory_ratio, 1.0), counts)
-    wide = np.where(networks.has_wide_memory, rates.wide_memory_ratio, 1.0)
-    at_once = np.repeat(np.where(networks.cores > 1, networks.cores / wide, 0.0), counts)
-
-    def cores_s(moved: FloatArray) -> FloatArray:
-        return np.add.reduceat(np.maximum(compute, moved) + rates.layer_s, networks.start)
-
-    one, all_threads = _host_s(networks, rates)
-    shared = np.maximum(alone, together * at_once)
-    return cores_s(alone * slower) + one, np.maximum(cores_s(shared * slower) / networks.cores, all_threads)
+    traffic = np.maximum(networks.read_s, networks.write_s) / rates.map_fraction
+    traffic = np.maximum(traffic, networks.weight_s / rates.weight_fraction)
+    counts = np.diff(np.append(networks.start, len(traffic)))
+    if is_shared:
+        together = networks.weight_s / rates.shared_weight_fraction + maps / rates.shared_map_fraction
+        wide = np.where(networks.has_wide_memory, rates.wide_memory_ratio, 1.0)
+        at_once = np.where(networks.cores > 1, networks.cores / wide, 0.0)
+        traffic = np.maximum(traffic, together * np.repeat(at_once, counts))
+    slower = np.where(networks.is_early, 1.0 / rates.early_memory_ratio, 1.0)
+    return compute, traffic * np.repeat(slower, counts)
 
 
-def _host_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
+def host_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
     """Host time of one image alone, and per image with all threads busy, shape (k,) each."""
     per_unit = np.array([0.0, *(getattr(rates, name) for name in _TASK_RATES)])
     host = networks.host

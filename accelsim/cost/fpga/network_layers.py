@@ -15,7 +15,8 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
 __all__ = [
-    "CONV", "DEPTHWISE", "GATE", "MOVE", "POOL", "SUM", "LayerColumns", "layer_columns", "narrowed", "network_flop",
+    "CONV", "DEPTHWISE", "GATE", "MOVE", "POOL", "SUM", "LayerColumns", "layer_columns", "layer_rows", "narrowed",
+    "network_flop",
 ]  # fmt: skip
 
 _K = OperatorKind
@@ -58,28 +59,38 @@ class LayerColumns:
     input_pixels: float
 
 
-def layer_columns(graph: OperatorGraph) -> LayerColumns:
-    """The layers of a graph of one image; rows that run inside a convolution are left out."""
-    kinds = _kinds(graph)
-    keep = np.flatnonzero(kinds >= 0)
+def layer_rows(graph: OperatorGraph) -> NDArray[np.int64]:
+    """Rows of a graph that are layers of their own; the others run inside a convolution or are written in place."""
+    return np.flatnonzero(_kinds(graph) >= 0)
+
+
+def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
+    """The layers of a graph, for one of its images; rows that run inside a convolution are left out.
+
+    Args:
+        graph: Inference of a batch of images, at least one of whose rows is a layer.
+        images: Images of the batch.
+    """
+    kinds, keep = _kinds(graph), layer_rows(graph)
     table = np.array([_sizes(graph, int(i), int(kinds[i])) for i in keep], dtype=np.float64).reshape(-1, 7)
     read = np.zeros(len(graph), dtype=np.bool_)
     read[graph.dependency] = True
     moved = graph.read_bytes + graph.write_bytes
     first = graph.dims[keep[0]] if len(keep) else np.zeros(15)
     high, wide, inputs, outputs, groups, window, window_columns = (column.copy() for column in table.T)
+    is_product = graph.kind[keep] == int(_K.GEMM)
     return LayerColumns(
         kind=kinds[keep],
-        rows=high,
-        columns=wide,
+        rows=np.where(kinds[keep] > POOL, high / images, high),
+        columns=np.where(is_product, wide / images, wide),
         channels_in=inputs,
         channels_out=outputs,
         groups=groups,
         window=window,
         window_columns=window_columns,
-        map_bytes=moved[keep],
-        write_bytes=graph.write_bytes[keep],
-        output_bytes=np.where(read, 0.0, graph.write_bytes)[keep],
+        map_bytes=moved[keep] / images,
+        write_bytes=graph.write_bytes[keep] / images,
+        output_bytes=np.where(read, 0.0, graph.write_bytes)[keep] / images,
         input_pixels=float(first[4] * first[5] * first[6]),
     )
 

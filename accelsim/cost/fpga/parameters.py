@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
+from accelsim.cost.fpga.network_rates import BoardRates, board_rates
 from accelsim.cost.parameters import class_parameters
 
-__all__ = ["FpgaParameters", "fpga_parameters"]
+__all__ = ["FpgaParameters", "board_parameters", "fpga_parameters"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class FpgaParameters:
         lut_ratio: Lookup tables over those of its multipliers and adders.
         flow: "overlay" (layer after layer on one processor) or "dataflow" (one streaming design for the whole network).
         target_fps: Frames per second a dataflow design must reach; None takes the most that fits.
+        board: Rates fitted to the board's overlay, with the layer model of whole networks; None for class-wide ones.
     """
 
     layer_overhead_s: float
@@ -39,6 +42,7 @@ class FpgaParameters:
     lut_ratio: float
     flow: Literal["overlay", "dataflow"] = "overlay"
     target_fps: float | None = None
+    board: BoardRates | None = None
 
 
 def fpga_parameters() -> FpgaParameters:
@@ -49,3 +53,14 @@ def fpga_parameters() -> FpgaParameters:
     """
     parameters: FpgaParameters = class_parameters("fpga", FpgaParameters)
     return parameters
+
+
+@lru_cache(maxsize=64)
+def board_parameters(name: str) -> FpgaParameters | None:
+    """Class-wide parameters with the rates fitted to a board's overlay; None where it has none.
+
+    Args:
+        name: Catalogue name.
+    """
+    board = board_rates(name)
+    return None if board is None else replace(fpga_parameters(), board=board)

@@ -1,0 +1,75 @@
+"""Graphs on boards whose overlay has fitted rates: the layer model of whole networks, row by row of a graph.
+
+Images of a batch go to the cores in rounds. The host's work of an iteration is issued before its first row, so that it adds
+to the latency of a batch and overlaps with the cores when batches follow each other: one image is the one-thread time of
+published tables, batches of as many images as cores their time with all threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.fpga.host_tasks import HostTask
+from accelsim.cost.fpga.network import host_times_s, join_networks, layer_times_s
+from accelsim.cost.fpga.network_layers import layer_columns, layer_rows
+from accelsim.cost.fpga.network_rates import BoardRates, boards_of_device
+from accelsim.hardware.profile import FpgaProfile
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind
+
+__all__ = ["NetworkTimes", "network_times"]
+
+_SPATIAL = [int(kind) for kind in (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE, OperatorKind.POOLING)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NetworkTimes:
+    """Times of a graph's layers on an overlay.
+
+    Attributes:
+        rows: Rows of the graph that are layers, shape (n,).
+        time_s: Of each, all images of the batch, shape (n,).
+        compute_s: Its arithmetic.
+        memory_s: Its traffic.
+        host_s: Host work of the batch.
+        log_sigma: Spread of ln(measured / predicted).
+    """
+
+    rows: NDArray[np.int64]
+    time_s: FloatArray
+    compute_s: FloatArray
+    memory_s: FloatArray
+    host_s: float
+    log_sigma: float
+
+
+def network_times(graph: OperatorGraph, device: FpgaProfile, board: BoardRates) -> NetworkTimes | None:
+    """Times of a graph's layers; None where it is no network of images, or holds batches of several sizes.
+
+    Args:
+        graph: Inference of a batch of images.
+        device: A board with an overlay.
+        board: Its rates.
+    """
+    spatial = np.isin(graph.kind, _SPATIAL)
+    batches = np.unique(graph.dims[spatial, 0])
+    if len(batches) != 1 or batches[0] < 1 or device.overlay is None:
+        return None
+    images = float(batches[0])
+    active = min(images, float(device.overlay.core_count.value))
+    where = boards_of_device(device, board.host_ratio, active)
+    networks = join_networks([layer_columns(graph, images)], [HostTask.NONE], where)
+    compute, traffic = layer_times_s(networks, board.rates, is_shared=active > 1)
+    alone, together = host_times_s(networks, board.rates)
+    rounds = np.ceil(images / active)
+    return NetworkTimes(
+        rows=layer_rows(graph),
+        time_s=rounds * (np.maximum(compute, traffic) + board.rates.layer_s),
+        compute_s=rounds * compute,
+        memory_s=rounds * traffic,
+        host_s=float(alone[0]) if images == 1 else images * float(together[0]),
+        log_sigma=board.single_log_sigma if images == 1 else board.multi_log_sigma,
+    )

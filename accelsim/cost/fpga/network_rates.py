@@ -1,0 +1,140 @@
+"""Rates of DPU releases that ship with accelsim, and the boards whose published throughput they were fitted to.
+
+`calibration/class/dpu.yaml` holds them; `accelsim.calibration.dpu_fit` fits them. Estimates of these boards take the rates
+of the newest release, at tier `fitted`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from accelsim.cost.fpga.host_tasks import HOST_CORES
+from accelsim.cost.fpga.network import DpuBoards, DpuRates
+from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
+from accelsim.datafile import data_root, read_yaml
+from accelsim.hardware.profile import FpgaProfile
+
+__all__ = ["BoardRates", "ShippedRates", "board_rates", "boards_of_device", "shipped_rates"]
+
+#: Clock of the host processors that the rates hold for.
+_REFERENCE_HOST_HZ = 1.2e9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShippedRates:
+    """Rates that ship with accelsim.
+
+    Attributes:
+        families: Families they were fitted to; a prediction of one of these is no prediction of the unseen.
+        releases: Rates by release.
+        host_hz: Clock of the host processors by board's catalogue name.
+        unseen: Boards among these whose core took no part in the fit.
+        log_sigma: Spread of ln(measured / predicted) of families left out, by way of predicting.
+    """
+
+    families: frozenset[str]
+    releases: Mapping[str, DpuRates]
+    host_hz: Mapping[str, float]
+    unseen: frozenset[str]
+    log_sigma: Mapping[str, float]
+
+    def of(self, release: str) -> DpuRates:
+        """A release's rates; those of the newest one before it, or of the oldest, where it has none."""
+        names = sorted(self.releases, key=_order)
+        before = [name for name in names if _order(name) <= _order(release)]
+        return self.releases[before[-1] if before else names[0]]
+
+    @property
+    def newest(self) -> str:
+        """The newest release with rates."""
+        return max(self.releases, key=_order)
+
+
+@dataclass(frozen=True, slots=True)
+class BoardRates:
+    """What the rates say of one board.
+
+    Attributes:
+        release: Release the rates are of.
+        rates: Its rates.
+        host_ratio: Time of the host's processors over those of a 1.2 GHz Cortex-A53.
+        single_log_sigma: Spread of the time of one image on one core.
+        multi_log_sigma: Spread of the time per image with several cores busy.
+    """
+
+    release: str
+    rates: DpuRates
+    host_ratio: float
+    single_log_sigma: float
+    multi_log_sigma: float
+
+
+def _order(release: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", release))
+
+
+@lru_cache(maxsize=1)
+def shipped_rates() -> ShippedRates:
+    """The rates in `calibration/class/dpu.yaml`.
+
+    Raises:
+        ProfileError: If the file is missing or malformed.
+    """
+    data = read_yaml(data_root() / "calibration" / "class" / "dpu.yaml")
+    boards = data["boards"]
+    return ShippedRates(
+        families=frozenset(data["families"]),
+        releases={name: DpuRates(**values) for name, values in data["releases"].items()},
+        host_hz={name: 1e9 * entry["host_clock_ghz"] for name, entry in boards.items()},
+        unseen=frozenset(name for name, entry in boards.items() if not entry["fitted"]),
+        log_sigma=data["log_sigma"],
+    )
+
+
+@lru_cache(maxsize=64)
+def board_rates(name: str) -> BoardRates | None:
+    """The newest release's rates for a board; None where its core was not measured.
+
+    Args:
+        name: Catalogue name.
+    """
+    shipped = shipped_rates()
+    if name not in shipped.host_hz:
+        return None
+    way = "unseen core" if name in shipped.unseen else "layers"
+    return BoardRates(
+        release=shipped.newest,
+        rates=shipped.of(shipped.newest),
+        host_ratio=_REFERENCE_HOST_HZ / shipped.host_hz[name],
+        single_log_sigma=shipped.log_sigma[f"single {way}"],
+        multi_log_sigma=shipped.log_sigma[f"multi {way}"],
+    )
+
+
+def boards_of_device(device: FpgaProfile, host_ratio: float, active_cores: float) -> DpuBoards:
+    """One board that runs one network on some of its cores.
+
+    Args:
+        device: A board with an overlay.
+        host_ratio: Time of its host's processors over those of a 1.2 GHz Cortex-A53.
+        active_cores: Cores at work, 1 to all.
+    """
+    core = device.overlay
+    if core is None:
+        raise TypeError(f"{device.name} has no overlay")
+    sides = (core.pixel_parallelism, core.input_channel_parallelism, core.output_channel_parallelism)
+    return DpuBoards(
+        parallelism=np.array([[float(side.value) for side in sides]]),
+        clock_hz=np.array([core.clock_hz.value]),
+        core_count=np.array([active_cores]),
+        memory_bytes_per_s=np.array([main_memory_bandwidth_bytes_per_s(device)]),
+        host_ratio=np.array([host_ratio]),
+        scan_threads=np.array([HOST_CORES]),
+        has_wide_memory=np.array([False]),
+        is_early=np.array([False]),
+    )

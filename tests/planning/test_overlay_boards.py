@@ -1,0 +1,77 @@
+"""Estimates of boards with fitted overlay rates give the figures that the table of published throughput is scored with."""
+
+import numpy as np
+import pytest
+
+import accelsim
+from accelsim import catalog
+from accelsim.calibration.dpu_check import DpuRow
+from accelsim.calibration.dpu_networks import known_network
+from accelsim.calibration.validation.dpu_table import DpuRuns, join_runs
+from accelsim.cost.fpga.network import thread_times_s
+from accelsim.cost.fpga.network_rates import board_rates, shipped_rates
+from accelsim.errors import InvalidValueError
+
+BOARDS = [
+    ("zcu102", "ZCU102 (0432055-05)", "DPUCZDX8G_B4096", 3, 281e6),
+    ("zcu104", "ZCU104", "DPUCZDX8G_B4096", 2, 300e6),
+    ("kv260", "Kria KV260", "DPUCZDX8G_B4096F", 1, 300e6),
+    ("ultra96-v2", "Ultra96", "DPUCZDX8G_B1600", 1, 287e6),
+]
+NETWORKS = [
+    ("inception-v3", "cf_inceptionv3_imagenet_299_299_11.4G", 299, 11.4e9),
+    ("vgg-16", "tf_vgg16_imagenet_224_224_30.96G", 224, 30.96e9),
+]
+
+
+def suite_times(board, network):
+    """One-thread and all-thread times as the suite `dpu` predicts them with the newest rates."""
+    _, printed, core, cores, clock = board
+    _, name, side, operations = network
+    row = DpuRow("v3.0", printed, core, cores, clock, name, operations, 1.0, 1.0, 1e12)
+    runs = DpuRuns([row], [known_network(name, side, side, operations)], ["any"], np.array([float(side * side)]))
+    single, multi = thread_times_s(join_runs(runs), shipped_rates().of("v3.0"))
+    return float(single[0]), float(multi[0])
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda n: n[0])
+@pytest.mark.parametrize("board", BOARDS, ids=lambda b: b[0])
+def test_estimates_are_the_suites_figures(board, network):
+    single_s, multi_s = suite_times(board, network)
+    alone = accelsim.estimate(network[0], board[0], batch=1)
+    assert alone.tier == "fitted"
+    assert alone.latency_s == pytest.approx(
+        single_s, rel=5e-3
+    )  # memory bandwidth of the Ultra96 is rounded in its profile
+    if board[3] > 1:
+        together = accelsim.estimate(network[0], board[0], batch=board[3])
+        assert together.throughput_per_s == pytest.approx(1 / multi_s, rel=1e-9)
+    else:
+        assert alone.throughput_per_s == pytest.approx(1 / multi_s, rel=5e-3)
+
+
+def test_intervals_are_those_of_families_left_out():
+    alone = accelsim.estimate("vgg-16", "zcu102", batch=1)
+    assert alone.latency_high_s / alone.latency_s == pytest.approx(np.exp(1.645 * 0.08), rel=0.02)
+    assert "Vitis AI v3.0" in alone.evidence.sentence
+    assert alone.evidence.rows < 1000
+
+
+def test_rounds_of_images_and_monotone_batches():
+    times = [accelsim.estimate("vgg-16", "zcu104", batch=b).latency_s for b in (1, 2, 4, 8)]
+    assert times == sorted(times)
+    rate = accelsim.estimate("vgg-16", "zcu104", batch=8).throughput_per_s
+    assert rate == pytest.approx(accelsim.estimate("vgg-16", "zcu104", batch=2).throughput_per_s)
+
+
+def test_other_boards_and_tier_spec_keep_class_wide_parameters():
+    assert board_rates("vck190") is None
+    assert accelsim.estimate("vgg-16", "vck190").tier == "spec"
+    assert accelsim.estimate("vgg-16", "zcu102", tier="spec").tier == "spec"
+    with pytest.raises(InvalidValueError, match="no fitted overlay"):
+        accelsim.estimate("vgg-16", "vck190", tier="fitted")
+
+
+def test_boards_with_rates_are_in_the_catalogue():
+    for name in shipped_rates().host_hz:
+        assert catalog.device(name).overlay.name.startswith("DPUCZDX8G")
