@@ -36,6 +36,15 @@ def test_alexnet_on_eyeriss(layer, measured):
     assert run.power_w * 1e3 == pytest.approx(power, rel=0.10)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "side", "channels", "filters"), [(3, 6, 16, 1), (5, 34, 128, 256), (7, 15, 256, 256), (1, 24, 256, 1)]
+)
+def test_channel_sets_stand_one_above_the_other(kernel, side, channels, filters):
+    # Partial sums pass on within a column: 12 rows hold 12 // kernel sets.
+    run = row_stationary_run(ConvLayer(1, channels, filters, 1, side, side, kernel, kernel, side, side), *EYERISS)
+    assert run.channel_sets <= 12 // kernel
+
+
 def test_alexnets_total_energy():
     energy = sum(row_stationary_run(layer, *EYERISS).energy_j for layer, _ in ALEXNET)
     assert energy == pytest.approx(sum(m[0] * m[5] for _, m in ALEXNET) * 1e-6, rel=0.08)

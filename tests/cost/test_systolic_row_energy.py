@@ -11,6 +11,7 @@ from accelsim.cost.registry import operator_costs
 from accelsim.cost.systolic import cost_systolic
 from accelsim.cost.systolic.energy import energy_coefficients
 from accelsim.cost.systolic.row_energy import ENERGY_PARTS
+from accelsim.cost.systolic.row_stationary import ConvLayer, row_stationary_chip, row_stationary_run
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import Dtype, precision
@@ -68,6 +69,56 @@ def test_a_product_has_the_energy_its_accesses_have():
     operands = (2 * m * k + n * k) * 8 * buffer
     assert parts["sram"].sum() == pytest.approx(operands + 3 * m * n * 32 * accumulators + moved * buffer)
     assert parts["vector"].sum() == 0
+
+
+@pytest.mark.parametrize("name", ["bert-base", "lstm-lm-medium"])
+def test_every_multiply_add_counts_once(name):
+    # Attention is bidirectional here, so that the model's FLOP are those executed.
+    model = workload(name)
+    graph = model.lower(model.default, precision("bf16")).graph
+    parts = cost_systolic(graph, catalog.device("tpu-v4")).energy_parts_j
+    per_mac = energy_coefficients().per_mac_j(Dtype.BF16, 7)
+    assert parts["mac"].sum() == pytest.approx(graph.model_flop / 2 * per_mac, rel=1e-6)
+
+
+def test_each_array_reads_its_share_of_the_scratchpad():
+    # TPU v4: 32 MiB for 8 arrays of 128 x 128.
+    m = n = k = 512
+    parts = cost_systolic(gemm(m, n, k, "bf16"), catalog.device("tpu-v4")).energy_parts_j
+    share = float(energy_coefficients().per_sram_bit_j(4 * 2**20, 7))
+    words = 4 * m * k + n * k + n * k  # inputs once per column fold, weights once, and on their way in
+    assert parts["sram"].sum() == pytest.approx((words * 16 + (2 * 4 - 1) * m * n * 32) * share)
+
+
+def test_the_vector_unit_computes_what_has_no_product():
+    builder = GraphBuilder(precision("bf16"))
+    builder.elementwise(builder.input(64, 1024), name="add")
+    graph = builder.build()
+    parts = cost_systolic(graph, catalog.device("tpu-v4")).energy_parts_j
+    per_mac = energy_coefficients().per_mac_j(Dtype.BF16, 7)
+    assert graph.flop.sum() > 0
+    assert parts["vector"].sum() == pytest.approx(graph.flop.sum() / 2 * per_mac)
+    assert parts["mac"].sum() == parts["wire"].sum() == 0
+
+
+def test_a_row_stationary_chip_has_the_energies_of_its_runs():
+    chip, eyeriss = row_stationary_chip(), catalog.device("eyeriss")
+    layer = ConvLayer(1, 64, 32, 1, 27, 27, 3, 3, 27, 27)
+    run = row_stationary_run(layer, chip, 12, 14, 200e6, 480e6)
+    builder = GraphBuilder(precision("int16"))
+    builder.conv(builder.input(1, 64, 27, 27), 32, 3, name="conv")
+    parts = cost_systolic(builder.build(), eyeriss).energy_parts_j
+    assert parts["mac"].sum() == pytest.approx(run.array_j)
+    assert parts["sram"].sum() >= run.buffer_j
+    dense = cost_systolic(gemm(1, 100, 200, "int16"), eyeriss).energy_parts_j
+    assert dense["mac"].sum() == pytest.approx(20_000 * (1 - chip.activation_zero_fraction) * chip.nonzero_mac_j)
+
+
+def test_repeated_rows_repeat_their_parts():
+    table = cost_systolic(resnet("bf16"), catalog.device("tpu-v4"))
+    thrice = table.scaled(3.0)
+    assert thrice.energy_parts_j["mac"] == pytest.approx(3 * table.energy_parts_j["mac"])
+    assert table.to_frame()["sram_j"].to_numpy() == pytest.approx(table.energy_parts_j["sram"])
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ import pytest
 import accelsim
 from accelsim import catalog
 from accelsim.cost.systolic import cost_systolic, sparse_parameters
+from accelsim.cost.systolic.energy import energy_coefficients
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.workload_catalog import workload
+from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.operator import OperatorKind
 
@@ -46,6 +48,18 @@ def test_skipped_weights_draw_nothing(tables):
     for part in ("mac", "register", "wire"):
         assert 0.2 < sparse.energy_parts_j[part].sum() / dense.energy_parts_j[part].sum() < 0.5
     assert sparse.energy_parts_j["sram"].sum() < dense.energy_parts_j["sram"].sum()
+
+
+def test_the_scratchpad_reads_the_weights_that_are_left():
+    builder = GraphBuilder(precision("bf16"))
+    builder.linear(builder.input(128, 1024), 1024, bias=False, name="fc")
+    graph = builder.build()
+    dense, sparse = (cost_systolic(graph, CHIP, parameters=p) for p in (None, sparse_parameters()))
+    share = float(energy_coefficients().per_sram_bit_j(224 * 2**20 / 8, 5))
+    fetched = (dense.bytes.sum() - sparse.bytes.sum()) * 8
+    spared = (1 - RATIO) * 1024 * 1024 * 16 + fetched
+    found = dense.energy_parts_j["sram"].sum() - sparse.energy_parts_j["sram"].sum()
+    assert found == pytest.approx(spared * share)
 
 
 def test_a_run_is_quicker_and_says_so():
