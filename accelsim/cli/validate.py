@@ -89,7 +89,7 @@ def validate(
         sink.note(_interrupted(kept))
         raise typer.Exit(INTERRUPTED) from None
     kept.clear()
-    worse = _worse(found, is_shipped_data=data is None) if check else []
+    worse = _worse(found, sink, is_shipped_data=data is None) if check else []
     _tell(board.problems, worse)
     if board.problems or worse:
         raise typer.Exit(1)
@@ -158,10 +158,13 @@ def _shipped_report(*, is_shipped_data: bool) -> Mapping[str, Any]:
     return read_json(_report_path(is_shipped_data=is_shipped_data), max_bytes=20_000_000)
 
 
-def _worse(found: Mapping[str, Any], *, is_shipped_data: bool) -> list[str]:
-    from accelsim.calibration.validation import worse_figures
+def _worse(found: Mapping[str, Any], sink: Sink, *, is_shipped_data: bool) -> list[str]:
+    from accelsim.calibration.validation import uncompared_suites, worse_figures
 
-    return worse_figures(found, _shipped_report(is_shipped_data=is_shipped_data))
+    shipped = _shipped_report(is_shipped_data=is_shipped_data)
+    for line in uncompared_suites(found, shipped):
+        sink.note(f"not compared: {line}")
+    return worse_figures(found, shipped)
 
 
 def _tell(problems: Sequence[DataProblem], worse: Sequence[str]) -> None:

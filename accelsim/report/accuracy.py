@@ -24,7 +24,9 @@ SCORE_COLUMNS: Final = (
     "mape_fraction",
     "mape_noise_fraction",
     "median_ape_fraction",
+    "median_noise_fraction",
     "p90_ape_fraction",
+    "p90_noise_fraction",
     "max_ape_fraction",
     "bias_fraction",
     "kendall_tau",
@@ -70,7 +72,7 @@ def _is_of(group: Mapping[str, Any], device: str | None) -> bool:
 
 def _row(suite: str, values: Mapping[str, Any], group: str | None) -> dict[str, Any]:
     computed = {"suite": suite, "group": group or "", "refused": _reasons(values["refused"])}
-    return {name: computed[name] if name in computed else values[name] for name in SCORE_COLUMNS}
+    return {name: computed[name] if name in computed else values.get(name) for name in SCORE_COLUMNS}
 
 
 def _reasons(refused: Mapping[str, int]) -> str:

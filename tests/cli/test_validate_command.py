@@ -91,6 +91,26 @@ def test_shipped_figures_are_reproduced_by_the_shipped_tables(run):
     assert run("validate", "gpu-models", "cnn-gpus", "mlperf-inference", "--check", "--quiet").code == 0
 
 
+def test_check_fails_on_a_worse_figure_and_says_which(run, monkeypatch, tmp_path):
+    shipped = run("validate", "gpu-models", "--format", "json").json
+    suite_before = shipped["suites"]["gpu-models"]
+    suite_before["mape_fraction"] -= 1.5 * suite_before["mape_noise_fraction"]
+    (group,) = [g for g in suite_before["groups"] if (g["device"], g["model"]) == ("T4", "all")]
+    group["rows_answered"] += 1
+    path = tmp_path / "ACCURACY.json"
+    path.write_text(json.dumps(shipped))
+    monkeypatch.setattr("accelsim.cli.validate._report_path", lambda **_: path)
+    worse = run("validate", "gpu-models", "--check")
+    assert worse.code == 1
+    assert "worse: gpu-models: MAPE" in worse.err
+    assert "(noise" in worse.err
+    assert "worse: gpu-models, T4 all: 5 rows answered, were 6" in worse.err
+    assert run("validate", "gpu-models").code == 0
+    other = run("validate", "gpu-models", "--check", "--tier", "spec")
+    assert other.code == 0
+    assert "not compared: gpu-models: at tier spec" in other.err
+
+
 # -- interrupted runs
 
 

@@ -4,6 +4,7 @@
 with an earlier report. A new suite is a module that registers itself with `register_suite`.
 """
 
+from accelsim.calibration.validation.compare import uncompared_suites, worse_figures
 from accelsim.calibration.validation.kept import KeptSuites
 from accelsim.calibration.validation.report import (
     markdown,
@@ -11,7 +12,6 @@ from accelsim.calibration.validation.report import (
     row_names,
     row_records,
     scoreboard_dict,
-    worse_figures,
 )
 from accelsim.calibration.validation.score import Scoreboard, SuiteScore, validate
 from accelsim.calibration.validation.scored import Step
@@ -41,6 +41,7 @@ __all__ = [
     "suite",
     "suites",
     "tier_name",
+    "uncompared_suites",
     "validate",
     "worse_figures",
 ]

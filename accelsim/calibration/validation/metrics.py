@@ -25,6 +25,7 @@ __all__ = [
     "interval_s",
     "kendall_tau",
     "knee_batch",
+    "quantile_noise",
     "ranking_tau",
 ]
 
@@ -45,7 +46,9 @@ class Figures:
         mape_fraction: Mean absolute error.
         mape_noise_fraction: Half width of its 95 % confidence interval: 1.96 standard errors.
         median_ape_fraction: Median absolute error.
+        median_noise_fraction: Half width of its 95 % confidence interval, from order statistics.
         p90_ape_fraction: 90th percentile.
+        p90_noise_fraction: The same for it.
         max_ape_fraction: Largest.
         bias_fraction: Mean signed error; above 0 where predictions are too slow.
         kendall_tau: Rank correlation of predicted and measured times over the rows; None under three rows.
@@ -58,7 +61,9 @@ class Figures:
     mape_fraction: float | None
     mape_noise_fraction: float | None
     median_ape_fraction: float | None
+    median_noise_fraction: float | None
     p90_ape_fraction: float | None
+    p90_noise_fraction: float | None
     max_ape_fraction: float | None
     bias_fraction: float | None
     kendall_tau: float | None
@@ -116,6 +121,24 @@ def ranking_tau(predicted: FloatArray, measured: FloatArray, choice: Sequence[st
     return float(np.mean(known)) if known else None
 
 
+def quantile_noise(values: FloatArray, share: float) -> float | None:
+    """Half the width of a quantile's 95 % confidence interval; None for one value.
+
+    The number of values below a quantile is binomial, so its standard deviation in ranks is sqrt(n q (1 - q)) (Conover,
+    Practical Nonparametric Statistics, 3rd edition, section 3.2).
+
+    Args:
+        values: Sample, shape (n,).
+        share: The quantile, 0 to 1.
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    reach = 1.96 * np.sqrt(share * (1.0 - share) / count)
+    low, high = np.quantile(values, np.clip([share - reach, share + reach], 0.0, 1.0))
+    return float(high - low) / 2.0
+
+
 def knee_batch(batch: FloatArray, time_s: FloatArray) -> int:
     """Smallest batch of a sweep that reaches 90 % of the sweep's best throughput: from there on more hardly helps.
 
@@ -150,7 +173,9 @@ def figures(
         mape_fraction=float(error.mean()),
         mape_noise_fraction=float(1.96 * error.std(ddof=1) / np.sqrt(count)) if count > 1 else None,
         median_ape_fraction=float(np.median(error)),
+        median_noise_fraction=quantile_noise(error, 0.5),
         p90_ape_fraction=float(np.quantile(error, 0.9)),
+        p90_noise_fraction=quantile_noise(error, 0.9),
         max_ape_fraction=float(error.max()),
         bias_fraction=float((predicted_s / measured_s - 1.0).mean()),
         kendall_tau=kendall_tau(predicted_s, measured_s),

@@ -1,4 +1,4 @@
-"""The scoreboard as plain data, as Markdown, and against an earlier one.
+"""The scoreboard as plain data and as Markdown.
 
 Figures are rounded to four digits so that a report that is written again differs only where a figure does.
 """
@@ -15,10 +15,8 @@ from accelsim.calibration.validation.score import GroupScore, Scoreboard, SuiteS
 from accelsim.calibration.validation.scored import ScoredRows
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["markdown", "row_columns", "row_names", "row_records", "scoreboard_dict", "worse_figures"]
+__all__ = ["markdown", "row_columns", "row_names", "row_records", "scoreboard_dict"]
 
-#: A figure that differs by less than this is not worse: rounding and other versions of numpy.
-_FLOOR = 0.002
 _ROW_HEAD = ("suite", "device", "profile")
 _ROW_TAIL = (
     "configuration",
@@ -123,45 +121,6 @@ def _known(values: FloatArray) -> list[float | None]:
     if finite.all():
         return values.tolist()  # type: ignore[no-any-return]
     return [value if known else None for value, known in zip(values.tolist(), finite.tolist(), strict=True)]
-
-
-def worse_figures(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
-    """What got worse than an earlier report by more than its noise.
-
-    The noise of a mean error is half its 95 % confidence interval. A suite that answers fewer of its rows is worse, too; a
-    suite of the earlier report that was not run is not compared.
-
-    Args:
-        new: Result of `scoreboard_dict`.
-        old: The same, earlier.
-
-    Returns:
-        One text per finding.
-    """
-    found: list[str] = []
-    for name, before in old.get("suites", {}).items():
-        after = new.get("suites", {}).get(name)
-        if after is None or after["tier"] != before["tier"]:
-            continue
-        found += _worse(name, before, after)
-        key = "operator" if "operator" in (before["groups"] or [{}])[0] else "model"
-        groups = {(g["device"], g[key], g["tier"]): g for g in after["groups"]}
-        for group in before["groups"]:
-            now = groups.get((group["device"], group[key], group["tier"]))
-            if now is not None:
-                found += _worse(f"{name}, {group['device']} {group[key]}", group, now)
-    return found
-
-
-def _worse(where: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    found = []
-    was, now = before["mape_fraction"], after["mape_fraction"]
-    noise = max(before.get("mape_noise_fraction") or 0.0, _FLOOR)
-    if was is not None and now is not None and now > was + noise:
-        found.append(f"{where}: MAPE {now:.1%}, was {was:.1%} (noise {noise:.1%})")
-    if after["rows_asked"] == before["rows_asked"] and after["rows_answered"] < before["rows_answered"]:
-        found.append(f"{where}: {after['rows_answered']} rows answered, were {before['rows_answered']}")
-    return found
 
 
 def markdown(report: Mapping[str, Any], title: str = "Accuracy") -> str:

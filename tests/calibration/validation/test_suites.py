@@ -19,7 +19,6 @@ from accelsim.calibration.validation import (
     suite,
     suites,
     validate,
-    worse_figures,
 )
 from accelsim.calibration.validation import tiers as tier_module
 from accelsim.calibration.validation.columns import (
@@ -369,22 +368,6 @@ def test_ambiguous_example_rows_are_refused_by_name(folder):
 
 
 # -- comparison and registry
-
-
-def test_worse_figures_are_found_and_noise_is_not():
-    report = scoreboard_dict(validate(["gpu-models"], None, "spec"))
-    assert worse_figures(report, report) == []
-    better = json.loads(json.dumps(report))
-    suite_before = better["suites"]["gpu-models"]
-    noise = suite_before["mape_noise_fraction"]
-    suite_before["mape_fraction"] -= 0.9 * noise
-    assert worse_figures(report, better) == []
-    suite_before["mape_fraction"] -= 0.3 * noise
-    (line,) = worse_figures(report, better)
-    assert line.startswith("gpu-models: MAPE")
-    fewer = json.loads(json.dumps(report))
-    fewer["suites"]["gpu-models"]["rows_answered"] -= 1
-    assert "rows answered" in worse_figures(fewer, report)[0]
 
 
 def test_the_registry_refuses_a_name_twice_and_unknown_names():
