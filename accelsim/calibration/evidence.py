@@ -107,7 +107,7 @@ def _evidence(
     base = device.partition("@")[0]
     rows, basis = _basis(base, tier, relatives)
     if device_class == "fpga" and tier != "spec":
-        basis = f"fitted to published throughput of DPUs, Vitis AI {_newest_release()}"
+        basis = f"fitted on published throughput of DPUs, Vitis AI {_newest_release()}"
     order = _CONVOLUTIONS if is_convolutional else _TRANSFORMERS
     groups = list(_groups(report, tier))
     if device_class == "fpga":
