@@ -137,6 +137,14 @@ def test_a_device_fit_is_an_overlay_that_predicts_its_rows(tmp_path: Path) -> No
     assert own.is_fitted
 
 
+@pytest.mark.parametrize(("device", "keeps"), [("t4", True), ("v100-pcie-32gb", False)])
+def test_boards_far_over_their_limit_keep_the_energy_of_the_class(device: str, *, keeps: bool) -> None:
+    truth = replace(CLASS, vector_energy_overhead=1.5 * CLASS.vector_energy_overhead)
+    fit = fit_device(device, [gemm_cell(truth, device, count=400)], CLASS)
+    fitted = fit.overlay.parameters["vector_energy_overhead"]
+    assert (fitted == CLASS.vector_energy_overhead) is keeps
+
+
 def test_rows_of_no_device_are_refused() -> None:
     with pytest.raises(InputError, match="a100-pcie-40gb"):
         fit_device("a100-pcie-40gb", [gemm_cell(CLASS)], CLASS)

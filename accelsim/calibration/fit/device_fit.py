@@ -190,9 +190,14 @@ def fit_parameters(
 
 
 def _best(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> StageFit:
-    """The cheapest fit over starting values of the energies, for the stage that fits them."""
-    own = replace(stage, priors={**stage.priors, **{n: p for n, p in _OWN_PRIORS.items() if n in stage.priors}})
-    return _cheapest(own, cells, prior)
+    """The cheapest fit over starting values of the energies, for the stage that fits them.
+
+    A board far over its limit keeps the class's energy of vector arithmetic: the clock of one run says little of the next.
+    """
+    own = {name: _OWN_PRIORS.get(name, range_) for name, range_ in stage.priors.items()}
+    if any(_is_throttled(cell, prior) for cell in cells):
+        own.pop("vector_energy_overhead", None)
+    return _cheapest(replace(stage, priors=own), cells, prior)
 
 
 def _cheapest(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> StageFit:
