@@ -222,3 +222,33 @@ def test_folders_with_one_table_are_scored(run, data, present):
     found = run("validate", name, "--data", data, "--format", "json").json
     assert list(found["suites"]) == [name]
     assert found["bad_data"] == []
+
+
+def test_csv_json_and_table_say_the_same(run):
+    command = ("validate", "gpu-models", "cnn-gpus", "--tier", "spec")
+    report = run(*command, "--format", "json").json["suites"]
+    rows = run(*command, "--format", "csv").rows
+    table = run(*command).out
+    assert len(rows) == sum(1 + len(found["groups"]) for found in report.values())
+    totals = {row["suite"]: row for row in rows if not row["group"]}
+    for name, found in report.items():
+        groups = [row for row in rows if row["suite"] == name and row["group"]]
+        for row, entry in [(totals[name], found), *zip(groups, found["groups"], strict=True)]:
+            for field in (
+                "rows_answered",
+                "mape_fraction",
+                "p90_ape_fraction",
+                "kendall_tau",
+                "interval_coverage_fraction",
+            ):
+                assert row[field] == ("" if entry[field] is None else str(entry[field]))
+        (line,) = [line for line in table.splitlines() if line.startswith(f"{name} ")]
+        assert f"{100 * found['mape_fraction']:.1f}" in line.split()
+        assert f"{100 * found['median_ape_fraction']:.1f}" in line.split()
+
+
+def test_groups_name_every_device_and_operator_that_was_answered(run):
+    report = run("validate", "gpu-models", "--format", "json").json["suites"]["gpu-models"]
+    lines = run("validate", "gpu-models", "--groups").out.splitlines()
+    for group in report["groups"]:
+        assert any(line.startswith(group["device"]) and group["model"] in line for line in lines)

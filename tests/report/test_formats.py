@@ -7,10 +7,13 @@ import io
 import json
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.report.formats import csv_text, json_text, uniform_rows
+from accelsim.errors import OutputError
+from accelsim.report.formats import csv_blocks, csv_text, json_text, uniform_rows
+from accelsim.report.output import write_text
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text())
 trees = st.recursive(
@@ -64,3 +67,59 @@ def test_uniform_rows_have_the_same_keys_in_the_same_order():
 
 def test_key_order_is_kept():
     assert list(json.loads(json_text({"z": 1, "a": 2}))) == ["z", "a"]
+
+
+NUMBERS = st.one_of(st.none(), st.integers(-(10**12), 10**12), st.floats(allow_nan=False, allow_infinity=False))
+
+
+@st.composite
+def blocks(draw):
+    """Blocks of columns over one set of names; a block may lack some."""
+    names = draw(st.lists(st.sampled_from("abcdef"), min_size=1, unique=True))
+    made = []
+    for _ in range(draw(st.integers(0, 4))):
+        own = draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+        count = draw(st.integers(0, 5))
+        column = st.lists(st.one_of(NUMBERS, cells), min_size=count, max_size=count)
+        made.append({name: draw(column) for name in own})
+    return names, made
+
+
+@given(blocks())
+def test_blocks_of_columns_read_back_row_by_row(made):
+    names, columns = made
+    found = list(csv.reader(io.StringIO("".join(csv_blocks(names, iter(columns))))))
+    assert found[0] == names
+    expected = [
+        ["" if value is None else str(value) for value in row]
+        for block in columns
+        for row in zip(*(block.get(name, [None] * len(next(iter(block.values())))) for name in names), strict=True)
+    ]
+    assert [row or [""] for row in found[1:]] == expected
+
+
+@given(st.lists(st.fixed_dictionaries({"a": NUMBERS, "b": cells}), min_size=1))
+def test_blocks_and_rows_are_the_same_text(rows):
+    block = {name: [row[name] for row in rows] for name in ("a", "b")}
+    assert "".join(csv_blocks(("a", "b"), [block])) == csv_text(rows, ("a", "b"))
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
+def test_numbers_lose_no_digit_in_any_format(values):
+    rows = [{"x": value} for value in values]
+    assert [float(row["x"]) for row in csv.DictReader(io.StringIO(csv_text(rows)))] == values
+    assert [row["x"] for row in json.loads(json_text(rows))] == values
+
+
+def test_parts_are_written_one_after_the_other_or_not_at_all(tmp_path):
+    path = tmp_path / "rows.csv"
+    write_text(path, csv_blocks(("a",), [{"a": [1]}, {"a": [2, 3]}]))
+    assert path.read_text() == "a\n1\n2\n3\n"
+
+    def broken():
+        yield {"a": [1]}
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OutputError, match="No space left"):
+        write_text(tmp_path / "other.csv", csv_blocks(("a",), broken()))
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["rows.csv"]

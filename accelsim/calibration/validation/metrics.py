@@ -150,6 +150,12 @@ def knee_batch(batch: FloatArray, time_s: FloatArray) -> int:
     return int(batch[int(np.argmax(rate >= _KNEE * rate.max()))])
 
 
+def _median_ratio(above: FloatArray, below: FloatArray) -> float | None:
+    """Median of a ratio over the rows that have one."""
+    known = below > 0
+    return float(np.median(above[known] / below[known])) if known.any() else None
+
+
 def figures(
     predicted_s: FloatArray, measured_s: FloatArray, low_s: FloatArray, high_s: FloatArray, roofline_s: FloatArray
 ) -> Figures:
@@ -180,6 +186,6 @@ def figures(
         bias_fraction=float((predicted_s / measured_s - 1.0).mean()),
         kendall_tau=kendall_tau(predicted_s, measured_s),
         interval_coverage_fraction=float(((low_s <= measured_s) & (measured_s <= high_s)).mean()),
-        interval_width_fraction=float(np.median((high_s - low_s) / predicted_s)),
+        interval_width_fraction=_median_ratio(high_s - low_s, predicted_s),
         roofline_mape_fraction=float(line.mean()) if line.size else None,
     )

@@ -132,7 +132,9 @@ def validate(
             continue
         try:
             step = Step(suite.name, place, len(wanted), "reading")
-            found = _kept_or_scored(suite, folder, tier, step, progress or (lambda _step: None), kept)
+            # a figure of 0 in a table makes ratios that are no numbers: they are refused, or reported as unknown
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                found = _kept_or_scored(suite, folder, tier, step, progress or (lambda _step: None), kept)
         except MissingDependencyError as error:
             if names:
                 raise
