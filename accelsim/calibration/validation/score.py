@@ -227,17 +227,22 @@ def _folder_fits(folder: DataFolder) -> FolderFits:
 def _choice(batch: Batch, tier: TierName, fits: FolderFits | None, say: Callable[[str], None]) -> Choice | None:
     """Parameters of a batch; None where nothing can be predicted.
 
-    Where a suite fits its folder, an overlay that never saw operators like its rows (kernel tables of other formats) gives
-    way: at tier `fitted` to a fit to the folder's rows, if it has enough of them, at tier `best` to class-wide parameters.
+    Where a suite fits its folder, parameters that never saw operators like its rows (kernel tables of other formats) give
+    way:
+    at tier `fitted` to a fit to the folder's rows, if it has enough of them, at tier `best` to class-wide parameters, and at
+    tier `measured` to a refusal.
     """
     if batch.predict is None or batch.profile is None:
         return None
     choice = choose(batch.profile, tier)
-    if fits is None or choice.saw_operators or batch.profile.device_class != "gpu":
+    if fits is None or choice.saw_operators or choice.tier == "spec" or batch.profile.device_class != "gpu":
         return choice
     if tier == "fitted":
         return fits.choice(batch.profile, say) or choice
-    return choose(batch.profile, "spec") if tier == "best" else choice
+    if tier == "best":
+        return choose(batch.profile, "spec")
+    reason = f"no measured table of {batch.profile.name} with such operators"
+    return choice if choice.refusal else replace(choice, parameters=None, refusal=reason)
 
 
 def _score_batch(batch: Batch, choice: Choice | None) -> ScoredRows:
