@@ -18,7 +18,7 @@ from accelsim.calibration.measurement.operators import BUILDERS, Pool, build_cal
 from accelsim.calibration.measurement.session import Session  # noqa: E402
 from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timing  # noqa: E402
-from accelsim.calibration.run_file import RunFile, read_run  # noqa: E402
+from accelsim.calibration.run_file import Measurement, RunFile, read_run  # noqa: E402
 from accelsim.errors import InvalidValueError, MissingDependencyError, OutputError  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -159,6 +159,16 @@ def test_resuming_measures_only_what_is_left(tmp_path):
     assert running.measure(CASES) == 1
     file.close()
     assert len(read_run(tmp_path / "run.jsonl").rows) == 3
+
+
+def test_every_case_of_the_suite_is_known_again_in_its_file(tmp_path):
+    cases = operator_suite("cpu", ("fp32", "bf16"), (1, 2))
+    with RunFile(tmp_path / "run.jsonl", {"device": "cpu"}, {"device": "cpu"}) as file:
+        for case in cases:
+            file.append(Measurement(case, 1e-3, 0.0, 0, {}))
+    running, file = session(tmp_path)
+    assert running.measure(cases) == 0
+    file.close()
 
 
 def test_an_interrupt_keeps_what_was_measured(tmp_path):

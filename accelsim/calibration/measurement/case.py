@@ -38,8 +38,11 @@ class Case:
 
     @property
     def label(self) -> str:
-        """Operator and dimensions, without the conditions: rows of one label are held out together."""
-        dims = " ".join(f"{name}={value}" for name, value in self.shape.items())
+        """Operator and dimensions, without the conditions: rows of one label are held out together.
+
+        Dimensions stand in alphabetical order, so that a case made anew and the same one read from a file are one.
+        """
+        dims = " ".join(f"{name}={value}" for name, value in sorted(self.shape.items()))
         return f"{self.operator} {dims}"
 
     @property
