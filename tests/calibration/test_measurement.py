@@ -221,6 +221,17 @@ def test_the_budget_is_kept(tmp_path):
     file.close()
 
 
+def test_a_budget_too_short_for_repeats_goes_to_further_cases(tmp_path):
+    now = iter(range(10**6))
+    running, file = session(tmp_path, clock=lambda: next(now) * 1.0, rounds=2)
+    cases = [Case("elementwise", "relu", {"elements": n}) for n in range(1, 500)]
+    running.measure(cases)
+    file.close()
+    rows = read_run(tmp_path / "run.jsonl").rows
+    assert {row.round_number for row in rows} == {0}
+    assert len({row.case.key for row in rows}) == len(rows) > 10
+
+
 def test_devices_threads_and_formats_are_checked():
     with pytest.raises(InvalidValueError, match=r"cuda:7.*cpu"):
         entry.check_device(torch, "cuda:7")

@@ -100,23 +100,27 @@ class Session:
         try:
             for number in range(self.rounds):
                 left = [case for case in cases if done.get(case.key, 0) <= number]
-                stop = end - (end - self._clock()) * (self.rounds - 1 - number) / (self.rounds - number)
-                written += self._round(left, number, stop)
+                pace = end - (end - self._clock()) * (self.rounds - 1 - number) / (self.rounds - number)
+                written += self._round(left, number, pace, end)
         finally:
             torch.set_num_threads(threads)
             self._note_noise()
         return written
 
-    def _round(self, cases: Sequence[Case], number: int, stop: float) -> int:
+    def _round(self, cases: Sequence[Case], number: int, pace: float, end: float) -> int:
+        """Measure each case once: by `pace` where that is possible, else as many as there are until `end`.
+
+        A budget too short for repeats is better spent on further shapes.
+        """
         written = 0
         for first in range(0, len(cases), _CHUNK):
             chunk = sorted(cases[first : first + _CHUNK], key=lambda case: case.threads)
             self._time_reference()
             for case in chunk:
                 now = self._clock()
-                if now >= stop:
+                if now >= end:
                     return written
-                slot = (stop - now) / (len(cases) - written)
+                slot = max(0.0, pace - now) / (len(cases) - written)
                 row = self._guarded_row(case, min(max(0.35 * slot, 0.004), 0.25), number)
                 self.run_file.append(row)
                 if row.skipped:
