@@ -33,7 +33,9 @@ class ClassEnergy:
     throughput_per_s: float
 
     def __str__(self) -> str:
-        return f"{self.device_class} {1e3 * self.energy_per_sample_j:.3g} mJ ({self.device})"
+        energy = self.energy_per_sample_j
+        amount = f"{energy:.3g} J" if energy >= 1 else f"{1e3 * energy:.3g} mJ"
+        return f"{self.device_class} {amount} ({self.device})"
 
 
 def class_energies(estimates: Iterable[Estimate]) -> tuple[ClassEnergy, ...]:

@@ -32,3 +32,9 @@ def test_another_order_says_why():
 def test_other_batches_and_single_classes_say_nothing():
     assert energy_order_text(estimates(batch=8)) == ""
     assert energy_order_text(estimates()[:1]) == ""
+
+
+def test_energies_are_told_in_a_unit_that_fits():
+    asic, fpga, *_ = estimates()
+    text = energy_order_text([replace(asic, energy_per_sample_j=237.2), replace(fpga, energy_per_sample_j=0.0725)])
+    assert "fpga 72.5 mJ (zcu104) < asic 237 J (tpu-v4)" in text
