@@ -31,8 +31,10 @@ SCHEMA = Schema(
     "fpga/dataflow_designs.csv",
     (*text("design", "flow", "board"), *number("mhz", "fps", "latency_us", optional=True)),
 )
-#: ln standard deviation of the rates: what the published ones are rounded to.
-_SIGMA = 0.05
+#: ln standard deviation of the rate of a known folding: what designs lose to filling their buffers, and rounding.
+_SIGMA_KNOWN = 0.05
+#: Of a folding searched for: factors that divide a layer's matrix give rates about 1.5 apart, ln(1.5) / sqrt(12).
+_SIGMA_SEARCHED = 0.12
 _PARTS = {"lut_count": 218_600, "bram_36k_count": 545, "dsp_count": 900}  # XC7Z045, AMD DS190
 
 
@@ -124,7 +126,7 @@ def _predictor(
             design = folded_design(nodes, read_folding(path), board, values)
         else:
             design = _smallest(nodes, board, fps)
-        return Prediction(np.array([1.0 / design.fps]), np.array([_SIGMA]))
+        return Prediction(np.array([1.0 / design.fps]), np.array([_SIGMA_KNOWN if folding else _SIGMA_SEARCHED]))
 
     return predict
 

@@ -70,13 +70,42 @@ def cost_fpga(
     times = None if values.board is None else network_times(graph, device, values.board)
     if times is not None:
         costs = _fitted(costs, graph, times)
-    rates = energy_rates(device, values.energy_overhead_ratio)
     tier = Tier.SPEC if times is None else Tier.FITTED
-    table = assemble_table(graph, costs, rates, active_fraction=values.active_power_fraction, tier=tier)
+    table = _assemble(graph, costs, device, values, ~_fused_rows(graph), tier)
     dispatch = np.zeros(len(graph))
     if times is not None:
         dispatch[0] = times.host_s
-    return replace(table, energy_j=np.where(_fused_rows(graph), 0.0, table.energy_j), dispatch_s=dispatch)
+    return replace(table, dispatch_s=dispatch)
+
+
+def _assemble(
+    graph: OperatorGraph,
+    costs: RowCosts,
+    device: FpgaProfile,
+    values: FpgaParameters,
+    works: NDArray[np.bool_],
+    tier: Tier = Tier.SPEC,
+) -> CostTable:
+    """A table with energy by part: arithmetic, on-chip and main memory, and the clocks, which run as long as layers do.
+
+    Args:
+        graph: Operators.
+        costs: Their row costs.
+        device: FPGA profile.
+        values: Parameters.
+        works: Rows that take energy, shape (n,).
+        tier: Where the times come from.
+    """
+    rates = energy_rates(device, values.energy_overhead_ratio)
+    room_w = rates.room_w if np.isfinite(rates.room_w) else 0.0
+    parts = {
+        "mac": rates.per_flop_j[graph.dtype] * costs.flop,
+        "sram": rates.on_chip_per_byte_j * np.where(costs.time_s > 0, graph.bytes, 0.0),
+        "dram": rates.main_memory_per_byte_j * costs.bytes,
+        "clock": values.active_power_fraction * room_w * costs.time_s,
+    }
+    parts = {part: np.where(works, energy, 0.0) for part, energy in parts.items()}
+    return assemble_table(graph, costs, rates, tier=tier, energy_parts_j=parts)
 
 
 def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCosts:
@@ -350,5 +379,4 @@ def cost_dataflow(
     flop = np.where(np.isin(np.arange(len(graph)), index), graph.flop, 0.0)
     zero = np.zeros(len(graph))
     costs = RowCosts(time, time, zero, flop, zero, _SIGMA)
-    rates = energy_rates(device, values.energy_overhead_ratio)
-    return assemble_table(graph, costs, rates, active_fraction=values.active_power_fraction)
+    return _assemble(graph, costs, device, values, np.ones(len(graph), dtype=np.bool_))
