@@ -93,6 +93,7 @@ def _batches(text: str) -> list[int]:
 
 def emit_comparison(sink: Sink, comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()) -> None:
     """Write a comparison: a table per model and mode, or a list of uniform rows; then the winners of each model by batch."""
+    from accelsim.calibration.evidence import Evidence
     from accelsim.cost.memory import MemoryFootprint
     from accelsim.cost.systolic.row_energy import ENERGY_PARTS
     from accelsim.planning.energy_order import energy_order_text
@@ -102,9 +103,10 @@ def emit_comparison(sink: Sink, comparison: Comparison, winners: Sequence[Sequen
 
     rows = uniform_rows(comparison.to_dict(), (*_PAIR, *Estimate.__slots__))
     flat = [{key: value for key, value in row.items() if value is not None and key != "operators"} for row in rows]
-    scalars = [name for name in Estimate.__slots__ if name not in {"memory", "operators", "energy_parts_j"}]
+    scalars = [name for name in Estimate.__slots__ if name not in {"memory", "operators", "energy_parts_j", "evidence"}]
     nested = [f"memory.{part}" for part in MemoryFootprint.__slots__]
-    nested += [f"energy_parts_j.{part}" for part in (*ENERGY_PARTS, "host", "static")]
+    nested += [f"energy_parts_j.{part}" for part in (*ENERGY_PARTS, "clock", "host", "static")]
+    nested += [f"evidence.{name}" for name in Evidence.__slots__]
     columns = (*_PAIR, *scalars, *nested)
     done = [row.estimate for row in comparison.rows if row.estimate is not None and row.mode == "inference"]
     orders = [
