@@ -90,6 +90,19 @@ def test_cpu_timer_ignores_time_spent_waiting():
     assert timing.wall_median_s >= 0.004
 
 
+def test_cpu_timer_spends_no_repeats_on_calls_far_longer_than_its_budget():
+    def busy(seconds):
+        import time
+
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+
+    assert CpuTimer(1).measure([lambda: busy(0.05)], 0.004).block_count == 1
+    assert CpuTimer(1).measure([lambda: busy(0.01)], 0.004).block_count == 2
+    assert CpuTimer(1).measure([lambda: busy(0.002)], 0.004).block_count >= 3
+
+
 SMALLEST = {}
 for case in operator_suite("cpu", ("fp32",), (1,)):
     size = 1.0
