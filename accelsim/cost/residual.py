@@ -50,6 +50,10 @@ IN_MODEL_LOG_SIGMA = 0.05
 #: Correlation of what two kinds of operators share on one device. Biases of 24 pairs of kinds on six boards, each predicted
 #: with its chip left out: products of biases over the products of their root mean squares, 0.3 on average.
 KIND_CORRELATION = 0.3
+#: Spread of a product in a format no measured family or surface describes, and its shared part. GEMMs with 4- and 8-bit
+#: weights and of 8-bit integers on the A100 and of 4-bit floats on the RTX PRO 6000, predicted without any table of their
+#: format: 90th percentiles over 1.645 of 0.42 to 0.83, median 0.43; root mean square of their biases 0.31.
+_OTHER_FORMAT_LOG_SIGMA, _OTHER_FORMAT_SHARED = 0.43, 0.25
 #: Plain and batched products: the kinds with families of their own for some boards.
 PRODUCT_KINDS = frozenset({OperatorKind.GEMM, OperatorKind.BATCHED_GEMM})
 
@@ -238,14 +242,11 @@ def row_spread(
     for name, rows in family_rows(graph).items() if families else ():
         kind = int(graph.kind[rows[0]])
         condition = conditions[kind not in PRODUCT_KINDS]
-        known = families.get(name)
-        if condition and (known is None or not known.is_own):
-            known = families.get(f"{name} {condition}", known)
+        known = _family(families, name, condition)
         if known is None:
-            group = group_of(kind)
-            pooled = families.get(f"{group} {condition}".rstrip(), families.get(group))
-            if pooled is not None:
-                shared[rows] = np.where(np.isnan(shared[rows]), pooled.shared_log_sigma, shared[rows])
+            unknown = rows[np.isnan(shared[rows])]
+            least, part = _pooled(families, group_of(kind), condition)
+            sigma[unknown], shared[unknown] = np.maximum(sigma[unknown], least), part
             continue
         used = rows if known.is_own else rows[np.isnan(shared[rows])]
         decades = np.maximum(
@@ -257,6 +258,26 @@ def row_spread(
         shared[used] = np.hypot(known.shared_log_sigma, extra)
     shared = np.where(np.isnan(shared), sigma, np.minimum(shared, sigma))
     return RowSpread(sigma, shared, beyond)
+
+
+def _family(families: Mapping[str, FamilyResidual], name: str, condition: str) -> FamilyResidual | None:
+    """The family of rows: the device's own, else of boards with its condition, else of all; FP16 stands for BF16."""
+    known = families.get(name)
+    if known is not None and known.is_own:
+        return known
+    twin = name.replace(" bf16", " fp16")
+    names = [f"{n} {condition}" for n in (name, twin)] if condition else []
+    return next((families[n] for n in (*names, name, twin) if n in families), None)
+
+
+def _pooled(families: Mapping[str, FamilyResidual], group: str, condition: str) -> tuple[float, float]:
+    """Least spread of rows that no family describes, and its shared part; NaN where nothing is known of their group."""
+    pooled = families.get(f"{group} {condition}".rstrip(), families.get(group))
+    if pooled is None:
+        return 0.0, np.nan
+    if group == "product":
+        return _OTHER_FORMAT_LOG_SIGMA, max(_OTHER_FORMAT_SHARED, pooled.shared_log_sigma)
+    return 0.0, pooled.shared_log_sigma
 
 
 def _decades_outside(size: FloatArray, known: tuple[float, float]) -> FloatArray:
