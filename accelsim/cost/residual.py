@@ -47,12 +47,13 @@ _TINY = 1.0
 #: Least part that rows of a kind share inside a model: a kernel alone and the same kernel inside a model differ by 5 % in
 #: the median, and nothing says that this averages out over a model (NeuSight's operators and models).
 IN_MODEL_LOG_SIGMA = 0.05
-#: Correlation of what two kinds of operators share on one device. Biases of 24 pairs of kinds on six boards, each predicted
-#: with its chip left out: products of biases over the products of their root mean squares, 0.3 on average.
-KIND_CORRELATION = 0.3
+#: Correlation of what two kinds of operators share on one device. Biases of six kinds on six boards, each predicted with its
+#: chip left out: products of biases over the products of their root mean squares, 0.17 on average over the 15 pairs of kinds
+#: (-0.3 to 0.8).
+KIND_CORRELATION = 0.2
 #: Spread of a product in a format no measured family or surface describes, and its shared part. GEMMs with 4- and 8-bit
 #: weights and of 8-bit integers on the A100 and of 4-bit floats on the RTX PRO 6000, predicted without any table of their
-#: format: 90th percentiles over 1.645 of 0.42 to 0.83, median 0.43; root mean square of their biases 0.31.
+#: format: 90th percentiles over 1.645 of 0.42 to 0.83, median 0.43; medians of 0.21 to 0.29 in 8-bit formats.
 _OTHER_FORMAT_LOG_SIGMA, _OTHER_FORMAT_SHARED = 0.43, 0.25
 #: Plain and batched products: the kinds with families of their own for some boards.
 PRODUCT_KINDS = frozenset({OperatorKind.GEMM, OperatorKind.BATCHED_GEMM})
@@ -66,7 +67,8 @@ class FamilyResidual:
         rows: Measured rows behind them.
         log_sigma: Spread of ln(measured / predicted) of one row: its 90th percentile over the normal's.
         long_log_sigma: The same of rows longer than `LONG_S`, which say more of the kernel than of the time to issue it.
-        shared_log_sigma: Part of it that all rows of the family on one device share, <= log_sigma.
+        shared_log_sigma: What all rows of the family on one device share inside a model; a family measured row by row to
+            a few per mille may still be off by more than that inside a model.
         median_ape_fraction: Median error of the rows.
         p90_ape_fraction: 90th percentile of their errors.
         flop: Least and most FLOP of a row, 1st and 99th percentile.
@@ -98,8 +100,7 @@ class FamilyResidual:
         ranges = [tuple(float(edge) for edge in data[name]) for name in ("flop", "bytes")]
         if min(numbers) < 0 or any(len(r) != 2 or not 0 <= r[0] <= r[1] for r in ranges):
             raise ValueError("numbers must be >= 0 and ranges rise")
-        shared = min(numbers[1:4])
-        return cls(int(numbers[0]), numbers[1], numbers[2], shared, *numbers[4:], *ranges)  # type: ignore[arg-type]
+        return cls(int(numbers[0]), *numbers[1:], *ranges)  # type: ignore[arg-type]
 
     def to_mapping(self) -> dict[str, Any]:
         """The entry of a parameter file; `from_mapping` reads it back."""
@@ -177,14 +178,15 @@ def run_log_sigma(
 
 
 def group_of(kind: int) -> str:
-    """Group of an operator kind: "product", "convolution", "attention", "recurrent" or "memory"."""
+    """Group of an operator kind: "product", "convolution", "gradient" (of one), "attention", "recurrent" or "memory"."""
     return _GROUPS.get(OperatorKind(kind), "memory")
 
 
 _GROUPS = dict(
     chain(
         ((kind, "product") for kind in (*PRODUCT_KINDS, OperatorKind.GROUPED_GEMM)),
-        ((kind, "convolution") for kind in CONV_KINDS),
+        ((kind, "convolution") for kind in (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE)),
+        ((kind, "gradient") for kind in (OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT)),
         ((kind, "attention") for kind in ATTENTION_KINDS),
         ((kind, "recurrent") for kind in RECURRENT_KINDS),
     )
@@ -256,8 +258,7 @@ def row_spread(
         beyond[used] = decades
         sigma[used] = np.hypot(np.where(time_s[used] > LONG_S, known.long_log_sigma, known.log_sigma), extra)
         shared[used] = np.hypot(known.shared_log_sigma, extra)
-    shared = np.where(np.isnan(shared), sigma, np.minimum(shared, sigma))
-    return RowSpread(sigma, shared, beyond)
+    return RowSpread(sigma, np.where(np.isnan(shared), sigma, shared), beyond)
 
 
 def _family(families: Mapping[str, FamilyResidual], name: str, condition: str) -> FamilyResidual | None:

@@ -101,8 +101,7 @@ class Surface:
             outside += np.maximum(np.maximum(knots[0] - column, column - knots[-1]), 0.0)
         decades = _DECADES_PER_DOUBLING * outside
         grown = SIGMA_PER_DECADE * decades
-        shared = min(self.shared_log_sigma, self.log_sigma)
-        return np.hypot(self.log_sigma, grown), np.hypot(shared, grown), decades
+        return np.hypot(self.log_sigma, grown), np.hypot(self.shared_log_sigma, grown), decades
 
     @property
     def thousandths(self) -> IntArray:

@@ -82,7 +82,7 @@ class CostTable:
         bound: `Bound` codes, shape (n,).
         log_sigma: Standard deviation of ln(true / predicted) of each row's time, shape (n,).
         tier: Where the parameters come from.
-        shared_log_sigma: Part of `log_sigma` that all rows of one kind and format share on this device, shape (n,); all of
+        shared_log_sigma: What all rows of one kind and format share inside a model on this device, shape (n,); all of
             it where None.
         extrapolation_decades: How far each row lies outside the measured range, shape (n,); None where unknown.
         energy_parts_j: `energy_j` by part of the chip, shape (n,) each; None where only class-wide rates are known.

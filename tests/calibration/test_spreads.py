@@ -130,6 +130,19 @@ def test_boards_with_a_condition_keep_their_spread_to_themselves() -> None:
     assert found[f"product {SLOT_POWERED}"].shared_log_sigma > 2 * found["product"].shared_log_sigma
 
 
+def test_data_sets_of_one_device_that_disagree_widen_all_its_products() -> None:
+    random = np.random.default_rng(7)
+
+    def shared(biases: Iterable[float]) -> float:
+        own = [cell("t4", bias + 0.05 * random.normal(size=60)) for bias in biases]
+        return family_residuals([*own, cell("t4", 0.05 * random.normal(size=60), family="batched_gemm fp32")])[
+            "batched_gemm fp32"
+        ].shared_log_sigma
+
+    assert shared([0.0, 0.0]) == pytest.approx(IN_MODEL_LOG_SIGMA, abs=0.01)
+    assert shared([0.2, -0.2]) > IN_MODEL_LOG_SIGMA + 0.02
+
+
 def test_conditions_of_known_boards() -> None:
     def found(name: str) -> tuple[str, str]:
         return board_conditions(catalog.device(name))
@@ -162,7 +175,7 @@ def test_own_rows_come_first_then_surfaces_then_boards_alike_then_the_group() ->
     assert shared(alike, EARLY) == pytest.approx([0.3, 0.06, 0.3])
     own = {**alike, GEMM: FamilyResidual(100, 0.2, 0.2, 0.07, 0.05, 0.15, (0.0, 1e18), (0.0, 1e18), is_own=True)}
     assert shared(own, EARLY) == pytest.approx([0.07, 0.07, 0.07])
-    assert shared({"product": entry(0.5, 0.25)}) == pytest.approx([0.31, 0.06, 0.31])  # of another format
+    assert shared({"product": entry(0.5, 0.1)}) == pytest.approx([0.25, 0.06, 0.25])  # of another format
     assert shared({"product": entry(0.5, 0.4)}) == pytest.approx([0.4, 0.06, 0.4])
     assert shared({}) == pytest.approx([0.35, 0.06, 0.35])
 

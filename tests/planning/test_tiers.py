@@ -79,4 +79,5 @@ def test_overlays_know_their_families() -> None:
     assert isinstance(own, GpuParameters)
     for kind in accelsim.workloads.operator.OperatorKind.GEMM, accelsim.workloads.operator.OperatorKind.SOFTMAX:
         family = own.families[family_name(int(kind), int(Dtype.FP32))]
-        assert 0 < family.shared_log_sigma <= family.log_sigma < 0.5
+        assert 0 < family.shared_log_sigma < 0.5
+        assert 0 < family.log_sigma < 0.5

@@ -1,7 +1,8 @@
 """Residuals of measured rows under a parameter set, split into a part each device shares and a part of each row.
 
 For one device: the 90 % interval of a row comes from the 90th percentile of its family's |ln(measured / predicted)|, and the
-shared part is what remains when many rows add up: the bias of long rows, of which models are made.
+shared part is what remains when many rows add up: the bias of long rows, of which models are made. Sets of measurements of
+one device disagree, most on a board at its power limit: each is a sample of that bias.
 
 For the class, where a device nobody measured is to be predicted, chips are the sample, not rows: every chip is predicted
 by parameters that have not seen it, and weighs the same. The mean square over the chips of a family is drawn toward that of
@@ -118,7 +119,10 @@ def family_residuals(cells: Iterable[CellResidual]) -> dict[str, FamilyResidual]
     merged: dict[str, list[_Part]] = {}
     for (family, _), own in parts.items():
         merged.setdefault(family, []).extend(own)
-    return _kept({family: _of_device(own) for family, own in merged.items()})
+    pooled: dict[str, list[float]] = {}
+    for family, own in merged.items():
+        pooled.setdefault(groups[family], []).extend(_biases(own))
+    return _kept({family: _of_device(own, pooled[groups[family]]) for family, own in merged.items()})
 
 
 def _kept(found: Mapping[str, FamilyResidual]) -> dict[str, FamilyResidual]:
@@ -153,12 +157,17 @@ class _Part:
         return float(np.sqrt(max(median**2 - _MEDIAN_VARIANCE * own**2 / len(rows), 0.0)))
 
 
-def _of_device(parts: Sequence[_Part]) -> FamilyResidual:
-    """Every cell weighs the same in the spread."""
+def _of_device(parts: Sequence[_Part], pooled: Sequence[float]) -> FamilyResidual:
+    """Every cell weighs the same in the spread; biases of cells are drawn toward those of the group's."""
     sigma, long_sigma = _row_sigmas(parts)
-    biases = [part.bias for part in parts if part.is_long.sum() >= _FEWEST_ROWS]
-    shared = float(np.median(biases)) / _MEDIAN if biases else np.inf
-    return _entry(parts, sigma, long_sigma, max(shared, IN_MODEL_LOG_SIGMA))
+    mean = float(np.mean(np.square(pooled))) if len(pooled) else 0.0
+    shared = np.sqrt(_drawn([bias**2 for bias in _biases(parts)], mean)) if len(pooled) else sigma
+    return _entry(parts, sigma, long_sigma, float(np.hypot(shared, IN_MODEL_LOG_SIGMA)))
+
+
+def _biases(parts: Iterable[_Part]) -> list[float]:
+    """Biases of the cells with rows enough to have one."""
+    return [part.bias for part in parts if len(part) >= _FEWEST_LONG]
 
 
 def _entry(parts: Sequence[_Part], sigma: float, long_sigma: float, shared: float) -> FamilyResidual:
@@ -168,7 +177,7 @@ def _entry(parts: Sequence[_Part], sigma: float, long_sigma: float, shared: floa
         rows=sum(map(len, residual)),
         log_sigma=sigma,
         long_log_sigma=long_sigma,
-        shared_log_sigma=min(sigma, long_sigma, shared),
+        shared_log_sigma=shared,
         median_ape_fraction=_quantile(errors, weight, 0.5),
         p90_ape_fraction=_quantile(errors, weight, 0.9),
         flop=_range(np.concatenate([part.flop for part in parts])),

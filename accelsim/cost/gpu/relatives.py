@@ -103,7 +103,7 @@ def _blend(name: str, relatives: Sequence[Relative], added: float) -> Surface:
     total = sum(weight for _, weight in found)
     mean = sum(weight / total * _resampled(surface, first) for surface, weight in found)
     sigma = hypot(sum(weight / total * surface.log_sigma for surface, weight in found), added)
-    shared = min(hypot(added, IN_MODEL_LOG_SIGMA), sigma)
+    shared = hypot(added, IN_MODEL_LOG_SIGMA)
     return first.with_flat(np.asarray(mean)).with_evidence(sigma, first.rows, shared)
 
 
