@@ -132,6 +132,12 @@ def machine_noise(run: CalibrationRun) -> float | None:
     return max(spreads) if spreads else None
 
 
+def reference_s(run: CalibrationRun) -> float | None:
+    """Median time of the reference operator; None where it was not timed."""
+    times = [float(x) for note in run.notes if note.get("note") == "noise" for x in note.get("reference_s", ())]
+    return statistics.median(times) if times else None
+
+
 def caches(environment: Mapping[str, Any]) -> tuple[float, float]:
     """Bytes of the second-level and last-level cache the environment names; common sizes where it names none."""
     sizes = {}
@@ -301,7 +307,11 @@ def freeze_predictions(calibration: Calibration, profile: CpuProfile, path: Path
     dtypes = sorted({case.dtype for case in calibration.rows.cases}, reverse=True)
     cases = check_list(threads, dtypes)
     parameters = replace(cpu_parameters(), kernels=calibration.kernels)
-    origin = {"machine": machine_name(calibration.run.environment), "run_hash": calibration.run.digest}
+    origin = {
+        "machine": machine_name(calibration.run.environment),
+        "run_hash": calibration.run.digest,
+        "reference_s": reference_s(calibration.run),
+    }
     write_json(path, freeze(predict(cases, profile, parameters), origin))
     return path
 
@@ -311,7 +321,7 @@ def check_calibration(
     path: str,
     budget_s: float = 1.5,
     report: Callable[[int, int, str], None] | None = None,
-    measure: Callable[..., tuple[float, float, float | None]] = measure_model,
+    measure: Callable[..., tuple[float, float, float | None, float | None]] = measure_model,
 ) -> list[CheckResult]:
     """Measure the models of a frozen document and join them to its predictions.
 
@@ -329,11 +339,13 @@ def check_calibration(
         One result per prediction; after Ctrl-C those left are skipped with the reason `INTERRUPTED`.
     """
     predictions = read_frozen(frozen, path)
+    calibrated = dict(frozen.get("origin") or {}).get("reference_s")
     results: list[CheckResult] = []
     for number, prediction in enumerate(predictions):
         try:
-            time_s, noise, energy_j = measure(prediction.case, budget_s)
-            results.append(CheckResult(prediction, time_s, noise, energy_j=energy_j))
+            time_s, noise, energy_j, reference = measure(prediction.case, budget_s)
+            slowdown = reference / calibrated if reference and calibrated else None
+            results.append(CheckResult(prediction, time_s, noise, energy_j=energy_j, slowdown_ratio=slowdown))
         except MeasurementError as error:
             results.append(CheckResult(prediction, None, None, str(error)))
         except KeyboardInterrupt:
@@ -353,6 +365,7 @@ def results_document(results: Sequence[CheckResult], frozen_hash: str) -> dict[s
             "high_s": r.prediction.high_s,
         }
         | {"measured_s": r.measured_s, "noise_fraction": r.noise_fraction, "skipped": r.skipped}
+        | {"slowdown_ratio": r.slowdown_ratio}
         | {"predicted_j": r.prediction.energy_j, "measured_j": r.energy_j}
         for r in results
     ]

@@ -176,7 +176,7 @@ def _rows(s: Shape, operator: str) -> _Row:
     return _Row(kind, (s["rows"], s["columns"]), flop * elements, inputs * elements, elements, weight, backward)
 
 
-@_rule("sum", "mean", "sum_rows", "mean_spatial")
+@_rule("sum", "mean", "amax", "sum_rows", "mean_spatial")
 def _reduction(s: Shape, operator: str) -> _Row:
     rows, columns = s["rows"], s["columns"]
     if operator == "sum_rows":
@@ -184,7 +184,7 @@ def _reduction(s: Shape, operator: str) -> _Row:
     if operator == "mean_spatial":
         side = max(1, round(columns**0.5))
         columns = side * max(1, columns // side)
-    name = "mean" if operator.startswith("mean") else "sum"
+    name = "mean" if operator.startswith("mean") else "amax" if operator == "amax" else "sum"
     elements = rows * columns
     return _Row(_K.REDUCTION, (rows, columns), elements, elements, rows, 0, operator == "sum_rows", name)
 
@@ -264,7 +264,7 @@ def _elementwise(s: Shape, operator: str) -> _Row:
 def _pooling(s: Shape, operator: str) -> _Row:
     side, kernel = s["side"], s["kernel"]
     images = s["batch"] * s["channels"]
-    out = (side + 2 * (kernel // 2) - kernel) // 2 + 1
+    out = (side + 2 * ((kernel - 1) // 2) - kernel) // 2 + 1
     if operator == "_adaptive_avg_pool2d":
         out = max(2, side // (2 * kernel))
         kernel = -(-side // out)
@@ -307,6 +307,14 @@ def _optimizer(s: Shape, operator: str) -> _Row:
     states = 2 if operator == "adamw" else 0
     flop = (14.0 if states else 2.0) * count
     return _Row(_K.OPTIMIZER, (count, states, s["tensors"]), flop, (2 + states) * count, (1 + states) * count)
+
+
+@_rule("add_strided", "clone_strided")
+def _strided(s: Shape, operator: str) -> _Row:
+    elements = math.prod(s.values())
+    if operator == "add_strided":
+        return _Row(_K.ELEMENTWISE, (elements, 2, 1), float(elements), 2 * elements, elements, name="add.strided")
+    return _Row(_K.COPY, (elements,), 0.0, elements, elements, name="clone.strided")
 
 
 @_rule("clone", "cat", "copy")

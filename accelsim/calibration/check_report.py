@@ -56,16 +56,38 @@ def _model_lines(results: Sequence[CheckResult]) -> list[str]:
     for result in results:
         case = result.prediction.case
         mode = "training" if case.is_training else "inference"
-        for key in ((mode, case.dtype, str(case.threads)), (mode, "all", "all")):
+        for key in ((mode, case.dtype, str(case.threads)), (mode, "all", "all"), (mode, "all", str(case.threads))):
             groups.setdefault(key, []).append(result)
+    lines += _group_lines(groups)
+    if any(result.slowdown_ratio is not None for result in results):
+        ratios = sorted(result.slowdown_ratio for result in results if result.slowdown_ratio is not None)
+        middle = ratios[len(ratios) // 2]
+        lines += [
+            "",
+            f"Beside the models the reference operator took {middle:.3f} times as long as in the calibration",
+            f"(median; {ratios[0]:.3f} to {ratios[-1]:.3f}). The same at the calibration's speed, each measurement divided",
+            "by its ratio:",
+            "",
+            *lines[3:5],
+            *_group_lines({key: [r.at_calibrated_speed() for r in group] for key, group in groups.items()}),
+        ]
+    lines += [
+        "",
+        "| model | predicted | measured | error | interval | noise | slowdown |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return lines + [_result_line(result) for result in results] + _energy_lines(results)
+
+
+def _group_lines(groups: Mapping[tuple[str, str, str], Sequence[CheckResult]]) -> list[str]:
+    lines = []
     for (mode, dtype, threads), group in sorted(groups.items()):
         total = summary(group)
         if total["count"]:
             names = ("mape_fraction", "median_fraction", "max_fraction", "coverage_fraction")
             figures = " | ".join(f"{100 * total[name]:.1f} %" for name in names)
             lines.append(f"| {mode} | {dtype} | {threads} | {total['count']} | {figures} |")
-    lines += ["", "| model | predicted | measured | error | interval | noise |", "|---|---|---|---|---|---|"]
-    return lines + [_result_line(result) for result in results] + _energy_lines(results)
+    return lines
 
 
 def _energy_lines(results: Sequence[CheckResult]) -> list[str]:
@@ -85,9 +107,10 @@ def _energy_lines(results: Sequence[CheckResult]) -> list[str]:
 def _result_line(result: CheckResult) -> str:
     prediction = result.prediction
     if result.measured_s is None or result.error_fraction is None or result.noise_fraction is None:
-        return f"| {prediction.case.key} | {1e3 * prediction.time_s:.3g} ms | not measured: {result.skipped} | | | |"
+        return f"| {prediction.case.key} | {1e3 * prediction.time_s:.3g} ms | not measured: {result.skipped} | | | | |"
+    slowdown = "" if result.slowdown_ratio is None else f"{result.slowdown_ratio:.3f}"
     inside = "inside" if result.is_inside else "outside"
     return (
         f"| {prediction.case.key} | {1e3 * prediction.time_s:.3g} ms | {1e3 * result.measured_s:.3g} ms "
-        f"| {100 * result.error_fraction:+.1f} % | {inside} | {100 * result.noise_fraction:.0f} % |"
+        f"| {100 * result.error_fraction:+.1f} % | {inside} | {100 * result.noise_fraction:.0f} % | {slowdown} |"
     )

@@ -19,15 +19,22 @@ from accelsim.calibration.case_rows import case_graph, has_row
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
-from accelsim.calibration.run_file import CalibrationRun
-from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit, thread_terms
+from accelsim.calibration.run_file import CalibrationRun, Measurement
+from accelsim.cost.cpu.fitted_kernels import (
+    SERIAL_S,
+    THREAD_TERMS,
+    FittedKernels,
+    KernelFit,
+    region_counts,
+    thread_terms,
+)
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_coordinates, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.table import Tier
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["FOLDS", "KernelRows", "cross_validate", "fit_kernels", "kernel_rows"]
+__all__ = ["FOLDS", "KernelRows", "at_one_speed", "cross_validate", "fit_kernels", "kernel_rows"]
 
 FOLDS = 5
 _PAGE_FAULT_BYTES = 32.0 * 2**20
@@ -36,8 +43,16 @@ _FEW_FAULTS = 16.0
 #: Spread of a kernel with too few rows to leave any out.
 _DEFAULT_LOG_SIGMA = 0.3
 #: Where no row says otherwise: serial work takes its one-thread time, parallel work 0.6 of it.
-_THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6])
-_SHARED = np.array([term.startswith(("fresh", "bytes_beyond")) for term in TERMS])
+_THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6, 0.0])
+_SHARED = np.array([term.startswith(("fresh", "bytes_beyond", "cold")) for term in TERMS])
+_FRESH = TERMS.index("fresh_bytes")
+#: Sizes from which a kernel may split its work, and rows it takes to tell them apart.
+_SERIAL_S = (1e-6, 4e-6, SERIAL_S, 16e-6, 32e-6, 64e-6)
+_FEWEST_ROWS = 8
+#: Readings of the reference operator that are taken together.
+_NEIGHBOURS = 5
+#: Page faults never take more than this of a row's time.
+_MOST_FAULTS = 0.9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,12 +89,14 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
         run: A run on a CPU.
         caches: Bytes of the second-level and the last-level cache.
     """
-    best = [row for row in run.best().values() if has_row(row.case) and row.details.get("undisturbed", True)]
+    known = [row for row in at_one_speed(run) if has_row(row.case) and row.details.get("undisturbed", True)]
+    best = list(replace(run, rows=known).best().values())
     cases = [row.case for row in best]
     times = np.array([row.time_s for row in best], dtype=np.float64)
     graph = case_graph(cases)
-    cold = np.array([float(case.cold) for case in cases])
-    context = Context(*caches, cold, is_training=False, page_fault_bytes=_PAGE_FAULT_BYTES)
+    reuse = np.array([np.inf if case.cold else 0.0 for case in cases])
+    amid = np.array([float(case.amid) for case in cases])
+    context = Context(*caches, reuse, is_training=False, page_fault_bytes=_PAGE_FAULT_BYTES, amid=amid)
     folds = np.array([int(md5(c.label.encode(), usedforsecurity=False).hexdigest()[:8], 16) % FOLDS for c in cases])
     names = _names(graph, cases)
     terms = kernel_terms(graph, context)
@@ -87,6 +104,26 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
     faults = np.array([float(row.details.get("minor_faults") or 0.0) for row in best])
     terms[:, TERMS.index("fresh_bytes")] = np.where(faults > _FEW_FAULTS, faults * _PAGE_BYTES, 0.0)
     return KernelRows(cases, times, names, terms, kernel_coordinates(graph, context), folds, caches)
+
+
+def at_one_speed(run: CalibrationRun) -> list[Measurement]:
+    """The rows as if the machine had run at its median speed throughout: a shared host's clock drifts by tenths.
+
+    The reference operator, timed again and again, says how fast it was; the median of a few neighbouring readings counts.
+    """
+    read = [float(row.details.get("reference_s") or 0.0) for row in run.rows]
+    changes = [i for i, value in enumerate(read) if value > 0 and (i == 0 or value != read[i - 1])]
+    if not changes:
+        return list(run.rows)
+    series = np.array([read[i] for i in changes])
+    reach = _NEIGHBOURS // 2
+    smooth = [float(np.median(series[max(0, i - reach) : i + reach + 1])) for i in range(len(series))]
+    middle, place, rows = float(np.median(series)), -1, []
+    for i, row in enumerate(run.rows):
+        place += place + 1 < len(changes) and i >= changes[place + 1]
+        scale = middle / smooth[max(place, 0)]
+        rows.append(row if row.time_s is None else replace(row, time_s=row.time_s * scale))
+    return rows
 
 
 def _names(graph: OperatorGraph, cases: Sequence[Case]) -> NDArray[np.str_]:
@@ -118,8 +155,8 @@ def fit_kernels(
     fitted = FittedKernels(fits, *rows.caches)
     for threads in sorted({case.threads for case in rows.cases}):
         one = _one_thread_s(rows, fitted) if threads > 1 and fits else np.zeros(len(rows.cases))
-        quantities = rows.terms if threads == 1 else thread_terms(rows.terms, one)
-        fits.update(_fit_threads(rows, chosen, threads, quantities))
+        page_s = next((fit.coefficients[_FRESH] for fit in fits.values()), 0.0)
+        fits.update(_fit_threads(rows, chosen, threads, one, float(page_s)))
     if errors is None:
         return fitted
     places = _grouped(rows.keys())
@@ -142,33 +179,53 @@ def _grouped(keys: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int],
 
 
 def _one_thread_s(rows: KernelRows, fitted: FittedKernels) -> FloatArray:
-    """Predicted one-thread time of every row, NaN where its kernel has none."""
+    """Predicted one-thread time of every row less its page faults, NaN where its kernel has none."""
     dtypes = np.array([int(Dtype[case.dtype.upper()]) for case in rows.cases], dtype=np.int8)
     alone = [replace(case, threads=1) for case in rows.cases]
     names = _names(case_graph(alone), alone)
     zeros = np.zeros(len(rows.cases))
-    return fitted.kernel_times(names, dtypes, rows.terms, list(rows.places), zeros, 1).time_s
+    times = fitted.kernel_times(names, dtypes, rows.terms, list(rows.places), zeros, 1)
+    rest: FloatArray = times.time_s - times.fresh_s
+    return rest
 
 
 def _fit_threads(
-    rows: KernelRows, keep: NDArray[np.bool_], threads: int, quantities: FloatArray
+    rows: KernelRows, keep: NDArray[np.bool_], threads: int, one_thread_s: FloatArray, page_s: float
 ) -> dict[tuple[str, str, int], KernelFit]:
-    """Fits of one thread count, family by family."""
+    """Fits of one thread count, family by family; `page_s` is what a fresh byte costs on one thread."""
+    regions = region_counts(rows.names, rows.terms)
+    quantities = rows.terms if threads == 1 else thread_terms(rows.terms, one_thread_s, regions)
     own = np.array([case.threads == threads for case in rows.cases]) & keep & np.isfinite(quantities).all(axis=1)
     families = np.array([case.family for case in rows.cases])
-    prior = _shared_prior(quantities[own], rows.times_s[own]) if threads == 1 else _THREAD_PRIOR
+    times = rows.times_s
+    prior = _shared_prior(quantities[own], times[own]) if threads == 1 else _thread_prior(page_s)
+    if threads == 1:  # a fresh page costs the same, whichever kernel touches it
+        faults = np.minimum(prior[_FRESH] * quantities[:, _FRESH], _MOST_FAULTS * times)
+        times, quantities = times - faults, np.where(np.arange(len(TERMS)) == _FRESH, 0.0, quantities)
     bases = {
         family: fit_nonnegative(
-            quantities[own & (families == family)], rows.times_s[own & (families == family)], prior, ridge=1e-3
+            quantities[own & (families == family)], times[own & (families == family)], prior, ridge=1e-3
         )
         for family in np.unique(families[own]).tolist()
     }
     places, keys = np.flatnonzero(own), rows.keys()
     groups = _grouped([keys[i] for i in places.tolist()])
-    return {
-        key: _fit_one(rows, places[index], quantities, bases[str(families[places[index[0]]])])
-        for key, index in groups.items()
-    }
+    fits = {}
+    for key, index in groups.items():
+        own_rows, base = places[index], bases[str(families[places[index[0]]])]
+        if threads == 1:
+            fits[key] = _fit_one(rows, own_rows, quantities[own_rows], times[own_rows], base)
+        else:
+            fits[key] = _fit_parallel(
+                rows.terms[own_rows], one_thread_s[own_rows], regions[own_rows], times[own_rows], base
+            )
+    return fits
+
+
+def _thread_prior(page_s: float) -> FloatArray:
+    """Where no row says otherwise: threads share the work, and page faults wait for each other."""
+    prior: FloatArray = np.where(np.array(THREAD_TERMS) == "fresh_bytes", page_s, _THREAD_PRIOR)
+    return prior
 
 
 def _shared_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
@@ -178,15 +235,27 @@ def _shared_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
     return prior
 
 
-def _fit_one(rows: KernelRows, index: NDArray[np.int64], quantities: FloatArray, base: FloatArray) -> KernelFit:
-    terms, times = quantities[index], rows.times_s[index]
-    if rows.cases[index[0]].threads > 1:
-        return KernelFit(fit_nonnegative(terms, times, base, ridge=2e-2), _DEFAULT_LOG_SIGMA, len(index))
+def _fit_one(
+    rows: KernelRows, index: NDArray[np.int64], terms: FloatArray, times: FloatArray, base: FloatArray
+) -> KernelFit:
     coefficients = fit_nonnegative(terms, times, base, ridge=3e-3)
     predicted = np.maximum(terms @ coefficients, 1e-9)
     places = np.array([rows.places[i] for i in index.tolist()])
     correction = fit_correction(places, np.log(times / predicted))
     return KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(index), correction)
+
+
+def _fit_parallel(
+    terms: FloatArray, one_thread_s: FloatArray, regions: FloatArray, times: FloatArray, base: FloatArray
+) -> KernelFit:
+    """On several threads: the size from which work is split is the one that explains the kernel's rows best."""
+    found: list[tuple[float, KernelFit]] = []
+    for serial_s in _SERIAL_S if len(times) >= _FEWEST_ROWS else (SERIAL_S,):
+        quantities = thread_terms(terms, one_thread_s, regions, serial_s)
+        coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2)
+        error = float(np.abs(np.log(np.maximum(quantities @ coefficients, 1e-9) / times)).mean())
+        found.append((error, KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), None, serial_s)))
+    return min(found, key=lambda entry: entry[0])[1]
 
 
 def cross_validate(rows: KernelRows) -> dict[Tier, FloatArray]:

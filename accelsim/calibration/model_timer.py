@@ -7,6 +7,7 @@ the answer is one JSON object on standard output. Needs torch and the standard l
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -19,10 +20,11 @@ from accelsim.calibration.check_models import Factory
 from accelsim.calibration.energy import find_meter, measure_energy
 from accelsim.calibration.large_models import ALL_MODELS
 from accelsim.calibration.measurement.cuda import captured, tf32_products
-from accelsim.calibration.measurement.operators import torch_dtype
+from accelsim.calibration.measurement.operators import Pool, build_calls, torch_dtype
+from accelsim.calibration.measurement.session import REFERENCE
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 
-__all__ = ["main", "time_model"]
+__all__ = ["main", "reference_s", "time_model"]
 
 _WARM_UP_CALLS = 2
 
@@ -94,10 +96,20 @@ def _training_step(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) ->
     return call
 
 
+def reference_s() -> float:
+    """Time of the operator that a calibration times again and again: how fast the machine is now."""
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        calls = build_calls(REFERENCE, Pool("cpu"))
+        return statistics.median(CpuTimer(1).measure(calls, 0.03).time_s for _ in range(3))
+
+
 def main(argument: str) -> None:
     """Time the case that the JSON text names, and print the timing with the energy of one run."""
-    timing, energy = time_model(json.loads(argument))
+    case = json.loads(argument)
+    timing, energy = time_model(case)
     answer = {**asdict(timing), "energy_j": None if energy is None else energy["energy_per_call_j"]}
+    answer["reference_s"] = reference_s() if case.get("device", "cpu") == "cpu" else None
     sys.stdout.write(json.dumps(answer) + "\n")
 
 

@@ -123,7 +123,7 @@ class CalibrationRun:
 
     def to_csv(self) -> str:
         """The rows as CSV, shape as text."""
-        names = ("family", "operator", "shape", "dtype", "threads", "cold", "execution")
+        names = ("family", "operator", "shape", "dtype", "threads", "cold", "execution", "amid")
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([*names, "time_s", "noise_fraction", "round", "skipped"])

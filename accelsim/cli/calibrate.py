@@ -187,11 +187,11 @@ def _say_summary(results: list[CheckResult]) -> None:
     for is_training in (False, True):
         total = summary([r for r in results if r.prediction.case.is_training is is_training])
         if total["count"]:
-            typer.echo(
-                f"{'training' if is_training else 'inference'}: {total['count']} runs, "
-                f"MAPE {100 * total['mape_fraction']:.1f} %, largest {100 * total['max_fraction']:.1f} %, "
-                f"{100 * total['coverage_fraction']:.0f} % in their interval"
+            typer.echo(f"{'training' if is_training else 'inference'}: {_summary_line(total)}")
+            same_speed = summary(
+                [r.at_calibrated_speed() for r in results if r.prediction.case.is_training is is_training]
             )
+            typer.echo(f"  at the calibration's speed: {_summary_line(same_speed)}")
 
 
 def _say_drift(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
@@ -202,6 +202,13 @@ def _say_drift(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
     if drifted:
         typer.echo("the machine has drifted: calibrate again", err=True)
         raise typer.Exit(1)
+
+
+def _summary_line(total: dict[str, Any]) -> str:
+    return (
+        f"{total['count']} runs, MAPE {100 * total['mape_fraction']:.1f} %, largest {100 * total['max_fraction']:.1f} %, "
+        f"{100 * total['coverage_fraction']:.0f} % in their interval"
+    )
 
 
 def _times(rows: list[dict[str, Any]]) -> dict[str, float]:

@@ -422,6 +422,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if place and any(x.storage == _OUTSIDE for x in kernel.reads):
                 sources.add(number - 1)
             label = f"{name}.{kernel.suffix}" if kernel.suffix else name
+            if _is_strided(kernel):
+                label += ".strided"
             self.rows.append(Row(kernel, label, self.path, self.phase, sources))
             targets = (*kernel.writes, *(kernel.waits if kernel.kind is OperatorKind.SCATTER else ()))
             for x in targets:
@@ -440,3 +442,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if storage is not None and storage.writer >= 0:
                 found.add(storage.writer)
         return found
+
+
+def _is_strided(kernel: Kernel) -> bool:
+    """Whether an elementwise operator or a copy walks one of its operands against that operand's innermost axis."""
+    if kernel.kind not in {OperatorKind.ELEMENTWISE, OperatorKind.COPY} or not kernel.writes:
+        return False
+    target = kernel.writes[0]
+    axes = {_innermost(x) for x in (*kernel.reads, target) if x.shape == target.shape and 0 not in x.stride}
+    return len(axes - {None}) > 1
+
+
+def _innermost(x: Operand) -> int | None:
+    """Axis along which a tensor is contiguous, of those longer than 1; None where it has none."""
+    return next((axis for axis, size in enumerate(x.shape) if size > 1 and x.stride[axis] == 1), None)

@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
             for value in case.shape.values():
                 size *= max(value, 1)
             file.append(Measurement(case, 2e-6 + 1e-10 * size, 0.01, 0, {"minor_faults": 0.0, "undisturbed": True}))
-        file.append({"note": "noise", "spread_fraction": 0.03})
+        file.append({"note": "noise", "spread_fraction": 0.03, "reference_s": [4e-3, 4e-3, 4e-3]})
     return tmp_path
 
 
@@ -75,11 +75,14 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
 
     def measured(case, _budget_s, device):
         assert device == "cpu"
-        return 1.1 * speed["factor"] * predicted[case.batch, case.is_training], 0.0, None
+        return 1.1 * speed["factor"] * predicted[case.batch, case.is_training], 0.0, None, 4.4e-3
 
     monkeypatch.setattr(module, "measure_model", measured)
     assert accelsim("calibrate", "check", "--out", str(folder)) == 0
-    assert "inference: 2 runs, MAPE 9.1 %" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "inference: 2 runs, MAPE 9.1 %" in printed
+    assert "at the calibration's speed: 2 runs, MAPE 0.0 %" in printed  # the reference took 1.1 times as long too
+    assert "took 1.100 times as long" in (folder / "report.md").read_text()
     assert "mlp b64" in (folder / "report.md").read_text()
     speed["factor"] = 1.4
     assert accelsim("calibrate", "check", "--out", str(folder)) == 1
@@ -152,7 +155,7 @@ def test_an_interrupted_check_reports_what_it_measured(folder, monkeypatch, caps
         assert device == "cpu"
         if case.is_training:
             raise KeyboardInterrupt
-        return 1e-3, 0.0, None
+        return 1e-3, 0.0, None, None
 
     monkeypatch.setattr(module, "measure_model", measured)
     assert accelsim("calibrate", "check", "--out", str(folder)) == 0

@@ -71,7 +71,7 @@ PAIRS = [
     (
         "max_pool2d_with_indices",
         {"channels": 8, "side": 14, "batch": 2, "kernel": 2},
-        nn.MaxPool2d(2, 2, 1),
+        nn.MaxPool2d(2, 2),
         image(2, 8, 14, 14),
     ),
     (
@@ -79,6 +79,25 @@ PAIRS = [
         {"table": 100, "width": 16, "lookups": 30},
         nn.Embedding(100, 16),
         (torch.randint(100, (30,)),),
+    ),
+    ("amax", {"rows": 64, "columns": 96}, Apply(lambda x: x.amax(-1)), (torch.randn(64, 96),)),
+    (
+        "add_strided",
+        {"batch": 2, "rows": 24, "columns": 40},
+        Apply(lambda x, y: x + y.transpose(1, 2)),
+        (torch.randn(2, 40, 24), torch.randn(2, 24, 40)),
+    ),
+    (
+        "clone_strided",
+        {"batch": 2, "rows": 24, "columns": 40},
+        Apply(lambda x: x.transpose(1, 2).contiguous()),
+        (torch.randn(2, 24, 40),),
+    ),
+    (
+        "convolution",
+        {"channels_in": 3, "groups": 1, "channels_out": 32, "side": 32, "batch": 2, "kernel": 8, "stride": 8},
+        nn.Conv2d(3, 32, 8, 8, 4),
+        image(2, 3, 32, 32),
     ),
     (
         "lstm",

@@ -11,18 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim import catalog
+from accelsim.calibration import check as check_module
 from accelsim.calibration.calibrate import caches, fit_run, framework_s, operator_errors, write_calibration
 from accelsim.calibration.case_rows import case_graph, has_row
 from accelsim.calibration.check import (
     CheckCase,
     CheckResult,
+    MeasurementError,
     Prediction,
     check_list,
     drift,
     freeze,
+    measure_model,
     read_frozen,
     summary,
 )
+from accelsim.calibration.cpu_fit import at_one_speed
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
@@ -30,7 +34,7 @@ from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.cpu import cost_cpu, cpu_parameters
 from accelsim.cost.cpu.calibrated import parameters_for, read_kernels
-from accelsim.cost.cpu.kernel_terms import Context, kernel_terms
+from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.table import Tier
 from accelsim.errors import InvalidValueError, ProfileError
@@ -139,6 +143,66 @@ def test_a_wrong_kernel_file_is_refused(fitted, tmp_path, change):
 def test_caches_of_the_environment():
     assert caches(ENVIRONMENT) == (2.0**20, 2.0**25)
     assert caches({}) == (2.0**20, 2.0**25)
+
+
+def test_a_drifting_clock_is_taken_out():
+    """Rows measured while the reference took half as long again count two thirds."""
+    case = Case("elementwise", "relu", {"elements": 1000})
+    references = [4e-3] * 40 + [6e-3] * 20
+    jitter = 1.0 + 1e-3 * np.random.default_rng(0).standard_normal(60)  # no two readings are equal
+    rows = [
+        Measurement(case, 1e-6 * r / 4e-3, 0.0, 0, {"reference_s": float(r * j)})
+        for r, j in zip(references, jitter, strict=True)
+    ]
+    run = CalibrationRun(ENVIRONMENT, {"device": "cpu"}, rows, [], "abc", 0)
+    assert [row.time_s for row in at_one_speed(run)] == pytest.approx([1e-6] * 60, rel=0.01)
+    plain = replace(run, rows=[replace(row, details={}) for row in rows])
+    assert [row.time_s for row in at_one_speed(plain)] == [row.time_s for row in rows]
+
+
+def test_amid_others_an_operator_takes_longer():
+    """Rows amid others take 3 us more: predicted for a pass that exceeds the inner caches, not for one alone."""
+    run = synthetic_run()
+    amid = [replace(row, case=replace(row.case, amid=True), time_s=row.time_s + 3e-6) for row in run.rows if row.time_s]
+    fitted = fit_run(replace(run, rows=[*run.rows, *amid]))
+    graph = case_graph([Case("gemm", "addmm", {"m": 64, "n": 1024, "k": 512})])
+    context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    alone, among = (fitted.kernels.times(graph, replace(context, amid=x), 1).time_s[0] for x in (0.0, 1.0))
+    assert among - alone == pytest.approx(3e-6, rel=0.35)
+
+
+def test_what_no_row_wrote_is_read_from_main_memory():
+    graph = case_graph([Case("copy", "clone", {"rows": 512, "middle": 8, "columns": 64})])
+    context = Context(2.0**20, 2.0**25, np.inf, is_training=False, page_fault_bytes=2.0**25)
+    column = TERMS.index("cold_weight_bytes")
+    assert kernel_terms(graph, context)[0, column] == 0
+    assert kernel_terms(graph, replace(context, old_bytes=1e6))[0, column] == 1e6
+
+
+@pytest.mark.parametrize(("faults", "noise", "processes"), [(0.0, 0.01, 1), (900.0, 0.01, 3), (0.0, 0.3, 3)])
+def test_models_that_fault_are_run_in_three_processes(monkeypatch, faults, noise, processes):
+    times = iter([3.0, 1.0, 2.0])
+    asked = []
+
+    def timed(case, budget_s, time_limit_s, device):
+        assert device == "cpu"
+        asked.append(case)
+        timing = {"minor_faults": faults, "noise_fraction": noise, "undisturbed": True}
+        return timing | {"reference_s": 4e-3, "energy_j": None} | {"median_s": next(times)}
+
+    monkeypatch.setattr(check_module, "_timed", timed)
+    time_s, spread, _, reference = measure_model(CheckCase("mlp", 1, "fp32", 1))
+    assert len(asked) == processes
+    assert time_s == (3.0 if processes == 1 else 2.0)
+    assert spread == (noise if processes == 1 else 0.5)
+    assert reference == 4e-3
+
+
+def test_disturbed_processes_do_not_count_on_several_threads(monkeypatch):
+    timing = {"minor_faults": 0.0, "noise_fraction": 0.0, "undisturbed": False, "reference_s": 4e-3, "median_s": 1.0}
+    monkeypatch.setattr(check_module, "_timed", lambda *_: timing)
+    with pytest.raises(MeasurementError, match="other programs"):
+        measure_model(CheckCase("mlp", 1, "fp32", 2))
 
 
 # -- numerics --------------------------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def test_calibrate_fits_freezes_checks_and_other_commands_use_it(gpu, folder, mo
         timing, reading = model_timer.time_model(
             {name: getattr(case, name) for name in case.__slots__} | {"budget_s": 0.01, "device": device}
         )
-        return timing.time_s, timing.noise_fraction, reading["energy_per_call_j"]
+        return timing.time_s, timing.noise_fraction, reading["energy_per_call_j"], None
 
     monkeypatch.setattr("accelsim.calibration.calibrate.measure_model", in_this_process)
     assert accelsim("calibrate", "check", "--out", str(home)) == 0

@@ -13,8 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accelsim.calibration import measure as entry  # noqa: E402
+from accelsim.calibration.measurement import timing as timing_module  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
-from accelsim.calibration.measurement.operators import BUILDERS, Pool, build_calls  # noqa: E402
+from accelsim.calibration.measurement.operators import BUILDERS, Pool, build_calls, prepare  # noqa: E402
 from accelsim.calibration.measurement.session import Session  # noqa: E402
 from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
 from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timing  # noqa: E402
@@ -103,6 +104,25 @@ def test_cpu_timer_spends_no_repeats_on_calls_far_longer_than_its_budget():
     assert CpuTimer(1).measure([lambda: busy(0.002)], 0.004).block_count >= 3
 
 
+def test_amid_others_each_call_is_timed_after_other_work():
+    order = []
+    timing = CpuTimer(1).measure_amid(
+        [lambda: (order.append("call"), sum(range(20_000)))], lambda: (order.append("other"), sum(range(200_000))), 0.05
+    )
+    assert order[:4] == ["other", "call", "other", "call"]
+    assert timing.block_count >= 5
+    alone = CpuTimer(1).measure([lambda: sum(range(20_000))], 0.05)
+    assert timing.time_s == pytest.approx(alone.time_s, rel=0.6)  # the other work is not counted
+
+
+def test_blocks_during_which_threads_waited_are_not_calm():
+    block = timing_module._Block(1.0, 1.0, switches=9, faults=0, waited_s=0.001)
+    assert block.is_calm
+    assert not replace(block, waited_s=0.1).is_calm
+    assert not replace(block, waited_s=None).is_calm
+    assert replace(block, waited_s=None, switches=0).is_calm
+
+
 SMALLEST = {}
 for case in operator_suite("cpu", ("fp32",), (1,)):
     size = 1.0
@@ -134,6 +154,24 @@ def test_cold_calls_have_weights_of_their_own(pool):
     assert not torch.equal(calls[0](), calls[1]())
 
 
+def test_inputs_are_written_again_weights_are_not(pool):
+    prepared = prepare(Case("gemm", "addmm", {"m": 8, "n": 16, "k": 32}), pool)
+    assert [tuple(x.shape) for x in prepared.inputs] == [(8, 32)]
+    before = prepared.calls[0]()
+    prepared.inputs[0].mul_(2.0)
+    assert not torch.equal(prepared.calls[0](), before)
+
+
+def test_a_cpu_case_gives_a_row_alone_and_a_row_amid_others(tmp_path):
+    file = RunFile(tmp_path / "run.jsonl", {"device": "cpu"}, {"device": "cpu"}, resume=True)
+    Session("cpu", file, 30.0, rounds=1).measure([CASES[0], Case("framework", "module_call", {"count": 4})])
+    file.close()
+    rows = read_run(tmp_path / "run.jsonl").rows
+    assert [(m.case.operator, m.case.amid) for m in rows] == [("relu", False), ("relu", True), ("module_call", False)]
+    assert len({m.case.key for m in rows}) == 3
+    assert all(m.time_s > 0 for m in rows)
+
+
 def test_data_are_random_never_zeros(pool):
     values = pool.take(torch.float32, 10_000)
     assert 0.9 < float(values.std()) < 1.1
@@ -143,7 +181,7 @@ def test_data_are_random_never_zeros(pool):
 class FixedTimer:
     def measure(self, calls, _budget_s):
         calls[0]()
-        return Timing(1e-3, 1e-3, 1e-3, 0.0, 3, 1, 0.0, True)
+        return Timing(1e-3, 1e-3, 1e-3, 0.0, 1e-3, 3, 1, 0.0, True)
 
 
 def session(tmp_path, **options):

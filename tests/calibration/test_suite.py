@@ -49,7 +49,7 @@ def test_several_threads_see_small_and_large_shapes():
 
 
 def test_outputs_below_and_above_the_page_fault_threshold():
-    sizes = [4 * c.shape["elements"] for c in CPU if c.family == "elementwise" and c.dtype == "fp32"]
+    sizes = [4 * c.shape.get("elements", 0) for c in CPU if c.family == "elementwise" and c.dtype == "fp32"]
     assert any(size > 2**25 for size in sizes)
     assert any(size < 2**20 for size in sizes)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["CASE_VERSION", "Case"]
 
-CASE_VERSION = 1
+CASE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Case:
         threads: Threads of the framework; 0 on a GPU, where it does not matter.
         cold: Whether every call takes weights that are in no cache.
         execution: "eager", "graph" or "compiled".
+        amid: Whether it runs amid other operators: between calls the inner caches are overwritten and only the inputs are
+            written again, as the operator before would have.
     """
 
     family: str
@@ -35,6 +37,7 @@ class Case:
     threads: int = 1
     cold: bool = False
     execution: str = "eager"
+    amid: bool = False
 
     @property
     def label(self) -> str:
@@ -48,5 +51,5 @@ class Case:
     @property
     def key(self) -> str:
         """Unique within a run."""
-        state = "cold" if self.cold else "hot"
+        state = ("cold" if self.cold else "hot") + (" amid" if self.amid else "")
         return f"{self.label} | {self.dtype} {self.threads}t {state} {self.execution}"

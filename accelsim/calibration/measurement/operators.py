@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn import functional
 
 from accelsim.calibration.measurement.case import Case
 
-__all__ = ["BUILDERS", "Call", "build_calls", "torch_dtype"]
+__all__ = ["BUILDERS", "Call", "Prepared", "build_calls", "prepare", "torch_dtype"]
 
 Call = Callable[[], Any]
 Shape = Mapping[str, int]
@@ -85,9 +86,16 @@ class Source:
         self.shape, self.pool, self.device = case.shape, pool, pool.device
         self.dtype = torch_dtype(case.dtype)
         self._inputs: dict[tuple[int, ...], torch.Tensor] = {}
+        self.written: list[torch.Tensor] = []
 
     def values(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Normal random numbers of their own."""
+        """Normal random numbers of their own, as the operator before writes them."""
+        made = self.stored(*sizes, dtype=dtype)
+        self.written.append(made.data)  # not the tensor: autograd would count the writes
+        return made
+
+    def stored(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Normal random numbers of their own that were written long ago: weights, tables, saved activations."""
         taken = self.pool.take(dtype or self.dtype, *sizes)
         return taken if taken.numel() > self.pool.COUNT else taken.clone()
 
@@ -126,7 +134,25 @@ def _builds(*operators: str) -> Callable[[Builder], Builder]:
     return add
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A case ready to run.
+
+    Attributes:
+        calls: What it cycles through.
+        inputs: Tensors that the operator before would have written.
+    """
+
+    calls: list[Call]
+    inputs: list[torch.Tensor]
+
+
 def build_calls(case: Case, pool: Pool, copies: int | None = None) -> list[Call]:
+    """The calls of `prepare`."""
+    return prepare(case, pool, copies).calls
+
+
+def prepare(case: Case, pool: Pool, copies: int | None = None) -> Prepared:
     """The calls a case cycles through: one where weights stay hot, many on separate weights where they are cold.
 
     Args:
@@ -140,9 +166,10 @@ def build_calls(case: Case, pool: Pool, copies: int | None = None) -> list[Call]
     """
     builder = BUILDERS[case.operator]
     if copies is not None:
-        return [builder(Source(case, pool)) for _ in range(copies)]
+        return Prepared([builder(Source(case, pool)) for _ in range(copies)], [])
     source = Source(case, pool)
-    return [builder(source) for _ in range(_weight_copies(case) if case.cold else 1)]
+    calls = [builder(source) for _ in range(_weight_copies(case) if case.cold else 1)]
+    return Prepared(calls, source.written)
 
 
 def _weight_copies(case: Case) -> int:
@@ -168,7 +195,7 @@ def _addmm(source: Source) -> Call:
 def _mm_nn(source: Source) -> Call:
     """Gradient of a linear layer's input: output gradient times weight."""
     s = source.shape
-    a, b = source.values(s["m"], s["k"]), source.values(s["k"], s["n"])
+    a, b = source.values(s["m"], s["k"]), source.stored(s["k"], s["n"])
     return lambda: torch.mm(a, b)
 
 
@@ -176,7 +203,7 @@ def _mm_nn(source: Source) -> Call:
 def _mm_tn(source: Source) -> Call:
     """Gradient of a linear layer's weight: transposed output gradient times input."""
     s = source.shape
-    a, b = source.values(s["k"], s["m"]), source.values(s["k"], s["n"])
+    a, b = source.values(s["k"], s["m"]), source.stored(s["k"], s["n"])
     return lambda: torch.mm(a.t(), b)
 
 
@@ -226,7 +253,7 @@ def _convolution(source: Source) -> Call:
 @_builds("convolution_1d")
 def _convolution_1d(source: Source) -> Call:
     s = source.shape
-    weight = source.values(s["channels_out"], s["channels_in"], s["kernel"])
+    weight = source.stored(s["channels_out"], s["channels_in"], s["kernel"])
     x = source.values(s["batch"], s["channels_in"], s["side"] ** 2)
     return lambda: functional.conv1d(x, weight, None, s["stride"], s["kernel"] // 2)
 
@@ -234,7 +261,7 @@ def _convolution_1d(source: Source) -> Call:
 @_builds("convolution_transpose")
 def _convolution_transpose(source: Source) -> Call:
     s = source.shape
-    weight = source.values(s["channels_in"], s["channels_out"], 2, 2)
+    weight = source.stored(s["channels_in"], s["channels_out"], 2, 2)
     x = source.image()
     return lambda: functional.conv_transpose2d(x, weight, None, 2)
 
@@ -252,8 +279,8 @@ def _convolution_grad_weight(source: Source) -> Call:
 def _convolution_backward(source: Source, mask: Sequence[bool]) -> Call:
     s = source.shape
     pad, stride = [s["kernel"] // 2] * 2, [s["stride"]] * 2
-    x = source.image()
-    weight = source.values(s["channels_out"], s["channels_in"] // s["groups"], s["kernel"], s["kernel"])
+    x = source.stored(s["batch"], s["channels_in"], s["side"], s["side"])
+    weight = source.stored(s["channels_out"], s["channels_in"] // s["groups"], s["kernel"], s["kernel"])
     gradient = source.values(*functional.conv2d(x, weight, None, stride, pad, 1, s["groups"]).shape)
     arguments = (gradient, x, weight, None, stride, pad, [1, 1], False, [0, 0], s["groups"], list(mask))
     return lambda: _ATEN.convolution_backward(*arguments)
@@ -279,6 +306,7 @@ BUILDERS |= {
     "_log_softmax": _of_table(lambda x: torch.log_softmax(x, -1)),
     "sum": _of_table(lambda x: x.sum(-1)),
     "mean": _of_table(lambda x: x.mean(-1, keepdim=True)),
+    "amax": _of_table(lambda x: x.amax(-1)),
     "sum_rows": _of_table(lambda x: x.sum(0)),
     "copy": _of_table(lambda x: x.clone()),
 }
@@ -315,7 +343,7 @@ def _layer_norm(source: Source) -> Call:
 def _layer_norm_backward(source: Source) -> Call:
     x, gradient = _table(source), _table(source)
     width = [x.shape[-1]]
-    weight, bias = source.values(*width), source.values(*width)
+    weight, bias = source.stored(*width), source.stored(*width)
     _, mean, deviation = torch.native_layer_norm(x, width, weight, bias, 1e-5)
     arguments = (gradient, x, width, mean, deviation, weight, bias, [True, True, True])
     return lambda: _ATEN.native_layer_norm_backward(*arguments)
@@ -323,7 +351,7 @@ def _layer_norm_backward(source: Source) -> Call:
 
 @_builds("_fused_rms_norm")
 def _rms_norm(source: Source) -> Call:
-    x, weight = _table(source), source.values(source.shape["columns"])
+    x, weight = _table(source), source.stored(source.shape["columns"])
     return lambda: functional.rms_norm(x, weight.shape, weight, 1e-5)
 
 
@@ -438,20 +466,24 @@ def _dropout_backward(source: Source) -> Call:
 
 
 def _pooled(source: Source) -> tuple[torch.Tensor, int]:
+    """What a convolution and an activation leave: neighbours are alike, and a maximum's branches depend on the values."""
     s = source.shape
-    return source.values(s["batch"], s["channels"], s["side"], s["side"]), s["kernel"]
+    x = source.stored(s["batch"], s["channels"], s["side"], s["side"])
+    smooth = functional.avg_pool2d(x, 3, 1, 1).relu_()
+    source.written.append(smooth.data)
+    return smooth, s["kernel"]
 
 
 @_builds("max_pool2d_with_indices")
 def _max_pool(source: Source) -> Call:
     x, kernel = _pooled(source)
-    return lambda: functional.max_pool2d(x, kernel, 2, kernel // 2)
+    return lambda: functional.max_pool2d(x, kernel, 2, (kernel - 1) // 2)
 
 
 @_builds("avg_pool2d")
 def _average_pool(source: Source) -> Call:
     x, kernel = _pooled(source)
-    return lambda: functional.avg_pool2d(x, kernel, 2, kernel // 2)
+    return lambda: functional.avg_pool2d(x, kernel, 2, (kernel - 1) // 2)
 
 
 @_builds("_adaptive_avg_pool2d")
@@ -464,7 +496,7 @@ def _adaptive_pool(source: Source) -> Call:
 @_builds("max_pool2d_with_indices_backward")
 def _max_pool_backward(source: Source) -> Call:
     x, kernel = _pooled(source)
-    stride, pad = [2, 2], [kernel // 2] * 2
+    stride, pad = [2, 2], [(kernel - 1) // 2] * 2
     output, indices = _ATEN.max_pool2d_with_indices(x, [kernel] * 2, stride, pad)
     gradient = source.values(*output.shape)
     arguments = (gradient, x, [kernel] * 2, stride, pad, [1, 1], False, indices)
@@ -474,7 +506,7 @@ def _max_pool_backward(source: Source) -> Call:
 @_builds("embedding")
 def _embedding(source: Source) -> Call:
     s = source.shape
-    table, wanted = source.values(s["table"], s["width"]), source.indices(s["table"], s["lookups"])
+    table, wanted = source.stored(s["table"], s["width"]), source.indices(s["table"], s["lookups"])
     return lambda: functional.embedding(wanted, table)
 
 
@@ -488,7 +520,7 @@ def _embedding_backward(source: Source) -> Call:
 @_builds("_embedding_bag")
 def _embedding_bag(source: Source) -> Call:
     s = source.shape
-    table = source.values(s["table"], s["width"])
+    table = source.stored(s["table"], s["width"])
     wanted = source.indices(s["table"], s["bags"], s["lookups"] // s["bags"])
     return lambda: functional.embedding_bag(wanted, table, mode="sum")
 
@@ -500,6 +532,21 @@ def _clone(source: Source) -> Call:
     x = source.values(s["rows"], s["middle"], s["columns"]).transpose(0, 1)
     call: Call = x.contiguous
     return call
+
+
+@_builds("clone_strided")
+def _clone_strided(source: Source) -> Call:
+    """Rows and columns change places."""
+    s = source.shape
+    call: Call = source.values(s["batch"], s["rows"], s["columns"]).transpose(1, 2).contiguous
+    return call
+
+
+@_builds("add_strided")
+def _add_strided(source: Source) -> Call:
+    s = source.shape
+    x, y = source.values(s["batch"], s["columns"], s["rows"]), source.values(s["batch"], s["rows"], s["columns"])
+    return lambda: x + y.transpose(1, 2)
 
 
 @_builds("cat")
@@ -539,19 +586,19 @@ def _recurrent(source: Source, kind: str) -> tuple[torch.nn.Module, torch.Tensor
     return layer, source.values(s["batch"], s["steps"], s["input"])
 
 
-def _recurrent_builder(kind: str, *, training: bool) -> Builder:
+def _recurrent_builder(kind: str) -> Builder:
     def build(source: Source) -> Call:
+        # weights keep requires_grad, as a model's do: without it the framework takes another path (bf16 GRU, 8 times slower)
         layer, x = _recurrent(source, kind)
-        layer.requires_grad_(training)
         return lambda: layer(x)
 
     return build
 
 
 BUILDERS |= {
-    "lstm": _recurrent_builder("lstm", training=False),
-    "gru": _recurrent_builder("gru", training=False),
-    "lstm_train": _recurrent_builder("lstm", training=True),
+    "lstm": _recurrent_builder("lstm"),
+    "gru": _recurrent_builder("gru"),
+    "lstm_train": _recurrent_builder("lstm"),
 }
 
 
@@ -568,9 +615,9 @@ def _optimizer_builder(maker: Callable[[list[torch.Tensor]], torch.optim.Optimiz
     def build(source: Source) -> Call:
         s = source.shape
         each = s["parameters"] // s["tensors"]
-        parameters = [source.values(each).requires_grad_() for _ in range(s["tensors"])]
+        parameters = [source.stored(each).requires_grad_() for _ in range(s["tensors"])]
         for x in parameters:
-            x.grad = source.values(each)
+            x.grad = source.stored(each)
         step: Call = maker(parameters).step
         return step
 

@@ -15,17 +15,18 @@ import torch
 
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.cuda import captured, rotated, tf32_products
-from accelsim.calibration.measurement.operators import BUILDERS, Pool, build_calls
-from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
+from accelsim.calibration.measurement.operators import BUILDERS, Pool, Prepared, build_calls, prepare
+from accelsim.calibration.measurement.timing import AmidTimer, CpuTimer, CudaTimer, Timer, Timing
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.errors import OutputError
 
-__all__ = ["Progress", "Session"]
+__all__ = ["REFERENCE", "Progress", "Session"]
 
 #: Dimensions that an out-of-memory case halves, in this order of preference.
 _SHRINKABLE: Final = ("batch", "rows", "m", "elements", "lookups", "parameters", "n")
-#: Long enough that neither clock resolution nor launches show.
-_REFERENCE: Final = {"cpu": {"m": 256, "n": 1024, "k": 1024}, "cuda": {"m": 4096, "n": 4096, "k": 4096}}
+#: What is timed again and again on a CPU, long enough that clock resolution does not show; on a GPU, that launches do not.
+REFERENCE: Final = Case("gemm", "addmm", {"m": 256, "n": 1024, "k": 1024})
+_GPU_REFERENCE: Final = Case("gemm", "addmm", {"m": 4096, "n": 4096, "k": 4096}, threads=0)
 _MOST_HALVINGS: Final = 12
 #: How the allocators of the CPU (Linux, Windows), of CUDA, cuBLAS and cuDNN say so.
 _OUT_OF_MEMORY: Final = (
@@ -35,7 +36,13 @@ _OUT_OF_MEMORY: Final = (
     "cannot allocate memory",
     "alloc_failed",
 )
-_CHUNK: Final = 240
+_CHUNK: Final = 120
+#: What is overwritten between calls amid others: several second-level caches, well within a last-level cache.
+_SCRUBBED_BYTES: Final = 6 * 2**20
+#: Inputs up to this size are written again before each call; larger ones leave the inner caches anyway.
+_REWRITTEN_BYTES: Final = 8 * 2**20
+#: Families that have no context to run in.
+_ALONE: Final = frozenset({"framework", "transfer"})
 _GRADIENT_OPERATORS: Final = frozenset(
     {"scaled_dot_product_attention_backward", "lstm_train", "lstm_backward", "gradient_chain"}
 )
@@ -81,6 +88,7 @@ class Session:
         self._timer = timer or (CpuTimer if device == "cpu" else lambda _: CudaTimer(torch.cuda))
         self._clock = clock
         self._pool = Pool(device)
+        self._scrubbed = torch.zeros(_SCRUBBED_BYTES // 4) if device == "cpu" else torch.zeros(0)
         self._threads = 0
         self._end = clock()
         self._reference: list[float] = []
@@ -121,39 +129,48 @@ class Session:
                 if now >= end:
                     return written
                 slot = max(0.0, pace - now) / (len(cases) - written)
-                row = self._guarded_row(case, min(max(0.35 * slot, 0.004), 0.25), number)
-                self.run_file.append(row)
-                if row.skipped:
-                    self._check_device(row.skipped)
+                rows = self._guarded_rows(case, min(max(0.25 * slot, 0.004), 0.25), number)
+                for row in rows:
+                    self.run_file.append(row)
+                if rows[0].skipped:
+                    self._check_device(rows[0].skipped)
                 written += 1
                 self._report(Progress(written, len(cases), self._end - self._clock(), case.key, written))
         return written
 
-    def _guarded_row(self, case: Case, slot_s: float, number: int) -> Measurement:
-        """A case's row; that of a case during which the previous process ended says so, once."""
+    def _guarded_rows(self, case: Case, slot_s: float, number: int) -> list[Measurement]:
+        """A case's rows; that of a case during which the previous process ended says so, once."""
         if case.key == self.run_file.fatal_case:
             self.run_file.fatal_case = None
-            return Measurement(case, None, 0.0, number, {}, skipped="the process ended while this case ran")
+            return [Measurement(case, None, 0.0, number, {}, skipped="the process ended while this case ran")]
         self.run_file.begin(case.key)
-        return self._row(case, slot_s, number)
+        return self._rows(case, slot_s, number)
 
-    def _row(self, case: Case, slot_s: float, number: int) -> Measurement:
+    def _rows(self, case: Case, slot_s: float, number: int) -> list[Measurement]:
+        """The case's measurement, and where it has a context the one amid other operators."""
         try:
-            timing, ran = self.time(case, slot_s)
+            timings, ran = self.time(case, slot_s)
         except Exception as error:  # noqa: BLE001  (any kernel may raise anything; the row says so)
-            return Measurement(case, None, 0.0, number, {}, skipped=f"{type(error).__name__}: {str(error)[:160]}")
-        if not timing.time_s > 0:  # nothing ran that the clock could see
-            return Measurement(ran, None, 0.0, number, {}, skipped="the clock did not move")
-        details: dict[str, Any] = {k: v for k, v in asdict(timing).items() if k not in {"time_s", "noise_fraction"}}
-        if ran is not case:
-            details["shrunk_from"] = dict(case.shape)
-        return Measurement(ran, timing.time_s, timing.noise_fraction, number, details)
+            return [Measurement(case, None, 0.0, number, {}, skipped=f"{type(error).__name__}: {str(error)[:160]}")]
+        if not timings[0].time_s > 0:  # nothing ran that the clock could see
+            return [Measurement(ran, None, 0.0, number, {}, skipped="the clock did not move")]
+        rows = []
+        for timing, amid in zip(timings, (False, True), strict=False):
+            details: dict[str, Any] = {
+                k: v for k, v in asdict(timing).items() if k not in {"time_s", "noise_fraction", "median_s"}
+            }
+            if self._reference:
+                details["reference_s"] = self._reference[-1]
+            if ran is not case:
+                details["shrunk_from"] = dict(case.shape)
+            rows.append(Measurement(replace(ran, amid=amid), timing.time_s, timing.noise_fraction, number, details))
+        return rows
 
-    def time(self, case: Case, slot_s: float) -> tuple[Timing, Case]:
+    def time(self, case: Case, slot_s: float) -> tuple[list[Timing], Case]:
         """Time one case, halving it as often as memory demands.
 
         Returns:
-            The timing and the case that was really run.
+            The timing, on a CPU the one amid other operators too, and the case that was really run.
         """
         if case.operator not in BUILDERS:
             raise NotImplementedError(f"no builder for {case.operator}")
@@ -184,13 +201,28 @@ class Session:
                 "continue with --resume."
             ) from None
 
-    def _timed(self, case: Case, slot_s: float) -> Timing:
+    def _timed(self, case: Case, slot_s: float) -> list[Timing]:
         self._set_threads(case.threads)
         with torch.set_grad_enabled(case.operator in _GRADIENT_OPERATORS):
-            if self.device == "cpu":
-                return self._timer(case.threads).measure(build_calls(case, self._pool), slot_s)
-            with tf32_products(torch, case.dtype == "tf32"):
-                return self._timed_on_gpu(case, slot_s)
+            if self.device != "cpu":
+                with tf32_products(torch, case.dtype == "tf32"):
+                    return [self._timed_on_gpu(case, slot_s)]
+            prepared, timer = prepare(case, self._pool), self._timer(case.threads)
+            timings = [timer.measure(prepared.calls, slot_s)]
+            if case.family not in _ALONE and isinstance(timer, AmidTimer):
+                timings.append(self._timed_amid(timer, prepared, slot_s))
+            return timings
+
+    def _timed_amid(self, timer: AmidTimer, prepared: Prepared, slot_s: float) -> Timing:
+        small = [x for x in prepared.inputs if x.numel() * x.element_size() <= _REWRITTEN_BYTES]
+
+        def between() -> None:
+            with torch.no_grad():
+                self._scrubbed.add_(1.0)
+                for x in small:
+                    x.mul_(1.0)
+
+        return timer.measure_amid(prepared.calls, between, slot_s)
 
     def _timed_on_gpu(self, case: Case, slot_s: float) -> Timing:
         """Eager calls, or replays of a graph of many; on operands that no call finds in the cache, but for transfers."""
@@ -211,8 +243,8 @@ class Session:
             self._threads = threads
 
     def _time_reference(self) -> None:
-        case = Case("gemm", "addmm", _REFERENCE[self.device.partition(":")[0]], "fp32", int(self.device == "cpu"))
-        self._reference.append(self._timed(case, 0.02).time_s)
+        case = REFERENCE if self.device == "cpu" else _GPU_REFERENCE
+        self._reference.append(self._timed(case, 0.02)[0].time_s)
 
     def _note_noise(self) -> None:
         """The reference operator's times and spread; absent where there is only one."""
@@ -230,6 +262,8 @@ class Session:
 def _rounds_done(run_file: RunFile) -> dict[str, int]:
     done: dict[str, int] = {}
     for row in run_file.run.rows if run_file.run else ():
+        if row.case.amid:
+            continue
         shape = row.details.get("shrunk_from")
         key = replace(row.case, shape=shape).key if shape else row.case.key
         done[key] = done.get(key, 0) + 1

@@ -125,6 +125,12 @@ def _conv_finish(shape: Shape) -> Shape:
     return shape | {"kernel": kernel, "groups": groups, "stride": stride}
 
 
+def _patches(shape: Shape) -> Shape:
+    """Windows side by side, as a vision transformer's first layer."""
+    size = 2 ** shape.pop("patch")
+    return shape | {"kernel": size, "stride": size}
+
+
 def _other_conv(shape: Shape) -> Shape:
     return _conv_finish(shape | {"groups": 4 if shape["channels_in"] % 3 else 1})
 
@@ -162,7 +168,7 @@ def _recurrent_allowed(shape: Shape) -> bool:
 
 
 def _gather_allowed(shape: Shape) -> bool:
-    return 4.0 * shape["table"] * shape["width"] <= 256e6 and shape["lookups"] * shape["width"] <= 16e6
+    return 4.0 * shape["table"] * shape["width"] <= 200e6 and shape["lookups"] * shape["width"] <= 16e6
 
 
 _GEMM = {"m": (17, 4096, 16), "n": (16, 8192, 64), "k": (16, 8192, 64)}
@@ -170,6 +176,7 @@ _GEMV = {"m": (1, 16, 1), "n": (64, 16384, 64), "k": (64, 8192, 64)}
 _IMAGE = {"channels_in": (8, 1024, 16), "channels_out": (8, 1024, 16), "side": (4, 224, 2), "batch": (1, 16, 1)}
 _ROWS = {"rows": (1, 65536, 1), "columns": (16, 8192, 16)}
 _SMALL_CONV = {"channels_in": (8, 512, 16), "channels_out": (8, 512, 16), "side": (4, 128, 2), "batch": (1, 8, 1)}
+_MATRICES = {"batch": (1, 16, 1), "rows": (16, 1024, 16), "columns": (16, 1024, 16)}
 _ONE = {"elements": (64, 40_000_000, 64)}
 _LIGHT = ("relu", "add", "mul", "div", "gelu", "silu", "sigmoid", "tanh", "hardswish", "add_bias", "mul_scalar")
 _BACKWARD = ("threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward")
@@ -225,8 +232,17 @@ FAMILIES: Sequence[Plan] = (
         "convolution_other",
         ("convolution", "convolution_1d", "convolution_transpose"),
         _SMALL_CONV | {"window": (2, 5, 1)},
-        18,
+        22,
         finish=_other_conv,
+        allowed=_conv_allowed,
+    ),
+    Plan(
+        "convolution_other",
+        ("convolution",),
+        {"channels_out": (64, 1024, 64), "side": (64, 256, 16), "batch": (1, 8, 1), "patch": (2, 4, 1)},
+        10,
+        fixed={"channels_in": 3, "groups": 1},
+        finish=_patches,
         allowed=_conv_allowed,
     ),
     Plan(
@@ -319,8 +335,17 @@ FAMILIES: Sequence[Plan] = (
         10,
     ),
     Plan("elementwise", ("to_bf16", "neg", "rsqrt", "pow", "exp"), _ONE, 9),
-    Plan("reduction", ("sum", "mean"), _ROWS, 16, allowed=_elements_allowed(12e6)),
+    Plan("elementwise", ("add_strided",), _MATRICES, 12, allowed=_elements_allowed(12e6)),
+    Plan("copy", ("clone_strided",), _MATRICES, 14, allowed=_elements_allowed(12e6)),
+    Plan("reduction", ("sum", "mean", "amax"), _ROWS, 16, allowed=_elements_allowed(12e6)),
     Plan("reduction", ("sum_rows", "mean_spatial"), _ROWS, 16, allowed=_elements_allowed(12e6)),
+    Plan(
+        "pooling",
+        ("max_pool2d_with_indices",),
+        {"channels": (8, 512, 8), "side": (8, 128, 2), "batch": (1, 16, 1), "kernel": (2, 3, 1)},
+        16,
+        allowed=lambda s: 4e5 <= s["channels"] * s["side"] ** 2 * s["batch"] <= 6e6,
+    ),
     Plan(
         "pooling",
         ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward"),

@@ -2,9 +2,10 @@
 
 On one thread the least CPU time of several blocks is immune to other processes taking the core. On several threads the
 framework's workers spin, so CPU time says nothing; there a block counts as undisturbed when no thread of the process waited
-for a core while it ran (run-queue time in ``/proc/self/task/*/schedstat``) or was descheduled against its will (getrusage,
-ru_nivcsw), and the least wall time of undisturbed blocks is taken. On a GPU events are recorded around blocks of calls that
-are already queued, and the median is taken.
+for a core while it ran (run-queue time in ``/proc/self/task/*/schedstat``; where the system does not say, when none was
+descheduled against its will), and the least wall time of undisturbed blocks is taken. Calls amid other work are timed one by
+one, and their median is taken, as is that of a whole model. On a GPU events are recorded around blocks of calls that are
+already queued, and the median is taken.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["CpuTimer", "CudaTimer", "Timer", "Timing"]
+__all__ = ["AmidTimer", "CpuTimer", "CudaTimer", "Timer", "Timing"]
 
 Call = Callable[[], Any]
 
@@ -31,6 +32,7 @@ class Timing:
         cpu_s: Least CPU time of the calling thread; None on a GPU.
         wall_median_s: Median wall time.
         noise_fraction: Median over best estimate, less 1.
+        median_s: Median CPU time on one thread, median wall time of undisturbed blocks on several.
         block_count: Blocks timed.
         calls_per_block: Calls in each.
         minor_faults: Page faults per call in the best block; None on a GPU.
@@ -41,6 +43,7 @@ class Timing:
     cpu_s: float | None
     wall_median_s: float
     noise_fraction: float
+    median_s: float
     block_count: int
     calls_per_block: int
     minor_faults: float | None
@@ -53,6 +56,7 @@ class Timing:
             time_s=self.time_s / count,
             cpu_s=None if self.cpu_s is None else self.cpu_s / count,
             wall_median_s=self.wall_median_s / count,
+            median_s=self.median_s / count,
             calls_per_block=self.calls_per_block * count,
             minor_faults=None if self.minor_faults is None else self.minor_faults / count,
         )
@@ -66,28 +70,41 @@ class Timer(Protocol):
         ...
 
 
+@runtime_checkable
+class AmidTimer(Protocol):
+    """Times calls one by one, with other work between them."""
+
+    def measure_amid(self, calls: Sequence[Call], between: Call, budget_s: float) -> Timing:
+        """Time per call."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Block:
     cpu_s: float
     wall_s: float
     switches: int
     faults: int
-    waited_s: float
+    waited_s: float | None
 
     @property
     def is_calm(self) -> bool:
         """Whether no other process took a core from it."""
-        return self.switches == 0 and self.waited_s <= 0.01 * self.wall_s
+        return self.switches == 0 if self.waited_s is None else self.waited_s <= 0.02 * self.wall_s
 
 
-def _waited_s() -> float:
-    """Time all threads of this process have waited for a core so far; 0 where the system does not say."""
+def _nothing() -> None:
+    """A call that does nothing."""
+
+
+def _waited_s() -> float | None:
+    """Time all threads of this process have waited for a core so far; None where the system does not say."""
     total = 0
     try:
         for task in Path("/proc/self/task").iterdir():
             total += int((task / "schedstat").read_bytes().split()[1])
     except (OSError, ValueError, IndexError):
-        return 0.0
+        return None
     return total * 1e-9
 
 
@@ -107,6 +124,7 @@ class CpuTimer:
 
     def __init__(self, threads: int, least_blocks: int = 3) -> None:
         self.threads, self.least_blocks = threads, least_blocks
+        self._empty: float | None = None
 
     def measure(self, calls: Sequence[Call], budget_s: float) -> Timing:
         """Time per call; calls are cycled through."""
@@ -128,6 +146,46 @@ class CpuTimer:
                 break
         return self._timing(blocks, number)
 
+    #: Calls timed one by one.
+    FEWEST_CALLS, MOST_CALLS = 5, 25
+
+    def measure_amid(self, calls: Sequence[Call], between: Call, budget_s: float) -> Timing:
+        """Median time per call with other work before each; calls are cycled through.
+
+        Args:
+            calls: Calls.
+            between: Done before each call, untimed.
+            budget_s: Time for all, other work included.
+        """
+        blocks: list[_Block] = []
+        end = time.perf_counter() + budget_s
+        while len(blocks) < self.FEWEST_CALLS or (len(blocks) < self.MOST_CALLS and time.perf_counter() < end):
+            between()
+            blocks.append(self._block(calls, len(blocks), 1))
+            if len(blocks) >= 3 and blocks[-1].wall_s > budget_s:
+                break
+        calm = [block for block in blocks if block.is_calm]
+        times = sorted((block.cpu_s if self.threads == 1 else block.wall_s) for block in calm or blocks)
+        middle = max(statistics.median(times) - self._empty_s(), 1e-9)
+        return Timing(
+            time_s=middle,
+            cpu_s=min(block.cpu_s for block in blocks),
+            wall_median_s=statistics.median(block.wall_s for block in blocks),
+            noise_fraction=(times[-1 - len(times) // 4] - times[len(times) // 4]) / (2.0 * middle),
+            median_s=middle,
+            block_count=len(blocks),
+            calls_per_block=1,
+            minor_faults=statistics.median(block.faults for block in blocks),
+            undisturbed=bool(calm),
+        )
+
+    def _empty_s(self) -> float:
+        """What timing a call that does nothing reads."""
+        if self._empty is None:
+            blocks = [self._block([_nothing], 0, 1) for _ in range(25)]
+            self._empty = statistics.median(block.cpu_s if self.threads == 1 else block.wall_s for block in blocks)
+        return self._empty
+
     def _should_go_on(self, blocks: Sequence[_Block]) -> bool:
         """On several threads, for an undisturbed block or two."""
         if self.threads == 1 or len(blocks) >= self.MOST_BLOCKS or sum(block.wall_s for block in blocks) > self.MOST_S:
@@ -137,14 +195,15 @@ class CpuTimer:
     def _block(self, calls: Sequence[Call], start: int, number: int) -> _Block:
         count = len(calls)
         work = [calls[(start + i) % count] for i in range(number)]
-        waited = _waited_s() if self.threads > 1 else 0.0
+        waited = _waited_s() if self.threads > 1 else None
         before = resource.getrusage(resource.RUSAGE_SELF)
         wall, cpu = time.perf_counter(), time.thread_time()
         for call in work:
             call()
         cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
         after = resource.getrusage(resource.RUSAGE_SELF)
-        waited = _waited_s() - waited if self.threads > 1 else 0.0
+        later = _waited_s() if waited is not None else None
+        waited = later - waited if waited is not None and later is not None else None
         switches, faults = after.ru_nivcsw - before.ru_nivcsw, after.ru_minflt - before.ru_minflt
         return _Block(cpu, wall, switches, faults, waited)
 
@@ -162,6 +221,7 @@ class CpuTimer:
             cpu_s=min(block.cpu_s for block in blocks) / number,
             wall_median_s=statistics.median(walls) / number,
             noise_fraction=middle / time_s - 1.0 if time_s > 0 else 0.0,
+            median_s=middle / number,
             block_count=len(blocks),
             calls_per_block=number,
             minor_faults=best.faults / number,
@@ -198,7 +258,8 @@ class CudaTimer:
                 break
         middle = statistics.median(times)
         spread = statistics.median(abs(t - middle) for t in times)
-        return Timing(middle, None, middle, spread / middle if middle > 0 else 0.0, len(times), number, None, True)
+        noise = spread / middle if middle > 0 else 0.0
+        return Timing(middle, None, middle, noise, middle, len(times), number, None, True)
 
     def _block(self, calls: Sequence[Call], start: int, number: int) -> float:
         first, last = (self.cuda.Event(enable_timing=True) for _ in range(2))

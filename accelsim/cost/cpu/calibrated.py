@@ -2,8 +2,8 @@
 
 Kernel files lie beside the fitted overlays, ``fitted/<device>.kernels.json`` in the user's configuration folder, then in the
 ``calibration`` folder that ships with accelsim. A run's context, which the operator suite has hot or cold, is decided for
-the whole graph: weights that together exceed the last-level cache are cold, those that exceed the second-level caches are in
-between, at the share of the penalty that the last-level cache's bandwidth has of main memory's.
+the whole graph: between two uses of a weight everything else of the pass goes through the caches, and what it exceeds of
+them decides where the weight is read from. Which buffers are fresh memory follows from the heap.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.cost.cpu.fitted_kernels import Correction, FittedKernels, KernelFit
-from accelsim.cost.cpu.kernel_terms import TERMS, Context
+from accelsim.cost.cpu.fitted_kernels import SERIAL_S, Correction, FittedKernels, KernelFit
+from accelsim.cost.cpu.heap import fresh_bytes
+from accelsim.cost.cpu.kernel_terms import TERMS, Context, share_beyond
+from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.machine import CpuMachine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
 from accelsim.cost.fitted import calibration_folders
@@ -33,12 +35,8 @@ __all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_fo
 KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
 _VERSION: Final = 1
 _MOST_BYTES: Final = 64 * 2**20
-#: Part of the cold penalty of weights that the last-level cache holds and the second-level caches do not. Estimate: the
-#: difference of reciprocal bandwidths of both caches over that of second-level cache and main memory on server CPUs.
-_WARM_SHARE: Final = 0.25
-#: glibc returns memory at the heap's top to the system beyond this many of the largest block freed so far (mallopt(3),
-#: M_TRIM_THRESHOLD: twice the dynamic mmap threshold, which is that block, at most 32 MiB).
-_TRIM_BLOCKS: Final = 2.0
+#: Spread of a model's page faults from one fresh process to the next: one model took 1,120, 2,840 and 4,224.
+_HEAP_LOG_SIGMA: Final = 0.5
 
 
 def parameters_for(device: str) -> CpuParameters | None:
@@ -106,7 +104,8 @@ def _fit(entry: Mapping[str, Any]) -> KernelFit:
     coefficients = np.array(entry["coefficients"], dtype=np.float64)
     if not np.isfinite(coefficients).all() or (coefficients < 0).any():
         raise ValueError(f"{entry['kernel']}: coefficients must be numbers >= 0")
-    return KernelFit(coefficients, float(entry["log_sigma"]), int(entry["rows"]), correction)
+    serial_s = float(entry.get("serial_s", SERIAL_S))
+    return KernelFit(coefficients, float(entry["log_sigma"]), int(entry["rows"]), correction, serial_s)
 
 
 def kernels_document(kernels: FittedKernels, origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,6 +133,8 @@ def _entry(key: tuple[str, str, int], fit: KernelFit) -> dict[str, Any]:
     kernel, dtype, threads = key
     entry: dict[str, Any] = {"kernel": kernel, "dtype": dtype, "threads": threads, "rows": fit.rows}
     entry |= {"log_sigma": _short(fit.log_sigma), "coefficients": [_short(x) for x in fit.coefficients.tolist()]}
+    if threads > 1:
+        entry["serial_s"] = _short(fit.serial_s)
     if fit.correction is not None:
         c = fit.correction
         entry["correction"] = {
@@ -148,48 +149,43 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def cold_fraction(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) -> float:
-    """Share of the cold penalty that weights pay, from their total against the caches, 0 to 1."""
-    chosen = machine.values.weights_cold
-    if chosen is not None:
-        return float(chosen)
-    trained = graph.phase != int(Phase.OPTIMIZER)
-    lookups = np.isin(graph.kind, [int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG)])
-    backward = graph.phase == int(Phase.BACKWARD)
-    total = float(graph.weight_bytes[trained & ~lookups & ~backward].sum())
-    if total <= 0:
-        return 0.0
-    beyond_l2 = np.clip(np.log2(total / kernels.l2_bytes) / 2.0, 0.0, 1.0)
-    beyond_l3 = np.clip(np.log2(2.0 * total / kernels.l3_bytes) / 2.0, 0.0, 1.0)
-    return float(_WARM_SHARE * beyond_l2 + (1.0 - _WARM_SHARE) * beyond_l3)
-
-
 def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) -> Context:
     is_training = bool((graph.phase == int(Phase.BACKWARD)).any())
     eager = machine.execution is Execution.EAGER
-    fresh = _fresh_fraction(graph, machine.values.page_fault_bytes) if is_training and eager else 0.0
+    names = kernel_names(graph, is_training=is_training, threads=max(1, round(machine.threads)))
+    fresh, extent = fresh_bytes(graph, names)
+    reuse = _reuse_bytes(graph, machine, extent)
     return Context(
         kernels.l2_bytes,
         kernels.l3_bytes,
-        cold_fraction(graph, machine, kernels),
+        reuse,
         is_training,
-        machine.values.page_fault_bytes if eager else np.inf,
-        fresh,
+        page_fault_bytes=np.inf,
+        fresh_bytes=fresh if eager else None,
+        amid=share_beyond(reuse, kernels.l2_bytes),
+        old_bytes=0.0 if is_training else _old_bytes(graph),
     )
 
 
-def _fresh_fraction(graph: OperatorGraph, page_fault_bytes: float) -> FloatArray:
-    """Share of each row's output that is fresh memory in a training step, shape (n,).
+def _old_bytes(graph: OperatorGraph) -> FloatArray:
+    """What each row reads beyond what the rows it depends on wrote, shape (n,)."""
+    rows = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
+    given = np.bincount(rows, weights=graph.write_bytes[graph.dependency], minlength=len(graph))
+    old: FloatArray = np.maximum(graph.read_bytes - given, 0.0)
+    return old
 
-    Activations are kept until the backward pass frees them; what then exceeds the trim threshold goes back to the system and
-    faults in again in the next forward pass.
-    """
-    forward = (graph.phase != int(Phase.BACKWARD)) & (graph.phase != int(Phase.OPTIMIZER))
-    written, saved = float(graph.write_bytes[forward].sum()), float(graph.saved_bytes.sum())
-    block = min(float(graph.write_bytes[forward].max(initial=0.0)), page_fault_bytes)
-    share = np.clip((saved - _TRIM_BLOCKS * block) / max(written, 1.0), 0.0, 1.0)
-    fraction: FloatArray = np.where(forward, share, 0.0)
-    return fraction
+
+def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, extent_bytes: float) -> float:
+    """What a pass touches: its weights, its heap (in training with what is saved), and the optimizer's state."""
+    chosen = machine.values.weights_cold
+    if chosen is not None:
+        return np.inf if chosen else 0.0
+    optimizer = graph.phase == int(Phase.OPTIMIZER)
+    lookups = np.isin(graph.kind, [int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG)])
+    backward = graph.phase == int(Phase.BACKWARD)
+    weights = float(graph.weight_bytes[~optimizer & ~lookups & ~backward].sum())
+    state = float(graph.read_bytes[optimizer].sum())
+    return weights + extent_bytes + state + float(graph.saved_bytes.sum()) * bool(backward.any())
 
 
 def _framework_s(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels, is_training: bool) -> FloatArray:
@@ -216,11 +212,13 @@ def measured_costs(graph: OperatorGraph, costs: RowCosts, machine: CpuMachine, k
     times = kernels.times(graph, context, max(1, round(machine.threads)))
     known = ~np.isnan(times.time_s)
     framework = _framework_s(graph, machine, kernels, context.is_training)
+    with np.errstate(invalid="ignore"):
+        sigma = np.hypot(times.log_sigma, _HEAP_LOG_SIGMA * times.fresh_s / times.time_s)
     return RowCosts(
         np.where(known, times.time_s, costs.time_s) + framework,
         np.where(known, times.compute_s, costs.compute_s),
         np.where(known, times.memory_s, costs.memory_s),
         costs.flop,
         costs.bytes,
-        np.where(known, times.log_sigma, costs.log_sigma),
+        np.where(known, sigma, costs.log_sigma),
     )

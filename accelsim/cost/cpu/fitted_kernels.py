@@ -24,6 +24,11 @@ __all__ = ["Correction", "FittedKernels", "KernelFit", "KernelTimes", "matern"]
 
 #: Corrections stay within this factor: an interpolation never overrules the physics by more.
 _LARGEST_LOG = 1.2
+#: Parallel regions shorter than this on one thread stay on one (the framework's grain of 32,768 elements takes about as
+#: long) where a kernel's own rows do not say otherwise.
+SERIAL_S = 8e-6
+#: Kernels that enter one parallel region for each step or tensor, their first count.
+_STEPWISE = ("lstm", "gru", "adamw", "sgd")
 
 
 def matern(a: FloatArray, b: FloatArray, length_scales: FloatArray) -> FloatArray:
@@ -64,12 +69,14 @@ class KernelFit:
         log_sigma: Spread of ln(measured / predicted) of rows kept from the fit.
         rows: Measured rows.
         correction: Tier `measured`; None where the terms do as well.
+        serial_s: On several threads: regions up to this time on one thread stay on one.
     """
 
     coefficients: FloatArray
     log_sigma: float
     rows: int
     correction: Correction | None = None
+    serial_s: float = SERIAL_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,30 +86,43 @@ class KernelTimes:
     time_s: FloatArray
     compute_s: FloatArray
     memory_s: FloatArray
+    fresh_s: FloatArray
     log_sigma: FloatArray
 
 
 Key = tuple[str, str, int]
-#: Operators shorter than this on one thread stay on one (the framework's grain of 32,768 elements takes about as long).
-SERIAL_S = 8e-6
-#: Terms on several threads: fork and join, traffic beyond the last cache, page faults, serial and parallel work.
-THREAD_TERMS = ("start", "bytes_beyond_l3", "fresh_bytes", "serial_s", "parallel_s")
+#: Terms on several threads: fork and join, traffic beyond the last cache, page faults, serial and parallel work, start amid
+#: others.
+THREAD_TERMS = ("start", "bytes_beyond_l3", "fresh_bytes", "serial_s", "parallel_s", "amid")
 
 
-_THREAD_WORK = np.array([False, False, False, True, True])
-_THREAD_MEMORY = np.array([False, True, True, False, False])
+_THREAD_WORK = np.array([False, False, False, True, True, False])
+_THREAD_MEMORY = np.array([False, True, True, False, False, False])
 
 
-def thread_terms(terms: FloatArray, one_thread_s: FloatArray) -> FloatArray:
+def region_counts(names: NDArray[np.str_], terms: FloatArray) -> FloatArray:
+    """Parallel regions of each row, shape (n,)."""
+    stepwise = np.logical_or.reduce([np.char.startswith(names, kernel) for kernel in _STEPWISE])
+    regions: FloatArray = np.where(stepwise, np.maximum(terms[:, TERMS.index("first_count")], 1.0), 1.0)
+    return regions
+
+
+def thread_terms(
+    terms: FloatArray, one_thread_s: FloatArray, regions: FloatArray, serial_s: float = SERIAL_S
+) -> FloatArray:
     """Quantities of rows on several threads, relative to their time on one, shape (n, len(THREAD_TERMS)).
 
     Args:
         terms: Quantities of the rows, shape (n, len(TERMS)).
-        one_thread_s: Predicted times on one thread, shape (n,).
+        one_thread_s: Predicted times on one thread less their page faults, shape (n,).
+        regions: Parallel regions of each row, shape (n,).
+        serial_s: Regions up to this time on one thread stay on one.
     """
-    parallel = one_thread_s > SERIAL_S
+    parallel = one_thread_s > serial_s * regions
     far, fresh = terms[:, TERMS.index("bytes_beyond_l3")], terms[:, TERMS.index("fresh_bytes")]
-    columns = [parallel * 1.0, far * parallel, fresh * parallel, one_thread_s * ~parallel, one_thread_s * parallel]
+    amid = terms[:, TERMS.index("amid")]
+    columns = [parallel * regions, far * parallel, fresh, one_thread_s * ~parallel, one_thread_s * parallel]
+    columns.append(amid * parallel)
     stacked: FloatArray = np.column_stack(columns)
     return stacked
 
@@ -146,7 +166,8 @@ class FittedKernels:
         one = np.zeros(len(graph))
         if count != 1:
             single = names if 1 not in self.thread_counts else kernel_names(graph, is_training=context.is_training)
-            one = self.kernel_times(single, graph.dtype, terms, places, one, 1).time_s
+            alone = self.kernel_times(single, graph.dtype, terms, places, one, 1)
+            one = alone.time_s - alone.fresh_s
         return self.kernel_times(names, graph.dtype, terms, places, one, count)
 
     def kernel_times(
@@ -169,8 +190,9 @@ class FittedKernels:
             threads: A measured thread count.
         """
         rows = len(names)
-        time, compute, memory, sigma = (np.full(rows, np.nan) for _ in range(4))
-        quantities = terms if threads == 1 else thread_terms(terms, one_thread_s)
+        time, compute, memory, faults, sigma = (np.full(rows, np.nan) for _ in range(5))
+        regions = region_counts(names, terms)
+        fresh = np.array([term == "fresh_bytes" for term in (TERMS if threads == 1 else THREAD_TERMS)])
         working, moving = (WORK_TERMS, MEMORY_TERMS) if threads == 1 else (_THREAD_WORK, _THREAD_MEMORY)
         pairs = np.char.add(np.char.add(names, " "), dtypes.astype("<U4"))
         for pair in np.unique(pairs):
@@ -178,15 +200,20 @@ class FittedKernels:
             fit = self._fit(str(names[index[0]]), Dtype(int(dtypes[index[0]])).label, threads)
             if fit is None:
                 continue
-            parts = quantities[index] * fit.coefficients
+            quantities = terms[index]
+            if threads > 1:
+                quantities = thread_terms(quantities, one_thread_s[index], regions[index], fit.serial_s)
+            parts = quantities * fit.coefficients
             factor = np.ones(len(index))
             if fit.correction is not None and self.tier is Tier.MEASURED:
                 factor = np.exp(fit.correction.at(np.array([places[row] for row in index.tolist()])))
-            time[index] = parts.sum(axis=1) * factor
-            compute[index] = parts[:, working].sum(axis=1) * factor
-            memory[index] = parts[:, moving].sum(axis=1) * factor
+            scaled = parts * np.where(fresh, 1.0, factor[:, None])
+            time[index] = scaled.sum(axis=1)
+            compute[index] = scaled[:, working].sum(axis=1)
+            memory[index] = scaled[:, moving].sum(axis=1)
+            faults[index] = scaled[:, fresh].sum(axis=1)
             sigma[index] = fit.log_sigma
-        return KernelTimes(time, compute, memory, sigma)
+        return KernelTimes(time, compute, memory, faults, sigma)
 
     def _fit(self, kernel: str, dtype: str, threads: int) -> KernelFit | None:
         """The kernel's own fit; that of fp32 for formats that were not measured."""

@@ -2,8 +2,9 @@
 
 A kernel's time is modelled as a sum of terms, each a quantity times a coefficient with a unit: a start (s), work (s per
 FLOP), bytes read, written and packed (s per byte), bytes beyond the second-level cache, beyond the last-level cache, of
-weights that are in no cache, of fresh pages, and up to three counts of the kernel's own loops (rows, taps, steps). With
-non-negative coefficients the sum keeps the model's laws: more work, more bytes or a larger working set never take less time.
+weights that are in no cache, of fresh pages, up to three counts of the kernel's own loops (rows, taps, steps), and what is
+added amid other operators. With non-negative coefficients the sum keeps the model's laws: more work, more bytes or a larger
+working set never take less time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, DIMENSIONS, OperatorKind
 
-__all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_coordinates", "kernel_terms"]
+__all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_coordinates", "kernel_terms", "share_beyond"]
 
 _K = OperatorKind
 #: Terms of a kernel's time, in column order, with the unit of the quantity.
@@ -35,6 +36,8 @@ TERMS = (
     "first_count",
     "second_count",
     "third_count",
+    "amid",  # 1 amid other operators
+    "amid_bytes",  # weights and results that amid others are not in the inner caches
 )
 WORK_TERMS = np.array([term in {"flop", "first_count", "second_count", "third_count"} for term in TERMS])
 MEMORY_TERMS = np.array([term.endswith(("bytes", "_l2", "_l3")) for term in TERMS])
@@ -47,21 +50,32 @@ class Context:
     Attributes:
         l2_bytes: Second-level cache of one core.
         l3_bytes: Last-level cache.
-        cold_fraction: Share of each row's weights that come from main memory, shape (n,) or a scalar, 0 to 1.
+        reuse_bytes: Bytes touched between two uses of a row's weights, shape (n,) or a scalar: 0 where it runs again and
+            again, infinite where they always come from main memory.
         is_training: Whether the graph has backward rows: norms then keep statistics, recurrent layers their gates.
         page_fault_bytes: Outputs above this size are always fresh memory.
-        fresh_fraction: Share of smaller outputs that are fresh memory, shape (n,) or a scalar, 0 to 1.
+        fresh_bytes: Fresh memory of each row where it is known, shape (n,); it replaces that rule.
+        old_bytes: Bytes each row reads that no row of the pass wrote, shape (n,) or a scalar: a cache of keys and values.
+        amid: How far rows run amid other operators that overwrite the inner caches, shape (n,) or a scalar: 0 for the same
+            operator again and again, 1 for models that exceed those caches.
     """
 
     l2_bytes: float
     l3_bytes: float
-    cold_fraction: FloatArray | float
+    reuse_bytes: FloatArray | float
     is_training: bool
     page_fault_bytes: float
-    fresh_fraction: FloatArray | float = 0.0
+    fresh_bytes: FloatArray | None = None
+    amid: FloatArray | float = 0.0
+    old_bytes: FloatArray | float = 0.0
+
+    def cold(self, count: int) -> FloatArray:
+        """Share of each row's weights that come from main memory, shape (count,)."""
+        reuse = np.broadcast_to(np.asarray(self.reuse_bytes, dtype=np.float64), (count,))
+        return share_beyond(reuse, self.l3_bytes)
 
 
-def _beyond(size_bytes: FloatArray, capacity_bytes: float) -> FloatArray:
+def share_beyond(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatArray:
     """Share of a working set that a cache does not serve: 0 at half its capacity, 1 at twice, linear in the log."""
     position = np.log2(np.maximum(size_bytes, 1.0) / capacity_bytes)
     share: FloatArray = np.clip((position + 1.0) / 2.0, 0.0, 1.0)
@@ -76,11 +90,11 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         context: Caches and state of memory.
     """
     moved = graph.read_bytes + graph.write_bytes
-    cold = np.broadcast_to(np.asarray(context.cold_fraction, dtype=np.float64), moved.shape)
-    held = moved + graph.weight_bytes * (1.0 - cold)
-    in_place = graph.kind == int(_K.OPTIMIZER)
-    always = (graph.write_bytes > context.page_fault_bytes) & ~in_place
-    fresh = np.where(always, graph.write_bytes, graph.write_bytes * context.fresh_fraction)
+    cold = context.cold(len(graph))
+    cached = graph.weight_bytes * (1.0 - cold)
+    held = moved + cached
+    beyond_l2 = share_beyond(held, context.l2_bytes)
+    away = np.maximum(beyond_l2, share_beyond(np.asarray(context.reuse_bytes), context.l2_bytes))
     counts = np.zeros((len(graph), 3))
     flop = graph.flop.copy()
     for kind in (OperatorKind(code) for code in np.unique(graph.kind).tolist()):
@@ -88,19 +102,29 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         counts[rows] = _counts(graph, kind, rows, context)
         if kind in {_K.ATTENTION, _K.ATTENTION_BACKWARD}:
             flop[rows] *= _visible_fraction(graph, kind, rows)
+    amid = np.broadcast_to(np.asarray(context.amid, dtype=np.float64), moved.shape)
     columns = [
         np.ones(len(graph)),
         flop,
         graph.read_bytes,
         graph.write_bytes,
         graph.weight_bytes,
-        graph.weight_bytes * cold,
-        held * _beyond(held, context.l2_bytes),
-        held * _beyond(held, context.l3_bytes),
-        fresh,
+        (graph.weight_bytes + context.old_bytes) * cold,
+        moved * beyond_l2 + cached * away,
+        held * share_beyond(held, context.l3_bytes),
+        _fresh_bytes(graph, context),
     ]
-    terms: FloatArray = np.column_stack([*columns, counts])
+    terms: FloatArray = np.column_stack([*columns, counts, amid, amid * (cached + graph.write_bytes)])
     return terms
+
+
+def _fresh_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
+    if context.fresh_bytes is not None:
+        return context.fresh_bytes
+    in_place = graph.kind == int(_K.OPTIMIZER)
+    always = (graph.write_bytes > context.page_fault_bytes) & ~in_place
+    fresh: FloatArray = np.where(always, graph.write_bytes, 0.0)
+    return fresh
 
 
 def _query_block(q_len: FloatArray) -> FloatArray:
@@ -181,7 +205,7 @@ def _gather_counts(rows: _Rows) -> Counts:
     """Lookups, and cache lines of tables that each cache does not hold."""
     row_bytes = rows["width"] * rows.width
     lines, table = rows["lookups"] * np.ceil(row_bytes / 64.0), rows["table_rows"] * row_bytes
-    far = (lines * _beyond(table, capacity) for capacity in (rows.context.l2_bytes, rows.context.l3_bytes))
+    far = (lines * share_beyond(table, capacity) for capacity in (rows.context.l2_bytes, rows.context.l3_bytes))
     return rows["lookups"], *far  # type: ignore[return-value]
 
 
@@ -233,7 +257,7 @@ _CONV_COORDINATES = ("batch", "channels_in", "channels_out", "out_h", "kernel_w"
 
 
 def kernel_coordinates(graph: OperatorGraph, context: Context) -> list[FloatArray]:
-    """Place of each row in its kernel's shape space: base-2 logarithms of its dimensions, then its cold share.
+    """Place of each row in its kernel's shape space: base-2 logarithms of its dimensions, then how cold and amid others.
 
     Args:
         graph: Operators, n rows.
@@ -242,8 +266,8 @@ def kernel_coordinates(graph: OperatorGraph, context: Context) -> list[FloatArra
     Returns:
         One vector per row; rows of one kernel have the same length.
     """
-    cold = np.broadcast_to(np.asarray(context.cold_fraction, dtype=np.float64), (len(graph),))
-    cold = np.where(graph.weight_bytes > 0, cold, 0.0)
+    cold = np.where(graph.weight_bytes > 0, context.cold(len(graph)), 0.0)
+    amid = np.broadcast_to(np.asarray(context.amid, dtype=np.float64), (len(graph),))
     places: list[FloatArray] = [np.zeros(0)] * len(graph)
     for kind in (OperatorKind(code) for code in np.unique(graph.kind).tolist()):
         rows = np.flatnonzero(graph.kind == int(kind))
@@ -251,7 +275,7 @@ def kernel_coordinates(graph: OperatorGraph, context: Context) -> list[FloatArra
         chosen = _CONV_COORDINATES if "kernel_w" in names else _COORDINATES.get(kind, names)
         sizes = [np.log2(np.maximum(graph.dimension(name, rows, kind), 0.5) * 1.0) for name in chosen]
         filled = [0.5 * (graph.dimension(name, rows, kind) % 16 == 0) for name in chosen if name in _ALIGNED]
-        block = np.column_stack([*sizes, *filled, 2.0 * cold[rows]])
+        block = np.column_stack([*sizes, *filled, 2.0 * cold[rows], 2.0 * amid[rows]])
         for row, place in zip(rows.tolist(), block, strict=True):
             places[row] = place
     return places

@@ -45,8 +45,8 @@ _ALIASES = {
     "hardtanh_backward": "threshold_backward",
     "hardswish_backward": "threshold_backward",
     "leaky_relu_backward": "threshold_backward",
-    "amax": "sum",
-    "max": "sum",
+    "max": "amax",
+    "amin": "amax",
     "mse_loss": "mean",
     "log_sigmoid_forward": "gelu",
 }
@@ -95,8 +95,11 @@ _NAMED = frozenset(
         "_softmax_backward_data",
         "_log_softmax_backward_data",
         "mean",
+        "add_strided",
+        "clone_strided",
     }
 )
+_COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
 _BY_KIND = {
     _K.BATCHED_GEMM: "bmm",
     _K.CONV_TRANSPOSE: "conv_transpose",
@@ -126,6 +129,8 @@ THIN_ROWS = 16
 
 
 def _plain(name: str) -> str:
+    if name.endswith(".strided"):
+        return "clone_strided" if name.partition(".")[0].rstrip("_") in _COPIES else "add_strided"
     stripped = name.rsplit(".", 1)[0] if name.endswith((".layer0",)) else name
     stripped = stripped.rstrip("_")
     return _ALIASES.get(stripped, stripped)
@@ -165,7 +170,7 @@ def _names_of(
         return np.where(backward, gradient, training if is_training else inference)
     if kind == _K.REDUCTION:
         plain = np.array([_plain(graph.name[row]) for row in rows.tolist()])
-        inner = np.where(plain == "mean", "mean", "sum")
+        inner = np.where(np.isin(plain, ["mean", "amax"]), plain, "sum")
         return np.where(backward, "sum_rows", inner)
     default = _BY_KIND.get(kind, "")
     found = [name if (name := _plain(graph.name[row])) in _NAMED else default for row in rows.tolist()]

@@ -1,0 +1,292 @@
+"""Fresh memory of a forward pass: the C library's heap followed allocation by allocation.
+
+An eager framework allocates every output and temporary and frees it when its last holder returns. glibc serves them from one
+heap: best fit among freed chunks, else the top, which grows in pages; a block that no chunk holds and that reaches the mmap
+threshold is mapped on its own. Freeing a mapped block raises the threshold to its size (at most 32 MiB); when the free top
+reaches twice the threshold it is given back, and what grows there again page-faults (mallopt(3), M_MMAP_THRESHOLD and
+M_TRIM_THRESHOLD; glibc malloc.c, sysmalloc and systrim). Passes are repeated until one is like the one before.
+
+The temporaries of each operator are those that the framework and oneDNN were seen to allocate (torch 2.13, oneDNN 3.12): a
+convolution copies image, filter and result into blocked layouts. A tensor passed to a module is held by its caller until the
+module returns; queries, keys and values by the module that attends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
+
+__all__ = ["Heap", "fresh_bytes"]
+
+_K = OperatorKind
+_PAGE: Final = 4096
+#: What sbrk takes beyond a request and trimming leaves (M_TOP_PAD's default).
+_TOP_PAD: Final = 128 * 1024
+#: Alignment to a cache line and chunk headers (posix_memalign of 64 bytes).
+_OVERHEAD: Final = 96
+_MOST_THRESHOLD: Final = 32 * 2**20
+#: mmap threshold of a process that has imported the framework: the smallest request it maps (measured, glibc 2.36).
+_IMPORTED_THRESHOLD: Final = 970_000
+#: Blocks below this come from holes and hardly move the top.
+_SMALL: Final = 1024
+_MOST_PASSES: Final = 5
+
+#: Steps of a row: slot and bytes; 0 bytes frees the slot. Slot 0 is the output.
+Script = list[tuple[int, float]]
+
+
+class Heap:
+    """glibc's main heap, sizes in bytes.
+
+    Args:
+        threshold: Its mmap threshold; the trim threshold is twice that.
+
+    Attributes:
+        fresh: Bytes of pages that were touched for the first time so far.
+        extent: Bytes from the heap's base to the highest address ever touched.
+    """
+
+    def __init__(self, threshold: int) -> None:
+        self.threshold = threshold
+        self.fresh = self.extent = 0
+        self._top, self._end, self._touched = 0, _TOP_PAD, 0
+        self._holes: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._used: dict[int, int] = {}
+        self._mapped = 0
+
+    def allocate(self, size: float) -> int:
+        """A block's handle; negative where it is mapped, 0 where it is too small to count."""
+        if size < _SMALL:
+            return 0
+        length = (int(size) + _OVERHEAD) & ~15
+        fitting = [(end - start, start) for start, end in self._holes.items() if end - start >= length]
+        if fitting:
+            return self._take(min(fitting)[1], length)
+        if self._end - self._top < length:
+            if length >= self.threshold:
+                self._mapped -= 1
+                self._used[self._mapped] = length
+                self.fresh += -(-length // _PAGE) * _PAGE
+                return self._mapped
+            self._end = -(-(self._top + length + _TOP_PAD) // _PAGE) * _PAGE
+        start = self._top
+        self._top += length
+        return self._use(start, start + length)
+
+    def free(self, handle: int) -> None:
+        """Give a block back."""
+        if handle == 0:
+            return
+        end = self._used.pop(handle)
+        if handle < 0:
+            if self.threshold < end <= _MOST_THRESHOLD:
+                self.threshold = end + _PAGE
+            return
+        start = handle - 1
+        if end in self._holes:
+            following = self._holes.pop(end)
+            del self._ends[following]
+            end = following
+        if start in self._ends:
+            earlier = self._ends.pop(start)
+            del self._holes[earlier]
+            start = earlier
+        if end < self._top:
+            self._holes[start], self._ends[end] = end, start
+            return
+        self._top = start
+        if self._end - start >= 2 * self.threshold:
+            self._end -= (self._end - start - _TOP_PAD) // _PAGE * _PAGE
+            self._touched = min(self._touched, self._end)
+
+    def _take(self, start: int, length: int) -> int:
+        end = self._holes.pop(start)
+        del self._ends[end]
+        if end - start - length >= _OVERHEAD:
+            self._holes[start + length], self._ends[end] = end, start + length
+            end = start + length
+        return self._use(start, end)
+
+    def _use(self, start: int, end: int) -> int:
+        if end > self._touched:
+            self.fresh += end - max(start, self._touched)
+            self._touched = end
+            self.extent = max(self.extent, end)
+        self._used[start + 1] = end
+        return start + 1
+
+
+def fresh_bytes(graph: OperatorGraph, names: NDArray[np.str_]) -> tuple[FloatArray, float]:
+    """Bytes of each row's output and temporaries that page-fault in a pass of a running program.
+
+    Args:
+        graph: A forward pass, n rows.
+        names: Kernel of each row, shape (n,).
+
+    Returns:
+        Bytes, shape (n,), and the heap's extent in bytes.
+    """
+    scripts, frees = _scripts(graph, names), _frees(graph)
+    heap = Heap(_first_threshold(graph))
+    _start_training(graph, heap, scripts, frees)
+    before: NDArray[np.int64] | None = None
+    fresh = np.zeros(len(graph), dtype=np.int64)
+    for _ in range(_MOST_PASSES):
+        fresh = _one_pass(heap, scripts, frees)
+        if before is not None and np.array_equal(fresh, before):
+            break
+        before = fresh
+    return fresh.astype(np.float64), float(heap.extent)
+
+
+def _start_training(
+    graph: OperatorGraph, heap: Heap, scripts: Sequence[Script], frees: Sequence[Sequence[int]]
+) -> None:
+    """The first training step: the optimizer's state comes to lie above the step's activations and stays."""
+    optimizer = np.flatnonzero(graph.kind == int(_K.OPTIMIZER))
+    if not len(optimizer):
+        return
+    states = float(graph.dimension("states", optimizer[-1:], _K.OPTIMIZER)[0])
+    gradients = np.setdiff1d(np.flatnonzero(graph.phase == int(Phase.BACKWARD)), graph.dependency)
+    sizes = np.repeat(graph.write_bytes[gradients], int(states)).tolist()
+    _one_pass(heap, scripts, frees, {int(optimizer[-1]): sizes})
+
+
+def _one_pass(
+    heap: Heap,
+    scripts: Sequence[Script],
+    frees: Sequence[Sequence[int]],
+    kept: Mapping[int, Sequence[float]] | None = None,
+) -> NDArray[np.int64]:
+    """Fresh bytes of each row of one pass; `kept` are blocks a row allocates for good."""
+    outputs = [0] * len(scripts)
+    fresh = np.zeros(len(scripts), dtype=np.int64)
+    for row, script in enumerate(scripts):
+        before = heap.fresh
+        slots = [0, 0, 0, 0, 0]
+        for slot, size in script:
+            if size:
+                slots[slot] = heap.allocate(size)
+            else:
+                heap.free(slots[slot])
+        for size in (kept or {}).get(row, ()):
+            heap.allocate(size)
+        outputs[row] = slots[0]
+        fresh[row] = heap.fresh - before
+        for done in frees[row]:
+            heap.free(outputs[done])
+    return fresh
+
+
+def _first_threshold(graph: OperatorGraph) -> int:
+    """Weights that were converted have freed their fp32 originals, the largest of which set the threshold."""
+    width = DTYPE_BYTES[graph.dtype]
+    originals = np.where(width < 4, graph.weight_bytes * 4.0 / width, 0.0)
+    freed = originals[(originals >= _IMPORTED_THRESHOLD) & (originals <= _MOST_THRESHOLD)]
+    return int(max(_IMPORTED_THRESHOLD, freed.max(initial=0.0)))
+
+
+def _scripts(graph: OperatorGraph, names: NDArray[np.str_]) -> list[Script]:
+    scripts: list[Script] = [[(0, float(size))] for size in graph.write_bytes.tolist()]
+    for kind in (OperatorKind(code) for code in np.unique(graph.kind).tolist()):
+        rows = np.flatnonzero(graph.kind == int(kind))
+        if kind in CONV_KINDS or kind in {_K.POOLING, _K.LSTM, _K.GRU}:
+            for row, script in zip(rows.tolist(), _scripts_of(graph, kind, rows, names[rows]), strict=True):
+                scripts[row] = script
+    for row in np.flatnonzero(graph.kind == int(_K.OPTIMIZER)).tolist():  # in place, with a temporary for each tensor
+        each = np.array([row])
+        tensors = max(1.0, float(graph.dimension("tensors", each, _K.OPTIMIZER)[0]))
+        scripts[row] = [(1, float(graph.dimension("parameters", each, _K.OPTIMIZER)[0]) * 4.0 / tensors), (1, 0.0)]
+    return scripts
+
+
+def _scripts_of(
+    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], names: NDArray[np.str_]
+) -> list[Script]:
+    read, write, weight = (x[rows].tolist() for x in (graph.read_bytes, graph.write_bytes, graph.weight_bytes))
+    width = DTYPE_BYTES[graph.dtype[rows]].tolist()
+    if kind == _K.POOLING:
+        outputs = [size * w / (w + 8.0) for size, w in zip(write, width, strict=True)]
+        pooled = [name.startswith("max_pool") for name in names.tolist()]
+        return [
+            [(0, o), (1, size - o), (1, 0)] if is_max else [(0, size)]
+            for o, size, is_max in zip(outputs, write, pooled, strict=True)
+        ]
+    if kind in {_K.LSTM, _K.GRU}:
+        layers = list(zip(read, write, weight, strict=True))
+        if kind == _K.GRU:  # the framework's own loop: all steps' input products, no weights in blocks
+            return [[(1, 3.0 * o), (0, o), (1, 0)] for _, o, _ in layers]
+        return [
+            [(1, r), (0, o), (2, w / 2), (3, w / 2), (4, 4.0 * o), (4, 0), (3, 0), (2, 0), (1, 0)] for r, o, w in layers
+        ]
+    batch = np.maximum(graph.dimension("batch", rows, kind), 1.0).tolist()
+    inside = graph.dimension("channels_in", rows, kind).tolist()
+    stride = np.maximum(graph.dimension("stride", rows, kind), 1.0)
+    pixels = graph.dimension("out_h", rows, kind) * graph.dimension("out_w", rows, kind)
+    taps = graph.dimension("kernel_h", rows, kind) * graph.dimension("kernel_w", rows, kind)
+    columns = (graph.dimension("channels_in", rows, kind) * taps * pixels * np.array(width)).tolist()
+    found: list[Script] = []
+    for place, name in enumerate(names.tolist()):
+        r, o, w = read[place], write[place], weight[place]
+        if kind == _K.CONV_TRANSPOSE:
+            blocked = [(4, r / batch[place]), (1, r), (2, w), (3, o), (2, 0), (1, 0), (4, 0)]
+            found.append([*blocked, (1, o), (0, o), (1, 0), (3, 0)])
+        elif name.endswith("_native"):
+            found.append([(0, o)] if taps[place] == 1 else [(1, columns[place]), (0, o), (1, 0)])
+        else:
+            steps = stride[place]
+            strided = 0.0 if width[place] == 4 and steps == 1 else r / steps**2
+            scratch = strided / (batch[place] if width[place] == 4 else 1.0) if name == "conv_1x1" else 0.0
+            image = r if inside[place] > 3 else 0.0
+            taken = [(4, scratch or 1.0), (1, image or 1.0), (2, w), (3, o), (2, 0), (1, 0), (4, 0)]
+            found.append([*taken, (0, o), (3, 0)])
+    return found
+
+
+def _frees(graph: OperatorGraph) -> list[list[int]]:
+    """Rows whose outputs are freed after each row: those that nothing holds any more."""
+    count = len(graph)
+    parts = [tuple(path.split(".")) if path else () for path in graph.path]
+    ends = _module_ends(parts)
+    last = list(range(count))
+    used = np.zeros(count, dtype=bool)
+    attends = (graph.kind == int(_K.ATTENTION)).tolist()
+    offsets, dependencies = graph.dependency_offset.tolist(), graph.dependency.tolist()
+    for row in range(count):
+        for source in dependencies[offsets[row] : offsets[row + 1]]:
+            shared = _shared(parts[source], parts[row])
+            until = ends[row][shared] if shared < len(parts[row]) else row
+            if attends[row] and parts[row]:
+                until = ends[row][-1]
+            last[source] = max(last[source], until)
+            used[source] = True
+    frees: list[list[int]] = [[] for _ in range(count)]
+    for row in range(count):
+        frees[last[row] if used[row] else count - 1].append(row)
+    return frees
+
+
+def _module_ends(parts: Sequence[tuple[str, ...]]) -> list[list[int]]:
+    """Last row of each module a row is in, from the outermost to its own."""
+    ends: list[list[int]] = [[] for _ in parts]
+    for row in range(len(parts) - 1, -1, -1):
+        following = parts[row + 1] if row + 1 < len(parts) else ()
+        shared = _shared(parts[row], following)
+        ends[row] = [ends[row + 1][depth] if depth < shared else row for depth in range(len(parts[row]))]
+    return ends
+
+
+def _shared(a: Sequence[str], b: Sequence[str]) -> int:
+    """Number of leading parts two module paths have in common."""
+    for place, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return place
+    return min(len(a), len(b))

@@ -1,0 +1,147 @@
+"""glibc's heap, block by block: laws of the allocator, and page faults that real models were counted to take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelsim.calibration.case_rows import case_graph
+from accelsim.calibration.measurement.case import Case
+from accelsim.cost.cpu.heap import Heap, fresh_bytes
+from accelsim.cost.cpu.kernels import kernel_names
+
+MIB = 2**20
+
+
+def test_a_block_at_the_threshold_is_mapped_and_raises_it():
+    heap = Heap(MIB)
+    block = heap.allocate(3 * MIB)
+    assert block < 0
+    assert heap.fresh == pytest.approx(3 * MIB, abs=8192)
+    heap.free(block)
+    assert heap.threshold == pytest.approx(3 * MIB, abs=8192)
+    assert heap.allocate(3 * MIB) > 0  # the next of its size comes from the heap
+
+
+def test_the_threshold_stops_at_32_mib():
+    heap = Heap(MIB)
+    heap.free(heap.allocate(40 * MIB))
+    assert heap.threshold == MIB
+
+
+def test_memory_below_the_trim_threshold_is_kept():
+    heap = Heap(4 * MIB)
+    for _ in range(3):
+        heap.free(heap.allocate(3 * MIB))
+    assert heap.fresh == pytest.approx(3 * MIB, abs=8192)
+
+
+def test_a_free_top_of_twice_the_threshold_is_given_back():
+    heap = Heap(4 * MIB)
+    for _ in range(3):
+        blocks = [heap.allocate(3 * MIB) for _ in range(3)]
+        for block in reversed(blocks):
+            heap.free(block)
+    assert heap.fresh > 3 * 8 * MIB
+
+
+def test_a_block_that_stays_above_keeps_the_memory_below():
+    heap = Heap(4 * MIB)
+    blocks = [heap.allocate(3 * MIB) for _ in range(3)]
+    heap.allocate(10_000)
+    for block in blocks:
+        heap.free(block)
+    before = heap.fresh
+    assert all(heap.allocate(3 * MIB) > 0 for _ in range(3))
+    assert heap.fresh == before
+
+
+def test_holes_are_joined_and_the_best_fit_is_taken():
+    heap = Heap(64 * MIB)
+    first, wide, bar, narrow, _ = (heap.allocate(size * MIB) for size in (1, 3, 1, 2, 1))
+    heap.free(wide)
+    heap.free(narrow)
+    assert heap.allocate(1.9 * MIB) == narrow
+    heap.free(first)
+    assert heap.allocate(3.9 * MIB) == first
+    assert bar > first
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=st.lists(st.integers(1, 20 * MIB), min_size=1, max_size=30), seed=st.integers(0, 99))
+def test_blocks_never_overlap_and_everything_can_be_freed(sizes, seed):
+    generator, heap = np.random.default_rng(seed), Heap(MIB)
+    held: dict[int, int] = {}
+    for size in sizes:
+        block = heap.allocate(size)
+        if block > 0:
+            assert all(block + size <= other or other + length <= block for other, length in held.items())
+            held[block] = size
+        elif block < 0:
+            heap.free(block)
+        if held and generator.random() < 0.5:
+            gone = int(generator.choice(list(held)))
+            heap.free(gone)
+            del held[gone]
+    for block in held:
+        heap.free(block)
+    before = heap.fresh
+    small = heap.allocate(2000)
+    assert small == 1  # the heap is one free block again
+    assert heap.fresh <= before + 4096
+
+
+def test_small_models_do_not_fault():
+    graph = case_graph([Case("elementwise", "relu", {"elements": 50_000}) for _ in range(20)])
+    fresh, extent = fresh_bytes(graph, kernel_names(graph, is_training=False))
+    assert fresh.sum() == 0
+    assert 2 * 200_000 <= extent <= 4 * 200_000
+
+
+def test_a_mapped_block_is_always_fresh():
+    graph = case_graph([Case("elementwise", "relu", {"elements": 20_000_000}) for _ in range(4)])
+    fresh, _ = fresh_bytes(graph, kernel_names(graph, is_training=False))
+    assert fresh == pytest.approx(np.full(4, 80e6), rel=1e-3)
+
+
+def _mobilenet(batch):
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+
+    def block(i, o, k, s=1, g=1):
+        return nn.Sequential(nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o), nn.ReLU())
+
+    layers, channels = [block(3, 32, 3, 2)], 32
+    for out, stride in (
+        (64, 1),
+        (128, 2),
+        (128, 1),
+        (256, 2),
+        (256, 1),
+        (512, 2),
+        *[(512, 1)] * 3,
+        (1024, 2),
+        (1024, 1),
+    ):
+        layers += [block(channels, channels, 3, stride, channels), block(channels, out, 1)]
+        channels = out
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000)]
+    return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 192, 192),)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("batch", "dtype", "pages"), [(1, "fp32", 1264), (6, "fp32", 6880), (1, "bf16", 0)])
+def test_page_faults_of_a_mobilenet(batch, dtype, pages):
+    """Median minor faults per pass counted by getrusage in fresh processes (torch 2.13, glibc 2.36)."""
+    pytest.importorskip("torch")
+    from accelsim.workloads.capture import capture
+    from accelsim.workloads.dtype import precision
+    from accelsim.workloads.model import RunShape
+
+    module, inputs = _mobilenet(batch)
+    workload = capture(module.eval(), inputs, batch_dimension=None)
+    graph = workload.lower(RunShape(batch=workload.default.batch), precision(dtype)).graph
+    fresh, _ = fresh_bytes(graph, kernel_names(graph, is_training=False))
+    assert fresh.sum() / 4096 == pytest.approx(pages, rel=0.15, abs=1)
