@@ -199,7 +199,7 @@ def test_memory_that_runs_out_halves_the_case(tmp_path):
         running.measure(
             [Case("elementwise", "relu", {"elements": 2**30}), Case("elementwise", "tanh", {"elements": 64})]
         )
-    shrunk, small = read_run(tmp_path / "run.jsonl").rows
+    shrunk, _, small, _ = read_run(tmp_path / "run.jsonl").rows  # each alone and amid others
     assert shrunk.time_s is not None, shrunk.skipped
     assert shrunk.details["shrunk_from"] == {"elements": 2**30}
     assert shrunk.case.shape["elements"] < 2**28
