@@ -10,6 +10,8 @@ from typing import Any, Protocol
 __all__ = ["Report", "progress_bar"]
 
 _WIDEST_LABEL = 60
+#: Width from which there is room for the bar and what is being done.
+_ROOMY = 80
 
 
 class Report(Protocol):
@@ -41,11 +43,17 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    words = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20))
-    count = (TextColumn("{task.fields[count]}", markup=False),) if unit else ()
+    console = Console(stderr=True)
+    title_column, bar_column = TextColumn("{task.description}", markup=False), BarColumn(bar_width=20)
+    count_column = TextColumn("{task.fields[count]}", markup=False)
     left = (TimeRemainingColumn(compact=True), TextColumn("{task.fields[left]}", style="dim"))
     label_column = TextColumn("{task.fields[label]}", markup=False)
-    with Progress(*words, *count, *left, label_column, console=Console(stderr=True), transient=True) as bar:
+    counted = (count_column,) if unit else ()
+    is_roomy = console.width >= _ROOMY  # a narrow terminal has room for what counts
+    wide = (title_column, bar_column, *counted, *left, label_column)
+    columns = wide if is_roomy else (title_column, *counted, left[0])
+    with Progress(*columns, console=console, transient=True) as bar:
+        words = f" {unit}" if is_roomy else ""
         fields: dict[str, Any] = {"label": "", "count": "", "left": ""}
         task = bar.add_task(title, total=None, **fields)
 
@@ -54,7 +62,7 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
             if title is not None and title != bar.tasks[-1].description:
                 bar.remove_task(task)  # a new clock: the speed of other work says nothing of this
                 task = bar.add_task(title, total=total, **fields)
-            count, left = ("", "") if total is None else (f"{done:,.0f}/{total:,.0f} {unit}", "left")
+            count, left = ("", "") if total is None else (f"{done:,.0f}/{total:,.0f}{words}", "left")
             bar.update(task, completed=done, total=total, label=label[:_WIDEST_LABEL], count=count, left=left)
 
         yield report

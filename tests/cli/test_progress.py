@@ -15,11 +15,11 @@ class Terminal(io.StringIO):
         return True
 
 
-def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def open_terminal(monkeypatch: pytest.MonkeyPatch, width: int = 120) -> Terminal:
     """Called in the test itself: the runner sets its own standard error after fixtures."""
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     return stream
 
@@ -34,6 +34,15 @@ def test_a_terminal_sees_suite_rows_and_what_is_being_done(monkeypatch):
     assert "1,200/5,000 rows" in shown
     assert "left" in shown
     assert "T4" in shown
+
+
+def test_a_narrow_terminal_keeps_title_count_and_time(monkeypatch):
+    terminal = open_terminal(monkeypatch, 44)
+    with progress_bar("validating", unit="rows") as report:
+        report(1_200, 5_000, "T4", "gpu-operators (1/11)")
+    shown = terminal.getvalue()
+    assert "gpu-operators (1/11) 1,200/5,000 " in shown
+    assert "…" not in shown
 
 
 def test_names_with_brackets_are_shown_as_they_are(monkeypatch):
