@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 _SAMPLE_S: Final = 0.02
+#: Calls issued ahead of the device: its queue holds a thousand, which may take minutes.
+_CALLS_AHEAD: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,10 @@ class Meter(Protocol):
         """Energy of one call of `run`; None where it could not be read."""
         ...
 
+    def synchronize(self) -> None:
+        """Wait until everything issued has run."""
+        ...
+
 
 class RaplMeter:
     """Package energy of the CPU.
@@ -86,6 +92,9 @@ class RaplMeter:
         if len(known) != len(parts) or not known or duration <= 0 or sum(known) <= 0:
             return None
         return EnergyReading(sum(known), duration, "rapl")
+
+    def synchronize(self) -> None:
+        """Nothing runs behind a CPU's back."""
 
     def _counters(self) -> list[int | None]:
         return [_integer(domain / "energy_uj") for domain in self._domains]
@@ -118,23 +127,27 @@ class NvmlMeter:
     """
 
     def __init__(self, index: int, nvml: Any, synchronize: Callable[[], Any], uuid: str | None = None) -> None:
-        self._nvml, self._synchronize = nvml, synchronize
+        self._nvml, self._wait = nvml, synchronize
         nvml.nvmlInit()
         self._handle = nvml_handle(nvml, index, uuid)
 
     def measure(self, run: Callable[[], Any]) -> EnergyReading | None:
         """Energy of one call of `run`, by the counter where the board has one, else by sampled power."""
-        self._synchronize()
+        self.synchronize()
         before = self._counter_mj()
         if before is None:
             return self._sampled(run)
         start = time.perf_counter()
         run()
-        self._synchronize()
+        self.synchronize()
         duration, after = time.perf_counter() - start, self._counter_mj()
         if after is None or after <= before:
             return None
         return EnergyReading((after - before) * 1e-3, duration, "nvml counter")
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        self._wait()
 
     def _counter_mj(self) -> int | None:
         try:
@@ -159,7 +172,7 @@ class NvmlMeter:
         thread.start()
         try:
             run()
-            self._synchronize()
+            self.synchronize()
         finally:
             stop.set()
             thread.join()
@@ -226,6 +239,8 @@ def measure_energy(meter: Meter | None, run: Callable[[], Any], duration_s: floa
         while time.perf_counter() < end:
             run()
             calls += 1
+            if calls % _CALLS_AHEAD == 0:
+                meter.synchronize()
 
     load = meter.measure(loaded)
     if load is None:

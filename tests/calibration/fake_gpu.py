@@ -56,7 +56,7 @@ class FakeGpu:
                 fake.now_s += LAUNCH_S + self.kernels_s
 
         self.Event, self.Stream, self.CUDAGraph = Event, Stream, CUDAGraph
-        self.main = Stream()
+        self.main = self.current = Stream()
 
     def __getattr__(self, name):
         return getattr(self.real, name)
@@ -85,7 +85,10 @@ class FakeGpu:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
 
     def current_stream(self):
-        return self.main
+        return self.current
+
+    def set_stream(self, stream):
+        self.current = stream
 
     @contextmanager
     def stream(self, _stream):
@@ -95,10 +98,13 @@ class FakeGpu:
     def graph(self, graph):
         assert self.joined, "the side stream was not joined before the capture"
         self.captures += 1
-        self.recording = 0.0
+        self.recording, before, self.current = 0.0, self.current, self.Stream()
         try:
             yield
-            graph.kernels_s = self.recording
+            graph.kernels_s, self.current = (
+                self.recording,
+                before,
+            )  # torch restores the stream of captures that succeed alone
         finally:
             self.recording = None
 

@@ -98,3 +98,11 @@ def test_environment_is_plain_and_names_differences():
 def test_environment_without_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     assert describe("cpu")["torch_version"] is None
+
+
+def test_work_is_not_queued_far_ahead_of_the_device():
+    waits = []
+    meter = NvmlMeter(0, nvml([0, 1000, 2000, 3000]), lambda: waits.append(1))
+    reading = measure_energy(meter, lambda: None, 0.01)
+    assert reading["energy_per_call_j"] > 0
+    assert len(waits) > 10

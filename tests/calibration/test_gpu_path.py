@@ -199,6 +199,7 @@ def test_a_call_that_cannot_be_captured_is_skipped_by_name(gpu, tmp_path):
         Session("cuda:0", file, 2.0, rounds=1).measure(cases)
     failed, fine = read_run(tmp_path / "run.jsonl").rows
     assert "stream is capturing" in failed.skipped
+    assert gpu.current is gpu.main
     assert fine.time_s is not None
 
 

@@ -52,17 +52,20 @@ def captured(cuda: Any, calls: Sequence[Call], least_calls: int = _GRAPH_CALLS) 
         RuntimeError: If a call cannot be captured.
     """
     count = max(len(calls), least_calls)
-    side = cuda.Stream()
-    side.wait_stream(cuda.current_stream())
+    side, main = cuda.Stream(), cuda.current_stream()
+    side.wait_stream(main)
     with cuda.stream(side):
         for number in range(_WARM_UP_CALLS):
             calls[number % len(calls)]()
-    cuda.current_stream().wait_stream(side)
+    main.wait_stream(side)
     cuda.synchronize()
     graph = cuda.CUDAGraph()
-    with cuda.graph(graph):
-        for number in range(count):
-            calls[number % len(calls)]()
+    try:
+        with cuda.graph(graph):
+            for number in range(count):
+                calls[number % len(calls)]()
+    finally:
+        cuda.set_stream(main)  # a capture that fails leaves its own stream behind
     replay: Call = graph.replay
     return replay, count
 
