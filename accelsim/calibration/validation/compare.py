@@ -2,7 +2,8 @@
 
 The noise of a figure is half its 95 % confidence interval over the rows of its group: of the mean from its standard error,
 of quantiles from order statistics, of the coverage from the binomial distribution, of Kendall's tau from its largest
-possible variance (Kendall, Rank Correlation Methods, 1948). The largest error of a group is one row and is not compared.
+possible variance (Kendall, Rank Correlation Methods, 1948). The largest error of a group is one row and is not compared;
+coverage is compared for whole suites alone, since the rows of one device share an error and leave their intervals together.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ __all__ = ["uncompared_suites", "worse_figures"]
 _FLOOR: Final = 0.002
 _Z: Final = 1.96
 Values = Mapping[str, Any]
+#: Label, field, its noise, and how bad a value is.
+_Figure = tuple[str, str, Callable[[Values], float | None], Callable[[float], float]]
 
 
 def worse_figures(new: Values, old: Values) -> list[str]:
@@ -39,12 +42,12 @@ def worse_figures(new: Values, old: Values) -> list[str]:
         after = new.get("suites", {}).get(name)
         if after is None or after["tier"] != before["tier"]:
             continue
-        found += _worse(name, before, after)
+        found += _worse(name, before, after, _COMPARED)
         groups = {_key(group): group for group in after["groups"]}
         for group in before["groups"]:
             now = groups.get(_key(group))
             if now is not None:
-                found += _worse(f"{name}, {group['device']} {_group(group)}", group, now)
+                found += _worse(f"{name}, {group['device']} {_group(group)}", group, now, _OF_GROUPS)
     return found
 
 
@@ -68,8 +71,8 @@ def _key(group: Values) -> tuple[Any, ...]:
     return group["device"], _group(group), group["tier"], group.get("is_view", False)
 
 
-def _worse(where: str, before: Values, after: Values) -> Iterator[str]:
-    for label, field, noise_of, distance in _COMPARED:
+def _worse(where: str, before: Values, after: Values, compared: tuple[_Figure, ...]) -> Iterator[str]:
+    for label, field, noise_of, distance in compared:
         was, now = before.get(field), after.get(field)
         if was is None or now is None:
             continue
@@ -103,8 +106,7 @@ def _from_level(value: float) -> float:
     return abs(value - INTERVAL_LEVEL)
 
 
-#: Label, field, its noise, and how bad a value is.
-_COMPARED: Final[tuple[tuple[str, str, Callable[[Values], float | None], Callable[[float], float]], ...]] = (
+_COMPARED: Final[tuple[_Figure, ...]] = (
     ("MAPE", "mape_fraction", _stored("mape_noise_fraction"), _itself),
     ("median", "median_ape_fraction", _stored("median_noise_fraction"), _itself),
     ("p90", "p90_ape_fraction", _stored("p90_noise_fraction"), _itself),
@@ -112,3 +114,4 @@ _COMPARED: Final[tuple[tuple[str, str, Callable[[Values], float | None], Callabl
     ("coverage", "interval_coverage_fraction", _coverage_noise, _from_level),
     ("Kendall tau", "kendall_tau", _tau_noise, lambda value: -value),
 )
+_OF_GROUPS: Final = tuple(figure for figure in _COMPARED if figure[1] != "interval_coverage_fraction")

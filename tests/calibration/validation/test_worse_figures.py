@@ -56,6 +56,12 @@ def test_coverage_is_worse_farther_from_its_level(report, worse):
     assert worse_figures(good, changed(report, "interval_coverage_fraction", worse)) == []
 
 
+def test_coverage_of_one_device_is_not_compared(report):
+    group = deepcopy(report)
+    group["suites"]["gpu-models"]["groups"][0]["interval_coverage_fraction"] = 0.0
+    assert worse_figures(group, report) == []
+
+
 def test_bias_counts_on_both_sides_and_ranking_downwards(report):
     zero = changed(report, "bias_fraction", 0.0)
     for bias in (-0.3, 0.3):
