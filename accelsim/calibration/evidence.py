@@ -125,7 +125,8 @@ def _evidence(
     others = f"on {_plural(f'other {device_class.upper()}', devices)} at this tier"
     where = {"this device": "on it", "overlays": "on boards with a DPU"}.get(scope, others)
     model = str(chosen[0].get("model") or "all") if len(chosen) == 1 else "all"
-    source = suite if model == "all" else f"{suite}, {model}"
+    title = report["suites"][suite].get("title", "")
+    source = ": ".join(filter(None, (suite if model == "all" else f"{suite}, {model}", title)))
     verb = "was" if count == 1 else "were"
     words = f"{what} {where} {verb} within {_range(medians)} (median), {_range(p90s)} (p90) [{source}]"
     ranges = (min(medians), max(medians)), (min(p90s), max(p90s))

@@ -25,13 +25,14 @@ def group(profile, rows, median, p90, tier="fitted", **extra):
 REPORT = {
     "suites": {
         "gpu-models": {
+            "title": "whole transformers, eager FP32",
             "groups": [
                 group("t4", 3, 0.04, 0.10, model="a"),
                 group("t4", 1, 0.08, 0.30, model="b"),
                 group("t4", 4, 0.05, 0.15, model="all", is_view=True),
                 group("v100-pcie-32gb", 5, 0.5, 0.6, model="a"),
                 group("t4", 0, None, None, model="refused"),
-            ]
+            ],
         },
         "cnn-gpus": {
             "groups": [
@@ -61,7 +62,7 @@ def test_models_of_the_same_kind_on_the_same_device_come_first():
     rows = fitted_parameters("t4").rows
     assert found("t4").sentence == (
         f"fitted on {rows:,} measurements of this device; "
-        "4 whole-model runs on it were within 5 % (median), 15 % (p90) [gpu-models]"
+        "4 whole-model runs on it were within 5 % (median), 15 % (p90) [gpu-models: whole transformers, eager FP32]"
     )
     assert found("t4", is_convolutional=True).sentence.endswith(
         "8 whole-model runs on it were within 40 % (median), 50 % (p90) [mlperf-inference, resnet50]"
