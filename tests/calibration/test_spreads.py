@@ -143,6 +143,15 @@ def test_data_sets_of_one_device_that_disagree_widen_all_its_products() -> None:
     assert shared([0.2, -0.2]) > IN_MODEL_LOG_SIGMA + 0.02
 
 
+def test_one_run_on_a_board_fed_by_its_slot_is_one_sample() -> None:
+    random = np.random.default_rng(8)
+    exact = 0.02 * random.normal(size=200)
+    held = family_residuals([cell("v100", exact)])[GEMM].shared_log_sigma
+    limited = family_residuals([cell("t4", exact, condition=SLOT_POWERED)])[GEMM].shared_log_sigma
+    assert held == pytest.approx(IN_MODEL_LOG_SIGMA, abs=0.01)
+    assert limited == pytest.approx(0.15, abs=0.01)
+
+
 def test_conditions_of_known_boards() -> None:
     def found(name: str) -> tuple[str, str]:
         return board_conditions(catalog.device(name))
