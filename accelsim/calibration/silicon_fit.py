@@ -51,7 +51,7 @@ _MOST_KNOTS = {"gemm": (80, 24, 24), "prefill": (30, 20, 12, 4), "decode": (30, 
 _DENSE_CURVATURE = {"gemm": 0.1, "prefill": 0.1, "decode": 0.05}
 _FEWEST_ROWS = 40
 #: Part of a row's time that a fixed gap between kernels may take at most, so that a residual stays finite.
-_MOST_GAP = 0.7
+_MOST_GAP = 0.9
 #: The 90th percentile of a normal distribution's absolute value, in standard deviations.
 _P90 = 1.645
 _PREFIX, _SOURCE = "aiconfigurator", "aiconfigurator-core 0.12.0"
@@ -264,20 +264,20 @@ def _samples(kernels: KernelGraph, profile: GpuProfile, base: GpuParameters) -> 
 
 
 def _layer_sample(kernels: KernelGraph, costs: CostTable, conditions: LoopConditions | None) -> tuple[str, _Sample]:
-    """An expert layer: its grouped GEMMs are corrected, what lies between them is not."""
+    """A row of several operators: its GEMMs are corrected, what lies beside them is not."""
     count = len(kernels.rows)
     kinds = kernels.graph.kind.reshape(kernels.stages, count)[:, 0]
     times = costs.time_s.reshape(kernels.stages, count)
-    corrected = kinds == int(OperatorKind.GROUPED_GEMM)
-    stages, name = [], ""
+    corrected = np.isin(kinds, [int(kind) for kind in (OperatorKind.GEMM, OperatorKind.GROUPED_GEMM)])
+    stages, name, operator = [], "", ""
     for stage in np.flatnonzero(corrected).tolist():
-        rows = Rows(kernels.graph, np.arange(stage * count, (stage + 1) * count), OperatorKind.GROUPED_GEMM)
-        name = next(iter(surface_rows(rows)))
-        stages.append((coordinates(rows, "grouped_gemm", conditions), times[stage]))
+        rows = Rows(kernels.graph, np.arange(stage * count, (stage + 1) * count), OperatorKind(int(kinds[stage])))
+        name, (operator, _) = next(iter(surface_rows(rows).items()))
+        stages.append((coordinates(rows, operator, conditions), times[stage]))
     beside = times[~corrected].sum(axis=0) + kernels.sum_stages(costs.dispatch_s)
     measured = kernels.rows.time_s
     fixed = np.minimum(beside, _MOST_GAP * measured)
-    return name, _Sample("grouped_gemm", stages, fixed, measured, list(kernels.rows.sizes.values()))
+    return name, _Sample(operator, stages, fixed, measured, list(kernels.rows.sizes.values()))
 
 
 def _surface(sample: _Sample, *, dense: bool) -> Surface:

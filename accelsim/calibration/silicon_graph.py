@@ -1,6 +1,7 @@
 """Operator graphs of measured kernels: GEMM, attention and MoE layers of `accelsim.calibration.silicon`.
 
-A GEMM or attention row is one operator, multi-head latent attention (MLA) included. A MoE row is the expert layer on one
+A GEMM or attention row is one operator, multi-head latent attention (MLA) included, but for FP8 GEMMs that search for
+their input's scale. A MoE row is the expert layer on one
 device: the rows of tokens routed to its experts go through a grouped GEMM (gate and up together), the activation, and a
 second grouped GEMM. Under tensor parallelism a device has a slice of every expert's width; under expert parallelism whole
 experts and their share of the tokens.
@@ -31,6 +32,8 @@ __all__ = ["KernelGraph", "kernel_graphs"]
 #: Widths of a query or key head, and of a value head, of DeepSeek-V3's latent attention: expanded (128 without positions, 64
 #: with rotary ones; 128) and absorbed (the 512 of the latent and those 64; 512).
 _EXPANDED, _ABSORBED = (192, 128), (576, 512)
+#: Backends and formats whose GEMM tables include the search for the input's scale; served checkpoints come with it.
+_SCALED_AT_RUN_TIME = frozenset({("trtllm", "fp8")})
 #: Most copies of the weights that a GEMM's loop goes through, and routings that a loop of an expert layer does.
 _MOST_COPIES, _ROUTINGS = 5, 5
 #: (hidden, expert) sizes of the models without gates (squared ReLU), which TensorRT-LLM's tables mark "nongated".
@@ -114,7 +117,26 @@ def _gemm(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     ((compute, weight),) = _formats(rows)
     plain = np.zeros(len(rows), dtype=np.bool_)
     graph = gemm_graph(np.ones(len(rows)), m, n, k, compute, batched=plain, weight=weight, output=Dtype.BF16)
-    return replace(graph, weight_bytes=graph.weight_bytes + _scale_bytes(rows) * n * k), 1
+    product = replace(graph, weight_bytes=graph.weight_bytes + _scale_bytes(rows) * n * k)
+    if (rows.backend, str(rows.formats["gemm_dtype"][0])) not in _SCALED_AT_RUN_TIME:
+        return product, 1
+    return concatenate([product, *_scaling(m, k)]), 5
+
+
+def _scaling(m: FloatArray, k: FloatArray) -> list[OperatorGraph]:
+    """Quantisation of an m x k input with a scale found at run time: magnitudes, their maximum, the scale, the division."""
+    wide, narrow = Dtype.BF16.bytes, Dtype.FP8.bytes
+
+    def row_wise(kind: OperatorKind, dims: tuple[Any, ...], read: FloatArray, write: FloatArray) -> OperatorGraph:
+        return graph_of_columns(int(kind), dims, Dtype.BF16, flop=m * k, read=read, write=write, count=len(m))
+
+    one, tensor = np.ones(len(m)), m * k
+    return [
+        row_wise(OperatorKind.ELEMENTWISE, (tensor, 1, 1), wide * tensor, wide * tensor),
+        row_wise(OperatorKind.REDUCTION, (m, k), wide * tensor, wide * m),
+        row_wise(OperatorKind.ELEMENTWISE, (one, 1, 1), wide * one, wide * one),
+        row_wise(OperatorKind.ELEMENTWISE, (tensor, 1, 1), wide * tensor, narrow * tensor),
+    ]
 
 
 def _attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
@@ -242,12 +264,13 @@ _BUILD = {
 
 def _gemm_loop(kernels: KernelGraph, cache_bytes: float) -> LoopConditions:
     """A GEMM's loop goes through as many copies of the weights as fill the cache, five at most."""
-    weights = kernels.graph.weight_bytes
+    weights = kernels.sum_stages(kernels.graph.weight_bytes)
     ((_, stored),) = _formats(kernels.rows)
     unscaled = np.maximum(DTYPE_BYTES[stored] * kernels.rows.sizes["n"] * kernels.rows.sizes["k"], 1.0)
     copies = np.clip(np.ceil(cache_bytes / unscaled), 1, _MOST_COPIES)
-    turn = copies * weights + kernels.graph.read_bytes + kernels.graph.write_bytes
-    return LoopConditions(turn, np.zeros(len(weights)))
+    first = slice(0, len(weights))
+    turn = copies * weights + kernels.graph.read_bytes[first] + kernels.graph.write_bytes[first]
+    return LoopConditions(np.tile(turn, kernels.stages), np.zeros(len(kernels.graph)))
 
 
 def _decode_loop(kernels: KernelGraph, _cache_bytes: float) -> LoopConditions:

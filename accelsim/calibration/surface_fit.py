@@ -21,7 +21,7 @@ __all__ = ["fit_surface", "fit_surface_to_sums", "knots_within"]
 _CURVATURE, _PULL = 0.1, 0.006
 #: Huber's constant for 95 % efficiency under normal errors, and the MAD's consistency factor.
 _HUBER, _MAD = 1.345, 1.4826
-_REWEIGHTINGS, _SUM_STEPS = 4, 8
+_REWEIGHTINGS, _SUM_STEPS = 4, 20
 #: Where conjugate gradients stop: the values are kept to three digits.
 _TOLERANCE, _STEP_TOLERANCE, _ITERATIONS = 1e-4, 1e-3, 500
 #: Lengths tried for a Gauss-Newton step, and the change of a value that ends them.

@@ -130,6 +130,14 @@ MODELS: Mapping[str, str] = {
     "gptj-99.9": "gpt-j-6b",
     "llama2-70b-99": "llama-2-70b",
     "llama2-70b-99.9": "llama-2-70b",
+    # served checkpoints
+    "meta-llama/llama-3.1-8b-instruct": "llama-3.1-8b",
+    "nvidia/llama-3.1-8b-instruct-fp8": "llama-3.1-8b",
+    "meta-llama/llama-3.1-70b": "llama-3.1-70b",
+    "openai/gpt-oss-120b": "gpt-oss-120b",
+    "deepseek-ai/deepseek-r1": "deepseek-v3",
+    "deepseek-ai/deepseek-v3": "deepseek-v3",
+    "qwen/qwen3-235b-a22b-fp8": "qwen3-235b-a22b",
 }
 
 

@@ -184,6 +184,7 @@ _MODULES = (
     "gpu_models",
     "cnn_gpus",
     "mlperf_inference",
+    "llm_serving",
     "silicon_kernels",
     "systolic",
     "tpu_v1",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -210,6 +212,20 @@ def test_a_loop_over_skewed_routings_reaches_more_experts_than_one_of_them():
         moe(2, word).measured(base, board).conditions.cycle_bytes[0] for word in ("balanced", "power_law_1.2")
     )
     assert skewed > 1.5 * even
+
+
+def test_fp8_gemms_of_one_backend_search_for_the_scale_of_their_input():
+    sizes = {"m": [16, 4096], "n": [512, 512], "k": [4096, 4096]}
+    table = rows("gemm", sizes, {"gemm_dtype": "fp8"})
+    (plain,) = kernel_graphs(table)
+    (searching,) = kernel_graphs(replace(table, backend="trtllm"))
+    assert (plain.stages, searching.stages) == (1, 5)
+    assert searching.graph.flop[:2].tolist() == plain.graph.flop.tolist()
+    moved = searching.sum_stages(searching.graph.bytes) - plain.graph.bytes
+    tensor = np.array([16.0, 4096.0]) * 4096
+    assert (moved / tensor).tolist() == pytest.approx([9.0, 9.0], rel=1e-3)  # three reads of 2 bytes, writes of 2 and 1
+    turn = searching.measured(GpuParameters.class_wide(), gpu_of("h200_sxm")).conditions.cycle_bytes
+    assert len(turn) == 10
 
 
 def test_a_prefill_is_never_served_from_the_cache():
