@@ -125,7 +125,8 @@ def _decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
 def _plan(
     scenario: Scenario, graphs: list[tuple[str, OperatorGraph, float]], memory: MemoryFootprint, lowered: Lowered
 ) -> Plan:
-    compiled = scenario.execution == Execution.COMPILED
+    # What an FPGA's compiler joins is part of its cost model.
+    compiled = scenario.execution == Execution.COMPILED and scenario.device.device_class != "fpga"
     passes = tuple(Pass(name, _fused(g) if compiled else g, repeats) for name, g, repeats in graphs)
     return Plan(
         passes,

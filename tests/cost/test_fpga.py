@@ -299,3 +299,16 @@ def test_parts_of_the_energy_add_up(device, batch):
     assert sum(run.energy_parts_j.values()) == pytest.approx(run.energy_j, rel=1e-9)
     limit = catalog.device(device).power.limit_w
     assert limit is None or run.average_power_w <= limit.value * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("target", [0.0, -5.0, float("nan"), float("inf")])
+def test_rates_asked_for_are_positive(target):
+    from accelsim.calibration.validation.fpga_dataflow import cnv_nodes
+
+    with pytest.raises(InvalidValueError, match="target_fps"):
+        fold_network(cnv_nodes(), catalog.device("zcu104"), fpga_parameters(), target)
+
+
+def test_unknown_flows_are_refused():
+    with pytest.raises(InvalidValueError, match="overlay, dataflow"):
+        cost_fpga(conv(1, 16, 16, 8), catalog.device("zcu104"), parameters=replace(fpga_parameters(), flow="none"))

@@ -21,6 +21,8 @@ BOARDS = [
 NETWORKS = [
     ("inception-v3", "cf_inceptionv3_imagenet_299_299_11.4G", 299, 11.4e9),
     ("vgg-16", "tf_vgg16_imagenet_224_224_30.96G", 224, 30.96e9),
+    ("efficientnet-b0", "tf2_efficientnet-b0_imagenet_224_224_0.78G", 224, 0.7716e9),
+    ("mobilenet-v3-small", "tf2_mobilenetv3_imagenet_224_224_132M", 224, 0.132e9),
 ]
 
 
@@ -70,6 +72,13 @@ def test_other_boards_and_tier_spec_keep_class_wide_parameters():
     assert accelsim.estimate("vgg-16", "zcu102", tier="spec").tier == "spec"
     with pytest.raises(InvalidValueError, match="no fitted overlay"):
         accelsim.estimate("vgg-16", "vck190", tier="fitted")
+
+
+@pytest.mark.parametrize("model", ["unet-3d", "vit-b-16"])
+def test_networks_unlike_the_measured_ones_keep_class_wide_parameters(model):
+    run = accelsim.estimate(model, "zcu102", host="core-i9-13900k")
+    assert run.tier == "spec"
+    assert run.latency_high_s > 1.4 * run.latency_s
 
 
 def test_boards_with_rates_are_in_the_catalogue():

@@ -258,10 +258,14 @@ def fold_network(
 
     Raises:
         DoesNotFitError: Naming the resource that is short.
-        InvalidValueError: If there is no node.
+        InvalidValueError: If there is no node, or the rate is no positive number or beyond the largest layer unfolded.
     """
     if not nodes:
         raise InvalidValueError("nodes", nodes, "at least one layer with weights")
+    if target_fps is not None and not 0 < target_fps < np.inf:
+        raise InvalidValueError(
+            "target_fps", target_fps, "images per second above 0", "Leave it out for the most that fits."
+        )
     tables = [_candidates(node, values) for node in nodes]
     budget, clock = _budget(device), device.fabric_clock_hz.value
     weights = 1.0 / np.where(np.isfinite(budget), budget, 1e9)
@@ -354,7 +358,17 @@ def design_power_w(
         clock_hz: Clock.
         process_nm: Feature size of the device, nm, > 0.
         static_w: Leakage and what the board draws beside the design, W.
+
+    Raises:
+        InvalidValueError: If a count, the clock or the power is negative, or the feature size is not above 0.
     """
+    for name, value in (("lut_count", lut_count), ("bram_18k_count", bram_18k_count), ("clock_hz", clock_hz)):
+        if np.any(np.asarray(value) < 0):
+            raise InvalidValueError(name, value, ">= 0")
+    if static_w < 0:
+        raise InvalidValueError("static_w", static_w, ">= 0 W")
+    if not process_nm > 0:
+        raise InvalidValueError("process_nm", process_nm, "> 0 nm")
     per_cycle = np.asarray(lut_count) * _LUT_J + np.asarray(bram_18k_count) * _BRAM_18K_J
     power: FloatArray = static_w + per_cycle * clock_hz * process_nm / 28.0
     return power

@@ -18,11 +18,15 @@ from accelsim.cost.fpga.network_layers import layer_columns, layer_rows
 from accelsim.cost.fpga.network_rates import BoardRates, boards_of_device
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind
 
 __all__ = ["NetworkTimes", "network_times"]
 
 _SPATIAL = [int(kind) for kind in (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE, OperatorKind.POOLING)]
+#: Columns of a convolution's depths.
+_DEPTHS = [i for i, name in enumerate(DIMENSIONS[OperatorKind.CONV]) if name in {"in_d", "out_d", "kernel_d"}]
+#: Share of the arithmetic in convolutions from which on a network is like those that were measured.
+_CONVOLUTIONAL = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,18 +51,16 @@ class NetworkTimes:
 
 
 def network_times(graph: OperatorGraph, device: FpgaProfile, board: BoardRates) -> NetworkTimes | None:
-    """Times of a graph's layers; None where it is no network of images, or holds batches of several sizes.
+    """Times of a graph's layers; None where it is unlike the measured networks: no images, volumes, other arithmetic.
 
     Args:
         graph: Inference of a batch of images.
         device: A board with an overlay.
         board: Its rates.
     """
-    spatial = np.isin(graph.kind, _SPATIAL)
-    batches = np.unique(graph.dims[spatial, 0])
-    if len(batches) != 1 or batches[0] < 1 or device.overlay is None:
+    images = _images(graph)
+    if images is None or device.overlay is None:
         return None
-    images = float(batches[0])
     active = min(images, float(device.overlay.core_count.value))
     where = boards_of_device(device, board.host_ratio, active)
     networks = join_networks([layer_columns(graph, images)], [HostTask.NONE], where)
@@ -73,3 +75,15 @@ def network_times(graph: OperatorGraph, device: FpgaProfile, board: BoardRates) 
         host_s=float(alone[0]) if images == 1 else images * float(together[0]),
         log_sigma=board.single_log_sigma if images == 1 else board.multi_log_sigma,
     )
+
+
+def _images(graph: OperatorGraph) -> float | None:
+    """Images of a batch; None where the graph is unlike measured networks or holds batches of several sizes."""
+    spatial = np.isin(graph.kind, _SPATIAL)
+    windows = np.isin(graph.kind, [int(kind) for kind in CONV_KINDS])
+    batches = np.unique(graph.dims[spatial, 0])
+    has_depth = (graph.dims[windows][:, _DEPTHS] > 1).any()
+    share = float(graph.flop[windows].sum()) / max(float(graph.flop.sum()), 1.0)
+    if len(batches) != 1 or batches[0] < 1 or has_depth or share < _CONVOLUTIONAL:
+        return None
+    return float(batches[0])

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 from math import gcd
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,9 @@ from accelsim.cost.contraction import contraction, window_volume
 from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, fold_network
 from accelsim.cost.fpga.fitted_overlay import NetworkTimes, network_times
 from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
-from accelsim.cost.fpga.parameters import FpgaParameters, fpga_parameters
+from accelsim.cost.fpga.parameters import Flow, FpgaParameters, fpga_parameters
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, Tier
-from accelsim.errors import UnsupportedOperatorError
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -39,8 +40,8 @@ _SIGMA = 0.4
 _TRAINING_PHASES = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
 #: Kinds that only a general grid runs: a DPU multiplies weights with activations, never two activations.
 _GENERAL_KINDS = (int(_K.BATCHED_GEMM), int(_K.GROUPED_GEMM))
-#: Costliest function an output stage applies, FLOP per element: hard swish.
-_OUTPUT_STAGE_FLOP = 4
+#: Costliest function an output stage applies, FLOP per element: SiLU, which the quantizer makes a hard swish (AMD UG1414).
+_OUTPUT_STAGE_FLOP = 5
 
 
 def cost_fpga(
@@ -60,8 +61,11 @@ def cost_fpga(
     Raises:
         UnsupportedOperatorError: Naming the first row whose kind, format or phase the board cannot run.
         DoesNotFitError: If a dataflow design lacks a resource.
+        InvalidValueError: If there is no such flow.
     """
     values = parameters or fpga_parameters()
+    if values.flow not in get_args(Flow):
+        raise InvalidValueError("flow", values.flow, "one of " + ", ".join(get_args(Flow)))
     if values.flow == "dataflow":
         return cost_dataflow(graph, device, execution, values)
     machine = overlay_machine(device, values)

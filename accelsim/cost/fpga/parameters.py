@@ -9,7 +9,9 @@ from typing import Literal
 from accelsim.cost.fpga.network_rates import BoardRates, board_rates
 from accelsim.cost.parameters import class_parameters
 
-__all__ = ["FpgaParameters", "board_parameters", "fpga_parameters"]
+__all__ = ["Flow", "FpgaParameters", "board_parameters", "fpga_parameters"]
+
+Flow = Literal["overlay", "dataflow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class FpgaParameters:
     active_power_fraction: float
     lut_base: float
     lut_ratio: float
-    flow: Literal["overlay", "dataflow"] = "overlay"
+    flow: Flow = "overlay"
     target_fps: float | None = None
     board: BoardRates | None = None
 
