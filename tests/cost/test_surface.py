@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim import catalog
-from accelsim.calibration.validation.columns import attention_graph, gemm_graph
+from accelsim.calibration.validation.columns import attention_graph, gemm_graph, vector_graph
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.measured_boards import Board
 from accelsim.cost.gpu.parameters import LoopConditions
@@ -259,3 +259,15 @@ def test_a_blend_lies_between_the_surfaces_it_is_made_of() -> None:
     mixed = whole.surfaces["gemm bf16 w16"](place)
     assert (single.min(axis=0) - 0.02 <= mixed).all()
     assert (mixed <= single.max(axis=0) + 0.02).all()
+
+
+def test_a_loop_may_be_faster_than_memory_where_the_cache_serves_it() -> None:
+    graph, device = (
+        vector_graph(np.array(["mul"]), np.array([1024.0]), np.array([4096.0]), Dtype.BF16),
+        catalog.device("l40s"),
+    )
+    flat = ShapeSurface((np.zeros(1),) * 3, np.zeros((1, 1, 1)), 0.03, 10)
+    base = replace(GpuParameters.class_wide(), surfaces={"gemm bf16 w16": flat})
+    cold = cost_gpu(graph, device, Execution.GRAPH, base).time_s
+    hot = cost_gpu(graph, device, Execution.GRAPH, replace(base, conditions=loop(graph.bytes))).time_s
+    assert hot[0] < graph.bytes[0] / device.memory_bandwidth_bytes_per_s < cold[0]

@@ -195,7 +195,8 @@ def _scaled(costs: RowCosts, factor: FloatArray, rows: Rows, machine: GpuMachine
     if rows.kind in CONTRACTION_KINDS:
         least_s = costs.flop / machine.contraction_rate(rows)
     else:
-        least_s = costs.bytes / machine.bandwidth_bytes_per_s
+        # What the cache serves in a measuring loop is faster than memory.
+        least_s = np.minimum(costs.bytes / machine.bandwidth_bytes_per_s, costs.memory_s)
     time_s = np.maximum(costs.time_s * factor, least_s)
     changes: dict[str, Any] = {
         name: np.minimum(getattr(costs, name) * factor, time_s) for name in ("compute_s", "memory_s")
