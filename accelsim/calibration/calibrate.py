@@ -122,8 +122,8 @@ def refuse_noise(run: CalibrationRun) -> None:
         remedy = (
             "The measurements are kept; end other programs and continue with --resume, or fit with --despite-noise."
         )
-        allowed = f"at most {BUSIEST_FRACTION:.0%} of spread of one operator timed again and again"
-        raise InvalidValueError("machine noise", f"{spread:.0%}", allowed, remedy)
+        allowed = f"at most {100 * BUSIEST_FRACTION:.0f} % of spread of one operator timed again and again"
+        raise InvalidValueError("machine noise", f"{100 * spread:.0f} %", allowed, remedy)
 
 
 def machine_noise(run: CalibrationRun) -> float | None:

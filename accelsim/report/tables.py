@@ -104,7 +104,7 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
     else:
         lines += [("based on", f"{e.evidence.sentence} (tier {e.tier})")]
     if e.extrapolated_fraction is not None and e.extrapolated_fraction > _SHOWN_EXTRAPOLATION:
-        share = f"{e.extrapolated_fraction:.0%} of the time in operators outside the sizes that were measured"
+        share = f"{100 * e.extrapolated_fraction:.0f} % of the time in operators outside the sizes that were measured"
         lines.append(("caution", f"{share}: the interval is wider for them"))
     return [*lines, ("cost", _cost_words(e, quote))]
 
