@@ -346,12 +346,15 @@ def _interconnect_file(path: Path) -> Link | Node | Cluster:
 
 
 def product_device(model_name: str) -> DeviceProfile | None:
-    """The catalogue's device that a product name stands for; None where it has none.
+    """The device of the user's folders or of the catalogue that a product name stands for; None where there is none.
 
     Args:
         model_name: As the operating system or the driver gives it, such as ``NVIDIA A100-SXM4-80GB``.
     """
+    own = {name for folder in device_search_path() for name in _folder_names(folder)}
     for candidate in name_candidates(model_name):
+        if candidate in own:
+            return device(candidate)
         canonical = candidate if candidate in _catalogue_paths() else _aliases().get(candidate)
         if canonical is not None:
             return _catalogue_device(canonical)

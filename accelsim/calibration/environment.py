@@ -141,9 +141,16 @@ def _cuda(torch: Any, device: str) -> dict[str, Any]:
         "multiprocessor_count": getattr(properties, "multi_processor_count", None),
         "device_memory_bytes": getattr(properties, "total_memory", None),
         "l2_bytes": getattr(properties, "L2_cache_size", None),
+        "boost_clock_mhz": _mhz(getattr(properties, "clock_rate", None)),
+        "memory_clock_max_mhz": _mhz(getattr(properties, "memory_clock_rate", None)),
+        "memory_bus_bits": getattr(properties, "memory_bus_width", None),
         "compute_capability": f"{properties.major}.{properties.minor}",
         "tf32": bool(torch.backends.cuda.matmul.allow_tf32),
         "cudnn_version": torch.backends.cudnn.version(),
         "hip_version": torch.version.hip,
     }
     return facts | nvml_facts(int(device.partition(":")[2] or 0), cuda_uuid(torch, device))
+
+
+def _mhz(kilohertz: int | None) -> float | None:
+    return kilohertz / 1e3 if kilohertz else None

@@ -35,6 +35,7 @@ from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import CostTable, Execution
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
+from accelsim.hardware.driver_gpu import estimated_gpu_profile, kin_board
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray
 
@@ -85,17 +86,20 @@ class GpuCalibration:
 
 
 def gpu_profile(environment: Mapping[str, Any], name: str = "") -> GpuProfile:
-    """The catalogue's profile of the GPU a run was measured on.
+    """Profile of the GPU a run was measured on: the catalogue's or the user's, else one made from what the driver said.
 
     Args:
         environment: As the run recorded it.
         name: Catalogue name; by the product name the driver gave where empty.
 
     Raises:
-        InvalidValueError: If the catalogue has no such GPU.
+        InvalidValueError: If there is no such GPU, and the driver said too little to make a profile.
     """
     product = str(environment.get("device_name"))
     found = catalog.device(name) if name else catalog.product_device(product)
+    if found is None and (kin := kin_board(environment)):
+        board = catalog.device(kin)
+        found = estimated_gpu_profile(environment, board) if isinstance(board, GpuProfile) else None
     if not isinstance(found, GpuProfile):
         remedy = "Give its catalogue name with --name, or write a profile of it (see docs/devices.md)."
         raise InvalidValueError("name" if name else "device_name", name or product, "a GPU of the catalogue", remedy)

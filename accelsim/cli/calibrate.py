@@ -14,6 +14,7 @@ from accelsim.cli.progress import progress_bar
 if TYPE_CHECKING:
     from accelsim.calibration.check import CheckResult
     from accelsim.calibration.run_file import CalibrationRun
+    from accelsim.hardware.profile import GpuProfile
 
 __all__ = ["calibrate"]
 
@@ -130,14 +131,33 @@ def _fit_gpu(
     from accelsim.calibration.gpu_check import freeze_gpu
     from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile
     from accelsim.calibration.overlay import write_overlay
+    from accelsim.catalog import device_names
 
     profile = gpu_profile(run_data.environment, name)
+    made = [] if profile.name in device_names() else [_write_profile(profile, folder)]
     fitted = fit_gpu_run(run_data, profile, despite_noise=despite_noise)
     for stage in fitted.unconverged:
         typer.echo(f"{stage}: the fit did not converge; its parameters stay as they were", err=True)
     overlay = write_overlay(fitted.overlay, folder / "fitted")
     write_json(folder / "frozen.json", freeze_gpu(fitted, profile))
-    return fitted.errors, [overlay, folder / "frozen.json"]
+    return fitted.errors, [*made, overlay, folder / "frozen.json"]
+
+
+def _write_profile(profile: GpuProfile, folder: Path) -> Path:
+    """Write the profile of a GPU that the catalogue does not have; say how it is found where devices are not looked up."""
+    import yaml
+
+    from accelsim.calibration.calibrate import write_text
+    from accelsim.catalog import device_search_path
+    from accelsim.hardware.driver_gpu import device_document
+
+    devices = folder.parent / "devices" if folder == _folder(None) else folder / "devices"
+    path = devices / f"{profile.name}.yaml"
+    write_text(path, yaml.safe_dump(device_document(profile), sort_keys=False))
+    typer.echo(f"{profile.title}: not in the catalogue; its profile comes from the driver and its generation", err=True)
+    if devices not in device_search_path():
+        typer.echo(f"set ACCELSIM_DEVICE_PATH={devices} to use it by name", err=True)
+    return path
 
 
 @calibrate.command("check")
