@@ -1,0 +1,121 @@
+"""Calls of products, attention and convolutions, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn import functional
+
+from accelsim.calibration.measurement.operands import (
+    ATEN,
+    Call,
+    Source,
+    builds,
+)
+
+__all__: list[str] = []
+
+# -- products --------------------------------------------------------------------------------------------------------
+
+
+@builds("addmm")
+def _addmm(source: Source) -> Call:
+    s = source.shape
+    weight, bias, x = source.weight(s["n"], s["k"]), source.weight(s["n"]), source.input(s["m"], s["k"])
+    return lambda: functional.linear(x, weight, bias)
+
+
+@builds("mm_nn")
+def _mm_nn(source: Source) -> Call:
+    """Gradient of a linear layer's input: output gradient times weight."""
+    s = source.shape
+    a, b = source.values(s["m"], s["k"]), source.stored(s["k"], s["n"])
+    return lambda: torch.mm(a, b)
+
+
+@builds("mm_tn")
+def _mm_tn(source: Source) -> Call:
+    """Gradient of a linear layer's weight: transposed output gradient times input."""
+    s = source.shape
+    a, b = source.values(s["k"], s["m"]), source.stored(s["k"], s["n"])
+    return lambda: torch.mm(a.t(), b)
+
+
+@builds("bmm")
+def _bmm(source: Source) -> Call:
+    s = source.shape
+    a, b = source.values(s["batch"], s["m"], s["k"]), source.values(s["batch"], s["k"], s["n"])
+    return lambda: torch.bmm(a, b)
+
+
+@builds("scaled_dot_product_attention")
+def _attention(source: Source) -> Call:
+    q, k, v, causal = _heads(source)
+    return lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+
+@builds("scaled_dot_product_attention_backward")
+def _attention_backward(source: Source) -> Call:
+    q, k, v, causal = _heads(source)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    output = functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    gradient = source.values(*output.shape)
+    return lambda: torch.autograd.grad(output, inputs, gradient, retain_graph=True)
+
+
+def _heads(source: Source) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool]:
+    """Query, key and value as models have them: (batch, length, heads, width) seen as (batch, heads, length, width)."""
+    s = source.shape
+    q, k, v = (
+        source.values(s["batch"], length, s["heads"], s["head_dim"]).transpose(1, 2)
+        for length in (s["q_len"], s["kv_len"], s["kv_len"])
+    )
+    return q, k, v, bool(s["causal"])
+
+
+# -- convolutions ----------------------------------------------------------------------------------------------------
+
+
+@builds("convolution")
+def _convolution(source: Source) -> Call:
+    s = source.shape
+    weight = source.weight(s["channels_out"], s["channels_in"] // s["groups"], s["kernel"], s["kernel"])
+    x, stride, pad, groups = source.image(), s["stride"], s["kernel"] // 2, s["groups"]
+    return lambda: functional.conv2d(x, weight, None, stride, pad, 1, groups)
+
+
+@builds("convolution_1d")
+def _convolution_1d(source: Source) -> Call:
+    s = source.shape
+    weight = source.stored(s["channels_out"], s["channels_in"], s["kernel"])
+    x = source.values(s["batch"], s["channels_in"], s["side"] ** 2)
+    return lambda: functional.conv1d(x, weight, None, s["stride"], s["kernel"] // 2)
+
+
+@builds("convolution_transpose")
+def _convolution_transpose(source: Source) -> Call:
+    s = source.shape
+    weight = source.stored(s["channels_in"], s["channels_out"], 2, 2)
+    x = source.image()
+    return lambda: functional.conv_transpose2d(x, weight, None, 2)
+
+
+@builds("convolution_backward.grad_input")
+def _convolution_grad_input(source: Source) -> Call:
+    return _convolution_backward(source, [True, False, False])
+
+
+@builds("convolution_backward.grad_weight")
+def _convolution_grad_weight(source: Source) -> Call:
+    return _convolution_backward(source, [False, True, False])
+
+
+def _convolution_backward(source: Source, mask: Sequence[bool]) -> Call:
+    s = source.shape
+    pad, stride = [s["kernel"] // 2] * 2, [s["stride"]] * 2
+    x = source.stored(s["batch"], s["channels_in"], s["side"], s["side"])
+    weight = source.stored(s["channels_out"], s["channels_in"] // s["groups"], s["kernel"], s["kernel"])
+    gradient = source.values(*functional.conv2d(x, weight, None, stride, pad, 1, s["groups"]).shape)
+    arguments = (gradient, x, weight, None, stride, pad, [1, 1], False, [0, 0], s["groups"], list(mask))
+    return lambda: ATEN.convolution_backward(*arguments)

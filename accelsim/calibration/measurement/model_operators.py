@@ -1,0 +1,110 @@
+"""Calls of recurrent layers, optimizers, a framework's own work, and copies between host and device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from accelsim.calibration.measurement.operands import (
+    BUILDERS,
+    Builder,
+    Call,
+    Source,
+    builds,
+)
+
+__all__: list[str] = []
+
+# -- recurrent layers, optimizers, transfers -------------------------------------------------------------------------
+
+
+def _recurrent(source: Source, kind: str) -> tuple[torch.nn.Module, torch.Tensor]:
+    s = source.shape
+    maker = torch.nn.LSTM if kind == "lstm" else torch.nn.GRU
+    layer = maker(s["input"], s["hidden"], batch_first=True, device=source.device, dtype=source.dtype)
+    return layer, source.values(s["batch"], s["steps"], s["input"])
+
+
+def _recurrent_builder(kind: str) -> Builder:
+    def build(source: Source) -> Call:
+        # weights keep requires_grad, as a model's do: without it the framework takes another path (bf16 GRU, 8 times slower)
+        layer, x = _recurrent(source, kind)
+        return lambda: layer(x)
+
+    return build
+
+
+BUILDERS |= {
+    "lstm": _recurrent_builder("lstm"),
+    "gru": _recurrent_builder("gru"),
+    "lstm_train": _recurrent_builder("lstm"),
+}
+
+
+@builds("lstm_backward")
+def _lstm_backward(source: Source) -> Call:
+    layer, x = _recurrent(source, "lstm")
+    inputs = [x.requires_grad_(), *layer.parameters()]
+    output, _ = layer(x)
+    gradient = source.values(*output.shape)
+    return lambda: torch.autograd.grad(output, inputs, gradient, retain_graph=True)
+
+
+def _optimizer_builder(maker: Callable[[list[torch.Tensor]], torch.optim.Optimizer]) -> Builder:
+    def build(source: Source) -> Call:
+        s = source.shape
+        each = s["parameters"] // s["tensors"]
+        parameters = [source.stored(each).requires_grad_() for _ in range(s["tensors"])]
+        for x in parameters:
+            x.grad = source.stored(each)
+        step: Call = maker(parameters).step
+        return step
+
+    return build
+
+
+BUILDERS |= {
+    "adamw": _optimizer_builder(lambda x: torch.optim.AdamW(x, lr=1e-6)),
+    "sgd": _optimizer_builder(lambda x: torch.optim.SGD(x, lr=1e-6)),
+}
+
+
+@builds("module_call")
+def _module_call(source: Source) -> Call:
+    """What a module adds to an operator: a chain of modules that do nothing."""
+    chain = torch.nn.Sequential(*(torch.nn.Identity() for _ in range(source.shape["count"])))
+    x = source.values(16)
+    return lambda: chain(x)
+
+
+@builds("plain_chain")
+def _plain_chain(source: Source) -> Call:
+    x, count = source.values(16), source.shape["count"]
+    return lambda: _chain(x, count)
+
+
+@builds("gradient_chain")
+def _gradient_chain(source: Source) -> Call:
+    """The same chain forward and backward: twice its operators, and the graph between them."""
+    x, count, gradient = source.values(16).requires_grad_(), source.shape["count"], source.values(16)
+    return lambda: torch.autograd.grad(_chain(x, count), x, gradient)
+
+
+def _chain(x: torch.Tensor, count: int) -> torch.Tensor:
+    for _ in range(count):
+        x = torch.neg(x)
+    return x
+
+
+@builds("host_to_device")
+def _host_to_device(source: Source) -> Call:
+    x = torch.randn(source.shape["elements"]).pin_memory()
+    return lambda: x.to(source.device, non_blocking=True)
+
+
+@builds("device_to_host")
+def _device_to_host(source: Source) -> Call:
+    x = source.values(source.shape["elements"])
+    target = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+    return lambda: target.copy_(x, non_blocking=True)

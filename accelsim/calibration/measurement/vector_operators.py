@@ -1,0 +1,309 @@
+"""Calls of normalisations, reductions, elementwise operators, pooling, gathers and copies, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from accelsim.calibration.measurement.operands import (
+    ATEN,
+    BUILDERS,
+    Builder,
+    Call,
+    Source,
+    builds,
+)
+
+__all__: list[str] = []
+
+# -- normalisations, softmax, reductions -----------------------------------------------------------------------------
+
+
+def _table(source: Source) -> torch.Tensor:
+    return source.values(source.shape["rows"], source.shape["columns"])
+
+
+def _of_table(function: Callable[[torch.Tensor], Any]) -> Builder:
+    def build(source: Source) -> Call:
+        x = _table(source)
+        return lambda: function(x)
+
+    return build
+
+
+BUILDERS |= {
+    "_softmax": _of_table(lambda x: torch.softmax(x, -1)),
+    "_log_softmax": _of_table(lambda x: torch.log_softmax(x, -1)),
+    "sum": _of_table(lambda x: x.sum(-1)),
+    "mean": _of_table(lambda x: x.mean(-1, keepdim=True)),
+    "amax": _of_table(lambda x: x.amax(-1)),
+    "sum_rows": _of_table(lambda x: x.sum(0)),
+    "copy": _of_table(lambda x: x.clone()),
+}
+
+
+@builds("mean_spatial")
+def _mean_spatial(source: Source) -> Call:
+    s = source.shape
+    side = max(1, round(s["columns"] ** 0.5))
+    x = source.values(1, s["rows"], side, max(1, s["columns"] // side))
+    return lambda: x.mean((2, 3))
+
+
+@builds("_softmax_backward_data")
+def _softmax_backward(source: Source) -> Call:
+    gradient, output = _table(source), torch.softmax(_table(source), -1)
+    return lambda: ATEN._softmax_backward_data(gradient, output, -1, source.dtype)  # noqa: SLF001
+
+
+@builds("_log_softmax_backward_data")
+def _log_softmax_backward(source: Source) -> Call:
+    gradient, output = _table(source), torch.log_softmax(_table(source), -1)
+    return lambda: ATEN._log_softmax_backward_data(gradient, output, -1, source.dtype)  # noqa: SLF001
+
+
+@builds("native_layer_norm")
+def _layer_norm(source: Source) -> Call:
+    x = _table(source)
+    layer = torch.nn.LayerNorm(x.shape[-1], device=source.device, dtype=source.dtype).requires_grad_(False)
+    return lambda: layer(x)
+
+
+@builds("native_layer_norm_backward")
+def _layer_norm_backward(source: Source) -> Call:
+    x, gradient = _table(source), _table(source)
+    width = [x.shape[-1]]
+    weight, bias = source.stored(*width), source.stored(*width)
+    _, mean, deviation = torch.native_layer_norm(x, width, weight, bias, 1e-5)
+    arguments = (gradient, x, width, mean, deviation, weight, bias, [True, True, True])
+    return lambda: ATEN.native_layer_norm_backward(*arguments)
+
+
+@builds("_fused_rms_norm")
+def _rms_norm(source: Source) -> Call:
+    x, weight = _table(source), source.stored(source.shape["columns"])
+    return lambda: functional.rms_norm(x, weight.shape, weight, 1e-5)
+
+
+def _channels(source: Source) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    s = source.shape
+    side = round(s["pixels"] ** 0.5)
+    x = source.values(s["batch"], s["channels"], side, side)
+    kept = torch.float32 if source.dtype is torch.bfloat16 else source.dtype
+    return x, source.values(s["channels"]), source.values(s["channels"], dtype=kept)
+
+
+@builds("native_batch_norm")
+def _batch_norm(source: Source) -> Call:
+    x, _, _ = _channels(source)
+    layer = torch.nn.BatchNorm2d(x.shape[1], device=source.device, dtype=source.dtype).eval().requires_grad_(False)
+    return lambda: layer(x)
+
+
+@builds("native_batch_norm_train")
+def _batch_norm_train(source: Source) -> Call:
+    x, _, _ = _channels(source)
+    layer = torch.nn.BatchNorm2d(x.shape[1], device=source.device, dtype=source.dtype).requires_grad_(False)
+    return lambda: layer(x)
+
+
+@builds("native_batch_norm_backward")
+def _batch_norm_backward(source: Source) -> Call:
+    x, weight, _ = _channels(source)
+    gradient = source.values(*x.shape)
+    _, mean, deviation = torch.native_batch_norm(x, weight, weight, None, None, True, 0.1, 1e-5)
+    arguments = (gradient, x, weight, None, None, mean, deviation, True, 1e-5, [True, True, True])
+    return lambda: ATEN.native_batch_norm_backward(*arguments)
+
+
+@builds("native_group_norm")
+def _group_norm(source: Source) -> Call:
+    x, _, _ = _channels(source)
+    layer = torch.nn.GroupNorm(32, x.shape[1], device=source.device, dtype=source.dtype).requires_grad_(False)
+    return lambda: layer(x)
+
+
+# -- elementwise -----------------------------------------------------------------------------------------------------
+
+
+def _unary(function: Callable[[torch.Tensor], Any]) -> Builder:
+    def build(source: Source) -> Call:
+        x = source.values(source.shape["elements"])
+        return lambda: function(x)
+
+    return build
+
+
+def _binary(function: Callable[[torch.Tensor, torch.Tensor], Any]) -> Builder:
+    def build(source: Source) -> Call:
+        x, y = (source.values(source.shape["elements"]) for _ in range(2))
+        return lambda: function(x, y)
+
+    return build
+
+
+BUILDERS |= {
+    "relu": _unary(torch.relu),
+    "gelu": _unary(functional.gelu),
+    "silu": _unary(functional.silu),
+    "sigmoid": _unary(torch.sigmoid),
+    "tanh": _unary(torch.tanh),
+    "hardswish": _unary(functional.hardswish),
+    "hardsigmoid": _unary(functional.hardsigmoid),
+    "hardtanh": _unary(functional.relu6),
+    "leaky_relu": _unary(functional.leaky_relu),
+    "mul_scalar": _unary(lambda x: x * 0.125),
+    "neg": _unary(torch.neg),
+    "rsqrt": _unary(torch.rsqrt),
+    "pow": _unary(lambda x: x.pow(2)),
+    "exp": _unary(torch.exp),
+    "zeros": _unary(torch.zeros_like),
+    "native_dropout": _unary(lambda x: torch.native_dropout(x, 0.1, train=True)),
+    "add": _binary(torch.add),
+    "sub": _binary(torch.sub),
+    "mul": _binary(torch.mul),
+    "div": _binary(torch.div),
+    "threshold_backward": _binary(lambda g, x: ATEN.threshold_backward(g, x, 0)),
+    "gelu_backward": _binary(ATEN.gelu_backward),
+    "silu_backward": _binary(ATEN.silu_backward),
+    "sigmoid_backward": _binary(ATEN.sigmoid_backward),
+    "tanh_backward": _binary(ATEN.tanh_backward),
+}
+
+
+@builds("to_bf16")
+def _to_bf16(source: Source) -> Call:
+    x = source.values(source.shape["elements"])
+    other = torch.float32 if source.dtype is torch.bfloat16 else torch.bfloat16
+    return lambda: x.to(other)
+
+
+@builds("add_bias")
+def _add_bias(source: Source) -> Call:
+    width = max(1, min(1024, source.shape["elements"] // 16))
+    x, bias = source.values(source.shape["elements"] // width, width), source.values(width)
+    return lambda: x + bias
+
+
+@builds("native_dropout_backward")
+def _dropout_backward(source: Source) -> Call:
+    gradient = source.values(source.shape["elements"])
+    mask = gradient > 0
+    return lambda: ATEN.native_dropout_backward(gradient, mask, 1.1)
+
+
+# -- pooling, gathers, copies ----------------------------------------------------------------------------------------
+
+
+def _pooled(source: Source) -> tuple[torch.Tensor, int]:
+    """What a convolution and an activation leave: neighbours are alike, and a maximum's branches depend on the values."""
+    s = source.shape
+    x = source.stored(s["batch"], s["channels"], s["side"], s["side"])
+    smooth = functional.avg_pool2d(x, 3, 1, 1).relu_()
+    source.written.append(smooth.data)
+    return smooth, s["kernel"]
+
+
+@builds("max_pool2d_with_indices")
+def _max_pool(source: Source) -> Call:
+    x, kernel = _pooled(source)
+    return lambda: functional.max_pool2d(x, kernel, 2, (kernel - 1) // 2)
+
+
+@builds("avg_pool2d")
+def _average_pool(source: Source) -> Call:
+    x, kernel = _pooled(source)
+    return lambda: functional.avg_pool2d(x, kernel, 2, (kernel - 1) // 2)
+
+
+@builds("_adaptive_avg_pool2d")
+def _adaptive_pool(source: Source) -> Call:
+    x, kernel = _pooled(source)
+    side = max(2, x.shape[-1] // (2 * kernel))
+    return lambda: functional.adaptive_avg_pool2d(x, side)
+
+
+@builds("max_pool2d_with_indices_backward")
+def _max_pool_backward(source: Source) -> Call:
+    x, kernel = _pooled(source)
+    stride, pad = [2, 2], [(kernel - 1) // 2] * 2
+    output, indices = ATEN.max_pool2d_with_indices(x, [kernel] * 2, stride, pad)
+    gradient = source.values(*output.shape)
+    arguments = (gradient, x, [kernel] * 2, stride, pad, [1, 1], False, indices)
+    return lambda: ATEN.max_pool2d_with_indices_backward(*arguments)
+
+
+@builds("embedding")
+def _embedding(source: Source) -> Call:
+    s = source.shape
+    table, wanted = source.stored(s["table"], s["width"]), source.indices(s["table"], s["lookups"])
+    return lambda: functional.embedding(wanted, table)
+
+
+@builds("embedding_dense_backward")
+def _embedding_backward(source: Source) -> Call:
+    s = source.shape
+    gradient, wanted = source.values(s["lookups"], s["width"]), source.indices(s["table"], s["lookups"])
+    return lambda: ATEN.embedding_dense_backward(gradient, wanted, s["table"], -1, False)
+
+
+@builds("_embedding_bag")
+def _embedding_bag(source: Source) -> Call:
+    s = source.shape
+    table = source.stored(s["table"], s["width"])
+    wanted = source.indices(s["table"], s["bags"], s["lookups"] // s["bags"])
+    return lambda: functional.embedding_bag(wanted, table, mode="sum")
+
+
+@builds("clone")
+def _clone(source: Source) -> Call:
+    """Heads to the front or back: the innermost axis stays."""
+    s = source.shape
+    x = source.values(s["rows"], s["middle"], s["columns"]).transpose(0, 1)
+    call: Call = x.contiguous
+    return call
+
+
+@builds("clone_strided")
+def _clone_strided(source: Source) -> Call:
+    """Rows and columns change places."""
+    s = source.shape
+    call: Call = source.values(s["batch"], s["rows"], s["columns"]).transpose(1, 2).contiguous
+    return call
+
+
+@builds("add_strided")
+def _add_strided(source: Source) -> Call:
+    s = source.shape
+    x, y = source.values(s["batch"], s["columns"], s["rows"]), source.values(s["batch"], s["rows"], s["columns"])
+    return lambda: x + y.transpose(1, 2)
+
+
+@builds("cat")
+def _cat(source: Source) -> Call:
+    s = source.shape
+    parts = [source.values(s["rows"], s["columns"] * s["middle"] // 2) for _ in range(2)]
+    return lambda: torch.cat(parts, -1)
+
+
+@builds("topk")
+def _topk(source: Source) -> Call:
+    x = _table(source)
+    return lambda: torch.topk(x, 2, -1)
+
+
+@builds("index")
+def _index(source: Source) -> Call:
+    x = _table(source)
+    chosen = source.indices(x.shape[0], x.shape[0])
+    return lambda: x[chosen]
+
+
+@builds("gather")
+def _gather(source: Source) -> Call:
+    x = _table(source)
+    chosen = source.indices(x.shape[1], *x.shape)
+    return lambda: torch.gather(x, 1, chosen)
