@@ -1,0 +1,31 @@
+"""Whole models that check a calibration: small torch definitions of the families people run, none of them used in a fit.
+
+Each factory returns a module and example inputs for a batch. Sizes are such that one pass takes a few milliseconds to half a
+second on one core. Shapes follow the published networks where they are named after one (layer counts may be fewer); the set
+includes families that the operator suite has no shapes of (recommenders, mixtures of experts, recurrent classifiers, U-Net).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from accelsim.calibration.check_models import convolutional, recurrent_and_tabular, transformers  # noqa: F401  (they register)
+from accelsim.calibration.check_models.register import CHECK_MODELS, Factory, Inputs
+from accelsim.calibration.check_models.transformers import Encoder, Llama, MoeTransformer, VisionTransformer
+
+__all__ = ["CHECK_MODELS", "Encoder", "Factory", "Inputs", "Llama", "MoeTransformer", "VisionTransformer", "build"]
+
+
+def build(name: str, batch: int, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Inputs]:
+    """A module and its inputs, floating-point parts in `dtype`.
+
+    Args:
+        name: A key of `CHECK_MODELS`.
+        batch: Samples.
+        dtype: Format of weights and activations.
+    """
+    torch.manual_seed(0)
+    module, inputs = CHECK_MODELS[name](batch)
+    cast = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+    return module.to(dtype), cast
