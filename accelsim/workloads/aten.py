@@ -16,6 +16,7 @@ from typing import Any
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.window import three_axes
 
 __all__ = ["FORMULAS", "Call", "Formula", "Kernel", "Operand", "attention_kernel", "formula", "recurrent_kernel"]
 
@@ -223,11 +224,6 @@ def trilinear(call: Call) -> list[Kernel]:
 # -- convolutions ----------------------------------------------------------------------------------------------------
 
 
-def _three(values: Sequence[int]) -> tuple[int, int, int]:
-    padded = (1,) * (3 - len(values)) + tuple(values)
-    return padded[0], padded[1], padded[2]
-
-
 def _largest(values: Any) -> int:
     return int(max(values)) if isinstance(values, (list, tuple)) and values else int(values or 1)
 
@@ -239,7 +235,7 @@ def _conv_shape(
     groups = int(call.argument(first + 5, "groups", 1))
     window = weight.shape[2:]
     c_in, c_out = x.shape[1], output[1]
-    dims = (x.shape[0], c_in, c_out, groups, *_three(x.shape[2:]), *_three(output[2:]), *_three(window))
+    dims = (x.shape[0], c_in, c_out, groups, *three_axes(x.shape[2:]), *three_axes(output[2:]), *three_axes(window))
     steps = (_largest(call.argument(first, "stride", 1)), _largest(call.argument(first + 2, "dilation", 1)))
     positions = prod(x.shape[2:]) if transposed else prod(output[2:])
     flop = 2.0 * x.shape[0] * positions * c_out * c_in // groups * prod(window)

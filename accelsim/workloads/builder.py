@@ -16,6 +16,7 @@ from math import prod
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.row_writer import RowWriter, Tensor
+from accelsim.workloads.window import per_axis, three_axes, transposed_size, window_outputs
 
 __all__ = ["GraphBuilder", "Tensor"]
 
@@ -37,10 +38,6 @@ _ACTIVATION_FLOP = {
 }
 #: Activations whose gradient needs only the output.
 _SAVES_OUTPUT = {"relu", "sigmoid", "tanh", "exp"}
-
-
-def _tuple(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
-    return (value,) * rank if isinstance(value, int) else tuple(value)
 
 
 class GraphBuilder(RowWriter):
@@ -118,10 +115,10 @@ class GraphBuilder(RowWriter):
     ) -> Tensor:
         """1-, 2- or 3-D convolution of x (n, c, spatial...); padding None means "same" at stride 1."""
         rank = len(x.shape) - 2
-        window, step = _tuple(kernel, rank), _tuple(stride, rank)
-        pad = tuple(dilation * (w - 1) // 2 for w in window) if padding is None else _tuple(padding, rank)
+        window, step = per_axis(kernel, rank), per_axis(stride, rank)
+        pad = tuple(dilation * (w - 1) // 2 for w in window) if padding is None else per_axis(padding, rank)
         out = tuple(
-            _transposed_size(i, w, s, p) if transposed else _conv_size(i, w, s, p, dilation)
+            transposed_size(i, w, s, p) if transposed else window_outputs(i, w, s, p, dilation)
             for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
         )
         c_in, volume = x.shape[1], prod(window)
@@ -133,9 +130,9 @@ class GraphBuilder(RowWriter):
             c_in,
             channels,
             groups,
-            *_three(x.shape[2:]),
-            *_three(out),
-            *_three(window),
+            *three_axes(x.shape[2:]),
+            *three_axes(out),
+            *three_axes(window),
             max(step),
             dilation,
         )
@@ -354,8 +351,8 @@ class GraphBuilder(RowWriter):
     ) -> Tensor:
         """Max or average pooling of x (n, c, spatial...)."""
         rank = len(x.shape) - 2
-        window = _tuple(kernel, rank)
-        step, pad = _tuple(window if stride is None else stride, rank), _tuple(padding, rank)
+        window = per_axis(kernel, rank)
+        step, pad = per_axis(window if stride is None else stride, rank), per_axis(padding, rank)
         out = tuple(
             -(-(i + 2 * p - w) // s) + 1 if ceil else (i + 2 * p - w) // s + 1
             for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
@@ -491,19 +488,3 @@ class GraphBuilder(RowWriter):
             flop=float(rows * trees * (depth + 1)),
             read_bytes=x.bytes + 8.0 * trees * 2 ** (depth + 1),
         )
-
-
-def _conv_size(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
-    out = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-    if out < 1:
-        raise InvalidValueError("input size", size, f"at least {dilation * (kernel - 1) + 1 - 2 * padding}")
-    return out
-
-
-def _transposed_size(size: int, kernel: int, stride: int, padding: int) -> int:
-    return (size - 1) * stride - 2 * padding + kernel
-
-
-def _three(values: Sequence[int]) -> tuple[int, int, int]:
-    padded = (1,) * (3 - len(values)) + tuple(values)
-    return padded[0], padded[1], padded[2]

@@ -1,0 +1,37 @@
+"""Sizes of windows that slide over images: convolutions and pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accelsim.errors import InvalidValueError
+
+__all__ = ["per_axis", "three_axes", "transposed_size", "window_outputs"]
+
+
+def per_axis(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+    """One value for each of `rank` axes, where one stands for all of them."""
+    return (value,) * rank if isinstance(value, int) else tuple(value)
+
+
+def three_axes(values: Sequence[int]) -> tuple[int, int, int]:
+    """Depth, height and width; axes that are missing in front count 1."""
+    padded = (1,) * (3 - len(values)) + tuple(values)
+    return padded[0], padded[1], padded[2]
+
+
+def window_outputs(size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
+    """Places of a window along an axis.
+
+    Raises:
+        InvalidValueError: If the window does not fit once.
+    """
+    count = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
+    if count < 1:
+        raise InvalidValueError("input size", size, f"at least {dilation * (kernel - 1) + 1 - 2 * padding}")
+    return count
+
+
+def transposed_size(size: int, kernel: int, stride: int, padding: int) -> int:
+    """Length of an axis behind a transposed convolution."""
+    return (size - 1) * stride - 2 * padding + kernel
