@@ -133,7 +133,8 @@ def breakeven(
         InvalidValueError: If an argument is outside its range or there is no option.
     """
     if not options:
-        raise InvalidValueError("options", list(options), "at least one option", "Name an FPGA or a chip.")
+        remedy = "Name an FPGA or a chip: --fpga or --asic on the command line."
+        raise InvalidValueError("options", "none", "at least one option", remedy)
     for field, value in (("demand_per_s", demand_per_s), ("life_years", life_years)):
         if not 0 < value <= _LARGEST:
             raise InvalidValueError(field, value, "a finite number above 0")

@@ -46,13 +46,13 @@ def made(name: str) -> GpuProfile:
 @pytest.mark.parametrize("name", FACTS)
 def test_rates_and_bandwidth_come_close_to_the_data_sheet(name):
     profile, board = made(name), catalog.device(name)
-    assert profile.memory_bandwidth_bytes_per_s == pytest.approx(board.memory_bandwidth_bytes_per_s, rel=0.05)
+    assert profile.memory_bandwidth_bytes_per_s == pytest.approx(board.memory_bandwidth_bytes_per_s, rel=0.03)
     assert profile.vector_flop_per_s[Dtype.FP32].value == pytest.approx(
-        board.vector_flop_per_s[Dtype.FP32].value, rel=0.09
+        board.vector_flop_per_s[Dtype.FP32].value, rel=0.02
     )
     if Dtype.FP16 in board.matrix_flop_per_s:
         assert profile.matrix_flop_per_s[Dtype.FP16].value == pytest.approx(
-            board.matrix_flop_per_s[Dtype.FP16].value, rel=0.09
+            board.matrix_flop_per_s[Dtype.FP16].value, rel=0.02
         )
 
 

@@ -122,9 +122,8 @@ def test_an_overlay_of_kernel_tables_gives_way_to_a_fit_of_such_rows(data):
     assert best.tier == "spec"  # no shipped parameters saw such rows: all are scored
     assert best.rows_used_in_fit == 0
     (measured,) = validate(["gpu-operators"], folder, "measured").suites
-    # with kernel tables installed the reason goes on: "with such operators"
-    (reason,) = measured.refused
-    assert reason.startswith("no measured table of h100-sxm-80gb")
+    reason = "no measured table of h100-sxm-80gb"  # its kernel tables, where they are installed, hold other operators
+    assert list(measured.refused) in ([reason], [f"{reason} with such operators"])
 
 
 def test_a_device_with_its_own_overlay_is_not_fitted_again(data, monkeypatch):
