@@ -43,7 +43,7 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["LABEL_SCHEMA", "LIST_SCHEMA", "Run", "issue_order", "lowered_operators", "operator_lists"]
+__all__ = ["LABEL_SCHEMA", "LIST_SCHEMA", "Run", "issue_order", "lowered_operators", "operator_runs"]
 
 _K = OperatorKind
 _KINDS = {"linear": _K.GEMM, "bmm": _K.BATCHED_GEMM, "mem": _K.COPY, "softmax": _K.SOFTMAX, "ln": _K.LAYER_NORM}
@@ -133,12 +133,14 @@ def issue_order(repeat: FloatArray, is_backward: NDArray[np.bool_]) -> IntArray:
 )
 def load(folder: DataFolder) -> list[Batch]:
     """One batch per device; rows whose operator list is missing are refused."""
-    rows, lists = folder.table(LABEL_SCHEMA), operator_lists(folder)
-    if rows is None or lists is None:
+    rows = folder.table(LABEL_SCHEMA)
+    if rows is None:
+        return []
+    desc = _descriptions(rows)
+    runs = operator_runs(folder, set(desc.tolist()))
+    if runs is None:
         return []
     note_unknown_devices(folder, rows, find=gpu_of)
-    desc = _descriptions(rows)
-    runs = _runs(lists, set(desc.tolist()))
     known = np.array([name in runs for name in desc.tolist()], dtype=np.bool_)
     batches: list[Batch] = []
     for device in np.unique(rows["device"]).tolist():
@@ -150,11 +152,21 @@ def load(folder: DataFolder) -> list[Batch]:
     return batches
 
 
-def operator_lists(folder: DataFolder) -> Table | None:
-    """Operator lists of the folder; those that ship with accelsim where it has none, since they belong to no device."""
+def operator_runs(folder: DataFolder, wanted: set[str]) -> dict[str, Run] | None:
+    """Operators of each workload: from the folder's lists, else from those that ship, since they belong to no device.
+
+    None where the folder's lists are refused as a whole.
+    """
+    own: dict[str, Run] = {}
     if folder.has(LIST_SCHEMA):
-        return folder.table(LIST_SCHEMA)
-    return DataFolder(data_root() / "calibration" / "published").table(LIST_SCHEMA)
+        lists = folder.table(LIST_SCHEMA)
+        if lists is None:
+            return None
+        own = _runs(lists, wanted)
+    if wanted <= own.keys():
+        return own
+    shipped = DataFolder(data_root() / "calibration" / "published").table(LIST_SCHEMA)
+    return own if shipped is None else _runs(shipped, wanted - own.keys()) | own
 
 
 def _descriptions(rows: Table) -> TextArray:

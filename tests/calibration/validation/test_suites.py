@@ -43,6 +43,9 @@ REQUIRED = {
     "figures": {"p90_ape_fraction", "max_ape_fraction", "bias_fraction", "kendall_tau", "interval_coverage_fraction"},
 }
 
+#: A list of operators of some other workload.
+OTHER_LIST = "desc,phase,op,repeat,b,m,n,k,h,bytes\nother-inf-1-1,fw,relu,1,8,0,0,0,8,0\n"
+
 
 @pytest.fixture
 def folder(tmp_path):
@@ -275,8 +278,7 @@ def test_report_has_the_keys_others_read():
 
 def test_a_run_without_its_operator_list_is_refused(folder):
     labels = "device,model,mode,seq,batch,e2e_ms\nT4,bert,inf,128,4,10\n"
-    lists = "desc,phase,op,repeat,b,m,n,k,h,bytes\nother-inf-1-1,fw,relu,1,8,0,0,0,8,0\n"
-    data = folder({"gpu_kernels/e2e_labels.csv": labels, "gpu_kernels/e2e_opgraphs.csv": lists})
+    data = folder({"gpu_kernels/e2e_labels.csv": labels, "gpu_kernels/e2e_opgraphs.csv": OTHER_LIST})
     (score,) = validate(["gpu-models"], data, "spec").suites
     assert score.refused == {"no operator list": 1}
 
@@ -381,11 +383,20 @@ def test_the_registry_refuses_a_name_twice_and_unknown_names():
         suite("gpu-model")
 
 
-def test_operator_lists_come_with_accelsim_where_the_folder_has_none(folder):
+@pytest.mark.parametrize("lists", [{}, {"gpu_kernels/e2e_opgraphs.csv": OTHER_LIST}])
+def test_operator_lists_come_with_accelsim_where_the_folder_lacks_them(folder, lists):
     labels = "device,model,mode,seq,batch,e2e_ms\nT4,bert_large,inf,512,8,694.46\n"
-    (score,) = validate(["gpu-models"], folder({"gpu_kernels/e2e_labels.csv": labels}), "spec").suites
+    (score,) = validate(["gpu-models"], folder({"gpu_kernels/e2e_labels.csv": labels} | lists), "spec").suites
     assert score.figures.rows_answered == 1
     assert score.figures.mape_fraction < 0.5
+
+
+def test_a_folder_s_own_operator_list_comes_first(folder):
+    labels = "device,model,mode,seq,batch,e2e_ms\nT4,bert_large,inf,512,8,694.46\n"
+    lists = OTHER_LIST.replace("other-inf-1-1", "bert_large-inf-512-8")
+    data = folder({"gpu_kernels/e2e_labels.csv": labels, "gpu_kernels/e2e_opgraphs.csv": lists})
+    (record,) = row_records(validate(["gpu-models"], data, "spec"))
+    assert record["predicted_s"] < 1e-3
 
 
 def test_a_suite_runs_on_the_tables_there_are(folder, tmp_path):
