@@ -6,12 +6,13 @@ import pytest
 
 from accelsim import catalog
 from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.planning.estimate import estimate
 from accelsim.planning.peaks import asic_peaks
 
 # The chips the architecture models are for.
 CHIPS = [
     "tpu-v1", "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v4i", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7", "eyeriss",
-    "nnp-t-1300", "nnp-t-1400", "gaudi2", "gaudi3", "trainium1", "trainium2", "inferentia1", "inferentia2",
+    "nnp-t-1300", "nnp-t-1400", "gaudi", "gaudi2", "gaudi3", "trainium1", "trainium2", "inferentia1", "inferentia2",
     "groq-lpu-v1", "ipu-gc2", "ipu-gc200", "ipu-bow", "cerebras-wse-2", "cerebras-wse-3",
 ]  # fmt: skip
 
@@ -25,8 +26,18 @@ def test_quoted_and_derived_peaks_are_of_one_chip(name):
         assert peak.quoted_flop_per_s == pytest.approx(peak.derived_flop_per_s * (1 + peak.difference_fraction))
 
 
-def test_gaudi_has_no_quoted_matrix_peak():
-    assert asic_peaks(["gaudi"]) == ()
+def test_gaudi_has_the_peaks_of_its_units():
+    # No peak was quoted: two engines of two units of 64 x 64 (32 x 32 in fp32) at 1.9 GHz, after its compiler's sources.
+    found = {peak.dtype: peak for peak in asic_peaks(["gaudi"])}
+    assert found["bf16"].quoted_flop_per_s == pytest.approx(62.3e12, rel=1e-3)
+    assert found["fp32"].rate == 0.25
+    assert not any(peak.differs for peak in found.values())
+
+
+def test_gaudi_trains_resnet_at_its_mlperf_rate():
+    # MLPerf Training v1.0, 8 Gaudi: 12,972 images/s. Nothing was fitted to it.
+    run = estimate("resnet-50", "gaudi", batch=256, mode="training", precision="bf16")
+    assert run.throughput_per_s == pytest.approx(12_972 / 8, rel=0.15)
 
 
 def test_a_difference_beyond_rounding_is_marked():
