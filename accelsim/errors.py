@@ -67,7 +67,7 @@ class InvalidValueError(InputError):
 
 
 class MissingCoefficientError(InvalidValueError):
-    """An energy coefficient that no source gives for that part, format or node."""
+    """An energy or area coefficient that no source gives for that part, format or node."""
 
 
 class UnknownNameError(InputError):

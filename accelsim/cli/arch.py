@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["arch"]
 
 arch = typer.Typer(name="arch", help="Explore designs of matrix arrays (systolic ASICs).", no_args_is_help=True)
-_NOTE = "one forward pass; * nothing else is better in latency, energy and elements at once"
+_NOTE = "one forward pass; area of arrays, scratchpads and vector lanes; * nothing else is better in {} at once"
 _PEAKS_NOTE = (
     "TFLOP/s (TOPS); rate: operations per element over one multiply-add; ~ array shape chosen to match its peak"
 )
@@ -64,13 +64,19 @@ def sweep(
     density: Annotated[
         float, typer.Option("--weight-density", help="Non-zero share of structured sparse weights.")
     ] = 1.0,
+    objectives: Annotated[
+        str | None,
+        typer.Option(
+            "--objectives", metavar="O,...", help="Of the Pareto front: latency, energy, area, elements, dram."
+        ),
+    ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Show all designs, not only the best.")] = False,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
-    """Latency and energy of MODEL on every combination of array, dataflow, scratchpad and bandwidth."""
+    """Latency, energy and area of MODEL on every combination of array, dataflow, scratchpad and bandwidth."""
     sink = Sink(output_format, out, force, quiet)
     sink.check()
     from accelsim.planning.architecture import dataflow_named, design_grid, sweep_architectures
@@ -98,11 +104,13 @@ def sweep(
         seq_len=seq_len,
         process_nm=process_nm,
         memory=memory,
+        objectives=None if objectives is None else _items("--objectives", objectives),
     )
     from accelsim.report.architecture import sweep_view
 
     data = found.to_dict()
-    sink.emit(data, lambda: sweep_view(data, everything=everything), rows=data["points"], note=_NOTE)
+    note = "; ".join(filter(None, (_NOTE.format(", ".join(found.objectives)), found.area_note)))
+    sink.emit(data, lambda: sweep_view(data, everything=everything), rows=data["points"], note=note)
 
 
 @arch.command()

@@ -1,13 +1,14 @@
 """Design-space exploration of matrix arrays: a model on a grid of designs, and the designs nothing beats.
 
-A design is better only if it is no worse in latency, energy and multiply-adders, and better in one: the others form the
-Pareto front. Designs whose scratchpads cannot hold a tile of some layer stay in the list with their reason.
+A design is better only if it is no worse in latency, energy and area (or other objectives), and better in one: the others
+form the Pareto front. Area is unknown where nobody has published that of the format or node; multiply-adders then stand for
+it. Designs whose scratchpads cannot hold a tile of some layer stay in the list with their reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim import workload_catalog
+from accelsim.cost.systolic.area import AreaParts, area_coefficients
 from accelsim.cost.systolic.designs import (
     ArrayDesign,
     DesignCosts,
@@ -22,8 +24,8 @@ from accelsim.cost.systolic.designs import (
     refuse_small_scratchpads,
 )
 from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficients
-from accelsim.cost.systolic.products import Products, lower_to_products
-from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
+from accelsim.cost.systolic.products import PARTIAL_SUM_BYTES, Products, lower_to_products
+from accelsim.errors import DoesNotFitError, InvalidValueError, MissingCoefficientError, UnknownNameError
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.scalesim import ScaleSimConfig
 from accelsim.workloads.dtype import Dtype
@@ -34,6 +36,7 @@ from accelsim.workloads.operator import Phase
 
 __all__ = [
     "DATAFLOWS",
+    "OBJECTIVES",
     "ArchitectureSweep",
     "DesignPoint",
     "dataflow_named",
@@ -48,6 +51,14 @@ DATAFLOWS: Final = {
     "os": Dataflow.OUTPUT_STATIONARY,
     "ws": Dataflow.WEIGHT_STATIONARY,
     "is": Dataflow.INPUT_STATIONARY,
+}
+#: What a Pareto front may weigh: fields of a point.
+OBJECTIVES: Final = {
+    "latency": "latency_s",
+    "energy": "energy_j",
+    "area": "area_mm2",
+    "elements": "elements",
+    "dram": "dram_bytes",
 }
 _MOST_DESIGNS: Final = 100_000
 _LARGEST_BATCH: Final = 1_048_576
@@ -65,6 +76,8 @@ class DesignPoint:
         dram_bytes: Moved to and from main memory.
         stall_fraction: Share of the array's time that waits for memory.
         energy_parts_j: Energy by part.
+        area_mm2: Arrays, scratchpads and vector lanes; None where their area is unknown.
+        area_parts_mm2: Area by part.
         is_pareto: Whether no other design beats it.
         refusal: Why the model cannot run on it; empty where it can.
     """
@@ -76,7 +89,9 @@ class DesignPoint:
     dram_bytes: float | None
     stall_fraction: float | None
     energy_parts_j: dict[str, float]
-    is_pareto: bool
+    area_mm2: float | None = None
+    area_parts_mm2: dict[str, float] = field(default_factory=dict)
+    is_pareto: bool = False
     refusal: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,9 +111,11 @@ class DesignPoint:
             "utilisation_fraction": self.utilisation_fraction,
             "dram_bytes": self.dram_bytes,
             "stall_fraction": self.stall_fraction,
+            "area_mm2": self.area_mm2,
             "is_pareto": self.is_pareto,
             "refusal": self.refusal,
             **self.energy_parts_j,
+            **self.area_parts_mm2,
         }
 
 
@@ -113,6 +130,8 @@ class ArchitectureSweep:
         process_nm: Node energies are for.
         memory: Main-memory technology.
         product_count: Matrix products of one pass.
+        objectives: What the Pareto front weighs.
+        area_note: Why the area is unknown; empty where it is known.
         points: In the order of the designs.
     """
 
@@ -122,6 +141,8 @@ class ArchitectureSweep:
     process_nm: float
     memory: str
     product_count: int
+    objectives: tuple[str, ...]
+    area_note: str
     points: tuple[DesignPoint, ...]
 
     @property
@@ -131,7 +152,7 @@ class ArchitectureSweep:
 
     def to_dict(self) -> dict[str, Any]:
         """All points."""
-        names = ("workload", "batch", "precision", "process_nm", "memory", "product_count")
+        names = ("workload", "batch", "precision", "process_nm", "memory", "product_count", "objectives", "area_note")
         return {name: getattr(self, name) for name in names} | {"points": [p.to_dict() for p in self.points]}
 
 
@@ -207,8 +228,9 @@ def sweep_architectures(
     process_nm: float = 7.0,
     memory: str = "HBM2",
     coefficients: EnergyCoefficients | None = None,
+    objectives: Sequence[str] | None = None,
 ) -> ArchitectureSweep:
-    """Latency and energy of one forward pass on every design.
+    """Latency, energy and area of one forward pass on every design.
 
     Args:
         model: Name, workload or forward graph (whose sizes then stand).
@@ -219,15 +241,19 @@ def sweep_architectures(
         process_nm: Node, 1 to 500 nm.
         memory: Main-memory technology: DDR3, DDR4, LPDDR4, GDDR6 or HBM2.
         coefficients: Energy per action; the shipped ones unless given.
+        objectives: What the front weighs, of `OBJECTIVES`; latency, energy and area unless given, elements in place of an
+            area that is unknown.
 
     Raises:
         DoesNotFitError: If no design's scratchpads hold a tile of every layer.
         InvalidValueError: If there is no design, or a size is out of range or does not apply to the model.
-        MissingCoefficientError: If nobody has published the energy of the format, memory or node.
-        UnknownNameError: If the model or precision does not exist.
+        MissingCoefficientError: If nobody has published the energy of the format, memory or node, or the area, where the
+            front is to weigh it.
+        UnknownNameError: If the model, precision or an objective does not exist.
     """
     if not designs:
         raise InvalidValueError("designs", 0, "at least one design")
+    _check_objectives(objectives)
     name, products = _products(model, batch, precision, seq_len)
     dtype = find_precision(precision).compute
     refusals = [_refusal(products, design, dtype) for design in designs]
@@ -237,8 +263,45 @@ def sweep_architectures(
     costs = design_costs(
         products, runs, dtype, coefficients or energy_coefficients(), process_nm=process_nm, memory=memory
     )
-    points = _points(designs, refusals, runs, costs)
-    return ArchitectureSweep(name, batch, precision, process_nm, memory, len(products), points)
+    area, area_note = _areas(runs, dtype, process_nm, asked="area" in (objectives or ()))
+    weighed = tuple(objectives or ("latency", "energy", "elements" if area is None else "area"))
+    points = _points(designs, refusals, runs, costs, area, weighed)
+    return ArchitectureSweep(name, batch, precision, process_nm, memory, len(products), weighed, area_note, points)
+
+
+def _check_objectives(objectives: Sequence[str] | None) -> None:
+    if objectives is None:
+        return
+    if not objectives:
+        raise InvalidValueError("objectives", 0, "at least one", f"Name some of {', '.join(OBJECTIVES)}.")
+    for name in objectives:
+        if name not in OBJECTIVES:
+            raise UnknownNameError("objective", name, OBJECTIVES, f"Use {', '.join(OBJECTIVES)}.")
+
+
+def _areas(
+    designs: Sequence[ArrayDesign], dtype: Dtype, process_nm: float, *, asked: bool
+) -> tuple[AreaParts | None, str]:
+    """Area of each design, or why it is unknown; unknown is refused where it was asked for."""
+
+    def column(name: str) -> FloatArray:
+        return np.array([getattr(design, name) for design in designs], dtype=np.float64)
+
+    operand = 8.0 * dtype.bytes
+    stays = np.array([design.dataflow is Dataflow.OUTPUT_STATIONARY for design in designs])
+    bits = (
+        np.where(stays, 2.0, 3.0) * operand + 8.0 * PARTIAL_SUM_BYTES
+    )  # a stationary operand is loaded behind another
+    pads = tuple(column(f"{name}_sram_bytes") for name in ("input", "weight", "output"))
+    try:
+        parts = area_coefficients().design_parts(
+            column("element_count"), bits, pads, column("count"), column("columns") * column("count"), dtype, process_nm
+        )
+    except MissingCoefficientError as error:
+        if asked:
+            raise
+        return None, f"area unknown: {error}"
+    return parts, ""
 
 
 def _products(
@@ -268,12 +331,23 @@ def _refusal(products: Products, design: ArrayDesign, dtype: Dtype) -> str:
 
 
 def _points(
-    designs: Sequence[ArrayDesign], refusals: Sequence[str], runs: Sequence[ArrayDesign], costs: DesignCosts
+    designs: Sequence[ArrayDesign],
+    refusals: Sequence[str],
+    runs: Sequence[ArrayDesign],
+    costs: DesignCosts,
+    area: AreaParts | None,
+    objectives: Sequence[str],
 ) -> tuple[DesignPoint, ...]:
     total = costs.energy.total_j
-    elements = np.array([design.element_count for design in runs], dtype=np.float64)
-    front = iter(pareto_mask(np.stack([costs.latency_s, total, elements], axis=1)).tolist())
-    parts = costs.energy.to_dict()
+    size = None if area is None else area.total_mm2
+    columns = {
+        "latency": costs.latency_s,
+        "energy": total,
+        "elements": np.array([design.element_count for design in runs], dtype=np.float64),
+        "dram": costs.dram_bytes,
+    } | ({} if size is None else {"area": size})
+    front = iter(pareto_mask(np.stack([columns[name] for name in objectives], axis=1)).tolist())
+    parts, places = costs.energy.to_dict(), {} if area is None else area.to_dict()
     busy = np.divide(
         costs.compute_s, costs.latency_s - costs.vector_s, where=costs.compute_s > 0, out=np.ones(len(runs))
     )
@@ -281,7 +355,7 @@ def _points(
     points: list[DesignPoint] = []
     for design, refusal in zip(designs, refusals, strict=True):
         if refusal:
-            points.append(DesignPoint(design, None, None, None, None, None, {}, is_pareto=False, refusal=refusal))
+            points.append(DesignPoint(design, None, None, None, None, None, {}, refusal=refusal))
             continue
         i = next(index)
         points.append(
@@ -293,6 +367,8 @@ def _points(
                 float(costs.dram_bytes[i]),
                 float(1.0 - busy[i]),
                 {name: values[i] for name, values in parts.items()},
+                None if size is None else float(size[i]),
+                {name: values[i] for name, values in places.items()},
                 is_pareto=next(front),
             )
         )

@@ -9,7 +9,19 @@ from accelsim.report.listing import Listing
 
 __all__ = ["peaks_view", "sweep_view"]
 
-_HEADERS: Final = ("", "array", "count", "flow", "sram KiB", "GB/s", "latency ms", "energy mJ", "used %", "stall %")
+_HEADERS: Final = (
+    "",
+    "array",
+    "count",
+    "flow",
+    "sram KiB",
+    "GB/s",
+    "latency ms",
+    "energy mJ",
+    "mm2",
+    "used %",
+    "stall %",
+)
 _MOST_ROWS: Final = 40
 
 
@@ -32,12 +44,13 @@ def _row(point: Mapping[str, Any]) -> tuple[str, ...]:
     head = (mark, point["array"], str(point["count"]), point["dataflow"], f"{point['sram_bytes'] / 1024:.0f}")
     rate = f"{point['bandwidth_bytes_per_s'] / 1e9:g}"
     if point["refusal"]:
-        return (*head, rate, "too small", "", "", "")
+        return (*head, rate, "too small", "", "", "", "")
     return (
         *head,
         rate,
         f"{point['latency_s'] * 1e3:.4g}",
         f"{point['energy_j'] * 1e3:.4g}",
+        "unknown" if point["area_mm2"] is None else f"{point['area_mm2']:.3g}",
         f"{point['utilisation_fraction'] * 100:.1f}",
         f"{point['stall_fraction'] * 100:.1f}",
     )

@@ -20,6 +20,22 @@ def test_sweep_shows_the_front_or_all(run):
     assert "*" in front.out
 
 
+def test_sweep_has_an_area_column_and_chooses_objectives(run):
+    found = run("arch", "sweep", "resnet-18", "--array", "16x16,64x64", "--dataflow", "os")
+    assert "mm2" in found.out.splitlines()[0]
+    assert "latency, energy, area at once" in found.err
+    small = run("arch", "sweep", "resnet-18", "--array", "16x16,64x64", "--objectives", "elements", "--format", "json")
+    data = json.loads(small.out)
+    assert data["objectives"] == ["elements"]
+    assert {p["array"] for p in data["points"] if p["is_pareto"]} == {"16x16"}
+    unknown = run("arch", "sweep", "resnet-18", "--array", "16x16", "--process-nm", "180")
+    assert "unknown" in unknown.out
+    assert "3 to 130 nm" in unknown.err
+    wrong = run("arch", "sweep", "resnet-18", "--objectives", "price")
+    assert wrong.code == 2
+    assert "Use latency" in wrong.err
+
+
 def test_sweep_reads_a_scale_sim_topology(run, tmp_path):
     (tmp_path / "net.csv").write_text("Layer,M,N,K,\nQK,128,64,256,\n")
     found = run("arch", "sweep", str(tmp_path / "net.csv"), "--array", "32x32", "--format", "csv")

@@ -12,7 +12,7 @@ from accelsim.cost.systolic.cycles import systolic_cycles
 from accelsim.cost.systolic.designs import ArrayDesign, design_costs
 from accelsim.cost.systolic.energy import energy_coefficients
 from accelsim.cost.systolic.products import lower_to_products
-from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
+from accelsim.errors import DoesNotFitError, InvalidValueError, MissingCoefficientError, UnknownNameError
 from accelsim.hardware.profile import Dataflow
 from accelsim.planning.architecture import DATAFLOWS, dataflow_named, design_grid, pareto_mask, sweep_architectures
 from accelsim.workload_catalog import workload
@@ -92,11 +92,38 @@ def test_depthwise_layers_share_a_weight_stationary_array():
 
 def test_pareto_front_is_what_no_other_design_beats():
     points = sweep_architectures("resnet-18", GRID).points
-    values = np.array([(p.latency_s, p.energy_j, p.design.element_count) for p in points])
+    values = np.array([(p.latency_s, p.energy_j, p.area_mm2) for p in points])
     for index, point in enumerate(points):
         others = np.delete(values, index, axis=0)
         beaten = np.any(np.all(others <= values[index], axis=1) & np.any(others < values[index], axis=1))
         assert point.is_pareto == (not beaten)
+
+
+def test_area_parts_sum_and_objectives_choose_the_front():
+    found = sweep_architectures("resnet-18", GRID)
+    assert found.objectives == ("latency", "energy", "area")
+    for point in found.points:
+        assert sum(point.area_parts_mm2.values()) == pytest.approx(point.area_mm2, rel=1e-9)
+    (fastest,) = {p.latency_s for p in sweep_architectures("resnet-18", GRID, objectives=["latency"]).pareto}
+    assert fastest == min(p.latency_s for p in found.points)
+    smallest = sweep_architectures("resnet-18", GRID, objectives=["area"]).pareto
+    assert {p.area_mm2 for p in smallest} == {min(p.area_mm2 for p in found.points)}
+    larger = replace(BASE, weight_sram_bytes=4096 * KIB)
+    assert run(larger).area_mm2 > run(BASE).area_mm2 > run(BASE, process_nm=5).area_mm2
+    assert run(replace(BASE, dataflow=Dataflow.OUTPUT_STATIONARY)).area_mm2 < run(BASE).area_mm2  # one operand fewer
+
+
+def test_an_unknown_area_is_none_and_multiply_adders_stand_for_it():
+    found = sweep_architectures("resnet-18", [BASE], process_nm=180)
+    assert found.points[0].area_mm2 is None
+    assert found.objectives[-1] == "elements"
+    assert "3 to 130 nm" in found.area_note
+    with pytest.raises(MissingCoefficientError, match="130 nm"):
+        sweep_architectures("resnet-18", [BASE], process_nm=180, objectives=["latency", "area"])
+    with pytest.raises(UnknownNameError, match="Use latency"):
+        sweep_architectures("resnet-18", [BASE], objectives=["price"])
+    with pytest.raises(InvalidValueError, match="at least one"):
+        sweep_architectures("resnet-18", [BASE], objectives=[])
 
 
 def test_equal_designs_all_stay_on_the_front():
