@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from accelsim.cost.fitted import FittedParameters, calibration_folders, fitted_parameters, read_fitted
 from accelsim.cost.residual import FamilyResidual
 
 __all__ = [
     "FittedParameters",
+    "as_written",
     "family_line",
     "fitted_parameters",
     "number",
@@ -23,6 +25,8 @@ __all__ = [
     "user_folder",
     "write_overlay",
 ]
+
+P = TypeVar("P")
 
 
 def user_folder() -> Path:
@@ -34,6 +38,14 @@ def number(value: float) -> str:
     """A number as the data files take it: four digits, with a point or an exponent that YAML reads as a number."""
     short = repr(float(f"{value:.4g}"))
     return short.replace("e", ".0e") if "e" in short and "." not in short else short
+
+
+def as_written(parameters: P) -> P:
+    """A parameter set with its numbers as files state them: fits on top of it and on top of the file are the same."""
+    numbers = {f.name: getattr(parameters, f.name) for f in fields(parameters)}  # type: ignore[arg-type]
+    stated: dict[str, Any] = {name: float(number(value)) for name, value in numbers.items() if type(value) is float}
+    written: P = replace(parameters, **stated)  # type: ignore[type-var]
+    return written
 
 
 def overlay_text(overlay: FittedParameters) -> str:
@@ -95,7 +107,7 @@ def _quoted(text: str) -> str:
 
 
 def write_overlay(overlay: FittedParameters, folder: Path | None = None) -> Path:
-    """Write ``<folder>/<device>.yaml``, whole or not at all.
+    """Write ``<folder>/<device>.yaml``, whole or not at all; a file that says the same keeps its date.
 
     Args:
         overlay: What to write.
@@ -106,7 +118,14 @@ def write_overlay(overlay: FittedParameters, folder: Path | None = None) -> Path
     """
     target = (folder or user_folder()) / f"{overlay.device}.yaml"
     target.parent.mkdir(parents=True, exist_ok=True)
+    text = overlay_text(overlay)
+    if target.is_file() and _undated(target.read_text(encoding="utf-8")) == _undated(text):
+        return target
     unfinished = target.with_suffix(".yaml.tmp")
-    unfinished.write_text(overlay_text(overlay), encoding="utf-8")
+    unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, target)  # noqa: PTH105
     return target
+
+
+def _undated(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("date: ")]

@@ -33,9 +33,15 @@ GEMM = next(stage for stage in STAGES if stage.name == "gemm")
 MEMORY = next(stage for stage in STAGES if stage.name == "memory")
 
 
-def gemm_cell(truth: GpuParameters, device: str = "v100-pcie-32gb", count: int = 250, noise: float = 0.0) -> Cell:
+def gemm_cell(
+    truth: GpuParameters,
+    device: str = "v100-pcie-32gb",
+    count: int = 250,
+    noise: float = 0.0,
+    octaves: tuple[float, float] = (5, 12),
+) -> Cell:
     random = np.random.default_rng(7)
-    sizes = [np.round(2.0 ** random.uniform(5, 12, count)) for _ in range(3)]
+    sizes = [np.round(2.0 ** random.uniform(*octaves, count)) for _ in range(3)]
     graph = gemm_graph(np.ones(count), *sizes, Dtype.FP32, batched=np.zeros(count, dtype=np.bool_))
     return timed("linear", KernelPrediction(graph, catalog.device(device), Execution.EAGER), truth, noise)
 
@@ -140,7 +146,7 @@ def test_a_device_fit_is_an_overlay_that_predicts_its_rows(tmp_path: Path) -> No
 @pytest.mark.parametrize(("device", "keeps"), [("t4", True), ("v100-pcie-32gb", False)])
 def test_boards_far_over_their_limit_keep_the_energy_of_the_class(device: str, *, keeps: bool) -> None:
     truth = replace(CLASS, vector_energy_overhead=1.5 * CLASS.vector_energy_overhead)
-    fit = fit_device(device, [gemm_cell(truth, device, count=400)], CLASS)
+    fit = fit_device(device, [gemm_cell(truth, device, count=400, octaves=(11, 13))], CLASS)
     fitted = fit.overlay.parameters["vector_energy_overhead"]
     assert (fitted == CLASS.vector_energy_overhead) is keeps
 

@@ -2,8 +2,9 @@
 
 Without a choice, the class-wide set, the sets with one chip left out, and the overlay of every device that has one are
 fitted. With ``--spreads`` all values stay and the spreads behind the intervals are made anew; with ``--relatives`` the
-surfaces of all overlays are gathered into the file that boards without measurements read. A fit that does not converge
-keeps the previous file and says so; the exit status is then 1.
+surfaces of all overlays are gathered into the file that boards without measurements read. Fits start from fixed priors
+(`accelsim.calibration.fit.priors`): the same tables give the same files, whatever was there before. A fit that does not
+converge keeps the previous file and says so; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from accelsim.calibration.fit.rows import Cell, gpu_cells
 from accelsim.calibration.fit.stacks import refit_stacks
 from accelsim.calibration.validation.cnn_gpus import MEASUREMENTS_SCHEMA
 from accelsim.calibration.validation.tables import data_folder
-from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.measured_boards import FILE, overlay_boards, write_measured_boards
 from accelsim.datafile import data_root
 from accelsim.errors import AccelsimError
@@ -73,13 +73,12 @@ def _refit(options: argparse.Namespace, out: Path) -> int:
         _respread(options, cells, out, everything=everything)
         return 0
     kept: list[str] = []
-    prior: GpuParameters | None = None
+    sample = ClassSample(cells, out / "class")
+    prior = sample.before()
     if everything or options.device_class:
-        sample = ClassSample(cells)
-        prior, unconverged = refit_class(sample, out / "class", _say)
-        kept += unconverged
+        prior, kept = refit_class(sample, _say)
         for chip in CHIPS:
-            kept += refit_left_out(chip, sample, out / "class", _say)
+            kept += refit_left_out(chip, sample, _say)
         folder = data_folder(options.data)
         if folder.has(MEASUREMENTS_SCHEMA):
             refit_stacks(folder, out / "class")
@@ -99,8 +98,7 @@ def _gather(folder: Path) -> None:
 
 def _respread(options: argparse.Namespace, cells: Sequence[Cell], out: Path, *, everything: bool) -> None:
     if everything or options.device_class:
-        shipped = data_root() / "calibration" / "class"
-        respread_class(ClassSample(cells, shipped), CHIPS, out / "class", _say)
+        respread_class(ClassSample(cells, out / "class", keep_values=True), CHIPS, _say)
     for device in options.device or (DEVICES if everything else ()):
         respread_device(device, cells, out / "fitted", _say)
 

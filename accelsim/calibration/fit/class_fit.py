@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from accelsim.calibration.fit.gpu import STAGES, fit_stage, page_walk_loss, stage_cells, with_values
+from accelsim.calibration.fit.gpu import STAGES, energy_starts, fit_stage, page_walk_loss, stage_cells, with_values
+from accelsim.calibration.fit.priors import CENTRES, class_prior
 from accelsim.calibration.fit.rows import Cell
+from accelsim.calibration.overlay import as_written
 from accelsim.cost.gpu import GpuParameters
 
 __all__ = ["DISPATCH", "ClassFit", "dispatch_times", "fit_class"]
@@ -24,6 +26,8 @@ DISPATCH: Mapping[str, tuple[str, ...]] = {
     "dispatch_activation_s": ("gelu",),
     "dispatch_elementwise_s": ("add", "mul", "div", "pow", "tanh"),
 }
+#: Starts of the energies over their priors: below the power limit a fit sees no slope.
+_ENERGY_FACTORS = (1.0, 0.6, 1.6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +35,17 @@ class ClassFit:
     """A fitted class set.
 
     Attributes:
-        parameters: All of them.
-        changed: Values that differ from the prior's, by name.
+        parameters: All of them, to the digits that files have.
         unconverged: Stages that kept the prior.
-        rows: Rows used.
     """
 
     parameters: GpuParameters
-    changed: Mapping[str, float]
-    unconverged: tuple[str, ...]
-    rows: int
+    unconverged: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> dict[str, float]:
+        """What a class-wide fit gives, by name."""
+        return {name: getattr(self.parameters, name) for name in CENTRES}
 
 
 def fit_class(
@@ -50,26 +55,25 @@ def fit_class(
 
     Args:
         cells: Measured rows of several boards.
-        prior: Starting values; the shipped ones where None.
+        prior: Centre of the priors; `class_prior` where None.
         progress: Called with a line of text before each stage.
     """
-    start = GpuParameters.class_wide() if prior is None else prior
-    parameters, unconverged, issued = start, [], list[tuple[Cell, float]]()
-    loss = page_walk_loss(cells, parameters)
-    if loss is not None:
-        parameters = with_values(parameters, {"page_walk_loss": loss})
+    parameters = class_prior() if prior is None else prior
+    unconverged, issued = [], list[tuple[Cell, float]]()
     for stage in STAGES:
         own = stage_cells(stage, cells, class_wide=True)
         if not own:
             continue
         if progress:
             progress(f"fitting {stage.name}: {sum(map(len, own)):,} rows of {len(own)} cells")
-        fit = fit_stage(stage, own, parameters)
+        fit = fit_stage(stage, own, parameters, energy_starts(parameters, _ENERGY_FACTORS))
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
         issued += [(own[index], value) for index, value in fit.issue_s.items()]
     parameters = with_values(parameters, dispatch_times(issued))
-    return ClassFit(parameters, changed_values(start, parameters), tuple(unconverged), sum(map(len, cells)))
+    if (loss := page_walk_loss(cells, parameters)) is not None:
+        parameters = with_values(parameters, {"page_walk_loss": loss})
+    return ClassFit(as_written(parameters), tuple(unconverged))
 
 
 def dispatch_times(issued: Sequence[tuple[Cell, float]]) -> dict[str, float]:
@@ -85,14 +89,3 @@ def dispatch_times(issued: Sequence[tuple[Cell, float]]) -> dict[str, float]:
         if times:
             found[name] = float(np.median(times))
     return found
-
-
-def changed_values(before: GpuParameters, after: GpuParameters) -> dict[str, float]:
-    """Numbers that differ, by name."""
-    numbers = [f.name for f in fields(before) if isinstance(getattr(before, f.name), float)]
-    return {name: getattr(after, name) for name in numbers if getattr(after, name) != getattr(before, name)}
-
-
-def as_prior(parameters: GpuParameters) -> GpuParameters:
-    """The same without what belongs to one device."""
-    return replace(parameters, surfaces={})

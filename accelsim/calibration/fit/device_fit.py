@@ -19,8 +19,7 @@ from accelsim.calibration.fit.class_fit import dispatch_times
 from accelsim.calibration.fit.gpu import (
     STAGES,
     Stage,
-    StageFit,
-    determined,
+    energy_starts,
     fit_stage,
     log_residual,
     page_walk_loss,
@@ -30,6 +29,7 @@ from accelsim.calibration.fit.gpu import (
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
 from accelsim.calibration.fit.rows import Cell, limited
 from accelsim.calibration.fit.solve import Prior
+from accelsim.calibration.overlay import as_written
 from accelsim.calibration.surface_fit import fit_surface_to_sums, knots_within
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuMachine, GpuParameters
@@ -64,11 +64,10 @@ _PARAMETER_ROWS = 1500
 _MOST_ISSUE = 0.9
 #: Length over the time to issue it from which on a call shows its kernel.
 _VISIBLE = 1.5
-#: Starting values of the energy of an instruction over the class's: below the limit a fit sees no slope.
 #: One board's matrix cores may draw less than any class-wide value.
 _OWN_PRIORS = {"matrix_energy_overhead": Prior(1.0, 30.0, 0.5)}
-_ENERGIES = ("vector_energy_overhead", "matrix_energy_overhead")
-_ENERGY_STARTS = (0.6, 1.0, 1.8, 3.0, 5.0)
+#: Starts of the energies over the class's: below the limit a fit sees no slope.
+_ENERGY_FACTORS = (1.0, 0.6, 1.8, 3.0, 5.0)
 _KEPT_BACK = 0.2
 #: Points of a surface's grid per row from which on it is coarsened.
 _MOST_POINTS_PER_ROW = 1.5
@@ -91,7 +90,6 @@ def fit_device(
     device: str,
     cells: Sequence[Cell],
     prior: GpuParameters | None = None,
-    generator: np.random.Generator | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> DeviceFit:
     """Fit the overlay of one device.
@@ -100,7 +98,6 @@ def fit_device(
         device: Catalogue name.
         cells: Measured rows; those of other devices are left out.
         prior: Class-wide parameters; the shipped ones where None.
-        generator: Draws the rows of large cells; a fixed one where None.
         progress: Called with a line of text before each stage.
 
     Raises:
@@ -109,12 +106,10 @@ def fit_device(
     own = [cell for cell in cells if cell.device.name == device]
     if not own:
         raise InputError(f"No rows of {device} that a fit may use.")
-    random = np.random.default_rng(0) if generator is None else generator
     start = GpuParameters.class_wide() if prior is None else prior
-    parameters, unconverged = fit_parameters(
-        limited(own, _PARAMETER_ROWS, random), replace(start, families={}), progress
-    )
-    families, useful = unseen_residuals(own, parameters, random)
+    drawn = limited(own, _PARAMETER_ROWS, np.random.default_rng(0))
+    parameters, unconverged = fit_parameters(drawn, replace(start, families={}), progress)
+    families, useful = unseen_residuals(own, parameters)
     surfaces = {name: surface for name, surface in _surfaces(own, parameters).items() if name in useful}
     numbers = {f.name: getattr(parameters, f.name) for f in fields(parameters) if f.type in ("float", float)}
     overlay = FittedParameters(
@@ -131,15 +126,15 @@ def fit_device(
 
 
 def unseen_residuals(
-    cells: Sequence[Cell], parameters: GpuParameters, random: np.random.Generator
+    cells: Sequence[Cell], parameters: GpuParameters
 ) -> tuple[dict[str, FamilyResidual], frozenset[str]]:
     """Residuals by family of a fifth of the rows under surfaces fitted to the rest, and the surfaces that help there.
 
     Args:
         cells: Measured rows of one device.
         parameters: Its parameters, without surfaces.
-        random: Draws the rows that are kept back.
     """
+    random = np.random.default_rng(0)
     kept = [random.random(len(cell)) < _KEPT_BACK for cell in cells]
     seen = [cell.take(~mask) for cell, mask in zip(cells, kept, strict=True)]
     unseen = [cell.take(mask) for cell, mask in zip(cells, kept, strict=True)]
@@ -166,11 +161,11 @@ def fit_parameters(
 
     Args:
         cells: Rows of one device.
-        prior: Starting values and centre of the priors.
+        prior: Centre of the priors.
         progress: Called with a line of text before each stage.
 
     Returns:
-        The parameters, and the stages that did not converge and keep their values.
+        The parameters, to the digits that files have, and the stages that did not converge and keep their values.
     """
     parameters, unconverged, issued = prior, list[str](), list[tuple[Cell, float]]()
     loss = page_walk_loss(cells, parameters)
@@ -182,33 +177,22 @@ def fit_parameters(
             continue
         if progress:
             progress(f"{own[0].device.name}: {stage.name}, {sum(map(len, own)):,} rows")
-        fit = _best(stage, own, parameters)
+        fit = fit_stage(_of_board(stage, own, parameters), own, parameters, energy_starts(prior, _ENERGY_FACTORS))
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
         issued += [(own[index], value) for index, value in fit.issue_s.items()]
-    return with_values(parameters, dispatch_times(issued)), unconverged
+    return as_written(with_values(parameters, dispatch_times(issued))), unconverged
 
 
-def _best(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> StageFit:
-    """The cheapest fit over starting values of the energies, for the stage that fits them.
+def _of_board(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stage:
+    """A stage with the priors of one board.
 
     A board far over its limit keeps the class's energy of vector arithmetic: the clock of one run says little of the next.
     """
     own = {name: _OWN_PRIORS.get(name, range_) for name, range_ in stage.priors.items()}
     if any(_is_throttled(cell, prior) for cell in cells):
         own.pop("vector_energy_overhead", None)
-    return _cheapest(replace(stage, priors=own), cells, prior)
-
-
-def _cheapest(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> StageFit:
-    names = determined(stage, cells)
-    if not set(_ENERGIES) & set(names):
-        return fit_stage(stage, cells, prior)
-    trials = []
-    for factor in _ENERGY_STARTS:
-        energies = {name: getattr(prior, name) * factor for name in _ENERGIES if name in names}
-        trials.append(fit_stage(stage, cells, with_values(prior, energies)))
-    return min(trials, key=lambda fit: fit.solution.cost if fit.solution.has_converged else np.inf)
+    return replace(stage, priors=own)
 
 
 def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, ShapeSurface]:

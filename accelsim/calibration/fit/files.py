@@ -12,7 +12,7 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.residual import FamilyResidual
 from accelsim.datafile import data_root
 
-__all__ = ["class_text", "write_class", "write_left_out"]
+__all__ = ["class_file", "class_text", "left_out_name", "write_class", "write_left_out"]
 
 _FAMILIES = "families:"
 _ENTRY = re.compile(r"^(  )(\w+)(: \{value: )([^,}]+)(.*)$")
@@ -35,38 +35,40 @@ def class_text(text: str, values: Mapping[str, float]) -> str:
     return "\n".join(line(old) for old in text.splitlines()).rstrip() + "\n"
 
 
-def _class_file(folder: Path | None) -> tuple[Path, str]:
-    shipped = data_root() / "calibration" / "class" / "gpu.yaml"
-    return (folder or shipped.parent), shipped.read_text(encoding="utf-8")
+def class_file(folder: Path, name: str = "gpu") -> Path | None:
+    """A file of class-wide parameters: the folder's, else the one that ships; None where there is neither."""
+    places = (folder, data_root() / "calibration" / "class")
+    return next((path for place in places if (path := place / f"{name}.yaml").is_file()), None)
 
 
-def write_class(
-    values: Mapping[str, float], families: Mapping[str, FamilyResidual], folder: Path | None = None
-) -> Path:
-    """Write ``gpu.yaml`` with new values and spreads.
+def left_out_name(chip: str) -> str:
+    """Name of the set fitted without a chip."""
+    return f"gpu-without-{chip}"
+
+
+def write_class(values: Mapping[str, float], families: Mapping[str, FamilyResidual], folder: Path) -> Path:
+    """Write ``gpu.yaml`` with new values and spreads; text and sources are those of the folder's file, else of the shipped.
 
     Args:
         values: By name.
         families: Residuals of chips left out, by family.
-        folder: Where; the shipped folder where None.
+        folder: Where.
     """
-    target, text = _class_file(folder)
+    before = class_file(folder)
+    text = before.read_text(encoding="utf-8") if before else ""
     kept = class_text(text.partition(_FAMILIES)[0], values)
-    return _written(target / "gpu.yaml", kept + "\n".join([_FAMILIES, *family_lines(families)]) + "\n")
+    return _written(folder / "gpu.yaml", kept + "\n".join([_FAMILIES, *family_lines(families)]) + "\n")
 
 
-def write_left_out(
-    chip: str, parameters: GpuParameters, families: Mapping[str, FamilyResidual], folder: Path | None = None
-) -> Path:
+def write_left_out(chip: str, parameters: GpuParameters, families: Mapping[str, FamilyResidual], folder: Path) -> Path:
     """Write ``gpu-without-<chip>.yaml``: the whole set, fitted to the rows of other chips.
 
     Args:
         chip: The chip left out.
         parameters: The set.
         families: Residuals of other chips' rows by family.
-        folder: Where; the shipped folder where None.
+        folder: Where.
     """
-    target = _class_file(folder)[0]
     values = {f.name: getattr(parameters, f.name) for f in fields(parameters)}
     lines = [
         f"# Class-wide GPU parameters fitted without any row of {chip} boards: they score tier `spec` there. See gpu.yaml.",
@@ -76,7 +78,7 @@ def write_left_out(
     ]
     if families:
         lines += [_FAMILIES, *family_lines(families)]
-    return _written(target / f"gpu-without-{chip}.yaml", "\n".join(lines) + "\n")
+    return _written(folder / f"{left_out_name(chip)}.yaml", "\n".join(lines) + "\n")
 
 
 def family_lines(families: Mapping[str, FamilyResidual]) -> list[str]:

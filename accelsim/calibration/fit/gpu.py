@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from accelsim.calibration.fit.rows import Cell
 from accelsim.calibration.fit.solve import Prior, Solution, solve
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.machine import memory_efficiency_name
+from accelsim.cost.table import CostTable
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, RECURRENT_KINDS, OperatorKind
 
@@ -25,6 +27,7 @@ __all__ = [
     "Stage",
     "StageFit",
     "determined",
+    "energy_starts",
     "fit_stage",
     "is_odd",
     "log_residual",
@@ -42,6 +45,7 @@ _ISSUE_SHARES = (0.3, 1.0)
 _SHORT_ROWS, _LONG_ROWS = (2000, 6000), 28_000
 _MEMORIES = frozenset({"hbm_efficiency", "gddr_efficiency", "early_memory_efficiency", "other_memory_efficiency"})
 _ISSUE_PRIOR = Prior(1e-7, 1e-3, 0.3)
+_ENERGIES = ("vector_energy_overhead", "matrix_energy_overhead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,10 @@ def log_residual(cell: Cell, parameters: GpuParameters, issue_s: float | None = 
         parameters: Parameters to predict with.
         issue_s: Time to issue a row; the parameters' where None.
     """
-    costs = cell.kernels.costs(parameters)
+    return _log_ratio(cell, cell.kernels.costs(parameters), parameters, issue_s)
+
+
+def _log_ratio(cell: Cell, costs: CostTable, parameters: GpuParameters, issue_s: float | None) -> FloatArray:
     residual: FloatArray = np.log(cell.measured_s / cell.kernels.call_s(costs, parameters, issue_s))
     return residual
 
@@ -183,30 +190,52 @@ class StageFit:
     issue_s: Mapping[int, float]
 
 
-def fit_stage(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> StageFit:
+def fit_stage(
+    stage: Stage, cells: Sequence[Cell], prior: GpuParameters, starts: Sequence[Mapping[str, float]] = ({},)
+) -> StageFit:
     """Fit one stage's parameters.
 
     Args:
         stage: Which.
         cells: Its cells.
-        prior: Starting values and centre of the priors.
+        prior: Centre of the priors.
+        starts: Where to start from, the cheapest solution counts; what a start does not name starts at the prior's value.
     """
     names = determined(stage, cells)
-    start = {name: getattr(prior, name) for name in names}
+    centre = {name: getattr(prior, name) for name in names}
     priors = {name: stage.priors[name] for name in names}
     for index, cell in enumerate(cells):
         if cell.is_eager:
-            start[f"issue {index}"] = _issue_start_s(cell, prior)
+            centre[f"issue {index}"] = _issue_start_s(cell, prior)
             priors[f"issue {index}"] = _ISSUE_PRIOR
 
-    def residuals(values: Mapping[str, float]) -> list[FloatArray]:
-        trial = with_values(prior, {name: values[name] for name in names})
-        return [log_residual(cell, trial, values.get(f"issue {index}")) for index, cell in enumerate(cells)]
+    @lru_cache(maxsize=len(names) + 2)  # derivatives by the time to issue leave the kernels as they are
+    def costed(values: tuple[float, ...]) -> tuple[GpuParameters, list[CostTable]]:
+        trial = with_values(prior, dict(zip(names, values, strict=True)))
+        return trial, [cell.kernels.costs(trial) for cell in cells]
 
-    found = solve(residuals, start, priors)
+    def residuals(values: Mapping[str, float]) -> list[FloatArray]:
+        trial, costs = costed(tuple(values[name] for name in names))
+        return [
+            _log_ratio(cell, cost, trial, values.get(f"issue {index}"))
+            for index, (cell, cost) in enumerate(zip(cells, costs, strict=True))
+        ]
+
+    found = solve(residuals, centre, priors, _distinct(starts, centre))
     fitted = with_values(prior, {name: found.values[name] for name in names}) if found.has_converged else prior
-    issue = {index: found.values[f"issue {index}"] for index in range(len(cells)) if f"issue {index}" in start}
+    issue = {index: found.values[f"issue {index}"] for index in range(len(cells)) if f"issue {index}" in centre}
     return StageFit(fitted, found, issue)
+
+
+def _distinct(starts: Sequence[Mapping[str, float]], centre: Mapping[str, float]) -> list[dict[str, float]]:
+    """Starts without the parameters that are not fitted, each once."""
+    used = [{name: value for name, value in start.items() if name in centre} for start in starts]
+    return [start for index, start in enumerate(used) if start not in used[:index]]
+
+
+def energy_starts(prior: GpuParameters, factors: Sequence[float]) -> list[dict[str, float]]:
+    """Starts of a fit that differ in the energies of arithmetic alone, as multiples of a set's."""
+    return [{name: getattr(prior, name) * factor for name in _ENERGIES} for factor in factors]
 
 
 def _issue_start_s(cell: Cell, prior: GpuParameters) -> float:

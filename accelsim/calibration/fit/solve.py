@@ -2,12 +2,13 @@
 
 Each cell of rows weighs `sqrt(rows)`-independently of how many rows it has: a device measured often does not drown the
 others. Rows far off count by their distance, not its square (pseudo-Huber loss). A prior holds every parameter near its
-starting value, by a standard deviation of its logarithm: parameters the rows do not determine stay where they were.
+centre, by a standard deviation of its logarithm: parameters the rows do not determine stay there. Where a fit starts decides
+nothing but which minimum it finds: of several starts the cheapest solution counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +26,12 @@ _STEP = 3e-3
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Range of a parameter and how firmly it stays at its starting value.
+    """Range of a parameter and how firmly it stays at its centre.
 
     Attributes:
         low: Least value, above 0.
         high: Largest value.
-        log_sigma: Standard deviation of its logarithm around the starting value.
+        log_sigma: Standard deviation of its logarithm around the centre.
     """
 
     low: float
@@ -64,34 +65,53 @@ def robust(log_residual: FloatArray, scale: float = _SCALE) -> FloatArray:
 
 def solve(
     residuals: Callable[[Mapping[str, float]], list[FloatArray]],
-    start: Mapping[str, float],
+    centre: Mapping[str, float],
     priors: Mapping[str, Prior],
+    starts: Sequence[Mapping[str, float]] = ({},),
     max_evaluations: int = 40,
 ) -> Solution:
     """Fit parameters to cells of residuals.
 
     Args:
         residuals: ln(measured / predicted) of every cell under given values, one array per cell.
-        start: Starting values, which are also the prior's centre, by name.
+        centre: Where the priors hold each parameter, by name.
         priors: Range and firmness of each.
-        max_evaluations: Most evaluations, derivatives not counted.
+        starts: Where to start from, one solution each; a parameter that a start does not name starts at its centre.
+        max_evaluations: Most evaluations per start, derivatives not counted.
+
+    Returns:
+        The cheapest of the solutions that converged, of all where none did.
     """
     from scipy.optimize import least_squares
 
-    names = list(start)
+    names = list(centre)
     low = np.log([priors[n].low for n in names])
     high = np.log([priors[n].high for n in names])
-    centre = np.clip(np.log([start[n] for n in names]), low + 1e-9, high - 1e-9)
     firmness = _PRIOR_WEIGHT / np.array([priors[n].log_sigma for n in names])
+
+    def inside(values: Mapping[str, float]) -> FloatArray:
+        return np.clip(np.log([values[n] for n in names]), low + 1e-9, high - 1e-9)
+
+    middle = inside(centre)
 
     def vector(x: FloatArray) -> FloatArray:
         values = dict(zip(names, np.exp(x).tolist(), strict=True))
         parts = [robust(cell) / np.sqrt(max(len(cell), 1)) for cell in residuals(values)]
-        return np.concatenate([*parts, firmness * (x - centre)])
+        return np.concatenate([*parts, firmness * (x - middle)])
 
-    found = least_squares(
-        vector, centre, bounds=(low, high), diff_step=_STEP, max_nfev=max_evaluations, x_scale=0.3, xtol=1e-4, ftol=1e-5
-    )
-    return Solution(
-        dict(zip(names, np.exp(found.x).tolist(), strict=True)), found.status > 0, float(found.cost), int(found.nfev)
-    )
+    found = [
+        least_squares(
+            vector,
+            inside({**centre, **start}),
+            bounds=(low, high),
+            diff_step=_STEP,
+            max_nfev=max_evaluations,
+            x_scale=0.3,
+            xtol=1e-4,
+            ftol=1e-5,
+        )
+        for start in starts
+    ]
+    best = min(found, key=lambda one: (one.status <= 0, one.cost))
+    values = dict(zip(names, np.exp(best.x).tolist(), strict=True))
+    return Solution(values, best.status > 0, float(best.cost), int(best.nfev))

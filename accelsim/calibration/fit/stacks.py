@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
+from accelsim.calibration.fit.files import class_file, left_out_name
 from accelsim.calibration.overlay import number
 from accelsim.calibration.validation.cnn_gpus import load
 from accelsim.calibration.validation.stacks import stack_ratio
 from accelsim.calibration.validation.suite import Batch
 from accelsim.calibration.validation.tables import DataFolder
-from accelsim.calibration.validation.tiers import choose
+from accelsim.calibration.validation.tiers import chips_of
+from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.parameters import read_parameters
+from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["refit_stacks"]
@@ -24,13 +28,13 @@ def refit_stacks(folder: DataFolder, out: Path) -> Path:
 
     Args:
         folder: Tables of the suite `cnn-gpus`.
-        out: Folder of class-wide files.
+        out: Folder of class-wide files, whose sets predict; the shipped ones where it has none.
     """
     found: dict[str, dict[str, float]] = {}
     for batch in load(folder):
         if batch.predict is None or batch.profile is None:
             continue
-        residual = _log_ratio(batch)
+        residual = _log_ratio(batch, _unseen(batch.profile, out))
         for stack in sorted({_stack(label) for label in batch.label.tolist()} - {""}):
             rows = np.array([_stack(label) == stack for label in batch.label.tolist()])
             known = np.log(stack_ratio(stack, batch.profile.name))
@@ -49,11 +53,16 @@ def refit_stacks(folder: DataFolder, out: Path) -> Path:
     return path
 
 
-def _log_ratio(batch: Batch) -> FloatArray:
-    if batch.predict is None or batch.profile is None:
+def _unseen(device: DeviceProfile, folder: Path) -> GpuParameters:
+    """The set fitted without a card, else the class-wide one; no such card has measured relatives."""
+    names = [*map(left_out_name, chips_of(device)), "gpu"]
+    return read_parameters(next(path for name in names if (path := class_file(folder, name)) is not None))
+
+
+def _log_ratio(batch: Batch, parameters: GpuParameters) -> FloatArray:
+    if batch.predict is None:
         return np.zeros(0)
-    predicted = batch.predict(choose(batch.profile, "spec").parameters).time_s
-    ratio: FloatArray = np.log(batch.measured_s / predicted)
+    ratio: FloatArray = np.log(batch.measured_s / batch.predict(parameters).time_s)
     return ratio
 
 

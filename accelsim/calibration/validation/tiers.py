@@ -22,7 +22,7 @@ from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 
-__all__ = ["TIERS", "Choice", "TierName", "choose", "tier_name"]
+__all__ = ["TIERS", "Choice", "TierName", "chips_of", "choose", "tier_name"]
 
 TierName = Literal["best", "spec", "fitted", "measured"]
 TIERS: Final = get_args(TierName)
@@ -72,7 +72,7 @@ def choose(device: DeviceProfile, tier: TierName) -> Choice:
 def _spec(device: DeviceProfile) -> Choice:
     if device.device_class != "gpu":
         return Choice("spec", None)
-    for chip in _prefixes(_base(device)):
+    for chip in chips_of(device):
         left_out = _class_set(f"gpu-without-{chip}")
         if left_out is not None:
             return _with_relative(left_out, device, f"class-wide parameters fitted without {chip}", as_fitted=False)
@@ -127,9 +127,9 @@ def _base(device: DeviceProfile) -> str:
     return device.name.partition("@")[0]
 
 
-def _prefixes(name: str) -> list[str]:
+def chips_of(device: DeviceProfile) -> list[str]:
     """A board's name and the chips it may carry, longest first: "a100-pcie-40gb", "a100-pcie", "a100"."""
-    parts = name.split("-")
+    parts = _base(device).split("-")
     return ["-".join(parts[:count]) for count in range(len(parts), 0, -1)]
 
 
