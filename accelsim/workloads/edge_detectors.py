@@ -8,7 +8,7 @@ TensorFlow's object detection models (SSD MobileNet v2, SSD Inception-v2, Retina
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.edge_classifiers import edge_block, mobilenet_v2_maps
@@ -105,19 +105,36 @@ def _anchor_heads(b: GraphBuilder, x: Tensor, name: str, classes: int) -> None:
 
 
 _ANCHORS = (3, 6, 6, 6, 6, 6)
+#: Of the SSD paper and of MLPerf: 8,732 boxes at 300 pixels, 15,130 at 1200.
+_PAPER_ANCHORS = (4, 6, 6, 6, 4, 4)
 
 
-def _extras(b: GraphBuilder, maps: list[Tensor], widths: Sequence[tuple[int, int]]) -> list[Tensor]:
+class _Extra(NamedTuple):
+    """A further map: squeezed to one width, then convolved to another."""
+
+    squeeze: int
+    channels: int
+    stride: int = 2
+    padding: int = 1
+
+
+_FOUR_EXTRAS = (_Extra(256, 512), _Extra(128, 256), _Extra(128, 256), _Extra(64, 128))
+
+
+def _extras(b: GraphBuilder, maps: list[Tensor], extras: Sequence[_Extra] = _FOUR_EXTRAS) -> list[Tensor]:
     x = maps[-1]
-    for index, (squeeze, channels) in enumerate(widths):
-        x = layer(b, layer(b, x, f"extra.{index}.0", squeeze, 1), f"extra.{index}.1", channels, 3, stride=2)
+    for index, (squeeze, channels, stride, padding) in enumerate(extras):
+        x = layer(b, x, f"extra.{index}.0", squeeze, 1)
+        x = layer(b, x, f"extra.{index}.1", channels, 3, stride=stride, padding=padding)
         maps.append(x)
     return maps
 
 
-def _box_heads(b: GraphBuilder, maps: Sequence[Tensor], p: EdgeDetectorParameters, kernel: int) -> None:
-    for index, (x, anchors) in enumerate(zip(maps, _ANCHORS, strict=False)):
-        _heads(b, x, p, f"head.{index}", anchors, kernel)
+def _box_heads(
+    b: GraphBuilder, maps: Sequence[Tensor], p: EdgeDetectorParameters, kernel: int, anchors: Sequence[int] = _ANCHORS
+) -> None:
+    for index, (x, count) in enumerate(zip(maps, anchors, strict=True)):
+        _heads(b, x, p, f"head.{index}", count, kernel)
 
 
 _V1 = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
@@ -131,7 +148,7 @@ def _ssd_mobilenet_v1(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> 
         x = layer(b, x, f"{index}.pointwise", channels, 1)
         if index in {10, 12}:
             maps.append(x)
-    _box_heads(b, _extras(b, maps, ((256, 512), (128, 256), (128, 256), (64, 128))), p, 1)
+    _box_heads(b, _extras(b, maps), p, 1)
 
 
 def _v2_pair(b: GraphBuilder, x: Tensor) -> list[Tensor]:
@@ -142,15 +159,15 @@ def _v2_pair(b: GraphBuilder, x: Tensor) -> list[Tensor]:
 
 
 def _ssd_mobilenet_v2(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> None:
-    maps = _extras(b, _v2_pair(b, x), ((256, 512), (128, 256), (128, 256), (64, 128)))
+    maps = _extras(b, _v2_pair(b, x))
     _box_heads(b, maps, p, 3)
 
 
 def _ssdlite(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> None:
     maps = _v2_pair(b, x)
     x = maps[-1]
-    for index, (squeeze, channels) in enumerate(((256, 512), (128, 256), (128, 256), (64, 128))):
-        x = edge_block(b, x, f"extra.{index}", squeeze, channels, 2)
+    for index, (squeeze, channels, stride, _) in enumerate(_FOUR_EXTRAS):
+        x = edge_block(b, x, f"extra.{index}", squeeze, channels, stride)
         maps.append(x)
     for index, y in enumerate(maps):
         separate = layer(b, y, f"head.{index}.depthwise", y.shape[1], 3, groups=y.shape[1])
@@ -159,7 +176,7 @@ def _ssdlite(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> None:
 
 def _ssd_inception_v2(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> None:
     maps = inception_v2_maps(b, x, InceptionVariantParameters(stem="separable"))
-    _box_heads(b, _extras(b, maps, ((256, 512), (128, 256), (128, 256), (64, 128))), p, 3)
+    _box_heads(b, _extras(b, maps), p, 3)
 
 
 def _ssd_vgg(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> None:
@@ -167,7 +184,8 @@ def _ssd_vgg(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> None:
     with b.scope("pool"):
         x = b.pool(x, 3, stride=1, padding=1)
     x = _plain(b, _plain(b, x, "fc6", 1024), "fc7", 1024, 1)
-    _box_heads(b, _extras(b, [fourth, x], ((256, 512), (128, 256), (128, 256), (128, 256))), p, 3)
+    extras = (_Extra(256, 512), _Extra(128, 256), _Extra(128, 256, 1, 0), _Extra(128, 256, 1, 0))
+    _box_heads(b, _extras(b, [fourth, x], extras), p, 3, _PAPER_ANCHORS)
 
 
 def _ssd_resnet_34(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> None:
@@ -179,16 +197,10 @@ def _ssd_resnet_34(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> Non
             shortcut = x if index else layer(b, x, "shortcut", 256, 1, activation=None)
             y = layer(b, layer(b, x, "conv1", 256, 3), "conv2", 256, 3, activation=None)
             x = b.activation(b.add(y, shortcut))
-    maps = [x]
-    for index, (squeeze, channels, stride) in enumerate(
-        ((256, 512, 2), (256, 512, 2), (128, 256, 2), (128, 256, 2), (128, 256, 1))
-    ):
-        x = layer(b, layer(b, x, f"extra.{index}.0", squeeze, 1), f"extra.{index}.1", channels, 3, stride=stride)
-        maps.append(x)
-    for index, (x, anchors) in enumerate(zip(maps, (4, 6, 6, 6, 4, 4), strict=True)):
+    extras = (_Extra(256, 512), _Extra(256, 512), _Extra(128, 256), _Extra(128, 256, 2, 0), _Extra(128, 256, 1, 0))
+    for index, (y, anchors) in enumerate(zip(_extras(b, [x], extras), _PAPER_ANCHORS, strict=True)):
         with b.scope(f"head.{index}"):
-            stride = 3 if index == 0 else 2 if index < 3 else 1
-            b.conv(x, anchors * (p.classes + 4), 3, stride=stride, padding=1, bias=True)
+            b.conv(y, anchors * (p.classes + 4), 3, stride=3, padding=1, bias=True)
 
 
 def _ssd_resnet_50_fpn(b: GraphBuilder, x: Tensor, p: EdgeDetectorParameters) -> None:

@@ -1,0 +1,285 @@
+"""FLOP of single ATen calls by closed form. The place of every argument is torch's own: its operator schemas say it."""
+
+from math import prod
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from accelsim.workloads import aten_memory  # noqa: E402, F401  (registers its formulas)
+from accelsim.workloads.aten import FORMULAS, Call, Operand  # noqa: E402
+from accelsim.workloads.operator import DIMENSIONS, OperatorKind  # noqa: E402
+
+pytestmark = pytest.mark.torch
+K = OperatorKind
+ATEN = torch.ops.aten
+FORWARD_ATTENTION = [
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+    "_scaled_dot_product_attention_math",
+    "scaled_dot_product_attention",
+]
+BACKWARD_ATTENTION = [f"{name}_backward" for name in FORWARD_ATTENTION[:5]]
+
+
+def tensor(*shape, state=False):
+    stride = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return Operand(shape, stride, id(shape), 0, 4, scaled=True, state=state)
+
+
+def schema(name):
+    packet = getattr(ATEN, name)
+    return getattr(packet, packet.overloads()[0])._schema
+
+
+def kernels(name, *outputs, **given):
+    """Kernels of a call whose arguments stand where torch's schema has them."""
+    places = [argument.name for argument in schema(name).arguments]
+    assert set(given) <= set(places)
+    last = max(places.index(argument) for argument in given)
+    found = FORMULAS[name](Call(name, tuple(given.get(place) for place in places[: last + 1]), {}, outputs))
+    for kernel in found:
+        assert len(kernel.dims) == len(DIMENSIONS[kernel.kind])
+        assert kernel.flop >= 0
+    return found
+
+
+def one(name, *outputs, **given):
+    (kernel,) = kernels(name, *outputs, **given)
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "output", "dims", "flop"),
+    [
+        ("mv", {"self": (5, 7), "vec": (7,)}, (5,), (1, 1, 5, 7), 70),
+        ("addmv", {"self": (5,), "mat": (5, 7), "vec": (7,)}, (5,), (1, 1, 5, 7), 70),
+        ("dot", {"self": (9,), "tensor": (9,)}, (), (1, 1, 1, 9), 18),
+        ("mm", {"self": (3, 4), "mat2": (4, 5)}, (3, 5), (1, 3, 5, 4), 120),
+        ("addmm", {"self": (3, 5), "mat1": (3, 4), "mat2": (4, 5)}, (3, 5), (1, 3, 5, 4), 120),
+        ("linear", {"input": (2, 3, 4), "weight": (5, 4), "bias": (5,)}, (2, 3, 5), (1, 6, 5, 4), 240),
+        ("bmm", {"self": (6, 3, 4), "mat2": (6, 4, 5)}, (6, 3, 5), (6, 3, 5, 4), 720),
+        ("baddbmm", {"self": (6, 3, 5), "batch1": (6, 3, 4), "batch2": (6, 4, 5)}, (6, 3, 5), (6, 3, 5, 4), 720),
+        ("addbmm", {"self": (3, 5), "batch1": (6, 3, 4), "batch2": (6, 4, 5)}, (3, 5), (6, 3, 5, 4), 720),
+        ("_grouped_mm", {"self": (10, 4), "mat2": (3, 4, 5), "offs": (3,)}, (10, 5), (3, 10, 5, 4), 400),
+        ("_grouped_mm", {"self": (4, 12), "mat2": (12, 5), "offs": (3,)}, (3, 4, 5), (3, 12, 5, 4), 480),
+        ("_scaled_mm", {"self": (3, 4), "mat2": (4, 5), "scale_a": (3, 1), "scale_b": (1, 5)}, (3, 5), (1, 3, 5, 4),
+         120),
+    ],
+)  # fmt: skip
+def test_matrix_products(name, given, output, dims, flop):
+    kernel = one(name, tensor(*output), **{place: tensor(*shape) for place, shape in given.items()})
+    assert kernel.dims == dims
+    assert kernel.flop == flop
+
+
+def test_a_weight_on_the_left_makes_its_rows_the_features():
+    kernel = one("mm", tensor(8, 3), self=tensor(8, 4, state=True), mat2=tensor(4, 3))
+    assert kernel.dims == (1, 3, 8, 4)
+    assert kernel.flop == 2 * 8 * 3 * 4
+
+
+def test_stacked_weights_are_one_product_per_group_and_broadcast_ones_a_single_product():
+    x, output = tensor(6, 3, 4), tensor(6, 3, 5)
+    stacked = one("bmm", output, self=x, mat2=tensor(6, 4, 5, state=True))
+    assert (stacked.kind, stacked.dims, stacked.flop) == (K.GROUPED_GEMM, (6, 18, 5, 4), 720)
+    shared = Operand((6, 4, 5), (0, 5, 1), 1, 0, 4, scaled=True, state=True)
+    broadcast = one("bmm", output, self=x, mat2=shared)
+    assert (broadcast.kind, broadcast.dims, broadcast.flop) == (K.GEMM, (1, 18, 5, 4), 720)
+    left = one("bmm", tensor(6, 5, 3), self=tensor(6, 5, 4, state=True), mat2=tensor(6, 4, 3))
+    assert (left.kind, left.dims, left.flop) == (K.GROUPED_GEMM, (6, 18, 5, 4), 720)
+
+
+def test_bilinear_form_counts_every_combination():
+    # nn.Bilinear(7, 11, 5) on 3 rows: 2 x 3 x 7 x 11 x 5.
+    kernel = one(
+        "_trilinear", tensor(3, 5), i1=tensor(3, 7), i2=tensor(5, 7, 11), i3=tensor(3, 11),
+        expand1=[1, 3], expand2=[0], expand3=[1, 2], sumdim=[2, 3],
+    )  # fmt: skip
+    assert kernel.flop == 2 * 3 * 7 * 11 * 5
+    assert kernel.dims == (1, 15, 1, 77)
+
+
+CONVOLUTION = {
+    "stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "output_padding": [0, 0], "groups": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("transposed", "size", "out"), [(False, (8, 8), (4, 4)), (True, (4, 4), (8, 8))], ids=["plain", "transposed"]
+)
+def test_convolutions_and_their_gradients(transposed, size, out):
+    """A transposed convolution works at its input's positions, a plain one at its output's: 4 x 4 both here."""
+    x, y = tensor(3, 6, *size), tensor(3, 10, *out)
+    weight = tensor(*((6, 5) if transposed else (10, 3)), 3, 3)
+    flop = 2 * 3 * 16 * 10 * 6 // 2 * 9
+    forward = one("convolution", y, input=x, weight=weight, transposed=transposed, **CONVOLUTION)
+    assert forward.kind is (K.CONV_TRANSPOSE if transposed else K.CONV)
+    assert forward.flop == flop
+    assert forward.dims == (3, 6, 10, 2, 1, *size, 1, *out, 1, 3, 3, 2, 1)
+    data, weights, bias = kernels(
+        "convolution_backward", x, weight, tensor(10), grad_output=y, input=x, weight=weight, transposed=transposed,
+        output_mask=[True, True, True], **CONVOLUTION,
+    )  # fmt: skip
+    assert (data.flop, weights.flop, bias.flop) == (flop, flop, 3 * 10 * prod(out))
+    assert data.kind is (K.CONV if transposed else K.CONV_BACKWARD_DATA)
+    if transposed:  # the data gradient is a plain convolution of the output's gradient
+        assert data.dims == (3, 10, 6, 2, 1, *out, 1, *size, 1, 3, 3, 2, 1)
+    assert weights.kind is K.CONV_BACKWARD_WEIGHT
+    assert bias.dims == (10, 3 * prod(out))
+
+
+@pytest.mark.parametrize(
+    ("mask", "names"),
+    [([True, False, False], ["grad_input"]), ([False, True, False], ["grad_weight"]),
+     ([False, True, True], ["grad_weight", "grad_bias"])],
+)  # fmt: skip
+def test_only_the_wanted_gradients_are_computed(mask, names):
+    x, y, weight = tensor(1, 4, 6, 6), tensor(1, 8, 6, 6), tensor(8, 4, 3, 3)
+    wanted = [operand for operand, on in zip((x, weight, tensor(8)), mask, strict=True) if on]
+    found = kernels("convolution_backward", *wanted, grad_output=y, input=x, weight=weight, transposed=False,
+                    output_mask=mask, **(CONVOLUTION | {"groups": 1, "stride": [1, 1]}))  # fmt: skip
+    assert [kernel.suffix for kernel in found] == names
+    assert [kernel.writes for kernel in found] == [(operand,) for operand in wanted]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", FORWARD_ATTENTION)
+def test_attention_reads_its_causal_flag_where_torch_has_it(name, causal):
+    q, k, v = tensor(2, 8, 10, 16), tensor(2, 4, 12, 16), tensor(2, 4, 12, 24)
+    kernel = one(name, tensor(2, 8, 10, 24), tensor(2, 8, 10), query=q, key=k, value=v, is_causal=causal)
+    assert kernel.dims == (2, 8, 4, 10, 12, 16, 24, int(causal), 0, 0)
+    assert kernel.flop == 2 * 2 * 8 * 10 * 12 * (16 + 24)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", BACKWARD_ATTENTION)
+def test_attention_gradients_read_their_causal_flag_where_torch_has_it(name, causal):
+    q, k, v = (tensor(2, 8, 10, 16) for _ in range(3))
+    first = schema(name).arguments[0].name  # the output's gradient, under three names
+    given = {first: q, "query": q, "key": k, "value": v, "is_causal": causal}
+    kernel = one(name, q, k, v, **given)
+    assert kernel.dims[7] == int(causal)
+    assert kernel.kind is K.ATTENTION_BACKWARD
+    assert kernel.flop == 5 * (2 * 2 * 8 * 10 * 10 * 16)  # five products for the forward's two
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "causal"),
+    [
+        ("_flash_attention_forward", {"is_causal": True}, 1),
+        ("_flash_attention_forward", {"is_causal": False}, 0),
+        ("_efficient_attention_forward", {"custom_mask_type": 1}, 1),
+        ("_efficient_attention_forward", {"custom_mask_type": 0}, 0),
+    ],
+)
+def test_length_first_attention_swaps_its_axes(name, given, causal):
+    q, k = tensor(2, 10, 8, 16), tensor(2, 12, 4, 16)
+    kernel = one(name, q, query=q, key=k, value=k, **given)
+    assert kernel.dims == (2, 8, 4, 10, 12, 16, 16, causal, 0, 0)
+    assert kernel.flop == 4 * 2 * 8 * 10 * 12 * 16
+
+
+def test_multi_head_fast_path_has_four_projections_and_the_attention():
+    x = tensor(2, 10, 64)
+    weights = (tensor(192, 64), tensor(192), tensor(64, 64), tensor(64))
+    named = zip(("qkv_weight", "qkv_bias", "proj_weight", "proj_bias"), weights, strict=True)
+    qkv, attention, out = kernels(
+        "_native_multi_head_attention", x, query=x, key=x, value=x, embed_dim=64, num_head=4, **dict(named)
+    )
+    assert qkv.flop + out.flop == 8 * 20 * 64 * 64
+    assert attention.flop == 4 * 20 * 10 * 64
+    assert attention.dims[1] == 4
+    assert qkv.reads[1:] == weights[:2]
+    assert out.reads[1:] == weights[2:]
+
+
+def test_encoder_layer_fast_path_has_every_product_of_the_layer():
+    x, width, inner = tensor(2, 10, 64), 64, 256
+    shapes = {
+        "qkv_weight": (192, 64), "qkv_bias": (192,), "proj_weight": (64, 64), "proj_bias": (64,),
+        "norm_weight_1": (64,), "norm_bias_1": (64,), "norm_weight_2": (64,), "norm_bias_2": (64,),
+        "ffn_weight_1": (256, 64), "ffn_bias_1": (256,), "ffn_weight_2": (64, 256), "ffn_bias_2": (64,),
+    }  # fmt: skip
+    given = {name: tensor(*shape) for name, shape in shapes.items()}
+    found = kernels("_transformer_encoder_layer_fwd", x, src=x, embed_dim=64, num_heads=4, **given)
+    products = sum(kernel.flop for kernel in found if kernel.kind is K.GEMM)
+    assert products == 8 * 20 * width * width + 4 * 20 * width * inner
+    assert [kernel.flop for kernel in found if kernel.kind is K.ATTENTION] == [4 * 20 * 10 * 64]
+    read = [operand for kernel in found for operand in kernel.reads if operand in given.values()]
+    assert sorted(map(id, read)) == sorted(map(id, given.values()))  # every parameter once
+
+
+def test_recurrent_layer_of_the_cpu_library():
+    x, y = tensor(7, 3, 20), tensor(7, 3, 32)
+    kernel = one("mkldnn_rnn_layer", y, y, y, input=x, hidden_size=32)
+    assert kernel.dims == (3, 7, 20, 32, 1)
+    assert kernel.flop == 2 * 3 * 7 * 4 * 32 * (20 + 32)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "gates"), [(0, K.RNN, 1), (1, K.RNN, 1), (2, K.LSTM, 4), (3, K.GRU, 3)], ids=str
+)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("name", ["_cudnn_rnn", "miopen_rnn"])
+def test_recurrent_stacks_of_the_gpu_libraries(name, batch_first, bidirectional, mode, kind, gates):
+    """Two layers: 2 x directions x batch x steps x gates x hidden x (input + hidden); the second reads all directions."""
+    directions = 2 if bidirectional else 1
+    x = tensor(3, 7, 20) if batch_first else tensor(7, 3, 20)
+    weights = [tensor(1, index + 1) for index in range(2 * directions * 4)]
+    first, second = kernels(
+        name, x, input=x, weight=weights, mode=mode, hidden_size=32, num_layers=2, batch_first=batch_first,
+        bidirectional=bidirectional,
+    )  # fmt: skip
+    assert (first.kind, second.kind) == (kind, kind)
+    assert first.dims == (3, 7, 20, 32, directions)
+    assert second.dims == (3, 7, 32 * directions, 32, directions)
+    assert first.flop == 2 * directions * 21 * gates * 32 * (20 + 32)
+    assert second.flop == 2 * directions * 21 * gates * 32 * (32 * directions + 32)
+    assert [*first.reads[1:], *second.reads[1:]] == weights
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "dims", "flop"),
+    [
+        ("native_layer_norm", {"input": (4, 6, 8), "normalized_shape": [8]}, (24, 8), 8),
+        ("native_layer_norm_backward", {"grad_out": (4, 6, 8), "input": (4, 6, 8), "normalized_shape": [6, 8]}, (4, 48),
+         16),
+        ("_fused_rms_norm", {"input": (4, 6, 8), "normalized_shape": [8]}, (24, 8), 4),
+        ("_fused_rms_norm_backward", {"grad_out": (4, 6, 8), "input": (4, 6, 8), "normalized_shape": [8]}, (24, 8), 8),
+        ("native_group_norm", {"input": (4, 6, 8), "group": 3}, (12, 16), 8),
+        ("native_group_norm_backward", {"grad_out": (4, 6, 8), "input": (4, 6, 8), "group": 3}, (12, 16), 16),
+    ],
+)  # fmt: skip
+def test_norms_count_rows_and_width(name, given, dims, flop):
+    operands = {place: tensor(*value) if isinstance(value, tuple) else value for place, value in given.items()}
+    kernel = one(name, tensor(4, 6, 8), **operands)
+    assert kernel.dims == dims
+    assert kernel.flop == flop * 4 * 6 * 8
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "outputs", "window"),
+    [
+        ("avg_pool2d", {"self": (2, 3, 8, 8), "kernel_size": [2, 4]}, [(2, 3, 4, 2)], 8),
+        ("max_pool2d_with_indices", {"self": (2, 3, 8, 8), "kernel_size": [2]}, [(2, 3, 4, 4)] * 2, 4),
+        ("_adaptive_avg_pool2d", {"self": (2, 3, 8, 8), "output_size": [4, 2]}, [(2, 3, 4, 2)], 8),
+        ("avg_pool2d_backward", {"grad_output": (2, 3, 4, 2), "self": (2, 3, 8, 8), "kernel_size": [2, 4]},
+         [(2, 3, 8, 8)], 8),
+        ("max_pool2d_with_indices_backward", {"grad_output": (2, 3, 4, 4), "self": (2, 3, 8, 8), "kernel_size": [2]},
+         [(2, 3, 8, 8)], 4),
+        ("_adaptive_avg_pool2d_backward", {"grad_output": (2, 3, 4, 2), "self": (2, 3, 8, 8)}, [(2, 3, 8, 8)], 8),
+    ],
+)  # fmt: skip
+def test_pools_count_one_flop_per_element_of_each_window(name, given, outputs, window):
+    operands = {place: tensor(*value) if isinstance(value, tuple) else value for place, value in given.items()}
+    kernel = one(name, *(tensor(*shape) for shape in outputs), **operands)
+    small = given.get("grad_output", outputs[0])
+    assert kernel.dims == (2, 3, 64, prod(small[2:]), window)
+    assert kernel.flop == window * prod(small)
+    if "grad_output" in given:  # the gradient needs the windows, not the values pooled
+        assert operands["self"] not in kernel.reads
