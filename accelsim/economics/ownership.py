@@ -72,6 +72,7 @@ def amortised_usd_per_hour(
     """
     _require("purchase_usd", purchase_usd, 0.0)
     _require("residual_fraction", residual_fraction, 0.0, 1.0)
+    _require("idle_power_w", idle_power_w, 0.0)
     if not (life_years > 0 and math.isfinite(life_years)):
         raise InvalidValueError("life_years", life_years, "a finite number > 0")
     if not 0 < utilisation_fraction <= 1:

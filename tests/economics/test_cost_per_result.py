@@ -72,6 +72,35 @@ def test_values_outside_their_range_are_refused(formula, price, rate):
         formula(price, rate)
 
 
+@pytest.mark.parametrize("steps", [0, -1, np.nan])
+def test_a_training_run_has_steps(steps):
+    with pytest.raises(InvalidValueError, match="step_count"):
+        usd_per_training_run(1.0, 0.5, steps)
+
+
+def test_one_value_outside_its_range_refuses_the_whole_column():
+    with pytest.raises(InvalidValueError, match="throughput_per_s"):
+        usd_per_1000_inferences(np.array([1.0, 1.0]), np.array([10.0, 0.0]))
+
+
+def test_a_site_without_overhead_pays_for_its_equipment_alone():
+    assert electricity_usd(3.6e6, 0.10) == electricity_usd(3.6e6, 0.10, 1.0) == pytest.approx(0.10)
+    report = cost_report(1.0, 10.0, energy_per_item_j=3600.0, electricity_usd_per_kwh=0.10)
+    assert report.electricity_usd_per_1000 == pytest.approx(0.10)
+    assert amortised_usd_per_hour(8766, 1, 1.0, 1000, 0.10) == pytest.approx(1.10)
+
+
+@pytest.mark.parametrize("pue", [0.99, np.inf, np.nan])
+def test_no_site_uses_less_than_its_equipment(pue):
+    with pytest.raises(InvalidValueError, match="pue_ratio"):
+        electricity_usd(1.0, 0.1, pue)
+
+
+def test_unknown_price_does_not_hide_an_impossible_rate():
+    with pytest.raises(InvalidValueError, match="throughput_per_s"):
+        cost_report(None, 0.0)
+
+
 def test_unknown_price_gives_unknown_costs():
     report = cost_report(None, 100.0, tokens_per_s=5.0, epoch_sample_count=10, run_sample_count=100)
     assert report == CostReport()
@@ -95,6 +124,11 @@ def test_report_has_what_its_inputs_allow():
     assert report.usd_per_training_run == pytest.approx(90 * report.usd_per_epoch)
     assert report.electricity_usd_per_1000 == pytest.approx(70 / 3.6e6 * 0.12)
     assert cost_report(0.526, 1000.0).usd_per_epoch is None
+
+
+def test_hardware_got_for_nothing_costs_its_electricity():
+    assert amortised_usd_per_hour(0, 3, 0.5, 1000, 0.10) == pytest.approx(0.10)
+    assert amortised_usd_per_hour(500, 3, 0.5, 1000, 0.10, residual_fraction=1.0) == pytest.approx(0.10)
 
 
 def test_amortised_price_of_a_busy_board():
@@ -131,7 +165,11 @@ def test_ownership_laws(purchase, years, use, power, tariff):
         {"utilisation_fraction": 1.1},
         {"pue_ratio": 0.9},
         {"power_w": -1},
-        {"residual_fraction": 2},
+        {"residual_fraction": 1.01},
+        {"residual_fraction": -0.01},
+        {"electricity_usd_per_kwh": -0.1},
+        {"idle_power_w": -1},
+        {"life_years": float("inf")},
         {"purchase_usd": float("nan")},
     ],
 )
@@ -144,5 +182,13 @@ def test_ownership_refuses_values_outside_their_range(changes):
         "electricity_usd_per_kwh": 0.1,
         "pue_ratio": 1.2,
     }
-    with pytest.raises(InvalidValueError, match=next(iter(changes))):
+    with pytest.raises(InvalidValueError, match=f"^{next(iter(changes))} "):
         amortised_usd_per_hour(**{**arguments, **changes})
+
+
+@pytest.mark.parametrize(("field", "allowed"), [("residual_fraction", ">= 0 and <= 1"), ("purchase_usd", ">= 0")])
+def test_ownership_names_the_range(field, allowed):
+    arguments = {"life_years": 4, "utilisation_fraction": 0.5, "power_w": 215, "electricity_usd_per_kwh": 0.1}
+    with pytest.raises(InvalidValueError) as raised:
+        amortised_usd_per_hour(**{"purchase_usd": 9000, **arguments, field: -1})
+    assert raised.value.allowed == f"a finite number {allowed}"

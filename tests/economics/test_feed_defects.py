@@ -302,3 +302,109 @@ def test_any_rows_become_valid_offers_or_findings(rows):
     ids = [offer.offer_id for offer in result.offers]
     assert len(set(ids)) == len(ids)
     assert ids == sorted(ids)
+
+
+def test_a_row_with_more_fields_than_the_header_is_refused():
+    overflowing = {**row(), None: ["surplus"]}  # what csv.DictReader makes of it
+    result = ingest([overflowing])
+    assert result.offers == ()
+    assert "more fields than the header" in result.refusals[0].reason
+
+
+def test_a_short_row_leaves_its_last_fields_unknown():
+    offer = only_offer(ingest([row(spot_price_usd_per_h=None, note=None)]))
+    assert offer.spot_usd_per_hour is None
+    assert offer.note == ""
+
+
+@pytest.mark.parametrize(
+    ("provider", "instance", "stated", "vcpus"),
+    [
+        ("azure", "Standard_D16as_v5", "", 16),
+        ("azure", "Standard_D16as_v5", "8", 8),
+        ("azure", "Basic_A1", "", None),
+        ("aws", "Standard_D16as_v5", "", None),
+    ],
+)
+def test_azure_names_carry_the_vcpus_a_feed_leaves_out(provider, instance, stated, vcpus):
+    result = ingest([row(provider=provider, instance_type=instance, vcpus=stated)])
+    assert only_offer(result).vcpu_count == vcpus
+    assert ("vcpu_count" in corrected_fields(result)) is (stated == "" and vcpus is not None)
+
+
+def test_what_no_offer_may_hold_is_refused_with_its_field_and_reason():
+    result = ingest([row(price_usd_per_h="1000001", spot_price_usd_per_h="")])
+    assert result.offers == ()
+    (refusal,) = result.refusals
+    assert (refusal.field, refusal.value) == ("on_demand_usd_per_hour", "1000001.0")
+    assert "at most 1,000,000" in refusal.reason
+
+
+def cpu_row(provider, instance, vcpus, usd_per_vcpu):
+    return row(
+        provider=provider, instance_type=instance, vcpus=str(vcpus), accelerator_name="", accelerator_count="0",
+        price_usd_per_h=str(vcpus * usd_per_vcpu), spot_price_usd_per_h="",
+    )  # fmt: skip
+
+
+def test_a_family_ends_at_the_dot_on_aws_alone():
+    """Elsewhere a dot separates words: VM.Standard.E4 and VM.Standard.A1 are two families at two prices."""
+    others = [cpu_row("oci", "VM.Standard.A1", 4, 0.010), cpu_row("oci", "VM.Standard.E4", 4, 0.025)]
+    assert len(ingest(others).offers) == 2
+    one = [cpu_row("aws", "m5.large", 2, 0.048), cpu_row("aws", "m5.metal", 96, 0.094)]
+    result = ingest(one)
+    assert [offer.instance for offer in result.offers] == ["m5.large"]
+    assert "licence" in result.refusals[0].reason
+    assert len(ingest([one[0], cpu_row("aws", "c5.metal", 96, 0.094)]).offers) == 2
+
+
+@pytest.mark.parametrize(("ratio", "kept"), [(1.24, 2), (1.26, 1)])
+def test_prices_within_a_family_may_differ_by_a_quarter(ratio, kept):
+    rows = [cpu_row("aws", "m5.large", 2, 0.048), cpu_row("aws", "m5.xlarge", 4, 0.048 * ratio)]
+    assert len(ingest(rows).offers) == kept
+
+
+@pytest.mark.parametrize(("factor", "kept"), [(9.9, 4), (10.1, 3), (1 / 9.9, 4), (1 / 10.1, 3)])
+def test_ten_times_the_median_is_a_slipped_point(factor, kept):
+    regions = ["us-east-1", "us-east-2", "eu-west-1", "ap-south-1"]
+    rows = [row(region=region, spot_price_usd_per_h="") for region in regions]
+    rows[1]["price_usd_per_h"] = str(0.526 * factor)
+    assert len(ingest(rows).offers) == kept
+
+
+def test_two_prices_have_no_majority():
+    rows = [row(region="r1", spot_price_usd_per_h=""), row(region="r2", price_usd_per_h="9", spot_price_usd_per_h="")]
+    assert len(ingest(rows).offers) == 2
+
+
+@pytest.mark.parametrize(
+    ("newer", "older", "vcpus", "memory_gib"), [("", "4.0", 4, 16), ("8", "4.0", 8, 16), ("", "", None, 16)]
+)
+def test_newer_source_takes_the_sizes_it_does_not_state(newer, older, vcpus, memory_gib):
+    old = row(vcpus=older, as_of="2024-12-23", source="old@1")
+    result = ingest([row(vcpus=newer, memory_gib=""), old])
+    assert result.offers[0].vcpu_count == vcpus
+    assert result.offers[0].memory_bytes == memory_gib * 2**30
+    assert ("vcpu_count" in corrected_fields(result)) is (newer == "" and older != "")
+
+
+def test_a_newer_spot_price_replaces_an_older_one_and_says_which():
+    newest = row(spot_price_usd_per_h="0.2", spot_as_of="2024-01-01")
+    other = row(as_of="2025-01-01", source="old@1", spot_price_usd_per_h="0.15", spot_as_of="2025-06-01")
+    result = ingest([newest, other])
+    assert result.offers[0].spot_usd_per_hour == 0.15
+    assert result.offers[0].spot_as_of == "2025-06-01"
+    correction = next(finding for finding in result.corrections if finding.field == "spot_usd_per_hour")
+    assert correction.value == "0.2"
+    stale = row(as_of="2025-01-01", source="old@1", spot_price_usd_per_h="0.15", spot_as_of="2023-06-01")
+    assert ingest([newest, stale]).offers[0].spot_usd_per_hour == 0.2
+    above = row(
+        as_of="2025-01-01", source="old@1", price_usd_per_h="0.9", spot_price_usd_per_h="0.6", spot_as_of="2026-01-01"
+    )
+    assert ingest([newest, above]).offers[0].spot_usd_per_hour == 0.2  # above the newest on-demand price
+
+
+@pytest.mark.parametrize(("price", "words"), [("0.526", "the same"), ("0.6", "another"), ("", "another")])
+def test_a_superseded_row_says_whether_the_prices_agree(price, words):
+    old = row(price_usd_per_h=price, as_of="2024-12-23", source="old@1")
+    assert f": {words} on-demand price" in ingest([row(), old]).refusals[0].reason

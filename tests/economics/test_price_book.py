@@ -371,3 +371,25 @@ def test_findings_are_written_with_a_header():
     lines = findings_csv(result.refusals).splitlines()
     assert lines[0].startswith("action,provider")
     assert lines[1] == "refused,p,r,i,,,no price is known,s,"
+
+
+@pytest.mark.parametrize(("wrong", "more"), [(20, ""), (21, "and 1 more"), (45, "and 25 more")])
+def test_the_first_twenty_problems_are_shown_and_the_rest_counted(tmp_path, wrong, more):
+    path = tmp_path / "mine.csv"
+    path.write_text("device,on_demand_usd_per_hour\n" + "t4,free\n" * wrong)
+    with pytest.raises(ProfileError) as raised:
+        read_offers(path)
+    text = str(raised.value)
+    assert text.count("'free'") == min(wrong, 20)
+    assert ("more" in text) is bool(more)
+    assert more in text
+
+
+def test_a_file_of_the_largest_size_is_read(tmp_path):
+    path = tmp_path / "mine.csv"
+    head = b"device,on_demand_usd_per_hour\nt4,1\n"
+    path.write_bytes(head + b"\n" * (5_000_000 - len(head)))
+    assert len(read_offers(path)) == 1
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(ProfileError, match="larger than 5,000,000 bytes"):
+        read_offers(path)
