@@ -25,10 +25,12 @@ class EdgeSegmenterParameters(RectangleParameters):
     Attributes:
         network: Which one.
         base_channels: Channels of the first level of a U-Net or of SESR.
+        raised_fraction: Channels that a U-Net's transposed convolutions give, over those of the level they raise to.
     """
 
     network: Literal["erfnet", "semantic-fpn", "deeplab-mobilenet-v2", "sesr", "unet"]
     base_channels: Annotated[int, Field(ge=1, le=1024)] = 16
+    raised_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
 @family("edge-segmenter", EdgeSegmenterParameters)
@@ -127,7 +129,8 @@ def _unet(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
             x = layer(b, x, f"down{level}.{index}", p.base_channels << level, 3)
         skips.append(x)
     for level in (3, 2, 1, 0):
-        x = b.concat([_raise(b, x, f"up{level}.raise", p.base_channels << level), skips[level]])
+        raised = max(int((p.base_channels << level) * p.raised_fraction), 1)
+        x = b.concat([_raise(b, x, f"up{level}.raise", raised), skips[level]])
         for index in range(2):
             x = layer(b, x, f"up{level}.{index}", p.base_channels << level, 3)
     with b.scope("classify"):

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from accelsim import catalog
 from accelsim.calibration.dpu_check import DpuRow, bare_core, check_rows
 from accelsim.calibration.dpu_networks import known_network, network_family
-from accelsim.calibration.validation.dpu_table import LAYER_CORES, DpuRuns, predict_fallback, predict_layers
+from accelsim.calibration.validation.dpu_table import LAYER_CORES, DpuRuns, join_runs, predict_fallback, predict_layers
 from accelsim.calibration.validation.suite import Batch, Prediction, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
+from accelsim.cost.fpga.network import gate_fractions
 from accelsim.cost.fpga.network_rates import shipped_rates
 from accelsim.workloads.graph import FloatArray
 
@@ -180,7 +181,18 @@ def _sigma(runs: DpuRuns, way: NDArray[np.str_]) -> FloatArray:
     unknown = np.array([network is None for network in runs.networks], dtype=np.bool_)
     known = shipped_rates().log_sigma
     spread = np.array([known[name] for name in way.tolist()])
+    spread = np.hypot(spread, known["gates"] * _gate_fractions(runs, way))
     return np.where(unknown & np.char.endswith(way, "fallback"), known["unknown layers"], spread)
+
+
+def _gate_fractions(runs: DpuRuns, way: NDArray[np.str_]) -> FloatArray:
+    """Share of each row's time in gates; 0 where the layer model does not predict the row."""
+    fractions = np.zeros(len(runs.rows))
+    index = np.flatnonzero(np.char.endswith(way, "layers") | np.char.endswith(way, "unseen core"))
+    if index.size:
+        shipped = shipped_rates()
+        fractions[index] = gate_fractions(join_runs(runs.take(index)), shipped.of(shipped.newest))
+    return fractions
 
 
 def _roofline_s(runs: DpuRuns) -> FloatArray:

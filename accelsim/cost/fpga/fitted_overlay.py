@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.host_tasks import HostTask
-from accelsim.cost.fpga.network import host_times_s, join_networks, layer_times_s
+from accelsim.cost.fpga.network import gate_fractions, host_times_s, join_networks, layer_times_s
 from accelsim.cost.fpga.network_layers import layer_columns, layer_rows
 from accelsim.cost.fpga.network_rates import BoardRates, boards_of_device
 from accelsim.hardware.profile import FpgaProfile
@@ -69,11 +69,11 @@ def network_times(graph: OperatorGraph, device: FpgaProfile, board: BoardRates) 
     rounds = np.ceil(images / active)
     return NetworkTimes(
         rows=layer_rows(graph),
-        time_s=rounds * (np.maximum(compute, traffic) + board.rates.layer_s),
+        time_s=rounds * (np.maximum(compute, traffic) + board.rates.layer_s * networks.starts),
         compute_s=rounds * compute,
         memory_s=rounds * traffic,
         host_s=float(alone[0]) if images == 1 else images * float(together[0]),
-        log_sigma=board.single_log_sigma if images == 1 else board.multi_log_sigma,
+        log_sigma=board.log_sigma(float(gate_fractions(networks, board.rates)[0]), is_shared=images > 1),
     )
 
 

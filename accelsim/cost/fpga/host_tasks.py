@@ -27,6 +27,9 @@ _CACHE_BYTES = 2.0**20
 _MEMORY_READ_S = 120e-9
 #: Scores are compared as 32-bit numbers.
 _SCORE_BYTES = 4.0
+#: Bytes written for each pixel's class: a result cleared, filled and copied (Vitis AI library,
+#: `segmentation_post_process_8UC1`).
+_CLASS_BYTES = 3.0
 #: Largest window of average pooling on the overlay (AMD PG338: 8 x 8); wider ones run on the host.
 _LARGEST_POOL = 64
 
@@ -50,7 +53,7 @@ class HostWork:
 
     Attributes:
         task: `HostTask`.
-        amount: What the task is proportional to: pixels x classes, or bytes.
+        amount: What the task is proportional to: bytes of scores and classes, or of outputs.
         input_pixels: Pixels of the image.
         is_cached: Whether outputs stay in the host's cache.
         scan_s: Reads of main memory that a detector's scan of its scores takes, in one thread, s.
@@ -96,7 +99,7 @@ def _amount(layers: LayerColumns, task: HostTask) -> float:
     if task is not HostTask.PIXELS:
         return float(layers.output_bytes.sum())
     last = int(np.flatnonzero(layers.kind <= DEPTHWISE)[-1])  # classes of the last convolution, at full size
-    return layers.input_pixels * float(layers.channels_out[last])
+    return layers.input_pixels * (float(layers.channels_out[last]) + _CLASS_BYTES)
 
 
 def _wide_pool_bytes(layers: LayerColumns) -> float:

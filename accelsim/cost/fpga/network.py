@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.host_tasks import HOST_CORES, HostTask, HostWork, host_work, join_work
-from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, POOL, LayerColumns
+from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, GATE, POOL, LayerColumns
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
-    "DpuBoards", "DpuNetworks", "DpuRates", "host_times_s", "join_networks", "layer_times_s", "thread_times_s",
+    "DpuBoards", "DpuNetworks", "DpuRates", "gate_fractions", "host_times_s", "join_networks", "layer_times_s",
+    "thread_times_s",
 ]  # fmt: skip
 
 #: Input channels up to which the first layer's window columns fill the input lanes (PG338, channel augmentation).
@@ -121,6 +122,8 @@ class DpuNetworks:
         weight_s: Weights over the board's theoretical bandwidth.
         read_s: Maps read over the board's theoretical bandwidth.
         write_s: Maps written over it.
+        starts: Times the overlay starts.
+        is_gate: Whether a layer is a gate or an activation of its own.
         cores: Cores of each run, shape (k,).
         host_ratio: Of each run.
         scan_threads: Of each run.
@@ -136,6 +139,8 @@ class DpuNetworks:
     weight_s: FloatArray
     read_s: FloatArray
     write_s: FloatArray
+    starts: FloatArray
+    is_gate: NDArray[np.bool_]
     cores: FloatArray
     host_ratio: FloatArray
     scan_threads: FloatArray
@@ -171,6 +176,8 @@ def join_networks(networks: Sequence[LayerColumns], tasks: Sequence[HostTask], b
         weight_s=weights / memory,
         read_s=(c["map_bytes"] - c["write_bytes"]) / memory,
         write_s=c["write_bytes"] / memory,
+        starts=c["starts"],
+        is_gate=kind == GATE,
         cores=boards.core_count,
         host_ratio=boards.host_ratio,
         scan_threads=boards.scan_threads,
@@ -182,7 +189,7 @@ def join_networks(networks: Sequence[LayerColumns], tasks: Sequence[HostTask], b
 
 _COLUMNS = (
     "kind", "rows", "columns", "channels_in", "channels_out", "groups", "window", "window_columns",
-    "map_bytes", "write_bytes",
+    "map_bytes", "write_bytes", "starts",
 )  # fmt: skip
 
 
@@ -214,7 +221,7 @@ def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, 
     """
 
     def core_s(*, is_shared: bool) -> FloatArray:
-        layers = np.maximum(*layer_times_s(networks, rates, is_shared=is_shared)) + rates.layer_s
+        layers = np.maximum(*layer_times_s(networks, rates, is_shared=is_shared)) + rates.layer_s * networks.starts
         return np.add.reduceat(layers, networks.start)
 
     one, all_threads = host_times_s(networks, rates)
@@ -244,6 +251,18 @@ def layer_times_s(networks: DpuNetworks, rates: DpuRates, *, is_shared: bool) ->
         traffic = np.maximum(traffic, together * np.repeat(at_once, counts))
     slower = np.where(networks.is_early, 1.0 / rates.early_memory_ratio, 1.0)
     return compute, traffic * np.repeat(slower, counts)
+
+
+def gate_fractions(networks: DpuNetworks, rates: DpuRates) -> FloatArray:
+    """Share of one core's time that goes into gates and activations of their own, shape (k,).
+
+    Args:
+        networks: Network runs.
+        rates: Of the release.
+    """
+    layers = np.maximum(*layer_times_s(networks, rates, is_shared=False)) + rates.layer_s * networks.starts
+    gates: FloatArray = np.add.reduceat(np.where(networks.is_gate, layers, 0.0), networks.start)
+    return gates / np.add.reduceat(layers, networks.start)
 
 
 def host_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:

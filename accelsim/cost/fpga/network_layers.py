@@ -1,6 +1,7 @@
 """The layers of a network as columns, for one image on a DPU: sizes, windows, traffic; pruned networks by narrowing.
 
-Activations and batch normalisation run inside convolutions; concatenations are written in place. Channels of pruned networks
+Activations and batch normalisation run inside convolutions; concatenations are written in place, which costs whole bursts
+where pieces are short (`accelsim.cost.fpga.map_slices`). Channels of pruned networks
 are not published: they are taken as scaled down evenly until the network has its stated operations.
 """
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.fpga.map_slices import burst_ratios, is_concatenation
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
@@ -24,6 +26,9 @@ _K = OperatorKind
 CONV, DEPTHWISE, POOL, SUM, MOVE, GATE = range(6)
 #: FLOP per element from which an activation is no output-stage function but a pass of its own: hard swish, SiLU.
 _PASS_FLOP = 4
+#: Activations x f(x) that the quantizer takes apart into a hard sigmoid and a product, each a layer (Vitis AI,
+#: vai_q_tensorflow2, `ConvertActivationSwish`); the hard swish is one operation (DPUCZDX8G 4.0, reference design's log).
+_SELF_GATED = frozenset({"silu", "swish"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,9 +44,10 @@ class LayerColumns:
         groups: Channel groups.
         window: Window taps.
         window_columns: Its columns.
-        map_bytes: Bytes read and written but for weights.
+        map_bytes: Bytes read and written but for weights, whole bursts.
         write_bytes: Bytes written among them.
         output_bytes: Bytes of outputs nothing reads.
+        starts: Times the overlay starts: twice for activations x f(x), once otherwise.
         input_pixels: Pixels of the image.
     """
 
@@ -56,6 +62,7 @@ class LayerColumns:
     map_bytes: FloatArray
     write_bytes: FloatArray
     output_bytes: FloatArray
+    starts: FloatArray
     input_pixels: float
 
 
@@ -75,22 +82,27 @@ def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
     table = np.array([_sizes(graph, int(i), int(kinds[i])) for i in keep], dtype=np.float64).reshape(-1, 7)
     read = np.zeros(len(graph), dtype=np.bool_)
     read[graph.dependency] = True
-    moved = graph.read_bytes + graph.write_bytes
+    starts = np.array([2.0 if graph.name[int(i)] in _SELF_GATED else 1.0 for i in keep])
+    read_ratio, write_ratio = burst_ratios(graph, kinds >= 0)
+    # x f(x): x is read, f written; x and f are read, the product written.
+    taken = (graph.read_bytes * read_ratio)[keep] * (2.0 * starts - 1.0)
+    written = (graph.write_bytes * write_ratio)[keep] * starts
     first = graph.dims[keep[0]] if len(keep) else np.zeros(15)
     high, wide, inputs, outputs, groups, window, window_columns = (column.copy() for column in table.T)
     is_product = graph.kind[keep] == int(_K.GEMM)
     return LayerColumns(
         kind=kinds[keep],
-        rows=np.where(kinds[keep] > POOL, high / images, high),
+        rows=np.where(kinds[keep] > POOL, high * starts / images, high),
         columns=np.where(is_product, wide / images, wide),
         channels_in=inputs,
         channels_out=outputs,
         groups=groups,
         window=window,
         window_columns=window_columns,
-        map_bytes=moved[keep] / images,
-        write_bytes=graph.write_bytes[keep] / images,
+        map_bytes=(taken + written) / images,
+        write_bytes=written / images,
         output_bytes=np.where(read, 0.0, graph.write_bytes)[keep] / images,
+        starts=starts,
         input_pixels=float(first[4] * first[5] * first[6]),
     )
 
@@ -106,8 +118,7 @@ def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
     gates = np.array([name in {"mul", "scale"} for name in graph.name], dtype=np.bool_)
     codes[element & (dims[:, 1] > 1)] = SUM
     codes[element & (((dims[:, 1] > 1) & gates) | (dims[:, 2] >= _PASS_FLOP))] = GATE
-    joined = np.array([name == "concat" for name in graph.name], dtype=np.bool_)  # written in place
-    codes[(kind == int(_K.COPY)) & ~joined] = MOVE
+    codes[(kind == int(_K.COPY)) & ~is_concatenation(graph)] = MOVE
     return codes
 
 

@@ -65,6 +65,7 @@ class BoardRates:
         host_ratio: Time of the host's processors over those of a 1.2 GHz Cortex-A53.
         single_log_sigma: Spread of the time of one image on one core.
         multi_log_sigma: Spread of the time per image with several cores busy.
+        gate_log_sigma: Spread of the time in gates and activations of their own.
     """
 
     release: str
@@ -72,6 +73,18 @@ class BoardRates:
     host_ratio: float
     single_log_sigma: float
     multi_log_sigma: float
+    gate_log_sigma: float
+
+    def log_sigma(self, gate_fraction: float, *, is_shared: bool) -> float:
+        """Spread of a network's time: few of the measured networks have gates, so that more of them tell less.
+
+        Args:
+            gate_fraction: Share of the time in gates and activations of their own.
+            is_shared: Whether several cores are busy.
+        """
+        return float(
+            np.hypot(self.multi_log_sigma if is_shared else self.single_log_sigma, gate_fraction * self.gate_log_sigma)
+        )
 
 
 def _order(release: str) -> tuple[int, ...]:
@@ -113,6 +126,7 @@ def board_rates(name: str) -> BoardRates | None:
         host_ratio=_REFERENCE_HOST_HZ / shipped.host_hz[name],
         single_log_sigma=shipped.log_sigma[f"single {way}"],
         multi_log_sigma=shipped.log_sigma[f"multi {way}"],
+        gate_log_sigma=shipped.log_sigma["gates"],
     )
 
 
