@@ -249,7 +249,9 @@ class ComputeArray(FrozenModel):
 class AsicProfile(_Base):
     """An ASIC or TPU chip: matrix arrays, vector unit, on-chip memory, HBM, chip links.
 
-    `weight_cache_bytes` is on-chip memory whose weights stay from one inference to the next.
+    `weight_cache_bytes` is on-chip memory, part of `sram_bytes`, whose weights stay from one inference to the next.
+    `core_count` cores have scratchpads of their own, so that each fetches the weights it needs; unset where all arrays share
+    one. `operator_overhead_s` is time to start an operator beyond the class's.
     """
 
     device_class: Literal["asic"] = "asic"
@@ -257,6 +259,8 @@ class AsicProfile(_Base):
     clock_hz: Positive
     sram_bytes: Positive | None = None
     weight_cache_bytes: Positive | None = None
+    core_count: PositiveCount | None = None
+    operator_overhead_s: Positive | None = None
     training: bool = True
     unsupported_operators: tuple[str, ...] = Field(default=(), strict=False)
 

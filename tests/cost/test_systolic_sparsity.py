@@ -15,7 +15,7 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.operator import OperatorKind
 
-CHIP = catalog.device("trainium2")
+CHIP = catalog.device("trainium2").model_copy(update={"core_count": None})  # each weight is fetched once
 RATIO = 667 / 2563  # AWS Neuron documentation: dense and sparse bf16 TFLOPS
 
 

@@ -64,8 +64,8 @@ def test_a_larger_batch_takes_longer_and_serves_no_slower(model, device, mode, e
     large = estimate(model, device, batch=2 ** (exponent + 1), mode=mode)
     if large.fits:
         assert large.latency_s >= small.latency_s * 0.999
-        # Tile quantisation may cost some; eager CPUs begin to fault in fresh buffers; TPUs outgrow their scratchpads.
-        least = {"gpu": 0.85, "cpu": 0.6, "asic": 0.3}[accelsim.device(device).device_class]
+        # Tile quantisation may cost some; eager CPUs begin to fault in fresh buffers.
+        least = {"gpu": 0.85, "cpu": 0.6, "asic": 0.85}[accelsim.device(device).device_class]
         assert large.throughput_per_s >= small.throughput_per_s * least
         assert large.memory_bytes > small.memory_bytes
 

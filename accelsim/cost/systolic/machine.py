@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -12,9 +13,10 @@ from accelsim.cost.parameters import class_parameters
 from accelsim.cost.roofline import rate_table
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile, Dataflow
+from accelsim.hardware.sourced import value_of
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import Phase
+from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, RECURRENT_KINDS, OperatorKind, Phase
 
 __all__ = [
     "TRAINING_PHASES",
@@ -25,6 +27,16 @@ __all__ = [
     "systolic_parameters",
 ]
 
+
+def _codes(kinds: Iterable[OperatorKind]) -> list[int]:
+    return [int(kind) for kind in kinds]
+
+
+#: Kinds that know the samples of a batch, and the column of `DIMENSIONS` that has them: "batch", or "m" of products alone.
+_SAMPLES: Final = (
+    (_codes(CONV_KINDS | ATTENTION_KINDS | RECURRENT_KINDS), 0),
+    (_codes([OperatorKind.GEMM]), 1),
+)
 #: Phases of a training step beside its forward pass.
 TRAINING_PHASES: Final = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
 
@@ -93,7 +105,11 @@ class AsicMachine:
         resident_bytes: Most activation bytes kept on chip between operators.
         memory_bytes_per_s: Sustained bandwidth of main memory.
         host_bytes_per_s: Bandwidth of the host link; of main memory where there is none.
+        operator_start_s: Time to start one operator: the class's and what the profile adds.
+        core_count: Cores that fetch weights into scratchpads of their own.
         streamed_weight_fraction: Share of a model's weights that comes from main memory in every run.
+        part_limit: Most parts a batch may be run in: the samples of an inference, 1 in training.
+        saved_fraction: Share of a training step's forward activations that its scratchpad cannot keep.
     """
 
     name: str
@@ -109,15 +125,44 @@ class AsicMachine:
     resident_bytes: float
     memory_bytes_per_s: float
     host_bytes_per_s: float
+    operator_start_s: float
+    core_count: float = 1.0
     streamed_weight_fraction: float = 1.0
+    part_limit: float = 1.0
+    saved_fraction: float = 0.0
 
     def running(self, graph: OperatorGraph, device: AsicProfile) -> AsicMachine:
-        """The machine with the weights of a graph in its weight cache, as many as it holds; updated weights are not kept."""
-        cache = device.weight_cache_bytes
+        """The machine as a graph finds it: weights in its cache, the batch's parts, what a training step has to save.
+
+        Cached weights have what one sample's largest activations leave of the on-chip memory, and activations what cached
+        weights leave; updated weights are not kept.
+        """
+        trains = np.isin(graph.phase, TRAINING_PHASES)
+        if trains.any():
+            saved = float(graph.write_bytes[~trains].sum())
+            spilled = max(1.0 - self.resident_bytes / saved, 0.0) if saved > 0 else 0.0
+            return replace(self, saved_fraction=spilled)
+        samples = _sample_count(graph)
         weights = float(graph.weight_bytes.sum())
-        if cache is None or weights <= 0 or np.isin(graph.phase, TRAINING_PHASES).any():
-            return self
-        return replace(self, streamed_weight_fraction=max(1.0 - cache.value / weights, 0.0))
+        if device.weight_cache_bytes is None or weights <= 0:
+            return replace(self, part_limit=samples)
+        largest = float((graph.read_bytes + graph.write_bytes).max()) / samples
+        cached = min(device.weight_cache_bytes.value, weights, max(self.sram_bytes - largest, 0.0))
+        return replace(
+            self,
+            part_limit=samples,
+            resident_bytes=self.sram_bytes - cached,
+            streamed_weight_fraction=1.0 - cached / weights,
+        )
+
+
+def _sample_count(graph: OperatorGraph) -> float:
+    """Samples of a batch: the fewest of its convolutions, attention and recurrent layers; rows of its products if none."""
+    for kinds, column in _SAMPLES:
+        rows = np.isin(graph.kind, kinds)
+        if rows.any():
+            return max(float(graph.dims[rows, column].min()), 1.0)
+    return 1.0
 
 
 def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine:
@@ -149,6 +194,8 @@ def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine
         sram_bytes=sram,
         resident_bytes=sram * values.resident_fraction,
         memory_bytes_per_s=memory * values.memory_efficiency_fraction,
+        operator_start_s=values.layer_overhead_s + value_of(device.operator_overhead_s, 0.0),
+        core_count=float(value_of(device.core_count, 1)),
         host_bytes_per_s=memory if device.host_link is None else device.host_link.bandwidth_bytes_per_s.value,
     )
 

@@ -2,13 +2,17 @@
 
 A contraction takes the longer of its array cycles and its main-memory traffic, plus the load of the first stationary tile
 and the drain of the last output tile, plus a fixed time per operator. Chips with several arrays split a product's groups,
-pixels or filters, whichever ends first. Activations that fit in half of the scratchpad stay there between operators; weights
-come from main memory where no weight cache keeps them, more than once where the scratchpad is too small for the best loop
-order. Structured sparse weights take the chip's sparse rate. Softmax, norms, pooling and elementwise code run on the vector
-unit. The program is compiled ahead of time in every execution mode.
+pixels or filters, whichever ends first. Activations that fit in half of the scratchpad stay there between operators, and
+larger ones where running the batch in parts is faster; weights come from main memory where no weight cache keeps them, more
+than once where the scratchpad is too small for the best loop order, or where cores have scratchpads of their own. Structured
+sparse weights take the chip's sparse rate. Softmax, norms, pooling and elementwise code run on the vector unit. The program
+is compiled ahead of time in every execution mode.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +25,6 @@ from accelsim.cost.contraction import (
     recurrence,
 )
 from accelsim.cost.systolic.cycles import (
-    memory_traffic_bytes,
     pipelined_cycles,
     row_stationary_active_pes,
     systolic_cycles,
@@ -36,6 +39,15 @@ from accelsim.cost.systolic.machine import (
 from accelsim.cost.systolic.products import pack_groups
 from accelsim.cost.systolic.row_energy import row_energy_parts_j
 from accelsim.cost.systolic.row_stationary_rows import row_stationary_runs
+from accelsim.cost.systolic.traffic import (
+    batch_parts,
+    contraction_bytes,
+    in_parts,
+    parts_bytes,
+    saved_bytes,
+    stored_weight_bytes,
+    weight_density,
+)
 from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
 from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, Dataflow
@@ -48,7 +60,6 @@ __all__ = ["cost_systolic", "supported_rows_systolic"]
 _K = OperatorKind
 FORMULAS: Formulas[AsicMachine, SystolicParameters] = Formulas("asic")
 _SIGMA = 0.4
-_PLACE_BITS = 2.0
 _TRAINING_KINDS = (_K.ATTENTION_BACKWARD, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT, _K.OPTIMIZER)
 
 
@@ -183,7 +194,6 @@ def _array_costs(
     flop: FloatArray,
     moved: FloatArray,
     machine: AsicMachine,
-    values: SystolicParameters,
 ) -> RowCosts:
     """Row costs of array work: the longer of cycles and traffic, plus first fill, last drain and the operator's start."""
     width = DTYPE_BYTES[rows.column("dtype")]
@@ -194,7 +204,7 @@ def _array_costs(
     edges = np.where(moved > 0, np.minimum(fill + drain, moved), 0.0) / machine.memory_bytes_per_s
     memory = moved / machine.memory_bytes_per_s
     return RowCosts(
-        time_s=np.maximum(compute, memory) + edges + values.layer_overhead_s,
+        time_s=np.maximum(compute, memory) + edges + machine.operator_start_s,
         compute_s=compute,
         memory_s=memory,
         flop=flop,
@@ -215,42 +225,39 @@ def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachin
         raise DoesNotFitError(label, "scratchpad bytes", float(needed[short[0]]), machine.sram_bytes, remedy)
 
 
-def _weight_density(rows: Rows, machine: AsicMachine) -> FloatArray:
-    """Share of a product's multiply-adds that is executed: its weights' that are not zero; all where it has none."""
-    density: FloatArray = machine.weight_density_fraction[rows.column("dtype")]
-    return np.where(rows.column("weight_bytes") > 0, density, 1.0)
+def _quicker(one: RowCosts, other: RowCosts) -> RowCosts:
+    """Row by row the faster of two ways."""
+    wins = other.time_s < one.time_s
+    columns = {
+        name: np.where(wins, getattr(other, name), getattr(one, name))
+        for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")
+    }
+    return RowCosts(**columns, log_sigma=_SIGMA)
 
 
-def _stored_weight_bytes(rows: Rows, machine: AsicMachine) -> FloatArray:
-    """Weight bytes that come from main memory; a sparse weight brings its place among four, 2 bits."""
-    weights: FloatArray = rows.column("weight_bytes") * machine.streamed_weight_fraction
-    density = _weight_density(rows, machine)
-    place = _PLACE_BITS / (8.0 * DTYPE_BYTES[rows.column("dtype")])
-    return weights * np.where(density < 1.0, np.minimum(density * (1.0 + place), 1.0), 1.0)
-
-
-def _contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> FloatArray:
-    """Main-memory bytes of a product: weights alone where its activations stay on chip, shape (r,)."""
-    width = DTYPE_BYTES[rows.column("dtype")]
-    read, written = rows.column("read_bytes"), rows.column("write_bytes")
-    weights = _stored_weight_bytes(rows, machine)
-    groups = np.maximum(shape.groups, 1.0)
-    left = np.where(weights > 0, read, np.minimum(read, groups * shape.m * shape.k * width))
-    right = np.where(weights > 0, weights, read - left)
-    streamed = groups * memory_traffic_bytes(left / groups, right / groups, written / groups, machine.sram_bytes)
-    resident = read + written <= machine.resident_bytes
-    moved: FloatArray = np.where(resident, weights, streamed)
-    return moved
+def _product_costs(
+    rows: Rows, shape: Contraction, compute_s: Callable[[Contraction], FloatArray], machine: AsicMachine
+) -> RowCosts:
+    """A product run whole, or in parts of its batch whose activations stay on chip."""
+    flop = weight_density(rows, machine) * shape.flop
+    whole = _array_costs(rows, shape, compute_s(shape), flop, contraction_bytes(rows, shape, machine), machine)
+    parts = batch_parts(rows, machine)
+    if not np.any((parts > 1) & np.isfinite(parts)):
+        return whole
+    count = np.where(np.isfinite(parts), parts, 1.0)
+    part = in_parts(rows, shape, count)
+    moved = parts_bytes(rows, machine, count)
+    split = _array_costs(rows, part, count * compute_s(part), flop, moved, machine)
+    late = np.where(parts > 1, (count - 1.0) * machine.operator_start_s, 0.0)
+    return _quicker(whole, replace(split, time_s=np.where(parts > 1, split.time_s + late, np.inf)))
 
 
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
 def _gemm(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
     shape = contraction(rows)
     _refuse_small_scratchpad(rows, shape, machine)
-    density = _weight_density(rows, machine)
-    compute = density * split_cycles(shape, machine, values) * machine.seconds_per_cycle[rows.column("dtype")]
-    moved = _contraction_bytes(rows, shape, machine)
-    return _array_costs(rows, shape, compute, density * shape.flop, moved, machine, values)
+    cycle_s = weight_density(rows, machine) * machine.seconds_per_cycle[rows.column("dtype")]
+    return _product_costs(rows, shape, lambda part: cycle_s * split_cycles(part, machine, values), machine)
 
 
 @FORMULAS.register(*sorted(CONV_KINDS))
@@ -260,13 +267,15 @@ def _conv(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCo
     if machine.dataflow is Dataflow.ROW_STATIONARY and rows.kind is _K.CONV:
         return _row_stationary(rows, shape, machine, values)
     _refuse_small_scratchpad(rows, shape, machine)
-    packed, _ = pack_groups(shape, machine.rows, machine.columns)
-    density = _weight_density(rows, machine)
-    on_array = density * split_cycles(packed, machine, values) * machine.seconds_per_cycle[codes]
-    on_vector = shape.flop / machine.vector_flop_per_s[codes]  # depthwise windows may be faster there
-    compute = np.minimum(on_array, on_vector)
-    moved = _contraction_bytes(rows, shape, machine)
-    return _array_costs(rows, shape, compute, density * shape.flop, moved, machine, values)
+    cycle_s = weight_density(rows, machine) * machine.seconds_per_cycle[codes]
+
+    def compute_s(part: Contraction) -> FloatArray:
+        packed, _ = pack_groups(part, machine.rows, machine.columns)
+        on_vector = part.flop / machine.vector_flop_per_s[codes]  # depthwise windows may be faster there
+        faster: FloatArray = np.minimum(cycle_s * split_cycles(packed, machine, values), on_vector)
+        return faster
+
+    return _product_costs(rows, shape, compute_s, machine)
 
 
 def _row_stationary(rows: Rows, shape: Contraction, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
@@ -276,7 +285,7 @@ def _row_stationary(rows: Rows, shape: Contraction, machine: AsicMachine, values
     found = np.array([(run.processing_s, run.latency_s, run.dram_bytes) for run in runs]).reshape(len(runs), 3)
     compute, latency, moved = found[:, 0], found[:, 1], found[:, 2] * machine.count
     memory = moved / link
-    time = np.maximum(latency, memory) + values.layer_overhead_s
+    time = np.maximum(latency, memory) + machine.operator_start_s
     return RowCosts(time_s=time, compute_s=compute, memory_s=memory, flop=shape.flop, bytes=moved, log_sigma=_SIGMA)
 
 
@@ -290,10 +299,10 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
     softmax = 6.0 * parts.pairs / machine.vector_flop_per_s[codes]
     compute = np.maximum(cycles * passes * machine.seconds_per_cycle[codes], softmax)
-    moved = np.where(rows.bytes <= machine.resident_bytes, 0.0, rows.bytes)
+    moved = np.where(np.isfinite(batch_parts(rows, machine)), saved_bytes(rows, machine), rows.bytes)
     cached = rows["kv_len"] > rows["q_len"]  # keys and values of earlier tokens come from the cache in main memory
     moved = np.where(cached, rows.bytes, moved)
-    return _array_costs(rows, parts.scores, compute, parts.flop, moved, machine, values)
+    return _array_costs(rows, parts.scores, compute, parts.flop, moved, machine)
 
 
 @FORMULAS.register(_K.RNN, _K.LSTM, _K.GRU)
@@ -302,28 +311,28 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     parts = recurrence(rows)
     codes = rows.column("dtype")
     cycles = split_cycles(parts.inputs, machine, values) + parts.steps * split_cycles(parts.step, machine, values)
-    density = _weight_density(rows, machine)
+    density = weight_density(rows, machine)
     compute = density * parts.passes * cycles * machine.seconds_per_cycle[codes]
     weights: FloatArray = rows.column("weight_bytes")
-    stored = _stored_weight_bytes(rows, machine)
+    stored = stored_weight_bytes(rows, machine)
     kept = np.divide(stored, weights, out=np.ones(len(rows)), where=weights > 0)
     recurrent = kept * parts.step.n * parts.step.k * DTYPE_BYTES[codes]
     again = np.where(recurrent > machine.resident_bytes, recurrent * np.maximum(parts.steps - 1.0, 0.0), 0.0)
     other = rows.bytes - weights
-    moved = stored + again + np.where(other <= machine.resident_bytes, 0.0, other)
-    costs = _array_costs(rows, parts.inputs, compute, density * rows.column("flop"), moved, machine, values)
-    start = np.maximum(parts.steps - 1.0, 0.0) * values.layer_overhead_s
+    moved = stored + again + np.where(other <= machine.resident_bytes, saved_bytes(rows, machine), other)
+    costs = _array_costs(rows, parts.inputs, compute, density * rows.column("flop"), moved, machine)
+    start = np.maximum(parts.steps - 1.0, 0.0) * machine.operator_start_s
     return RowCosts(costs.time_s + start, costs.compute_s, costs.memory_s, costs.flop, costs.bytes, _SIGMA)
 
 
 # -- vector unit -----------------------------------------------------------------------------------------------------
 
 
-def _vector_costs(rows: Rows, machine: AsicMachine, values: SystolicParameters, moved: FloatArray) -> RowCosts:
+def _vector_costs(rows: Rows, machine: AsicMachine, moved: FloatArray) -> RowCosts:
     flop = rows.column("flop")
     compute = flop / machine.vector_flop_per_s[rows.column("dtype")]
     memory = moved / machine.memory_bytes_per_s
-    time = np.maximum(compute, memory) + values.layer_overhead_s
+    time = np.maximum(compute, memory) + machine.operator_start_s
     return RowCosts(time, compute, memory, flop, moved, _SIGMA)
 
 
@@ -340,17 +349,22 @@ def _vector_costs(rows: Rows, machine: AsicMachine, values: SystolicParameters, 
     _K.COPY,
 )
 def _vector(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    del values
     weights: FloatArray = rows.column("weight_bytes")
-    activations = rows.bytes - weights
+    parts = batch_parts(rows, machine)
+    on_chip = np.isfinite(parts)
     moved = weights * machine.streamed_weight_fraction + np.where(
-        activations <= machine.resident_bytes, 0.0, activations
+        on_chip, saved_bytes(rows, machine), rows.bytes - weights
     )
-    return _vector_costs(rows, machine, values, moved)
+    late = np.where(on_chip, parts - 1.0, 0.0) * machine.operator_start_s
+    costs = _vector_costs(rows, machine, moved)
+    return replace(costs, time_s=costs.time_s + late)
 
 
 @FORMULAS.register(_K.OPTIMIZER)
 def _optimizer(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    return _vector_costs(rows, machine, values, rows.bytes)
+    del values
+    return _vector_costs(rows, machine, rows.bytes)
 
 
 @FORMULAS.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)
@@ -358,12 +372,13 @@ def _gather(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Row
     """Random rows of a table in main memory, each at least one burst."""
     row_bytes = rows["width"] * DTYPE_BYTES[rows.column("dtype")]
     wasted = rows["lookups"] * np.maximum(values.gather_line_bytes - row_bytes, 0.0)
-    return _vector_costs(rows, machine, values, rows.bytes + np.where(row_bytes > 0, wasted, 0.0))
+    return _vector_costs(rows, machine, rows.bytes + np.where(row_bytes > 0, wasted, 0.0))
 
 
 @FORMULAS.register(_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
 def _transfer(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+    del values
     moved = rows["bytes"]
     time = moved / machine.host_bytes_per_s
     zero = np.zeros(len(rows))
-    return RowCosts(time + values.layer_overhead_s, zero, time, zero, moved, _SIGMA)
+    return RowCosts(time + machine.operator_start_s, zero, time, zero, moved, _SIGMA)

@@ -1,0 +1,108 @@
+"""Batches in parts, activations that training saves, cores that fetch weights themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import accelsim
+from accelsim import catalog
+from accelsim.cost.contraction import contraction
+from accelsim.cost.systolic import asic_machine, cost_systolic, systolic_parameters
+from accelsim.cost.systolic.traffic import batch_parts, in_parts, saved_bytes
+from accelsim.cost.table import Rows
+from accelsim.hardware.sourced import Sourced
+from accelsim.workload_catalog import workload
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import precision
+from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.training import OPTIMIZERS, training_graph
+
+CHIP = catalog.device("tpu-v4")
+
+
+def graph_of(name, batch, dtype="bf16", **sizes):
+    model = workload(name)
+    return model.lower(model.default.__class__(batch=batch, **sizes), precision(dtype)).graph
+
+
+def machine_for(graph, device=CHIP):
+    return asic_machine(device, systolic_parameters()).running(graph, device)
+
+
+def convolutions(graph):
+    return Rows(graph, np.flatnonzero(graph.kind == int(OperatorKind.CONV)), OperatorKind.CONV)
+
+
+def test_parts_fit_the_scratchpad_and_cover_the_batch():
+    graph = graph_of("resnet-50", 256, image_size=224)
+    machine, rows = machine_for(graph), convolutions(graph)
+    parts, shape = batch_parts(rows, machine), contraction(rows)
+    activations = rows.column("read_bytes") + rows.column("write_bytes")
+    assert parts.max() > 1
+    assert np.all(activations / parts <= machine.resident_bytes)
+    part = in_parts(rows, shape, parts)
+    assert np.all(part.m * parts >= shape.m)
+    assert np.all((part.m - 1) * parts < shape.m)
+
+
+def test_one_sample_is_not_cut():
+    graph = graph_of("resnet-50", 1, image_size=4096)
+    machine, rows = machine_for(graph), convolutions(graph)
+    assert machine.part_limit == 1
+    assert np.isinf(batch_parts(rows, machine)).any()
+
+
+@pytest.mark.parametrize("device", ["tpu-v1", "tpu-v4", "tpu-v5e", "cloud-ai-100-pro", "gaudi2", "inferentia2"])
+@pytest.mark.parametrize("model", ["resnet-50", "bert-base", "mobilenet-v2"])
+def test_inference_throughput_does_not_fall_when_the_batch_doubles(device, model):
+    rates = [accelsim.estimate(model, device, batch=2**e).throughput_per_s for e in range(10)]
+    assert np.all(np.diff(rates) >= -0.03 * np.array(rates[:-1]))
+
+
+def test_a_larger_scratchpad_never_slows():
+    graph = graph_of("resnet-50", 64, image_size=224)
+    sizes = [
+        Sourced(value=size, kind="estimate", source="a scratchpad of the test") for size in np.logspace(6.5, 9.5, 16)
+    ]
+    times = [cost_systolic(graph, CHIP.model_copy(update={"sram_bytes": size})).total_time_s for size in sizes]
+    assert np.all(np.diff(times) <= 0.02 * np.array(times[:-1]))  # a part less may round worse
+    assert times[-1] < times[0]
+
+
+def test_training_keeps_what_fits_and_writes_the_rest():
+    small, large = (
+        training_graph(
+            graph_of("resnet-18", batch, image_size=224), 11_700_000, 62, precision("bf16"), OPTIMIZERS["sgd"]
+        )
+        for batch in (1, 64)
+    )
+    assert machine_for(small).saved_fraction == 0
+    machine = machine_for(large)
+    forward = large.phase == int(Phase.FORWARD)
+    assert machine.part_limit == 1
+    assert (1 - machine.saved_fraction) * large.write_bytes[forward].sum() == pytest.approx(machine.resident_bytes)
+    rows = convolutions(large)
+    assert np.all(saved_bytes(rows, machine) <= rows.column("write_bytes"))
+
+
+def test_cores_fetch_weights_or_activations_again():
+    builder = GraphBuilder(precision("bf16"))
+    builder.linear(builder.input(4096, 1024), 1024, bias=False)
+    many = builder.build()
+    builder = GraphBuilder(precision("bf16"))
+    builder.linear(builder.input(1, 1024), 1024, bias=False)
+    one = builder.build()
+    cores = catalog.device("inferentia1")
+    whole = cores.model_copy(update={"core_count": None})
+    weights, vector = 1024 * 1024 * 2, 1024 * 2
+    assert cost_systolic(many, cores).bytes.sum() - cost_systolic(many, whole).bytes.sum() == 3 * weights
+    assert cost_systolic(one, cores).bytes.sum() - cost_systolic(one, whole).bytes.sum() == 4 * vector
+
+
+def test_inferentia_is_near_its_published_rates():
+    # AWS Neuron documentation, Inf1 inference performance, data parallel on four cores: batch of each core, sequences/s.
+    published = {4: 1056, 6: 1182, 8: 1121}
+    error = [accelsim.estimate("bert-base", "inferentia1", batch=4 * batch, seq_len=128).throughput_per_s / rate - 1
+             for batch, rate in published.items()]  # fmt: skip
+    assert np.mean(np.abs(error)) < 0.30
