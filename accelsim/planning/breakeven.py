@@ -107,7 +107,7 @@ def break_even_volume(nre_usd: float, unit_usd: float, reference_nre_usd: float,
         return 0.0
     if saved <= 0:
         return math.inf
-    return max(more_nre, 0.0) / saved
+    return more_nre / saved
 
 
 def breakeven(

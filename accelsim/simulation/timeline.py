@@ -130,11 +130,15 @@ class Timeline:
         return replace(self, start_s=self.start_s + offset_s, end_s=self.end_s + offset_s)
 
     def between(self, start_s: float, end_s: float) -> Timeline:
-        """Rows that overlap the window, clipped to it; a cut row keeps its share of the energy."""
-        overlapping = (self.end_s > start_s) & (self.start_s < end_s)
-        rows = self.take(overlapping)
+        """Rows that overlap the window, clipped to it; a cut row keeps its share of the energy.
+
+        A row of zero duration is in the window that it starts in, its end excluded, with all of its energy.
+        """
+        rows = self.take((self.start_s < end_s) & ((self.end_s > start_s) | (self.start_s >= start_s)))
         first, last = np.maximum(rows.start_s, start_s), np.minimum(rows.end_s, end_s)
-        return replace(rows, start_s=first, end_s=last, energy_j=rows.energy_j * (last - first) / rows.duration_s)
+        duration = rows.duration_s
+        share = np.divide(last - first, duration, out=np.ones_like(duration), where=duration > 0)
+        return replace(rows, start_s=first, end_s=last, energy_j=rows.energy_j * share)
 
     def busy_intervals(self, resource: str) -> tuple[FloatArray, FloatArray]:
         """Maximal intervals in which the resource runs at least one task.

@@ -25,6 +25,39 @@ def test_the_closed_form():
     assert break_even_volume(0, 1200, 1e5, 1000) == math.inf
 
 
+@pytest.mark.parametrize(
+    ("settings_of", "hours", "usd_per_kwh"),
+    [
+        ({}, 3 * 8766, 0.10),  # three years of 365.25 days at 0.10 USD and no overhead of the site
+        ({"life_years": 5.0, "electricity_usd_per_kwh": 0.2, "pue": 1.5}, 5 * 8766, 0.2 * 1.5),
+    ],
+)
+def test_a_demand_costs_its_hardware_and_the_electricity_of_its_life(settings_of, hours, usd_per_kwh):
+    """1,000 inferences a second: one GPU of 70 W, or two FPGAs of 20 W."""
+    gpu_usd = 2000 + 0.070 * hours * usd_per_kwh
+    fpga_usd = 2 * (800 + 0.020 * hours * usd_per_kwh)
+    (point,) = breakeven(GPU, [FPGA], **settings_of)
+    assert point.reference_usd_per_demand == pytest.approx(gpu_usd)
+    assert point.usd_per_demand == pytest.approx(fpga_usd)
+    assert point.volume == pytest.approx(1e5 / (gpu_usd - fpga_usd))
+    assert point.units == pytest.approx(2 * point.volume)
+    (tenth,) = breakeven(GPU, [FPGA], demand_per_s=100.0, **settings_of)
+    assert tenth.volume == pytest.approx(10 * point.volume)
+    assert tenth.units == pytest.approx(point.units)
+
+
+def test_options_that_cost_the_same_break_even_at_once():
+    assert break_even_volume(0, 1000, 0, 1000) == 0
+    assert break_even_volume(1e5, 1000, 1e5, 1000) == 0
+
+
+def test_a_unit_may_take_seconds_per_inference_and_cost_nothing():
+    slow = DeploymentOption("slow", 0.0, 0.0, 0.1, 0.0)
+    assert breakeven(GPU, [slow])[0].volume == 0
+    with pytest.raises(InvalidValueError, match="options = 'none'"):
+        breakeven(slow, [])
+
+
 @settings(max_examples=100, deadline=None)
 @given(nre=money, unit=money, reference=money)
 def test_costs_are_equal_at_the_volume(nre, unit, reference):

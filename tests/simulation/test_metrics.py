@@ -24,6 +24,44 @@ def test_student_t_quantile_matches_scipy(probability, freedom):
     )
 
 
+# The first term left out falls with the fifth power of the degrees of freedom.
+@pytest.mark.parametrize(("freedom", "error"), [(8, 2e-4), (15, 6e-6), (30, 2e-7), (100, 1e-9)])
+@pytest.mark.parametrize("probability", [0.9, 0.975, 0.995])
+def test_student_t_expansion_converges_as_its_order_says(probability, freedom, error):
+    assert student_t_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=error)
+    assert student_t_quantile(1 - probability, freedom) == pytest.approx(-student_t_quantile(probability, freedom))
+
+
+def test_defaults_are_forty_batches_at_95_percent_and_the_usual_percentiles():
+    values = np.random.default_rng(4).normal(size=1_000)
+    interval = batch_means_interval(values)
+    means = values.reshape(40, 25).mean(axis=1)
+    assert (interval.sample_count, interval.level) == (40, 0.95)
+    assert interval.half_width == pytest.approx(stats.t.ppf(0.975, 39) * stats.sem(means), rel=1e-6)
+    assert list(percentiles(values)) == [50, 90, 95, 99]
+    controlled = control_variate_interval(values, [values], [0.0])
+    assert (controlled.sample_count, controlled.level) == (40, 0.95)
+
+
+def test_two_values_in_each_batch_are_enough():
+    assert batch_means_interval(np.arange(4.0), batch_count=2).mean == 1.5
+    with pytest.raises(InvalidValueError, match="values"):
+        batch_means_interval(np.arange(3.0), batch_count=2)
+    with pytest.raises(InvalidValueError, match="values"):
+        batch_means_interval(np.ones((4, 4)), batch_count=2)
+
+
+def test_control_variate_interval_is_that_of_linear_regression():
+    """The intercept of ordinary least squares on centred controls, with its standard error (scipy.stats.linregress)."""
+    generator = np.random.default_rng(5)
+    control = generator.normal(2.0, 1.0, 30)
+    output = 4.0 + 3.0 * control + generator.normal(0.0, 0.5, 30)
+    interval = control_variate_interval(np.repeat(output, 2), [np.repeat(control, 2)], [2.0], batch_count=30)
+    line = stats.linregress(control - 2.0, output)
+    assert interval.mean == pytest.approx(line.intercept)
+    assert interval.half_width == pytest.approx(stats.t.ppf(0.975, 28) * line.intercept_stderr, rel=1e-5)
+
+
 def test_replication_interval_matches_scipy():
     values = np.random.default_rng(0).normal(5.0, 2.0, 30)
     interval = replication_interval(values, level=0.9)

@@ -102,6 +102,23 @@ def test_exponential_service_is_the_mg1_case_of_unit_variance():
     assert mg1_waiting_s(0.7, 1.0, 0.0) == pytest.approx(mmc_waiting_s(0.7, 1.0) / 2)
 
 
+@pytest.mark.parametrize("unit", [1e-3, 60.0])
+def test_waiting_does_not_depend_on_the_unit_of_time(unit):
+    assert mg1_waiting_s(0.7 / unit, 0.9 * unit, 0.3 * unit**2) == pytest.approx(unit * mg1_waiting_s(0.7, 0.9, 0.3))
+    assert mmc_waiting_s(2.1 / unit, 0.8 / unit, 4) == pytest.approx(unit * mmc_waiting_s(2.1, 0.8, 4))
+
+
+def test_pollaczek_khinchine_by_hand():
+    # Rate 0.25, service 2 s: load 0.5; uniform on [1, 3] has variance 1/3. W = 0.25 (4 + 1/3) / (2 x 0.5).
+    assert mg1_waiting_s(0.25, 2.0, 1 / 3) == pytest.approx(0.25 * 13 / 3)
+
+
+# Gross et al., Fundamentals of Queueing Theory, Erlang's C as a sum of factorials: three servers, load 2: 4/9.
+def test_three_servers_with_a_load_of_two_wait_four_times_in_nine():
+    assert erlang_c(3, 2.0) == pytest.approx(4 / 9)
+    assert mmc_waiting_s(4.0, 2.0, 3) == pytest.approx(4 / 9 / (3 * 2 - 4))
+
+
 def test_unstable_queues_and_uneven_columns_are_refused():
     with pytest.raises(InvalidValueError):
         erlang_c(2, 2.0)

@@ -10,6 +10,9 @@ from accelsim.simulation.engine import Engine, Task
 from accelsim.simulation.timeline import StepFunction, merge
 
 rows = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.floats(0.01, 5), st.floats(0, 10)), min_size=1, max_size=25)
+instants = st.lists(
+    st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0.0, 1.0, 2.0]), st.floats(0, 10)), min_size=1, max_size=25
+)
 
 
 def timeline_of(tasks, names=("a", "b")):
@@ -43,6 +46,15 @@ def test_windows_split_energy_and_work(tasks, share):
     parts = line.between(0.0, cut), line.between(cut, line.makespan_s)
     assert sum(part.energy_j.sum() for part in parts) == pytest.approx(line.energy_j.sum(), abs=1e-9)
     assert sum(part.duration_s.sum() for part in parts) == pytest.approx(line.duration_s.sum(), abs=1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(instants, st.integers(0, 20))
+def test_rows_without_duration_are_in_one_window_with_all_their_energy(tasks, cut):
+    line = timeline_of(tasks)
+    end = line.makespan_s + 1.0
+    parts = line.between(0.0, cut), line.between(cut, max(cut, end))
+    assert sum(part.energy_j.sum() for part in parts) == pytest.approx(line.energy_j.sum(), abs=1e-9)
 
 
 @settings(max_examples=50, deadline=None)
