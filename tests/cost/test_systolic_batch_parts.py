@@ -46,6 +46,13 @@ def test_parts_fit_the_scratchpad_and_cover_the_batch():
     assert np.all((part.m - 1) * parts < shape.m)
 
 
+def test_each_core_holds_whole_samples():
+    cores = Sourced(value=8, kind="estimate", source="cores of the test")
+    chip = CHIP.model_copy(update={"core_count": cores})
+    for batch, parts in ((4, 1), (8, 1), (32, 4), (33, 4)):
+        assert machine_for(graph_of("resnet-18", batch, image_size=224), chip).part_limit == parts
+
+
 def test_one_sample_is_not_cut():
     graph = graph_of("resnet-50", 1, image_size=4096)
     machine, rows = machine_for(graph), convolutions(graph)

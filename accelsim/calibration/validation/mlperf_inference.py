@@ -1,9 +1,10 @@
 """Suite `mlperf-inference`: offline throughput of MLPerf Inference submissions (closed division), per accelerator.
 
 A submission feeds every accelerator (a socket where there is none) with batches of its own choice as fast as they finish;
-the prediction is the best of the batches below in a compiled engine, in the format submitters use: INT8 for vision,
-recommendation and BERT at 99 % of the reference accuracy, FP16 where 99.9 % is asked and for images from text. Rows of
-generated tokens are scored by the serving suites. Sizes of a sample: BERT runs without padding, so a SQuAD sample is its
+the prediction is the best of the batches below, or the batch that submitters publish, in a compiled engine, in the format
+submitters use: INT8 for vision, recommendation and BERT at 99 % of the reference accuracy, FP16 where 99.9 % is asked and
+for images from text. Rows of generated tokens are scored by the serving suites. Sizes of a sample: BERT runs without
+padding, so a SQuAD sample is its
 mean length (384 tokens over a packing factor of 2.2; Krell et al., arXiv:2107.02027); a DLRM sample is 100 to 700 user-item
 pairs, 270 on average (MLPerf Inference, recommendation reference); a RetinaNet sample is an 800 x 800 image, whose boxes
 are chosen from 264 scores of 120,087 anchors, an SSD-ResNet-34 sample one of 1200 x 1200. A 3D-UNet sample is one volume
@@ -17,7 +18,7 @@ of the image decoder (MLPerf Inference, text_to_image reference); the text encod
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from accelsim.calibration.validation.tables import DataFolder, Schema, Table, nu
 from accelsim.calibration.validation.throughput import Stage, Throughput, throughput_prediction, throughput_roofline_s
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.sourced import Sourced, SourceKind
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.model import RunShape
 
@@ -94,6 +96,13 @@ _REFUSED_TASKS: Mapping[str, str] = {"gptj-99": _NO_LENGTHS, "gptj-99.9": _NO_LE
 #: Devices and benchmarks whose engines mix formats layer by layer (krai/ck-qaic, packed-bert: precision.mixed for BERT-99).
 _MIXED = frozenset({("cloud-ai-100-pro", "bert-99")})
 _MIXED_FORMATS = "engine of mixed INT8 and FP16: which layers run in which is not published"
+#: Programs side by side on one device and samples in each one's batch, where submissions publish them; a program's cores
+#: share its weights. Cloud AI 100: mlcommons/ck, compile-model-for.qaic (ResNet-50: programs of 4 of 16 cores; RetinaNet:
+#: of one core and one sample); krai/ck-qaic, image-classification-qaic-loadgen (8 samples per batch).
+_PROGRAMS: Mapping[tuple[str, str], tuple[int, float]] = {
+    ("cloud-ai-100-pro", "resnet50"): (4, 8.0),
+    ("cloud-ai-100-pro", "retinanet"): (16, 1.0),
+}
 _BRATS_ROUNDS = ("v0.7", "v1.0", "v1.1")
 
 
@@ -104,6 +113,7 @@ class _Row:
     measured_s: float
     run: Throughput | None
     refusal: str = ""
+    program_count: int = 0
 
 
 @register_suite(
@@ -116,19 +126,19 @@ def load(folder: DataFolder) -> list[Batch]:
         return []
     offline = table.take(table["scenario"] == "offline")
     note_unknown_devices(folder, offline, "accelerator")
-    parts: dict[tuple[str, str], list[_Row]] = {}
+    parts: dict[tuple[str, str, int], list[_Row]] = {}
     for row in _rows(offline):
-        parts.setdefault((row.device, row.refusal), []).append(row)
-    return [_batch(device, refusal, own) for (device, refusal), own in parts.items()]
+        parts.setdefault((row.device, row.refusal, row.program_count), []).append(row)
+    return [_batch(*key, own) for key, own in parts.items()]
 
 
-def _batch(device: str, refusal: str, rows: list[_Row]) -> Batch:
+def _batch(device: str, refusal: str, program_count: int, rows: list[_Row]) -> Batch:
     group = np.array([row.model for row in rows], dtype=str)
     measured = np.array([row.measured_s for row in rows])
     runs = [row.run for row in rows if row.run is not None]
     if refusal:
         return refused_batch(device, group, group, measured, refusal)
-    profile = device_of(device)
+    profile = _programmed(device_of(device), program_count)
     line = throughput_roofline_s(runs, profile)
     return Batch(device, profile, group, group, measured, line, throughput_prediction(runs, profile))
 
@@ -153,13 +163,25 @@ def _row(version: str, device: str, model: str, unit: str, count: float, rate: f
     if reason or task is None:
         return _Row(device, model, measured_s, None, reason)
     try:
-        profile, stages = device_of(device), _stages(model, task)
+        profile = device_of(device)
+        programs, samples = _PROGRAMS.get((profile.name, model), (0, 0.0))
+        task = replace(task, batches=(programs * samples,)) if programs else task
+        stages = _stages(model, task)
     except UnknownNameError as error:
         reason = f"no workload {model}" if error.what == "workload" else f"no profile of {device}"
         return _Row(device, model, measured_s, None, reason)
     if (profile.name, model) in _MIXED:
         return _Row(device, model, measured_s, None, _MIXED_FORMATS)
-    return _Row(device, model, measured_s, Throughput(stages, task.batches, _precision(model, profile), task.scores))
+    run = Throughput(stages, task.batches, _precision(model, profile), task.scores)
+    return _Row(device, model, measured_s, run, program_count=programs)
+
+
+def _programmed(profile: DeviceProfile, program_count: int) -> DeviceProfile:
+    """The device with so many programs side by side, each of which fetches its weights."""
+    if not program_count:
+        return profile
+    cores = Sourced(value=program_count, kind=SourceKind.DERIVED, source="programs of the submission")
+    return profile.model_copy(update={"core_count": cores})
 
 
 def _stages(model: str, task: _Task) -> tuple[Stage, ...]:

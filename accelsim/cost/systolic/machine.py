@@ -108,7 +108,7 @@ class AsicMachine:
         operator_start_s: Time to start one operator: the class's and what the profile adds.
         core_count: Cores that fetch weights into scratchpads of their own.
         streamed_weight_fraction: Share of a model's weights that comes from main memory in every run.
-        part_limit: Most parts a batch may be run in: the samples of an inference, 1 in training.
+        part_limit: Most parts a batch may be run in: the samples of a core in an inference, 1 in training.
         saved_fraction: Share of a training step's forward activations that its scratchpad cannot keep.
     """
 
@@ -143,14 +143,15 @@ class AsicMachine:
             spilled = max(1.0 - self.resident_bytes / saved, 0.0) if saved > 0 else 0.0
             return replace(self, saved_fraction=spilled)
         samples = _sample_count(graph)
+        parts = max(samples // self.core_count, 1.0)
         weights = float(graph.weight_bytes.sum())
         if device.weight_cache_bytes is None or weights <= 0:
-            return replace(self, part_limit=samples)
+            return replace(self, part_limit=parts)
         largest = float((graph.read_bytes + graph.write_bytes).max()) / samples
         cached = min(device.weight_cache_bytes.value, weights, max(self.sram_bytes - largest, 0.0))
         return replace(
             self,
-            part_limit=samples,
+            part_limit=parts,
             resident_bytes=self.sram_bytes - cached,
             streamed_weight_fraction=1.0 - cached / weights,
         )

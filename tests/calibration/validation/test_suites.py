@@ -34,6 +34,8 @@ from accelsim.calibration.validation.gpu_models import issue_order
 from accelsim.calibration.validation.names import DEVICES, MODELS, device_of, gpu_of, workload_of
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.hardware.sourced import Sourced
+from accelsim.planning.estimate import estimate
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
 
@@ -334,6 +336,18 @@ def test_mlperf_networks_follow_the_round_and_mixed_formats_are_refused(folder):
     assert 5 * volume < scan < 30 * volume  # 61 windows of 0.95 TFLOP against one volume of 3.7
     (score,) = board.suites
     assert score.refused == {"engine of mixed INT8 and FP16: which layers run in which is not published": 1}
+
+
+def test_mlperf_programs_that_submitters_publish_are_what_runs(folder):
+    """Cloud AI 100: four programs of eight images for ResNet-50, each of which fetches its weights."""
+    table = MLPERF.splitlines(keepends=True)[0] + MLPERF_NETWORKS
+    board = validate(["mlperf-inference"], folder({"serving/mlperf_inference.csv": table}), "spec")
+    (record,) = (r for r in row_records(board) if r["profile"] == "cloud-ai-100-pro" and not r["refusal"])
+    programs = Sourced(value=4, kind="derived", source="programs of the test")
+    chip = catalog.device("cloud-ai-100-pro").model_copy(update={"core_count": programs})
+    run = estimate("resnet-50", chip, batch=32, precision="int8")
+    assert record["predicted_s"] == pytest.approx(1 / run.throughput_per_s, rel=0.02)
+    assert record["predicted_s"] > 1 / estimate("resnet-50", chip, batch=1024, precision="int8").throughput_per_s
 
 
 def test_mlperf_rows_without_an_accelerator_are_per_socket(folder):
