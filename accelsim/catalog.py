@@ -181,8 +181,9 @@ def clear_cache() -> None:
 def _device(name: str, depth: int) -> DeviceProfile:
     wanted = re.sub(r"[\s_]+", "-", name.strip().lower())
     base, _, share = wanted.partition("@")
-    if _NAME.match(base) is None:
-        raise UnknownNameError("device", name, device_names(), _REMEDY)
+    if _NAME.match(base) is None or base.endswith((".yaml", ".yml", ".json")):
+        is_path = "/" in base or "." in base
+        raise UnknownNameError("device", name, device_names(), _FILE_REMEDY if is_path else _REMEDY)
     profile = _from_search_path(base, depth) or _from_catalogue(base, name)
     if "@" not in wanted:
         return profile
@@ -191,6 +192,7 @@ def _device(name: str, depth: int) -> DeviceProfile:
 
 
 _REMEDY = "See all with: accelsim devices list."
+_FILE_REMEDY = "A profile of yours goes with --device-file, or through load_device_file."
 
 
 def _from_catalogue(wanted: str, name: str) -> DeviceProfile:

@@ -82,7 +82,8 @@ class UnknownNameError(InputError):
 
     def __init__(self, what: str, name: str, known: Iterable[str], remedy: str = "") -> None:
         self.what, self.name = what, name
-        self.near = difflib.get_close_matches(name.lower(), [str(k) for k in known], n=4, cutoff=0.4)
+        spelled = {str(k).lower(): str(k) for k in known}
+        self.near = [spelled[k] for k in difflib.get_close_matches(name.lower(), spelled, n=4, cutoff=0.4)]
         hint = f" Did you mean {', '.join(self.near)}?" if self.near else ""
         shown = name if len(name) <= 80 else name[:77] + "..."
         super().__init__(f"Unknown {what} {shown!r}.{hint} {remedy}".rstrip())

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from accelsim.datafile import MAX_BYTES, data_root, read_mapping, validation_problems
-from accelsim.errors import InputError, ProfileError, UnknownNameError
+from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
 from accelsim.workloads.model import Workload
 from accelsim.workloads.spec import parse_workload
 
@@ -35,7 +35,7 @@ SEARCH_PATH_VARIABLE = "ACCELSIM_WORKLOAD_PATH"
 ALIASES_FILE = "aliases.yaml"
 #: No workload's name is longer; file systems refuse names above 255.
 _LONGEST_NAME = 100
-_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+_SUFFIXES = (".yaml", ".yml", ".json")
 #: A captured module holds a row per operator, so its JSON may be larger than a hand-written file.
 _MAX_JSON_BYTES = 64 * MAX_BYTES
 
@@ -48,6 +48,7 @@ def workload(name: str) -> Workload:
 
     Raises:
         UnknownNameError: If there is none of that name; near matches are offered.
+        InvalidValueError: If it is a path of something else.
         ProfileError: If its file does not validate.
     """
     if Path(name).suffix.lower() in _SUFFIXES:
@@ -62,6 +63,8 @@ def workload(name: str) -> Workload:
     aliases = workload_aliases()
     if key in aliases and aliases[key] in files:
         return _load(*_stamped(files[aliases[key]]))
+    if len(Path(name).parts) > 1 or (0 < len(name) <= _LONGEST_NAME and Path(name).exists()):
+        raise InvalidValueError("workload", name, f"a name, or a path that ends in {' or '.join(_SUFFIXES)}")
     known = sorted({*files, *aliases})
     raise UnknownNameError("workload", name, known, "List them with: accelsim workloads list")
 

@@ -86,8 +86,9 @@ def _batches(text: str) -> list[int]:
     from accelsim.errors import InvalidValueError
 
     items = list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
-    if not items or not all(item.isascii() and item.isdigit() and len(item) <= 9 for item in items):
-        raise InvalidValueError("--batches", text, "whole numbers separated by commas, such as 1,8,64")
+    allowed = "whole numbers above 0, separated by commas, such as 1,8,64"
+    if not items or not all(item.isascii() and item.isdigit() and len(item) <= 9 and int(item) for item in items):
+        raise InvalidValueError("--batches", text, allowed)
     return [int(item) for item in items]
 
 

@@ -37,12 +37,15 @@ def list_devices(
     sink.check()
     from accelsim.catalog import detect_local_devices
     from accelsim.cli.selection import check_class
+    from accelsim.errors import UnknownNameError
     from accelsim.report.devices import DEVICE_COLUMNS, device_row, devices_table
 
     wanted = check_class(device_class)
     profiles, broken = _readable_devices()
     rows = [device_row(profile, local=True) for profile in detect_local_devices()]
     rows += [device_row(profile) for profile in sorted(profiles, key=lambda p: _CLASSES.index(p.device_class))]
+    if vendor is not None and vendor.lower() not in {row["vendor"].lower() for row in rows}:
+        raise UnknownNameError("vendor", vendor, sorted({row["vendor"] for row in rows}))
     rows = [
         row
         for row in rows

@@ -105,17 +105,17 @@ def accuracy(
     """Show how accurate this version of accelsim was found to be, per suite or for one device."""
     sink = Sink(output_format, out, force, quiet)
     sink.check()
-    from accelsim.errors import InvalidValueError
+    from accelsim.errors import UnknownNameError
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
 
     found = _shipped_report(is_shipped_data=False)
     name = None if device is None else _canonical(device)
     rows = score_rows(found, name)
-    if not rows:
-        scored = sorted(
-            {group["profile"] for suite in found["suites"].values() for group in suite["groups"] if group["profile"]}
-        )
-        raise InvalidValueError("device", device, "a device with measurements: " + ", ".join(scored))
+    if name is not None and not rows:
+        groups = [group for suite in found["suites"].values() for group in suite["groups"]]
+        scored = sorted({group["profile"] for group in groups if group["profile"]})
+        remedy = f"Measured devices: {', '.join(x for x in scored if not x.startswith('scalesim'))}."
+        raise UnknownNameError("measured device", name, scored, remedy)
     sink.emit(rows, lambda: accuracy_view(found, name), columns=SCORE_COLUMNS, note=_NOTE)
 
 

@@ -210,7 +210,7 @@ def family_rows(graph: OperatorGraph) -> dict[str, NDArray[np.int64]]:
         window[convolutions] = np.minimum(taps, _MOST_WINDOW)
     code = (graph.kind.astype(np.int64) * 256 + graph.dtype) * 128 + window
     return {
-        family_name(c // 32768, c // 128 % 256, c % 128): np.flatnonzero(code == c) for c in np.unique(code).tolist()
+        family_name(c // 32768, c // 128 % 256, c % 128): np.flatnonzero(code == c) for c in sorted(set(code.tolist()))
     }
 
 

@@ -107,6 +107,11 @@ class CostTable:
     def __len__(self) -> int:
         return len(self.time_s)
 
+    def __repr__(self) -> str:
+        return (
+            f"<CostTable: {len(self)} operators, {self.total_time_s:.4g} s, {self.total_energy_j:.4g} J, {self.tier}>"
+        )
+
     @property
     def total_time_s(self) -> float:
         """Sum of device times: the run with every row back to back."""
@@ -196,7 +201,7 @@ class Rows:
     @property
     def dtypes(self) -> list[int]:
         """Distinct dtype codes of these rows."""
-        return [int(code) for code in np.unique(self.column("dtype"))]
+        return np.flatnonzero(np.bincount(self.column("dtype"))).tolist()
 
     def by_dtype(self, rates: Mapping[int, float], device: str) -> FloatArray:
         """Rate of each row's dtype, shape (k,).
@@ -286,9 +291,7 @@ class Formulas(Generic[D, P]):
             UnsupportedOperatorError: If a kind of the graph has no formula.
         """
         parts: list[tuple[IntArray, RowCosts]] = []
-        for code in np.unique(graph.kind).tolist():
-            kind = OperatorKind(code)
-            index = np.flatnonzero(graph.kind == code)
+        for kind, index in graph.rows_by_kind():
             formula = self._by_kind.get(kind)
             if formula is None:
                 name = graph.name[int(index[0])]

@@ -92,8 +92,13 @@ class PriceBook:
 
         Raises:
             InvalidValueError: If there is no such price kind.
+            UnknownNameError: If no offer at all is of that provider or region.
         """
         wanted = None if kind is None else price_kind(kind)
+        for field, name in (("provider", provider), ("region", region)):
+            known = {getattr(offer, field) for offer in self._offers}
+            if name is not None and name.lower() not in known:
+                raise UnknownNameError(field, name, sorted(known), _LIST_THEM)
         rows = self._offers if device is None else self._by_device.get(device.lower(), ())
         return tuple(
             offer
@@ -122,8 +127,8 @@ class PriceBook:
             device: Catalogue name of the device.
             kind: Price kind.
             device_count: Accelerators the instance must have at least.
-            core_count: Cores a CPU instance should have; where none has so many, any size is taken, as prices
-                within a CPU family are proportional to vCPUs. None accepts any.
+            core_count: Cores a CPU instance should have; where none has so many, the largest one's price per core is
+                taken, so that more cores never cost less. None accepts any.
             provider: Only this provider.
             region: Only this region.
 
@@ -183,14 +188,14 @@ def _shipped() -> PriceBook:
 
 def _rank(
     offer: Offer, kind: PriceKind, device_count: float, core_count: float | None
-) -> tuple[bool, float, float, str] | None:
-    """Order of preference, the smallest first: holds all cores, price per unit, size, id."""
+) -> tuple[float, float, float, str] | None:
+    """Order of preference, the smallest first: cores it lacks, price per unit, size, id."""
     price, units = offer.usd_per_unit_hour(kind), offer.unit_count
     if price is None or units is None:
         return None
     if not offer.is_cpu:
-        return None if units < device_count else (False, price, units, offer.offer_id)
+        return None if units < device_count else (0.0, price, units, offer.offer_id)
     if offer.vcpus_per_core is None:
         return None
-    too_small = units < (core_count or 0) * offer.vcpus_per_core
-    return too_small, price * offer.vcpus_per_core, units, offer.offer_id
+    missing = max((core_count or 0.0) - units / offer.vcpus_per_core, 0.0)
+    return missing, price * offer.vcpus_per_core, units, offer.offer_id

@@ -21,6 +21,8 @@ __all__ = ["CpuFacts", "local_cpu_facts", "local_cpu_profile", "local_gpu_names"
 
 _OS = "operating system of this machine"
 _GENERIC_CLOCK_HZ = 2.0e9
+#: Vendor identifiers of x86 processors, and the names the catalogue uses.
+_VENDORS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def _estimated(facts: CpuFacts) -> CpuProfile:
     return CpuProfile(
         name="local/cpu",
         title=f"this machine: {facts.model_name}"[:200],
-        vendor=facts.vendor,
+        vendor=_VENDORS.get(facts.vendor, facts.vendor),
         year=2020,
         scope="die",
         core_count=PositiveCount(value=facts.core_count, kind=SourceKind.MEASURED, source=_OS),

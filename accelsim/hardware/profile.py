@@ -180,6 +180,7 @@ class CpuProfile(_Base):
     numa_node_count: PositiveCount | None = None
     memory_channel_count: PositiveCount | None = None
     slice_of: str | None = None
+    slice_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the compute units of a whole device
 
 
 class GpuProfile(_Base):
@@ -196,6 +197,7 @@ class GpuProfile(_Base):
     l2_bytes: Positive | None = None
     max_threads_per_sm: PositiveCount | None = None
     slice_of: str | None = None
+    slice_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the compute units of a whole device
 
 
 class DpuCore(FrozenModel):

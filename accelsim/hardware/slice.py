@@ -209,7 +209,8 @@ def _common(whole: CpuProfile | GpuProfile, name: str, share: float) -> dict[str
         "power": power,
         "peer_link": None,
         "launch_price_usd": None,
-        "slice_of": whole.name,
+        "slice_of": whole.slice_of or whole.name,
+        "slice_fraction": whole.slice_fraction * share,
     }
 
 

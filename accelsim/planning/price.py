@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from accelsim import catalog
 from accelsim.economics.offer import Quote
 from accelsim.economics.price import PriceBook
 from accelsim.errors import InvalidValueError
@@ -39,10 +38,14 @@ def device_price(device: DeviceProfile, offer: str | None = None, usd_per_hour: 
         usd_per_hour: Own price, >= 0, instead of an offer.
 
     Raises:
-        InvalidValueError: If the price is out of range, or the offer is of another device.
+        InvalidValueError: If the price is out of range or beside an offer, or the offer is of another device.
         UnknownNameError: If there is no such offer.
     """
     if usd_per_hour is not None:
+        if offer is not None:
+            raise InvalidValueError(
+                "usd_per_hour", usd_per_hour, f"no value beside the offer {offer}", "Give one of them."
+            )
         if not isinstance(usd_per_hour, int | float) or not 0 <= usd_per_hour < math.inf:
             raise InvalidValueError("usd_per_hour", usd_per_hour, "a finite number >= 0")
         return DevicePrice(usd_per_hour, None)
@@ -57,14 +60,9 @@ def device_price(device: DeviceProfile, offer: str | None = None, usd_per_hour: 
 
 
 def _share(device: DeviceProfile) -> tuple[str, float]:
-    """Name of the whole device, and the fraction of a GPU's multiprocessors this one has."""
-    whole = getattr(device, "slice_of", None)
-    if whole is None:
-        return device.name, 1.0
-    parent = catalog.device(whole)
-    if isinstance(device, GpuProfile) and isinstance(parent, GpuProfile):
-        return whole, device.sm_count.value / parent.sm_count.value
-    return whole, 1.0
+    """Name of the whole device, and the fraction of a GPU's multiprocessors this one has; a CPU's cores say its own."""
+    whole = getattr(device, "slice_of", None) or device.name
+    return whole, device.slice_fraction if isinstance(device, GpuProfile) else 1.0
 
 
 def _check_offer(quote: Quote, device: str) -> None:

@@ -89,11 +89,7 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
         item = "sequences" if e.seq_len else "samples"
         lines += [("time", _time_words(e)), ("throughput", f"{number(e.throughput_per_s)} {item}/s")]
         lines += _generation(e)
-        lines += [
-            ("energy", f"{amount(e.energy_j, 'J')} per batch, {amount(e.energy_per_sample_j, 'J')} per {item[:-1]}"),
-            ("power", f"{amount(e.average_power_w, 'W')} on average{_limit_words(device)}"),
-        ]
-        lines += [("energy by part", words)] if (words := _energy_words(e)) else []
+        lines += _energy(e, device, item[:-1])
     lines += [("memory", _memory_words(e, device))]
     if e.bound is not None:
         lines += [("limited by", _LIMITS.get(e.bound, e.bound.replace("_", " ")))]
@@ -120,10 +116,20 @@ def _run_words(e: Estimate) -> str:
     return ", ".join(words)
 
 
+def _energy(e: Estimate, device: DeviceProfile, item: str) -> list[tuple[str, str]]:
+    if e.energy_j is None:
+        return [("energy", f"unknown: no power limit and no idle power of {e.device} are known")]
+    lines = [
+        ("energy", f"{amount(e.energy_j, 'J')} per batch, {amount(e.energy_per_sample_j, 'J')} per {item}"),
+        ("power", f"{amount(e.average_power_w, 'W')} on average{_limit_words(device)}"),
+    ]
+    return lines + ([("energy by part", words)] if (words := _energy_words(e)) else [])
+
+
 def _energy_words(e: Estimate) -> str:
     """Shares of the parts, or the coefficient that keeps them unknown."""
     if e.energy_parts_j is None or not e.energy_j:
-        return f"class-wide rates: no {e.energy_note}" if e.energy_note and e.energy_j is not None else ""
+        return f"class-wide rates: no {e.energy_note}" if e.energy_note else ""
     ordered = sorted(e.energy_parts_j.items(), key=lambda part: -part[1])
     shares = [(name, energy / e.energy_j) for name, energy in ordered]
     return ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares if share >= _SHOWN_SHARE)

@@ -203,7 +203,7 @@ class _Run:
         import torch
 
         from accelsim.workloads.intercept import Interceptor
-        from accelsim.workloads.meta_module import meta_inputs
+        from accelsim.workloads.meta_module import AcceleratorOnMeta, meta_inputs
         from accelsim.workloads.recorder import Recorder
 
         (args, keywords), values = meta_inputs(inputs)
@@ -211,7 +211,13 @@ class _Run:
         self._clear_gradients()
         interceptor = Interceptor(recorder, fused_attention=self.fused_attention)
         try:
-            with torch.set_grad_enabled(self.training), recorder.tracking(), interceptor.active(), recorder:
+            with (
+                torch.set_grad_enabled(self.training),
+                recorder.tracking(),
+                interceptor.active(),
+                AcceleratorOnMeta(),
+                recorder,
+            ):
                 run = module if paths is None else paths(module, recorder)
                 output = run(*args, **keywords)
                 if self.training:
@@ -241,12 +247,14 @@ def _explained(error: Exception, recorder: Recorder) -> CaptureError:
     """A failure inside the module, with where it happened."""
     from accelsim.workloads.meta_module import brief
 
-    place = recorder.failed or recorder.path
-    return CaptureError(
-        f"{place!r} cannot be captured: {brief(error)} (last operator {recorder.last_operator or 'none'}). "
-        "Check the shapes of example_inputs; code that reads values, calls numpy or C++ extensions must be replaced by "
+    place, last = recorder.failed or recorder.path, recorder.last_operator or "none"
+    remedy = (
+        "Capture the float module, and estimate it with precision int8 or int4."
+        if last.startswith(("quantized", "aten.quantize"))
+        else "Check the shapes of example_inputs; code that reads values, calls numpy or C++ extensions must be replaced by "
         "torch operators of fixed shape."
     )
+    return CaptureError(f"{place!r} cannot be captured: {brief(error)} (last operator {last}). {remedy}")
 
 
 def _differentiate(output: Any, recorder: Recorder) -> None:

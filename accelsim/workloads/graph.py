@@ -7,7 +7,7 @@ where torch is installed can be used where it is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,9 @@ class OperatorGraph:
     def __len__(self) -> int:
         return len(self.kind)
 
+    def __repr__(self) -> str:
+        return f"<OperatorGraph: {len(self)} operators, {self.total_flop:.4g} FLOP, {self.total_bytes:.4g} bytes>"
+
     @property
     def bytes(self) -> FloatArray:
         """Bytes moved by each row: read + weights + written, shape (n,)."""
@@ -86,6 +89,11 @@ class OperatorGraph:
     def total_bytes(self) -> float:
         """Bytes moved by all operators, each row counted alone."""
         return float(self.bytes.sum())
+
+    def rows_by_kind(self) -> Iterator[tuple[OperatorKind, IntArray]]:
+        """Each kind the graph has, in the order of their codes, and its rows."""
+        for code in np.flatnonzero(np.bincount(self.kind)).tolist():  # np.unique would import numpy.ma: 25 ms
+            yield OperatorKind(code), np.flatnonzero(self.kind == code)
 
     def dimension(self, name: str, rows: NDArray[Any] | slice, kind: OperatorKind) -> FloatArray:
         """One named dimension of rows of one kind, as float64.

@@ -8,6 +8,7 @@ beside the twins.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from accelsim.errors import CaptureError
 
 __all__ = [
+    "AcceleratorOnMeta",
     "Inputs",
     "Known",
     "batch_size",
@@ -33,8 +35,28 @@ __all__ = [
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 #: Meta tensors with the real tensors they stand for.
 Known = list[tuple[torch.Tensor, torch.Tensor]]
+#: Devices that the machine of the capture may not have.
+_ACCELERATOR = re.compile(r"(cuda|hpu|mps|xpu)(:\d+)?")
 #: Largest real tensor whose value is kept.
 _KNOWN_ELEMENTS = 16384
+
+
+class AcceleratorOnMeta(TorchFunctionMode):  # type: ignore[misc]
+    """Sends tensors that code makes on, or moves to, an accelerator to the meta device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The call with its accelerator replaced."""
+        if func is torch.Tensor.cuda:
+            return args[0].to("meta")
+        if func is torch.device:
+            return func(*args, **(kwargs or {}))
+        named = {name: _instead_of_accelerator(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_instead_of_accelerator, args), **named)
+
+
+def _instead_of_accelerator(value: Any) -> Any:
+    is_accelerator = isinstance(value, str | torch.device) and _ACCELERATOR.fullmatch(str(value))
+    return torch.device("meta") if is_accelerator else value
 
 
 def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs]:
@@ -59,7 +81,7 @@ def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs]:
 def _call_factory(factory: Callable[[], Any]) -> Any:
     """Call a factory on the meta device; if it cannot work there, for real."""
     try:
-        with torch.device("meta"):
+        with torch.device("meta"), AcceleratorOnMeta():
             return factory()
     except (Exception, SystemExit) as first:  # noqa: BLE001 - any user code may run here
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
@@ -142,7 +142,7 @@ class Workload:
     output_len: int = 0
     aliases: tuple[str, ...] = ()
     published: tuple[Published, ...] = ()
-    captured: CapturedModel | None = None
+    captured: CapturedModel | None = field(default=None, repr=False)
     note: str | None = None
 
     @property
@@ -195,9 +195,11 @@ def _lower_captured(
     """A captured graph answers for its own sizes at any batch it is linear in."""
     if phase is Phase.DECODE:
         raise InvalidValueError("phase", phase.label, "forward or prefill for a captured module")
-    if RunShape(batch=shape.batch) != shape:
-        allowed = f"the sizes {workload.name} was captured at"
-        raise InvalidValueError("sizes", shape, allowed, "Name only the batch, or capture again at the sizes wanted.")
+    sizes = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "batch"}
+    for name, value in sizes.items():
+        if value:
+            allowed = f"no value: {workload.name} has the sizes it was captured at, but for the batch"
+            raise InvalidValueError(name, value, allowed, "Capture it again with inputs of the size wanted.")
     if model.fused_attention and not fused_attention:
         allowed = f"true, as {workload.name} was captured"
         raise InvalidValueError("fused_attention", False, allowed, "Capture again with fused_attention=False.")

@@ -50,7 +50,7 @@ def read_scalesim_topology(
         raw = file.read_bytes()
         text = raw.decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        raise ProfileError(str(path), [f"cannot be read as text: {error}"]) from None
+        raise ProfileError(str(path), [f"cannot be read as text: {getattr(error, 'strerror', error)}"]) from None
     if len(raw) > _MAX_BYTES:
         raise ProfileError(str(path), [f"larger than {_MAX_BYTES:,} bytes"])
     return parse_scalesim_topology(text, str(path), precision=precision, batch=batch, compat=compat)

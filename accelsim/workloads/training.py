@@ -138,9 +138,8 @@ def backward_graph(forward: OperatorGraph) -> OperatorGraph:
     """
     has_input_gradient = np.diff(forward.dependency_offset) > 0
     blocks = [_accumulations(forward)]
-    for code in np.unique(forward.kind).tolist():
-        rows = np.flatnonzero(forward.kind == code).astype(np.int64)
-        make = _BACKWARD.get(OperatorKind(code))
+    for kind, rows in forward.rows_by_kind():
+        make = _BACKWARD.get(kind)
         if make is not None:
             blocks.extend(make(forward, rows, has_input_gradient[rows]))
     return _graph(blocks, forward.name, forward.path, forward.dtype, Phase.BACKWARD)

@@ -60,9 +60,9 @@ def test_devices_are_filtered(run, refused):
     assert rows
     assert {(row["class"], row["vendor"]) for row in rows} == {("gpu", "NVIDIA")}
     assert "fpga" in refused("devices", "list", "--class", "fpgas")
-    empty = run("devices", "list", "--vendor", "nobody", "--format", "csv")
-    assert empty.out.startswith("name,class,vendor,year,")
-    assert run("devices", "list", "--vendor", "nobody", "--format", "json").json == []
+    nothing = ("devices", "list", "--class", "fpga", "--vendor", "nvidia", "--format")
+    assert run(*nothing, "csv").out.startswith("name,class,vendor,year,")
+    assert run(*nothing, "json").json == []
 
 
 def test_a_device_shows_each_number_with_its_source(run):
@@ -202,3 +202,31 @@ def test_all_offers_are_listed_with_unknown_prices_empty(run):
     assert len(rows) == len(PriceBook.load())
     assert any(row["spot_usd_per_hour"] == "" for row in rows)
     assert not any(row["on_demand_usd_per_hour"] == "0" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("offers", "list", "--provider", "awss"), "Did you mean aws"),
+        (("offers", "list", "--region", "us-east-11"), "us-east-1"),
+        (("devices", "list", "--vendor", "nvida"), "Did you mean NVIDIA"),
+        (("devices", "show", "./t4"), "--device-file"),
+        (("accuracy", "--device", "t44"), "Did you mean t4"),
+        (("workloads", "show", "models/resnet-50"), "a path that ends in .yaml"),
+        (("workloads", "show", "x" * 5000), "Unknown workload 'xxx"),
+        (("arch", "sweep", "missing.csv"), "missing.csv: cannot be read as text: No such file or directory"),
+        (("compare", "resnet-50", "--devices", "t4", "--batches", "0"), "above 0"),
+        (
+            ("estimate", "resnet-50", "-d", "t4", "--usd-per-hour", "3", "--offer", "aws/us-east-1/g4dn.xlarge"),
+            "Give one of them",
+        ),
+    ],
+)
+def test_a_slip_is_named_with_what_was_meant(refused, command, says):
+    assert says in refused(*command)
+
+
+def test_a_folder_is_not_a_workload(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    assert "a path that ends in" in refused("workloads", "show", "models")

@@ -174,7 +174,7 @@ def test_no_device_at_all_is_refused(refused):
         (("resnet-50", "--device-file", "no-such-file.yaml"), "no-such-file.yaml"),
         (("", "-d", "t4"), "workloads list"),
         (("resnet-50", "-d", ""), "devices list"),
-        (("../../etc/passwd", "-d", "t4"), "Unknown workload"),
+        (("../../etc/passwd", "-d", "t4"), "a path that ends in .yaml"),
         (("x" * 5000, "-d", "t4"), "Unknown workload"),
         (("resnet-50", "-d", "a\x00b"), "Unknown device"),
     ],

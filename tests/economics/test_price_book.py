@@ -393,3 +393,10 @@ def test_a_file_of_the_largest_size_is_read(tmp_path):
     path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(ProfileError, match="larger than 5,000,000 bytes"):
         read_offers(path)
+
+
+@pytest.mark.parametrize("device", ["epyc-7763", "epyc-9654", "graviton3", "xeon-platinum-8592+"])
+def test_more_cores_never_cost_less(device):
+    book = PriceBook.load()
+    prices = [book.cheapest(device, core_count=n).usd_per_hour(core_count=n) for n in (1, 2, 4, 8, 16, 32, 48, 64)]
+    assert prices == sorted(prices)

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import accelsim
 from accelsim.catalog import device
+from accelsim.cost.gpu.condition import board_conditions
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.slice import SliceSpec, slice_device
 from accelsim.hardware.sourced import SourceKind
@@ -124,3 +126,25 @@ def test_a_slice_cannot_have_more_memory_or_bandwidth_than_the_whole():
         slice_device(whole, SliceSpec(of="t4", fraction=0.5, memory_bytes=17 * GIB), "part")
     with pytest.raises(InvalidValueError, match="memory_bandwidth"):
         slice_device(whole, SliceSpec(of="t4", fraction=0.5, memory_bandwidth_bytes_per_s=1e12), "part")
+
+
+def test_a_slice_of_a_slice_is_priced_and_fed_as_its_share_of_the_whole():
+    half = slice_device(device("t4"), SliceSpec(of="t4", fraction=0.5), "half")
+    quarter = slice_device(half, SliceSpec(of="half", fraction=0.5), "quarter")
+    assert (quarter.slice_of, quarter.slice_fraction) == ("t4", 0.25)
+    assert device("t4").slice_fraction == 1.0
+
+
+@pytest.mark.parametrize(("name", "shares"), [("t4", (0.25, 0.5, 0.75)), ("h100", (0.25, 0.5)), ("epyc-9654", (0.25,))])
+def test_a_share_takes_about_the_inverse_of_its_size_as_long(name, shares):
+    whole = accelsim.estimate("bert-large", name, batch=8, execution="graph")
+    for share in shares:
+        part = accelsim.estimate("bert-large", f"{name}@fraction={share}", batch=8, execution="graph")
+        assert 0.8 / share < part.latency_s / whole.latency_s < 1.4 / share
+        assert part.average_power_w == pytest.approx(whole.average_power_w * share, rel=0.25)
+
+
+def test_a_share_of_a_large_board_is_not_one_fed_by_its_slot():
+    whole, part = device("a100-sxm-80gb"), device("a100-sxm-80gb@1g.10gb")
+    assert part.power.limit_w.value < 75
+    assert board_conditions(part) == board_conditions(whole) != board_conditions(device("t4"))

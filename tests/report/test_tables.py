@@ -101,7 +101,7 @@ def test_what_does_not_fit_shows_no_time():
 def test_unknown_energy_and_price_are_said_to_be_unknown():
     made = dataclasses.replace(MADE, energy_j=None, energy_per_sample_j=None, average_power_w=None, usd_per_hour=None)
     text = drawn(estimate_view(made, device("t4")))
-    assert "unknown per batch" in text
+    assert "unknown: no power limit" in text
     assert "unknown: no price" in text
 
 

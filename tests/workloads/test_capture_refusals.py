@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+import accelsim  # noqa: E402
 from accelsim.errors import CaptureError, InvalidValueError, UnknownNameError  # noqa: E402
 from accelsim.workloads.aten import FORMULAS, formula  # noqa: E402
 from accelsim.workloads.capture import capture, capture_target  # noqa: E402
@@ -241,3 +242,43 @@ def test_target_is_a_factory_an_instance_or_a_class(name):
 def test_bad_targets_are_refused(target, says):
     with pytest.raises(CaptureError, match=says):
         capture_target(target)
+
+
+# -- devices and formats of the code that is captured -----------------------------------------------------------------
+
+
+class NamesItsDevice(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        ones = torch.ones(8, device=torch.device("cuda", 1)) + torch.zeros(8).to("cuda:0")
+        return (self.linear(x.cuda()) + ones).to(device="cuda", dtype=torch.float32)
+
+
+@pytest.mark.parametrize("make", [NamesItsDevice, lambda: NamesItsDevice().cuda(), lambda: NamesItsDevice().to("cuda")])
+def test_code_that_names_a_gpu_needs_none(make):
+    model = capture(make, X, training=True)
+    assert model.captured.forward.graph.graph.model_flop == LINEAR
+    assert model.captured.training.graph.graph.model_flop == 2 * LINEAR
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_quantized_module_names_what_to_capture_instead():
+    quantized = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(8, 8)), {torch.nn.Linear})
+    with pytest.raises(CaptureError, match="Capture the float module"):
+        capture(quantized, X)
+
+
+def test_a_captured_module_has_its_own_sizes():
+    model = capture(torch.nn.Linear(8, 8), X)
+    with pytest.raises(InvalidValueError, match="has the sizes it was captured at"):
+        accelsim.estimate(model, "t4", image_size=128)
+
+
+def test_workloads_and_graphs_show_themselves_in_a_line():
+    model = capture(torch.nn.Linear(8, 8), X)
+    assert len(repr(model)) < 400
+    assert repr(model.captured.forward.graph.graph).startswith("<OperatorGraph: 1 operators")
+    assert repr(accelsim.operator_costs(model.captured.forward.graph.graph, "t4")).startswith("<CostTable: 1 operators")

@@ -166,7 +166,7 @@ def test_phases():
 
 
 def test_sizes_other_than_the_batch_are_refused():
-    with pytest.raises(InvalidValueError, match="capture again"):
+    with pytest.raises(InvalidValueError, match="Capture it again"):
         perceptron().lower(RunShape(batch=4, seq_len=128), FP32)
     with pytest.raises(InvalidValueError, match="fused_attention"):
         perceptron().lower(RunShape(batch=4), FP32, fused_attention=False)

@@ -97,8 +97,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     away = np.maximum(beyond_l2, share_beyond(np.asarray(context.reuse_bytes), context.l2_bytes))
     counts = np.zeros((len(graph), 3))
     flop = graph.flop.copy()
-    for kind in (OperatorKind(code) for code in np.unique(graph.kind).tolist()):
-        rows = np.flatnonzero(graph.kind == int(kind))
+    for kind, rows in graph.rows_by_kind():
         counts[rows] = _counts(graph, kind, rows, context)
         if kind in {_K.ATTENTION, _K.ATTENTION_BACKWARD}:
             flop[rows] *= _visible_fraction(graph, kind, rows)
@@ -269,8 +268,7 @@ def kernel_coordinates(graph: OperatorGraph, context: Context) -> list[FloatArra
     cold = np.where(graph.weight_bytes > 0, context.cold(len(graph)), 0.0)
     amid = np.broadcast_to(np.asarray(context.amid, dtype=np.float64), (len(graph),))
     places: list[FloatArray] = [np.zeros(0)] * len(graph)
-    for kind in (OperatorKind(code) for code in np.unique(graph.kind).tolist()):
-        rows = np.flatnonzero(graph.kind == int(kind))
+    for kind, rows in graph.rows_by_kind():
         names = DIMENSIONS[kind]
         chosen = _CONV_COORDINATES if "kernel_w" in names else _COORDINATES.get(kind, names)
         sizes = [np.log2(np.maximum(graph.dimension(name, rows, kind), 0.5) * 1.0) for name in chosen]

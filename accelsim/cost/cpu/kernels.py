@@ -146,8 +146,7 @@ def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -
     """
     names = np.zeros(len(graph), dtype="<U40")
     backward = graph.phase == int(Phase.BACKWARD)
-    for kind in (OperatorKind(code) for code in np.unique(graph.kind).tolist()):
-        rows = np.flatnonzero(graph.kind == int(kind))
+    for kind, rows in graph.rows_by_kind():
         names[rows] = (
             _conv_names(graph, kind, rows, threads)
             if kind in _CONVS

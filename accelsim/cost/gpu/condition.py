@@ -24,6 +24,6 @@ def board_conditions(device: GpuProfile) -> tuple[str, str]:
     if device.vendor != "NVIDIA":
         return OTHER_VENDOR, OTHER_VENDOR
     limit = device.power.limit_w
-    if limit is not None and limit.value <= _SLOT_W:
+    if limit is not None and limit.value <= _SLOT_W * device.slice_fraction:
         return SLOT_POWERED, ""
     return (EARLY if device.architecture in _EARLY_ARCHITECTURES else ""), ""

@@ -149,7 +149,9 @@ class GpuMachine:
             flop_energy_j=np.where(matrix, _matrix_energies_j(energy, overhead), energy * overhead),
             vector_energy_j=float(energy[Dtype.FP32]) * vector_overhead,
             byte_energy_j=dram_energy_per_byte_j(technology) + parameters.on_chip_energy_per_byte_j * scale,
-            static_w=parameters.active_static_w + parameters.active_static_fraction * (limit or 0.0),
+            static_w=(
+                parameters.active_static_w * profile.slice_fraction + parameters.active_static_fraction * (limit or 0.0)
+            ),
             limit_w=limit,
             burst_power_ratio=parameters.burst_power_ratio,
             power_window_s=parameters.power_window_s if parameters.is_isolated else 0.0,

@@ -69,8 +69,7 @@ def all_products(graph: OperatorGraph) -> Products:
     """Every contraction of any graph as products; a backward row repeats its forward products as its FLOP do."""
     parts: list[tuple[Contraction, FloatArray, FloatArray]] = []
     vector_flop = 0.0
-    for code in np.unique(graph.kind).tolist():
-        kind, index = OperatorKind(code), np.flatnonzero(graph.kind == code)
+    for kind, index in graph.rows_by_kind():
         found = _products_of(Rows(graph, index, kind))
         parts += [(shape, repeat, index.astype(np.float64)) for shape, repeat in found]
         vector_flop += 0.0 if found else float(graph.flop[index].sum())
