@@ -113,3 +113,13 @@ def test_inferentia_is_near_its_published_rates():
     error = [accelsim.estimate("bert-base", "inferentia1", batch=4 * batch, seq_len=128).throughput_per_s / rate - 1
              for batch, rate in published.items()]  # fmt: skip
     assert np.mean(np.abs(error)) < 0.30
+
+
+def test_a_copy_takes_a_lane_per_element():
+    builder = GraphBuilder(precision("int8"))
+    builder.concat([builder.input(1, 64, 64, 64), builder.input(1, 64, 64, 64)])
+    graph, chip = builder.build(), catalog.device("edge-tpu")
+    machine, table = machine_for(graph, chip), cost_systolic(graph, chip)
+    rate = machine.vector_flop_per_s[graph.dtype]
+    assert table.compute_s == pytest.approx(graph.write_bytes / rate)
+    assert np.all(table.flop == graph.flop)

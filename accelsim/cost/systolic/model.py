@@ -329,8 +329,10 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
 
 
 def _vector_costs(rows: Rows, machine: AsicMachine, moved: FloatArray) -> RowCosts:
+    codes = rows.column("dtype")
     flop = rows.column("flop")
-    compute = flop / machine.vector_flop_per_s[rows.column("dtype")]
+    passed = rows.column("write_bytes") / DTYPE_BYTES[codes]  # a copy takes a lane per element, too
+    compute = np.maximum(flop, passed) / machine.vector_flop_per_s[codes]
     memory = moved / machine.memory_bytes_per_s
     time = np.maximum(compute, memory) + machine.operator_start_s
     return RowCosts(time, compute, memory, flop, moved, _SIGMA)
