@@ -94,7 +94,7 @@ def test_the_edge_tpu_is_near_its_published_times():
     inside = [runs[key].latency_low_s <= t * 1e-3 <= runs[key].latency_high_s for key, t in CORAL.items()]
     assert sum(inside) >= 6
     streamed = [runs[key].bound == "memory" for key in CORAL]
-    assert streamed == [False] * 3 + [True] * 5  # those beyond what activations leave of 8 MiB
+    assert streamed == [False] * 4 + [True] * 4  # DenseNet lacks 1 of its 8 MB on chip: less than its layers take
 
 
 MIB = 2**20

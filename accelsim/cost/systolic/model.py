@@ -52,7 +52,7 @@ from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
 from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
 __all__ = ["cost_systolic", "supported_rows_systolic"]
@@ -225,51 +225,57 @@ def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachin
         raise DoesNotFitError(label, "scratchpad bytes", float(needed[short[0]]), machine.sram_bytes, remedy)
 
 
-def _quicker(one: RowCosts, other: RowCosts) -> RowCosts:
-    """Row by row the faster of two ways."""
-    wins = other.time_s < one.time_s
-    columns = {
-        name: np.where(wins, getattr(other, name), getattr(one, name))
-        for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")
-    }
+def _quicker(one: RowCosts, other: RowCosts, index: IntArray) -> RowCosts:
+    """Row by row the faster of two ways; `other` has those of some rows."""
+    wins = other.time_s < one.time_s[index]
+    columns = {name: getattr(one, name).copy() for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")}
+    for name, column in columns.items():
+        column[index[wins]] = getattr(other, name)[wins]
     return RowCosts(**columns, log_sigma=_SIGMA)
 
 
 def _product_costs(
-    rows: Rows, shape: Contraction, compute_s: Callable[[Contraction], FloatArray], machine: AsicMachine
+    rows: Rows, shape: Contraction, compute_s: Callable[[Rows, Contraction], FloatArray], machine: AsicMachine
 ) -> RowCosts:
     """A product run whole, or in parts of its batch whose activations stay on chip."""
     flop = weight_density(rows, machine) * shape.flop
-    whole = _array_costs(rows, shape, compute_s(shape), flop, contraction_bytes(rows, shape, machine), machine)
+    moved = contraction_bytes(rows, shape, machine)
+    whole = _array_costs(rows, shape, compute_s(rows, shape), flop, moved, machine)
     parts = batch_parts(rows, machine)
-    if not np.any((parts > 1) & np.isfinite(parts)):
+    index = np.flatnonzero((parts > 1) & np.isfinite(parts))
+    if not index.size:
         return whole
-    count = np.where(np.isfinite(parts), parts, 1.0)
-    part = in_parts(rows, shape, count)
-    moved = parts_bytes(rows, machine, count)
-    split = _array_costs(rows, part, count * compute_s(part), flop, moved, machine)
-    late = np.where(parts > 1, (count - 1.0) * machine.operator_start_s, 0.0)
-    return _quicker(whole, replace(split, time_s=np.where(parts > 1, split.time_s + late, np.inf)))
+    own, count = Rows(rows.graph, rows.index[index], rows.kind), parts[index]
+    part = in_parts(own, contraction(own), count)
+    compute, moved = count * compute_s(own, part), parts_bytes(own, machine, count)
+    split = _array_costs(own, part, compute, flop[index], moved, machine)
+    late = (count - 1.0) * machine.operator_start_s
+    return _quicker(whole, replace(split, time_s=split.time_s + late), index)
 
 
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
 def _gemm(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
     shape = contraction(rows)
     _refuse_small_scratchpad(rows, shape, machine)
-    cycle_s = weight_density(rows, machine) * machine.seconds_per_cycle[rows.column("dtype")]
-    return _product_costs(rows, shape, lambda part: cycle_s * split_cycles(part, machine, values), machine)
+
+    def compute_s(own: Rows, part: Contraction) -> FloatArray:
+        cycle_s = weight_density(own, machine) * machine.seconds_per_cycle[own.column("dtype")]
+        found: FloatArray = cycle_s * split_cycles(part, machine, values)
+        return found
+
+    return _product_costs(rows, shape, compute_s, machine)
 
 
 @FORMULAS.register(*sorted(CONV_KINDS))
 def _conv(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
     shape = contraction(rows)
-    codes = rows.column("dtype")
     if machine.dataflow is Dataflow.ROW_STATIONARY and rows.kind is _K.CONV:
         return _row_stationary(rows, shape, machine, values)
     _refuse_small_scratchpad(rows, shape, machine)
-    cycle_s = weight_density(rows, machine) * machine.seconds_per_cycle[codes]
 
-    def compute_s(part: Contraction) -> FloatArray:
+    def compute_s(own: Rows, part: Contraction) -> FloatArray:
+        codes = own.column("dtype")
+        cycle_s = weight_density(own, machine) * machine.seconds_per_cycle[codes]
         packed, _ = pack_groups(part, machine.rows, machine.columns)
         on_vector = part.flop / machine.vector_flop_per_s[codes]  # depthwise windows may be faster there
         faster: FloatArray = np.minimum(cycle_s * split_cycles(packed, machine, values), on_vector)
