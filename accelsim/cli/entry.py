@@ -46,8 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _fail(str(error), _INPUT_ERROR, error)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        _close_quietly()
     except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
         name = type(error).__name__
         hint = f"This is a fault of accelsim. Set {TRACEBACK_VARIABLE}=1 to see where, and report it."
@@ -61,9 +59,3 @@ def _fail(message: str, code: int, error: Exception) -> NoReturn:
     line = " ".join(message.split())
     typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)
     sys.exit(code)
-
-
-def _close_quietly() -> NoReturn:
-    """The reader of our output has gone: nothing more to say, also not when the interpreter flushes at exit."""
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  (held open until exit)
-    os._exit(0)

@@ -109,7 +109,7 @@ def _print(text: str) -> None:
     """Write to standard output, which may be closed or a full disk.
 
     Raises:
-        OutputError: If it cannot be written; a reader that has gone stays a `BrokenPipeError`.
+        OutputError: If it cannot be written. A reader that has gone ends the process, with exit code 0.
     """
     from accelsim.errors import OutputError
 
@@ -117,8 +117,9 @@ def _print(text: str) -> None:
         raise OutputError("standard output is closed. Open it, or add --out FILE.")
     try:
         typer.echo(text, nl=False)
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError:  # the reader has gone: nothing more to say, also not when the interpreter flushes at exit
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  (held open until exit)
+        os._exit(0)
     except OSError as error:
         # What is still buffered would fail again, with a traceback, when the interpreter exits.
         sys.stdout = None

@@ -80,7 +80,7 @@ def tier_parameters(device: DeviceProfile, tier: str = "best", *, sparse_weights
     """
     if tier not in TIER_CHOICES:
         raise InvalidValueError("tier", tier, "one of " + ", ".join(TIER_CHOICES))
-    overlay = None if tier == "spec" else fitted_parameters(device.name)
+    overlay = None if tier == "spec" else fitted_parameters(device.whole_name)
     if isinstance(device, FpgaProfile) and tier != "spec":
         from accelsim.cost.fpga import board_parameters
 

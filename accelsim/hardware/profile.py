@@ -150,6 +150,11 @@ class _Base(FrozenModel):
             rates[dtype] = max(rate.value, rates.get(dtype, 0.0))
         return rates
 
+    @property
+    def whole_name(self) -> str:
+        """Name of the device this one is a slice of; its own where it is whole."""
+        return self.name.partition("@")[0]
+
     def supports(self, dtype: Dtype) -> bool:
         """Whether any unit of the device computes in this dtype."""
         return dtype in self.matrix_flop_per_s or dtype in self.vector_flop_per_s
@@ -198,6 +203,11 @@ class GpuProfile(_Base):
     max_threads_per_sm: PositiveCount | None = None
     slice_of: str | None = None
     slice_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the compute units of a whole device
+
+    @property
+    def whole_name(self) -> str:
+        """Name of the board this one is a slice of; its own where it is whole."""
+        return self.slice_of or super().whole_name
 
 
 class DpuCore(FrozenModel):

@@ -383,7 +383,7 @@ def _evidence(scenario: Scenario, plan: Plan, relatives: tuple[str, ...], tier: 
     share = float(first.flop[is_convolution].sum()) / max(float(first.flop.sum()), 1.0)
     device = scenario.device
     return evidence(
-        device.name, str(device.device_class), tier.value, relatives, is_convolutional=share > _CONVOLUTIONAL
+        device.whole_name, str(device.device_class), tier.value, relatives, is_convolutional=share > _CONVOLUTIONAL
     )
 
 

@@ -130,3 +130,10 @@ def test_peaks_lists_quoted_and_derived(run):
     assert rows["tpu-v1"]["differs"] is False
     assert rows["nnp-t-1300"]["differs"] is True
     assert "nnp-t-1300" in run("arch", "peaks").out
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"), [("--clock-mhz", "1e99", "clock_hz"), ("--precision", "fp64", "mac-fp64")]
+)
+def test_impossible_clocks_and_formats_are_refused(refused, option, value, says):
+    assert says in refused("arch", "sweep", "resnet-18", "--array", "16x16", option, value)

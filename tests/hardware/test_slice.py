@@ -148,3 +148,12 @@ def test_a_share_of_a_large_board_is_not_one_fed_by_its_slot():
     whole, part = device("a100-sxm-80gb"), device("a100-sxm-80gb@1g.10gb")
     assert part.power.limit_w.value < 75
     assert board_conditions(part) == board_conditions(whole) != board_conditions(device("t4"))
+
+
+def test_a_share_under_a_name_of_its_own_is_the_share():
+    written = slice_device(device("t4"), SliceSpec(of="t4", fraction=0.5), "mine")
+    named, own = (
+        accelsim.estimate("resnet-50", "t4@fraction=0.5", batch=8),
+        accelsim.estimate("resnet-50", written, batch=8),
+    )
+    assert (own.tier, own.latency_s, own.energy_j) == (named.tier, named.latency_s, named.energy_j)

@@ -58,7 +58,7 @@ class Board:
         """The board of a profile."""
         rate = device.matrix_flop_per_s.get(Dtype.BF16)
         return cls(
-            device.name.partition("@")[0],
+            device.whole_name,
             device.vendor,
             device.architecture,
             "hbm" in (device.memory.technology or "").lower(),

@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _LARGEST_SIDE = 65536
+#: Beyond any circuit (a fast ring oscillator).
+_FASTEST_CLOCK_HZ = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,12 @@ class ArrayDesign:
             "weight_sram_bytes",
             "output_sram_bytes",
             "bandwidth_bytes_per_s",
-            "clock_hz",
         ):
             value = getattr(self, field)
             if not 0 < value < np.inf:
                 raise InvalidValueError(field, value, "above 0 and finite")
+        if not 0 < self.clock_hz <= _FASTEST_CLOCK_HZ:
+            raise InvalidValueError("clock_hz", self.clock_hz, f"above 0, at most {_FASTEST_CLOCK_HZ:g}")
         if not 0 < self.weight_density_fraction <= 1:
             raise InvalidValueError("weight_density_fraction", self.weight_density_fraction, "above 0, at most 1")
         if self.dataflow is Dataflow.ROW_STATIONARY:
