@@ -1,0 +1,169 @@
+"""What an estimate adds up: passes, operators, input, intervals and costs, each from figures found another way."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import accelsim
+from accelsim.cost.registry import operator_costs, tier_parameters
+from accelsim.cost.table import Execution
+from accelsim.planning.estimate import estimate
+from accelsim.planning.passes import plan_passes
+from accelsim.planning.scenario import Scenario
+
+Z90 = 1.6448536269514722
+
+
+def generated(prompt, tokens, device="t4", **settings):
+    return estimate("llama-3.2-1b", device, seq_len=prompt, output_len=tokens, execution="graph", **settings)
+
+
+@pytest.mark.parametrize("device", ["t4", "tpu-v4"])
+@pytest.mark.parametrize("column", ["latency_s", "energy_j", "flop", "bytes"])
+def test_a_further_token_adds_one_step_at_its_context(device, column):
+    """Two steps are the first, and the one a prompt longer by a token begins with."""
+
+    def value(prompt, tokens):
+        return getattr(generated(prompt, tokens, device), column)
+
+    step = value(101, 2) - value(101, 1)
+    assert step > 0
+    assert value(100, 3) == pytest.approx(value(100, 2) + step, rel=1e-9)
+
+
+def test_flop_of_generation_by_hand():
+    """Llama 3.2 1B: 16 layers of 2048, 32 query and 8 key heads of 64, 8192 inside, 128,256 words."""
+    layer = 2 * 2048 * 2048 + 2 * 2048 * 512 + 3 * 2048 * 8192
+    head = 2048 * 128_256
+
+    def attention(queries, keys):
+        return 16 * 4 * 32 * 64 * queries * keys
+
+    prefill, first, second = generated(100, 1).flop, generated(100, 2).flop, generated(100, 3).flop
+    assert prefill == 2 * 16 * layer * 100 + attention(100, 100) + 2 * head  # words of the last position alone
+    assert first - prefill == 2 * (16 * layer + head) + attention(1, 101)
+    assert second - first == 2 * (16 * layer + head) + attention(1, 102)
+
+
+@pytest.mark.parametrize(
+    ("model", "precision", "batch", "input_bytes"),
+    [
+        ("resnet-50", "fp16", 2, 2 * 3 * 224 * 224 * 2),
+        ("resnet-50", "int8", 3, 3 * 3 * 224 * 224),
+        ("dlrm-mlperf", "fp32", 4, 4 * (13 * 4 + 26 * 8)),
+    ],
+)
+def test_a_batch_comes_from_the_host_once(model, precision, batch, input_bytes):
+    plan = plan_passes(Scenario.resolve(model, "a100-sxm-80gb", batch=batch, precision=precision))
+    assert plan.input_bytes == input_bytes
+
+
+def test_training_and_inference_copy_the_same_images():
+    plans = [plan_passes(Scenario.resolve("resnet-50", "t4", batch=8, mode=mode)) for mode in ("inference", "training")]
+    assert plans[0].input_bytes == plans[1].input_bytes
+
+
+def test_copies_take_the_host_link():
+    """Without a link of its own a device takes PCIe 3.0 x16; a batch alone waits for its copy."""
+    device = accelsim.device("t4")
+    batch_bytes = 64 * 3 * 224 * 224 * 2
+    named = estimate("alexnet", device, batch=64, precision="fp16", execution="graph")
+    link = device.host_link
+    unnamed = estimate(
+        "alexnet", device.model_copy(update={"host_link": None}), batch=64, precision="fp16", execution="graph"
+    )
+    expected = batch_bytes / link.bandwidth_bytes_per_s.value - batch_bytes / 15.75e9
+    assert named.latency_s - unnamed.latency_s == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "settings"),
+    [
+        ("resnet-50", "t4", {"batch": 4}),
+        ("bert-base", "epyc-7763", {}),
+        ("llama-3.2-1b", "t4", {"seq_len": 64, "output_len": 40}),
+    ],
+)
+def test_operators_are_the_largest_and_share_the_device_time(model, device, settings):
+    run = estimate(model, device, **settings)
+    times = [operator.time_s for operator in run.operators]
+    shares = [operator.share_fraction for operator in run.operators]
+    assert len(times) <= 10
+    assert times == sorted(times, reverse=True)
+    plan = plan_passes(Scenario.resolve(model, device, **settings))
+    profile = accelsim.device(device)
+    total = sum(
+        operator_costs(p.graph, profile, parameters=tier_parameters(profile)).total_time_s * p.repeats
+        for p in plan.passes
+    )
+    assert [time / total for time in times] == pytest.approx(shares)
+    assert 0.3 < sum(shares) <= 1 + 1e-12
+
+
+def test_repeated_layers_are_one_operator():
+    run = estimate("bert-base", "t4")
+    names = [(operator.name, operator.bound) for operator in run.operators]
+    assert len(set(names)) == len(names)
+    assert any("*" in name for name, _ in names)
+    assert not any(part.isdigit() for name, _ in names for part in name.split("."))
+
+
+def test_all_operators_of_a_small_model_share_everything():
+    run = estimate("perceptron", "t4")
+    assert len(run.operators) < 10
+    assert sum(operator.share_fraction for operator in run.operators) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("model", "device"), [("resnet-50", "t4"), ("bert-base", "epyc-7763"), ("alexnet", "tpu-v4")])
+def test_the_interval_is_symmetric_in_logarithms_and_no_wider_than_its_widest_row(model, device):
+    run = estimate(model, device, execution="graph")
+    assert run.latency_low_s * run.latency_high_s == pytest.approx(run.latency_s**2)
+    sigma = math.log(run.latency_high_s / run.latency_s) / Z90
+    (one,) = plan_passes(Scenario.resolve(model, device, execution="graph")).passes
+    profile = accelsim.device(device)
+    table = operator_costs(one.graph, profile, Execution.GRAPH, tier_parameters(profile))
+    weight = table.time_s / table.time_s.sum()
+    shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
+    assert sigma <= table.log_sigma.max()
+    assert sigma >= np.sqrt(((weight * shared) ** 2).sum())  # if no two rows shared anything
+
+
+def test_the_share_outside_measured_sizes_is_that_of_the_time():
+    run = estimate("resnet-50", "t4", batch=512, execution="graph")
+    (one,) = plan_passes(Scenario.resolve("resnet-50", "t4", batch=512, execution="graph")).passes
+    profile = accelsim.device("t4")
+    table = operator_costs(one.graph, profile, Execution.GRAPH, tier_parameters(profile))
+    outside = table.time_s[table.extrapolation_decades > 0].sum() / table.time_s.sum()
+    assert run.extrapolated_fraction == pytest.approx(outside)
+    assert estimate("resnet-50", "tpu-v4").extrapolated_fraction is None
+
+
+def test_costs_follow_from_rate_and_price():
+    run = generated(64, 33, usd_per_hour=3.6)
+    assert run.cost_usd_per_1000 == pytest.approx(1.0 / run.throughput_per_s)
+    assert run.cost_usd_per_million_tokens == pytest.approx(1000.0 / run.tokens_per_s)
+    assert run.tokens_per_s == pytest.approx(33 * run.throughput_per_s)
+    assert run.energy_per_sample_j == pytest.approx(run.energy_j / run.batch)
+    free = generated(64, 33, usd_per_hour=0.0)
+    assert free.cost_usd_per_1000 == free.cost_usd_per_million_tokens == 0.0
+    image = estimate("resnet-50", "t4", usd_per_hour=3.6)
+    assert image.cost_usd_per_million_tokens is None
+    assert image.tokens_per_s is image.time_to_first_token_s is image.time_per_output_token_s is None
+
+
+def test_a_frame_has_one_row_of_plain_figures():
+    run = estimate("resnet-50", "t4", batch=8)
+    frame = run.to_frame()
+    assert len(frame) == 1
+    assert frame["latency_s"].item() == run.latency_s
+    assert frame["device"].item() == "t4"
+    assert not {"memory", "operators", "evidence", "energy_parts_j", "relatives"} & set(frame.columns)
+
+
+def test_the_bound_is_that_of_the_longest_pass():
+    """A long prompt with one further token is bound by arithmetic, a short one with many by reading the weights."""
+    assert generated(2048, 2, "a100-sxm-80gb", batch=8).bound == "compute"
+    assert generated(8, 500, "a100-sxm-80gb").bound == "memory"
