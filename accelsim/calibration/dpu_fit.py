@@ -8,7 +8,7 @@ framework, at any pruning and in any release.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,9 @@ _WEAK, _HELD = 0.05, 1.0
 #: Farthest a logarithm of a rate goes from where it starts: a hundredfold.
 _FARTHEST = 4.6
 
+#: Times of one thread and of all, from networks and rates.
+TimeModel = Callable[[DpuNetworks, DpuRates], tuple[FloatArray, FloatArray]]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Problem:
@@ -36,17 +39,24 @@ class _Problem:
     multi_s: FloatArray
     start: FloatArray
     strength: float
+    times: TimeModel
 
     def residuals(self, values: FloatArray) -> FloatArray:
         near = self.start + np.clip(values - self.start, -_FARTHEST, _FARTHEST)
-        single, multi = thread_times_s(self.networks, DpuRates.of_vector(near))
+        single, multi = self.times(self.networks, DpuRates.of_vector(near))
         pairs = ((single, self.single_s), (multi, self.multi_s))
         known = [np.log(predicted / measured)[np.isfinite(measured)] for predicted, measured in pairs]
         return np.concatenate([*known, (values - self.start) * self.strength])
 
 
 def fit_rates(
-    networks: DpuNetworks, single_s: FloatArray, multi_s: FloatArray, start: DpuRates | None = None
+    networks: DpuNetworks,
+    single_s: FloatArray,
+    multi_s: FloatArray,
+    start: DpuRates | None = None,
+    *,
+    first: DpuRates | None = None,
+    times: TimeModel = thread_times_s,
 ) -> DpuRates:
     """The rates that fit published times best.
 
@@ -54,13 +64,15 @@ def fit_rates(
         networks: Network runs.
         single_s: Time per image of one thread, s; NaN where not published.
         multi_s: Time per image with all cores busy; NaN where not published.
-        start: Rates of all releases that a release is held near; a first guess, weakly held, if None.
+        start: Rates of all releases that a release is held near; the first guess, weakly held, if None.
+        first: First guess where there is no `start`; that of Zynq boards if None.
+        times: Time model of the overlay; that of cores of their own unless given.
     """
     from scipy.optimize import least_squares
 
-    first = (start or DpuRates()).vector()
-    problem = _Problem(networks, single_s, multi_s, first, _WEAK if start is None else _HELD)
-    found = least_squares(problem.residuals, first, loss="soft_l1", f_scale=_LOSS_SCALE, max_nfev=40)
+    guess = (start or first or DpuRates()).vector()
+    problem = _Problem(networks, single_s, multi_s, guess, _WEAK if start is None else _HELD, times)
+    found = least_squares(problem.residuals, guess, loss="soft_l1", f_scale=_LOSS_SCALE, max_nfev=40)
     return DpuRates.of_vector(found.x)
 
 

@@ -26,6 +26,7 @@ _OPERATORS: Final = ("gpu-operators", "silicon-kernels")
 #: Its rows are of many boards with an overlay processor, which is what estimates of FPGAs assume.
 _OVERLAYS: Final = "dpu"
 _BY_LAYERS: Final = "single layers"
+_BY_ENGINES: Final = " engines"
 #: Beginnings of the names of models in suites that hold several kinds.
 _SIMILAR: Final = {True: ("resnet", "retinanet", "ssd", "3d-unet"), False: ("bert", "gpt", "llama")}
 _NOUNS: Final = {"tpu-v1": "figure", "eyeriss": "figure", **dict.fromkeys(_OPERATORS, "operator")}
@@ -107,11 +108,11 @@ def _evidence(
     base = device.partition("@")[0]
     rows, basis = _basis(base, tier, relatives)
     if device_class == "fpga" and tier != "spec":
-        basis = f"fitted on published throughput of DPUs, Vitis AI {_newest_release()}"
+        basis = f"fitted on published throughput of DPUs, Vitis AI {_overlay_releases(base)}"
     order = _CONVOLUTIONS if is_convolutional else _TRANSFORMERS
     groups = list(_groups(report, tier))
     if device_class == "fpga":
-        found = _on_overlays(report, tier)
+        found = _on_overlays(report, base, tier)
     else:
         found = _on_device(groups, base, order, _SIMILAR[is_convolutional])
         found = found or _on_others(groups, base, device_class, order)
@@ -177,21 +178,31 @@ def _on_device(
     return None
 
 
-def _newest_release() -> str:
-    """The release whose rates estimates of overlays take."""
+def _has_engines(device: str) -> bool:
+    """Whether a board takes the rates of batch engines, which are common to all releases."""
     from accelsim.cost.fpga.network_rates import shipped_rates
 
-    return shipped_rates().newest
+    return any(device in engine.boards for engine in shipped_rates().engines.values())
 
 
-def _on_overlays(report: Mapping[str, Any], tier: str) -> tuple[str, str, list[Group]] | None:
-    """All rows of the suite; at tier `fitted` those of the rates' release, predicted by layers on one core."""
+def _overlay_releases(device: str) -> str:
+    """Releases whose throughput the rates of a board's overlay were fitted to."""
+    from accelsim.cost.fpga.network_rates import shipped_rates
+
+    return "1.2 to 3.0" if _has_engines(device) else shipped_rates().newest
+
+
+def _on_overlays(report: Mapping[str, Any], device: str, tier: str) -> tuple[str, str, list[Group]] | None:
+    """All rows of the suite; at tier `fitted` those predicted as the board is: by layers on one core or by batch engines."""
     entry = report["suites"].get(_OVERLAYS)
     if not entry or not entry["rows_answered"]:
         return None
-    newest = _newest_release() if tier != "spec" else None
-    named = [g for g in entry["groups"] if (g.get("device"), g.get("model")) == (newest, _BY_LAYERS)]
-    own = [group for group in named if group["rows_answered"]]
+    answered = [group for group in entry["groups"] if group["rows_answered"]] if tier != "spec" else []
+    if _has_engines(device):
+        own = [group for group in answered if str(group.get("model", "")).endswith(_BY_ENGINES)]
+    else:
+        ways = (_overlay_releases(device), _BY_LAYERS)
+        own = [group for group in answered if (group.get("device"), group.get("model")) == ways]
     return "overlays", _OVERLAYS, own or [entry]
 
 

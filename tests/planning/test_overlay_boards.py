@@ -7,7 +7,9 @@ import accelsim
 from accelsim import catalog
 from accelsim.calibration.dpu_check import DpuRow
 from accelsim.calibration.dpu_networks import known_network
+from accelsim.calibration.validation.dpu_engines import engine_of, join_engines
 from accelsim.calibration.validation.dpu_table import DpuRuns, join_runs
+from accelsim.cost.fpga.batch_engines import engine_times_s
 from accelsim.cost.fpga.network import thread_times_s
 from accelsim.cost.fpga.network_rates import board_rates, shipped_rates
 from accelsim.errors import InvalidValueError
@@ -67,11 +69,12 @@ def test_rounds_of_images_and_monotone_batches():
 
 
 def test_other_boards_and_tier_spec_keep_class_wide_parameters():
-    assert board_rates("vck190") is None
-    assert accelsim.estimate("vgg-16", "vck190").tier == "spec"
+    assert board_rates("vck5000") is None
+    assert accelsim.estimate("vgg-16", "vck5000").tier == "spec"
+    assert accelsim.estimate("vgg-16", "vck190", tier="spec").tier == "spec"
     assert accelsim.estimate("vgg-16", "zcu102", tier="spec").tier == "spec"
     with pytest.raises(InvalidValueError, match="no fitted overlay"):
-        accelsim.estimate("vgg-16", "vck190", tier="fitted")
+        accelsim.estimate("vgg-16", "vck5000", tier="fitted")
 
 
 @pytest.mark.parametrize("model", ["unet-3d", "vit-b-16"])
@@ -84,6 +87,40 @@ def test_networks_unlike_the_measured_ones_keep_class_wide_parameters(model):
 def test_boards_with_rates_are_in_the_catalogue():
     for name in shipped_rates().host_hz:
         assert catalog.device(name).overlay.name.startswith("DPUCZDX8G")
+    for overlay, engine in shipped_rates().engines.items():
+        for name in engine.boards:
+            assert catalog.device(name).overlay.name.replace("_", "-").startswith(overlay)
+
+
+ENGINES = [
+    ("alveo-u50", "Alveo U50", "DPUCAHX8H", 10, 247.5e6, 10),
+    ("alveo-u280", "Alveo U280", "DPUCAHX8H", 14, 150e6, 14),
+    ("alveo-u55c", "Alveo U55C", "DPUCAHX8H-DWC", 11, 300e6, 11),
+    ("vck190", "VCK190", "DPUCVDX8G_C32B6", 1, 1.25e9, 6),
+]
+
+
+@pytest.mark.parametrize("network", NETWORKS[:3], ids=lambda n: n[0])
+@pytest.mark.parametrize("board", ENGINES, ids=lambda b: b[0])
+def test_estimates_of_batch_engines_are_the_suites_figures(board, network):
+    device, printed, core, cores, clock, engines = board
+    _, name, side, operations = network
+    row = DpuRow("v3.0", printed, core, cores, clock, name, operations, np.nan, 1.0, np.nan)
+    runs = DpuRuns([row], [known_network(name, side, side, operations)], ["any"], np.array([float(side * side)]))
+    rates = shipped_rates().engines[engine_of(row)]
+    _, multi = engine_times_s(join_engines(runs), rates.rates)
+    full = accelsim.estimate(network[0], device, batch=engines)
+    assert full.tier == "fitted"
+    assert full.throughput_per_s == pytest.approx(1 / multi[0], rel=1e-9)
+    assert "Vitis AI 1.2 to 3.0" in full.evidence.sentence
+    width = np.log(full.latency_high_s / full.latency_s) / 1.645
+    assert width > 0.95 * rates.multi_log_sigma
+
+
+def test_a_batch_of_engines_runs_whole_or_not():
+    one, six, seven = (accelsim.estimate("vgg-16", "vck190", batch=count) for count in (1, 6, 7))
+    assert one.latency_s < six.latency_s < 1.5 * one.latency_s  # only the host's share grows
+    assert seven.latency_s > 1.9 * six.latency_s * 7 / 12
 
 
 def test_intervals_widen_with_the_share_of_gates():

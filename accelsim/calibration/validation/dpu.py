@@ -2,7 +2,7 @@
 
 One thread and all threads of each row are two rows here. Groups say how a row was predicted: "single layers" and
 "multi layers" by the layer model fitted per release with the network's family left out; "unseen core" by rates fitted to
-another core size; "fallback" from
+another core size; "engines" by the layer model of batch engines (Alveo cards, VCK190), families left out; "fallback" from
 operations and pixels alone. Suite `dpu-boards` carries a network's measurement on one board to the others by the model's
 ratio. Rows that the checks find bad are refused with what is wrong. The device column is the release.
 """
@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from accelsim import catalog
 from accelsim.calibration.dpu_check import DpuRow, bare_core, check_rows
 from accelsim.calibration.dpu_networks import known_network, network_family
+from accelsim.calibration.validation.dpu_engines import engine_of, join_engines, predict_engines
 from accelsim.calibration.validation.dpu_table import LAYER_CORES, DpuRuns, join_runs, predict_fallback, predict_layers
 from accelsim.calibration.validation.suite import Batch, Prediction, refused_batch, register_suite
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
 from accelsim.cost.fpga.network import gate_fractions
-from accelsim.cost.fpga.network_rates import shipped_rates
+from accelsim.cost.fpga.network_rates import ShippedRates, shipped_rates
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["SCHEMA", "runs_of"]
@@ -83,9 +84,13 @@ def load(folder: DataFolder) -> list[Batch]:
     good = flags == ""
     core = np.array([bare_core(row.core) for row in runs.rows])
     index, by_layers = _by_layers(runs, good)
+    by_engines = dict(zip(("single", "multi"), predict_engines(runs, good), strict=True))
     batches: list[Batch] = []
     for mode, times in zip(("single", "multi"), by_layers, strict=True):
         predicted, way = predict_fallback(runs, mode, good), np.full(len(good), f"{mode} fallback", dtype=object)
+        at_once = by_engines[mode]
+        predicted = np.where(np.isfinite(at_once), at_once, predicted)
+        way[np.isfinite(at_once)] = f"{mode} engines"
         answered = index[np.isfinite(times)]
         predicted[answered] = times[np.isfinite(times)]
         way[answered] = [f"{mode} {'layers' if c == _FITTED_CORE else 'unseen core'}" for c in core[answered]]
@@ -179,19 +184,31 @@ def _batches(
 def _sigma(runs: DpuRuns, way: NDArray[np.str_]) -> FloatArray:
     """Spread of each row's prediction."""
     unknown = np.array([network is None for network in runs.networks], dtype=np.bool_)
-    known = shipped_rates().log_sigma
-    spread = np.array([known[name] for name in way.tolist()])
-    spread = np.hypot(spread, known["gates"] * _gate_fractions(runs, way))
-    return np.where(unknown & np.char.endswith(way, "fallback"), known["unknown layers"], spread)
+    shipped = shipped_rates()
+    spread = np.array([_way_sigma(shipped, name, row) for name, row in zip(way.tolist(), runs.rows, strict=True)])
+    spread = np.hypot(spread, shipped.log_sigma["gates"] * _gate_fractions(runs, way))
+    return np.where(unknown & np.char.endswith(way, "fallback"), shipped.log_sigma["unknown layers"], spread)
+
+
+def _way_sigma(shipped: ShippedRates, way: str, row: DpuRow) -> float:
+    """Spread of a way of predicting; batch engines have their own."""
+    if not way.endswith("engines"):
+        return shipped.log_sigma[way]
+    engine = shipped.engines[engine_of(row)]
+    return engine.single_log_sigma if way.startswith("single") else engine.multi_log_sigma
 
 
 def _gate_fractions(runs: DpuRuns, way: NDArray[np.str_]) -> FloatArray:
-    """Share of each row's time in gates; 0 where the layer model does not predict the row."""
-    fractions = np.zeros(len(runs.rows))
+    """Share of each row's time in gates; 0 where no layer model predicts the row."""
+    fractions, shipped = np.zeros(len(runs.rows)), shipped_rates()
     index = np.flatnonzero(np.char.endswith(way, "layers") | np.char.endswith(way, "unseen core"))
     if index.size:
-        shipped = shipped_rates()
         fractions[index] = gate_fractions(join_runs(runs.take(index)), shipped.of(shipped.newest))
+    overlay = np.array([engine_of(row) for row in runs.rows])
+    for name, engine in shipped.engines.items():
+        index = np.flatnonzero(np.char.endswith(way, "engines") & (overlay == name))
+        if index.size:
+            fractions[index] = gate_fractions(join_engines(runs.take(index)), engine.rates)
     return fractions
 
 

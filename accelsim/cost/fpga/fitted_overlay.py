@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.fpga.batch_engines import engine_boards
 from accelsim.cost.fpga.host_tasks import HostTask
 from accelsim.cost.fpga.network import gate_fractions, host_times_s, join_networks, layer_times_s
 from accelsim.cost.fpga.network_layers import layer_columns, layer_rows
@@ -61,10 +62,13 @@ def network_times(graph: OperatorGraph, device: FpgaProfile, board: BoardRates) 
     images = _images(graph)
     if images is None or device.overlay is None:
         return None
-    active = min(images, float(device.overlay.core_count.value))
+    count = float(device.overlay.core_count.value)
+    active = count if board.has_engines else min(images, count)  # engines run a batch, whole or not
     where = boards_of_device(device, board.host_ratio, active)
+    if board.has_engines:
+        where = engine_boards(where.parallelism, where.clock_hz, where.core_count)
     networks = join_networks([layer_columns(graph, images)], [HostTask.NONE], where)
-    compute, traffic = layer_times_s(networks, board.rates, is_shared=active > 1)
+    compute, traffic = layer_times_s(networks, board.rates, is_shared=active > 1 and not board.has_engines)
     alone, together = host_times_s(networks, board.rates)
     rounds = np.ceil(images / active)
     return NetworkTimes(

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +20,27 @@ from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.datafile import data_root, read_yaml
 from accelsim.hardware.profile import FpgaProfile
 
-__all__ = ["BoardRates", "ShippedRates", "board_rates", "boards_of_device", "shipped_rates"]
+__all__ = ["BoardRates", "EngineRates", "ShippedRates", "board_rates", "boards_of_device", "shipped_rates"]
 
 #: Clock of the host processors that the rates hold for.
 _REFERENCE_HOST_HZ = 1.2e9
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRates:
+    """Rates of an overlay of batch engines, for all its boards and releases.
+
+    Attributes:
+        rates: Its rates.
+        boards: Catalogue names of the boards that take them.
+        single_log_sigma: Spread of ln(measured / predicted) of families left out, one thread.
+        multi_log_sigma: Of all threads.
+    """
+
+    rates: DpuRates
+    boards: frozenset[str]
+    single_log_sigma: float
+    multi_log_sigma: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +53,7 @@ class ShippedRates:
         host_hz: Clock of the host processors by board's catalogue name.
         unseen: Boards among these whose core took no part in the fit.
         log_sigma: Spread of ln(measured / predicted) of families left out, by way of predicting.
+        engines: Rates of overlays of batch engines by the overlay's name.
     """
 
     families: frozenset[str]
@@ -42,6 +61,7 @@ class ShippedRates:
     host_hz: Mapping[str, float]
     unseen: frozenset[str]
     log_sigma: Mapping[str, float]
+    engines: Mapping[str, EngineRates]
 
     def of(self, release: str) -> DpuRates:
         """A release's rates; those of the newest one before it, or of the oldest, where it has none."""
@@ -60,12 +80,13 @@ class BoardRates:
     """What the rates say of one board.
 
     Attributes:
-        release: Release the rates are of.
+        release: Release the rates are of; of batch engines the newest, their rates are of all.
         rates: Its rates.
         host_ratio: Time of the host's processors over those of a 1.2 GHz Cortex-A53.
         single_log_sigma: Spread of the time of one image on one core.
         multi_log_sigma: Spread of the time per image with several cores busy.
         gate_log_sigma: Spread of the time in gates and activations of their own.
+        has_engines: Whether the cores are engines of one batch.
     """
 
     release: str
@@ -74,6 +95,7 @@ class BoardRates:
     single_log_sigma: float
     multi_log_sigma: float
     gate_log_sigma: float
+    has_engines: bool = False
 
     def log_sigma(self, gate_fraction: float, *, is_shared: bool) -> float:
         """Spread of a network's time: few of the measured networks have gates, so that more of them tell less.
@@ -106,7 +128,13 @@ def shipped_rates() -> ShippedRates:
         host_hz={name: 1e9 * entry["host_clock_ghz"] for name, entry in boards.items()},
         unseen=frozenset(name for name, entry in boards.items() if not entry["fitted"]),
         log_sigma=data["log_sigma"],
+        engines={name: _engine(entry) for name, entry in data["engines"].items()},
     )
+
+
+def _engine(entry: Mapping[str, Any]) -> EngineRates:
+    spreads = entry["log_sigma"]
+    return EngineRates(DpuRates(**entry["rates"]), frozenset(entry["boards"]), spreads["single"], spreads["multi"])
 
 
 @lru_cache(maxsize=64)
@@ -117,6 +145,10 @@ def board_rates(name: str) -> BoardRates | None:
         name: Catalogue name.
     """
     shipped = shipped_rates()
+    for engine in shipped.engines.values():
+        if name in engine.boards:
+            spreads = (engine.single_log_sigma, engine.multi_log_sigma, shipped.log_sigma["gates"])
+            return BoardRates(shipped.newest, engine.rates, 1.0, *spreads, has_engines=True)
     if name not in shipped.host_hz:
         return None
     way = "unseen core" if name in shipped.unseen else "layers"
