@@ -265,3 +265,11 @@ def test_a_format_the_array_lacks_names_the_layer_and_the_formats():
         builder.linear(builder.input(8, 1000), 1000, bias=False)
     with pytest.raises(UnsupportedOperatorError, match=r"'head' in bf16.*int8.*[Cc]hoose"):
         cost_systolic(builder.build(), TPU1)
+
+
+def test_a_heads_softmax_waits_for_its_scores_and_others_fill_the_wait():
+    one, many = (float(cost_systolic(attention(1, h, 512, 512, dtype="int8"), TPU1).compute_s[0]) for h in (1, 64))
+    softmax_s = 6 * 512 * 512 / (256 * 2 * 700e6 * systolic_parameters().vector_efficiency_fraction)
+    products_s = one - softmax_s
+    assert products_s > 0
+    assert many == pytest.approx(64 * max(products_s, softmax_s) + min(products_s, softmax_s))

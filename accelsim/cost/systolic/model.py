@@ -297,14 +297,19 @@ def _row_stationary(rows: Rows, shape: Contraction, machine: AsicMachine, values
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
 def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    """Two products on the arrays, softmax of their scores on the vector unit beside them."""
+    """Two products on the arrays and softmax of their scores on the vector unit, a pipeline over the heads.
+
+    A head's softmax waits for its scores, its context for the softmax; other heads fill the wait.
+    """
     parts = attention_products(rows)
     codes = rows.column("dtype")
     cycles = split_cycles(parts.scores, machine, values) + split_cycles(parts.context, machine, values)
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
     softmax = 6.0 * parts.pairs / machine.vector_flop_per_s[codes]
-    compute = np.maximum(cycles * passes * machine.seconds_per_cycle[codes], softmax)
+    products = cycles * passes * machine.seconds_per_cycle[codes]
+    first = np.minimum(products, softmax) / np.maximum(parts.scores.groups, 1.0)
+    compute = np.maximum(products, softmax) + first
     moved = np.where(np.isfinite(batch_parts(rows, machine)), saved_bytes(rows, machine), rows.bytes)
     cached = rows["kv_len"] > rows["q_len"]  # keys and values of earlier tokens come from the cache in main memory
     moved = np.where(cached, rows.bytes, moved)
