@@ -1,0 +1,230 @@
+"""Terms of a CPU kernel's time, counted by hand, and which kernel runs a row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from operator_cases import row
+
+from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_terms, share_beyond
+from accelsim.cost.cpu.kernels import kernel_names
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.operator import OperatorKind as K
+from accelsim.workloads.operator import Phase
+
+HOT = Context(l2_bytes=1e6, l3_bytes=1e8, reuse_bytes=0.0, is_training=False, page_fault_bytes=1e7)
+COUNTS = ("first_count", "second_count", "third_count")
+
+
+def terms_of(kind, dims, context=HOT, **columns) -> dict[str, float]:
+    return dict(zip(TERMS, kernel_terms(row(kind, dims, **columns), context)[0].tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("size", "share"),
+    [(0.0, 0.0), (50.0, 0.0), (100.0, 0.5), (100 * 2**0.5, 0.75), (200.0, 1.0), (1e9, 1.0), (np.inf, 1.0)],
+)
+def test_a_cache_gives_way_from_half_its_size_to_twice(size, share):
+    assert share_beyond(size, 100.0) == pytest.approx(share)
+
+
+def test_terms_are_work_or_bytes_or_neither():
+    names = np.array(TERMS)
+    assert names[WORK_TERMS].tolist() == ["flop", *COUNTS]
+    assert names[MEMORY_TERMS].tolist() == [
+        "read_bytes", "write_bytes", "weight_bytes", "cold_weight_bytes", "bytes_beyond_l2", "bytes_beyond_l3",
+        "fresh_bytes", "amid_bytes",
+    ]  # fmt: skip
+
+
+def test_bytes_of_a_hot_row_are_its_own():
+    found = terms_of(K.GEMM, (1, 1, 1, 1), flop=5.0, read=1000.0, write=500.0, weights=2000.0)
+    assert found["start"] == 1
+    assert (found["flop"], found["read_bytes"], found["write_bytes"], found["weight_bytes"]) == (5, 1000, 500, 2000)
+    for name in ("cold_weight_bytes", "bytes_beyond_l2", "bytes_beyond_l3", "fresh_bytes", "amid", "amid_bytes"):
+        assert found[name] == 0
+
+
+def test_cold_weights_come_from_memory_and_are_no_part_of_the_working_set():
+    columns = {"read": 3e5, "write": 3e5, "weights": 8e8}
+    cold = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, reuse_bytes=np.inf), **columns)
+    assert cold["cold_weight_bytes"] == 8e8
+    share = share_beyond(6e5, 1e6)
+    assert cold["bytes_beyond_l2"] == pytest.approx(6e5 * share)
+    assert cold["bytes_beyond_l3"] == 0
+    hot = terms_of(K.GEMM, (1, 1, 1, 1), **columns)
+    assert hot["cold_weight_bytes"] == 0
+    assert hot["bytes_beyond_l2"] == pytest.approx(6e5 + 8e8)  # all of it leaves the second cache
+    assert hot["bytes_beyond_l3"] == pytest.approx(6e5 + 8e8)
+
+
+def test_weights_used_again_after_other_work_come_from_where_that_left_them():
+    """1 MB between uses: half of the weights has left a second cache of 1 MB, none the last one."""
+    found = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, reuse_bytes=1e6), read=1e3, write=1e3, weights=1e5)
+    assert found["bytes_beyond_l2"] == pytest.approx(0.5e5)
+    half_cold = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, reuse_bytes=1e8), read=1e3, write=1e3, weights=1e5)
+    assert half_cold["cold_weight_bytes"] == pytest.approx(0.5e5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dims", "written", "fresh"),
+    [(K.COPY, (1,), 1e7, 0.0), (K.COPY, (1,), 1.1e7, 1.1e7), (K.OPTIMIZER, (1, 1, 1), 1.1e7, 0.0)],
+)
+def test_large_outputs_are_fresh_memory_but_for_updates_in_place(kind, dims, written, fresh):
+    assert terms_of(kind, dims, write=written)["fresh_bytes"] == fresh
+    known = replace(HOT, fresh_bytes=np.array([123.0]))
+    assert terms_of(kind, dims, known, write=written)["fresh_bytes"] == 123.0
+
+
+def test_rows_amid_others_move_weights_and_results():
+    found = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, amid=0.5), read=100.0, write=200.0, weights=400.0)
+    assert (found["amid"], found["amid_bytes"]) == (0.5, 0.5 * 600)
+    cold = replace(HOT, amid=1.0, reuse_bytes=np.inf, old_bytes=50.0)
+    found = terms_of(K.GEMM, (1, 1, 1, 1), cold, read=100.0, write=200.0, weights=400.0)
+    assert (found["amid_bytes"], found["cold_weight_bytes"]) == (200, 450)
+
+
+CONV = (2, 20, 40, 1, 1, 9, 9, 1, 7, 5, 1, 3, 2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dims", "counts"),
+    [
+        # Edges filled to 6 x 16: three by two blocks; to 16 x 64: 16 x 64.
+        (K.GEMM, (1, 13, 17, 10), (96 * 3 * 2 * 10, 16 * 64 * 10, 6)),
+        (K.BATCHED_GEMM, (5, 6, 16, 10), (5 * 96 * 10, 5 * 16 * 64 * 10, 5)),
+        # Channels filled to 32 and 48; 2 x 7 lines, three blocks of 16 filters, six taps.
+        (K.CONV, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2)),
+        (K.CONV_BACKWARD_DATA, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2)),
+        (K.CONV, (*CONV[:3], 4, *CONV[4:]), (4 * 2 * 7 * 5 * 6 * 16 * 16, 2 * 7 * 3 * 6, 8)),
+        (K.LAYER_NORM, (10, 100), (10, 10 * 7, 10 * 4)),  # lines of 16 floats: seven, and four elements left over
+        (K.SOFTMAX, (10, 16), (10, 10, 0)),
+        (K.BATCH_NORM, (50, 8), (8, 400, 0)),
+        (K.POOLING, (2, 3, 64, 16, 9), (96, 864, 6)),
+        (K.OPTIMIZER, (1000, 2, 7), (7, 1000, 0)),
+        (K.MOE_ROUTING, (12, 8, 2), (12, 96, 0)),
+        (K.ELEMENTWISE, (77, 2, 1), (77, 0, 0)),
+        (K.COPY, (77,), (77, 0, 0)),
+        (K.LSTM, (3, 5, 7, 11, 2), (10, 10 * 3 * 11, 10 * 4 * 121 * 4)),
+        (K.GRU, (3, 5, 7, 11, 1), (5, 5 * 33, 5 * 4 * 121 * 4)),
+        (K.TREE_ENSEMBLE, (1, 1, 1, 1), (0, 0, 0)),
+    ],
+)
+def test_loops_are_counted(kind, dims, counts):
+    found = terms_of(kind, dims)
+    assert tuple(found[name] for name in COUNTS) == counts
+
+
+def test_vectors_of_half_width_hold_twice_as_many():
+    found = terms_of(K.LAYER_NORM, (10, 100), dtype=Dtype.BF16)
+    assert tuple(found[name] for name in COUNTS) == (10, 10 * 4, 10 * 4)
+
+
+@pytest.mark.parametrize(
+    ("table_rows", "beyond_l2", "beyond_l3"),
+    [(2_000, 0.0, 0.0), (12_500, 0.5, 0.0), (1_250_000, 1.0, 0.5), (10_000_000, 1.0, 1.0)],
+)
+def test_lookups_touch_lines_of_a_table_the_caches_hold_in_part(table_rows, beyond_l2, beyond_l3):
+    found = terms_of(K.EMBEDDING, (100, 20, table_rows))  # rows of 80 bytes: two lines
+    assert tuple(found[name] for name in COUNTS) == pytest.approx((100, 200 * beyond_l2, 200 * beyond_l3))
+
+
+@pytest.mark.parametrize(
+    ("q_len", "causal", "share", "block"),
+    [(100, 0, 1.0, 32), (100, 1, 0.5 + 16 / 100, 32), (192, 1, 0.5 + 32 / 192, 64), (768, 1, 0.5 + 128 / 768, 256),
+     (1, 1, 1.0, 32), (20, 1, 1.0, 32)],
+)  # fmt: skip
+def test_blocked_attention_computes_half_and_its_diagonal_blocks(q_len, causal, share, block):
+    found = terms_of(K.ATTENTION, (2, 4, 4, q_len, 600, 64, 64, causal, 0, 0), flop=1e6)
+    assert found["flop"] == pytest.approx(1e6 * share)
+    assert found["first_count"] == pytest.approx(8 * q_len * 600 * share)
+    assert found["second_count"] == 8
+    assert found["third_count"] == 8 * np.ceil(q_len / block) * 2  # 600 keys: two blocks of 512
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------------
+
+
+def kernel(kind, dims, *, training=False, threads=1, **columns) -> str:
+    return str(kernel_names(row(kind, dims, **columns), is_training=training, threads=threads)[0])
+
+
+@pytest.mark.parametrize(
+    ("m", "weights", "phase", "name"),
+    [(16, 8.0, Phase.FORWARD, "linear_thin"), (17, 8.0, Phase.FORWARD, "linear"), (17, 0.0, Phase.FORWARD, "mm_nn"),
+     (17, 8.0, Phase.BACKWARD, "mm_nn"), (17, 0.0, Phase.BACKWARD, "mm_tn")],
+)  # fmt: skip
+def test_products_by_rows_weights_and_pass(m, weights, phase, name):
+    assert kernel(K.GEMM, (1, m, 8, 8), weights=weights, phase=phase) == name
+
+
+def conv(channels=8, groups=1, batch=1, size=8, window=(3, 3), stride=1, outputs=None) -> tuple[int, ...]:
+    return (batch, channels, outputs or channels, groups, 1, size, size, 1, size, size, 1, *window, stride, 1)
+
+
+@pytest.mark.parametrize(
+    ("dims", "options", "name"),
+    [
+        (conv(window=(1, 1)), {}, "conv_1x1_native"),
+        (conv(window=(1, 1), batch=16), {}, "conv_1x1"),  # sixteen images go to the library
+        (conv(window=(1, 1), batch=15), {}, "conv_1x1_native"),
+        (conv(), {}, "conv_native"),  # 8 x 64 elements
+        (conv(channels=320), {}, "conv_native"),  # 20,480 elements
+        (conv(channels=321), {}, "conv"),
+        (conv(batch=2), {}, "conv"),
+        (conv(window=(5, 5)), {}, "conv"),
+        (conv(window=(5, 3)), {}, "conv_native"),
+        (conv(window=(1, 1), channels=321), {}, "conv_1x1_native"),
+        (conv(window=(1, 1), channels=321), {"threads": 2}, "conv_1x1"),
+        (conv(window=(1, 1), channels=321, stride=2), {}, "conv_1x1"),
+        (conv(), {"dtype": Dtype.BF16}, "conv"),
+        (conv(groups=8), {}, "conv_depthwise"),
+        (conv(groups=4), {}, "conv_grouped"),
+    ],
+)
+def test_convolutions_by_the_library_that_runs_them(dims, options, name):
+    assert kernel(K.CONV, dims, **options) == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "dims", "name"),
+    [
+        (K.CONV_BACKWARD_DATA, conv(), "conv_grad_input_native"),
+        (K.CONV_BACKWARD_DATA, conv(batch=2), "conv_grad_input"),
+        (K.CONV_BACKWARD_WEIGHT, conv(batch=2), "conv_grad_weight"),
+        (K.CONV_BACKWARD_WEIGHT, conv(groups=8), "conv_grad_weight_depthwise"),
+    ],
+)
+def test_gradients_of_convolutions_have_kernels_of_their_own(kind, dims, name):
+    assert kernel(kind, dims, phase=Phase.BACKWARD) == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "dims", "names"),
+    [
+        (K.LAYER_NORM, (4, 8), ("layer_norm", "layer_norm", "layer_norm_backward")),
+        (K.BATCH_NORM, (4, 8), ("batch_norm", "batch_norm_train", "batch_norm_backward")),
+        (K.LSTM, (1, 2, 3, 4, 1), ("lstm", "lstm_train", "lstm_backward")),
+    ],
+)
+def test_kernels_that_keep_what_training_needs(kind, dims, names):
+    found = (
+        kernel(kind, dims),
+        kernel(kind, dims, training=True),
+        kernel(kind, dims, training=True, phase=Phase.BACKWARD),
+    )
+    assert found == names
+
+
+@pytest.mark.parametrize(("q_len", "name"), [(1, "attention_decode"), (4, "attention_decode"), (5, "attention")])
+def test_few_queries_are_decoding(q_len, name):
+    assert kernel(K.ATTENTION, (1, 1, 1, q_len, 8, 8, 8, 0, 0, 0)) == name
+
+
+@pytest.mark.parametrize(
+    ("read", "inputs", "name"), [(800.0, 2, "add"), (404.0, 2, "add_bias"), (400.0, 1, "mul_scalar"), (0.0, 0, "zeros")]
+)
+def test_unnamed_elementwise_rows_by_what_they_read(read, inputs, name):
+    assert kernel(K.ELEMENTWISE, (100, inputs, 1), read=read, write=400.0) == name
