@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gpu_rows import K, gemm, gpu, graph
+from gpu_rows import K, attention, conv, gemm, gpu, graph
 
 from accelsim.cost.gpu.gemm import GemmShape, gemm_compute_s, gemm_traffic_bytes
 from accelsim.cost.gpu.machine import GpuMachine, join_times
-from accelsim.cost.gpu.model import GPU
+from accelsim.cost.gpu.model import GPU, cost_gpu
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.gpu.repeated import with_cached_operands
-from accelsim.cost.table import RowCosts
+from accelsim.cost.table import Execution, RowCosts
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import Phase
@@ -482,3 +482,57 @@ def test_matrix_cores_move_operands_in_proportion_to_their_width() -> None:
     half = plain[Dtype.FP16]
     assert machine.flop_energy_j[Dtype.FP16] == pytest.approx(overhead * half)
     assert machine.flop_energy_j[Dtype.INT8] == pytest.approx(plain[Dtype.INT8] + (overhead - 1) * half / 2)
+
+
+# -- the whole model -------------------------------------------------------------------------------------------------
+
+DISPATCH = {
+    "dispatch_contraction_s": 1e-6, "dispatch_batched_s": 2e-6, "dispatch_convolution_s": 3e-6, "dispatch_norm_s": 4e-6,
+    "dispatch_softmax_s": 5e-6, "dispatch_scalar_s": 6e-6, "dispatch_activation_s": 7e-6,
+    "dispatch_elementwise_s": 8e-6, "graph_gap_s": 9e-6,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "issued_s"),
+    [
+        (gemm(8, 8, 8), 1e-6),
+        (attention(1, 1, 8, 8), 1e-6),
+        (gemm(8, 8, 8, 2, kind=K.BATCHED_GEMM), 2e-6),
+        (conv(1, 8, 8, 8), 3e-6),
+        ((K.LAYER_NORM, (8, 8), 0.0, 64.0), 4e-6),
+        ((K.REDUCTION, (8, 8), 0.0, 64.0), 4e-6),
+        ((K.SOFTMAX, (8, 8), 0.0, 64.0), 5e-6),
+        ((K.ELEMENTWISE, (8, 1, 1), 0.0, 64.0), 6e-6),
+        ((K.ELEMENTWISE, (8, 1, 5), 0.0, 64.0), 6e-6),
+        ((K.ELEMENTWISE, (8, 1, 6), 0.0, 64.0), 8e-6),  # tanh: a function of tensors alone
+        ((K.ELEMENTWISE, (8, 1, 7), 0.0, 64.0), 7e-6),
+        ((K.ELEMENTWISE, (8, 1, 19), 0.0, 64.0), 7e-6),
+        ((K.ELEMENTWISE, (8, 1, 20), 0.0, 64.0), 6e-6),  # a power by a number
+        ((K.ELEMENTWISE, (8, 2, 8), 0.0, 64.0), 8e-6),
+        ((K.COPY, (8,), 0.0, 64.0), 8e-6),
+        ((K.EMBEDDING, (8, 8, 8), 0.0, 64.0), 8e-6),
+    ],
+)
+def test_the_framework_issues_each_class_of_operators_at_its_own_pace(row, issued_s) -> None:
+    used = parameters(**DISPATCH)
+    assert cost_gpu(graph([row]), gpu("t4"), Execution.EAGER, used).dispatch_s[0] == issued_s
+    assert cost_gpu(graph([row]), gpu("t4"), Execution.GRAPH, used).dispatch_s[0] == 9e-6
+
+
+def test_energy_is_arithmetic_and_traffic_below_the_limit() -> None:
+    board = gpu("a100-pcie-40gb")
+    free = board.model_copy(update={"power": board.power.model_copy(update={"limit_w": None})})
+    used = parameters()
+    machine = GpuMachine.of(free, used)
+    rows = [(K.ELEMENTWISE, (10**6, 2, 1), 1e6, 12e6), gemm(512, 512, 512)]
+    table = cost_gpu(graph(rows), free, parameters=used)
+    vector, product = (table.flop[0] * machine.vector_energy_j, table.flop[1] * machine.flop_energy_j[Dtype.FP32])
+    assert table.energy_j == pytest.approx([vector, product] + table.bytes * machine.byte_energy_j)
+
+
+def test_a_row_at_the_limit_draws_the_room_above_static_power() -> None:
+    board = gpu("t4")  # 70 W
+    used = parameters(active_static_w=10.0, active_static_fraction=0.1, vector_energy_overhead=500.0)
+    table = cost_gpu(graph([gemm(4096, 4096, 4096)]), board, parameters=used)
+    assert table.energy_j[0] == pytest.approx((70 - 10 - 7) * table.time_s[0])

@@ -9,6 +9,7 @@ import pytest
 
 import accelsim
 from accelsim.cost.registry import operator_costs, tier_parameters
+from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.table import Execution
 from accelsim.planning.estimate import estimate
 from accelsim.planning.passes import plan_passes
@@ -167,3 +168,25 @@ def test_the_bound_is_that_of_the_longest_pass():
     """A long prompt with one further token is bound by arithmetic, a short one with many by reading the weights."""
     assert generated(2048, 2, "a100-sxm-80gb", batch=8).bound == "compute"
     assert generated(8, 500, "a100-sxm-80gb").bound == "memory"
+
+
+def test_the_interval_of_generation_weighs_each_step_by_how_often_it_runs():
+    settings = {"seq_len": 16, "output_len": 400, "execution": "graph"}
+    run = estimate("llama-3.2-1b", "t4", **settings)
+    profile = accelsim.device("t4")
+    passes = plan_passes(Scenario.resolve("llama-3.2-1b", "t4", **settings)).passes
+    tables = [operator_costs(p.graph, profile, Execution.GRAPH, tier_parameters(profile)) for p in passes]
+    columns = [
+        np.concatenate([p.graph.kind for p in passes]),
+        np.concatenate([t.time_s * p.repeats for p, t in zip(passes, tables, strict=True)]),
+        np.concatenate([t.log_sigma for t in tables]),
+        np.concatenate([t.shared_log_sigma for t in tables]),
+    ]
+    assert math.log(run.latency_high_s / run.latency_s) / Z90 == pytest.approx(run_log_sigma(*columns))
+
+
+def test_a_transformer_with_a_convolution_at_its_door_is_no_convolutional_network():
+    """A vision transformer's patches are a convolution, of one in a hundred of its FLOP."""
+    vision, language, images = (estimate(name, "t4").evidence for name in ("vit-base", "bert-base", "resnet-50"))
+    assert vision.suite == language.suite
+    assert vision.suite != images.suite
