@@ -1,9 +1,9 @@
 """Tier `measured`: a GPU's kernel times interpolated in its own tables, with the analytic model as the trend between points.
 
-ln(measured / modelled) is interpolated multilinearly in log2 sizes on the tables' own sizes (thinned where an axis has very
-many), with a penalty on curvature that fills shapes nobody measured and smooths the scatter of repeated runs. Expert layers
-keep the coarser surfaces of the fitted tier: their operators were never measured one by one. The tables come from the
-package aiconfigurator-core (extra `silicon`); nothing is stored.
+A table's departures from the model are completed on the table's own sizes with covariances learned along each axis
+(`kernel_table`) and interpolated multilinearly in log2 sizes between them; layers of experts are completed in their own
+sizes and found again by the shape of their grouped GEMMs (`layer_table`). The tables come from the package
+aiconfigurator-core (extra `silicon`); nothing is stored.
 """
 
 from __future__ import annotations

@@ -7,30 +7,27 @@ correct are pinned in the overlay; after a change of the cost model's formulas, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from accelsim.calibration.layer_table import LayerSurface
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.silicon import BACKENDS, KINDS, SYSTEMS, SiliconRows, preferred_rows, read_silicon, versions
-from accelsim.calibration.silicon_graph import KernelGraph, kernel_graphs
+from accelsim.calibration.silicon_sample import Sample, samples_by_surface
+from accelsim.calibration.silicon_table import completed_layers, completed_table
 from accelsim.calibration.split import held_out_rows
 from accelsim.calibration.surface_fit import fit_surface, fit_surface_to_sums, knots_within
 from accelsim.calibration.validation.names import gpu_of
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
-from accelsim.cost.gpu import cost_gpu
-from accelsim.cost.gpu.parameters import GpuParameters, LoopConditions
-from accelsim.cost.gpu.surface import coordinates, surface_rows
+from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.shape_surface import Surface, SurfaceSum
-from accelsim.cost.table import CostTable, Execution, Rows
-from accelsim.errors import InputError, InvalidValueError, UnknownNameError, UnsupportedOperatorError
-from accelsim.hardware.profile import GpuProfile
+from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.workloads.graph import FloatArray
-from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["LADDERS", "import_silicon", "silicon_overlay", "silicon_spec", "silicon_specs", "silicon_surfaces"]
 
@@ -46,47 +43,10 @@ LADDERS: dict[str, tuple[Sequence[float], ...]] = {
 #: models left out of the fit best.
 _TERMS = {"grouped_gemm": ((0, 1, 2), (0, 1, 3), (0, 1, 4), (0, 3, 4), (1, 3, 4), (2, 3, 4))}
 _SUM_CURVATURE = 0.3
-#: Most knots of each axis of a dense surface, and its curvature penalty: what predicts held-out shapes of five boards best.
-_MOST_KNOTS = {"gemm": (80, 24, 24), "prefill": (30, 20, 12, 4), "decode": (30, 20, 12, 4)}
-_DENSE_CURVATURE = {"gemm": 0.1, "prefill": 0.1, "decode": 0.05}
 _FEWEST_ROWS = 40
-#: Part of a row's time that a fixed gap between kernels may take at most, so that a residual stays finite.
-_MOST_GAP = 0.9
 #: The 90th percentile of a normal distribution's absolute value, in standard deviations.
 _P90 = 1.645
 _PREFIX, _SOURCE = "aiconfigurator", "aiconfigurator-core 0.12.0"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sample:
-    """Rows of one surface: corrected stages, what comes beside them, and the measured time."""
-
-    operator: str
-    stages: list[tuple[list[FloatArray], FloatArray]]
-    fixed: FloatArray
-    measured: FloatArray
-    shapes: list[FloatArray]
-
-    def take(self, rows: NDArray[np.bool_]) -> _Sample:
-        stages = [([column[rows] for column in place], time[rows]) for place, time in self.stages]
-        return _Sample(
-            self.operator, stages, self.fixed[rows], self.measured[rows], [column[rows] for column in self.shapes]
-        )
-
-    def join(self, other: _Sample) -> _Sample:
-        stages = [
-            ([np.concatenate(pair) for pair in zip(a[0], b[0], strict=True)], np.concatenate([a[1], b[1]]))
-            for a, b in zip(self.stages, other.stages, strict=True)
-        ]
-        shapes = [np.concatenate(pair) for pair in zip(self.shapes, other.shapes, strict=True)]
-        fixed, measured = np.concatenate([self.fixed, other.fixed]), np.concatenate([self.measured, other.measured])
-        return _Sample(self.operator, stages, fixed, measured, shapes)
-
-    def predict(self, surface: Surface) -> FloatArray:
-        """Times with a surface, shape (r,)."""
-        corrected = [time * np.exp(surface(place)) for place, time in self.stages]
-        total: FloatArray = self.fixed + np.sum(corrected, axis=0)
-        return total
 
 
 def silicon_spec(spec: str) -> tuple[str, str | None, str | None]:
@@ -206,7 +166,7 @@ def silicon_surfaces(
         backend: Backend; the preferred one of each format where None.
         version: Its version; the current one where None.
         parameters: What the surfaces correct; the class-wide ones where None.
-        dense: Whether GEMM and attention surfaces have knots at the table's own sizes instead of `LADDERS`.
+        dense: Whether tables are completed on their own sizes instead of being smoothed on those of `LADDERS`.
         progress: Called with each table before it is fitted.
 
     Raises:
@@ -215,15 +175,16 @@ def silicon_surfaces(
     """
     profile = gpu_of(system)
     base = GpuParameters.class_wide() if parameters is None else parameters
-    samples: dict[str, _Sample] = {}
+    tables: list[SiliconRows] = []
     for rows in _tables(system, backend, version):
         (progress or (lambda _rows: None))(rows)
-        for kernels in kernel_graphs(rows.take(~rows.held_out)):
-            for name, sample in _samples(kernels, profile, base):
-                samples[name] = samples[name].join(sample) if name in samples else sample
-    return {
-        name: _surface(sample, dense=dense) for name, sample in samples.items() if len(sample.measured) >= _FEWEST_ROWS
-    }
+        tables.append(rows)
+    surfaces = {}
+    for name, cells in samples_by_surface(tables, profile, base).items():
+        sample = cells.seen()
+        if len(sample.measured) >= _FEWEST_ROWS:
+            surfaces[name] = _surface(sample, partial(_completed, cells=cells) if dense else _smooth)
+    return surfaces
 
 
 def _tables(system: str, backend: str | None, version: str | None) -> Iterator[SiliconRows]:
@@ -242,73 +203,44 @@ def _tables(system: str, backend: str | None, version: str | None) -> Iterator[S
             yield read_silicon(system, backend, version, kind)
 
 
-def _samples(kernels: KernelGraph, profile: GpuProfile, base: GpuParameters) -> Iterable[tuple[str, _Sample]]:
-    """Samples of a graph's rows by surface; none where the device lacks the format."""
-    parameters = kernels.measured(replace(base, surfaces={}), profile)
-    try:
-        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, parameters)
-    except UnsupportedOperatorError:
-        return
-    if kernels.stages > 1:
-        yield _layer_sample(kernels, costs, parameters.conditions)
-        return
-    rows = Rows(kernels.graph, np.arange(len(kernels.rows)), OperatorKind(int(kernels.graph.kind[0])))
-    measured, shapes = kernels.rows.time_s, list(kernels.rows.sizes.values())
-    for name, (operator, index) in surface_rows(rows).items():
-        place = [column[index] for column in coordinates(rows, operator)]
-        fixed = np.minimum(costs.dispatch_s, _MOST_GAP * measured)[index]
-        yield (
-            name,
-            _Sample(operator, [(place, costs.time_s[index])], fixed, measured[index], [size[index] for size in shapes]),
-        )
-
-
-def _layer_sample(kernels: KernelGraph, costs: CostTable, conditions: LoopConditions | None) -> tuple[str, _Sample]:
-    """A row of several operators: its GEMMs are corrected, what lies beside them is not."""
-    count = len(kernels.rows)
-    kinds = kernels.graph.kind.reshape(kernels.stages, count)[:, 0]
-    times = costs.time_s.reshape(kernels.stages, count)
-    corrected = np.isin(kinds, [int(kind) for kind in (OperatorKind.GEMM, OperatorKind.GROUPED_GEMM)])
-    stages, name, operator = [], "", ""
-    for stage in np.flatnonzero(corrected).tolist():
-        rows = Rows(kernels.graph, np.arange(stage * count, (stage + 1) * count), OperatorKind(int(kinds[stage])))
-        name, (operator, _) = next(iter(surface_rows(rows).items()))
-        stages.append((coordinates(rows, operator, conditions), times[stage]))
-    beside = times[~corrected].sum(axis=0) + kernels.sum_stages(costs.dispatch_s)
-    measured = kernels.rows.time_s
-    fixed = np.minimum(beside, _MOST_GAP * measured)
-    return name, _Sample(operator, stages, fixed, measured, list(kernels.rows.sizes.values()))
-
-
-def _surface(sample: _Sample, *, dense: bool) -> Surface:
-    """The surface of a sample, with the spread of rows it has not seen."""
+def _surface(sample: Sample, fit: Callable[[Sample], Sequence[Surface]]) -> Surface:
+    """The surface of a sample, with the spread of rows it has not seen; of several, the one that predicts those best."""
     kept = held_out_rows([*sample.shapes, np.ones(len(sample.measured))])
-    trial = _fitted(sample.take(~kept), dense=dense)
-    unseen = sample.take(kept)
-    missed = np.abs(np.log(unseen.measured / unseen.predict(trial)))
-    spread = float(np.quantile(missed, 0.9)) / _P90 if len(missed) else 0.0
-    return _fitted(sample, dense=dense).with_evidence(spread, len(sample.measured))
+    unseen, count = sample.take(kept), len(sample.measured)
+    trials = fit(sample.take(~kept))
+    missed = [_missed(trial, unseen) for trial in trials]
+    best = int(np.argmin([np.median(errors) if len(errors) else 0.0 for errors in missed]))
+    surface = fit(sample)[best].with_evidence(_spread(missed[best]), count)
+    if isinstance(surface, LayerSurface):
+        smooth = [trial.surface for trial in trials if isinstance(trial, LayerSurface)][best]
+        below = surface.surface.with_evidence(_spread(_missed(smooth, unseen)), count)
+        surface = replace(surface, surface=below)
+    return surface
 
 
-def _fitted(sample: _Sample, *, dense: bool) -> Surface:
-    sizes = [np.concatenate(columns) for columns in zip(*(place for place, _ in sample.stages), strict=True)]
+def _missed(surface: Surface, unseen: Sample) -> FloatArray:
+    """|ln(measured / predicted)|, shape (r,)."""
+    missed: FloatArray = np.abs(np.log(unseen.measured / unseen.predict(surface)))
+    return missed
+
+
+def _spread(missed: FloatArray) -> float:
+    return float(np.quantile(missed, 0.9)) / _P90 if len(missed) else 0.0
+
+
+def _completed(sample: Sample, cells: Sample) -> list[Surface]:
     if len(sample.stages) > 1:
-        knots = [knots_within(size, ladder) for size, ladder in zip(sizes, LADDERS[sample.operator], strict=True)]
+        return completed_layers(sample, cells, *_smooth(sample))
+    return completed_table(sample, cells)
+
+
+def _smooth(sample: Sample) -> list[Surface]:
+    ladders = LADDERS[sample.operator]
+    stages = [(place[: len(ladders)], time) for place, time in sample.stages]
+    sizes = [np.concatenate(columns) for columns in zip(*(place for place, _ in stages), strict=True)]
+    knots = [knots_within(size, ladder) for size, ladder in zip(sizes, ladders, strict=True)]
+    if len(stages) > 1:
         empty = SurfaceSum.empty(knots, _TERMS[sample.operator])
-        return fit_surface_to_sums(empty, sample.stages, sample.fixed, sample.measured, _SUM_CURVATURE)
-    ((place, time),) = sample.stages
-    residual = np.log((sample.measured - sample.fixed) / time)
-    if dense:
-        knots = [_own_knots(size, most) for size, most in zip(sizes, _MOST_KNOTS[sample.operator], strict=True)]
-        return fit_surface(knots, place, residual, _DENSE_CURVATURE[sample.operator])
-    knots = [knots_within(size, ladder) for size, ladder in zip(sizes, LADDERS[sample.operator], strict=True)]
-    return fit_surface(knots, place, residual)
-
-
-def _own_knots(size: FloatArray, most: int) -> FloatArray:
-    """The sizes there are, thinned evenly to at most `most`."""
-    found = np.unique(np.round(size, 9))
-    chosen: FloatArray = found[
-        np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(np.int64))
-    ]
-    return chosen
+        return [fit_surface_to_sums(empty, stages, sample.fixed, sample.measured, _SUM_CURVATURE)]
+    ((place, time),) = stages
+    return [fit_surface(knots, place, np.log((sample.measured - sample.fixed) / time))]

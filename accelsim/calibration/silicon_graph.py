@@ -290,13 +290,15 @@ def _moe_loop(kernels: KernelGraph, _cache_bytes: float) -> LoopConditions:
     weights = kernels.sum_stages(graph.weight_bytes)
     own = np.maximum(sizes["num_experts"] / sizes["moe_ep_size"], 1.0)
     active = np.minimum(graph.dimension("groups", np.arange(len(rows)), OperatorKind.GROUPED_GEMM) / own, 1.0)
-    routings = np.where(_by_word(rows.words["distribution"], routing_exponent) > 0, _ROUTINGS, 1)
+    exponent = _by_word(rows.words["distribution"], routing_exponent)
+    routings = np.where(exponent > 0, _ROUTINGS, 1)
     reached = (1.0 - (1.0 - active) ** routings) / active
     turn = np.tile(weights * reached + kernels.sum_stages(graph.write_bytes), kernels.stages)
     is_grouped = graph.kind == int(OperatorKind.GROUPED_GEMM)
     batch = np.tile(sizes["num_tokens"] * sizes["topk"], kernels.stages)
     # What lies between the grouped GEMMs reads what has just been written.
-    return LoopConditions(np.where(is_grouped, turn, graph.bytes), np.where(is_grouped, batch, 0.0))
+    turns = np.where(is_grouped, turn, graph.bytes)
+    return LoopConditions(turns, np.where(is_grouped, batch, 0.0), np.tile(exponent, kernels.stages))
 
 
 #: Conditions of the loop around the kernels of a kind.

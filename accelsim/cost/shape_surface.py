@@ -71,7 +71,7 @@ class Surface:
         """Indices into `flat` and weights of the grid points around each row.
 
         Args:
-            coordinates: log2 sizes, one column per axis, shape (r,) each.
+            coordinates: log2 sizes, one column per axis, shape (r,) each; columns after those are not looked at.
 
         Returns:
             Indices and weights, shape (corners, r) each.
@@ -97,11 +97,15 @@ class Surface:
         Both spreads grow with the distance, in decades summed over the axes; shape (r,) each.
         """
         outside = np.zeros(len(coordinates[0]))
-        for column, knots in zip(coordinates, self.knots, strict=True):
+        for column, knots in zip(coordinates[: len(self.knots)], self.knots, strict=True):
             outside += np.maximum(np.maximum(knots[0] - column, column - knots[-1]), 0.0)
         decades = _DECADES_PER_DOUBLING * outside
         grown = SIGMA_PER_DECADE * decades
         return np.hypot(self.log_sigma, grown), np.hypot(self.shared_log_sigma, grown), decades
+
+    def evaluate(self, coordinates: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """What `__call__` and `spread` give, in one go; shape (r,) each."""
+        return self(coordinates), *self.spread(coordinates)
 
     @property
     def thousandths(self) -> IntArray:
@@ -313,7 +317,7 @@ def _terms(axes: Any, knots: Sequence[FloatArray]) -> list[tuple[int, ...]]:
 def _corners(axes: Sequence[FloatArray], coordinates: Sequence[FloatArray]) -> tuple[IntArray, FloatArray]:
     index = np.zeros((1, len(coordinates[0])), dtype=np.int64)
     weight = np.ones((1, len(coordinates[0])))
-    for column, knots in zip(coordinates, axes, strict=True):
+    for column, knots in zip(coordinates[: len(axes)], axes, strict=True):
         if len(knots) == 1:
             continue
         place = np.interp(column, knots, np.arange(len(knots), dtype=np.float64))

@@ -30,10 +30,12 @@ class LoopConditions:
         cycle_bytes: Bytes touched from one use of a row's operands to the next, which the cache may hold; infinite where
             nothing comes again.
         batch_rows: Rows that the whole batch routes to experts of all devices; of grouped GEMMs alone, 0 elsewhere.
+        routing_exponent: Power law by which experts differ in popularity; 0 (even) where None.
     """
 
     cycle_bytes: FloatArray
     batch_rows: FloatArray
+    routing_exponent: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["AXES", "coordinates", "corrected", "surface_rows"]
 
 _K = OperatorKind
-#: Sizes a surface spans, by operator.
+#: Sizes a surface may span, by operator; it spans the first few of them.
 AXES: Mapping[str, tuple[str, ...]] = {
     "gemm": ("m", "n", "k"),
-    "grouped_gemm": ("rows", "groups", "batch_share", "n", "k"),
-    "prefill": ("blocks", "tokens", "heads_per_kv_head", "head_dim"),
+    "grouped_gemm": ("rows", "groups", "batch_share", "n", "k", "skew"),
+    "prefill": ("blocks", "tokens", "heads_per_kv_head", "head_dim", "batch"),
     "batched_gemm": ("batch", "m", "n", "k"),
     "conv": ("positions", "channels_in", "channels_out", "side"),
     "rows": ("rows", "columns"),
     "stream": ("bytes",),
-    "decode": ("caches", "keys", "heads_per_kv_head", "head_dim"),
+    "decode": ("caches", "keys", "heads_per_kv_head", "head_dim", "batch"),
 }
 #: Queries up to which attention to a longer cache is decoding: they fill one matrix instruction together.
 _DECODE_QUERIES = 16.0
@@ -58,7 +58,7 @@ def coordinates(rows: Rows, operator: str, conditions: LoopConditions | None = N
     Args:
         rows: Rows of the kind that `operator` belongs to.
         operator: A key of `AXES`.
-        conditions: Of the measurement; a device has the whole batch where None.
+        conditions: Of the measurement; a device has the whole batch, evenly routed, where None.
     """
     if operator in _PLAIN:
         sizes = [rows[name] for name in AXES[operator]]
@@ -70,10 +70,12 @@ def coordinates(rows: Rows, operator: str, conditions: LoopConditions | None = N
     elif operator == "grouped_gemm":
         own = np.maximum(rows["m"], 1.0)
         batch = own if conditions is None else np.maximum(conditions.batch_rows[rows.index], own)
-        sizes = [own, rows["groups"], batch / own, rows["n"], rows["k"]]
+        exponent = None if conditions is None else conditions.routing_exponent
+        skew = np.ones(len(rows)) if exponent is None else 2.0 ** exponent[rows.index]
+        sizes = [own, rows["groups"], batch / own, rows["n"], rows["k"], skew]
     else:
         kv_heads = np.maximum(rows["kv_heads"], 1.0)
-        shared = [rows["heads"] / kv_heads, rows["head_dim"]]
+        shared = [rows["heads"] / kv_heads, rows["head_dim"], rows["batch"]]
         if operator == "prefill":
             sizes = [rows["batch"] * rows["heads"], rows["q_len"], *shared]
         else:
@@ -181,8 +183,8 @@ def corrected(formula: Formula) -> Formula:
             if surface is not None:
                 whole = coordinates(rows, operator, conditions)
                 place = whole if len(part) == len(rows) else [column[part] for column in whole]
-                factor[part] = np.exp(surface(place))
-                sigma[part], shared[part], outside[part] = surface.spread(place)
+                departure, sigma[part], shared[part], outside[part] = surface.evaluate(place)
+                factor[part] = np.exp(departure)
         return replace(
             _scaled(costs, factor, rows, machine), log_sigma=sigma, shared_log_sigma=shared, outside_decades=outside
         )
