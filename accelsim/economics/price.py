@@ -96,7 +96,7 @@ class PriceBook:
         """
         wanted = None if kind is None else price_kind(kind)
         for field, name in (("provider", provider), ("region", region)):
-            known = {getattr(offer, field) for offer in self._offers}
+            known = set() if name is None else {getattr(offer, field) for offer in self._offers}
             if name is not None and name.lower() not in known:
                 raise UnknownNameError(field, name, sorted(known), _LIST_THEM)
         rows = self._offers if device is None else self._by_device.get(device.lower(), ())

@@ -471,11 +471,12 @@ def _labels(graph: OperatorGraph) -> tuple[tuple[tuple[str, int], ...], IntArray
     places: dict[tuple[str, int], int] = {}
     rows = zip(graph.path, graph.name, graph.kind.tolist(), strict=True)
     codes = [
-        places.setdefault((_without_numbers(f"{path}.{name}" if path else name), kind), len(places))
+        places.setdefault((f"{_without_numbers(path)}.{name}" if path else name, kind), len(places))
         for path, name, kind in rows
     ]
     return tuple(places), np.array(codes, dtype=np.int64)
 
 
-def _without_numbers(label: str) -> str:
-    return ".".join("*" if part.isdigit() else part for part in label.split("."))
+@lru_cache(maxsize=8192)
+def _without_numbers(path: str) -> str:
+    return ".".join("*" if part.isdigit() else part for part in path.split("."))

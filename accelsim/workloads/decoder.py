@@ -23,7 +23,7 @@ from accelsim.workloads.transformer import (
     new_token_count,
     normalise,
     token_ids,
-    transformer_layer,
+    transformer_layers,
 )
 
 __all__ = ["Activation", "DecoderParameters", "LatentParameters", "MixtureParameters", "write_decoder"]
@@ -160,9 +160,8 @@ def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: RunShape) -> Non
     layout = LAYOUTS[p.layout]
     length = new_token_count(b, shape, p.max_positions if p.positions == "learned" else 0)
     x = _embed(b, p, shape.batch, length)
-    for index in range(p.layers):
-        with b.scope(f"{layout.layers}.{index}"):
-            x = transformer_layer(b, x, _layer(p, index), context_len=shape.context_len)
+    layers = [_layer(p, index) for index in range(p.layers)]
+    x = transformer_layers(b, x, layers, layout.layers, context_len=shape.context_len)
     x = normalise(b, x, p.norm, layout.final_norm)
     if b.phase is Phase.PREFILL:
         x = b.part(x, shape.batch, 1, p.hidden_size)

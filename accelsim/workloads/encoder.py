@@ -22,7 +22,7 @@ from accelsim.workloads.transformer import (
     new_token_count,
     normalise,
     token_ids,
-    transformer_layer,
+    transformer_layers,
 )
 
 __all__ = ["EncoderParameters", "VisionTransformerParameters", "encoder_layer", "write_encoder"]
@@ -98,9 +98,7 @@ def write_encoder(b: GraphBuilder, p: EncoderParameters, shape: RunShape) -> Non
         with b.scope("embeddings"):
             x = _embed_tokens(b, p, shape.batch, length)
         layer = encoder_layer(p, p.layout, norm_first=False, masked=True)
-        for index in range(p.layers):
-            with b.scope(f"{stack}.{index}"):
-                x = transformer_layer(b, x, layer)
+        x = transformer_layers(b, x, [layer] * p.layers, stack)
     _write_head(b, p, x, prefix)
 
 
@@ -165,9 +163,7 @@ def write_vision_transformer(b: GraphBuilder, p: VisionTransformerParameters, sh
         with b.scope("embeddings"):
             x = _embed_patches(b, p, shape.batch, side)
         layer = encoder_layer(p, "vit", norm_first=True)
-        for index in range(p.layers):
-            with b.scope(f"encoder.layer.{index}"):
-                x = transformer_layer(b, x, layer)
+        x = transformer_layers(b, x, [layer] * p.layers, "encoder.layer")
         x = normalise(b, x, "layer_norm", "layernorm")
     with b.scope("classifier"):
         b.linear(b.part(x, shape.batch, p.hidden_size), p.classes)

@@ -29,7 +29,7 @@ from accelsim.workloads.transformer import (
     new_token_count,
     normalise,
     token_ids,
-    transformer_layer,
+    transformer_layers,
 )
 
 __all__ = ["EncoderDecoderParameters", "encoder_states", "target_lengths", "write_encoder_decoder"]
@@ -146,10 +146,7 @@ def _encode(b: GraphBuilder, p: EncoderDecoderParameters, batch: int, length: in
     with b.scope("encoder"):
         x = _embed(b, p, batch, length)
         bias = _relative_bias(b, p, length, length)
-        layer = _layer(p, decoder=False)
-        for index in range(p.encoder_layers):
-            with b.scope(f"{_stack(p)}.{index}"):
-                x = transformer_layer(b, x, layer, position_bias=bias)
+        x = transformer_layers(b, x, [_layer(p, decoder=False)] * p.encoder_layers, _stack(p), position_bias=bias)
         return _finish(b, p, x)
 
 
@@ -157,10 +154,8 @@ def _decode(b: GraphBuilder, p: EncoderDecoderParameters, memory: Tensor, new: i
     with b.scope("decoder"):
         x = _embed(b, p, memory.shape[0], new)
         bias = _relative_bias(b, p, new, new + cached)
-        layer = _layer(p, decoder=True)
-        for index in range(p.decoder_layers):
-            with b.scope(f"{_stack(p)}.{index}"):
-                x = transformer_layer(b, x, layer, context_len=cached, memory=memory, position_bias=bias)
+        layers = [_layer(p, decoder=True)] * p.decoder_layers
+        x = transformer_layers(b, x, layers, _stack(p), context_len=cached, memory=memory, position_bias=bias)
         return _finish(b, p, x)
 
 

@@ -6,7 +6,7 @@ backward pass (`saved_bytes`) is counted once per storage, as PyTorch's autograd
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -171,6 +171,53 @@ class RowWriter:
         self._paths.append(".".join(self._scope))
         self._edges.append(sorted({x.row for x in inputs if x.row >= 0}))
         return output
+
+    def repeated(self, x: Tensor, places: Sequence[str], write: Callable[[Tensor], Tensor]) -> Tensor:
+        """Equal layers one after the other: the first two are written, the others are copies of the second.
+
+        A second layer reads what the first made, as a third reads what the second made, and keeps for the backward pass
+        what no layer before it has kept.
+
+        Args:
+            x: Input of the first layer; each layer's output has its shape.
+            places: Scope of each layer.
+            write: Writes one layer.
+        """
+        first = start = self._counts()
+        for place in places[:2]:
+            start = self._counts()
+            with self.scope(place):
+                x = write(x)
+        return self._copied(x, first[0], start, places[1:]) if len(places) > 2 else x
+
+    def _counts(self) -> tuple[int, int, int, int, float]:
+        totals = self.parameter_count, self.parameter_tensor_count, self.kv_bytes_per_token
+        return len(self._rows), self._storages, *totals
+
+    def _copied(
+        self, x: Tensor, first_row: int, start: tuple[int, int, int, int, float], places: Sequence[str]
+    ) -> Tensor:
+        """Append copies of the rows since `start`, the layer at the first place, for the other places."""
+        rows, storages, parameters, tensors, kv_bytes = (
+            now - then for now, then in zip(self._counts(), start, strict=True)
+        )
+        copies, row, storage = len(places) - 1, int(start[0]), int(start[1])
+        names, paths, edges = self._names[row:], self._paths[row:], self._edges[row:]
+        within = len(".".join([*self._scope, places[0]]))
+        self._rows += self._rows[row:] * copies
+        self._names += names * copies
+        for copy, place in enumerate(places[1:], start=1):
+            scope, shift = ".".join([*self._scope, place]), int(rows) * copy
+            self._paths += [scope + path[within:] for path in paths]
+            self._edges += [[e + shift if e >= first_row else e for e in sources] for sources in edges]
+        moved = int(storages) * copies
+        self._saved |= {kept + moved for kept in self._saved if kept > storage}
+        self._storages += moved
+        self.parameter_count += int(parameters) * copies
+        self.parameter_tensor_count += int(tensors) * copies
+        self.kv_bytes_per_token += kv_bytes * copies
+        made_inside = x.storage > storage
+        return Tensor(x.shape, x.row + int(rows) * copies, x.storage + moved * made_inside, x.element_bytes)
 
     def parameters(self, count: int, tensors: int = 1) -> None:
         """Count `count` trainable parameters in `tensors` tensors."""

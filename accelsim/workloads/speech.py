@@ -26,7 +26,7 @@ from accelsim.workloads.transformer import (
     new_token_count,
     normalise,
     token_ids,
-    transformer_layer,
+    transformer_layers,
 )
 
 __all__ = ["Wav2Vec2Parameters", "WhisperParameters", "write_wav2vec2", "write_whisper"]
@@ -70,10 +70,8 @@ def write_whisper(b: GraphBuilder, p: WhisperParameters, shape: RunShape) -> Non
     )
     with b.scope("model.decoder"):
         x = _embed_targets(b, p, shape.batch, new)
-        layer = _whisper_layer(p, decoder=True)
-        for index in range(p.decoder_layers):
-            with b.scope(f"layers.{index}"):
-                x = transformer_layer(b, x, layer, context_len=cached, memory=memory)
+        layers = [_whisper_layer(p, decoder=True)] * p.decoder_layers
+        x = transformer_layers(b, x, layers, "layers", context_len=cached, memory=memory)
         x = normalise(b, x, "layer_norm", "layer_norm")
     with b.scope("proj_out"):
         b.linear(x, p.vocab_size, bias=False, tied=True)
@@ -87,10 +85,7 @@ def _encode_audio(b: GraphBuilder, p: WhisperParameters, batch: int, length: int
                 x = b.activation(b.conv(x, p.hidden_size, 3, stride=stride, padding=1, bias=True), "gelu")
         b.parameters(p.source_positions * p.hidden_size)  # a fixed sinusoid, kept as a table
         x = b.add(b.view(x, batch, length, p.hidden_size), b.input(length, p.hidden_size), name="embed_positions")
-        layer = _whisper_layer(p, decoder=False)
-        for index in range(p.encoder_layers):
-            with b.scope(f"layers.{index}"):
-                x = transformer_layer(b, x, layer)
+        x = transformer_layers(b, x, [_whisper_layer(p, decoder=False)] * p.encoder_layers, "layers")
         return normalise(b, x, "layer_norm", "layer_norm")
 
 
@@ -199,7 +194,5 @@ def _contextualise(b: GraphBuilder, p: Wav2Vec2Parameters, x: Tensor) -> Tensor:
     x = b.add(x, b.view(places, batch, frames, width))
     x = x if p.norm_first else normalise(b, x, "layer_norm", "layer_norm")
     layer = encoder_layer(p, "wav2vec2", norm_first=p.norm_first, scaled="query")
-    for index in range(p.layers):
-        with b.scope(f"layers.{index}"):
-            x = transformer_layer(b, x, layer)
+    x = transformer_layers(b, x, [layer] * p.layers, "layers")
     return normalise(b, x, "layer_norm", "layer_norm") if p.norm_first else x

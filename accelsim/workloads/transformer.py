@@ -7,7 +7,11 @@ none, and current language models train without.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.attention_layers import (
@@ -24,7 +28,7 @@ from accelsim.workloads.model import RunShape
 from accelsim.workloads.module_names import LayerNames
 from accelsim.workloads.operator import Phase
 
-__all__ = ["TransformerLayer", "new_token_count", "normalise", "token_ids", "transformer_layer"]
+__all__ = ["TransformerLayer", "new_token_count", "normalise", "token_ids", "transformer_layer", "transformer_layers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,28 @@ def transformer_layer(
         x = _after(b, x, inner, layer, names.cross_norm, "")
     inner = _transform(b, _before(b, x, layer, names.feed_forward_norm), layer)
     return _after(b, x, inner, layer, names.feed_forward_norm, names.feed_forward_post_norm)
+
+
+def transformer_layers(
+    b: GraphBuilder,
+    x: Tensor,
+    layers: Sequence[TransformerLayer],
+    path: str,
+    **states: Any,
+) -> Tensor:
+    """Layers one after the other, at module paths ``path.0``, ``path.1`` ...
+
+    Args:
+        b: Where the rows go.
+        x: Hidden states.
+        layers: The layers.
+        path: Module path of the list.
+        **states: Further arguments of `transformer_layer`.
+    """
+    for layer, indices in groupby(range(len(layers)), key=layers.__getitem__):
+        places = [f"{path}.{index}" for index in indices]
+        x = b.repeated(x, places, partial(transformer_layer, b, layer=layer, **states))
+    return x
 
 
 def _parallel_layer(b: GraphBuilder, x: Tensor, layer: TransformerLayer, context_len: int) -> Tensor:

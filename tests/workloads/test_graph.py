@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from accelsim.errors import InputError, InvalidValueError
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
+from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind, Phase
 
@@ -112,3 +112,36 @@ def test_arbitrary_json_raises_only_input_errors(column, value):
     data[column] = value
     with contextlib.suppress(InputError):
         OperatorGraph.from_dict(data)
+
+
+def stacked(count, *, is_copied):
+    """A model of equal layers that share one tensor, keep two and end on what they began with."""
+    b = GraphBuilder(precision("bf16"))
+    shared = b.embedding(b.input(2, 5, dtype=Dtype.INT64), 100, 8)
+
+    def layer(x):
+        with b.scope("mlp"):
+            inner = b.linear(b.layer_norm(x), 16)
+        b.kv_bytes_per_token += 32.0
+        return b.add(b.linear(b.activation(inner, "gelu"), 8), b.add(x, shared))
+
+    x = b.linear(shared, 8)
+    places = [f"layers.{index}" for index in range(count)]
+    with b.scope("model"):
+        if is_copied:
+            x = b.repeated(x, places, layer)
+        else:
+            for place in places:
+                with b.scope(place):
+                    x = layer(x)
+    b.linear(b.layer_norm(x), 4)
+    return b
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
+def test_copied_layers_are_the_layers_written_out(count):
+    copied, written = stacked(count, is_copied=True), stacked(count, is_copied=False)
+    one, other = copied.build(), written.build()
+    assert one.to_dict() == other.to_dict()
+    totals = ("parameter_count", "parameter_tensor_count", "kv_bytes_per_token")
+    assert [getattr(copied, name) for name in totals] == [getattr(written, name) for name in totals]
