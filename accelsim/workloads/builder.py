@@ -16,7 +16,7 @@ from math import prod
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.row_writer import RowWriter, Tensor
-from accelsim.workloads.window import per_axis, three_axes, transposed_size, window_outputs
+from accelsim.workloads.window import per_axis, pooled_size, three_axes, transposed_size, window_outputs
 
 __all__ = ["GraphBuilder", "Tensor"]
 
@@ -354,8 +354,7 @@ class GraphBuilder(RowWriter):
         window = per_axis(kernel, rank)
         step, pad = per_axis(window if stride is None else stride, rank), per_axis(padding, rank)
         out = tuple(
-            -(-(i + 2 * p - w) // s) + 1 if ceil else (i + 2 * p - w) // s + 1
-            for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
+            pooled_size(i, w, s, p, ceil=ceil) for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
         )
         if min(out) < 1:
             raise InvalidValueError("input size", x.shape[2:], f"at least the pooling window {window}")

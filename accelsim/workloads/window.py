@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from accelsim.errors import InvalidValueError
 
-__all__ = ["per_axis", "three_axes", "transposed_size", "window_outputs"]
+__all__ = ["per_axis", "pooled_size", "three_axes", "transposed_size", "window_outputs"]
 
 
 def per_axis(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
@@ -35,3 +35,14 @@ def window_outputs(size: int, kernel: int, stride: int, padding: int, dilation: 
 def transposed_size(size: int, kernel: int, stride: int, padding: int) -> int:
     """Length of an axis behind a transposed convolution."""
     return (size - 1) * stride - 2 * padding + kernel
+
+
+def pooled_size(size: int, kernel: int, stride: int, padding: int, *, ceil: bool) -> int:
+    """Length of an axis behind a pool; below 1 where the window does not fit.
+
+    Rounded up, a last window counts only if it begins inside the axis or the padding before it (``torch.nn.MaxPool2d``).
+    """
+    span = size + 2 * padding - kernel
+    count = span // stride + 1
+    is_partial = ceil and span % stride > 0 and count * stride < size + padding
+    return count + is_partial
