@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from accelsim import catalog
 from accelsim.calibration.validation.fpga_dataflow import cnv_nodes, mlp_nodes, radioml_nodes
 from accelsim.cost.fpga.dataflow import StreamingNode, design_power_w, node_cycles
-from accelsim.cost.fpga.folding_file import folded_design, parse_folding, read_folding, reuse_factor_cycles
+from accelsim.cost.fpga.folding_file import (
+    LayerFolding,
+    folded_design,
+    parse_folding,
+    read_folding,
+    reuse_factor_cycles,
+)
 from accelsim.cost.fpga.parameters import fpga_parameters
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError, ProfileError
@@ -44,6 +50,28 @@ def test_cnv_runs_at_its_measured_rate():
     foldings = read_folding(FOLDER / "cnv-w1a1.json")
     design = folded_design(cnv_nodes(), foldings, board("zcu104", 300e6), fpga_parameters())
     assert design.fps == pytest.approx(9149.98, rel=0.01)
+
+
+# Umuroglu et al., FINN, FPGA 2017, table 3 and abstract: images per second, first image's latency, lookup tables, 200 MHz.
+@pytest.mark.parametrize(
+    ("folding", "times", "fps", "latency_s", "latency_error", "lut_count", "lut_error"),
+    [("cnv-max", 4, 21_906, 283e-6, 0.01, 46_253, 0.01), ("cnv-fix", 2, 11_600, 550e-6, 0.03, 29_274, 0.2)],
+)
+def test_both_cnv_designs_of_the_paper(folding, times, fps, latency_s, latency_error, lut_count, lut_error):
+    base, scaled = (read_folding(FOLDER / f"{name}.json") for name in ("cnv-w1a1", folding))
+    assert [b.pe * b.simd * times for b in base] == [f.pe * f.simd for f in scaled]
+    design = folded_design(cnv_nodes(holds_maps=True), scaled, board("zcu102", 200e6), fpga_parameters())
+    assert design.fps == pytest.approx(fps, rel=0.002)
+    assert design.latency_s == pytest.approx(latency_s, rel=latency_error)
+    assert design.lut_count == pytest.approx(lut_count, rel=lut_error)
+
+
+def test_a_window_generator_that_holds_a_map_loads_it_first():
+    held, lines = (cnv_nodes(holds_maps=holds)[0] for holds in (True, False))
+    folding = (LayerFolding("MVAU_0", 64, 3),)
+    slow, fast = (folded_design([node], folding, board(clock_hz=1e6), fpga_parameters()) for node in (held, lines))
+    assert (slow.cycles[0], fast.cycles[0]) == (32 * 32 + 8100, 8100)
+    assert slow.latency_s - fast.latency_s == pytest.approx(32 * 32 / 1e6)
 
 
 def test_layer_names_of_all_versions_in_numeric_order():

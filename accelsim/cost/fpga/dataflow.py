@@ -55,6 +55,8 @@ class StreamingNode:
         weight_bits: Bits of a weight.
         activation_bits: Bits of an input.
         start_fraction: Share of an image that must arrive before the node starts (1 for fully connected layers).
+        load_cycles: Cycles in which a window generator with a buffer of one whole map takes it in and gives no windows (the
+            first FINN library, 2017); 0 for line buffers and fully connected layers.
     """
 
     name: str
@@ -64,6 +66,7 @@ class StreamingNode:
     weight_bits: int
     activation_bits: int
     start_fraction: float = 1.0
+    load_cycles: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,7 +213,7 @@ def _candidates(node: StreamingNode, values: FpgaParameters) -> FloatArray:
     grid = np.meshgrid(_divisors(node.mh), _divisors(node.mw), indexing="ij")
     pe, simd = (axis.reshape(-1).astype(np.float64) for axis in grid)
     columns = (
-        node_cycles(node.mw, node.mh, node.vectors, pe, simd),
+        node.load_cycles + node_cycles(node.mw, node.mh, node.vectors, pe, simd),
         lut_estimate(node.mw, pe, simd, node.weight_bits, node.activation_bits, values)
         + weight_lut_estimate(node.mw, node.mh, pe, simd, node.weight_bits),
         bram18_estimate(node.mw, node.mh, pe, simd, node.weight_bits),
@@ -332,7 +335,7 @@ def _folding(node: StreamingNode, pe: float, simd: float, values: FpgaParameters
     bits = (node.weight_bits, node.activation_bits)
     luts = lut_estimate(node.mw, pe, simd, *bits, values) + weight_lut_estimate(node.mw, node.mh, pe, simd, bits[0])
     blocks = bram18_estimate(node.mw, node.mh, pe, simd, bits[0])
-    cycles = node_cycles(node.mw, node.mh, node.vectors, pe, simd)
+    cycles = node.load_cycles + node_cycles(node.mw, node.mh, node.vectors, pe, simd)
     row: FloatArray = np.array(
         [float(cycles), float(luts), float(blocks), float(dsp_estimate(pe, simd, *bits)), pe, simd]
     )
@@ -377,12 +380,15 @@ def design_power_w(
 def _design(chosen: FloatArray, nodes: Sequence[StreamingNode], clock_hz: float) -> DataflowDesign:
     cycles = chosen[:, 0]
     used = chosen[:, 1:4].sum(axis=0)
+    # The first image's map is loaded while the node before gives it, but for the one that enters the design.
+    running = cycles - np.array([node.load_cycles for node in nodes])
+    through = pipeline_latency_s(running, [node.start_fraction for node in nodes], clock_hz)
     return DataflowDesign(
         pe=chosen[:, 4],
         simd=chosen[:, 5],
         cycles=cycles,
         fps=clock_hz / float(cycles.max()),
-        latency_s=pipeline_latency_s(cycles, [node.start_fraction for node in nodes], clock_hz),
+        latency_s=through + nodes[0].load_cycles / clock_hz,
         lut_count=float(used[0]),
         bram_18k_count=float(used[1]),
         dsp_count=float(used[2]),
