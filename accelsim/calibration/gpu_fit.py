@@ -25,10 +25,11 @@ from accelsim.calibration.environment import machine_name
 from accelsim.calibration.fit.device_fit import fit_parameters
 from accelsim.calibration.fit.gpu import log_residual, with_values
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
-from accelsim.calibration.fit.rows import Cell, unchained
+from accelsim.calibration.fit.rows import Cell
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement
+from accelsim.calibration.validation.columns import unchained
 from accelsim.calibration.validation.gpu_operators import KernelPrediction
 from accelsim.cost.fitted import FittedParameters, apply_overlay, read_fitted
 from accelsim.cost.gpu import GpuParameters, cost_gpu

@@ -93,6 +93,8 @@ STAGES = (
             "operand_exposed_fraction": Prior(0.01, 0.95, 0.5),
             "prologue_k": Prior(1.0, 200.0, 0.7),
             "lone_tile_loss": Prior(0.02, 1.0, 0.5),
+            "m_contiguous_ratio": Prior(0.3, 2.0, 0.5),
+            "k_contiguous_ratio": Prior(0.3, 2.0, 0.5),
             "power_window_s": Prior(1e-4, 1e-1, 0.7),
             "burst_power_ratio": Prior(1.0, 3.0, 0.3),
             "contraction_latency_s": Prior(1e-6, 1.5e-5, 0.5),
@@ -268,6 +270,8 @@ def determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
         unused |= {"matrix_operand_bytes_per_clock", "matrix_energy_overhead", "matrix_convolution_efficiency"}
     if False not in matrix:
         unused |= {"vector_efficiency", "operand_bytes_per_lane_clock", "vector_energy_overhead", "winograd_efficiency"}
+    if not any(_is_matrix(cell) and cell.kernels.is_m_contiguous is not None for cell in cells):
+        unused |= {"m_contiguous_ratio", "k_contiguous_ratio"}
     if int(_K.BATCHED_GEMM) not in kinds:
         unused |= {"batched_ratio"}
     if not kinds & {int(_K.CONV_BACKWARD_DATA), int(_K.CONV_BACKWARD_WEIGHT)}:

@@ -76,16 +76,7 @@ class Cell:
 
     def take(self, rows: Any) -> Cell:
         """Some of the rows."""
-        part = replace(self.kernels, graph=unchained(self.graph, rows))
-        return replace(self, kernels=part, measured_s=self.measured_s[rows])
-
-
-def unchained(graph: OperatorGraph, rows: Any) -> OperatorGraph:
-    """Some rows of a graph, without dependencies: measurements apart from each other."""
-    part = graph.take(np.arange(len(graph))[rows])
-    return replace(
-        part, dependency_offset=np.zeros(len(part) + 1, dtype=np.int64), dependency=np.zeros(0, dtype=np.int64)
-    )
+        return replace(self, kernels=self.kernels.take(rows), measured_s=self.measured_s[rows])
 
 
 def chip_of(device: str) -> str:

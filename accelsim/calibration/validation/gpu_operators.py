@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from accelsim.calibration.validation.columns import (
     gemm_graph,
     recurrent_graph,
     roofline_s,
+    unchained,
     vector_graph,
 )
 from accelsim.calibration.validation.names import device_refusal, gpu_of, note_unknown_devices
@@ -39,6 +40,7 @@ from accelsim.calibration.validation.tables import (
     time_column,
 )
 from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.gpu.parameters import LoopConditions
 from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
@@ -117,6 +119,7 @@ def operator_batches(
     *,
     execution: Execution,
     fit_source: str,
+    layout: Callable[[Table], NDArray[np.bool_]] | None = None,
 ) -> Iterator[Batch]:
     """One batch per device of a table of operators.
 
@@ -128,6 +131,7 @@ def operator_batches(
         time_column_name: Measured column, ms.
         execution: How the measurement issued its calls.
         fit_source: Data set the rows belong to.
+        layout: Says of GEMMs whether their left operand has m contiguous; not known where None.
     """
     for device in np.unique(table["device"]).tolist():
         rows = table.take(table["device"] == device)
@@ -146,7 +150,7 @@ def operator_batches(
             label=shapes,
             measured_s=measured,
             roofline_s=roofline_s(graph, profile),
-            predict=KernelPrediction(graph, profile, execution),
+            predict=KernelPrediction(graph, profile, execution, layout(rows) if layout else None),
             views=_views(names, measured),
             fit_source=fit_source,
             held_out_share=_BENCH_HELD_OUT if fit_source == DEEPBENCH_SCHEMA.file else HELD_OUT_SHARE,
@@ -168,11 +172,18 @@ class KernelPrediction:
         profile: The device.
         execution: How the measurement issued its calls: eager ones are timed alone, replayed ones (DeepBench, 2016 to
             2018) in long loops, with the libraries of their day.
+        is_m_contiguous: GEMMs whose left operand has m contiguous, shape (n,); None where that is not known.
     """
 
     graph: OperatorGraph
     profile: GpuProfile
     execution: Execution
+    is_m_contiguous: NDArray[np.bool_] | None = None
+
+    def take(self, rows: Any) -> Self:
+        """Some of the rows."""
+        layout = None if self.is_m_contiguous is None else self.is_m_contiguous[rows]
+        return replace(self, graph=unchained(self.graph, rows), is_m_contiguous=layout)
 
     def __call__(self, parameters: Any | None) -> Prediction:
         """Predict every row."""
@@ -205,6 +216,11 @@ class KernelPrediction:
         """Cost every row under the conditions of the measurement."""
         eager = self.execution is Execution.EAGER
         as_measured = replace(parameters, is_isolated=eager, is_early_library=not eager)
+        if self.is_m_contiguous is not None:
+            once = np.full(len(self.graph), np.inf)  # nothing of it stays in the cache
+            as_measured = replace(
+                as_measured, conditions=LoopConditions(once, np.zeros_like(once), is_m_contiguous=self.is_m_contiguous)
+            )
         return cost_gpu(self.graph, self.profile, self.execution, as_measured)
 
 
@@ -284,7 +300,8 @@ def _bench_operator(table: Table, op: str, dtype: Dtype) -> Iterator[Batch]:
     """Batches of one operator: one per device and pass."""
     name = f"{op.replace('_', '-')}-{dtype.label}"
     if op == "gemm":
-        yield from _bench_pass(table, "fwd_ms", name, lambda t: _bench_gemm(t, dtype), ("m", "n", "k", "ta", "tb"))
+        shape = ("m", "n", "k", "ta", "tb")
+        yield from _bench_pass(table, "fwd_ms", name, lambda t: _bench_gemm(t, dtype), shape, lambda t: t["ta"] == "N")
     elif op == "conv":
         for column, suffix, kind in _CONV_PASSES:
             yield from _bench_pass(
@@ -306,7 +323,12 @@ _CONV_PASSES = (
 
 
 def _bench_pass(
-    table: Table, column: str, name: str, build: Callable[[Table], OperatorGraph], shape: tuple[str, ...]
+    table: Table,
+    column: str,
+    name: str,
+    build: Callable[[Table], OperatorGraph],
+    shape: tuple[str, ...],
+    layout: Callable[[Table], NDArray[np.bool_]] | None = None,
 ) -> Iterator[Batch]:
     rows = table.take(np.isfinite(table[column]))
     sizes = [size for size in shape if rows[size].dtype.kind == "f"]
@@ -324,6 +346,7 @@ def _bench_pass(
             column,
             execution=Execution.GRAPH,
             fit_source=DEEPBENCH_SCHEMA.file,
+            layout=layout,
         )
 
 

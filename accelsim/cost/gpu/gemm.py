@@ -218,6 +218,7 @@ def contraction_costs(
     *,
     sigma: float,
     extra_latency_s: FloatArray | float = 0.0,
+    memory_ratio: FloatArray | float = 1.0,
 ) -> RowCosts:
     """Join arithmetic and traffic, slow both to the clock the power limit allows, and add latency.
 
@@ -232,8 +233,9 @@ def contraction_costs(
         parameters: Class-wide or fitted.
         sigma: Standard deviation of ln(time).
         extra_latency_s: Latency beyond the kernel's own.
+        memory_ratio: Rate of main memory over that of a stream.
     """
-    memory_s = moved_bytes / machine.stream_bytes_per_s
+    memory_s = moved_bytes / (machine.stream_bytes_per_s * memory_ratio)
     joined_s = join_times(compute_s, memory_s, parameters.overlap_exponent)
     clock = machine.clock_fraction(machine.contraction_energy_j(rows, flop, moved_bytes), joined_s)
     time_s = joined_s / clock + parameters.contraction_latency_s + extra_latency_s
@@ -265,7 +267,25 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     else:
         compute_s = gemm_compute_s(shape, machine, parameters) * _page_walks(shape, machine, parameters)
     moved = gemm_traffic_bytes(shape, rows.bytes, machine)
-    return contraction_costs(rows, compute_s, flop, moved, machine, parameters, sigma=parameters.sigma_gemm)
+    ratio = 1.0 if batched else _layout_ratio(rows, machine, parameters)
+    sigma = parameters.sigma_gemm
+    return contraction_costs(rows, compute_s, flop, moved, machine, parameters, sigma=sigma, memory_ratio=ratio)
+
+
+def _layout_ratio(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> FloatArray | float:
+    """Memory rate of the first matrix-core kernels by their left operand's layout, over a stream's; shape (r,).
+
+    A tile reads 32 to 64 elements of the contraction at a time: pieces of 64 to 128 bytes of each row where the contraction
+    is contiguous, whole lines of the tile's height where m is. In FP16, DeepBench's products of 16 to 64 columns read
+    300 GB/s so on a T4 and 205 to 215 GB/s else, and 670 and 350 GB/s on a V100.
+    """
+    conditions = parameters.conditions
+    if conditions is None or conditions.is_m_contiguous is None:
+        return 1.0
+    by_layout = np.where(
+        conditions.is_m_contiguous[rows.index], parameters.m_contiguous_ratio, parameters.k_contiguous_ratio
+    )
+    return np.where(machine.uses_matrix_cores[rows.column("dtype")], by_layout, 1.0)
 
 
 def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:

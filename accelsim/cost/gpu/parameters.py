@@ -13,6 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from accelsim.cost.residual import FamilyResidual, read_families
 from accelsim.cost.shape_surface import Surface
 from accelsim.datafile import data_root, read_mapping
@@ -31,11 +34,14 @@ class LoopConditions:
             nothing comes again.
         batch_rows: Rows that the whole batch routes to experts of all devices; of grouped GEMMs alone, 0 elsewhere.
         routing_exponent: Power law by which experts differ in popularity; 0 (even) where None.
+        is_m_contiguous: GEMMs whose left operand has m contiguous in memory, else the contraction; None where the library is
+            not of the first for matrix cores.
     """
 
     cycle_bytes: FloatArray
     batch_rows: FloatArray
     routing_exponent: FloatArray | None = None
+    is_m_contiguous: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,9 @@ class GpuParameters:
         operand_exposed_fraction: Part of operand loading that arithmetic does not hide, 0 to 1.
         prologue_k: Extra steps of k a tile pays to fill and drain its pipeline; 0 to 256 elements (32-bit).
         lone_tile_loss: Loss of a tile of 64 threads that has an SM to itself; 0 (none) to 1 (as long as four tiles).
+        m_contiguous_ratio: Memory rate of the first matrix-core GEMMs (libraries to 2018) whose left operand has m
+            contiguous, over a stream's; 0.3 to 2.
+        k_contiguous_ratio: The same where the contraction is contiguous.
         page_walk_loss: Slow-down of plain GEMMs with very long rows on early boards, less 1; 0 to 4.
         kernel_latency_s: Start, drain and memory latency of a streaming kernel on the device; 1 to 10 us.
         contraction_latency_s: The same of a matrix kernel, with its set-up and epilogue; 1 to 20 us.
@@ -120,6 +129,8 @@ class GpuParameters:
     operand_exposed_fraction: float
     prologue_k: float
     lone_tile_loss: float
+    m_contiguous_ratio: float
+    k_contiguous_ratio: float
     page_walk_loss: float
     kernel_latency_s: float
     contraction_latency_s: float
