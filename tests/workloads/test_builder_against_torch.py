@@ -125,6 +125,32 @@ def test_batch_norm_reads_its_statistics_but_trains_half_of_them():
     assert b.build().weight_bytes[0] == 4 * (counted(module) + buffers)
 
 
+def test_batch_norm_has_a_row_per_pixel_and_a_column_per_channel():
+    b = builder()
+    b.batch_norm(b.input(2, 12, 5, 7))
+    assert b.build().dims[0, :2].tolist() == [70, 12]
+
+
+@pytest.mark.parametrize(("size", "out", "window"), [((6, 8), 1, 48), ((8, 8), 2, 16), ((3, 3), 3, 1), ((2, 2), 4, 1)])
+def test_adaptive_pools_average_what_falls_to_each_output(size, out, window):
+    b = builder()
+    found = b.global_pool(b.input(2, 3, *size), out)
+    assert tuple(found.shape) == tuple(nn.AdaptiveAvgPool2d(out)(torch.empty(2, 3, *size)).shape)
+    graph = b.build()
+    assert graph.dims[0, :5].tolist() == [2, 3, size[0] * size[1], out * out, window]
+    assert graph.flop[0] == 2 * 3 * out * out * window
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_attention_reads_queries_keys_values_and_its_bias(has_bias):
+    b = builder()
+    q, k = b.input(2, 8, 10, 16), b.input(2, 4, 10, 16)
+    bias = b.input(8, 10, 10) if has_bias else None
+    b.attention(q, k, k, bias=bias)
+    operands = 2 * 8 * 10 * 16 + 2 * 2 * 4 * 10 * 16 + (800 if has_bias else 0)
+    assert b.build().read_bytes[0] == 4 * operands
+
+
 def test_embeddings_read_the_rows_they_look_up():
     module = nn.Embedding(1000, 64)
     b = builder()

@@ -93,6 +93,7 @@ def test_attention_backward_is_five_products_for_two():
         ("sgd", "fp32", 12),  # read w, g; write w
         ("momentum", "fp32", 20),  # + read and write one state
         ("adam", "fp32", 28),  # + read and write two states
+        ("lamb", "fp32", 44),  # reads everything twice, for its trust ratio
         ("adamw", "bf16", 28),  # master, m, v read (12) and written (12), gradient read (2), weight written (2)
     ],
 )
