@@ -1,5 +1,7 @@
 """Memory footprints."""
 
+import pytest
+
 from accelsim.cost.memory import inference_footprint, live_bytes, training_footprint
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
@@ -54,3 +56,44 @@ def test_cache_counts_and_shortage_is_the_difference():
 def test_saved_activations_grow_with_batch():
     small, large = chain(batch=8), chain(batch=16)
     assert large.build().saved_bytes.sum() == 2 * small.build().saved_bytes.sum()
+
+
+def test_inference_holds_its_input_and_the_two_tensors_of_a_row():
+    b = chain()
+    memory = inference_footprint(b.build(), b.parameter_count, b.precision)
+    assert memory.activation_bytes == 3 * 8 * 64 * 4
+    assert memory.total_bytes == memory.weight_bytes + memory.activation_bytes
+    assert (memory.gradient_bytes, memory.optimizer_bytes, memory.kv_cache_bytes) == (0, 0, 0)
+
+
+def test_tables_stay_at_the_width_of_activations():
+    b = GraphBuilder(precision("int4"))
+    b.linear(b.embedding(b.input(8), 1000, 64), 32, bias=False)
+    memory = inference_footprint(b.build(), b.parameter_count, b.precision)
+    policy = precision("int4")
+    assert policy.weight.bytes == 0.5
+    assert memory.weight_bytes == 1000 * 64 * policy.activation.bytes + 64 * 32 * 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "states"),
+    [("sgd", "fp32", 0), ("momentum", "fp32", 4), ("adamw", "fp32", 8), ("sgd", "fp16", 4), ("adamw", "bf16", 12)],
+)
+def test_states_are_fp32_and_half_precision_keeps_a_master_copy(name, policy, states):
+    b, rule = chain(policy), OPTIMIZERS[name]
+    forward = b.build()
+    step = training_graph(forward, b.parameter_count, b.parameter_tensor_count, b.precision, rule)
+    memory = training_footprint(forward, step, b.parameter_count, b.precision, rule)
+    width = 4 if policy == "fp32" else 2
+    assert memory.optimizer_bytes == states * b.parameter_count
+    assert memory.weight_bytes == memory.gradient_bytes == width * b.parameter_count
+
+
+def test_training_holds_what_is_saved_and_the_largest_gradient_row():
+    """Four layers save their inputs; a weight gradient reads two tensors of 8 x 64 and writes 64 x 64."""
+    b, rule = chain(), OPTIMIZERS["sgd"]
+    forward = b.build()
+    step = training_graph(forward, b.parameter_count, b.parameter_tensor_count, b.precision, rule)
+    memory = training_footprint(forward, step, b.parameter_count, b.precision, rule)
+    tensor, weights = 8 * 64 * 4, 64 * 64 * 4
+    assert memory.activation_bytes == 4 * tensor + (2 * tensor + weights)
