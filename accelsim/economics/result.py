@@ -78,7 +78,7 @@ def usd_per_epoch(usd_per_hour: F, samples_per_s: F, epoch_sample_count: float) 
     Raises:
         InvalidValueError: If an argument is outside its range.
     """
-    _require("epoch_sample_count", epoch_sample_count, zero_allowed=False)
+    _require("sample_count", epoch_sample_count, zero_allowed=False)
     return epoch_sample_count * _usd_per_item(usd_per_hour, samples_per_s, "samples_per_s")
 
 

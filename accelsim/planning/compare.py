@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
+from accelsim.errors import DoesNotFitError, UnknownNameError, UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.planning.estimate import Estimate, estimate
+from accelsim.planning.estimate import NESTED, Estimate, estimate
 from accelsim.planning.scenario import Scenario
 from accelsim.workloads.model import Workload
 
@@ -23,8 +24,19 @@ if TYPE_CHECKING:
 __all__ = ["BEST_HIGH", "BEST_LOW", "Comparison", "ComparisonRow", "compare"]
 
 #: Columns where less is better, and where more is.
-BEST_LOW: Final = ("latency_s", "energy_per_sample_j", "cost_usd_per_1000")
-BEST_HIGH: Final = ("throughput_per_s",)
+BEST_LOW: Final = (
+    "latency_s",
+    "energy_per_sample_j",
+    "cost_usd_per_1000",
+    "time_to_first_token_s",
+    "time_per_output_token_s",
+    "cost_usd_per_million_tokens",
+    "energy_j",
+    "average_power_w",
+    "memory_bytes",
+    "usd_per_hour",
+)
+BEST_HIGH: Final = ("throughput_per_s", "tokens_per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,13 @@ class Comparison:
 
         Args:
             column: A name in `BEST_LOW` or `BEST_HIGH`.
+
+        Raises:
+            UnknownNameError: If the column is in neither.
         """
+        if column not in {*BEST_LOW, *BEST_HIGH}:
+            known = sorted({*BEST_LOW, *BEST_HIGH})
+            raise UnknownNameError("column", column, known, f"Columns: {', '.join(known)}.")
         sign = -1.0 if column in BEST_HIGH else 1.0
         found: dict[tuple[str, str], tuple[float, str]] = {}
         for row in self.rows:
@@ -76,15 +94,14 @@ class Comparison:
         """One row per pair with every scalar figure."""
         import pandas as pd
 
-        nested = {"memory", "operators", "energy_parts_j"}
-        return pd.DataFrame([{k: v for k, v in row.items() if k not in nested} for row in self.to_dict()])
+        return pd.DataFrame([{k: v for k, v in row.items() if k not in NESTED} for row in self.to_dict()])
 
 
 def compare(
-    workloads: str | Workload | Sequence[str | Workload],
+    workloads: str | Path | Workload | Sequence[str | Path | Workload],
     devices: str | DeviceProfile | Iterable[str | DeviceProfile],
     *,
-    modes: Sequence[str] = ("inference",),
+    modes: str | Sequence[str] = ("inference",),
     **settings: Any,
 ) -> Comparison:
     """Estimate every model on every device in every mode.
@@ -99,13 +116,16 @@ def compare(
     Raises:
         InputError: If a name or setting is wrong. Pairs a device cannot run are rows with a reason instead.
     """
-    models = [workloads] if isinstance(workloads, (str, Workload)) else list(workloads)
+    models = [workloads] if isinstance(workloads, str | Path | Workload) else list(workloads)
+    wanted = [modes] if isinstance(modes, str) else list(modes)
     profiles = [devices] if isinstance(devices, str | DeviceProfile) else list(devices)
-    rows = [_row(m, d, mode, settings) for m in models for mode in modes for d in profiles]
+    rows = [_row(m, d, mode, settings) for m in models for mode in wanted for d in profiles]
     return Comparison(tuple(rows))
 
 
-def _row(workload: str | Workload, device: str | DeviceProfile, mode: str, settings: dict[str, Any]) -> ComparisonRow:
+def _row(
+    workload: str | Path | Workload, device: str | DeviceProfile, mode: str, settings: dict[str, Any]
+) -> ComparisonRow:
     try:
         result = estimate(workload, device, mode=mode, **settings)
     except (UnsupportedOperatorError, DoesNotFitError) as error:

@@ -33,9 +33,11 @@ from accelsim.workloads.model import Workload
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
-__all__ = ["Estimate", "OperatorShare", "estimate"]
+__all__ = ["NESTED", "Estimate", "OperatorShare", "estimate"]
 
 #: Two-sided standard normal quantile of the 90 % interval.
 _Z90: Final = 1.6448536269514722
@@ -43,6 +45,8 @@ _INTERVAL_LEVEL: Final = 0.9
 #: Host link where a profile names none: PCIe 3.0 x16, 15.75 GB/s per direction (PCI-SIG), the slowest common slot.
 _DEFAULT_HOST_LINK_BYTES_PER_S: Final = 15.75e9
 _TOP_OPERATORS: Final = 10
+#: Figures of an estimate that are no scalars.
+NESTED: Final = frozenset({"memory", "operators", "energy_parts_j", "relatives", "evidence"})
 #: Share of the arithmetic from which on a model is one of convolutions.
 _CONVOLUTIONAL: Final = 0.5
 #: Host time to launch a captured graph: NVIDIA, "Constant-time launch for straight-line CUDA graphs" (2024), CUDA 12.6.
@@ -186,8 +190,7 @@ class Estimate:
         """One row with every scalar figure."""
         import pandas as pd
 
-        nested = {"memory", "operators", "energy_parts_j", "relatives", "evidence"}
-        return pd.DataFrame([{k: v for k, v in self.to_dict().items() if k not in nested}])
+        return pd.DataFrame([{k: v for k, v in self.to_dict().items() if k not in NESTED}])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,7 +203,7 @@ class _Run:
 
 
 def estimate(
-    workload: str | Workload,
+    workload: str | Path | Workload,
     device: str | DeviceProfile,
     *,
     batch: int | None = None,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 from accelsim.economics.offer import Quote
 from accelsim.economics.price import PriceBook
@@ -46,9 +47,9 @@ def device_price(device: DeviceProfile, offer: str | None = None, usd_per_hour: 
             raise InvalidValueError(
                 "usd_per_hour", usd_per_hour, f"no value beside the offer {offer}", "Give one of them."
             )
-        if not isinstance(usd_per_hour, int | float) or not 0 <= usd_per_hour < math.inf:
+        if not isinstance(usd_per_hour, Real) or not 0 <= usd_per_hour < math.inf:
             raise InvalidValueError("usd_per_hour", usd_per_hour, "a finite number >= 0")
-        return DevicePrice(usd_per_hour, None)
+        return DevicePrice(float(usd_per_hour), None)
     whole, share = _share(device)
     cores = device.core_count.value if isinstance(device, CpuProfile) else None
     book = PriceBook.load()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
 from typing import Final, Literal, cast, get_args
 
 from accelsim import catalog, workload_catalog
@@ -67,7 +69,7 @@ class Scenario:
     @classmethod
     def resolve(
         cls,
-        workload: str | Workload,
+        workload: str | Path | Workload,
         device: str | DeviceProfile,
         *,
         batch: int | None = None,
@@ -91,7 +93,7 @@ class Scenario:
             UnsupportedOperatorError: If training is asked of a device that has integer arithmetic alone, or sparse weights
                 of one that has no sparse rate for them.
         """
-        model = workload_catalog.workload(workload) if isinstance(workload, str) else workload
+        model = workload_catalog.workload(str(workload)) if isinstance(workload, str | Path) else workload
         profile = catalog.device(device) if isinstance(device, str) else device
         _check_types(model, profile, precision=precision, optimizer=optimizer)
         run_mode = _choice("mode", mode, get_args(Mode))
@@ -187,9 +189,9 @@ def _choice(field: str, value: object, allowed: Sequence[str]) -> Mode:
 def _size(field: str, value: int | None, default: int, lowest: int) -> int:
     if value is None:
         return max(default, lowest)
-    if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= _LARGEST[field]:
+    if not isinstance(value, Integral) or isinstance(value, bool) or not lowest <= value <= _LARGEST[field]:
         raise InvalidValueError(field, value, f"an integer from {lowest} to {_LARGEST[field]:,}")
-    return value
+    return int(value)
 
 
 def _sequence(field: str, value: int | None, default: int, workload: Workload) -> int:

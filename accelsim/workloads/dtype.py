@@ -96,15 +96,27 @@ PRECISIONS: dict[str, Precision] = {
 }
 
 
+_TORCH_NAMES = {
+    "double": "fp64",
+    "float64": "fp64",
+    "float": "fp32",
+    "float32": "fp32",
+    "half": "fp16",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+}
+
+
 def precision(name: str | Precision) -> Precision:
-    """Look a precision policy up by name.
+    """Look a precision policy up by its name, or by torch's name of its format ("bfloat16", "torch.float16").
 
     Raises:
         UnknownNameError: If there is no such policy.
     """
     if isinstance(name, Precision):
         return name
-    found = PRECISIONS.get(name.lower())
+    key = name.lower().removeprefix("torch.")
+    found = PRECISIONS.get(_TORCH_NAMES.get(key, key))
     if found is None:
         known = ", ".join(PRECISIONS)
         raise UnknownNameError("precision", name, PRECISIONS, f"Known precisions: {known}.")

@@ -51,3 +51,11 @@ def test_a_wrong_name_stops_the_comparison():
 
 def test_one_name_is_one_device():
     assert [row.device for row in compare("resnet-50", "t4").rows] == ["t4"]
+
+
+def test_only_a_figure_with_a_better_end_has_a_best():
+    table = compare("llama-3.1-8b", ["a100", "h100"], modes="inference", execution="graph")
+    assert table.best("tokens_per_s") == table.best("time_per_output_token_s")
+    with pytest.raises(UnknownNameError, match="Did you mean throughput_per_s"):
+        table.best("throughput")
+    assert not {"evidence", "relatives", "memory"} & set(table.to_frame().columns)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -282,3 +283,22 @@ def test_the_interval_is_finite_on_an_absurdly_slow_memory():
     memory = device.memory.model_copy(update={"bandwidth_bytes_per_s": slow})
     run = estimate("resnet-50", device.model_copy(update={"memory": memory}))
     assert 0 < run.latency_low_s < run.latency_s < run.latency_high_s < float("inf")
+
+
+def test_numbers_and_paths_of_other_libraries_are_taken(tmp_path):
+    plain = estimate("resnet-18", "t4", batch=4, image_size=160, usd_per_hour=2.0)
+    same = estimate("resnet-18", "t4", batch=np.int64(4), image_size=np.uint16(160), usd_per_hour=np.float32(2.0))
+    assert plain == same
+    assert plain.to_json() == same.to_json()
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "name: mine\ntitle: Mine\ntask: none\nfamily: layers\nparameters: {input: [8], sections: {'': [{linear: 4}]}}\n"
+    )
+    assert estimate(path, "t4").workload == "mine"
+    with pytest.raises(InvalidValueError, match="batch"):
+        estimate("resnet-18", "t4", batch=np.float64(4))
+
+
+@pytest.mark.parametrize(("name", "same"), [("bfloat16", "bf16"), ("torch.float16", "fp16"), ("float32", "fp32")])
+def test_torch_names_of_formats_are_known(name, same):
+    assert estimate("resnet-18", "a100", precision=name) == estimate("resnet-18", "a100", precision=same)

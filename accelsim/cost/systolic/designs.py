@@ -69,7 +69,7 @@ class ArrayDesign:
     def __post_init__(self) -> None:
         for field in ("rows", "columns", "count"):
             value = getattr(self, field)
-            if not (isinstance(value, int) and 1 <= value <= _LARGEST_SIDE):
+            if not (isinstance(value, int | np.integer) and 1 <= value <= _LARGEST_SIDE):
                 raise InvalidValueError(f"array {field}", value, f"a whole number from 1 to {_LARGEST_SIDE}")
         if self.element_count > MOST_MULTIPLY_ADDERS:
             allowed = f"at most {MOST_MULTIPLY_ADDERS:,}, ten wafers'"
