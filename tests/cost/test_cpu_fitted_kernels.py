@@ -1,0 +1,222 @@
+"""Times of measured CPU kernels from their coefficients, by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from operator_cases import row
+
+from accelsim import catalog
+from accelsim.cost.cpu import cost_cpu, cpu_parameters
+from accelsim.cost.cpu.calibrated import kernels_document, read_kernels
+from accelsim.cost.cpu.fitted_kernels import (
+    THREAD_TERMS,
+    Correction,
+    FittedKernels,
+    KernelFit,
+    matern,
+    region_counts,
+    thread_terms,
+)
+from accelsim.cost.cpu.kernel_terms import TERMS, Context
+from accelsim.cost.table import Execution, Tier
+from accelsim.datafile import read_json
+from accelsim.errors import ProfileError
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import Dtype, precision
+from accelsim.workloads.graph import concatenate
+from accelsim.workloads.operator import OperatorKind as K
+from accelsim.workloads.operator import Phase
+
+HOT = Context(l2_bytes=1e6, l3_bytes=1e8, reuse_bytes=0.0, is_training=False, page_fault_bytes=1e6)
+#: A start of 1 us, 10 ps a FLOP, 100 ps a byte read or written, 1 ns a fresh byte.
+ONE_THREAD = {"start": 1e-6, "flop": 1e-11, "read_bytes": 1e-10, "write_bytes": 1e-10, "fresh_bytes": 1e-9}
+COPY = row(K.COPY, (1,), read=4000.0, write=4000.0)
+
+
+def coefficients(names, **values):
+    return np.array([values.get(name, 0.0) for name in names])
+
+
+def kernels(fits=None, **changes) -> FittedKernels:
+    usual = {("copy", "fp32", 1): KernelFit(coefficients(TERMS, **ONE_THREAD), 0.1, 50)}
+    return FittedKernels(usual if fits is None else fits, 1e6, 1e8, **changes)
+
+
+def test_a_kernel_takes_its_start_its_work_and_its_bytes():
+    graph = row(K.COPY, (1,), flop=1e6, read=4000.0, write=4000.0)
+    found = kernels().times(graph, HOT, 1)
+    assert found.time_s[0] == pytest.approx(1e-6 + 1e-5 + 8e-7)
+    assert found.compute_s[0] == pytest.approx(1e-5)
+    assert found.memory_s[0] == pytest.approx(8e-7)
+    assert (found.fresh_s[0], found.log_sigma[0]) == (0.0, 0.1)
+
+
+def test_fresh_pages_are_memory_and_told_apart():
+    graph = row(K.COPY, (1,), write=2e6)
+    found = kernels().times(graph, HOT, 1)
+    assert found.fresh_s[0] == pytest.approx(2e-3)
+    assert found.memory_s[0] == pytest.approx(2e-3 + 2e-4)
+
+
+def test_kernels_that_were_not_measured_have_no_time_and_formats_that_were_not_take_fp32s():
+    graph = concatenate([COPY, row(K.SOFTMAX, (4, 4)), row(K.COPY, (1,), dtype=Dtype.BF16, read=4000.0, write=4000.0)])
+    found = kernels().times(graph, HOT, 1).time_s
+    assert np.isnan(found).tolist() == [False, True, False]
+    assert found[2] == found[0]
+
+
+def test_a_correction_scales_all_but_page_faults_at_its_own_tier_alone():
+    points = np.zeros((1, 3))
+    correction = Correction(points, np.array([np.log(2.0)]), np.full(3, 1e9))
+    fit = KernelFit(coefficients(TERMS, **ONE_THREAD), 0.1, 50, correction)
+    graph = row(K.COPY, (1,), write=2e6)
+    measured, fitted = (kernels({("copy", "fp32", 1): fit}, tier=tier).times(graph, HOT, 1) for tier in
+                        (Tier.MEASURED, Tier.FITTED))  # fmt: skip
+    assert fitted.time_s[0] == pytest.approx(1e-6 + 2e-4 + 2e-3)
+    assert measured.time_s[0] == pytest.approx(2 * (1e-6 + 2e-4) + 2e-3)
+
+
+def test_a_correction_is_a_sum_of_covariances():
+    points, weights, scales = np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([0.1, -0.05]), np.array([1.0, 2.0])
+    at = np.array([[0.5, 1.0], [40.0, 40.0]])
+    found = Correction(points, weights, scales).at(at)
+    gap = np.sqrt(3.0 * 0.5)  # both points lie 0.5 and 0.5 scales away
+    assert found == pytest.approx([0.05 * (1 + gap) * np.exp(-gap), 0.0], abs=1e-12)
+    assert matern(points, points, scales).diagonal().tolist() == [1.0, 1.0]
+
+
+# -- threads ---------------------------------------------------------------------------------------------------------
+
+
+def test_short_regions_stay_on_one_thread():
+    terms = np.zeros((3, len(TERMS)))
+    terms[:, TERMS.index("bytes_beyond_l3")] = 1000.0
+    terms[:, TERMS.index("fresh_bytes")] = 500.0
+    terms[:, TERMS.index("amid")] = 0.5
+    one, regions = np.array([1e-5, 3e-5, 3e-5]), np.array([1.0, 1.0, 4.0])
+    found = {
+        name: column.tolist()
+        for name, column in zip(THREAD_TERMS, thread_terms(terms, one, regions, 1e-5).T, strict=True)
+    }
+    assert found == {
+        "start": [0, 1, 0],  # 10 us and four regions of 7.5 us each stay
+        "bytes_beyond_l3": [0, 1000, 0],
+        "fresh_bytes": [500, 500, 500],
+        "serial_s": [1e-5, 0, 3e-5],
+        "parallel_s": [0, 3e-5, 0],
+        "amid": [0, 0.5, 0],
+    }
+
+
+def test_layers_with_steps_fork_at_every_step():
+    terms = np.zeros((3, len(TERMS)))
+    terms[:, TERMS.index("first_count")] = [7.0, 7.0, 0.0]
+    assert region_counts(np.array(["lstm", "copy", "gru"]), terms).tolist() == [7, 1, 1]
+
+
+def test_several_threads_follow_from_the_time_on_one():
+    parallel = {"start": 5e-6, "parallel_s": 0.3, "serial_s": 1.0, "fresh_bytes": 4e-10}
+    fits = {
+        ("copy", "fp32", 1): KernelFit(coefficients(TERMS, **ONE_THREAD), 0.1, 50),
+        ("copy", "fp32", 4): KernelFit(coefficients(THREAD_TERMS, **parallel), 0.2, 50, serial_s=1e-4),
+    }
+    graph = row(K.COPY, (1,), write=2e6)
+    alone = 1e-6 + 2e-4  # without page faults
+    found = kernels(fits).times(graph, HOT, 4)
+    assert found.time_s[0] == pytest.approx(5e-6 + 0.3 * alone + 4e-10 * 2e6)
+    assert found.compute_s[0] == pytest.approx(0.3 * alone)
+    assert found.memory_s[0] == pytest.approx(8e-4)
+    short = kernels(fits).times(COPY, HOT, 4)
+    assert short.time_s[0] == pytest.approx(1e-6 + 8e-7)
+
+
+@pytest.mark.parametrize(("threads", "sigma"), [(1, 0.1), (2, 0.1), (3, 0.2), (4, 0.2), (64, 0.2)])
+def test_the_nearest_measured_count_stands_for_others(threads, sigma):
+    """Nearest in ratio: two is as far from one as from four, and takes the first; three is nearer to four."""
+    fits = {("copy", "fp32", count): KernelFit(coefficients(names), s, 1) for count, names, s in
+            ((1, TERMS, 0.1), (4, THREAD_TERMS, 0.2))}  # fmt: skip
+    assert kernels(fits).times(COPY, HOT, threads).log_sigma[0] == sigma
+
+
+# -- whole rows ------------------------------------------------------------------------------------------------------
+
+XEON = catalog.device("xeon-e5-2630-v3")
+
+
+def cost(graph, execution=Execution.EAGER, **changes):
+    used = replace(cpu_parameters(), thread_count=1, weights_cold=False, kernels=kernels(**changes))
+    return cost_cpu(graph, XEON, execution, used)
+
+
+def test_measured_kernels_replace_formulas_and_the_rest_keep_theirs():
+    graph = concatenate([COPY, row(K.SOFTMAX, (4, 4), read=64.0, write=64.0)])
+    table = cost(graph, tier=Tier.FITTED)
+    plain = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), thread_count=1, weights_cold=False))
+    assert table.tier is Tier.FITTED
+    assert table.time_s.tolist() == [pytest.approx(1e-6 + 8e-7), plain.time_s[1]]
+    assert table.log_sigma[1] == plain.log_sigma[1]
+
+
+@pytest.mark.parametrize(("execution", "calls"), [(Execution.EAGER, (1, 0, 1)), (Execution.GRAPH, (0, 0, 0))])
+def test_modules_cost_a_call_where_one_is_entered(execution, calls):
+    b = GraphBuilder(precision("fp32"))
+    with b.scope("first"):
+        x = b.copy(b.copy(b.input(1000)))
+    with b.scope("second"):
+        b.copy(x)
+    graph = b.build()
+    free, called = (cost(graph, execution, call_s=seconds).time_s for seconds in (0.0, 1e-3))
+    assert called - free == pytest.approx([1e-3 * count for count in calls], abs=1e-12)
+
+
+def test_training_steps_record_and_run_the_backward_graph():
+    phases = (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+    graph = concatenate([row(K.COPY, (1,), read=40.0, write=40.0, phase=phase) for phase in phases])
+    free, recorded = (cost(graph, gradient_s=seconds).time_s for seconds in (0.0, 1e-3))
+    assert recorded - free == pytest.approx([1e-3, 1e-3, 0.0], abs=1e-12)
+    inference = cost(graph.take(np.array([0])), gradient_s=1e-3).time_s
+    assert inference == pytest.approx(free[:1])
+
+
+def test_kernels_are_written_and_read_back(tmp_path):
+    correction = Correction(np.array([[1.0, 2.0, 0.5]]), np.array([0.25]), np.array([1.0, 2.0, 4.0]))
+    fits = {
+        ("copy", "fp32", 1): KernelFit(coefficients(TERMS, **ONE_THREAD), 0.1, 50, correction),
+        ("copy", "fp32", 4): KernelFit(coefficients(THREAD_TERMS, start=5e-6), 0.2, 40, serial_s=2e-5),
+    }
+    whole = kernels(fits, call_s=1e-6, gradient_s=2e-6, tier=Tier.FITTED)
+    path = tmp_path / "cpu.kernels.json"
+    document = kernels_document(whole, {"machine": "bench"})
+    path.write_text(json.dumps(document))
+    found = read_kernels(path)
+    assert (found.l2_bytes, found.l3_bytes, found.call_s, found.gradient_s, found.tier) == (
+        1e6,
+        1e8,
+        1e-6,
+        2e-6,
+        Tier.FITTED,
+    )
+    for key, fit in fits.items():
+        assert found.fits[key].coefficients.tolist() == fit.coefficients.tolist()
+        assert (found.fits[key].rows, found.fits[key].log_sigma) == (fit.rows, fit.log_sigma)
+    assert found.fits[("copy", "fp32", 4)].serial_s == 2e-5
+    assert found.fits[("copy", "fp32", 1)].correction.length_scales.tolist() == [1.0, 2.0, 4.0]
+    assert read_json(path)["origin"] == {"machine": "bench"}
+    for damage in ({"version": 2}, {"terms": ["start"]}, {"schema": "other"}, {"kernels": [{"kernel": "copy"}]}):
+        path.write_text(json.dumps(document | damage))
+        with pytest.raises(ProfileError):
+            read_kernels(path)
+
+
+@pytest.mark.parametrize("change", [{"coefficients": [-1.0]}, {"coefficients": [float("inf")]}])
+def test_no_coefficient_is_negative_or_infinite(tmp_path, change):
+    document = kernels_document(kernels(), {})
+    document["kernels"][0] |= change
+    path = tmp_path / "cpu.kernels.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(ProfileError):
+        read_kernels(path)
