@@ -199,6 +199,12 @@ class Rows:
         return total
 
     @property
+    def epilogue_flop(self) -> FloatArray:
+        """FLOP of elementwise operators fused behind each row, shape (k,)."""
+        fused = self.graph.epilogue_flop
+        return np.zeros(len(self)) if fused is None else fused[self.index]
+
+    @property
     def dtypes(self) -> list[int]:
         """Distinct dtype codes of these rows."""
         return np.flatnonzero(np.bincount(self.column("dtype"))).tolist()

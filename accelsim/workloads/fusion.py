@@ -36,8 +36,8 @@ _PRODUCERS = (CONTRACTION_KINDS - {_K.CONV_BACKWARD_WEIGHT}) | {
 def fuse_elementwise(graph: OperatorGraph) -> OperatorGraph:
     """Fuse elementwise rows (and foldable batch norms) into their producers.
 
-    FLOP of matrix rows stay those of the matrix arithmetic; fused arithmetic is added to memory-bound rows only. Tensors a
-    backward pass needs are still written.
+    FLOP of matrix rows stay those of the matrix arithmetic, what is fused behind them stands in `epilogue_flop`; fused
+    arithmetic is added to memory-bound rows. Tensors a backward pass needs are still written.
 
     Args:
         graph: Rows in launch order.
@@ -61,6 +61,7 @@ def fuse_elementwise(graph: OperatorGraph) -> OperatorGraph:
     folded = fused & (graph.kind == int(_K.BATCH_NORM))
     weight_owner[folded] = 0.0
     matrix = np.isin(graph.kind[heads], [int(kind) for kind in CONTRACTION_KINDS])
+    behind = np.where(fused & (graph.kind == int(_K.ELEMENTWISE)), graph.flop, 0.0)  # folded norms cost nothing
     offset, dependency = _regrouped_edges(graph, member, len(heads))
     picked = graph.take(heads)
     return replace(
@@ -72,6 +73,7 @@ def fuse_elementwise(graph: OperatorGraph) -> OperatorGraph:
         saved_bytes=_sum(graph.saved_bytes, member, len(heads)),
         dependency_offset=offset,
         dependency=dependency,
+        epilogue_flop=np.where(matrix, _sum(behind, member, len(heads)), 0.0),
     )
 
 

@@ -48,6 +48,8 @@ class OperatorGraph:
         path: Module paths ("layer1.0.conv1"), length n; "" where unknown.
         dependency_offset: Start of each row's slice of `dependency`, shape (n + 1,).
         dependency: Rows each row waits for (always earlier rows), shape (edges,).
+        epilogue_flop: FLOP of elementwise operators fused behind matrix rows, which `flop` leaves out, shape (n,); None
+            where nothing was fused.
     """
 
     kind: NDArray[np.int16]
@@ -63,6 +65,7 @@ class OperatorGraph:
     path: tuple[str, ...]
     dependency_offset: IntArray
     dependency: IntArray
+    epilogue_flop: FloatArray | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -125,6 +128,7 @@ class OperatorGraph:
             path=tuple([self.path[i] for i in picked]),
             dependency_offset=offset,
             dependency=dependency,
+            epilogue_flop=None if self.epilogue_flop is None else self.epilogue_flop[index],
         )
 
     def with_phase(self, phase: Phase) -> OperatorGraph:
@@ -158,6 +162,8 @@ class OperatorGraph:
         columns["dtype"] = [Dtype(code).label for code in self.dtype.tolist()]
         columns["phase"] = [Phase(code).label for code in self.phase.tolist()]
         columns["dims"] = [list(self.dimensions_of(row).values()) for row in range(len(self))]
+        if self.epilogue_flop is not None:
+            columns["epilogue_flop"] = self.epilogue_flop.tolist()
         return {
             **columns,
             "name": list(self.name),
@@ -187,6 +193,7 @@ class OperatorGraph:
             path=_words(data, "path", count),
             dependency_offset=offset,
             dependency=dependency,
+            epilogue_flop=_floats(data, "epilogue_flop", count) if "epilogue_flop" in data else None,
         )
 
 
@@ -214,12 +221,14 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
             lists.append(own or ([base - 1] if base else []))
         base += len(graph)
     offset, dependency = compressed_rows(lists)
+    epilogues = [np.zeros(len(g)) if g.epilogue_flop is None else g.epilogue_flop for g in graphs]
     return OperatorGraph(
         **columns,
         name=tuple(n for g in graphs for n in g.name),
         path=tuple(p for g in graphs for p in g.path),
         dependency_offset=offset,
         dependency=dependency,
+        epilogue_flop=None if all(g.epilogue_flop is None for g in graphs) else np.concatenate(epilogues),
     )
 
 

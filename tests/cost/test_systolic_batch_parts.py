@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,8 @@ from accelsim.cost.table import Rows
 from accelsim.hardware.sourced import Sourced
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import precision
+from accelsim.workloads.dtype import Dtype, precision
+from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, training_graph
 
@@ -123,3 +126,25 @@ def test_a_copy_takes_a_lane_per_element():
     rate = machine.vector_flop_per_s[graph.dtype]
     assert table.compute_s == pytest.approx(graph.write_bytes / rate)
     assert np.all(table.flop == graph.flop)
+
+
+def fused_gelu(dtype="bf16"):
+    builder = GraphBuilder(precision(dtype))
+    builder.activation(builder.linear(builder.input(512, 1024), 4096, bias=False), "gelu")
+    return fuse_elementwise(builder.build())
+
+
+def test_what_is_fused_behind_a_product_keeps_the_pace_of_the_slower_unit():
+    graph = fused_gelu()
+    assert graph.epilogue_flop.tolist() == [8 * 512 * 4096]
+    bare = replace(graph, epilogue_flop=None)
+    rate = CHIP.vector_flop_per_s[Dtype.FP32]
+    slow = CHIP.model_copy(
+        update={"vector_flop_per_s": {Dtype.FP32: rate.model_copy(update={"value": rate.value / 100})}}
+    )
+    assert cost_systolic(graph, CHIP).compute_s == pytest.approx(cost_systolic(bare, CHIP).compute_s)
+    on_vector = 8 * 512 * 4096 / (rate.value / 100 * systolic_parameters().vector_efficiency_fraction)
+    assert cost_systolic(graph, slow).compute_s == pytest.approx([on_vector])
+    cool = CHIP.model_copy(update={"power": CHIP.power.model_copy(update={"limit_w": None})})
+    with_it, without = (cost_systolic(g, cool) for g in (graph, bare))
+    assert with_it.energy_j.sum() - without.energy_j.sum() == pytest.approx(with_it.energy_parts_j["vector"].sum())

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.fusion import fuse_elementwise
+from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.training import OPTIMIZERS, training_graph
 
@@ -24,6 +25,25 @@ def residual_net(blocks, channels=8):
 def test_conv_takes_its_norm_sum_and_activation():
     graph = fuse_elementwise(residual_net(1).build())
     assert [OperatorKind(code).label for code in graph.kind] == ["conv", "conv", "pooling", "gemm"]
+
+
+def test_what_is_fused_behind_matrix_rows_is_counted_apart():
+    plain = residual_net(1).build()
+    graph = fuse_elementwise(plain)
+    pixels = 2 * 8 * 16 * 16
+    assert plain.epilogue_flop is None
+    assert graph.epilogue_flop.tolist() == [
+        pixels,
+        2 * pixels,
+        0,
+        0,
+    ]  # activation; sum and activation; folded norms none
+    assert graph.flop[0] == plain.flop[0]
+    kept = OperatorGraph.from_dict(graph.to_dict())
+    assert kept.epilogue_flop.tolist() == graph.epilogue_flop.tolist()
+    assert graph.take(np.array([1])).epilogue_flop.tolist() == [2 * pixels]
+    assert concatenate([plain, graph]).epilogue_flop.tolist() == [0] * len(plain) + graph.epilogue_flop.tolist()
+    assert concatenate([plain, plain]).epilogue_flop is None
 
 
 def test_fused_conv_moves_its_operands_once():

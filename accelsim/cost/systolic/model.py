@@ -237,17 +237,24 @@ def _quicker(one: RowCosts, other: RowCosts, index: IntArray) -> RowCosts:
 def _product_costs(
     rows: Rows, shape: Contraction, compute_s: Callable[[Rows, Contraction], FloatArray], machine: AsicMachine
 ) -> RowCosts:
-    """A product run whole, or in parts of its batch whose activations stay on chip."""
+    """A product run whole, or in parts of its batch whose activations stay on chip.
+
+    Elementwise operators fused behind it run on the vector unit as results leave the array: the slower of the two sets the
+    pace.
+    """
+    epilogue_s = rows.epilogue_flop / machine.vector_flop_per_s[rows.column("dtype")]
     flop = weight_density(rows, machine) * shape.flop
     moved = contraction_bytes(rows, shape, machine)
-    whole = _array_costs(rows, shape, compute_s(rows, shape), flop, moved, machine)
+    compute = np.maximum(compute_s(rows, shape), epilogue_s)
+    whole = _array_costs(rows, shape, compute, flop, moved, machine)
     parts = batch_parts(rows, machine)
     index = np.flatnonzero((parts > 1) & np.isfinite(parts))
     if not index.size:
         return whole
     own, count = Rows(rows.graph, rows.index[index], rows.kind), parts[index]
     part = in_parts(own, contraction(own), count)
-    compute, moved = count * compute_s(own, part), parts_bytes(own, machine, count)
+    compute = np.maximum(count * compute_s(own, part), epilogue_s[index])
+    moved = parts_bytes(own, machine, count)
     split = _array_costs(own, part, compute, flop[index], moved, machine)
     late = (count - 1.0) * machine.operator_start_s
     return _quicker(whole, replace(split, time_s=split.time_s + late), index)

@@ -67,6 +67,8 @@ def _parts(graph: OperatorGraph, costs: RowCosts, device: AsicProfile, machine: 
     others = np.flatnonzero(~on_arrays & (costs.time_s > 0))
     parts["vector"][others] = graph.flop[others] / 2.0 * chip.by_format(graph.dtype[others], chip.mac_j)
     parts["sram"][others] += 8.0 * graph.bytes[others] * chip.scratchpad_bit_j
+    if graph.epilogue_flop is not None:
+        parts["vector"] += graph.epilogue_flop / 2.0 * chip.by_format(graph.dtype, chip.mac_j)
     if machine.dataflow is Dataflow.ROW_STATIONARY:
         _add_row_stationary(parts, graph, costs, machine, np.flatnonzero(on_arrays))
     else:
