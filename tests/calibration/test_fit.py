@@ -151,6 +151,28 @@ def test_boards_far_over_their_limit_keep_the_energy_of_the_class(device: str, *
     assert (fitted == CLASS.vector_energy_overhead) is keeps
 
 
+def test_the_clock_of_repeats_is_told_apart_from_the_board() -> None:
+    truth = replace(CLASS, isolated_power_ratio=0.85)
+    cells = [gemm_cell(truth, "t4", count=400, octaves=(9, 13))]
+    fitted = fit_device("t4", cells, CLASS).overlay.parameters
+    assert fitted["isolated_power_ratio"] == pytest.approx(0.85, abs=0.06)
+    assert fitted["vector_energy_overhead"] == CLASS.vector_energy_overhead
+    unthrottled = fit_device("v100-pcie-32gb", [gemm_cell(CLASS)], CLASS).overlay.parameters
+    assert unthrottled["isolated_power_ratio"] == CLASS.isolated_power_ratio
+
+
+@pytest.mark.parametrize(("device", "is_slower"), [("t4", True), ("a100-pcie-40gb", False)])
+def test_the_clock_of_repeats_is_that_of_long_kernels_timed_alone(device: str, *, is_slower: bool) -> None:
+    hot = replace(CLASS, isolated_power_ratio=0.85)
+    alone = gemm_cell(CLASS, device, octaves=(6, 13)).kernels
+    before, after = (alone.costs(parameters).time_s for parameters in (CLASS, hot))
+    assert (after >= before).all()
+    assert (after[before > 5e-3] > 1.05 * before[before > 5e-3]).any() is np.bool_(is_slower)
+    assert after[before < 2e-5] == pytest.approx(before[before < 2e-5], rel=0.02)
+    models = replace(alone, execution=Execution.GRAPH)  # in a model or a loop without pauses it says nothing
+    assert models.costs(hot).time_s.tolist() == models.costs(CLASS).time_s.tolist()
+
+
 def test_rows_of_no_device_are_refused() -> None:
     with pytest.raises(InputError, match="a100-pcie-40gb"):
         fit_device("a100-pcie-40gb", [gemm_cell(CLASS)], CLASS)

@@ -34,7 +34,7 @@ from accelsim.calibration.surface_fit import fit_surface_to_sums, knots_within
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.surface import coordinates, surface_rows
-from accelsim.cost.residual import FamilyResidual
+from accelsim.cost.residual import PRODUCT_KINDS, FamilyResidual
 from accelsim.cost.shape_surface import ShapeSurface
 from accelsim.cost.table import CostTable, Rows
 from accelsim.errors import InputError
@@ -66,6 +66,9 @@ _MOST_ISSUE = 0.9
 _VISIBLE = 1.5
 #: One board's matrix cores may draw less than any class-wide value.
 _OWN_PRIORS = {"matrix_energy_overhead": Prior(1.0, 30.0, 0.5)}
+#: What kernels timed alone on a throttled board tell of the measurement's clock, which its models do not share.
+_MEASURED_CLOCK = Stage("clock of repeats", frozenset(PRODUCT_KINDS), {"isolated_power_ratio": Prior(0.6, 1.2, 0.3)})
+_STAGES = tuple(part for stage in STAGES for part in ((stage, _MEASURED_CLOCK) if stage.name == "gemm" else (stage,)))
 #: Starts of the energies over the class's: below the limit a fit sees no slope.
 _ENERGY_FACTORS = (1.0, 0.6, 1.8, 3.0, 5.0)
 _KEPT_BACK = 0.2
@@ -171,8 +174,10 @@ def fit_parameters(
     loss = page_walk_loss(cells, parameters)
     if loss is not None:
         parameters = with_values(parameters, {"page_walk_loss": loss})
-    for stage in STAGES:
+    for stage in _STAGES:
         own = stage_cells(stage, cells, class_wide=False)
+        if stage is _MEASURED_CLOCK:
+            own = [cell for cell in own if cell.is_eager and _is_throttled(cell, parameters)]
         if not own:
             continue
         if progress:
@@ -180,7 +185,7 @@ def fit_parameters(
         fit = fit_stage(_of_board(stage, own, parameters), own, parameters, energy_starts(prior, _ENERGY_FACTORS))
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
-        issued += [(own[index], value) for index, value in fit.issue_s.items()]
+        issued += [(own[index], value) for index, value in fit.issue_s.items() if stage is not _MEASURED_CLOCK]
     return as_written(with_values(parameters, dispatch_times(issued))), unconverged
 
 

@@ -79,6 +79,7 @@ class GpuMachine:
         limit_w: Board power limit; None where unknown.
         burst_power_ratio: Draw of shorter ones over the limit.
         power_window_s: Length of an isolated kernel from which on the limit slows it; 0 in sustained work.
+        isolated_power_ratio: Draw of those over the limit.
         plain_tiles: Output tiles (rows, columns) of plain vector kernels.
         batched_tiles: The same of batched ones.
         convolution_tiles: The same of implicit-GEMM convolutions.
@@ -105,6 +106,7 @@ class GpuMachine:
     limit_w: float | None
     burst_power_ratio: float
     power_window_s: float
+    isolated_power_ratio: float
     plain_tiles: Tiles
     batched_tiles: Tiles
     convolution_tiles: Tiles
@@ -155,6 +157,7 @@ class GpuMachine:
             limit_w=limit,
             burst_power_ratio=parameters.burst_power_ratio,
             power_window_s=parameters.power_window_s if parameters.is_isolated else 0.0,
+            isolated_power_ratio=parameters.isolated_power_ratio,
             plain_tiles=_plain_tiles(profile, parameters),
             batched_tiles=_batched_tiles(profile),
             convolution_tiles=_CONVOLUTION_TILES,
@@ -175,12 +178,15 @@ class GpuMachine:
         """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost clock, shape (k,).
 
         The limit holds for the draw averaged over some time: an isolated kernel that is over before may draw
-        `burst_power_ratio` times as much.
+        `burst_power_ratio` times as much, a longer one `isolated_power_ratio` times.
         """
         dynamic_w = energy_j / np.maximum(time_s, 1e-12)
-        if self.limit_w is None or self.static_w + float(dynamic_w.max(initial=0.0)) <= self.limit_w:
+        if self.limit_w is None:
             return np.ones_like(time_s)
-        sustained = power_limited_clock_fraction(dynamic_w, self.static_w, self.limit_w)
+        lasting_w = self.limit_w * (self.isolated_power_ratio if self.power_window_s else 1.0)
+        if self.static_w + float(dynamic_w.max(initial=0.0)) <= min(lasting_w, self.limit_w):
+            return np.ones_like(time_s)
+        sustained = power_limited_clock_fraction(dynamic_w, self.static_w, lasting_w)
         if not self.power_window_s:
             return sustained
         burst = power_limited_clock_fraction(dynamic_w, self.static_w, self.limit_w * self.burst_power_ratio)
