@@ -89,8 +89,8 @@ class GpuParameters:
             instructions) at 12 nm; other nodes scale as FP32 arithmetic; 20 to 400 pJ.
         power_window_s: Length of a kernel that runs alone from which on the power limit holds; 0.1 to 100 ms.
         burst_power_ratio: Draw that such a short kernel may reach over the power limit; 1 to 3.
-        isolated_power_ratio: Draw over the power limit of longer kernels that run alone, again and again: a hot chip's leakage
-            leaves them less; a measurement's, not a model's; 0.6 to 1.2.
+        isolated_power_ratio: Draw over the power limit of longer kernels that run alone, again and again: a hot chip leaks
+            and leaves them less; a measurement's, not a model's; 0.6 to 1.2.
         active_static_w: Power of a board with clocks up and no work, part that does not scale; W.
         active_static_fraction: The same, part proportional to the power limit.
         host_link_efficiency: Copy rate over the host link's rate.
