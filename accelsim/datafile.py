@@ -89,13 +89,38 @@ def read_mapping(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     return reader(path, max_bytes=max_bytes)
 
 
+def read_text(path: Path, max_bytes: int = MAX_BYTES) -> str:
+    """The text of one file.
+
+    Args:
+        path: The file, UTF-8 with or without a byte order mark.
+        max_bytes: Largest size accepted.
+
+    Raises:
+        ProfileError: If it cannot be read, is larger, or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(max_bytes + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ProfileError(str(path), [f"cannot be read: {reason}"]) from None
+    if len(raw) > max_bytes:
+        raise ProfileError(str(path), [f"larger than {max_bytes:,} bytes, the most that is read"])
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise ProfileError(str(path), [f"line {line}: not UTF-8 text"]) from None
+
+
 def read_yaml(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     """Read one YAML file.
 
     Raises:
         ProfileError: As `read_mapping`.
     """
-    return parse_yaml(_read_text(path, max_bytes), str(path))
+    return parse_yaml(read_text(path, max_bytes), str(path))
 
 
 def read_json(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
@@ -104,7 +129,7 @@ def read_json(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     Raises:
         ProfileError: As `read_mapping`.
     """
-    return parse_json(_read_text(path, max_bytes), str(path))
+    return parse_json(read_text(path, max_bytes), str(path))
 
 
 def parse_yaml(text: str, label: str = "<text>") -> dict[str, Any]:
@@ -289,22 +314,6 @@ def _line_numbers(text: str) -> dict[Location, int]:
         if event.start_mark is not None:
             lines.setdefault(builder.location(), event.start_mark.line + 1)
     return lines
-
-
-def _read_text(path: Path, max_bytes: int) -> str:
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(max_bytes + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ProfileError(str(path), [f"cannot be read: {reason}"]) from None
-    if len(raw) > max_bytes:
-        raise ProfileError(str(path), [f"larger than {max_bytes:,} bytes, the most that is read"])
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise ProfileError(str(path), [f"line {line}: not UTF-8 text"]) from None
 
 
 def _mapping(data: Any, label: str) -> dict[str, Any]:

@@ -8,13 +8,11 @@ standard library alone.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Self
@@ -111,26 +109,6 @@ class CalibrationRun:
             if known is None or known.time_s is None or row.time_s < known.time_s:
                 found[row.case.key] = row
         return found
-
-    def repeat_noise(self) -> float | None:
-        """Median relative difference of the times of one case in two rounds; None without repeats."""
-        times: dict[str, list[float]] = {}
-        for row in self.rows:
-            if row.time_s is not None:
-                times.setdefault(row.case.key, []).append(row.time_s)
-        gaps = sorted(max(ts) / min(ts) - 1.0 for ts in times.values() if len(ts) > 1)
-        return gaps[len(gaps) // 2] if gaps else None
-
-    def to_csv(self) -> str:
-        """The rows as CSV, shape as text."""
-        names = ("family", "operator", "shape", "dtype", "threads", "cold", "execution", "amid")
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*names, "time_s", "noise_fraction", "round", "skipped"])
-        for row in self.rows:
-            case = asdict(row.case) | {"shape": " ".join(f"{k}={v}" for k, v in row.case.shape.items())}
-            writer.writerow([*(case[n] for n in names), row.time_s, row.noise_fraction, row.round_number, row.skipped])
-        return text.getvalue()
 
 
 def _line(payload: Mapping[str, Any], previous: str) -> tuple[bytes, str]:

@@ -2,11 +2,12 @@
 
 The project's own offers are the figures of public price lists (each row names its source and date) that passed
 the checks of `accelsim.economics.ingest`; what was refused or corrected, and why, is in ``refused.csv`` beside
-them. A user's own prices are read from a file of theirs.
+them. A user's own prices are read from files of theirs, which `PRICE_PATH_VARIABLE` names.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -17,8 +18,10 @@ from accelsim.economics.offer import PRICE_KINDS, Offer, PriceKind, Quote, price
 from accelsim.economics.price_file import read_offers
 from accelsim.errors import InvalidValueError, UnknownNameError
 
-__all__ = ["PriceBook", "prices_folder"]
+__all__ = ["PRICE_PATH_VARIABLE", "PriceBook", "prices_folder"]
 
+#: Environment variable with price files of the user's, separated like ``PATH``.
+PRICE_PATH_VARIABLE: Final = "ACCELSIM_PRICE_PATH"
 _LIST_THEM: Final = "List them with: accelsim offers list"
 
 
@@ -47,7 +50,8 @@ class PriceBook:
         """Read a price book.
 
         Args:
-            path: A price file (`accelsim.economics.price_file.read_offers`); None reads the project's own, once.
+            path: A price file (`accelsim.economics.price_file.read_offers`); None reads the project's own and those that
+                ``ACCELSIM_PRICE_PATH`` names, once.
 
         Returns:
             The book.
@@ -55,7 +59,9 @@ class PriceBook:
         Raises:
             ProfileError: If the file cannot be read or a row is wrong.
         """
-        return _shipped() if path is None else cls(read_offers(Path(path)))
+        if path is not None:
+            return cls(read_offers(Path(path)))
+        return _known(tuple(part for part in os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep) if part))
 
     def with_offers(self, offers: Iterable[Offer]) -> PriceBook:
         """A book with further offers, which replace offers of the same id."""
@@ -63,6 +69,9 @@ class PriceBook:
 
     def __len__(self) -> int:
         return len(self._offers)
+
+    def __repr__(self) -> str:
+        return f"<PriceBook: {len(self)} offers of {len(self.devices)} devices>"
 
     def __iter__(self) -> Iterator[Offer]:
         return iter(self._offers)
@@ -182,8 +191,10 @@ def prices_folder() -> Path:
 
 
 @cache
-def _shipped() -> PriceBook:
-    return PriceBook(read_offers(prices_folder() / "offers.csv"))
+def _known(own: tuple[str, ...]) -> PriceBook:
+    """The shipped offers and those of the user's own files."""
+    shipped = PriceBook(read_offers(prices_folder() / "offers.csv"))
+    return shipped.with_offers(offer for path in own for offer in read_offers(Path(path))) if own else shipped
 
 
 def _rank(

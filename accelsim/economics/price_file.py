@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from accelsim.datafile import read_mapping
+from accelsim.datafile import read_mapping, read_text
 from accelsim.economics.feed import Finding
 from accelsim.economics.ingest import DeviceRule
 from accelsim.economics.offer import Offer
@@ -81,7 +81,8 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
         ProfileError: If the file cannot be read, a row is wrong, or two rows have one id.
     """
     path = Path(path)
-    rows = _csv_rows(path) if path.suffix.lower() == ".csv" else _listed_rows(path)
+    is_table = path.suffix.lower() == ".csv"
+    rows = _csv_rows(path) if is_table else _listed_rows(path)
     offers: list[Offer] = []
     problems: list[str] = []
     places: dict[str, str] = {}
@@ -90,6 +91,8 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
             offer = _offer(row, path.name)
         except InvalidValueError as error:
             problems.append(f"{place}: {error}")
+            if is_table and error.field == "field":  # a column that every row has
+                break
             continue
         first = places.setdefault(offer.offer_id, place)
         if first != place:
@@ -182,7 +185,7 @@ def _cell(offer: Offer, column: str) -> str:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_text(path, _MAX_BYTES), newline=""), strict=True)
     try:
         header = next(reader, [])
         if not header or len(set(header)) < len(header) or not all(header):
@@ -196,22 +199,6 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
             yield f"line {reader.line_num}", dict(zip(header, row, strict=True))
     except csv.Error as error:
         raise ProfileError(str(path), [f"line {reader.line_num}: not valid CSV: {error}"]) from None
-
-
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(_MAX_BYTES + 1)
-        if len(raw) > _MAX_BYTES:
-            raise ProfileError(str(path), [f"larger than {_MAX_BYTES:,} bytes, the most that is read"])
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ProfileError(str(path), [f"byte {error.start}: not UTF-8 text"]) from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, ProfileError):
-            raise
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ProfileError(str(path), [f"cannot be read: {reason}"]) from None
 
 
 def _listed_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from accelsim.datafile import read_text
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.hardware.profile import AsicProfile, Dataflow, parse_device
 from accelsim.workloads.dtype import Dtype
@@ -132,15 +133,7 @@ def read_scalesim_config(path: str | Path) -> ScaleSimConfig:
     Raises:
         ProfileError: If it cannot be read, or naming each key that is missing or wrong.
     """
-    file = Path(path)
-    try:
-        raw = file.read_bytes()
-        text = raw.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise ProfileError(str(path), [f"cannot be read as text: {getattr(error, 'strerror', error)}"]) from None
-    if len(raw) > _MAX_BYTES:
-        raise ProfileError(str(path), [f"larger than {_MAX_BYTES:,} bytes"])
-    return parse_scalesim_config(text, str(path))
+    return parse_scalesim_config(read_text(Path(path), _MAX_BYTES), str(path))
 
 
 def parse_scalesim_config(text: str, label: str = "<config>") -> ScaleSimConfig:

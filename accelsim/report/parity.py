@@ -60,10 +60,6 @@ class Series:
         error: FloatArray = self.predicted / self.measured - 1.0
         return error
 
-    def band_ratio(self) -> float:
-        """High end of the interval over the prediction: median of the rows."""
-        return float(np.median(self.high / self.predicted))
-
     def sample(self, most: int) -> NDArray[np.int64]:
         """At most `most` rows: those farthest off and others at random; ascending indices.
 

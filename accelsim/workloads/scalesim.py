@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
+from accelsim.datafile import read_text
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision as find_precision
@@ -45,14 +46,7 @@ def read_scalesim_topology(
         ProfileError: If it cannot be read, or naming each line that is wrong.
         InvalidValueError: If `batch` or `compat` is out of range.
     """
-    file = Path(path)
-    try:
-        raw = file.read_bytes()
-        text = raw.decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise ProfileError(str(path), [f"cannot be read as text: {getattr(error, 'strerror', error)}"]) from None
-    if len(raw) > _MAX_BYTES:
-        raise ProfileError(str(path), [f"larger than {_MAX_BYTES:,} bytes"])
+    text = read_text(Path(path), _MAX_BYTES)
     return parse_scalesim_topology(text, str(path), precision=precision, batch=batch, compat=compat)
 
 

@@ -214,7 +214,7 @@ def test_all_offers_are_listed_with_unknown_prices_empty(run):
         (("accuracy", "--device", "t44"), "Did you mean t4"),
         (("workloads", "show", "models/resnet-50"), "a path that ends in .yaml"),
         (("workloads", "show", "x" * 5000), "Unknown workload 'xxx"),
-        (("arch", "sweep", "missing.csv"), "missing.csv: cannot be read as text: No such file or directory"),
+        (("arch", "sweep", "missing.csv"), "missing.csv: cannot be read: No such file or directory"),
         (("compare", "resnet-50", "--devices", "t4", "--batches", "0"), "above 0"),
         (
             ("estimate", "resnet-50", "-d", "t4", "--usd-per-hour", "3", "--offer", "aws/us-east-1/g4dn.xlarge"),
@@ -230,3 +230,20 @@ def test_a_folder_is_not_a_workload(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     assert "a path that ends in" in refused("workloads", "show", "models")
+
+
+def test_prices_of_ones_own_compete_with_the_shipped_ones(run, refused, tmp_path, monkeypatch):
+    path = tmp_path / "contract.csv"
+    path.write_text("device,on_demand_usd_per_hour,source\nt4,0.05,contract\nl4,99,contract\n")
+    shipped = run("estimate", "resnet-18", "-d", "l4", "--format", "json").json
+    monkeypatch.setenv("ACCELSIM_PRICE_PATH", str(path))
+    assert "contract" in {row["source"] for row in run("offers", "list", "-d", "t4", "--format", "json").json}
+    ours = run("estimate", "resnet-18", "-d", "t4", "--format", "json").json
+    assert (ours["offer"], ours["usd_per_hour"]) == ("user/any/t4", 0.05)
+    assert run("estimate", "resnet-18", "-d", "l4", "--format", "json").json["offer"] == shipped["offer"]
+    assert (
+        run("estimate", "resnet-18", "-d", "l4", "--offer", "user/any/l4", "--format", "json").json["usd_per_hour"]
+        == 99
+    )
+    monkeypatch.setenv("ACCELSIM_PRICE_PATH", str(tmp_path / "none.csv"))
+    assert "none.csv: cannot be read" in refused("estimate", "resnet-18", "-d", "t4")

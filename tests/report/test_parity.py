@@ -65,10 +65,6 @@ def test_rows_without_a_place_on_a_logarithmic_axis_are_left_out():
     assert high > max(one.measured.max(), one.predicted.max())
 
 
-def test_the_band_is_the_median_interval():
-    assert series(9).band_ratio() == pytest.approx(1.2)
-
-
 def test_a_plot_says_what_it_leaves_out():
     many, few = series(500), series(3)
     assert sampling_note([few], 100) == ""
