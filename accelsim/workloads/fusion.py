@@ -50,6 +50,9 @@ def fuse_elementwise(graph: OperatorGraph) -> OperatorGraph:
     rows = np.arange(len(graph))
     tails = np.zeros(len(heads), dtype=np.int64)
     np.maximum.at(tails, member, rows)
+    # A fused operator runs where its last row did: then all that any of its rows waits for is there.
+    order = np.argsort(tails)
+    heads, tails, member = heads[order], tails[order], np.argsort(order)[member]
     fused = group != rows
     producer = _producer(graph)[fused]
     hidden = graph.write_bytes[producer]

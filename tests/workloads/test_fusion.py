@@ -1,12 +1,14 @@
 """Elementwise fusion of compiled graphs."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
-from accelsim.workloads.fusion import fuse_elementwise
+from accelsim.workloads.fusion import _groups, fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.training import OPTIMIZERS, training_graph
@@ -81,3 +83,41 @@ def test_training_keeps_batch_norms():
     b = residual_net(1)
     step = training_graph(b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"])
     assert (fuse_elementwise(step).kind == int(OperatorKind.BATCH_NORM)).sum() == 4
+
+
+def edges(graph):
+    """Names of rows that wait, and of what they wait for."""
+    reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
+    return {(graph.name[r], graph.name[d]) for r, d in zip(reader.tolist(), graph.dependency.tolist(), strict=True)}
+
+
+def test_a_gated_layer_waits_for_both_of_its_products():
+    """The gate's product takes the activation and the product with `up`, which is launched after it."""
+    b = GraphBuilder(precision("fp32"))
+    x = b.layer_norm(b.input(4, 8))
+    gate = b.linear(x, 16, name="gate")
+    up = b.linear(x, 16, name="up")
+    b.linear(b.multiply(b.activation(gate, "silu"), up), 8, name="down")
+    fused = fuse_elementwise(b.build())
+    assert fused.name == ("layer_norm", "up", "gate", "down")
+    assert edges(fused) == {("up", "layer_norm"), ("gate", "layer_norm"), ("gate", "up"), ("down", "gate")}
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-3.2-1b", "mobilenet-v3-large", "densenet-121", "dlrm-mlperf", "gpt2", "yolo-v3", "unet", "t5-small"]
+)
+def test_no_operator_forgets_what_it_waits_for(name):
+    model = workload(name)
+    graph = model.lower(model.default, precision("fp16")).graph
+    fused = fuse_elementwise(graph)
+    group = _groups(graph)
+    reader = group[np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))]
+    source = group[graph.dependency]
+    apart = {(r, s) for r, s in zip(reader.tolist(), source.tolist(), strict=True) if r != s}
+    assert len(fused) == len(np.unique(group))
+    assert len(fused.dependency) == len(apart)
+    waits = np.repeat(np.arange(len(fused)), np.diff(fused.dependency_offset))
+    assert (fused.dependency < waits).all()
+    assert fused.flop.sum() <= graph.flop.sum()
+    again = fuse_elementwise(fused)
+    assert again.model_flop == fused.model_flop == graph.model_flop
