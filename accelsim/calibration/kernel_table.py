@@ -83,8 +83,12 @@ def tabulate(columns: Sequence[FloatArray]) -> KernelTable:
     """
     axes, index = [], []
     for column in columns:
-        found, place = np.unique(np.round(column.reshape(len(column), -1), 9), axis=0, return_inverse=True)
-        axes.append(found)
+        sizes = np.round(column.reshape(len(column), -1), 9)
+        if sizes.shape[1] == 1:
+            found, place = np.unique(sizes[:, 0], return_inverse=True)
+        else:
+            found, place = np.unique(sizes, axis=0, return_inverse=True)
+        axes.append(found.reshape(len(found), -1))
         index.append(place.reshape(-1))
     return KernelTable(tuple(axes), tuple(index))
 
@@ -145,9 +149,11 @@ def _along(axis: int, values: FloatArray, count: int) -> FloatArray:
 
 def _rotated(cells: FloatArray, matrices: Sequence[FloatArray]) -> FloatArray:
     """A matrix applied along each axis."""
+    shape, after = cells.shape, cells.size
     for axis, matrix in enumerate(matrices):
-        cells = np.moveaxis(np.tensordot(matrix, cells, (1, axis)), 0, axis)
-    return cells
+        after //= shape[axis]
+        cells = np.matmul(matrix, cells.reshape(-1, shape[axis], after))
+    return cells.reshape(shape)
 
 
 def _learned(

@@ -19,7 +19,7 @@ from accelsim.calibration.layer_table import LayerSurface
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.silicon import BACKENDS, KINDS, SYSTEMS, SiliconRows, preferred_rows, read_silicon, versions
 from accelsim.calibration.silicon_sample import Sample, samples_by_surface
-from accelsim.calibration.silicon_table import completed_layers, completed_table
+from accelsim.calibration.silicon_table import compact_table, completed_layers, completed_table
 from accelsim.calibration.split import held_out_rows
 from accelsim.calibration.surface_fit import fit_surface, fit_surface_to_sums, knots_within
 from accelsim.calibration.validation.names import gpu_of
@@ -166,7 +166,8 @@ def silicon_surfaces(
         backend: Backend; the preferred one of each format where None.
         version: Its version; the current one where None.
         parameters: What the surfaces correct; the class-wide ones where None.
-        dense: Whether tables are completed on their own sizes instead of being smoothed on those of `LADDERS`.
+        dense: Whether all tables are completed on their own sizes; else only the smallest are, and others are smoothed on
+            those of `LADDERS`.
         progress: Called with each table before it is fitted.
 
     Raises:
@@ -183,7 +184,7 @@ def silicon_surfaces(
     for name, cells in samples_by_surface(tables, profile, base).items():
         sample = cells.seen()
         if len(sample.measured) >= _FEWEST_ROWS:
-            surfaces[name] = _surface(sample, partial(_completed, cells=cells) if dense else _smooth)
+            surfaces[name] = _surface(sample, partial(_completed if dense else _smooth_or_compact, cells=cells))
     return surfaces
 
 
@@ -232,6 +233,10 @@ def _completed(sample: Sample, cells: Sample) -> list[Surface]:
     if len(sample.stages) > 1:
         return completed_layers(sample, cells, *_smooth(sample))
     return completed_table(sample, cells)
+
+
+def _smooth_or_compact(sample: Sample, cells: Sample) -> list[Surface]:
+    return compact_table(sample, cells) or _smooth(sample)
 
 
 def _smooth(sample: Sample) -> list[Surface]:

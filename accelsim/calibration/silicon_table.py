@@ -1,4 +1,4 @@
-"""Tables of measured kernels completed on their own sizes, for tier `measured`.
+"""Tables of measured kernels completed on their own sizes: all for tier `measured`, the smallest for overlays.
 
 A table is completed twice: as departures from the model, and as departures from a power law in its sizes, which serves
 better where the model has steps that the kernels lack. Which of the two holds, or both by halves, a table tells itself: by
@@ -18,11 +18,13 @@ from accelsim.calibration.surface_fit import fit_surface
 from accelsim.cost.shape_surface import ShapeSurface, Surface
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["completed_layers", "completed_table"]
+__all__ = ["compact_table", "completed_layers", "completed_table"]
 
 #: Axes of the sparsest table that is still completed, and the part of it that must be measured.
 _FEWEST_AXES = {"gemm": 3, "prefill": 4, "decode": 4}
 _LEAST_FILLED = 0.1
+#: Part of a compact table that has rows, and its most cells.
+_LEAST_COMPACT, _MOST_COMPACT = 0.9, 4096
 #: Shares of the power law against the model.
 _SHARES = (0.0, 0.5, 1.0)
 #: Part of a row's time that a fixed gap takes at most.
@@ -44,12 +46,33 @@ def completed_table(sample: Sample, cells: Sample) -> list[Surface]:
     ((places, _),) = cells.stages
     table = _densest(_joined(place, places), _FEWEST_AXES[sample.operator])
     if table.filled_fraction() >= _LEAST_FILLED:
-        whole, departures = _departures(sample, cells, table)
-        found = tuple(index[len(sample.measured) :] for index in table.index)
-        axes = tuple(axis[:, 0] for axis in table.axes)
-        return [ShapeSurface(axes, _with_cells(whole, found, departure)) for departure in departures]
+        return _through(table, sample, cells)
     knots = tuple(_own_knots(size, most) for size, most in zip(place, _MOST_KNOTS[sample.operator], strict=False))
     return [fit_surface(knots, place, _residual(sample), _CURVATURE[sample.operator])]
+
+
+def compact_table(sample: Sample, cells: Sample) -> list[Surface]:
+    """The same of a table small enough for an overlay, of few sizes in all their combinations; empty where it is not.
+
+    Args:
+        sample: Measured rows.
+        cells: All rows of the table.
+    """
+    if len(sample.stages) > 1:
+        return []
+    ((place, _),) = sample.stages
+    ((places, _),) = cells.stages
+    fewest = _FEWEST_AXES[sample.operator]
+    table = tabulate(_joined(place[:fewest], places[:fewest]))
+    is_whole = table.filled_fraction() >= _LEAST_COMPACT and table.cell_count == len(cells.measured)
+    return _through(table, sample, cells) if is_whole and np.prod(table.shape) <= _MOST_COMPACT else []
+
+
+def _through(table: KernelTable, sample: Sample, cells: Sample) -> list[Surface]:
+    whole, departures = _departures(sample, cells, table)
+    found = tuple(index[len(sample.measured) :] for index in table.index)
+    axes = tuple(axis[:, 0] for axis in table.axes)
+    return [ShapeSurface(axes, _with_cells(whole, found, departure)) for departure in departures]
 
 
 def completed_layers(sample: Sample, cells: Sample, below: Surface) -> list[Surface]:
