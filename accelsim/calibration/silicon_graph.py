@@ -34,6 +34,10 @@ __all__ = ["KernelGraph", "kernel_graphs"]
 _EXPANDED, _ABSORBED = (192, 128), (576, 512)
 #: Backends and formats whose GEMM tables include the search for the input's scale; served checkpoints come with it.
 _SCALED_AT_RUN_TIME = frozenset({("trtllm", "fp8")})
+#: Formats whose GEMMs TensorRT's profiler timed layer by layer in one pass (collector/trtllm/collect_gemm_trt.py of
+#: aiconfigurator): each lies between two events, and starts and drains alone.
+_BETWEEN_EVENTS = frozenset({"sq", "int8_wo", "int4_wo"})
+_EVENTS = 2
 #: Most copies of the weights that a GEMM's loop goes through, and routings that a loop of an expert layer does.
 _MOST_COPIES, _ROUTINGS = 5, 5
 #: (hidden, expert) sizes of the models without gates (squared ReLU), which TensorRT-LLM's tables mark "nongated".
@@ -67,6 +71,15 @@ class KernelGraph:
         """
         cache_bytes = 0.0 if device.l2_bytes is None else float(device.l2_bytes.value)
         return replace(parameters, conditions=_CONDITIONS[self.rows.kind](self, cache_bytes))
+
+    def beside_s(self, parameters: GpuParameters) -> float:
+        """Time of a measured row that no operator of it takes: events, which wait until what is before them has drained.
+
+        Args:
+            parameters: Whose latency of a kernel an event has.
+        """
+        is_between = self.rows.kind == "gemm" and self.format_name in _BETWEEN_EVENTS
+        return _EVENTS * parameters.kernel_latency_s if is_between else 0.0
 
     def sum_stages(self, values: FloatArray) -> FloatArray:
         """Add the operators of each measured row, shape (n,)."""
@@ -263,7 +276,9 @@ _BUILD = {
 
 
 def _gemm_loop(kernels: KernelGraph, cache_bytes: float) -> LoopConditions:
-    """A GEMM's loop goes through as many copies of the weights as fill the cache, five at most."""
+    """A GEMM's loop goes through as many copies of the weights as fill the cache, five at most; a single pass is no loop."""
+    if kernels.format_name in _BETWEEN_EVENTS:
+        return LoopConditions(np.full(len(kernels.graph), np.inf), np.zeros(len(kernels.graph)))
     weights = kernels.sum_stages(kernels.graph.weight_bytes)
     ((_, stored),) = _formats(kernels.rows)
     unscaled = np.maximum(DTYPE_BYTES[stored] * kernels.rows.sizes["n"] * kernels.rows.sizes["k"], 1.0)

@@ -1,5 +1,6 @@
 """Fits to kernel tables, on small synthetic ones: recovery of a known surface, sums of stages, expert loads, specs."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from accelsim.calibration.expert_load import busiest_device_load, routing_expone
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.silicon import SiliconRows
 from accelsim.calibration.silicon_fit import silicon_overlay, silicon_spec, silicon_specs, silicon_surfaces
+from accelsim.calibration.silicon_graph import kernel_graphs
 from accelsim.calibration.split import held_out_rows
 from accelsim.calibration.surface_fit import fit_surface, fit_surface_to_sums, knots_within
 from accelsim.calibration.validation.columns import gemm_graph
@@ -21,6 +23,7 @@ from accelsim.cost.shape_surface import ShapeSurface, SurfaceSum
 from accelsim.cost.table import Execution, Tier
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.operator import OperatorKind
 
 
 def truth(m, n, k):
@@ -179,3 +182,92 @@ def test_a_malformed_spec_is_refused(spec) -> None:
 def test_an_unknown_part_of_a_spec_is_named(spec) -> None:
     with pytest.raises(UnknownNameError):
         silicon_spec(spec)
+
+
+def times_of(rows: SiliconRows, departure):
+    """Rows timed as the model says, with a departure of their corrected operators."""
+    (kernels,) = kernel_graphs(rows)
+    device = silicon_fit.gpu_of(rows.system)
+    parameters = kernels.measured(GpuParameters.class_wide(), device)
+    costs = cost_gpu(kernels.graph, device, Execution.GRAPH, parameters)
+    stages = costs.time_s.reshape(kernels.stages, len(rows))
+    corrected = np.isin(
+        kernels.graph.kind.reshape(kernels.stages, -1)[:, 0], [OperatorKind.GROUPED_GEMM, OperatorKind.ATTENTION]
+    )
+    beside = stages[~corrected].sum(axis=0) + kernels.sum_stages(costs.dispatch_s)
+    return replace(rows, time_s=stages[corrected].sum(axis=0) * np.exp(departure) + beside)
+
+
+@pytest.fixture
+def layers(monkeypatch):
+    """A table of expert layers whose departures jump from one number of tokens to the next, by model and routing."""
+    rng = np.random.default_rng(11)
+    models = [(2048, 768, 8, 128), (4096, 1536, 8, 128), (7168, 2048, 8, 256), (2880, 2880, 4, 32), (5120, 8192, 1, 16)]
+    parallel = [(1, 1), (2, 1), (4, 1), (1, 4), (1, 8)]
+    routings, tokens = ["balanced", "power_law_1.01", "power_law_1.2"], 2.0 ** np.arange(0, 14)
+    grid = np.array([(a, b, c, d) for a in range(5) for b in range(5) for c in range(3) for d in range(14)])
+    names = ("hidden_size", "inter_size", "topk", "num_experts")
+    sizes = {name: np.array(models, dtype=float)[grid[:, 0], place] for place, name in enumerate(names)}
+    sizes |= {
+        "moe_tp_size": np.array(parallel, float)[grid[:, 1], 0],
+        "moe_ep_size": np.array(parallel, float)[grid[:, 1], 1],
+    }
+    sizes["num_tokens"] = tokens[grid[:, 3]]
+    steps = (
+        rng.normal(0, 0.3, 14)[grid[:, 3]]
+        + (rng.normal(0, 0.2, (5, 2)) @ rng.normal(0, 1, (2, 14)))[grid[:, 0], grid[:, 3]]
+    )
+    departure = steps + rng.normal(0, 0.1, 3)[grid[:, 2]] + rng.normal(0, 0.01, len(grid))
+    words = {"distribution": np.array(routings)[grid[:, 2]], "kernel_source": np.full(len(grid), "fused_moe")}
+    held_out = held_out_rows([grid.T[place] for place in range(4)])
+    formats = {"moe_dtype": np.full(len(grid), "bfloat16")}
+    rows = SiliconRows("h200_sxm", "vllm", "0", "moe", sizes, formats, words, np.ones(len(grid)), held_out)
+    rows = times_of(rows, departure)
+    monkeypatch.setattr(silicon_fit, "_tables", lambda *_: iter([rows]))
+    return rows
+
+
+def held_out_error(rows: SiliconRows, **options):
+    """|predicted / measured - 1| of the rows no fit has seen."""
+    (kernels,) = kernel_graphs(rows.take(rows.held_out))
+    device = silicon_fit.gpu_of(rows.system)
+    surfaces = silicon_surfaces(rows.system, **options)
+    parameters = kernels.measured(replace(GpuParameters.class_wide(), surfaces=surfaces), device)
+    costs = cost_gpu(kernels.graph, device, Execution.GRAPH, parameters)
+    error = np.abs(kernels.sum_stages(costs.time_s + costs.dispatch_s) / kernels.rows.time_s - 1.0)
+    return error, np.abs(np.log1p(error)) <= 1.645 * kernels.log_sigma(costs)
+
+
+def test_layers_of_a_table_are_found_again_by_the_shape_of_their_gemms(layers) -> None:
+    error, covered = held_out_error(layers, dense=True)
+    smooth, _ = held_out_error(layers)
+    assert np.median(error) < 0.03
+    assert np.median(error) < 0.3 * np.median(smooth)
+    assert covered.mean() > 0.8
+
+
+@pytest.fixture
+def decoding(monkeypatch):
+    """A small whole table of latent decoding whose departures jump between sizes."""
+    rng = np.random.default_rng(12)
+    batch, keys, heads = (
+        column.ravel() for column in np.meshgrid(2.0 ** np.arange(8), 2.0 ** np.arange(1, 15), 2.0 ** np.arange(3, 8))
+    )
+    jumps = sum(rng.normal(0, 0.2, 20)[np.log2(column).astype(int)] for column in (batch, keys, heads))
+    sizes = {"batch_size": batch, "isl": np.ones(len(batch)), "num_heads": heads, "step": keys - 1}
+    formats = {"mla_dtype": np.full(len(batch), "bfloat16"), "kv_cache_dtype": np.full(len(batch), "bfloat16")}
+    held_out = held_out_rows([batch, keys, heads])
+    rows = SiliconRows("l40s", "trtllm", "0", "generation_mla", sizes, formats, {}, np.ones(len(batch)), held_out)
+    rows = times_of(rows, jumps)
+    monkeypatch.setattr(silicon_fit, "_tables", lambda *_: iter([rows]))
+    return rows
+
+
+def test_a_small_whole_table_is_kept_on_its_own_sizes_in_an_overlay(decoding, tmp_path) -> None:
+    error, _ = held_out_error(decoding)
+    assert np.median(error) < 0.03
+    overlay = silicon_overlay("l40s")
+    (surface,) = overlay.surfaces.values()
+    assert [len(knots) for knots in surface.knots] == [8, 14, 5, 1]
+    (read,) = read_fitted(write_overlay(overlay, tmp_path)).surfaces.values()
+    assert read.flat == pytest.approx(surface.flat, abs=6e-4)

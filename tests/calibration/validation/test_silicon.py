@@ -21,9 +21,9 @@ from accelsim.calibration.silicon_graph import kernel_graphs
 from accelsim.calibration.validation import silicon_kernels
 from accelsim.calibration.validation.names import gpu_of
 from accelsim.calibration.validation.tables import DataFolder
-from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.gpu.surface import surface_rows
-from accelsim.cost.table import Rows
+from accelsim.cost.table import Execution, Rows
 from accelsim.errors import InvalidValueError, MissingDependencyError, ProfileError, UnknownNameError
 from accelsim.workload_catalog import workload
 from accelsim.workloads.dtype import Dtype, precision
@@ -290,3 +290,39 @@ def test_a_format_nobody_knows_is_a_refusal(package, tmp_path):
     (batch,) = silicon_kernels.load(DataFolder(tmp_path))
     assert "posit8" in batch.refusal
     assert len(batch) > 0
+
+
+def test_linear_layers_of_an_eager_board_follow_each_other_and_attention_is_timed_alone():
+    board, parameters = gpu_of("b60"), GpuParameters.class_wide()
+    small = {"m": 1, "n": 64, "k": 64}
+    attention = {
+        "batch_size": 1,
+        "isl": 1,
+        "num_heads": 8,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "window_size": 0,
+        "step": 15,
+    }
+    cases = [
+        (rows("gemm", small, {"gemm_dtype": "bfloat16"}), 5 / 6),
+        (rows("generation_attention", attention, {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16"}), 0.0),
+    ]
+    for table, share in cases:
+        (kernels,) = kernel_graphs(replace(table, system="b60"))
+        predicted = silicon_kernels._prediction(kernels, board)(parameters).time_s
+        expected = parameters.dispatch_contraction_s - share * parameters.trailing_dispatch_s
+        assert predicted == pytest.approx([expected])
+
+
+def test_a_gemm_timed_by_a_profiler_lies_between_two_events_and_finds_nothing_in_the_cache():
+    board, parameters = gpu_of("a100_sxm"), GpuParameters.class_wide()
+    sizes = {"m": 8, "n": 512, "k": 512}
+    looped, profiled = (kernel_graphs(rows("gemm", sizes, {"gemm_dtype": name}))[0] for name in ("bfloat16", "int8_wo"))
+    assert looped.beside_s(parameters) == 0.0
+    assert profiled.beside_s(parameters) == pytest.approx(2 * parameters.kernel_latency_s)
+    assert np.isinf(profiled.measured(parameters, board).conditions.cycle_bytes).all()
+    cold = replace(parameters, conditions=profiled.measured(parameters, board).conditions)
+    kernel_s = cost_gpu(profiled.graph, board, Execution.GRAPH, cold).time_s[0]
+    predicted = silicon_kernels._prediction(profiled, board)(parameters).time_s[0]
+    assert predicted == pytest.approx(kernel_s + 2 * parameters.kernel_latency_s)
