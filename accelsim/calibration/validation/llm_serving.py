@@ -25,7 +25,7 @@ from accelsim.calibration.validation.suite import Batch, Prediction, refused_bat
 from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
 from accelsim.cost.gpu import cost_gpu
 from accelsim.cost.table import Execution
-from accelsim.errors import UnknownNameError
+from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import PRECISIONS, Precision
 from accelsim.workloads.fusion import fuse_elementwise
@@ -102,8 +102,9 @@ def _batch(rows: Table, key: tuple[str, ...]) -> Batch:
     measured = rows["silicon_tpot_ms"] * 1e-3
     try:
         profile, workload = gpu_of(system), workload_of(model)
-    except UnknownNameError as error:
-        refusal = refusal or (f"no workload {model}" if error.what == "workload" else f"no GPU profile of {system}")
+    except (UnknownNameError, InvalidValueError) as error:
+        is_system = isinstance(error, UnknownNameError) and error.what != "workload"
+        refusal = refusal or (f"no GPU profile of {system}" if is_system else f"no workload {model}")
     if refusal:
         return refused_batch(system, group, label, measured, refusal)
     loads = [
