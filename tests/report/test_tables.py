@@ -167,3 +167,19 @@ def test_every_number_of_a_profile_is_listed_once_with_a_source(name):
     assert len(fields) == len(set(fields))
     assert "memory.capacity_bytes" in fields
     assert all(number["source"] and number["value"] for number in numbers)
+
+
+def test_a_run_says_how_it_was_run():
+    made = dataclasses.replace(MADE, sparse_weights=True, host="epyc-7763", seq_len=2048, output_len=128)
+    text = " ".join(drawn(estimate_view(made, device("t4")), width=200).split())
+    assert "inference, batch 4, fp16, eager execution, 2,048 tokens in, 128 out, sparse weights, host epyc-7763" in text
+    plain = " ".join(drawn(estimate_view(MADE, device("t4"))).split())
+    assert "sparse" not in plain
+    assert "tokens" not in plain
+    assert "host epyc" not in plain
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.4, True), (0.0, False), (None, False)])
+def test_times_outside_what_was_measured_are_cautioned(share, shown):
+    text = drawn(estimate_view(dataclasses.replace(MADE, extrapolated_fraction=share), device("t4")))
+    assert ("40 % of the time in operators outside" in " ".join(text.split())) is shown

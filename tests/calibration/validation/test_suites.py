@@ -20,6 +20,7 @@ from accelsim.calibration.validation import (
     suites,
     validate,
 )
+from accelsim.calibration.validation import score as score_module
 from accelsim.calibration.validation import tiers as tier_module
 from accelsim.calibration.validation.columns import (
     attention_graph,
@@ -33,7 +34,7 @@ from accelsim.calibration.validation.columns import (
 from accelsim.calibration.validation.gpu_models import issue_order
 from accelsim.calibration.validation.names import DEVICES, MODELS, device_of, gpu_of, workload_of
 from accelsim.cost.gpu import GpuParameters, cost_gpu
-from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.errors import InputError, InvalidValueError, MissingDependencyError, UnknownNameError
 from accelsim.hardware.sourced import Sourced
 from accelsim.planning.estimate import estimate
 from accelsim.workloads.dtype import Dtype
@@ -480,3 +481,35 @@ def test_misspelt_tables_are_noted(folder):
     vec = "op,device,split,b,h,latency_ms\nadd,T4,test,4096,4096,0.8\n"
     board = validate([], folder({"gpu_kernels/ops_vec.csv": vec, "gpu_kernels/ops_gem.csv": GEMM}), "spec")
     assert board.notes == ("gpu_kernels/ops_gem.csv is not read; did you mean ops_gemm.csv?",)
+
+
+# -- suites that cannot be scored
+
+
+@pytest.fixture
+def two_suites(monkeypatch):
+    """Only these are known."""
+    known = (suite("gpu-operators"), suite("dpu"))
+    monkeypatch.setattr(score_module, "suites", lambda: known)
+
+
+@pytest.mark.usefixtures("two_suites")
+def test_a_suite_whose_extra_is_missing_is_skipped_unless_it_is_named(folder, monkeypatch):
+    def missing(*_arguments, **_named):
+        raise MissingDependencyError("pyarrow", "silicon")
+
+    monkeypatch.setattr(score_module, "_kept_or_scored", missing)
+    data = folder({"gpu_kernels/ops_gemm.csv": GEMM + "bmm,T4,test,8,256,64,512,0.4\n"})
+    board = validate((), data, "spec")
+    assert board.suites == ()
+    assert "pip install 'accelsim[silicon]'" in board.skipped["gpu-operators"]
+    with pytest.raises(MissingDependencyError, match="pyarrow"):
+        validate(["gpu-operators"], data, "spec")
+
+
+@pytest.mark.usefixtures("two_suites")
+def test_a_table_without_rows_is_skipped_and_says_so(folder):
+    board = validate((), folder({"gpu_kernels/ops_gemm.csv": GEMM}), "spec")
+    assert board.suites == ()
+    assert board.skipped["gpu-operators"] == "no usable rows"
+    assert board.skipped["dpu"].startswith("no ")
