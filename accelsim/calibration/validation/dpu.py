@@ -10,6 +10,7 @@ ratio. Rows that the checks find bad are refused with what is wrong. The device 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,10 +81,9 @@ def load(folder: DataFolder) -> list[Batch]:
     table = folder.table(SCHEMA)
     if table is None or not len(table):
         return []
-    runs, flags = _checked(table)
+    runs, flags, index, by_layers = _checked(table)
     good = flags == ""
     core = np.array([bare_core(row.core) for row in runs.rows])
-    index, by_layers = _by_layers(runs, good)
     by_engines = dict(zip(("single", "multi"), predict_engines(runs, good), strict=True))
     batches: list[Batch] = []
     for mode, times in zip(("single", "multi"), by_layers, strict=True):
@@ -104,15 +104,18 @@ def load_boards(folder: DataFolder) -> list[Batch]:
     table = folder.table(SCHEMA)
     if table is None or not len(table):
         return []
-    runs, flags = _checked(table)
-    index, (single_s, _) = _by_layers(runs, flags == "")
+    runs, flags, index, (single_s, _) = _checked(table)
     return _batches(runs, "single", *_carried(runs, single_s, index, flags == ""), flags, quiet=True)
 
 
-def _checked(table: Table) -> tuple[DpuRuns, NDArray[np.str_]]:
-    """Rows, and what the checks find wrong with each."""
+@lru_cache(maxsize=1)
+def _checked(
+    table: Table,
+) -> tuple[DpuRuns, NDArray[np.str_], NDArray[np.int64], tuple[FloatArray, FloatArray]]:
+    """Rows, what the checks find wrong with each, and the layer model's rows and times; both suites share them."""
     runs = runs_of(table)
-    return runs, np.array([";".join(names) for names in check_rows(runs.rows)], dtype=str)
+    flags = np.array([";".join(names) for names in check_rows(runs.rows)], dtype=str)
+    return runs, flags, *_by_layers(runs, flags == "")
 
 
 def _by_layers(runs: DpuRuns, good: NDArray[np.bool_]) -> tuple[NDArray[np.int64], tuple[FloatArray, FloatArray]]:
