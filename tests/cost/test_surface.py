@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from accelsim import catalog
 from accelsim.calibration.validation.columns import attention_graph, gemm_graph, vector_graph
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
-from accelsim.cost.gpu.measured_boards import Board
+from accelsim.cost.gpu.measured_boards import Board, measured_boards
 from accelsim.cost.gpu.parameters import LoopConditions
 from accelsim.cost.gpu.relatives import measured_relatives, with_relative_surfaces
 from accelsim.cost.gpu.repeated import cached_share
@@ -271,3 +271,26 @@ def test_a_loop_may_be_faster_than_memory_where_the_cache_serves_it() -> None:
     cold = cost_gpu(graph, device, Execution.GRAPH, base).time_s
     hot = cost_gpu(graph, device, Execution.GRAPH, replace(base, conditions=loop(graph.bytes))).time_s
     assert hot[0] < graph.bytes[0] / device.memory_bandwidth_bytes_per_s < cold[0]
+
+
+def test_a_kernel_that_the_nearest_boards_lack_comes_from_the_nearest_that_have_it() -> None:
+    own = board("rtx-pro-6000-blackwell")
+    name = "gemm fp4 w4 scaled"
+    assert not any(name in relative.board.names for relative in measured_relatives(own))
+    having = [other for other in measured_boards() if name in other.names and other.board.name != own.name]
+    place = [np.log2(np.array([16.0, 512.0, 4096.0])), np.full(3, 12.0), np.full(3, 12.0)]
+    single = np.array([other.surface(name)(place) for other in having])
+    mixed = with_relative_surfaces(GpuParameters.class_wide(), own).surfaces[name]
+    carried = mixed(place) / 0.75
+    assert (single.min(axis=0) - 0.02 <= carried).all()
+    assert (carried <= single.max(axis=0) + 0.02).all()
+    assert mixed.log_sigma > 0.3
+
+
+def test_what_carries_over_beyond_an_architecture_is_less_than_all() -> None:
+    place = [np.log2(np.array([16.0, 512.0, 4096.0])), np.full(3, 12.0), np.full(3, 12.0)]
+    for name, part in (("l40s", 0.75), ("h200-sxm-141gb", 1.0)):
+        relatives = measured_relatives(board(name))
+        mean = sum(r.weight * r.board.surface("gemm bf16 w16")(place) for r in relatives)
+        blended = with_relative_surfaces(GpuParameters.class_wide(), board(name)).surfaces["gemm bf16 w16"](place)
+        assert blended == pytest.approx(part * mean, abs=0.02)

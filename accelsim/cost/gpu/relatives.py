@@ -2,8 +2,9 @@
 
 Boards run kin libraries: how measured times of their kernels depart from the model over shape carries over, while the model
 itself scales with each board's data sheet. A board takes the surfaces of the measured boards nearest in architecture, memory
-technology, matrix rate and bandwidth, averaged with weights that fall with the distance; the spread grows by what the
-transfer costs. A surface is averaged when it is first asked for.
+technology, matrix rate and bandwidth, averaged with weights that fall with the distance; a kernel that the nearest do not
+have comes from the nearest that do. The spread grows by what the transfer costs. A surface is averaged when it is first
+asked for.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ __all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]
 #: Spread of ln(time) that a transfer adds, within an architecture and beyond it: 90th percentiles of the errors of nine
 #: boards' GEMM, attention and expert kernels predicted with their relatives' surfaces, over 1.645.
 _NEAR_SIGMA, _FAR_SIGMA = 0.08, 0.30
+#: Part of a departure from the model that carries over within an architecture and beyond it: the quarter with the least mean
+#: error over the kernels of three lone boards (A100, L40S, RTX PRO 6000); two of them alone give the same for the A100 and
+#: the RTX PRO, and 1 for the L40S.
+_NEAR_CARRIED, _FAR_CARRIED = 1.0, 0.75
 #: Distance of another architecture, and of another memory technology, in natural logarithms of rates.
 _OTHER_ARCHITECTURE, _OTHER_MEMORY = 10.0, 1.0
 #: Distance over which a weight falls to 1/e, and the least weight that counts: ten boards predicted from the others.
@@ -64,23 +69,23 @@ def with_relative_surfaces(parameters: GpuParameters, board: Board, *, as_fitted
 
 
 class _BlendedSurfaces(Mapping[str, Surface]):
-    """Surfaces of relatives, each averaged when it is first asked for.
+    """Surfaces of measured kin, each averaged when it is first asked for.
 
     Args:
-        relatives: Nearest first.
-        added: Spread that the transfer adds.
+        board: The board that takes them.
     """
 
-    def __init__(self, relatives: Sequence[Relative], added: float) -> None:
-        self._relatives, self._added = relatives, added
-        self._names = tuple(dict.fromkeys(name for relative in relatives for name in relative.board.names))
+    def __init__(self, board: Board) -> None:
+        self._board, self._kin = board, _kin(board)
+        self._names = tuple(dict.fromkeys(name for _, other in self._kin for name in other.names))
         self._known: dict[str, Surface] = {}
 
     def __getitem__(self, name: str) -> Surface:
         if name not in self._known:
             if name not in self._names:
                 raise KeyError(name)
-            self._known[name] = _blend(name, self._relatives, self._added)
+            found = _nearest([(apart, other) for apart, other in self._kin if name in other.names])
+            self._known[name] = _blend(name, found, is_near=_is_near(found[0].board.board, self._board))
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -92,17 +97,16 @@ class _BlendedSurfaces(Mapping[str, Surface]):
 
 @lru_cache(maxsize=64)
 def _blended(board: Board) -> _BlendedSurfaces:
-    relatives = measured_relatives(board)
-    return _BlendedSurfaces(relatives, _NEAR_SIGMA if _is_near(relatives[0].board.board, board) else _FAR_SIGMA)
+    return _BlendedSurfaces(board)
 
 
-def _blend(name: str, relatives: Sequence[Relative], added: float) -> Surface:
-    """Weighted mean of a surface over the boards that have it, on the grids of the nearest of them."""
-    found = [(r.board.surface(name), r.weight) for r in relatives if name in r.board.names]
+def _blend(name: str, relatives: Sequence[Relative], *, is_near: bool) -> Surface:
+    """Weighted mean of a surface over boards that have it, on the grids of the nearest, as far as it carries over."""
+    added, carried = (_NEAR_SIGMA, _NEAR_CARRIED) if is_near else (_FAR_SIGMA, _FAR_CARRIED)
+    found = [(relative.board.surface(name), relative.weight) for relative in relatives]
     first = found[0][0]
-    total = sum(weight for _, weight in found)
-    mean = sum(weight / total * _resampled(surface, first) for surface, weight in found)
-    sigma = hypot(sum(weight / total * surface.log_sigma for surface, weight in found), added)
+    mean = sum(carried * weight * _resampled(surface, first) for surface, weight in found)
+    sigma = hypot(sum(weight * surface.log_sigma for surface, weight in found), added)
     shared = hypot(added, IN_MODEL_LOG_SIGMA)
     return first.with_flat(np.asarray(mean)).with_evidence(sigma, first.rows, shared)
 
@@ -122,15 +126,25 @@ def measured_relatives(board: Board) -> tuple[Relative, ...]:
 
     Empty where there are none, where the device is another vendor's, or has no BF16 matrix cores: tables begin there.
     """
+    return _nearest(_kin(board))
+
+
+def _kin(board: Board) -> list[tuple[float, MeasuredBoard]]:
+    """Distances and boards of the vendor's other measured boards, nearest first; none for boards without matrix cores."""
     others = [other for other in measured_boards() if other.board.name != board.name]
-    kin = [other for other in others if other.board.vendor == board.vendor]
-    if not kin or not board.matrix_flop_per_s:
+    kin = [other for other in others if other.board.vendor == board.vendor and board.matrix_flop_per_s]
+    return sorted(((_distance(board, other.board), other) for other in kin), key=lambda pair: pair[0])
+
+
+def _nearest(kin: Sequence[tuple[float, MeasuredBoard]]) -> tuple[Relative, ...]:
+    """Those of some boards that count, nearest first, with weights that add up to 1."""
+    if not kin:
         return ()
-    distances = [_distance(board, other.board) for other in kin]
-    shares = [exp((min(distances) - distance) / _DECAY) for distance in distances]
+    shares = [exp((kin[0][0] - apart) / _DECAY) for apart, _ in kin]
     total = sum(share for share in shares if share >= _LEAST_WEIGHT)
-    kept = [Relative(other, share / total) for other, share in zip(kin, shares, strict=True) if share >= _LEAST_WEIGHT]
-    return tuple(sorted(kept, key=lambda relative: -relative.weight))
+    return tuple(
+        Relative(other, share / total) for (_, other), share in zip(kin, shares, strict=True) if share >= _LEAST_WEIGHT
+    )
 
 
 def _is_near(one: Board, other: Board) -> bool:
