@@ -6,10 +6,11 @@ import math
 
 import pytest
 
-from accelsim.calibration.validation import validate
+from accelsim.calibration.validation import row_records, validate
 from accelsim.calibration.validation.eyeriss import NETWORKS, network_runs
 from accelsim.calibration.validation.tpu_v1 import APPLICATIONS, application_graph, application_tops, from_counters
 from accelsim.errors import InvalidValueError
+from accelsim.planning.estimate import estimate
 
 # SCALE-Sim v2 (22f88b17), CALC mode: two layers as its reports print them.
 SYSTOLIC = """simulator,mode,topology,layer,dataflow,M,N,K,rows,cols,ifmap_kb,filter_kb,ofmap_kb,demand_rows,\
@@ -170,3 +171,30 @@ def test_vgg_rows_are_scored_where_there_are_some_and_unknown_layers_refused(fol
 def test_unknown_networks_are_refused():
     with pytest.raises(InvalidValueError, match="network"):
         network_runs("LeNet", 1)
+
+
+NETWORKS_TABLE = """device,model,batch,programs,seq_len,image_size,precision,seconds_per_sample,source
+edge-tpu,resnet-50,1,1,0,299,int8,0.056,Coral
+inferentia1,bert-base,16,4,128,0,bf16,0.000947,AWS
+inferentia1,albert-base,16,4,128,0,bf16,0.000947,AWS
+abacus,bert-base,16,4,128,0,bf16,0.000947,AWS
+"""
+
+
+def test_networks_run_in_the_programs_and_batch_of_their_row(folder):
+    (folder / "asic/networks.csv").write_text(NETWORKS_TABLE)
+    board = validate(["asic-networks"], folder, "spec")
+    (found,) = board.suites
+    assert found.refused == {"no workload albert-base": 1, "no device abacus": 1}
+    resnet, bert = (r for r in row_records(board) if not r["refusal"])
+    run = estimate("resnet-50", "edge-tpu", image_size=299)  # the input's transfer is in both
+    assert resnet["predicted_s"] == pytest.approx(run.latency_s, rel=0.02)
+    many = estimate("bert-base", "inferentia1", batch=16, seq_len=128)
+    assert bert["predicted_s"] == pytest.approx(1 / many.throughput_per_s, rel=0.02)
+
+
+def test_the_networks_that_ship_are_scored():
+    (found,) = validate(["asic-networks"]).suites
+    assert found.figures.rows_answered >= 30
+    assert found.figures.median_ape_fraction < 0.5
+    assert found.figures.interval_coverage_fraction > 0.6

@@ -189,6 +189,7 @@ _MODULES = (
     "systolic",
     "tpu_v1",
     "eyeriss",
+    "asic_networks",
     "dpu",
     "fpga_dataflow",
 )
