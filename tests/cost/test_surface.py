@@ -287,10 +287,19 @@ def test_a_kernel_that_the_nearest_boards_lack_comes_from_the_nearest_that_have_
     assert mixed.log_sigma > 0.3
 
 
-def test_what_carries_over_beyond_an_architecture_is_less_than_all() -> None:
-    place = [np.log2(np.array([16.0, 512.0, 4096.0])), np.full(3, 12.0), np.full(3, 12.0)]
-    for name, part in (("l40s", 0.75), ("h200-sxm-141gb", 1.0)):
-        relatives = measured_relatives(board(name))
-        mean = sum(r.weight * r.board.surface("gemm bf16 w16")(place) for r in relatives)
-        blended = with_relative_surfaces(GpuParameters.class_wide(), board(name)).surfaces["gemm bf16 w16"](place)
-        assert blended == pytest.approx(part * mean, abs=0.02)
+@pytest.mark.parametrize(
+    ("name", "surface", "part"),
+    [
+        ("l40s", "gemm bf16 w16", 0.75),
+        ("l40s", "prefill bf16 cache16", 1.0),
+        ("h200-sxm-141gb", "gemm bf16 w16", 1.0),
+    ],
+)
+def test_gemms_carry_over_beyond_an_architecture_in_part_and_attention_whole(name, surface, part) -> None:
+    nearest = measured_relatives(board(name))[0].board.surface(surface)
+    blended = with_relative_surfaces(GpuParameters.class_wide(), board(name)).surfaces[surface]
+    place = [column.ravel() for column in np.meshgrid(*(axis[::3] for axis in nearest.knots), indexing="ij")]
+    relatives = measured_relatives(board(name))
+    single = [relative.board.surface(surface)(place) for relative in relatives]
+    whole = np.average(single, axis=0, weights=[relative.weight for relative in relatives])
+    assert blended(place) @ whole / (whole @ whole) == pytest.approx(part, abs=0.03)

@@ -27,10 +27,10 @@ __all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]
 #: Spread of ln(time) that a transfer adds, within an architecture and beyond it: 90th percentiles of the errors of nine
 #: boards' GEMM, attention and expert kernels predicted with their relatives' surfaces, over 1.645.
 _NEAR_SIGMA, _FAR_SIGMA = 0.08, 0.30
-#: Part of a departure from the model that carries over within an architecture and beyond it: the quarter with the least mean
-#: error over the kernels of three lone boards (A100, L40S, RTX PRO 6000); two of them alone give the same for the A100 and
-#: the RTX PRO, and 1 for the L40S.
-_NEAR_CARRIED, _FAR_CARRIED = 1.0, 0.75
+#: Part of a GEMM's departure from the model that carries over beyond an architecture, whose tiles differ: the quarter with
+#: the least mean error over three lone boards (A100, L40S, RTX PRO 6000); two of them alone give the same for the A100 and
+#: the RTX PRO, and 1 for the L40S. Departures of attention are much the same everywhere and carry over whole.
+_FAR_CARRIED, _CARRIED_IN_PART = 0.75, frozenset({"gemm", "grouped_gemm"})
 #: Distance of another architecture, and of another memory technology, in natural logarithms of rates.
 _OTHER_ARCHITECTURE, _OTHER_MEMORY = 10.0, 1.0
 #: Distance over which a weight falls to 1/e, and the least weight that counts: ten boards predicted from the others.
@@ -102,7 +102,8 @@ def _blended(board: Board) -> _BlendedSurfaces:
 
 def _blend(name: str, relatives: Sequence[Relative], *, is_near: bool) -> Surface:
     """Weighted mean of a surface over boards that have it, on the grids of the nearest, as far as it carries over."""
-    added, carried = (_NEAR_SIGMA, _NEAR_CARRIED) if is_near else (_FAR_SIGMA, _FAR_CARRIED)
+    added = _NEAR_SIGMA if is_near else _FAR_SIGMA
+    carried = _FAR_CARRIED if name.split(maxsplit=1)[0] in _CARRIED_IN_PART and not is_near else 1.0
     found = [(relative.board.surface(name), relative.weight) for relative in relatives]
     first = found[0][0]
     mean = sum(carried * weight * _resampled(surface, first) for surface, weight in found)
