@@ -38,10 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         SystemExit: Always, with the exit code.
     """
     gc.set_threshold(_GARBAGE_THRESHOLD)
-    from accelsim.cli.app import app
+    from accelsim.cli.app import command_tree
 
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="accelsim")
+        command_tree(given[0] if given else None)(args=given, prog_name="accelsim")
     except AccelsimError as error:
         _fail(str(error), _INPUT_ERROR, error)
     except KeyboardInterrupt:

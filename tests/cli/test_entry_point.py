@@ -101,3 +101,13 @@ def test_an_interrupt_exits_with_130(run, monkeypatch):
 def test_json_has_no_colour_codes(variable):
     env = os.environ | {variable: "1"}
     assert "\x1b" not in command("estimate", "resnet-50", "-d", "t4", "--format", "json", env=env).stdout
+
+
+def test_a_command_is_found_alone_and_among_all():
+    from typer.main import get_command
+
+    from accelsim.cli.app import COMMANDS, command_tree
+
+    assert set(get_command(command_tree()).commands) == set(COMMANDS)
+    for name in COMMANDS:
+        assert list(get_command(command_tree(name)).commands) == [name]

@@ -112,9 +112,9 @@ def test_bad_options_are_refused():
 
 
 def run(*arguments):
-    from accelsim.cli.app import app
+    from accelsim.cli.app import command_tree
 
-    return CliRunner().invoke(app, ["breakeven", "resnet-50", *arguments])
+    return CliRunner().invoke(command_tree(), ["breakeven", "resnet-50", *arguments])
 
 
 def test_the_command():
@@ -127,15 +127,15 @@ def test_the_command():
 
 
 def test_the_command_runs_with_its_defaults_and_refuses_other_classes():
-    from accelsim.cli.app import app
+    from accelsim.cli.app import command_tree
 
     run = CliRunner().invoke(
-        app, ["breakeven", "resnet-50", "--asic", "tpu-v4i", "--asic-usd", "300", "--format", "json"]
+        command_tree(), ["breakeven", "resnet-50", "--asic", "tpu-v4i", "--asic-usd", "300", "--format", "json"]
     )
     assert run.exit_code == 0
     (point,) = json.loads(run.stdout)
     assert point["reference"] == "a10"
     for option, device, wanted in (("--fpga", "t4", "fpga"), ("--asic", "zcu104", "asic")):
-        refused = CliRunner().invoke(app, ["breakeven", "resnet-50", option, device, f"{option}-usd", "10"])
+        refused = CliRunner().invoke(command_tree(), ["breakeven", "resnet-50", option, device, f"{option}-usd", "10"])
         assert isinstance(refused.exception, InvalidValueError)
         assert f"class {wanted}" in str(refused.exception)
