@@ -38,7 +38,7 @@ COMPARISON_NOTE: Final = (
 _LIMITS: Final = {
     "compute": "arithmetic",
     "memory": "memory bandwidth",
-    "launch": "the host issuing operators (larger batches or --execution graph help)",
+    "launch": "issuing operators and their fixed time (larger batches or --execution graph help)",
     "host_copy": "copies from the host",
     "data_loading": "data loading",
     "overhead": "fixed time per operator",

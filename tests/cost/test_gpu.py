@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 from accelsim.cost.gpu import GPU, GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.table import Bound, Execution, Tier
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import OperatorGraph, concatenate
 from accelsim.workloads.operator import COLLECTIVE_KINDS, OperatorKind, Phase
 
@@ -266,3 +267,11 @@ def test_parameters_out_of_range_are_refused(field: str, value: float) -> None:
 def test_parameter_files_are_checked(change: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         GpuParameters.from_mapping(change)
+
+
+@pytest.mark.parametrize(("batch", "bound"), [(4, Bound.OVERHEAD), (65536, Bound.COMPUTE)])
+def test_a_recurrent_layer_is_bound_by_its_steps_until_the_batch_is_large(batch, bound):
+    b = GraphBuilder(precision("fp16"))
+    b.recurrent(b.input(batch, 50, 256), 256, cell="gru")
+    table = cost_gpu(b.build(), gpu("a100-sxm-80gb"))
+    assert table.bound.tolist() == [bound]

@@ -69,6 +69,7 @@ _IS_CONTRACTION = _mask(CONTRACTION_KINDS)
 _IS_CONVOLUTION = _mask(CONV_KINDS)
 _IS_TRANSFER = _mask(TRANSFER_KINDS)
 _IS_NORM = _mask(_NORM_KINDS)
+_IS_RECURRENT = _mask(RECURRENT_KINDS)
 
 
 def cost_gpu(
@@ -103,7 +104,11 @@ def cost_gpu(
         np.asarray(costs.outside_decades),
         board_conditions(device),
     )
-    bound = bound_of(costs.compute_s, costs.memory_s, used.kernel_latency_s)
+    serial_s = costs.time_s - np.maximum(
+        costs.compute_s, costs.memory_s
+    )  # steps of a recurrent layer wait for each other
+    overhead_s = np.where(_IS_RECURRENT[graph.kind], serial_s, used.kernel_latency_s)
+    bound = bound_of(costs.compute_s, costs.memory_s, overhead_s)
     bound[_IS_TRANSFER[graph.kind]] = Bound.LINK
     return CostTable(
         time_s=costs.time_s,
