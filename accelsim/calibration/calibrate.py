@@ -322,6 +322,7 @@ def check_calibration(
     budget_s: float = 1.5,
     report: Callable[[int, int, str], None] | None = None,
     measure: Callable[..., tuple[float, float, float | None, float | None]] = measure_model,
+    heap: str = "both",
 ) -> list[CheckResult]:
     """Measure the models of a frozen document and join them to its predictions.
 
@@ -331,14 +332,18 @@ def check_calibration(
         budget_s: Time to spend on each model's repeats.
         report: Called with done, total and label.
         measure: Measures one case; `check.measure_model` unless given.
+        heap: Condition of memory to check, "default", "kept" or "both".
 
     Raises:
+        InvalidValueError: If the condition is none of these.
         ProfileError: If the predictions were changed after they were frozen.
 
     Returns:
         One result per prediction; after Ctrl-C those left are skipped with the reason `INTERRUPTED`.
     """
-    predictions = read_frozen(frozen, path)
+    if heap not in {"default", "kept", "both"}:
+        raise InvalidValueError("heap", heap, "default, kept or both")
+    predictions = [p for p in read_frozen(frozen, path) if heap in {"both", p.case.heap}]
     calibrated = dict(frozen.get("origin") or {}).get("reference_s")
     results: list[CheckResult] = []
     for number, prediction in enumerate(predictions):
@@ -399,7 +404,7 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     names = {"model", "batch", "dtype", "threads", "is_training", "measured_s"}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and names <= set(row) for row in rows):
         raise ProfileError(str(path), ["results: expected a list of measured models; delete the file to start anew"])
-    return [{"execution": "eager", **row} for row in rows]
+    return [{"execution": "eager", "heap": "default", **row} for row in rows]
 
 
 def refuse_other_machine(run: CalibrationRun, path: Path) -> None:

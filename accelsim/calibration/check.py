@@ -49,8 +49,14 @@ Z90: Final = 1.6448536269514722
 #: Spread of ln(true / predicted) that all operators of one model share and no operator measurement shows: where its buffers
 #: lie and what ran before. From development models that are not on the check list (see docs/calibration.md).
 _CONTEXT_LOG_SIGMA: Final = 0.1
-#: A model is run in this many processes where the first shows page faults or repeats further apart than this.
+#: A model is run in at least so many fresh processes where the first shows page faults or repeats further apart than this,
+#: and in more, up to a limit, until the standard error of their mean is below a share of it.
 _PROCESSES: Final = 3
+_MOST_PROCESSES: Final = 6
+_ERROR_FRACTION: Final = 0.04
+_FURTHER_BUDGET: Final = 0.4
+#: How glibc is told to keep what is freed (glibc manual, memory allocation tunables): nothing mapped, nothing given back.
+_KEPT_HEAP: Final = "glibc.malloc.trim_threshold=1099511627776:glibc.malloc.mmap_threshold=1099511627776"
 _FEW_FAULTS: Final = 16.0
 _QUIET_FRACTION: Final = 0.05
 _TRAINED: Final = (
@@ -107,6 +113,7 @@ class CheckCase:
         threads: Threads; 0 on a GPU.
         is_training: A training step with AdamW instead of a forward pass.
         execution: "eager"; on a GPU also "graph" or "compiled".
+        heap: "default", or "kept" where the allocator keeps freed memory; CPU only.
     """
 
     model: str
@@ -115,13 +122,18 @@ class CheckCase:
     threads: int
     is_training: bool = False
     execution: str = "eager"
+    heap: str = "default"
 
     @property
     def key(self) -> str:
         """Unique label."""
-        mode = "training" if self.is_training else "inference"
         where = f"{self.threads}t" if self.threads else self.execution
-        return f"{self.model} b{self.batch} {self.dtype} {where} {mode}"
+        return f"{self.model} b{self.batch} {self.dtype} {where} {self.mode}"
+
+    @property
+    def mode(self) -> str:
+        """Inference or training, and whether the heap is kept."""
+        return ("training" if self.is_training else "inference") + (", heap kept" if self.heap == "kept" else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +191,8 @@ class CheckResult:
 def check_list(threads: Sequence[int], dtypes: Sequence[str]) -> list[CheckCase]:
     """The frozen set: every model and batch in the first format, one batch in the others and on more threads.
 
+    Each is run with the allocator as it comes and with one that keeps what is freed.
+
     Args:
         threads: Thread counts; the first is the main one.
         dtypes: Formats; the first is the main one.
@@ -191,7 +205,7 @@ def check_list(threads: Sequence[int], dtypes: Sequence[str]) -> list[CheckCase]
     for model, batch in _TRAINED:
         cases += [CheckCase(model, batch, dtype, threads[0], is_training=True) for dtype in dtypes]
         cases += [CheckCase(model, batch, dtypes[0], count, is_training=True) for count in threads[1:]]
-    return cases
+    return [replace(case, heap=heap) for case in cases for heap in ("default", "kept")]
 
 
 def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> OperatorGraph:
@@ -240,7 +254,9 @@ def _predict(
     from accelsim.cost.cpu import cost_cpu
 
     graph = model_graph(case, models)
-    table = cost_cpu(graph, profile, parameters=replace(parameters, thread_count=case.threads))
+    table = cost_cpu(
+        graph, profile, parameters=replace(parameters, thread_count=case.threads, keeps_heap=case.heap == "kept")
+    )
     total = table.total_time_s
     spread = math.exp(Z90 * model_log_sigma(table.time_s, table.log_sigma, graph.kind))
     return Prediction(case, total, total / spread, total * spread, table.tier.value)
@@ -266,8 +282,8 @@ def measure_model(
     """Time, noise and energy of one run of a check case on this machine, in a process of its own.
 
     What the memory allocator keeps from one model changes the next one's page faults; a fresh process is what a user has.
-    Even then the heap lies differently from process to process: a model that page-faults, or whose repeats differ, is run
-    in three, and the one in the middle counts.
+    Even then the heap lies differently from process to process (addresses and hash seeds are drawn anew): the time of a
+    model that page-faults, or whose repeats differ, is the mean of three to six processes.
 
     Args:
         case: What to run.
@@ -277,26 +293,39 @@ def measure_model(
         device: "cpu" or "cuda:N".
 
     Returns:
-        (seconds, noise fraction, joules or None, reference or None): the median of the repeats, its distance from the best
-        one or of the processes, and seconds of the reference operator in the same process.
+        (seconds, noise fraction, joules or None, reference or None): the mean of repeats and processes, the median's
+        distance from the best repeat or half the range of the processes, and seconds of the reference operator.
 
     Raises:
         MeasurementError: If the model could not run; says why.
     """
     timings = [_timed(case, budget_s, time_limit_s, device)]
     first = timings[0]
-    if device == "cpu" and (first["minor_faults"] > _FEW_FAULTS or first["noise_fraction"] > _QUIET_FRACTION):
-        timings += [_timed(case, budget_s, time_limit_s, device) for _ in range(_PROCESSES - 1)]
+    if device == "cpu" and (first["minor_faults"] > _FEW_FAULTS or _spread(first) > _QUIET_FRACTION):
+        while len(timings) < _MOST_PROCESSES and not _is_settled(timings):
+            timings.append(_timed(case, _FURTHER_BUDGET * budget_s, time_limit_s, device))
     usable = [timing for timing in timings if case.threads <= 1 or timing["undisturbed"]]
     if not usable:
         raise MeasurementError(
             f"{case.key}: other programs took a core during every repeat; measure on an idle machine"
         )
-    usable.sort(key=lambda timing: float(timing["median_s"]))
-    middle, times = usable[len(usable) // 2], [float(timing["median_s"]) for timing in usable]
-    time_s = float(middle["median_s"])
-    noise = max(float(middle["noise_fraction"]), (times[-1] - times[0]) / (2.0 * time_s))
-    return time_s, noise, middle["energy_j"], middle["reference_s"]
+    times, references = [float(t["mean_s"]) for t in usable], [t["reference_s"] for t in usable if t["reference_s"]]
+    time_s = statistics.fmean(times)
+    noise = max(float(usable[0]["noise_fraction"]), (max(times) - min(times)) / (2.0 * time_s))
+    return time_s, noise, usable[0]["energy_j"], statistics.median(references) if references else None
+
+
+def _spread(timing: Mapping[str, Any]) -> float:
+    """How far the mean of the repeats is above the best."""
+    return float(timing["mean_s"]) / float(timing["time_s"]) - 1.0
+
+
+def _is_settled(timings: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the mean of the processes is known well enough."""
+    times = [float(timing["mean_s"]) for timing in timings]
+    if len(times) < _PROCESSES:
+        return False
+    return statistics.stdev(times) / math.sqrt(len(times)) <= _ERROR_FRACTION * statistics.fmean(times)
 
 
 def _timed(case: CheckCase, budget_s: float, time_limit_s: float | None, device: str) -> dict[str, Any]:
@@ -311,6 +340,8 @@ def _timed(case: CheckCase, budget_s: float, time_limit_s: float | None, device:
     environment = {
         name: value for name, value in os.environ.items() if name not in {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
     }
+    if case.heap == "kept":
+        environment["GLIBC_TUNABLES"] = _KEPT_HEAP
     try:
         answer = subprocess.run(  # noqa: S603  (this interpreter, this package)
             command, capture_output=True, text=True, timeout=limit_s, check=False, env=environment

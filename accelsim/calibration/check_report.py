@@ -55,8 +55,8 @@ def _model_lines(results: Sequence[CheckResult]) -> list[str]:
     groups: dict[tuple[str, str, str], list[CheckResult]] = {}
     for result in results:
         case = result.prediction.case
-        mode = "training" if case.is_training else "inference"
-        for key in ((mode, case.dtype, str(case.threads)), (mode, "all", "all"), (mode, "all", str(case.threads))):
+        mode, threads = case.mode, str(case.threads)
+        for key in ((mode, case.dtype, threads), (mode, "all", "all"), (mode, "all", threads)):
             groups.setdefault(key, []).append(result)
     lines += _group_lines(groups)
     if any(result.slowdown_ratio is not None for result in results):

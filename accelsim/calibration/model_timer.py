@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -26,7 +27,8 @@ from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, 
 
 __all__ = ["main", "reference_s", "time_model"]
 
-_WARM_UP_CALLS = 2
+#: Calls before the first that counts: the heap takes a few to settle; long ones are not repeated as often.
+_WARM_UP_CALLS, _FEWEST_WARM_UP_CALLS, _WARM_UP_S = 5, 2, 0.5
 
 
 def time_model(
@@ -50,8 +52,10 @@ def time_model(
         torch.set_num_threads(int(case["threads"]))
     with tf32_products(torch, case["dtype"] == "tf32") if on_gpu else nullcontext():
         call = _call(case, models, device)
-        for _ in range(_WARM_UP_CALLS):
-            call()
+        end = time.monotonic() + _WARM_UP_S
+        for number in range(_WARM_UP_CALLS):
+            if number < _FEWEST_WARM_UP_CALLS or time.monotonic() < end:
+                call()
         if on_gpu and case.get("execution") == "graph":
             call, _ = captured(torch.cuda, [call], least_calls=1)
         timer: Timer = CudaTimer(torch.cuda, least_blocks=5) if on_gpu else CpuTimer(int(case["threads"]), 5)

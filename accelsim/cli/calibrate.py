@@ -163,7 +163,8 @@ def _write_profile(profile: GpuProfile, folder: Path) -> Path:
 @calibrate.command("check")
 def check(
     out: _OutOption = None,
-    budget: Annotated[float, typer.Option("--seconds", help="Time to spend on each model.")] = 1.5,
+    budget: Annotated[float, typer.Option("--seconds", help="Time to spend on each model.")] = 1.0,
+    heap: Annotated[str, typer.Option(help="CPU: default, kept (the allocator keeps what is freed) or both.")] = "both",
 ) -> None:
     """Measure whole models against the frozen predictions; exits with 1 if the machine has drifted."""
     from accelsim.calibration import calibrate as library
@@ -183,7 +184,7 @@ def check(
         typer.echo(f"changed since the calibration: {change}", err=True)
     measured = partial(library.measure_model, device=device)
     with calibration_lock(), progress_bar("checking") as report:
-        results = library.check_calibration(frozen, str(folder / "frozen.json"), budget, report, measured)
+        results = library.check_calibration(frozen, str(folder / "frozen.json"), budget, report, measured, heap)
     document = library.results_document(results, str(frozen["hash"]))
     is_whole = all(result.skipped != library.INTERRUPTED for result in results)
     if not before and is_whole:
@@ -204,13 +205,12 @@ def check(
 def _say_summary(results: list[CheckResult]) -> None:
     from accelsim.calibration.check import summary
 
-    for is_training in (False, True):
-        total = summary([r for r in results if r.prediction.case.is_training is is_training])
+    for mode in dict.fromkeys(r.prediction.case.mode for r in results):
+        group = [r for r in results if r.prediction.case.mode == mode]
+        total = summary(group)
         if total["count"]:
-            typer.echo(f"{'training' if is_training else 'inference'}: {_summary_line(total)}")
-            same_speed = summary(
-                [r.at_calibrated_speed() for r in results if r.prediction.case.is_training is is_training]
-            )
+            typer.echo(f"{mode}: {_summary_line(total)}")
+            same_speed = summary([r.at_calibrated_speed() for r in group])
             typer.echo(f"  at the calibration's speed: {_summary_line(same_speed)}")
 
 
@@ -232,7 +232,7 @@ def _summary_line(total: dict[str, Any]) -> str:
 
 
 def _times(rows: list[dict[str, Any]]) -> dict[str, float]:
-    names = ("model", "batch", "dtype", "threads", "is_training", "execution")
+    names = ("model", "batch", "dtype", "threads", "is_training", "execution", "heap")
     return {json.dumps([row.get(n) for n in names]): row["measured_s"] for row in rows if row["measured_s"] is not None}
 
 

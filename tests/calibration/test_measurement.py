@@ -181,7 +181,7 @@ def test_data_are_random_never_zeros(pool):
 class FixedTimer:
     def measure(self, calls, _budget_s):
         calls[0]()
-        return Timing(1e-3, 1e-3, 1e-3, 0.0, 1e-3, 3, 1, 0.0, True)
+        return Timing(1e-3, 1e-3, 1e-3, 0.0, 1e-3, 1e-3, 3, 1, 0.0, True)
 
 
 def session(tmp_path, **options):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from accelsim.calibration.case_rows import case_graph
 from accelsim.calibration.measurement.case import Case
-from accelsim.cost.cpu.heap import Heap, fresh_bytes
+from accelsim.cost.cpu.heap import Heap, _buffer_bytes, fresh_bytes
 from accelsim.cost.cpu.kernels import kernel_names
 
 MIB = 2**20
@@ -132,9 +132,11 @@ def _mobilenet(batch):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("batch", "dtype", "pages"), [(1, "fp32", 1264), (6, "fp32", 6880), (1, "bf16", 0)])
-def test_page_faults_of_a_mobilenet(batch, dtype, pages):
-    """Median minor faults per pass counted by getrusage in fresh processes (torch 2.13, glibc 2.36)."""
+@pytest.mark.parametrize(
+    ("batch", "dtype", "fewest", "most"), [(1, "fp32", 1264, 2171), (6, "fp32", 6880, 18368), (1, "bf16", 0, 24)]
+)
+def test_page_faults_of_a_mobilenet(batch, dtype, fewest, most):
+    """Range of mean minor faults per pass counted by getrusage in six fresh processes (torch 2.13, glibc 2.36)."""
     pytest.importorskip("torch")
     from accelsim.workloads.capture import capture
     from accelsim.workloads.dtype import precision
@@ -144,4 +146,31 @@ def test_page_faults_of_a_mobilenet(batch, dtype, pages):
     workload = capture(module.eval(), inputs, batch_dimension=None)
     graph = workload.lower(RunShape(batch=workload.default.batch), precision(dtype)).graph
     fresh, _ = fresh_bytes(graph, kernel_names(graph, is_training=False))
-    assert fresh.sum() / 4096 == pytest.approx(pages, rel=0.15, abs=1)
+    assert fewest <= fresh.sum() / 4096 <= most
+
+
+def test_free_blocks_below_take_small_ones_first():
+    heap = Heap(MIB, [4096, 16384])
+    before = heap.fresh
+    low, lower = heap.allocate(10_000), heap.allocate(3000)
+    assert lower < low
+    assert heap.fresh == before
+    assert heap.extent == 0
+
+
+def test_what_kernels_leave_behind_keeps_memory_below_it():
+    """Blocks of twice the threshold: with the products' buffer above them they are not given back."""
+    large = [Case("copy", "clone", {"rows": 1200, "middle": 2, "columns": 512}) for _ in range(3)]
+    product = [Case("gemv", "addmm", {"m": 8, "n": 4096, "k": 1024})]
+    alone, beside = (case_graph(cases) for cases in (large, [*large, *product]))
+    faults = [fresh_bytes(graph, kernel_names(graph, is_training=False))[0].sum() for graph in (alone, beside)]
+    assert faults[1] <= faults[0]
+
+
+def test_the_packing_buffer_of_products_as_traced():
+    shapes = {(8, 1024, 1024): 815776, (8, 8192, 1024): 4944544, (512, 256, 256): 541344, (100, 100, 100): 176800}
+    for (m, n, k), size in shapes.items():
+        graph = case_graph([Case("gemm", "addmm", {"m": m, "n": n, "k": k})])
+        assert _buffer_bytes(graph, np.zeros(1, dtype=bool)) == [size]
+    single = case_graph([Case("gemv", "addmm", {"m": 1, "n": 1024, "k": 1024})])
+    assert _buffer_bytes(single, np.zeros(1, dtype=bool)) == [0]

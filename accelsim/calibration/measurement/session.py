@@ -157,7 +157,7 @@ class Session:
         rows = []
         for timing, amid in zip(timings, (False, True), strict=False):
             details: dict[str, Any] = {
-                k: v for k, v in asdict(timing).items() if k not in {"time_s", "noise_fraction", "median_s"}
+                k: v for k, v in asdict(timing).items() if k not in {"time_s", "noise_fraction", "median_s", "mean_s"}
             }
             if self._reference:
                 details["reference_s"] = self._reference[-1]

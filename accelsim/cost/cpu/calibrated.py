@@ -151,7 +151,7 @@ def _short(value: float) -> float:
 
 def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) -> Context:
     is_training = bool((graph.phase == int(Phase.BACKWARD)).any())
-    eager = machine.execution is Execution.EAGER
+    can_fault = machine.execution is Execution.EAGER and not machine.values.keeps_heap
     names = kernel_names(graph, is_training=is_training, threads=max(1, round(machine.threads)))
     fresh, extent = fresh_bytes(graph, names)
     reuse = _reuse_bytes(graph, machine, extent)
@@ -161,7 +161,7 @@ def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) 
         reuse,
         is_training,
         page_fault_bytes=np.inf,
-        fresh_bytes=fresh if eager else None,
+        fresh_bytes=fresh if can_fault else None,
         amid=share_beyond(reuse, kernels.l2_bytes),
         old_bytes=0.0 if is_training else _old_bytes(graph),
     )

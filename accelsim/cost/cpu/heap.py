@@ -4,7 +4,11 @@ An eager framework allocates every output and temporary and frees it when its la
 heap: best fit among freed chunks, else the top, which grows in pages; a block that no chunk holds and that reaches the mmap
 threshold is mapped on its own. Freeing a mapped block raises the threshold to its size (at most 32 MiB); when the free top
 reaches twice the threshold it is given back, and what grows there again page-faults (mallopt(3), M_MMAP_THRESHOLD and
-M_TRIM_THRESHOLD; glibc malloc.c, sysmalloc and systrim). Passes are repeated until one is like the one before.
+M_TRIM_THRESHOLD; glibc malloc.c, sysmalloc and systrim).
+
+No two processes fault alike. Kernels leave small blocks behind when they first run, and what these come to lie beside
+decides what can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the
+addresses. So a process is drawn several times, and the mean is the expectation of a fresh one.
 
 The temporaries of each operator are those that the framework and oneDNN were seen to allocate (torch 2.13, oneDNN 3.12): a
 convolution copies image, filter and result into blocked layouts. A tensor passed to a module is held by its caller until the
@@ -13,7 +17,9 @@ module returns; queries, keys and values by the module that attends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 import numpy as np
@@ -36,7 +42,20 @@ _MOST_THRESHOLD: Final = 32 * 2**20
 _IMPORTED_THRESHOLD: Final = 970_000
 #: Blocks below this come from holes and hardly move the top.
 _SMALL: Final = 1024
-_MOST_PASSES: Final = 5
+_CONV_CODES: Final = frozenset(int(kind) for kind in CONV_KINDS)
+#: Passes after which a heap is taken to repeat itself, and passes averaged then: faults come in cycles of up to four.
+_WARM_UP_PASSES: Final = 2
+_COUNTED_PASSES: Final = 4
+#: Processes drawn; free memory that the imports leave below, and the sizes of its pieces (mallinfo2 and malloc_info of fresh
+#: processes with a model in them).
+_PROCESSES: Final = 6
+_LEFT_FREE: Final = (50_000.0, 600_000.0)
+_LEFT_PIECES: Final = (1500.0, 80_000.0)
+#: What a kernel's first run on a shape leaves in oneDNN's cache, traced: a convolution with its reorders, a 16-bit product,
+#: a recurrent layer.
+_KEPT_CONV: Final = (2216.0, 6560.0, 13552.0, 13552.0, 4664.0, 5496.0, 3664.0, 6352.0, 4824.0)
+_KEPT_PRODUCT: Final = (258_376.0, 258_376.0, *(3088.0,) * 12)
+_KEPT_RECURRENT: Final = (50_368.0, 30_904.0, *(6032.0,) * 12)
 
 #: Steps of a row: slot and bytes; 0 bytes frees the slot. Slot 0 is the output.
 Script = list[tuple[int, float]]
@@ -47,20 +66,25 @@ class Heap:
 
     Args:
         threshold: Its mmap threshold; the trim threshold is twice that.
+        free_sizes: Free blocks that lie in it from the start, each behind one in use.
 
     Attributes:
         fresh: Bytes of pages that were touched for the first time so far.
         extent: Bytes from the heap's base to the highest address ever touched.
     """
 
-    def __init__(self, threshold: int) -> None:
+    def __init__(self, threshold: int, free_sizes: Iterable[int] = ()) -> None:
         self.threshold = threshold
         self.fresh = self.extent = 0
-        self._top, self._end, self._touched = 0, _TOP_PAD, 0
         self._holes: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._used: dict[int, int] = {}
-        self._mapped = 0
+        self._mapped = self._top = 0
+        for size in free_sizes:
+            self._holes[self._top], self._ends[self._top + size] = self._top + size, self._top
+            self._top += size + _OVERHEAD
+        self._base = self._touched = self._top
+        self._end = self._top + _TOP_PAD
 
     def allocate(self, size: float) -> int:
         """A block's handle; negative where it is mapped, 0 where it is too small to count."""
@@ -119,7 +143,7 @@ class Heap:
         if end > self._touched:
             self.fresh += end - max(start, self._touched)
             self._touched = end
-            self.extent = max(self.extent, end)
+            self.extent = max(self.extent, end - self._base)
         self._used[start + 1] = end
         return start + 1
 
@@ -132,58 +156,128 @@ def fresh_bytes(graph: OperatorGraph, names: NDArray[np.str_]) -> tuple[FloatArr
         names: Kernel of each row, shape (n,).
 
     Returns:
-        Bytes, shape (n,), and the heap's extent in bytes.
+        Bytes, shape (n,), and the heap's extent in bytes: means over fresh processes.
     """
-    scripts, frees = _scripts(graph, names), _frees(graph)
-    heap = Heap(_first_threshold(graph))
-    _start_training(graph, heap, scripts, frees)
-    before: NDArray[np.int64] | None = None
-    fresh = np.zeros(len(graph), dtype=np.int64)
-    for _ in range(_MOST_PASSES):
-        fresh = _one_pass(heap, scripts, frees)
-        if before is not None and np.array_equal(fresh, before):
-            break
-        before = fresh
-    return fresh.astype(np.float64), float(heap.extent)
+    plan = _Plan(_scripts(graph, names), _frees(graph), _kept(graph, names))
+    threshold, states = _first_threshold(graph), _states(graph)
+    fresh, extent = np.zeros(len(graph)), 0.0
+    for process in range(_PROCESSES):
+        rng = Random(process)  # noqa: S311  (no cryptography; the same draws every time)
+        heap = Heap(threshold, _left_free(rng))
+        _one_pass(heap, plan, rng, states)
+        for _ in range(_WARM_UP_PASSES - 1):
+            _one_pass(heap, plan)
+        for _ in range(_COUNTED_PASSES):
+            fresh += _one_pass(heap, plan)
+        extent += heap.extent
+    return fresh / (_PROCESSES * _COUNTED_PASSES), extent / _PROCESSES
 
 
-def _start_training(
-    graph: OperatorGraph, heap: Heap, scripts: Sequence[Script], frees: Sequence[Sequence[int]]
-) -> None:
-    """The first training step: the optimizer's state comes to lie above the step's activations and stays."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """What a pass allocates: steps of each row, rows whose outputs are freed after it, what its first run leaves behind."""
+
+    scripts: Sequence[Script]
+    frees: Sequence[Sequence[int]]
+    kept: Sequence[Sequence[float]]
+
+
+def _left_free(rng: Random) -> list[int]:
+    """Sizes of the free blocks that the imports left."""
+    left, sizes = rng.uniform(*_LEFT_FREE), []
+    while left > 0:
+        low, high = _LEFT_PIECES
+        sizes.append(int(low * (high / low) ** rng.random()) & ~15)
+        left -= sizes[-1]
+    return sizes
+
+
+def _states(graph: OperatorGraph) -> dict[int, list[float]]:
+    """What the first optimizer step allocates for good, above the step's activations: its state, by row."""
     optimizer = np.flatnonzero(graph.kind == int(_K.OPTIMIZER))
     if not len(optimizer):
-        return
+        return {}
     states = float(graph.dimension("states", optimizer[-1:], _K.OPTIMIZER)[0])
     gradients = np.setdiff1d(np.flatnonzero(graph.phase == int(Phase.BACKWARD)), graph.dependency)
-    sizes = np.repeat(graph.write_bytes[gradients], int(states)).tolist()
-    _one_pass(heap, scripts, frees, {int(optimizer[-1]): sizes})
+    return {int(optimizer[-1]): np.repeat(graph.write_bytes[gradients], int(states)).tolist()}
 
 
 def _one_pass(
-    heap: Heap,
-    scripts: Sequence[Script],
-    frees: Sequence[Sequence[int]],
-    kept: Mapping[int, Sequence[float]] | None = None,
+    heap: Heap, plan: _Plan, first: Random | None = None, states: Mapping[int, Sequence[float]] | None = None
 ) -> NDArray[np.int64]:
-    """Fresh bytes of each row of one pass; `kept` are blocks a row allocates for good."""
-    outputs = [0] * len(scripts)
-    fresh = np.zeros(len(scripts), dtype=np.int64)
-    for row, script in enumerate(scripts):
+    """Fresh bytes of each row of one pass; in the `first` one kernels leave blocks behind, amid the row's own."""
+    outputs = [0] * len(plan.scripts)
+    fresh = np.zeros(len(plan.scripts), dtype=np.int64)
+    for row, script in enumerate(plan.scripts):
         before = heap.fresh
         slots = [0, 0, 0, 0, 0]
+        kept = [] if first is None else first.sample(plan.kept[row], len(plan.kept[row]))
         for slot, size in script:
+            while kept and first is not None and first.random() < 0.5:
+                heap.allocate(kept.pop())
             if size:
                 slots[slot] = heap.allocate(size)
             else:
                 heap.free(slots[slot])
-        for size in (kept or {}).get(row, ()):
+        for size in (*kept, *(states or {}).get(row, ())):
             heap.allocate(size)
         outputs[row] = slots[0]
         fresh[row] = heap.fresh - before
-        for done in frees[row]:
+        for done in plan.frees[row]:
             heap.free(outputs[done])
     return fresh
+
+
+def _kept(graph: OperatorGraph, names: NDArray[np.str_]) -> list[tuple[float, ...]]:
+    """Blocks that each row leaves behind when it first runs: caches of kernels by shape, and the products' buffer."""
+    kept: list[tuple[float, ...]] = [()] * len(graph)
+    wide = DTYPE_BYTES[graph.dtype] == 4
+    native = np.char.endswith(names, "_native")
+    seen: set[tuple[int, int, bytes]] = set()
+    buffers = _buffer_bytes(graph, native & wide)
+    largest = 0.0
+    for row, kind in enumerate(graph.kind.tolist()):
+        key = (kind, int(graph.dtype[row]), graph.dims[row].tobytes())
+        if buffers[row] > largest:
+            largest = buffers[row]
+            kept[row] = (largest,)
+        elif key not in seen:
+            if kind in _CONV_CODES and not native[row]:
+                kept[row] = _KEPT_CONV
+            elif kind == int(_K.LSTM):
+                kept[row] = _KEPT_RECURRENT
+            elif kind == int(_K.GEMM) and not wide[row]:
+                kept[row] = _KEPT_PRODUCT
+        seen.add(key)
+    return kept
+
+
+def _buffer_bytes(graph: OperatorGraph, native: NDArray[np.bool_]) -> list[float]:
+    """Bytes of the packing buffer that the math library takes for each fp32 product and keeps, 0 where it takes none.
+
+    Panels of up to 384 rows of one operand and 6,400 of the other, `k` split evenly into at most 192 (MKL 2024, traced on
+    forty shapes); a single row is not packed.
+    """
+    rows, columns, inner = np.zeros((3, len(graph)))
+    for kind, sizes in ((_K.GEMM, ("m", "n", "k")), (_K.GRU, ("steps", "hidden_size", "input_size"))):
+        index = np.flatnonzero((graph.kind == int(kind)) & (DTYPE_BYTES[graph.dtype] == 4))
+        rows[index], columns[index], inner[index] = (graph.dimension(name, index, kind) for name in sizes)
+        if kind == _K.GRU:  # all steps' inputs times the weights of three gates
+            rows[index] *= graph.dimension("batch", index, kind)
+            columns[index] *= 3
+    for kind in CONV_KINDS:
+        index = np.flatnonzero((graph.kind == int(kind)) & native)
+        if len(index):
+            size = {
+                name: graph.dimension(name, index, kind)
+                for name in ("channels_out", "channels_in", "out_h", "out_w", "kernel_h", "kernel_w")
+            }
+            rows[index], columns[index] = size["channels_out"], size["out_h"] * size["out_w"]
+            inner[index] = size["channels_in"] * size["kernel_h"] * size["kernel_w"]
+    depth = np.maximum(128.0, np.ceil(inner / np.maximum(np.ceil(inner / 192.0), 1.0) / 32.0) * 32.0)
+    packed = 8.0 * np.minimum(rows, 384.0) + 4.0 * np.minimum(np.ceil(columns / 16.0) * 16.0, 6400.0)
+    found: list[float] = np.where(rows > 1, 17056.0 + depth * packed, 0.0).tolist()
+    return found
 
 
 def _first_threshold(graph: OperatorGraph) -> int:

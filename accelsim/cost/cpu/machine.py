@@ -132,7 +132,7 @@ class CpuMachine:
 
     def page_fault_s(self, rows: Rows, threads: FloatArray) -> FloatArray:
         """Page faults of fresh outputs above the allocator's mmap threshold, shape (k,); eager execution only."""
-        if self.execution is not Execution.EAGER:
+        if self.execution is not Execution.EAGER or self.values.keeps_heap:
             return np.zeros(len(rows))
         written = rows.column("write_bytes")
         side_by_side = np.minimum(threads, self.values.page_fault_parallel_count)

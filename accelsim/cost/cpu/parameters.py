@@ -59,6 +59,8 @@ class CpuParameters:
         active_power_fraction: Share of limit less idle power that running, stalled cores draw, 0 to 1.
         thread_count: Threads that run; None takes one per core.
         weights_cold: Whether weights come from main memory; None decides by the model's weights against the last cache.
+        keeps_heap: Whether the allocator keeps freed memory (jemalloc, tcmalloc, glibc with raised thresholds): nothing then
+            page-faults after the first passes.
         kernels: Kernel times measured on this CPU; where a row's kernel is among them they replace the formulas.
     """
 
@@ -103,6 +105,7 @@ class CpuParameters:
     active_power_fraction: float
     thread_count: int | None = None
     weights_cold: bool | None = None
+    keeps_heap: bool = False
     kernels: FittedKernels | None = None
 
 
