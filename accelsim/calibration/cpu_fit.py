@@ -46,6 +46,10 @@ _DEFAULT_LOG_SIGMA = 0.3
 _THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6, 0.0])
 _SHARED = np.array([term.startswith(("fresh", "bytes_beyond", "cold")) for term in TERMS])
 _FRESH = TERMS.index("fresh_bytes")
+_MOVED = np.isin(TERMS, ["read_bytes", "write_bytes", "weight_bytes"])
+_BEYOND = np.array([term.startswith(("bytes_beyond", "cold")) for term in TERMS])
+#: Share of the bytes moved from which traffic beyond a cache tells its cost.
+_LEAST_SHARE = 0.1
 #: Sizes from which a kernel may split its work, and rows it takes to tell them apart.
 _SERIAL_S = (1e-6, 4e-6, SERIAL_S, 16e-6, 32e-6, 64e-6)
 _FEWEST_ROWS = 8
@@ -198,14 +202,15 @@ def _fit_threads(
     own = np.array([case.threads == threads for case in rows.cases]) & keep & np.isfinite(quantities).all(axis=1)
     families = np.array([case.family for case in rows.cases])
     times = rows.times_s
-    prior = _shared_prior(quantities[own], times[own]) if threads == 1 else _thread_prior(page_s)
+    if threads == 1:
+        prior = _shared_prior(quantities[own], times[own])
+    else:
+        prior = _thread_prior(page_s, quantities[own], times[own])
     if threads == 1:  # a fresh page costs the same, whichever kernel touches it
         faults = np.minimum(prior[_FRESH] * quantities[:, _FRESH], _MOST_FAULTS * times)
         times, quantities = times - faults, np.where(np.arange(len(TERMS)) == _FRESH, 0.0, quantities)
     bases = {
-        family: fit_nonnegative(
-            quantities[own & (families == family)], times[own & (families == family)], prior, ridge=1e-3
-        )
+        family: _fit_terms(quantities[own & (families == family)], times[own & (families == family)], prior, 1e-3)
         for family in np.unique(families[own]).tolist()
     }
     places, keys = np.flatnonzero(own), rows.keys()
@@ -216,16 +221,30 @@ def _fit_threads(
         if threads == 1:
             fits[key] = _fit_one(rows, own_rows, quantities[own_rows], times[own_rows], base)
         else:
+            # convolutions run other libraries and several regions on several threads
+            bounds = None if key[0].startswith("conv") else _thread_bounds(prior, threads)
             fits[key] = _fit_parallel(
-                rows.terms[own_rows], one_thread_s[own_rows], regions[own_rows], times[own_rows], base
+                rows.terms[own_rows], one_thread_s[own_rows], regions[own_rows], times[own_rows], base, bounds
             )
     return fits
 
 
-def _thread_prior(page_s: float) -> FloatArray:
-    """Where no row says otherwise: threads share the work, and page faults wait for each other."""
-    prior: FloatArray = np.where(np.array(THREAD_TERMS) == "fresh_bytes", page_s, _THREAD_PRIOR)
+def _thread_prior(page_s: float, quantities: FloatArray, times_s: FloatArray) -> FloatArray:
+    """Where a kernel's rows do not say otherwise: page faults wait for each other, threads start as in all kernels."""
+    pooled = fit_nonnegative(quantities, times_s, _THREAD_PRIOR, ridge=1e-4)
+    terms = np.array(THREAD_TERMS)
+    own = np.isin(terms, ["start", "amid"])
+    prior: FloatArray = np.where(terms == "fresh_bytes", page_s, np.where(own, pooled, _THREAD_PRIOR))
     return prior
+
+
+def _thread_bounds(prior: FloatArray, threads: int) -> tuple[FloatArray, FloatArray]:
+    """Least and largest coefficients: threads start alike whatever they run, and share work at best evenly."""
+    terms = np.array(THREAD_TERMS)
+    low = np.select([terms == "serial_s", terms == "parallel_s"], [0.8, 0.9 / threads], 0.0)
+    starts = np.isin(terms, ["start", "amid"])
+    high = np.select([starts, terms == "serial_s", terms == "parallel_s"], [3.0 * prior, 1.3, 1.2], np.inf)
+    return low, high
 
 
 def _shared_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
@@ -235,10 +254,19 @@ def _shared_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
     return prior
 
 
+def _fit_terms(quantities: FloatArray, times_s: FloatArray, prior: FloatArray, ridge: float) -> FloatArray:
+    """Coefficients of terms; on one thread traffic beyond a cache must be a good part of all to tell its cost."""
+    if quantities.shape[1] != len(TERMS):
+        return fit_nonnegative(quantities, times_s, prior, ridge=ridge)
+    moved = quantities[:, _MOVED].sum(axis=1)
+    least = _LEAST_SHARE * np.sqrt(((moved / times_s) ** 2).mean()) * _BEYOND
+    return fit_nonnegative(quantities, times_s, prior, ridge=ridge, least_scale=least)
+
+
 def _fit_one(
     rows: KernelRows, index: NDArray[np.int64], terms: FloatArray, times: FloatArray, base: FloatArray
 ) -> KernelFit:
-    coefficients = fit_nonnegative(terms, times, base, ridge=3e-3)
+    coefficients = _fit_terms(terms, times, base, 3e-3)
     predicted = np.maximum(terms @ coefficients, 1e-9)
     places = np.array([rows.places[i] for i in index.tolist()])
     correction = fit_correction(places, np.log(times / predicted))
@@ -246,13 +274,18 @@ def _fit_one(
 
 
 def _fit_parallel(
-    terms: FloatArray, one_thread_s: FloatArray, regions: FloatArray, times: FloatArray, base: FloatArray
+    terms: FloatArray,
+    one_thread_s: FloatArray,
+    regions: FloatArray,
+    times: FloatArray,
+    base: FloatArray,
+    bounds: tuple[FloatArray, FloatArray] | None,
 ) -> KernelFit:
     """On several threads: the size from which work is split is the one that explains the kernel's rows best."""
     found: list[tuple[float, KernelFit]] = []
     for serial_s in _SERIAL_S if len(times) >= _FEWEST_ROWS else (SERIAL_S,):
         quantities = thread_terms(terms, one_thread_s, regions, serial_s)
-        coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2)
+        coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2, bounds=bounds)
         error = float(np.abs(np.log(np.maximum(quantities @ coefficients, 1e-9) / times)).mean())
         found.append((error, KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), None, serial_s)))
     return min(found, key=lambda entry: entry[0])[1]

@@ -15,7 +15,14 @@ __all__ = ["fit_nonnegative"]
 
 
 def fit_nonnegative(
-    terms: FloatArray, times_s: FloatArray, prior: FloatArray | None = None, *, ridge: float = 1e-3, passes: int = 4
+    terms: FloatArray,
+    times_s: FloatArray,
+    prior: FloatArray | None = None,
+    *,
+    ridge: float = 1e-3,
+    passes: int = 4,
+    least_scale: FloatArray | None = None,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
 ) -> FloatArray:
     """Coefficients of non-negative terms.
 
@@ -25,15 +32,21 @@ def fit_nonnegative(
         prior: Coefficients to fall back to, shape (p,); zero where None.
         ridge: Weight of the penalty against one row's error.
         passes: Repeats with rows that lie far off weighted down (Huber's weights at twice the median deviation).
+        least_scale: Root mean square of quantity over time below which a term counts as hardly shown, shape (p,): its
+            coefficient then stays with the prior. Without it a quantity that is next to nothing in all rows would explain
+            their residuals with a coefficient that is absurd where there is more of it.
+        bounds: Least and largest coefficients, each of shape (p,), >= 0; any non-negative ones where None.
 
     Returns:
         Coefficients >= 0, shape (p,); in the terms' own units.
     """
-    from scipy.optimize import nnls
+    from scipy.optimize import lsq_linear, nnls
 
     relative = terms / times_s[:, None]
     scale = np.sqrt((relative**2).mean(axis=0))
     shown = scale > 0
+    if least_scale is not None:
+        scale = np.where(shown, np.maximum(scale, least_scale), scale)
     scale[~shown] = 1.0
     scaled, start = relative / scale, np.zeros(terms.shape[1]) if prior is None else prior * scale
     strength = np.sqrt(ridge * len(times_s))
@@ -41,7 +54,13 @@ def fit_nonnegative(
     solution = start
     for _ in range(passes):
         rows = np.vstack([scaled * weights[:, None], strength * np.eye(terms.shape[1])])
-        solution = nnls(rows, np.concatenate([weights, strength * start]))[0]
+        wanted = np.concatenate([weights, strength * start])
+        if bounds is None:
+            solution = nnls(rows, wanted)[0]
+        else:  # the same problem in as many rows as terms
+            q, r = np.linalg.qr(rows)
+            low, high = (bound * scale for bound in bounds)
+            solution = lsq_linear(r, q.T @ wanted, (low, np.maximum(high, low + 1e-12)), method="bvls").x
         off = np.abs(scaled @ solution - 1.0)
         limit = max(2.0 * float(np.median(off)), 0.02)
         weights = np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12)))

@@ -234,6 +234,30 @@ def test_a_kept_heap_is_predicted_without_page_faults():
 # -- numerics --------------------------------------------------------------------------------------------------------
 
 
+def test_a_term_that_is_hardly_shown_keeps_its_prior():
+    """One row in a hundred shows a millionth of what the bytes are, and its residual must not price that."""
+    generator = np.random.default_rng(0)
+    moved = np.exp(generator.uniform(10, 16, 100))
+    terms = np.column_stack([moved, np.where(moved == moved.max(), 1e-6 * moved, 0.0)])
+    times = 1e-10 * moved * np.where(moved == moved.max(), 1.5, 1.0)
+    prior, least = np.array([0.0, 2e-10]), np.array([0.0, 0.1 / 1e-10])
+    loose, held = (fit_nonnegative(terms, times, prior, ridge=1e-6, least_scale=scale)[1] for scale in (None, least))
+    assert loose > 1e-6
+    assert held == pytest.approx(2e-10, rel=0.5)
+
+
+def test_bounded_coefficients_stay_inside():
+    generator = np.random.default_rng(0)
+    terms = np.exp(generator.uniform(-2, 2, (50, 2)))
+    times = terms @ np.array([0.1, 5.0])
+    bounds = (np.array([0.5, 0.0]), np.array([2.0, 3.0]))
+    found = fit_nonnegative(terms, times, ridge=1e-6, bounds=bounds)
+    assert (found >= bounds[0] - 1e-9).all()
+    assert (found <= bounds[1] + 1e-9).all()
+    wide = (np.zeros(2), np.full(2, np.inf))
+    assert fit_nonnegative(terms, times, ridge=1e-9, bounds=wide) == pytest.approx([0.1, 5.0], rel=1e-3)
+
+
 @settings(max_examples=30, deadline=None)
 @given(truth=st.lists(st.floats(0.1, 10), min_size=3, max_size=3), seed=st.integers(0, 99))
 def test_nonnegative_fit_recovers_exact_sums(truth, seed):

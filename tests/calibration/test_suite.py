@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.calibration.measurement.suite import FAMILIES, halton, operator_suite
+from accelsim.calibration.measurement.plan import halton
+from accelsim.calibration.measurement.suite import FAMILIES, operator_suite
 
 CPU = operator_suite("cpu", ("fp32", "bf16"), (1, 2))
 REPORTED = sorted({plan.family for plan in FAMILIES} - {"framework", "transfer"})

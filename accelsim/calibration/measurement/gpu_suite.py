@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from accelsim.calibration.measurement.case import Case
-from accelsim.calibration.measurement.suite import Plan
+from accelsim.calibration.measurement.plan import Plan
 
 __all__ = ["MATRIX_FAMILIES", "UNCAPTURED_OPERATORS", "gpu_plans", "runs_on_gpu"]
 

@@ -9,93 +9,12 @@ a run cut short has measured something of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 
 from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.measurement.plan import Plan, Shape
 
-__all__ = ["FAMILIES", "Plan", "halton", "operator_suite"]
-
-Shape = dict[str, int]
-_BASES = (2, 3, 5, 7, 11, 13, 17, 19)
-
-
-def halton(index: int, base: int) -> float:
-    """Element of the van der Corput sequence: the digits of `index` in `base`, mirrored at the point.
-
-    Args:
-        index: 1, 2, 3 ...
-        base: A prime.
-    """
-    value, scale = 0.0, 1.0
-    while index > 0:
-        scale /= base
-        value += scale * (index % base)
-        index //= base
-    return value
-
-
-def _is_odd(index: int) -> bool:
-    """Whether a point keeps sizes that are no multiples: one in four, by a hash that follows none of the bases."""
-    return (index * 2654435761 >> 16) % 4 == 0
-
-
-def _no_change(shape: Shape) -> Shape:
-    return shape
-
-
-def _all(_shape: Shape) -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Shapes of one operator.
-
-    Attributes:
-        family: Family the operator is reported under.
-        operators: Operators that take these shapes, each its own share of the points.
-        ranges: (low, high, multiple) of each dimension; the multiple is kept from twice its value on.
-        count: Shapes per operator.
-        fixed: Dimensions that are the same everywhere.
-        finish: Derives dimensions from the drawn ones.
-        allowed: Whether a shape's work and memory are in bounds.
-        cold: Whether weights are measured cold too.
-        dtypes: Formats to measure; None for all asked for.
-        devices: Device types it runs on.
-    """
-
-    family: str
-    operators: tuple[str, ...]
-    ranges: Mapping[str, tuple[int, int, int]]
-    count: int
-    fixed: Mapping[str, int] = field(default_factory=dict)
-    finish: Callable[[Shape], Shape] = _no_change
-    allowed: Callable[[Shape], bool] = _all
-    cold: bool = False
-    dtypes: tuple[str, ...] | None = None
-    devices: tuple[str, ...] = ("cpu", "cuda")
-
-    def shapes(self, operator: str) -> Iterator[Shape]:
-        """Shapes of one operator, `count` of them."""
-        offset = 1 + 37 * self.operators.index(operator)
-        found = 0
-        for index in range(offset, offset + 400 * self.count):
-            shape = self._shape(index)
-            if self.allowed(shape):
-                yield shape
-                found += 1
-                if found == self.count:
-                    return
-
-    def _shape(self, index: int) -> Shape:
-        shape = dict(self.fixed)
-        for position, (name, (low, high, multiple)) in enumerate(self.ranges.items()):
-            share = halton(index, _BASES[position])
-            value = round(math.exp(math.log(low) + share * math.log(high / low)))
-            rounded = multiple * max(1, round(value / multiple)) if value >= 2 * multiple else value
-            shape[name] = value if _is_odd(index) else rounded
-        return self.finish(shape)
+__all__ = ["FAMILIES", "operator_suite"]
 
 
 def _gemm_flop(shape: Shape) -> float:
@@ -212,6 +131,40 @@ FAMILIES: Sequence[Plan] = (
         finish=_conv_finish,
         allowed=_conv_allowed,
         cold=True,
+    ),
+    # kernels that few of the points above reach: steps of two, single small images, and the wide, small layers of networks
+    Plan(
+        "convolution_1x1",
+        ("convolution",),
+        {"channels_in": (16, 1024, 16), "channels_out": (16, 1024, 16), "side": (7, 112, 1), "batch": (1, 8, 1)},
+        10,
+        fixed={"kernel": 1, "strides": 3},
+        finish=_conv_finish,
+        allowed=_conv_allowed,
+        cold=True,
+        devices=("cpu",),
+    ),
+    Plan(
+        "convolution_1x1",
+        ("convolution",),
+        {"channels_in": (128, 1280, 32), "channels_out": (128, 1280, 32), "side": (5, 28, 1), "batch": (1, 8, 1)},
+        10,
+        fixed={"kernel": 1},
+        finish=_conv_finish,
+        allowed=_conv_allowed,
+        cold=True,
+        devices=("cpu",),
+    ),
+    Plan(
+        "convolution",
+        ("convolution",),
+        {"channels_in": (64, 512, 32), "channels_out": (64, 512, 32), "side": (5, 14, 1)},
+        10,
+        fixed={"kernel": 3, "batch": 1},
+        finish=_conv_finish,
+        allowed=_conv_allowed,
+        cold=True,
+        devices=("cpu",),
     ),
     Plan(
         "convolution_depthwise",
