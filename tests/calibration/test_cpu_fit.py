@@ -34,7 +34,8 @@ from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.cpu import cost_cpu, cpu_parameters
-from accelsim.cost.cpu.calibrated import parameters_for, read_kernels
+from accelsim.cost.cpu.calibrated import _far_bytes, parameters_for, read_kernels
+from accelsim.cost.cpu.heap import pass_memory
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.table import Tier
@@ -177,7 +178,23 @@ def test_what_no_row_wrote_is_read_from_main_memory():
     context = Context(2.0**20, 2.0**25, np.inf, is_training=False, page_fault_bytes=2.0**25)
     column = TERMS.index("cold_weight_bytes")
     assert kernel_terms(graph, context)[0, column] == 0
-    assert kernel_terms(graph, replace(context, old_bytes=1e6))[0, column] == 1e6
+    assert kernel_terms(graph, replace(context, far_bytes=1e6))[0, column] == 1e6
+
+
+def test_operands_leave_the_last_level_cache_with_what_lies_between():
+    chain = [Case("elementwise", "relu", {"elements": n}) for n in (100_000, 4_000_000, 4_000_000, 100_000)]
+    graph = case_graph(chain)
+    graph = replace(graph, dependency=np.array([0, 1, 0]))  # the last row reads what the first wrote
+    names = kernel_names(graph, is_training=False)
+    memory = pass_memory(graph, names)
+    near, far = (
+        _far_bytes(graph, memory, 0.0, cache, can_fault=False, is_training=True) for cache in (2.0**30, 4.0 * 2**20)
+    )
+    assert near == pytest.approx(np.zeros(4))
+    assert far[3] == pytest.approx(400_000)
+    assert far[1] == 0  # it follows its operand at once
+    buffers = _far_bytes(graph, memory, np.inf, 2.0**30, can_fault=False, is_training=True)
+    assert buffers == pytest.approx(graph.write_bytes)
 
 
 @pytest.mark.parametrize(

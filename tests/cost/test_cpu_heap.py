@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from accelsim.calibration.case_rows import case_graph
 from accelsim.calibration.measurement.case import Case
-from accelsim.cost.cpu.heap import Heap, _buffer_bytes, fresh_bytes
+from accelsim.cost.cpu.heap import Heap, _buffer_bytes, pass_memory
 from accelsim.cost.cpu.kernels import kernel_names
 
 MIB = 2**20
@@ -95,14 +95,15 @@ def test_blocks_never_overlap_and_everything_can_be_freed(sizes, seed):
 
 def test_small_models_do_not_fault():
     graph = case_graph([Case("elementwise", "relu", {"elements": 50_000}) for _ in range(20)])
-    fresh, extent = fresh_bytes(graph, kernel_names(graph, is_training=False))
-    assert fresh.sum() == 0
-    assert 2 * 200_000 <= extent <= 4 * 200_000
+    memory = pass_memory(graph, kernel_names(graph, is_training=False))
+    assert memory.fresh_bytes.sum() == 0
+    assert memory.taken_bytes == pytest.approx(np.full(20, 200_000))
+    assert 2 * 200_000 <= memory.extent_bytes <= 4 * 200_000
 
 
 def test_a_mapped_block_is_always_fresh():
     graph = case_graph([Case("elementwise", "relu", {"elements": 20_000_000}) for _ in range(4)])
-    fresh, _ = fresh_bytes(graph, kernel_names(graph, is_training=False))
+    fresh = pass_memory(graph, kernel_names(graph, is_training=False)).fresh_bytes
     assert fresh == pytest.approx(np.full(4, 80e6), rel=1e-3)
 
 
@@ -145,7 +146,7 @@ def test_page_faults_of_a_mobilenet(batch, dtype, fewest, most):
     module, inputs = _mobilenet(batch)
     workload = capture(module.eval(), inputs, batch_dimension=None)
     graph = workload.lower(RunShape(batch=workload.default.batch), precision(dtype)).graph
-    fresh, _ = fresh_bytes(graph, kernel_names(graph, is_training=False))
+    fresh = pass_memory(graph, kernel_names(graph, is_training=False)).fresh_bytes
     assert fewest <= fresh.sum() / 4096 <= most
 
 
@@ -163,7 +164,7 @@ def test_what_kernels_leave_behind_keeps_memory_below_it():
     large = [Case("copy", "clone", {"rows": 1200, "middle": 2, "columns": 512}) for _ in range(3)]
     product = [Case("gemv", "addmm", {"m": 8, "n": 4096, "k": 1024})]
     alone, beside = (case_graph(cases) for cases in (large, [*large, *product]))
-    faults = [fresh_bytes(graph, kernel_names(graph, is_training=False))[0].sum() for graph in (alone, beside)]
+    faults = [pass_memory(g, kernel_names(g, is_training=False)).fresh_bytes.sum() for g in (alone, beside)]
     assert faults[1] <= faults[0]
 
 

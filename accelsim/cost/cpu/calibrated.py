@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from accelsim.cost.cpu.fitted_kernels import SERIAL_S, Correction, FittedKernels, KernelFit
-from accelsim.cost.cpu.heap import fresh_bytes
+from accelsim.cost.cpu.heap import PassMemory, pass_memory
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, share_beyond
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.machine import CpuMachine
@@ -153,26 +153,41 @@ def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) 
     is_training = bool((graph.phase == int(Phase.BACKWARD)).any())
     can_fault = machine.execution is Execution.EAGER and not machine.values.keeps_heap
     names = kernel_names(graph, is_training=is_training, threads=max(1, round(machine.threads)))
-    fresh, extent = fresh_bytes(graph, names)
-    reuse = _reuse_bytes(graph, machine, extent)
+    memory = pass_memory(graph, names)
+    reuse = _reuse_bytes(graph, machine, memory.extent_bytes)
     return Context(
         kernels.l2_bytes,
         kernels.l3_bytes,
         reuse,
         is_training,
         page_fault_bytes=np.inf,
-        fresh_bytes=fresh if can_fault else None,
+        fresh_bytes=memory.fresh_bytes if can_fault else None,
         amid=share_beyond(reuse, kernels.l2_bytes),
-        old_bytes=0.0 if is_training else _old_bytes(graph),
+        far_bytes=_far_bytes(graph, memory, reuse, kernels.l3_bytes, can_fault=can_fault, is_training=is_training),
     )
 
 
-def _old_bytes(graph: OperatorGraph) -> FloatArray:
-    """What each row reads beyond what the rows it depends on wrote, shape (n,)."""
+def _far_bytes(
+    graph: OperatorGraph, memory: PassMemory, reuse_bytes: float, l3_bytes: float, *, can_fault: bool, is_training: bool
+) -> FloatArray:
+    """What each row reads and writes that the last-level cache does not hold any more, shape (n,).
+
+    An operand has left it as far as what the rows in between touched exceeds it; what no row of the pass wrote was used a
+    pass before, and so were the buffers of results, while temporaries lie where the last ones lay. Fresh pages come with
+    their lines.
+    """
     rows = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
-    given = np.bincount(rows, weights=graph.write_bytes[graph.dependency], minlength=len(graph))
-    old: FloatArray = np.maximum(graph.read_bytes - given, 0.0)
-    return old
+    touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
+    written = graph.write_bytes[graph.dependency]
+    between = touched[np.maximum(rows - 1, 0)] - touched[graph.dependency]
+    given = np.bincount(rows, weights=written, minlength=len(graph))
+    left = np.bincount(rows, weights=written * share_beyond(between, l3_bytes), minlength=len(graph))
+    cold = share_beyond(reuse_bytes, l3_bytes)
+    old = 0.0 if is_training else np.maximum(graph.read_bytes - given, 0.0)
+    fresh = memory.fresh_bytes if can_fault else 0.0
+    results = np.where(graph.kind == int(OperatorKind.OPTIMIZER), 0.0, graph.write_bytes)
+    far: FloatArray = np.minimum(left, graph.read_bytes) + cold * (old + np.maximum(results - fresh, 0.0))
+    return far
 
 
 def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, extent_bytes: float) -> float:

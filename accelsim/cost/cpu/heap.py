@@ -29,7 +29,7 @@ from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 
-__all__ = ["Heap", "fresh_bytes"]
+__all__ = ["Heap", "PassMemory", "pass_memory"]
 
 _K = OperatorKind
 _PAGE: Final = 4096
@@ -148,15 +148,28 @@ class Heap:
         return start + 1
 
 
-def fresh_bytes(graph: OperatorGraph, names: NDArray[np.str_]) -> tuple[FloatArray, float]:
-    """Bytes of each row's output and temporaries that page-fault in a pass of a running program.
+@dataclass(frozen=True, slots=True, eq=False)
+class PassMemory:
+    """What a pass of a running program takes from the heap: means over fresh processes.
+
+    Attributes:
+        fresh_bytes: Bytes of each row's output and temporaries that page-fault, shape (n,).
+        taken_bytes: Bytes of each row's output and temporaries, shape (n,): what it goes through the caches with.
+        extent_bytes: Bytes of the heap that passes touch.
+    """
+
+    fresh_bytes: FloatArray
+    taken_bytes: FloatArray
+    extent_bytes: float
+
+
+def pass_memory(graph: OperatorGraph, names: NDArray[np.str_]) -> PassMemory:
+    """What each row takes from the heap, and what of it page-faults.
 
     Args:
         graph: A forward pass, n rows.
         names: Kernel of each row, shape (n,).
 
-    Returns:
-        Bytes, shape (n,), and the heap's extent in bytes: means over fresh processes.
     """
     plan = _Plan(_scripts(graph, names), _frees(graph), _kept(graph, names))
     threshold, states = _first_threshold(graph), _states(graph)
@@ -170,7 +183,8 @@ def fresh_bytes(graph: OperatorGraph, names: NDArray[np.str_]) -> tuple[FloatArr
         for _ in range(_COUNTED_PASSES):
             fresh += _one_pass(heap, plan)
         extent += heap.extent
-    return fresh / (_PROCESSES * _COUNTED_PASSES), extent / _PROCESSES
+    taken = np.array([sum(size for _, size in script) for script in plan.scripts])
+    return PassMemory(fresh / (_PROCESSES * _COUNTED_PASSES), taken, extent / _PROCESSES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

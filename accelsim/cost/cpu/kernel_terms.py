@@ -55,7 +55,8 @@ class Context:
         is_training: Whether the graph has backward rows: norms then keep statistics, recurrent layers their gates.
         page_fault_bytes: Outputs above this size are always fresh memory.
         fresh_bytes: Fresh memory of each row where it is known, shape (n,); it replaces that rule.
-        old_bytes: Bytes each row reads that no row of the pass wrote, shape (n,) or a scalar: a cache of keys and values.
+        far_bytes: Bytes beside weights that each row reads or writes and that come from main memory, shape (n,) or a scalar:
+            a cache of keys and values, what was written long before, buffers used last long before.
         amid: How far rows run amid other operators that overwrite the inner caches, shape (n,) or a scalar: 0 for the same
             operator again and again, 1 for models that exceed those caches.
     """
@@ -67,7 +68,7 @@ class Context:
     page_fault_bytes: float
     fresh_bytes: FloatArray | None = None
     amid: FloatArray | float = 0.0
-    old_bytes: FloatArray | float = 0.0
+    far_bytes: FloatArray | float = 0.0
 
     def cold(self, count: int) -> FloatArray:
         """Share of each row's weights that come from main memory, shape (count,)."""
@@ -108,7 +109,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         graph.read_bytes,
         graph.write_bytes,
         graph.weight_bytes,
-        (graph.weight_bytes + context.old_bytes) * cold,
+        graph.weight_bytes * cold + context.far_bytes,
         moved * beyond_l2 + cached * away,
         held * share_beyond(held, context.l3_bytes),
         _fresh_bytes(graph, context),
