@@ -210,7 +210,7 @@ def test_a_global_mean_is_no_scalar_pooling_kernel():
 def test_a_working_set_leaves_a_cache_by_degrees(name, count, execution):
     device = catalog.device(name)
     table = cost_cpu(concatenate([add(count), add(count + max(1, count // 100))]), device, execution)
-    assert 1.0 - 1e-9 <= table.memory_s[1] / table.memory_s[0] <= 1.12
+    assert 1.0 - 1e-9 <= table.memory_s[1] / table.memory_s[0] <= 1.15
     assert table.bytes[0] <= table.bytes[1]
 
 
