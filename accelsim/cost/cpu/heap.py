@@ -48,7 +48,7 @@ _WARM_UP_PASSES: Final = 2
 _COUNTED_PASSES: Final = 4
 #: Processes drawn; free memory that the imports leave below, and the sizes of its pieces (mallinfo2 and malloc_info of fresh
 #: processes with a model in them).
-_PROCESSES: Final = 6
+_PROCESSES: Final = 4
 _LEFT_FREE: Final = (50_000.0, 600_000.0)
 _LEFT_PIECES: Final = (1500.0, 80_000.0)
 #: What a kernel's first run on a shape leaves in oneDNN's cache, traced: a convolution with its reorders, a 16-bit product,
@@ -91,9 +91,12 @@ class Heap:
         if size < _SMALL:
             return 0
         length = (int(size) + _OVERHEAD) & ~15
-        fitting = [(end - start, start) for start, end in self._holes.items() if end - start >= length]
-        if fitting:
-            return self._take(min(fitting)[1], length)
+        best, room = -1, 1 << 62
+        for start, end in self._holes.items():
+            if length <= end - start < room:
+                best, room = start, end - start
+        if best >= 0:
+            return self._take(best, length)
         if self._end - self._top < length:
             if length >= self.threshold:
                 self._mapped -= 1
@@ -212,8 +215,7 @@ def _states(graph: OperatorGraph) -> dict[int, list[float]]:
     if not len(optimizer):
         return {}
     states = float(graph.dimension("states", optimizer[-1:], _K.OPTIMIZER)[0])
-    gradients = np.setdiff1d(np.flatnonzero(graph.phase == int(Phase.BACKWARD)), graph.dependency)
-    return {int(optimizer[-1]): np.repeat(graph.write_bytes[gradients], int(states)).tolist()}
+    return {int(optimizer[-1]): np.repeat(_parameter_bytes(graph), int(states)).tolist()}
 
 
 def _one_pass(
@@ -309,11 +311,23 @@ def _scripts(graph: OperatorGraph, names: NDArray[np.str_]) -> list[Script]:
         if kind in CONV_KINDS or kind in {_K.POOLING, _K.LSTM, _K.GRU}:
             for row, script in zip(rows.tolist(), _scripts_of(graph, kind, rows, names[rows]), strict=True):
                 scripts[row] = script
-    for row in np.flatnonzero(graph.kind == int(_K.OPTIMIZER)).tolist():  # in place, with a temporary for each tensor
-        each = np.array([row])
-        tensors = max(1.0, float(graph.dimension("tensors", each, _K.OPTIMIZER)[0]))
-        scripts[row] = [(1, float(graph.dimension("parameters", each, _K.OPTIMIZER)[0]) * 4.0 / tensors), (1, 0.0)]
+    for row in np.flatnonzero(graph.kind == int(_K.OPTIMIZER)).tolist():
+        states = float(graph.dimension("states", np.array([row]), _K.OPTIMIZER)[0])
+        scripts[row] = []  # in place; with a second moment its root and the root corrected, tensor by tensor
+        for size in _parameter_bytes(graph) if states > 1 else ():
+            scripts[row] += [(1, size), (2, size), (1, 0.0), (2, 0.0)]
     return scripts
+
+
+def _parameter_bytes(graph: OperatorGraph) -> list[float]:
+    """Bytes of each parameter: what the backward rows write that no row reads, and equal parts of the optimizer's others."""
+    gradients = np.setdiff1d(np.flatnonzero(graph.phase == int(Phase.BACKWARD)), graph.dependency)
+    sizes: list[float] = graph.write_bytes[gradients].tolist()
+    optimizer = np.flatnonzero(graph.kind == int(_K.OPTIMIZER))
+    count, tensors = (float(graph.dimension(name, optimizer, _K.OPTIMIZER).sum()) for name in ("parameters", "tensors"))
+    left = count * float(DTYPE_BYTES[graph.dtype[optimizer[0]]]) - sum(sizes)
+    others = int(max(1.0, tensors - len(sizes)))
+    return sizes + [left / others] * others if left > 0 else sizes
 
 
 def _scripts_of(
