@@ -38,3 +38,18 @@ def test_energies_are_told_in_a_unit_that_fits():
     asic, fpga, *_ = estimates()
     text = energy_order_text([replace(asic, energy_per_sample_j=237.2), replace(fpga, energy_per_sample_j=0.0725)])
     assert "fpga 72.5 mJ (zcu104) < asic 237 J (tpu-v4)" in text
+
+
+def test_devices_without_a_known_energy_take_no_part_and_the_first_of_equals_stands():
+    asic, fpga, gpu, _ = estimates()
+    for unknown in ("energy_per_sample_j", "average_power_w", "throughput_per_s"):
+        found = class_energies([asic, replace(fpga, **{unknown: None}), gpu])
+        assert [entry.device_class for entry in found] == ["asic", "gpu"]
+    twin = replace(gpu, device="t4")
+    assert next(e.device for e in class_energies([gpu, twin]) if e.device_class == "gpu") == "l4"
+
+
+def test_a_joule_is_told_in_joules():
+    asic, fpga, *_ = estimates()
+    assert "asic 1 J" in energy_order_text([replace(asic, energy_per_sample_j=1.0), fpga])
+    assert "asic 999 mJ" in energy_order_text([replace(asic, energy_per_sample_j=0.999), fpga])

@@ -12,7 +12,7 @@ from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.table import Execution
 from accelsim.planning.estimate import estimate
-from accelsim.planning.passes import plan_passes
+from accelsim.planning.passes import _decode_contexts, plan_passes
 from accelsim.planning.scenario import Scenario
 
 Z90 = 1.6448536269514722
@@ -190,3 +190,24 @@ def test_a_transformer_with_a_convolution_at_its_door_is_no_convolutional_networ
     vision, language, images = (estimate(name, "t4").evidence for name in ("vit-base", "bert-base", "resnet-50"))
     assert vision.suite == language.suite
     assert vision.suite != images.suite
+
+
+@pytest.mark.parametrize(
+    ("prompt", "steps", "expected"),
+    [
+        (100, 0, []),
+        (100, 1, [(100, 1)]),
+        (100, 2, [(100, 1), (101, 1)]),
+        (100, 3, [(100, 0.5), (101, 2), (102, 0.5)]),
+        (100, 9, [(100, 1.5), (104, 6), (108, 1.5)]),
+    ],
+)
+def test_decode_steps_are_summed_by_simpsons_rule(prompt, steps, expected):
+    assert _decode_contexts(prompt, steps) == expected
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_each_sequence_of_a_batch_has_its_cache(batch):
+    """Llama 3.2 1B: 16 layers of keys and values of 8 heads of 64, two bytes each, for 64 tokens in and 20 out."""
+    plan = plan_passes(Scenario.resolve("llama-3.2-1b", "t4", seq_len=64, output_len=20, batch=batch))
+    assert plan.memory.kv_cache_bytes == batch * 84 * 16 * 2 * 8 * 64 * 2

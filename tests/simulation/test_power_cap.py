@@ -54,3 +54,19 @@ def test_empty_and_bad_input():
     for limit in (5.0, 4.0, float("nan")):
         with pytest.raises(InvalidValueError, match="limit_w"):
             cap_power(np.ones(1), np.ones(1), 5.0, limit)
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "window_s", "expected"),
+    [
+        ((100, 0, 0, 100), 2.0, (1, 1, 1, 1)),  # 100 J in each window of two seconds
+        ((100, 0, 0, 100), 0.0, (2, 1, 1, 2)),
+        ((150, 0, 0, 0), 2.0, (1.5, 1.5, 1, 1)),  # a second more, shared by the two rows of the first window
+        ((150, 0, 0, 0), 0.5, (3, 1, 1, 1)),
+        ((0, 0, 90, 90), 3.0, (1, 1, 1, 1.8)),  # windows of three rows and of one
+    ],
+)
+def test_windows_by_hand(energy_j, window_s, expected):
+    """Four rows of a second on 50 W."""
+    capped = cap_power(np.ones(4), np.array(energy_j, dtype=float), 0.0, 50.0, window_s=window_s)
+    np.testing.assert_allclose(capped, expected)
