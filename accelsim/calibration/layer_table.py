@@ -24,8 +24,8 @@ _SCALES = np.array([1.0, 1.0, 1.0, 4.0, 4.0, 1.0])
 #: Points a row takes its departure from, the distance below which one alone counts, and that at which the share of the
 #: points against the surface has fallen to 1/e, in weighted doublings.
 _NEAREST, _EXACT, _REACH = 3, 1e-3, 2.0
-#: How much farther than the nearest ones the points found may lie; an exact one is always found.
-_LOOSENESS = 0.2
+#: How much farther than the nearest ones the points found may lie, in parts of their distance; an exact one is found.
+_LOOSENESS = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
