@@ -14,7 +14,7 @@ import numpy as np
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
-from accelsim.workloads.training import Optimizer
+from accelsim.workloads.training import Optimizer, untouched_parameter_count
 
 __all__ = ["MemoryFootprint", "inference_footprint", "live_bytes", "training_footprint"]
 
@@ -92,16 +92,20 @@ def training_footprint(
     Args:
         forward: Forward rows, with what each keeps for the backward pass.
         step: All rows of the step.
-        parameter_count: Trainable parameters.
+        parameter_count: Parameters, frozen ones too.
         precision: Dtypes.
         rule: Update rule.
     """
     master = 0.0 if precision.master_weight is None else precision.master_weight.bytes
+    updated = int(
+        step.dims[step.kind == int(OperatorKind.OPTIMIZER), 0].sum()
+    )  # neither frozen nor out of a sparse step
+    trained = min(updated + untouched_parameter_count(forward), parameter_count)
     backward = step.phase == int(Phase.BACKWARD)
     transient = float((step.read_bytes + step.write_bytes)[backward].max(initial=0.0))
     return MemoryFootprint(
         weight_bytes=parameter_count * precision.weight.bytes,
         activation_bytes=float(forward.saved_bytes.sum()) + transient,
-        gradient_bytes=parameter_count * max(precision.weight.bytes, precision.activation.bytes),
-        optimizer_bytes=parameter_count * (4.0 * rule.state_count + master),
+        gradient_bytes=updated * max(precision.weight.bytes, precision.activation.bytes),
+        optimizer_bytes=trained * (4.0 * rule.state_count + master),
     )

@@ -23,7 +23,15 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Precision
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 
-__all__ = ["OPTIMIZERS", "Optimizer", "backward_graph", "optimizer", "optimizer_graph", "training_graph"]
+__all__ = [
+    "OPTIMIZERS",
+    "Optimizer",
+    "backward_graph",
+    "optimizer",
+    "optimizer_graph",
+    "training_graph",
+    "untouched_parameter_count",
+]
 
 _K = OperatorKind
 
@@ -99,8 +107,20 @@ def training_graph(
     """
     if (forward.kind == int(_K.TREE_ENSEMBLE)).any():
         return _tree_training(forward)
-    update = optimizer_graph(parameter_count, tensor_count, precision, rule)
+    updated = parameter_count - untouched_parameter_count(forward)
+    update = optimizer_graph(updated, tensor_count, precision, rule)
     return concatenate([forward, backward_graph(forward), update])
+
+
+def untouched_parameter_count(forward: OperatorGraph) -> int:
+    """Parameters of embedding bags that a step does not look up, at the least.
+
+    Tables of recommenders have sparse gradients: only rows that were looked up are updated (Naumov et al., DLRM,
+    arXiv:1906.00091; ``EmbeddingBag(sparse=True)`` of its reference implementation).
+    """
+    bags = forward.kind == int(_K.EMBEDDING_BAG)
+    lookups, width, rows = (forward.dims[bags, place] for place in range(3))
+    return int((np.maximum(rows - lookups, 0) * width).sum())
 
 
 def optimizer_graph(parameter_count: int, tensor_count: int, precision: Precision, rule: Optimizer) -> OperatorGraph:

@@ -302,3 +302,11 @@ def test_numbers_and_paths_of_other_libraries_are_taken(tmp_path):
 @pytest.mark.parametrize(("name", "same"), [("bfloat16", "bf16"), ("torch.float16", "fp16"), ("float32", "fp32")])
 def test_torch_names_of_formats_are_known(name, same):
     assert estimate("resnet-18", "a100", precision=name) == estimate("resnet-18", "a100", precision=same)
+
+
+def test_tables_of_a_recommender_are_updated_where_they_were_looked_up():
+    small, large = (estimate("dlrm-mlperf", "epyc-9654", batch=batch, mode="training") for batch in (256, 2048))
+    parameters = small.parameter_count
+    assert small.memory["gradient_bytes"] < large.memory["gradient_bytes"] < 0.01 * 2 * parameters
+    assert small.memory["optimizer_bytes"] == large.memory["optimizer_bytes"] == pytest.approx(12 * parameters)
+    assert large.bytes < 0.1 * large.memory["optimizer_bytes"]

@@ -295,3 +295,24 @@ def test_a_real_capture_survives_json(tmp_path):
         for policy in (FP32, BF16):
             shape = RunShape(batch=batch)
             assert same(captured_training(loaded, shape, policy), captured_training(model, shape, policy))
+
+
+@pytest.mark.torch
+def test_frozen_weights_have_neither_gradient_nor_state():
+    torch = pytest.importorskip("torch")
+    from accelsim import capture, estimate
+
+    class Adapted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base = torch.nn.Linear(256, 256, bias=False).requires_grad_(False)
+            self.down, self.up = torch.nn.Linear(256, 4, bias=False), torch.nn.Linear(4, 256, bias=False)
+
+        def forward(self, x):
+            return self.base(x) + self.up(self.down(x))
+
+    captured = capture(Adapted, torch.empty(8, 256, device="meta"), training=True)
+    memory = estimate(captured, "a100", mode="training", precision="fp32").memory
+    trained = 2 * 4 * 256
+    assert memory["weight_bytes"] == 4 * (trained + 256 * 256)
+    assert (memory["gradient_bytes"], memory["optimizer_bytes"]) == (4 * trained, 8 * trained)
