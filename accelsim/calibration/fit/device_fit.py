@@ -66,6 +66,9 @@ _MOST_ISSUE = 0.9
 _VISIBLE = 1.5
 #: One board's matrix cores may draw less than any class-wide value.
 _OWN_PRIORS = {"matrix_energy_overhead": Prior(1.0, 30.0, 0.5)}
+#: What a board's first library for matrix cores makes of operands' layout. The V100's and the T4's differ by half and
+#: mislead where they are carried over (a T4's FP16 products 33 instead of 21 % off): no class has it.
+_LIBRARY = {name: Prior(0.3, 2.0, 1.0) for name in ("m_contiguous_ratio", "k_contiguous_ratio")}
 #: What kernels timed alone on a throttled board tell of the measurement's clock, which its models do not share.
 _MEASURED_CLOCK = Stage("clock of repeats", frozenset(PRODUCT_KINDS), {"isolated_power_ratio": Prior(0.6, 1.2, 0.3)})
 _STAGES = tuple(part for stage in STAGES for part in ((stage, _MEASURED_CLOCK) if stage.name == "gemm" else (stage,)))
@@ -195,6 +198,7 @@ def _of_board(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stag
     A board far over its limit keeps the class's energy of vector arithmetic: the clock of one run says little of the next.
     """
     own = {name: _OWN_PRIORS.get(name, range_) for name, range_ in stage.priors.items()}
+    own |= _LIBRARY if stage.name == "gemm" else {}
     if any(_is_throttled(cell, prior) for cell in cells):
         own.pop("vector_energy_overhead", None)
     return replace(stage, priors=own)

@@ -93,8 +93,6 @@ STAGES = (
             "operand_exposed_fraction": Prior(0.01, 0.95, 0.5),
             "prologue_k": Prior(1.0, 200.0, 0.7),
             "lone_tile_loss": Prior(0.02, 1.0, 0.5),
-            "m_contiguous_ratio": Prior(0.3, 2.0, 0.5),
-            "k_contiguous_ratio": Prior(0.3, 2.0, 0.5),
             "power_window_s": Prior(1e-4, 1e-1, 0.7),
             "burst_power_ratio": Prior(1.0, 3.0, 0.3),
             "contraction_latency_s": Prior(1e-6, 1.5e-5, 0.5),

@@ -36,8 +36,6 @@ CENTRES: Final[Mapping[str, float]] = {
     "operand_exposed_fraction": 0.6,
     "prologue_k": 10.0,
     "lone_tile_loss": 0.6,
-    "m_contiguous_ratio": 1.0,
-    "k_contiguous_ratio": 1.0,
     "page_walk_loss": 1.0,
     "power_window_s": 1e-3,
     "burst_power_ratio": 1.1,

@@ -60,7 +60,8 @@ class GpuParameters:
         lone_tile_loss: Loss of a tile of 64 threads that has an SM to itself; 0 (none) to 1 (as long as four tiles).
         m_contiguous_ratio: Memory rate of the first matrix-core GEMMs (libraries to 2018) whose left operand has m
             contiguous, over a stream's; 0.3 to 2.
-        k_contiguous_ratio: The same where the contraction is contiguous.
+        k_contiguous_ratio: The same where the contraction is contiguous. Both hold how well arithmetic hides behind the
+            traffic, too: they may exceed what is left to the data sheet's rate.
         page_walk_loss: Slow-down of plain GEMMs with very long rows on early boards, less 1; 0 to 4.
         kernel_latency_s: Start, drain and memory latency of a streaming kernel on the device; 1 to 10 us.
         contraction_latency_s: The same of a matrix kernel, with its set-up and epilogue; 1 to 20 us.
