@@ -236,6 +236,8 @@ def test_a_generic_grid_has_the_stated_rate(name):
     assert device.overlay is None
     machine = overlay_machine(device, replace(fpga_parameters(), generic_efficiency_fraction=0.5))
     assert machine.inputs == machine.outputs
+    best_rate = 0.5 * max(device.peak_flop_per_s.values())
+    assert 2 * machine.pixels * machine.inputs**2 * device.fabric_clock_hz.value <= best_rate * (1 + 1e-9)
     assert machine.pixels >= 8  # as published cores have
     for dtype, rate in device.peak_flop_per_s.items():
         reached = 2 * machine.pixels * machine.inputs * machine.outputs / machine.seconds_per_cycle[dtype]
