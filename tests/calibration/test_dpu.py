@@ -5,11 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import yaml
 
 from accelsim.calibration.dpu_check import DpuRow, check_rows, stated_operations
 from accelsim.calibration.dpu_fit import family_folds, fit_rates
 from accelsim.calibration.dpu_networks import known_network, network_family
+from accelsim.calibration.fit.dpu import refit_dpu
+from accelsim.calibration.validation.tables import data_folder
 from accelsim.cost.fpga.network import DpuBoards, DpuRates, join_networks, thread_times_s
+from accelsim.datafile import data_root
+from accelsim.errors import InputError
 
 NAN = float("nan")
 
@@ -102,11 +107,9 @@ def test_folds_keep_families_together_and_ignore_order():
     )
 
 
-def test_suite_scores_and_refuses(tmp_path):
-    from accelsim.calibration.validation import validate
-
-    folder = tmp_path / "fpga"
-    folder.mkdir()
+@pytest.fixture
+def published(tmp_path):
+    """A folder whose table holds what the layer model's first rates say, four releases on three boards, and one repeat."""
     header = "release,board,core,n_cores,mhz,std_name,in_h,in_w,gops_per_image,fps_single,fps_multi,peak_gops\n"
     lines = []
     for board, cores, mhz in (("ZCU104", 2, 300), ("Kria KV260", 1, 300), ("ZCU102 (0432055-05)", 3, 281)):
@@ -118,8 +121,15 @@ def test_suite_scores_and_refuses(tmp_path):
                 place = f"v{copy + 1}.0,{board},DPUCZDX8G_B4096,{cores},{mhz}"
                 lines.append(f"{place},{name},{size},{size},{stated_operations(name) / 1e9},{rates}\n")
     lines.append(lines[0].replace("v1.0", "v9.0"))
-    (folder / "vitis_ai_dpu.csv.gz").write_bytes(gzip.compress((header + "".join(lines)).encode()))
-    board = validate(["dpu"], tmp_path)
+    (tmp_path / "fpga").mkdir()
+    (tmp_path / "fpga" / "vitis_ai_dpu.csv.gz").write_bytes(gzip.compress((header + "".join(lines)).encode()))
+    return tmp_path
+
+
+def test_suite_scores_and_refuses(published):
+    from accelsim.calibration.validation import validate
+
+    board = validate(["dpu"], published)
     assert board.problems == ()
     assert dict(board.skipped) == {}
     score = board.suites[0]
@@ -128,3 +138,20 @@ def test_suite_scores_and_refuses(tmp_path):
     by_layers = [g for g in score.groups if g.group == "single layers" and g.figures.rows_answered]
     assert by_layers
     assert all(g.figures.median_ape_fraction < 0.2 for g in by_layers)
+
+
+def test_a_refit_changes_rates_alone_and_keeps_to_them(published, tmp_path):
+    before = (data_root() / "calibration" / "class" / "dpu.yaml").read_text()
+    out = tmp_path / "class"
+    first = refit_dpu(data_folder(published), out, lambda _line: None).read_text()
+    changed = [
+        line.split(":")[0].strip()
+        for line, old in zip(first.splitlines(), before.splitlines(), strict=True)
+        if line != old
+    ]
+    assert changed == ["families", "v2.0", "v3.0"]  # the releases that table and file have in common
+    assert refit_dpu(data_folder(published), out, lambda _line: None).read_text() == first
+    rates = yaml.safe_load(first)["releases"]
+    assert rates["v3.0"]["cycle_ratio"] == pytest.approx(DpuRates().cycle_ratio, rel=0.1)
+    with pytest.raises(InputError, match="vitis_ai_dpu"):
+        refit_dpu(data_folder(tmp_path / "class"), out, lambda _line: None)

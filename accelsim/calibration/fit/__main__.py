@@ -1,10 +1,10 @@
-"""``python -m accelsim.calibration.fit --data DIR [--class gpu] [--device D ...] [--spreads | --relatives] [--out DIR]``.
+"""``python -m accelsim.calibration.fit --data DIR [--class gpu] [--device D] [--spreads|--relatives|--dpu] [--out DIR]``.
 
 Without a choice, the class-wide set, the sets with one chip left out, and the overlay of every device that has one are
 fitted. With ``--spreads`` all values stay and the spreads behind the intervals are made anew; with ``--relatives`` the
-surfaces of all overlays are gathered into the file that boards without measurements read. Fits start from fixed priors
-(`accelsim.calibration.fit.priors`): the same tables give the same files, whatever was there before. A fit that does not
-converge keeps the previous file and says so; the exit status is then 1.
+surfaces of all overlays are gathered into the file that boards without measurements read; with ``--dpu`` the rates of DPUs
+are fitted. Fits start from fixed priors (`accelsim.calibration.fit.priors`): the same tables give the same files, whatever
+was there before. A fit that does not converge keeps the previous file and says so; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from accelsim.calibration.fit.dpu import refit_dpu
 from accelsim.calibration.fit.refit import (
     ClassSample,
     refit_class,
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--spreads", action="store_true", help="keep all values and make the spreads anew")
     parser.add_argument("--relatives", action="store_true", help="gather the overlays' surfaces into one compact file")
+    parser.add_argument("--dpu", action="store_true", help="fit the rates of DPUs alone")
     options = parser.parse_args(arguments)
     out = options.out or data_root() / "calibration"
     if options.data is None and not options.relatives:
@@ -59,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.relatives:
             _gather(out / "fitted")
+            return 0
+        if options.dpu:
+            refit_dpu(data_folder(options.data), out / "class", _say)
             return 0
         return _refit(options, out)
     except AccelsimError as error:

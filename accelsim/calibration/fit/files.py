@@ -12,7 +12,7 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.residual import FamilyResidual
 from accelsim.datafile import data_root
 
-__all__ = ["class_file", "class_text", "left_out_name", "write_class", "write_left_out"]
+__all__ = ["class_file", "class_text", "left_out_name", "write_class", "write_left_out", "write_whole"]
 
 _FAMILIES = "families:"
 _ENTRY = re.compile(r"^(  )(\w+)(: \{value: )([^,}]+)(.*)$")
@@ -57,7 +57,7 @@ def write_class(values: Mapping[str, float], families: Mapping[str, FamilyResidu
     before = class_file(folder)
     text = before.read_text(encoding="utf-8") if before else ""
     kept = class_text(text.partition(_FAMILIES)[0], values)
-    return _written(folder / "gpu.yaml", kept + "\n".join([_FAMILIES, *family_lines(families)]) + "\n")
+    return write_whole(folder / "gpu.yaml", kept + "\n".join([_FAMILIES, *family_lines(families)]) + "\n")
 
 
 def write_left_out(chip: str, parameters: GpuParameters, families: Mapping[str, FamilyResidual], folder: Path) -> Path:
@@ -78,7 +78,7 @@ def write_left_out(chip: str, parameters: GpuParameters, families: Mapping[str, 
     ]
     if families:
         lines += [_FAMILIES, *family_lines(families)]
-    return _written(folder / f"{left_out_name(chip)}.yaml", "\n".join(lines) + "\n")
+    return write_whole(folder / f"{left_out_name(chip)}.yaml", "\n".join(lines) + "\n")
 
 
 def family_lines(families: Mapping[str, FamilyResidual]) -> list[str]:
@@ -86,7 +86,8 @@ def family_lines(families: Mapping[str, FamilyResidual]) -> list[str]:
     return [f"  {name}: {family_line(entry)}" for name, entry in sorted(families.items())]
 
 
-def _written(path: Path, text: str) -> Path:
+def write_whole(path: Path, text: str) -> Path:
+    """Write a file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".yaml.tmp")
     unfinished.write_text(text, encoding="utf-8")

@@ -27,7 +27,7 @@ from accelsim.cost.fpga.network import gate_fractions
 from accelsim.cost.fpga.network_rates import ShippedRates, shipped_rates
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["SCHEMA", "runs_of"]
+__all__ = ["FITTED_CORE", "SCHEMA", "checked_runs", "runs_of"]
 
 SCHEMA = Schema(
     "fpga/vitis_ai_dpu.csv.gz",
@@ -38,7 +38,7 @@ SCHEMA = Schema(
     ),
 )
 #: Core whose rows the rates are fitted to; other sizes are predicted unseen.
-_FITTED_CORE = "DPUCZDX8G_B4096"
+FITTED_CORE = "DPUCZDX8G_B4096"
 #: Board whose measurements are carried to the other boards.
 _SOURCE_BOARD = "ZCU102 (0432055-05)"
 
@@ -56,6 +56,12 @@ def runs_of(table: Table) -> DpuRuns:
         networks.append(known_network(row.network, float(height), float(width), stated))
     families = [network_family(row.network) for row in rows]
     return DpuRuns(rows, networks, families, table["in_h"] * table["in_w"])
+
+
+def checked_runs(table: Table) -> tuple[DpuRuns, NDArray[np.str_]]:
+    """Rows of the table, and what the checks find wrong with each; empty where nothing is."""
+    runs = runs_of(table)
+    return runs, np.array([";".join(names) for names in check_rows(runs.rows)], dtype=str)
 
 
 def _row(table: Table, index: int) -> DpuRow:
@@ -93,7 +99,7 @@ def load(folder: DataFolder) -> list[Batch]:
         way[np.isfinite(at_once)] = f"{mode} engines"
         answered = index[np.isfinite(times)]
         predicted[answered] = times[np.isfinite(times)]
-        way[answered] = [f"{mode} {'layers' if c == _FITTED_CORE else 'unseen core'}" for c in core[answered]]
+        way[answered] = [f"{mode} {'layers' if c == FITTED_CORE else 'unseen core'}" for c in core[answered]]
         batches += _batches(runs, mode, predicted, way.astype(str), flags)
     return batches
 
@@ -113,8 +119,7 @@ def _checked(
     table: Table,
 ) -> tuple[DpuRuns, NDArray[np.str_], NDArray[np.int64], tuple[FloatArray, FloatArray]]:
     """Rows, what the checks find wrong with each, and the layer model's rows and times; both suites share them."""
-    runs = runs_of(table)
-    flags = np.array([";".join(names) for names in check_rows(runs.rows)], dtype=str)
+    runs, flags = checked_runs(table)
     return runs, flags, *_by_layers(runs, flags == "")
 
 
@@ -125,7 +130,7 @@ def _by_layers(runs: DpuRuns, good: NDArray[np.bool_]) -> tuple[NDArray[np.int64
     index = np.flatnonzero(known & np.isin(core, list(LAYER_CORES)))
     if not index.size:
         return index, (np.zeros(0), np.zeros(0))
-    return index, predict_layers(runs.take(index), (good & (core == _FITTED_CORE))[index])
+    return index, predict_layers(runs.take(index), (good & (core == FITTED_CORE))[index])
 
 
 def _carried(
