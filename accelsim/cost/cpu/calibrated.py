@@ -172,9 +172,9 @@ def _far_bytes(
 ) -> FloatArray:
     """What each row reads and writes that the last-level cache does not hold any more, shape (n,).
 
-    An operand has left it as far as what the rows in between touched exceeds it; what no row of the pass wrote was used a
-    pass before, and so were the buffers of results, while temporaries lie where the last ones lay. Fresh pages come with
-    their lines.
+    An operand has left it as far as what the rows in between touched exceeds it; what no row of the pass wrote, an
+    optimizer's state included, was used a pass before. So were the buffers of results, while temporaries lie where the last
+    ones lay. Fresh pages come with their lines.
     """
     rows = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
     touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
@@ -183,9 +183,10 @@ def _far_bytes(
     given = np.bincount(rows, weights=written, minlength=len(graph))
     left = np.bincount(rows, weights=written * share_beyond(between, l3_bytes), minlength=len(graph))
     cold = share_beyond(reuse_bytes, l3_bytes)
-    old = 0.0 if is_training else np.maximum(graph.read_bytes - given, 0.0)
+    optimizer = graph.kind == int(OperatorKind.OPTIMIZER)
+    old = np.where(optimizer | (not is_training), np.maximum(graph.read_bytes - given, 0.0), 0.0)
     fresh = memory.fresh_bytes if can_fault else 0.0
-    results = np.where(graph.kind == int(OperatorKind.OPTIMIZER), 0.0, graph.write_bytes)
+    results = np.where(optimizer, 0.0, graph.write_bytes)
     far: FloatArray = np.minimum(left, graph.read_bytes) + cold * (old + np.maximum(results - fresh, 0.0))
     return far
 
