@@ -283,7 +283,7 @@ def measure_model(
 
     What the memory allocator keeps from one model changes the next one's page faults; a fresh process is what a user has.
     Even then the heap lies differently from process to process (addresses and hash seeds are drawn anew): the time of a
-    model that page-faults, or whose repeats differ, is the mean of three to six processes.
+    model that page-faults, or whose repeats differ, is the mean of three to six processes. A kept heap needs but one.
 
     Args:
         case: What to run.
@@ -301,7 +301,8 @@ def measure_model(
     """
     timings = [_timed(case, budget_s, time_limit_s, device)]
     first = timings[0]
-    if device == "cpu" and (first["minor_faults"] > _FEW_FAULTS or _spread(first) > _QUIET_FRACTION):
+    is_drawn = device == "cpu" and case.heap == "default"
+    if is_drawn and (first["minor_faults"] > _FEW_FAULTS or _spread(first) > _QUIET_FRACTION):
         while len(timings) < _MOST_PROCESSES and not _is_settled(timings):
             timings.append(_timed(case, _FURTHER_BUDGET * budget_s, time_limit_s, device))
     usable = [timing for timing in timings if case.threads <= 1 or timing["undisturbed"]]
