@@ -17,7 +17,7 @@ from accelsim.calibration.fit.residuals import CellResidual, family_residuals
 from accelsim.calibration.fit.rows import chip_of, limited, without
 from accelsim.calibration.fit.solve import Prior, robust, solve
 from accelsim.calibration.overlay import read_fitted, write_overlay
-from accelsim.calibration.validation.columns import gemm_graph, vector_graph
+from accelsim.calibration.validation.columns import conv_graph, gemm_graph, vector_graph
 from accelsim.calibration.validation.gpu_operators import KernelPrediction
 from accelsim.calibration.validation.stacks import _stacks, stack_ratio
 from accelsim.cost.fitted import apply_overlay
@@ -27,9 +27,11 @@ from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, FamilyResidual, row_sprea
 from accelsim.cost.table import Execution
 from accelsim.errors import InputError
 from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.operator import OperatorKind
 
 CLASS = GpuParameters.class_wide()
 GEMM = next(stage for stage in STAGES if stage.name == "gemm")
+CONVOLUTION = next(stage for stage in STAGES if stage.name == "convolution")
 MEMORY = next(stage for stage in STAGES if stage.name == "memory")
 
 
@@ -118,6 +120,37 @@ def test_a_call_takes_as_long_as_its_issue_until_its_kernel_shows() -> None:
     replayed = replace(kernels, execution=Execution.GRAPH)
     assert replayed.trailing_s(CLASS) == 0.0
     assert replace(kernels, profile=catalog.device("mi100")).trailing_s(CLASS) == 0.0
+
+
+def conv_cell(truth: GpuParameters, execution: Execution, count: int = 1500) -> Cell:
+    """3x3 convolutions whose calls wait anything between none and twice the mean, as drawn."""
+    random = np.random.default_rng(9)
+    batch, inputs, outputs, side = (
+        np.round(2.0 ** random.uniform(*r, count)) for r in ((0, 6), (4, 10), (4, 10), (2, 6))
+    )
+    three, one = np.full(count, 3.0), np.ones(count)
+    graph = conv_graph(
+        OperatorKind.CONV, batch, (inputs, outputs), (side, side), (three, three), (one, one), one, Dtype.FP32
+    )
+    kernels = KernelPrediction(graph, catalog.device("v100-pcie-32gb"), execution)
+    at_once = timed("conv", kernels, replace(truth, plan_lookup_s=0.0), 0.05)
+    return replace(at_once, measured_s=at_once.measured_s + random.uniform(0, 2 * truth.plan_lookup_s, count))
+
+
+def test_a_wait_that_no_shape_tells_is_found_apart_from_the_time_to_issue() -> None:
+    truth = replace(CLASS, dispatch_convolution_s=8e-5, plan_lookup_s=2e-4, winograd_efficiency=0.85)
+    fit = fit_stage(CONVOLUTION, [conv_cell(truth, Execution.EAGER)], CLASS)
+    assert fit.issue_s[0] + fit.wait_s[0] == pytest.approx(2.8e-4, rel=0.1)
+    assert fit.issue_s[0] == pytest.approx(8e-5, rel=0.4)
+    assert fit.parameters.winograd_efficiency == pytest.approx(0.85, rel=0.1)
+
+
+def test_calls_wait_amid_thousands_of_shapes_alone() -> None:
+    waiting, prompt = replace(CLASS, plan_lookup_s=1e-3), replace(CLASS, plan_lookup_s=0.0)
+    for execution, waited in ((Execution.EAGER, 1e-3), (Execution.GRAPH, 0.0)):
+        kernels = conv_cell(CLASS, execution, 20).kernels
+        longer = kernels.call_s(kernels.costs(waiting), waiting) - kernels.call_s(kernels.costs(prompt), prompt)
+        assert longer == pytest.approx(np.full(20, waited), abs=1e-9)
 
 
 def test_a_class_fit_to_its_own_model_changes_little() -> None:

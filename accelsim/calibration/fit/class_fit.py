@@ -59,7 +59,7 @@ def fit_class(
         progress: Called with a line of text before each stage.
     """
     parameters = class_prior() if prior is None else prior
-    unconverged, issued = [], list[tuple[Cell, float]]()
+    unconverged, issued, waited = [], list[tuple[Cell, float]](), list[tuple[Cell, float]]()
     for stage in STAGES:
         own = stage_cells(stage, cells, class_wide=True)
         if not own:
@@ -70,19 +70,21 @@ def fit_class(
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
         issued += [(own[index], value) for index, value in fit.issue_s.items()]
-    parameters = with_values(parameters, dispatch_times(issued))
+        waited += [(own[index], value) for index, value in fit.wait_s.items()]
+    parameters = with_values(parameters, dispatch_times(issued, waited))
     if (loss := page_walk_loss(cells, parameters)) is not None:
         parameters = with_values(parameters, {"page_walk_loss": loss})
     return ClassFit(as_written(parameters), tuple(unconverged))
 
 
-def dispatch_times(issued: Sequence[tuple[Cell, float]]) -> dict[str, float]:
+def dispatch_times(issued: Sequence[tuple[Cell, float]], waited: Sequence[tuple[Cell, float]]) -> dict[str, float]:
     """Time to issue an operator, by parameter: the median over boards and operators, NVIDIA's where there are any.
 
     Args:
         issued: Eager cells with the time fitted to them.
+        waited: Eager cells of convolutions with the mean wait beyond that.
     """
-    found = {}
+    found = {"plan_lookup_s": float(np.median([value for _, value in waited]))} if waited else {}
     for name, operators in DISPATCH.items():
         own = [(cell.device.vendor, value) for cell, value in issued if cell.operator in operators]
         times = [value for vendor, value in own if vendor == "NVIDIA"] or [value for _, value in own]

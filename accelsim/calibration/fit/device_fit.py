@@ -54,8 +54,6 @@ LADDERS: Mapping[str, tuple[Sequence[float], ...]] = {
 }
 #: Rows per axis that a surface needs.
 _FEWEST_ROWS = 100
-#: Part of the median residual of unseen rows that a surface must take away to be kept.
-_LEAST_GAIN = 0.15
 #: Draw of FP32 arithmetic at its peak, over the power limit, from which on a board is taken as throttled.
 _THROTTLED = 1.5
 #: Rows of a cell that parameters are fitted to; surfaces are fitted to all.
@@ -174,6 +172,7 @@ def fit_parameters(
         The parameters, to the digits that files have, and the stages that did not converge and keep their values.
     """
     parameters, unconverged, issued = prior, list[str](), list[tuple[Cell, float]]()
+    waited = list[tuple[Cell, float]]()
     loss = page_walk_loss(cells, parameters)
     if loss is not None:
         parameters = with_values(parameters, {"page_walk_loss": loss})
@@ -189,7 +188,8 @@ def fit_parameters(
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
         issued += [(own[index], value) for index, value in fit.issue_s.items() if stage is not _MEASURED_CLOCK]
-    return as_written(with_values(parameters, dispatch_times(issued))), unconverged
+        waited += [(own[index], value) for index, value in fit.wait_s.items()]
+    return as_written(with_values(parameters, dispatch_times(issued, waited))), unconverged
 
 
 def _of_board(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stage:
@@ -248,7 +248,7 @@ def _is_throttled(cell: Cell, parameters: GpuParameters) -> bool:
 def _useful(
     surfaces: Mapping[str, ShapeSurface], unseen: Iterable[Cell], parameters: GpuParameters
 ) -> dict[str, ShapeSurface]:
-    """Surfaces that bring rows they have not seen markedly closer."""
+    """Surfaces that bring rows they have not seen closer."""
     before: dict[str, list[FloatArray]] = {}
     after: dict[str, list[FloatArray]] = {}
     corrected = replace(parameters, surfaces=surfaces)
@@ -268,7 +268,7 @@ def _useful(
     return {
         name: surface
         for name, surface in surfaces.items()
-        if name in before and median(after[name]) < (1.0 - _LEAST_GAIN) * median(before[name])
+        if name in before and median(after[name]) < median(before[name])
     }
 
 

@@ -44,7 +44,8 @@ _ISSUE_SHARES = (0.3, 1.0)
 #: Contraction lengths below and above which plain GEMMs of early boards do not and do walk pages.
 _SHORT_ROWS, _LONG_ROWS = (2000, 6000), 28_000
 _MEMORIES = frozenset({"hbm_efficiency", "gddr_efficiency", "early_memory_efficiency", "other_memory_efficiency"})
-_ISSUE_PRIOR = Prior(1e-7, 1e-3, 0.3)
+#: Time to issue a call. Calls of convolutions wait different times for their plan: their shortest say little of the mean.
+_ISSUE_PRIOR, _WAIT_PRIOR = Prior(1e-7, 1e-3, 0.3), Prior(1e-7, 1e-3, 5.0)
 _ENERGIES = ("vector_energy_overhead", "matrix_energy_overhead")
 
 
@@ -108,6 +109,7 @@ STAGES = (
             "convolution_efficiency": Prior(0.3, 1.0, 0.5),
             "matrix_convolution_efficiency": Prior(0.1, 1.0, 0.5),
             "winograd_efficiency": Prior(0.2, 1.0, 0.5),
+            "transformed_efficiency": Prior(0.3, 1.0, 0.5),
             "direct_efficiency": Prior(0.01, 0.6, 0.7),
             "backward_efficiency": Prior(0.3, 1.0, 0.5),
         },
@@ -125,7 +127,8 @@ def stage_cells(stage: Stage, cells: Iterable[Cell], *, class_wide: bool) -> lis
         stage: Which.
         cells: Any.
         class_wide: Leave out plain GEMMs of Pascal boards under cuBLAS 12 (two regimes of one library: 64x64 tiles at a
-            fifth of the peak for some shapes, 128x128 at three quarters for others) and GEMMs of Maxwell boards.
+            fifth of the peak for some shapes, 128x128 at three quarters for others), GEMMs and convolutions of Maxwell
+            boards (the same kernels reach 0.63 of the peak there, 0.73 to 0.94 on seven later boards).
     """
     own = [cell for cell in cells if len(cell) and OperatorKind(int(cell.graph.kind[0])) in stage.kinds]
     return [cell for cell in own if not (class_wide and is_odd(cell))]
@@ -133,7 +136,8 @@ def stage_cells(stage: Stage, cells: Iterable[Cell], *, class_wide: bool) -> lis
 
 def is_odd(cell: Cell) -> bool:
     """Whether class-wide fits leave a cell out: another library than the others', see `stage_cells`."""
-    old = {"Pascal": ("linear",), "Maxwell": ("linear", "gemm-fp32")}
+    convolutions = ("conv-fp32", "conv-fp32-data", "conv-fp32-weight")
+    old = {"Pascal": ("linear",), "Maxwell": ("linear", "gemm-fp32", *convolutions)}
     return cell.operator in old.get(cell.device.architecture, ())
 
 
@@ -182,12 +186,15 @@ class StageFit:
     Attributes:
         parameters: With the stage's values, or as they were where the fit did not converge.
         solution: What the solver found.
-        issue_s: Time to issue a row of each eager cell, by position among the stage's cells.
+        issue_s: Time to issue a row of each eager cell, by position among the stage's cells; of its shortest calls where
+            calls wait.
+        wait_s: Mean wait of a call beyond that, of the cells of convolutions.
     """
 
     parameters: GpuParameters
     solution: Solution
     issue_s: Mapping[int, float]
+    wait_s: Mapping[int, float]
 
 
 def fit_stage(
@@ -207,7 +214,7 @@ def fit_stage(
     for index, cell in enumerate(cells):
         if cell.is_eager:
             centre[f"issue {index}"] = _issue_start_s(cell, prior)
-            priors[f"issue {index}"] = _ISSUE_PRIOR
+            priors[f"issue {index}"] = _WAIT_PRIOR if _waits(cell) else _ISSUE_PRIOR
 
     @lru_cache(maxsize=len(names) + 2)  # derivatives by the time to issue leave the kernels as they are
     def costed(values: tuple[float, ...]) -> tuple[GpuParameters, list[CostTable]]:
@@ -224,7 +231,16 @@ def fit_stage(
     found = solve(residuals, centre, priors, _distinct(starts, centre))
     fitted = with_values(prior, {name: found.values[name] for name in names}) if found.has_converged else prior
     issue = {index: found.values[f"issue {index}"] for index in range(len(cells)) if f"issue {index}" in centre}
-    return StageFit(fitted, found, issue)
+    wait = {
+        index: max(value - _issue_start_s(cells[index], fitted), 0.0)
+        for index, value in issue.items()
+        if _waits(cells[index])
+    }
+    return StageFit(fitted, found, {index: value - wait.get(index, 0.0) for index, value in issue.items()}, wait)
+
+
+def _waits(cell: Cell) -> bool:
+    return OperatorKind(int(cell.graph.kind[0])) in CONV_KINDS
 
 
 def _distinct(starts: Sequence[Mapping[str, float]], centre: Mapping[str, float]) -> list[dict[str, float]]:
@@ -267,7 +283,8 @@ def determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
     if True not in matrix:
         unused |= {"matrix_operand_bytes_per_clock", "matrix_energy_overhead", "matrix_convolution_efficiency"}
     if False not in matrix:
-        unused |= {"vector_efficiency", "operand_bytes_per_lane_clock", "vector_energy_overhead", "winograd_efficiency"}
+        unused |= {"vector_efficiency", "operand_bytes_per_lane_clock", "vector_energy_overhead"}
+        unused |= {"winograd_efficiency", "transformed_efficiency"}
     if not any(_is_matrix(cell) and cell.kernels.is_m_contiguous is not None for cell in cells):
         unused |= {"m_contiguous_ratio", "k_contiguous_ratio"}
     if int(_K.BATCHED_GEMM) not in kinds:

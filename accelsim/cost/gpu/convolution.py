@@ -1,11 +1,11 @@
 """Convolution on a GPU: the fastest of implicit GEMM, Winograd and direct kernels, forward and gradients.
 
 Implicit GEMM (Chetlur et al., cuDNN, 2014): M = batch x output pixels, N = output channels, K = input channels x window, one
-product per group; a 1x1 window at stride 1 is a plain GEMM. Winograd (Lavin and Gray, CVPR 2016) takes fewer multiplies on
-stride-1 3x3 windows in vector arithmetic: F(2x2, 3x3), fused in one kernel, 2.25 times fewer; F(4x4, 3x3), with its
-transformed tiles written to and read from memory, 4 times fewer. What they execute is what they are charged for and what
-their roofline counts. Direct kernels serve depthwise and thinly grouped layers, where the tiles of an implicit GEMM would be
-almost empty.
+product per group. Winograd (Lavin and Gray, CVPR 2016) takes fewer multiplies on stride-1 3x3 windows in vector arithmetic:
+F(2x2, 3x3), fused in one kernel, 2.25 times fewer; F(4x4, 3x3), with its transformed tiles written to and read from memory,
+4 times fewer. What they execute is what they are charged for and what their roofline counts. Direct kernels serve depthwise
+and thinly grouped layers, where the tiles of an implicit GEMM would be almost empty. Tiles and blocks on vector lanes are
+those of cuDNN 8.9's kernels in NeuSight's traces (Lee et al., ASPLOS 2025), by their names and the steps of their times.
 """
 
 from __future__ import annotations
@@ -28,6 +28,16 @@ __all__ = ["convolution_costs"]
 _K = OperatorKind
 #: 64 dp4a instructions of four multiply-adds (CUDA C++ Programming Guide, arithmetic throughput, 7.x to 9.0).
 _DOT_OPERATIONS_PER_SM_CLOCK = 512.0
+#: Output tiles (positions, channels) of implicit GEMM with gathered operands: names of cuDNN's kernels on vector lanes
+#: ("scudnn_128x64_relu"); none splits the contraction.
+_GATHERED_TILES = ((128, 128), (128, 64), (128, 32))
+#: Rows and columns that the edges of such a tile cost: 4.5 to 8.7 on the V100, T4, P100 and P4 (NeuSight's rows by kernel).
+_EDGE_ROWS = 6.0
+#: Steps of the contraction, output channels and outputs of a block of the fused Winograd kernel.
+_STEP, _FUSED_CHANNELS, _FUSED_OUTPUTS = 8.0, 32.0, 128.0
+#: Part of the zeros between the inputs that the data gradient of a strided 1x1 window multiplies on vector lanes (DeepBench,
+#: seven boards).
+_ZEROS_MULTIPLIED = 0.5
 _BACKWARD_KINDS = frozenset({_K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 
 
@@ -36,7 +46,8 @@ class _Winograd:
     """F(output x output, 3x3): `products` multiplies per output tile and channel pair."""
 
     output: int
-    fused: bool
+    kinds: frozenset[OperatorKind]
+    fused: bool = False
 
     @property
     def products(self) -> float:
@@ -48,11 +59,9 @@ class _Winograd:
         return 9.0 * self.output**2 / self.products
 
 
-_FUSED, _UNFUSED = _Winograd(2, fused=True), _Winograd(4, fused=False)
-_WINOGRAD_KINDS = {
-    _FUSED: frozenset({_K.CONV, _K.CONV_BACKWARD_DATA}),
-    _UNFUSED: frozenset({_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT}),
-}
+_GATHERING = frozenset({_K.CONV, _K.CONV_BACKWARD_DATA})
+_FUSED = _Winograd(2, _GATHERING, fused=True)
+_UNFUSED = _Winograd(4, _GATHERING | {_K.CONV_BACKWARD_WEIGHT})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,17 +78,16 @@ class _Layer:
     window: FloatArray
     plain: NDArray[np.bool_]  # stride 1, no dilation
     width_bytes: FloatArray
-    peak_flop_per_s: FloatArray  # of the units, times the loss of gradient kernels
+    peak_flop_per_s: FloatArray  # of the units
     matrix: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> _Layer:
+    def of(cls, rows: Rows, machine: GpuMachine) -> _Layer:
         def volume(prefix: str) -> FloatArray:
             product: FloatArray = rows[f"{prefix}_d"] * rows[f"{prefix}_h"] * rows[f"{prefix}_w"]
             return product
 
         codes = rows.column("dtype")
-        loss = parameters.backward_efficiency if rows.kind in _BACKWARD_KINDS else 1.0
         return cls(
             kind=rows.kind,
             batch=rows["batch"],
@@ -91,9 +99,21 @@ class _Layer:
             window=volume("kernel"),
             plain=(rows["stride"] == 1) & (rows["dilation"] == 1),
             width_bytes=DTYPE_BYTES[codes],
-            peak_flop_per_s=machine.contraction_rate(rows) * loss,
+            peak_flop_per_s=machine.contraction_rate(rows),
             matrix=machine.uses_matrix_cores[codes],
         )
+
+    def part(self, rows: NDArray[np.int64]) -> _Layer:
+        """Some of the rows."""
+        columns = {name: getattr(self, name)[rows] for name in self.__slots__ if name != "kind"}
+        return _Layer(kind=self.kind, **columns)
+
+    @property
+    def contracted(self) -> tuple[FloatArray, FloatArray]:
+        """Channels that a product sums over, and those it yields."""
+        if self.kind == _K.CONV_BACKWARD_DATA:
+            return self.channels_out, self.channels_in
+        return self.channels_in, self.channels_out
 
     @property
     def flop(self) -> FloatArray:
@@ -105,7 +125,7 @@ class _Layer:
 
     @property
     def gemm(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(m, n, k) of one group's implicit GEMM; m n k keeps the FLOP of `flop` at any stride."""
+        """(m, n, k) of one group's implicit GEMM; m n k keeps the FLOP of `flop`, but for zeros that are multiplied."""
         c, k = self.channels_in / self.groups, self.channels_out / self.groups
         if self.kind == _K.CONV_TRANSPOSE:
             return self.batch * self.pixels_in, k * self.window, c
@@ -114,19 +134,20 @@ class _Layer:
             return k, c * self.window, positions
         if self.kind == _K.CONV_BACKWARD_DATA:
             pixels = np.maximum(self.batch * self.pixels_in, 1.0)
-            return pixels, c, positions * k * self.window / pixels
+            zeros = np.where((self.window == 1) & ~self.matrix, np.maximum(pixels - positions, 0.0), 0.0)
+            return pixels, c, (positions * self.window + _ZEROS_MULTIPLIED * zeros) * k / pixels
         return positions, k, c * self.window
 
 
 def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Convolution, its transpose and its two gradients: the algorithm that finishes first."""
-    layer = _Layer.of(rows, machine, parameters)
+    layer = _Layer.of(rows, machine)
     compute_s = np.minimum(_implicit_s(layer, machine, parameters), _direct_s(rows, layer, machine, parameters))
     sigma = parameters.sigma_convolution
     best = contraction_costs(rows, compute_s, layer.flop, rows.bytes, machine, parameters, sigma=sigma)
     use = np.flatnonzero(_is_winograd(rows, layer))
-    for algorithm, kinds in _WINOGRAD_KINDS.items():
-        if rows.kind in kinds and use.size:
+    for algorithm in (_FUSED, _UNFUSED):
+        if rows.kind in algorithm.kinds and use.size:
             best = _faster(best, _winograd_costs(rows, layer, algorithm, use, machine, parameters))
     return best
 
@@ -148,19 +169,57 @@ def _direct_s(rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuPar
     if machine.profile.vendor == "NVIDIA":
         dots = machine.sm_count * machine.clock_hz * _DOT_OPERATIONS_PER_SM_CLOCK
         lanes[rows.column("dtype") == Dtype.INT8] = max(dots, machine.vector_flop_per_s)
-    rate = np.minimum(layer.peak_flop_per_s, lanes) * parameters.direct_efficiency
+    rate = np.minimum(layer.peak_flop_per_s, lanes) * parameters.direct_efficiency * _gradient_loss(layer, parameters)
     time_s: FloatArray = layer.flop / rate
     return time_s
 
 
+def _gradient_loss(layer: _Layer, parameters: GpuParameters) -> float:
+    return parameters.backward_efficiency if layer.kind in _BACKWARD_KINDS else 1.0
+
+
 def _implicit_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+    """Implicit GEMM.
+
+    Kernels that gather their operands for vector lanes have tiles of their own. Those of weight gradients and of matrix
+    cores are as a GEMM's.
+    """
+    gathers = ~layer.matrix & (layer.kind in _GATHERING)
+    compute_s = np.empty(len(gathers))
+    for is_gathering in (True, False):
+        rows = np.flatnonzero(gathers == is_gathering)
+        if rows.size:
+            formula = _gathered_s if is_gathering else _product_s
+            compute_s[rows] = formula(layer.part(rows), machine, parameters)
+    return compute_s
+
+
+def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
     m, n, k = layer.gemm
     best = np.where(layer.matrix, machine.matrix_efficiency, parameters.vector_efficiency)
     gathered = np.where(layer.matrix, parameters.matrix_convolution_efficiency, parameters.convolution_efficiency)
-    pointwise = layer.plain & (layer.window == 1)
-    rate = layer.peak_flop_per_s * best * np.where(pointwise & ~layer.matrix, 1.0, gathered)
+    rate = layer.peak_flop_per_s * best * gathered * _gradient_loss(layer, parameters)
     shape = GemmShape(layer.groups, m, n, k, layer.width_bytes, rate, layer.matrix)
     return gemm_compute_s(shape, machine, parameters, tiles=machine.convolution_tiles)
+
+
+def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+    """Waves of tiles of positions x channels, one per SM; the edges of a tile cost as much as a few rows of it."""
+    m, n, k = layer.gemm
+    best = np.full(len(m), np.inf)
+    for tall, wide in _GATHERED_TILES:
+        count = layer.groups * np.ceil(m / tall) * np.ceil(n / wide)
+        work = tall * wide + _EDGE_ROWS * (tall + wide)
+        np.minimum(best, np.ceil(count / machine.sm_count) * work, out=best)
+    rate = layer.peak_flop_per_s * parameters.convolution_efficiency
+    time_s: FloatArray = 2.0 * machine.sm_count * best * (_stepped(k) + parameters.prologue_k) / rate
+    return time_s
+
+
+def _stepped(depth: FloatArray) -> FloatArray:
+    """Contraction in whole steps of the kernels on vector lanes."""
+    steps: FloatArray = np.ceil(depth / _STEP) * _STEP
+    return steps
 
 
 def _is_winograd(rows: Rows, layer: _Layer) -> NDArray[np.bool_]:
@@ -179,23 +238,58 @@ def _winograd_costs(
 ) -> RowCosts:
     """Costs of the rows `use` by one algorithm; the other rows take infinitely long.
 
-    One GEMM of (tiles x C) by (C x K) per product position; the weight gradient contracts over the tiles instead. An unfused
-    algorithm first writes and reads back its transformed tiles.
+    Transforms are kernels of their own, bound by memory: of the weights, and of an unfused algorithm's inputs and outputs.
     """
-    side = float(algorithm.output)
-    tiles = layer.batch * np.ceil(rows["out_h"] / side) * np.ceil(rows["out_w"] / side)
-    c, k = layer.channels_in, layer.channels_out
-    m, n, depth = (k, c, tiles) if rows.kind == _K.CONV_BACKWARD_WEIGHT else (tiles, k, c)
-    # In a fused kernel the lanes that do not multiply transform: both draw power and count as executed.
-    busy = parameters.winograd_efficiency if algorithm.fused else 1.0
-    rate = layer.peak_flop_per_s * parameters.vector_efficiency * busy
-    shape = GemmShape(np.full(len(rows), algorithm.products), m, n, depth, layer.width_bytes, rate, layer.matrix)
+    busy = parameters.winograd_efficiency if algorithm.fused else parameters.transformed_efficiency
+    formula = _fused_s if algorithm.fused else _transformed_s
     compute_s = np.full(len(rows), np.inf)
-    compute_s[use] = gemm_compute_s(shape.part(use), machine, parameters, split=False, tiles=machine.convolution_tiles)
-    elements = 0.0 if algorithm.fused else tiles * (c + k) + c * k
-    workspace_bytes = 2.0 * algorithm.products * elements * layer.width_bytes
-    compute_s = compute_s + workspace_bytes / machine.stream_bytes_per_s
+    compute_s[use] = formula(rows, layer, machine, parameters)[use]
+    pairs = layer.channels_in * layer.channels_out
+    weight_bytes = (2.0 * algorithm.products + layer.window) * pairs * layer.width_bytes
+    # The lanes that do not multiply transform: both draw power and count as executed.
     flop = layer.flop / algorithm.saving / busy
     sigma = parameters.sigma_convolution
-    costs = contraction_costs(rows, compute_s, flop, rows.bytes, machine, parameters, sigma=sigma)
-    return replace(costs, bytes=costs.bytes + workspace_bytes)
+    if algorithm.fused:
+        joined_bytes, apart_bytes = rows.bytes, weight_bytes
+    else:
+        channels = layer.channels_in + layer.channels_out
+        tile_bytes = 2.0 * algorithm.products * _tiles(rows, layer, algorithm) * channels * layer.width_bytes
+        joined_bytes, apart_bytes = np.zeros(len(rows)), weight_bytes + tile_bytes + rows.bytes
+    costs = contraction_costs(rows, compute_s, flop, joined_bytes, machine, parameters, sigma=sigma)
+    apart_s = apart_bytes / machine.stream_bytes_per_s
+    return replace(
+        costs,
+        time_s=costs.time_s + apart_s,
+        memory_s=costs.memory_s + apart_s,
+        bytes=joined_bytes + apart_bytes,
+    )
+
+
+def _tiles(rows: Rows, layer: _Layer, algorithm: _Winograd) -> FloatArray:
+    side = float(algorithm.output)
+    tiles: FloatArray = layer.batch * np.ceil(rows["out_h"] / side) * np.ceil(rows["out_w"] / side)
+    return tiles
+
+
+def _transformed_s(rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+    """One product of (tiles x C) by (C x K) per multiply of a tile; the weight gradient contracts over the tiles instead."""
+    tiles, (c, k) = _tiles(rows, layer, _UNFUSED), layer.contracted
+    m, n, depth = (k, c, tiles) if rows.kind == _K.CONV_BACKWARD_WEIGHT else (tiles, k, c)
+    rate = layer.peak_flop_per_s * parameters.vector_efficiency * parameters.transformed_efficiency
+    shape = GemmShape(np.full(len(rows), _UNFUSED.products), m, n, depth, layer.width_bytes, rate, layer.matrix)
+    return gemm_compute_s(shape, machine, parameters, split=False, tiles=machine.winograd_tiles)
+
+
+def _fused_s(rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+    """Waves of blocks of some channels x 128 outputs, one block per SM, each walking the input channels in steps."""
+    c, k = layer.contracted
+    covers = [
+        np.ceil(layer.batch / images) * np.ceil(rows["out_h"] / height) * np.ceil(rows["out_w"] / width)
+        for images, height, width in machine.winograd_covers
+    ]
+    blocks = np.ceil(k / _FUSED_CHANNELS) * np.minimum.reduce(covers)
+    waves = np.ceil(blocks / machine.sm_count) * machine.sm_count
+    flop = 2.0 * _FUSED.products / _FUSED.output**2 * _FUSED_OUTPUTS * _FUSED_CHANNELS
+    rate = layer.peak_flop_per_s * parameters.winograd_efficiency
+    time_s: FloatArray = waves * (_stepped(c) + parameters.prologue_k) * flop / rate
+    return time_s

@@ -33,9 +33,21 @@ __all__ = ["GpuMachine", "join_times", "memory_efficiency_name"]
 
 _FORMATS = len(DTYPE_BYTES)
 Tiles = tuple[tuple[int, int], ...]
+Covers = tuple[tuple[int, int, int], ...]
 #: Output tiles (rows, columns) of FP32 kernels. Other vendors' libraries offer both orientations; cuBLAS's do not, and a
 #: board lacks some: NeuSight's traces (cuBLAS 12) show 64x64, 128x32 and 32x128 alone on Pascal.
 _ALL_TILES: Tiles = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (64, 32), (32, 64), (32, 32))
+#: Outputs (images, rows, columns) that a block of cuDNN's fused Winograd kernel covers ("winograd_128x128 ... tile148"). The
+#: kernels for boards before Volta also take a few rows of several images at once.
+_WINOGRAD_COVERS = ((1, 8, 16),)
+_EARLY_WINOGRAD_COVERS = (*_WINOGRAD_COVERS, (4, 4, 8), (4, 2, 16))
+#: Tiles (Winograd tiles, channels) of the batched product between the transforms of an unfused one.
+_WINOGRAD_TILES: Mapping[str, Tiles] = {
+    "Maxwell": ((32, 128), (64, 64), (128, 32)),
+    "Pascal": ((32, 128), (64, 64), (128, 32)),
+    "Volta": ((32, 128), (64, 64), (128, 32)),
+}
+_LATER_WINOGRAD_TILES: Tiles = ((128, 64), (64, 64), (128, 32))
 _CONVOLUTION_TILES: Tiles = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32))
 _PLAIN_TILES: Tiles = ((128, 128), (64, 128), (64, 64), (32, 128), (128, 32), (32, 64), (32, 32))
 _EARLY_PLAIN_TILES: Tiles = ((64, 64), (128, 32), (32, 128))
@@ -82,7 +94,9 @@ class GpuMachine:
         isolated_power_ratio: Draw of those over the limit.
         plain_tiles: Output tiles (rows, columns) of plain vector kernels.
         batched_tiles: The same of batched ones.
-        convolution_tiles: The same of implicit-GEMM convolutions.
+        convolution_tiles: The same of implicit-GEMM convolutions whose operands need no gathering, and of weight gradients.
+        winograd_tiles: The same of the product between the transforms of an unfused Winograd convolution.
+        winograd_covers: Outputs (images, rows, columns) of a block of the fused one, by kernel.
         has_page_walks: Whether plain GEMMs slow down with long rows.
     """
 
@@ -110,6 +124,8 @@ class GpuMachine:
     plain_tiles: Tiles
     batched_tiles: Tiles
     convolution_tiles: Tiles
+    winograd_tiles: Tiles
+    winograd_covers: Covers
     has_page_walks: bool
 
     @classmethod
@@ -161,6 +177,8 @@ class GpuMachine:
             plain_tiles=_plain_tiles(profile, parameters),
             batched_tiles=_batched_tiles(profile),
             convolution_tiles=_CONVOLUTION_TILES,
+            winograd_tiles=_WINOGRAD_TILES.get(profile.architecture, _LATER_WINOGRAD_TILES),
+            winograd_covers=_EARLY_WINOGRAD_COVERS if profile.architecture in _EARLY else _WINOGRAD_COVERS,
             has_page_walks=profile.architecture in _EARLY and not parameters.is_early_library,
         )
 

@@ -74,9 +74,10 @@ class GpuParameters:
         reduction_columns: Row length at which a row-wise kernel reaches half its efficiency; 0 to 512 elements.
         gather_overhead_bytes: Row size at which random gathers reach half the bandwidth; 8 to 256 B.
         special_efficiency: Vector peak reached by elementwise and reduction arithmetic.
-        convolution_efficiency: Implicit-GEMM convolution over GEMM of the same shape, vector lanes.
-        matrix_convolution_efficiency: The same on matrix cores.
-        winograd_efficiency: Winograd F(2x2, 3x3) multiply rate over GEMM's, vector lanes.
+        convolution_efficiency: Implicit-GEMM convolution over the vector peak, edges of tiles apart.
+        matrix_convolution_efficiency: Implicit-GEMM convolution over GEMM of the same shape, matrix cores.
+        winograd_efficiency: Multiply rate of fused Winograd F(2x2, 3x3) over the vector peak.
+        transformed_efficiency: Product between the transforms of unfused Winograd F(4x4, 3x3) over GEMM of the same shape.
         direct_efficiency: Vector peak reached by direct (depthwise, grouped) convolution kernels.
         backward_efficiency: Convolution gradients over the forward convolution.
         attention_efficiency: Fused attention arithmetic over GEMM's rate.
@@ -99,7 +100,10 @@ class GpuParameters:
         dispatch_contraction_s: Host time to issue one matrix operator in an eager framework; s.
         dispatch_batched_s: The same for batched GEMMs; s.
         dispatch_convolution_s: The same for convolutions; s.
-        dispatch_norm_s: The same for normalisations and reductions; s.
+        plan_lookup_s: Mean wait of a convolution between its call and its kernels, beyond that, in a process that has run
+            thousands of other shapes; s. Calls wait anything between none and twice as long, whatever their shape. A
+            model's own few shapes do not wait.
+        dispatch_norm_s: Host time to issue a normalisation or reduction; s.
         dispatch_softmax_s: The same for softmax; s.
         dispatch_scalar_s: The same for elementwise operators of one tensor, whose number is wrapped as a tensor first, and
             simple activations; s.
@@ -149,6 +153,7 @@ class GpuParameters:
     convolution_efficiency: float
     matrix_convolution_efficiency: float
     winograd_efficiency: float
+    transformed_efficiency: float
     direct_efficiency: float
     backward_efficiency: float
     attention_efficiency: float
@@ -169,6 +174,7 @@ class GpuParameters:
     dispatch_contraction_s: float
     dispatch_batched_s: float
     dispatch_convolution_s: float
+    plan_lookup_s: float
     dispatch_norm_s: float
     dispatch_softmax_s: float
     dispatch_scalar_s: float
