@@ -102,7 +102,8 @@ def test_every_fitted_value_has_a_fixed_prior():
     from accelsim.calibration.fit.class_fit import DISPATCH
     from accelsim.calibration.fit.gpu import STAGES
 
-    assert set(CENTRES) == {name for stage in STAGES for name in stage.priors} | set(DISPATCH) | {"page_walk_loss"}
+    fitted = {name for stage in STAGES for name in stage.priors} | set(DISPATCH)
+    assert set(CENTRES) == fitted | {"page_walk_loss", "plan_lookup_s"}
     for stage in STAGES:
         assert all(prior.low <= CENTRES[name] <= prior.high for name, prior in stage.priors.items())
     assert class_prior().families == {}
