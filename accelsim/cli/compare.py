@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["compare", "emit_comparison"]
 
 _PAIR = ("workload", "device", "mode", "reason")
+_MIXED_NOTE = "CPUs and GPUs run eagerly, the others compiled models: --execution compiled compares like with like"
 
 
 def compare(
@@ -113,5 +114,7 @@ def emit_comparison(sink: Sink, comparison: Comparison, winners: Sequence[Sequen
     orders = [
         energy_order_text(e for e in done if e.workload == name) for name in dict.fromkeys(e.workload for e in done)
     ]
-    note = "\n".join([COMPARISON_NOTE, *(order for order in orders if order)])
+    is_mixed = len({row.estimate.execution for row in comparison.rows if row.estimate is not None}) > 1
+    mixed = [_MIXED_NOTE] if is_mixed else []
+    note = "\n".join([COMPARISON_NOTE, *mixed, *(order for order in orders if order)])
     sink.emit(rows, lambda: comparison_view(comparison, winners), rows=flat, columns=columns, note=note)

@@ -133,3 +133,9 @@ def test_the_winners_are_named_at_every_batch(run, refused):
     assert "who wins" not in run("compare", "resnet-50", *devices, "--mode", "training").out
     assert "who wins" not in run("compare", "resnet-50", "--devices", "t4").out
     assert "--batches" in refused("compare", "resnet-50", *devices, "--batches", "1,x")
+
+
+def test_a_comparison_of_eager_and_compiled_runs_says_so(run):
+    assert "like with like" in run("compare", "resnet-18", "--devices", "t4,tpu-v4").err
+    assert "like with like" not in run("compare", "resnet-18", "--devices", "t4,tpu-v4", "--execution", "compiled").err
+    assert "like with like" not in run("compare", "resnet-18", "--devices", "t4,l4").err
