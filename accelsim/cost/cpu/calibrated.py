@@ -33,7 +33,7 @@ from accelsim.workloads.operator import OperatorKind, Phase
 __all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_for", "read_kernels"]
 
 KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _MOST_BYTES: Final = 64 * 2**20
 #: Spread of a model's page faults from one fresh process to the next: one model took 1,120, 2,840 and 4,224.
 _HEAP_LOG_SIGMA: Final = 0.5

@@ -172,13 +172,19 @@ def _product_counts(rows: _Rows) -> Counts:
 
 
 def _conv_counts(rows: _Rows) -> Counts:
-    """Work with channels filled to 16, output lines times taps, and images times groups."""
+    """Work with channels filled to 16, output lines times taps, and images times groups; of one group, work as a product.
+
+    The framework multiplies small fp32 convolutions image by image; the product's kernel takes 24 pixels times 4 channels.
+    """
     volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
     groups = np.maximum(rows["groups"], 1.0)
     inside, outside = (np.ceil(rows[name] / groups / 16) * 16 for name in ("channels_in", "channels_out"))
     lines = rows["batch"] * rows["out_d"] * rows["out_h"]
     filled = groups * lines * rows["out_w"] * volume * inside * outside
-    return filled, lines * np.ceil(rows["channels_out"] / 16) * volume, groups * rows["batch"]
+    blocks = np.ceil(rows["out_d"] * rows["out_h"] * rows["out_w"] / 24) * np.ceil(rows["channels_out"] / 4)
+    product = rows["batch"] * 96.0 * blocks * volume * rows["channels_in"]
+    third = np.where(groups > 1, groups * rows["batch"], product)
+    return filled, lines * np.ceil(rows["channels_out"] / 16) * volume, third
 
 
 def _attention_counts(rows: _Rows) -> Counts:
