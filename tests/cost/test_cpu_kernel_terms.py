@@ -81,9 +81,11 @@ def test_large_outputs_are_fresh_memory_but_for_updates_in_place(kind, dims, wri
 def test_rows_amid_others_move_weights_and_results():
     found = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, amid=0.5), read=100.0, write=200.0, weights=400.0)
     assert (found["amid"], found["amid_bytes"]) == (0.5, 0.5 * 600)
-    cold = replace(HOT, amid=1.0, reuse_bytes=np.inf, old_bytes=50.0)
+    cold = replace(HOT, amid=1.0, reuse_bytes=np.inf, far_bytes=50.0)
     found = terms_of(K.GEMM, (1, 1, 1, 1), cold, read=100.0, write=200.0, weights=400.0)
     assert (found["amid_bytes"], found["cold_weight_bytes"]) == (200, 450)
+    hot = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, far_bytes=50.0), read=100.0, write=200.0, weights=400.0)
+    assert hot["cold_weight_bytes"] == 50
 
 
 CONV = (2, 20, 40, 1, 1, 9, 9, 1, 7, 5, 1, 3, 2, 1, 1)
