@@ -243,6 +243,12 @@ def test_depthwise_windows_reach_a_share_of_the_vector_peak() -> None:
     assert tiny == pytest.approx(2.0 * 25 * 2 * 9 / (50e9 / 4) * 4)  # 50 outputs feed one thread of four
 
 
+def test_a_depthwise_multiplier_feeds_more_threads() -> None:
+    # Two channels to eight over 50 pixels: 400 outputs feed four threads.
+    found = costs(K.CONV, (1, 2, 8, 2, 1, 5, 10, 1, 5, 10, 1, 3, 3, 1, 1)).compute_s[0]
+    assert found == pytest.approx(2.0 * 50 * 8 * 9 / (50e9 / 4))
+
+
 def test_attention_is_two_products_and_a_softmax() -> None:
     # 2 x 4 heads, 50 queries, 60 keys, heads 64 wide: 6 vector FLOP a score at a quarter of the peak.
     pairs = 2 * 4 * 50 * 60
@@ -341,6 +347,12 @@ def test_lookups_in_a_large_table_wait_for_memory(kind, lines) -> None:
     small, large = (costs(kind, (4000, 20, rows, *extra), read=1e3) for rows in (12500, 12501))
     assert large.memory_s[0] - small.memory_s[0] == pytest.approx(waiting)  # 80 bytes x 12,500 rows fill the cache
     assert small.memory_s[0] == pytest.approx(1e3 / 40e9)
+
+
+def test_bags_sum_on_the_lanes_their_elements_feed() -> None:
+    few, many = (costs(K.EMBEDDING_BAG, (lookups, 20, 100, 10), flop=1e6) for lookups in (100, 1000))
+    assert few.compute_s[0] == pytest.approx(1e6 / 50e9 * 4 / 2)  # 2,000 elements: two threads
+    assert many.compute_s[0] == pytest.approx(1e6 / 50e9)
 
 
 def test_trees_walk_their_depth_and_histograms_every_feature() -> None:

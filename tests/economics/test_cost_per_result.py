@@ -88,6 +88,7 @@ def test_a_site_without_overhead_pays_for_its_equipment_alone():
     report = cost_report(1.0, 10.0, energy_per_item_j=3600.0, electricity_usd_per_kwh=0.10)
     assert report.electricity_usd_per_1000 == pytest.approx(0.10)
     assert amortised_usd_per_hour(8766, 1, 1.0, 1000, 0.10) == pytest.approx(1.10)
+    assert electricity_usd_per_hour(1000, 0.10) == pytest.approx(0.10)
 
 
 @pytest.mark.parametrize("pue", [0.99, np.inf, np.nan])
