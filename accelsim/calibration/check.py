@@ -245,15 +245,18 @@ def predict(
         parameters: Its calibration.
         models: Factories by name; the check models where None.
     """
-    return [_predict(case, profile, parameters, models) for case in cases]
+    predictions, before, graph = [], None, None
+    for case in cases:
+        same = replace(case, threads=1, heap="default")  # neither changes the graph, which neighbours in the list share
+        if graph is None or same != before:
+            before, graph = same, model_graph(case, models)
+        predictions.append(_predict(case, graph, profile, parameters))
+    return predictions
 
 
-def _predict(
-    case: CheckCase, profile: CpuProfile, parameters: CpuParameters, models: Mapping[str, Any] | None
-) -> Prediction:
+def _predict(case: CheckCase, graph: OperatorGraph, profile: CpuProfile, parameters: CpuParameters) -> Prediction:
     from accelsim.cost.cpu import cost_cpu
 
-    graph = model_graph(case, models)
     table = cost_cpu(
         graph, profile, parameters=replace(parameters, thread_count=case.threads, keeps_heap=case.heap == "kept")
     )

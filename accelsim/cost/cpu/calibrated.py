@@ -152,8 +152,7 @@ def _short(value: float) -> float:
 def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) -> Context:
     is_training = bool((graph.phase == int(Phase.BACKWARD)).any())
     can_fault = machine.execution is Execution.EAGER and not machine.values.keeps_heap
-    names = kernel_names(graph, is_training=is_training, threads=max(1, round(machine.threads)))
-    memory = pass_memory(graph, names)
+    memory = _memory(graph, max(1, round(machine.threads)), is_training=is_training)
     reuse = _reuse_bytes(graph, machine, memory.extent_bytes)
     return Context(
         kernels.l2_bytes,
@@ -165,6 +164,12 @@ def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) 
         amid=share_beyond(reuse, kernels.l2_bytes),
         far_bytes=_far_bytes(graph, memory, reuse, kernels.l3_bytes, can_fault=can_fault, is_training=is_training),
     )
+
+
+@lru_cache(maxsize=2)
+def _memory(graph: OperatorGraph, threads: int, *, is_training: bool) -> PassMemory:
+    """What a pass takes from the heap; the same graph again (the heap kept, other weights cold) is looked up."""
+    return pass_memory(graph, kernel_names(graph, is_training=is_training, threads=threads))
 
 
 def _far_bytes(
