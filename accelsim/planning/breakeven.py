@@ -150,6 +150,9 @@ def _point(
     names = (option.name, reference.name, option.nre_usd, cost, base)
     if math.isinf(volume):
         reason = f"its hardware and electricity cost more per demand ({cost:,.2f} against {base:,.2f} USD)"
+        if option.nre_usd < reference.nre_usd:
+            most = (reference.nre_usd - option.nre_usd) / (cost - base)
+            reason += f"; it is cheaper below {most:,.1f} demands, since its development costs less"
         return BreakevenPoint(*names, None, None, reason)
     return BreakevenPoint(*names, volume, volume * demand_per_s / option.rate_per_s)
 

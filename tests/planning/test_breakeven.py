@@ -139,3 +139,13 @@ def test_the_command_runs_with_its_defaults_and_refuses_other_classes():
         refused = CliRunner().invoke(command_tree(), ["breakeven", "resnet-50", option, device, f"{option}-usd", "10"])
         assert isinstance(refused.exception, InvalidValueError)
         assert f"class {wanted}" in str(refused.exception)
+
+
+def test_less_development_and_dearer_units_pay_below_a_volume():
+    """An FPGA against a chip: 1e7 - 1e5 of development over what a demand costs more."""
+    (point,) = breakeven(ASIC, [FPGA], electricity_usd_per_kwh=0.0)
+    assert point.volume is None
+    most = (1e7 - 1e5) / (2 * 800 - 0.5 * 100)
+    assert f"cheaper below {most:,.1f} demands" in point.reason
+    (gpu,) = breakeven(GPU, [DeploymentOption("dear", 1e5, 9000.0, 1000.0, 70.0)])
+    assert "cheaper below" not in gpu.reason
