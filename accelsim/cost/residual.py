@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ __all__ = [
     "LONG_S",
     "PRODUCT_KINDS",
     "SIGMA_PER_DECADE",
-    "BoardConditions",
     "FamilyResidual",
     "RowSpread",
     "family_name",
@@ -58,29 +57,6 @@ KIND_CORRELATION = 0.2
 _OTHER_FORMAT_LOG_SIGMA, _OTHER_FORMAT_SHARED = 0.43, 0.25
 #: Plain and batched products: the kinds with families of their own for some boards.
 PRODUCT_KINDS = frozenset({OperatorKind.GEMM, OperatorKind.BATCHED_GEMM})
-
-
-class BoardConditions(NamedTuple):
-    """Ways in which a board departs from the model, by kind of operator; empty where it does not.
-
-    Attributes:
-        products: Of plain and batched products.
-        convolutions: Of convolutions and their gradients.
-        others: Of everything else.
-    """
-
-    products: str = ""
-    convolutions: str = ""
-    others: str = ""
-
-    def of(self, kind: int) -> str:
-        """Condition of one operator kind."""
-        if kind in PRODUCT_KINDS:
-            return self.products
-        return self.convolutions if kind in CONV_KINDS else self.others
-
-
-_NONE = BoardConditions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +221,7 @@ def row_spread(
     time_s: FloatArray,
     shared_log_sigma: FloatArray | None = None,
     outside_decades: FloatArray | None = None,
-    conditions: BoardConditions = _NONE,
+    conditions: tuple[str, str] = ("", ""),
 ) -> RowSpread:
     """Spread of every row of a graph.
 
@@ -259,14 +235,15 @@ def row_spread(
         time_s: Predicted times, shape (n,).
         shared_log_sigma: Shared part where the formula knows it, else NaN, shape (n,).
         outside_decades: Distance from what the formula's corrections were measured on, shape (n,).
-        conditions: Of the board: families of boards like it come first. See `accelsim.cost.gpu.condition`.
+        conditions: Of the board's products and of its other operators: families of boards like it come first. See
+            `accelsim.cost.gpu.condition`.
     """
     sigma = np.array(log_sigma, dtype=np.float64)
     beyond = np.zeros(len(graph)) if outside_decades is None else np.array(outside_decades)
     shared = np.full(len(graph), np.nan) if shared_log_sigma is None else np.array(shared_log_sigma)
     for name, rows in family_rows(graph).items() if families else ():
         kind = int(graph.kind[rows[0]])
-        condition = conditions.of(kind)
+        condition = conditions[kind not in PRODUCT_KINDS]
         known = _family(families, name, condition)
         if known is None:
             unknown = rows[np.isnan(shared[rows])]

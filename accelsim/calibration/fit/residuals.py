@@ -26,6 +26,7 @@ from accelsim.cost.gpu.condition import SLOT_POWERED, board_conditions
 from accelsim.cost.residual import (
     IN_MODEL_LOG_SIGMA,
     LONG_S,
+    PRODUCT_KINDS,
     FamilyResidual,
     family_rows,
     group_of,
@@ -62,41 +63,44 @@ class CellResidual:
     Attributes:
         device: Name.
         operator: Name in the data.
-        conditions: Of the board for each family, see `accelsim.cost.gpu.condition`.
+        conditions: Of the board's products and other operators, see `accelsim.cost.gpu.condition`.
         log_residual: ln(measured / predicted), shape (n,).
         measured_s: Times, shape (n,).
         flop: FLOP of the rows.
         bytes: Bytes of the rows.
         rows: Rows of each family.
         groups: Group of each family.
+        products: Families that are products.
     """
 
     device: str
     operator: str
-    conditions: Mapping[str, str]
+    conditions: tuple[str, str]
     log_residual: FloatArray
     measured_s: FloatArray
     flop: FloatArray
     bytes: FloatArray
     rows: Mapping[str, NDArray[np.int64]]
     groups: Mapping[str, str]
+    products: frozenset[str]
 
     @classmethod
     def of(cls, cell: Cell, parameters: GpuParameters) -> CellResidual:
         """Residuals of a cell under a parameter set."""
-        costs, conditions = cell.kernels.costs(parameters), board_conditions(cell.device)
+        costs = cell.kernels.costs(parameters)
         graph, rows = cell.graph, family_rows(cell.graph)
         kinds = {family: int(graph.kind[own[0]]) for family, own in rows.items()}
         return cls(
             device=cell.device.name,
             operator=cell.operator,
-            conditions={family: conditions.of(kind) for family, kind in kinds.items()},
+            conditions=board_conditions(cell.device),
             log_residual=np.log(cell.measured_s / cell.kernels.call_s(costs, parameters)),
             measured_s=cell.measured_s,
             flop=graph.flop,
             bytes=graph.bytes,
             rows=rows,
             groups={family: group_of(kind) for family, kind in kinds.items()},
+            products=frozenset(family for family, kind in kinds.items() if kind in PRODUCT_KINDS),
         )
 
 
@@ -110,9 +114,10 @@ def family_residuals(cells: Iterable[CellResidual]) -> dict[str, FamilyResidual]
     groups: dict[str, str] = {}
     is_slot_powered = False
     for cell in cells:
-        is_slot_powered |= SLOT_POWERED in cell.conditions.values()
+        is_slot_powered |= cell.conditions[0] == SLOT_POWERED
         for family, rows in cell.rows.items():
-            parts.setdefault((family, cell.conditions[family]), []).append(_Part.of(cell, rows))
+            condition = cell.conditions[family not in cell.products]
+            parts.setdefault((family, condition), []).append(_Part.of(cell, rows))
             groups[family] = cell.groups[family]
     chips = {part.chip for own in parts.values() for part in own}
     if len(chips) > 1:

@@ -3,13 +3,11 @@
 The class-wide parameters are those of NVIDIA's libraries; another vendor's kernels are of another make throughout. A board
 fed by its slot alone (75 W; PCI Express Card Electromechanical Specification) cannot hold its clock on a long product, and
 what a short measurement shows depends on the pause before it: runs of one shape differ by 20 to 70 %. Boards before Volta
-run the libraries' older tiles, some of which leave most of the board idle; convolutions of boards before Pascal take
-no part in class-wide fits either.
+run the libraries' older tiles, some of which leave most of the board idle.
 """
 
 from __future__ import annotations
 
-from accelsim.cost.residual import BoardConditions
 from accelsim.hardware.profile import GpuProfile
 
 __all__ = ["EARLY", "OTHER_VENDOR", "SLOT_POWERED", "board_conditions"]
@@ -19,15 +17,13 @@ SLOT_POWERED = "slot-powered"
 EARLY = "early"
 _SLOT_W = 75.0
 _EARLY_ARCHITECTURES = frozenset({"Kepler", "Maxwell", "Pascal"})
-_EARLY_CONVOLUTIONS = frozenset({"Kepler", "Maxwell"})
 
 
-def board_conditions(device: GpuProfile) -> BoardConditions:
-    """Conditions of a board: `OTHER_VENDOR`, `SLOT_POWERED`, `EARLY` or none, by kind of operator."""
+def board_conditions(device: GpuProfile) -> tuple[str, str]:
+    """Condition of a board's products (`OTHER_VENDOR`, `SLOT_POWERED`, `EARLY` or ""), and of its other operators."""
     if device.vendor != "NVIDIA":
-        return BoardConditions(OTHER_VENDOR, OTHER_VENDOR, OTHER_VENDOR)
-    convolutions = EARLY if device.architecture in _EARLY_CONVOLUTIONS else ""
+        return OTHER_VENDOR, OTHER_VENDOR
     limit = device.power.limit_w
     if limit is not None and limit.value <= _SLOT_W * device.slice_fraction:
-        return BoardConditions(SLOT_POWERED, convolutions)
-    return BoardConditions(EARLY if device.architecture in _EARLY_ARCHITECTURES else "", convolutions)
+        return SLOT_POWERED, ""
+    return (EARLY if device.architecture in _EARLY_ARCHITECTURES else ""), ""
