@@ -206,7 +206,7 @@ def test_kernels_are_written_and_read_back(tmp_path):
     assert found.fits[("copy", "fp32", 4)].serial_s == 2e-5
     assert found.fits[("copy", "fp32", 1)].correction.length_scales.tolist() == [1.0, 2.0, 4.0]
     assert read_json(path)["origin"] == {"machine": "bench"}
-    for damage in ({"version": 2}, {"terms": ["start"]}, {"schema": "other"}, {"kernels": [{"kernel": "copy"}]}):
+    for damage in ({"version": 1}, {"terms": ["start"]}, {"schema": "other"}, {"kernels": [{"kernel": "copy"}]}):
         path.write_text(json.dumps(document | damage))
         with pytest.raises(ProfileError):
             read_kernels(path)
