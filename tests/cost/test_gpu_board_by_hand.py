@@ -1,0 +1,166 @@
+"""What a board adds to its operators, worked out by hand: caches, power, a profile's numbers, issue and energy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gpu_bench import bench, costs, parameters
+from gpu_rows import K, attention, conv, gemm, gpu, graph
+
+from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.gpu.model import cost_gpu
+from accelsim.cost.gpu.repeated import with_cached_operands
+from accelsim.cost.table import Execution, RowCosts
+from accelsim.workloads.dtype import Dtype
+
+# -- operands that stay in the cache of a measuring loop --------------------------------------------------------------
+
+
+def looped(cycle_bytes, compute_s=1e-6, memory_s=8e-6, latency_s=2e-6):
+    """Exponent 1; a cache of 8 bytes a clock for each of 25 SMs has twice the memory's bandwidth."""
+    columns = [np.array([value]) for value in (compute_s + memory_s + latency_s, compute_s, memory_s, 0.0, 0.0)]
+    machine = bench(sm_count=25.0, stream_bytes_per_s=1e11)
+    return with_cached_operands(RowCosts(*columns), np.array([cycle_bytes]), machine, parameters())
+
+
+@pytest.mark.parametrize(("cycle_bytes", "memory_s"), [(0.0, 4e-6), (1.02e6, 6e-6), (1e9, 8e-6), (np.inf, 8e-6)])
+def test_operands_in_the_cache_come_at_its_bandwidth(cycle_bytes, memory_s) -> None:
+    found = looped(cycle_bytes)
+    assert found.memory_s[0] == pytest.approx(memory_s)
+    assert found.time_s[0] == pytest.approx(1e-6 + memory_s + 2e-6)
+
+
+def test_a_cache_slower_than_memory_or_none_gains_nothing() -> None:
+    columns = [np.array([value]) for value in (11e-6, 1e-6, 8e-6, 0.0, 0.0)]
+    for machine in (bench(sm_count=1.0), bench(l2_bytes=0.0, sm_count=1000.0)):
+        assert with_cached_operands(RowCosts(*columns), np.array([0.0]), machine, parameters()).time_s[0] == 11e-6
+
+
+# -- power -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_board_over_its_limit_slows_to_the_cube_root_of_its_room() -> None:
+    # 100 W of dynamic power in 64 W of room: the clock that draws f^3 of it is 0.862.
+    machine = bench(limit_w=74.0, static_w=10.0, power_window_s=0.0)
+    assert machine.clock_fraction(np.array([100.0]), np.array([1.0]))[0] == pytest.approx(0.64 ** (1 / 3))
+    assert machine.clock_fraction(np.array([64.0]), np.array([1.0]))[0] == 1.0
+
+
+@pytest.mark.parametrize(("length_s", "weight"), [(1e-9, 1.0), (1.0, np.exp(-1.0)), (50.0, 0.0)])
+def test_short_isolated_kernels_may_burst(length_s, weight) -> None:
+    machine = bench(limit_w=74.0, static_w=10.0, power_window_s=1.0, burst_power_ratio=2.0)
+    sustained = 0.64 ** (1 / 3)
+    found = machine.clock_fraction(np.array([100.0 * length_s]), np.array([length_s]))
+    assert found[0] == pytest.approx(sustained + (1.0 - sustained) * weight)
+
+
+def test_a_limited_product_takes_longer_in_arithmetic_and_traffic_alike() -> None:
+    kind, dims, flop, moved = gemm(1280, 128, 256)
+    free = costs(kind, dims, flop, moved)
+    busy_s = float(free.time_s[0]) - 2e-6
+    machine = bench(limit_w=74.0, static_w=10.0, power_window_s=0.0, byte_energy_j=0.0,
+                    flop_energy_j=np.full(len(Dtype), 100.0 * busy_s / flop))  # fmt: skip
+    limited = costs(kind, dims, flop, moved, machine=machine)
+    clock = 0.64 ** (1 / 3)
+    assert limited.time_s[0] == pytest.approx(busy_s / clock + 2e-6)
+    assert limited.compute_s[0] == pytest.approx(free.compute_s[0] / clock)
+
+
+# -- a profile's numbers ---------------------------------------------------------------------------------------------
+
+
+def test_a_machine_is_its_profile_times_the_parameters() -> None:
+    """T4 (NVIDIA data sheet): 40 SMs at 1590 MHz, 8.1 TFLOP/s, 320 GB/s GDDR6, 70 W."""
+    used = parameters(
+        gddr_efficiency=0.5, operand_bytes_per_lane_clock=0.25, matrix_operand_bytes_per_clock=128.0,
+        active_static_w=5.0, active_static_fraction=0.1, power_window_s=1e-3,
+    )  # fmt: skip
+    board = gpu("t4")
+    machine = GpuMachine.of(board, used)
+    assert machine.stream_bytes_per_s == pytest.approx(0.5 * 320e9)
+    assert machine.static_w == pytest.approx(5.0 + 0.1 * 70)
+    assert machine.vector_operand_bytes_per_s == pytest.approx(0.25 * board.vector_flop_per_s[Dtype.FP32].value / 2)
+    assert machine.matrix_operand_bytes_per_s == pytest.approx(128.0 * 40 * board.boost_clock_hz.value)
+    assert machine.power_window_s == 0.0  # sustained work
+    assert GpuMachine.of(board, replace(used, is_isolated=True)).power_window_s == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("t4", "gddr"), ("a100-pcie-40gb", "hbm"), ("p100-pcie-16gb", "early_memory"), ("gtx-1080", "early_memory"),
+     ("mi100", "other_memory")],
+)  # fmt: skip
+def test_memory_efficiency_is_that_of_generation_vendor_and_kind(name, field) -> None:
+    own = f"{field}_efficiency" if field != "other_memory" else "other_memory_efficiency"
+    values = dict.fromkeys(
+        ("gddr_efficiency", "hbm_efficiency", "early_memory_efficiency", "other_memory_efficiency"), 0.9
+    ) | {own: 0.3}
+    machine = GpuMachine.of(gpu(name), parameters(**values))
+    assert machine.stream_bytes_per_s == pytest.approx(0.3 * machine.bandwidth_bytes_per_s)
+
+
+def test_matrix_cores_move_operands_in_proportion_to_their_width() -> None:
+    """An FP16 operation takes overhead x its multiplier; INT8 its own multiplier and half of the movement."""
+    overhead = 4.0
+    board = gpu("a100-pcie-40gb")
+    machine = GpuMachine.of(board, parameters(matrix_energy_overhead=overhead))
+    plain = GpuMachine.of(board, parameters(matrix_energy_overhead=1.0)).flop_energy_j
+    half = plain[Dtype.FP16]
+    assert machine.flop_energy_j[Dtype.FP16] == pytest.approx(overhead * half)
+    assert machine.flop_energy_j[Dtype.INT8] == pytest.approx(plain[Dtype.INT8] + (overhead - 1) * half / 2)
+
+
+# -- the whole model -------------------------------------------------------------------------------------------------
+
+DISPATCH = {
+    "dispatch_contraction_s": 1e-6, "dispatch_batched_s": 2e-6, "dispatch_convolution_s": 3e-6, "dispatch_norm_s": 4e-6,
+    "dispatch_softmax_s": 5e-6, "dispatch_scalar_s": 6e-6, "dispatch_activation_s": 7e-6,
+    "dispatch_elementwise_s": 8e-6, "graph_gap_s": 9e-6,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "issued_s"),
+    [
+        (gemm(8, 8, 8), 1e-6),
+        (attention(1, 1, 8, 8), 1e-6),
+        (gemm(8, 8, 8, 2, kind=K.BATCHED_GEMM), 2e-6),
+        (conv(1, 8, 8, 8), 3e-6),
+        ((K.LAYER_NORM, (8, 8), 0.0, 64.0), 4e-6),
+        ((K.REDUCTION, (8, 8), 0.0, 64.0), 4e-6),
+        ((K.SOFTMAX, (8, 8), 0.0, 64.0), 5e-6),
+        ((K.ELEMENTWISE, (8, 1, 1), 0.0, 64.0), 6e-6),
+        ((K.ELEMENTWISE, (8, 1, 5), 0.0, 64.0), 6e-6),
+        ((K.ELEMENTWISE, (8, 1, 6), 0.0, 64.0), 8e-6),  # tanh: a function of tensors alone
+        ((K.ELEMENTWISE, (8, 1, 7), 0.0, 64.0), 7e-6),
+        ((K.ELEMENTWISE, (8, 1, 19), 0.0, 64.0), 7e-6),
+        ((K.ELEMENTWISE, (8, 1, 20), 0.0, 64.0), 6e-6),  # a power by a number
+        ((K.ELEMENTWISE, (8, 2, 8), 0.0, 64.0), 8e-6),
+        ((K.COPY, (8,), 0.0, 64.0), 8e-6),
+        ((K.EMBEDDING, (8, 8, 8), 0.0, 64.0), 8e-6),
+    ],
+)
+def test_the_framework_issues_each_class_of_operators_at_its_own_pace(row, issued_s) -> None:
+    used = parameters(**DISPATCH)
+    assert cost_gpu(graph([row]), gpu("t4"), Execution.EAGER, used).dispatch_s[0] == issued_s
+    assert cost_gpu(graph([row]), gpu("t4"), Execution.GRAPH, used).dispatch_s[0] == 9e-6
+
+
+def test_energy_is_arithmetic_and_traffic_below_the_limit() -> None:
+    board = gpu("a100-pcie-40gb")
+    free = board.model_copy(update={"power": board.power.model_copy(update={"limit_w": None})})
+    used = parameters()
+    machine = GpuMachine.of(free, used)
+    rows = [(K.ELEMENTWISE, (10**6, 2, 1), 1e6, 12e6), gemm(512, 512, 512)]
+    table = cost_gpu(graph(rows), free, parameters=used)
+    vector, product = (table.flop[0] * machine.vector_energy_j, table.flop[1] * machine.flop_energy_j[Dtype.FP32])
+    assert table.energy_j == pytest.approx([vector, product] + table.bytes * machine.byte_energy_j)
+
+
+def test_a_row_at_the_limit_draws_the_room_above_static_power() -> None:
+    board = gpu("t4")  # 70 W
+    used = parameters(active_static_w=10.0, active_static_fraction=0.1, vector_energy_overhead=500.0)
+    table = cost_gpu(graph([gemm(4096, 4096, 4096)]), board, parameters=used)
+    assert table.energy_j[0] == pytest.approx((70 - 10 - 7) * table.time_s[0])
