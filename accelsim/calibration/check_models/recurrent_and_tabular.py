@@ -1,4 +1,4 @@
-"""Recurrent networks, recommenders, text and audio convolutions, perceptrons."""
+"""Recurrent networks, recommenders, graphs, points and fields: small networks over vectors and sequences."""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -13,101 +13,161 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__: list[str] = []
 
 
-class _Recurrent(nn.Module):
-    def __init__(self, kind: type[nn.Module], hidden: int, layers: int) -> None:
+class _Tagger(nn.Module):
+    def __init__(self, width: int, hidden: int, tags: int) -> None:
         super().__init__()
-        self.token = nn.Embedding(5000, hidden)
-        self.layers = nn.ModuleList(kind(hidden, hidden, batch_first=True) for _ in range(layers))
-        self.head = nn.Linear(hidden, 5)
+        self.token = nn.Embedding(8000, width)
+        self.layers = nn.LSTM(width, hidden, 2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * hidden, tags)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, _ = self.layers(self.token(ids))
+        return self.head(x).log_softmax(-1)
+
+
+@registered("bilstm-tagger")
+def _bilstm(batch: int) -> tuple[nn.Module, Inputs]:
+    return _Tagger(128, 192, 20), (token_ids(batch, 48, 8000),)
+
+
+class _LanguageModel(nn.Module):
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.token, self.layers = nn.Embedding(vocabulary, width), nn.LSTM(width, width)
+        self.drop, self.head = nn.Dropout(0.2), nn.Linear(width, vocabulary)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, _ = self.layers(self.drop(self.token(ids)))
+        return self.head(self.drop(x))
+
+
+@registered("lstm-language-model")
+def _language_model(batch: int) -> tuple[nn.Module, Inputs]:
+    return _LanguageModel(6000, 384), (token_ids(35, batch, 6000),)
+
+
+class _Translator(nn.Module):
+    """Gated recurrent encoder and decoder with attention over the source (Bahdanau et al., ICLR 2015)."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(vocabulary, width), nn.Embedding(vocabulary, width)
+        self.encoder, self.decoder = nn.GRU(width, width, batch_first=True), nn.GRU(width, width, batch_first=True)
+        self.join, self.head = nn.Linear(2 * width, width), nn.Linear(width, vocabulary)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        keys, state = self.encoder(self.source(source))
+        y, _ = self.decoder(self.target(target), state)
+        weights = torch.bmm(y, keys.transpose(1, 2)).softmax(-1)
+        return self.head(torch.tanh(self.join(torch.cat([y, torch.bmm(weights, keys)], -1))))
+
+
+@registered("gru-translator")
+def _translator(batch: int) -> tuple[nn.Module, Inputs]:
+    return _Translator(4000, 256), (token_ids(batch, 30, 4000), token_ids(batch, 25, 4000))
+
+
+class _DeepFm(nn.Module):
+    """Factorisation machine and perceptron over the same embeddings (Guo et al., IJCAI 2017)."""
+
+    def __init__(self, fields: int, rows: int, width: int) -> None:
+        super().__init__()
+        self.token, self.weight = nn.Embedding(fields * rows, width), nn.Embedding(fields * rows, 1)
+        layers = [part for i, o in ((fields * width, 400), (400, 400)) for part in (nn.Linear(i, o), nn.ReLU())]
+        self.deep = nn.Sequential(*layers, nn.Linear(400, 1))
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.token(ids)
-        for layer in self.layers:
-            x, _ = layer(x)
-        result: Tensor = self.head(x[:, -1])
-        return result
+        second = 0.5 * (x.sum(1).pow(2) - x.pow(2).sum(1)).sum(1, keepdim=True)
+        return torch.sigmoid(self.weight(ids).sum(1) + second + self.deep(x.flatten(1)))
 
 
-@registered("lstm-classifier")
-def _lstm(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Recurrent(nn.LSTM, 256, 2), (token_ids(batch, 64, 5000),)
+@registered("deepfm")
+def _deepfm(batch: int) -> tuple[nn.Module, Inputs]:
+    return _DeepFm(26, 20_000, 16), (torch.randint(26 * 20_000, (batch, 26)),)
 
 
-@registered("gru-tagger")
-def _gru(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Recurrent(nn.GRU, 384, 1), (token_ids(batch, 80, 5000),)
-
-
-class _Dlrm(nn.Module):
-    def __init__(self, tables: int, rows: int, width: int) -> None:
-        super().__init__()
-        self.bags = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables))
-        self.bottom = nn.Sequential(
-            nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, width), nn.ReLU()
-        )
-        pairs = (tables + 1) ** 2 + width
-        self.top = nn.Sequential(nn.Linear(pairs, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1))
-
-    def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
-        x = self.bottom(dense)
-        parts = torch.stack([x, *(bag(sparse[:, i]) for i, bag in enumerate(self.bags))], 1)
-        crossed = torch.bmm(parts, parts.transpose(1, 2)).flatten(1)
-        return torch.sigmoid(self.top(torch.cat([x, crossed], 1)))
-
-
-@registered("dlrm")
-def _dlrm(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Dlrm(16, 50_000, 64), (torch.randn(batch, 13), torch.randint(50_000, (batch, 16, 8)))
-
-
-class _TextCnn(nn.Module):
+class _TwoTower(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.token = nn.Embedding(20_000, 128)
-        self.convs = nn.ModuleList(nn.Conv1d(128, 100, k, padding=k // 2) for k in (3, 5, 7))
-        self.head = nn.Linear(300, 4)
+        self.history, self.item = nn.EmbeddingBag(100_000, 64, mode="mean"), nn.Embedding(100_000, 64)
+        tower = lambda: nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128))  # noqa: E731
+        self.user_tower, self.item_tower = tower(), tower()
 
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.token(ids).transpose(1, 2)
-        parts = [functional.relu(conv(x)).amax(-1) for conv in self.convs]
-        result: Tensor = self.head(torch.cat(parts, 1))
-        return result
-
-
-@registered("text-cnn")
-def _text_cnn(batch: int) -> tuple[nn.Module, Inputs]:
-    return _TextCnn(), (token_ids(batch, 128, 20_000),)
+    def forward(self, history: Tensor, items: Tensor) -> Tensor:
+        user = functional.normalize(self.user_tower(self.history(history)), dim=-1)
+        item = functional.normalize(self.item_tower(self.item(items)), dim=-1)
+        return user @ item.t() / 0.05
 
 
-@registered("audio-cnn")
-def _audio(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = []
-    for i, o in ((64, 128), (128, 128), (128, 256), (256, 256)):
-        layers += [nn.Conv1d(i, o, 3, 1, 1), nn.BatchNorm1d(o), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(256, 35)), (
-        torch.randn(batch, 64, 400),
+@registered("two-tower")
+def _two_tower(batch: int) -> tuple[nn.Module, Inputs]:
+    return _TwoTower(), (torch.randint(100_000, (batch, 30)), torch.randint(100_000, (batch,)))
+
+
+class _TabularBlock(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.BatchNorm1d(width), nn.Linear(width, 2 * width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(2 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.path(x)
+
+
+@registered("tabular-resnet")
+def _tabular(batch: int) -> tuple[nn.Module, Inputs]:
+    blocks = [_TabularBlock(256) for _ in range(6)]
+    return nn.Sequential(nn.Linear(54, 256), *blocks, nn.BatchNorm1d(256), nn.ReLU(), nn.Linear(256, 7)), (
+        torch.randn(batch, 54),
     )
 
 
-@registered("mlp")
-def _mlp(batch: int) -> tuple[nn.Module, Inputs]:
-    layers = [part for i, o in ((784, 1024), (1024, 1024), (1024, 512)) for part in (nn.Linear(i, o), nn.ReLU())]
-    return nn.Sequential(*layers, nn.Linear(512, 10)), (torch.randn(batch, 784),)
+class _GraphNetwork(nn.Module):
+    """Two graph convolutions over a normalised adjacency matrix (Kipf and Welling, ICLR 2017)."""
 
-
-class _Mixer(nn.Module):
-    def __init__(self, tokens: int, width: int) -> None:
+    def __init__(self, features: int, hidden: int, classes: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.across = nn.Sequential(nn.Linear(tokens, 256), nn.GELU(), nn.Linear(256, tokens))
-        self.within = nn.Sequential(nn.Linear(width, 1024), nn.GELU(), nn.Linear(1024, width))
+        self.first, self.second = nn.Linear(features, hidden), nn.Linear(hidden, classes)
+
+    def forward(self, adjacency: Tensor, x: Tensor) -> Tensor:
+        x = functional.relu(adjacency @ self.first(x))
+        return (adjacency @ self.second(x)).log_softmax(-1)
+
+
+@registered("graph-convolution")
+def _graph(batch: int) -> tuple[nn.Module, Inputs]:
+    return _GraphNetwork(512, 128, 16), (torch.randn(batch, 640, 640), torch.randn(batch, 640, 512))
+
+
+@registered("point-net")
+def _point_net(batch: int) -> tuple[nn.Module, Inputs]:
+    layers: list[nn.Module] = []
+    for i, o in ((3, 64), (64, 64), (64, 128), (128, 512)):
+        layers += [nn.Conv1d(i, o, 1), nn.BatchNorm1d(o), nn.ReLU()]
+    head = [nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 40)]
+    return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 1024),)
+
+
+class _Field(nn.Module):
+    """A radiance field: sines of the position, a perceptron with a skip (Mildenhall et al., ECCV 2020)."""
+
+    def __init__(self, width: int, bands: int) -> None:
+        super().__init__()
+        self.bands, inputs = bands, 3 + 6 * bands
+        sizes = [inputs, width, width, width, width + inputs, width, width]
+        self.layers = nn.ModuleList(nn.Linear(i, width) for i in sizes)
+        self.head = nn.Linear(width, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.across(self.norm1(x).transpose(1, 2)).transpose(1, 2)
-        return x + self.within(self.norm2(x))  # type: ignore[no-any-return]
+        waves = [f(x * 2.0**band) for band in range(self.bands) for f in (torch.sin, torch.cos)]
+        start = y = torch.cat([x, *waves], -1)
+        for i, layer in enumerate(self.layers):
+            y = functional.relu(layer(torch.cat([y, start], -1) if i == 4 else y))
+        return self.head(y)
 
 
-@registered("mlp-mixer")
-def _mixer(batch: int) -> tuple[nn.Module, Inputs]:
-    blocks = [_Mixer(196, 256) for _ in range(6)]
-    return nn.Sequential(*blocks, nn.LayerNorm(256), nn.Linear(256, 100)), (torch.randn(batch, 196, 256),)
+@registered("radiance-field")
+def _field(batch: int) -> tuple[nn.Module, Inputs]:
+    return _Field(256, 6), (torch.randn(batch, 3),)
