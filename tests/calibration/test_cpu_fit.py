@@ -27,7 +27,6 @@ from accelsim.calibration.check import (
     read_frozen,
     summary,
 )
-from accelsim.calibration.check_models import CHECK_MODELS, earlier
 from accelsim.calibration.cpu_fit import at_one_speed
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
@@ -379,6 +378,10 @@ def test_the_check_list_is_long_enough_and_unique():
     assert len({c.model for c in cases if c.is_training}) >= 8
 
 
+@pytest.mark.torch
 def test_no_model_that_served_development_is_on_the_check_list():
+    pytest.importorskip("torch")
+    from accelsim.calibration.check_models import CHECK_MODELS, earlier
+
     names = {case.model for case in check_list((1,), ("fp32",))}
     assert not [name for name in names if CHECK_MODELS[name].__module__.startswith(earlier.__name__)]
