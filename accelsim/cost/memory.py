@@ -97,6 +97,7 @@ def training_footprint(
         rule: Update rule.
     """
     master = 0.0 if precision.master_weight is None else precision.master_weight.bytes
+    state = master or precision.weight.bytes
     updated = int(
         step.dims[step.kind == int(OperatorKind.OPTIMIZER), 0].sum()
     )  # neither frozen nor out of a sparse step
@@ -107,5 +108,5 @@ def training_footprint(
         weight_bytes=parameter_count * precision.weight.bytes,
         activation_bytes=float(forward.saved_bytes.sum()) + transient,
         gradient_bytes=updated * max(precision.weight.bytes, precision.activation.bytes),
-        optimizer_bytes=trained * (4.0 * rule.state_count + master),
+        optimizer_bytes=trained * (state * rule.state_count + master),
     )

@@ -42,7 +42,7 @@ class Optimizer:
 
     Attributes:
         name: Name.
-        state_count: Tensors of optimizer state per parameter, each stored in FP32.
+        state_count: Tensors of optimizer state per parameter, each stored as wide as the weight that is updated.
         flop_per_parameter: Arithmetic of one update.
         passes: Times the weight and states are read (LAMB: 2).
     """
@@ -127,14 +127,14 @@ def optimizer_graph(parameter_count: int, tensor_count: int, precision: Precisio
     """The update of all parameters as one multi-tensor row.
 
     With a master copy the FP32 weight is read and written and the working weight written; without one the working weight is
-    read and written.
+    read and written. States are as wide as the weight that is updated.
     """
     weight = precision.weight.bytes
     master = 0.0 if precision.master_weight is None else precision.master_weight.bytes
     gradient = precision.activation.bytes if precision.activation.bytes <= 4 else weight
     stored = master or weight
-    read = rule.passes * (stored + 4.0 * rule.state_count) + rule.passes * gradient
-    write = stored + 4.0 * rule.state_count + (weight if master else 0.0)
+    read = rule.passes * (stored * (1 + rule.state_count) + gradient)
+    write = stored * (1 + rule.state_count) + (weight if master else 0.0)
     block = _Block(
         source=np.zeros(1, dtype=np.int64),
         step=0,

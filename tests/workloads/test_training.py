@@ -1,5 +1,7 @@
 """Backward, gradient and optimizer rows of a forward graph."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -100,6 +102,12 @@ def test_attention_backward_is_five_products_for_two():
 def test_optimizer_traffic(name, policy, bytes_per_parameter):
     graph = optimizer_graph(1000, 3, precision(policy), optimizer(name))
     assert graph.total_bytes == 1000 * bytes_per_parameter
+
+
+def test_states_are_as_narrow_as_a_weight_without_a_master_copy():
+    policy = replace(precision("bf16"), master_weight=None)
+    graph = optimizer_graph(1000, 3, policy, optimizer("adamw"))
+    assert (graph.read_bytes[0], graph.write_bytes[0]) == (8000, 6000)  # w, m, v, g read; w, m, v written, 2 bytes each
 
 
 def test_unknown_optimizer_is_named():
