@@ -15,6 +15,7 @@ from accelsim.calibration.measurement.case import Case
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.training import OPTIMIZERS
 
 __all__ = ["case_graph", "has_row"]
 
@@ -304,8 +305,8 @@ def _recurrent(s: Shape, operator: str) -> _Row:
 @_rule("adamw", "sgd")
 def _optimizer(s: Shape, operator: str) -> _Row:
     count = s["parameters"] // s["tensors"] * s["tensors"]
-    states = 2 if operator == "adamw" else 0
-    flop = (14.0 if states else 2.0) * count
+    rule = OPTIMIZERS[operator]
+    states, flop = rule.state_count, float(rule.flop_per_parameter * count)
     return _Row(_K.OPTIMIZER, (count, states, s["tensors"]), flop, (2 + states) * count, (1 + states) * count)
 
 
