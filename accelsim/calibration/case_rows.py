@@ -273,7 +273,7 @@ def _pooling(s: Shape, operator: str) -> _Row:
     read, write = images * side**2, images * out**2
     flop, index_bytes = float(write * kernel**2), 8.0 * write if operator.startswith("max") else 0.0
     if operator.endswith("backward"):
-        return _Row(_K.POOLING, dims, flop, read + write, read, backward=True, fixed_read_bytes=index_bytes)
+        return _Row(_K.POOLING, dims, flop, write, read, backward=True, fixed_read_bytes=index_bytes)
     return _Row(_K.POOLING, dims, flop, read, write, fixed_write_bytes=index_bytes)
 
 

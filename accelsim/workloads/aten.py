@@ -258,13 +258,14 @@ def convolution_backward(call: Call) -> list[Kernel]:
     gradient, x, weight = call.inputs[:3]
     transposed = bool(call.argument(7, "transposed", default=False))
     dims, flop = _conv_shape(x, weight, gradient.shape, call, 4, transposed=transposed)
+    if transposed:
+        dims = _swapped(dims)
     mask = call.argument(10, "output_mask", (True, True, True))
     results = iter(call.outputs)
     kernels = []
     if mask[0]:
         kind = _K.CONV if transposed else _K.CONV_BACKWARD_DATA
-        shape = _swapped(dims) if transposed else dims
-        kernels.append(Kernel(kind, shape, flop, (gradient, weight), (next(results),), "grad_input"))
+        kernels.append(Kernel(kind, dims, flop, (gradient, weight), (next(results),), "grad_input"))
     if mask[1]:
         kernels.append(Kernel(_K.CONV_BACKWARD_WEIGHT, dims, flop, (gradient, x), (next(results),), "grad_weight"))
     if mask[2]:
@@ -275,7 +276,7 @@ def convolution_backward(call: Call) -> list[Kernel]:
 
 
 def _swapped(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Dimensions of the convolution that is the data gradient of a transposed one: input and output trade places."""
+    """Dimensions of the convolution whose data gradient a transposed one is: input and output trade places."""
     batch, c_in, c_out, groups, *sizes = dims
     return (batch, c_out, c_in, groups, *sizes[3:6], *sizes[:3], *sizes[6:])
 

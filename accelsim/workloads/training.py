@@ -273,17 +273,17 @@ def _batched(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) ->
 
 
 def _convolution(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
-    """Data and weight gradients; the data gradient of a transposed convolution is a convolution."""
+    """Data and weight gradients; those of a transposed convolution are a convolution and that one's weight gradient."""
     data = rows[needed]
-    transposed = graph.kind[data] == int(_K.CONV_TRANSPOSE)
-    dims = graph.dims[data].copy()
+    transposed = graph.kind[rows] == int(_K.CONV_TRANSPOSE)
+    dims = graph.dims[rows].copy()
     dims[transposed] = dims[transposed][
         :, [0, 2, 1, 3, 7, 8, 9, 4, 5, 6, 10, 11, 12, 13, 14, *range(15, MAX_DIMENSIONS)]
     ]
     to_input = _block(
-        graph, data, 0, "grad_input", dims=dims, read=graph.write_bytes[data], weight=graph.weight_bytes[data]
+        graph, data, 0, "grad_input", dims=dims[needed], read=graph.write_bytes[data], weight=graph.weight_bytes[data]
     )
-    kinds = np.where(transposed, int(_K.CONV), int(_K.CONV_BACKWARD_DATA)).astype(np.int16)
+    kinds = np.where(transposed[needed], int(_K.CONV), int(_K.CONV_BACKWARD_DATA)).astype(np.int16)
     gradient = graph.weight_bytes[rows] * _gradient_ratio(graph, rows)
     channels, pixels = graph.dims[rows, 2], graph.dims[rows, 0] * graph.dims[rows, 7:10].prod(axis=1)
     volume = graph.dims[rows, 10:13].prod(axis=1) * graph.dims[rows, 1] // np.maximum(graph.dims[rows, 3], 1)
@@ -291,7 +291,7 @@ def _convolution(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]
     return [
         _bias(graph, rows[biased], channels[biased], pixels[biased]),
         replace(to_input, kind=kinds),
-        _block(graph, rows, 1, "grad_weight", kind=_K.CONV_BACKWARD_WEIGHT, write=gradient),
+        _block(graph, rows, 1, "grad_weight", kind=_K.CONV_BACKWARD_WEIGHT, dims=dims, write=gradient),
     ]
 
 

@@ -39,6 +39,23 @@ TERMS = (
     "amid",  # 1 amid other operators
     "amid_bytes",  # weights and results that amid others are not in the inner caches
 )
+#: Kinds that pass over their operands in order.
+_STREAMING = [
+    int(kind)
+    for kind in (
+        _K.ELEMENTWISE,
+        _K.COPY,
+        _K.LAYER_NORM,
+        _K.RMS_NORM,
+        _K.GROUP_NORM,
+        _K.BATCH_NORM,
+        _K.SOFTMAX,
+        _K.REDUCTION,
+        _K.POOLING,
+        _K.SCATTER,
+        _K.OPTIMIZER,
+    )
+]
 WORK_TERMS = np.array([term in {"flop", "first_count", "second_count", "third_count"} for term in TERMS])
 MEMORY_TERMS = np.array([term.endswith(("bytes", "_l2", "_l3")) for term in TERMS])
 
@@ -96,6 +113,9 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     held = moved + cached
     beyond_l2 = share_beyond(held, context.l2_bytes)
     away = np.maximum(beyond_l2, share_beyond(np.asarray(context.reuse_bytes), context.l2_bytes))
+    beyond_l3 = held * share_beyond(held, context.l3_bytes)
+    far = np.broadcast_to(np.asarray(context.far_bytes, dtype=np.float64), moved.shape)
+    streams = np.isin(graph.kind, _STREAMING)  # their own long rows tell what a byte of main memory costs them
     counts = np.zeros((len(graph), 3))
     flop = graph.flop.copy()
     for kind, rows in graph.rows_by_kind():
@@ -109,9 +129,9 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         graph.read_bytes,
         graph.write_bytes,
         graph.weight_bytes,
-        graph.weight_bytes * cold + context.far_bytes,
+        graph.weight_bytes * cold + np.where(streams, 0.0, far),
         moved * beyond_l2 + cached * away,
-        held * share_beyond(held, context.l3_bytes),
+        np.where(streams, np.maximum(beyond_l3, np.minimum(far, moved)), beyond_l3),
         _fresh_bytes(graph, context),
     ]
     terms: FloatArray = np.column_stack([*columns, counts, amid, amid * (cached + graph.write_bytes)])
