@@ -133,4 +133,29 @@ def test_backward_products_of_a_linear_layer():
     for name, dims in zip(expected, own.dims, strict=True):
         rows = [i for i, n in enumerate(names) if n == name]
         assert any((graph.dims[i] == dims).all() for i in rows)
-    assert "adamw" in names
+    update = Case("x", "adamw", {"parameters": 36 * 37 + 48 * 37, "tensors": 4})
+    own, row = case_graph([update]), names.index("adamw")
+    assert (own.dims[0] == graph.dims[row]).all()
+    assert (own.flop[0], own.bytes[0]) == (graph.flop[row], pytest.approx(graph.bytes[row], rel=0.01))
+
+
+def test_the_gradient_of_a_pooling_reads_places_and_not_its_input():
+    own = case_graph(
+        [Case("x", "max_pool2d_with_indices_backward", {"batch": 4, "channels": 8, "side": 32, "kernel": 2})]
+    )
+    module = nn.Sequential(nn.Conv2d(3, 8, 1), nn.MaxPool2d(2))
+    workload = capture(module, (torch.randn(4, 3, 32, 32),), True, "adamw", batch_dimension=None)
+    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    row = kernel_names(graph, is_training=True).tolist().index("max_pool2d_with_indices_backward")
+    assert (own.read_bytes[0], own.write_bytes[0]) == (graph.read_bytes[row], graph.write_bytes[row])
+
+
+def test_gradients_of_a_transposed_convolution_are_a_convolutions():
+    module = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ConvTranspose2d(8, 4, 2, 2))
+    workload = capture(module, (torch.randn(2, 3, 16, 16),), True, "adamw", batch_dimension=None)
+    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    data, weight = (
+        next(i for i, name in enumerate(graph.name) if name.endswith(part)) for part in ("grad_input", "grad_weight")
+    )
+    assert (graph.dims[data] == graph.dims[weight]).all()
+    assert graph.dims[weight, [1, 2, 5, 8]].tolist() == [4, 8, 32, 16]  # from 4 channels at 32 to 8 at 16

@@ -176,9 +176,13 @@ def test_amid_others_an_operator_takes_longer():
 def test_what_no_row_wrote_is_read_from_main_memory():
     graph = case_graph([Case("copy", "clone", {"rows": 512, "middle": 8, "columns": 64})])
     context = Context(2.0**20, 2.0**25, np.inf, is_training=False, page_fault_bytes=2.0**25)
-    column = TERMS.index("cold_weight_bytes")
+    column = TERMS.index("bytes_beyond_l3")
     assert kernel_terms(graph, context)[0, column] == 0
     assert kernel_terms(graph, replace(context, far_bytes=1e6))[0, column] == 1e6
+    moved = float((graph.read_bytes + graph.write_bytes)[0])
+    assert (
+        kernel_terms(graph, replace(context, far_bytes=10 * moved))[0, column] == moved
+    )  # each byte comes from there once
 
 
 def test_operands_leave_the_last_level_cache_with_what_lies_between():
