@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,6 +49,30 @@ def test_a_free_top_of_twice_the_threshold_is_given_back():
     assert heap.fresh > 3 * 8 * MIB
 
 
+def test_a_sliver_in_use_keeps_the_memory_below_it():
+    """A free top of 9 MiB is given back and faults again; slivers in use above each block keep it apart from the top."""
+    fresh = {}
+    for share in (0.0, 1.0):
+        heap = Heap(4 * MIB, rng=Random(0))
+        heap.pinned_share = share
+        for size in (3 * MIB, 3 * MIB - 96):
+            for block in [heap.allocate(size) for _ in range(3)]:
+                heap.free(block)
+        fresh[share] = heap.fresh
+    assert fresh[0.0] == pytest.approx(2 * 9 * MIB, rel=0.05)
+    assert fresh[1.0] == pytest.approx(9 * MIB, rel=0.01)
+
+
+def test_a_hole_short_of_its_slivers_is_too_short_for_its_own_size():
+    heap = Heap(64 * MIB, rng=Random(1))
+    heap.pinned_share = 1.0
+    first = heap.allocate(MIB)
+    heap.allocate(MIB)
+    heap.free(first)
+    assert heap.allocate(MIB) > first
+    assert heap.allocate(MIB - 96) == first
+
+
 def test_a_block_that_stays_above_keeps_the_memory_below():
     heap = Heap(4 * MIB)
     blocks = [heap.allocate(3 * MIB) for _ in range(3)]
@@ -89,7 +115,7 @@ def test_blocks_never_overlap_and_everything_can_be_freed(sizes, seed):
         heap.free(block)
     before = heap.fresh
     small = heap.allocate(2000)
-    assert small == 1  # the heap is one free block again
+    assert 1 <= small <= 1 + 80  # the heap is one free block again; the tensor lies at a multiple of 64 in it
     assert heap.fresh <= before + 4096
 
 
@@ -98,7 +124,7 @@ def test_small_models_do_not_fault():
     memory = pass_memory(graph, kernel_names(graph, is_training=False))
     assert memory.fresh_bytes.sum() == 0
     assert memory.taken_bytes == pytest.approx(np.full(20, 200_000))
-    assert 2 * 200_000 <= memory.extent_bytes <= 4 * 200_000
+    assert 2 * 200_000 <= memory.extent_bytes <= 12 * 200_000  # slivers in use leave holes too short to use again
 
 
 def test_a_mapped_block_is_always_fresh():

@@ -6,9 +6,13 @@ threshold is mapped on its own. Freeing a mapped block raises the threshold to i
 reaches twice the threshold it is given back, and what grows there again page-faults (mallopt(3), M_MMAP_THRESHOLD and
 M_TRIM_THRESHOLD; glibc malloc.c, sysmalloc and systrim).
 
-No two processes fault alike. Kernels leave small blocks behind when they first run, and what these come to lie beside
-decides what can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the
-addresses. So a process is drawn several times, and the mean is the expectation of a fresh one.
+Tensors are aligned to 64 bytes: glibc takes 96 bytes more than asked and frees the slivers before and behind. Those that its
+cache of small blocks takes, seven of a size, stay in use for good (malloc.c, _int_memalign, tcache_put): they keep the top
+from being joined and given back, and leave a hole too short for the block it held.
+
+No two processes fault alike. Kernels leave small blocks behind when they first run, and these and the slivers decide what
+can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the addresses. So a
+process is drawn several times, and the mean is the expectation of a fresh one.
 
 The temporaries of each operator are those that the framework and oneDNN were seen to allocate (torch 2.13, oneDNN 3.12): a
 convolution copies image, filter and result into blocked layouts. A tensor passed to a module is held by its caller until the
@@ -35,20 +39,25 @@ _K = OperatorKind
 _PAGE: Final = 4096
 #: What sbrk takes beyond a request and trimming leaves (M_TOP_PAD's default).
 _TOP_PAD: Final = 128 * 1024
-#: Alignment to a cache line and chunk headers (posix_memalign of 64 bytes).
-_OVERHEAD: Final = 96
+#: Alignment of tensors, what glibc takes beyond a request to place it, and its smallest block.
+_ALIGNMENT: Final = 64
+_PLACING: Final = 96
+_SMALLEST: Final = 32
 _MOST_THRESHOLD: Final = 32 * 2**20
 #: mmap threshold of a process that has imported the framework: the smallest request it maps (measured, glibc 2.36).
 _IMPORTED_THRESHOLD: Final = 970_000
 #: Blocks below this come from holes and hardly move the top.
 _SMALL: Final = 1024
 _CONV_CODES: Final = frozenset(int(kind) for kind in CONV_KINDS)
-#: Passes after which a heap is taken to repeat itself, and passes averaged then: faults come in cycles of up to four.
-_WARM_UP_PASSES: Final = 2
+#: Passes averaged after the first two: faults come in cycles of up to four.
 _COUNTED_PASSES: Final = 4
+#: Share of a first pass's slivers that the cache of small blocks takes. One number for all models, from counted faults of 52
+#: runs of 31 models; from 0.2 to 0.4 they are predicted alike. None in training or once oneDNN has made a primitive of a
+#: convolution: the many small blocks freed there have filled that cache.
+_PINNED_SHARE: Final = 0.3
 #: Processes drawn; free memory that the imports leave below, and the sizes of its pieces (mallinfo2 and malloc_info of fresh
 #: processes with a model in them).
-_PROCESSES: Final = 4
+_PROCESSES: Final = 12
 _LEFT_FREE: Final = (50_000.0, 600_000.0)
 _LEFT_PIECES: Final = (1500.0, 80_000.0)
 #: What a kernel's first run on a shape leaves in oneDNN's cache, traced: a convolution with its reorders, a 16-bit product,
@@ -67,46 +76,62 @@ class Heap:
     Args:
         threshold: Its mmap threshold; the trim threshold is twice that.
         free_sizes: Free blocks that lie in it from the start, each behind one in use.
+        rng: Draws where the heap starts and which slivers stay in use; none do where None.
 
     Attributes:
         fresh: Bytes of pages that were touched for the first time so far.
         extent: Bytes from the heap's base to the highest address ever touched.
+        pinned_share: Share of slivers that stay in use.
     """
 
-    def __init__(self, threshold: int, free_sizes: Iterable[int] = ()) -> None:
+    def __init__(self, threshold: int, free_sizes: Iterable[int] = (), rng: Random | None = None) -> None:
         self.threshold = threshold
         self.fresh = self.extent = 0
+        self.pinned_share = 0.0
+        self._rng = rng
         self._holes: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._used: dict[int, int] = {}
-        self._mapped = self._top = 0
+        self._mapped = 0
+        self._top = 16 * rng.randrange(4) if rng else 0
         for size in free_sizes:
             self._holes[self._top], self._ends[self._top + size] = self._top + size, self._top
-            self._top += size + _OVERHEAD
+            self._top += size + 112
         self._base = self._touched = self._top
-        self._end = self._top + _TOP_PAD
+        self._end = (self._top // _PAGE + 1) * _PAGE + _TOP_PAD
 
-    def allocate(self, size: float) -> int:
-        """A block's handle; negative where it is mapped, 0 where it is too small to count."""
+    def allocate(self, size: float, *, aligned: bool = True) -> int:
+        """A block's handle; negative where it is mapped, 0 where it is too small to count.
+
+        Args:
+            size: Bytes.
+            aligned: Whether it is a tensor, placed at a multiple of 64 bytes.
+        """
         if size < _SMALL:
             return 0
-        length = (int(size) + _OVERHEAD) & ~15
+        length = (int(size) + 23) & ~15
+        needed = length + _PLACING if aligned else length
         best, room = -1, 1 << 62
         for start, end in self._holes.items():
-            if length <= end - start < room:
+            if needed <= end - start < room:
                 best, room = start, end - start
         if best >= 0:
-            return self._take(best, length)
-        if self._end - self._top < length:
-            if length >= self.threshold:
-                self._mapped -= 1
-                self._used[self._mapped] = length
-                self.fresh += -(-length // _PAGE) * _PAGE
-                return self._mapped
-            self._end = -(-(self._top + length + _TOP_PAD) // _PAGE) * _PAGE
-        start = self._top
-        self._top += length
-        return self._use(start, start + length)
+            start, end = best, self._take(best, needed)
+        elif self._end - self._top >= needed + _SMALLEST or needed < self.threshold:
+            if self._end - self._top < needed + _SMALLEST:
+                self._end = -(-(self._top + needed + _TOP_PAD + _SMALLEST) // _PAGE) * _PAGE
+            start, end = self._top, self._top + needed
+            self._top = end
+        else:
+            return self._map(needed)
+        if aligned:
+            start, end = self._place(start, end, length)
+        if end > self._touched:
+            self.fresh += end - max(start, self._touched)
+            self._touched = end
+            self.extent = max(self.extent, end - self._base)
+        self._used[start + 1] = end
+        return start + 1
 
     def free(self, handle: int) -> None:
         """Give a block back."""
@@ -115,9 +140,49 @@ class Heap:
         end = self._used.pop(handle)
         if handle < 0:
             if self.threshold < end <= _MOST_THRESHOLD:
-                self.threshold = end + _PAGE
+                self.threshold = end
             return
-        start = handle - 1
+        self._give(handle - 1, end)
+        if self._end - self._top >= 2 * self.threshold:
+            self._end -= (self._end - self._top - _TOP_PAD - _SMALLEST - 1) // _PAGE * _PAGE
+            self._touched = min(self._touched, self._end)
+
+    def _map(self, needed: int) -> int:
+        """A block mapped on its own, whole pages."""
+        self._mapped -= 1
+        pages = -(-(needed + 8) // _PAGE) * _PAGE
+        self._used[self._mapped] = pages - _ALIGNMENT + 16
+        self.fresh += pages
+        return self._mapped
+
+    def _take(self, start: int, needed: int) -> int:
+        """The end of a block taken out of a hole; a rest too small for a block stays with it."""
+        end = self._holes.pop(start)
+        del self._ends[end]
+        if end - start - needed < _SMALLEST:
+            return end
+        self._holes[start + needed], self._ends[end] = end, start + needed
+        return start + needed
+
+    def _place(self, start: int, end: int, length: int) -> tuple[int, int]:
+        """Start and end of the aligned block; the slivers around it are freed, or stay in use."""
+        lead = -(start + 16) % _ALIGNMENT
+        if 0 < lead < _SMALLEST:
+            lead += _ALIGNMENT
+        if lead:
+            self._drop(start, start + lead)
+            start += lead
+        if end - start - length > _SMALLEST:
+            self._drop(start + length, end)
+            end = start + length
+        return start, end
+
+    def _drop(self, start: int, end: int) -> None:
+        if not self.pinned_share or self._rng is None or self._rng.random() >= self.pinned_share:
+            self._give(start, end)
+
+    def _give(self, start: int, end: int) -> None:
+        """Join a free block with what is free around it."""
         if end in self._holes:
             following = self._holes.pop(end)
             del self._ends[following]
@@ -128,27 +193,8 @@ class Heap:
             start = earlier
         if end < self._top:
             self._holes[start], self._ends[end] = end, start
-            return
-        self._top = start
-        if self._end - start >= 2 * self.threshold:
-            self._end -= (self._end - start - _TOP_PAD) // _PAGE * _PAGE
-            self._touched = min(self._touched, self._end)
-
-    def _take(self, start: int, length: int) -> int:
-        end = self._holes.pop(start)
-        del self._ends[end]
-        if end - start - length >= _OVERHEAD:
-            self._holes[start + length], self._ends[end] = end, start + length
-            end = start + length
-        return self._use(start, end)
-
-    def _use(self, start: int, end: int) -> int:
-        if end > self._touched:
-            self.fresh += end - max(start, self._touched)
-            self._touched = end
-            self.extent = max(self.extent, end - self._base)
-        self._used[start + 1] = end
-        return start + 1
+        else:
+            self._top = start
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,15 +225,24 @@ def pass_memory(graph: OperatorGraph, names: NDArray[np.str_]) -> PassMemory:
     fresh, extent = np.zeros(len(graph)), 0.0
     for process in range(_PROCESSES):
         rng = Random(process)  # noqa: S311  (no cryptography; the same draws every time)
-        heap = Heap(threshold, _left_free(rng))
+        heap = Heap(threshold, _left_free(rng), rng)
         _one_pass(heap, plan, rng, states)
-        for _ in range(_WARM_UP_PASSES - 1):
-            _one_pass(heap, plan)
-        for _ in range(_COUNTED_PASSES):
-            fresh += _one_pass(heap, plan)
+        fresh += _steady(heap, plan)
         extent += heap.extent
     taken = np.array([sum(size for _, size in script) for script in plan.scripts])
-    return PassMemory(fresh / (_PROCESSES * _COUNTED_PASSES), taken, extent / _PROCESSES)
+    return PassMemory(fresh / _PROCESSES, taken, extent / _PROCESSES)
+
+
+def _steady(heap: Heap, plan: _Plan) -> FloatArray:
+    """Mean fresh bytes of each row in the passes after the first; one that repeats the last stands for all that follow."""
+    before, counted = _one_pass(heap, plan), np.zeros(len(plan.scripts))
+    for number in range(_COUNTED_PASSES):
+        fresh = _one_pass(heap, plan)
+        if (fresh == before).all():
+            return (counted + (_COUNTED_PASSES - number) * fresh) / _COUNTED_PASSES
+        before = fresh
+        counted += fresh
+    return counted / _COUNTED_PASSES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -221,21 +276,26 @@ def _states(graph: OperatorGraph) -> dict[int, list[float]]:
 def _one_pass(
     heap: Heap, plan: _Plan, first: Random | None = None, states: Mapping[int, Sequence[float]] | None = None
 ) -> NDArray[np.int64]:
-    """Fresh bytes of each row of one pass; in the `first` one kernels leave blocks behind, amid the row's own."""
+    """Fresh bytes of each row of one pass; in the `first` kernels leave blocks and slivers behind, amid the row's own."""
     outputs = [0] * len(plan.scripts)
     fresh = np.zeros(len(plan.scripts), dtype=np.int64)
+    heap.pinned_share = 0.0 if first is None or states else _PINNED_SHARE  # states: a training step
     for row, script in enumerate(plan.scripts):
         before = heap.fresh
         slots = [0, 0, 0, 0, 0]
         kept = [] if first is None else first.sample(plan.kept[row], len(plan.kept[row]))
+        if kept and plan.kept[row] is _KEPT_CONV:
+            heap.pinned_share = 0.0
         for slot, size in script:
             while kept and first is not None and first.random() < 0.5:
-                heap.allocate(kept.pop())
+                heap.allocate(kept.pop(), aligned=False)
             if size:
                 slots[slot] = heap.allocate(size)
             else:
                 heap.free(slots[slot])
-        for size in (*kept, *(states or {}).get(row, ())):
+        for size in kept:
+            heap.allocate(size, aligned=False)
+        for size in (states or {}).get(row, ()):
             heap.allocate(size)
         outputs[row] = slots[0]
         fresh[row] = heap.fresh - before
