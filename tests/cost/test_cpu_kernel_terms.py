@@ -205,6 +205,21 @@ def test_gradients_of_convolutions_have_kernels_of_their_own(kind, dims, name):
 
 
 @pytest.mark.parametrize(
+    ("kind", "dims", "dtype", "is_plain"),
+    [
+        (K.CONV_BACKWARD_DATA, conv(groups=8, stride=2), Dtype.BF16, True),
+        (K.CONV_BACKWARD_DATA, conv(groups=8, window=(5, 5)), Dtype.BF16, False),
+        (K.CONV_BACKWARD_DATA, conv(groups=8, stride=2), Dtype.FP32, False),
+        (K.CONV_BACKWARD_WEIGHT, conv(groups=8, window=(5, 5)), Dtype.BF16, True),
+        (K.CONV_BACKWARD_WEIGHT, conv(groups=8, window=(5, 5)), Dtype.FP32, True),
+        (K.CONV_BACKWARD_WEIGHT, conv(groups=8, stride=2), Dtype.BF16, False),
+    ],
+)
+def test_depthwise_gradients_without_generated_code(kind, dims, dtype, is_plain):
+    assert kernel(kind, dims, phase=Phase.BACKWARD, dtype=dtype).endswith("_plain") == is_plain
+
+
+@pytest.mark.parametrize(
     ("kind", "dims", "names"),
     [
         (K.LAYER_NORM, (4, 8), ("layer_norm", "layer_norm", "layer_norm_backward")),

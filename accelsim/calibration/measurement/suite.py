@@ -215,6 +215,33 @@ FAMILIES: Sequence[Plan] = (
         finish=_conv_finish,
         allowed=_conv_allowed,
     ),
+    # depthwise gradients that have no generated kernel
+    Plan(
+        "convolution_backward",
+        ("convolution_backward.grad_input",),
+        {"channels_in": (16, 1024, 16), "side": (7, 80, 1), "batch": (1, 6, 1), "window": (2, 6, 1)},
+        8,
+        fixed={"depthwise": 1, "strides": 3},
+        finish=_conv_finish,
+        allowed=_conv_allowed,
+        devices=("cpu",),
+    ),
+    Plan(
+        "convolution_backward",
+        ("convolution_backward.grad_weight",),
+        {
+            "channels_in": (16, 1024, 16),
+            "side": (7, 56, 1),
+            "batch": (1, 6, 1),
+            "window": (5, 6, 1),
+            "strides": (1, 3, 1),
+        },
+        8,
+        fixed={"depthwise": 1},
+        finish=_conv_finish,
+        allowed=_conv_allowed,
+        devices=("cpu",),
+    ),
     Plan(
         "attention",
         ("scaled_dot_product_attention",),

@@ -14,7 +14,7 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = ["THIN_ROWS", "kernel_names"]
+__all__ = ["PLAIN", "THIN_ROWS", "kernel_names"]
 
 _K = OperatorKind
 _ALIASES = {
@@ -126,6 +126,8 @@ _BY_PHASE = {
 }
 #: Rows up to which a product has a kernel of its own.
 THIN_ROWS = 16
+#: Ending of a kernel's name where the library runs a plain version of it.
+PLAIN = "_plain"
 
 
 def _plain(name: str) -> str:
@@ -208,8 +210,12 @@ def _conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64
     )
     library = (special & large) | (graph.dtype[rows] != int(Dtype.FP32))
     if kind != _K.CONV:
-        gradient = "conv_grad_input" if kind == _K.CONV_BACKWARD_DATA else "conv_grad_weight"
-        return np.where(depthwise, f"{gradient}_depthwise", np.where(library, gradient, f"{gradient}_native"))
+        data = kind == _K.CONV_BACKWARD_DATA
+        gradient = "conv_grad_input" if data else "conv_grad_weight"
+        # the library generates code for narrow windows, and in 16 bits for steps of one; others go through its plain kernel
+        plain = (graph.dtype[rows] != int(Dtype.FP32)) & (size("stride") > 1) if data else width > 3
+        own = np.where(plain, f"{gradient}_depthwise{PLAIN}", f"{gradient}_depthwise")
+        return np.where(depthwise, own, np.where(library, gradient, f"{gradient}_native"))
     flat = (size("in_h") == 1) & (size("in_w") > 1) & (height == 1)
     base = np.where(pointwise, "conv_1x1", np.where(flat, "conv_1d", "conv"))
     more = np.where(library, base, np.char.add(base, "_native"))
