@@ -35,6 +35,7 @@ def compare(
     batch: opt.BatchOption = None,
     precision: opt.PrecisionOption = None,
     execution: opt.ExecutionOption = None,
+    heap: opt.HeapOption = "default",
     seq_len: opt.SeqLenOption = None,
     output_len: opt.OutputLenOption = None,
     image_size: opt.ImageSizeOption = None,
@@ -64,6 +65,7 @@ def compare(
     settings: dict[str, Any] = {
         "precision": precision,
         "execution": execution,
+        "heap": heap,
         "seq_len": seq_len,
         "output_len": output_len,
         "image_size": image_size,

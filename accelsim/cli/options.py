@@ -48,6 +48,14 @@ ExecutionOption = Annotated[
     str | None,
     typer.Option("--execution", metavar="HOW", help="How operators are issued: eager, graph or compiled."),
 ]
+HeapOption = Annotated[
+    str,
+    typer.Option(
+        "--heap",
+        metavar="HOW",
+        help="Memory of a calibrated CPU: default, or kept where the allocator keeps what is freed.",
+    ),
+]
 SeqLenOption = Annotated[int | None, typer.Option("--seq-len", help="Input tokens per sequence.")]
 OutputLenOption = Annotated[
     int | None, typer.Option("--output-len", help="Tokens generated per sequence; 0 for one forward pass.")

@@ -23,10 +23,12 @@ from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceClass, DeviceProfile, FpgaProfile, GpuProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["TIER_CHOICES", "cost_model", "operator_costs", "supported_rows", "tier_parameters"]
+__all__ = ["HEAPS", "TIER_CHOICES", "cost_model", "operator_costs", "supported_rows", "tier_parameters"]
 
 #: What a caller may ask for: the highest tier a device has, the class-wide parameters, or the device's own overlay.
 TIER_CHOICES: Final = ("best", "spec", "fitted")
+#: Whether the memory allocator of a calibrated CPU gives back what is freed, as it comes, or keeps it.
+HEAPS: Final = ("default", "kept")
 Mask = NDArray[np.bool_]
 
 
@@ -67,19 +69,27 @@ def cost_model(device: DeviceProfile) -> CostModel:
     return _MODELS[device.device_class]()[0]
 
 
-def tier_parameters(device: DeviceProfile, tier: str = "best", *, sparse_weights: bool = False) -> Any | None:
+def tier_parameters(
+    device: DeviceProfile, tier: str = "best", *, sparse_weights: bool = False, heap: str = "default"
+) -> Any | None:
     """Parameters of a device at a tier, for its cost model; None where the model finds them itself.
 
     Args:
         device: Any profile.
         tier: One of `TIER_CHOICES`.
         sparse_weights: Whether weights have the structured sparsity of a matrix ASIC's sparse rates.
+        heap: One of `HEAPS`.
 
     Raises:
-        InvalidValueError: If there is no such tier, or the device has no overlay and "fitted" is asked for.
+        UnsupportedOperatorError: If a heap is to be kept on a device that is no CPU or has no calibration.
+        InvalidValueError: If there is no such tier or heap, or the device has no overlay and "fitted" is asked for.
     """
     if tier not in TIER_CHOICES:
         raise InvalidValueError("tier", tier, "one of " + ", ".join(TIER_CHOICES))
+    if heap not in HEAPS:
+        raise InvalidValueError("heap", heap, "one of " + ", ".join(HEAPS))
+    if heap == "kept":
+        return _kept_heap(device, tier)
     overlay = None if tier == "spec" else fitted_parameters(device.whole_name)
     if isinstance(device, FpgaProfile) and tier != "spec":
         from accelsim.cost.fpga import board_parameters
@@ -101,6 +111,17 @@ def tier_parameters(device: DeviceProfile, tier: str = "best", *, sparse_weights
 
         return sparse_parameters()
     return None
+
+
+def _kept_heap(device: DeviceProfile, tier: str) -> Any:
+    from accelsim.cost.cpu.calibrated import parameters_for
+
+    values = parameters_for(device.name) if isinstance(device, CpuProfile) and tier != "spec" else None
+    if values is None:
+        reason = "page faults are known of calibrated CPUs alone"
+        remedy = "Measure this one with: accelsim calibrate, or leave heap out."
+        raise UnsupportedOperatorError(device.name, "a model with its heap kept", reason, remedy)
+    return replace(values, keeps_heap=True)
 
 
 @lru_cache(maxsize=64)

@@ -113,6 +113,7 @@ class Estimate:
         energy_parts_j: Energy per iteration by part, idle power as "static"; they add up to `energy_j`. None without parts.
         energy_note: The coefficient that is missing where a chip of a class with parts has none.
         sparse_weights: Whether weights were taken to have the chip's structured sparsity.
+        heap: "default", or "kept" where the memory allocator was taken to keep what is freed.
     """
 
     workload: str
@@ -156,6 +157,7 @@ class Estimate:
     energy_parts_j: Mapping[str, float] | None = None
     energy_note: str = ""
     sparse_weights: bool = False
+    heap: str = "default"
 
     def cost_of_samples_usd(self, sample_count: float) -> float | None:
         """What so many samples (sequences) cost: an epoch is its training set's, a training run that times its epochs.
@@ -220,6 +222,7 @@ def estimate(
     usd_per_hour: float | None = None,
     tier: str = "best",
     sparse_weights: bool = False,
+    heap: str = "default",
 ) -> Estimate:
     """Estimate one run of a model on a device.
 
@@ -240,6 +243,8 @@ def estimate(
         usd_per_hour: Own price of this device, instead of an offer.
         tier: "best" takes the device's fitted parameters where it has any, "fitted" insists on them, "spec" never does.
         sparse_weights: Weights are pruned to the structured sparsity the chip has a rate for; memory is that of dense ones.
+        heap: "default", or "kept" where the memory allocator keeps what is freed (jemalloc, tcmalloc, glibc told so) and
+            nothing page-faults; for CPUs with a calibration.
 
     Raises:
         InputError: If a name, size or choice is wrong, or the device cannot run an operator; its subclasses say which.
@@ -259,13 +264,16 @@ def estimate(
         host=host,
         tier=tier,
         sparse_weights=sparse_weights,
+        heap=heap,
     )
     price = device_price(scenario.device, offer, usd_per_hour)
     plan = plan_passes(scenario)
     capacity = scenario.device.memory.capacity_bytes.value
     if plan.memory.short_bytes(capacity) > 0:
         return _estimate(scenario, plan, (), price)
-    parameters = tier_parameters(scenario.device, scenario.tier, sparse_weights=scenario.sparse_weights)
+    parameters = tier_parameters(
+        scenario.device, scenario.tier, sparse_weights=scenario.sparse_weights, heap=scenario.heap
+    )
     runs = tuple(_run(scenario, plan, p, parameters) for p in plan.passes)
     return _estimate(scenario, plan, runs, price, getattr(parameters, "relatives", ()))
 
@@ -377,6 +385,7 @@ def _estimate(
         energy_parts_j=parts,
         energy_note=runs[0].table.energy_note if fits else "",
         sparse_weights=scenario.sparse_weights,
+        heap=scenario.heap,
     )
 
 

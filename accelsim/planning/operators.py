@@ -23,6 +23,7 @@ def operator_costs(
     execution: str | Execution = Execution.EAGER,
     host: str | DeviceProfile | None = None,
     tier: str = "best",
+    heap: str = "default",
 ) -> CostTable:
     """Cost every operator of a graph on a device, in one vectorised call.
 
@@ -33,15 +34,16 @@ def operator_costs(
         execution: How operators are issued.
         host: Device that runs what this one cannot; None refuses it.
         tier: "best" takes the device's fitted parameters where it has any, "fitted" insists on them, "spec" never does.
+        heap: "default", or "kept" where the memory allocator keeps what is freed; for CPUs with a calibration.
 
     Returns:
         A table of n rows, in graph order.
 
     Raises:
-        UnsupportedOperatorError: Naming the first operator the device cannot run.
+        UnsupportedOperatorError: Naming the first operator the device cannot run, or that it cannot keep its heap.
         UnknownNameError: If the device or precision does not exist.
     """
     profile = catalog.device(device) if isinstance(device, str) else device
     typed = graph if precision is None else retype(graph, find_precision(precision))
-    parameters = registry.tier_parameters(profile, tier)
+    parameters = registry.tier_parameters(profile, tier, heap=heap)
     return registry.operator_costs(typed, profile, Execution(execution), parameters, host=resolve_host(host))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, cast, get_args
 
 from accelsim import catalog, workload_catalog
+from accelsim.cost.registry import HEAPS
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
@@ -49,6 +50,7 @@ class Scenario:
         host: Device that runs what `device` cannot; None refuses.
         tier: Parameters to predict with: "best", "spec" or "fitted".
         sparse_weights: Whether weights are pruned to the structured sparsity the chip has a rate for.
+        heap: "default", or "kept" where the memory allocator keeps what is freed; calibrated CPUs.
     """
 
     workload: Workload
@@ -65,6 +67,7 @@ class Scenario:
     host: CpuProfile | GpuProfile | None
     tier: str = "best"
     sparse_weights: bool = False
+    heap: str = "default"
 
     @classmethod
     def resolve(
@@ -84,6 +87,7 @@ class Scenario:
         host: str | DeviceProfile | None = None,
         tier: str = "best",
         sparse_weights: bool = False,
+        heap: str = "default",
     ) -> Scenario:
         """Resolve names and defaults; see `accelsim.estimate` for the arguments.
 
@@ -96,7 +100,7 @@ class Scenario:
         model = workload_catalog.workload(str(workload)) if isinstance(workload, str | Path) else workload
         profile = catalog.device(device) if isinstance(device, str) else device
         _check_types(model, profile, precision=precision, optimizer=optimizer)
-        run_mode = _choice("mode", mode, get_args(Mode))
+        run_mode = cast("Mode", _choice("mode", mode, get_args(Mode)))
         dtypes = default_precision(profile, run_mode) if precision is None else find_precision(precision)
         if run_mode == "training" and not dtypes.trainable:
             if precision is None:
@@ -121,6 +125,7 @@ class Scenario:
             host=resolve_host(host),
             tier=tier,
             sparse_weights=sparse_weights,
+            heap=_choice("heap", heap, HEAPS),
         )
 
 
@@ -180,10 +185,10 @@ def _check_sparse(device: DeviceProfile, precision: Precision, mode: Mode) -> No
     raise UnsupportedOperatorError(device.name, f"sparse weights in {precision.name}", reason, remedy)
 
 
-def _choice(field: str, value: object, allowed: Sequence[str]) -> Mode:
+def _choice(field: str, value: object, allowed: Sequence[str]) -> str:
     if value not in allowed:
         raise InvalidValueError(field, value, "one of " + ", ".join(allowed))
-    return cast("Mode", value)
+    return str(value)
 
 
 def _size(field: str, value: int | None, default: int, lowest: int) -> int:

@@ -111,6 +111,8 @@ def _run_words(e: Estimate) -> str:
         words.append(f"{e.seq_len:,} tokens in" + (f", {e.output_len:,} out" if e.output_len else ""))
     if e.sparse_weights:
         words.append("sparse weights")
+    if e.heap == "kept":
+        words.append("heap kept")
     if e.host is not None:
         words.append(f"host {e.host}")
     return ", ".join(words)
