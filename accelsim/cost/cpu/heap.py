@@ -29,6 +29,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.cpu.recurrent_memory import HELD, Script, lstm_script
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
@@ -48,6 +49,8 @@ _MOST_THRESHOLD: Final = 32 * 2**20
 _IMPORTED_THRESHOLD: Final = 970_000
 #: Blocks below this come from holes and hardly move the top.
 _SMALL: Final = 1024
+#: Slots of a row's script.
+_SLOTS: Final = 11
 _CONV_CODES: Final = frozenset(int(kind) for kind in CONV_KINDS)
 #: Passes averaged after the first two: faults come in cycles of up to four.
 _COUNTED_PASSES: Final = 4
@@ -65,9 +68,6 @@ _LEFT_PIECES: Final = (1500.0, 80_000.0)
 _KEPT_CONV: Final = (2216.0, 6560.0, 13552.0, 13552.0, 4664.0, 5496.0, 3664.0, 6352.0, 4824.0)
 _KEPT_PRODUCT: Final = (258_376.0, 258_376.0, *(3088.0,) * 12)
 _KEPT_RECURRENT: Final = (50_368.0, 30_904.0, *(6032.0,) * 12)
-
-#: Steps of a row: slot and bytes; 0 bytes frees the slot. Slot 0 is the output.
-Script = list[tuple[int, float]]
 
 
 class Heap:
@@ -278,30 +278,40 @@ def _one_pass(
 ) -> NDArray[np.int64]:
     """Fresh bytes of each row of one pass; in the `first` kernels leave blocks and slivers behind, amid the row's own."""
     outputs = [0] * len(plan.scripts)
+    held: list[int] = []
     fresh = np.zeros(len(plan.scripts), dtype=np.int64)
     heap.pinned_share = 0.0 if first is None or states else _PINNED_SHARE  # states: a training step
     for row, script in enumerate(plan.scripts):
         before = heap.fresh
-        slots = [0, 0, 0, 0, 0]
         kept = [] if first is None else first.sample(plan.kept[row], len(plan.kept[row]))
         if kept and plan.kept[row] is _KEPT_CONV:
             heap.pinned_share = 0.0
-        for slot, size in script:
-            while kept and first is not None and first.random() < 0.5:
-                heap.allocate(kept.pop(), aligned=False)
-            if size:
-                slots[slot] = heap.allocate(size)
-            else:
-                heap.free(slots[slot])
+        outputs[row] = _run(heap, script, held, kept, first)
         for size in kept:
             heap.allocate(size, aligned=False)
         for size in (states or {}).get(row, ()):
             heap.allocate(size)
-        outputs[row] = slots[0]
         fresh[row] = heap.fresh - before
         for done in plan.frees[row]:
             heap.free(outputs[done])
+    for block in held:
+        heap.free(block)
     return fresh
+
+
+def _run(heap: Heap, script: Script, held: list[int], kept: list[float], first: Random | None) -> int:
+    """The handle of a row's output; in a first pass some of the blocks that are `kept` are taken amid its own."""
+    slots = [0] * _SLOTS
+    for slot, size in script:
+        while kept and first is not None and first.random() < 0.5:
+            heap.allocate(kept.pop(), aligned=False)
+        if slot == HELD:
+            held.append(heap.allocate(size))
+        elif size:
+            slots[slot] = heap.allocate(size)
+        else:
+            heap.free(slots[slot])
+    return slots[0]
 
 
 def _kept(graph: OperatorGraph, names: NDArray[np.str_]) -> list[tuple[float, ...]]:
@@ -402,6 +412,10 @@ def _scripts_of(
             [(0, o), (1, size - o), (1, 0)] if is_max else [(0, size)]
             for o, size, is_max in zip(outputs, write, pooled, strict=True)
         ]
+    if kind == _K.LSTM and not names[0].endswith("lstm"):
+        sizes = [graph.dimension(name, rows, kind) for name in ("batch", "steps", "input_size", "hidden_size")]
+        columns = zip(*(column.tolist() for column in (*sizes, DTYPE_BYTES[graph.dtype[rows]])), names, strict=True)
+        return [lstm_script(*size, is_backward=name.endswith("backward")) for *size, name in columns]
     if kind in {_K.LSTM, _K.GRU}:
         layers = list(zip(read, write, weight, strict=True))
         if kind == _K.GRU:  # the framework's own loop: all steps' input products, no weights in blocks
