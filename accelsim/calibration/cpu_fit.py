@@ -187,10 +187,7 @@ def _one_thread_s(rows: KernelRows, fitted: FittedKernels) -> FloatArray:
     dtypes = np.array([int(Dtype[case.dtype.upper()]) for case in rows.cases], dtype=np.int8)
     alone = [replace(case, threads=1) for case in rows.cases]
     names = _names(case_graph(alone), alone)
-    zeros = np.zeros(len(rows.cases))
-    times = fitted.kernel_times(names, dtypes, rows.terms, list(rows.places), zeros, 1)
-    rest: FloatArray = times.time_s - times.fresh_s
-    return rest
+    return fitted.one_thread_s(rows.names, names, dtypes, rows.terms, list(rows.places))
 
 
 def _fit_threads(

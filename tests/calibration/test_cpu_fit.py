@@ -36,12 +36,21 @@ from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.cpu import cost_cpu, cpu_parameters
 from accelsim.cost.cpu.calibrated import _far_bytes, parameters_for, read_kernels
 from accelsim.cost.cpu.heap import pass_memory
-from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
+from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_coordinates, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.table import Tier
 from accelsim.errors import InvalidValueError, ProfileError
 
 ENVIRONMENT = {"device": "cpu", "cpu_caches": {"L2": "1024K", "L3": "32M"}, "measured_at": "2026-01-01T00:00:00Z"}
+SMALL_CONVOLUTION = {
+    "batch": 5,
+    "channels_in": 31,
+    "channels_out": 11,
+    "groups": 1,
+    "kernel": 1,
+    "side": 72,
+    "stride": 1,
+}
 FLOP_S, BYTE_S, START_S = 1e-11, 5e-11, 2e-6
 
 
@@ -171,6 +180,21 @@ def test_amid_others_an_operator_takes_longer():
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
     alone, among = (fitted.kernels.times(graph, replace(context, amid=x), 1).time_s[0] for x in (0.0, 1.0))
     assert among - alone == pytest.approx(3e-6, rel=0.35)
+
+
+def test_on_several_threads_a_kernel_relates_to_its_own_time_on_one(fitted):
+    """One thread multiplies a small convolution itself, two leave it to the library: its time on one thread counts."""
+    graph = case_graph([Case("convolution", "convolution", SMALL_CONVOLUTION)])
+    names, alone = (kernel_names(graph, is_training=False, threads=count) for count in (2, 1))
+    assert (names[0], alone[0]) == ("conv_1x1", "conv_1x1_native")
+    context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    terms, places = kernel_terms(graph, context), kernel_coordinates(graph, context)
+    kernels = fitted.kernels
+    own, other = (kernels.kernel_times(x, graph.dtype, terms, places, np.zeros(1), 1).time_s[0] for x in (names, alone))
+    assert own != other
+    assert kernels.one_thread_s(names, alone, graph.dtype, terms, places) == pytest.approx([own])
+    without = replace(kernels, fits={key: fit for key, fit in kernels.fits.items() if key[0] != "conv_1x1"})
+    assert without.one_thread_s(names, alone, graph.dtype, terms, places) == pytest.approx([other])
 
 
 def test_what_no_row_wrote_is_read_from_main_memory():

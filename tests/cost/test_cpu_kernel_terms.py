@@ -104,8 +104,12 @@ CONV = (2, 20, 40, 1, 1, 9, 9, 1, 7, 5, 1, 3, 2, 1, 1)
         (K.CONV, (*CONV[:3], 4, *CONV[4:]), (4 * 2 * 7 * 5 * 6 * 16 * 16, 2 * 7 * 3 * 6, 8)),
         (K.LAYER_NORM, (10, 100), (10, 10 * 7, 10 * 4)),  # lines of 16 floats: seven, and four elements left over
         (K.SOFTMAX, (10, 16), (10, 10, 0)),
+        (K.SOFTMAX, (10, 20), (10, 20, 10)),  # a part vector in each row, whatever it holds
+        (K.REDUCTION, (10, 100), (10, 70, 10 * 4)),  # three blocks of 32, four left over
         (K.BATCH_NORM, (50, 8), (8, 400, 0)),
-        (K.POOLING, (2, 3, 64, 16, 9), (96, 864, 6)),
+        (K.POOLING, (2, 3, 64, 16, 9), (96, 864, 0)),  # few enough for the branch predictor
+        (K.POOLING, (20, 100, 64, 10, 4), (20_000, 80_000, 40_000)),
+        (K.POOLING, (20, 300, 64, 10, 4), (60_000, 240_000, 240_000)),
         (K.OPTIMIZER, (1000, 2, 7), (7, 1000, 0)),
         (K.MOE_ROUTING, (12, 8, 2), (12, 96, 0)),
         (K.ELEMENTWISE, (77, 2, 1), (77, 0, 0)),
@@ -123,6 +127,9 @@ def test_loops_are_counted(kind, dims, counts):
 def test_vectors_of_half_width_hold_twice_as_many():
     found = terms_of(K.LAYER_NORM, (10, 100), dtype=Dtype.BF16)
     assert tuple(found[name] for name in COUNTS) == (10, 10 * 4, 10 * 4)
+    part = terms_of(K.SOFTMAX, (10, 50), dtype=Dtype.BF16)
+    assert part["third_count"] == 10 * 18  # one by one
+    assert terms_of(K.REDUCTION, (10, 100), dtype=Dtype.BF16)["third_count"] == 10 * 36
 
 
 @pytest.mark.parametrize(
