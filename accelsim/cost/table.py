@@ -230,7 +230,8 @@ class Rows:
         if missing.size:
             label = Dtype(int(codes[missing[0]])).label
             name = self.graph.name[int(self.index[missing[0]])]
-            raise UnsupportedOperatorError(device, f"{self.kind.label} {name!r}", f"it has no {label} arithmetic")
+            operator = f"{self.kind.label} {name!r}" if name else self.kind.label
+            raise UnsupportedOperatorError(device, operator, f"it has no {label} arithmetic")
         return found
 
 

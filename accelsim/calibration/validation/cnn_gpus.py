@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from accelsim.calibration.validation.names import gpu_of, note_unknown_devices, 
 from accelsim.calibration.validation.runs import TRAINING_STEP, ModelRun, run_prediction, run_roofline_s
 from accelsim.calibration.validation.score import ScoredRows
 from accelsim.calibration.validation.suite import Batch, refused_batch, register_suite
-from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text, time_column
+from accelsim.calibration.validation.tables import WRONG_UNIT, DataFolder, Schema, Table, number, text, time_column
 from accelsim.cost.table import Execution
 from accelsim.errors import InputError, UnknownNameError
 from accelsim.workloads.dtype import precision
@@ -43,9 +43,12 @@ EXAMPLES_SCHEMA = Schema(
             "framework", "family", "task_mode", "gpu", "n_gpus", "precision", "batch", "metric_kind", "metric_header"
         ),
         *text("row_context", "source"),
+        *text("unit", may_lack=True),
         *number("value"),
     ),
 )
+#: Units of throughputs that say no more than that the table's header names it.
+_STATED_IN_HEADER = ("", "img/s", "images/s")
 _SWEEP = "NVIDIA/DeepLearningExamples PyTorch ResNet50v1.5"
 #: Images of a batch; more is a slip.
 _LARGEST_BATCH = 1_000_000
@@ -61,6 +64,7 @@ _FAMILIES = frozenset(
     {"RN50v1.5", "resnet50v1.5", "resnext101-32x4d", "efficientnet_v1", "Efficientdet", "UNet_Medical"}
 )
 _EXAMPLE_PRECISIONS = {"amp": "fp16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32"}
+_EXAMPLE_PHASES: Mapping[str, tuple[Phase, ...]] = {"training": TRAINING_STEP, "inference": (Phase.FORWARD,)}
 _EFFICIENTNETS = {224: "efficientnet-b0", 380: "efficientnet-b4"}
 Mask = NDArray[np.bool_]
 #: A knee this many times the measured one (or less) is within one power of two.
@@ -120,12 +124,24 @@ def load(folder: DataFolder) -> list[Batch]:
     if (table := folder.table(MEASUREMENTS_SCHEMA)) is not None:
         asked = table.take(_is_asked(table))
         note_unknown_devices(folder, asked)
-        rows += _measurements(asked)
+        wanted = np.where(asked["metric"] == "throughput", "images/s", "ms")
+        rows += _measurements(asked, folder.refuse_units(asked, wanted))
     if (examples := folder.table(EXAMPLES_SCHEMA)) is not None:
         asked = examples.take(_is_image_throughput(examples))
         note_unknown_devices(folder, asked, "gpu")
-        rows += _examples(asked)
-    return run_batches(rows)
+        wanted = np.where(np.isin(asked["unit"], _STATED_IN_HEADER), "", "img/s")
+        rows += _examples(asked, folder.refuse_units(asked, wanted))
+    return run_batches(map(_lowerable, rows))
+
+
+def _lowerable(row: _Row) -> _Row:
+    """The row; refused where its workload has no such run."""
+    try:
+        if row.run is not None:
+            row.run.graph()
+    except InputError as error:
+        return replace(row, run=None, refusal=f"not understood: {str(error)[:80]}")
+    return row
 
 
 def run_batches(rows: Iterable[Any]) -> list[Batch]:
@@ -157,22 +173,34 @@ def _is_asked(table: Table) -> Mask:
     """Rows of one device and the three measurements of this suite."""
     source = table["source"]
     torch7, sweep = np.char.startswith(source, _TORCH7), np.char.startswith(source, _SWEEP)
-    latency, training = table["metric"] == "latency_avg", (table["phase"] == "train") & (table["unit"] == "images/s")
+    latency = table["metric"] == "latency_avg"
+    training = (table["phase"] == "train") & (table["metric"] == "throughput")
     asked: Mask = (table["n_devices"] == "1") & (table["batch"] != "") & (torch7 | (sweep & (latency | training)))
     return asked
 
 
-def _measurements(table: Table) -> Iterable[_Row]:
+def _measurements(table: Table, wrong_unit: Mask) -> Iterable[_Row]:
     names = ("workload", "phase", "device", "precision", "batch", "note", "source", "value")
-    for cells in zip(*(table[n].tolist() for n in names), strict=True):
-        yield _measurement(*cells)
+    for *cells, is_wrong in zip(*(table[n].tolist() for n in names), wrong_unit.tolist(), strict=True):
+        yield _measurement(*cells, is_wrong=is_wrong)
 
 
 def _measurement(
-    workload: str, phase: str, device: str, form: str, batch: str, note: str, source: str, value: float
+    workload: str,
+    phase: str,
+    device: str,
+    form: str,
+    batch: str,
+    note: str,
+    source: str,
+    value: float,
+    *,
+    is_wrong: bool,
 ) -> _Row:
-    size = int(batch) if batch.isdecimal() else 0
+    size = int(batch) if batch.isascii() and batch.isdecimal() and len(batch) < 9 else 0
     label = f"{workload} {phase} {form} batch {batch}"
+    if is_wrong:
+        return _Row(device, workload, label, value, None, WRONG_UNIT)
     if not 1 <= size <= _LARGEST_BATCH:
         return _Row(device, workload, label, value, None, f"batch size {batch[:20]!r} is no number of images")
     try:
@@ -218,13 +246,13 @@ def _is_image_throughput(table: Table) -> Mask:
     return asked
 
 
-def _examples(rows: Table) -> Iterable[_Row]:
+def _examples(rows: Table, wrong_unit: Mask) -> Iterable[_Row]:
     names = ("framework", "family", "task_mode", "gpu", "precision", "batch", "metric_header", "row_context", "value")
     records = [dict(zip(names, cells, strict=True)) for cells in zip(*(rows[n].tolist() for n in names), strict=True)]
     seen = Counter((_table_of(record), record["batch"]) for record in records)
     merged = {table for (table, _), count in seen.items() if count > 1}
-    for record in records:
-        yield _example(record, is_merged=_table_of(record) in merged)
+    for record, is_wrong in zip(records, wrong_unit.tolist(), strict=True):
+        yield _example(record, is_merged=_table_of(record) in merged, is_wrong=is_wrong)
 
 
 def _table_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -238,10 +266,10 @@ def _context(record: Mapping[str, Any]) -> dict[str, str]:
         context = json.loads(record["row_context"])
     except json.JSONDecodeError:
         return {}
-    return context if isinstance(context, dict) else {}
+    return {key: str(value) for key, value in context.items()} if isinstance(context, dict) else {}
 
 
-def _example(record: Mapping[str, Any], *, is_merged: bool) -> _Row:
+def _example(record: Mapping[str, Any], *, is_merged: bool, is_wrong: bool) -> _Row:
     family, form = record["family"], record["precision"]
     batch = _batch_size(record["batch"], form)
     label = f"{record['framework']} {family} {record['task_mode']} {form} batch {record['batch']}"
@@ -249,26 +277,30 @@ def _example(record: Mapping[str, Any], *, is_merged: bool) -> _Row:
     label = f"{label} {size}".rstrip()
     measured_s = (batch or 1) / record["value"] if record["value"] else 0.0
 
-    def refused(reason: str) -> _Row:
+    reason = WRONG_UNIT if is_wrong else _ambiguity(record, batch, is_merged=is_merged)
+    if reason or batch is None:
         return _Row(record["gpu"], family, label, measured_s, None, reason)
-
-    if not record["value"]:
-        return refused("the table says 0 per second")
-    if batch is None:
-        return refused("batch size not stated in the row")
-    if is_merged:
-        return refused("several tables under one precision: which one is not stated in the row")
-    if "+" in record["metric_header"]:
-        return refused(f"variant not modelled: {record['metric_header']}")
     try:
         model = workload_of(_example_model(family, size))
+        image = int(size.partition("x")[0]) if size else 0
+        phases, form = _EXAMPLE_PHASES[record["task_mode"]], _EXAMPLE_PRECISIONS[form]
     except UnknownNameError as error:
-        return refused(f"no workload {error.name}")
-    phases = TRAINING_STEP if record["task_mode"] == "training" else (Phase.FORWARD,)
-    image = int(size.partition("x")[0]) if size else 0
-    shape = RunShape(batch=batch, image_size=image)
-    run = ModelRun(model, shape, precision(_EXAMPLE_PRECISIONS[form]), Execution.GRAPH, phases)
+        return _Row(record["gpu"], family, label, measured_s, None, f"no workload {error.name}")
+    except (KeyError, ValueError) as error:
+        return _Row(record["gpu"], family, label, measured_s, None, f"not understood: {str(error)[:80]}")
+    run = ModelRun(model, RunShape(batch=batch, image_size=image), precision(form), Execution.GRAPH, phases)
     return _Row(record["gpu"], model.name, label, measured_s, run)
+
+
+def _ambiguity(record: Mapping[str, Any], batch: int | None, *, is_merged: bool) -> str:
+    """Why a row does not say what was run; empty where it does."""
+    if not record["value"]:
+        return "the table says 0 per second"
+    if batch is None:
+        return "batch size not stated in the row"
+    if is_merged:
+        return "several tables under one precision: which one is not stated in the row"
+    return f"variant not modelled: {record['metric_header']}" if "+" in record["metric_header"] else ""
 
 
 def _example_model(family: str, size: str) -> str:
@@ -279,8 +311,8 @@ def _example_model(family: str, size: str) -> str:
 
 def _batch_size(cell: str, form: str) -> int | None:
     """Batch of a row; "64 (FP32) / 128 (AMP)" gives the one of the row's precision."""
-    if re.fullmatch(r"\d+", cell):
-        return int(cell)
+    if re.fullmatch(r"[0-9]+", cell):
+        return int(cell) if len(cell) < 9 and 1 <= int(cell) <= _LARGEST_BATCH else None
     wanted = "amp" if form == "amp" else form.upper()
     for part in cell.split("/"):
         match = re.fullmatch(r"\s*(\d+)\s*\((\w+)\)\s*", part)

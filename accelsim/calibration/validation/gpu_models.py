@@ -47,6 +47,8 @@ __all__ = ["LABEL_SCHEMA", "LIST_SCHEMA", "Run", "issue_order", "lowered_operato
 
 _K = OperatorKind
 _KINDS = {"linear": _K.GEMM, "bmm": _K.BATCHED_GEMM, "mem": _K.COPY, "softmax": _K.SOFTMAX, "ln": _K.LAYER_NORM}
+#: Layers of a network; more is a slip, and the order of issue would not fit in memory.
+_MOST_REPEATS = 10_000
 LABEL_SCHEMA = Schema(
     "gpu_kernels/e2e_labels.csv",
     (*name_column("device", "model", "mode"), *count_column("seq", "batch"), *time_column("e2e_ms")),
@@ -58,7 +60,7 @@ LIST_SCHEMA = Schema(
         *name_column("desc"),
         *name_column("op", allowed=(*ELEMENTWISE, *_KINDS)),
         *name_column("phase", allowed=("fw", "bw", "acc")),
-        *count_column("repeat"),
+        *count_column("repeat", largest=_MOST_REPEATS),
         *number("b", "m", "n", "k", "h", "bytes"),
     ),
     whole="desc",
@@ -175,6 +177,8 @@ def _descriptions(rows: Table) -> TextArray:
 
 
 def _runs(lists: Table, wanted: set[str]) -> dict[str, Run]:
+    if not len(lists):
+        return {}
     names, inverse = np.unique(lists["desc"], return_inverse=True)
     order = np.argsort(inverse, kind="stable")
     parts = np.split(order, np.cumsum(np.bincount(inverse, minlength=len(names)))[:-1])

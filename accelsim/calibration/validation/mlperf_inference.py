@@ -24,7 +24,7 @@ import numpy as np
 
 from accelsim.calibration.validation.names import device_of, note_unknown_devices, workload_of
 from accelsim.calibration.validation.suite import Batch, refused_batch, register_suite
-from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, text
+from accelsim.calibration.validation.tables import WRONG_UNIT, DataFolder, Schema, Table, number, text, time_column
 from accelsim.calibration.validation.throughput import Stage, Throughput, throughput_prediction, throughput_roofline_s
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
@@ -38,12 +38,15 @@ MLPERF_SCHEMA = Schema(
     "serving/mlperf_inference.csv",
     (
         *text("round", "submitter", "system", "accelerator", "model", "scenario", "valid", "unit", "framework"),
-        *number("acc_per_node", "samples_per_s", optional=True),
+        *number("acc_per_node", optional=True),
+        *time_column("samples_per_s", optional=True),
         *text("host_cpu", may_lack=True),
         *number("sockets", may_lack=True),
         *number("nodes"),
     ),
+    ("round", "submitter", "system", "accelerator", "model", "scenario", "framework"),
 )
+_UNITS = ("samples/s", "tokens/s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,7 @@ def load(folder: DataFolder) -> list[Batch]:
         return []
     offline = table.take(table["scenario"] == "offline")
     note_unknown_devices(folder, offline, "accelerator")
+    folder.refuse_units(offline, np.where(np.isin(offline["unit"], _UNITS), "", _UNITS[0]))
     parts: dict[tuple[str, str, int], list[_Row]] = {}
     for row in _rows(offline):
         parts.setdefault((row.device, row.refusal, row.program_count), []).append(row)
@@ -209,7 +213,9 @@ def _refusal(device: str, model: str, unit: str, task: _Task | None, *, is_usabl
         return "submission without an accelerator whose host is not named"
     if not is_usable:
         return "no valid samples per second in the row"
-    if unit != "samples/s":
+    if unit not in _UNITS:
+        return WRONG_UNIT
+    if unit == "tokens/s":
         return "generated tokens are scored by the serving suites"
     return "" if task is not None else _REFUSED_TASKS.get(model, f"no workload {model}")
 

@@ -206,7 +206,8 @@ def _predicted(suite: Suite, folder: DataFolder, tier: TierName, step: Step, pro
     schemas = (*suite.files, *suite.optional_files)
     bad: Counter[str] = Counter()
     for schema in schemas:
-        bad.update(folder.bad_rows(schema))
+        if not schema.whole:  # rows of a list of operators are not asked themselves
+            bad.update(folder.bad_rows(schema))
     files = {path.relative_to(folder.root).as_posix() for schema in schemas if (path := folder.path(schema))}
     return SuiteRows(tuple(rows), dict(bad), tuple(p for p in folder.problems if p.file in files))
 

@@ -26,6 +26,7 @@ from accelsim.errors import InputError
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
+    "WRONG_UNIT",
     "Column",
     "DataFolder",
     "DataProblem",
@@ -39,6 +40,8 @@ __all__ = [
     "time_column",
 ]
 
+#: Why a row is refused whose figure is in another unit than the one asked.
+WRONG_UNIT = "bad data: wrong unit"
 _UNITS = ("ns", "us", "ms", "s", "sec", "seconds", "cycles", "w", "j", "bytes", "gbps")
 #: Least number above 0, largest number and length of text that a cell may have: beyond lie slips, whose ratios overflow.
 _LARGEST = 1e15
@@ -59,6 +62,7 @@ class Column:
         optional: Whether a number may be missing; it is NaN then.
         may_lack: Whether a file may lack the column, whose cells then all count as empty.
         allowed: Names that are known; all where empty.
+        largest: Largest number.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Column:
     optional: bool = False
     may_lack: bool = False
     allowed: frozenset[str] = frozenset()
+    largest: float = _LARGEST
 
 
 def text(*names: str, may_lack: bool = False) -> tuple[Column, ...]:
@@ -78,9 +83,9 @@ def name_column(*names: str, allowed: Iterable[str] = ()) -> tuple[Column, ...]:
     return tuple(Column(name, "name", allowed=frozenset(allowed)) for name in names)
 
 
-def count_column(*names: str) -> tuple[Column, ...]:
-    """Columns of whole numbers >= 1: sizes that no row may leave out."""
-    return tuple(Column(name, "count") for name in names)
+def count_column(*names: str, largest: float = _LARGEST) -> tuple[Column, ...]:
+    """Columns of whole numbers from 1 to `largest`: sizes that no row may leave out."""
+    return tuple(Column(name, "count", largest=largest) for name in names)
 
 
 def number(*names: str, optional: bool = False, may_lack: bool = False) -> tuple[Column, ...]:
@@ -200,6 +205,23 @@ class DataFolder:
         table = self._tables.get(schema)
         return {} if table is None else table.bad
 
+    def refuse_units(self, table: Table, wanted: NDArray[np.str_], column: str = "unit") -> Mask:
+        """Record rows whose figure is in another unit than the one asked of them.
+
+        Args:
+            table: Rows that are asked.
+            wanted: Unit of each, shape (n,); empty where any will do.
+            column: Column of the units.
+
+        Returns:
+            Which rows these are, shape (n,).
+        """
+        wrong: Mask = (wanted != "") & (table[column] != wanted)
+        for row in np.flatnonzero(wrong).tolist():
+            detail = f"{str(table[column][row])[:40]!r} is not {str(wanted[row])!r}, the unit of such rows"
+            self.problems.append(DataProblem(table.file, int(table.line[row]), column, "wrong unit", detail))
+        return wrong
+
     def path(self, schema: Schema) -> Path | None:
         """The file of a table, compressed or not; None where there is nothing of that name."""
         plain = schema.file.removesuffix(".gz")
@@ -284,9 +306,9 @@ _REASONS: Mapping[Kind, str] = {
     "time": "time not above 0",
 }
 _WANTED: Mapping[Kind, str] = {
-    "number": "a number from 0 to 1e15",
-    "count": "a whole number from 1 to 1e15",
-    "time": "a time above 0, and below 1e15",
+    "number": "a number from 0 to {:g}",
+    "count": "a whole number from 1 to {:g}",
+    "time": "a time above 0, and below {:g}",
 }
 
 
@@ -317,7 +339,7 @@ def _parsed(raw: Sequence[str], column: Column, usable: Mask) -> tuple[Any, dict
     values = _floats(raw)
     below = {"time": values < _SMALLEST, "count": values < 1, "number": (values < _SMALLEST) & (values != 0)}
     lowest = below[column.kind]
-    suspect = (np.isnan(values) | (values > _LARGEST) | lowest) & usable
+    suspect = (np.isnan(values) | (values > column.largest) | lowest) & usable
     if column.kind == "count":
         suspect |= (values != np.floor(values)) & usable
     wrong: dict[int, str] = {}
@@ -325,7 +347,7 @@ def _parsed(raw: Sequence[str], column: Column, usable: Mask) -> tuple[Any, dict
         cell = raw[index].strip()
         if cell == "" and column.optional:
             continue
-        wrong[index] = f"{cell[:40]!r} is not {_WANTED[column.kind]}"
+        wrong[index] = f"{cell[:40]!r} is not {_WANTED[column.kind].format(column.largest)}"
     return values, wrong
 
 
