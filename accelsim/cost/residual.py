@@ -4,9 +4,9 @@ A family is an operator kind in a format ("gemm fp32"), of convolutions with one
 is a product, a 3 x 3 one has algorithms of its own. Boards whose products depart from the model in a way of their own
 have families of their own ("gemm fp32 slot-powered"). The residuals ln(measured / predicted) of a family have a part that
 all its rows on one device share (a bias: it does not average out over a model) and a part of each row's own (it does).
-What no measured family describes has the shared part of its group ("convolution"), pooled over families. Outside the
-range of sizes the residuals were taken from, nobody has measured the model's error: the spread grows with the distance,
-in decades of arithmetic or traffic.
+What no measured family describes has the spread of its group on its execution path ("convolution matrix-cores"), pooled
+over families. Outside the range of sizes the residuals were taken from, nobody has measured the model's error: the spread
+grows with the distance, in decades of arithmetic or traffic.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = [
     "IN_MODEL_LOG_SIGMA",
     "KIND_CORRELATION",
     "LONG_S",
+    "MATRIX_CORES",
     "PRODUCT_KINDS",
     "SIGMA_PER_DECADE",
     "FamilyResidual",
@@ -36,6 +37,7 @@ __all__ = [
     "family_name",
     "family_rows",
     "group_of",
+    "path_of",
     "read_families",
     "row_spread",
     "run_log_sigma",
@@ -53,10 +55,15 @@ IN_MODEL_LOG_SIGMA = 0.05
 KIND_CORRELATION = 0.2
 #: Spread of a product in a format no measured family or surface describes, and its shared part. GEMMs with 4- and 8-bit
 #: weights and of 8-bit integers on the A100 and of 4-bit floats on the RTX PRO 6000, predicted without any table of their
-#: format: 90th percentiles over 1.645 of 0.42 to 0.83, median 0.43; medians of 0.21 to 0.29 in 8-bit formats.
+#: format: 90th percentiles over 1.645 of 0.42 to 0.83, median 0.43; medians of 0.21 to 0.29 in 8-bit formats. Since calls
+#: are timed apart from their gaps, and over nine boards without the surfaces of their formats: 0.09 to 0.24 in plain 8-bit
+#: formats (medians of long rows 0.01 to 0.18), 0.3 to 0.95 in blockwise and 4-bit ones (0.01 to 0.93).
 _OTHER_FORMAT_LOG_SIGMA, _OTHER_FORMAT_SHARED = 0.43, 0.25
 #: Plain and batched products: the kinds with families of their own for some boards.
 PRODUCT_KINDS = frozenset({OperatorKind.GEMM, OperatorKind.BATCHED_GEMM})
+#: Execution path of contractions that run on matrix cores: other kernels than those of vector lanes, in any format.
+MATRIX_CORES = "matrix-cores"
+_PATH_KINDS = frozenset({*PRODUCT_KINDS, OperatorKind.GROUPED_GEMM, *CONV_KINDS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +198,20 @@ _GROUPS = dict(
         ((kind, "recurrent") for kind in RECURRENT_KINDS),
     )
 )
+
+
+def path_of(kind: int, dtype: int, on_matrix_cores: NDArray[np.bool_] | None) -> str:
+    """Execution path of a kind in a format: `MATRIX_CORES`, or "" on vector lanes and for what multiplies no matrices.
+
+    Args:
+        kind: Operator kind.
+        dtype: Format code.
+        on_matrix_cores: Whether the board multiplies a format on matrix cores, by format code; not where None.
+    """
+    is_matrix = on_matrix_cores is not None and OperatorKind(kind) in _PATH_KINDS and bool(on_matrix_cores[dtype])
+    return MATRIX_CORES if is_matrix else ""
+
+
 _WINDOW = [DIMENSIONS[OperatorKind.CONV].index(name) for name in ("kernel_d", "kernel_h", "kernel_w")]
 _MOST_WINDOW = 127
 
@@ -222,6 +243,7 @@ def row_spread(
     shared_log_sigma: FloatArray | None = None,
     outside_decades: FloatArray | None = None,
     conditions: tuple[str, str] = ("", ""),
+    on_matrix_cores: NDArray[np.bool_] | None = None,
 ) -> RowSpread:
     """Spread of every row of a graph.
 
@@ -230,13 +252,14 @@ def row_spread(
 
     Args:
         graph: n operators.
-        families: Residuals by family, and by group for the shared part of rows no family describes.
-        log_sigma: Spread of rows whose family has none, shape (n,).
+        families: Residuals by family, and by group and execution path for rows no family describes.
+        log_sigma: Spread of rows of which neither knows anything, shape (n,).
         time_s: Predicted times, shape (n,).
         shared_log_sigma: Shared part where the formula knows it, else NaN, shape (n,).
         outside_decades: Distance from what the formula's corrections were measured on, shape (n,).
         conditions: Of the board's products and of its other operators: families of boards like it come first. See
             `accelsim.cost.gpu.condition`.
+        on_matrix_cores: Formats the board multiplies on matrix cores, by format code.
     """
     sigma = np.array(log_sigma, dtype=np.float64)
     beyond = np.zeros(len(graph)) if outside_decades is None else np.array(outside_decades)
@@ -247,8 +270,10 @@ def row_spread(
         known = _family(families, name, condition)
         if known is None:
             unknown = rows[np.isnan(shared[rows])]
-            least, part = _pooled(families, group_of(kind), condition)
-            sigma[unknown], shared[unknown] = np.maximum(sigma[unknown], least), part
+            path = path_of(kind, int(graph.dtype[rows[0]]), on_matrix_cores)
+            pooled = _pooled(families, group_of(kind), path, condition)
+            if pooled is not None:
+                sigma[unknown], shared[unknown] = _unmeasured(pooled, kind, sigma[unknown], time_s[unknown])
             continue
         used = rows if known.is_own else rows[np.isnan(shared[rows])]
         decades = np.maximum(
@@ -271,14 +296,19 @@ def _family(families: Mapping[str, FamilyResidual], name: str, condition: str) -
     return next((families[n] for n in (*names, name, twin) if n in families), None)
 
 
-def _pooled(families: Mapping[str, FamilyResidual], group: str, condition: str) -> tuple[float, float]:
-    """Least spread of rows that no family describes, and its shared part; NaN where nothing is known of their group."""
-    pooled = families.get(f"{group} {condition}".rstrip(), families.get(group))
-    if pooled is None:
-        return 0.0, np.nan
-    if group == "product":
-        return _OTHER_FORMAT_LOG_SIGMA, max(_OTHER_FORMAT_SHARED, pooled.shared_log_sigma)
-    return 0.0, pooled.shared_log_sigma
+def _pooled(families: Mapping[str, FamilyResidual], group: str, path: str, condition: str) -> FamilyResidual | None:
+    """Residuals of the group of rows that no family describes; None where nothing is known of it."""
+    names = ((group, path, condition), (group, path), (group, condition), (group,))
+    return next((families[n] for n in (" ".join(filter(None, parts)) for parts in names) if n in families), None)
+
+
+def _unmeasured(
+    pooled: FamilyResidual, kind: int, log_sigma: FloatArray, time_s: FloatArray
+) -> tuple[FloatArray, float]:
+    """Spread of rows of a group in a format or with a window that no family describes, and its shared part."""
+    if group_of(kind) == "product":
+        return np.maximum(log_sigma, _OTHER_FORMAT_LOG_SIGMA), max(_OTHER_FORMAT_SHARED, pooled.shared_log_sigma)
+    return np.where(time_s > LONG_S, pooled.long_log_sigma, pooled.log_sigma), pooled.shared_log_sigma
 
 
 def _decades_outside(size: FloatArray, known: tuple[float, float]) -> FloatArray:

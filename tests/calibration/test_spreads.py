@@ -8,25 +8,30 @@ import pytest
 from accelsim import catalog
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
 from accelsim.calibration.validation.columns import conv_graph, gemm_graph
-from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.condition import EARLY, OTHER_VENDOR, SLOT_POWERED, board_conditions
 from accelsim.cost.residual import (
     IN_MODEL_LOG_SIGMA,
     KIND_CORRELATION,
     LONG_S,
+    MATRIX_CORES,
     FamilyResidual,
     family_rows,
+    path_of,
     row_spread,
     run_log_sigma,
 )
 from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
 Z90 = 1.645
 GEMM = "gemm fp32"
 
 
-def cell(chip: str, residual: np.ndarray, *, family: str = GEMM, condition: str = "") -> CellResidual:
+def cell(
+    chip: str, residual: np.ndarray, *, family: str = GEMM, condition: str = "", group: str = "product", path: str = ""
+) -> CellResidual:
     count = len(residual)
     size = np.geomspace(1e6, 1e12, count)
     return CellResidual(
@@ -38,8 +43,9 @@ def cell(chip: str, residual: np.ndarray, *, family: str = GEMM, condition: str 
         flop=size,
         bytes=size,
         rows={family: np.arange(count)},
-        groups={family: "product"},
-        products=frozenset({family}),
+        groups={family: group},
+        paths={family: path},
+        products=frozenset({family} if group == "product" else ()),
     )
 
 
@@ -187,6 +193,65 @@ def test_own_rows_come_first_then_surfaces_then_boards_alike_then_the_group() ->
     assert shared({"product": entry(0.5, 0.1)}) == pytest.approx([0.25, 0.06, 0.25])  # of another format
     assert shared({"product": entry(0.5, 0.4)}) == pytest.approx([0.4, 0.06, 0.4])
     assert shared({}) == pytest.approx([0.35, 0.06, 0.35])
+
+
+def convolution(dtype: Dtype) -> OperatorGraph:
+    size, three, one = columns(1), np.full(1, 3.0), np.ones(1)
+    return conv_graph(OperatorKind.CONV, one, (size, size), (size, size), (three, three), (one, one), one, dtype)
+
+
+def test_rows_of_matrix_cores_take_the_spread_of_their_path() -> None:
+    """In a format nobody measured; of the group where no board measured the path, and nothing of it where no rows tell."""
+    group = {"convolution": entry(0.3, 0.2), f"convolution {MATRIX_CORES}": entry(0.4, 0.1)}
+    cores = np.zeros(len(Dtype), dtype=np.bool_)
+    cores[Dtype.INT8] = True
+
+    def spread(dtype: Dtype, families: dict[str, FamilyResidual]) -> tuple[float, float]:
+        found = row_spread(convolution(dtype), families, np.array([0.5]), np.ones(1), on_matrix_cores=cores)
+        return float(found.log_sigma[0]), float(found.shared_log_sigma[0])
+
+    assert spread(Dtype.INT8, group) == (0.4, 0.1)
+    assert spread(Dtype.FP32, group) == (0.3, 0.2)
+    assert spread(Dtype.INT8, {"convolution": entry(0.3, 0.2)}) == (0.3, 0.2)
+    assert spread(Dtype.INT8, {}) == (0.5, 0.5)
+
+
+def test_contractions_alone_have_a_path_and_boards_differ_in_it() -> None:
+    def path(board: str, kind: OperatorKind, dtype: Dtype) -> str:
+        machine = GpuMachine.of(catalog.device(board), GpuParameters.class_wide())
+        return path_of(int(kind), int(dtype), machine.uses_matrix_cores)
+
+    assert path("t4", OperatorKind.CONV, Dtype.FP16) == path("t4", OperatorKind.GEMM, Dtype.INT8) == MATRIX_CORES
+    assert (
+        path("t4", OperatorKind.CONV_BACKWARD_DATA, Dtype.FP32)
+        == path("p100-pcie-16gb", OperatorKind.CONV, Dtype.FP16)
+        == ""
+    )
+    assert path("t4", OperatorKind.SOFTMAX, Dtype.FP16) == ""
+    assert path_of(int(OperatorKind.GEMM), int(Dtype.FP16), None) == ""
+
+
+def test_a_path_of_few_chips_is_drawn_toward_its_group_and_a_measured_one_stands_alone() -> None:
+    random = np.random.default_rng(6)
+
+    def shared(matrix_chips: int) -> tuple[float, float]:
+        lanes = [
+            cell(f"chip{i}", 0.3 + 0.05 * random.normal(size=60), group="convolution", family="conv fp32 w9")
+            for i in range(8)
+        ]
+        matrix = [
+            cell(
+                f"new{i}", 0.05 * random.normal(size=60), group="convolution", family="conv fp16 w9", path=MATRIX_CORES
+            )
+            for i in range(matrix_chips)
+        ]
+        found = family_residuals([*lanes, *matrix])
+        return found["convolution"].shared_log_sigma, found[f"convolution {MATRIX_CORES}"].shared_log_sigma
+
+    few, many = shared(2), shared(30)
+    assert few[0] > 0.27
+    assert 0.15 < few[1] < few[0]
+    assert many[1] < 0.5 * few[1]
 
 
 def test_convolutions_have_a_family_per_window() -> None:

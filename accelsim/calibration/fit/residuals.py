@@ -5,11 +5,12 @@ shared part is what remains when many rows add up: the bias of long rows, of whi
 one device disagree, most on a board at its power limit: each is a sample of that bias.
 
 For the class, where a device nobody measured is to be predicted, chips are the sample, not rows: every chip is predicted
-by parameters that have not seen it, and weighs the same. The mean square over the chips of a family is drawn toward that of
-its group, since few chips tell little: as if the group were `_PRIOR_CHIPS` chips more. Both spreads are then scaled until
-nine of ten residuals of chips left out, each judged by the spread of the others, lie inside: normal theory is not asked how
-heavy the tails are, nor by how much a handful of chips understates them (Vovk, cross-conformal predictors, 2015; Barber et
-al., predictive inference with the jackknife+, 2021).
+by parameters that have not seen it, and weighs the same. Matrix cores and vector lanes run other kernels, with errors of
+their own: the families of a group are pooled by execution path. The mean square over the chips of a family is drawn toward
+that of its path, and this toward that of the whole group, since few chips tell little: as if either were `_PRIOR_CHIPS`
+chips more. Both spreads are then scaled until nine of ten residuals of chips left out, each judged by the spread of the
+others, lie inside: normal theory is not asked how heavy the tails are, nor by how much a handful of chips understates them
+(Vovk, cross-conformal predictors, 2015; Barber et al., predictive inference with the jackknife+, 2021).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.calibration.fit.rows import Cell, chip_of
-from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.condition import SLOT_POWERED, board_conditions
 from accelsim.cost.residual import (
     IN_MODEL_LOG_SIGMA,
@@ -30,6 +31,7 @@ from accelsim.cost.residual import (
     FamilyResidual,
     family_rows,
     group_of,
+    path_of,
 )
 from accelsim.workloads.graph import FloatArray
 
@@ -70,6 +72,7 @@ class CellResidual:
         bytes: Bytes of the rows.
         rows: Rows of each family.
         groups: Group of each family.
+        paths: Execution path of each family: `MATRIX_CORES` or "" (vector lanes), see `path_of`.
         products: Families that are products.
     """
 
@@ -82,6 +85,7 @@ class CellResidual:
     bytes: FloatArray
     rows: Mapping[str, NDArray[np.int64]]
     groups: Mapping[str, str]
+    paths: Mapping[str, str]
     products: frozenset[str]
 
     @classmethod
@@ -90,6 +94,7 @@ class CellResidual:
         costs = cell.kernels.costs(parameters)
         graph, rows = cell.graph, family_rows(cell.graph)
         kinds = {family: int(graph.kind[own[0]]) for family, own in rows.items()}
+        on_matrix = GpuMachine.of(cell.device, parameters).uses_matrix_cores
         return cls(
             device=cell.device.name,
             operator=cell.operator,
@@ -100,6 +105,9 @@ class CellResidual:
             bytes=graph.bytes,
             rows=rows,
             groups={family: group_of(kind) for family, kind in kinds.items()},
+            paths={
+                family: path_of(kind, int(graph.dtype[rows[family][0]]), on_matrix) for family, kind in kinds.items()
+            },
             products=frozenset(family for family, kind in kinds.items() if kind in PRODUCT_KINDS),
         )
 
@@ -112,16 +120,17 @@ def family_residuals(cells: Iterable[CellResidual]) -> dict[str, FamilyResidual]
     """
     parts: dict[tuple[str, str], list[_Part]] = {}
     groups: dict[str, str] = {}
+    paths: dict[tuple[str, str], str] = {}
     is_slot_powered = False
     for cell in cells:
         is_slot_powered |= cell.conditions[0] == SLOT_POWERED
         for family, rows in cell.rows.items():
             condition = cell.conditions[family not in cell.products]
             parts.setdefault((family, condition), []).append(_Part.of(cell, rows))
-            groups[family] = cell.groups[family]
+            groups[family], paths[family, condition] = cell.groups[family], cell.paths[family]
     chips = {part.chip for own in parts.values() for part in own}
     if len(chips) > 1:
-        return _of_class(parts, groups)
+        return _of_class(parts, groups, paths)
     merged: dict[str, list[_Part]] = {}
     for (family, _), own in parts.items():
         merged.setdefault(family, []).extend(own)
@@ -221,6 +230,7 @@ class _Family:
     name: str
     condition: str
     group: str
+    path: str
     parts: Mapping[str, Sequence[_Part]]
 
     @property
@@ -249,20 +259,25 @@ class _Chips:
         """Root mean square over chips of a family's values, drawn toward the group's."""
         family = self.families[index]
         squares = self._squares(values, [index], left_out)
-        mean = self.group(values, family.group, left_out) ** 2
+        mean = self.group(values, family.group, family.path, left_out) ** 2
         if family.condition:
             plain = [i for i, f in enumerate(self.families) if f.name == family.name and not f.condition]
             mean = _drawn(self._squares(values, plain, left_out), mean)
         return float(np.sqrt(_drawn(squares, mean)))
 
     def group(
-        self, values: Sequence[Mapping[str, float]], group: str, left_out: str = "", condition: str = ""
+        self, values: Sequence[Mapping[str, float]], group: str, path: str, left_out: str = "", condition: str = ""
     ) -> float:
-        """Root mean square over the chips of a group's families; of boards with a condition drawn toward the others'."""
+        """Root mean square over the chips of a group's families.
+
+        That of an execution path is drawn toward that of all paths, and of boards with a condition toward the others'.
+        """
         members = [i for i, f in enumerate(self.families) if f.group == group]
         plain = [i for i in members if not self.families[i].condition]
         squares = self._squares(values, plain, left_out) or self._squares(values, members, left_out)
         mean = float(np.mean(squares or self._squares(values, range(len(values)), left_out)))
+        same = [i for i in plain if self.families[i].path == path]
+        mean = _drawn(self._squares(values, same, left_out), mean)
         if condition:
             like = [i for i in members if self.families[i].condition == condition]
             mean = _drawn(self._squares(values, like, left_out), mean)
@@ -310,13 +325,15 @@ def _drawn(squares: Sequence[float], mean: float) -> float:
     return (sum(squares) + _PRIOR_CHIPS * mean) / (len(squares) + _PRIOR_CHIPS)
 
 
-def _of_class(parts: Mapping[tuple[str, str], Sequence[_Part]], groups: Mapping[str, str]) -> dict[str, FamilyResidual]:
+def _of_class(
+    parts: Mapping[tuple[str, str], Sequence[_Part]], groups: Mapping[str, str], paths: Mapping[tuple[str, str], str]
+) -> dict[str, FamilyResidual]:
     families = []
     for (name, condition), own in parts.items():
         by_chip: dict[str, list[_Part]] = {}
         for part in own:
             by_chip.setdefault(part.chip, []).append(part)
-        families.append(_Family(name, condition, groups[name], by_chip))
+        families.append(_Family(name, condition, groups[name], paths[name, condition], by_chip))
     chips = _Chips(families)
     scales = {group: (chips.row_scale(group), chips.bias_scale(group)) for group in sorted(set(groups.values()))}
     found = {}
@@ -331,18 +348,19 @@ def _of_class(parts: Mapping[tuple[str, str], Sequence[_Part]], groups: Mapping[
         )
     for name in sorted({family.name for family in families} - set(found)):  # measured on boards with a condition alone
         found[name] = next(found[family.label] for family in families if family.name == name)
-    pooled = {(family.group, condition) for family in families for condition in ("", family.condition)}
+    pooled = {(family.group, family.path, condition) for family in families for condition in ("", family.condition)}
     return _kept(found) | {
-        f"{group} {condition}".rstrip(): _of_group(group, condition, chips, *scales[group])
-        for group, condition in sorted(pooled)
+        " ".join(filter(None, label)): _of_group(*label, chips, *scales[label[0]]) for label in sorted(pooled)
     }
 
 
-def _of_group(group: str, condition: str, chips: _Chips, row_scale: float, bias_scale: float) -> FamilyResidual:
-    members = [f for f in chips.families if f.group == group and condition in ("", f.condition)]
+def _of_group(
+    group: str, path: str, condition: str, chips: _Chips, row_scale: float, bias_scale: float
+) -> FamilyResidual:
+    members = [f for f in chips.families if (f.group, f.path) == (group, path) and condition in ("", f.condition)]
     parts = [part for family in members for own in family.parts.values() for part in own]
     sigma, long_sigma, shared = (
-        scale * chips.group(values, group, condition=condition)
+        scale * chips.group(values, group, path, condition=condition)
         for scale, values in (
             (row_scale, chips.sigmas),
             (row_scale, chips.long_sigmas),

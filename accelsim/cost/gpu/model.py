@@ -103,6 +103,7 @@ def cost_gpu(
         np.asarray(costs.shared_log_sigma),
         np.asarray(costs.outside_decades),
         board_conditions(device),
+        machine.uses_matrix_cores,
     )
     serial_s = costs.time_s - np.maximum(
         costs.compute_s, costs.memory_s
