@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["calibrate"]
 
+#: Seconds that `check` may spend on one model.
+_MOST_SECONDS = 3600.0
+#: Share of disturbed measurements worth a line.
+_MENTIONED_FRACTION = 0.02
 calibrate = typer.Typer(
     name="calibrate", help="Measure this machine and fit its cost model.", invoke_without_command=True
 )
@@ -74,9 +78,16 @@ def run(
             with progress_bar("measuring") as report:
                 measure(settings, lambda p: report(p.rows_written, p.total, p.label))
         except KeyboardInterrupt:
-            typer.echo(f"interrupted: {path} keeps what was measured; continue with --resume", err=True)
+            kept = (
+                f"{path} keeps what was measured; continue with --resume" if path.exists() else "nothing was measured"
+            )
+            typer.echo(f"interrupted: {kept}", err=True)
             raise typer.Exit(0) from None
-    _fit(path, folder, name, despite_noise)
+    try:
+        _fit(path, folder, name, despite_noise)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: {path} keeps what was measured; fit it with --from {path}", err=True)
+        raise typer.Exit(0) from None
 
 
 def _import(spec: str, folder: Path) -> None:
@@ -94,6 +105,10 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
 
     require_torch()
     run_data = read_run(path)
+    for count, share in library.disturbed_fraction(run_data).items():
+        if share > _MENTIONED_FRACTION:
+            said = f"{100 * share:.0f} % of the measurements on {count} thread(s)"
+            typer.echo(f"{said} were disturbed by other programs and take no part in the fit", err=True)
     if str(run_data.settings.get("device")).startswith("cuda"):
         errors, written = _fit_gpu(run_data, folder, name, despite_noise)
     else:
@@ -173,9 +188,17 @@ def check(
     from accelsim.calibration.measure import require_torch
     from accelsim.calibration.run_file import calibration_lock, read_run
     from accelsim.datafile import read_json
+    from accelsim.errors import InputError, InvalidValueError
 
+    if not 0 < budget <= _MOST_SECONDS:
+        raise InvalidValueError("seconds", budget, f"above 0 and at most {_MOST_SECONDS:g}")
     require_torch()
     folder = _folder(out)
+    for name in ("run.jsonl", "frozen.json"):
+        if not (folder / name).exists():
+            raise InputError(
+                f"{folder / name} does not exist: nothing is calibrated there. Run accelsim calibrate first."
+            )
     run_data = read_run(folder / "run.jsonl")
     device = str(run_data.settings.get("device", "cpu"))
     frozen = read_json(folder / "frozen.json", max_bytes=16 * 2**20)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
@@ -50,7 +50,7 @@ class CpuFacts:
     cache_bytes: float | None
 
 
-def local_cpu_facts(proc: Path = Path("/proc")) -> CpuFacts | None:
+def local_cpu_facts(proc: Path = Path("/proc"), processors: Path = Path("/sys/devices/system/cpu")) -> CpuFacts | None:
     """Facts of this machine's CPU, or None where they cannot be read."""
     try:
         cpuinfo = (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace")
@@ -60,7 +60,23 @@ def local_cpu_facts(proc: Path = Path("/proc")) -> CpuFacts | None:
         meminfo = (proc / "meminfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         meminfo = ""
-    return parse_cpuinfo(cpuinfo, meminfo)
+    facts = parse_cpuinfo(cpuinfo, meminfo)
+    cache = _last_level_bytes(processors)
+    return facts if facts is None or cache is None else replace(facts, cache_bytes=cache)
+
+
+def _last_level_bytes(processors: Path) -> float | None:
+    """All caches of the highest level together; ``/proc/cpuinfo`` gives the second level's size on AMD processors."""
+    levels: dict[int, dict[str, float]] = {}
+    for folder in sorted(processors.glob("cpu[0-9]*/cache/index[0-9]*")):
+        try:
+            level, shared, size = ((folder / name).read_text().strip() for name in ("level", "shared_cpu_list", "size"))
+        except (OSError, ValueError):
+            continue
+        capacity = _kib(f"{size.removesuffix('K')} KB") if size.endswith("K") else None
+        if level.isdigit() and capacity:
+            levels.setdefault(int(level), {})[shared] = capacity
+    return sum(levels[max(levels)].values()) if levels else None
 
 
 def parse_cpuinfo(cpuinfo: str, meminfo: str = "") -> CpuFacts | None:

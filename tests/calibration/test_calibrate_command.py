@@ -181,3 +181,46 @@ def test_a_folder_that_cannot_be_written_ends_with_2(folder, capsys):
     assert fit(folder) == 2
     assert "report.md cannot be written" in capsys.readouterr().err
     assert not (folder / "report.md.tmp").exists()
+
+
+def test_a_fit_that_is_interrupted_says_what_is_kept(folder, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "fit_run", interrupted)
+    assert fit(folder) == 0
+    assert f"run.jsonl keeps what was measured; fit it with --from {folder}" in capsys.readouterr().err
+    assert not (folder / "fitted").exists()
+
+
+def test_an_interrupt_before_the_first_row_promises_nothing(tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("accelsim.calibration.measure.measure", interrupted)
+    assert accelsim("calibrate", "--out", str(tmp_path)) == 0
+    assert "nothing was measured" in capsys.readouterr().err
+
+
+def run_of(folder, calm_every, spread):
+    """A run whose session was killed, so that it has no note; of its rows on two threads one in `calm_every` was calm."""
+    with RunFile(folder / "run.jsonl", ENVIRONMENT, {"device": "cpu"}) as file:
+        for index in range(40):
+            details = {"undisturbed": index % calm_every == 0, "reference_s": 4e-3 * (1 + spread * (index % 20) / 19)}
+            file.append(Measurement(Case("gemm", "addmm", {"m": index + 1}, threads=2), 1e-6, 0.0, 0, details))
+
+
+@pytest.mark.parametrize(("calm_every", "spread", "said"), [(1, 0.8, "machine noise"), (3, 0.1, "on 2 threads")])
+def test_a_busy_machine_is_noticed_without_the_sessions_note(tmp_path, capsys, calm_every, spread, said):
+    run_of(tmp_path, calm_every, spread)
+    assert fit(tmp_path) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "--despite-noise" in error
+    assert ("were disturbed by other programs" in error) == (calm_every > 1)
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e9"])
+def test_a_check_takes_some_time(folder, capsys, seconds):
+    assert accelsim("calibrate", "check", "--out", str(folder), "--seconds", seconds) == 2
+    assert "seconds" in capsys.readouterr().err

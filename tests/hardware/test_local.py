@@ -25,6 +25,24 @@ def test_facts_of_a_two_way_threaded_cpu():
     assert facts.cache_bytes == 61440 * 1024
 
 
+def test_the_last_level_is_the_systems_and_counts_every_slice(tmp_path):
+    (tmp_path / "cpuinfo").write_text(cpuinfo())
+    assert local_cpu_facts(tmp_path, tmp_path / "none").cache_bytes == 61440 * 1024
+    caches = [
+        (0, 2, "0", "1024K"),
+        (0, 3, "0-3", "32768K"),
+        (1, 3, "0-3", "32768K"),
+        (4, 3, "4-7", "32768K"),
+        (5, 3, "4-7", "?"),
+    ]
+    for cpu, level, shared, size in caches:
+        folder = tmp_path / "sys" / f"cpu{cpu}" / "cache" / f"index{level}"
+        folder.mkdir(parents=True)
+        for name, text in (("level", str(level)), ("shared_cpu_list", shared), ("size", size)):
+            (folder / name).write_text(text + "\n")
+    assert local_cpu_facts(tmp_path, tmp_path / "sys").cache_bytes == 2 * 32768 * 1024
+
+
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
