@@ -290,10 +290,10 @@ def _gather(s: Shape, operator: str) -> _Row:
     return _Row(_K.SCATTER, dims3, float(read), 2 * read, table * width, backward=True, fixed_read_bytes=ids)
 
 
-@_rule("lstm", "gru", "lstm_train", "lstm_backward")
+@_rule("lstm", "gru", "lstm_train", "lstm_backward", "gru_train", "gru_backward")
 def _recurrent(s: Shape, operator: str) -> _Row:
     batch, steps, inner, hidden = s["batch"], s["steps"], s["input"], s["hidden"]
-    kind, gates = (_K.GRU, 3) if operator == "gru" else (_K.LSTM, 4)
+    kind, gates = (_K.GRU, 3) if operator.startswith("gru") else (_K.LSTM, 4)
     weights = gates * hidden * (inner + hidden + 2)
     flop = 2.0 * batch * steps * gates * hidden * (inner + hidden)
     dims, read, write = (batch, steps, inner, hidden, 1), batch * steps * inner, batch * steps * hidden

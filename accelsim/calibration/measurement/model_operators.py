@@ -39,16 +39,25 @@ BUILDERS |= {
     "lstm": _recurrent_builder("lstm"),
     "gru": _recurrent_builder("gru"),
     "lstm_train": _recurrent_builder("lstm"),
+    "gru_train": _recurrent_builder("gru"),
 }
 
 
-@builds("lstm_backward")
-def _lstm_backward(source: Source) -> Call:
-    layer, x = _recurrent(source, "lstm")
-    inputs = [x.requires_grad_(), *layer.parameters()]
-    output, _ = layer(x)
-    gradient = source.values(*output.shape)
-    return lambda: torch.autograd.grad(output, inputs, gradient, retain_graph=True)
+def _recurrent_backward_builder(kind: str) -> Builder:
+    def build(source: Source) -> Call:
+        layer, x = _recurrent(source, kind)
+        inputs = [x.requires_grad_(), *layer.parameters()]
+        output, _ = layer(x)
+        gradient = source.values(*output.shape)
+        return lambda: torch.autograd.grad(output, inputs, gradient, retain_graph=True)
+
+    return build
+
+
+BUILDERS |= {
+    "lstm_backward": _recurrent_backward_builder("lstm"),
+    "gru_backward": _recurrent_backward_builder("gru"),
+}
 
 
 def _optimizer_builder(maker: Callable[[list[torch.Tensor]], torch.optim.Optimizer]) -> Builder:

@@ -44,7 +44,14 @@ _REWRITTEN_BYTES: Final = 8 * 2**20
 #: Families that have no context to run in.
 _ALONE: Final = frozenset({"framework", "transfer"})
 _GRADIENT_OPERATORS: Final = frozenset(
-    {"scaled_dot_product_attention_backward", "lstm_train", "lstm_backward", "gradient_chain"}
+    {
+        "scaled_dot_product_attention_backward",
+        "lstm_train",
+        "lstm_backward",
+        "gru_train",
+        "gru_backward",
+        "gradient_chain",
+    }
 )
 
 

@@ -370,6 +370,14 @@ FAMILIES: Sequence[Plan] = (
         14,
         allowed=lambda s: _recurrent_allowed(s) and s["steps"] * s["batch"] * s["hidden"] <= 1e6,
     ),
+    Plan(  # step by step through single operators
+        "recurrent",
+        ("gru_train", "gru_backward"),
+        {"hidden": (16, 512, 16), "steps": (4, 128, 2), "batch": (1, 64, 1), "input": (16, 512, 16)},
+        10,
+        allowed=lambda s: _recurrent_allowed(s) and s["steps"] * s["batch"] * s["hidden"] <= 1e6,
+        devices=("cpu",),
+    ),
     Plan(
         "optimizer",
         ("adamw", "sgd"),

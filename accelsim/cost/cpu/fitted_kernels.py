@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_coordinates, kernel_terms
-from accelsim.cost.cpu.kernels import PLAIN, kernel_names
+from accelsim.cost.cpu.kernels import kernel_names, substitute
 from accelsim.cost.table import Tier
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -239,8 +239,8 @@ class FittedKernels:
         return KernelTimes(time, compute, memory, faults, sigma)
 
     def _fit(self, kernel: str, dtype: str, threads: int) -> KernelFit | None:
-        """The kernel's own fit; where it was not measured that of fp32, or that of the kernel it is a plain version of."""
-        for name in (kernel, kernel.removesuffix(PLAIN)):
+        """The kernel's own fit; where it was not measured that of fp32, or of what stands for it."""
+        for name in (kernel, substitute(kernel)):
             for key in ((name, dtype, threads), (name, "fp32", threads)):
                 if key in self.fits:
                     return self.fits[key]

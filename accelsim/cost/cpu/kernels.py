@@ -14,7 +14,7 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = ["PLAIN", "THIN_ROWS", "kernel_names"]
+__all__ = ["THIN_ROWS", "kernel_names", "substitute"]
 
 _K = OperatorKind
 _ALIASES = {
@@ -115,7 +115,6 @@ _BY_KIND = {
     _K.SOFTMAX: "_softmax",
     _K.POOLING: "avg_pool2d",
     _K.ELEMENTWISE: "mul_scalar",
-    _K.GRU: "gru",
 }
 _CONVS = frozenset({_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 #: Kernels of inference, of the forward pass of training (which keeps statistics and gates), and of the backward pass.
@@ -123,11 +122,10 @@ _BY_PHASE = {
     _K.LAYER_NORM: ("layer_norm", "layer_norm", "layer_norm_backward"),
     _K.BATCH_NORM: ("batch_norm", "batch_norm_train", "batch_norm_backward"),
     _K.LSTM: ("lstm", "lstm_train", "lstm_backward"),
+    _K.GRU: ("gru", "gru_train", "gru_backward"),
 }
 #: Rows up to which a product has a kernel of its own.
 THIN_ROWS = 16
-#: Ending of a kernel's name where the library runs a plain version of it.
-PLAIN = "_plain"
 
 
 def _plain(name: str) -> str:
@@ -136,6 +134,17 @@ def _plain(name: str) -> str:
     stripped = name.rsplit(".", 1)[0] if name.endswith((".layer0",)) else name
     stripped = stripped.rstrip("_")
     return _ALIASES.get(stripped, stripped)
+
+
+def substitute(kernel: str) -> str:
+    """The kernel that stands for one that was not measured: of a version of it, the kernel itself.
+
+    Args:
+        kernel: A kernel's name; returned as it is where nothing stands for it.
+    """
+    if kernel.startswith("gru_"):
+        return "gru"
+    return kernel.removesuffix("_plain")
 
 
 def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -> NDArray[np.str_]:
@@ -214,7 +223,7 @@ def _conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64
         gradient = "conv_grad_input" if data else "conv_grad_weight"
         # the library generates code for narrow windows, and in 16 bits for steps of one; others go through its plain kernel
         plain = (graph.dtype[rows] != int(Dtype.FP32)) & (size("stride") > 1) if data else width > 3
-        own = np.where(plain, f"{gradient}_depthwise{PLAIN}", f"{gradient}_depthwise")
+        own = np.where(plain, f"{gradient}_depthwise_plain", f"{gradient}_depthwise")
         return np.where(depthwise, own, np.where(library, gradient, f"{gradient}_native"))
     flat = (size("in_h") == 1) & (size("in_w") > 1) & (height == 1)
     base = np.where(pointwise, "conv_1x1", np.where(flat, "conv_1d", "conv"))
