@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from operator_cases import row
 
+from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit
 from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_terms, share_beyond
-from accelsim.cost.cpu.kernels import kernel_names
+from accelsim.cost.cpu.kernels import kernel_names, substitute
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind as K
 from accelsim.workloads.operator import Phase
@@ -232,6 +233,7 @@ def test_depthwise_gradients_without_generated_code(kind, dims, dtype, is_plain)
         (K.LAYER_NORM, (4, 8), ("layer_norm", "layer_norm", "layer_norm_backward")),
         (K.BATCH_NORM, (4, 8), ("batch_norm", "batch_norm_train", "batch_norm_backward")),
         (K.LSTM, (1, 2, 3, 4, 1), ("lstm", "lstm_train", "lstm_backward")),
+        (K.GRU, (1, 2, 3, 4, 1), ("gru", "gru_train", "gru_backward")),
     ],
 )
 def test_kernels_that_keep_what_training_needs(kind, dims, names):
@@ -241,6 +243,18 @@ def test_kernels_that_keep_what_training_needs(kind, dims, names):
         kernel(kind, dims, training=True, phase=Phase.BACKWARD),
     )
     assert found == names
+
+
+@pytest.mark.parametrize(
+    ("kernel", "instead"),
+    [("gru_backward", "gru"), ("conv_grad_weight_depthwise_plain", "conv_grad_weight_depthwise"), ("add", "add")],
+)
+def test_what_stands_for_a_kernel_that_was_not_measured(kernel, instead):
+    assert substitute(kernel) == instead
+    known = FittedKernels({(instead, "fp32", 1): KernelFit(np.zeros(len(TERMS)), 0.1, 5)}, 2.0**20, 2.0**25)
+    names, dtypes = np.array([kernel]), np.array([int(Dtype.FP32)], dtype=np.int8)
+    times = known.kernel_times(names, dtypes, np.ones((1, len(TERMS))), [np.zeros(1)], np.zeros(1), 1)
+    assert times.time_s.tolist() == [0.0]
 
 
 @pytest.mark.parametrize(("q_len", "name"), [(1, "attention_decode"), (4, "attention_decode"), (5, "attention")])
