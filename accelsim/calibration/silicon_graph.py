@@ -38,6 +38,12 @@ _SCALED_AT_RUN_TIME = frozenset({("trtllm", "fp8")})
 #: aiconfigurator): each lies between two events, and starts and drains alone.
 _BETWEEN_EVENTS = frozenset({"sq", "int8_wo", "int4_wo"})
 _EVENTS = 2
+#: TensorRT-LLM's blockwise FP8 on the workstation's Blackwell quantises its input with a Triton kernel of 64 blocks of one
+#: warp, each of which goes through its share of the rows one after the other (tensorrt_llm/quantization/utils/fp8_utils.py,
+#: per_token_quant_and_transform). A row takes at least the load it waits for: 877 clocks on that architecture (Jarmusch et
+#: al., "Dissecting the NVIDIA Blackwell Architecture with Microbenchmarks", 2025; cited from memory).
+_QUANTISED_BY_ROWS = ("rtx_pro_6000_server", "trtllm", "fp8_block")
+_ROW_BLOCKS, _LOAD_CLOCKS = 64, 877.0
 #: Most copies of the weights that a GEMM's loop goes through, and routings that a loop of an expert layer does.
 _MOST_COPIES, _ROUTINGS = 5, 5
 #: (hidden, expert) sizes of the models without gates (squared ReLU), which TensorRT-LLM's tables mark "nongated".
@@ -72,14 +78,23 @@ class KernelGraph:
         cache_bytes = 0.0 if device.l2_bytes is None else float(device.l2_bytes.value)
         return replace(parameters, conditions=_CONDITIONS[self.rows.kind](self, cache_bytes))
 
-    def beside_s(self, parameters: GpuParameters) -> float:
-        """Time of a measured row that no operator of it takes: events, which wait until what is before them has drained.
+    def beside_s(self, parameters: GpuParameters, device: GpuProfile) -> FloatArray:
+        """Time of each measured row that no operator of it takes, shape (n,).
+
+        Events wait until what is before them has drained; some inputs are quantised row after row.
 
         Args:
             parameters: Whose latency of a kernel an event has.
+            device: Board.
         """
-        is_between = self.rows.kind == "gemm" and self.format_name in _BETWEEN_EVENTS
-        return _EVENTS * parameters.kernel_latency_s if is_between else 0.0
+        beside = np.zeros(len(self.rows))
+        if self.rows.kind != "gemm":
+            return beside
+        if self.format_name in _BETWEEN_EVENTS:
+            beside += _EVENTS * parameters.kernel_latency_s
+        if (self.rows.system, self.rows.backend, self.format_name) == _QUANTISED_BY_ROWS:
+            beside += np.ceil(self.rows.sizes["m"] / _ROW_BLOCKS) * _LOAD_CLOCKS / float(device.boost_clock_hz.value)
+        return beside
 
     def sum_stages(self, values: FloatArray) -> FloatArray:
         """Add the operators of each measured row, shape (n,)."""

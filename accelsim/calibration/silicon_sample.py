@@ -123,7 +123,7 @@ def _samples(kernels: KernelGraph, profile: GpuProfile, base: GpuParameters) -> 
     measured, shapes = kernels.rows.time_s, list(kernels.rows.sizes.values())
     for name, (operator, index) in surface_rows(rows).items():
         place = [column[index] for column in coordinates(rows, operator)]
-        fixed = np.fmin(costs.dispatch_s + kernels.beside_s(parameters), _MOST_GAP * measured)[index]
+        fixed = np.fmin(costs.dispatch_s + kernels.beside_s(parameters, profile), _MOST_GAP * measured)[index]
         stage, own = (place, costs.time_s[index]), [size[index] for size in shapes]
         yield name, Sample(operator, [stage], fixed, measured[index], own, [])
 

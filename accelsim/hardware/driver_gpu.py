@@ -80,6 +80,7 @@ def estimated_gpu_profile(facts: Mapping[str, Any], kin: GpuProfile) -> GpuProfi
     memory = MemoryLevel(
         name=kin.memory.name,
         technology=kin.memory.technology,
+        inline_ecc=kin.memory.inline_ecc,
         capacity_bytes=_read(float(facts["device_memory_bytes"])),
         bandwidth_bytes_per_s=bandwidth,
     )

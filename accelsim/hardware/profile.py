@@ -87,6 +87,7 @@ class MemoryLevel(FrozenModel):
     capacity_bytes: Positive
     bandwidth_bytes_per_s: Positive | None = None
     technology: str | None = None
+    inline_ecc: bool = False  # error correction is on by default and its codes lie beside the data: they take bandwidth
     shared_by_core_count: Annotated[int, Field(ge=1)] | None = None  # None: shared by the whole device
     note: str | None = None
 

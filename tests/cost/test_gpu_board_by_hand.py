@@ -90,13 +90,11 @@ def test_a_machine_is_its_profile_times_the_parameters() -> None:
 @pytest.mark.parametrize(
     ("name", "field"),
     [("t4", "gddr"), ("a100-pcie-40gb", "hbm"), ("p100-pcie-16gb", "early_memory"), ("gtx-1080", "early_memory"),
-     ("mi100", "other_memory")],
+     ("mi100", "other_memory"), ("rtx-4090", "plain_gddr"), ("l40s", "gddr"), ("arc-pro-b60", "plain_gddr")],
 )  # fmt: skip
 def test_memory_efficiency_is_that_of_generation_vendor_and_kind(name, field) -> None:
-    own = f"{field}_efficiency" if field != "other_memory" else "other_memory_efficiency"
-    values = dict.fromkeys(
-        ("gddr_efficiency", "hbm_efficiency", "early_memory_efficiency", "other_memory_efficiency"), 0.9
-    ) | {own: 0.3}
+    fields = ("gddr", "plain_gddr", "hbm", "early_memory", "other_memory")
+    values = {f"{other}_efficiency": 0.3 if other == field else 0.9 for other in fields}
     machine = GpuMachine.of(gpu(name), parameters(**values))
     assert machine.stream_bytes_per_s == pytest.approx(0.3 * machine.bandwidth_bytes_per_s)
 

@@ -281,7 +281,7 @@ def test_a_kernel_that_the_nearest_boards_lack_comes_from_the_nearest_that_have_
     place = [np.log2(np.array([16.0, 512.0, 4096.0])), np.full(3, 12.0), np.full(3, 12.0)]
     single = np.array([other.surface(name)(place) for other in having])
     mixed = with_relative_surfaces(GpuParameters.class_wide(), own).surfaces[name]
-    carried = mixed(place) / 0.75
+    carried = mixed(place) / 0.5  # each architecture has kernels of its own for block scales
     assert (single.min(axis=0) - 0.02 <= carried).all()
     assert (carried <= single.max(axis=0) + 0.02).all()
     assert mixed.log_sigma > 0.3

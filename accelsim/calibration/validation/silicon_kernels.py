@@ -126,6 +126,6 @@ def _prediction(kernels: KernelGraph, profile: GpuProfile) -> Callable[[Any | No
         issue_s = costs.dispatch_s - base.trailing_dispatch_s * _share_beyond_first(kernels.rows.kind) * is_eager
         busy_s, issued_s = kernels.sum_stages(costs.time_s), kernels.sum_stages(issue_s)
         time_s = np.maximum(busy_s, issued_s) if is_eager else busy_s + issued_s
-        return Prediction(time_s + kernels.beside_s(base), kernels.log_sigma(costs))
+        return Prediction(time_s + kernels.beside_s(base, profile), kernels.log_sigma(costs))
 
     return predict

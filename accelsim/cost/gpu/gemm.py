@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.gpu.machine import GpuMachine, Tiles, join_times
+from accelsim.cost.gpu.machine import GpuMachine, Tiles, cache_bytes_per_s, join_times
 from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
@@ -33,6 +33,9 @@ _BATCHED_MATRIX_TILES = (*_MATRIX_TILES, (32, 32))
 #: Tile of the batched kernel with blocks of 64 threads, and how many of them fill an SM.
 _NARROW_TILE = (64, 64)
 _GROUP = 4.0
+#: Bytes the last-level cache of an RTX 4090 gives each of 128 SMs per clock: 1,622 to 1,708 over all (Luo et al.,
+#: "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, throughput of memory levels; cited from memory).
+_ADA_CACHE_BYTES_PER_SM_CLOCK = 13.0
 _PAGE_WALK_K = 16384.0
 _SPLITS = (2.0, 4.0, 8.0, 16.0, 32.0)
 #: Rows worked on at once: the columns of a block stay in a core's cache.
@@ -265,11 +268,66 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
         compute_s = gemm_compute_s(shape, machine, parameters, split=False, **offered)
         compute_s = np.maximum(compute_s / parameters.batched_ratio, flop / machine.contraction_rate(rows))
     else:
-        compute_s = gemm_compute_s(shape, machine, parameters) * _page_walks(shape, machine, parameters)
+        compute_s = _plain_compute_s(rows, shape, machine, parameters) * _page_walks(shape, machine, parameters)
     moved = gemm_traffic_bytes(shape, rows.bytes, machine)
     ratio = 1.0 if batched else _layout_ratio(rows, machine, parameters)
-    sigma = parameters.sigma_gemm
-    return contraction_costs(rows, compute_s, flop, moved, machine, parameters, sigma=sigma, memory_ratio=ratio)
+    sigma, quantised_s = parameters.sigma_gemm, 0.0 if batched else _quantisation_s(rows, shape, machine, parameters)
+    return contraction_costs(
+        *(rows, compute_s, flop, moved, machine, parameters),
+        sigma=sigma,
+        memory_ratio=ratio,
+        extra_latency_s=quantised_s,
+    )
+
+
+def _plain_compute_s(rows: Rows, shape: GemmShape, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+    """As `gemm_compute_s`; kernels for FP8 weights with a scale per block have tiles of their own and never split k."""
+    compute_s = gemm_compute_s(shape, machine, parameters)
+    scaled = np.flatnonzero(_has_block_scales(rows, shape) & (rows.column("dtype") == Dtype.FP8))
+    if scaled.size:
+        compute_s[scaled] = _scaled_compute_s(shape.part(scaled), machine, parameters)
+    return compute_s
+
+
+def _scaled_compute_s(shape: GemmShape, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+    """Arithmetic of FP8 products with block scales; tiles of few rows wait for the cache, which serves every tile anew."""
+    if machine.scaled_tiles is None:
+        return gemm_compute_s(shape, machine, parameters, split=False)
+    arithmetic_s = gemm_compute_s(shape, machine, parameters, split=False, matrix_tiles=machine.scaled_tiles)
+    read = np.min([_tile_bytes(shape, *tile) for tile in machine.scaled_tiles], axis=0)
+    waited: FloatArray = np.maximum(
+        arithmetic_s, read / (machine.sm_count * machine.clock_hz * _ADA_CACHE_BYTES_PER_SM_CLOCK)
+    )
+    return waited
+
+
+def _tile_bytes(shape: GemmShape, tall: int, wide: int) -> FloatArray:
+    """Operands that all output tiles of a size read, each for itself, shape (r,)."""
+    tiles: FloatArray = np.ceil(shape.m / tall) * np.ceil(shape.n / wide)
+    return tiles * (tall + wide) * shape.k * shape.element_bytes
+
+
+def _has_block_scales(rows: Rows, shape: GemmShape) -> NDArray[np.bool_]:
+    """Products in FP8 or FP4 whose weights take more bytes than their format has: they come with a scale per block."""
+    dtype = rows.column("dtype")
+    is_narrow = (dtype == Dtype.FP8) | (dtype == Dtype.FP4)
+    scaled: NDArray[np.bool_] = is_narrow & (rows.column("weight_bytes") > shape.element_bytes * shape.n * shape.k)
+    return scaled
+
+
+def _quantisation_s(rows: Rows, shape: GemmShape, machine: GpuMachine, parameters: GpuParameters) -> FloatArray | float:
+    """Time of the kernel before a product with block scales, which takes its BF16 input to the narrow format; shape (r,).
+
+    Scales of activations are found per token and block at run time, so the kernel is part of every such layer. It reads what
+    the operator before it wrote: from the cache, where that fits into half of it.
+    """
+    scaled = _has_block_scales(rows, shape)
+    if not scaled.any():
+        return 0.0
+    moved = shape.m * shape.k * (Dtype.BF16.bytes + shape.element_bytes)
+    cache_rate = max(cache_bytes_per_s(machine), machine.stream_bytes_per_s)
+    rate = np.where(moved <= 0.5 * machine.l2_bytes, cache_rate, machine.stream_bytes_per_s)
+    return np.where(scaled, parameters.kernel_latency_s + moved / rate, 0.0)
 
 
 def _layout_ratio(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> FloatArray | float:

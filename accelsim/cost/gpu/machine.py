@@ -29,7 +29,7 @@ from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["GpuMachine", "join_times", "memory_efficiency_name"]
+__all__ = ["GpuMachine", "cache_bytes_per_s", "join_times", "memory_efficiency_name"]
 
 _FORMATS = len(DTYPE_BYTES)
 Tiles = tuple[tuple[int, int], ...]
@@ -60,8 +60,14 @@ _BATCHED_TILES: Mapping[str, Tiles] = {
     "Turing": ((64, 128), (64, 64), (32, 128), (128, 32)),
 }
 _LATER_BATCHED_TILES: Tiles = ((128, 128),)
+#: Tiles of GEMMs with a scale per block of weights on boards without the data centre's asynchronous matrix instructions.
+#: TensorRT-LLM compiles one kernel for Ada (32x128, a block per SM) and two for the workstation's Blackwell
+#: (fp8_blockscale_gemm_kernel.cuh: gemm_dispatch_sm89, gemm_dispatch_sm120).
+_SCALED_TILES: Mapping[str, Tiles] = {"Ada": ((32, 128),), "Blackwell": ((32, 128), (64, 128))}
 _EARLY = ("Maxwell", "Pascal")
 _EARLY_MEMORY = ("Fermi", "Kepler", *_EARLY)
+#: Bytes the last-level cache gives one SM per clock: GEMM tables of an L40S and an RTX PRO 6000, whose operands it holds.
+_CACHE_BYTES_PER_SM_CLOCK = 8.0
 #: Node of the energies in `GpuParameters`.
 _REFERENCE_NM = 12.0
 
@@ -94,6 +100,7 @@ class GpuMachine:
         isolated_power_ratio: Draw of those over the limit.
         plain_tiles: Output tiles (rows, columns) of plain vector kernels.
         batched_tiles: The same of batched ones.
+        scaled_tiles: The same of GEMMs with a scale per block of weights; None for those of other matrix-core kernels.
         convolution_tiles: The same of implicit-GEMM convolutions whose operands need no gathering, and of weight gradients.
         winograd_tiles: The same of the product between the transforms of an unfused Winograd convolution.
         winograd_covers: Outputs (images, rows, columns) of a block of the fused one, by kernel.
@@ -123,6 +130,7 @@ class GpuMachine:
     isolated_power_ratio: float
     plain_tiles: Tiles
     batched_tiles: Tiles
+    scaled_tiles: Tiles | None
     convolution_tiles: Tiles
     winograd_tiles: Tiles
     winograd_covers: Covers
@@ -176,6 +184,7 @@ class GpuMachine:
             isolated_power_ratio=parameters.isolated_power_ratio,
             plain_tiles=_plain_tiles(profile, parameters),
             batched_tiles=_batched_tiles(profile),
+            scaled_tiles=_scaled_tiles(profile),
             convolution_tiles=_CONVOLUTION_TILES,
             winograd_tiles=_WINOGRAD_TILES.get(profile.architecture, _LATER_WINOGRAD_TILES),
             winograd_covers=_EARLY_WINOGRAD_COVERS if profile.architecture in _EARLY else _WINOGRAD_COVERS,
@@ -237,12 +246,14 @@ def memory_efficiency_name(profile: GpuProfile) -> str:
     """Parameter that gives a board's streaming bandwidth over the data sheet's.
 
     Controllers before Volta's reach less of either memory: 76 % of HBM2 on P100 against 95 % on V100 (NVIDIA Tesla V100
-    architecture whitepaper, "HBM2 memory architecture").
+    architecture whitepaper, "HBM2 memory architecture"). GDDR has no room for codes of error correction: boards of servers,
+    which have it on by default, read them beside the data (an L40S reaches 67 % of its bandwidth where an RTX 6000 Ada, the
+    same chip, reaches 80 %: FluidX3D's README).
     """
     if profile.architecture in _EARLY_MEMORY:
         return "early_memory_efficiency"
     if "hbm" not in (profile.memory.technology or "").lower():
-        return "gddr_efficiency"
+        return "gddr_efficiency" if profile.memory.inline_ecc else "plain_gddr_efficiency"
     return "hbm_efficiency" if profile.vendor == "NVIDIA" else "other_memory_efficiency"
 
 
@@ -259,6 +270,11 @@ def _batched_tiles(profile: GpuProfile) -> Tiles:
     return _BATCHED_TILES.get(profile.architecture, _LATER_BATCHED_TILES)
 
 
+def _scaled_tiles(profile: GpuProfile) -> Tiles | None:
+    is_stacked = "hbm" in (profile.memory.technology or "").lower()
+    return None if is_stacked else _SCALED_TILES.get(profile.architecture)
+
+
 def _rate(rates: Mapping[Any, Sourced[float]], dtype: Dtype) -> float | None:
     return float(rates[dtype].value) if dtype in rates else None
 
@@ -273,6 +289,11 @@ def _contraction_rates(profile: GpuProfile) -> tuple[FloatArray, NDArray[np.bool
         if not rate.value < rates[dtype]:
             rates[dtype], matrix[dtype] = rate.value, True
     return rates, matrix
+
+
+def cache_bytes_per_s(machine: GpuMachine) -> float:
+    """Rate at which all SMs together read the last-level cache."""
+    return machine.sm_count * machine.clock_hz * _CACHE_BYTES_PER_SM_CLOCK
 
 
 def join_times(compute_s: FloatArray, memory_s: FloatArray, exponent: float) -> FloatArray:

@@ -65,7 +65,8 @@ class GpuParameters:
         page_walk_loss: Slow-down of plain GEMMs with very long rows on early boards, less 1; 0 to 4.
         kernel_latency_s: Start, drain and memory latency of a streaming kernel on the device; 1 to 10 us.
         contraction_latency_s: The same of a matrix kernel, with its set-up and epilogue; 1 to 20 us.
-        gddr_efficiency: Streaming bandwidth over the data sheet's, GDDR boards.
+        gddr_efficiency: Streaming bandwidth over the data sheet's, GDDR boards with error correction beside the data.
+        plain_gddr_efficiency: The same, other boards with GDDR or LPDDR.
         hbm_efficiency: The same, HBM boards.
         early_memory_efficiency: The same, boards before Volta, whose memory controllers reach less whatever the memory.
         other_memory_efficiency: The same, HBM boards of other vendors.
@@ -142,6 +143,7 @@ class GpuParameters:
     kernel_latency_s: float
     contraction_latency_s: float
     gddr_efficiency: float
+    plain_gddr_efficiency: float
     hbm_efficiency: float
     early_memory_efficiency: float
     other_memory_efficiency: float

@@ -31,6 +31,9 @@ _NEAR_SIGMA, _FAR_SIGMA = 0.08, 0.30
 #: the least mean error over three lone boards (A100, L40S, RTX PRO 6000); two of them alone give the same for the A100 and
 #: the RTX PRO, and 1 for the L40S. Departures of attention are much the same everywhere and carry over whole.
 _FAR_CARRIED, _CARRIED_IN_PART = 0.75, frozenset({"gemm", "grouped_gemm"})
+#: The same of GEMMs with block scales, whose kernels each architecture has of its own: best of quarters on the L40S and on
+#: the RTX PRO 6000, each alone.
+_FAR_CARRIED_SCALED = 0.5
 #: Distance of another architecture, and of another memory technology, in natural logarithms of rates.
 _OTHER_ARCHITECTURE, _OTHER_MEMORY = 10.0, 1.0
 #: Distance over which a weight falls to 1/e, and the least weight that counts: ten boards predicted from the others.
@@ -103,13 +106,21 @@ def _blended(board: Board) -> _BlendedSurfaces:
 def _blend(name: str, relatives: Sequence[Relative], *, is_near: bool) -> Surface:
     """Weighted mean of a surface over boards that have it, on the grids of the nearest, as far as it carries over."""
     added = _NEAR_SIGMA if is_near else _FAR_SIGMA
-    carried = _FAR_CARRIED if name.split(maxsplit=1)[0] in _CARRIED_IN_PART and not is_near else 1.0
+    carried = 1.0 if is_near else _far_carried(name)
     found = [(relative.board.surface(name), relative.weight) for relative in relatives]
     first = found[0][0]
     mean = sum(carried * weight * _resampled(surface, first) for surface, weight in found)
     sigma = hypot(sum(weight * surface.log_sigma for surface, weight in found), added)
     shared = hypot(added, IN_MODEL_LOG_SIGMA)
     return first.with_flat(np.asarray(mean)).with_evidence(sigma, first.rows, shared)
+
+
+def _far_carried(name: str) -> float:
+    """Part of a surface that carries over beyond an architecture."""
+    if name.split(maxsplit=1)[0] not in _CARRIED_IN_PART:
+        return 1.0
+    is_scaled = name.startswith("gemm ") and name.endswith(" scaled")
+    return _FAR_CARRIED_SCALED if is_scaled else _FAR_CARRIED
 
 
 def _resampled(surface: Surface, like: Surface) -> FloatArray:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from accelsim.cost.gpu.machine import GpuMachine, join_times
+from accelsim.cost.gpu.machine import GpuMachine, cache_bytes_per_s, join_times
 from accelsim.cost.table import RowCosts
 from accelsim.workloads.graph import FloatArray
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["cached_share", "with_cached_operands"]
 
-#: Bytes the cache gives one SM per clock, and where and how steeply its hits end, against its capacity: GEMM tables of an
-#: L40S and an RTX PRO 6000 (96 and 128 MiB of cache), whose times step where five copies of the weights stop fitting.
-_BYTES_PER_SM_CLOCK, _EDGE, _STEEPNESS = 8.0, 1.02, 40.0
+#: Where and how steeply the cache's hits end, against its capacity: GEMM tables of an L40S and an RTX PRO 6000 (96 and
+#: 128 MiB of cache), whose times step where five copies of the weights stop fitting.
+_EDGE, _STEEPNESS = 1.02, 40.0
 
 
 def cached_share(cycle_bytes: FloatArray, cache_bytes: float) -> FloatArray:
@@ -54,7 +54,7 @@ def with_cached_operands(
         parameters: Class-wide or fitted.
     """
     share = cached_share(cycle_bytes, machine.l2_bytes)
-    cache_rate = max(machine.sm_count * machine.clock_hz * _BYTES_PER_SM_CLOCK, machine.stream_bytes_per_s)
+    cache_rate = max(cache_bytes_per_s(machine), machine.stream_bytes_per_s)
     relief = 1.0 - machine.stream_bytes_per_s / cache_rate
     memory_s = costs.memory_s * (1.0 - share * relief)
     exponent = parameters.overlap_exponent

@@ -319,10 +319,20 @@ def test_a_gemm_timed_by_a_profiler_lies_between_two_events_and_finds_nothing_in
     board, parameters = gpu_of("a100_sxm"), GpuParameters.class_wide()
     sizes = {"m": 8, "n": 512, "k": 512}
     looped, profiled = (kernel_graphs(rows("gemm", sizes, {"gemm_dtype": name}))[0] for name in ("bfloat16", "int8_wo"))
-    assert looped.beside_s(parameters) == 0.0
-    assert profiled.beside_s(parameters) == pytest.approx(2 * parameters.kernel_latency_s)
+    assert looped.beside_s(parameters, board) == pytest.approx([0.0])
+    assert profiled.beside_s(parameters, board) == pytest.approx([2 * parameters.kernel_latency_s])
     assert np.isinf(profiled.measured(parameters, board).conditions.cycle_bytes).all()
     cold = replace(parameters, conditions=profiled.measured(parameters, board).conditions)
     kernel_s = cost_gpu(profiled.graph, board, Execution.GRAPH, cold).time_s[0]
     predicted = silicon_kernels._prediction(profiled, board)(parameters).time_s[0]
     assert predicted == pytest.approx(kernel_s + 2 * parameters.kernel_latency_s)
+
+
+@pytest.mark.parametrize(("system", "name", "loads"), [
+    ("rtx_pro_6000_server", "fp8_block", 3), ("rtx_pro_6000_server", "nvfp4", 0), ("b200_sxm", "fp8_block", 0),
+])  # fmt: skip
+def test_inputs_that_64_warps_quantise_row_after_row_wait_for_each_load(system, name, loads):
+    board = gpu_of(system)
+    table = replace(rows("gemm", {"m": 129, "n": 512, "k": 512}, {"gemm_dtype": name}), system=system, backend="trtllm")
+    beside = kernel_graphs(table)[0].beside_s(GpuParameters.class_wide(), board)
+    assert beside == pytest.approx([loads * 877 / board.boost_clock_hz.value])
