@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ __all__ = [
     "freeze",
     "measure_model",
     "model_graph",
-    "model_log_sigma",
     "predict",
     "read_frozen",
     "summary",
@@ -46,9 +43,6 @@ __all__ = [
 
 #: Standard deviations of a normal distribution that hold 90 %.
 Z90: Final = 1.6448536269514722
-#: Spread of ln(true / predicted) that all operators of one model share and no operator measurement shows: where its buffers
-#: lie and what ran before. From development models that are not on the check list (see docs/calibration.md).
-_CONTEXT_LOG_SIGMA: Final = 0.1
 #: A model is run in at least so many fresh processes where the first shows page faults or repeats further apart than this,
 #: and in more, up to a limit, until the standard error of their mean is below a share of it.
 _PROCESSES: Final = 3
@@ -260,27 +254,15 @@ def predict(
 
 def _predict(case: CheckCase, graph: OperatorGraph, profile: CpuProfile, parameters: CpuParameters) -> Prediction:
     from accelsim.cost.cpu import cost_cpu
+    from accelsim.cost.residual import run_log_sigma
 
     table = cost_cpu(
         graph, profile, parameters=replace(parameters, thread_count=case.threads, keeps_heap=case.heap == "kept")
     )
     total = table.total_time_s
-    spread = math.exp(Z90 * model_log_sigma(table.time_s, table.log_sigma, graph.kind))
+    rows = run_log_sigma(graph.kind, table.time_s, table.log_sigma, table.shared_log_sigma)
+    spread = math.exp(Z90 * math.hypot(rows, table.context_log_sigma))
     return Prediction(case, total, total / spread, total * spread, table.tier.value)
-
-
-def model_log_sigma(times_s: Any, log_sigma: Any, kinds: Any) -> float:
-    """Spread of a whole model: errors of half a kind's rows move together, of different kinds apart.
-
-    A kernel's error has a part all its shapes share and a part of each shape's own; with both halves of equal variance the
-    variance of a kind is (sum of squares + square of sum) / 2.
-    """
-    weighted = times_s * log_sigma
-    total = float(times_s.sum())
-    together = np.bincount(kinds, weights=weighted) ** 2
-    apart = np.bincount(kinds, weights=weighted**2)
-    variance = float((0.5 * together + 0.5 * apart).sum()) / total**2 if total else 0.0
-    return math.sqrt(variance + _CONTEXT_LOG_SIGMA**2)
 
 
 def measure_model(

@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from accelsim.calibration.check import Z90, CheckCase, Prediction, freeze, model_graph, model_log_sigma
+import numpy as np
+
+from accelsim.calibration.check import Z90, CheckCase, Prediction, freeze, model_graph
 from accelsim.calibration.environment import machine_name
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.idle import idle_power_w
@@ -49,6 +51,8 @@ _TRAINED: Final[Mapping[str, int]] = {
 }
 #: Models that are run in a 16-bit format alone: their FP32 weights fill most boards.
 _LARGE: Final = frozenset({"llama-3.1-8b-prefill", "llama-3.1-8b-decode"})
+#: Spread of ln(true / predicted) that all operators of one model share and no operator measurement shows.
+_CONTEXT_LOG_SIGMA: Final = 0.1
 _EXECUTIONS: Final = ("eager", "graph", "compiled")
 
 
@@ -101,9 +105,23 @@ def _predict(
         idle_w=idle_power_w(profile),
         power_limit_w=None if limit is None else limit.value,
     )
-    spread = math.exp(Z90 * model_log_sigma(table.time_s, table.log_sigma, graph.kind))
+    spread = math.exp(Z90 * _log_sigma(table.time_s, table.log_sigma, graph.kind))
     time_s = result.steady_state_s
     return Prediction(case, time_s, time_s / spread, time_s * spread, table.tier.value, result.energy_j)
+
+
+def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any) -> float:
+    """Spread of a whole model: errors of half a kind's rows move together, of different kinds apart.
+
+    A kernel's error has a part all its shapes share and a part of each shape's own; with both halves of equal variance the
+    variance of a kind is (sum of squares + square of sum) / 2.
+    """
+    weighted = times_s * log_sigma
+    total = float(times_s.sum())
+    together = np.bincount(kinds, weights=weighted) ** 2
+    apart = np.bincount(kinds, weights=weighted**2)
+    variance = float((0.5 * together + 0.5 * apart).sum()) / total**2 if total else 0.0
+    return math.sqrt(variance + _CONTEXT_LOG_SIGMA**2)
 
 
 def freeze_gpu(calibration: GpuCalibration, profile: GpuProfile) -> dict[str, Any]:

@@ -84,6 +84,7 @@ class CostTable:
         tier: Where the parameters come from.
         shared_log_sigma: What all rows of one kind and format share inside a model on this device, shape (n,); all of
             it where None.
+        context_log_sigma: What all rows share besides: where buffers lie, what ran before, which pages fault.
         extrapolation_decades: How far each row lies outside the measured range, shape (n,); None where unknown.
         energy_parts_j: `energy_j` by part of the chip, shape (n,) each; None where only class-wide rates are known.
         energy_note: Why there are no parts; empty where there are some, or where the class has none.
@@ -100,6 +101,7 @@ class CostTable:
     log_sigma: FloatArray
     tier: Tier = Tier.SPEC
     shared_log_sigma: FloatArray | None = None
+    context_log_sigma: float = 0.0
     extrapolation_decades: FloatArray | None = None
     energy_parts_j: Mapping[str, FloatArray] | None = None
     energy_note: str = ""
@@ -146,7 +148,7 @@ class CostTable:
         )
 
 
-_NOT_COLUMNS = {"bound", "tier", "energy_parts_j", "energy_note"}
+_NOT_COLUMNS = {"bound", "tier", "context_log_sigma", "energy_parts_j", "energy_note"}
 _ADDITIVE = ("time_s", "compute_s", "memory_s", "dispatch_s", "energy_j", "flop", "bytes")
 
 

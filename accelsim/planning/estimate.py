@@ -440,14 +440,18 @@ def _bound(runs: tuple[_Run, ...]) -> str:
 
 
 def _log_sigma(runs: tuple[_Run, ...]) -> float:
-    """Standard deviation of ln(true / predicted) of the whole run; see `run_log_sigma`."""
+    """Standard deviation of ln(true / predicted) of the whole run: `run_log_sigma` and what a pass's rows share."""
     shared = [run.table.log_sigma if run.table.shared_log_sigma is None else run.table.shared_log_sigma for run in runs]
-    return run_log_sigma(
+    times = [run.table.time_s * run.run_pass.repeats for run in runs]
+    rows = run_log_sigma(
         np.concatenate([run.run_pass.graph.kind for run in runs]),
-        np.concatenate([run.table.time_s * run.run_pass.repeats for run in runs]),
+        np.concatenate(times),
         np.concatenate([run.table.log_sigma for run in runs]),
         np.concatenate(shared),
     )
+    total = sum(float(time.sum()) for time in times)
+    context = sum(run.table.context_log_sigma * float(time.sum()) for run, time in zip(runs, times, strict=True))
+    return math.hypot(rows, context / total if total else 0.0)
 
 
 def _extrapolated_fraction(runs: tuple[_Run, ...]) -> float | None:

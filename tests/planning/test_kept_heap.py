@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import accelsim
 from accelsim.cli.entry import main
+from accelsim.cost import registry
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 
 SHIPPED = Path(__file__).parents[2] / "calibration" / "fitted" / "amd-epyc-2cpu-aece85.kernels.json"
@@ -32,6 +34,25 @@ def test_a_kept_heap_is_faster_and_better_known():
     assert (given.heap, kept.heap) == ("default", "kept")
     assert kept.latency_s < 0.9 * given.latency_s
     assert kept.latency_high_s / kept.latency_low_s < given.latency_high_s / given.latency_low_s
+
+
+@pytest.mark.usefixtures("_calibrated")
+@pytest.mark.parametrize(("mode", "least"), [("inference", 0.02), ("training", 0.08)])
+def test_intervals_hold_what_no_operator_shows(mode, least, monkeypatch):
+    """What all rows share widens every interval, page faults by 0.3 of their share; the operators' spread does the rest."""
+    tables = []
+    cost = registry.operator_costs
+    monkeypatch.setattr(
+        "accelsim.planning.estimate.operator_costs", lambda *a, **k: tables.append(cost(*a, **k)) or tables[-1]
+    )
+    for heap in ("default", "kept"):
+        run = accelsim.estimate("vgg-16", "local/cpu", batch=2, precision="fp32", mode=mode, heap=heap)
+        spread = math.log(run.latency_high_s / run.latency_low_s) / 2 / 1.6448536269514722
+        assert spread > tables[-1].context_log_sigma
+    default, kept = tables
+    assert kept.context_log_sigma == pytest.approx(least)
+    faults = 1.0 - kept.total_time_s / default.total_time_s
+    assert default.context_log_sigma == pytest.approx(math.hypot(least, 0.3 * faults), rel=0.1)
 
 
 @pytest.mark.usefixtures("_calibrated")

@@ -10,6 +10,8 @@ table's host dispatch is 0. References for each parameter stand in ``calibration
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +26,7 @@ from accelsim.cost.contraction import (
 from accelsim.cost.cpu.calibrated import measured_costs, parameters_for
 from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
-from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, Tier
+from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
 from accelsim.hardware.profile import CpuProfile
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -59,12 +61,14 @@ def cost_cpu(
     values = parameters or parameters_for(device.name) or cpu_parameters()
     machine = cpu_machine(graph, device, execution, values)
     costs = FORMULAS.evaluate(graph, machine, values, device.name)
-    tier = Tier.SPEC
-    if values.kernels is not None:
-        costs, tier = measured_costs(graph, costs, machine, values.kernels), values.kernels.tier
     rates = energy_rates(device, values.energy_overhead_ratio)
     active = values.active_power_fraction * machine.threads / device.core_count.value
-    return assemble_table(graph, costs, rates, active_fraction=active, tier=tier)
+    if values.kernels is None:
+        return assemble_table(graph, costs, rates, active_fraction=active)
+    costs, context_log_sigma = measured_costs(graph, costs, machine, values.kernels)
+    table = assemble_table(graph, costs, rates, active_fraction=active, tier=values.kernels.tier)
+    shared = np.asarray(costs.shared_log_sigma, dtype=np.float64)
+    return replace(table, shared_log_sigma=shared, context_log_sigma=context_log_sigma)
 
 
 def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> NDArray[np.bool_]:
