@@ -7,14 +7,16 @@ others in flight has its prompt of `isl` tokens run once, between its tokens. So
     time per output token = decode step + (requests - 1) / osl x prefill of one prompt,
 
 the step at the mean context isl + osl / 2, from replayed graphs of fused operators. Requests beyond what the memory holds
-wait. The time to first token under load is the waiting time of a scheduler's queue and is not scored.
+wait. The time to first token under load is the waiting time of a scheduler's queue and is not scored. Intervals hold what
+kernels are off by and what servers add, the latter as the rows of other engines have it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import hypot
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from accelsim.cost.gpu import cost_gpu
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import GpuProfile
-from accelsim.workloads.dtype import PRECISIONS, Precision
+from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import RunShape, Workload
@@ -47,6 +49,10 @@ SERVING_SCHEMA = Schema(
 _DIVISIONS = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 #: Share of the memory a serving engine takes by default (vLLM's gpu_memory_utilization).
 _MEMORY_SHARE = 0.9
+#: Spread of ln(time per output token) that a server adds to its kernels' (scheduling, sampling, prompts between steps), by
+#: engine: root mean square over the rows of the *other* engines at tier `spec` (50 to 77 rows on an H200), less the kernels'
+#: own; of any other engine, that of all.
+_SERVER_LOG_SIGMA, _ANY_SERVER_LOG_SIGMA = {"vllm": 0.21, "trtllm": 0.25, "sglang": 0.23}, 0.23
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +117,23 @@ def _batch(rows: Table, key: tuple[str, ...]) -> Batch:
         _Load(max(int(requests), 1), max(int(isl), 1), max(int(osl), 1))
         for requests, isl, osl in zip(rows["batch_size"], rows["isl"], rows["osl"], strict=True)
     ]
-    known = PRECISIONS[precision]
+    known = _served(PRECISIONS[precision], profile)
     line = np.array(
         [_total(load, workload, known, profile, lambda g: float(roofline_s(g, profile).sum())) for load in loads]
     )
-    return Batch(system, profile, group, label, measured, line, _prediction(loads, workload, known, profile))
+    server = _SERVER_LOG_SIGMA.get(backend, _ANY_SERVER_LOG_SIGMA)
+    return Batch(system, profile, group, label, measured, line, _prediction(loads, workload, known, profile, server))
+
+
+def _served(precision: Precision, device: GpuProfile) -> Precision:
+    """How a device serves a checkpoint: kernels take FP4 weights to BF16 where there is no FP4 arithmetic."""
+    if precision.compute != Dtype.FP4 or Dtype.FP4 in device.matrix_flop_per_s:
+        return precision
+    return replace(precision, compute=Dtype.BF16)
 
 
 def _prediction(
-    loads: Iterable[_Load], workload: Workload, precision: Precision, device: GpuProfile
+    loads: Iterable[_Load], workload: Workload, precision: Precision, device: GpuProfile, server_log_sigma: float
 ) -> Callable[[Any | None], Prediction]:
     def predict(parameters: Any | None) -> Prediction:
         def busy_s(graph: OperatorGraph) -> float:
@@ -128,7 +142,8 @@ def _prediction(
 
         def sigma(load: _Load) -> float:
             step = _step(workload, precision, _running(load, workload, precision, device), load)
-            return correlated_log_sigma(cost_gpu(step, device, Execution.COMPILED, parameters), step)
+            kernels = correlated_log_sigma(cost_gpu(step, device, Execution.COMPILED, parameters), step)
+            return hypot(kernels, server_log_sigma)
 
         time_s = [_total(load, workload, precision, device, busy_s) for load in loads]
         return Prediction(np.array(time_s), np.array([sigma(load) for load in loads]))

@@ -93,6 +93,29 @@ def test_a_device_nobody_knows_is_named(folder):
     assert [problem.reason for problem in data.problems] == ["unknown device"]
 
 
+def test_four_bit_checkpoints_run_in_bf16_where_there_is_no_fp4_arithmetic(folder):
+    """gpt-oss-120b on a Hopper: 4-bit weights come from memory, products are BF16's; a prompt takes longer than in FP8."""
+    model = {"model_path": "openai/gpt-oss-120b", "precision": "fp4"}
+    (batch,) = load(DataFolder(folder(model)))
+    assert batch.predict is not None
+    stored_gb = 117e9 * 0.5 / 1e9
+    assert predicted(folder, **model, batch_size=256) > stored_gb * 1e9 * 0.9 / 4.8e12
+    prompts = {"batch_size": 64, "isl": 8192, "osl": 64}
+    assert predicted(folder, **model, **prompts) > 1.2 * predicted(folder, **model | {"precision": "fp8"}, **prompts)
+
+
+def test_intervals_hold_what_the_rows_of_other_engines_say_servers_add(folder):
+    """Squares of independent spreads add up: what is left without the server's is the kernels', under any engine."""
+    servers = {"vllm": 0.21, "trtllm": 0.25, "sglang": 0.23, "other": 0.23}
+    sigma = {}
+    for backend in servers:
+        (batch,) = load(DataFolder(folder({"backend": backend})))
+        (sigma[backend],) = batch.predict(None).log_sigma
+    kernels = [sigma[backend] ** 2 - server**2 for backend, server in servers.items()]
+    assert kernels == pytest.approx([kernels[0]] * len(servers))
+    assert kernels[0] > 0.05**2
+
+
 def test_the_suite_scores_a_folder(folder):
     board = validate(["llm-serving"], folder({}, {"tp_size": 2, "id": "b"}), "spec")
     (score,) = board.suites
