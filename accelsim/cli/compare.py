@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["compare", "emit_comparison"]
 
 _PAIR = ("workload", "device", "mode", "reason")
+#: Column of an estimate -> figure of `BatchWinners`.
+_WON_FIGURES = {"throughput_per_s": "throughput", "energy_per_sample_j": "energy", "cost_usd_per_1000": "cost"}
 _MIXED_NOTE = "CPUs and GPUs run eagerly, the others compiled models: --execution compiled compares like with like"
 
 
@@ -78,7 +80,7 @@ def compare(
     }
     comparison = compare_runs(names, profiles, modes=modes, batch=batch, **settings)
     winners: list[tuple[BatchWinners, ...]] = []
-    if output_format is OutputFormat.TABLE and "inference" in modes and len(profiles) > 1:
+    if "inference" in modes and len(profiles) > 1:
         from accelsim.planning.batch_winners import batch_winners
 
         winners = [batch_winners(name, profiles, sizes, **settings) for name in names]
@@ -105,12 +107,14 @@ def emit_comparison(sink: Sink, comparison: Comparison, winners: Sequence[Sequen
     from accelsim.report.formats import uniform_rows
     from accelsim.report.tables import COMPARISON_NOTE, comparison_view
 
-    rows = uniform_rows(comparison.to_dict(), (*_PAIR, *Estimate.__slots__))
+    found = [row | won for row, won in zip(comparison.to_dict(), _won(comparison, winners), strict=True)]
+    rows = uniform_rows(found, (*_PAIR, *Estimate.__slots__))
     flat = [{key: value for key, value in row.items() if value is not None and key != "operators"} for row in rows]
     scalars = [name for name in Estimate.__slots__ if name not in {"memory", "operators", "energy_parts_j", "evidence"}]
     nested = [f"memory.{part}" for part in MemoryFootprint.__slots__]
     nested += [f"energy_parts_j.{part}" for part in (*ENERGY_PARTS, "clock", "host", "static")]
     nested += [f"evidence.{name}" for name in Evidence.__slots__]
+    nested += ["best", *(f"wins.{column}" for column in _WON_FIGURES)]
     columns = (*_PAIR, *scalars, *nested)
     done = [row.estimate for row in comparison.rows if row.estimate is not None and row.mode == "inference"]
     orders = [
@@ -120,3 +124,23 @@ def emit_comparison(sink: Sink, comparison: Comparison, winners: Sequence[Sequen
     mixed = [_MIXED_NOTE] if is_mixed else []
     note = "\n".join([COMPARISON_NOTE, *mixed, *(order for order in orders if order)])
     sink.emit(rows, lambda: comparison_view(comparison, winners), rows=flat, columns=columns, note=note)
+
+
+def _won(comparison: Comparison, winners: Sequence[Sequence[BatchWinners]]) -> Iterator[dict[str, Any]]:
+    """Of each row the columns it is best in among its model and mode, and the batches at which it wins inference."""
+    from accelsim.report.tables import BEST_FIELDS
+
+    best = {field: comparison.best(field) for field in BEST_FIELDS}
+    by_model = {found[0].workload: found for found in winners if found}
+    for row in comparison.rows:
+        marked = [f for f in BEST_FIELDS if best[f].get((row.workload, row.mode)) == row.device]
+        wins = None
+        if row.mode == "inference" and row.workload in by_model:
+            figures = {
+                c: [(w.batch, getattr(w, name)) for w in by_model[row.workload]] for c, name in _WON_FIGURES.items()
+            }
+            wins = {
+                c: [b for b, win in found if win is not None and win.device == row.device]
+                for c, found in figures.items()
+            }
+        yield {"best": marked, "wins": wins}

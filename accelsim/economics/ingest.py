@@ -208,7 +208,11 @@ def _add_hosts(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
     kept: list[FeedRow] = []
     for row in rows:
         if row.host_apart:
-            count = row.number["device_count"] or 1
+            count = row.number["device_count"]
+            if not count:
+                reason = "accelerator priced without its host instance, and how many there are is not known"
+                refusals.append(row.note("refused", "device_count", row.number[_ON_DEMAND], reason))
+                continue
             host = hosts.get((row.text["region"], f"n1-standard-{_HOST_VCPUS_PER_DEVICE * count:.0f}"))
             if host is None or host.number[_ON_DEMAND] is None:
                 reason = "accelerator priced without its host instance, and no host price is known"

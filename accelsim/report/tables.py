@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from accelsim.planning.compare import Comparison, ComparisonRow
     from accelsim.planning.estimate import Estimate
 
-__all__ = ["COMPARISON_NOTE", "comparison_view", "estimate_view", "plain_table", "tier_words"]
+__all__ = ["BEST_FIELDS", "COMPARISON_NOTE", "comparison_view", "estimate_view", "plain_table", "tier_words"]
 
 #: Share of the time outside the measured range from which on an estimate says so.
 _SHOWN_EXTRAPOLATION = 0.02
@@ -230,7 +230,7 @@ def comparison_view(comparison: Comparison, winners: Sequence[Sequence[BatchWinn
     groups: dict[tuple[str, str], list[ComparisonRow]] = {}
     for row in comparison.rows:
         groups.setdefault((row.workload, row.mode), []).append(row)
-    best = {field: comparison.best(field) for field in _BEST_FIELDS}
+    best = {field: comparison.best(field) for field in BEST_FIELDS}
     views: list[RenderableType] = []
     for key, rows in groups.items():
         marked = {field: found.get(key) for field, found in best.items()}
@@ -253,7 +253,8 @@ def _win(win: Win | None, words: Callable[[float | None], str]) -> str:
     return UNKNOWN if win is None else f"{win.device} {words(win.value)}"
 
 
-_BEST_FIELDS: Final = ("latency_s", "throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000")
+#: Columns of which a table marks the best.
+BEST_FIELDS: Final = ("latency_s", "throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000")
 
 
 def _group_view(rows: Sequence[ComparisonRow], winners: dict[str, str | None]) -> RenderableType:

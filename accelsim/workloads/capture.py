@@ -248,13 +248,17 @@ def _explained(error: Exception, recorder: Recorder) -> CaptureError:
     from accelsim.workloads.meta_module import brief
 
     place, last = recorder.failed or recorder.path, recorder.last_operator or "none"
+    said = brief(error)
     remedy = (
-        "Capture the float module, and estimate it with precision int8 or int4."
-        if last.startswith(("quantized", "aten.quantize"))
-        else "Check the shapes of example_inputs; code that reads values, calls numpy or C++ extensions must be replaced by "
+        "Check the shapes of example_inputs; code that reads values, calls numpy or C++ extensions must be replaced by "
         "torch operators of fixed shape."
     )
-    return CaptureError(f"{place!r} cannot be captured: {brief(error)} (last operator {last}). {remedy}")
+    if last.startswith(("quantized", "aten.quantize")):
+        remedy = "Capture the float module, and estimate it with precision int8 or int4."
+    elif "FlexAttention" in said or "flex_attention" in said:  # torch has no kernel of it without a device
+        said = "flex_attention runs on a device alone, and capture has none"
+        remedy = "Call scaled_dot_product_attention instead, with is_causal=True for a causal mask: it costs the same."
+    return CaptureError(f"{place!r} cannot be captured: {said} (last operator {last}). {remedy}")
 
 
 def _differentiate(output: Any, recorder: Recorder) -> None:

@@ -1,7 +1,7 @@
 """Small image classifiers made for accelerators without squeeze-and-excite, and SqueezeNet.
 
 Gupta and Akin, arXiv:2003.02838 (MobileNetEdgeTPU and EfficientNet-EdgeTPU: early blocks fuse expansion and depthwise
-convolution into one full convolution); TensorFlow's EfficientNet-Lite and minimalistic MobileNet v3; Iandola et al.,
+convolution into one full convolution); TensorFlow's EfficientNet-Lite; Iandola et al.,
 arXiv:1602.07360 (SqueezeNet 1.1).
 """
 
@@ -80,11 +80,6 @@ _STAGES: dict[str, tuple[EdgeStage, ...]] = {
         EdgeStage("split", 3, 6, 6, 320, 1, 1),
     ),
 }
-#: Expanded and output channels and stride of minimalistic MobileNet v3 small.
-_V3_MINIMAL = (
-    (16, 16, 2), (72, 24, 2), (88, 24, 1), (96, 40, 2), (240, 40, 1), (240, 40, 1),
-    (120, 48, 1), (144, 48, 1), (288, 96, 2), (576, 96, 1), (576, 96, 1),
-)  # fmt: skip
 
 
 class EdgeClassifierParameters(RectangleParameters):
@@ -97,9 +92,8 @@ class EdgeClassifierParameters(RectangleParameters):
     """
 
     network: Literal[
-        "mobilenet-edge", "efficientnet-edge", "efficientnet-lite", "mobilenet-v1", "mobilenet-v2",
-        "mobilenet-v3-minimal", "squeezenet",
-    ]  # fmt: skip
+        "mobilenet-edge", "efficientnet-edge", "efficientnet-lite", "mobilenet-v1", "mobilenet-v2", "squeezenet"
+    ]
     width_multiplier: Annotated[float, Field(gt=0, le=16)] = 1.0
     depth_multiplier: Annotated[float, Field(gt=0, le=16)] = 1.0
 
@@ -112,8 +106,6 @@ def write_edge_classifier(b: GraphBuilder, p: EdgeClassifierParameters, shape: R
         _squeezenet(b, x, p)
     elif p.network == "mobilenet-v1":
         _mobilenet_v1(b, x, p)
-    elif p.network == "mobilenet-v3-minimal":
-        _v3_minimal(b, x, p)
     else:
         _staged(b, x, p)
 
@@ -203,18 +195,6 @@ def _mobilenet_v1(b: GraphBuilder, x: Tensor, p: EdgeClassifierParameters) -> No
         x = layer(b, x, f"{index}.depthwise", x.shape[1], 3, stride=stride, groups=x.shape[1])
         x = layer(b, x, f"{index}.pointwise", int(channels * p.width_multiplier), 1)
     classify(b, x, p.classes)
-
-
-def _v3_minimal(b: GraphBuilder, x: Tensor, p: EdgeClassifierParameters) -> None:
-    x = layer(b, x, "stem", 16, 3, stride=2)
-    for index, (expanded, out, stride) in enumerate(_V3_MINIMAL):
-        x = edge_block(b, x, str(index), expanded, out, stride)
-    x = layer(b, x, "head", 576, 1)
-    with b.scope("pool"):
-        x = b.global_pool(x)
-    x = b.view(x, x.shape[0], 576)
-    with b.scope("classifier"):
-        b.linear(b.linear(x, 1024), p.classes)
 
 
 #: Squeeze channels of the fire modules; 0 stands for a pool.

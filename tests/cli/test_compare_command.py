@@ -135,6 +135,24 @@ def test_the_winners_are_named_at_every_batch(run, refused):
     assert "--batches" in refused("compare", "resnet-50", *devices, "--batches", "1,x")
 
 
+def test_json_and_csv_name_the_winners_of_the_table(run):
+    arguments = ("compare", "resnet-50", "--devices", "t4,tpu-v4,epyc-9654", "--batches", "1,256", "--mode", "both")
+    text, rows = run(*arguments).out, run(*arguments, "--format", "json").json
+    lines = text.split("who wins at which batch")[1].splitlines()[2:]
+    for batch, line in zip((1, 256), lines, strict=False):
+        cells = re.split(r"  +", line.strip())[1:]
+        for column, cell in zip(("throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000"), cells, strict=True):
+            (winner,) = [r["device"] for r in rows if r["mode"] == "inference" and batch in r["wins"][column]]
+            assert cell.startswith(winner)
+    training = [row for row in rows if row["mode"] == "training"]
+    assert all(row["wins"] is None for row in training)
+    (fastest,) = [row for row in training if "latency_s" in row["best"]]
+    assert fastest["latency_s"] == min(row["latency_s"] for row in training)
+    flat = run(*arguments, "--format", "csv").rows
+    assert [row["best"] for row in flat] == [";".join(row["best"]) for row in rows]
+    assert {row["wins.throughput_per_s"] for row in flat} <= {"", "1", "256", "1;256"}
+
+
 def test_a_comparison_of_eager_and_compiled_runs_says_so(run):
     assert "like with like" in run("compare", "resnet-18", "--devices", "t4,tpu-v4").err
     assert "like with like" not in run("compare", "resnet-18", "--devices", "t4,tpu-v4", "--execution", "compiled").err

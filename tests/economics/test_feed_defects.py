@@ -165,6 +165,14 @@ def attached(count=1):
     )
 
 
+@pytest.mark.parametrize("count", ["", "0"])
+def test_an_accelerator_without_its_host_and_without_a_count_is_no_cpu_offer(count):
+    found = ingest([attached() | {"accelerator_count": count}, host()])
+    assert [offer.instance for offer in found.offers] == ["n1-standard-4"]
+    (refusal,) = found.refusals
+    assert (refusal.field, refusal.instance) == ("device_count", "attach-t4-x1")
+
+
 def host(vcpus=4):
     return row(
         provider="gcp",

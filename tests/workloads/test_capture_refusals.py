@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 
 import accelsim  # noqa: E402
 from accelsim.errors import CaptureError, InvalidValueError, UnknownNameError  # noqa: E402
@@ -106,6 +107,11 @@ def test_a_random_scalar_takes_its_median():
     [
         (nn.Sequential(nn.Linear(8, 8), nn.Linear(9, 9)), X, "'1' cannot be captured"),
         (Apply(lambda y: torch.from_numpy(y.numpy())), X, "numpy"),
+        (
+            Apply(lambda y: flex_attention(*[y.view(1, 2, 4, 4)] * 3)),
+            X,
+            "flex_attention .* scaled_dot_product_attention",
+        ),
         (nn.Identity(), X, "no operator"),
         (nn.Linear(8, 8), None, "example_inputs are missing"),
         (nn.Linear(8, 8), "text", "example_inputs = str"),

@@ -63,7 +63,6 @@ def test_operations_are_those_of_the_published_name(family, parameters, size, gf
         ("edge-classifier", {"network": "mobilenet-v1", "width_multiplier": 0.5, "classes": 1001}, (160, 160), 1.34e6, 0.01),
         ("edge-classifier", {"network": "mobilenet-v1", "classes": 1001}, (224, 224), 4.24e6, 0.01),
         ("edge-classifier", {"network": "mobilenet-v2", "width_multiplier": 1.4, "classes": 1001}, (224, 224), 6.06e6, 0.01),
-        ("edge-classifier", {"network": "mobilenet-v3-minimal", "classes": 1001}, (224, 224), 2.04e6, 0.005),
     ],
 )  # fmt: skip
 def test_parameters_are_the_published_ones(family, parameters, size, count, tolerance):
