@@ -106,14 +106,14 @@ class Estimate:
         host: Device that ran what this one cannot; None where all ran here.
         relatives: Measured boards whose kernel surfaces stand for the device's own, nearest first.
         evidence: What the estimate rests on and what its like was validated on; None where the model does not fit.
-        extrapolated_fraction: Share of the device time in operators outside the sizes that were measured; None where none
-            were measured.
+        extrapolated_fraction: Share of the device time outside the sizes that were measured; None where none were.
         energy_tier: "parts" where the energy is the sum of the chip's parts, each at a sourced coefficient of its node and
             width; "class" where it comes from the class's rates per operation and byte.
         energy_parts_j: Energy per iteration by part, idle power as "static"; they add up to `energy_j`. None without parts.
         energy_note: The coefficient that is missing where a chip of a class with parts has none.
         sparse_weights: Whether weights were taken to have the chip's structured sparsity.
         heap: "default", or "kept" where the memory allocator was taken to keep what is freed.
+        trained_positions: Tokens of a sequence the model was trained on; None where that is not known.
     """
 
     workload: str
@@ -158,6 +158,7 @@ class Estimate:
     energy_note: str = ""
     sparse_weights: bool = False
     heap: str = "default"
+    trained_positions: int | None = None
 
     def cost_of_samples_usd(self, sample_count: float) -> float | None:
         """What so many samples (sequences) cost: an epoch is its training set's, a training run that times its epochs.
@@ -386,6 +387,7 @@ def _estimate(
         energy_note=runs[0].table.energy_note if fits else "",
         sparse_weights=scenario.sparse_weights,
         heap=scenario.heap,
+        trained_positions=getattr(scenario.workload.parameters, "max_positions", 0) or None,
     )
 
 

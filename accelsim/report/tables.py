@@ -102,6 +102,11 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
     if e.extrapolated_fraction is not None and e.extrapolated_fraction > _SHOWN_EXTRAPOLATION:
         share = f"{100 * e.extrapolated_fraction:.0f} % of the time in operators outside the sizes that were measured"
         lines.append(("caution", f"{share}: the interval is wider for them"))
+    if e.trained_positions is not None and e.seq_len + e.output_len > e.trained_positions:
+        asked = f"{e.seq_len + e.output_len:,} tokens per sequence"
+        lines.append(
+            ("caution", f"{asked}, but the model was trained on {e.trained_positions:,}: its answers may be poor")
+        )
     return [*lines, ("cost", _cost_words(e, quote))]
 
 

@@ -39,7 +39,8 @@ def _decoder(c: CheckpointConfig) -> Parameters:
         "activation": c.activation("hidden_act", "silu"),
         "tied_embeddings": c.flag("tie_word_embeddings", default=False),
     }
-    return parameters | ({"head_dim": c.integer("head_dim")} if c.has("head_dim") else {})
+    known = {"head_dim": "head_dim", "max_positions": "max_position_embeddings"}
+    return parameters | {name: c.integer(field) for name, field in known.items() if c.has(field)}
 
 
 def read_llama(c: CheckpointConfig) -> Parameters:

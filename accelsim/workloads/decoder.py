@@ -76,7 +76,7 @@ class DecoderParameters(FamilyParameters):
         gated: Whether the activation gates a second projection.
         norm: Norm of all layers.
         positions: Rotary, learned table, or none (ALiBi is free of parameters and rows).
-        max_positions: Rows of the learned table.
+        max_positions: Positions the model was trained on, 0 where not known; the rows of a learned table.
         position_offset: Rows of that table that no position uses (OPT has 2).
         rotary_fraction: Share of each head that is rotated.
         tied_embeddings: Whether the logits matrix is the embedding table.

@@ -183,3 +183,11 @@ def test_a_run_says_how_it_was_run():
 def test_times_outside_what_was_measured_are_cautioned(share, shown):
     text = drawn(estimate_view(dataclasses.replace(MADE, extrapolated_fraction=share), device("t4")))
     assert ("40 % of the time in operators outside" in " ".join(text.split())) is shown
+
+
+@pytest.mark.parametrize(
+    ("output_len", "trained", "is_said"), [(100, 1000, False), (101, 1000, True), (101, None, False)]
+)
+def test_more_tokens_than_a_model_was_trained_on_are_a_caution(output_len, trained, is_said):
+    made = dataclasses.replace(MADE, seq_len=900, output_len=output_len, trained_positions=trained)
+    assert ("trained on 1,000" in drawn(estimate_view(made, device("t4")))) == is_said

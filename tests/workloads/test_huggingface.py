@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim import estimate
 from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
 from accelsim.workload_catalog import load_workload_file, workload
 from accelsim.workloads.dtype import precision
@@ -255,6 +256,15 @@ def test_published_configuration_is_the_catalogued_model(name):
     assert mine.graph.path == given_.graph.path
     assert (mine.graph.flop == given_.graph.flop).all()
     assert (mine.graph.bytes == given_.graph.bytes).all()
+
+
+def test_the_trained_context_is_read_and_does_not_limit_rotary_models():
+    config = GROUPED | {"model_type": "llama", "max_position_embeddings": 256}
+    model = workload_from_config(config)
+    assert model.parameters.max_positions == 256
+    assert estimate(model, "t4", seq_len=512, output_len=0).trained_positions == 256
+    assert estimate("llama-2-7b", "t4", seq_len=64).trained_positions == 4096
+    assert estimate("resnet-18", "t4").trained_positions is None
 
 
 def test_untied_logits_count_apart():
