@@ -139,10 +139,10 @@ def package(tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
 
-    def write(columns: dict, *, backend="sglang", version="1.0", family="gemm", file="gemm_perf.parquet"):
-        path = tmp_path / "data" / "h200_sxm" / family / backend / version
+    def write(columns: dict, *, backend="sglang", version="1.0", system="h200_sxm"):
+        path = tmp_path / "data" / system / "gemm" / backend / version
         path.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(pa.table(columns), path / file)
+        parquet.write_table(pa.table(columns), path / "gemm_perf.parquet")
 
     monkeypatch.setattr(silicon, "silicon_root", lambda: tmp_path)
     monkeypatch.setattr(silicon_kernels, "silicon_root", lambda: tmp_path)
@@ -168,6 +168,17 @@ def test_a_format_comes_from_the_first_backend_that_has_it(package):
         ("trtllm", ["bfloat16"]),
         ("vllm", ["fp8"]),
     ]
+
+
+@pytest.mark.parametrize(("system", "times_s"), [("b60", [2.5e-4, 0.5e-3]), ("h200_sxm", [2.5e-4, 1e-3])])
+def test_operators_issued_one_by_one_count_at_their_fastest_in_any_version(package, system, times_s):
+    """The older version is faster at (2, 8, 8), slower at (1, 8, 8), and alone has (4, 8, 8); graphs have no such delays."""
+    package(GEMM, system=system, backend="vllm", version="2.0")
+    older = {"m": [1, 2, 4], "latency": [0.75, 0.5, 0.1]}
+    package(GEMM | older, system=system, backend="vllm", version="1.0")
+    (found,) = preferred_rows(system, "gemm")
+    assert (found.version, found.sizes["m"].tolist()) == ("2.0", [1, 2])
+    assert found.time_s.tolist() == times_s
 
 
 def test_a_table_without_its_columns_and_unknown_versions_are_refused(package):
