@@ -419,18 +419,25 @@ def cpu_profile(name: str) -> CpuProfile:
     return profile
 
 
-def read_results(path: Path) -> list[dict[str, Any]]:
-    """Rows of a `results_document`; none where there is no such file.
+def read_results(path: Path, frozen_hash: str) -> list[dict[str, Any]]:
+    """Rows of a `results_document`; none where there is no such file, or it is of an earlier calibration.
+
+    Args:
+        path: The file.
+        frozen_hash: Hash of the predictions that the rows must belong to.
 
     Raises:
         ProfileError: If the file is damaged.
     """
     if not path.is_file():
         return []
-    rows = read_json(path, max_bytes=_MOST_BYTES).get("results")
+    document = read_json(path, max_bytes=_MOST_BYTES)
+    rows = document.get("results")
     names = {"model", "batch", "dtype", "threads", "is_training", "measured_s"}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and names <= set(row) for row in rows):
         raise ProfileError(str(path), ["results: expected a list of measured models; delete the file to start anew"])
+    if document.get("frozen_hash") != frozen_hash:
+        return []
     return [{"execution": "eager", "heap": "default", **row} for row in rows]
 
 

@@ -13,8 +13,11 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from accelsim.cost.fitted import fitted_parameters
+import numpy as np
+
+from accelsim.cost.fitted import calibration_folders, fitted_parameters
 from accelsim.datafile import data_root, read_json
+from accelsim.errors import InputError
 
 __all__ = ["Evidence", "evidence", "shipped_report"]
 
@@ -32,6 +35,8 @@ _SIMILAR: Final = {True: ("resnet", "retinanet", "ssd", "3d-unet"), False: ("ber
 _NOUNS: Final = {"tpu-v1": "figure", "eyeriss": "figure", **dict.fromkeys(_OPERATORS, "operator")}
 _CLASSES: Final = ("cpu", "gpu", "fpga", "asic")
 _SHOWN_BOARDS: Final = 3
+#: Where the figures of a calibrated machine come from.
+_CHECK: Final = "calibrate check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Evidence:
         basis: Where the parameters come from.
         measured_rows: Measurements of this device they were fitted to; 0 at tier `spec`.
         scope: "this device", "other devices", "overlays" (boards with an overlay processor) or "none".
-        suite: Suite of the figures; None where the scope is "none".
+        suite: Suite of the figures, or "calibrate check" on a calibrated machine; None where the scope is "none".
         rows: Rows behind them.
         devices: Devices behind them.
         median_ape_fraction: Least and greatest median error of a device.
@@ -93,7 +98,32 @@ def evidence(
         relatives: Boards whose surfaces stand for the device's own.
         is_convolutional: Whether convolutions take most of the time.
     """
+    if device == "local/cpu" and tier != "spec":
+        own = _own_check(*_basis(device, tier, relatives))
+        if own is not None:
+            return own
     return _evidence(shipped_report(), device, device_class, tier, relatives, is_convolutional=is_convolutional)
+
+
+def _own_check(rows: int, basis: str) -> Evidence | None:
+    """What ``accelsim calibrate check`` found on this machine; None where it has not checked today's predictions."""
+    folder = calibration_folders()[0]
+    try:
+        frozen, found = (read_json(folder / name, max_bytes=_MAX_BYTES) for name in ("frozen.json", "results.json"))
+        errors = [
+            abs(row["predicted_s"] / row["measured_s"] - 1.0)
+            for row in found["results"]
+            if row["measured_s"] and row["threads"] and found["frozen_hash"] == frozen["hash"]
+        ]
+    except (InputError, KeyError, TypeError):
+        return None
+    if not errors:
+        return None
+    median, p90 = (float(x) for x in np.quantile(errors, (0.5, 0.9)))
+    what = _plural("whole-model run", len(errors))
+    words = f"{what} on it {'was' if len(errors) == 1 else 'were'} within {_range([median])} (median), {_range([p90])} (p90)"
+    sentence = f"{basis}; {words} [accelsim calibrate check]"
+    return Evidence(basis, rows, "this device", _CHECK, len(errors), 1, (median, median), (p90, p90), sentence)
 
 
 def _evidence(

@@ -214,7 +214,9 @@ class RunFile:
             raise OutputError(f"{self.path} is a folder. Give a file.")
         if self.path.exists() and self.path.stat().st_size:
             if not resume:
-                raise OutputError(f"{self.path} exists. Continue it with --resume, or give another --out.")
+                raise OutputError(
+                    f"{self.path} exists. Continue it with --resume, remove it to measure anew, or give another --out."
+                )
             self.fatal_case = _text(self._marker)
             self.run = read_run(self.path)
             _check_same(self.path, self.run, environment, settings)

@@ -202,7 +202,7 @@ def check(
     run_data = read_run(folder / "run.jsonl")
     device = str(run_data.settings.get("device", "cpu"))
     frozen = read_json(folder / "frozen.json", max_bytes=16 * 2**20)
-    before = library.read_results(folder / "results.json")
+    before = library.read_results(folder / "results.json", str(frozen.get("hash")))
     for change in differences(run_data.environment, describe(device)):
         typer.echo(f"changed since the calibration: {change}", err=True)
     measured = partial(library.measure_model, device=device)

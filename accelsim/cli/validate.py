@@ -105,7 +105,8 @@ def accuracy(
     """Show how accurate this version of accelsim was found to be, per suite or for one device."""
     sink = Sink(output_format, out, force, quiet)
     sink.check()
-    from accelsim.errors import UnknownNameError
+    from accelsim import catalog
+    from accelsim.errors import InputError, UnknownNameError
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
 
     found = _shipped_report(is_shipped_data=False)
@@ -115,6 +116,12 @@ def accuracy(
         groups = [group for suite in found["suites"].values() for group in suite["groups"]]
         scored = sorted({group["profile"] for group in groups if group["profile"]})
         remedy = f"Measured devices: {', '.join(x for x in scored if not x.startswith('scalesim'))}."
+        if name == "local/cpu":
+            raise InputError(
+                f"the report has no rows of {name}: accelsim calibrate check measures this machine. {remedy}"
+            )
+        if name in catalog.device_names():
+            raise InputError(f"the report has no measured rows of {name}. {remedy}")
         raise UnknownNameError("measured device", name, scored, remedy)
     sink.emit(rows, lambda: accuracy_view(found, name), columns=SCORE_COLUMNS, note=_NOTE)
 

@@ -140,7 +140,7 @@ def _label(key: Any) -> str:
 def device_document(profile: DeviceProfile) -> dict[str, Any]:
     """A profile for JSON: its description, numbers with sources, and recorded conflicts."""
     return {
-        **device_row(profile),
+        **device_row(profile, local=profile.name.startswith("local/")),
         "aliases": list(profile.aliases),
         "scope": profile.scope,
         "facts": _facts(profile),

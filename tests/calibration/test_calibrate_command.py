@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 from accelsim.calibration import calibrate as module
 from accelsim.calibration.check import CheckCase
 from accelsim.calibration.environment import describe
+from accelsim.calibration.evidence import evidence
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import Measurement, RunFile
@@ -87,6 +88,39 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
     speed["factor"] = 1.4
     assert accelsim("calibrate", "check", "--out", str(folder)) == 1
     assert "drifted" in capsys.readouterr().err
+
+
+def test_a_new_calibration_starts_new_checks_and_its_check_is_what_estimates_rest_on(folder, monkeypatch, capsys):
+    monkeypatch.setattr(module, "measure_model", lambda *_, **__: (1e-3, 0.0, None, None))
+    home = folder / "config" / "accelsim" / "calibration"
+    home.mkdir(parents=True)
+    (home / "run.jsonl").write_bytes((folder / "run.jsonl").read_bytes())
+    assert accelsim("calibrate", "--from", str(home / "run.jsonl")) == 0
+    sentence = "fitted on"
+    evidence.cache_clear()
+    assert "calibrate check" not in shown(capsys, sentence)
+    assert accelsim("calibrate", "check") == 0
+    found = json.loads((home / "results.json").read_text())
+    assert len(found["results"]) == 3
+    evidence.cache_clear()
+    assert "3 whole-model runs on it were within" in shown(capsys, sentence)
+    found["frozen_hash"] = "of an earlier calibration"
+    found["results"][0]["measured_s"] = 1.0
+    (home / "results.json").write_text(json.dumps(found))
+    evidence.cache_clear()
+    assert "calibrate check" not in shown(capsys, sentence)
+    assert accelsim("calibrate", "check") == 0  # no drift against another calibration's check
+    assert "against the first check" not in capsys.readouterr().out
+    assert json.loads((home / "results.json").read_text())["results"][0]["measured_s"] == 1e-3
+
+
+def shown(capsys, beginning):
+    """What an estimate of this machine says that it rests on."""
+    capsys.readouterr()
+    assert accelsim("estimate", "lenet-5", "-d", "local/cpu", "--precision", "fp32", "--format", "json") == 0
+    sentence = json.loads(capsys.readouterr().out)["evidence"]["sentence"]
+    assert sentence.startswith(beginning)
+    return sentence
 
 
 def test_changed_predictions_are_refused(folder, capsys):
