@@ -391,9 +391,10 @@ def _scripts(graph: OperatorGraph, names: NDArray[np.str_]) -> list[Script]:
 
 def _parameter_bytes(graph: OperatorGraph) -> list[float]:
     """Bytes of each parameter: what the backward rows write that no row reads, and equal parts of the optimizer's others."""
-    gradients = np.setdiff1d(np.flatnonzero(graph.phase == int(Phase.BACKWARD)), graph.dependency)
-    sizes: list[float] = graph.write_bytes[gradients].tolist()
     optimizer = np.flatnonzero(graph.kind == int(_K.OPTIMIZER))
+    read = graph.dependency[: graph.dependency_offset[optimizer[0]]]  # the update itself waits for the last of them
+    gradients = np.setdiff1d(np.flatnonzero(graph.phase == int(Phase.BACKWARD)), read)
+    sizes: list[float] = graph.write_bytes[gradients].tolist()
     count, tensors = (float(graph.dimension(name, optimizer, _K.OPTIMIZER).sum()) for name in ("parameters", "tensors"))
     left = count * float(DTYPE_BYTES[graph.dtype[optimizer[0]]]) - sum(sizes)
     others = int(max(1.0, tensors - len(sizes)))
