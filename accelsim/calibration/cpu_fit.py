@@ -46,6 +46,8 @@ _DEFAULT_LOG_SIGMA = 0.3
 _THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6, 0.0])
 _SHARED = np.array([term.startswith(("fresh", "bytes_beyond", "cold")) for term in TERMS])
 _FRESH = TERMS.index("fresh_bytes")
+#: Families that run elementwise kernels, whose threads each touch their part of a result for the first time.
+_ELEMENTWISE = frozenset({"elementwise", "optimizer", "embedding"})
 _MOVED = np.isin(TERMS, ["read_bytes", "write_bytes", "weight_bytes"])
 _BEYOND = np.array([term.startswith(("bytes_beyond", "cold")) for term in TERMS])
 #: Share of the bytes moved from which traffic beyond a cache tells its cost.
@@ -193,7 +195,10 @@ def _one_thread_s(rows: KernelRows, fitted: FittedKernels) -> FloatArray:
 def _fit_threads(
     rows: KernelRows, keep: NDArray[np.bool_], threads: int, one_thread_s: FloatArray, page_s: float
 ) -> dict[tuple[str, str, int], KernelFit]:
-    """Fits of one thread count, family by family; `page_s` is what a fresh byte costs on one thread."""
+    """Fits of one thread count, family by family.
+
+    `page_s` is what a fresh byte costs on one thread, and on several where no row tells: faults wait for each other.
+    """
     regions = region_counts(rows.names, rows.terms)
     quantities = rows.terms if threads == 1 else thread_terms(rows.terms, one_thread_s, regions)
     own = np.array([case.threads == threads for case in rows.cases]) & keep & np.isfinite(quantities).all(axis=1)
@@ -206,10 +211,14 @@ def _fit_threads(
     if threads == 1:  # a fresh page costs the same, whichever kernel touches it
         faults = np.minimum(prior[_FRESH] * quantities[:, _FRESH], _MOST_FAULTS * times)
         times, quantities = times - faults, np.where(np.arange(len(TERMS)) == _FRESH, 0.0, quantities)
-    bases = {
-        family: _fit_terms(quantities[own & (families == family)], times[own & (families == family)], prior, 1e-3)
-        for family in np.unique(families[own]).tolist()
-    }
+    bases = {}
+    for family in np.unique(families[own]).tolist():
+        start = prior
+        if threads > 1 and family not in _ELEMENTWISE:
+            start = np.where(np.array(THREAD_TERMS) == "fresh_bytes", page_s, prior)
+        bases[family] = _fit_terms(
+            quantities[own & (families == family)], times[own & (families == family)], start, 1e-3
+        )
     places, keys = np.flatnonzero(own), rows.keys()
     groups = _grouped([keys[i] for i in places.tolist()])
     fits = {}
@@ -227,11 +236,13 @@ def _fit_threads(
 
 
 def _thread_prior(page_s: float, quantities: FloatArray, times_s: FloatArray) -> FloatArray:
-    """Where a kernel's rows do not say otherwise: page faults wait for each other, threads start as in all kernels."""
-    pooled = fit_nonnegative(quantities, times_s, _THREAD_PRIOR, ridge=1e-4)
+    """Where a kernel's rows do not say otherwise: threads start and page faults cost as in all kernels."""
     terms = np.array(THREAD_TERMS)
-    own = np.isin(terms, ["start", "amid"])
-    prior: FloatArray = np.where(terms == "fresh_bytes", page_s, np.where(own, pooled, _THREAD_PRIOR))
+    faults = terms == "fresh_bytes"
+    pooled = fit_nonnegative(quantities, times_s, _THREAD_PRIOR, ridge=1e-4)
+    if not quantities[:, faults].any():
+        pooled = np.where(faults, page_s, pooled)
+    prior: FloatArray = np.where(faults | np.isin(terms, ["start", "amid"]), pooled, _THREAD_PRIOR)
     return prior
 
 

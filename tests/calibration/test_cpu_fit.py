@@ -27,7 +27,7 @@ from accelsim.calibration.check import (
     read_frozen,
     summary,
 )
-from accelsim.calibration.cpu_fit import at_one_speed
+from accelsim.calibration.cpu_fit import _thread_prior, at_one_speed
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
@@ -35,6 +35,7 @@ from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.cpu import cost_cpu, cpu_parameters
 from accelsim.cost.cpu.calibrated import _far_bytes, parameters_for, read_kernels
+from accelsim.cost.cpu.fitted_kernels import THREAD_TERMS
 from accelsim.cost.cpu.heap import pass_memory
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_coordinates, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
@@ -249,6 +250,18 @@ def test_the_time_of_a_model_that_faults_is_the_mean_of_fresh_processes(monkeypa
     assert time_s == pytest.approx(np.mean(times))
     assert spread == pytest.approx(max(0.01, (max(times) - min(times)) / 2 / np.mean(times)))
     assert reference == 4e-3
+
+
+def test_page_faults_on_several_threads_cost_what_rows_show():
+    """Half a nanosecond per fresh byte where rows fault; what one thread pays where none does."""
+    work = np.geomspace(1e-4, 1e-2, 40)
+    quantities = np.zeros((40, len(THREAD_TERMS)))
+    quantities[:, THREAD_TERMS.index("parallel_s")] = work
+    fresh = THREAD_TERMS.index("fresh_bytes")
+    assert _thread_prior(0.4e-9, quantities, 0.6 * work)[fresh] == 0.4e-9
+    quantities[::2, fresh] = 1e7
+    prior = _thread_prior(0.4e-9, quantities, 0.6 * work + 0.5e-9 * quantities[:, fresh])
+    assert prior[fresh] == pytest.approx(0.5e-9, rel=0.02)
 
 
 def test_disturbed_processes_do_not_count_on_several_threads(monkeypatch):

@@ -201,3 +201,19 @@ def test_the_packing_buffer_of_products_as_traced():
         assert _buffer_bytes(graph, np.zeros(1, dtype=bool)) == [size]
     single = case_graph([Case("gemv", "addmm", {"m": 1, "n": 1024, "k": 1024})])
     assert _buffer_bytes(single, np.zeros(1, dtype=bool)) == [0]
+
+
+@pytest.mark.torch
+def test_an_update_takes_two_temporaries_of_every_parameter():
+    """The first table's too, on whose gradient the update waits: blocks above 32 MiB are mapped anew each time."""
+    torch = pytest.importorskip("torch")
+    from accelsim.workloads.capture import capture
+    from accelsim.workloads.captured import captured_training
+    from accelsim.workloads.dtype import precision
+    from accelsim.workloads.model import RunShape
+
+    module = torch.nn.Sequential(torch.nn.Embedding(20_000, 640), torch.nn.Linear(640, 8))
+    workload = capture(module, (torch.randint(20_000, (2, 16)),), True, "adamw", batch_dimension=None)
+    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    fresh = pass_memory(graph, kernel_names(graph, is_training=True)).fresh_bytes
+    assert fresh[-1] == pytest.approx(2 * 20_000 * 640 * 4, rel=0.01)
