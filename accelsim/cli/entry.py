@@ -12,8 +12,6 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-import typer
-
 from accelsim.errors import AccelsimError
 
 __all__ = ["INTERRUPTED", "TRACEBACK_VARIABLE", "main"]
@@ -38,10 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         SystemExit: Always, with the exit code.
     """
     gc.set_threshold(_GARBAGE_THRESHOLD)
-    from accelsim.cli.app import command_tree
-
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        from accelsim.cli.app import command_tree  # here, so that Ctrl-C during the import ends in a code, too
+
         command_tree(given[0] if given else None)(args=given, prog_name="accelsim")
     except AccelsimError as error:
         _fail(str(error), _INPUT_ERROR, error)
@@ -57,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _fail(message: str, code: int, error: Exception) -> NoReturn:
     if os.environ.get(TRACEBACK_VARIABLE, "") not in {"", "0"}:
         raise error
+    import typer
+
     line = " ".join(message.split())
     typer.secho(f"error: {line}", fg=typer.colors.RED, err=True)
     sys.exit(code)

@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 
 from accelsim.calibration.validation.suite import _SUITES, suite
+from accelsim.cli import validate as module
+from accelsim.cli.sink import Sink
+from accelsim.datafile import data_root
+from accelsim.report.formats import OutputFormat
 
 GEMM = "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\nlinear,T4,test,1,512,512,512,0.2\n"
 
@@ -109,6 +113,15 @@ def test_check_fails_on_a_worse_figure_and_says_which(run, monkeypatch, tmp_path
     other = run("validate", "gpu-models", "--check", "--tier", "spec")
     assert other.code == 0
     assert "not compared: gpu-models: at tier spec" in other.err
+
+
+def test_suites_of_installed_packages_are_checked_without_a_folder(capsys):
+    report = json.loads((data_root() / "calibration" / "ACCURACY.json").read_text())
+    found = {"suites": {"silicon-kernels": dict(report["suites"]["silicon-kernels"], mape_fraction=0.9)}}
+    sink = Sink(OutputFormat.TABLE, None, force=False, quiet=False)
+    (line,) = [x for x in module._worse(found, sink, is_shipped_data=True) if x.startswith("silicon-kernels:")]
+    assert "MAPE 90.0%" in line
+    assert "not compared" not in capsys.readouterr().err
 
 
 # -- interrupted runs
