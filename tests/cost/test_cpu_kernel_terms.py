@@ -103,6 +103,8 @@ CONV = (2, 20, 40, 1, 1, 9, 9, 1, 7, 5, 1, 3, 2, 1, 1)
         (K.CONV, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 20)),
         (K.CONV_BACKWARD_DATA, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 20)),
         (K.CONV, (*CONV[:3], 4, *CONV[4:]), (4 * 2 * 7 * 5 * 6 * 16 * 16, 2 * 7 * 3 * 6, 8)),
+        # The three channels of an image are not filled to 16.
+        (K.CONV, (2, 3, *CONV[2:]), (2 * 7 * 5 * 6 * 3 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 3)),
         (K.LAYER_NORM, (10, 100), (10, 10 * 7, 10 * 4)),  # lines of 16 floats: seven, and four elements left over
         (K.SOFTMAX, (10, 16), (10, 10, 0)),
         (K.SOFTMAX, (10, 20), (10, 20, 10)),  # a part vector in each row, whatever it holds

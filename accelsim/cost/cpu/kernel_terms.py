@@ -196,11 +196,13 @@ def _product_counts(rows: _Rows) -> Counts:
 def _conv_counts(rows: _Rows) -> Counts:
     """Work with channels filled to 16, output lines times taps, and images times groups; of one group, work as a product.
 
-    The framework multiplies small fp32 convolutions image by image; the product's kernel takes 24 pixels times 4 channels.
+    The library reads the few channels of an image as they are. The framework multiplies small fp32 convolutions image by
+    image; the product's kernel takes 24 pixels times 4 channels.
     """
     volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
     groups = np.maximum(rows["groups"], 1.0)
     inside, outside = (np.ceil(rows[name] / groups / 16) * 16 for name in ("channels_in", "channels_out"))
+    inside = np.where((rows["channels_in"] <= 4) & (groups == 1), rows["channels_in"], inside)
     lines = rows["batch"] * rows["out_d"] * rows["out_h"]
     filled = groups * lines * rows["out_w"] * volume * inside * outside
     blocks = np.ceil(rows["out_d"] * rows["out_h"] * rows["out_w"] / 24) * np.ceil(rows["channels_out"] / 4)
