@@ -197,7 +197,7 @@ def _fit_threads(
 ) -> dict[tuple[str, str, int], KernelFit]:
     """Fits of one thread count, family by family.
 
-    `page_s` is what a fresh byte costs on one thread, and on several where no row tells: faults wait for each other.
+    `page_s` is what a fresh byte costs on one thread, and on several where no row tells.
     """
     regions = region_counts(rows.names, rows.terms)
     quantities = rows.terms if threads == 1 else thread_terms(rows.terms, one_thread_s, regions)
@@ -208,17 +208,19 @@ def _fit_threads(
         prior = _shared_prior(quantities[own], times[own])
     else:
         prior = _thread_prior(page_s, quantities[own], times[own])
-    if threads == 1:  # a fresh page costs the same, whichever kernel touches it
-        faults = np.minimum(prior[_FRESH] * quantities[:, _FRESH], _MOST_FAULTS * times)
-        times, quantities = times - faults, np.where(np.arange(len(TERMS)) == _FRESH, 0.0, quantities)
+    # A fresh page costs the same, whichever kernel touches it. On several threads elementwise kernels touch them side by
+    # side; in a model one thread often touches those of other kernels alone: between that and one thread's price.
+    fresh = (TERMS if threads == 1 else THREAD_TERMS).index("fresh_bytes")
+    alike = np.isin(families, list(_ELEMENTWISE)) | (threads == 1)
+    prices = np.where(alike, prior[fresh], np.sqrt(prior[fresh] * page_s))
+    times = times - np.minimum(prices * quantities[:, fresh], _MOST_FAULTS * times)
+    quantities = np.where(np.arange(quantities.shape[1]) == fresh, 0.0, quantities)
+    terms = np.where(np.arange(len(TERMS)) == _FRESH, 0.0, rows.terms)
     bases = {}
     for family in np.unique(families[own]).tolist():
-        start = prior
-        if threads > 1 and family not in _ELEMENTWISE:
-            start = np.where(np.array(THREAD_TERMS) == "fresh_bytes", page_s, prior)
-        bases[family] = _fit_terms(
-            quantities[own & (families == family)], times[own & (families == family)], start, 1e-3
-        )
+        index = np.flatnonzero(own & (families == family))
+        start = np.where(np.arange(len(prior)) == fresh, prices[index[0]], prior)
+        bases[family] = _fit_terms(quantities[index], times[index], start, 1e-3)
     places, keys = np.flatnonzero(own), rows.keys()
     groups = _grouped([keys[i] for i in places.tolist()])
     fits = {}
@@ -230,7 +232,7 @@ def _fit_threads(
             # convolutions run other libraries and several regions on several threads
             bounds = None if key[0].startswith("conv") else _thread_bounds(prior, threads)
             fits[key] = _fit_parallel(
-                rows.terms[own_rows], one_thread_s[own_rows], regions[own_rows], times[own_rows], base, bounds
+                terms[own_rows], one_thread_s[own_rows], regions[own_rows], times[own_rows], base, bounds
             )
     return fits
 

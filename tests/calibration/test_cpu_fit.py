@@ -198,6 +198,25 @@ def test_on_several_threads_a_kernel_relates_to_its_own_time_on_one(fitted):
     assert without.one_thread_s(names, alone, graph.dtype, terms, places) == pytest.approx([other])
 
 
+def test_a_page_fault_has_one_price_on_several_threads():
+    """Elementwise kernels pay what rows on two threads show; others, shown or not, its mean with one thread's price."""
+    run, page_s = synthetic_run(), 4e-10
+    rows = []
+    for row in run.rows:
+        fresh = 8000 if row.case.family in {"elementwise", "gemm"} and row.case.amid is False else 0
+        price = page_s * (0.5 if row.case.threads == 2 else 1.0)
+        details = dict(row.details, minor_faults=float(fresh))
+        rows.append(replace(row, details=details, time_s=row.time_s and row.time_s + price * 4096.0 * fresh))
+    fits = fit_run(replace(run, rows=rows)).kernels.fits
+    one = {float(fit.coefficients[TERMS.index("fresh_bytes")]) for (_, _, threads), fit in fits.items() if threads == 1}
+    assert len(one) == 1
+    assert one.pop() == pytest.approx(page_s, rel=0.1)
+    column = THREAD_TERMS.index("fresh_bytes")
+    two = {key[0]: float(fit.coefficients[column]) for key, fit in fits.items() if key[2] == 2}
+    assert two["relu"] == two["add"] == pytest.approx(page_s / 2, rel=0.15)
+    assert two["linear"] == two["conv"] == pytest.approx(np.sqrt(page_s * two["relu"]), rel=0.1)
+
+
 def test_what_no_row_wrote_is_read_from_main_memory():
     graph = case_graph([Case("copy", "clone", {"rows": 512, "middle": 8, "columns": 64})])
     context = Context(2.0**20, 2.0**25, np.inf, is_training=False, page_fault_bytes=2.0**25)
