@@ -169,9 +169,7 @@ def _worse(found: Mapping[str, Any], sink: Sink, *, is_shipped_data: bool) -> li
     from accelsim.calibration.validation import suites, uncompared_suites, worse_figures
 
     shipped = _shipped_report(is_shipped_data=is_shipped_data)
-    if (
-        is_shipped_data
-    ):  # suites of installed packages read no folder: their figures are in the report on the bulk tables
+    if is_shipped_data:  # suites of installed packages read no folder; the report on the bulk tables has their figures
         whole = _shipped_report(is_shipped_data=False)["suites"]
         installed = (found.name for found in suites() if not (found.files or found.optional_files))
         free = {name: whole[name] for name in installed if name in whole}

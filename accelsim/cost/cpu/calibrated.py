@@ -33,7 +33,7 @@ from accelsim.workloads.operator import OperatorKind, Phase
 __all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_for", "read_kernels"]
 
 KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
-_VERSION: Final = 2
+_VERSION: Final = 3
 _MOST_BYTES: Final = 64 * 2**20
 #: Spread of ln(true / predicted) that all operators of a model share and no operator measurement shows, in inference and in
 #: training, and that of the time of page faults. Chosen so that nine of ten of 240 inference runs and 143 training steps lie

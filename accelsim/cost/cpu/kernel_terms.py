@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ __all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_coordinates
 
 _K = OperatorKind
 #: Taps whose outcomes the branch predictor learns half of.
-_LEARNED_TAPS = 80_000.0
+_LEARNED_TAPS: Final = 80_000.0
 #: Terms of a kernel's time, in column order, with the unit of the quantity.
 TERMS = (
     "start",  # 1
