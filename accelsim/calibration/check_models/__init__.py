@@ -4,8 +4,8 @@ Each factory returns a module and example inputs for a batch. Sizes are such tha
 second on one core. Shapes follow the published networks where they are named after one (layer counts may be fewer); the set
 includes families that the operator suite has no shapes of (recommenders, mixtures of experts, recurrent networks, U-Nets).
 
-The check list is of the modules here. Those in `earlier` were the list of the first committed runs; once a list has been
-measured, its errors teach, so it serves development and another takes its place. The check of a GPU uses some of them.
+The check list is of the modules here. `first` and `second` were the lists of earlier committed runs: once a list has been
+measured, its errors teach, so it serves development and another takes its place. The check of a GPU uses some of the first.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from torch import nn
 
 from accelsim.calibration.check_models import (  # noqa: F401  (they register)
     convolutional,
-    earlier,
+    first,
     recurrent_and_tabular,
+    second,
     transformers,
 )
-from accelsim.calibration.check_models.earlier.transformers import Encoder, Llama, MoeTransformer, VisionTransformer
+from accelsim.calibration.check_models.first.transformers import Encoder, Llama, MoeTransformer, VisionTransformer
 from accelsim.calibration.check_models.register import CHECK_MODELS, Factory, Inputs
 
 __all__ = ["CHECK_MODELS", "Encoder", "Factory", "Inputs", "Llama", "MoeTransformer", "VisionTransformer", "build"]

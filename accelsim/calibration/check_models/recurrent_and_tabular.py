@@ -1,4 +1,4 @@
-"""Recurrent networks, recommenders, graphs, points and fields: small networks over vectors and sequences."""
+"""Recurrent networks, recommenders and perceptrons over vectors and sequences."""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -13,161 +13,98 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__: list[str] = []
 
 
-class _Tagger(nn.Module):
-    def __init__(self, width: int, hidden: int, tags: int) -> None:
+class _Forecaster(nn.Module):
+    def __init__(self, features: int, hidden: int) -> None:
         super().__init__()
-        self.token = nn.Embedding(8000, width)
-        self.layers = nn.LSTM(width, hidden, 2, batch_first=True, bidirectional=True)
-        self.head = nn.Linear(2 * hidden, tags)
+        self.layers = nn.LSTM(features, hidden, 2, batch_first=True, dropout=0.1)
+        self.head = nn.Linear(hidden, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, _ = self.layers(x)
+        return self.head(y[:, -1])
+
+
+@registered("lstm-forecaster")
+def _forecaster(batch: int) -> tuple[nn.Module, Inputs]:
+    return _Forecaster(24, 160), (torch.randn(batch, 96, 24),)
+
+
+class _SessionRecommender(nn.Module):
+    """The next item of a session from a gated recurrent layer (Hidasi et al., ICLR 2016)."""
+
+    def __init__(self, items: int, hidden: int) -> None:
+        super().__init__()
+        self.item, self.layer = nn.Embedding(items, hidden), nn.GRU(hidden, hidden, batch_first=True)
 
     def forward(self, ids: Tensor) -> Tensor:
-        x, _ = self.layers(self.token(ids))
-        return self.head(x).log_softmax(-1)
+        y, _ = self.layer(self.item(ids))
+        return y[:, -1] @ self.item.weight.t()
 
 
-@registered("bilstm-tagger")
-def _bilstm(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Tagger(128, 192, 20), (token_ids(batch, 48, 8000),)
+@registered("session-gru")
+def _session(batch: int) -> tuple[nn.Module, Inputs]:
+    return _SessionRecommender(12_000, 192), (token_ids(batch, 20, 12_000),)
 
 
-class _LanguageModel(nn.Module):
-    def __init__(self, vocabulary: int, width: int) -> None:
+class _CrossNetwork(nn.Module):
+    """Explicit crosses of all features beside a perceptron (Wang et al., WWW 2021)."""
+
+    def __init__(self, tables: int, rows: int, width: int) -> None:
         super().__init__()
-        self.token, self.layers = nn.Embedding(vocabulary, width), nn.LSTM(width, width)
-        self.drop, self.head = nn.Dropout(0.2), nn.Linear(width, vocabulary)
+        self.bags = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="mean") for _ in range(tables))
+        total = tables * width + 13
+        self.crosses = nn.ModuleList(nn.Linear(total, total) for _ in range(3))
+        layers = [part for i, o in ((total, 512), (512, 256)) for part in (nn.Linear(i, o), nn.ReLU())]
+        self.deep, self.head = nn.Sequential(*layers), nn.Linear(total + 256, 1)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        x, _ = self.layers(self.drop(self.token(ids)))
-        return self.head(self.drop(x))
-
-
-@registered("lstm-language-model")
-def _language_model(batch: int) -> tuple[nn.Module, Inputs]:
-    return _LanguageModel(6000, 384), (token_ids(35, batch, 6000),)
-
-
-class _Translator(nn.Module):
-    """Gated recurrent encoder and decoder with attention over the source (Bahdanau et al., ICLR 2015)."""
-
-    def __init__(self, vocabulary: int, width: int) -> None:
-        super().__init__()
-        self.source, self.target = nn.Embedding(vocabulary, width), nn.Embedding(vocabulary, width)
-        self.encoder, self.decoder = nn.GRU(width, width, batch_first=True), nn.GRU(width, width, batch_first=True)
-        self.join, self.head = nn.Linear(2 * width, width), nn.Linear(width, vocabulary)
-
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        keys, state = self.encoder(self.source(source))
-        y, _ = self.decoder(self.target(target), state)
-        weights = torch.bmm(y, keys.transpose(1, 2)).softmax(-1)
-        return self.head(torch.tanh(self.join(torch.cat([y, torch.bmm(weights, keys)], -1))))
+    def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
+        x = start = torch.cat([dense, *(bag(sparse[:, i]) for i, bag in enumerate(self.bags))], 1)
+        for cross in self.crosses:
+            x = start * cross(x) + x
+        return torch.sigmoid(self.head(torch.cat([x, self.deep(start)], 1)))
 
 
-@registered("gru-translator")
-def _translator(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Translator(4000, 256), (token_ids(batch, 30, 4000), token_ids(batch, 25, 4000))
+@registered("cross-network")
+def _cross(batch: int) -> tuple[nn.Module, Inputs]:
+    return _CrossNetwork(12, 30_000, 32), (torch.randn(batch, 13), torch.randint(30_000, (batch, 12, 4)))
 
 
-class _DeepFm(nn.Module):
-    """Factorisation machine and perceptron over the same embeddings (Guo et al., IJCAI 2017)."""
-
+class _WideAndDeep(nn.Module):
     def __init__(self, fields: int, rows: int, width: int) -> None:
         super().__init__()
-        self.token, self.weight = nn.Embedding(fields * rows, width), nn.Embedding(fields * rows, 1)
-        layers = [part for i, o in ((fields * width, 400), (400, 400)) for part in (nn.Linear(i, o), nn.ReLU())]
-        self.deep = nn.Sequential(*layers, nn.Linear(400, 1))
+        self.wide, self.deep_tokens = nn.EmbeddingBag(fields * rows, 1, mode="sum"), nn.Embedding(fields * rows, width)
+        sizes = ((fields * width + 10, 256), (256, 128), (128, 64))
+        layers = [part for i, o in sizes for part in (nn.Linear(i, o), nn.BatchNorm1d(o), nn.ReLU())]
+        self.deep = nn.Sequential(*layers, nn.Linear(64, 1))
 
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.token(ids)
-        second = 0.5 * (x.sum(1).pow(2) - x.pow(2).sum(1)).sum(1, keepdim=True)
-        return torch.sigmoid(self.weight(ids).sum(1) + second + self.deep(x.flatten(1)))
-
-
-@registered("deepfm")
-def _deepfm(batch: int) -> tuple[nn.Module, Inputs]:
-    return _DeepFm(26, 20_000, 16), (torch.randint(26 * 20_000, (batch, 26)),)
+    def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
+        deep = self.deep(torch.cat([self.deep_tokens(ids).flatten(1), numbers], 1))
+        return torch.sigmoid(deep + self.wide(ids))
 
 
-class _TwoTower(nn.Module):
+@registered("wide-and-deep")
+def _wide_and_deep(batch: int) -> tuple[nn.Module, Inputs]:
+    return _WideAndDeep(20, 5000, 24), (torch.randint(100_000, (batch, 20)), torch.randn(batch, 10))
+
+
+@registered("perceptron-autoencoder")
+def _autoencoder(batch: int) -> tuple[nn.Module, Inputs]:
+    sizes = ((1024, 512), (512, 128), (128, 512), (512, 1024))
+    layers = [part for i, o in sizes for part in (nn.Linear(i, o), nn.Tanh())]
+    return nn.Sequential(*layers), (torch.randn(batch, 1024),)
+
+
+class _Twins(nn.Module):
+    """Two inputs through one perceptron, compared (Bromley et al., NIPS 1993)."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.history, self.item = nn.EmbeddingBag(100_000, 64, mode="mean"), nn.Embedding(100_000, 64)
-        tower = lambda: nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128))  # noqa: E731
-        self.user_tower, self.item_tower = tower(), tower()
+        self.tower = nn.Sequential(nn.Linear(512, 512), nn.PReLU(), nn.LayerNorm(512), nn.Linear(512, 128))
 
-    def forward(self, history: Tensor, items: Tensor) -> Tensor:
-        user = functional.normalize(self.user_tower(self.history(history)), dim=-1)
-        item = functional.normalize(self.item_tower(self.item(items)), dim=-1)
-        return user @ item.t() / 0.05
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return functional.cosine_similarity(self.tower(a), self.tower(b), dim=-1)
 
 
-@registered("two-tower")
-def _two_tower(batch: int) -> tuple[nn.Module, Inputs]:
-    return _TwoTower(), (torch.randint(100_000, (batch, 30)), torch.randint(100_000, (batch,)))
-
-
-class _TabularBlock(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.path = nn.Sequential(
-            nn.BatchNorm1d(width), nn.Linear(width, 2 * width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(2 * width, width)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.path(x)
-
-
-@registered("tabular-resnet")
-def _tabular(batch: int) -> tuple[nn.Module, Inputs]:
-    blocks = [_TabularBlock(256) for _ in range(6)]
-    return nn.Sequential(nn.Linear(54, 256), *blocks, nn.BatchNorm1d(256), nn.ReLU(), nn.Linear(256, 7)), (
-        torch.randn(batch, 54),
-    )
-
-
-class _GraphNetwork(nn.Module):
-    """Two graph convolutions over a normalised adjacency matrix (Kipf and Welling, ICLR 2017)."""
-
-    def __init__(self, features: int, hidden: int, classes: int) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(features, hidden), nn.Linear(hidden, classes)
-
-    def forward(self, adjacency: Tensor, x: Tensor) -> Tensor:
-        x = functional.relu(adjacency @ self.first(x))
-        return (adjacency @ self.second(x)).log_softmax(-1)
-
-
-@registered("graph-convolution")
-def _graph(batch: int) -> tuple[nn.Module, Inputs]:
-    return _GraphNetwork(512, 128, 16), (torch.randn(batch, 640, 640), torch.randn(batch, 640, 512))
-
-
-@registered("point-net")
-def _point_net(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = []
-    for i, o in ((3, 64), (64, 64), (64, 128), (128, 512)):
-        layers += [nn.Conv1d(i, o, 1), nn.BatchNorm1d(o), nn.ReLU()]
-    head = [nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 40)]
-    return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 1024),)
-
-
-class _Field(nn.Module):
-    """A radiance field: sines of the position, a perceptron with a skip (Mildenhall et al., ECCV 2020)."""
-
-    def __init__(self, width: int, bands: int) -> None:
-        super().__init__()
-        self.bands, inputs = bands, 3 + 6 * bands
-        sizes = [inputs, width, width, width, width + inputs, width, width]
-        self.layers = nn.ModuleList(nn.Linear(i, width) for i in sizes)
-        self.head = nn.Linear(width, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        waves = [f(x * 2.0**band) for band in range(self.bands) for f in (torch.sin, torch.cos)]
-        start = y = torch.cat([x, *waves], -1)
-        for i, layer in enumerate(self.layers):
-            y = functional.relu(layer(torch.cat([y, start], -1) if i == 4 else y))
-        return self.head(y)
-
-
-@registered("radiance-field")
-def _field(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Field(256, 6), (torch.randn(batch, 3),)
+@registered("twin-perceptrons")
+def _twins(batch: int) -> tuple[nn.Module, Inputs]:
+    return _Twins(), (torch.randn(batch, 512), torch.randn(batch, 512))
