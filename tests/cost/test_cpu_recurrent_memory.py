@@ -1,8 +1,8 @@
-"""What an LSTM layer allocates in training, against traced block sizes."""
+"""What an LSTM layer allocates, against traced block sizes."""
 
 import pytest
 
-from accelsim.cost.cpu.recurrent_memory import HELD, lstm_script, lstm_workspace_bytes
+from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script, lstm_script, lstm_workspace_bytes
 
 #: Batch, steps, input and hidden width; bytes of the workspace that oneDNN 3.12 asked for in fp32 and bf16.
 TRACED = [
@@ -20,25 +20,47 @@ def test_the_workspace_is_as_large_as_traced(shape, fp32, bf16):
     assert lstm_workspace_bytes(*shape, 2.0) == pytest.approx(bf16, rel=0.04)
 
 
-@pytest.mark.parametrize("width", [2.0, 4.0])
-@pytest.mark.parametrize("is_backward", [False, True])
-def test_only_outputs_and_gradients_outlive_a_layer(width, is_backward):
-    script = lstm_script(16, 40, 96, 128, width, is_backward=is_backward)
+def _left(script: Script) -> tuple[dict[int, float], dict[int, float]]:
+    """Sizes by slot that a script does not free, and sums of the blocks that outlive it."""
     open_slots: dict[int, float] = {}
-    held = 0.0
+    kept = {HELD: 0.0, SAVED: 0.0}
     for slot, size in script:
-        if slot == HELD:
-            held += size
+        if slot in kept:
+            kept[slot] += size
         elif size:
             assert slot not in open_slots
             open_slots[slot] = size
         else:
             del open_slots[slot]
-    assert held == (4 * 128 * (96 + 128) * width if is_backward else 0.0)
-    output = (
-        16 * 40 * 96 * width if is_backward else 16 * 40 * 128 * width + lstm_workspace_bytes(16, 40, 96, 128, width)
-    )
-    assert open_slots == {0: output}
+    return open_slots, kept
+
+
+@pytest.mark.parametrize("width", [2.0, 4.0])
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("mode", ["inference", "training", "backward"])
+def test_only_outputs_workspaces_and_gradients_outlive_a_layer(width, directions, mode):
+    shape = (16, 40, 96, 128, width)
+    script = lstm_script(*shape, directions, is_training=mode == "training", is_backward=mode == "backward")
+    left, kept = _left(script)
+    rows = 16 * 40 * width
+    assert left == {0: rows * 96 if mode == "backward" else rows * 128 * directions}
+    assert kept[HELD] == (directions * 4 * 128 * (96 + 128) * width if mode == "backward" else 0.0)
+    saved = lstm_workspace_bytes(*shape) + (rows * 128 if directions == 2 else 0.0)
+    assert kept[SAVED] == (directions * saved if mode == "training" else 0.0)
+
+
+def test_directions_of_a_layer_copy_their_weights_one_after_the_other():
+    """Traced: 393,216 and 589,824 bytes in each direction, outputs of 36,864 joined in one of 73,728."""
+    script = lstm_script(1, 48, 128, 192, 4.0, 2)
+    sizes = [size for _, size in script]
+    assert [sizes.count(size) for size in (393_216, 589_824, 36_864, 73_728)] == [2, 2, 2, 1]
+    taken = peak = 0.0
+    slots: dict[int, float] = {}
+    for slot, size in script:
+        taken += size or -slots[slot]
+        slots[slot] = size
+        peak = max(peak, taken)
+    assert peak < 1.3e6
 
 
 def test_weight_gradients_of_16_bits_pass_through_32():

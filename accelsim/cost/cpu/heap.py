@@ -29,7 +29,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.cpu.recurrent_memory import HELD, Script, lstm_script
+from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script, lstm_script
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
@@ -50,7 +50,7 @@ _IMPORTED_THRESHOLD: Final = 970_000
 #: Blocks below this come from holes and hardly move the top.
 _SMALL: Final = 1024
 #: Slots of a row's script.
-_SLOTS: Final = 11
+_SLOTS: Final = 12
 _CONV_CODES: Final = frozenset(int(kind) for kind in CONV_KINDS)
 #: Passes averaged after the first two: faults come in cycles of up to four.
 _COUNTED_PASSES: Final = 4
@@ -277,7 +277,7 @@ def _one_pass(
     heap: Heap, plan: _Plan, first: Random | None = None, states: Mapping[int, Sequence[float]] | None = None
 ) -> NDArray[np.int64]:
     """Fresh bytes of each row of one pass; in the `first` kernels leave blocks and slivers behind, amid the row's own."""
-    outputs = [0] * len(plan.scripts)
+    outputs: list[list[int]] = [[] for _ in plan.scripts]
     held: list[int] = []
     fresh = np.zeros(len(plan.scripts), dtype=np.int64)
     heap.pinned_share = 0.0 if first is None or states else _PINNED_SHARE  # states: a training step
@@ -293,25 +293,28 @@ def _one_pass(
             heap.allocate(size)
         fresh[row] = heap.fresh - before
         for done in plan.frees[row]:
-            heap.free(outputs[done])
+            for block in outputs[done]:
+                heap.free(block)
     for block in held:
         heap.free(block)
     return fresh
 
 
-def _run(heap: Heap, script: Script, held: list[int], kept: list[float], first: Random | None) -> int:
-    """The handle of a row's output; in a first pass some of the blocks that are `kept` are taken amid its own."""
-    slots = [0] * _SLOTS
+def _run(heap: Heap, script: Script, held: list[int], kept: list[float], first: Random | None) -> list[int]:
+    """The blocks of a row's output; in a first pass some of the blocks that are `kept` are taken amid its own."""
+    slots, saved = [0] * _SLOTS, []
     for slot, size in script:
         while kept and first is not None and first.random() < 0.5:
             heap.allocate(kept.pop(), aligned=False)
         if slot == HELD:
             held.append(heap.allocate(size))
+        elif slot == SAVED:
+            saved.append(heap.allocate(size))
         elif size:
             slots[slot] = heap.allocate(size)
         else:
             heap.free(slots[slot])
-    return slots[0]
+    return [slots[0], *saved]
 
 
 def _kept(graph: OperatorGraph, names: NDArray[np.str_]) -> list[tuple[float, ...]]:
@@ -413,17 +416,16 @@ def _scripts_of(
             [(0, o), (1, size - o), (1, 0)] if is_max else [(0, size)]
             for o, size, is_max in zip(outputs, write, pooled, strict=True)
         ]
-    if kind == _K.LSTM and not names[0].endswith("lstm"):
+    if kind == _K.LSTM:
         sizes = [graph.dimension(name, rows, kind) for name in ("batch", "steps", "input_size", "hidden_size")]
-        columns = zip(*(column.tolist() for column in (*sizes, DTYPE_BYTES[graph.dtype[rows]])), names, strict=True)
-        return [lstm_script(*size, is_backward=name.endswith("backward")) for *size, name in columns]
-    if kind in {_K.LSTM, _K.GRU}:
-        layers = list(zip(read, write, weight, strict=True))
-        if kind == _K.GRU:  # the framework's own loop: all steps' input products, no weights in blocks
-            return [[(1, 3.0 * o), (0, o), (1, 0)] for _, o, _ in layers]
+        directions = graph.dimension("directions", rows, kind).astype(int)
+        columns = zip(*(c.tolist() for c in (*sizes, DTYPE_BYTES[graph.dtype[rows]], directions)), names, strict=True)
         return [
-            [(1, r), (0, o), (2, w / 2), (3, w / 2), (4, 4.0 * o), (4, 0), (3, 0), (2, 0), (1, 0)] for r, o, w in layers
+            lstm_script(*size, is_training=name.endswith("train"), is_backward=name.endswith("backward"))
+            for *size, name in columns
         ]
+    if kind == _K.GRU:  # the framework's own loop: all steps' input products, no weights in blocks
+        return [[(1, 3.0 * o), (0, o), (1, 0)] for o in write]
     batch = np.maximum(graph.dimension("batch", rows, kind), 1.0).tolist()
     inside = graph.dimension("channels_in", rows, kind).tolist()
     stride = np.maximum(graph.dimension("stride", rows, kind), 1.0)

@@ -1,9 +1,10 @@
-"""What an LSTM layer allocates in a training step: oneDNN's workspace, copies of the weights, gradients.
+"""What an LSTM layer allocates: copies of the weights, gates, in training oneDNN's workspace and gradients.
 
 The forward pass keeps a workspace for the backward one: gates, cell and hidden states of every step, and room for the
 gradients of the states. The backward pass runs on 32-bit gradients, which are converted afterwards. Traced with torch 2.13
 and oneDNN 3.12 on five shapes in two formats (workspaces within 4 %); lines of matrices are padded as in oneDNN's
-rnn_utils.cpp, get_good_ld.
+rnn_utils.cpp, get_good_ld. The directions of a layer run one after the other, each with weights and a workspace of its own;
+their outputs are joined in a third buffer.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["HELD", "Script", "lstm_script", "lstm_workspace_bytes"]
+__all__ = ["HELD", "SAVED", "Script", "lstm_script", "lstm_workspace_bytes"]
 
 #: Steps of a row: slot and bytes; 0 bytes frees the slot. Slot 0 is the output.
 Script = list[tuple[int, float]]
+#: Slot of blocks that stay as long as the output.
+SAVED: Final = -2
 #: Slot of blocks that stay until the step ends: gradients.
 HELD: Final = -1
 
@@ -42,8 +45,18 @@ def lstm_workspace_bytes(batch: float, steps: float, inputs: float, hidden: floa
     return gates + (steps + 1.0) * batch * (narrow + full)
 
 
-def lstm_script(batch: float, steps: float, inputs: float, hidden: float, width: float, *, is_backward: bool) -> Script:
-    """What a layer allocates and frees in training.
+def lstm_script(
+    batch: float,
+    steps: float,
+    inputs: float,
+    hidden: float,
+    width: float,
+    directions: int = 1,
+    *,
+    is_training: bool = False,
+    is_backward: bool = False,
+) -> Script:
+    """What a layer allocates and frees.
 
     Args:
         batch: Sequences.
@@ -51,18 +64,39 @@ def lstm_script(batch: float, steps: float, inputs: float, hidden: float, width:
         inputs: Width of the layer's input.
         hidden: Width of its state.
         width: Bytes of an element.
+        directions: One, or two whose outputs are joined.
+        is_training: Whether a backward pass follows.
         is_backward: Whether it is the backward pass.
     """
     x, y = batch * steps * inputs * width, batch * steps * hidden * width
     of_inputs, of_states = 4.0 * hidden * inputs * width, 4.0 * hidden * hidden * width
-    scratch = steps * batch * _line_bytes(4.0 * hidden, width) if width == 4.0 else 1.0
+    gates = steps * batch * _line_bytes(4.0 * hidden, width)
+    scratch = gates if width == 4.0 or not (is_training or is_backward) else 1.0
     copies: Script = [(1, of_inputs), (2, of_states), (3, scratch), (3, 0.0), (2, 0.0), (1, 0.0)]
-    if not is_backward:
-        workspace = lstm_workspace_bytes(batch, steps, inputs, hidden, width)
-        return [(0, y + workspace), *copies]  # both live until the layer's backward pass has read them
-    if width == 4.0:
-        return [(4, y), (0, x), (HELD, of_inputs), (HELD, of_states), *copies, (4, 0.0)]
-    ratio = 4.0 / width
-    wide: Script = [(4, y), (5, ratio * x), (6, ratio * of_inputs), (7, ratio * of_states), (8, ratio * y)]
-    more: Script = [(9, ratio * of_inputs), (10, ratio * of_states), *copies, (10, 0.0), (9, 0.0), (8, 0.0), (4, 0.0)]
-    return [*wide, *more, (0, x), (5, 0.0), (HELD, of_inputs), (6, 0.0), (HELD, of_states), (7, 0.0)]
+    if is_backward:
+        return _backward_script(x, y, of_inputs, of_states, copies, 4.0 / width, directions)
+    workspace = lstm_workspace_bytes(batch, steps, inputs, hidden, width)
+    saved: Script = [(SAVED, workspace)] if is_training else []
+    if directions == 1:
+        return [(0, y), *saved, *copies]
+    if is_training:
+        return [step for _ in range(directions) for step in ((SAVED, y), *saved, *copies)] + [(0, directions * y)]
+    return [(4, y), *copies, (5, y), *copies, (0, directions * y), (5, 0.0), (4, 0.0)]
+
+
+def _backward_script(
+    x: float, y: float, of_inputs: float, of_states: float, copies: Script, ratio: float, directions: int
+) -> Script:
+    """One direction after the other: the second's gradient of the input is added to the first's."""
+    found: Script = []
+    for direction in range(directions):
+        given = 11 if direction else 0
+        if ratio == 1.0:
+            found += [(4, y), (given, x), (HELD, of_inputs), (HELD, of_states), *copies, (4, 0.0)]
+        else:
+            found += [(4, y), (5, ratio * x), (6, ratio * of_inputs), (7, ratio * of_states), (8, ratio * y)]
+            found += [(9, ratio * of_inputs), (10, ratio * of_states), *copies, (10, 0.0), (9, 0.0), (8, 0.0), (4, 0.0)]
+            found += [(given, x), (5, 0.0), (HELD, of_inputs), (6, 0.0), (HELD, of_states), (7, 0.0)]
+        if direction:
+            found.append((given, 0.0))
+    return found
