@@ -145,6 +145,16 @@ def _convolution_1d(s: Shape, operator: str) -> _Row:
     return _Row(_K.CONV, dims, 2.0 * s["batch"] * out * weights, read, write, weights)
 
 
+@_rule("convolution_1d_depthwise")
+def _convolution_1d_depthwise(s: Shape, operator: str) -> _Row:
+    del operator
+    channels, length, kernel = s["channels"], s["length"], s["kernel"]
+    out = length + 2 * (kernel // 2) - kernel + 1
+    dims = (s["batch"], channels, channels, channels, 1, 1, length, 1, 1, out, 1, 1, kernel, 1, 1)
+    moved = s["batch"] * channels
+    return _Row(_K.CONV, dims, 2.0 * moved * out * kernel, moved * length, moved * out, channels * kernel)
+
+
 @_rule("convolution_transpose")
 def _convolution_transpose(s: Shape, operator: str) -> _Row:
     del operator
@@ -219,6 +229,7 @@ _FLOP = {
     "hardsigmoid": 3,
     "hardtanh": 2,
     "leaky_relu": 2,
+    "elu": 6,
 }
 _FLOP |= {"exp": 4, "pow": 4, "rsqrt": 2, "native_dropout": 2, "zeros": 0}
 _TWO = ("add", "sub", "mul", "div", "threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward")
@@ -232,6 +243,7 @@ _UNARY = (
     "hardsigmoid",
     "hardtanh",
     "leaky_relu",
+    "elu",
     "neg",
     "rsqrt",
 )
@@ -324,6 +336,13 @@ def _copy(s: Shape, operator: str) -> _Row:
     if operator == "cat":
         elements = 2 * s["rows"] * (s["columns"] * s["middle"] // 2)
     return _Row(_K.COPY, (elements,), 0.0, elements, elements, name=operator)
+
+
+@_rule("upsample_nearest2d", "upsample_bilinear2d")
+def _upsample(s: Shape, operator: str) -> _Row:
+    read = s["batch"] * s["channels"] * s["side"] ** 2
+    elements = read * s["factor"] ** 2
+    return _Row(_K.COPY, (elements,), 0.0, read, elements, name=operator)
 
 
 @_rule("topk", "index", "gather")

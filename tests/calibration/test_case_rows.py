@@ -100,6 +100,18 @@ PAIRS = [
         image(2, 3, 32, 32),
     ),
     (
+        "convolution_1d_depthwise",
+        {"channels": 24, "length": 60, "batch": 2, "kernel": 15},
+        nn.Conv1d(24, 24, 15, padding=7, groups=24, bias=False),
+        image(2, 24, 60),
+    ),
+    (
+        "upsample_bilinear2d",
+        {"channels": 8, "side": 14, "batch": 2, "factor": 4},
+        nn.Upsample(scale_factor=4, mode="bilinear"),
+        image(2, 8, 14, 14),
+    ),
+    (
         "lstm",
         {"hidden": 32, "steps": 6, "batch": 4, "input": 16},
         Output(nn.LSTM(16, 32, batch_first=True)),

@@ -98,11 +98,14 @@ CONV = (2, 20, 40, 1, 1, 9, 9, 1, 7, 5, 1, 3, 2, 1, 1)
         # Edges filled to 6 x 16: three by two blocks; to 16 x 64: 16 x 64.
         (K.GEMM, (1, 13, 17, 10), (96 * 3 * 2 * 10, 16 * 64 * 10, 6)),
         (K.BATCHED_GEMM, (5, 6, 16, 10), (5 * 96 * 10, 5 * 16 * 64 * 10, 5)),
+        (K.GROUPED_GEMM, (5, 30, 16, 10), (5 * 96 * 10, 5 * 16 * 64 * 10, 5)),  # rows of all groups
         # Channels filled to 32 and 48; 2 x 7 lines, three blocks of 16 filters, six taps. As a product: two images, 35
         # pixels in two blocks of 24, 40 filters in ten of 4, six taps of 20 channels.
         (K.CONV, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 20)),
         (K.CONV_BACKWARD_DATA, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 20)),
         (K.CONV, (*CONV[:3], 4, *CONV[4:]), (4 * 2 * 7 * 5 * 6 * 16 * 16, 2 * 7 * 3 * 6, 8)),
+        # Groups of 5 and 10 channels fill whole vectors; 8 and 12 come four at a time, three vectors of outputs.
+        (K.CONV, (2, 32, 48, 4, *CONV[4:]), (4 * 2 * 7 * 5 * 6 * 8 * 3 * 16, 2 * 7 * 3 * 6, 8)),
         # The three channels of an image are not filled to 16.
         (K.CONV, (2, 3, *CONV[2:]), (2 * 7 * 5 * 6 * 3 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 3)),
         (K.LAYER_NORM, (10, 100), (10, 10 * 7, 10 * 4)),  # lines of 16 floats: seven, and four elements left over
@@ -177,6 +180,10 @@ def conv(channels=8, groups=1, batch=1, size=8, window=(3, 3), stride=1, outputs
     return (batch, channels, outputs or channels, groups, 1, size, size, 1, size, size, 1, *window, stride, 1)
 
 
+def depthwise_row(kernel, length=40, out=40) -> tuple[int, ...]:
+    return (2, 8, 8, 8, 1, 1, length, 1, 1, out, 1, 1, kernel, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("dims", "options", "name"),
     [
@@ -194,7 +201,11 @@ def conv(channels=8, groups=1, batch=1, size=8, window=(3, 3), stride=1, outputs
         (conv(window=(1, 1), channels=321, stride=2), {}, "conv_1x1"),
         (conv(), {"dtype": Dtype.BF16}, "conv"),
         (conv(groups=8), {}, "conv_depthwise"),
-        (conv(groups=4), {}, "conv_grouped"),
+        (conv(groups=4), {}, "conv_grouped_plain"),  # two channels a group
+        (conv(channels=32, groups=4), {}, "conv_grouped"),
+        (depthwise_row(13), {}, "conv_depthwise_1d"),
+        (depthwise_row(15), {}, "conv_depthwise_plain"),  # seven pixels of padding
+        (depthwise_row(15, out=26), {}, "conv_depthwise_1d"),  # none
     ],
 )
 def test_convolutions_by_the_library_that_runs_them(dims, options, name):
@@ -249,7 +260,13 @@ def test_kernels_that_keep_what_training_needs(kind, dims, names):
 
 @pytest.mark.parametrize(
     ("kernel", "instead"),
-    [("gru_backward", "gru"), ("conv_grad_weight_depthwise_plain", "conv_grad_weight_depthwise"), ("add", "add")],
+    [
+        ("gru_backward", "gru"),
+        ("upsample_nearest2d", "clone"),
+        ("conv_depthwise_plain", "conv_grad_weight_depthwise_plain"),
+        ("conv_grad_weight_depthwise_plain", "conv_grad_weight_depthwise"),
+        ("add", "add"),
+    ],
 )
 def test_what_stands_for_a_kernel_that_was_not_measured(kernel, instead):
     assert substitute(kernel) == instead

@@ -93,6 +93,14 @@ def _convolution_1d(source: Source) -> Call:
     return lambda: functional.conv1d(x, weight, None, s["stride"], s["kernel"] // 2)
 
 
+@builds("convolution_1d_depthwise")
+def _convolution_1d_depthwise(source: Source) -> Call:
+    s = source.shape
+    channels, kernel = s["channels"], s["kernel"]
+    weight, x = source.stored(channels, 1, kernel), source.values(s["batch"], channels, s["length"])
+    return lambda: functional.conv1d(x, weight, None, 1, kernel // 2, 1, channels)
+
+
 @builds("convolution_transpose")
 def _convolution_transpose(source: Source) -> Call:
     s = source.shape

@@ -91,7 +91,7 @@ class Source:
     """
 
     def __init__(self, case: Case, pool: Pool) -> None:
-        self.shape, self.pool, self.device = case.shape, pool, pool.device
+        self.operator, self.shape, self.pool, self.device = case.operator, case.shape, pool, pool.device
         self.dtype = torch_dtype(case.dtype)
         self._inputs: dict[tuple[int, ...], torch.Tensor] = {}
         self.written: list[torch.Tensor] = []

@@ -54,6 +54,12 @@ def _other_conv(shape: Shape) -> Shape:
     return _conv_finish(shape | {"groups": 4 if shape["channels_in"] % 3 else 1})
 
 
+def _grouped_conv(shape: Shape) -> Shape:
+    """Of every group a power of two of channels, in and out."""
+    channels = shape["groups"] * 2 ** shape.pop("width")
+    return _conv_finish(shape | {"channels_in": channels, "channels_out": channels})
+
+
 def _conv_allowed(shape: Shape) -> bool:
     side, kernel, stride = shape["side"], shape["kernel"], shape["stride"]
     pixels = shape["batch"] * (side // stride) ** (shape.get("rank", 2))
@@ -189,6 +195,26 @@ FAMILIES: Sequence[Plan] = (
         finish=_other_conv,
         allowed=_conv_allowed,
     ),
+    # groups of 4, 8, 16 and 32 channels, which the library's generated code takes
+    Plan(
+        "convolution_other",
+        ("convolution",),
+        {"width": (2, 5, 1), "groups": (2, 64, 2), "side": (5, 56, 1), "batch": (1, 8, 1), "strides": (1, 3, 1)},
+        12,
+        fixed={"kernel": 3},
+        finish=_grouped_conv,
+        allowed=_conv_allowed,
+        devices=("cpu",),
+    ),
+    Plan(
+        "convolution_depthwise",
+        ("convolution_1d_depthwise",),
+        {"channels": (16, 1024, 16), "length": (16, 4096, 2), "batch": (1, 8, 1), "half": (1, 15, 1)},
+        14,
+        finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
+        allowed=lambda s: 1e4 <= s["batch"] * s["channels"] * s["length"] <= 6e6,
+        devices=("cpu",),
+    ),
     Plan(
         "convolution_other",
         ("convolution",),
@@ -310,7 +336,7 @@ FAMILIES: Sequence[Plan] = (
     Plan("elementwise", _BACKWARD, _ONE, 10),
     Plan(
         "elementwise",
-        ("native_dropout", "native_dropout_backward", "zeros", "hardtanh", "hardsigmoid", "leaky_relu", "sub"),
+        ("native_dropout", "native_dropout_backward", "zeros", "hardtanh", "hardsigmoid", "leaky_relu", "elu", "sub"),
         _ONE,
         10,
     ),
@@ -332,6 +358,14 @@ FAMILIES: Sequence[Plan] = (
         {"channels": (8, 512, 8), "side": (8, 128, 2), "batch": (1, 16, 1), "kernel": (2, 3, 1)},
         16,
         allowed=lambda s: s["channels"] * s["side"] ** 2 * s["batch"] <= 6e6,
+    ),
+    Plan(
+        "resampling",
+        ("upsample_nearest2d", "upsample_bilinear2d"),
+        {"channels": (8, 512, 8), "side": (4, 64, 2), "batch": (1, 8, 1), "factor": (2, 8, 1)},
+        15,
+        allowed=lambda s: s["batch"] * s["channels"] * (s["side"] * s["factor"]) ** 2 <= 4e6,
+        devices=("cpu",),
     ),
     Plan(
         "embedding",
@@ -393,13 +427,7 @@ FAMILIES: Sequence[Plan] = (
         allowed=_elements_allowed(12e6),
     ),
     Plan("copy", ("copy",), _ROWS, 18, allowed=_elements_allowed(12e6)),
-    Plan(
-        "routing",
-        ("topk",),
-        {"rows": (1, 8192, 1), "columns": (4, 96, 4)},
-        14,
-        allowed=_elements_allowed(4e6),
-    ),
+    Plan("routing", ("topk",), {"rows": (1, 8192, 1), "columns": (4, 96, 4)}, 14, allowed=_elements_allowed(4e6)),
     Plan(
         "routing",
         ("index", "gather"),

@@ -155,6 +155,7 @@ BUILDERS |= {
     "hardsigmoid": _unary(functional.hardsigmoid),
     "hardtanh": _unary(functional.relu6),
     "leaky_relu": _unary(functional.leaky_relu),
+    "elu": _unary(functional.elu),
     "mul_scalar": _unary(lambda x: x * 0.125),
     "neg": _unary(torch.neg),
     "rsqrt": _unary(torch.rsqrt),
@@ -224,6 +225,15 @@ def _adaptive_pool(source: Source) -> Call:
     x, kernel = _pooled(source)
     side = max(2, x.shape[-1] // (2 * kernel))
     return lambda: functional.adaptive_avg_pool2d(x, side)
+
+
+@builds("upsample_nearest2d", "upsample_bilinear2d")
+def _upsample(source: Source) -> Call:
+    s = source.shape
+    x, side = source.values(s["batch"], s["channels"], s["side"], s["side"]), s["side"] * s["factor"]
+    if source.operator == "upsample_nearest2d":
+        return lambda: functional.interpolate(x, size=side, mode="nearest")
+    return lambda: functional.interpolate(x, size=side, mode="bilinear")
 
 
 @builds("max_pool2d_with_indices_backward")

@@ -9,7 +9,7 @@ working set never take less time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -189,20 +189,31 @@ Counts = tuple[FloatArray | float, FloatArray | float, FloatArray | float]
 
 def _product_counts(rows: _Rows) -> Counts:
     """Products with edges filled to a 6 x 16 and to a 16 x 64 block, and the number of small blocks."""
-    batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
+    grouped = rows.kind == _K.GROUPED_GEMM
+    batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("groups" if grouped else "batch", "m", "n", "k"))
+    m = m / batch if grouped else m
     blocks = batch * np.ceil(m / 6) * np.ceil(n / 16)
     return 96.0 * blocks * k, batch * np.ceil(m / 16) * 16 * np.ceil(n / 64) * 64 * k, blocks
+
+
+def _divides(size: float, counts: Sequence[FloatArray]) -> NDArray[np.bool_]:
+    divided: NDArray[np.bool_] = np.logical_and.reduce([count % size == 0 for count in counts])
+    return divided
 
 
 def _conv_counts(rows: _Rows) -> Counts:
     """Work with channels filled to 16, output lines times taps, and images times groups; of one group, work as a product.
 
-    The library reads the few channels of an image as they are. The framework multiplies small fp32 convolutions image by
-    image; the product's kernel takes 24 pixels times 4 channels.
+    The library reads the few channels of an image as they are, and takes groups of 8 or 4 channels, or multiples, in
+    vectors of as many lanes, each of which takes as long as one of 16 (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf).
+    The framework multiplies small fp32 convolutions image by image; the product's kernel takes 24 pixels times 4 channels.
     """
     volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
     groups = np.maximum(rows["groups"], 1.0)
-    inside, outside = (np.ceil(rows[name] / groups / 16) * 16 for name in ("channels_in", "channels_out"))
+    per_group = [rows[name] / groups for name in ("channels_in", "channels_out")]
+    lanes = np.select([_divides(size, per_group) | (groups == 1) for size in (16.0, 8.0, 4.0)], [16.0, 8.0, 4.0], 16.0)
+    inside, outside = (np.ceil(channels / lanes) * lanes for channels in per_group)
+    outside = outside * 16.0 / lanes
     inside = np.where((rows["channels_in"] <= 4) & (groups == 1), rows["channels_in"], inside)
     lines = rows["batch"] * rows["out_d"] * rows["out_h"]
     filled = groups * lines * rows["out_w"] * volume * inside * outside
@@ -270,6 +281,7 @@ def _recurrent_counts(rows: _Rows) -> Counts:
 _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
     _K.GEMM: _product_counts,
     _K.BATCHED_GEMM: _product_counts,
+    _K.GROUPED_GEMM: _product_counts,
     _K.BATCH_NORM: lambda rows: (rows["columns"], rows["rows"] * rows["columns"], 0.0),
     _K.POOLING: _pooling_counts,
     _K.OPTIMIZER: lambda rows: (rows["tensors"], rows["parameters"], 0.0),
@@ -326,6 +338,8 @@ def kernel_coordinates(graph: OperatorGraph, context: Context) -> list[FloatArra
         names = DIMENSIONS[kind]
         chosen = _CONV_COORDINATES if "kernel_w" in names else _COORDINATES.get(kind, names)
         sizes = [np.log2(np.maximum(graph.dimension(name, rows, kind), 0.5) * 1.0) for name in chosen]
+        if kind == _K.GROUPED_GEMM:  # rows over all groups
+            sizes[1] = sizes[1] - sizes[0]
         filled = [0.5 * (graph.dimension(name, rows, kind) % 16 == 0) for name in chosen if name in _ALIGNED]
         block = np.column_stack([*sizes, *filled, 2.0 * cold[rows], 2.0 * amid[rows]])
         for row, place in zip(rows.tolist(), block, strict=True):

@@ -42,6 +42,7 @@ _ALIASES = {
     "cos": "exp",
     "sin": "exp",
     "log": "exp",
+    "softplus": "elu",
     "hardtanh_backward": "threshold_backward",
     "hardswish_backward": "threshold_backward",
     "leaky_relu_backward": "threshold_backward",
@@ -62,6 +63,7 @@ _NAMED = frozenset(
         "hardsigmoid",
         "hardtanh",
         "leaky_relu",
+        "elu",
         "neg",
         "rsqrt",
         "pow",
@@ -97,11 +99,14 @@ _NAMED = frozenset(
         "mean",
         "add_strided",
         "clone_strided",
+        "upsample_nearest2d",
+        "upsample_bilinear2d",
     }
 )
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
 _BY_KIND = {
     _K.BATCHED_GEMM: "bmm",
+    _K.GROUPED_GEMM: "bmm",
     _K.CONV_TRANSPOSE: "conv_transpose",
     _K.ATTENTION_BACKWARD: "attention_backward",
     _K.RMS_NORM: "rms_norm",
@@ -117,6 +122,14 @@ _BY_KIND = {
     _K.ELEMENTWISE: "mul_scalar",
 }
 _CONVS = frozenset({_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
+#: What stands for kernels that a run did not measure.
+_STAND_IN = {
+    "conv_depthwise_1d": "conv_depthwise",
+    "conv_depthwise_plain": "conv_grad_weight_depthwise_plain",
+    "elu": "exp",
+    "upsample_nearest2d": "clone",
+    "upsample_bilinear2d": "clone_strided",
+}
 #: Kernels of inference, of the forward pass of training (which keeps statistics and gates), and of the backward pass.
 _BY_PHASE = {
     _K.LAYER_NORM: ("layer_norm", "layer_norm", "layer_norm_backward"),
@@ -124,6 +137,8 @@ _BY_PHASE = {
     _K.LSTM: ("lstm", "lstm_train", "lstm_backward"),
     _K.GRU: ("gru", "gru_train", "gru_backward"),
 }
+#: Padding on each side up to which the library generates code of depthwise convolutions: the pixels it unrolls.
+_WIDEST_PADDING = 6
 #: Rows up to which a product has a kernel of its own.
 THIN_ROWS = 16
 
@@ -144,7 +159,7 @@ def substitute(kernel: str) -> str:
     """
     if kernel.startswith("gru_"):
         return "gru"
-    return kernel.removesuffix("_plain")
+    return _STAND_IN.get(kernel, kernel.removesuffix("_plain"))
 
 
 def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -> NDArray[np.str_]:
@@ -228,4 +243,10 @@ def _conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64
     flat = (size("in_h") == 1) & (size("in_w") > 1) & (height == 1)
     base = np.where(pointwise, "conv_1x1", np.where(flat, "conv_1d", "conv"))
     more = np.where(library, base, np.char.add(base, "_native"))
-    return np.where(depthwise, "conv_depthwise", np.where(size("groups") > 1, "conv_grouped", more))
+    # generated code takes groups of whole vectors of four; others are unfolded and multiplied group by group
+    whole = (size("channels_in") / size("groups") % 4 == 0) & (size("channels_out") / size("groups") % 4 == 0)
+    grouped = np.where(whole, "conv_grouped", "conv_grouped_plain")
+    padding = (size("out_w") - 1) * size("stride") + (width - 1) * size("dilation") + 1 - size("in_w")
+    generated = np.where(flat, "conv_depthwise_1d", "conv_depthwise")
+    alone = np.where(padding > 2 * _WIDEST_PADDING, "conv_depthwise_plain", generated)
+    return np.where(depthwise, alone, np.where(size("groups") > 1, grouped, more))
