@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from typing import Final
 
 __all__ = [
     "ATTENTION_KINDS",
@@ -18,12 +19,17 @@ __all__ = [
     "CONTRACTION_KINDS",
     "CONV_KINDS",
     "DIMENSIONS",
+    "IN_PLACE",
     "MAX_DIMENSIONS",
     "RECURRENT_KINDS",
     "TRANSFER_KINDS",
     "OperatorKind",
     "Phase",
 ]
+
+
+#: Ending of the name of a captured elementwise operator that overwrites what it reads.
+IN_PLACE: Final = ".in_place"
 
 
 class OperatorKind(IntEnum):

@@ -41,7 +41,7 @@ from accelsim.workloads.dispatch_rules import (
     too_large,
     wide_grouped_product,
 )
-from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
 __all__ = ["DataDependentError", "Recorder", "Row"]
 
@@ -422,6 +422,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if place and any(x.storage == _OUTSIDE for x in kernel.reads):
                 sources.add(number - 1)
             label = f"{name}.{kernel.suffix}" if kernel.suffix else name
+            if self._is_in_place(kernel):
+                label += IN_PLACE
             if _is_strided(kernel):
                 label += ".strided"
             self.rows.append(Row(kernel, label, self.path, self.phase, sources))
@@ -430,6 +432,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 if x.storage in self._storages:
                     self._storages[x.storage].writer = number
         return len(self.rows) - 1
+
+    def _is_in_place(self, kernel: Kernel) -> bool:
+        """Whether an elementwise operator overwrites what it reads, which a row or the model itself had made."""
+        if kernel.kind is not OperatorKind.ELEMENTWISE or not kernel.writes:
+            return False
+        storage = self._storages.get(kernel.writes[0].storage)
+        is_there = storage is not None and (storage.writer >= 0 or bool(storage.state))
+        return is_there and kernel.writes[0].storage in {x.storage for x in kernel.reads}
 
     def write(self, x: torch.Tensor) -> None:
         """Say that the last row wrote a tensor too."""

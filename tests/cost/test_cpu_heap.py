@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from accelsim.calibration.case_rows import case_graph
 from accelsim.calibration.measurement.case import Case
-from accelsim.cost.cpu.heap import Heap, _buffer_bytes, pass_memory
+from accelsim.cost.cpu.heap import Heap, _buffer_bytes, _frees, pass_memory
 from accelsim.cost.cpu.kernels import kernel_names
+from accelsim.workloads.operator import IN_PLACE
 
 MIB = 2**20
 
@@ -133,6 +134,38 @@ def test_a_mapped_block_is_always_fresh():
     assert fresh == pytest.approx(np.full(4, 80e6), rel=1e-3)
 
 
+def _graph(module, inputs, dtype):
+    from accelsim.workloads.capture import capture
+    from accelsim.workloads.dtype import precision
+    from accelsim.workloads.model import RunShape
+
+    workload = capture(module.eval(), inputs, batch_dimension=None)
+    return workload.lower(RunShape(batch=workload.default.batch), precision(dtype)).graph
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_an_operator_in_place_takes_no_memory(overwrites):
+    """What it overwrites lives until its own readers have ended; the model's input is not the heap's."""
+    torch = pytest.importorskip("torch")
+    functional = torch.nn.functional
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            first = functional.silu(functional.relu(functional.gelu(x), inplace=overwrites), inplace=overwrites)
+            return functional.gelu(torch.tanh(first)) * first
+
+    graph = _graph(Model(), (torch.randn(4, MIB),), "fp32")
+    marked = [name for name in graph.name if name.endswith(IN_PLACE)]
+    assert marked == (["relu.in_place", "silu.in_place"] if overwrites else [])
+    names = kernel_names(graph, is_training=False)
+    assert names.tolist() == ["gelu", "relu", "silu", "tanh", "gelu", "mul"]
+    taken = pass_memory(graph, names).taken_bytes / (16 * MIB)
+    assert taken.tolist() == [1, 0, 0, 1, 1, 1] if overwrites else [1] * 6
+    plan = _frees(graph)
+    assert (0 in plan[5]) == overwrites
+
+
 def _mobilenet(batch):
     torch = pytest.importorskip("torch")
     nn = torch.nn
@@ -165,13 +198,7 @@ def _mobilenet(batch):
 def test_page_faults_of_a_mobilenet(batch, dtype, fewest, most):
     """Range of mean minor faults per pass counted by getrusage in six fresh processes (torch 2.13, glibc 2.36)."""
     pytest.importorskip("torch")
-    from accelsim.workloads.capture import capture
-    from accelsim.workloads.dtype import precision
-    from accelsim.workloads.model import RunShape
-
-    module, inputs = _mobilenet(batch)
-    workload = capture(module.eval(), inputs, batch_dimension=None)
-    graph = workload.lower(RunShape(batch=workload.default.batch), precision(dtype)).graph
+    graph = _graph(*_mobilenet(batch), dtype)
     fresh = pass_memory(graph, kernel_names(graph, is_training=False)).fresh_bytes
     assert fewest <= fresh.sum() / 4096 <= most
 

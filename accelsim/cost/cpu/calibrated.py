@@ -184,7 +184,7 @@ def _far_bytes(
 
     An operand has left it as far as what the rows in between touched exceeds it; what no row of the pass wrote, an
     optimizer's state included, was used a pass before. So were the buffers of results, while temporaries lie where the last
-    ones lay. Fresh pages come with their lines.
+    ones lay and what is overwritten in place has just been read. Fresh pages come with their lines.
     """
     rows = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
     touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
@@ -196,7 +196,7 @@ def _far_bytes(
     optimizer = graph.kind == int(OperatorKind.OPTIMIZER)
     old = np.where(optimizer | (not is_training), np.maximum(graph.read_bytes - given, 0.0), 0.0)
     fresh = memory.fresh_bytes if can_fault else 0.0
-    results = np.where(optimizer, 0.0, graph.write_bytes)
+    results = np.where(optimizer, 0.0, np.minimum(graph.write_bytes, memory.taken_bytes))
     far: FloatArray = np.minimum(left, graph.read_bytes) + cold * (old + np.maximum(results - fresh, 0.0))
     return far
 

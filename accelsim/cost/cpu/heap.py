@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script, lstm_script
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
+from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, OperatorKind, Phase
 
 __all__ = ["Heap", "PassMemory", "pass_memory"]
 
@@ -378,7 +378,8 @@ def _first_threshold(graph: OperatorGraph) -> int:
 
 
 def _scripts(graph: OperatorGraph, names: NDArray[np.str_]) -> list[Script]:
-    scripts: list[Script] = [[(0, float(size))] for size in graph.write_bytes.tolist()]
+    written = zip(graph.write_bytes.tolist(), graph.name, strict=True)
+    scripts: list[Script] = [[] if IN_PLACE in name else [(0, float(size))] for size, name in written]
     for kind in (OperatorKind(code) for code in np.unique(graph.kind).tolist()):
         rows = np.flatnonzero(graph.kind == int(kind))
         if kind in CONV_KINDS or kind in {_K.POOLING, _K.LSTM, _K.GRU}:
@@ -455,18 +456,22 @@ def _frees(graph: OperatorGraph) -> list[list[int]]:
     count = len(graph)
     parts = [tuple(path.split(".")) if path else () for path in graph.path]
     ends = _module_ends(parts)
-    last = list(range(count))
+    last, owner = list(range(count)), list(range(count))  # the row that allocated what a row writes
     used = np.zeros(count, dtype=bool)
     attends = (graph.kind == int(_K.ATTENTION)).tolist()
     offsets, dependencies = graph.dependency_offset.tolist(), graph.dependency.tolist()
     for row in range(count):
-        for source in dependencies[offsets[row] : offsets[row + 1]]:
+        sources = dependencies[offsets[row] : offsets[row + 1]]
+        if IN_PLACE in graph.name[row]:
+            same = [source for source in sources if graph.write_bytes[source] == graph.write_bytes[row]]
+            owner[row] = owner[same[-1]] if same else row
+        for source in sources:
             shared = _shared(parts[source], parts[row])
             until = ends[row][shared] if shared < len(parts[row]) else row
             if attends[row] and parts[row]:
                 until = ends[row][-1]
-            last[source] = max(last[source], until)
-            used[source] = True
+            last[owner[source]] = max(last[owner[source]], until)
+            used[owner[source]] = True
     frees: list[list[int]] = [[] for _ in range(count)]
     for row in range(count):
         frees[last[row] if used[row] else count - 1].append(row)

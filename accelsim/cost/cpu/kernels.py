@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
 __all__ = ["THIN_ROWS", "kernel_names", "substitute"]
 
@@ -147,7 +147,7 @@ def _plain(name: str) -> str:
     if name.endswith(".strided"):
         return "clone_strided" if name.partition(".")[0].rstrip("_") in _COPIES else "add_strided"
     stripped = name.rsplit(".", 1)[0] if name.endswith((".layer0",)) else name
-    stripped = stripped.rstrip("_")
+    stripped = stripped.removesuffix(IN_PLACE).rstrip("_")
     return _ALIASES.get(stripped, stripped)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.fpga.map_slices import burst_ratios, is_concatenation
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import DIMENSIONS, OperatorKind
+from accelsim.workloads.operator import DIMENSIONS, IN_PLACE, OperatorKind
 
 __all__ = [
     "CONV", "DEPTHWISE", "GATE", "MOVE", "POOL", "SUM", "LayerColumns", "layer_columns", "layer_rows", "narrowed",
@@ -82,7 +82,7 @@ def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
     table = np.array([_sizes(graph, int(i), int(kinds[i])) for i in keep], dtype=np.float64).reshape(-1, 7)
     read = np.zeros(len(graph), dtype=np.bool_)
     read[graph.dependency] = True
-    starts = np.array([2.0 if graph.name[int(i)] in _SELF_GATED else 1.0 for i in keep])
+    starts = np.array([2.0 if graph.name[int(i)].removesuffix(IN_PLACE) in _SELF_GATED else 1.0 for i in keep])
     read_ratio, write_ratio = burst_ratios(graph, kinds >= 0)
     # x f(x): x is read, f written; x and f are read, the product written.
     taken = (graph.read_bytes * read_ratio)[keep] * (2.0 * starts - 1.0)
@@ -115,7 +115,7 @@ def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
     codes[conv & (dims[:, 3] > 1)] = DEPTHWISE
     codes[kind == int(_K.POOLING)] = POOL
     element = kind == int(_K.ELEMENTWISE)
-    gates = np.array([name in {"mul", "scale"} for name in graph.name], dtype=np.bool_)
+    gates = np.array([name.removesuffix(IN_PLACE) in {"mul", "scale"} for name in graph.name], dtype=np.bool_)
     codes[element & (dims[:, 1] > 1)] = SUM
     codes[element & (((dims[:, 1] > 1) & gates) | (dims[:, 2] >= _PASS_FLOP))] = GATE
     codes[(kind == int(_K.COPY)) & ~is_concatenation(graph)] = MOVE
