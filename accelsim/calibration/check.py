@@ -198,7 +198,7 @@ def check_list(threads: Sequence[int], dtypes: Sequence[str]) -> list[CheckCase]
 
 
 def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> OperatorGraph:
-    """The operators of a check case, by capturing its module."""
+    """The operators of a check case, by capturing its module; eager execution leaves attention that it writes out apart."""
     import torch
 
     from accelsim.calibration.large_models import ALL_MODELS
@@ -212,7 +212,13 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
         module, inputs = factory(case.batch)
     rule = "adamw" if case.is_training else None
     workload = capture(
-        module.train(case.is_training), inputs, case.is_training, rule, name=case.model, batch_dimension=None
+        module.train(case.is_training),
+        inputs,
+        case.is_training,
+        rule,
+        name=case.model,
+        merge_attention=case.execution != "eager",
+        batch_dimension=None,
     )
     shape, policy = RunShape(batch=workload.default.batch), precision(case.dtype)
     if case.is_training:

@@ -52,6 +52,7 @@ def capture(
     name: str | None = None,
     precision: str | Precision = "fp32",
     fused_attention: bool = True,
+    merge_attention: bool = True,
     batch_dimension: int | None = 0,
 ) -> Workload:
     """Capture a module as a workload.
@@ -67,6 +68,8 @@ def capture(
         name: Name of the workload; the module's class unless given.
         precision: Policy the byte columns are stored at; lowering rescales to any other.
         fused_attention: One operator per attention; False leaves products and softmax apart.
+        merge_attention: With fused attention, one operator also where the module writes products and softmax itself; False
+            leaves those apart, as eager execution runs them.
         batch_dimension: Axis of every input that holds the batch; None for no batch.
 
     Returns:
@@ -85,7 +88,9 @@ def capture(
         raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
     found, inputs = resolve(module, example_inputs)
     modes = (False, True) if training else (False,)
-    runs = [_Run(*meta_copy(found), type(found).__name__, mode, fused_attention, policy) for mode in modes]
+    runs = [
+        _Run(*meta_copy(found), type(found).__name__, mode, fused_attention, policy, merge_attention) for mode in modes
+    ]
     batch = batch_size(inputs, batch_dimension)
     forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs]
     model = CapturedModel(
@@ -179,8 +184,10 @@ class _Run:
         training: bool,
         fused_attention: bool,
         policy: Precision,
+        merge_attention: bool = True,
     ) -> None:
         self.module, self.known, self.label = module, known, label
+        self.merge_attention = fused_attention and merge_attention
         self.training, self.fused_attention, self.policy = training, fused_attention, policy
         self.unknown: set[str] = set()  # operators nothing but the bytes is known of
         module.train(training)
@@ -197,7 +204,7 @@ class _Run:
         if not recorder.rows:
             raise CaptureError(f"{self.label} launches no operator: there is nothing to capture.")
         self.unknown |= recorder.unknown
-        return merge_attention(recorder.rows) if self.fused_attention else recorder.rows
+        return merge_attention(recorder.rows) if self.merge_attention else recorder.rows
 
     def _record(self, module: torch.nn.Module, inputs: Inputs, paths: Any = None) -> Recorder:
         import torch

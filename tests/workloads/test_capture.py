@@ -453,6 +453,14 @@ def test_written_out_attention_on_request(form):
     assert apart.total_bytes > fused.total_bytes
 
 
+@pytest.mark.parametrize(("form", "count"), [("sdpa", 1), ("by hand", 0)])
+@pytest.mark.parametrize("training", [False, True])
+def test_only_written_out_attention_stays_apart_unless_merged(form, count, training):
+    found = kinds(graph_of(Attend(FUSED[form]), meta(2, 12, 64), training=training, merge_attention=False))
+    assert found.count(K.ATTENTION) == count
+    assert found.count(K.BATCHED_GEMM) == (1 - count) * (2 + 4 * training)
+
+
 def test_grouped_query_and_causal_are_seen():
     graph = graph_of(lambda: Llama(1, 64, 4, 128, kv_heads=2, vocabulary=10), ids(2, 16))
     row = kinds(graph).index(K.ATTENTION)

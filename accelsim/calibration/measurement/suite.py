@@ -33,6 +33,8 @@ def _gemm_allowed(shape: Shape) -> bool:
 def _conv_finish(shape: Shape) -> Shape:
     if shape.pop("first", 0) > 9:  # some are a network's first layer
         shape["channels_in"] = 3
+    if "width" in shape:  # a power of two of channels in every group
+        shape["channels_in"] = shape["channels_out"] = shape["groups"] * 2 ** shape.pop("width")
     kernel = {1: 1, 2: 3, 3: 3, 4: 3, 5: 5, 6: 7}[shape.pop("window")] if "window" in shape else shape["kernel"]
     groups = shape["channels_in"] if shape.pop("depthwise", 0) else shape.get("groups", 1)
     if groups > 1 and groups == shape["channels_in"]:
@@ -52,12 +54,6 @@ def _patches(shape: Shape) -> Shape:
 
 def _other_conv(shape: Shape) -> Shape:
     return _conv_finish(shape | {"groups": 4 if shape["channels_in"] % 3 else 1})
-
-
-def _grouped_conv(shape: Shape) -> Shape:
-    """Of every group a power of two of channels, in and out."""
-    channels = shape["groups"] * 2 ** shape.pop("width")
-    return _conv_finish(shape | {"channels_in": channels, "channels_out": channels})
 
 
 def _conv_allowed(shape: Shape) -> bool:
@@ -202,7 +198,7 @@ FAMILIES: Sequence[Plan] = (
         {"width": (2, 5, 1), "groups": (2, 64, 2), "side": (5, 56, 1), "batch": (1, 8, 1), "strides": (1, 3, 1)},
         12,
         fixed={"kernel": 3},
-        finish=_grouped_conv,
+        finish=_conv_finish,
         allowed=_conv_allowed,
         devices=("cpu",),
     ),
