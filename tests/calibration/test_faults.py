@@ -31,6 +31,7 @@ REPOSITORY = Path(__file__).parents[2]
 #: The program on a suite of 24 cases; its timer pauses after eight of them, FATAL names a case that ends the process.
 PROGRAM = """
 import os, resource, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
 if "DISK_BYTES" in os.environ:  # as full as that: further writes fail
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["DISK_BYTES"]),) * 2)
 blocked = set(os.environ.get("BLOCKED", "").split())
