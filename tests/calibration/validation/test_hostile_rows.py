@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from accelsim.calibration.validation import validate
@@ -13,18 +11,6 @@ EXAMPLES = (
     "framework,family,task_mode,gpu,n_gpus,precision,batch,metric_kind,metric_header,row_context,source,value,unit\n"
 )
 MLPERF = "round,submitter,system,accelerator,acc_per_node,nodes,model,scenario,valid,unit,framework,samples_per_s\n"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    def write(files: dict[str, str]) -> Path:
-        for name, content in files.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-        return tmp_path
-
-    return write
 
 
 SWEEP = "NVIDIA/DeepLearningExamples PyTorch ResNet50v1.5 README"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,18 +39,6 @@ REQUIRED = {
 
 #: A list of operators of some other workload.
 OTHER_LIST = "desc,phase,op,repeat,b,m,n,k,h,bytes\nother-inf-1-1,fw,relu,1,8,0,0,0,8,0\n"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    def write(files: dict[str, str]) -> Path:
-        for name, content in files.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-        return tmp_path
-
-    return write
 
 
 # -- names
