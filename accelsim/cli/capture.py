@@ -19,6 +19,12 @@ def capture(
     optimizer: Annotated[
         str | None, typer.Option("--optimizer", metavar="NAME", help="Of training: sgd, momentum, adam, adamw or lamb.")
     ] = None,
+    merge_attention: Annotated[
+        bool,
+        typer.Option(
+            help="Take attention that the module writes out for the fused kernel; eager PyTorch runs it apart."
+        ),
+    ] = True,
     precision: opt.PrecisionOption = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the workload; the factory's if left out.")] = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,
@@ -35,9 +41,11 @@ def capture(
     from accelsim.report.workloads import workload_document, workload_view
     from accelsim.workloads.capture import capture_target
 
-    options = {} if precision is None else {"precision": precision}
+    policy = {} if precision is None else {"precision": precision}
     label = name or target.rpartition(":")[2]
-    workload = capture_target(target, training=training, optimizer=optimizer, name=label, **options)
+    workload = capture_target(
+        target, training=training, optimizer=optimizer, name=label, merge_attention=merge_attention, **policy
+    )
     if out is not None:
         from accelsim.report.output import write_file
 

@@ -19,6 +19,13 @@ def mlp():
 
 def broken():
     raise RuntimeError("no such weights")
+
+class Attend(torch.nn.Module):
+    def forward(self, x):
+        return (x @ x.transpose(-1, -2)).softmax(-1) @ x
+
+def attention():
+    return Attend(), torch.empty(2, 16, 64)
 """
 
 
@@ -51,6 +58,12 @@ def test_the_file_can_be_estimated_shown_and_compared(run):
     assert run("workloads", "show", "mlp.json").code == 0
     rows = run("compare", "mlp.json", "resnet-50", "--devices", "t4,epyc-9654", "--format", "json").json
     assert {row["workload"] for row in rows} == {"me", "resnet-50"}
+
+
+@pytest.mark.parametrize(("option", "count"), [("", 1), ("--no-merge-attention", 3)])
+def test_attention_that_a_module_writes_out_is_merged_unless_told(run, option, count):
+    document = run("capture", "captured_networks:attention", *option.split(), "--format", "json").json
+    assert document["operator_count"] == count
 
 
 def test_an_existing_file_is_kept_without_force(run, refused):
