@@ -338,11 +338,14 @@ def _copy(s: Shape, operator: str) -> _Row:
     return _Row(_K.COPY, (elements,), 0.0, elements, elements, name=operator)
 
 
-@_rule("upsample_nearest2d", "upsample_bilinear2d")
+@_rule("upsample_nearest2d", "upsample_bilinear2d", "upsample_nearest2d_backward", "upsample_bilinear2d_backward")
 def _upsample(s: Shape, operator: str) -> _Row:
-    read = s["batch"] * s["channels"] * s["side"] ** 2
-    elements = read * s["factor"] ** 2
-    return _Row(_K.COPY, (elements,), 0.0, read, elements, name=operator)
+    coarse, side = s["batch"] * s["channels"] * s["side"] ** 2, s["side"] * s["factor"]
+    fine = coarse * s["factor"] ** 2
+    dims = (fine, s["channels"], side, side)
+    if operator.endswith("backward"):
+        return _Row(_K.COPY, dims, 0.0, fine, coarse, backward=True)
+    return _Row(_K.COPY, dims, 0.0, coarse, fine)
 
 
 @_rule("topk", "index", "gather")

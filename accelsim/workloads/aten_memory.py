@@ -441,10 +441,7 @@ def scatter(call: Call) -> list[Kernel]:
     "replication_pad2d",
     "replication_pad3d",
     "upsample_nearest1d",
-    "upsample_nearest2d",
     "upsample_nearest3d",
-    "_upsample_nearest_exact2d",
-    "upsample_bilinear2d",
     "upsample_bicubic2d",
     "upsample_linear1d",
     "upsample_trilinear3d",
@@ -462,14 +459,25 @@ def scatter(call: Call) -> list[Kernel]:
     "select_scatter",
     "as_strided_scatter",
     "diagonal_scatter",
-    "upsample_nearest2d_backward",
-    "upsample_bilinear2d_backward",
 )
 def copy(call: Call) -> list[Kernel]:
     """Moves its inputs to its output; a copy into a tensor does not read it."""
     inputs = call.inputs[1:] if call.name == "copy_" else call.inputs
     elements = sum(x.elements for x in call.outputs)
     return [Kernel(_K.COPY, (elements,), 0.0, inputs, call.outputs)]
+
+
+@formula(
+    "upsample_nearest2d",
+    "_upsample_nearest_exact2d",
+    "upsample_bilinear2d",
+    "upsample_nearest2d_backward",
+    "upsample_bilinear2d_backward",
+)
+def resample(call: Call) -> list[Kernel]:
+    """Images of another size; the gradient has the output's dimensions too."""
+    fine = call.inputs[0] if call.name.endswith("_backward") else call.outputs[0]
+    return [Kernel(_K.COPY, (fine.elements, *fine.shape[1:]), 0.0, call.inputs[:1], call.outputs)]
 
 
 @formula("split_with_sizes_copy", "unbind_copy", "split_copy", "chunk_cat", "_foreach_copy")

@@ -294,12 +294,13 @@ def _dims(column: list[Any], kinds: Sequence[int]) -> IntArray:
     dims = np.zeros((len(column), MAX_DIMENSIONS), dtype=np.int64)
     for row, (values, kind) in enumerate(zip(column, kinds, strict=True)):
         width = len(DIMENSIONS[OperatorKind(kind)])
-        if not isinstance(values, list) or len(values) != width:
+        fewest = 1 if kind == int(OperatorKind.COPY) else width
+        if not isinstance(values, list) or not fewest <= len(values) <= width:
             raise InvalidValueError("graph.dims", values, f"{width} integers for {OperatorKind(kind).label}")
         for value in values:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
                 raise InvalidValueError("graph.dims", value, "integers from 0 to 2**62")
-        dims[row, :width] = values
+        dims[row, : len(values)] = values
     return dims
 
 

@@ -159,7 +159,7 @@ DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
     _K.GRU: _RECURRENT,
     _K.MOE_ROUTING: ("tokens", "experts", "top_k"),
     _K.OPTIMIZER: ("parameters", "states", "tensors"),
-    _K.COPY: ("elements",),
+    _K.COPY: ("elements", "channels", "out_h", "out_w"),  # all but the first of resampled images alone, else 0
     _K.HOST_TO_DEVICE: _BYTES,
     _K.DEVICE_TO_HOST: _BYTES,
     _K.ALL_REDUCE: _BYTES,

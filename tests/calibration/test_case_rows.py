@@ -151,6 +151,18 @@ def test_backward_products_of_a_linear_layer():
     assert (own.flop[0], own.bytes[0]) == (graph.flop[row], pytest.approx(graph.bytes[row], rel=0.01))
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_the_gradient_of_a_resampled_image(mode):
+    operator = f"upsample_{mode}2d_backward"
+    own = case_graph([Case("x", operator, {"batch": 2, "channels": 8, "side": 14, "factor": 3})])
+    module = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Upsample(scale_factor=3, mode=mode))
+    workload = capture(module, (torch.randn(2, 3, 14, 14),), True, "adamw", batch_dimension=None)
+    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    row = kernel_names(graph, is_training=True).tolist().index(operator)
+    assert (own.dims[0] == graph.dims[row]).all()
+    assert own.bytes[0] == pytest.approx(graph.bytes[row])
+
+
 def test_the_gradient_of_a_pooling_reads_places_and_not_its_input():
     own = case_graph(
         [Case("x", "max_pool2d_with_indices_backward", {"batch": 4, "channels": 8, "side": 32, "kernel": 2})]

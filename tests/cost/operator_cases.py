@@ -48,7 +48,7 @@ def lstm(batch: int, steps: int, hidden: int, dtype="fp32") -> OperatorGraph:
 def row(kind: OperatorKind, dims: tuple[int, ...], *, dtype=Dtype.FP32, flop=0.0, read=0.0, write=0.0, weights=0.0,
         phase=Phase.FORWARD) -> OperatorGraph:  # fmt: skip
     """One row, column by column."""
-    assert len(dims) == len(DIMENSIONS[kind])
+    assert len(dims) == len(DIMENSIONS[kind]) or kind == OperatorKind.COPY  # others than resampled images have one
     padded = np.zeros((1, MAX_DIMENSIONS), dtype=np.int64)
     padded[0, : len(dims)] = dims
     return OperatorGraph(

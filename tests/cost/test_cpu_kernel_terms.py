@@ -139,6 +139,48 @@ def test_vectors_of_half_width_hold_twice_as_many():
 
 
 @pytest.mark.parametrize(
+    ("name", "columns", "dtype", "phase", "part"),
+    [
+        ("_log_softmax", 10, Dtype.FP32, Phase.FORWARD, 10),  # shorter than a vector: element by element
+        ("_log_softmax", 20, Dtype.FP32, Phase.FORWARD, 1),  # one part vector
+        ("_log_softmax", 32, Dtype.FP32, Phase.FORWARD, 0),
+        ("_log_softmax", 10, Dtype.BF16, Phase.FORWARD, 10),
+        ("_log_softmax", 31, Dtype.BF16, Phase.FORWARD, 16),
+        ("_log_softmax", 33, Dtype.BF16, Phase.FORWARD, 1),
+        ("_softmax", 10, Dtype.BF16, Phase.FORWARD, 20),
+        ("_softmax", 20, Dtype.BF16, Phase.FORWARD, 20),
+        ("_softmax", 15, Dtype.FP32, Phase.FORWARD, 15),
+        ("_softmax_backward_data", 31, Dtype.BF16, Phase.BACKWARD, 16),
+        ("_softmax_backward_data", 50, Dtype.BF16, Phase.BACKWARD, 1),
+    ],
+)
+def test_rows_of_a_softmax_shorter_than_a_vector_are_taken_one_by_one(name, columns, dtype, phase, part):
+    graph = replace(row(K.SOFTMAX, (7, columns), dtype=dtype, phase=phase), name=(name,))
+    assert kernel_terms(graph, HOT)[0, TERMS.index("third_count")] == 7 * part
+
+
+@pytest.mark.parametrize(
+    ("channels", "side", "apart", "back"),
+    [
+        (8, 14, 0.0, 0.0),  # all of it stays in the first-level cache
+        (64, 35, 0.0, 1.0),  # a line for every pixel does not, one for every channel does
+        (64, 32, 1.0, 1.0),  # planes of 4 KiB: all channels in one set
+    ],
+)
+def test_small_images_are_resampled_by_way_of_copies_that_put_channels_together(channels, side, apart, back):
+    elements = channels * side * side
+    found = terms_of(K.COPY, (elements, channels, side, side), read=elements, write=4.0 * elements)
+    assert tuple(found[name] for name in COUNTS) == (elements, elements * apart, elements * back)
+
+
+@pytest.mark.parametrize(("factor", "waits"), [(2, 0), (3, 9 * 640)])
+def test_the_gradient_of_the_nearest_element_waits_where_more_than_pairs_add_up(factor, waits):
+    fine = 640 * factor**2
+    found = terms_of(K.COPY, (fine, 10, 8 * factor, 8 * factor), read=4.0 * fine, write=4.0 * 640, phase=Phase.BACKWARD)
+    assert tuple(found[name] for name in COUNTS) == (fine, waits, 0)
+
+
+@pytest.mark.parametrize(
     ("table_rows", "beyond_l2", "beyond_l3"),
     [(2_000, 0.0, 0.0), (12_500, 0.5, 0.0), (1_250_000, 1.0, 0.5), (10_000_000, 1.0, 1.0)],
 )
@@ -262,7 +304,7 @@ def test_kernels_that_keep_what_training_needs(kind, dims, names):
     ("kernel", "instead"),
     [
         ("gru_backward", "gru"),
-        ("upsample_nearest2d", "clone"),
+        ("upsample_nearest2d_wide", "clone"),
         ("conv_depthwise_plain", "conv_grad_weight_depthwise_plain"),
         ("conv_grad_weight_depthwise_plain", "conv_grad_weight_depthwise"),
         ("add", "add"),
@@ -274,6 +316,21 @@ def test_what_stands_for_a_kernel_that_was_not_measured(kernel, instead):
     names, dtypes = np.array([kernel]), np.array([int(Dtype.FP32)], dtype=np.int8)
     times = known.kernel_times(names, dtypes, np.ones((1, len(TERMS))), [np.zeros(1)], np.zeros(1), 1)
     assert times.time_s.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "height", "width", "expected"),
+    [
+        ("upsample_bilinear2d", 64, 64, "upsample_bilinear2d"),
+        ("upsample_bilinear2d", 64, 65, "upsample_bilinear2d_wide"),
+        ("_upsample_nearest_exact2d", 100, 100, "upsample_nearest2d_wide"),
+        ("upsample_nearest2d_backward", 100, 100, "upsample_nearest2d_backward"),
+        ("clone", 0, 0, "clone"),
+    ],
+)
+def test_wide_images_are_resampled_line_by_line(name, height, width, expected):
+    graph = replace(row(K.COPY, (8 * height * width, 8, height, width)), name=(name,))
+    assert str(kernel_names(graph, is_training=False)[0]) == expected
 
 
 @pytest.mark.parametrize(("q_len", "name"), [(1, "attention_decode"), (4, "attention_decode"), (5, "attention")])

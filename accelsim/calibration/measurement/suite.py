@@ -8,88 +8,26 @@ a run cut short has measured something of each.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from accelsim.calibration.measurement.case import Case
-from accelsim.calibration.measurement.plan import Plan, Shape
+from accelsim.calibration.measurement.plan import Plan
+from accelsim.calibration.measurement.shape_rules import (
+    attention_allowed,
+    attention_finish,
+    conv_allowed,
+    conv_finish,
+    elements_allowed,
+    gather_allowed,
+    gemm_allowed,
+    gemm_bytes,
+    gemm_flop,
+    other_conv,
+    patches,
+    recurrent_allowed,
+)
 
 __all__ = ["FAMILIES", "operator_suite"]
-
-
-def _gemm_flop(shape: Shape) -> float:
-    return 2.0 * shape.get("batch", 1) * shape["m"] * shape["n"] * shape["k"]
-
-
-def _gemm_bytes(shape: Shape) -> float:
-    m, n, k = shape["m"], shape["n"], shape["k"]
-    return 4.0 * shape.get("batch", 1) * (m * n + m * k + n * k)
-
-
-def _gemm_allowed(shape: Shape) -> bool:
-    return _gemm_flop(shape) <= 6e9 and _gemm_bytes(shape) <= 300e6
-
-
-def _conv_finish(shape: Shape) -> Shape:
-    if shape.pop("first", 0) > 9:  # some are a network's first layer
-        shape["channels_in"] = 3
-    if "width" in shape:  # a power of two of channels in every group
-        shape["channels_in"] = shape["channels_out"] = shape["groups"] * 2 ** shape.pop("width")
-    kernel = {1: 1, 2: 3, 3: 3, 4: 3, 5: 5, 6: 7}[shape.pop("window")] if "window" in shape else shape["kernel"]
-    groups = shape["channels_in"] if shape.pop("depthwise", 0) else shape.get("groups", 1)
-    if groups > 1 and groups == shape["channels_in"]:
-        shape["channels_out"] = shape["channels_in"]
-    elif groups > 1:
-        for name in ("channels_in", "channels_out"):
-            shape[name] = groups * max(1, shape[name] // groups)
-    stride = {1: 1, 2: 1, 3: 2}[shape.pop("strides", 1)]
-    return shape | {"kernel": kernel, "groups": groups, "stride": stride}
-
-
-def _patches(shape: Shape) -> Shape:
-    """Windows side by side, as a vision transformer's first layer."""
-    size = 2 ** shape.pop("patch")
-    return shape | {"kernel": size, "stride": size}
-
-
-def _other_conv(shape: Shape) -> Shape:
-    return _conv_finish(shape | {"groups": 4 if shape["channels_in"] % 3 else 1})
-
-
-def _conv_allowed(shape: Shape) -> bool:
-    side, kernel, stride = shape["side"], shape["kernel"], shape["stride"]
-    pixels = shape["batch"] * (side // stride) ** (shape.get("rank", 2))
-    per_group = shape["channels_in"] // shape["groups"]
-    flop = 2.0 * pixels * shape["channels_out"] * per_group * kernel ** shape.get("rank", 2)
-    memory = 4.0 * shape["batch"] * side ** shape.get("rank", 2) * (shape["channels_in"] + shape["channels_out"])
-    return side >= kernel and 1e4 <= flop <= 6e9 and memory <= 120e6
-
-
-def _attention_allowed(shape: Shape) -> bool:
-    pairs = shape["batch"] * shape["heads"] * shape["q_len"] * shape["kv_len"]
-    moved = 4.0 * shape["batch"] * shape["heads"] * shape["head_dim"] * (shape["q_len"] + shape["kv_len"])
-    return pairs * shape["head_dim"] <= 1.5e9 and moved <= 100e6
-
-
-def _attention_finish(shape: Shape) -> Shape:
-    causal = 1 if shape.pop("masked") > 1 else 0
-    return shape | {"kv_len": shape["q_len"], "causal": causal}
-
-
-def _elements_allowed(limit: float) -> Callable[[Shape], bool]:
-    def allowed(shape: Shape) -> bool:
-        return math.prod(shape.values()) <= limit
-
-    return allowed
-
-
-def _recurrent_allowed(shape: Shape) -> bool:
-    width = 4 * shape["hidden"] * (shape["hidden"] + shape["input"])
-    return 2.0 * shape["batch"] * shape["steps"] * width <= 2e9
-
-
-def _gather_allowed(shape: Shape) -> bool:
-    return 4.0 * shape["table"] * shape["width"] <= 200e6 and shape["lookups"] * shape["width"] <= 16e6
 
 
 _GEMM = {"m": (17, 4096, 16), "n": (16, 8192, 64), "k": (16, 8192, 64)}
@@ -104,24 +42,24 @@ _BACKWARD = ("threshold_backward", "gelu_backward", "silu_backward", "sigmoid_ba
 
 #: The suite, family by family.
 FAMILIES: Sequence[Plan] = (
-    Plan("gemm", ("addmm",), _GEMM, 44, allowed=_gemm_allowed, cold=True),
-    Plan("gemm", ("mm_nn",), _GEMM | {"m": (1, 4096, 16)}, 36, allowed=_gemm_allowed),
-    Plan("gemm", ("mm_tn",), _GEMM | {"k": (1, 4096, 16)}, 36, allowed=_gemm_allowed),
-    Plan("gemv", ("addmm",), _GEMV, 40, allowed=_gemm_allowed, cold=True),
+    Plan("gemm", ("addmm",), _GEMM, 44, allowed=gemm_allowed, cold=True),
+    Plan("gemm", ("mm_nn",), _GEMM | {"m": (1, 4096, 16)}, 36, allowed=gemm_allowed),
+    Plan("gemm", ("mm_tn",), _GEMM | {"k": (1, 4096, 16)}, 36, allowed=gemm_allowed),
+    Plan("gemv", ("addmm",), _GEMV, 40, allowed=gemm_allowed, cold=True),
     Plan(
         "batched_gemm",
         ("bmm",),
         {"m": (1, 1024, 16), "n": (8, 1024, 16), "k": (8, 512, 16), "batch": (2, 256, 2)},
         48,
-        allowed=lambda s: _gemm_flop(s) <= 3e9 and _gemm_bytes(s) <= 200e6,
+        allowed=lambda s: gemm_flop(s) <= 3e9 and gemm_bytes(s) <= 200e6,
     ),
     Plan(
         "convolution",
         ("convolution",),
         _IMAGE | {"window": (2, 6, 1), "strides": (1, 3, 1), "first": (1, 10, 1)},
         64,
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
         cold=True,
     ),
     Plan(
@@ -130,8 +68,8 @@ FAMILIES: Sequence[Plan] = (
         _IMAGE | {"strides": (1, 3, 1)},
         44,
         fixed={"kernel": 1},
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
         cold=True,
     ),
     # kernels that few of the points above reach: steps of two, single small images, and the wide, small layers of networks
@@ -141,8 +79,8 @@ FAMILIES: Sequence[Plan] = (
         {"channels_in": (16, 1024, 16), "channels_out": (16, 1024, 16), "side": (7, 112, 1), "batch": (1, 8, 1)},
         10,
         fixed={"kernel": 1, "strides": 3},
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
         cold=True,
         devices=("cpu",),
     ),
@@ -152,8 +90,8 @@ FAMILIES: Sequence[Plan] = (
         {"channels_in": (128, 1280, 32), "channels_out": (128, 1280, 32), "side": (5, 28, 1), "batch": (1, 8, 1)},
         10,
         fixed={"kernel": 1},
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
         cold=True,
         devices=("cpu",),
     ),
@@ -163,8 +101,8 @@ FAMILIES: Sequence[Plan] = (
         {"channels_in": (64, 512, 32), "channels_out": (64, 512, 32), "side": (5, 14, 1)},
         10,
         fixed={"kernel": 3, "batch": 1},
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
         cold=True,
         devices=("cpu",),
     ),
@@ -180,16 +118,16 @@ FAMILIES: Sequence[Plan] = (
         },
         48,
         fixed={"depthwise": 1},
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
     ),
     Plan(
         "convolution_other",
         ("convolution", "convolution_1d", "convolution_transpose"),
         _SMALL_CONV | {"window": (2, 5, 1)},
         22,
-        finish=_other_conv,
-        allowed=_conv_allowed,
+        finish=other_conv,
+        allowed=conv_allowed,
     ),
     # groups of 4, 8, 16 and 32 channels, which the library's generated code takes
     Plan(
@@ -198,8 +136,8 @@ FAMILIES: Sequence[Plan] = (
         {"width": (2, 5, 1), "groups": (2, 64, 2), "side": (5, 56, 1), "batch": (1, 8, 1), "strides": (1, 3, 1)},
         12,
         fixed={"kernel": 3},
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
         devices=("cpu",),
     ),
     Plan(
@@ -217,16 +155,16 @@ FAMILIES: Sequence[Plan] = (
         {"channels_out": (64, 1024, 64), "side": (64, 256, 16), "batch": (1, 8, 1), "patch": (2, 4, 1)},
         10,
         fixed={"channels_in": 3, "groups": 1},
-        finish=_patches,
-        allowed=_conv_allowed,
+        finish=patches,
+        allowed=conv_allowed,
     ),
     Plan(
         "convolution_backward",
         ("convolution_backward.grad_input", "convolution_backward.grad_weight"),
         _SMALL_CONV | {"window": (1, 4, 1), "strides": (1, 3, 1)},
         32,
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
     ),
     Plan(
         "convolution_backward",
@@ -234,8 +172,8 @@ FAMILIES: Sequence[Plan] = (
         {"channels_in": (16, 512, 16), "side": (7, 112, 1), "batch": (1, 8, 1), "strides": (1, 3, 1)},
         16,
         fixed={"depthwise": 1, "kernel": 3},
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
     ),
     # depthwise gradients that have no generated kernel
     Plan(
@@ -244,8 +182,8 @@ FAMILIES: Sequence[Plan] = (
         {"channels_in": (16, 1024, 16), "side": (7, 80, 1), "batch": (1, 6, 1), "window": (2, 6, 1)},
         8,
         fixed={"depthwise": 1, "strides": 3},
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
         devices=("cpu",),
     ),
     Plan(
@@ -260,8 +198,8 @@ FAMILIES: Sequence[Plan] = (
         },
         8,
         fixed={"depthwise": 1},
-        finish=_conv_finish,
-        allowed=_conv_allowed,
+        finish=conv_finish,
+        allowed=conv_allowed,
         devices=("cpu",),
     ),
     Plan(
@@ -276,8 +214,8 @@ FAMILIES: Sequence[Plan] = (
         },
         44,
         fixed={"kv_len": 1},
-        finish=_attention_finish,
-        allowed=_attention_allowed,
+        finish=attention_finish,
+        allowed=attention_allowed,
     ),
     Plan(
         "attention",
@@ -285,7 +223,7 @@ FAMILIES: Sequence[Plan] = (
         {"kv_len": (16, 4096, 16), "heads": (2, 32, 2), "head_dim": (32, 128, 32), "batch": (1, 32, 1)},
         20,
         fixed={"q_len": 1, "causal": 0},
-        allowed=_attention_allowed,
+        allowed=attention_allowed,
     ),
     Plan(
         "attention",
@@ -298,27 +236,35 @@ FAMILIES: Sequence[Plan] = (
             "masked": (1, 2, 1),
         },
         20,
-        finish=_attention_finish,
+        finish=attention_finish,
         fixed={"kv_len": 1},
-        allowed=lambda s: _attention_allowed(s) and s["q_len"] ** 2 * s["batch"] * s["heads"] * s["head_dim"] <= 5e8,
+        allowed=lambda s: attention_allowed(s) and s["q_len"] ** 2 * s["batch"] * s["heads"] * s["head_dim"] <= 5e8,
     ),
-    Plan("softmax", ("_softmax",), _ROWS, 32, allowed=_elements_allowed(12e6)),
+    Plan("softmax", ("_softmax",), _ROWS, 32, allowed=elements_allowed(12e6)),
     Plan(
         "softmax",
         ("_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
         _ROWS,
         16,
-        allowed=_elements_allowed(12e6),
+        allowed=elements_allowed(12e6),
     ),
-    Plan("layer_norm", ("native_layer_norm",), _ROWS, 32, allowed=_elements_allowed(12e6)),
-    Plan("layer_norm", ("native_layer_norm_backward", "_fused_rms_norm"), _ROWS, 22, allowed=_elements_allowed(12e6)),
+    # rows shorter than a vector: classes of a small head, experts of a router
+    Plan(
+        "softmax",
+        ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data"),
+        {"rows": (32, 16384, 1), "columns": (2, 31, 1)},
+        4,
+        devices=("cpu",),
+    ),
+    Plan("layer_norm", ("native_layer_norm",), _ROWS, 32, allowed=elements_allowed(12e6)),
+    Plan("layer_norm", ("native_layer_norm_backward", "_fused_rms_norm"), _ROWS, 22, allowed=elements_allowed(12e6)),
     Plan(
         "batch_norm",
         ("native_batch_norm", "native_batch_norm_train", "native_batch_norm_backward"),
         {"channels": (8, 1024, 8), "side": (4, 112, 2), "batch": (1, 16, 1)},
         20,
         finish=lambda s: s | {"pixels": s.pop("side") ** 2},
-        allowed=_elements_allowed(12e6),
+        allowed=elements_allowed(12e6),
     ),
     Plan(
         "group_norm",
@@ -326,7 +272,7 @@ FAMILIES: Sequence[Plan] = (
         {"channels": (32, 1024, 32), "side": (4, 64, 2), "batch": (1, 8, 1)},
         32,
         finish=lambda s: s | {"channels": 32 * max(1, s["channels"] // 32), "pixels": s.pop("side") ** 2},
-        allowed=_elements_allowed(8e6),
+        allowed=elements_allowed(8e6),
     ),
     Plan("elementwise", _LIGHT, _ONE, 12),
     Plan("elementwise", _BACKWARD, _ONE, 10),
@@ -337,10 +283,10 @@ FAMILIES: Sequence[Plan] = (
         10,
     ),
     Plan("elementwise", ("to_bf16", "neg", "rsqrt", "pow", "exp"), _ONE, 9),
-    Plan("elementwise", ("add_strided",), _MATRICES, 12, allowed=_elements_allowed(12e6)),
-    Plan("copy", ("clone_strided",), _MATRICES, 14, allowed=_elements_allowed(12e6)),
-    Plan("reduction", ("sum", "mean", "amax"), _ROWS, 16, allowed=_elements_allowed(12e6)),
-    Plan("reduction", ("sum_rows", "mean_spatial"), _ROWS, 16, allowed=_elements_allowed(12e6)),
+    Plan("elementwise", ("add_strided",), _MATRICES, 12, allowed=elements_allowed(12e6)),
+    Plan("copy", ("clone_strided",), _MATRICES, 14, allowed=elements_allowed(12e6)),
+    Plan("reduction", ("sum", "mean", "amax"), _ROWS, 16, allowed=elements_allowed(12e6)),
+    Plan("reduction", ("sum_rows", "mean_spatial"), _ROWS, 16, allowed=elements_allowed(12e6)),
     Plan(
         "pooling",
         ("max_pool2d_with_indices",),
@@ -359,7 +305,15 @@ FAMILIES: Sequence[Plan] = (
         "resampling",
         ("upsample_nearest2d", "upsample_bilinear2d"),
         {"channels": (8, 512, 8), "side": (4, 64, 2), "batch": (1, 8, 1), "factor": (2, 8, 1)},
-        15,
+        22,
+        allowed=lambda s: s["batch"] * s["channels"] * (s["side"] * s["factor"]) ** 2 <= 4e6,
+        devices=("cpu",),
+    ),
+    Plan(
+        "resampling",
+        ("upsample_nearest2d_backward", "upsample_bilinear2d_backward"),
+        {"channels": (2, 128, 2), "side": (4, 64, 2), "batch": (1, 8, 1), "factor": (2, 4, 1)},
+        10,
         allowed=lambda s: s["batch"] * s["channels"] * (s["side"] * s["factor"]) ** 2 <= 4e6,
         devices=("cpu",),
     ),
@@ -368,14 +322,14 @@ FAMILIES: Sequence[Plan] = (
         ("embedding",),
         {"table": (64, 1_000_000, 8), "width": (8, 1024, 8), "lookups": (1, 65536, 1)},
         34,
-        allowed=_gather_allowed,
+        allowed=gather_allowed,
     ),
     Plan(
         "embedding",
         ("embedding_dense_backward",),
         {"table": (64, 100_000, 8), "width": (8, 1024, 8), "lookups": (1, 16384, 1)},
         14,
-        allowed=_gather_allowed,
+        allowed=gather_allowed,
         dtypes=("fp32", "bf16"),
     ),
     Plan(
@@ -384,28 +338,28 @@ FAMILIES: Sequence[Plan] = (
         {"table": (64, 1_000_000, 8), "width": (8, 256, 8), "bags": (1, 4096, 1), "per_bag": (1, 64, 1)},
         32,
         finish=lambda s: s | {"lookups": s["bags"] * s.pop("per_bag")},
-        allowed=_gather_allowed,
+        allowed=gather_allowed,
     ),
     Plan(
         "recurrent",
         ("lstm", "gru"),
         {"hidden": (16, 1024, 16), "steps": (4, 256, 2), "batch": (1, 64, 1), "input": (16, 1024, 16)},
         32,
-        allowed=_recurrent_allowed,
+        allowed=recurrent_allowed,
     ),
     Plan(
         "recurrent",
         ("lstm_train", "lstm_backward"),
         {"hidden": (16, 512, 16), "steps": (4, 128, 2), "batch": (1, 64, 1), "input": (16, 512, 16)},
         14,
-        allowed=lambda s: _recurrent_allowed(s) and s["steps"] * s["batch"] * s["hidden"] <= 1e6,
+        allowed=lambda s: recurrent_allowed(s) and s["steps"] * s["batch"] * s["hidden"] <= 1e6,
     ),
     Plan(  # step by step through single operators
         "recurrent",
         ("gru_train", "gru_backward"),
         {"hidden": (16, 512, 16), "steps": (4, 128, 2), "batch": (1, 64, 1), "input": (16, 512, 16)},
         10,
-        allowed=lambda s: _recurrent_allowed(s) and s["steps"] * s["batch"] * s["hidden"] <= 1e6,
+        allowed=lambda s: recurrent_allowed(s) and s["steps"] * s["batch"] * s["hidden"] <= 1e6,
         devices=("cpu",),
     ),
     Plan(
@@ -420,16 +374,16 @@ FAMILIES: Sequence[Plan] = (
         ("clone", "cat"),
         {"rows": (2, 4096, 1), "middle": (2, 32, 2), "columns": (16, 512, 16)},
         18,
-        allowed=_elements_allowed(12e6),
+        allowed=elements_allowed(12e6),
     ),
-    Plan("copy", ("copy",), _ROWS, 18, allowed=_elements_allowed(12e6)),
-    Plan("routing", ("topk",), {"rows": (1, 8192, 1), "columns": (4, 96, 4)}, 14, allowed=_elements_allowed(4e6)),
+    Plan("copy", ("copy",), _ROWS, 18, allowed=elements_allowed(12e6)),
+    Plan("routing", ("topk",), {"rows": (1, 8192, 1), "columns": (4, 96, 4)}, 14, allowed=elements_allowed(4e6)),
     Plan(
         "routing",
         ("index", "gather"),
         {"rows": (1, 8192, 1), "columns": (8, 1024, 8)},
         14,
-        allowed=_elements_allowed(4e6),
+        allowed=elements_allowed(4e6),
     ),
     Plan(
         "framework",

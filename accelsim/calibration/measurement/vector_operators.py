@@ -236,6 +236,16 @@ def _upsample(source: Source) -> Call:
     return lambda: functional.interpolate(x, size=side, mode="bilinear")
 
 
+@builds("upsample_nearest2d_backward", "upsample_bilinear2d_backward")
+def _upsample_backward(source: Source) -> Call:
+    s = source.shape
+    coarse, side = [s["batch"], s["channels"], s["side"], s["side"]], s["side"] * s["factor"]
+    gradient = source.values(*coarse[:2], side, side)
+    if source.operator == "upsample_nearest2d_backward":
+        return lambda: ATEN.upsample_nearest2d_backward(gradient, [side, side], coarse)
+    return lambda: ATEN.upsample_bilinear2d_backward(gradient, [side, side], coarse, False)
+
+
 @builds("max_pool2d_with_indices_backward")
 def _max_pool_backward(source: Source) -> Call:
     x, kernel = _pooled(source)

@@ -18,11 +18,15 @@ from numpy.typing import NDArray
 
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, DIMENSIONS, OperatorKind
+from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, DIMENSIONS, OperatorKind, Phase
 
 __all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_coordinates", "kernel_terms", "share_beyond"]
 
 _K = OperatorKind
+_LINE_BYTES: Final = 64.0
+#: First-level data cache of a core and its sets.
+_FIRST_LEVEL_BYTES: Final = 48.0 * 1024
+_FIRST_LEVEL_SETS: Final = 64
 #: Taps whose outcomes the branch predictor learns half of.
 _LEARNED_TAPS: Final = 80_000.0
 #: Terms of a kernel's time, in column order, with the unit of the quantity.
@@ -238,10 +242,50 @@ def _row_counts(rows: _Rows) -> Counts:
 
 
 def _softmax_counts(rows: _Rows) -> Counts:
-    """As `_row_counts`; in fp32 a part vector takes as long as any other (ATen vec_host_softmax_lastdim, masked loads)."""
-    count, vectors, left = _row_counts(rows)
-    lanes = 64.0 / rows.width
-    return count, vectors, np.where(rows.width == 4, rows["rows"] * (rows["columns"] % lanes > 0), left)
+    """As `_row_counts`, with what a row leaves of whole vectors in the time of one element (ATen vec_host_softmax_lastdim).
+
+    A row shorter than a vector is taken element by element, of 16 bits up to sixteen. A part vector after whole ones takes
+    as long as an element; in a softmax of 16 bits 3 ns for each of its elements, half of an element of a row below sixteen
+    (EPYC 9005, torch 2.13).
+    """
+    count, vectors, _ = _row_counts(rows)
+    columns, lanes = rows["columns"], 64.0 / rows.width
+    left = columns % lanes
+    parts = np.where(columns < lanes, np.minimum(columns, 16.0), left > 0)
+    logarithm = np.array(["log_softmax" in rows.graph.name[row] for row in rows.index.tolist()], dtype=bool)
+    plain = (rows.width == 2) & ~logarithm & (rows.graph.phase[rows.index] != int(Phase.BACKWARD))
+    halves = np.where(columns < 16, 2.0 * columns, left)
+    return count, vectors, count * np.where(plain, halves, parts)
+
+
+def _copy_counts(rows: _Rows) -> Counts:
+    """Elements, and those of small resampled images whose neighbours leave the first-level cache before they are used.
+
+    The framework copies such an image to have its channels together, resamples it and copies it back: the first copy reads
+    one element of every channel, the second one of every pixel. Lines whose distance is a multiple of the cache's share its
+    sets. The gradient of the nearest element adds what it copied one by one: pairs overlap, more wait for each other.
+    """
+    elements, channels, pixels = rows["elements"], rows["channels"], rows["out_h"] * rows["out_w"]
+    apart = elements * share_beyond(_occupied_bytes(channels, pixels * rows.width), _FIRST_LEVEL_BYTES)
+    back = elements * share_beyond(_occupied_bytes(pixels, channels * rows.width), _FIRST_LEVEL_BYTES)
+    gradient = rows.graph.phase[rows.index] == int(Phase.BACKWARD)
+    coarse = rows.graph.write_bytes[rows.index] / rows.width
+    waits = elements * (elements > 6.0 * coarse)
+    resampled = channels > 0
+    return (
+        elements,
+        np.where(resampled, np.where(gradient, waits, apart), 0.0),
+        np.where(resampled & ~gradient, back, 0.0),
+    )
+
+
+def _occupied_bytes(count: FloatArray, stride_bytes: FloatArray) -> FloatArray:
+    """Cache that `count` elements at a distance take: of lines that share sets, as much as lies between."""
+    lines = np.maximum(stride_bytes // _LINE_BYTES, 1.0).astype(np.int64)
+    whole = (stride_bytes % _LINE_BYTES == 0) & (stride_bytes > 0)
+    shared = np.where(whole, np.gcd(lines, _FIRST_LEVEL_SETS), 1)
+    occupied: FloatArray = count * np.minimum(np.maximum(stride_bytes, 1.0), _LINE_BYTES * shared)
+    return occupied
 
 
 def _reduction_counts(rows: _Rows) -> Counts:
@@ -287,7 +331,7 @@ _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
     _K.OPTIMIZER: lambda rows: (rows["tensors"], rows["parameters"], 0.0),
     _K.MOE_ROUTING: lambda rows: (rows["tokens"], rows["tokens"] * rows["experts"], 0.0),
     _K.ELEMENTWISE: lambda rows: (rows["elements"], 0.0, 0.0),
-    _K.COPY: lambda rows: (rows["elements"], 0.0, 0.0),
+    _K.COPY: _copy_counts,
 }
 _COUNTS |= dict.fromkeys(CONV_KINDS, _conv_counts) | dict.fromkeys(ATTENTION_KINDS, _attention_counts)
 _COUNTS |= dict.fromkeys((_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER), _gather_counts)
@@ -312,6 +356,7 @@ _COORDINATES = {
     _K.ATTENTION: ("batch", "heads", "q_len", "kv_len", "head_dim", "causal"),
     _K.ATTENTION_BACKWARD: ("batch", "heads", "q_len", "head_dim", "causal"),
     _K.ELEMENTWISE: ("elements",),
+    _K.COPY: ("elements",),
     _K.LSTM: ("batch", "steps", "input_size", "hidden_size"),
     _K.GRU: ("batch", "steps", "input_size", "hidden_size"),
     _K.OPTIMIZER: ("parameters", "tensors"),

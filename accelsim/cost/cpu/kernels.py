@@ -50,6 +50,7 @@ _ALIASES = {
     "amin": "amax",
     "mse_loss": "mean",
     "log_sigmoid_forward": "gelu",
+    "_upsample_nearest_exact2d": "upsample_nearest2d",
 }
 #: Kernels known by the operator's own name, whatever its dimensions.
 _NAMED = frozenset(
@@ -101,6 +102,8 @@ _NAMED = frozenset(
         "clone_strided",
         "upsample_nearest2d",
         "upsample_bilinear2d",
+        "upsample_nearest2d_backward",
+        "upsample_bilinear2d_backward",
     }
 )
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
@@ -129,6 +132,10 @@ _STAND_IN = {
     "elu": "exp",
     "upsample_nearest2d": "clone",
     "upsample_bilinear2d": "clone_strided",
+    "upsample_nearest2d_wide": "clone",
+    "upsample_bilinear2d_wide": "clone_strided",
+    "upsample_nearest2d_backward": "clone",
+    "upsample_bilinear2d_backward": "clone_strided",
 }
 #: Kernels of inference, of the forward pass of training (which keeps statistics and gates), and of the backward pass.
 _BY_PHASE = {
@@ -139,6 +146,8 @@ _BY_PHASE = {
 }
 #: Padding on each side up to which the library generates code of depthwise convolutions: the pixels it unrolls.
 _WIDEST_PADDING = 6
+#: Height plus width of a resampled image up to which the framework takes its kernel for channels that lie together.
+_NARROW_IMAGE = 128
 #: Rows up to which a product has a kernel of its own.
 THIN_ROWS = 16
 
@@ -199,7 +208,16 @@ def _names_of(
         return np.where(backward, "sum_rows", inner)
     default = _BY_KIND.get(kind, "")
     found = [name if (name := _plain(graph.name[row])) in _NAMED else default for row in rows.tolist()]
+    if kind == _K.COPY:
+        return _copy_names(graph, rows, np.array(found, dtype="<U40"))
     return _binary_names(graph, rows, np.array(found, dtype="<U40")) if kind == _K.ELEMENTWISE else np.array(found)
+
+
+def _copy_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]) -> NDArray[np.str_]:
+    """Small images are resampled with their channels together, wide ones line by line (ATen UpSampleKernel.cpp)."""
+    sides = graph.dimension("out_h", rows, _K.COPY) + graph.dimension("out_w", rows, _K.COPY)
+    wide = (sides > _NARROW_IMAGE) & np.isin(names, ["upsample_nearest2d", "upsample_bilinear2d"])
+    return np.where(wide, np.char.add(names, "_wide"), names)
 
 
 def _binary_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]) -> NDArray[np.str_]:
