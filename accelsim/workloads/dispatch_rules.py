@@ -133,6 +133,7 @@ _POINTWISE_NAMES = (
     "exponential",
     "dropout",
     "where",
+    "masked_fill",
     "tril",
     "triu",
     "eye",

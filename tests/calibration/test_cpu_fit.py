@@ -436,13 +436,3 @@ def test_the_check_list_is_long_enough_and_unique():
     assert len({c.key for c in cases}) == len(cases)
     assert len({c.model for c in cases if not c.is_training}) >= 20
     assert len({c.model for c in cases if c.is_training}) >= 8
-
-
-@pytest.mark.torch
-def test_no_model_that_served_development_is_on_the_check_list():
-    pytest.importorskip("torch")
-    from accelsim.calibration.check_models import CHECK_MODELS, first, second
-
-    names = {case.model for case in check_list((1,), ("fp32",))}
-    developed = (first.__name__, second.__name__)
-    assert not [name for name in names if CHECK_MODELS[name].__module__.startswith(developed)]

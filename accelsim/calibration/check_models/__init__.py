@@ -1,11 +1,12 @@
-"""Whole models that check a calibration: small torch definitions of the families people run, none of them used in a fit.
+"""Whole models that check a calibration: torch definitions of the networks people run, none of them used in a fit.
 
-Each factory returns a module and example inputs for a batch. Sizes are such that one pass takes a few milliseconds to half a
-second on one core. Shapes follow the published networks where they are named after one (layer counts may be fewer); the set
-includes families that the operator suite has no shapes of (recommenders, mixtures of experts, recurrent networks, U-Nets).
+Each factory returns a module and example inputs for a batch. Batches and lengths are such that one pass takes a few
+milliseconds to half a second on one core. The networks have their published sizes, except `mixtral-shaped`; the set includes
+families that the operator suite has no shapes of (recommenders, mixtures of experts, recurrent networks, U-Nets).
 
-The check list is of the modules here. `first` and `second` were the lists of earlier committed runs: once a list has been
-measured, its errors teach, so it serves development and another takes its place. The check of a GPU uses some of the first.
+The check list is of the modules here. `first`, `second` and `third` were the lists of earlier committed runs, of smaller
+networks of the same families: once a list has been measured, its errors teach, so it serves development and another takes
+its place. The check of a GPU uses some of the first.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from torch import nn
 from accelsim.calibration.check_models import (  # noqa: F401  (they register)
     convolutional,
     first,
+    language_models,
     recurrent_and_tabular,
     second,
+    third,
     transformers,
 )
 from accelsim.calibration.check_models.first.transformers import Encoder, Llama, MoeTransformer, VisionTransformer

@@ -1,10 +1,12 @@
-"""Networks of convolutions: residual, fused mobile, plain, poses, super-resolution, text in images, speech, signals."""
+"""Networks of convolutions: classifiers from AlexNet to ConvNeXt, a U-Net and a detector, at their published sizes."""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -14,173 +16,286 @@ from accelsim.calibration.check_models.register import ConvNorm, Inputs, registe
 
 __all__: list[str] = []
 
+_RELU: Final = partial(nn.ReLU, inplace=True)
+_SILU: Final = partial(nn.SiLU, inplace=True)
+_LEAKY: Final = partial(nn.LeakyReLU, 0.1, inplace=True)
 
-class _PreActivation(nn.Module):
-    """Batch norm and activation before each convolution (Zagoruyko and Komodakis, BMVC 2016)."""
+
+def _conv(i: int, o: int, k: int = 3, s: int = 1, g: int = 1, act: Callable[[], nn.Module] | None = _RELU) -> nn.Module:
+    return ConvNorm(i, o, k, s, g, act)
+
+
+def _image(batch: int, size: int = 224) -> Inputs:
+    return (torch.randn(batch, 3, size, size),)
+
+
+def _head(channels: int, drop: float = 0.0) -> list[nn.Module]:
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(drop), nn.Linear(channels, 1000)]
+
+
+def _perceptron(inputs: int) -> list[nn.Module]:
+    """The three linear layers of AlexNet and VGG."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for i, o in ((inputs, 4096), (4096, 4096)):
+        layers += [nn.Linear(i, o), nn.ReLU(inplace=True), nn.Dropout(0.5)]
+    return [*layers, nn.Linear(4096, 1000)]
+
+
+@registered("alexnet")
+def _alexnet(batch: int) -> tuple[nn.Module, Inputs]:
+    """One tower, without local response normalisation (Krizhevsky, arXiv 1404.5997)."""
+    layers: list[nn.Module] = []
+    for i, o, k, s, p, pools in (
+        (3, 64, 11, 4, 2, True),
+        (64, 192, 5, 1, 2, True),
+        (192, 384, 3, 1, 1, False),
+        (384, 256, 3, 1, 1, False),
+        (256, 256, 3, 1, 1, True),
+    ):
+        layers += [nn.Conv2d(i, o, k, s, p), nn.ReLU(inplace=True)]
+        layers += [nn.MaxPool2d(3, 2)] if pools else []
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(6), *_perceptron(9216)), _image(batch)
+
+
+@registered("vgg-16")
+def _vgg(batch: int) -> tuple[nn.Module, Inputs]:
+    """Configuration D (Simonyan and Zisserman, ICLR 2015)."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for width, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True)]
+            channels = width
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers, *_perceptron(25088)), _image(batch)
+
+
+class _Residual(nn.Module):
+    """Two 3x3 convolutions beside a skip (He et al., CVPR 2016)."""
 
     def __init__(self, i: int, o: int, s: int) -> None:
         super().__init__()
-        self.norm1, self.conv1 = nn.BatchNorm2d(i), nn.Conv2d(i, o, 3, s, 1, bias=False)
-        self.norm2, self.conv2 = nn.BatchNorm2d(o), nn.Conv2d(o, o, 3, 1, 1, bias=False)
-        self.skip = nn.Conv2d(i, o, 1, s, bias=False) if i != o or s > 1 else None
+        self.path = nn.Sequential(_conv(i, o, 3, s), _conv(o, o, act=None))
+        self.skip = nn.Identity() if i == o and s == 1 else _conv(i, o, 1, s, act=None)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = functional.relu(self.norm1(x))
-        kept = x if self.skip is None else self.skip(y)
-        return kept + self.conv2(functional.relu(self.norm2(self.conv1(y))))
+        y = self.path(x)
+        y += self.skip(x)
+        return functional.relu(y, inplace=True)
 
 
-@registered("wide-resnet-16-4")
-def _wide(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False)]
-    channels = 16
-    for stage, width in enumerate((64, 128, 256)):
-        for position in range(2):
-            layers.append(_PreActivation(channels, width, 2 if stage and not position else 1))
-            channels = width
-    head = [nn.BatchNorm2d(256), nn.ReLU(), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(256, 10)]
-    return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 32, 32),)
-
-
-class _FusedMobile(nn.Module):
-    """A 3x3 convolution that widens and a 1x1 that narrows (Tan and Le, ICML 2021)."""
-
-    def __init__(self, i: int, o: int, growth: int, s: int) -> None:
-        super().__init__()
-        self.path = nn.Sequential(ConvNorm(i, growth * i, 3, s, act=nn.SiLU), ConvNorm(growth * i, o, 1, act=None))
-        self.adds = i == o and s == 1
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.path(x) if self.adds else self.path(x)
-
-
-@registered("fused-mobile")
-def _fused(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = [ConvNorm(3, 24, 3, 2, act=nn.SiLU)]
-    channels = 24
-    for o, count, s in ((24, 1, 1), (48, 2, 2), (64, 2, 2), (96, 2, 2)):
+@registered("resnet-34")
+def _resnet(batch: int) -> tuple[nn.Module, Inputs]:
+    layers: list[nn.Module] = [_conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for stage, count in enumerate((3, 4, 6, 3)):
+        width = 64 * 2**stage
         for position in range(count):
-            layers.append(_FusedMobile(channels, o, 4, s if not position else 1))
-            channels = o
-    head = [ConvNorm(96, 640, 1, act=nn.SiLU), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(640, 1000)]
-    return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 192, 192),)
-
-
-@registered("plain-vgg-style")
-def _plain(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = []
-    channels = 3
-    for width, count in ((48, 1), (48, 2), (96, 3), (192, 4), (640, 1)):
-        for position in range(count):
-            layers += [nn.Conv2d(channels, width, 3, 1 if position else 2, 1), nn.ReLU(inplace=True)]
+            layers.append(_Residual(channels, width, 2 if stage and not position else 1))
             channels = width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(640, 1000)), (
-        torch.randn(batch, 3, 224, 224),
-    )
+    return nn.Sequential(*layers, *_head(512)), _image(batch)
 
 
-@registered("pose-estimator")
-def _pose(batch: int) -> tuple[nn.Module, Inputs]:
-    """A trunk and transposed convolutions up to heat maps (Xiao et al., ECCV 2018)."""
-    trunk = [ConvNorm(3, 32, 3, 2), ConvNorm(32, 64, 3, 2), ConvNorm(64, 128, 3, 2), ConvNorm(128, 256, 3, 2)]
-    heads: list[nn.Module] = []
-    for i in (256, 128, 128):
-        heads += [nn.ConvTranspose2d(i, 128, 4, 2, 1, bias=False), nn.BatchNorm2d(128), nn.ReLU(inplace=True)]
-    return nn.Sequential(*trunk, *heads, nn.Conv2d(128, 17, 1)), (torch.randn(batch, 3, 192, 128),)
+class _NormConv(nn.Sequential):
+    """Batch norm and activation before a convolution."""
+
+    def __init__(self, i: int, o: int, k: int) -> None:
+        super().__init__(nn.BatchNorm2d(i), nn.ReLU(inplace=True), nn.Conv2d(i, o, k, padding=k // 2, bias=False))
 
 
-class _SuperResolution(nn.Module):
-    """Residual blocks without norms and a pixel shuffle (Lim et al., CVPRW 2017)."""
+class _DenseBlock(nn.Module):
+    """Layers that each take the outputs of all before (Huang et al., CVPR 2017)."""
 
-    def __init__(self, width: int, blocks: int) -> None:
+    def __init__(self, i: int, count: int, growth: int) -> None:
         super().__init__()
-        conv = lambda i, o: nn.Conv2d(i, o, 3, padding=1)  # noqa: E731
-        self.first, self.last = conv(3, width), conv(width, 3)
-        self.blocks = nn.ModuleList(
-            nn.Sequential(conv(width, width), nn.ReLU(), conv(width, width)) for _ in range(blocks)
+        self.layers = nn.ModuleList(
+            nn.Sequential(_NormConv(i + growth * n, 4 * growth, 1), _NormConv(4 * growth, growth, 3))
+            for n in range(count)
         )
-        self.grow, self.shuffle = conv(width, 4 * width), nn.PixelShuffle(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = y = self.first(x)
-        for block in self.blocks:
-            y = y + block(y)
-        return self.last(self.shuffle(self.grow(x + y)))
+        found = [x]
+        for layer in self.layers:
+            found.append(layer(torch.cat(found, 1)))
+        return torch.cat(found, 1)
 
 
-@registered("super-resolution")
-def _super(batch: int) -> tuple[nn.Module, Inputs]:
-    return _SuperResolution(48, 6), (torch.randn(batch, 3, 64, 64),)
+@registered("densenet-121")
+def _densenet(batch: int) -> tuple[nn.Module, Inputs]:
+    layers: list[nn.Module] = [_conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    channels = 64
+    for count in (6, 12, 24, 16):
+        layers.append(_DenseBlock(channels, count, 32))
+        channels += 32 * count
+        if count != 16:  # all but the last
+            layers += [_NormConv(channels, channels // 2, 1), nn.AvgPool2d(2)]
+            channels //= 2
+    return nn.Sequential(*layers, nn.BatchNorm2d(channels), nn.ReLU(inplace=True), *_head(channels)), _image(batch)
 
 
-class _TextReader(nn.Module):
-    """Convolutions over a line of text, then a bidirectional LSTM (Shi et al., 2017)."""
+@registered("mobilenet-v1")
+def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
+    """Depthwise and 1x1 convolutions in turn (Howard et al., arXiv 1704.04861)."""
+    layers: list[nn.Module] = [_conv(3, 32, 3, 2)]
+    channels = 32
+    steps = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
+    for o, s in steps:
+        layers += [_conv(channels, channels, 3, s, channels), _conv(channels, o, 1)]
+        channels = o
+    return nn.Sequential(*layers, *_head(1024)), _image(batch)
 
-    def __init__(self) -> None:
+
+class _SqueezeExcite(nn.Module):
+    """Channels scaled by what all pixels say together (Hu et al., CVPR 2018)."""
+
+    def __init__(self, channels: int, inner: int, act: type[nn.Module]) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for i, o, pool in ((1, 32, (2, 2)), (32, 64, (2, 2)), (64, 128, (2, 1)), (128, 128, (4, 1))):
-            layers += [nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(), nn.MaxPool2d(pool)]
-        self.body = nn.Sequential(*layers)
-        self.layers = nn.LSTM(128, 128, batch_first=True, bidirectional=True)
-        self.head = nn.Linear(256, 80)
+        self.gate = nn.Sequential(
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, inner, 1), act(), nn.Conv2d(inner, channels, 1), nn.Sigmoid()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        y, _ = self.layers(self.body(x).squeeze(2).transpose(1, 2))
-        return self.head(y)
+        return self.gate(x) * x
 
 
-@registered("text-reader")
-def _reader(batch: int) -> tuple[nn.Module, Inputs]:
-    return _TextReader(), (torch.randn(batch, 1, 32, 160),)
+class _InvertedBottleneck(nn.Module):
+    def __init__(self, i: int, o: int, growth: int, k: int, s: int) -> None:
+        super().__init__()
+        wide = growth * i
+        layers: list[nn.Module] = [_conv(i, wide, 1, act=_SILU)] if growth > 1 else []
+        layers += [_conv(wide, wide, k, s, wide, _SILU), _SqueezeExcite(wide, i // 4, nn.SiLU)]
+        self.path, self.adds = nn.Sequential(*layers, _conv(wide, o, 1, act=None)), i == o and s == 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.path(x) + x if self.adds else self.path(x)
 
 
-@registered("keyword-spotting")
-def _keyword(batch: int) -> tuple[nn.Module, Inputs]:
-    """Depthwise separable convolutions over a spectrogram (Zhang et al., 2017)."""
-    layers: list[nn.Module] = [nn.Conv2d(1, 64, (10, 4), 2, (5, 1), bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-    for _ in range(4):
-        layers += [ConvNorm(64, 64, 3, 1, 64), ConvNorm(64, 64, 1)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 12)), (
-        torch.randn(batch, 1, 49, 40),
-    )
+@registered("efficientnet-b0")
+def _efficientnet(batch: int) -> tuple[nn.Module, Inputs]:
+    """Table 1 of Tan and Le, ICML 2019."""
+    layers: list[nn.Module] = [_conv(3, 32, 3, 2, act=_SILU)]
+    channels = 32
+    for growth, o, count, s, k in (
+        (1, 16, 1, 1, 3),
+        (6, 24, 2, 2, 3),
+        (6, 40, 2, 2, 5),
+        (6, 80, 3, 2, 3),
+        (6, 112, 3, 1, 5),
+        (6, 192, 4, 2, 5),
+        (6, 320, 1, 1, 3),
+    ):
+        for position in range(count):
+            layers.append(_InvertedBottleneck(channels, o, growth, k, 1 if position else s))
+            channels = o
+    return nn.Sequential(*layers, _conv(320, 1280, 1, act=_SILU), *_head(1280, 0.2)), _image(batch)
 
 
-@registered("patch-discriminator")
-def _discriminator(batch: int) -> tuple[nn.Module, Inputs]:
-    """Strided convolutions with instance norms (Isola et al., CVPR 2017)."""
-    layers: list[nn.Module] = [nn.Conv2d(6, 48, 4, 2, 1), nn.LeakyReLU(0.2, inplace=True)]
-    for i, o, s in ((48, 96, 2), (96, 192, 2), (192, 384, 1)):
-        layers += [nn.Conv2d(i, o, 4, s, 1), nn.InstanceNorm2d(o), nn.LeakyReLU(0.2, inplace=True)]
-    return nn.Sequential(*layers, nn.Conv2d(384, 1, 4, 1, 1)), (torch.randn(batch, 6, 192, 192),)
+class _GroupedBlock(nn.Module):
+    """A 3x3 convolution in groups of eight channels, squeezed and excited, between two 1x1."""
+
+    def __init__(self, i: int, o: int, s: int) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            _conv(i, o, 1), _conv(o, o, 3, s, o // 8), _SqueezeExcite(o, i // 4, nn.ReLU), _conv(o, o, 1, act=None)
+        )
+        self.skip = nn.Identity() if i == o and s == 1 else _conv(i, o, 1, s, act=None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.relu(self.skip(x) + self.path(x), inplace=True)
 
 
-class _SignalUNet(nn.Module):
+@registered("regnet-y-400mf")
+def _regnet(batch: int) -> tuple[nn.Module, Inputs]:
+    """Radosavovic et al., CVPR 2020, with the widths of its quantised line."""
+    layers: list[nn.Module] = [_conv(3, 32, 3, 2)]
+    channels = 32
+    for width, count in ((48, 1), (104, 3), (208, 6), (440, 6)):
+        for position in range(count):
+            layers.append(_GroupedBlock(channels, width, 1 if position else 2))
+            channels = width
+    return nn.Sequential(*layers, *_head(440)), _image(batch)
+
+
+class _ChannelNorm(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class _ConvNextBlock(nn.Module):
+    """A wide depthwise convolution, then a perceptron over channels (Liu et al., CVPR 2022)."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
-        sizes = (1, width, 2 * width, 4 * width, 8 * width)
-        pairs = list(pairwise(sizes))
-        self.down = nn.ModuleList(self._pair(i, o) for i, o in pairs)
-        self.up = nn.ModuleList(nn.ConvTranspose1d(o, i, 2, 2) for i, o in reversed(pairs[1:]))
-        self.join = nn.ModuleList(self._pair(2 * i, i) for i, _ in reversed(pairs[1:]))
-        self.last = nn.Conv1d(width, 4, 1)
-
-    @staticmethod
-    def _pair(i: int, o: int) -> nn.Module:
-        return nn.Sequential(
-            nn.Conv1d(i, o, 9, padding=4), nn.BatchNorm1d(o), nn.ReLU(), nn.Conv1d(o, o, 9, padding=4), nn.ReLU()
-        )
+        self.across, self.norm = nn.Conv2d(width, width, 7, padding=3, groups=width), nn.LayerNorm(width, eps=1e-6)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.scale = nn.Parameter(torch.full((width, 1, 1), 1e-6))
 
     def forward(self, x: Tensor) -> Tensor:
-        kept = []
-        for level, block in enumerate(self.down):
-            x = block(functional.max_pool1d(x, 2) if level else x)
-            kept.append(x)
-        for up, join, other in zip(self.up, self.join, reversed(kept[:-1]), strict=True):
-            x = join(torch.cat([up(x), other], 1))
-        return self.last(x)
+        y = self.mlp(self.norm(self.across(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+        return x + self.scale * y
 
 
-@registered("signal-u-net")
-def _signal(batch: int) -> tuple[nn.Module, Inputs]:
-    return _SignalUNet(24), (torch.randn(batch, 1, 1024),)
+@registered("convnext-tiny")
+def _convnext(batch: int) -> tuple[nn.Module, Inputs]:
+    layers: list[nn.Module] = [nn.Conv2d(3, 96, 4, 4), _ChannelNorm(96, eps=1e-6)]
+    for stage, count in enumerate((3, 3, 9, 3)):
+        width = 96 * 2**stage
+        if stage:
+            layers += [_ChannelNorm(width // 2, eps=1e-6), nn.Conv2d(width // 2, width, 2, 2)]
+        layers += [_ConvNextBlock(width) for _ in range(count)]
+    head = [nn.AdaptiveAvgPool2d(1), _ChannelNorm(768, eps=1e-6), nn.Flatten(), nn.Linear(768, 1000)]
+    return nn.Sequential(*layers, *head), _image(batch)
+
+
+class _UNet(nn.Module):
+    """Four levels down and up, each of two 3x3 convolutions, joined by copies (Ronneberger et al., MICCAI 2015)."""
+
+    def __init__(self, sizes: Sequence[int], classes: int) -> None:
+        super().__init__()
+        pair = lambda i, o: nn.Sequential(_conv(i, o), _conv(o, o))  # noqa: E731
+        self.first = pair(3, sizes[0])
+        self.down = nn.ModuleList(pair(s, 2 * s) for s in sizes)
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * s, s, 2, 2) for s in reversed(sizes))
+        self.join = nn.ModuleList(pair(2 * s, s) for s in reversed(sizes))
+        self.last, self.pool = nn.Conv2d(sizes[0], classes, 1), nn.MaxPool2d(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = [self.first(x)]
+        for block in self.down:
+            kept.append(block(self.pool(kept[-1])))
+        y = kept.pop()
+        for up, join in zip(self.up, self.join, strict=True):
+            y = join(torch.cat([kept.pop(), up(y)], 1))
+        return self.last(y)
+
+
+@registered("u-net-full-width")
+def _unet(batch: int) -> tuple[nn.Module, Inputs]:
+    return _UNet((64, 128, 256, 512), 2), _image(batch, 128)
+
+
+class _TinyDetector(nn.Module):
+    """Plain convolutions with boxes at two scales (Redmon and Farhadi, arXiv 1804.02767)."""
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        conv = partial(_conv, act=_LEAKY)
+        layers: list[nn.Module] = []
+        for i, o in ((3, 16), (16, 32), (32, 64), (64, 128)):
+            layers += [conv(i, o), nn.MaxPool2d(2)]
+        self.near = nn.Sequential(*layers, conv(128, 256))
+        same = [nn.ZeroPad2d((0, 1, 0, 1)), nn.MaxPool2d(2, 1)]
+        self.far = nn.Sequential(nn.MaxPool2d(2), conv(256, 512), *same, conv(512, 1024), conv(1024, 256, 1))
+        self.coarse = nn.Sequential(conv(256, 512), nn.Conv2d(512, outputs, 1))
+        self.rise = nn.Sequential(conv(256, 128, 1), nn.Upsample(scale_factor=2.0, mode="nearest"))
+        self.fine = nn.Sequential(conv(384, 256), nn.Conv2d(256, outputs, 1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        near = self.near(x)
+        far = self.far(near)
+        return self.coarse(far), self.fine(torch.cat([self.rise(far), near], 1))
+
+
+@registered("yolo-v3-tiny")
+def _yolo(batch: int) -> tuple[nn.Module, Inputs]:
+    return _TinyDetector(255), _image(batch, 416)

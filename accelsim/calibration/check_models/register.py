@@ -37,7 +37,7 @@ class ConvNorm(nn.Sequential):
     """Convolution, batch norm and an activation."""
 
     def __init__(
-        self, i: int, o: int, k: int = 3, s: int = 1, g: int = 1, act: type[nn.Module] | None = nn.ReLU
+        self, i: int, o: int, k: int = 3, s: int = 1, g: int = 1, act: Callable[[], nn.Module] | None = nn.ReLU
     ) -> None:
         parts: list[nn.Module] = [nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o)]
         super().__init__(*parts, *([act()] if act else []))
