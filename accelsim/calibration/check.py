@@ -202,10 +202,14 @@ def check_list(threads: Sequence[int], dtypes: Sequence[str]) -> list[CheckCase]
 
 
 def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> OperatorGraph:
-    """The operators of a check case, by capturing its module; eager execution leaves attention that it writes out apart."""
+    """The operators of a check case, by capturing its module in the case's format, with the casts that it makes.
+
+    Eager execution leaves attention that it writes out apart.
+    """
     import torch
 
     from accelsim.calibration.large_models import ALL_MODELS
+    from accelsim.calibration.measurement.operands import torch_dtype
     from accelsim.workloads.capture import capture
     from accelsim.workloads.captured import captured_training
     from accelsim.workloads.dtype import precision
@@ -214,6 +218,8 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     factory = (models or ALL_MODELS)[case.model]
     with torch.device("meta"):  # shapes suffice: weights would take time and memory
         module, inputs = factory(case.batch)
+    dtype = torch_dtype(case.dtype)
+    module, inputs = module.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
     rule = "adamw" if case.is_training else None
     workload = capture(
         module.train(case.is_training),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accelsim.calibration.check import check_list
+from accelsim.calibration.check import CheckCase, check_list, model_graph
 
 torch = pytest.importorskip("torch")
 
@@ -13,6 +13,7 @@ from accelsim.calibration.check_models.language_models import (  # noqa: E402
     _Experts,
     _GatedMlp,
     _Llama,
+    _RmsNorm,
     _rotated,
     mixtral,
 )
@@ -129,6 +130,14 @@ def test_a_shift_parts_what_was_not_beside_each_other():
     assert mask.shape == (4, 49, 49)
     assert not mask[0].any()  # the first window was not wrapped around
     assert (mask[3] == 0).sum() == 4 * 4 * 16 + 2 * 12 * 12 + 9 * 9  # areas of 16, 12, 12 and 9 patches
+
+
+def test_a_graph_has_the_casts_that_its_format_needs():
+    models = {"norm": lambda batch: (_RmsNorm(64), (torch.randn(batch, 64),))}
+    fp32, bf16 = (model_graph(CheckCase("norm", 8, dtype, 1), models) for dtype in ("fp32", "bf16"))
+    assert len(bf16) == len(fp32) + 2  # to single precision and back
+    wide = [size for size in bf16.write_bytes if size == 8 * 64 * 4]
+    assert len(wide) == 3  # the cast, its square, the product with the reciprocal root
 
 
 def test_models_are_built_in_the_asked_format():
