@@ -187,7 +187,7 @@ def _rows(s: Shape, operator: str) -> _Row:
     return _Row(kind, (s["rows"], s["columns"]), flop * elements, inputs * elements, elements, weight, backward)
 
 
-@_rule("sum", "mean", "amax", "sum_rows", "mean_spatial")
+@_rule("sum", "mean", "amax", "var", "sum_rows", "mean_spatial")
 def _reduction(s: Shape, operator: str) -> _Row:
     rows, columns = s["rows"], s["columns"]
     if operator == "sum_rows":
@@ -195,7 +195,7 @@ def _reduction(s: Shape, operator: str) -> _Row:
     if operator == "mean_spatial":
         side = max(1, round(columns**0.5))
         columns = side * max(1, columns // side)
-    name = "mean" if operator.startswith("mean") else "amax" if operator == "amax" else "sum"
+    name = "mean" if operator.startswith("mean") else operator if operator in {"amax", "var"} else "sum"
     elements = rows * columns
     return _Row(_K.REDUCTION, (rows, columns), elements, elements, rows, 0, operator == "sum_rows", name)
 
@@ -222,6 +222,10 @@ def _channel_norm(s: Shape, operator: str) -> _Row:
 
 _FLOP = {
     "gelu": 8,
+    "gelu_tanh": 8,
+    "mish": 10,
+    "sin": 4,
+    "log": 4,
     "silu": 5,
     "sigmoid": 4,
     "tanh": 6,
@@ -232,7 +236,24 @@ _FLOP = {
     "elu": 6,
 }
 _FLOP |= {"exp": 4, "pow": 4, "rsqrt": 2, "native_dropout": 2, "zeros": 0}
-_TWO = ("add", "sub", "mul", "div", "threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward")
+#: Names of rows where they are not the operator's.
+_ROW_NAMES = {
+    "mul_scalar": "mul",
+    "add_bias": "add",
+    "gelu_tanh": "gelu.tanh",
+    "gelu_tanh_backward": "gelu_backward.tanh",
+}
+_TWO = (
+    "gelu_tanh_backward",
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "threshold_backward",
+    "gelu_backward",
+    "silu_backward",
+    "sigmoid_backward",
+)
 _UNARY = (
     "relu",
     "gelu",
@@ -246,11 +267,15 @@ _UNARY = (
     "elu",
     "neg",
     "rsqrt",
+    "gelu_tanh",
+    "mish",
+    "sin",
+    "log",
 )
 _ELEMENTWISE = (*_TWO, "tanh_backward", *_UNARY, "pow", "exp", "zeros", "native_dropout", "native_dropout_backward")
 
 
-@_rule(*_ELEMENTWISE, "mul_scalar", "add_bias", "to_bf16")
+@_rule(*_ELEMENTWISE, "where", "mul_scalar", "add_bias", "to_bf16")
 def _elementwise(s: Shape, operator: str) -> _Row:
     elements = s["elements"]
     flop = _FLOP.get(operator.removesuffix("_backward"), 1)
@@ -262,9 +287,9 @@ def _elementwise(s: Shape, operator: str) -> _Row:
         read, weight = float(elements), width
     if operator == "native_dropout":
         write_bytes = float(elements)
-    if operator == "native_dropout_backward":
+    if operator in {"native_dropout_backward", "where"}:
         read_bytes, inputs = float(elements), 2
-    name = {"mul_scalar": "mul", "add_bias": "add"}.get(operator, operator)
+    name = _ROW_NAMES.get(operator, operator)
     dims = (elements, inputs, flop)
     backward = operator.endswith("_backward")
     if operator == "to_bf16":
@@ -287,6 +312,17 @@ def _pooling(s: Shape, operator: str) -> _Row:
     if operator.endswith("backward"):
         return _Row(_K.POOLING, dims, flop, write, read, backward=True, fixed_read_bytes=index_bytes)
     return _Row(_K.POOLING, dims, flop, read, write, fixed_write_bytes=index_bytes)
+
+
+@_rule("max_pool1d")
+def _pooling_1d(s: Shape, operator: str) -> _Row:
+    del operator
+    out, lines = s["length"] // s["kernel"], s["batch"] * s["channels"]
+    dims = (s["batch"], s["channels"], s["length"], out, s["kernel"])
+    write = lines * out
+    name = "max_pool2d_with_indices.1d"
+    flop, index_bytes = float(write * s["kernel"]), 8.0 * write
+    return _Row(_K.POOLING, dims, flop, lines * s["length"], write, name=name, fixed_write_bytes=index_bytes)
 
 
 @_rule("embedding", "embedding_dense_backward", "_embedding_bag")
@@ -314,12 +350,13 @@ def _recurrent(s: Shape, operator: str) -> _Row:
     return _Row(kind, dims, flop, read, write, weights)
 
 
-@_rule("adamw", "sgd")
+@_rule("adamw", "sgd", "adamw_idle")
 def _optimizer(s: Shape, operator: str) -> _Row:
     count = s["parameters"] // s["tensors"] * s["tensors"]
-    rule = OPTIMIZERS[operator]
+    rule, idle = OPTIMIZERS[operator.removesuffix("_idle")], count if operator.endswith("_idle") else 0
     states, flop = rule.state_count, float(rule.flop_per_parameter * count)
-    return _Row(_K.OPTIMIZER, (count, states, s["tensors"]), flop, (2 + states) * count, (1 + states) * count)
+    dims = (count, states, s["tensors"], idle)
+    return _Row(_K.OPTIMIZER, dims, flop, (2 + states) * count, (1 + states) * count, name=rule.name)
 
 
 @_rule("add_strided", "clone_strided")
@@ -346,6 +383,14 @@ def _upsample(s: Shape, operator: str) -> _Row:
     if operator.endswith("backward"):
         return _Row(_K.COPY, dims, 0.0, fine, coarse, backward=True)
     return _Row(_K.COPY, dims, 0.0, coarse, fine)
+
+
+@_rule("pixel_shuffle", "constant_pad_nd")
+def _image_copy(s: Shape, operator: str) -> _Row:
+    pad = 2 * s.get("pad", 0)
+    lines, factor = s["batch"] * s["channels"], s.get("factor", 1)
+    read, write = lines * (s["side"] * factor) ** 2, lines * (s["side"] * factor + pad) ** 2
+    return _Row(_K.COPY, (write,), 0.0, read, write, name=operator)
 
 
 @_rule("topk", "index", "gather")

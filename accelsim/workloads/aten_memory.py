@@ -7,6 +7,7 @@ reads and writes, and the capture says so.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from accelsim.workloads.aten import Call, Kernel, Operand, formula
@@ -105,7 +106,8 @@ def elementwise(call: Call) -> list[Kernel]:
     name = call.name.rstrip("_").removeprefix("_foreach_").removesuffix("_backward")
     flop = POINTWISE_FLOP.get(name, 1) if inputs else 0
     dims = (elements, len(inputs), flop)
-    return [Kernel(_K.ELEMENTWISE, dims, float(flop * elements), inputs, call.outputs)]
+    form = "tanh" if call.keywords.get("approximate") == "tanh" else ""
+    return [Kernel(_K.ELEMENTWISE, dims, float(flop * elements), inputs, call.outputs, suffix=form)]
 
 
 def by_bytes(call: Call) -> list[Kernel]:
@@ -308,9 +310,11 @@ def _volume(window: int | list[int] | tuple[int, ...], rank: int) -> int:
 
 @formula(*_WINDOWED)
 def pool(call: Call) -> list[Kernel]:
-    """One FLOP per element of each window."""
-    rank = _rank(call.name)
-    return _pool(call.inputs[0], call.outputs[0], _volume(call.argument(1, "kernel_size"), rank), call, rank)
+    """One FLOP per element of each window; a sequence's maximum comes as an image of one line."""
+    rank, window = _rank(call.name), call.argument(1, "kernel_size")
+    rows = _pool(call.inputs[0], call.outputs[0], _volume(window, rank), call, rank)
+    is_line = call.name == "max_pool2d_with_indices" and call.inputs[0].shape[-2] == 1 and list(window)[:1] == [1]
+    return [replace(row, suffix="1d") for row in rows] if is_line else rows
 
 
 @formula(*_ADAPTIVE)

@@ -21,7 +21,7 @@ from accelsim.errors import InvalidValueError, OutputError
 from accelsim.workloads.dtype import Precision, precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate
 from accelsim.workloads.operator import ATTENTION_KINDS, CONTRACTION_KINDS, OperatorKind, Phase
-from accelsim.workloads.training import optimizer, optimizer_graph
+from accelsim.workloads.training import idle_parameter_count, optimizer, optimizer_graph
 
 if TYPE_CHECKING:
     from accelsim.workloads.model import RunShape, Workload
@@ -200,7 +200,8 @@ def captured_training(
     graph = model.training.lowered(shape.batch, model.precision, policy)
     rule = optimizer(optimizer_name or model.optimizer or "sgd")
     tensors = model.parameter_tensor_count
-    return concatenate([graph, optimizer_graph(model.trainable_count, tensors, policy, rule)])
+    idle = idle_parameter_count(graph)
+    return concatenate([graph, optimizer_graph(model.trainable_count, tensors, policy, rule, idle)])
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------------

@@ -29,6 +29,9 @@ IntArray = NDArray[np.int64]
 _IS_CONTRACTION = np.zeros(max(OperatorKind) + 1, dtype=bool)
 _IS_CONTRACTION[[int(kind) for kind in CONTRACTION_KINDS]] = True
 
+#: Kinds whose last dimensions may be left out: they are 0 for most rows.
+_FEWEST_DIMENSIONS = {OperatorKind.COPY: 1, OperatorKind.OPTIMIZER: 3}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperatorGraph:
@@ -294,7 +297,7 @@ def _dims(column: list[Any], kinds: Sequence[int]) -> IntArray:
     dims = np.zeros((len(column), MAX_DIMENSIONS), dtype=np.int64)
     for row, (values, kind) in enumerate(zip(column, kinds, strict=True)):
         width = len(DIMENSIONS[OperatorKind(kind)])
-        fewest = 1 if kind == int(OperatorKind.COPY) else width
+        fewest = _FEWEST_DIMENSIONS.get(OperatorKind(kind), width)
         if not isinstance(values, list) or not fewest <= len(values) <= width:
             raise InvalidValueError("graph.dims", values, f"{width} integers for {OperatorKind(kind).label}")
         for value in values:

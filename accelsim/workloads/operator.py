@@ -158,7 +158,7 @@ DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
     _K.LSTM: _RECURRENT,
     _K.GRU: _RECURRENT,
     _K.MOE_ROUTING: ("tokens", "experts", "top_k"),
-    _K.OPTIMIZER: ("parameters", "states", "tensors"),
+    _K.OPTIMIZER: ("parameters", "states", "tensors", "idle"),  # idle: whose gradients have been zero throughout
     _K.COPY: ("elements", "channels", "out_h", "out_w"),  # all but the first of resampled images alone, else 0
     _K.HOST_TO_DEVICE: _BYTES,
     _K.DEVICE_TO_HOST: _BYTES,

@@ -27,6 +27,7 @@ __all__ = [
     "OPTIMIZERS",
     "Optimizer",
     "backward_graph",
+    "idle_parameter_count",
     "optimizer",
     "optimizer_graph",
     "training_graph",
@@ -123,8 +124,25 @@ def untouched_parameter_count(forward: OperatorGraph) -> int:
     return int((np.maximum(rows - lookups, 0) * width).sum())
 
 
-def optimizer_graph(parameter_count: int, tensor_count: int, precision: Precision, rule: Optimizer) -> OperatorGraph:
-    """The update of all parameters as one multi-tensor row.
+def idle_parameter_count(graph: OperatorGraph) -> int:
+    """Parameters whose gradients stay zero while the same batch trains: rows of tables that none of its indices name.
+
+    Of r rows n uniform indices leave r exp(-n / r). A table that is used elsewhere too, as the last layer's weights, has its
+    gradients added up by another row and is none of these.
+
+    Args:
+        graph: Forward and backward rows.
+    """
+    scatter = np.flatnonzero(graph.kind == int(_K.SCATTER))
+    scatter = scatter[~np.isin(scatter, graph.dependency)]
+    lookups, width, rows = (graph.dims[scatter, place].astype(np.float64) for place in range(3))
+    return int((rows * np.exp(-lookups / np.maximum(rows, 1.0)) * width).sum())
+
+
+def optimizer_graph(
+    parameter_count: int, tensor_count: int, precision: Precision, rule: Optimizer, idle_count: int = 0
+) -> OperatorGraph:
+    """The update of all parameters as one multi-tensor row; `idle_count` of them have had gradients of zero throughout.
 
     With a master copy the FP32 weight is read and written and the working weight written; without one the working weight is
     read and written. States are as wide as the weight that is updated.
@@ -139,7 +157,7 @@ def optimizer_graph(parameter_count: int, tensor_count: int, precision: Precisio
         source=np.zeros(1, dtype=np.int64),
         step=0,
         kind=np.array([int(_K.OPTIMIZER)], dtype=np.int16),
-        dims=_dims(np.array([parameter_count]), np.array([rule.state_count]), np.array([max(tensor_count, 1)])),
+        dims=_dims(*(np.array([x]) for x in (parameter_count, rule.state_count, max(tensor_count, 1), idle_count))),
         flop=np.array([float(rule.flop_per_parameter * parameter_count)]),
         read_bytes=np.array([read * parameter_count]),
         write_bytes=np.array([write * parameter_count]),

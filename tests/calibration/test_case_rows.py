@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 
 from accelsim.calibration.case_rows import case_graph  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
-from accelsim.cost.cpu.kernel_terms import Context, kernel_terms  # noqa: E402
+from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms  # noqa: E402
 from accelsim.cost.cpu.kernels import kernel_names  # noqa: E402
 from accelsim.workloads.capture import capture  # noqa: E402
 from accelsim.workloads.captured import captured_training  # noqa: E402
@@ -105,6 +105,27 @@ PAIRS = [
         nn.Conv1d(24, 24, 15, padding=7, groups=24, bias=False),
         image(2, 24, 60),
     ),
+    ("gelu_tanh", {"elements": 1000}, nn.GELU(approximate="tanh"), image(1000)),
+    (
+        "where",
+        {"elements": 900},
+        Apply(lambda x, m: x.masked_fill(m, -1.0)),
+        (torch.randn(900), torch.ones(900).bool()),
+    ),
+    ("var", {"rows": 64, "columns": 96}, Apply(lambda x: x.var(-1)), (torch.randn(64, 96),)),
+    ("max_pool1d", {"channels": 8, "length": 60, "batch": 2, "kernel": 3}, nn.MaxPool1d(3), image(2, 8, 60)),
+    (
+        "pixel_shuffle",
+        {"channels": 4, "side": 12, "batch": 2, "factor": 3},
+        nn.PixelShuffle(3),
+        image(2, 36, 12, 12),
+    ),
+    (
+        "constant_pad_nd",
+        {"channels": 4, "side": 12, "batch": 2, "pad": 2},
+        nn.ConstantPad2d(2, 0.0),
+        image(2, 4, 12, 12),
+    ),
     (
         "upsample_bilinear2d",
         {"channels": 8, "side": 14, "batch": 2, "factor": 4},
@@ -161,6 +182,37 @@ def test_the_gradient_of_a_resampled_image(mode):
     row = kernel_names(graph, is_training=True).tolist().index(operator)
     assert (own.dims[0] == graph.dims[row]).all()
     assert own.bytes[0] == pytest.approx(graph.bytes[row])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_rows_of_a_table_that_no_index_names_are_idle_in_the_update(tied):
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(1000, 16), nn.Linear(16, 1000)
+            if tied:
+                self.head.weight = self.table.weight
+
+        def forward(self, words):
+            return self.head(self.table(words))
+
+    workload = capture(Reader(), (torch.randint(1000, (4, 25)),), True, "adamw", batch_dimension=None)
+    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    idle = int(graph.dims[-1, 3])
+    assert idle == (0 if tied else int(1000 * np.exp(-0.1) * 16))
+    context = Context(2.0**20, 2.0**25, 0.0, is_training=True, page_fault_bytes=2.0**25)
+    assert kernel_terms(graph, context)[-1, TERMS.index("third_count")] == idle
+
+
+def test_an_update_of_idle_parameters_is_the_same_kernel():
+    busy, idle = (
+        case_graph([Case("x", name, {"parameters": 640, "tensors": 4}) for name in ("adamw", "adamw_idle")])[:2]
+        if False
+        else (case_graph([Case("x", name, {"parameters": 640, "tensors": 4})]) for name in ("adamw", "adamw_idle"))
+    )
+    assert kernel_names(busy, is_training=True)[0] == kernel_names(idle, is_training=True)[0] == "adamw"
+    assert idle.dims[0].tolist()[:4] == [*busy.dims[0].tolist()[:3], 640]
+    assert idle.bytes[0] == busy.bytes[0]
 
 
 def test_the_gradient_of_a_pooling_reads_places_and_not_its_input():

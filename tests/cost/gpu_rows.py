@@ -26,9 +26,7 @@ def graph(rows: Sequence[Row], dtype: Dtype = Dtype.FP32, phase: Phase = Phase.F
     count = len(rows)
     dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
     for index, (kind, values, _, _) in enumerate(rows):
-        assert (
-            len(values) == len(DIMENSIONS[kind]) or kind == OperatorKind.COPY
-        )  # others than resampled images have one
+        assert len(values) == len(DIMENSIONS[kind]) or kind in {OperatorKind.COPY, OperatorKind.OPTIMIZER}
         dims[index, : len(values)] = values
     zeros = np.zeros(count)
     return OperatorGraph(

@@ -48,7 +48,10 @@ def lstm(batch: int, steps: int, hidden: int, dtype="fp32") -> OperatorGraph:
 def row(kind: OperatorKind, dims: tuple[int, ...], *, dtype=Dtype.FP32, flop=0.0, read=0.0, write=0.0, weights=0.0,
         phase=Phase.FORWARD) -> OperatorGraph:  # fmt: skip
     """One row, column by column."""
-    assert len(dims) == len(DIMENSIONS[kind]) or kind == OperatorKind.COPY  # others than resampled images have one
+    assert len(dims) == len(DIMENSIONS[kind]) or kind in {
+        OperatorKind.COPY,
+        OperatorKind.OPTIMIZER,
+    }  # the last are mostly 0
     padded = np.zeros((1, MAX_DIMENSIONS), dtype=np.int64)
     padded[0, : len(dims)] = dims
     return OperatorGraph(

@@ -326,11 +326,36 @@ def test_what_stands_for_a_kernel_that_was_not_measured(kernel, instead):
         ("_upsample_nearest_exact2d", 100, 100, "upsample_nearest2d_wide"),
         ("upsample_nearest2d_backward", 100, 100, "upsample_nearest2d_backward"),
         ("clone", 0, 0, "clone"),
+        ("pixel_unshuffle", 0, 0, "pixel_shuffle"),
     ],
 )
 def test_wide_images_are_resampled_line_by_line(name, height, width, expected):
     graph = replace(row(K.COPY, (8 * height * width, 8, height, width)), name=(name,))
     assert str(kernel_names(graph, is_training=False)[0]) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "dims", "name", "expected"),
+    [
+        (K.ELEMENTWISE, (8, 1, 8), "gelu", "gelu"),
+        (K.ELEMENTWISE, (8, 1, 8), "gelu.tanh", "gelu_tanh"),
+        (K.ELEMENTWISE, (8, 1, 8), "gelu.tanh.in_place", "gelu_tanh"),
+        (K.ELEMENTWISE, (8, 2, 8), "gelu_backward.tanh", "gelu_tanh_backward"),
+        (K.ELEMENTWISE, (8, 2, 1), "masked_fill", "where"),
+        (K.ELEMENTWISE, (8, 1, 6), "erf", "sin"),
+        (K.REDUCTION, (2, 4), "std", "var"),
+        (K.REDUCTION, (2, 4), "logsumexp", "sum"),
+    ],
+)
+def test_operators_that_take_longer_than_their_bytes_have_kernels_of_their_own(kind, dims, name, expected):
+    graph = replace(row(kind, dims, read=32.0, write=32.0), name=(name,))
+    assert str(kernel_names(graph, is_training=False)[0]) == expected
+
+
+@pytest.mark.parametrize(("is_training", "expected"), [(False, "max_pool1d"), (True, "max_pool2d_with_indices")])
+def test_the_maximum_of_a_sequence_keeps_its_places_in_training_alone(is_training, expected):
+    graph = replace(row(K.POOLING, (2, 8, 16, 8, 2)), name=("max_pool2d_with_indices.1d",))
+    assert str(kernel_names(graph, is_training=is_training)[0]) == expected
 
 
 @pytest.mark.parametrize(("q_len", "name"), [(1, "attention_decode"), (4, "attention_decode"), (5, "attention")])

@@ -60,13 +60,15 @@ BUILDERS |= {
 }
 
 
-def _optimizer_builder(maker: Callable[[list[torch.Tensor]], torch.optim.Optimizer]) -> Builder:
+def _optimizer_builder(maker: Callable[[list[torch.Tensor]], torch.optim.Optimizer], scale: float = 1.0) -> Builder:
+    """Updates with random gradients times `scale`."""
+
     def build(source: Source) -> Call:
         s = source.shape
         each = s["parameters"] // s["tensors"]
         parameters = [source.stored(each).requires_grad_() for _ in range(s["tensors"])]
         for x in parameters:
-            x.grad = source.stored(each)
+            x.grad = source.stored(each) * scale
         step: Call = maker(parameters).step
         return step
 
@@ -75,6 +77,7 @@ def _optimizer_builder(maker: Callable[[list[torch.Tensor]], torch.optim.Optimiz
 
 BUILDERS |= {
     "adamw": _optimizer_builder(lambda x: torch.optim.AdamW(x, lr=1e-6)),
+    "adamw_idle": _optimizer_builder(lambda x: torch.optim.AdamW(x, lr=1e-6), 0.0),
     "sgd": _optimizer_builder(lambda x: torch.optim.SGD(x, lr=1e-6)),
 }
 

@@ -38,6 +38,7 @@ BUILDERS |= {
     "_softmax": _of_table(lambda x: torch.softmax(x, -1)),
     "_log_softmax": _of_table(lambda x: torch.log_softmax(x, -1)),
     "sum": _of_table(lambda x: x.sum(-1)),
+    "var": _of_table(lambda x: x.var(-1)),
     "mean": _of_table(lambda x: x.mean(-1, keepdim=True)),
     "amax": _of_table(lambda x: x.amax(-1)),
     "sum_rows": _of_table(lambda x: x.sum(0)),
@@ -150,6 +151,9 @@ BUILDERS |= {
     "gelu": _unary(functional.gelu),
     "silu": _unary(functional.silu),
     "sigmoid": _unary(torch.sigmoid),
+    "gelu_tanh": _unary(lambda x: functional.gelu(x, approximate="tanh")),
+    "mish": _unary(functional.mish),
+    "sin": _unary(torch.sin),
     "tanh": _unary(torch.tanh),
     "hardswish": _unary(functional.hardswish),
     "hardsigmoid": _unary(functional.hardsigmoid),
@@ -169,10 +173,17 @@ BUILDERS |= {
     "div": _binary(torch.div),
     "threshold_backward": _binary(lambda g, x: ATEN.threshold_backward(g, x, 0)),
     "gelu_backward": _binary(ATEN.gelu_backward),
+    "gelu_tanh_backward": _binary(lambda g, x: ATEN.gelu_backward(g, x, approximate="tanh")),
     "silu_backward": _binary(ATEN.silu_backward),
     "sigmoid_backward": _binary(ATEN.sigmoid_backward),
     "tanh_backward": _binary(ATEN.tanh_backward),
 }
+
+
+@builds("log")
+def _log(source: Source) -> Call:
+    x = source.values(source.shape["elements"]).abs_()
+    return lambda: torch.log(x)
 
 
 @builds("to_bf16")
@@ -187,6 +198,16 @@ def _add_bias(source: Source) -> Call:
     width = max(1, min(1024, source.shape["elements"] // 16))
     x, bias = source.values(source.shape["elements"] // width, width), source.values(width)
     return lambda: x + bias
+
+
+@builds("where")
+def _where(source: Source) -> Call:
+    """What a causal mask keeps, row by row."""
+    x = source.values(source.shape["elements"])
+    width = max(1, round(x.numel() ** 0.5))
+    place = torch.arange(x.numel(), device=source.device)
+    mask = place % width > place // width
+    return lambda: x.masked_fill(mask, -1e9)
 
 
 @builds("native_dropout_backward")
@@ -212,6 +233,13 @@ def _pooled(source: Source) -> tuple[torch.Tensor, int]:
 def _max_pool(source: Source) -> Call:
     x, kernel = _pooled(source)
     return lambda: functional.max_pool2d(x, kernel, 2, (kernel - 1) // 2)
+
+
+@builds("max_pool1d")
+def _max_pool_1d(source: Source) -> Call:
+    s = source.shape
+    x = source.values(s["batch"], s["channels"], s["length"])
+    return lambda: functional.max_pool1d(x, s["kernel"])
 
 
 @builds("avg_pool2d")
@@ -276,6 +304,20 @@ def _embedding_bag(source: Source) -> Call:
     table = source.stored(s["table"], s["width"])
     wanted = source.indices(s["table"], s["bags"], s["lookups"] // s["bags"])
     return lambda: functional.embedding_bag(wanted, table, mode="sum")
+
+
+@builds("pixel_shuffle")
+def _pixel_shuffle(source: Source) -> Call:
+    s = source.shape
+    x = source.values(s["batch"], s["channels"] * s["factor"] ** 2, s["side"], s["side"])
+    return lambda: functional.pixel_shuffle(x, s["factor"])
+
+
+@builds("constant_pad_nd")
+def _pad(source: Source) -> Call:
+    s = source.shape
+    x = source.values(s["batch"], s["channels"], s["side"], s["side"])
+    return lambda: functional.pad(x, [s["pad"]] * 4)
 
 
 @builds("clone")

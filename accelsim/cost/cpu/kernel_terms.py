@@ -328,7 +328,7 @@ _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
     _K.GROUPED_GEMM: _product_counts,
     _K.BATCH_NORM: lambda rows: (rows["columns"], rows["rows"] * rows["columns"], 0.0),
     _K.POOLING: _pooling_counts,
-    _K.OPTIMIZER: lambda rows: (rows["tensors"], rows["parameters"], 0.0),
+    _K.OPTIMIZER: lambda rows: (rows["tensors"], rows["parameters"], rows["idle"]),  # square roots of zeros are slow
     _K.MOE_ROUTING: lambda rows: (rows["tokens"], rows["tokens"] * rows["experts"], 0.0),
     _K.ELEMENTWISE: lambda rows: (rows["elements"], 0.0, 0.0),
     _K.COPY: _copy_counts,

@@ -36,12 +36,12 @@ _ALIASES = {
     "adaptive_avg_pool2d": "_adaptive_avg_pool2d",
     "square": "pow",
     "addcmul": "mul",
-    "where": "add",
-    "masked_fill": "add",
-    "erf": "gelu",
-    "cos": "exp",
-    "sin": "exp",
-    "log": "exp",
+    "masked_fill": "where",
+    "gelu.tanh": "gelu_tanh",
+    "gelu_backward.tanh": "gelu_tanh_backward",
+    "max_pool2d_with_indices.1d": "max_pool1d",
+    "cos": "sin",
+    "erf": "sin",
     "softplus": "elu",
     "hardtanh_backward": "threshold_backward",
     "hardswish_backward": "threshold_backward",
@@ -49,7 +49,13 @@ _ALIASES = {
     "max": "amax",
     "amin": "amax",
     "mse_loss": "mean",
-    "log_sigmoid_forward": "gelu",
+    "log_sigmoid_forward": "elu",
+    "elu_backward": "silu_backward",
+    "softplus_backward": "silu_backward",
+    "var_mean": "var",
+    "std": "var",
+    "std_mean": "var",
+    "pixel_unshuffle": "pixel_shuffle",
     "_upsample_nearest_exact2d": "upsample_nearest2d",
 }
 #: Kernels known by the operator's own name, whatever its dimensions.
@@ -57,6 +63,11 @@ _NAMED = frozenset(
     {
         "relu",
         "gelu",
+        "gelu_tanh",
+        "mish",
+        "sin",
+        "log",
+        "where",
         "silu",
         "sigmoid",
         "tanh",
@@ -76,6 +87,7 @@ _NAMED = frozenset(
         "div",
         "threshold_backward",
         "gelu_backward",
+        "gelu_tanh_backward",
         "silu_backward",
         "sigmoid_backward",
         "tanh_backward",
@@ -88,6 +100,7 @@ _NAMED = frozenset(
         "index",
         "gather",
         "max_pool2d_with_indices",
+        "max_pool1d",
         "avg_pool2d",
         "_adaptive_avg_pool2d",
         "max_pool2d_with_indices_backward",
@@ -104,6 +117,8 @@ _NAMED = frozenset(
         "upsample_bilinear2d",
         "upsample_nearest2d_backward",
         "upsample_bilinear2d_backward",
+        "pixel_shuffle",
+        "constant_pad_nd",
     }
 )
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
@@ -130,6 +145,16 @@ _STAND_IN = {
     "conv_depthwise_1d": "conv_depthwise",
     "conv_depthwise_plain": "conv_grad_weight_depthwise_plain",
     "elu": "exp",
+    "gelu_tanh": "elu",
+    "gelu_tanh_backward": "elu",
+    "mish": "tanh",
+    "sin": "exp",
+    "log": "exp",
+    "where": "add",
+    "var": "group_norm",
+    "max_pool1d": "max_pool2d_with_indices",
+    "pixel_shuffle": "clone_strided",
+    "constant_pad_nd": "clone",
     "upsample_nearest2d": "clone",
     "upsample_bilinear2d": "clone_strided",
     "upsample_nearest2d_wide": "clone",
@@ -204,13 +229,14 @@ def _names_of(
         return np.where(backward, gradient, training if is_training else inference)
     if kind == _K.REDUCTION:
         plain = np.array([_plain(graph.name[row]) for row in rows.tolist()])
-        inner = np.where(np.isin(plain, ["mean", "amax"]), plain, "sum")
+        inner = np.where(np.isin(plain, ["mean", "amax", "var"]), plain, "sum")
         return np.where(backward, "sum_rows", inner)
     default = _BY_KIND.get(kind, "")
     found = [name if (name := _plain(graph.name[row])) in _NAMED else default for row in rows.tolist()]
-    if kind == _K.COPY:
-        return _copy_names(graph, rows, np.array(found, dtype="<U40"))
-    return _binary_names(graph, rows, np.array(found, dtype="<U40")) if kind == _K.ELEMENTWISE else np.array(found)
+    if kind == _K.POOLING and is_training:  # which keeps where each maximum was
+        return np.array(["max_pool2d_with_indices" if name == "max_pool1d" else name for name in found])
+    further = {_K.COPY: _copy_names, _K.ELEMENTWISE: _binary_names}.get(kind)
+    return further(graph, rows, np.array(found, dtype="<U40")) if further else np.array(found)
 
 
 def _copy_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]) -> NDArray[np.str_]:
