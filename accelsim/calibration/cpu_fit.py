@@ -20,16 +20,10 @@ from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement
-from accelsim.cost.cpu.fitted_kernels import (
-    SERIAL_S,
-    THREAD_TERMS,
-    FittedKernels,
-    KernelFit,
-    region_counts,
-    thread_terms,
-)
+from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_coordinates, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
+from accelsim.cost.cpu.threads import SERIAL_S, THREAD_TERMS, OneThread, shared_work, thread_terms
 from accelsim.cost.table import Tier
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -43,7 +37,7 @@ _FEW_FAULTS = 16.0
 #: Spread of a kernel with too few rows to leave any out.
 _DEFAULT_LOG_SIGMA = 0.3
 #: Where no row says otherwise: serial work takes its one-thread time, parallel work 0.6 of it.
-_THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6, 0.0])
+_THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6, 0.0, 0.0])
 _SHARED = np.array([term.startswith(("fresh", "bytes_beyond", "cold")) for term in TERMS])
 _FRESH = TERMS.index("fresh_bytes")
 #: Families that run elementwise kernels, whose threads each touch their part of a result for the first time.
@@ -160,7 +154,7 @@ def fit_kernels(
     fits: dict[tuple[str, str, int], KernelFit] = {}
     fitted = FittedKernels(fits, *rows.caches)
     for threads in sorted({case.threads for case in rows.cases}):
-        one = _one_thread_s(rows, fitted) if threads > 1 and fits else np.zeros(len(rows.cases))
+        one = _one_thread(rows, fitted) if threads > 1 and fits else None
         page_s = next((fit.coefficients[_FRESH] for fit in fits.values()), 0.0)
         fits.update(_fit_threads(rows, chosen, threads, one, float(page_s)))
     if errors is None:
@@ -184,23 +178,23 @@ def _grouped(keys: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int],
     return {key: np.array(places) for key, places in found.items()}
 
 
-def _one_thread_s(rows: KernelRows, fitted: FittedKernels) -> FloatArray:
-    """Predicted one-thread time of every row less its page faults, NaN where its kernel has none."""
+def _one_thread(rows: KernelRows, fitted: FittedKernels) -> OneThread:
+    """Every row on one thread as predicted."""
     dtypes = np.array([int(Dtype[case.dtype.upper()]) for case in rows.cases], dtype=np.int8)
     alone = [replace(case, threads=1) for case in rows.cases]
-    names = _names(case_graph(alone), alone)
-    return fitted.one_thread_s(rows.names, names, dtypes, rows.terms, list(rows.places))
+    graph = case_graph(alone)
+    work = shared_work(graph, rows.names, rows.terms)
+    return fitted.one_thread(rows.names, _names(graph, alone), dtypes, rows.terms, list(rows.places), work)
 
 
 def _fit_threads(
-    rows: KernelRows, keep: NDArray[np.bool_], threads: int, one_thread_s: FloatArray, page_s: float
+    rows: KernelRows, keep: NDArray[np.bool_], threads: int, one: OneThread | None, page_s: float
 ) -> dict[tuple[str, str, int], KernelFit]:
     """Fits of one thread count, family by family.
 
     `page_s` is what a fresh byte costs on one thread, and on several where no row tells.
     """
-    regions = region_counts(rows.names, rows.terms)
-    quantities = rows.terms if threads == 1 else thread_terms(rows.terms, one_thread_s, regions)
+    quantities = rows.terms if one is None else thread_terms(rows.terms, one)
     own = np.array([case.threads == threads for case in rows.cases]) & keep & np.isfinite(quantities).all(axis=1)
     families = np.array([case.family for case in rows.cases])
     times = rows.times_s
@@ -226,14 +220,12 @@ def _fit_threads(
     fits = {}
     for key, index in groups.items():
         own_rows, base = places[index], bases[str(families[places[index[0]]])]
-        if threads == 1:
+        if one is None:
             fits[key] = _fit_one(rows, own_rows, quantities[own_rows], times[own_rows], base)
         else:
             # convolutions run other libraries and several regions on several threads
             bounds = None if key[0].startswith("conv") else _thread_bounds(prior, threads)
-            fits[key] = _fit_parallel(
-                terms[own_rows], one_thread_s[own_rows], regions[own_rows], times[own_rows], base, bounds
-            )
+            fits[key] = _fit_parallel(terms[own_rows], one[own_rows], times[own_rows], base, bounds)
     return fits
 
 
@@ -285,8 +277,7 @@ def _fit_one(
 
 def _fit_parallel(
     terms: FloatArray,
-    one_thread_s: FloatArray,
-    regions: FloatArray,
+    one: OneThread,
     times: FloatArray,
     base: FloatArray,
     bounds: tuple[FloatArray, FloatArray] | None,
@@ -294,7 +285,7 @@ def _fit_parallel(
     """On several threads: the size from which work is split is the one that explains the kernel's rows best."""
     found: list[tuple[float, KernelFit]] = []
     for serial_s in _SERIAL_S if len(times) >= _FEWEST_ROWS else (SERIAL_S,):
-        quantities = thread_terms(terms, one_thread_s, regions, serial_s)
+        quantities = thread_terms(terms, one, serial_s)
         coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2, bounds=bounds)
         error = float(np.abs(np.log(np.maximum(quantities @ coefficients, 1e-9) / times)).mean())
         found.append((error, KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), None, serial_s)))
@@ -308,10 +299,10 @@ def cross_validate(rows: KernelRows) -> dict[Tier, FloatArray]:
     threads = np.array([case.threads for case in rows.cases])
     for fold in range(FOLDS):
         fitted = fit_kernels(rows, rows.folds != fold)
-        one = _one_thread_s(rows, fitted)
+        one = _one_thread(rows, fitted)
         for count in np.unique(threads).tolist():
             out = np.flatnonzero((rows.folds == fold) & (threads == count))
-            single = one[out] if count > 1 else np.zeros(len(out))
+            single = one[out] if count > 1 else None
             places = [rows.places[i] for i in out.tolist()]
             for tier, column in errors.items():
                 view = FittedKernels(fitted.fits, *rows.caches, tier=tier)

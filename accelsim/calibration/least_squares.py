@@ -64,5 +64,7 @@ def fit_nonnegative(
         off = np.abs(scaled @ solution - 1.0)
         limit = max(2.0 * float(np.median(off)), 0.02)
         weights = np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12)))
-    coefficients: FloatArray = np.where(shown, solution, start) / scale
+    coefficients: FloatArray = (
+        np.maximum(np.where(shown, solution, start), 0.0) / scale
+    )  # a bound is met to the last digit
     return coefficients

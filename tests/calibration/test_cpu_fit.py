@@ -35,10 +35,10 @@ from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.cpu import cost_cpu, cpu_parameters
 from accelsim.cost.cpu.calibrated import _far_bytes, parameters_for, read_kernels
-from accelsim.cost.cpu.fitted_kernels import THREAD_TERMS
 from accelsim.cost.cpu.heap import pass_memory
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_coordinates, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
+from accelsim.cost.cpu.threads import THREAD_TERMS, shared_work
 from accelsim.cost.table import Tier
 from accelsim.errors import InvalidValueError, ProfileError
 
@@ -191,11 +191,12 @@ def test_on_several_threads_a_kernel_relates_to_its_own_time_on_one(fitted):
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
     terms, places = kernel_terms(graph, context), kernel_coordinates(graph, context)
     kernels = fitted.kernels
-    own, other = (kernels.kernel_times(x, graph.dtype, terms, places, np.zeros(1), 1).time_s[0] for x in (names, alone))
+    own, other = (kernels.kernel_times(x, graph.dtype, terms, places, None, 1).time_s[0] for x in (names, alone))
     assert own != other
-    assert kernels.one_thread_s(names, alone, graph.dtype, terms, places) == pytest.approx([own])
+    work = shared_work(graph, names, terms)
+    assert kernels.one_thread(names, alone, graph.dtype, terms, places, work).time_s == pytest.approx([own])
     without = replace(kernels, fits={key: fit for key, fit in kernels.fits.items() if key[0] != "conv_1x1"})
-    assert without.one_thread_s(names, alone, graph.dtype, terms, places) == pytest.approx([other])
+    assert without.one_thread(names, alone, graph.dtype, terms, places, work).time_s == pytest.approx([other])
 
 
 def test_a_page_fault_has_one_price_on_several_threads():

@@ -314,7 +314,7 @@ def test_what_stands_for_a_kernel_that_was_not_measured(kernel, instead):
     assert substitute(kernel) == instead
     known = FittedKernels({(instead, "fp32", 1): KernelFit(np.zeros(len(TERMS)), 0.1, 5)}, 2.0**20, 2.0**25)
     names, dtypes = np.array([kernel]), np.array([int(Dtype.FP32)], dtype=np.int8)
-    times = known.kernel_times(names, dtypes, np.ones((1, len(TERMS))), [np.zeros(1)], np.zeros(1), 1)
+    times = known.kernel_times(names, dtypes, np.ones((1, len(TERMS))), [np.zeros(1)], None, 1)
     assert times.time_s.tolist() == [0.0]
 
 

@@ -17,12 +17,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.cost.cpu.fitted_kernels import SERIAL_S, Correction, FittedKernels, KernelFit
+from accelsim.cost.cpu.fitted_kernels import Correction, FittedKernels, KernelFit
 from accelsim.cost.cpu.heap import PassMemory, pass_memory
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, share_beyond
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.machine import CpuMachine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
+from accelsim.cost.cpu.threads import SERIAL_S
 from accelsim.cost.fitted import calibration_folders
 from accelsim.cost.table import Execution, RowCosts, Tier
 from accelsim.datafile import read_json
@@ -33,7 +34,7 @@ from accelsim.workloads.operator import OperatorKind, Phase
 __all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_for", "read_kernels"]
 
 KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
-_VERSION: Final = 3
+_VERSION: Final = 4
 _MOST_BYTES: Final = 64 * 2**20
 #: Spread of ln(true / predicted) that all operators of a model share and no operator measurement shows, and that of the time
 #: of page faults. Chosen on 258 runs of 29 models whose predictions were frozen before any was measured, so that nine of ten

@@ -16,6 +16,15 @@ from numpy.typing import NDArray
 
 from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_coordinates, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names, substitute
+from accelsim.cost.cpu.threads import (
+    SERIAL_S,
+    THREAD_TERMS,
+    OneThread,
+    SharedWork,
+    fixed_terms,
+    shared_work,
+    thread_terms,
+)
 from accelsim.cost.table import Tier
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -24,11 +33,6 @@ __all__ = ["Correction", "FittedKernels", "KernelFit", "KernelTimes", "matern"]
 
 #: Corrections stay within this factor: an interpolation never overrules the physics by more.
 _LARGEST_LOG = 1.2
-#: Parallel regions shorter than this on one thread stay on one (the framework's grain of 32,768 elements takes about as
-#: long) where a kernel's own rows do not say otherwise.
-SERIAL_S = 8e-6
-#: Kernels that enter one parallel region for each step or tensor, their first count.
-_STEPWISE = ("lstm", "gru", "adamw", "sgd")
 
 
 def matern(a: FloatArray, b: FloatArray, length_scales: FloatArray) -> FloatArray:
@@ -87,44 +91,13 @@ class KernelTimes:
     compute_s: FloatArray
     memory_s: FloatArray
     fresh_s: FloatArray
+    fixed_s: FloatArray
     log_sigma: FloatArray
 
 
 Key = tuple[str, str, int]
-#: Terms on several threads: fork and join, traffic beyond the last cache, page faults, serial and parallel work, start amid
-#: others.
-THREAD_TERMS = ("start", "bytes_beyond_l3", "fresh_bytes", "serial_s", "parallel_s", "amid")
-
-
-_THREAD_WORK = np.array([False, False, False, True, True, False])
-_THREAD_MEMORY = np.array([False, True, True, False, False, False])
-
-
-def region_counts(names: NDArray[np.str_], terms: FloatArray) -> FloatArray:
-    """Parallel regions of each row, shape (n,)."""
-    stepwise = np.logical_or.reduce([np.char.startswith(names, kernel) for kernel in _STEPWISE])
-    regions: FloatArray = np.where(stepwise, np.maximum(terms[:, TERMS.index("first_count")], 1.0), 1.0)
-    return regions
-
-
-def thread_terms(
-    terms: FloatArray, one_thread_s: FloatArray, regions: FloatArray, serial_s: float = SERIAL_S
-) -> FloatArray:
-    """Quantities of rows on several threads, relative to their time on one, shape (n, len(THREAD_TERMS)).
-
-    Args:
-        terms: Quantities of the rows, shape (n, len(TERMS)).
-        one_thread_s: Predicted times on one thread less their page faults, shape (n,).
-        regions: Parallel regions of each row, shape (n,).
-        serial_s: Regions up to this time on one thread stay on one.
-    """
-    parallel = one_thread_s > serial_s * regions
-    far, fresh = terms[:, TERMS.index("bytes_beyond_l3")], terms[:, TERMS.index("fresh_bytes")]
-    amid = terms[:, TERMS.index("amid")]
-    columns = [parallel * regions, far * parallel, fresh, one_thread_s * ~parallel, one_thread_s * parallel]
-    columns.append(amid * parallel)
-    stacked: FloatArray = np.column_stack(columns)
-    return stacked
+_THREAD_WORK = np.array([term.endswith("_s") for term in THREAD_TERMS])
+_THREAD_MEMORY = np.array([term.endswith(("bytes", "_l3")) for term in THREAD_TERMS])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,22 +136,22 @@ class FittedKernels:
         count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
         names = kernel_names(graph, is_training=context.is_training, threads=count)
         terms, places = kernel_terms(graph, context), kernel_coordinates(graph, context)
-        one = np.zeros(len(graph))
+        one = None
         if count != 1:
-            one = self.one_thread_s(
-                names, kernel_names(graph, is_training=context.is_training), graph.dtype, terms, places
-            )
+            alone = kernel_names(graph, is_training=context.is_training)
+            one = self.one_thread(names, alone, graph.dtype, terms, places, shared_work(graph, names, terms))
         return self.kernel_times(names, graph.dtype, terms, places, one, count)
 
-    def one_thread_s(
+    def one_thread(
         self,
         names: NDArray[np.str_],
         alone: NDArray[np.str_],
         dtypes: NDArray[np.int8],
         terms: FloatArray,
         places: list[FloatArray],
-    ) -> FloatArray:
-        """Time on one thread, less page faults, of the kernel that runs on several; shape (n,), NaN where none is known.
+        work: SharedWork,
+    ) -> OneThread:
+        """Times on one thread of the kernels that run on several.
 
         Args:
             names: Kernels on several threads, shape (n,).
@@ -186,12 +159,12 @@ class FittedKernels:
             dtypes: `Dtype` codes, shape (n,).
             terms: Quantities, shape (n, len(TERMS)).
             places: Coordinates of each row.
+            work: How several threads split the rows.
         """
         known = {kernel for kernel, _, threads in self.fits if threads == 1}
         single = np.where(np.isin(names, list(known)), names, alone)
-        times = self.kernel_times(single, dtypes, terms, places, np.zeros(len(names)), 1)
-        rest: FloatArray = times.time_s - times.fresh_s
-        return rest
+        times = self.kernel_times(single, dtypes, terms, places, None, 1)
+        return OneThread(times.time_s - times.fresh_s, times.fixed_s, work)
 
     def kernel_times(
         self,
@@ -199,7 +172,7 @@ class FittedKernels:
         dtypes: NDArray[np.int8],
         terms: FloatArray,
         places: list[FloatArray],
-        one_thread_s: FloatArray,
+        one: OneThread | None,
         threads: int,
     ) -> KernelTimes:
         """Times of rows whose kernels, quantities and places are known.
@@ -209,23 +182,23 @@ class FittedKernels:
             dtypes: `Dtype` codes, shape (n,).
             terms: Quantities, shape (n, len(TERMS)).
             places: Coordinates of each row.
-            one_thread_s: Times on one thread, shape (n,); used where `threads` is more.
+            one: The rows on one thread; needed where `threads` is more.
             threads: A measured thread count.
         """
         rows = len(names)
-        time, compute, memory, faults, sigma = (np.full(rows, np.nan) for _ in range(5))
-        regions = region_counts(names, terms)
+        time, compute, memory, faults, fixed, sigma = (np.full(rows, np.nan) for _ in range(6))
         fresh = np.array([term == "fresh_bytes" for term in (TERMS if threads == 1 else THREAD_TERMS)])
         working, moving = (WORK_TERMS, MEMORY_TERMS) if threads == 1 else (_THREAD_WORK, _THREAD_MEMORY)
         pairs = np.char.add(np.char.add(names, " "), dtypes.astype("<U4"))
         for pair in np.unique(pairs):
             index = np.flatnonzero(pairs == pair)
-            fit = self._fit(str(names[index[0]]), Dtype(int(dtypes[index[0]])).label, threads)
+            kernel = str(names[index[0]])
+            fit = self._fit(kernel, Dtype(int(dtypes[index[0]])).label, threads)
             if fit is None:
                 continue
             quantities = terms[index]
-            if threads > 1:
-                quantities = thread_terms(quantities, one_thread_s[index], regions[index], fit.serial_s)
+            if one is not None:
+                quantities = thread_terms(quantities, one[index], fit.serial_s)
             parts = quantities * fit.coefficients
             factor = np.ones(len(index))
             if fit.correction is not None and self.tier is Tier.MEASURED:
@@ -235,8 +208,10 @@ class FittedKernels:
             compute[index] = scaled[:, working].sum(axis=1)
             memory[index] = scaled[:, moving].sum(axis=1)
             faults[index] = scaled[:, fresh].sum(axis=1)
+            constant = fixed_terms(kernel) if threads == 1 else fresh
+            fixed[index] = scaled[:, constant].sum(axis=1)
             sigma[index] = fit.log_sigma
-        return KernelTimes(time, compute, memory, faults, sigma)
+        return KernelTimes(time, compute, memory, faults, fixed, sigma)
 
     def _fit(self, kernel: str, dtype: str, threads: int) -> KernelFit | None:
         """The kernel's own fit; where it was not measured that of fp32, or of what stands for it."""

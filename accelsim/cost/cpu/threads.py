@@ -1,0 +1,193 @@
+"""Several threads: what of a kernel's one-thread time they share, and what a parallel region adds.
+
+What starts a call, a step or a tensor is done by one thread. Of the rest the framework splits what its rules say
+(``at::parallel_for``, ATen/TensorIterator.h): elementwise kernels, reductions and lookups from 32,768 elements on, norms and
+softmax between rows. Products of up to four rows go to the math library's matrix-vector code, which runs on one thread.
+Where no rule is known, a kernel's own rows tell from which time on it is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.cpu.kernel_terms import TERMS
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind
+
+__all__ = ["SERIAL_S", "THREAD_TERMS", "OneThread", "SharedWork", "fixed_terms", "shared_work", "thread_terms"]
+
+_K = OperatorKind
+#: Parallel regions shorter than this on one thread stay on one where neither a rule nor a kernel's own rows say otherwise.
+SERIAL_S: Final = 8e-6
+#: Terms on several threads: fork and join, traffic beyond the last cache, page faults, serial and parallel work, start amid
+#: others, work that every thread repeats.
+THREAD_TERMS = ("start", "bytes_beyond_l3", "fresh_bytes", "serial_s", "parallel_s", "amid", "repeated")
+#: Kernels that enter one parallel region for each step or tensor, their first count.
+_STEPWISE = ("lstm", "gru", "adamw", "sgd")
+#: Kernels of which every thread packs or prepares all weights.
+_PACKING = ("linear", "mm_", "conv", "lstm", "gru", "batch_norm")
+#: Single-precision numbers of a cache line.
+_LINE_FLOATS: Final = 16
+#: Elements up to which the framework does not split (ATen/TensorIterator.h, GRAIN_SIZE).
+_GRAIN: Final = 32768.0
+#: Rows up to which the math library multiplies on one thread.
+_SERIAL_ROWS: Final = 4
+_FIXED = np.isin(TERMS, ["start", "amid"])
+_FIRST = np.array([term == "first_count" for term in TERMS])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OneThread:
+    """Rows on one thread, and how several split them; columns of shape (n,).
+
+    Attributes:
+        time_s: Predicted time less page faults; NaN where the kernel was not measured.
+        fixed_s: What of it starts the call, its steps or its tensors.
+        work: How several threads split the rest.
+    """
+
+    time_s: FloatArray
+    fixed_s: FloatArray
+    work: SharedWork
+
+    def __getitem__(self, index: NDArray[np.int64]) -> OneThread:
+        """Some of the rows."""
+        return OneThread(self.time_s[index], self.fixed_s[index], self.work[index])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedWork:
+    """How several threads split rows; columns of shape (n,).
+
+    Attributes:
+        region_count: Parallel regions.
+        share: Share of the work that is split by the libraries' own rules, 0 to 1; NaN where its time decides.
+        repeated: What every thread does again or for both: bytes of weights that a product packs, a convolution or a
+            recurrent layer rearranges or a batch norm prepares; rows of a norm's gradients that share a cache line; blocks
+            of attention, whose products take longer to start inside a parallel region.
+    """
+
+    region_count: FloatArray
+    share: FloatArray
+    repeated: FloatArray
+
+    def __getitem__(self, index: NDArray[np.int64]) -> SharedWork:
+        """Some of the rows."""
+        return SharedWork(self.region_count[index], self.share[index], self.repeated[index])
+
+
+def _stepwise(names: NDArray[np.str_]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.logical_or.reduce([np.char.startswith(names, kernel) for kernel in _STEPWISE])
+    return found
+
+
+def fixed_terms(kernel: str) -> NDArray[np.bool_]:
+    """Terms of a kernel's one-thread time that no thread shares, shape (len(TERMS),)."""
+    return _FIXED | _FIRST if _stepwise(np.array([kernel]))[0] else _FIXED
+
+
+def shared_work(graph: OperatorGraph, names: NDArray[np.str_], terms: FloatArray) -> SharedWork:
+    """How several threads split each row.
+
+    Args:
+        graph: Operators, n rows.
+        names: Their kernels, shape (n,).
+        terms: Their quantities, shape (n, len(TERMS)).
+    """
+    regions = np.where(_stepwise(names), np.maximum(terms[:, TERMS.index("first_count")], 1.0), 1.0)
+    weights = terms[:, TERMS.index("weight_bytes")]
+    packed = np.logical_or.reduce([np.char.startswith(names, kernel) for kernel in _PACKING])
+    blocks = np.where(np.char.startswith(names, "attention"), terms[:, TERMS.index("third_count")], 0.0)
+    repeated = np.where(packed, weights, blocks)
+    norms = np.flatnonzero(names == "layer_norm_backward")
+    if len(norms):
+        columns = graph.dimension("columns", norms, _K.LAYER_NORM)
+        repeated[norms] = graph.dimension("rows", norms, _K.LAYER_NORM) * (columns % _LINE_FLOATS > 0)
+    return SharedWork(regions, _split_shares(graph), repeated)
+
+
+def _split_shares(graph: OperatorGraph) -> FloatArray:
+    """Share of each row's work that the libraries' own rules split, shape (n,); NaN where none is known."""
+    shares = np.full(len(graph), np.nan)
+    for kind, rows in graph.rows_by_kind():
+        rule = _SPLITS.get(kind)
+        if rule is not None:
+            shares[rows] = rule(graph, kind, rows)
+    return shares
+
+
+def _by_elements(*names: str) -> _Rule:
+    """Split from the framework's grain on; the dimensions' product is the count of elements."""
+
+    def rule(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+        sizes = [graph.dimension(name, rows, kind) for name in names]
+        split: FloatArray = np.where(np.prod(sizes, axis=0) >= _GRAIN, 1.0, 0.0)
+        return split
+
+    return rule
+
+
+def _by_rows(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    split: FloatArray = np.where(graph.dimension("rows", rows, kind) > 1, 1.0, 0.0)
+    return split
+
+
+def _copies(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    """Plain copies; pieces of a concatenation are copied one by one, resampling has rules of its own."""
+    plain = [not graph.name[row].startswith(("cat", "stack", "upsample")) for row in rows.tolist()]
+    split: FloatArray = np.where(plain, _by_elements("elements")(graph, kind, rows), np.nan)
+    return split
+
+
+def _products(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    """In fp32 the math library takes up to four rows on one thread."""
+    few = (graph.dimension("m", rows, kind) <= _SERIAL_ROWS) & (graph.dimension("batch", rows, kind) <= 1)
+    split: FloatArray = np.where(few & (graph.dtype[rows] == int(Dtype.FP32)), 0.0, np.nan)
+    return split
+
+
+def _heads(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    heads = graph.dimension("batch", rows, kind) * graph.dimension("heads", rows, kind)
+    split: FloatArray = np.where(heads > 1, 1.0, 0.0)
+    return split
+
+
+_Rule = Callable[[OperatorGraph, OperatorKind, NDArray[np.int64]], FloatArray]
+_SPLITS: Mapping[OperatorKind, _Rule] = {
+    _K.GEMM: _products,
+    _K.COPY: _copies,
+    _K.ATTENTION: _heads,
+    _K.ATTENTION_BACKWARD: _heads,
+    _K.SOFTMAX: _by_rows,
+    _K.LAYER_NORM: _by_rows,
+    _K.ELEMENTWISE: _by_elements("elements"),
+    _K.REDUCTION: _by_elements("rows", "columns"),
+    _K.RMS_NORM: _by_elements("rows", "columns"),  # a chain of elementwise kernels
+    _K.EMBEDDING: _by_elements("lookups", "width"),
+}
+
+
+def thread_terms(terms: FloatArray, one: OneThread, serial_s: float = SERIAL_S) -> FloatArray:
+    """Quantities of rows on several threads, relative to their time on one, shape (n, len(THREAD_TERMS)).
+
+    Args:
+        terms: Quantities of the rows, shape (n, len(TERMS)).
+        one: The rows on one thread.
+        serial_s: Regions up to this time on one thread stay on one where no rule is known.
+    """
+    work = one.work
+    shares = np.where(np.isnan(work.share), one.time_s > serial_s * work.region_count, work.share)
+    split_s = shares * np.maximum(one.time_s - one.fixed_s, 0.0)
+    parallel = shares > 0
+    far = terms[:, TERMS.index("bytes_beyond_l3")] + terms[:, TERMS.index("cold_weight_bytes")]
+    fresh, amid = terms[:, TERMS.index("fresh_bytes")], terms[:, TERMS.index("amid")]
+    columns = [parallel * work.region_count, parallel * far, fresh, one.time_s - split_s, split_s]
+    columns += [parallel * amid, parallel * work.repeated]
+    stacked: FloatArray = np.column_stack(columns)
+    return stacked
