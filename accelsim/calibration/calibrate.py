@@ -25,7 +25,7 @@ from accelsim.calibration.check import (
     predict,
     read_frozen,
 )
-from accelsim.calibration.cpu_fit import KernelRows, cross_validate, fit_kernels, kernel_rows
+from accelsim.calibration.cpu_fit import KernelRows, compiled_call_s, cross_validate, fit_kernels, kernel_rows
 from accelsim.calibration.environment import describe, differences, machine_name
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.run_file import CalibrationRun, Measurement
@@ -111,7 +111,12 @@ def fit_run(run: CalibrationRun, name: str = "local/cpu", *, despite_noise: bool
         raise InvalidValueError("rows", len(rows.cases), "at least 100 measured rows", "Give a larger --budget.")
     call_s, gradient_s = framework_s(run)
     errors = cross_validate(rows)
-    kernels = replace(fit_kernels(rows, errors=errors[Tier.MEASURED]), call_s=call_s, gradient_s=gradient_s)
+    kernels = replace(
+        fit_kernels(rows, errors=errors[Tier.MEASURED]),
+        call_s=call_s,
+        gradient_s=gradient_s,
+        compiled_call_s=compiled_call_s(run),
+    )
     return Calibration(name, kernels, errors, rows, run)
 
 

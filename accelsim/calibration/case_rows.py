@@ -187,6 +187,20 @@ def _rows(s: Shape, operator: str) -> _Row:
     return _Row(kind, (s["rows"], s["columns"]), flop * elements, inputs * elements, elements, weight, backward)
 
 
+@_rule("compiled_elementwise")
+def _compiled_elementwise(s: Shape, operator: str) -> _Row:
+    del operator
+    return _Row(_K.ELEMENTWISE, (s["elements"], 2, 1), 4.0 * s["elements"], 2 * s["elements"], s["elements"])
+
+
+@_rule("compiled_layer_norm", "compiled_softmax")
+def _compiled_rows(s: Shape, operator: str) -> _Row:
+    """A norm behind a sum of two operands; a softmax behind a scale."""
+    row = _rows(s, "native_layer_norm" if operator == "compiled_layer_norm" else "_softmax")
+    elements = s["rows"] * s["columns"]
+    return replace(row, flop=row.flop + elements, read=row.read + elements * (row.kind is _K.LAYER_NORM))
+
+
 @_rule("sum", "mean", "amax", "var", "sum_rows", "mean_spatial")
 def _reduction(s: Shape, operator: str) -> _Row:
     rows, columns = s["rows"], s["columns"]

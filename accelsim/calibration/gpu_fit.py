@@ -130,7 +130,7 @@ def fit_gpu_run(run: CalibrationRun, profile: GpuProfile, *, despite_noise: bool
     if not despite_noise:
         refuse_noise(run)
     rows = [row for row in run.best().values() if has_row(row.case)]
-    replayed = [row for row in rows if row.case.execution == "graph"]
+    replayed = [row for row in rows if row.case.execution in {"graph", "compiled"}]
     if len(replayed) < _FEWEST_ROWS:
         remedy = "Give a larger --budget. Cases that could not be captured say why in the run file."
         raise InvalidValueError("rows", len(replayed), f"at least {_FEWEST_ROWS} kernels timed in graphs", remedy)
@@ -148,7 +148,7 @@ def fit_gpu_run(run: CalibrationRun, profile: GpuProfile, *, despite_noise: bool
 
 
 def _grouped(rows: Sequence[Measurement]) -> list[list[Measurement]]:
-    """Rows by operator and format, in a fixed order."""
+    """Rows by operator and format, in a fixed order; compiled operators have names of their own."""
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
     for row in rows:
         groups.setdefault((row.case.family, row.case.operator, row.case.dtype), []).append(row)
@@ -158,7 +158,8 @@ def _grouped(rows: Sequence[Measurement]) -> list[list[Measurement]]:
 def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> Cell:
     graph = unchained(case_graph([row.case for row in rows]), slice(None))
     measured: FloatArray = np.array([row.time_s for row in rows], dtype=np.float64)
-    return Cell(rows[0].case.family, source, _ReplayedKernels(graph, profile, Execution.GRAPH), measured)
+    execution = Execution(rows[0].case.execution)
+    return Cell(rows[0].case.family, source, _ReplayedKernels(graph, profile, execution), measured)
 
 
 def _is_left_out(rows: Sequence[Measurement]) -> NDArray[np.bool_]:

@@ -19,13 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 from accelsim.errors import AccelsimError, InvalidValueError, MissingDependencyError
 
 if TYPE_CHECKING:
+    from accelsim.calibration.measurement.case import Case
     from accelsim.calibration.measurement.session import Progress
+    from accelsim.calibration.run_file import RunFile
 
 __all__ = ["MeasureSettings", "main", "measure", "parse_budget_s", "parse_formats", "parse_threads", "require_torch"]
 
 _FORMATS: Final = {"cpu": ("fp32", "bf16", "fp16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
 #: First generation with TF32 and BF16 products: Ampere. Older boards emulate BF16, which says nothing of their formats.
 _AMPERE: Final = 8
+#: Part of a budget that goes to compiled operators, and the least budget that leaves enough for the others.
+_COMPILED_SHARE: Final = 0.2
+_LEAST_COMPILED_S: Final = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,7 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
     torch = require_torch()
     from accelsim.calibration.energy import energy_runs, find_meter, measure_energy
     from accelsim.calibration.environment import describe
+    from accelsim.calibration.measurement.compiled_suite import compiled_suite
     from accelsim.calibration.measurement.memory import memory_limit
     from accelsim.calibration.measurement.session import Session
     from accelsim.calibration.measurement.suite import operator_suite
@@ -121,14 +127,36 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
     facts = describe(device)
     recorded = {"device": device, "threads": list(threads), "dtypes": list(dtypes), "budget_s": settings.budget_s}
     guard = memory_limit() if kind == "cpu" else nullcontext()  # CUDA reserves addresses far beyond what it uses
+    compiling_s = _COMPILED_SHARE * settings.budget_s if settings.budget_s >= _LEAST_COMPILED_S else 0.0
     with calibration_lock(), guard, RunFile(settings.out, facts, recorded, resume=settings.resume) as run_file:
-        session = Session(device, run_file, settings.budget_s, rounds=settings.rounds, report=report)
-        cases = operator_suite(kind, dtypes, threads, executions)
-        session.measure(cases)
+        session = Session(device, run_file, settings.budget_s - compiling_s, rounds=settings.rounds, report=report)
+        session.measure(operator_suite(kind, dtypes, threads, executions))
+        if compiling_s:
+            _measure_compiled(device, run_file, compiling_s, compiled_suite(kind, dtypes, threads), report)
         for name, dtype, run in energy_runs(torch, device, dtypes):
             reading = measure_energy(find_meter(device), run)
             run_file.append({"note": "energy", "operator": name, "dtype": dtype, "reading": reading})
     return settings.out
+
+
+def _measure_compiled(
+    device: str,
+    run_file: RunFile,
+    budget_s: float,
+    cases: Sequence[Case],
+    report: Callable[[Progress], None] | None,
+) -> None:
+    """Measure what the framework compiles; where it cannot, a note says why."""
+    from accelsim.calibration.measurement.compiled_operators import why_not_compiled
+    from accelsim.calibration.measurement.session import Session
+
+    start = time.monotonic()
+    reason = why_not_compiled(device)
+    if reason is not None:
+        run_file.append({"note": "compiled", "skipped": reason})
+        return
+    left_s = budget_s - (time.monotonic() - start)
+    Session(device, run_file, left_s, rounds=1, report=report).measure(cases)
 
 
 def require_torch() -> Any:
@@ -208,7 +236,7 @@ def _settings(arguments: Sequence[str] | None) -> MeasureSettings:
     parser.add_argument("--device", default="cpu", help="cpu or cuda:N")
     parser.add_argument("--threads", default="", help="thread counts, as 1,2")
     parser.add_argument("--dtypes", default="", help="formats, as fp32,bf16")
-    parser.add_argument("--budget", default="5m", help="wall time: 60s, 5m, 1h")
+    parser.add_argument("--budget", default="6m", help="wall time: 60s, 6m, 1h")
     parser.add_argument("--rounds", type=int, default=2, help="passes over the suite")
     parser.add_argument("--out", type=Path, default=Path("calibration-run.jsonl"), help="run file to write")
     parser.add_argument("--resume", action="store_true", help="continue that file")

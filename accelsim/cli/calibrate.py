@@ -42,7 +42,7 @@ def run(
     dtypes: Annotated[
         str, typer.Option("--dtypes", metavar="NAMES", help="As fp32,bf16; the fast ones if left out.")
     ] = "",
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to measure: 60s, 5m.")] = "5m",
+    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to measure: 60s, 6m.")] = "6m",
     out: _OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     from_run: Annotated[

@@ -17,7 +17,7 @@ from accelsim.calibration import check, energy, measure, model_timer  # noqa: E4
 from accelsim.calibration.gpu_check import gpu_check_list  # noqa: E402
 from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile, shipped_parameters  # noqa: E402
 from accelsim.calibration.large_models import ALL_MODELS  # noqa: E402
-from accelsim.calibration.measurement import cuda, gpu_suite, suite  # noqa: E402
+from accelsim.calibration.measurement import compiled_suite, cuda, gpu_suite, suite  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.calibration.measurement.operators import BUILDERS  # noqa: E402
 from accelsim.calibration.measurement.session import Session  # noqa: E402
@@ -48,6 +48,8 @@ def gpu():
         patch.setattr(torch, "Generator", fake_gpu.Generator)
         patch.setitem(sys.modules, "pynvml", fake_gpu.fake_nvml())
         patch.setattr(suite, "FAMILIES", [short(plan) for plan in FAMILIES])
+        patch.setattr(compiled_suite, "COMPILED_PLANS", [short(plan) for plan in compiled_suite.COMPILED_PLANS])
+        patch.setattr(torch, "compile", lambda function: function)
         patch.setattr(CudaTimer, "BLOCK_S", 4e-5)
         least = CudaTimer.measure
         patch.setattr(CudaTimer, "measure", lambda self, calls, _budget_s: least(self, calls, 0.0))
@@ -77,8 +79,8 @@ def test_the_whole_suite_is_measured(gpu, folder):
     assert gpu.set_to == "cuda:0"
     assert [row.skipped for row in run.rows if row.skipped] == []
     families = {plan.family for plan in FAMILIES if "cuda" in plan.devices}
-    assert {row.case.family for row in run.rows} == families
-    assert {row.case.execution for row in run.rows} == {"eager", "graph"}
+    assert {row.case.family for row in run.rows} == families | {"compiled"}
+    assert {row.case.execution for row in run.rows} == {"eager", "graph", "compiled"}
     assert {row.case.operator for row in run.rows if row.case.family == "transfer"} == {
         "host_to_device",
         "device_to_host",

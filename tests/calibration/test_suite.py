@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accelsim.calibration.measurement.compiled_suite import compiled_suite
 from accelsim.calibration.measurement.plan import halton
 from accelsim.calibration.measurement.suite import FAMILIES, operator_suite
 
-CPU = operator_suite("cpu", ("fp32", "bf16"), (1, 2))
-REPORTED = sorted({plan.family for plan in FAMILIES} - {"framework", "transfer"})
+COMPILED = compiled_suite("cpu", ("fp32", "bf16"), (1, 2))
+CPU = operator_suite("cpu", ("fp32", "bf16"), (1, 2)) + COMPILED
+REPORTED = [*sorted({plan.family for plan in FAMILIES} - {"framework", "transfer"}), "compiled"]
 
 
 @pytest.mark.parametrize("family", REPORTED)
@@ -35,7 +37,8 @@ def test_no_case_needs_more_than_a_gibibyte():
 
 
 def test_the_first_tenth_spans_every_family():
-    assert {case.family for case in CPU[: len(CPU) // 10]} == {case.family for case in CPU}
+    eager = CPU[: -len(COMPILED)]
+    assert {case.family for case in eager[: len(eager) // 10]} == {case.family for case in eager}
 
 
 def test_weights_are_measured_hot_and_cold():
@@ -60,6 +63,13 @@ def test_transfers_are_measured_on_gpus_only():
     assert {c.operator for c in gpu if c.family == "transfer"} == {"host_to_device", "device_to_host"}
     assert {c.execution for c in gpu} == {"eager", "graph"}
     assert not any(c.family == "transfer" for c in CPU)
+
+
+def test_compiled_operators_are_compiled_on_every_device():
+    assert {case.execution for case in COMPILED} == {"compiled"}
+    on_gpu = compiled_suite("cuda", ("fp32", "tf32"), (0,))
+    assert {case.operator for case in on_gpu} == {"compiled_elementwise", "compiled_layer_norm", "compiled_softmax"}
+    assert {case.dtype for case in on_gpu} == {"fp32"}  # loops have no products
 
 
 def test_dimensions_fill_their_logarithmic_range():

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
-from accelsim.calibration.measurement import matrix_operators, model_operators, vector_operators  # noqa: F401  (they register)
+from accelsim.calibration.measurement import (  # noqa: F401  (they register)
+    compiled_operators,
+    matrix_operators,
+    model_operators,
+    vector_operators,
+)
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.operands import (
     BUILDERS,

@@ -41,8 +41,8 @@ _CHUNK: Final = 120
 _SCRUBBED_BYTES: Final = 6 * 2**20
 #: Inputs up to this size are written again before each call; larger ones leave the inner caches anyway.
 _REWRITTEN_BYTES: Final = 8 * 2**20
-#: Families that have no context to run in.
-_ALONE: Final = frozenset({"framework", "transfer"})
+#: Families that have no context to run in, or whose entry from Python would pay more for it than their kernels.
+_ALONE: Final = frozenset({"framework", "transfer", "compiled"})
 _GRADIENT_OPERATORS: Final = frozenset(
     {
         "scaled_dot_product_attention_backward",
@@ -232,14 +232,14 @@ class Session:
         return timer.measure_amid(prepared.calls, between, slot_s)
 
     def _timed_on_gpu(self, case: Case, slot_s: float) -> Timing:
-        """Eager calls, or replays of a graph of many; on operands that no call finds in the cache, but for transfers."""
+        """Eager calls, or replays of a graph of many, compiled or not; no cache has the operands, but for transfers."""
 
         def build() -> Callable[[], Any]:
             return build_calls(case, self._pool, 1)[0]
 
         calls = [build()] if case.family == "transfer" else rotated(torch.cuda, self.device, build)
         timer = self._timer(case.threads)
-        if case.execution != "graph":
+        if case.execution == "eager":
             return timer.measure(calls, slot_s)
         replay, count = captured(torch.cuda, calls)
         return timer.measure([replay], slot_s).of_each(count)

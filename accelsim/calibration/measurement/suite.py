@@ -440,7 +440,11 @@ FAMILIES: Sequence[Plan] = (
 
 
 def operator_suite(
-    device: str, dtypes: Sequence[str], threads: Sequence[int], executions: Sequence[str] = ("eager",)
+    device: str,
+    dtypes: Sequence[str],
+    threads: Sequence[int],
+    executions: Sequence[str] = ("eager",),
+    families: Sequence[Plan] | None = None,
 ) -> list[Case]:
     """Every case of a calibration, most informative first.
 
@@ -449,6 +453,7 @@ def operator_suite(
         dtypes: Formats to measure.
         threads: Thread counts; the first is measured in full, the others on a part of the shapes. (0,) on a GPU.
         executions: "eager", and on a GPU "graph" for the operators that a graph can hold.
+        families: What to measure; `FAMILIES` where None.
 
     Returns:
         Cases with unique keys, families interleaved: the first tenth of the list already spans every family.
@@ -456,7 +461,7 @@ def operator_suite(
     from accelsim.calibration.measurement.gpu_suite import gpu_plans, runs_on_gpu
 
     ranked: list[tuple[float, int, Case]] = []
-    plans = [plan for plan in FAMILIES if device in plan.devices]
+    plans = [plan for plan in (families or FAMILIES) if device in plan.devices]
     for number, plan in enumerate(plans if device == "cpu" else gpu_plans(plans)):
         for operator in plan.operators:
             for case, rank in _cases(plan, operator, dtypes, threads, executions):

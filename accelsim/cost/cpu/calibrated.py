@@ -20,7 +20,7 @@ import numpy as np
 from accelsim.cost.cpu.fitted_kernels import Correction, FittedKernels, KernelFit
 from accelsim.cost.cpu.heap import PassMemory, pass_memory
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, share_beyond
-from accelsim.cost.cpu.kernels import kernel_names
+from accelsim.cost.cpu.kernels import COMPILED_LOOP, kernel_names
 from accelsim.cost.cpu.machine import CpuMachine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
 from accelsim.cost.cpu.threads import SERIAL_S
@@ -28,6 +28,7 @@ from accelsim.cost.fitted import calibration_folders
 from accelsim.cost.table import Execution, RowCosts, Tier
 from accelsim.datafile import read_json
 from accelsim.errors import ProfileError
+from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 
@@ -89,6 +90,7 @@ def read_kernels(path: Path) -> FittedKernels:
             float(data["l3_bytes"]),
             float(data["call_s"]),
             float(data["gradient_s"]),
+            float(data.get("compiled_call_s", 0.0)),
             Tier(data["tier"]),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -130,6 +132,7 @@ def kernels_document(kernels: FittedKernels, origin: Mapping[str, Any]) -> dict[
         "l3_bytes": kernels.l3_bytes,
         "call_s": _short(kernels.call_s),
         "gradient_s": _short(kernels.gradient_s),
+        "compiled_call_s": _short(kernels.compiled_call_s),
         "terms": list(TERMS),
         "kernels": [_entry(key, fit) for key, fit in sorted(kernels.fits.items(), key=lambda item: item[0])],
     }
@@ -157,7 +160,7 @@ def _short(value: float) -> float:
 
 def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) -> Context:
     is_training = bool((graph.phase == int(Phase.BACKWARD)).any())
-    can_fault = machine.execution is Execution.EAGER and not machine.values.keeps_heap
+    can_fault = machine.execution is not Execution.GRAPH and not machine.values.keeps_heap
     memory = _memory(graph, max(1, round(machine.threads)), is_training=is_training)
     reuse = _reuse_bytes(graph, machine, memory.extent_bytes)
     return Context(
@@ -216,13 +219,38 @@ def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, extent_bytes: float)
 
 
 def _framework_s(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels, is_training: bool) -> FloatArray:
-    """Time of modules and of the backward graph around each row, shape (n,); eager execution only."""
+    """Time of modules and of the backward graph around each row, shape (n,); a compiled graph is entered once."""
     if machine.execution is not Execution.EAGER:
-        return np.zeros(len(graph))
+        entry_s = kernels.compiled_call_s * (machine.execution is Execution.COMPILED)
+        return np.where(np.arange(len(graph)) == 0, entry_s, 0.0)
     entered = np.array([a != b for a, b in zip(graph.path, ("", *graph.path[:-1]), strict=True)], dtype=bool)
     stepped = graph.phase != int(Phase.OPTIMIZER)
     forward = stepped & (graph.phase != int(Phase.BACKWARD))
     time: FloatArray = kernels.call_s * (entered & forward) + kernels.gradient_s * (is_training & stepped)
+    return time
+
+
+def _epilogue_s(graph: OperatorGraph, context: Context, kernels: FittedKernels, threads: int) -> FloatArray:
+    """Time of loops that the graph has inside its products, shape (n,): the compiler's run after the library's kernel."""
+    flop = np.zeros(len(graph)) if graph.epilogue_flop is None else graph.epilogue_flop
+    rows = np.flatnonzero(flop > 0)
+    time = np.zeros(len(graph))
+    if len(rows) and any(kernel == COMPILED_LOOP for kernel, _, _ in kernels.fits):
+        picked = graph.take(rows)
+        written = picked.write_bytes
+        dims = np.zeros_like(picked.dims)
+        dims[:, 0], dims[:, 1] = written / DTYPE_BYTES[picked.dtype], 1
+        loops = replace(
+            picked,
+            kind=np.full(len(rows), int(OperatorKind.ELEMENTWISE), dtype=picked.kind.dtype),
+            dims=dims,
+            flop=flop[rows],
+            read_bytes=written,
+            weight_bytes=np.zeros(len(rows)),
+            epilogue_flop=None,
+        )
+        own = replace(context, reuse_bytes=0.0, fresh_bytes=np.zeros(len(rows)), far_bytes=0.0)
+        time[rows] = np.nan_to_num(kernels.times(loops, own, threads, is_compiled=True).time_s)
     return time
 
 
@@ -238,9 +266,13 @@ def measured_costs(
         kernels: Measured kernels.
     """
     context = _context(graph, machine, kernels)
-    times = kernels.times(graph, context, max(1, round(machine.threads)))
+    threads = max(1, round(machine.threads))
+    is_compiled = machine.execution is Execution.COMPILED
+    times = kernels.times(graph, context, threads, is_compiled=is_compiled)
     known = ~np.isnan(times.time_s)
     framework = _framework_s(graph, machine, kernels, context.is_training)
+    if is_compiled:
+        framework += _epilogue_s(graph, context, kernels, threads)
     time = np.where(known, times.time_s, costs.time_s) + framework
     sigma = np.where(known, times.log_sigma, costs.log_sigma)
     faults = float(times.fresh_s[known].sum()) / max(float(time.sum()), 1e-12)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_coordinates, kernel_terms
-from accelsim.cost.cpu.kernels import kernel_names, substitute
+from accelsim.cost.cpu.kernels import compiled_names, kernel_names, substitute
 from accelsim.cost.cpu.threads import (
     SERIAL_S,
     THREAD_TERMS,
@@ -110,6 +110,7 @@ class FittedKernels:
         l3_bytes: Last-level cache.
         call_s: What a module's call and the framework's bookkeeping add to an operator.
         gradient_s: What recording and running the backward graph adds to an operator of a training step.
+        compiled_call_s: What it takes to enter compiled code.
         tier: FITTED uses the terms alone, MEASURED the corrections too.
     """
 
@@ -118,6 +119,7 @@ class FittedKernels:
     l3_bytes: float
     call_s: float = 0.0
     gradient_s: float = 0.0
+    compiled_call_s: float = 0.0
     tier: Tier = Tier.MEASURED
 
     @property
@@ -125,20 +127,23 @@ class FittedKernels:
         """Thread counts that were measured."""
         return tuple(sorted({threads for _, _, threads in self.fits}))
 
-    def times(self, graph: OperatorGraph, context: Context, threads: int) -> KernelTimes:
+    def times(self, graph: OperatorGraph, context: Context, threads: int, *, is_compiled: bool = False) -> KernelTimes:
         """Times of every row whose kernel was measured.
 
         Args:
             graph: Operators, n rows.
             context: Where weights and buffers are.
             threads: Threads of the framework; the nearest measured count stands for others.
+            is_compiled: Whether a compiler made the graph's loops.
         """
         count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
-        names = kernel_names(graph, is_training=context.is_training, threads=count)
+        names, alone = (kernel_names(graph, is_training=context.is_training, threads=threads) for threads in (count, 1))
+        if is_compiled:
+            known = {kernel for kernel, _, _ in self.fits}
+            names, alone = compiled_names(graph, names, known), compiled_names(graph, alone, known)
         terms, places = kernel_terms(graph, context), kernel_coordinates(graph, context)
         one = None
         if count != 1:
-            alone = kernel_names(graph, is_training=context.is_training)
             one = self.one_thread(names, alone, graph.dtype, terms, places, shared_work(graph, names, terms))
         return self.kernel_times(names, graph.dtype, terms, places, one, count)
 

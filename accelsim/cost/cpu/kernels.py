@@ -7,6 +7,8 @@ convolutions, attention with a single query.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +16,7 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
-__all__ = ["THIN_ROWS", "kernel_names", "substitute"]
+__all__ = ["COMPILED_LOOP", "THIN_ROWS", "compiled_names", "kernel_names", "substitute"]
 
 _K = OperatorKind
 _ALIASES = {
@@ -169,6 +171,13 @@ _BY_PHASE = {
     _K.LSTM: ("lstm", "lstm_train", "lstm_backward"),
     _K.GRU: ("gru", "gru_train", "gru_backward"),
 }
+#: What a compiler makes of elementwise operators.
+COMPILED_LOOP = "compiled_elementwise"
+_COMPILED = {
+    (_K.ELEMENTWISE,): COMPILED_LOOP,
+    (_K.LAYER_NORM, _K.RMS_NORM): "compiled_layer_norm",
+    (_K.SOFTMAX,): "compiled_softmax",
+}
 #: Padding on each side up to which the library generates code of depthwise convolutions: the pixels it unrolls.
 _WIDEST_PADDING = 6
 #: Height plus width of a resampled image up to which the framework takes its kernel for channels that lie together.
@@ -212,6 +221,22 @@ def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -
             if kind in _CONVS
             else _names_of(graph, kind, rows, backward[rows], is_training)
         )
+    return names
+
+
+def compiled_names(graph: OperatorGraph, names: NDArray[np.str_], known: Collection[str]) -> NDArray[np.str_]:
+    """Kernels of a graph that a compiler generates loops for, shape (n,): elementwise chains, forward norms and softmax.
+
+    Args:
+        graph: Operators, fused, n rows.
+        names: Kernels that run without the compiler, shape (n,).
+        known: Kernels that were measured; others stay as they are.
+    """
+    backward = graph.phase == int(Phase.BACKWARD)
+    for kinds, kernel in _COMPILED.items():
+        if kernel in known:
+            own = np.isin(graph.kind, [int(kind) for kind in kinds]) & (~backward | (kernel == COMPILED_LOOP))
+            names = np.where(own, kernel, names)
     return names
 
 

@@ -1,0 +1,94 @@
+"""Calls of operators that a compiler generates: what ``torch.compile`` fuses elementwise chains, norms and softmax into.
+
+Rows are a dynamic dimension, so that one compilation serves many shapes; columns are fixed, as they are in a model. The
+first call compiles, which happens here, before anything is timed.
+
+Reference: PyTorch, "torch.compile" and "Dynamic shapes" (``torch._dynamo.mark_dynamic``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from accelsim.calibration.measurement.operands import Call, Source, builds
+
+__all__ = ["COMPILED_OPERATORS", "why_not_compiled"]
+
+#: Compilations kept of one function: columns, formats and thread counts each need their own.
+_MOST_COMPILATIONS: Final = 64
+#: Operators of this module that are timed as kernels.
+COMPILED_OPERATORS: Final = ("compiled_elementwise", "compiled_layer_norm", "compiled_softmax")
+
+
+def _elementwise(x: Tensor, y: Tensor) -> Tensor:
+    return torch.relu(x * 0.5 + y) * y
+
+
+def _layer_norm(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return functional.layer_norm(x + y, (x.shape[-1],), weight, bias)
+
+
+def _softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x * 0.125, -1)
+
+
+def _compiled(function: Callable[..., Tensor], *operands: Tensor) -> Call:
+    """A call of the compiled function; compiles it for the operands' columns, format and the thread count."""
+    from torch._dynamo import config, mark_dynamic, mark_static
+    from torch._inductor import config as generator
+
+    config.recompile_limit = _MOST_COMPILATIONS
+    generator.compile_threads = 1  # a pool of compilers would go on beside the measurements
+    for x in operands:
+        if x.dim() > 1 or len(operands) == 2:
+            mark_dynamic(x, 0)
+        if x.dim() > 1:
+            mark_static(x, 1)
+    run: Any = torch.compile(function)
+    run(*operands)
+    return lambda: run(*operands)
+
+
+@builds("compiled_elementwise")
+def _compiled_elementwise(source: Source) -> Call:
+    x, y = (source.values(source.shape["elements"]) for _ in range(2))
+    return _compiled(_elementwise, x, y)
+
+
+@builds("compiled_layer_norm")
+def _compiled_layer_norm(source: Source) -> Call:
+    rows, columns = source.shape["rows"], source.shape["columns"]
+    x, y = (source.values(rows, columns) for _ in range(2))
+    return _compiled(_layer_norm, x, y, source.weight(columns), source.weight(columns))
+
+
+@builds("compiled_softmax")
+def _compiled_softmax(source: Source) -> Call:
+    return _compiled(_softmax, source.values(source.shape["rows"], source.shape["columns"]))
+
+
+@builds("compiled_call")
+def _compiled_call(source: Source) -> Call:
+    """What it takes to enter compiled code: guards, and a loop over next to nothing."""
+    x, y = (source.values(16) for _ in range(2))
+    return _compiled(_elementwise, x, y)
+
+
+def why_not_compiled(device: str) -> str | None:
+    """Why this machine cannot compile; None where it can.
+
+    Args:
+        device: "cpu" or "cuda:N".
+    """
+    x = torch.zeros(16, device=device)
+    try:
+        with torch.no_grad():
+            _compiled(_elementwise, x, x.clone())()
+    except Exception as error:  # noqa: BLE001  (no compiler, no headers, no Triton: each says it in its own way)
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:160] if str(error).strip() else ''}"
+    return None
