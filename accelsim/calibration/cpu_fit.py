@@ -53,6 +53,8 @@ _FEWEST_ROWS = 8
 _NEIGHBOURS = 5
 #: Compiled kernels take at least this of a call, whatever it takes to enter compiled code.
 _LEAST_KERNEL = 0.1
+#: Noise beyond which a block or a round was disturbed, and counts no more.
+_MOST_NOISE = 0.05
 #: Page faults never take more than this of a row's time.
 _MOST_FAULTS = 0.9
 
@@ -95,7 +97,7 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
     best = list(replace(run, rows=known).best().values())
     cases = [row.case for row in best]
     entry_s = compiled_call_s(run) * np.array([case.execution == "compiled" for case in cases])
-    times = np.array([row.time_s for row in best], dtype=np.float64)
+    times = _expected_s(known, best)
     times = np.maximum(times - entry_s, _LEAST_KERNEL * times)
     graph = case_graph(cases)
     reuse = np.array([np.inf if case.cold else 0.0 for case in cases])
@@ -114,6 +116,20 @@ def compiled_call_s(run: CalibrationRun) -> float:
     """Time to enter compiled code; 0 where it was not measured."""
     found = [row.time_s for row in run.best().values() if row.case.operator == "compiled_call" and row.time_s]
     return min(found, default=0.0)
+
+
+def _expected_s(rows: Sequence[Measurement], best: Sequence[Measurement]) -> FloatArray:
+    """Time to expect of a call of each case: the mean over rounds of their middle blocks, as a model's time is a mean.
+
+    The least block of the better round is 2 to 5 % below that.
+    """
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row.time_s is not None:
+            middle = row.time_s if row.case.amid else row.time_s * (1.0 + min(row.noise_fraction, _MOST_NOISE))
+            found.setdefault(row.case.key, []).append(middle)
+    times = [found[row.case.key] for row in best]
+    return np.array([min(float(np.mean(each)), (1.0 + _MOST_NOISE) * min(each)) for each in times])
 
 
 def at_one_speed(run: CalibrationRun) -> list[Measurement]:

@@ -27,7 +27,7 @@ from accelsim.calibration.check import (
     read_frozen,
     summary,
 )
-from accelsim.calibration.cpu_fit import _thread_prior, at_one_speed
+from accelsim.calibration.cpu_fit import _thread_prior, at_one_speed, kernel_rows
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
@@ -66,7 +66,7 @@ def synthetic_run(noise=0.0, spread=0.02, count=2500):
     times = true_time_s(cases) * np.where([c.threads == 2 for c in cases], 0.6, 1.0)
     times *= np.exp(noise * np.random.default_rng(1).standard_normal(len(cases)))
     rows = [
-        Measurement(c, float(t), 0.01, 0, {"minor_faults": 0.0, "undisturbed": True})
+        Measurement(c, float(t), 0.0, 0, {"minor_faults": 0.0, "undisturbed": True})
         for c, t in zip(cases, times, strict=True)
     ]
     chains = {"module_call": 64e-6, "plain_chain": 64e-6, "gradient_chain": 256e-6}
@@ -170,6 +170,23 @@ def test_a_drifting_clock_is_taken_out():
     assert [row.time_s for row in at_one_speed(run)] == pytest.approx([1e-6] * 60, rel=0.01)
     plain = replace(run, rows=[replace(row, details={}) for row in rows])
     assert [row.time_s for row in at_one_speed(plain)] == [row.time_s for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "amid", "expected"),
+    [
+        ([(1.0, 0.02)], False, 1.02),  # the middle block of an undisturbed round
+        ([(1.0, 0.02)], True, 1.0),  # a median already
+        ([(1.0, 0.0), (1.04, 0.0)], False, 1.02),
+        ([(1.0, 0.5), (1.0, 0.0)], False, 1.025),  # a disturbed block adds at most a twentieth
+        ([(1.0, 0.0), (9.0, 0.0)], False, 1.05),  # so does a disturbed round
+    ],
+)
+def test_a_call_is_expected_to_take_what_its_rounds_take_in_the_middle(rounds, amid, expected):
+    case = Case("elementwise", "relu", {"elements": 1000}, amid=amid)
+    rows = [Measurement(case, time_s, noise, number, {}) for number, (time_s, noise) in enumerate(rounds)]
+    run = CalibrationRun(ENVIRONMENT, {"device": "cpu"}, rows, [], "abc", 0)
+    assert kernel_rows(run, (2.0**20, 2.0**25)).times_s.tolist() == pytest.approx([expected])
 
 
 def test_amid_others_an_operator_takes_longer():
