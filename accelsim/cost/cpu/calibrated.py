@@ -178,7 +178,7 @@ def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) 
 @lru_cache(maxsize=2)
 def _memory(graph: OperatorGraph, threads: int, *, is_training: bool) -> PassMemory:
     """What a pass takes from the heap; the same graph again (the heap kept, other weights cold) is looked up."""
-    return pass_memory(graph, kernel_names(graph, is_training=is_training, threads=threads))
+    return pass_memory(graph, kernel_names(graph, is_training=is_training, threads=threads), threads)
 
 
 def _far_bytes(

@@ -6,30 +6,32 @@ threshold is mapped on its own. Freeing a mapped block raises the threshold to i
 reaches twice the threshold it is given back, and what grows there again page-faults (mallopt(3), M_MMAP_THRESHOLD and
 M_TRIM_THRESHOLD; glibc malloc.c, sysmalloc and systrim).
 
-Tensors are aligned to 64 bytes: glibc takes 96 bytes more than asked and frees the slivers before and behind. Those that its
-cache of small blocks takes, seven of a size, stay in use for good (malloc.c, _int_memalign, tcache_put): they keep the top
-from being joined and given back, and leave a hole too short for the block it held.
+Tensors are aligned to 64 bytes: glibc takes 96 bytes more than asked and frees the slivers before and behind. Those before,
+which are freed first, end in its cache of small blocks, seven of a size, until others take their places (malloc.c,
+_int_memalign, tcache_put): they keep the top from being joined and given back, and leave a hole too short for the block it
+held. In inference some of the first pass's do, and none once oneDNN has made a primitive of a convolution, whose many small
+blocks have filled that cache.
 
 No two processes fault alike. Kernels leave small blocks behind when they first run, and these and the slivers decide what
 can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the addresses. So a
 process is drawn several times, and the mean is the expectation of a fresh one.
 
-The temporaries of each operator are those that the framework and oneDNN were seen to allocate (torch 2.13, oneDNN 3.12): a
-convolution copies image, filter and result into blocked layouts. A tensor passed to a module is held by its caller until the
+A tensor passed to a module is held by its caller until the
 module returns; queries, keys and values by the module that attends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script, lstm_script
+from accelsim.cost.cpu.operator_memory import operator_scripts, parameter_bytes
+from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, OperatorKind, Phase
@@ -54,15 +56,26 @@ _SLOTS: Final = 12
 _CONV_CODES: Final = frozenset(int(kind) for kind in CONV_KINDS)
 #: Passes averaged after the first two: faults come in cycles of up to four.
 _COUNTED_PASSES: Final = 4
-#: Share of a first pass's slivers that the cache of small blocks takes. One number for all models, from counted faults of 52
-#: runs of 31 models; from 0.2 to 0.4 they are predicted alike. None in training or once oneDNN has made a primitive of a
-#: convolution: the many small blocks freed there have filled that cache.
-_PINNED_SHARE: Final = 0.3
-#: Processes drawn; free memory that the imports leave below, and the sizes of its pieces (mallinfo2 and malloc_info of fresh
-#: processes with a model in them).
+#: Share of slivers before blocks that the cache of small blocks takes: of the first pass in inference; in training, where
+#: the backward graph's small blocks come and go. From counted faults of 106 runs of 50 models.
+_KEPT_IN_INFERENCE: Final = 0.3
+_KEPT_IN_TRAINING: Final = 1.0
+#: Blocks of a size that the cache holds (malloc.c, TCACHE_FILL_COUNT).
+_CACHE_PLACES: Final = 7
+#: Processes drawn, and the free blocks that the imports leave below (malloc_info of fresh processes).
 _PROCESSES: Final = 12
-_LEFT_FREE: Final = (50_000.0, 600_000.0)
-_LEFT_PIECES: Final = (1500.0, 80_000.0)
+_LEFT_FREE: Final = (
+    123_600,
+    78_192,
+    72_080,
+    61_888,
+    42_000,
+    35_344,
+    34_000,
+    *(31_280,) * 3,
+    *(24_864,) * 3,
+    *(16_656,) * 7,
+)
 #: What a kernel's first run on a shape leaves in oneDNN's cache, traced: a convolution with its reorders, a 16-bit product,
 #: a recurrent layer.
 _KEPT_CONV: Final = (2216.0, 6560.0, 13552.0, 13552.0, 4664.0, 5496.0, 3664.0, 6352.0, 4824.0)
@@ -81,13 +94,14 @@ class Heap:
     Attributes:
         fresh: Bytes of pages that were touched for the first time so far.
         extent: Bytes from the heap's base to the highest address ever touched.
-        pinned_share: Share of slivers that stay in use.
+        kept_share: Share of the slivers before blocks that the cache of small blocks takes.
     """
 
     def __init__(self, threshold: int, free_sizes: Iterable[int] = (), rng: Random | None = None) -> None:
         self.threshold = threshold
         self.fresh = self.extent = 0
-        self.pinned_share = 0.0
+        self.kept_share = 0.0
+        self._cache: dict[int, list[tuple[int, int] | None]] = {}
         self._rng = rng
         self._holes: dict[int, int] = {}
         self._ends: dict[int, int] = {}
@@ -173,13 +187,20 @@ class Heap:
             self._drop(start, start + lead)
             start += lead
         if end - start - length > _SMALLEST:
-            self._drop(start + length, end)
+            self._give(start + length, end)
             end = start + length
         return start, end
 
     def _drop(self, start: int, end: int) -> None:
-        if not self.pinned_share or self._rng is None or self._rng.random() >= self.pinned_share:
+        """Free the sliver before a block, or keep it in the cache in another's place."""
+        if self._rng is None or self._rng.random() >= self.kept_share:
             self._give(start, end)
+            return
+        places = self._cache.setdefault(end - start, [None] * _CACHE_PLACES)
+        place = self._rng.randrange(_CACHE_PLACES)
+        earlier, places[place] = places[place], (start, end)
+        if earlier:
+            self._give(*earlier)
 
     def _give(self, start: int, end: int) -> None:
         """Join a free block with what is free around it."""
@@ -212,21 +233,20 @@ class PassMemory:
     extent_bytes: float
 
 
-def pass_memory(graph: OperatorGraph, names: NDArray[np.str_]) -> PassMemory:
+def pass_memory(graph: OperatorGraph, names: NDArray[np.str_], threads: int = 1) -> PassMemory:
     """What each row takes from the heap, and what of it page-faults.
 
     Args:
-        graph: A forward pass, n rows.
+        graph: A forward pass or a training step, n rows.
         names: Kernel of each row, shape (n,).
-
+        threads: Threads of the framework.
     """
-    plan = _Plan(_scripts(graph, names), _frees(graph), _kept(graph, names))
-    threshold, states = _first_threshold(graph), _states(graph)
+    plan, weights = _plan(graph, names, threads), _weights(graph)
     fresh, extent = np.zeros(len(graph)), 0.0
     for process in range(_PROCESSES):
         rng = Random(process)  # noqa: S311  (no cryptography; the same draws every time)
-        heap = Heap(threshold, _left_free(rng), rng)
-        _one_pass(heap, plan, rng, states)
+        heap = _heap_of_model(weights, rng)
+        _first_passes(heap, plan, rng)
         fresh += _steady(heap, plan)
         extent += heap.extent
     taken = np.array([sum(size for _, size in script) for script in plan.scripts])
@@ -247,50 +267,101 @@ def _steady(heap: Heap, plan: _Plan) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """What a pass allocates: steps of each row, rows whose outputs are freed after it, what its first run leaves behind."""
+    """What passes allocate.
+
+    Attributes:
+        scripts: Steps of each row.
+        frees: Rows whose outputs are freed after each.
+        kept: Blocks that each row's first run leaves behind.
+        forward_frees: The same as `frees` of a forward pass alone, without gradients; none in inference.
+        states: Blocks that the first update makes before its own, by row.
+        is_training: Whether it is a training step.
+    """
 
     scripts: Sequence[Script]
     frees: Sequence[Sequence[int]]
     kept: Sequence[Sequence[float]]
+    forward_frees: Sequence[Sequence[int]] = ()
+    states: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    is_training: bool = False
 
 
-def _left_free(rng: Random) -> list[int]:
-    """Sizes of the free blocks that the imports left."""
-    left, sizes = rng.uniform(*_LEFT_FREE), []
-    while left > 0:
-        low, high = _LEFT_PIECES
-        sizes.append(int(low * (high / low) ** rng.random()) & ~15)
-        left -= sizes[-1]
-    return sizes
+def _plan(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> _Plan:
+    scripts = operator_scripts(graph, names, threads)
+    frees, kept = _frees(graph, len(graph)), _kept(graph, names)
+    backward = np.flatnonzero(graph.phase == int(Phase.BACKWARD))
+    if not len(backward):
+        return _Plan(scripts, frees, kept)
+    frees[-1].reverse()  # gradients go in the order of parameters
+    return _Plan(scripts, frees, kept, _frees(graph, int(backward[0])), _states(graph, scripts), is_training=True)
 
 
-def _states(graph: OperatorGraph) -> dict[int, list[float]]:
-    """What the first optimizer step allocates for good, above the step's activations: its state, by row."""
+def _heap_of_model(weights: Sequence[tuple[float, float]], rng: Random) -> Heap:
+    """The heap of a process that has imported the framework, made a model in 32 bits and converted it.
+
+    A weight that is converted frees its original, which raises the threshold or leaves room below.
+    """
+    heap = Heap(_IMPORTED_THRESHOLD, rng.sample(_LEFT_FREE, len(_LEFT_FREE)), rng)
+    originals = [heap.allocate(original) for original, _ in weights]
+    for original, (before, after) in zip(originals, weights, strict=True):
+        if after != before:
+            heap.allocate(after)
+            heap.free(original)
+    return heap
+
+
+def _weights(graph: OperatorGraph) -> list[tuple[float, float]]:
+    """Bytes of each weight of a model as made, in 32 bits, and as used."""
+    size = np.where(graph.phase == int(Phase.BACKWARD), 0.0, graph.weight_bytes)
+    for kind in (_K.EMBEDDING, _K.EMBEDDING_BAG):
+        rows = np.flatnonzero(graph.kind == int(kind))
+        cells = graph.dimension("width", rows, kind) * graph.dimension("table_rows", rows, kind)
+        size[rows] = cells * DTYPE_BYTES[graph.dtype[rows]]
+    rows = np.flatnonzero((size > 0) & (graph.phase != int(Phase.OPTIMIZER)))
+    wide = size[rows] * 4.0 / DTYPE_BYTES[graph.dtype[rows]]
+    return list(zip(wide.tolist(), size[rows].tolist(), strict=True))
+
+
+def _states(graph: OperatorGraph, scripts: Sequence[Script]) -> dict[int, list[float]]:
+    """What the first update allocates for good, above the step's activations: the optimizer's state, by row."""
     optimizer = np.flatnonzero(graph.kind == int(_K.OPTIMIZER))
     if not len(optimizer):
         return {}
     states = float(graph.dimension("states", optimizer[-1:], _K.OPTIMIZER)[0])
-    return {int(optimizer[-1]): np.repeat(_parameter_bytes(graph), int(states)).tolist()}
+    return {int(optimizer[-1]): [size for size in parameter_bytes(graph, scripts) for _ in range(int(states))]}
 
 
-def _one_pass(
-    heap: Heap, plan: _Plan, first: Random | None = None, states: Mapping[int, Sequence[float]] | None = None
-) -> NDArray[np.int64]:
-    """Fresh bytes of each row of one pass; in the `first` kernels leave blocks and slivers behind, amid the row's own."""
+def _first_passes(heap: Heap, plan: _Plan, rng: Random) -> None:
+    """Kernels leave blocks and slivers behind when they first run, amid the rows' own; training starts with a forward."""
+    forward = len(plan.forward_frees)
+    if not forward:
+        heap.kept_share = _KEPT_IN_INFERENCE
+        _one_pass(heap, plan, rng)
+        heap.kept_share = 0.0
+        return
+    heap.kept_share = _KEPT_IN_TRAINING
+    scripts = [[step for step in script if step[0] != SAVED] for script in plan.scripts[:forward]]
+    _one_pass(heap, _Plan(scripts, plan.forward_frees, plan.kept[:forward], is_training=True), rng)
+    heap.allocate(sum(size for _, size in plan.scripts[forward - 1]))  # the gradient of the result
+    kept = [() if row < forward else blocks for row, blocks in enumerate(plan.kept)]
+    _one_pass(heap, replace(plan, kept=kept), rng)
+
+
+def _one_pass(heap: Heap, plan: _Plan, first: Random | None = None) -> NDArray[np.int64]:
+    """Fresh bytes of each row of one pass; in the `first` blocks stay behind."""
     outputs: list[list[int]] = [[] for _ in plan.scripts]
     held: list[int] = []
     fresh = np.zeros(len(plan.scripts), dtype=np.int64)
-    heap.pinned_share = 0.0 if first is None or states else _PINNED_SHARE  # states: a training step
     for row, script in enumerate(plan.scripts):
         before = heap.fresh
         kept = [] if first is None else first.sample(plan.kept[row], len(plan.kept[row]))
-        if kept and plan.kept[row] is _KEPT_CONV:
-            heap.pinned_share = 0.0
+        if kept and plan.kept[row] is _KEPT_CONV and not plan.is_training:
+            heap.kept_share = 0.0
+        for size in plan.states.get(row, ()) if first is not None else ():
+            heap.allocate(size)
         outputs[row] = _run(heap, script, held, kept, first)
         for size in kept:
             heap.allocate(size, aligned=False)
-        for size in (states or {}).get(row, ()):
-            heap.allocate(size)
         fresh[row] = heap.fresh - before
         for done in plan.frees[row]:
             for block in outputs[done]:
@@ -314,6 +385,7 @@ def _run(heap: Heap, script: Script, held: list[int], kept: list[float], first: 
             slots[slot] = heap.allocate(size)
         else:
             heap.free(slots[slot])
+            slots[slot] = 0
     return [slots[0], *saved]
 
 
@@ -369,92 +441,9 @@ def _buffer_bytes(graph: OperatorGraph, native: NDArray[np.bool_]) -> list[float
     return found
 
 
-def _first_threshold(graph: OperatorGraph) -> int:
-    """Weights that were converted have freed their fp32 originals, the largest of which set the threshold."""
-    width = DTYPE_BYTES[graph.dtype]
-    originals = np.where(width < 4, graph.weight_bytes * 4.0 / width, 0.0)
-    freed = originals[(originals >= _IMPORTED_THRESHOLD) & (originals <= _MOST_THRESHOLD)]
-    return int(max(_IMPORTED_THRESHOLD, freed.max(initial=0.0)))
-
-
-def _scripts(graph: OperatorGraph, names: NDArray[np.str_]) -> list[Script]:
-    written = zip(graph.write_bytes.tolist(), graph.name, strict=True)
-    scripts: list[Script] = [[] if IN_PLACE in name else [(0, float(size))] for size, name in written]
-    for kind in (OperatorKind(code) for code in np.unique(graph.kind).tolist()):
-        rows = np.flatnonzero(graph.kind == int(kind))
-        if kind in CONV_KINDS or kind in {_K.POOLING, _K.LSTM, _K.GRU}:
-            for row, script in zip(rows.tolist(), _scripts_of(graph, kind, rows, names[rows]), strict=True):
-                scripts[row] = script
-    for row in np.flatnonzero(graph.kind == int(_K.OPTIMIZER)).tolist():
-        states = float(graph.dimension("states", np.array([row]), _K.OPTIMIZER)[0])
-        scripts[row] = []  # in place; with a second moment its root and the root corrected, tensor by tensor
-        for size in _parameter_bytes(graph) if states > 1 else ():
-            scripts[row] += [(1, size), (2, size), (1, 0.0), (2, 0.0)]
-    return scripts
-
-
-def _parameter_bytes(graph: OperatorGraph) -> list[float]:
-    """Bytes of each parameter: what the backward rows write that no row reads, and equal parts of the optimizer's others."""
-    optimizer = np.flatnonzero(graph.kind == int(_K.OPTIMIZER))
-    read = graph.dependency[: graph.dependency_offset[optimizer[0]]]  # the update itself waits for the last of them
-    gradients = np.setdiff1d(np.flatnonzero(graph.phase == int(Phase.BACKWARD)), read)
-    sizes: list[float] = graph.write_bytes[gradients].tolist()
-    count, tensors = (float(graph.dimension(name, optimizer, _K.OPTIMIZER).sum()) for name in ("parameters", "tensors"))
-    left = count * float(DTYPE_BYTES[graph.dtype[optimizer[0]]]) - sum(sizes)
-    others = int(max(1.0, tensors - len(sizes)))
-    return sizes + [left / others] * others if left > 0 else sizes
-
-
-def _scripts_of(
-    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], names: NDArray[np.str_]
-) -> list[Script]:
-    read, write, weight = (x[rows].tolist() for x in (graph.read_bytes, graph.write_bytes, graph.weight_bytes))
-    width = DTYPE_BYTES[graph.dtype[rows]].tolist()
-    if kind == _K.POOLING:
-        outputs = [size * w / (w + 8.0) for size, w in zip(write, width, strict=True)]
-        pooled = [name.startswith("max_pool") for name in names.tolist()]
-        return [
-            [(0, o), (1, size - o), (1, 0)] if is_max else [(0, size)]
-            for o, size, is_max in zip(outputs, write, pooled, strict=True)
-        ]
-    if kind == _K.LSTM:
-        sizes = [graph.dimension(name, rows, kind) for name in ("batch", "steps", "input_size", "hidden_size")]
-        directions = graph.dimension("directions", rows, kind).astype(int)
-        columns = zip(*(c.tolist() for c in (*sizes, DTYPE_BYTES[graph.dtype[rows]], directions)), names, strict=True)
-        return [
-            lstm_script(*size, is_training=name.endswith("train"), is_backward=name.endswith("backward"))
-            for *size, name in columns
-        ]
-    if kind == _K.GRU:  # the framework's own loop: all steps' input products, no weights in blocks
-        return [[(1, 3.0 * o), (0, o), (1, 0)] for o in write]
-    batch = np.maximum(graph.dimension("batch", rows, kind), 1.0).tolist()
-    inside = graph.dimension("channels_in", rows, kind).tolist()
-    stride = np.maximum(graph.dimension("stride", rows, kind), 1.0)
-    pixels = graph.dimension("out_h", rows, kind) * graph.dimension("out_w", rows, kind)
-    taps = graph.dimension("kernel_h", rows, kind) * graph.dimension("kernel_w", rows, kind)
-    columns = (graph.dimension("channels_in", rows, kind) * taps * pixels * np.array(width)).tolist()
-    found: list[Script] = []
-    for place, name in enumerate(names.tolist()):
-        r, o, w = read[place], write[place], weight[place]
-        if kind == _K.CONV_TRANSPOSE:
-            blocked = [(4, r / batch[place]), (1, r), (2, w), (3, o), (2, 0), (1, 0), (4, 0)]
-            found.append([*blocked, (1, o), (0, o), (1, 0), (3, 0)])
-        elif name.endswith("_native"):
-            found.append([(0, o)] if taps[place] == 1 else [(1, columns[place]), (0, o), (1, 0)])
-        else:
-            steps = stride[place]
-            strided = 0.0 if width[place] == 4 and steps == 1 else r / steps**2
-            scratch = strided / (batch[place] if width[place] == 4 else 1.0) if name == "conv_1x1" else 0.0
-            image = r if inside[place] > 3 else 0.0
-            taken = [(4, scratch or 1.0), (1, image or 1.0), (2, w), (3, o), (2, 0), (1, 0), (4, 0)]
-            found.append([*taken, (0, o), (3, 0)])
-    return found
-
-
-def _frees(graph: OperatorGraph) -> list[list[int]]:
-    """Rows whose outputs are freed after each row: those that nothing holds any more."""
-    count = len(graph)
-    parts = [tuple(path.split(".")) if path else () for path in graph.path]
+def _frees(graph: OperatorGraph, count: int) -> list[list[int]]:
+    """Rows whose outputs are freed after each of the first `count` rows: those that nothing holds any more."""
+    parts = [tuple(path.split(".")) if path else () for path in graph.path[:count]]
     ends = _module_ends(parts)
     last, owner = list(range(count)), list(range(count))  # the row that allocated what a row writes
     used = np.zeros(count, dtype=bool)

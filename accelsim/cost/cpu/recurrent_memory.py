@@ -72,7 +72,8 @@ def lstm_script(
     of_inputs, of_states = 4.0 * hidden * inputs * width, 4.0 * hidden * hidden * width
     gates = steps * batch * _line_bytes(4.0 * hidden, width)
     scratch = gates if width == 4.0 or not (is_training or is_backward) else 1.0
-    copies: Script = [(1, of_inputs), (2, of_states), (3, scratch), (3, 0.0), (2, 0.0), (1, 0.0)]
+    whole = math.ceil(hidden / 32.0) * 32.0 / hidden  # weights lie in blocks of 32 units
+    copies: Script = [(1, whole * of_inputs), (2, whole * of_states), (3, scratch), (3, 0.0), (2, 0.0), (1, 0.0)]
     if is_backward:
         return _backward_script(x, y, of_inputs, of_states, copies, 4.0 / width, directions)
     workspace = lstm_workspace_bytes(batch, steps, inputs, hidden, width)
