@@ -368,3 +368,16 @@ def test_few_queries_are_decoding(q_len, name):
 )
 def test_unnamed_elementwise_rows_by_what_they_read(read, inputs, name):
     assert kernel(K.ELEMENTWISE, (100, inputs, 1), read=read, write=400.0) == name
+
+
+@pytest.mark.parametrize(
+    ("m", "dtype", "passes"), [(1, Dtype.FP32, 1), (3, Dtype.FP32, 3), (4, Dtype.FP32, 1), (3, Dtype.BF16, 1)]
+)
+def test_few_rows_go_through_all_weights_one_by_one(m, dtype, passes):
+    """The first pass finds the weights where they are, others in the cache that holds them."""
+    small, large = (row(K.GEMM, (1, m, 64, 64), dtype=dtype, weights=size) for size in (1e4, 1e10))
+    for graph, far in ((small, 0), (large, passes - 1)):
+        found = dict(zip(TERMS, kernel_terms(graph, HOT)[0], strict=True))
+        size = float(graph.weight_bytes[0])
+        assert found["weight_bytes"] == passes * size
+        assert found["cold_weight_bytes"] == far * size
