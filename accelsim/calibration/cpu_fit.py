@@ -55,6 +55,8 @@ _NEIGHBOURS = 5
 _LEAST_KERNEL = 0.1
 #: Noise beyond which a block or a round was disturbed, and counts no more.
 _MOST_NOISE = 0.05
+#: Predictions of less count as this: terms that a few rows show may all be zero in another.
+_LEAST_S = 1e-9
 #: Page faults never take more than this of a row's time.
 _MOST_FAULTS = 0.9
 
@@ -287,16 +289,21 @@ def _fit_terms(quantities: FloatArray, times_s: FloatArray, prior: FloatArray, r
     """Coefficients of terms; on one thread traffic beyond a cache must be a good part of all to tell its cost."""
     if quantities.shape[1] != len(TERMS):
         return fit_nonnegative(quantities, times_s, prior, ridge=ridge)
-    moved = quantities[:, _MOVED].sum(axis=1)
-    least = _LEAST_SHARE * np.sqrt(((moved / times_s) ** 2).mean()) * _BEYOND
+    least = _least_traffic(quantities, times_s) * _BEYOND
     return fit_nonnegative(quantities, times_s, prior, ridge=ridge, least_scale=least)
+
+
+def _least_traffic(terms: FloatArray, times_s: FloatArray) -> float:
+    """Root mean square of bytes over time that traffic beyond a cache must have to tell its cost."""
+    moved = terms[:, _MOVED].sum(axis=1)
+    return float(_LEAST_SHARE * np.sqrt(((moved / times_s) ** 2).mean()))
 
 
 def _fit_one(
     rows: KernelRows, index: NDArray[np.int64], terms: FloatArray, times: FloatArray, base: FloatArray
 ) -> KernelFit:
     coefficients = _fit_terms(terms, times, base, 3e-3)
-    predicted = np.maximum(terms @ coefficients, 1e-9)
+    predicted = np.maximum(terms @ coefficients, _LEAST_S)
     places = np.array([rows.places[i] for i in index.tolist()])
     correction = fit_correction(places, np.log(times / predicted))
     return KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(index), correction)
@@ -311,10 +318,11 @@ def _fit_parallel(
 ) -> KernelFit:
     """On several threads: the size from which work is split is the one that explains the kernel's rows best."""
     found: list[tuple[float, KernelFit]] = []
+    least: FloatArray = np.where(np.isin(THREAD_TERMS, "bytes_beyond_l3"), _least_traffic(terms, times), 0.0)
     for serial_s in _SERIAL_S if len(times) >= _FEWEST_ROWS else (SERIAL_S,):
         quantities = thread_terms(terms, one, serial_s)
-        coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2, bounds=bounds)
-        error = float(np.abs(np.log(np.maximum(quantities @ coefficients, 1e-9) / times)).mean())
+        coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2, least_scale=least, bounds=bounds)
+        error = float(np.abs(np.log(np.maximum(quantities @ coefficients, _LEAST_S) / times)).mean())
         found.append((error, KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), None, serial_s)))
     return min(found, key=lambda entry: entry[0])[1]
 
@@ -334,5 +342,5 @@ def cross_validate(rows: KernelRows) -> dict[Tier, FloatArray]:
             for tier, column in errors.items():
                 view = FittedKernels(fitted.fits, *rows.caches, tier=tier)
                 times = view.kernel_times(rows.names[out], dtypes[out], rows.terms[out], places, single, int(count))
-                column[out] = np.log(rows.times_s[out] / times.time_s)
+                column[out] = np.log(rows.times_s[out] / np.maximum(times.time_s, _LEAST_S))
     return errors

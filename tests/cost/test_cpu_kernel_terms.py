@@ -36,7 +36,7 @@ def test_terms_are_work_or_bytes_or_neither():
     assert names[WORK_TERMS].tolist() == ["flop", *COUNTS]
     assert names[MEMORY_TERMS].tolist() == [
         "read_bytes", "write_bytes", "weight_bytes", "cold_weight_bytes", "bytes_beyond_l2", "bytes_beyond_l3",
-        "fresh_bytes", "amid_bytes",
+        "fresh_bytes", "partial_bytes", "amid_bytes",
     ]  # fmt: skip
 
 
@@ -381,3 +381,21 @@ def test_few_rows_go_through_all_weights_one_by_one(m, dtype, passes):
         size = float(graph.weight_bytes[0])
         assert found["weight_bytes"] == passes * size
         assert found["cold_weight_bytes"] == far * size
+
+
+@pytest.mark.parametrize(
+    ("kind", "channels", "groups", "window", "partial"),
+    [
+        (K.CONV, (32, 48), 1, 3, 0),
+        (K.CONV, (31, 48), 1, 3, 31 * 64),
+        (K.CONV, (32, 47), 1, 3, 47 * 36),
+        (K.CONV, (3, 64), 1, 3, 0),  # a first image is read as it is
+        (K.CONV_BACKWARD_DATA, (31, 47), 1, 3, 31 * 64 + 47 * 36),
+        (K.CONV_BACKWARD_WEIGHT, (31, 47), 1, 3, 0),
+        (K.CONV_BACKWARD_WEIGHT, (31, 31), 31, 3, 31 * (64 + 36)),
+        (K.CONV_BACKWARD_WEIGHT, (31, 31), 31, 5, 0),  # no generated code, no blocks
+    ],
+)
+def test_channels_that_fill_no_vectors_are_copied_one_by_one(kind, channels, groups, window, partial):
+    graph = row(kind, (2, *channels, groups, 1, 8, 8, 1, 6, 6, 1, window, window, 1, 1))
+    assert kernel_terms(graph, HOT)[0, TERMS.index("partial_bytes")] == 2 * 4 * partial

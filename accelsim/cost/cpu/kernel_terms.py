@@ -2,9 +2,9 @@
 
 A kernel's time is modelled as a sum of terms, each a quantity times a coefficient with a unit: a start (s), work (s per
 FLOP), bytes read, written and packed (s per byte), bytes beyond the second-level cache, beyond the last-level cache, of
-weights that are in no cache, of fresh pages, up to three counts of the kernel's own loops (rows, taps, steps), and what is
-added amid other operators. With non-negative coefficients the sum keeps the model's laws: more work, more bytes or a larger
-working set never take less time.
+weights that are in no cache, of fresh pages, of images that fill no whole vectors, up to three counts of the kernel's own
+loops (rows, taps, steps), and what is added amid other operators. With non-negative coefficients the sum keeps the model's
+laws: more work, more bytes or a larger working set never take less time.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ TERMS = (
     "second_count",
     "third_count",
     "amid",  # 1 amid other operators
+    "partial_bytes",  # of images whose channels fill no whole vectors
     "amid_bytes",  # weights and results that amid others are not in the inner caches
 )
 #: Kinds that pass over their operands in order.
@@ -146,7 +147,9 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         np.where(streams, np.maximum(beyond_l3, np.minimum(far, moved)), beyond_l3),
         _fresh_bytes(graph, context),
     ]
-    terms: FloatArray = np.column_stack([*columns, counts, amid, amid * (cached + graph.write_bytes)])
+    terms: FloatArray = np.column_stack(
+        [*columns, counts, amid, _partial_bytes(graph, context), amid * (cached + graph.write_bytes)]
+    )
     return terms
 
 
@@ -161,6 +164,26 @@ def _passes(graph: OperatorGraph) -> FloatArray:
     m, batch = (graph.dimension(name, rows, _K.GEMM) for name in ("m", "batch"))
     passes[rows] = np.where((m <= _SINGLE_ROWS) & (batch <= 1), np.maximum(m, 1.0), 1.0)
     return passes
+
+
+def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
+    """Bytes of a convolution's images whose channels fill no whole vectors of 16, shape (n,): copied into blocks one by one.
+
+    The few channels of a first image are read as they are, and so are images by gradients that the library has no generated
+    code for. Gradients of weights are counted for depthwise convolutions alone.
+    """
+    found = np.zeros(len(graph))
+    for kind, index in graph.rows_by_kind():
+        if kind not in {_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT}:
+            continue
+        rows = _Rows(graph, kind, index, context)
+        inside, outside = rows["channels_in"], rows["channels_out"]
+        copied = inside * rows["in_d"] * rows["in_h"] * rows["in_w"] * ((inside % 16 > 0) & (inside > 4))
+        copied = copied + outside * rows["out_d"] * rows["out_h"] * rows["out_w"] * (outside % 16 > 0)
+        if kind == _K.CONV_BACKWARD_WEIGHT:
+            copied = np.where((rows["groups"] > 1) & (rows["kernel_w"] <= 3), copied, 0.0)
+        found[index] = copied * rows["batch"] * rows.width
+    return found
 
 
 def _fresh_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
