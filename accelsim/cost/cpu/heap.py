@@ -57,7 +57,7 @@ _CONV_CODES: Final = frozenset(int(kind) for kind in CONV_KINDS)
 #: Passes averaged after the first two: faults come in cycles of up to four.
 _COUNTED_PASSES: Final = 4
 #: Share of slivers before blocks that the cache of small blocks takes: of the first pass in inference; in training, where
-#: the backward graph's small blocks come and go. From counted faults of 106 runs of 50 models.
+#: the backward graph's small blocks come and go. From counted faults of 106 runs of 55 models.
 _KEPT_IN_INFERENCE: Final = 0.3
 _KEPT_IN_TRAINING: Final = 1.0
 #: Blocks of a size that the cache holds (malloc.c, TCACHE_FILL_COUNT).
