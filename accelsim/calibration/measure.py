@@ -20,8 +20,7 @@ from accelsim.errors import AccelsimError, InvalidValueError, MissingDependencyE
 
 if TYPE_CHECKING:
     from accelsim.calibration.measurement.case import Case
-    from accelsim.calibration.measurement.session import Progress
-    from accelsim.calibration.run_file import RunFile
+    from accelsim.calibration.measurement.session import Progress, Session
 
 __all__ = ["MeasureSettings", "main", "measure", "parse_budget_s", "parse_formats", "parse_threads", "require_torch"]
 
@@ -132,31 +131,23 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
         session = Session(device, run_file, settings.budget_s - compiling_s, rounds=settings.rounds, report=report)
         session.measure(operator_suite(kind, dtypes, threads, executions))
         if compiling_s:
-            _measure_compiled(device, run_file, compiling_s, compiled_suite(kind, dtypes, threads), report)
+            _measure_compiled(session, compiling_s, compiled_suite(kind, dtypes, threads))
         for name, dtype, run in energy_runs(torch, device, dtypes):
             reading = measure_energy(find_meter(device), run)
             run_file.append({"note": "energy", "operator": name, "dtype": dtype, "reading": reading})
     return settings.out
 
 
-def _measure_compiled(
-    device: str,
-    run_file: RunFile,
-    budget_s: float,
-    cases: Sequence[Case],
-    report: Callable[[Progress], None] | None,
-) -> None:
+def _measure_compiled(session: Session, budget_s: float, cases: Sequence[Case]) -> None:
     """Measure what the framework compiles; where it cannot, a note says why."""
     from accelsim.calibration.measurement.compiled_operators import why_not_compiled
-    from accelsim.calibration.measurement.session import Session
 
     start = time.monotonic()
-    reason = why_not_compiled(device)
-    if reason is not None:
-        run_file.append({"note": "compiled", "skipped": reason})
-        return
-    left_s = budget_s - (time.monotonic() - start)
-    Session(device, run_file, left_s, rounds=1, report=report).measure(cases)
+    reason = why_not_compiled(session.device)
+    if reason is None:
+        session.measure(cases, budget_s - (time.monotonic() - start))
+    else:
+        session.run_file.append({"note": "compiled", "skipped": reason})
 
 
 def require_torch() -> Any:

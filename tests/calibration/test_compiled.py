@@ -18,6 +18,7 @@ from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.calibration.measurement.compiled_operators import COMPILED_OPERATORS, why_not_compiled  # noqa: E402
 from accelsim.calibration.measurement.compiled_suite import compiled_suite  # noqa: E402
 from accelsim.calibration.measurement.operators import Pool, build_calls  # noqa: E402
+from accelsim.calibration.measurement.session import Session  # noqa: E402
 from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
 from accelsim.calibration.run_file import CalibrationRun, Measurement, RunFile, read_run  # noqa: E402
 from accelsim.cost.cpu import cost_cpu, cpu_parameters  # noqa: E402
@@ -69,7 +70,7 @@ def test_a_machine_that_cannot_compile_says_why(monkeypatch, tmp_path):
 
     monkeypatch.setattr(torch, "compile", refuse)
     with RunFile(tmp_path / "run.jsonl", {}, {"device": "cpu"}) as file:
-        measure._measure_compiled("cpu", file, 1.0, compiled_suite("cpu", ("fp32",), (1,)), None)
+        measure._measure_compiled(Session("cpu", file, 1.0), 1.0, compiled_suite("cpu", ("fp32",), (1,)))
     run = read_run(tmp_path / "run.jsonl")
     assert run.rows == []
     assert run.notes == [{"note": "compiled", "skipped": "RuntimeError: no C++ compiler here"}]

@@ -100,16 +100,18 @@ class Session:
         self._end = clock()
         self._reference: list[float] = []
 
-    def measure(self, cases: Sequence[Case]) -> int:
+    def measure(self, cases: Sequence[Case], budget_s: float | None = None) -> int:
         """Measure as many of the cases as the budget allows, round after round.
 
         Args:
             cases: In the order of their importance.
+            budget_s: Wall time for these; the session's if None.
 
         Returns:
             Rows written.
         """
-        end = self._end = self._clock() + self.budget_s
+        end = self._end = self._clock() + (self.budget_s if budget_s is None else budget_s)
+        self._reference = []
         done = _rounds_done(self.run_file)
         written, threads = 0, torch.get_num_threads()
         try:
