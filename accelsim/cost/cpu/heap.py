@@ -16,8 +16,8 @@ No two processes fault alike. Kernels leave small blocks behind when they first 
 can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the addresses. So a
 process is drawn several times, and the mean is the expectation of a fresh one.
 
-A tensor passed to a module is held by its caller until the
-module returns; queries, keys and values by the module that attends.
+A tensor passed to a module is held by its caller until the module returns; queries, keys and values by the module that
+attends.
 """
 
 from __future__ import annotations
