@@ -51,8 +51,9 @@ def test_intervals_hold_what_no_operator_shows(mode, monkeypatch):
         assert spread > tables[-1].context_log_sigma
     default, kept = tables
     assert kept.context_log_sigma == pytest.approx(0.08)
+    # fresh pages come with their lines, kept ones from main memory: the difference is somewhat less than the faults' time
     faults = 1.0 - kept.total_time_s / default.total_time_s
-    assert default.context_log_sigma == pytest.approx(math.hypot(0.08, 0.6 * faults), rel=0.1)
+    assert 0.99 < default.context_log_sigma / math.hypot(0.08, 0.6 * faults) < 1.25
 
 
 @pytest.mark.usefixtures("_calibrated")
