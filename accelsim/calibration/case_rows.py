@@ -116,7 +116,8 @@ def _conv_dims(s: Shape, kernel: int, groups: int) -> tuple[tuple[int, ...], int
     side = s["side"]
     out = (side + 2 * (kernel // 2) - kernel) // s["stride"] + 1
     channels = (s["channels_in"], s["channels_out"])
-    return (s["batch"], *channels, groups, 1, side, side, 1, out, out, 1, kernel, kernel, s["stride"], 1), out
+    window = (1, kernel, kernel, s["stride"], s.get("dilation", 1))  # padded by half, whatever the gaps
+    return (s["batch"], *channels, groups, 1, side, side, 1, out, out, *window), out
 
 
 @_rule("convolution", "convolution_backward.grad_input", "convolution_backward.grad_weight")
@@ -139,7 +140,8 @@ def _convolution_1d(s: Shape, operator: str) -> _Row:
     del operator
     length, kernel = s["side"] ** 2, s["kernel"]
     out = (length + 2 * (kernel // 2) - kernel) // s["stride"] + 1
-    dims = (s["batch"], s["channels_in"], s["channels_out"], 1, 1, 1, length, 1, 1, out, 1, 1, kernel, s["stride"], 1)
+    window = (1, 1, kernel, s["stride"], s.get("dilation", 1))
+    dims = (s["batch"], s["channels_in"], s["channels_out"], 1, 1, 1, length, 1, 1, out, *window)
     weights = s["channels_in"] * s["channels_out"] * kernel
     read, write = s["batch"] * s["channels_in"] * length, s["batch"] * s["channels_out"] * out
     return _Row(_K.CONV, dims, 2.0 * s["batch"] * out * weights, read, write, weights)

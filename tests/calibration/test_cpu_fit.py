@@ -247,6 +247,65 @@ def test_what_no_row_wrote_is_read_from_main_memory():
     )  # each byte comes from there once
 
 
+def _kernel(dtype: str, **shape: int) -> str:
+    sizes = {"batch": 4, "channels_in": 64, "channels_out": 64, "side": 28, "kernel": 3, "groups": 1, "stride": 1}
+    graph = case_graph([Case("convolution_other", "convolution_1d", sizes | shape, dtype)])
+    return str(kernel_names(graph, is_training=False)[0])
+
+
+def test_the_library_unfolds_images_padded_by_more_than_its_registers_hold():
+    """As dispatched by oneDNN 3.12: 31 pixels over one block of channels more than are summed; wide windows 28, bf16 15."""
+    assert (_kernel("fp32", dilation=6), _kernel("fp32", dilation=7)) == ("conv_1d", "conv_unfolded")
+    assert (_kernel("fp32", dilation=10, channels_out=32), _kernel("fp32", dilation=7, channels_out=48)) == (
+        "conv_1d",
+    ) * 2
+    assert _kernel("fp32", dilation=13, channels_out=32) == "conv_unfolded"
+    assert (_kernel("fp32", kernel=7, dilation=8), _kernel("fp32", kernel=7, dilation=10)) == (
+        "conv_1d",
+        "conv_unfolded",
+    )
+    assert (_kernel("bf16", dilation=15), _kernel("bf16", dilation=16)) == ("conv_1d", "conv_unfolded")
+
+
+def _stepwise(operator: str, dtype: str, hidden: int = 1150, batch: int = 4) -> tuple[float, float]:
+    """Bytes that ten steps move again, and what of them beyond a last-level cache of 32 MiB."""
+    graph = case_graph(
+        [Case("recurrent", operator, {"batch": batch, "steps": 10, "input": 400, "hidden": hidden}, dtype)]
+    )
+    terms = kernel_terms(graph, Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25))[0]
+    return terms[TERMS.index("third_count")], terms[TERMS.index("bytes_beyond_l3")]
+
+
+def test_a_fused_lstm_goes_through_both_matrices_each_step_and_backward_through_their_gradients():
+    states, both = 4.0 * 1150**2, 4.0 * 1150 * 1550
+    assert _stepwise("lstm", "fp32")[0] == 10 * 4 * both
+    assert _stepwise("lstm_train", "fp32")[0] == _stepwise("lstm_backward", "fp32")[0] == 10 * 4 * states
+    assert _stepwise("lstm_train", "bf16")[0] == 10 * 2 * both
+    moved, beyond = _stepwise("lstm_backward", "bf16")
+    assert moved == 10 * (2 + 8) * both
+    assert 0.6 * moved < beyond < moved
+    assert _stepwise("lstm_backward", "bf16", hidden=256)[1] == 0.0
+
+
+def test_a_gru_goes_through_its_states_weights_once_a_row_of_up_to_three_in_fp32():
+    once = 10 * 4 * 3.0 * 64**2
+    moved = [_stepwise("gru", "fp32", hidden=64, batch=batch)[0] for batch in (1, 3, 4)]
+    assert moved == [once, 3 * once, once]
+    assert _stepwise("gru", "bf16", hidden=64, batch=3)[0] == once / 2
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype", "batch", "share"),
+    [("gru", "fp32", 4, 0.25), ("gru", "fp32", 5, None), ("gru", "bf16", 4, None), ("gru_backward", "fp32", 4, None)],
+)
+def test_steps_of_few_rows_stay_on_one_thread(operator, dtype, batch, share):
+    """Of a GRU with as many inputs as states, a quarter of the time is the product of all steps' inputs."""
+    graph = case_graph([Case("recurrent", operator, {"batch": batch, "steps": 9, "input": 64, "hidden": 64}, dtype)])
+    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    found = shared_work(graph, kernel_names(graph, is_training=False, threads=2), kernel_terms(graph, context)).share[0]
+    assert np.isnan(found) if share is None else found == share
+
+
 def test_operands_leave_the_last_level_cache_with_what_lies_between():
     chain = [Case("elementwise", "relu", {"elements": n}) for n in (100_000, 4_000_000, 4_000_000, 100_000)]
     graph = case_graph(chain)

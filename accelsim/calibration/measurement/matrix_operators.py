@@ -81,8 +81,9 @@ def _heads(source: Source) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bo
 def _convolution(source: Source) -> Call:
     s = source.shape
     weight = source.weight(s["channels_out"], s["channels_in"] // s["groups"], s["kernel"], s["kernel"])
-    x, stride, pad, groups = source.image(), s["stride"], s["kernel"] // 2, s["groups"]
-    return lambda: functional.conv2d(x, weight, None, stride, pad, 1, groups)
+    x, stride, groups, gap = source.image(), s["stride"], s["groups"], s.get("dilation", 1)
+    pad = s["kernel"] // 2 * gap
+    return lambda: functional.conv2d(x, weight, None, stride, pad, gap, groups)
 
 
 @builds("convolution_1d")
@@ -90,7 +91,8 @@ def _convolution_1d(source: Source) -> Call:
     s = source.shape
     weight = source.stored(s["channels_out"], s["channels_in"], s["kernel"])
     x = source.values(s["batch"], s["channels_in"], s["side"] ** 2)
-    return lambda: functional.conv1d(x, weight, None, s["stride"], s["kernel"] // 2)
+    gap = s.get("dilation", 1)
+    return lambda: functional.conv1d(x, weight, None, s["stride"], s["kernel"] // 2 * gap, gap)
 
 
 @builds("convolution_1d_depthwise")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.measurement.cpu_plans import CPU_PLANS
 from accelsim.calibration.measurement.plan import Plan
 from accelsim.calibration.measurement.shape_rules import (
     attention_allowed,
@@ -437,6 +438,7 @@ FAMILIES: Sequence[Plan] = (
         devices=("cuda",),
         dtypes=("fp32",),
     ),
+    *CPU_PLANS,
 )
 
 

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.cpu.kernels import is_unfolded
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, DIMENSIONS, OperatorKind, Phase
@@ -123,7 +124,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     held = moved + cached
     beyond_l2 = share_beyond(held, context.l2_bytes)
     away = np.maximum(beyond_l2, share_beyond(np.asarray(context.reuse_bytes), context.l2_bytes))
-    beyond_l3 = held * share_beyond(held, context.l3_bytes)
+    beyond_l3 = _recurrent_beyond(graph, context, held * share_beyond(held, context.l3_bytes))
     far = np.broadcast_to(np.asarray(context.far_bytes, dtype=np.float64), moved.shape)
     streams = np.isin(graph.kind, _STREAMING)  # their own long rows tell what a byte of main memory costs them
     counts = np.zeros((len(graph), 3))
@@ -170,7 +171,8 @@ def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
     """Bytes of a convolution's images whose channels fill no whole vectors of 16, shape (n,): copied into blocks one by one.
 
     The few channels of a first image are read as they are, and so are images by gradients that the library has no generated
-    code for. Gradients of weights are counted for depthwise convolutions alone.
+    code for. Gradients of weights are counted for depthwise convolutions alone. Images that are unfolded count with every
+    tap's copy.
     """
     found = np.zeros(len(graph))
     for kind, index in graph.rows_by_kind():
@@ -180,6 +182,10 @@ def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
         inside, outside = rows["channels_in"], rows["channels_out"]
         copied = inside * rows["in_d"] * rows["in_h"] * rows["in_w"] * ((inside % 16 > 0) & (inside > 4))
         copied = copied + outside * rows["out_d"] * rows["out_h"] * rows["out_w"] * (outside % 16 > 0)
+        if kind == _K.CONV:
+            columns = inside * rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
+            columns = columns * rows["out_d"] * rows["out_h"] * rows["out_w"]
+            copied = np.where(is_unfolded(graph, index), columns, copied)
         if kind == _K.CONV_BACKWARD_WEIGHT:
             copied = np.where((rows["groups"] > 1) & (rows["kernel_w"] <= 3), copied, 0.0)
         found[index] = copied * rows["batch"] * rows.width
@@ -251,6 +257,7 @@ def _conv_counts(rows: _Rows) -> Counts:
 
     The library reads the few channels of an image as they are, and takes groups of 8 or 4 channels, or multiples, in
     vectors of as many lanes, each of which takes as long as one of 16 (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf).
+    Images that it unfolds count as groups do.
     The framework multiplies small fp32 convolutions image by image; the product's kernel takes 24 pixels times 4 channels.
     """
     volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
@@ -264,7 +271,8 @@ def _conv_counts(rows: _Rows) -> Counts:
     filled = groups * lines * rows["out_w"] * volume * inside * outside
     blocks = np.ceil(rows["out_d"] * rows["out_h"] * rows["out_w"] / 24) * np.ceil(rows["channels_out"] / 4)
     product = rows["batch"] * 96.0 * blocks * volume * rows["channels_in"]
-    third = np.where(groups > 1, groups * rows["batch"], product)
+    unfolded = is_unfolded(rows.graph, rows.index) if rows.kind == _K.CONV else np.zeros(len(groups), dtype=bool)
+    third = np.where((groups > 1) | unfolded, groups * rows["batch"], product)
     return filled, lines * np.ceil(rows["channels_out"] / 16) * volume, third
 
 
@@ -358,9 +366,42 @@ def _gather_counts(rows: _Rows) -> Counts:
 
 
 def _recurrent_counts(rows: _Rows) -> Counts:
-    """Steps, gate elements, and recurrent weights read again each step."""
+    """Steps, gate elements, and bytes of weights and their gradients that go through the caches again each step."""
     steps = rows["steps"] * np.maximum(rows["directions"], 1.0)
-    return steps, steps * rows["batch"] * rows["hidden_size"], steps * 4.0 * rows["hidden_size"] ** 2 * rows.width
+    return steps, steps * rows["batch"] * rows["hidden_size"], steps * _stepwise_bytes(rows)[0]
+
+
+def _stepwise_bytes(rows: _Rows) -> tuple[FloatArray, FloatArray]:
+    """Bytes each step of a recurrent layer moves of its weights, and the bytes they go round in; shape (k,) each.
+
+    A layer that multiplies its inputs in one product for all steps goes through the states' weights alone; a GRU of up to
+    three rows in fp32 once a row (`_passes`). The library's fused LSTM (inference, and all of 16 bits) goes through both
+    matrices each step, backward through their gradients too, which it adds up in 32 bits, reading and writing them (oneDNN
+    rnn_brgemm_utils.cpp, ref_rnn.cpp).
+    """
+    lstm = rows.kind == _K.LSTM
+    hidden, gates = rows["hidden_size"], 4.0 if lstm else 3.0
+    states, both = gates * hidden**2 * rows.width, gates * hidden * (hidden + rows["input_size"]) * rows.width
+    backward = rows.graph.phase[rows.index] == int(Phase.BACKWARD)
+    kept = np.array([rows.graph.name[row].endswith("_train") for row in rows.index.tolist()], dtype=bool)
+    fused = lstm & ((rows.width == 2) | ~(backward | kept | rows.context.is_training))
+    sums = np.where(fused & backward, both * 4.0 / rows.width, 0.0)
+    weights = np.where(fused, both, states)
+    single = ~lstm & (rows.width == 4) & ~backward & (rows["batch"] <= _SINGLE_ROWS)
+    passes = np.where(single, np.maximum(rows["batch"], 1.0), 1.0)
+    return passes * weights + 2.0 * sums, weights + sums
+
+
+def _recurrent_beyond(graph: OperatorGraph, context: Context, beyond: FloatArray) -> FloatArray:
+    """`beyond`, of recurrent layers what their steps move beyond the last-level cache; shape (n,)."""
+    found = beyond.copy()
+    for kind, index in graph.rows_by_kind():
+        if kind in {_K.LSTM, _K.GRU, _K.RNN}:
+            rows = _Rows(graph, kind, index, context)
+            moved, round_bytes = _stepwise_bytes(rows)
+            steps = rows["steps"] * np.maximum(rows["directions"], 1.0) - 1.0
+            found[index] = steps * moved * share_beyond(round_bytes, context.l3_bytes)
+    return found
 
 
 _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {

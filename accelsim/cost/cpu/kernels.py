@@ -7,7 +7,8 @@ convolutions, attention with a single query.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
-__all__ = ["COMPILED_LOOP", "THIN_ROWS", "compiled_names", "kernel_names", "substitute"]
+__all__ = ["COMPILED_LOOP", "THIN_ROWS", "compiled_names", "is_unfolded", "kernel_names", "substitute"]
 
 _K = OperatorKind
 _ALIASES = {
@@ -146,6 +147,7 @@ _CONVS = frozenset({_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 _STAND_IN = {
     "conv_depthwise_1d": "conv_depthwise",
     "conv_depthwise_plain": "conv_grad_weight_depthwise_plain",
+    "conv_unfolded": "conv_grouped_plain",
     "elu": "exp",
     "gelu_tanh": "elu",
     "gelu_tanh_backward": "elu",
@@ -180,6 +182,11 @@ _COMPILED = {
 }
 #: Padding on each side up to which the library generates code of depthwise convolutions: the pixels it unrolls.
 _WIDEST_PADDING = 6
+#: Pixels whose sums the library's generated code keeps in registers: of one block of 16 channels, over those of more blocks;
+#: of wide windows; in 16 bits. An image padded by more on a side has none.
+_REGISTERS: Final = 31
+_WIDE_PIXELS: Final = 28
+_HALF_PIXELS: Final = 15
 #: Height plus width of a resampled image up to which the framework takes its kernel for channels that lie together.
 _NARROW_IMAGE = 128
 #: Rows up to which a product has a kernel of its own.
@@ -284,6 +291,43 @@ def _binary_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[
     return np.where(adding, picked, names)
 
 
+def _is_large(size: Callable[[str], FloatArray]) -> NDArray[np.bool_]:
+    """Which fp32 convolutions the framework leaves to the library (ATen Convolution.cpp), by their dimensions."""
+    images = size("batch") * size("channels_in") * size("in_d") * size("in_h") * size("in_w")
+    wide = (size("kernel_h") > 3) & (size("kernel_w") > 3)
+    large: NDArray[np.bool_] = (size("groups") > 1) | wide | (size("batch") > 1) | (images > 20480)
+    return large
+
+
+def is_unfolded(graph: OperatorGraph, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which forward convolutions of one group the library unfolds and multiplies, shape (k,): windows with gaps, mostly.
+
+    Its generated code takes the pixels of a line that are in registers together, one block of 16 channels or up to four; no
+    padding may be wider, nor as wide as the window (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf; dispatch of 250
+    shapes observed with torch 2.13 on an EPYC 9005).
+
+    Args:
+        graph: Operators.
+        rows: Indices of convolutions, shape (k,).
+    """
+
+    def size(name: str) -> FloatArray:
+        return graph.dimension(name, rows, _K.CONV)
+
+    width, out = size("kernel_w"), size("out_w")
+    window = (width - 1) * size("dilation") + 1
+    padding = np.ceil(np.maximum((out - 1) * size("stride") + window - size("in_w"), 0.0) / 2.0)
+    blocks = np.ceil(size("channels_out") / 16)
+    together = np.select([blocks % count == 0 for count in (4.0, 3.0, 2.0)], [4.0, 3.0, 2.0], 1.0)
+    narrow = np.where(out <= _WIDE_PIXELS, _WIDE_PIXELS, _REGISTERS // (together + 1))
+    single = np.where(width > 3, _WIDE_PIXELS, narrow)
+    most = np.where(graph.dtype[rows] == int(Dtype.FP32), single, _HALF_PIXELS)
+    library = _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
+    wide = (padding > most) | (padding >= window)
+    unfolded: NDArray[np.bool_] = (size("groups") == 1) & (width > 1) & (padding > 0) & wide & library
+    return unfolded
+
+
 def _conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], threads: int) -> NDArray[np.str_]:
     """Convolutions by shape and by library: in fp32 the framework multiplies small ones itself (ATen Convolution.cpp)."""
 
@@ -294,14 +338,7 @@ def _conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64
     pointwise = size("kernel_d") * height * width == 1
     depthwise = (size("groups") > 1) & (size("groups") >= size("channels_in"))
     special = (size("stride") > 1) | (size("dilation") > 1) | (batch >= 16) | ~pointwise | (threads > 1)
-    pixels = size("in_d") * size("in_h") * size("in_w")
-    large = (
-        (size("groups") > 1)
-        | ((height > 3) & (width > 3))
-        | (batch > 1)
-        | (batch * size("channels_in") * pixels > 20480)
-    )
-    library = (special & large) | (graph.dtype[rows] != int(Dtype.FP32))
+    library = (special & _is_large(size)) | (graph.dtype[rows] != int(Dtype.FP32))
     if kind != _K.CONV:
         data = kind == _K.CONV_BACKWARD_DATA
         gradient = "conv_grad_input" if data else "conv_grad_weight"
@@ -311,11 +348,12 @@ def _conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64
         return np.where(depthwise, own, np.where(library, gradient, f"{gradient}_native"))
     flat = (size("in_h") == 1) & (size("in_w") > 1) & (height == 1)
     base = np.where(pointwise, "conv_1x1", np.where(flat, "conv_1d", "conv"))
-    more = np.where(library, base, np.char.add(base, "_native"))
+    generated = np.where(is_unfolded(graph, rows), "conv_unfolded", base)
+    more = np.where(library, generated, np.char.add(base, "_native"))
     # generated code takes groups of whole vectors of four; others are unfolded and multiplied group by group
     whole = (size("channels_in") / size("groups") % 4 == 0) & (size("channels_out") / size("groups") % 4 == 0)
     grouped = np.where(whole, "conv_grouped", "conv_grouped_plain")
     padding = (size("out_w") - 1) * size("stride") + (width - 1) * size("dilation") + 1 - size("in_w")
-    generated = np.where(flat, "conv_depthwise_1d", "conv_depthwise")
-    alone = np.where(padding > 2 * _WIDEST_PADDING, "conv_depthwise_plain", generated)
+    narrow = np.where(flat, "conv_depthwise_1d", "conv_depthwise")
+    alone = np.where(padding > 2 * _WIDEST_PADDING, "conv_depthwise_plain", narrow)
     return np.where(depthwise, alone, np.where(size("groups") > 1, grouped, more))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from accelsim.cost.cpu.kernel_terms import TERMS
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import OperatorKind, Phase
 
 __all__ = ["SERIAL_S", "THREAD_TERMS", "OneThread", "SharedWork", "fixed_terms", "shared_work", "thread_terms"]
 
@@ -38,6 +38,8 @@ _LINE_FLOATS: Final = 16
 _GRAIN: Final = 32768.0
 #: Rows up to which the math library multiplies on one thread.
 _SERIAL_ROWS: Final = 4
+#: Time of a FLOP in a product of so few rows over that in one of many.
+_FEW_ROWS_RATIO: Final = 3.0
 _FIXED = np.isin(TERMS, ["start", "amid"])
 _FIRST = np.array([term == "first_count" for term in TERMS])
 
@@ -152,6 +154,18 @@ def _products(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64])
     return split
 
 
+def _gated_steps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    """A GRU runs operator by operator: the inputs of all steps are one product, the states of each are one of `batch` rows.
+
+    In fp32 the math library takes those of up to four rows on one thread.
+    """
+    inside, hidden = (graph.dimension(name, rows, kind) for name in ("input_size", "hidden_size"))
+    few = (graph.dimension("batch", rows, kind) <= _SERIAL_ROWS) & (graph.dtype[rows] == int(Dtype.FP32))
+    few &= graph.phase[rows] != int(Phase.BACKWARD)
+    split: FloatArray = np.where(few, inside / np.maximum(inside + _FEW_ROWS_RATIO * hidden, 1.0), np.nan)
+    return split
+
+
 def _heads(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
     heads = graph.dimension("batch", rows, kind) * graph.dimension("heads", rows, kind)
     split: FloatArray = np.where(heads > 1, 1.0, 0.0)
@@ -161,6 +175,7 @@ def _heads(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) ->
 _Rule = Callable[[OperatorGraph, OperatorKind, NDArray[np.int64]], FloatArray]
 _SPLITS: Mapping[OperatorKind, _Rule] = {
     _K.GEMM: _products,
+    _K.GRU: _gated_steps,
     _K.COPY: _copies,
     _K.ATTENTION: _heads,
     _K.ATTENTION_BACKWARD: _heads,

@@ -1,0 +1,58 @@
+"""Shapes that take other paths of the CPU's libraries than those that all devices measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accelsim.calibration.measurement.plan import Plan
+from accelsim.calibration.measurement.shape_rules import conv_allowed, recurrent_allowed
+
+__all__ = ["CPU_PLANS"]
+
+#: Plans of the suite for CPUs alone.
+CPU_PLANS: Sequence[Plan] = (
+    # windows with gaps, padded so far that the library has no generated code
+    Plan(
+        "convolution_other",
+        ("convolution",),
+        {"channels_in": (32, 512, 16), "channels_out": (32, 512, 16), "side": (36, 80, 1), "dilation": (16, 32, 1)},
+        6,
+        fixed={"kernel": 3, "batch": 2, "groups": 1, "stride": 1},
+        allowed=conv_allowed,
+        devices=("cpu",),
+    ),
+    Plan(
+        "convolution_other",
+        ("convolution_1d",),
+        {
+            "channels_in": (16, 128, 1),
+            "channels_out": (16, 128, 1),
+            "side": (14, 40, 1),
+            "batch": (2, 16, 1),
+            "half": (1, 3, 1),
+            "dilation": (30, 128, 1),
+        },
+        8,
+        fixed={"groups": 1, "stride": 1},
+        finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
+        allowed=lambda s: s["batch"] * (s["channels_in"] + s["channels_out"]) * s["side"] ** 2 <= 8e6,
+        devices=("cpu",),
+    ),
+    # layers whose weights exceed the last-level cache, through which they go each step
+    Plan(
+        "recurrent",
+        ("lstm", "lstm_train", "lstm_backward"),
+        {"hidden": (448, 1280, 2), "steps": (24, 80, 2), "batch": (1, 6, 1), "input": (256, 1280, 16)},
+        6,
+        allowed=recurrent_allowed,
+        devices=("cpu",),
+    ),
+    Plan(
+        "recurrent",
+        ("gru",),
+        {"hidden": (512, 1024, 16), "steps": (24, 64, 2), "batch": (1, 6, 1), "input": (256, 1024, 16)},
+        4,
+        allowed=recurrent_allowed,
+        devices=("cpu",),
+    ),
+)
