@@ -248,6 +248,27 @@ def test_out_of_memory_halves_the_case_and_notes_it(tmp_path, monkeypatch):
     assert row.details["shrunk_from"] == {"elements": 1000}
 
 
+def test_cases_measured_later_run_on_their_threads_too(tmp_path, monkeypatch):
+    seen = []
+
+    def build(_source):
+        seen.append(torch.get_num_threads())
+        return lambda: None
+
+    monkeypatch.setitem(BUILDERS, "relu", build)
+    running, file = session(tmp_path)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for elements in (100, 200):  # in between the caller has its own threads back
+            running.measure([Case("elementwise", "relu", {"elements": elements}, threads=1)])
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+        file.close()
+    assert set(seen) == {1}
+
+
 def test_a_kernel_that_raises_is_skipped_by_name(tmp_path, monkeypatch):
     def build(_source):
         raise RuntimeError("not implemented for 'BFloat16'")

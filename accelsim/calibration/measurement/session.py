@@ -121,6 +121,7 @@ class Session:
                 written += self._round(left, number, pace, end)
         finally:
             torch.set_num_threads(threads)
+            self._threads = 0
             self._note_noise()
         return written
 
