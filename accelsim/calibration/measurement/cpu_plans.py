@@ -1,4 +1,7 @@
-"""Shapes that take other paths of the CPU's libraries than those that all devices measure."""
+"""Shapes at which a CPU's libraries take a path of their own, further to those of a family's other plans.
+
+Windows with gaps that the library unfolds, and recurrent layers whose weights go through the last-level cache each step.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from accelsim.calibration.measurement.shape_rules import conv_allowed, recurrent
 
 __all__ = ["CPU_PLANS"]
 
-#: Plans of the suite for CPUs alone.
+#: Further plans of the suite.
 CPU_PLANS: Sequence[Plan] = (
     # windows with gaps, padded so far that the library has no generated code
     Plan(
