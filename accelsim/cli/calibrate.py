@@ -109,6 +109,9 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
         if share > _MENTIONED_FRACTION:
             said = f"{100 * share:.0f} % of the measurements on {count} thread(s)"
             typer.echo(f"{said} were disturbed by other programs and take no part in the fit", err=True)
+    for note in run_data.notes:
+        if note.get("note") == "compiled":
+            typer.echo(f"compiled operators were not measured: {note['skipped']}", err=True)
     if str(run_data.settings.get("device")).startswith("cuda"):
         errors, written = _fit_gpu(run_data, folder, name, despite_noise)
     else:

@@ -124,3 +124,7 @@ def test_without_measured_loops_compiled_execution_runs_the_eager_kernels(kernel
     assert priced(graph, few, Execution.COMPILED).sum() - ENTRY_S == pytest.approx(
         priced(graph, few, Execution.EAGER).sum(), rel=0.01
     )
+    product = Case("gemm", "addmm", {"m": 2048, "n": 2048, "k": 64})
+    apart = case_graph([product, Case("elementwise", "gelu", {"elements": 2048 * 2048})])
+    eager = priced(apart, few, Execution.EAGER).sum()
+    assert priced(fuse_elementwise(apart), few, Execution.COMPILED).sum() - ENTRY_S == pytest.approx(eager, rel=0.2)

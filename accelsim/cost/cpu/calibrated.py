@@ -20,7 +20,7 @@ import numpy as np
 from accelsim.cost.cpu.fitted_kernels import Correction, FittedKernels, KernelFit
 from accelsim.cost.cpu.heap import PassMemory, pass_memory
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, share_beyond
-from accelsim.cost.cpu.kernels import COMPILED_LOOP, kernel_names
+from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.machine import CpuMachine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
 from accelsim.cost.cpu.threads import SERIAL_S
@@ -231,11 +231,14 @@ def _framework_s(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKerne
 
 
 def _epilogue_s(graph: OperatorGraph, context: Context, kernels: FittedKernels, threads: int) -> FloatArray:
-    """Time of loops that the graph has inside its products, shape (n,): the compiler's run after the library's kernel."""
+    """Time of loops that the graph has inside its products, shape (n,): the compiler's run after the library's kernel.
+
+    Where no compiled loop was measured the framework's own elementwise kernel stands for it.
+    """
     flop = np.zeros(len(graph)) if graph.epilogue_flop is None else graph.epilogue_flop
     rows = np.flatnonzero(flop > 0)
     time = np.zeros(len(graph))
-    if len(rows) and any(kernel == COMPILED_LOOP for kernel, _, _ in kernels.fits):
+    if len(rows):
         picked = graph.take(rows)
         written = picked.write_bytes
         dims = np.zeros_like(picked.dims)
@@ -250,7 +253,8 @@ def _epilogue_s(graph: OperatorGraph, context: Context, kernels: FittedKernels, 
             epilogue_flop=None,
         )
         own = replace(context, reuse_bytes=0.0, fresh_bytes=np.zeros(len(rows)), far_bytes=0.0)
-        time[rows] = np.nan_to_num(kernels.times(loops, own, threads, is_compiled=True).time_s)
+        priced = kernels.times(loops, own, threads, is_compiled=True).time_s
+        time[rows] = np.where(np.isnan(priced), 0.0, priced)  # a run may have no elementwise kernel at all
     return time
 
 

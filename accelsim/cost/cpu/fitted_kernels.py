@@ -139,7 +139,7 @@ class FittedKernels:
         count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
         names, alone = (kernel_names(graph, is_training=context.is_training, threads=threads) for threads in (count, 1))
         if is_compiled:
-            known = {kernel for kernel, _, _ in self.fits}
+            known = {kernel for kernel, _, measured in self.fits if measured == count}
             names, alone = compiled_names(graph, names, known), compiled_names(graph, alone, known)
         terms, places = kernel_terms(graph, context), kernel_coordinates(graph, context)
         one = None

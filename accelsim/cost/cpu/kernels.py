@@ -17,7 +17,7 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
-__all__ = ["COMPILED_LOOP", "THIN_ROWS", "compiled_names", "is_unfolded", "kernel_names", "substitute"]
+__all__ = ["THIN_ROWS", "compiled_names", "is_unfolded", "kernel_names", "substitute"]
 
 _K = OperatorKind
 _ALIASES = {
@@ -174,9 +174,9 @@ _BY_PHASE = {
     _K.GRU: ("gru", "gru_train", "gru_backward"),
 }
 #: What a compiler makes of elementwise operators.
-COMPILED_LOOP = "compiled_elementwise"
+_COMPILED_LOOP = "compiled_elementwise"
 _COMPILED = {
-    (_K.ELEMENTWISE,): COMPILED_LOOP,
+    (_K.ELEMENTWISE,): _COMPILED_LOOP,
     (_K.LAYER_NORM, _K.RMS_NORM): "compiled_layer_norm",
     (_K.SOFTMAX,): "compiled_softmax",
 }
@@ -242,7 +242,7 @@ def compiled_names(graph: OperatorGraph, names: NDArray[np.str_], known: Collect
     backward = graph.phase == int(Phase.BACKWARD)
     for kinds, kernel in _COMPILED.items():
         if kernel in known:
-            own = np.isin(graph.kind, [int(kind) for kind in kinds]) & (~backward | (kernel == COMPILED_LOOP))
+            own = np.isin(graph.kind, [int(kind) for kind in kinds]) & (~backward | (kernel == _COMPILED_LOOP))
             names = np.where(own, kernel, names)
     return names
 
