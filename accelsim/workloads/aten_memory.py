@@ -372,6 +372,14 @@ def gather(call: Call) -> list[Kernel]:
     return [_lookup(table, tuple(indices), output, width)]
 
 
+@formula("grid_sampler_2d")
+def grid_sample(call: Call) -> list[Kernel]:
+    """Four pixels looked up for each place and channel, and mixed."""
+    (image, grid), count = call.inputs, call.outputs[0].elements
+    dims, moved = (4 * count, 1, image.elements), 4.0 * count
+    return [Kernel(_K.EMBEDDING, dims, 7.0 * count, (grid,), call.outputs, gathered=moved, waits=(image,))]
+
+
 @formula("_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(call: Call) -> list[Kernel]:
     """Rows looked up and summed per bag: one FLOP per element read."""

@@ -345,6 +345,7 @@ def test_wide_images_are_resampled_line_by_line(name, height, width, expected):
         (K.ELEMENTWISE, (8, 1, 6), "erf", "sin"),
         (K.REDUCTION, (2, 4), "std", "var"),
         (K.REDUCTION, (2, 4), "logsumexp", "sum"),
+        (K.EMBEDDING, (8, 1, 16), "grid_sampler_2d", "gather"),
     ],
 )
 def test_operators_that_take_longer_than_their_bytes_have_kernels_of_their_own(kind, dims, name, expected):

@@ -283,3 +283,11 @@ def test_pools_count_one_flop_per_element_of_each_window(name, given, outputs, w
     assert kernel.flop == window * prod(small)
     if "grad_output" in given:  # the gradient needs the windows, not the values pooled
         assert operands["self"] not in kernel.reads
+
+
+def test_a_sampled_grid_looks_up_four_pixels_for_each_place_and_channel():
+    image, grid = tensor(2, 3, 10, 12), tensor(2, 7, 5, 2)
+    found = one("grid_sampler_2d", tensor(2, 3, 7, 5), input=image, grid=grid)
+    places = 2 * 3 * 7 * 5
+    assert (found.kind, found.dims) == (K.EMBEDDING, (4 * places, 1, image.elements))
+    assert (found.flop, found.gathered, found.reads, found.waits) == (7 * places, 4 * places, (grid,), (image,))

@@ -1,12 +1,13 @@
 """Whole models that check a calibration: torch definitions of the networks people run, none of them used in a fit.
 
 Each factory returns a module and example inputs for a batch. Batches and lengths are such that one pass takes a few
-milliseconds to half a second on one core. The networks have their published sizes, except `mixtral-shaped`; the set includes
-families that the operator suite has no shapes of (recommenders, mixtures of experts, recurrent networks, U-Nets).
+milliseconds to half a second on one core. The networks have their published sizes, except those whose names end in
+``shaped``; the set includes families that the operator suite has no shapes of (recommenders, mixtures of experts, recurrent
+networks, U-Nets).
 
-The check list is of the modules here. `first`, `second` and `third` were the lists of earlier committed runs, of smaller
-networks of the same families: once a list has been measured, its errors teach, so it serves development and another takes
-its place. The check of a GPU uses some of the first.
+The check list is of the modules here. `first` to `fourth` were the lists of earlier committed runs, the first three of
+smaller networks of the same families: once a list has been measured, its errors teach, so it serves development and another
+takes its place. The check of a GPU uses some of the first.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import torch
 from torch import nn
 
 from accelsim.calibration.check_models import (  # noqa: F401  (they register)
-    convolutional,
+    classifiers,
     first,
+    fourth,
     language_models,
-    recurrent_and_tabular,
+    pixels,
+    recommenders,
     second,
+    sequences,
     third,
     transformers,
 )

@@ -34,10 +34,17 @@ def token_ids(batch: int, length: int, vocabulary: int) -> Tensor:
 
 
 class ConvNorm(nn.Sequential):
-    """Convolution, batch norm and an activation."""
+    """Convolution, batch norm and an activation; its pixels lie `d` apart."""
 
     def __init__(
-        self, i: int, o: int, k: int = 3, s: int = 1, g: int = 1, act: Callable[[], nn.Module] | None = nn.ReLU
+        self,
+        i: int,
+        o: int,
+        k: int = 3,
+        s: int = 1,
+        g: int = 1,
+        act: Callable[[], nn.Module] | None = nn.ReLU,
+        d: int = 1,
     ) -> None:
-        parts: list[nn.Module] = [nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o)]
+        parts: list[nn.Module] = [nn.Conv2d(i, o, k, s, d * (k // 2), d, g, bias=False), nn.BatchNorm2d(o)]
         super().__init__(*parts, *([act()] if act else []))

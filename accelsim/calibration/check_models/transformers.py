@@ -1,4 +1,4 @@
-"""Transformers over images, sentences and speech, at their published sizes."""
+"""Transformers over images and sentences, at their published sizes."""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -7,288 +7,251 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.parametrizations import weight_norm
 
+from accelsim.calibration.check_models.fourth.convolutional import images
+from accelsim.calibration.check_models.fourth.transformers import Attention, Mlp
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
 __all__: list[str] = []
 
 
-class _Attention(nn.Module):
-    """Queries of one sequence, keys and values of another or the same (Vaswani et al., NIPS 2017)."""
+# -- BEiT ------------------------------------------------------------------------------------------------------------
 
-    def __init__(self, width: int, heads: int, causal: bool = False, biased_keys: bool = True) -> None:
+
+def _patch_places(side: int) -> Tensor:
+    """Which relative place each pair of patches has; the class token's pairs have three of their own."""
+    row, column = torch.arange(side).repeat_interleave(side), torch.arange(side).repeat(side)
+    down, right = row[:, None] - row[None, :], column[:, None] - column[None, :]
+    count = (2 * side - 1) ** 2
+    places = torch.full((side * side + 1, side * side + 1), count + 2)
+    places[1:, 1:] = (down + side - 1) * (2 * side - 1) + right + side - 1
+    places[0, 1:], places[1:, 0] = count, count + 1
+    return places
+
+
+class _BiasedAttention(nn.Module):
+    """A bias of each head for every relative place; keys have no bias of their own."""
+
+    def __init__(self, width: int, heads: int, side: int) -> None:
         super().__init__()
-        self.heads, self.causal = heads, causal
-        self.query, self.value, self.output = (nn.Linear(width, width) for _ in range(3))
-        self.key = nn.Linear(width, width, bias=biased_keys)
-
-    def forward(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        source = x if source is None else source
-        parts = (self.query(x), self.key(source), self.value(source))
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in parts)
-        y = self._mixed(q, k, v, mask)
-        return self.output(y.transpose(1, 2).flatten(2))
-
-    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        return functional.scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal)
-
-
-class _WrittenAttention(_Attention):
-    """Products and softmax written out, with dropout between."""
-
-    def _mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        scores = torch.matmul(q, k.transpose(2, 3)) * q.shape[-1] ** -0.5
-        scores = scores if mask is None else scores + mask
-        return torch.matmul(functional.dropout(scores.softmax(-1), 0.1, self.training), v)
-
-
-class _Mlp(nn.Sequential):
-    def __init__(self, width: int, drop: float = 0.0) -> None:
-        super().__init__(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(drop))
-
-
-# -- images ----------------------------------------------------------------------------------------------------------
-
-
-class _VisionBlock(nn.Module):
-    """Queries, keys and values from one product, norms before."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads, self.norm1, self.norm2 = heads, nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
-        self.parts, self.output, self.mlp = nn.Linear(width, 3 * width), nn.Linear(width, width), _Mlp(width)
+        self.heads, self.parts = heads, nn.Linear(width, 3 * width, bias=False)
+        self.query_bias, self.value_bias = (nn.Parameter(torch.zeros(width)) for _ in range(2))
+        self.register_buffer("key_bias", torch.zeros(width))
+        self.table = nn.Parameter(torch.zeros((2 * side - 1) ** 2 + 3, heads))
+        self.register_buffer("places", _patch_places(side))
+        self.output = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         b, n, width = x.shape
-        q, k, v = self.parts(self.norm1(x)).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        y = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, width)
-        x = x + self.output(y)
-        return x + self.mlp(self.norm2(x))
+        bias = torch.cat([self.query_bias, self.key_bias, self.value_bias])
+        q, k, v = functional.linear(x, self.parts.weight, bias).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        place = self.table[self.places.flatten()].view(n, n, self.heads).permute(2, 0, 1).contiguous().unsqueeze(0)
+        y = functional.scaled_dot_product_attention(q, k, v, place)
+        return self.output(y.transpose(1, 2).reshape(b, n, width))
 
 
-class _Vision(nn.Module):
-    """Patches of 16 pixels behind a class token (Dosovitskiy et al., ICLR 2021)."""
+class _ScaledBlock(nn.Module):
+    """Norms before, and a learned scale of each channel behind (Touvron et al., ICCV 2021).
 
-    def __init__(self, width: int, heads: int, layers: int) -> None:
+    A class token may stand apart from patches that it reads and that stay as they are.
+    """
+
+    def __init__(self, attention: nn.Module, width: int, scale: float) -> None:
         super().__init__()
-        self.patch, self.token = nn.Conv2d(3, width, 16, 16), nn.Parameter(torch.zeros(1, 1, width))
-        self.place = nn.Parameter(torch.zeros(1, 197, width))
-        self.blocks = nn.Sequential(*(_VisionBlock(width, heads) for _ in range(layers)))
-        self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 1000)
+        self.attention, self.mlp = attention, Mlp(width)
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
+        self.scale1, self.scale2 = (nn.Parameter(torch.full((width,), scale)) for _ in range(2))
 
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.patch(x).flatten(2).transpose(1, 2)
-        y = torch.cat([self.token.expand(x.shape[0], -1, -1), y], 1) + self.place
-        return self.head(self.norm(self.blocks(y))[:, 0])
-
-
-@registered("vit-base-16")
-def _vit(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Vision(768, 12, 12), (torch.randn(batch, 3, 224, 224),)
+    def forward(self, x: Tensor, patches: Tensor | None = None) -> Tensor:
+        seen = x if patches is None else torch.cat([x, patches], 1)
+        x = x + self.scale1 * self.attention(self.norm1(seen))
+        return x + self.scale2 * self.mlp(self.norm2(x))
 
 
-_WINDOW = 7
-
-
-def _windows(x: Tensor) -> Tensor:
-    """(batch, height, width, channels) as (windows, 49, channels)."""
-    b, h, w, c = x.shape
-    y = x.view(b, h // _WINDOW, _WINDOW, w // _WINDOW, _WINDOW, c).transpose(2, 3)
-    return y.reshape(-1, _WINDOW * _WINDOW, c)
-
-
-def _window_places() -> Tensor:
-    """Which of the 169 relative places each pair of a window's 49 patches has."""
-    row, column = torch.arange(_WINDOW).repeat_interleave(_WINDOW), torch.arange(_WINDOW).repeat(_WINDOW)
-    down, right = row[:, None] - row[None, :], column[:, None] - column[None, :]
-    return ((down + _WINDOW - 1) * (2 * _WINDOW - 1) + right + _WINDOW - 1).flatten()
-
-
-def _shift_mask(size: int, shift: int) -> Tensor:
-    """What keeps patches apart that a shift brought into one window: (windows, 49, 49), 0 or -100."""
-    part = (torch.arange(size) >= size - _WINDOW).long() + (torch.arange(size) >= size - shift).long()
-    region = _windows((3 * part[:, None] + part[None, :])[None, :, :, None]).squeeze(-1)
-    return -100.0 * (region[:, None, :] != region[:, :, None]).float()
-
-
-class _WindowBlock(nn.Module):
-    """Attention within windows of 7 x 7 patches, in every other block shifted by three (Liu et al., ICCV 2021)."""
-
-    def __init__(self, width: int, heads: int, size: int, shift: int) -> None:
-        super().__init__()
-        self.heads, self.shift, self.scale = heads, shift, (width // heads) ** -0.5
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.parts, self.output, self.mlp = nn.Linear(width, 3 * width), nn.Linear(width, width), _Mlp(width)
-        self.bias = nn.Parameter(torch.zeros((2 * _WINDOW - 1) ** 2, heads))
-        self.register_buffer("places", _window_places())
-        self.register_buffer("mask", _shift_mask(size, shift) if shift else None)
-
-    def _attention(self, x: Tensor) -> Tensor:
-        count, n, width = x.shape
-        q, k, v = self.parts(x).view(count, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        scores = (q * self.scale) @ k.transpose(-2, -1)
-        scores = scores + self.bias[self.places].view(n, n, self.heads).permute(2, 0, 1).contiguous()
-        if self.mask is not None:
-            own = scores.view(-1, self.mask.shape[0], self.heads, n, n) + self.mask[:, None]
-            scores = own.view(count, self.heads, n, n)
-        return self.output((scores.softmax(-1) @ v).transpose(1, 2).reshape(count, n, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        b, h, w, c = x.shape
-        y = self.norm1(x)
-        y = torch.roll(y, (-self.shift, -self.shift), (1, 2)) if self.shift else y
-        y = self._attention(_windows(y)).view(b, h // _WINDOW, w // _WINDOW, _WINDOW, _WINDOW, c)
-        y = y.transpose(2, 3).reshape(b, h, w, c)
-        x = x + (torch.roll(y, (self.shift, self.shift), (1, 2)) if self.shift else y)
-        return x + self.mlp(self.norm2(x))
-
-
-class _Merge(nn.Module):
-    """Four neighbours as one patch of twice the width."""
+class _Patches(nn.Module):
+    """Squares of 16 pixels as tokens."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm, self.narrow = nn.LayerNorm(4 * width), nn.Linear(4 * width, 2 * width, bias=False)
+        self.patch = nn.Conv2d(3, width, 16, 16)
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = [x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]]
-        return self.narrow(self.norm(torch.cat(parts, -1)))
+        return self.patch(x).flatten(2).transpose(1, 2)
 
 
-class _Swin(nn.Module):
-    def __init__(self, width: int, depths: tuple[int, ...]) -> None:
-        super().__init__()
-        self.patch, self.norm = nn.Conv2d(3, width, 4, 4), nn.LayerNorm(width)
-        layers: list[nn.Module] = []
-        for stage, depth in enumerate(depths):
-            wide, size = width * 2**stage, 56 // 2**stage
-            layers += [_Merge(wide // 2)] if stage else []
-            shift = 3 if size > _WINDOW else 0
-            layers += [_WindowBlock(wide, wide // 32, size, shift * (n % 2)) for n in range(depth)]
-        self.layers = nn.Sequential(*layers)
-        self.last, self.head = nn.LayerNorm(8 * width), nn.Linear(8 * width, 1000)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.layers(self.norm(self.patch(x).permute(0, 2, 3, 1)))
-        return self.head(self.last(y).mean((1, 2)))
-
-
-@registered("swin-tiny")
-def _swin(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Swin(96, (2, 2, 6, 2)), (torch.randn(batch, 3, 224, 224),)
-
-
-# -- sentences -------------------------------------------------------------------------------------------------------
-
-
-class _PostNorm(nn.Module):
-    """Attention and feed-forward layer with norms behind."""
-
-    def __init__(self, attention: nn.Module, width: int, eps: float) -> None:
-        super().__init__()
-        self.attention, self.mlp, self.drop = attention, _Mlp(width, 0.1), nn.Dropout(0.1)
-        self.norm1, self.norm2 = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        x = self.norm1(x + self.drop(self.attention(x, mask=mask)))
-        return self.norm2(x + self.mlp(x))
-
-
-class _SentenceEncoder(nn.Module):
-    """A distilled BERT whose tokens' mean, normalised, stands for the sentence (Wang et al., NeurIPS 2020)."""
+class _Beit(nn.Module):
+    """Bao et al., ICLR 2022, as it classifies: the mean of the patches, behind a norm."""
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
-        self.token, self.place, self.kind = nn.Embedding(30522, width), nn.Embedding(512, width), nn.Embedding(2, width)
+        self.patches, self.token = _Patches(width), nn.Parameter(torch.zeros(1, 1, width))
+        blocks = (_ScaledBlock(_BiasedAttention(width, heads, 14), width, 0.1) for _ in range(layers))
+        self.blocks, self.norm = nn.Sequential(*blocks), nn.LayerNorm(width, eps=1e-6)
+        self.head = nn.Linear(width, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.patches(x)
+        y = self.blocks(torch.cat([self.token.expand(y.shape[0], -1, -1), y], 1))
+        return self.head(self.norm(y[:, 1:].mean(1)))
+
+
+@registered("beit-base")
+def _beit(batch: int) -> tuple[nn.Module, Inputs]:
+    return _Beit(768, 12, 12), images(batch)
+
+
+# -- CaiT ------------------------------------------------------------------------------------------------------------
+
+
+class _TalkingHeads(nn.Module):
+    """Heads are mixed before and behind the softmax (Shazeer et al., arXiv 2003.02436)."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.scale = heads, (width // heads) ** -0.5
+        self.parts, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.before, self.behind = nn.Linear(heads, heads), nn.Linear(heads, heads)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, width = x.shape
+        q, k, v = self.parts(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        weights = (q * self.scale) @ k.transpose(-2, -1)
+        weights = self.before(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2).softmax(-1)
+        weights = self.behind(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return self.output((weights @ v).transpose(1, 2).reshape(b, n, width))
+
+
+class _ClassAttention(Attention):
+    """The class token alone asks."""
+
+    def forward(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        return super().forward(x[:, :1], x if source is None else source, mask)
+
+
+class _Cait(nn.Module):
+    """A deep and narrow encoder of patches, then two layers for the class (Touvron et al., ICCV 2021)."""
+
+    def __init__(self, width: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.patches, self.place = _Patches(width), nn.Parameter(torch.zeros(1, 196, width))
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.blocks = nn.Sequential(*(_ScaledBlock(_TalkingHeads(width, heads), width, 1e-5) for _ in range(layers)))
+        self.last = nn.ModuleList(_ScaledBlock(_ClassAttention(width, heads), width, 1e-5) for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.blocks(self.patches(x) + self.place)
+        token = self.token.expand(y.shape[0], -1, -1)
+        for block in self.last:
+            token = block(token, y)
+        return self.head(self.norm(torch.cat([token, y], 1))[:, 0])
+
+
+@registered("cait-xxs-24")
+def _cait(batch: int) -> tuple[nn.Module, Inputs]:
+    return _Cait(192, 4, 24), images(batch)
+
+
+# -- PoolFormer ------------------------------------------------------------------------------------------------------
+
+
+class _PoolBlock(nn.Module):
+    """The difference of a patch from the mean around it, in place of attention (Yu et al., CVPR 2022)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.GroupNorm(1, width), nn.GroupNorm(1, width)
+        self.pool = nn.AvgPool2d(3, 1, 1, count_include_pad=False)
+        self.mlp = nn.Sequential(nn.Conv2d(width, 4 * width, 1), nn.GELU(), nn.Conv2d(4 * width, width, 1))
+        self.scale1, self.scale2 = (nn.Parameter(torch.full((width, 1, 1), 1e-5)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        x = x + self.scale1 * (self.pool(y) - y)
+        return x + self.scale2 * self.mlp(self.norm2(x))
+
+
+class _PoolFormer(nn.Module):
+    def __init__(self, widths: tuple[int, ...], depths: tuple[int, ...]) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [nn.Conv2d(3, widths[0], 7, 4, 2)]
+        for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
+            layers += [nn.Conv2d(widths[stage - 1], width, 3, 2, 1)] if stage else []
+            layers += [_PoolBlock(width) for _ in range(depth)]
+        self.layers, self.norm = nn.Sequential(*layers), nn.GroupNorm(1, widths[-1])
+        self.head = nn.Linear(widths[-1], 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.layers(x)).mean((-2, -1)))
+
+
+@registered("poolformer-s12")
+def _poolformer(batch: int) -> tuple[nn.Module, Inputs]:
+    return _PoolFormer((64, 128, 320, 512), (2, 2, 6, 2)), images(batch)
+
+
+# -- SqueezeBERT -----------------------------------------------------------------------------------------------------
+
+
+class _FeatureNorm(nn.LayerNorm):
+    """Over features that lie before the tokens."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 2, 1)).permute(0, 2, 1)
+
+
+class _GroupedAttention(nn.Module):
+    """Queries, keys and values by convolutions in groups; products and softmax written out."""
+
+    def __init__(self, width: int, heads: int, groups: int) -> None:
+        super().__init__()
+        self.heads, self.drop = heads, nn.Dropout(0.1)
+        self.query, self.key, self.value = (nn.Conv1d(width, width, 1, groups=groups) for _ in range(3))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = (f(x).unflatten(1, (self.heads, -1)) for f in (self.query, self.key, self.value))
+        scores = torch.matmul(q.permute(0, 1, 3, 2), k) / q.shape[2] ** 0.5
+        weights = self.drop((scores + mask).softmax(-1))
+        y = torch.matmul(weights, v.permute(0, 1, 3, 2))
+        return y.permute(0, 1, 3, 2).contiguous().flatten(1, 2)
+
+
+class _SqueezeBlock(nn.Module):
+    """A BERT layer whose products are convolutions, most of them in four groups (Iandola et al., 2020)."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention, self.output = _GroupedAttention(width, heads, 4), nn.Conv1d(width, width, 1)
+        self.wide, self.narrow = nn.Conv1d(width, 4 * width, 1, groups=4), nn.Conv1d(4 * width, width, 1, groups=4)
+        self.norm1, self.norm2 = _FeatureNorm(width, eps=1e-12), _FeatureNorm(width, eps=1e-12)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.norm1(self.drop(self.output(self.attention(x, mask))) + x)
+        y = self.narrow(functional.gelu(self.wide(x)))
+        return self.norm2(self.drop(y) + x)
+
+
+class _SqueezeBert(nn.Module):
+    """One of three relations between two sentences."""
+
+    def __init__(self, width: int, heads: int, layers: int) -> None:
+        super().__init__()
+        self.token, self.place, self.kind = nn.Embedding(30528, width), nn.Embedding(512, width), nn.Embedding(2, width)
         self.norm, self.drop = nn.LayerNorm(width, eps=1e-12), nn.Dropout(0.1)
-        self.blocks = nn.ModuleList(_PostNorm(_WrittenAttention(width, heads), width, 1e-12) for _ in range(layers))
+        self.blocks = nn.ModuleList(_SqueezeBlock(width, heads) for _ in range(layers))
+        self.pool, self.head = nn.Linear(width, width), nn.Linear(width, 3)
 
     def forward(self, ids: Tensor, kept: Tensor) -> Tensor:
-        place = self.place(torch.arange(ids.shape[1], device=ids.device))
-        x = self.drop(self.norm(self.token(ids) + self.kind(torch.zeros_like(ids)) + place))
+        places = torch.arange(ids.shape[1], device=ids.device)
+        x = self.token(ids) + self.place(places) + self.kind(torch.zeros_like(ids))
+        x = self.drop(self.norm(x)).permute(0, 2, 1)
         mask = (1.0 - kept)[:, None, None, :] * torch.finfo(x.dtype).min
         for block in self.blocks:
             x = block(x, mask)
-        mean = (x * kept.unsqueeze(-1)).sum(1) / kept.sum(1, keepdim=True).clamp(min=1e-9)
-        return functional.normalize(mean, dim=-1)
+        return self.head(self.drop(torch.tanh(self.pool(x.permute(0, 2, 1)[:, 0]))))
 
 
-@registered("minilm-l6")
-def _minilm(batch: int) -> tuple[nn.Module, Inputs]:
-    return _SentenceEncoder(384, 12, 6), (token_ids(batch, 64, 30522), torch.ones(batch, 64))
-
-
-# -- speech ----------------------------------------------------------------------------------------------------------
-
-
-class _SpeechBlock(nn.Module):
-    """Norms before; a decoder's attends to the encoder too."""
-
-    def __init__(self, width: int, heads: int, decodes: bool) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.mlp = _Attention(width, heads, causal=decodes, biased_keys=False), _Mlp(width)
-        self.norm3 = nn.LayerNorm(width) if decodes else None
-        self.cross = _Attention(width, heads, biased_keys=False) if decodes else None
-
-    def forward(self, x: Tensor, source: Tensor | None = None) -> Tensor:
-        x = x + self.attention(self.norm1(x))
-        if self.cross is not None and self.norm3 is not None:
-            x = x + self.cross(self.norm3(x), source)
-        return x + self.mlp(self.norm2(x))
-
-
-class _Whisper(nn.Module):
-    """Thirty seconds of speech and the words so far (Radford et al., ICML 2023)."""
-
-    def __init__(self, width: int, heads: int, layers: int, vocabulary: int) -> None:
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv1d(80, width, 3, padding=1), nn.Conv1d(width, width, 3, 2, 1)
-        self.frame, self.norm1 = nn.Parameter(torch.zeros(1500, width)), nn.LayerNorm(width)
-        self.encoder = nn.ModuleList(_SpeechBlock(width, heads, decodes=False) for _ in range(layers))
-        self.token, self.place = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(448, width))
-        self.decoder = nn.ModuleList(_SpeechBlock(width, heads, decodes=True) for _ in range(layers))
-        self.norm2 = nn.LayerNorm(width)
-
-    def forward(self, frames: Tensor, ids: Tensor) -> Tensor:
-        x = functional.gelu(self.conv2(functional.gelu(self.conv1(frames)))).transpose(1, 2) + self.frame
-        for block in self.encoder:
-            x = block(x)
-        x, y = self.norm1(x), self.token(ids) + self.place[: ids.shape[1]]
-        for block in self.decoder:
-            y = block(y, x)
-        return functional.linear(self.norm2(y), self.token.weight)
-
-
-@registered("whisper-tiny")
-def _whisper(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Whisper(384, 6, 4, 51865), (torch.randn(batch, 80, 3000), token_ids(batch, 8, 51865))
-
-
-class _Wave(nn.Module):
-    """Convolutions over raw sound, then an encoder; letters of every frame (Baevski et al., NeurIPS 2020)."""
-
-    def __init__(self, width: int, heads: int, layers: int) -> None:
-        super().__init__()
-        sizes = ((1, 10, 5), *((512, 3, 2),) * 4, *((512, 2, 2),) * 2)
-        self.convs = nn.ModuleList(nn.Conv1d(i, 512, k, s, bias=False) for i, k, s in sizes)
-        self.first, self.norm1 = nn.GroupNorm(512, 512), nn.LayerNorm(512)
-        self.widen, self.norm2 = nn.Linear(512, width), nn.LayerNorm(width)
-        self.place = weight_norm(nn.Conv1d(width, width, 128, padding=64, groups=16), dim=2)
-        self.blocks = nn.Sequential(*(_PostNorm(_Attention(width, heads), width, 1e-5) for _ in range(layers)))
-        self.head = nn.Linear(width, 32)
-
-    def forward(self, sound: Tensor) -> Tensor:
-        x = sound.unsqueeze(1)
-        for n, conv in enumerate(self.convs):
-            x = conv(x) if n else self.first(conv(x))
-            x = functional.gelu(x)
-        x = self.widen(self.norm1(x.transpose(1, 2)))
-        place = functional.gelu(self.place(x.transpose(1, 2))[:, :, :-1])
-        return self.head(self.blocks(self.norm2(x + place.transpose(1, 2))))
-
-
-@registered("wav2vec2-base")
-def _wav2vec(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Wave(768, 12, 12), (torch.randn(batch, 32_000),)
+@registered("squeezebert")
+def _squeezebert(batch: int) -> tuple[nn.Module, Inputs]:
+    return _SqueezeBert(768, 12, 12), (token_ids(batch, 64, 30528), torch.ones(batch, 64))

@@ -60,6 +60,7 @@ _ALIASES = {
     "std_mean": "var",
     "pixel_unshuffle": "pixel_shuffle",
     "_upsample_nearest_exact2d": "upsample_nearest2d",
+    "grid_sampler_2d": "gather",
 }
 #: Kernels known by the operator's own name, whatever its dimensions.
 _NAMED = frozenset(

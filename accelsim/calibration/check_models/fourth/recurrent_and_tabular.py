@@ -14,7 +14,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
-__all__: list[str] = []
+__all__ = ["Bag", "perceptron"]
 
 
 # -- recurrent -------------------------------------------------------------------------------------------------------
@@ -98,7 +98,8 @@ def _awd_lstm(batch: int) -> tuple[nn.Module, Inputs]:
 # -- recommenders ----------------------------------------------------------------------------------------------------
 
 
-def _perceptron(*sizes: int) -> nn.Sequential:
+def perceptron(*sizes: int) -> nn.Sequential:
+    """Linear layers, an activation behind each."""
     layers: list[nn.Module] = []
     for i, o in pairwise(sizes):
         layers += [nn.Linear(i, o), nn.ReLU()]
@@ -112,10 +113,11 @@ _CRITEO_ROWS: Final = (
 )
 
 
-class _Bag(nn.EmbeddingBag):
+class Bag(nn.EmbeddingBag):
     """A table of uniform numbers, as drawing hundreds of millions from a normal distribution takes long."""
 
     def reset_parameters(self) -> None:
+        """Draw the rows anew."""
         with torch.no_grad():
             self.weight.uniform_(-(self.num_embeddings**-0.5), self.num_embeddings**-0.5)
 
@@ -125,10 +127,10 @@ class _Dlrm(nn.Module):
 
     def __init__(self, rows: tuple[int, ...], width: int) -> None:
         super().__init__()
-        self.bags = nn.ModuleList(_Bag(n, width, mode="sum") for n in rows)
-        self.bottom = _perceptron(13, 512, 256, 64, width)
+        self.bags = nn.ModuleList(Bag(n, width, mode="sum") for n in rows)
+        self.bottom = perceptron(13, 512, 256, 64, width)
         count = len(rows) + 1
-        self.top = nn.Sequential(_perceptron(width + count * (count - 1) // 2, 512, 256), nn.Linear(256, 1))
+        self.top = nn.Sequential(perceptron(width + count * (count - 1) // 2, 512, 256), nn.Linear(256, 1))
         self.register_buffer("pairs", torch.tril_indices(count, count, -1))
 
     def forward(self, dense: Tensor, ids: Tensor, starts: Tensor) -> Tensor:
@@ -153,7 +155,7 @@ class _NeuralFiltering(nn.Module):
         super().__init__()
         self.user, self.item = nn.Embedding(users, factors), nn.Embedding(items, factors)
         self.deep_user, self.deep_item = nn.Embedding(users, sizes[0] // 2), nn.Embedding(items, sizes[0] // 2)
-        self.deep, self.head = _perceptron(*sizes), nn.Linear(factors + sizes[-1], 1)
+        self.deep, self.head = perceptron(*sizes), nn.Linear(factors + sizes[-1], 1)
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
         deep = self.deep(torch.cat([self.deep_user(user), self.deep_item(item)], -1))

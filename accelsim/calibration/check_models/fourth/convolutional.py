@@ -14,22 +14,27 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.register import ConvNorm, Inputs, registered
 
-__all__: list[str] = []
+__all__ = ["SqueezeExcite", "images", "pooled_head", "relu_conv"]
 
 _RELU: Final = partial(nn.ReLU, inplace=True)
 _SILU: Final = partial(nn.SiLU, inplace=True)
 _LEAKY: Final = partial(nn.LeakyReLU, 0.1, inplace=True)
 
 
-def _conv(i: int, o: int, k: int = 3, s: int = 1, g: int = 1, act: Callable[[], nn.Module] | None = _RELU) -> nn.Module:
-    return ConvNorm(i, o, k, s, g, act)
+def relu_conv(
+    i: int, o: int, k: int = 3, s: int = 1, g: int = 1, act: Callable[[], nn.Module] | None = _RELU, d: int = 1
+) -> nn.Module:
+    """Convolution, batch norm and an activation in place."""
+    return ConvNorm(i, o, k, s, g, act, d)
 
 
-def _image(batch: int, size: int = 224) -> Inputs:
+def images(batch: int, size: int = 224) -> Inputs:
+    """Random images, shape (batch, 3, size, size)."""
     return (torch.randn(batch, 3, size, size),)
 
 
-def _head(channels: int, drop: float = 0.0) -> list[nn.Module]:
+def pooled_head(channels: int, drop: float = 0.0) -> list[nn.Module]:
+    """Logits of 1000 classes from the mean over all pixels."""
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(drop), nn.Linear(channels, 1000)]
 
 
@@ -54,7 +59,7 @@ def _alexnet(batch: int) -> tuple[nn.Module, Inputs]:
     ):
         layers += [nn.Conv2d(i, o, k, s, p), nn.ReLU(inplace=True)]
         layers += [nn.MaxPool2d(3, 2)] if pools else []
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(6), *_perceptron(9216)), _image(batch)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(6), *_perceptron(9216)), images(batch)
 
 
 @registered("vgg-16")
@@ -67,7 +72,7 @@ def _vgg(batch: int) -> tuple[nn.Module, Inputs]:
             layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(inplace=True)]
             channels = width
         layers.append(nn.MaxPool2d(2))
-    return nn.Sequential(*layers, *_perceptron(25088)), _image(batch)
+    return nn.Sequential(*layers, *_perceptron(25088)), images(batch)
 
 
 class _Residual(nn.Module):
@@ -75,8 +80,8 @@ class _Residual(nn.Module):
 
     def __init__(self, i: int, o: int, s: int) -> None:
         super().__init__()
-        self.path = nn.Sequential(_conv(i, o, 3, s), _conv(o, o, act=None))
-        self.skip = nn.Identity() if i == o and s == 1 else _conv(i, o, 1, s, act=None)
+        self.path = nn.Sequential(relu_conv(i, o, 3, s), relu_conv(o, o, act=None))
+        self.skip = nn.Identity() if i == o and s == 1 else relu_conv(i, o, 1, s, act=None)
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.path(x)
@@ -86,14 +91,14 @@ class _Residual(nn.Module):
 
 @registered("resnet-34")
 def _resnet(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = [_conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    layers: list[nn.Module] = [relu_conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
     channels = 64
     for stage, count in enumerate((3, 4, 6, 3)):
         width = 64 * 2**stage
         for position in range(count):
             layers.append(_Residual(channels, width, 2 if stage and not position else 1))
             channels = width
-    return nn.Sequential(*layers, *_head(512)), _image(batch)
+    return nn.Sequential(*layers, *pooled_head(512)), images(batch)
 
 
 class _NormConv(nn.Sequential):
@@ -122,7 +127,7 @@ class _DenseBlock(nn.Module):
 
 @registered("densenet-121")
 def _densenet(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = [_conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+    layers: list[nn.Module] = [relu_conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
     channels = 64
     for count in (6, 12, 24, 16):
         layers.append(_DenseBlock(channels, count, 32))
@@ -130,31 +135,33 @@ def _densenet(batch: int) -> tuple[nn.Module, Inputs]:
         if count != 16:  # all but the last
             layers += [_NormConv(channels, channels // 2, 1), nn.AvgPool2d(2)]
             channels //= 2
-    return nn.Sequential(*layers, nn.BatchNorm2d(channels), nn.ReLU(inplace=True), *_head(channels)), _image(batch)
+    head = [nn.BatchNorm2d(channels), nn.ReLU(inplace=True), *pooled_head(channels)]
+    return nn.Sequential(*layers, *head), images(batch)
 
 
 @registered("mobilenet-v1")
 def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
     """Depthwise and 1x1 convolutions in turn (Howard et al., arXiv 1704.04861)."""
-    layers: list[nn.Module] = [_conv(3, 32, 3, 2)]
+    layers: list[nn.Module] = [relu_conv(3, 32, 3, 2)]
     channels = 32
     steps = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
     for o, s in steps:
-        layers += [_conv(channels, channels, 3, s, channels), _conv(channels, o, 1)]
+        layers += [relu_conv(channels, channels, 3, s, channels), relu_conv(channels, o, 1)]
         channels = o
-    return nn.Sequential(*layers, *_head(1024)), _image(batch)
+    return nn.Sequential(*layers, *pooled_head(1024)), images(batch)
 
 
-class _SqueezeExcite(nn.Module):
+class SqueezeExcite(nn.Module):
     """Channels scaled by what all pixels say together (Hu et al., CVPR 2018)."""
 
-    def __init__(self, channels: int, inner: int, act: type[nn.Module]) -> None:
+    def __init__(self, channels: int, inner: int, act: type[nn.Module], gate: type[nn.Module] = nn.Sigmoid) -> None:
         super().__init__()
         self.gate = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, inner, 1), act(), nn.Conv2d(inner, channels, 1), nn.Sigmoid()
+            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, inner, 1), act(), nn.Conv2d(inner, channels, 1), gate()
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Features of the same shape."""
         return self.gate(x) * x
 
 
@@ -162,9 +169,9 @@ class _InvertedBottleneck(nn.Module):
     def __init__(self, i: int, o: int, growth: int, k: int, s: int) -> None:
         super().__init__()
         wide = growth * i
-        layers: list[nn.Module] = [_conv(i, wide, 1, act=_SILU)] if growth > 1 else []
-        layers += [_conv(wide, wide, k, s, wide, _SILU), _SqueezeExcite(wide, i // 4, nn.SiLU)]
-        self.path, self.adds = nn.Sequential(*layers, _conv(wide, o, 1, act=None)), i == o and s == 1
+        layers: list[nn.Module] = [relu_conv(i, wide, 1, act=_SILU)] if growth > 1 else []
+        layers += [relu_conv(wide, wide, k, s, wide, _SILU), SqueezeExcite(wide, i // 4, nn.SiLU)]
+        self.path, self.adds = nn.Sequential(*layers, relu_conv(wide, o, 1, act=None)), i == o and s == 1
 
     def forward(self, x: Tensor) -> Tensor:
         return self.path(x) + x if self.adds else self.path(x)
@@ -173,7 +180,7 @@ class _InvertedBottleneck(nn.Module):
 @registered("efficientnet-b0")
 def _efficientnet(batch: int) -> tuple[nn.Module, Inputs]:
     """Table 1 of Tan and Le, ICML 2019."""
-    layers: list[nn.Module] = [_conv(3, 32, 3, 2, act=_SILU)]
+    layers: list[nn.Module] = [relu_conv(3, 32, 3, 2, act=_SILU)]
     channels = 32
     for growth, o, count, s, k in (
         (1, 16, 1, 1, 3),
@@ -187,7 +194,7 @@ def _efficientnet(batch: int) -> tuple[nn.Module, Inputs]:
         for position in range(count):
             layers.append(_InvertedBottleneck(channels, o, growth, k, 1 if position else s))
             channels = o
-    return nn.Sequential(*layers, _conv(320, 1280, 1, act=_SILU), *_head(1280, 0.2)), _image(batch)
+    return nn.Sequential(*layers, relu_conv(320, 1280, 1, act=_SILU), *pooled_head(1280, 0.2)), images(batch)
 
 
 class _GroupedBlock(nn.Module):
@@ -196,9 +203,12 @@ class _GroupedBlock(nn.Module):
     def __init__(self, i: int, o: int, s: int) -> None:
         super().__init__()
         self.path = nn.Sequential(
-            _conv(i, o, 1), _conv(o, o, 3, s, o // 8), _SqueezeExcite(o, i // 4, nn.ReLU), _conv(o, o, 1, act=None)
+            relu_conv(i, o, 1),
+            relu_conv(o, o, 3, s, o // 8),
+            SqueezeExcite(o, i // 4, nn.ReLU),
+            relu_conv(o, o, 1, act=None),
         )
-        self.skip = nn.Identity() if i == o and s == 1 else _conv(i, o, 1, s, act=None)
+        self.skip = nn.Identity() if i == o and s == 1 else relu_conv(i, o, 1, s, act=None)
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(self.skip(x) + self.path(x), inplace=True)
@@ -207,13 +217,13 @@ class _GroupedBlock(nn.Module):
 @registered("regnet-y-400mf")
 def _regnet(batch: int) -> tuple[nn.Module, Inputs]:
     """Radosavovic et al., CVPR 2020, with the widths of its quantised line."""
-    layers: list[nn.Module] = [_conv(3, 32, 3, 2)]
+    layers: list[nn.Module] = [relu_conv(3, 32, 3, 2)]
     channels = 32
     for width, count in ((48, 1), (104, 3), (208, 6), (440, 6)):
         for position in range(count):
             layers.append(_GroupedBlock(channels, width, 1 if position else 2))
             channels = width
-    return nn.Sequential(*layers, *_head(440)), _image(batch)
+    return nn.Sequential(*layers, *pooled_head(440)), images(batch)
 
 
 class _ChannelNorm(nn.LayerNorm):
@@ -244,7 +254,7 @@ def _convnext(batch: int) -> tuple[nn.Module, Inputs]:
             layers += [_ChannelNorm(width // 2, eps=1e-6), nn.Conv2d(width // 2, width, 2, 2)]
         layers += [_ConvNextBlock(width) for _ in range(count)]
     head = [nn.AdaptiveAvgPool2d(1), _ChannelNorm(768, eps=1e-6), nn.Flatten(), nn.Linear(768, 1000)]
-    return nn.Sequential(*layers, *head), _image(batch)
+    return nn.Sequential(*layers, *head), images(batch)
 
 
 class _UNet(nn.Module):
@@ -252,7 +262,7 @@ class _UNet(nn.Module):
 
     def __init__(self, sizes: Sequence[int], classes: int) -> None:
         super().__init__()
-        pair = lambda i, o: nn.Sequential(_conv(i, o), _conv(o, o))  # noqa: E731
+        pair = lambda i, o: nn.Sequential(relu_conv(i, o), relu_conv(o, o))  # noqa: E731
         self.first = pair(3, sizes[0])
         self.down = nn.ModuleList(pair(s, 2 * s) for s in sizes)
         self.up = nn.ModuleList(nn.ConvTranspose2d(2 * s, s, 2, 2) for s in reversed(sizes))
@@ -271,7 +281,7 @@ class _UNet(nn.Module):
 
 @registered("u-net-full-width")
 def _unet(batch: int) -> tuple[nn.Module, Inputs]:
-    return _UNet((64, 128, 256, 512), 2), _image(batch, 128)
+    return _UNet((64, 128, 256, 512), 2), images(batch, 128)
 
 
 class _TinyDetector(nn.Module):
@@ -279,7 +289,7 @@ class _TinyDetector(nn.Module):
 
     def __init__(self, outputs: int) -> None:
         super().__init__()
-        conv = partial(_conv, act=_LEAKY)
+        conv = partial(relu_conv, act=_LEAKY)
         layers: list[nn.Module] = []
         for i, o in ((3, 16), (16, 32), (32, 64), (64, 128)):
             layers += [conv(i, o), nn.MaxPool2d(2)]
@@ -298,4 +308,4 @@ class _TinyDetector(nn.Module):
 
 @registered("yolo-v3-tiny")
 def _yolo(batch: int) -> tuple[nn.Module, Inputs]:
-    return _TinyDetector(255), _image(batch, 416)
+    return _TinyDetector(255), images(batch, 416)
