@@ -186,3 +186,32 @@ def test_no_coefficient_is_negative_or_infinite(tmp_path, change):
     path.write_text(json.dumps(document))
     with pytest.raises(ProfileError):
         read_kernels(path)
+
+
+def grouped(name, groups=8, m=64, weights=8000.0, **changes):
+    graph = row(K.GROUPED_GEMM, (groups, m, 10, 20), flop=8e6, read=1600.0, write=3200.0, weights=weights, **changes)
+    return replace(graph, name=(name,))
+
+
+def test_a_grouped_product_takes_as_long_as_its_groups_one_by_one():
+    each = {
+        ("linear_thin", "fp32", 1): KernelFit(coefficients(TERMS, start=1e-6, flop=1e-11, weight_bytes=1e-10), 0.1, 9)
+    }
+    one = row(K.GEMM, (1, 8, 10, 20), flop=1e6, read=200.0, write=400.0, weights=1000.0)
+    fitted = kernels(each)
+    groups = 8 * (1 - (7 / 8) ** 64)  # those that rows fall into
+    assert fitted.times(grouped("_grouped_mm"), HOT, 1).time_s[0] == pytest.approx(
+        groups * fitted.times(one, HOT, 1).time_s[0], rel=1e-3
+    )
+
+
+def test_two_rows_meet_less_than_two_of_eight_groups_and_read_their_weights_alone():
+    weights = {("linear_thin", "fp32", 1): KernelFit(coefficients(TERMS, weight_bytes=1e-10), 0.1, 9)}
+    found = kernels(weights).times(grouped("_grouped_mm", m=2), HOT, 1)
+    assert found.time_s[0] == pytest.approx(8 * (1 - (7 / 8) ** 2) * 1000.0 * 1e-10)
+
+
+def test_a_batched_product_with_a_stack_of_weights_is_one_call():
+    batched = {("bmm", "fp32", 1): KernelFit(coefficients(TERMS, start=1e-6, flop=1e-11), 0.1, 9)}
+    found = kernels(batched).times(grouped("bmm"), HOT, 1)
+    assert found.time_s[0] == pytest.approx(1e-6 + 8e-5)

@@ -1,6 +1,7 @@
 """Shapes at which a CPU's libraries take a path of their own, further to those of a family's other plans.
 
-Windows with gaps that the library unfolds, and recurrent layers whose weights go through the last-level cache each step.
+Windows with gaps that the library unfolds, recurrent layers whose weights go through the last-level cache each step, layers
+of experts, and gradients of long tables.
 """
 
 from __future__ import annotations
@@ -8,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accelsim.calibration.measurement.plan import Plan
-from accelsim.calibration.measurement.shape_rules import conv_allowed, recurrent_allowed
+from accelsim.calibration.measurement.shape_rules import (
+    conv_allowed,
+    gather_allowed,
+    gemm_bytes,
+    gemm_flop,
+    recurrent_allowed,
+)
 
 __all__ = ["CPU_PLANS"]
 
@@ -56,6 +63,24 @@ CPU_PLANS: Sequence[Plan] = (
         {"hidden": (512, 1024, 16), "steps": (24, 64, 2), "batch": (1, 6, 1), "input": (256, 1024, 16)},
         4,
         allowed=recurrent_allowed,
+        devices=("cpu",),
+    ),
+    # the experts of a layer, multiplied in one call
+    Plan(
+        "batched_gemm",
+        ("bmm",),
+        {"m": (8, 512, 8), "n": (128, 4096, 64), "k": (128, 4096, 64), "batch": (2, 16, 2)},
+        12,
+        allowed=lambda s: gemm_flop(s) <= 2e9 and 2e6 <= gemm_bytes(s) <= 120e6,
+        devices=("cpu",),
+    ),
+    # gradients of tables that exceed the last-level cache
+    Plan(
+        "embedding",
+        ("embedding_dense_backward",),
+        {"table": (40_000, 400_000, 8), "width": (16, 256, 8), "lookups": (64, 16384, 1)},
+        8,
+        allowed=gather_allowed,
         devices=("cpu",),
     ),
 )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.cpu.grouped_products import as_products, product_counts
 from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_coordinates, kernel_terms
 from accelsim.cost.cpu.kernels import compiled_names, kernel_names, substitute
 from accelsim.cost.cpu.threads import (
@@ -94,6 +95,17 @@ class KernelTimes:
     fixed_s: FloatArray
     log_sigma: FloatArray
 
+    def repeated(self, counts: FloatArray) -> KernelTimes:
+        """Each row run `counts` times, shape (n,), with the same relative spread."""
+        return KernelTimes(
+            self.time_s * counts,
+            self.compute_s * counts,
+            self.memory_s * counts,
+            self.fresh_s * counts,
+            self.fixed_s * counts,
+            self.log_sigma,
+        )
+
 
 Key = tuple[str, str, int]
 _THREAD_WORK = np.array([term.endswith("_s") for term in THREAD_TERMS])
@@ -136,6 +148,8 @@ class FittedKernels:
             threads: Threads of the framework; the nearest measured count stands for others.
             is_compiled: Whether a compiler made the graph's loops.
         """
+        products = product_counts(graph)
+        graph, context = as_products(graph, context, products)
         count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
         names, alone = (kernel_names(graph, is_training=context.is_training, threads=threads) for threads in (count, 1))
         if is_compiled:
@@ -145,7 +159,7 @@ class FittedKernels:
         one = None
         if count != 1:
             one = self.one_thread(names, alone, graph.dtype, terms, places, shared_work(graph, names, terms))
-        return self.kernel_times(names, graph.dtype, terms, places, one, count)
+        return self.kernel_times(names, graph.dtype, terms, places, one, count).repeated(products)
 
     def one_thread(
         self,

@@ -240,9 +240,7 @@ Counts = tuple[FloatArray | float, FloatArray | float, FloatArray | float]
 
 def _product_counts(rows: _Rows) -> Counts:
     """Products with edges filled to a 6 x 16 and to a 16 x 64 block, and the number of small blocks."""
-    grouped = rows.kind == _K.GROUPED_GEMM
-    batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("groups" if grouped else "batch", "m", "n", "k"))
-    m = m / batch if grouped else m
+    batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
     blocks = batch * np.ceil(m / 6) * np.ceil(n / 16)
     return 96.0 * blocks * k, batch * np.ceil(m / 16) * 16 * np.ceil(n / 64) * 64 * k, blocks
 
@@ -407,7 +405,6 @@ def _recurrent_beyond(graph: OperatorGraph, context: Context, beyond: FloatArray
 _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
     _K.GEMM: _product_counts,
     _K.BATCHED_GEMM: _product_counts,
-    _K.GROUPED_GEMM: _product_counts,
     _K.BATCH_NORM: lambda rows: (rows["columns"], rows["rows"] * rows["columns"], 0.0),
     _K.POOLING: _pooling_counts,
     _K.OPTIMIZER: lambda rows: (rows["tensors"], rows["parameters"], rows["idle"]),  # square roots of zeros are slow
@@ -465,8 +462,6 @@ def kernel_coordinates(graph: OperatorGraph, context: Context) -> list[FloatArra
         names = DIMENSIONS[kind]
         chosen = _CONV_COORDINATES if "kernel_w" in names else _COORDINATES.get(kind, names)
         sizes = [np.log2(np.maximum(graph.dimension(name, rows, kind), 0.5) * 1.0) for name in chosen]
-        if kind == _K.GROUPED_GEMM:  # rows over all groups
-            sizes[1] = sizes[1] - sizes[0]
         filled = [0.5 * (graph.dimension(name, rows, kind) % 16 == 0) for name in chosen if name in _ALIGNED]
         block = np.column_stack([*sizes, *filled, 2.0 * cold[rows], 2.0 * amid[rows]])
         for row, place in zip(rows.tolist(), block, strict=True):

@@ -128,7 +128,6 @@ _NAMED = frozenset(
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
 _BY_KIND = {
     _K.BATCHED_GEMM: "bmm",
-    _K.GROUPED_GEMM: "bmm",
     _K.CONV_TRANSPOSE: "conv_transpose",
     _K.ATTENTION_BACKWARD: "attention_backward",
     _K.RMS_NORM: "rms_norm",
