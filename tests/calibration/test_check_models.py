@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accelsim.calibration.check import CheckCase, check_list, model_graph
+from accelsim.workloads.capture import capture
 
 torch = pytest.importorskip("torch")
 
@@ -240,3 +241,10 @@ def test_networks_that_foretell_do_otherwise_than_in_training(name):
         foretold, trained = module.eval()(*inputs), module.train()(*inputs)
     shapes = {"deepar": ((200, 24), (2, 192)), "sasrec": ((2, 3417), (2, 2, 200))}
     assert (foretold.shape, trained.shape) == shapes[name]
+
+
+@pytest.mark.parametrize("name", ["raft-small", "bilstm-crf-tagger", "deepar", "sasrec", "granite-moe-shaped"])
+def test_every_operator_of_unusual_networks_is_known(name):
+    with torch.device("meta"):
+        module, inputs = CHECK_MODELS[name](2)
+    assert capture(module.eval(), inputs, batch_dimension=None).note is None
