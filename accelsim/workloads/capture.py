@@ -229,13 +229,13 @@ class _Run:
                 output = run(*args, **keywords)
                 if self.training:
                     _differentiate(output, recorder)
+            recorder.finish()
         except AccelsimError:
             raise
         except Exception as error:
             raise _explained(error, recorder) from error
         finally:
             self._clear_gradients()
-        recorder.finish()
         return recorder
 
     def _clear_gradients(self) -> None:
@@ -322,6 +322,7 @@ def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
         path=tuple(row.path for row in rows),
         dependency_offset=offset,
         dependency=dependency,
+        freed_after=np.array([row.freed_after for row in rows], dtype=np.int64),
     )
     return CapturedGraph(graph, batch, fixed, None)
 

@@ -53,6 +53,8 @@ class OperatorGraph:
         dependency: Rows each row waits for (always earlier rows), shape (edges,).
         epilogue_flop: FLOP of elementwise operators fused behind matrix rows, which `flop` leaves out, shape (n,); None
             where nothing was fused.
+        freed_after: Row after which each row's output is freed, shape (n,): n where the caller holds it, -1 where it is not
+            known; None where no row's is.
     """
 
     kind: NDArray[np.int16]
@@ -69,6 +71,7 @@ class OperatorGraph:
     dependency_offset: IntArray
     dependency: IntArray
     epilogue_flop: FloatArray | None = None
+    freed_after: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -167,6 +170,8 @@ class OperatorGraph:
         columns["dims"] = [list(self.dimensions_of(row).values()) for row in range(len(self))]
         if self.epilogue_flop is not None:
             columns["epilogue_flop"] = self.epilogue_flop.tolist()
+        if self.freed_after is not None:
+            columns["freed_after"] = self.freed_after.tolist()
         return {
             **columns,
             "name": list(self.name),
@@ -197,6 +202,7 @@ class OperatorGraph:
             dependency_offset=offset,
             dependency=dependency,
             epilogue_flop=_floats(data, "epilogue_flop", count) if "epilogue_flop" in data else None,
+            freed_after=_freed_after(data, count) if "freed_after" in data else None,
         )
 
 
@@ -224,6 +230,11 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
             lists.append(own or ([base - 1] if base else []))
         base += len(graph)
     offset, dependency = compressed_rows(lists)
+    freed, base = [], 0
+    for graph in graphs:
+        own = np.full(len(graph), -1) if graph.freed_after is None else graph.freed_after
+        freed.append(np.where(own == len(graph), sum(map(len, graphs)), np.where(own < 0, -1, own + base)))
+        base += len(graph)
     epilogues = [np.zeros(len(g)) if g.epilogue_flop is None else g.epilogue_flop for g in graphs]
     return OperatorGraph(
         **columns,
@@ -232,6 +243,7 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
         dependency_offset=offset,
         dependency=dependency,
         epilogue_flop=None if all(g.epilogue_flop is None for g in graphs) else np.concatenate(epilogues),
+        freed_after=None if all(g.freed_after is None for g in graphs) else np.concatenate(freed),
     )
 
 
@@ -283,6 +295,14 @@ def _floats(data: Mapping[str, Any], name: str, count: int) -> FloatArray:
         if not _is_number(value) or not 0 <= value < 1e30:
             raise InvalidValueError(f"graph.{name}", value, "numbers from 0 to 1e30")
     return np.array(column, dtype=np.float64)
+
+
+def _freed_after(data: Mapping[str, Any], count: int) -> IntArray:
+    column = _column(data, "freed_after", count)
+    for row, value in enumerate(column):
+        if not isinstance(value, int) or isinstance(value, bool) or not (value == -1 or row <= value <= count):
+            raise InvalidValueError("graph.freed_after", value, f"-1, or a row from {row} to {count}")
+    return np.array(column, dtype=np.int64)
 
 
 def _code(enum: type[OperatorKind] | type[Dtype] | type[Phase], column: str, label: Any) -> int:

@@ -283,21 +283,22 @@ class _Recurrent(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, stack: _Stack, state_count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         x, states, weights = tensors[0], tensors[1 : 1 + state_count], tensors[1 + state_count :]
-        layers = [x]
+        layers = [x]  # in inference the last alone
         shape = (*x.shape[:2], stack.width * stack.directions)
-        layers.extend(x.new_empty(shape) for _ in range(stack.layers))
         finals = [torch.empty_like(state) for state in states]
         for layer in range(stack.layers):
-            own = _layer_weights(stack, weights, layer)
-            row = _layer_row(stack, layers[layer], layers[layer + 1], [*own, *states], layer)
+            own, target = _layer_weights(stack, weights, layer), x.new_empty(shape)
+            row = _layer_row(stack, layers[-1], target, [*own, *states], layer)
             if stack.differentiable:
-                _keep_gates(stack, row, layers[layer + 1])
+                _keep_gates(stack, row, target)
             if layer + 1 < stack.layers and stack.dropout:
-                _dropout_row(stack, layers[layer + 1])
+                _dropout_row(stack, target)
+            layers = [*layers, target] if stack.differentiable else [target]
         for final in finals:
             stack.recorder.write(final)
         ctx.stack, ctx.state_count = stack, state_count
-        ctx.save_for_backward(*layers, *weights, *states)
+        if stack.differentiable:
+            ctx.save_for_backward(*layers, *weights, *states)
         return (layers[-1], *finals)
 
     @staticmethod

@@ -16,8 +16,8 @@ No two processes fault alike. Kernels leave small blocks behind when they first 
 can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the addresses. So a
 process is drawn several times, and the mean is the expectation of a fresh one.
 
-A tensor passed to a module is held by its caller until the module returns; queries, keys and values by the module that
-attends.
+A captured pass knows when the last reference to a tensor goes. Else one passed to a module is taken to be held by its caller
+until the module returns; queries, keys and values by the module that attends.
 """
 
 from __future__ import annotations
@@ -442,7 +442,10 @@ def _buffer_bytes(graph: OperatorGraph, native: NDArray[np.bool_]) -> list[float
 
 
 def _frees(graph: OperatorGraph, count: int) -> list[list[int]]:
-    """Rows whose outputs are freed after each of the first `count` rows: those that nothing holds any more."""
+    """Rows whose outputs are freed after each of the first `count` rows: those that nothing holds any more.
+
+    A captured pass knows when; else by who reads them and the modules they are passed to.
+    """
     parts = [tuple(path.split(".")) if path else () for path in graph.path[:count]]
     ends = _module_ends(parts)
     last, owner = list(range(count)), list(range(count))  # the row that allocated what a row writes
@@ -452,18 +455,24 @@ def _frees(graph: OperatorGraph, count: int) -> list[list[int]]:
     for row in range(count):
         sources = dependencies[offsets[row] : offsets[row + 1]]
         if IN_PLACE in graph.name[row]:
-            same = [source for source in sources if graph.write_bytes[source] == graph.write_bytes[row]]
+            same = [source for source in sources if graph.write_bytes[source] >= graph.write_bytes[row]]
             owner[row] = owner[same[-1]] if same else row
         for source in sources:
             shared = _shared(parts[source], parts[row])
-            until = ends[row][shared] if shared < len(parts[row]) else row
+            held = ends[row][shared] if shared < len(parts[row]) else row
             if attends[row] and parts[row]:
-                until = ends[row][-1]
-            last[owner[source]] = max(last[owner[source]], until)
+                held = ends[row][-1]
+            last[owner[source]] = max(last[owner[source]], held)
             used[owner[source]] = True
+    until = [last[row] if used[row] else count - 1 for row in range(count)]
+    if graph.freed_after is not None and count == len(graph):
+        steps = np.flatnonzero(graph.phase != int(Phase.OPTIMIZER))
+        returned = (graph.freed_after == count) & (graph.phase != int(Phase.BACKWARD))  # held by the backward call
+        freed = np.where(returned, steps[-1], np.minimum(graph.freed_after, count - 1)).tolist()
+        until = [known if known >= 0 else guess for known, guess in zip(freed, until, strict=True)]
     frees: list[list[int]] = [[] for _ in range(count)]
     for row in range(count):
-        frees[last[row] if used[row] else count - 1].append(row)
+        frees[until[row]].append(row)
     return frees
 
 
