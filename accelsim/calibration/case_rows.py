@@ -318,7 +318,7 @@ def _elementwise(s: Shape, operator: str) -> _Row:
 def _pooling(s: Shape, operator: str) -> _Row:
     side, kernel = s["side"], s["kernel"]
     images = s["batch"] * s["channels"]
-    out = (side + 2 * ((kernel - 1) // 2) - kernel) // 2 + 1
+    out = (side + 2 * ((kernel - 1) // 2) - kernel) // s.get("stride", 2) + 1
     if operator == "_adaptive_avg_pool2d":
         out = max(2, side // (2 * kernel))
         kernel = -(-side // out)

@@ -113,6 +113,12 @@ PAIRS = [
         (torch.randn(900), torch.ones(900).bool()),
     ),
     ("var", {"rows": 64, "columns": 96}, Apply(lambda x: x.var(-1)), (torch.randn(64, 96),)),
+    (
+        "max_pool2d_with_indices",
+        {"channels": 8, "side": 14, "batch": 2, "kernel": 5, "stride": 1},
+        nn.MaxPool2d(5, 1, 2),
+        image(2, 8, 14, 14),
+    ),
     ("max_pool1d", {"channels": 8, "length": 60, "batch": 2, "kernel": 3}, nn.MaxPool1d(3), image(2, 8, 60)),
     (
         "pixel_shuffle",

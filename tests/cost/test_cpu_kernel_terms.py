@@ -164,6 +164,7 @@ def test_rows_of_a_softmax_shorter_than_a_vector_are_taken_one_by_one(name, colu
         (8, 14, 0.0, 0.0),  # all of it stays in the first-level cache
         (64, 35, 0.0, 1.0),  # a line for every pixel does not, one for every channel does
         (64, 32, 1.0, 1.0),  # planes of 4 KiB: all channels in one set
+        (128, 64, 2.0, 1.0),  # planes of 16 KiB: in four sets of the second level, too
     ],
 )
 def test_small_images_are_resampled_by_way_of_copies_that_put_channels_together(channels, side, apart, back):
@@ -253,6 +254,45 @@ def test_convolutions_by_the_library_that_runs_them(dims, options, name):
     assert kernel(K.CONV, dims, **options) == name
 
 
+def volume(channels=64, depth=4, size=28, batch=1, window=3, stride=1) -> tuple[int, ...]:
+    small = [-(-length // stride) for length in (depth, size, size)]
+    return (batch, channels, channels, 1, depth, size, size, *small, window, window, window, stride, 1)
+
+
+@pytest.mark.parametrize(
+    ("dims", "options", "name"),
+    [
+        (volume(channels=128), {}, "conv_native"),  # 128 x 4 x 28: the width does not count
+        (volume(channels=183), {}, "conv"),
+        (volume(channels=128, batch=2), {}, "conv"),
+        (volume(channels=512, depth=1, size=7), {}, "conv_native"),
+        (volume(channels=128), {"dtype": Dtype.BF16}, "conv"),
+    ],
+)
+def test_small_volumes_are_the_frameworks_own(dims, options, name):
+    assert kernel(K.CONV, dims, **options) == name
+
+
+@pytest.mark.parametrize("kind", [K.CONV, K.CONV_BACKWARD_DATA, K.CONV_BACKWARD_WEIGHT])
+@pytest.mark.parametrize(
+    ("dims", "share"),
+    [
+        (volume(depth=1, batch=2), 1 / 3),
+        (volume(depth=2, batch=2), 4 / 6),
+        (volume(depth=8, batch=2), 22 / 24),
+        (volume(depth=8, batch=2, stride=2), 11 / 12),  # four positions, of which the first sees a plane of padding
+        (volume(depth=8, batch=2, window=1), 1.0),
+        (volume(depth=2), 1.0),  # the framework unfolds the padding too
+        (conv(batch=2), 1.0),
+    ],
+)
+def test_the_library_skips_planes_of_padding(kind, dims, share):
+    found, whole = terms_of(kind, dims, flop=1200.0), dims[0] * np.prod(dims[7:10]) * np.prod(dims[10:13])
+    assert found["flop"] == pytest.approx(1200.0 * share)
+    channels = np.ceil(dims[1] / 16) * 16
+    assert found["first_count"] == pytest.approx(whole * channels**2 * share)
+
+
 @pytest.mark.parametrize(
     ("kind", "dims", "name"),
     [
@@ -324,6 +364,7 @@ def test_what_stands_for_a_kernel_that_was_not_measured(kernel, instead):
         ("upsample_bilinear2d", 64, 65, "upsample_bilinear2d_wide"),
         ("_upsample_nearest_exact2d", 100, 100, "upsample_nearest2d_wide"),
         ("upsample_nearest2d_backward", 100, 100, "upsample_nearest2d_backward"),
+        ("upsample_bilinear2d.strided", 64, 64, "upsample_bilinear2d"),  # whatever the layout of what it reads
         ("clone", 0, 0, "clone"),
         ("pixel_unshuffle", 0, 0, "pixel_shuffle"),
     ],

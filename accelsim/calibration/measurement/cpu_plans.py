@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelsim.calibration.measurement.plan import Plan
+from accelsim.calibration.measurement.plan import Plan, Shape
 from accelsim.calibration.measurement.shape_rules import (
     conv_allowed,
     gather_allowed,
@@ -18,6 +18,14 @@ from accelsim.calibration.measurement.shape_rules import (
 )
 
 __all__ = ["CPU_PLANS"]
+
+
+def _power_of_two(shape: Shape) -> Shape:
+    """Images of 32 or 64 pixels a side once they are resampled."""
+    fine = {2: 32, 3: 64}[shape.pop("size")]
+    factor = 2 ** shape.pop("times")
+    return shape | {"side": fine // factor, "factor": factor}
+
 
 #: Further plans of the suite.
 CPU_PLANS: Sequence[Plan] = (
@@ -81,6 +89,54 @@ CPU_PLANS: Sequence[Plan] = (
         {"table": (40_000, 400_000, 8), "width": (16, 256, 8), "lookups": (64, 16384, 1)},
         8,
         allowed=gather_allowed,
+        devices=("cpu",),
+    ),
+    # a network's first layer, of a colour image, and its last, of few channels
+    Plan(
+        "convolution",
+        ("convolution",),
+        {"channels_out": (16, 96, 8), "side": (96, 320, 32), "batch": (1, 8, 1), "half": (1, 3, 1)},
+        8,
+        fixed={"channels_in": 3, "groups": 1, "stride": 2},
+        finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
+        allowed=conv_allowed,
+        devices=("cpu",),
+    ),
+    Plan(
+        "convolution",
+        ("convolution", "convolution_backward.grad_input", "convolution_backward.grad_weight"),
+        {
+            "channels_in": (16, 128, 16),
+            "channels_out": (1, 4, 1),
+            "side": (32, 192, 8),
+            "batch": (1, 8, 1),
+            "half": (1, 3, 1),
+        },
+        5,
+        fixed={"groups": 1, "stride": 1},
+        finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
+        allowed=conv_allowed,
+        devices=("cpu",),
+    ),
+    # windows side by side that overlap
+    Plan(
+        "pooling",
+        ("max_pool2d_with_indices",),
+        {"channels": (32, 512, 32), "side": (7, 56, 1), "batch": (1, 4, 1), "half": (1, 4, 1)},
+        8,
+        fixed={"stride": 1},
+        finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
+        allowed=lambda s: s["batch"] * s["channels"] * s["side"] ** 2 <= 2e6,
+        devices=("cpu",),
+    ),
+    # images whose channels lie at powers of two from each other, in the same sets of the caches
+    Plan(
+        "resampling",
+        ("upsample_nearest2d", "upsample_bilinear2d"),
+        {"channels": (32, 512, 32), "size": (2, 3, 1), "times": (1, 3, 1), "batch": (1, 3, 1)},
+        6,
+        finish=_power_of_two,
+        allowed=lambda s: s["batch"] * s["channels"] * (s["side"] * s["factor"]) ** 2 <= 4e6,
         devices=("cpu",),
     ),
 )

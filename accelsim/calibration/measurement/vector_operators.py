@@ -232,7 +232,8 @@ def _pooled(source: Source) -> tuple[torch.Tensor, int]:
 @builds("max_pool2d_with_indices")
 def _max_pool(source: Source) -> Call:
     x, kernel = _pooled(source)
-    return lambda: functional.max_pool2d(x, kernel, 2, (kernel - 1) // 2)
+    stride = source.shape.get("stride", 2)
+    return lambda: functional.max_pool2d(x, kernel, stride, (kernel - 1) // 2)
 
 
 @builds("max_pool1d")

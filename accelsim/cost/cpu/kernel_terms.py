@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.cpu.kernels import is_unfolded
+from accelsim.cost.cpu.kernels import is_unfolded, visible_depth
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, DIMENSIONS, OperatorKind, Phase
@@ -28,6 +28,8 @@ _LINE_BYTES: Final = 64.0
 #: First-level data cache of a core and its sets.
 _FIRST_LEVEL_BYTES: Final = 48.0 * 1024
 _FIRST_LEVEL_SETS: Final = 64
+#: Sets of the second-level cache.
+_SECOND_LEVEL_SETS: Final = 1024
 #: Rows up to which the math library multiplies row by row.
 _SINGLE_ROWS: Final = 3
 #: Taps whose outcomes the branch predictor learns half of.
@@ -67,6 +69,7 @@ _STREAMING = [
         _K.OPTIMIZER,
     )
 ]
+_CONVS = (_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
 WORK_TERMS = np.array([term in {"flop", "first_count", "second_count", "third_count"} for term in TERMS])
 MEMORY_TERMS = np.array([term.endswith(("bytes", "_l2", "_l3")) for term in TERMS])
 
@@ -133,6 +136,8 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         counts[rows] = _counts(graph, kind, rows, context)
         if kind in {_K.ATTENTION, _K.ATTENTION_BACKWARD}:
             flop[rows] *= _visible_fraction(graph, kind, rows)
+        elif kind in _CONVS:
+            flop[rows] *= visible_depth(graph, kind, rows)
     amid = np.broadcast_to(np.asarray(context.amid, dtype=np.float64), moved.shape)
     again = graph.weight_bytes * (_passes(graph) - 1.0)
     again_far = again * share_beyond(graph.weight_bytes, context.l3_bytes)
@@ -176,7 +181,7 @@ def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
     """
     found = np.zeros(len(graph))
     for kind, index in graph.rows_by_kind():
-        if kind not in {_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT}:
+        if kind not in _CONVS:
             continue
         rows = _Rows(graph, kind, index, context)
         inside, outside = rows["channels_in"], rows["channels_out"]
@@ -259,6 +264,8 @@ def _conv_counts(rows: _Rows) -> Counts:
     The framework multiplies small fp32 convolutions image by image; the product's kernel takes 24 pixels times 4 channels.
     """
     volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
+    if rows.kind in _CONVS:
+        volume = volume * visible_depth(rows.graph, rows.kind, rows.index)
     groups = np.maximum(rows["groups"], 1.0)
     per_group = [rows[name] / groups for name in ("channels_in", "channels_out")]
     lanes = np.select([_divides(size, per_group) | (groups == 1) for size in (16.0, 8.0, 4.0)], [16.0, 8.0, 4.0], 16.0)
@@ -313,8 +320,10 @@ def _copy_counts(rows: _Rows) -> Counts:
     sets. The gradient of the nearest element adds what it copied one by one: pairs overlap, more wait for each other.
     """
     elements, channels, pixels = rows["elements"], rows["channels"], rows["out_h"] * rows["out_w"]
-    apart = elements * share_beyond(_occupied_bytes(channels, pixels * rows.width), _FIRST_LEVEL_BYTES)
-    back = elements * share_beyond(_occupied_bytes(pixels, channels * rows.width), _FIRST_LEVEL_BYTES)
+    apart = elements * _share_away(channels, pixels * rows.width, rows.context.l2_bytes)
+    back = elements * share_beyond(
+        _occupied_bytes(pixels, channels * rows.width, _FIRST_LEVEL_SETS), _FIRST_LEVEL_BYTES
+    )
     gradient = rows.graph.phase[rows.index] == int(Phase.BACKWARD)
     coarse = rows.graph.write_bytes[rows.index] / rows.width
     waits = elements * (elements > 6.0 * coarse)
@@ -326,11 +335,18 @@ def _copy_counts(rows: _Rows) -> Counts:
     )
 
 
-def _occupied_bytes(count: FloatArray, stride_bytes: FloatArray) -> FloatArray:
+def _share_away(count: FloatArray, stride_bytes: FloatArray, l2_bytes: float) -> FloatArray:
+    """Caches that do not hold `count` elements at a distance until their neighbours are read: 0 to 2."""
+    first, second = (_occupied_bytes(count, stride_bytes, sets) for sets in (_FIRST_LEVEL_SETS, _SECOND_LEVEL_SETS))
+    away: FloatArray = share_beyond(first, _FIRST_LEVEL_BYTES) + share_beyond(second, l2_bytes)
+    return away
+
+
+def _occupied_bytes(count: FloatArray, stride_bytes: FloatArray, sets: int) -> FloatArray:
     """Cache that `count` elements at a distance take: of lines that share sets, as much as lies between."""
     lines = np.maximum(stride_bytes // _LINE_BYTES, 1.0).astype(np.int64)
     whole = (stride_bytes % _LINE_BYTES == 0) & (stride_bytes > 0)
-    shared = np.where(whole, np.gcd(lines, _FIRST_LEVEL_SETS), 1)
+    shared = np.where(whole, np.gcd(lines, sets), 1)
     occupied: FloatArray = count * np.minimum(np.maximum(stride_bytes, 1.0), _LINE_BYTES * shared)
     return occupied
 

@@ -17,7 +17,7 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
-__all__ = ["THIN_ROWS", "compiled_names", "is_unfolded", "kernel_names", "substitute"]
+__all__ = ["THIN_ROWS", "compiled_names", "is_unfolded", "kernel_names", "substitute", "visible_depth"]
 
 _K = OperatorKind
 _ALIASES = {
@@ -194,9 +194,9 @@ THIN_ROWS = 16
 
 
 def _plain(name: str) -> str:
-    if name.endswith(".strided"):
+    if name.endswith(".strided") and not name.startswith("upsample"):  # which copies its operand as it needs it
         return "clone_strided" if name.partition(".")[0].rstrip("_") in _COPIES else "add_strided"
-    stripped = name.rsplit(".", 1)[0] if name.endswith((".layer0",)) else name
+    stripped = name.rsplit(".", 1)[0] if name.endswith((".layer0", ".strided")) else name
     stripped = stripped.removesuffix(IN_PLACE).rstrip("_")
     return _ALIASES.get(stripped, stripped)
 
@@ -292,11 +292,42 @@ def _binary_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[
 
 
 def _is_large(size: Callable[[str], FloatArray]) -> NDArray[np.bool_]:
-    """Which fp32 convolutions the framework leaves to the library (ATen Convolution.cpp), by their dimensions."""
-    images = size("batch") * size("channels_in") * size("in_d") * size("in_h") * size("in_w")
+    """Which fp32 convolutions the framework leaves to the library (ATen Convolution.cpp), by their dimensions.
+
+    It multiplies the sizes of the first four axes, of a volume all but its width.
+    """
+    volume = (size("in_d") > 1) | (size("kernel_d") > 1)
+    images = size("batch") * size("channels_in") * size("in_d") * size("in_h") * np.where(volume, 1.0, size("in_w"))
     wide = (size("kernel_h") > 3) & (size("kernel_w") > 3)
     large: NDArray[np.bool_] = (size("groups") > 1) | wide | (size("batch") > 1) | (images > 20480)
     return large
+
+
+def visible_depth(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    """Share of the taps along the depth of convolved volumes that lie inside, shape (k,): the library skips the others.
+
+    The framework's own kernels unfold and multiply all of them.
+
+    Args:
+        graph: Operators.
+        kind: Kind of the rows.
+        rows: Indices of convolutions, shape (k,).
+    """
+
+    def size(name: str) -> FloatArray:
+        return graph.dimension(name, rows, kind)
+
+    inside, outside, window = size("in_d"), np.maximum(size("out_d"), 1.0), np.maximum(size("kernel_d"), 1.0)
+    step = np.where(outside >= inside, 1.0, np.maximum(size("stride"), 1.0))
+    padding = np.ceil(np.maximum((outside - 1) * step + window - inside, 0.0) / 2.0)
+    taps = np.zeros(len(rows))
+    for tap in range(int(window.max(initial=1.0))):
+        first = np.maximum(np.ceil((padding - tap) / step), 0.0)
+        last = np.minimum(np.floor((inside - 1 + padding - tap) / step), outside - 1)
+        taps += np.where(tap < window, np.maximum(last - first + 1, 0.0), 0.0)
+    own = ~_is_large(size) & (graph.dtype[rows] == int(Dtype.FP32))
+    share: FloatArray = np.where((window > 1) & ~own, taps / (outside * window), 1.0)
+    return share
 
 
 def is_unfolded(graph: OperatorGraph, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
