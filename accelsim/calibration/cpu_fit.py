@@ -43,6 +43,8 @@ _FRESH = TERMS.index("fresh_bytes")
 #: Families that run elementwise kernels, whose threads each touch their part of a result for the first time.
 _ELEMENTWISE = frozenset({"elementwise", "optimizer", "embedding"})
 _MOVED = np.isin(TERMS, ["read_bytes", "write_bytes", "weight_bytes"])
+#: What the steps of a recurrent layer move.
+_STEPWISE = TERMS.index("third_count")
 _BEYOND = np.array([term.startswith(("bytes_beyond", "cold")) for term in TERMS])
 #: Share of the bytes moved from which traffic beyond a cache tells its cost.
 _LEAST_SHARE = 0.1
@@ -239,22 +241,25 @@ def _fit_threads(
     times = times - np.minimum(prices * quantities[:, fresh], _MOST_FAULTS * times)
     quantities = np.where(np.arange(quantities.shape[1]) == fresh, 0.0, quantities)
     terms = np.where(np.arange(len(TERMS)) == _FRESH, 0.0, rows.terms)
+    # few recurrent layers exceed the last-level cache: a step, which reads in order, pays no more than all kernels do
+    most = np.where(np.isin(TERMS, "bytes_beyond_l3"), prior, np.inf) if threads == 1 else prior
     bases = {}
     for family in np.unique(families[own]).tolist():
         index = np.flatnonzero(own & (families == family))
         start = np.where(np.arange(len(prior)) == fresh, prices[index[0]], prior)
-        bases[family] = _fit_terms(quantities[index], times[index], start, 1e-3)
+        bases[family] = _fit_terms(quantities[index], times[index], start, 1e-3, family, most)
     places, keys = np.flatnonzero(own), rows.keys()
     groups = _grouped([keys[i] for i in places.tolist()])
     fits = {}
     for key, index in groups.items():
-        own_rows, base = places[index], bases[str(families[places[index[0]]])]
+        family = str(families[places[index[0]]])
+        own_rows, base = places[index], bases[family]
         if one is None:
-            fits[key] = _fit_one(rows, own_rows, quantities[own_rows], times[own_rows], base)
+            fits[key] = _fit_one(rows, own_rows, quantities[own_rows], times[own_rows], base, family, most)
         else:
             # convolutions run other libraries and several regions on several threads
             bounds = None if key[0].startswith("conv") else _thread_bounds(prior, threads)
-            fits[key] = _fit_parallel(terms[own_rows], one[own_rows], times[own_rows], base, bounds)
+            fits[key] = _fit_parallel(terms[own_rows], one[own_rows], times[own_rows], base, family, bounds)
     return fits
 
 
@@ -285,24 +290,35 @@ def _shared_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
     return prior
 
 
-def _fit_terms(quantities: FloatArray, times_s: FloatArray, prior: FloatArray, ridge: float) -> FloatArray:
+def _fit_terms(
+    quantities: FloatArray, times_s: FloatArray, prior: FloatArray, ridge: float, family: str, most: FloatArray
+) -> FloatArray:
     """Coefficients of terms; on one thread traffic beyond a cache must be a good part of all to tell its cost."""
     if quantities.shape[1] != len(TERMS):
         return fit_nonnegative(quantities, times_s, prior, ridge=ridge)
-    least = _least_traffic(quantities, times_s) * _BEYOND
-    return fit_nonnegative(quantities, times_s, prior, ridge=ridge, least_scale=least)
+    least = _least_traffic(quantities, times_s, family) * _BEYOND
+    bounds = (np.zeros(len(TERMS)), most) if family == "recurrent" else None
+    return fit_nonnegative(quantities, times_s, prior, ridge=ridge, least_scale=least, bounds=bounds)
 
 
-def _least_traffic(terms: FloatArray, times_s: FloatArray) -> float:
+def _least_traffic(terms: FloatArray, times_s: FloatArray, family: str) -> float:
     """Root mean square of bytes over time that traffic beyond a cache must have to tell its cost."""
     moved = terms[:, _MOVED].sum(axis=1)
+    if family == "recurrent":
+        moved = moved + terms[:, _STEPWISE]
     return float(_LEAST_SHARE * np.sqrt(((moved / times_s) ** 2).mean()))
 
 
 def _fit_one(
-    rows: KernelRows, index: NDArray[np.int64], terms: FloatArray, times: FloatArray, base: FloatArray
+    rows: KernelRows,
+    index: NDArray[np.int64],
+    terms: FloatArray,
+    times: FloatArray,
+    base: FloatArray,
+    family: str,
+    most: FloatArray,
 ) -> KernelFit:
-    coefficients = _fit_terms(terms, times, base, 3e-3)
+    coefficients = _fit_terms(terms, times, base, 3e-3, family, most)
     predicted = np.maximum(terms @ coefficients, _LEAST_S)
     places = np.array([rows.places[i] for i in index.tolist()])
     correction = fit_correction(places, np.log(times / predicted))
@@ -314,11 +330,12 @@ def _fit_parallel(
     one: OneThread,
     times: FloatArray,
     base: FloatArray,
+    family: str,
     bounds: tuple[FloatArray, FloatArray] | None,
 ) -> KernelFit:
     """On several threads: the size from which work is split is the one that explains the kernel's rows best."""
     found: list[tuple[float, KernelFit]] = []
-    least: FloatArray = np.where(np.isin(THREAD_TERMS, "bytes_beyond_l3"), _least_traffic(terms, times), 0.0)
+    least: FloatArray = np.where(np.isin(THREAD_TERMS, "bytes_beyond_l3"), _least_traffic(terms, times, family), 0.0)
     for serial_s in _SERIAL_S if len(times) >= _FEWEST_ROWS else (SERIAL_S,):
         quantities = thread_terms(terms, one, serial_s)
         coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2, least_scale=least, bounds=bounds)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.cost.cpu.fitted_kernels import Correction, FittedKernels, KernelFit
 from accelsim.cost.cpu.heap import PassMemory, pass_memory
@@ -35,7 +36,7 @@ from accelsim.workloads.operator import OperatorKind, Phase
 __all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_for", "read_kernels"]
 
 KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
-_VERSION: Final = 5
+_VERSION: Final = 6
 _MOST_BYTES: Final = 64 * 2**20
 #: Spread of ln(true / predicted) that all operators of a model share and no operator measurement shows, and that of the time
 #: of page faults. Chosen on 258 runs of 29 models whose predictions were frozen before any was measured, so that nine of ten
@@ -162,7 +163,7 @@ def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) 
     is_training = bool((graph.phase == int(Phase.BACKWARD)).any())
     can_fault = machine.execution is not Execution.GRAPH and not machine.values.keeps_heap
     memory = _memory(graph, max(1, round(machine.threads)), is_training=is_training)
-    reuse = _reuse_bytes(graph, machine, memory.extent_bytes)
+    reuse = _reuse_bytes(graph, machine, memory)
     return Context(
         kernels.l2_bytes,
         kernels.l3_bytes,
@@ -182,7 +183,13 @@ def _memory(graph: OperatorGraph, threads: int, *, is_training: bool) -> PassMem
 
 
 def _far_bytes(
-    graph: OperatorGraph, memory: PassMemory, reuse_bytes: float, l3_bytes: float, *, can_fault: bool, is_training: bool
+    graph: OperatorGraph,
+    memory: PassMemory,
+    reuse_bytes: FloatArray,
+    l3_bytes: float,
+    *,
+    can_fault: bool,
+    is_training: bool,
 ) -> FloatArray:
     """What each row reads and writes that the last-level cache does not hold any more, shape (n,).
 
@@ -205,17 +212,61 @@ def _far_bytes(
     return far
 
 
-def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, extent_bytes: float) -> float:
-    """What a pass touches: its weights, its heap (in training with what is saved), and the optimizer's state."""
+def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) -> FloatArray:
+    """What is touched between two uses of each row's weights, shape (n,).
+
+    Of a pass: its weights, its heap (in training with what is saved), and the optimizer's state. Of a cell stepped in a loop
+    what lies between the steps.
+    """
     chosen = machine.values.weights_cold
     if chosen is not None:
-        return np.inf if chosen else 0.0
+        return np.full(len(graph), np.inf if chosen else 0.0)
+    before = _step_before(graph)
+    again = before >= 0
     optimizer = graph.phase == int(Phase.OPTIMIZER)
     lookups = np.isin(graph.kind, [int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG)])
     backward = graph.phase == int(Phase.BACKWARD)
-    weights = float(graph.weight_bytes[~optimizer & ~lookups & ~backward].sum())
+    weights = float(graph.weight_bytes[~optimizer & ~lookups & ~backward & ~again].sum())
     state = float(graph.read_bytes[optimizer].sum())
-    return weights + extent_bytes + state + float(graph.saved_bytes.sum()) * bool(backward.any())
+    saved = float(graph.saved_bytes.sum()) * bool(backward.any())
+    touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
+    whole = weights + memory.extent_bytes + state + saved
+    reuse: FloatArray = np.where(again, np.minimum(touched - touched[before], whole), whole)
+    return reuse
+
+
+def _step_before(graph: OperatorGraph) -> NDArray[np.int64]:
+    """The row that did the same in the step before, shape (n,), -1 where there is none.
+
+    A module's rows step where one with weights comes again that waits, over others or not, for its earlier self. Experts
+    side by side do not.
+    """
+    keys = list(
+        zip(graph.path, graph.name, graph.kind.tolist(), graph.phase.tolist(), map(bytes, graph.dims), strict=True)
+    )
+    last: dict[tuple[str, str, int, int, bytes], int] = {}
+    before = np.full(len(graph), -1, dtype=np.int64)
+    for row, key in enumerate(keys):
+        before[row] = last.get(key, -1)
+        last[key] = row
+    again = (before >= 0) & (graph.weight_bytes > 0)
+    if not again.any():
+        return np.full(len(graph), -1, dtype=np.int64)
+    offsets, dependencies = graph.dependency_offset.tolist(), graph.dependency.tolist()
+    waits: list[int] = []  # bit sets of the rows each row waits for
+    alike: dict[tuple[str, str, int, int, bytes], int] = {}
+    stepping = set()
+    for row, key in enumerate(keys):
+        own = 0
+        for source in dependencies[offsets[row] : offsets[row + 1]]:
+            own |= waits[source] | 1 << source
+        waits.append(own)
+        if again[row] and own & alike[key]:
+            stepping.add(graph.path[row])
+        alike[key] = alike.get(key, 0) | 1 << row
+    steps = np.array([path in stepping for path in graph.path], dtype=bool)
+    found: NDArray[np.int64] = np.where(steps, before, -1)
+    return found
 
 
 def _framework_s(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels, is_training: bool) -> FloatArray:
@@ -252,7 +303,8 @@ def _epilogue_s(graph: OperatorGraph, context: Context, kernels: FittedKernels, 
             weight_bytes=np.zeros(len(rows)),
             epilogue_flop=None,
         )
-        own = replace(context, reuse_bytes=0.0, fresh_bytes=np.zeros(len(rows)), far_bytes=0.0)
+        amid = np.broadcast_to(context.amid, (len(graph),))[rows]
+        own = replace(context, reuse_bytes=0.0, fresh_bytes=np.zeros(len(rows)), far_bytes=0.0, amid=amid)
         priced = kernels.times(loops, own, threads, is_compiled=True).time_s
         time[rows] = np.where(np.isnan(priced), 0.0, priced)  # a run may have no elementwise kernel at all
     return time

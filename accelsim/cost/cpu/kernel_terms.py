@@ -17,9 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.cpu.kernels import is_unfolded, visible_depth
+from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS, StepWork, step_work
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.operator import (
+    ATTENTION_KINDS,
+    CONV_KINDS,
+    DIMENSIONS,
+    RECURRENT_KINDS,
+    OperatorKind,
+    Phase,
+)
 
 __all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_coordinates", "kernel_terms", "share_beyond"]
 
@@ -30,8 +38,6 @@ _FIRST_LEVEL_BYTES: Final = 48.0 * 1024
 _FIRST_LEVEL_SETS: Final = 64
 #: Sets of the second-level cache.
 _SECOND_LEVEL_SETS: Final = 1024
-#: Rows up to which the math library multiplies row by row.
-_SINGLE_ROWS: Final = 3
 #: Taps whose outcomes the branch predictor learns half of.
 _LEARNED_TAPS: Final = 80_000.0
 #: Terms of a kernel's time, in column order, with the unit of the quantity.
@@ -127,7 +133,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     held = moved + cached
     beyond_l2 = share_beyond(held, context.l2_bytes)
     away = np.maximum(beyond_l2, share_beyond(np.asarray(context.reuse_bytes), context.l2_bytes))
-    beyond_l3 = _recurrent_beyond(graph, context, held * share_beyond(held, context.l3_bytes))
+    beyond_l3 = held * share_beyond(held, context.l3_bytes)
     far = np.broadcast_to(np.asarray(context.far_bytes, dtype=np.float64), moved.shape)
     streams = np.isin(graph.kind, _STREAMING)  # their own long rows tell what a byte of main memory costs them
     counts = np.zeros((len(graph), 3))
@@ -138,6 +144,9 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
             flop[rows] *= _visible_fraction(graph, kind, rows)
         elif kind in _CONVS:
             flop[rows] *= visible_depth(graph, kind, rows)
+        elif kind in RECURRENT_KINDS:
+            steps = _Rows(graph, kind, rows, context)
+            flop[rows], beyond_l3[rows] = _step_work(steps).flop, _recurrent_beyond(steps, held)
     amid = np.broadcast_to(np.asarray(context.amid, dtype=np.float64), moved.shape)
     again = graph.weight_bytes * (_passes(graph) - 1.0)
     again_far = again * share_beyond(graph.weight_bytes, context.l3_bytes)
@@ -168,7 +177,7 @@ def _passes(graph: OperatorGraph) -> FloatArray:
     passes = np.ones(len(graph))
     rows = np.flatnonzero((graph.kind == int(_K.GEMM)) & (graph.dtype == int(Dtype.FP32)))
     m, batch = (graph.dimension(name, rows, _K.GEMM) for name in ("m", "batch"))
-    passes[rows] = np.where((m <= _SINGLE_ROWS) & (batch <= 1), np.maximum(m, 1.0), 1.0)
+    passes[rows] = np.where((m <= SINGLE_ROWS) & (batch <= 1), np.maximum(m, 1.0), 1.0)
     return passes
 
 
@@ -379,43 +388,22 @@ def _gather_counts(rows: _Rows) -> Counts:
     return rows["lookups"], *far  # type: ignore[return-value]
 
 
+def _step_work(rows: _Rows) -> StepWork:
+    return step_work(rows.graph, rows.kind, rows.index, is_training=rows.context.is_training)
+
+
 def _recurrent_counts(rows: _Rows) -> Counts:
     """Steps, gate elements, and bytes of weights and their gradients that go through the caches again each step."""
-    steps = rows["steps"] * np.maximum(rows["directions"], 1.0)
-    return steps, steps * rows["batch"] * rows["hidden_size"], steps * _stepwise_bytes(rows)[0]
+    work = _step_work(rows)
+    return work.steps, work.steps * rows["batch"] * rows["hidden_size"], work.steps * work.moved_bytes
 
 
-def _stepwise_bytes(rows: _Rows) -> tuple[FloatArray, FloatArray]:
-    """Bytes each step of a recurrent layer moves of its weights, and the bytes they go round in; shape (k,) each.
-
-    A layer that multiplies its inputs in one product for all steps goes through the states' weights alone; a GRU of up to
-    three rows in fp32 once a row (`_passes`). The library's fused LSTM (inference, and all of 16 bits) goes through both
-    matrices each step, backward through their gradients too, which it adds up in 32 bits, reading and writing them (oneDNN
-    rnn_brgemm_utils.cpp, ref_rnn.cpp).
-    """
-    lstm = rows.kind == _K.LSTM
-    hidden, gates = rows["hidden_size"], 4.0 if lstm else 3.0
-    states, both = gates * hidden**2 * rows.width, gates * hidden * (hidden + rows["input_size"]) * rows.width
-    backward = rows.graph.phase[rows.index] == int(Phase.BACKWARD)
-    kept = np.array([rows.graph.name[row].endswith("_train") for row in rows.index.tolist()], dtype=bool)
-    fused = lstm & ((rows.width == 2) | ~(backward | kept | rows.context.is_training))
-    sums = np.where(fused & backward, both * 4.0 / rows.width, 0.0)
-    weights = np.where(fused, both, states)
-    single = ~lstm & (rows.width == 4) & ~backward & (rows["batch"] <= _SINGLE_ROWS)
-    passes = np.where(single, np.maximum(rows["batch"], 1.0), 1.0)
-    return passes * weights + 2.0 * sums, weights + sums
-
-
-def _recurrent_beyond(graph: OperatorGraph, context: Context, beyond: FloatArray) -> FloatArray:
-    """`beyond`, of recurrent layers what their steps move beyond the last-level cache; shape (n,)."""
-    found = beyond.copy()
-    for kind, index in graph.rows_by_kind():
-        if kind in {_K.LSTM, _K.GRU, _K.RNN}:
-            rows = _Rows(graph, kind, index, context)
-            moved, round_bytes = _stepwise_bytes(rows)
-            steps = rows["steps"] * np.maximum(rows["directions"], 1.0) - 1.0
-            found[index] = steps * moved * share_beyond(round_bytes, context.l3_bytes)
-    return found
+def _recurrent_beyond(rows: _Rows, held: FloatArray) -> FloatArray:
+    """Bytes beyond the last-level cache: of an LSTM's weights, which are copied, and of what steps move; shape (k,)."""
+    weights = rows.graph.weight_bytes[rows.index]
+    once = (held[rows.index] + weights) * (rows.kind == _K.LSTM)
+    l3_bytes = rows.context.l3_bytes
+    return once * share_beyond(once, l3_bytes) + _step_work(rows).far_bytes(l3_bytes)
 
 
 _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
@@ -430,7 +418,7 @@ _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
 }
 _COUNTS |= dict.fromkeys(CONV_KINDS, _conv_counts) | dict.fromkeys(ATTENTION_KINDS, _attention_counts)
 _COUNTS |= dict.fromkeys((_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER), _gather_counts)
-_COUNTS |= dict.fromkeys((_K.LSTM, _K.GRU, _K.RNN), _recurrent_counts)
+_COUNTS |= dict.fromkeys(RECURRENT_KINDS, _recurrent_counts)
 _COUNTS |= dict.fromkeys((_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM), _row_counts)
 _COUNTS |= {_K.SOFTMAX: _softmax_counts, _K.REDUCTION: _reduction_counts}
 
