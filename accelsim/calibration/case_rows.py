@@ -203,6 +203,24 @@ def _compiled_rows(s: Shape, operator: str) -> _Row:
     return replace(row, flop=row.flop + elements, read=row.read + elements * (row.kind is _K.LAYER_NORM))
 
 
+@_rule("max_place")
+def _max_place(s: Shape, operator: str) -> _Row:
+    del operator
+    rows, elements = s["rows"], s["rows"] * s["columns"]
+    dims, places = (rows, s["columns"]), 8.0 * rows
+    return _Row(_K.REDUCTION, dims, elements, elements, rows, name="max.place", fixed_write_bytes=places)
+
+
+@_rule("index_add", "index_put", "scatter")
+def _scatter(s: Shape, operator: str) -> _Row:
+    table, values, ids = s["table"] * s["width"], s["lookups"] * s["width"], 8.0 * s["lookups"]
+    dims = (s["lookups"], s["width"], s["table"])
+    if operator == "scatter":
+        dims, ids = (values, 1, table), 8.0 * values
+    read, write, name = table + 2 * values, table + values, "scatter_add" if operator == "scatter" else operator
+    return _Row(_K.SCATTER, dims, float(values), read, write, name=name, fixed_read_bytes=ids)
+
+
 @_rule("sum", "mean", "amax", "var", "sum_rows", "mean_spatial")
 def _reduction(s: Shape, operator: str) -> _Row:
     rows, columns = s["rows"], s["columns"]
@@ -306,10 +324,11 @@ def _elementwise(s: Shape, operator: str) -> _Row:
     if operator in {"native_dropout_backward", "where"}:
         read_bytes, inputs = float(elements), 2
     name = _ROW_NAMES.get(operator, operator)
-    dims = (elements, inputs, flop)
+    runs = elements // weight if weight else 1
+    dims = (elements, inputs, flop, runs)
     backward = operator.endswith("_backward")
     if operator == "to_bf16":
-        return _Row(_K.COPY, (elements,), 0.0, elements, elements, name="_to_copy")
+        return _Row(_K.COPY, (elements, 0, 0, 0, 1), 0.0, elements, elements, name="_to_copy")
     row = _Row(_K.ELEMENTWISE, dims, float(flop * elements), read, elements, weight, backward, name)
     return replace(row, fixed_read_bytes=read_bytes, fixed_write_bytes=write_bytes)
 
@@ -379,16 +398,26 @@ def _optimizer(s: Shape, operator: str) -> _Row:
 def _strided(s: Shape, operator: str) -> _Row:
     elements = math.prod(s.values())
     if operator == "add_strided":
-        return _Row(_K.ELEMENTWISE, (elements, 2, 1), float(elements), 2 * elements, elements, name="add.strided")
-    return _Row(_K.COPY, (elements,), 0.0, elements, elements, name="clone.strided")
+        dims = (elements, 2, 1, elements // s["columns"])
+        return _Row(_K.ELEMENTWISE, dims, float(elements), 2 * elements, elements, name="add.strided")
+    return _Row(_K.COPY, (elements, 0, 0, 0, elements // s["rows"]), 0.0, elements, elements, name="clone.strided")
 
 
-@_rule("clone", "cat", "copy")
+@_rule("mul_rows")
+def _mul_rows(s: Shape, operator: str) -> _Row:
+    del operator
+    rows, elements = s["rows"], s["rows"] * s["columns"]
+    return _Row(_K.ELEMENTWISE, (elements, 2, 1, rows), float(elements), elements + rows, elements, name="mul")
+
+
+@_rule("clone", "cat", "stack", "copy")
 def _copy(s: Shape, operator: str) -> _Row:
-    elements = math.prod(s.values())
+    elements, runs = math.prod(s.values()), 1
     if operator == "cat":
-        elements = 2 * s["rows"] * (s["columns"] * s["middle"] // 2)
-    return _Row(_K.COPY, (elements,), 0.0, elements, elements, name=operator)
+        elements, runs = 2 * s["rows"] * (s["columns"] * s["middle"] // 2), 2 * s["rows"]
+    elif operator != "copy":
+        runs = elements // s["columns"]
+    return _Row(_K.COPY, (elements, 0, 0, 0, runs), 0.0, elements, elements, name=operator)
 
 
 @_rule("upsample_nearest2d", "upsample_bilinear2d", "upsample_nearest2d_backward", "upsample_bilinear2d_backward")
@@ -413,7 +442,9 @@ def _image_copy(s: Shape, operator: str) -> _Row:
 def _routing(s: Shape, operator: str) -> _Row:
     rows, columns = s["rows"], s["columns"]
     if operator == "topk":
-        return _Row(_K.MOE_ROUTING, (rows, columns, 2), float(rows * columns), rows * columns, 2 * rows)
+        chosen = s.get("k", 2)
+        dims, read, places = (rows, columns, chosen), rows * columns, 8.0 * chosen * rows
+        return _Row(_K.MOE_ROUTING, dims, 2.0 * read, read, chosen * rows, fixed_write_bytes=places)
     elements = rows * columns
     if operator == "index":
         return _Row(

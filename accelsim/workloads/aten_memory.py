@@ -266,7 +266,8 @@ def reduction(call: Call) -> list[Kernel]:
     if result.shape == x.shape and x.elements > 1:
         return elementwise(call)
     rows = max(result.elements, 1)
-    return [Kernel(_K.REDUCTION, (rows, x.elements // rows), float(x.elements), call.inputs, call.outputs)]
+    form = "place" if call.name.startswith("arg") or (call.name in {"max", "min"} and len(call.outputs) > 1) else ""
+    return [Kernel(_K.REDUCTION, (rows, x.elements // rows), float(x.elements), call.inputs, call.outputs, form)]
 
 
 @formula("cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "kthvalue", "cummax", "cummin")

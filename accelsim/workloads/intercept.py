@@ -150,13 +150,21 @@ def _differentiable(*tensors: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
+def _attention_output(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """The result's memory, laid out as the queries are: where these lie inside tokens, merging the heads moves nothing.
+
+    ATen FlashAttentionKernel.cpp; a GPU's kernels do the same with queries as layers leave them.
+    """
+    return torch.empty_like(q) if v.shape[-1] == q.shape[-1] else q.new_empty((*q.shape[:-1], v.shape[-1]))
+
+
 class _Attention(torch.autograd.Function):  # type: ignore[misc]
     """One ATTENTION row forward, one ATTENTION_BACKWARD row backward."""
 
     @staticmethod
     def forward(ctx: Any, call: _AttentionCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         recorder = call.recorder
-        output = q.new_empty((*q.shape[:-1], v.shape[-1]))
+        output = _attention_output(q, v)
         parts = (recorder.operand(q), recorder.operand(k), recorder.operand(v))
         reads: tuple[Operand, ...] = parts if call.mask is None else (*parts, call.mask)
         kernel = attention_kernel(parts, reads, (recorder.operand(output),), causal=call.causal)

@@ -148,7 +148,7 @@ DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
     _K.BATCH_NORM: _ROWS,
     _K.GROUP_NORM: _ROWS,
     _K.SOFTMAX: _ROWS,
-    _K.ELEMENTWISE: ("elements", "inputs", "flop_per_element"),
+    _K.ELEMENTWISE: ("elements", "inputs", "flop_per_element", "runs"),  # runs: stretches that lie together, else 0
     _K.REDUCTION: _ROWS,
     _K.POOLING: ("batch", "channels", "in_pixels", "out_pixels", "kernel_volume"),
     _K.EMBEDDING: _GATHER,
@@ -159,7 +159,7 @@ DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
     _K.GRU: _RECURRENT,
     _K.MOE_ROUTING: ("tokens", "experts", "top_k"),
     _K.OPTIMIZER: ("parameters", "states", "tensors", "idle"),  # idle: whose gradients have been zero throughout
-    _K.COPY: ("elements", "channels", "out_h", "out_w"),  # all but the first of resampled images alone, else 0
+    _K.COPY: ("elements", "channels", "out_h", "out_w", "runs"),  # sizes of resampled images alone, else 0
     _K.HOST_TO_DEVICE: _BYTES,
     _K.DEVICE_TO_HOST: _BYTES,
     _K.ALL_REDUCE: _BYTES,

@@ -41,6 +41,7 @@ from accelsim.workloads.dispatch_rules import (
     too_large,
     wide_grouped_product,
 )
+from accelsim.workloads.operand_layout import is_strided, with_runs
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
 __all__ = ["DataDependentError", "Recorder", "Row"]
@@ -435,9 +436,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             label = f"{name}.{kernel.suffix}" if kernel.suffix else name
             if self._is_in_place(kernel):
                 label += IN_PLACE
-            if _is_strided(kernel):
+            if is_strided(kernel):
                 label += ".strided"
-            self.rows.append(Row(kernel, label, self.path, self.phase, sources))
+            self.rows.append(Row(with_runs(kernel), label, self.path, self.phase, sources))
             targets = (*kernel.writes, *(kernel.waits if kernel.kind is OperatorKind.SCATTER else ()))
             for x in targets:
                 storage = self._storages.get(x.storage)
@@ -471,17 +472,3 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if storage is not None and storage.writer >= 0:
                 found.add(storage.writer)
         return found
-
-
-def _is_strided(kernel: Kernel) -> bool:
-    """Whether an elementwise operator or a copy walks one of its operands against that operand's innermost axis."""
-    if kernel.kind not in {OperatorKind.ELEMENTWISE, OperatorKind.COPY} or not kernel.writes:
-        return False
-    target = kernel.writes[0]
-    axes = {_innermost(x) for x in (*kernel.reads, target) if x.shape == target.shape and 0 not in x.stride}
-    return len(axes - {None}) > 1
-
-
-def _innermost(x: Operand) -> int | None:
-    """Axis along which a tensor is contiguous, of those longer than 1; None where it has none."""
-    return next((axis for axis, size in enumerate(x.shape) if size > 1 and x.stride[axis] == 1), None)

@@ -26,7 +26,11 @@ def graph(rows: Sequence[Row], dtype: Dtype = Dtype.FP32, phase: Phase = Phase.F
     count = len(rows)
     dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
     for index, (kind, values, _, _) in enumerate(rows):
-        assert len(values) == len(DIMENSIONS[kind]) or kind in {OperatorKind.COPY, OperatorKind.OPTIMIZER}
+        assert len(values) == len(DIMENSIONS[kind]) or kind in {
+            OperatorKind.COPY,
+            OperatorKind.ELEMENTWISE,
+            OperatorKind.OPTIMIZER,
+        }
         dims[index, : len(values)] = values
     zeros = np.zeros(count)
     return OperatorGraph(

@@ -50,6 +50,7 @@ def row(kind: OperatorKind, dims: tuple[int, ...], *, dtype=Dtype.FP32, flop=0.0
     """One row, column by column."""
     assert len(dims) == len(DIMENSIONS[kind]) or kind in {
         OperatorKind.COPY,
+        OperatorKind.ELEMENTWISE,
         OperatorKind.OPTIMIZER,
     }  # the last are mostly 0
     padded = np.zeros((1, MAX_DIMENSIONS), dtype=np.int64)

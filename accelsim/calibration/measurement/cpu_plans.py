@@ -1,7 +1,7 @@
 """Shapes at which a CPU's libraries take a path of their own, further to those of a family's other plans.
 
 Windows with gaps that the library unfolds, recurrent layers whose weights go through the last-level cache each step, layers
-of experts, and gradients of long tables.
+of experts, gradients of long tables, short stretches, places of maxima, and rows that indices scatter.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from accelsim.calibration.measurement.plan import Plan, Shape
 from accelsim.calibration.measurement.shape_rules import (
     conv_allowed,
+    elements_allowed,
     gather_allowed,
     gemm_bytes,
     gemm_flop,
@@ -147,6 +148,73 @@ CPU_PLANS: Sequence[Plan] = (
         6,
         finish=_power_of_two,
         allowed=lambda s: s["batch"] * s["channels"] * (s["side"] * s["factor"]) ** 2 <= 4e6,
+        devices=("cpu",),
+    ),
+    # short stretches that a loop takes one by one, and rows that a graph's edges add up
+    Plan(
+        "elementwise",
+        ("mul_rows",),
+        {"rows": (64, 65536, 1), "columns": (2, 256, 1)},
+        10,
+        allowed=elements_allowed(4e6),
+        devices=("cpu",),
+    ),
+    Plan(
+        "copy",
+        ("stack",),
+        {"rows": (32, 8192, 1), "parts": (3, 40, 1), "columns": (1, 64, 1)},
+        6,
+        allowed=elements_allowed(2e6),
+        devices=("cpu",),
+    ),
+    Plan(
+        "copy",
+        ("clone_strided",),
+        {"batch": (1, 4, 1), "rows": (2048, 32768, 16), "columns": (4, 128, 2)},
+        4,
+        allowed=elements_allowed(4e6),
+        devices=("cpu",),
+    ),
+    Plan(
+        "reduction",
+        ("max_place",),
+        {"rows": (16, 65536, 1), "columns": (4, 2048, 4)},
+        6,
+        allowed=elements_allowed(4e6),
+        devices=("cpu",),
+    ),
+    Plan(
+        "routing",
+        ("topk",),
+        {"rows": (16, 4096, 1), "columns": (32, 4096, 8), "k": (1, 64, 1)},
+        6,
+        allowed=lambda s: s["k"] <= s["columns"] and s["rows"] * s["columns"] <= 2e6,
+        devices=("cpu",),
+    ),
+    Plan(
+        "embedding",
+        ("index_add", "index_put"),
+        {"table": (64, 32768, 1), "width": (16, 512, 4), "lookups": (64, 32768, 1)},
+        6,
+        allowed=lambda s: max(s["table"], s["lookups"]) * s["width"] <= 4e6,
+        devices=("cpu",),
+    ),
+    Plan(
+        "embedding",
+        ("scatter",),
+        {"table": (64, 32768, 1), "width": (1, 64, 1), "lookups": (64, 32768, 1)},
+        4,
+        allowed=lambda s: max(s["table"], s["lookups"]) * s["width"] <= 1e6,
+        devices=("cpu",),
+    ),
+    # windows so wide that the library unfolds the padded sequence, channel by channel
+    Plan(
+        "convolution_depthwise",
+        ("convolution_1d_depthwise",),
+        {"channels": (64, 512, 16), "length": (48, 768, 1), "batch": (1, 4, 1), "half": (7, 16, 1)},
+        5,
+        finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
+        allowed=lambda s: s["batch"] * s["channels"] * s["length"] <= 4e5,
         devices=("cpu",),
     ),
 )

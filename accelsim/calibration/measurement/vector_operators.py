@@ -41,6 +41,7 @@ BUILDERS |= {
     "var": _of_table(lambda x: x.var(-1)),
     "mean": _of_table(lambda x: x.mean(-1, keepdim=True)),
     "amax": _of_table(lambda x: x.amax(-1)),
+    "max_place": _of_table(lambda x: x.max(-1)),
     "sum_rows": _of_table(lambda x: x.sum(0)),
     "copy": _of_table(lambda x: x.clone()),
 }
@@ -200,6 +201,14 @@ def _add_bias(source: Source) -> Call:
     return lambda: x + bias
 
 
+@builds("mul_rows")
+def _mul_rows(source: Source) -> Call:
+    """A weight of each row: what lies together is a row."""
+    s = source.shape
+    x, weights = source.values(s["rows"], s["columns"]), source.values(s["rows"], 1)
+    return lambda: x * weights
+
+
 @builds("where")
 def _where(source: Source) -> Call:
     """What a causal mask keeps, row by row."""
@@ -354,8 +363,8 @@ def _cat(source: Source) -> Call:
 
 @builds("topk")
 def _topk(source: Source) -> Call:
-    x = _table(source)
-    return lambda: torch.topk(x, 2, -1)
+    x, chosen = _table(source), source.shape.get("k", 2)
+    return lambda: torch.topk(x, chosen, -1)
 
 
 @builds("index")
@@ -363,6 +372,33 @@ def _index(source: Source) -> Call:
     x = _table(source)
     chosen = source.indices(x.shape[0], x.shape[0])
     return lambda: x[chosen]
+
+
+@builds("stack")
+def _stack(source: Source) -> Call:
+    """Features side by side, sample by sample."""
+    s = source.shape
+    parts = [source.values(s["rows"], s["columns"]) for _ in range(s["parts"])]
+    return lambda: torch.stack(parts, 1)
+
+
+@builds("index_add", "index_put")
+def _index_add(source: Source) -> Call:
+    """Rows added where indices say: messages of a graph's nodes, and the gradient of rows that were looked up."""
+    s = source.shape
+    target, values = source.values(s["table"], s["width"]), source.values(s["lookups"], s["width"])
+    chosen = source.indices(s["table"], s["lookups"])
+    if source.operator == "index_add":
+        return lambda: target.index_add(0, chosen, values)
+    return lambda: ATEN.index_put(target, [chosen], values, True)
+
+
+@builds("scatter")
+def _scatter(source: Source) -> Call:
+    s = source.shape
+    target, values = source.values(s["table"], s["width"]), source.values(s["lookups"], s["width"])
+    chosen = source.indices(s["table"], s["lookups"], s["width"])
+    return lambda: target.scatter_add(0, chosen, values)
 
 
 @builds("gather")

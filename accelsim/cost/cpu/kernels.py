@@ -17,7 +17,7 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
-__all__ = ["THIN_ROWS", "compiled_names", "is_unfolded", "kernel_names", "substitute", "visible_depth"]
+__all__ = ["SORTED_WIDTH", "THIN_ROWS", "compiled_names", "is_unfolded", "kernel_names", "substitute", "visible_depth"]
 
 _K = OperatorKind
 _ALIASES = {
@@ -50,6 +50,17 @@ _ALIASES = {
     "hardswish_backward": "threshold_backward",
     "leaky_relu_backward": "threshold_backward",
     "max": "amax",
+    "max.place": "max_place",
+    "min.place": "max_place",
+    "argmax.place": "max_place",
+    "argmin.place": "max_place",
+    "glu": "silu",
+    "glu_backward": "silu_backward",
+    "scatter_add": "scatter",
+    "scatter_reduce": "scatter",
+    "index_copy": "index_add",
+    "_index_put_impl": "index_put",
+    "_unsafe_index_put": "index_put",
     "amin": "amax",
     "mse_loss": "mean",
     "log_sigmoid_forward": "elu",
@@ -103,6 +114,9 @@ _NAMED = frozenset(
         "topk",
         "index",
         "gather",
+        "index_add",
+        "index_put",
+        "scatter",
         "max_pool2d_with_indices",
         "max_pool1d",
         "avg_pool2d",
@@ -158,6 +172,10 @@ _STAND_IN = {
     "var": "group_norm",
     "max_pool1d": "max_pool2d_with_indices",
     "pixel_shuffle": "clone_strided",
+    "index_add": "embedding_backward",
+    "index_put": "embedding_backward",
+    "scatter": "gather",
+    "max_place": "amax",
     "constant_pad_nd": "clone",
     "upsample_nearest2d": "clone",
     "upsample_bilinear2d": "clone_strided",
@@ -189,6 +207,8 @@ _WIDE_PIXELS: Final = 28
 _HALF_PIXELS: Final = 15
 #: Height plus width of a resampled image up to which the framework takes its kernel for channels that lie together.
 _NARROW_IMAGE = 128
+#: Elements of a row from which rows that indices scatter are sorted first.
+SORTED_WIDTH = 16
 #: Rows up to which a product has a kernel of its own.
 THIN_ROWS = 16
 
@@ -261,13 +281,13 @@ def _names_of(
         return np.where(backward, gradient, training if is_training else inference)
     if kind == _K.REDUCTION:
         plain = np.array([_plain(graph.name[row]) for row in rows.tolist()])
-        inner = np.where(np.isin(plain, ["mean", "amax", "var"]), plain, "sum")
-        return np.where(backward, "sum_rows", inner)
+        inner = np.where(np.isin(plain, ["mean", "amax", "var", "max_place"]), plain, "sum")
+        return np.where(backward & (inner != "max_place"), "sum_rows", inner)
     default = _BY_KIND.get(kind, "")
     found = [name if (name := _plain(graph.name[row])) in _NAMED else default for row in rows.tolist()]
     if kind == _K.POOLING and is_training:  # which keeps where each maximum was
         return np.array(["max_pool2d_with_indices" if name == "max_pool1d" else name for name in found])
-    further = {_K.COPY: _copy_names, _K.ELEMENTWISE: _binary_names}.get(kind)
+    further = {_K.COPY: _copy_names, _K.ELEMENTWISE: _binary_names, _K.SCATTER: _scatter_names}.get(kind)
     return further(graph, rows, np.array(found, dtype="<U40")) if further else np.array(found)
 
 
@@ -276,6 +296,15 @@ def _copy_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np
     sides = graph.dimension("out_h", rows, _K.COPY) + graph.dimension("out_w", rows, _K.COPY)
     wide = (sides > _NARROW_IMAGE) & np.isin(names, ["upsample_nearest2d", "upsample_bilinear2d"])
     return np.where(wide, np.char.add(names, "_wide"), names)
+
+
+def _scatter_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]) -> NDArray[np.str_]:
+    """Rows of 16 elements or more are sorted by index and added as rows, shorter ones element by element.
+
+    ATen ScatterGatherKernel.cpp, can_use_expanded_index_path.
+    """
+    short = (names == "index_add") & (graph.dimension("width", rows, _K.SCATTER) < SORTED_WIDTH)
+    return np.where(short, "scatter", names)
 
 
 def _binary_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]) -> NDArray[np.str_]:
