@@ -266,8 +266,18 @@ def test_the_packing_buffer_of_products_as_traced():
     for (m, n, k), size in shapes.items():
         graph = case_graph([Case("gemm", "addmm", {"m": m, "n": n, "k": k})])
         assert _buffer_bytes(graph, np.zeros(1, dtype=bool)) == [size]
-    single = case_graph([Case("gemv", "addmm", {"m": 1, "n": 1024, "k": 1024})])
-    assert _buffer_bytes(single, np.zeros(1, dtype=bool)) == [0]
+    for m in (1, 3):
+        single = case_graph([Case("gemv", "addmm", {"m": m, "n": 1024, "k": 1024})])
+        assert _buffer_bytes(single, np.zeros(1, dtype=bool)) == [0]
+
+
+def test_two_threads_share_the_rows_of_packed_products():
+    """As traced: the first thread's buffer, of half the rows in whole fours; four rows stay on one thread."""
+    shapes = {(4, 1024, 1024): 809632, (5, 1024, 512): 809632, (16, 1024, 512): 815776, (256, 1024, 512): 1000096}
+    shapes |= {(48, 256, 1024): 250528, (100, 100, 100): 127648, (1000, 128, 256): 475808}
+    for (m, n, k), size in shapes.items():
+        graph = case_graph([Case("gemm", "addmm", {"m": m, "n": n, "k": k})])
+        assert _buffer_bytes(graph, np.zeros(1, dtype=bool), 2) == [size]
 
 
 @pytest.mark.torch

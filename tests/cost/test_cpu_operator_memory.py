@@ -33,6 +33,19 @@ TRACED = [
         1,
         [502016, 802816, 16384, 401408, -16384, -802816, -502016, 401408, -401408],
     ),
+    # transposed: filters in blocks of 16, 32 or 64, an image and scratch per thread, the result twice
+    (
+        ("convolution_transpose", {"batch": 8, "channels_in": 64, "channels_out": 48, "side": 14}),
+        "fp32",
+        1,
+        [86168, 401408, 65536, 1204224, -65536, -401408, -86168, 1204224, 1204224, -1204224, -1204224],
+    ),
+    (
+        ("convolution_transpose", {"batch": 8, "channels_in": 64, "channels_out": 48, "side": 14}),
+        "fp32",
+        2,
+        [159920, 401408, 65536, 1204224, -65536, -401408, -159920, 1204224, 1204224, -1204224, -1204224],
+    ),
     # patches of one image at a time
     (_conv(1, 128, 64, 1, 12, 2), "fp32", 1, [18432, 9216, -18432]),
     (_conv(2, 23, 128, 1, 16, operator="convolution_backward.grad_input"), "fp32", 1, [47104, 23552, -23552]),

@@ -60,6 +60,8 @@ _COUNTED_PASSES: Final = 4
 #: the backward graph's small blocks come and go. From counted faults of 106 runs of 55 models.
 _KEPT_IN_INFERENCE: Final = 0.3
 _KEPT_IN_TRAINING: Final = 1.0
+#: Rows that the math library multiplies one by one, and on one thread; a thread's part is a multiple of the latter.
+_SINGLE_ROWS, _SERIAL_ROWS = 3.0, 4.0
 #: Blocks of a size that the cache holds (malloc.c, TCACHE_FILL_COUNT).
 _CACHE_PLACES: Final = 7
 #: Processes drawn, and the free blocks that the imports leave below (malloc_info of fresh processes).
@@ -288,11 +290,10 @@ class _Plan:
 
 def _plan(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> _Plan:
     scripts = operator_scripts(graph, names, threads)
-    frees, kept = _frees(graph, len(graph)), _kept(graph, names)
+    frees, kept = _frees(graph, len(graph)), _kept(graph, names, threads)
     backward = np.flatnonzero(graph.phase == int(Phase.BACKWARD))
     if not len(backward):
         return _Plan(scripts, frees, kept)
-    frees[-1].reverse()  # gradients go in the order of parameters
     return _Plan(scripts, frees, kept, _frees(graph, int(backward[0])), _states(graph, scripts), is_training=True)
 
 
@@ -389,13 +390,13 @@ def _run(heap: Heap, script: Script, held: list[int], kept: list[float], first: 
     return [slots[0], *saved]
 
 
-def _kept(graph: OperatorGraph, names: NDArray[np.str_]) -> list[tuple[float, ...]]:
+def _kept(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> list[tuple[float, ...]]:
     """Blocks that each row leaves behind when it first runs: caches of kernels by shape, and the products' buffer."""
     kept: list[tuple[float, ...]] = [()] * len(graph)
     wide = DTYPE_BYTES[graph.dtype] == 4
     native = np.char.endswith(names, "_native")
     seen: set[tuple[int, int, bytes]] = set()
-    buffers = _buffer_bytes(graph, native & wide)
+    buffers = _buffer_bytes(graph, native & wide, threads)
     largest = 0.0
     for row, kind in enumerate(graph.kind.tolist()):
         key = (kind, int(graph.dtype[row]), graph.dims[row].tobytes())
@@ -413,11 +414,12 @@ def _kept(graph: OperatorGraph, names: NDArray[np.str_]) -> list[tuple[float, ..
     return kept
 
 
-def _buffer_bytes(graph: OperatorGraph, native: NDArray[np.bool_]) -> list[float]:
+def _buffer_bytes(graph: OperatorGraph, native: NDArray[np.bool_], threads: int = 1) -> list[float]:
     """Bytes of the packing buffer that the math library takes for each fp32 product and keeps, 0 where it takes none.
 
     Panels of up to 384 rows of one operand and 6,400 of the other, `k` split evenly into at most 192 (MKL 2024, traced on
-    forty shapes); a single row is not packed.
+    forty shapes); of up to three rows nothing is packed. Threads share the rows in fours, each with a buffer of its own;
+    those beyond the first have heaps of their own (eleven shapes on two threads).
     """
     rows, columns, inner = np.zeros((3, len(graph)))
     for kind, sizes in ((_K.GEMM, ("m", "n", "k")), (_K.GRU, ("steps", "hidden_size", "input_size"))):
@@ -435,9 +437,11 @@ def _buffer_bytes(graph: OperatorGraph, native: NDArray[np.bool_]) -> list[float
             }
             rows[index], columns[index] = size["channels_out"], size["out_h"] * size["out_w"]
             inner[index] = size["channels_in"] * size["kernel_h"] * size["kernel_w"]
+    if threads > 1:
+        rows = np.where(rows > _SERIAL_ROWS, np.ceil(rows / threads / _SERIAL_ROWS) * _SERIAL_ROWS, rows)
     depth = np.maximum(128.0, np.ceil(inner / np.maximum(np.ceil(inner / 192.0), 1.0) / 32.0) * 32.0)
     packed = 8.0 * np.minimum(rows, 384.0) + 4.0 * np.minimum(np.ceil(columns / 16.0) * 16.0, 6400.0)
-    found: list[float] = np.where(rows > 1, 17056.0 + depth * packed, 0.0).tolist()
+    found: list[float] = np.where(rows > _SINGLE_ROWS, 17056.0 + depth * packed, 0.0).tolist()
     return found
 
 
@@ -471,7 +475,7 @@ def _frees(graph: OperatorGraph, count: int) -> list[list[int]]:
         freed = np.where(returned, steps[-1], np.minimum(graph.freed_after, count - 1)).tolist()
         until = [known if known >= 0 else guess for known, guess in zip(freed, until, strict=True)]
     frees: list[list[int]] = [[] for _ in range(count)]
-    for row in range(count):
+    for row in reversed(range(count)):  # what inner modules hold goes first, gradients in the order of parameters
         frees[until[row]].append(row)
     return frees
 

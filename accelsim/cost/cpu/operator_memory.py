@@ -26,6 +26,8 @@ _Row = Callable[[int], Script]
 _NORMS: Final = (_K.LAYER_NORM, _K.BATCH_NORM, _K.GROUP_NORM)
 #: Channels of a block in oneDNN's layouts; images of fewer are read as they are.
 _BLOCK: Final = 16.0
+#: What each thread of a transposed convolution takes beside an image, and all together.
+_THREAD_SCRATCH, _SHARED_SCRATCH = 24_600.0, 14_464.0
 #: Upsampled images of at most this height plus width are interpolated channels last (ATen UpSampleKernel.cpp).
 _SMALL_IMAGE: Final = 128.0
 
@@ -79,8 +81,7 @@ def _kind_scripts(
         _K.POOLING: lambda row: _pooling(graph, row, str(names[row]), is_training=is_training),
         # the framework's own loop: all steps' input products, no weights in blocks
         _K.GRU: lambda row: [(1, 3.0 * output(row)), (0, output(row)), (1, 0.0)],
-        # a table's gradient, and what finds its rows
-        _K.SCATTER: lambda row: _with_rest(_table_bytes(graph, row), output(row), str(names[row])),
+        _K.SCATTER: lambda row: _scatter(graph, row, str(names[row])),
         _K.REDUCTION: lambda row: _reduction(graph, row, str(names[row])),
     }
     if not is_training:
@@ -118,6 +119,14 @@ def _with_rest(main: float, written: float, name: str) -> Script:
     if name == "embedding_backward":
         return [(1, written - main), (0, main), (1, 0.0)]
     return [(0, main), (SAVED, written - main)]
+
+
+def _scatter(graph: OperatorGraph, row: int, name: str) -> Script:
+    """A table's gradient, and what finds its rows; added up in a forward pass, the table alone."""
+    main, written = _table_bytes(graph, row), float(graph.write_bytes[row])
+    if graph.phase[row] != int(Phase.BACKWARD) and 0.0 < main <= written:
+        return [(0, main)]
+    return _with_rest(main, written, name)
 
 
 def _rms_norm(size: float, *, is_narrow: bool) -> Script:
@@ -212,6 +221,10 @@ def _convolutions(
     pixels, image = (size(f"{p}_d") * size(f"{p}_h") * size(f"{p}_w") for p in ("out", "in"))
     taps = size("kernel_d") * size("kernel_h") * size("kernel_w")
     filters = outside * np.where(few, size("channels_in"), np.where(depthwise, 1.0, inside / groups)) * taps
+    if plain:
+        block = np.clip(_whole(outside), _BLOCK, 4 * _BLOCK)
+        block = np.where(block == 3 * _BLOCK, 4 * _BLOCK, block)  # of 16, 32 or 64
+        filters = np.where(groups == 1, _whole(inside) * np.ceil(outside / block) * block * taps, filters)
     columns = size("channels_in") * taps * pixels * width
     steps = np.maximum(size("stride"), 1.0)
     moved = np.where(steps > 1, inside * pixels * width, 0.0)
@@ -224,7 +237,7 @@ def _convolutions(
         "columns": np.where((taps == 1) & (steps == 1) & (kind == _K.CONV), 0.0, columns),
         "scratch": np.where(names == "conv_1x1", threads * (moved + sums), 0.0),
         "reduced": np.where((width < 4) & ~depthwise, 4.0 * filters + (inside * image + outside * pixels) * width, 0.0),
-        "share": graph.read_bytes[rows] / batch,
+        "share": threads * (graph.read_bytes[rows] / batch + _THREAD_SCRATCH) + _SHARED_SCRATCH,
     }
     script = {
         _K.CONV_TRANSPOSE: _transposed,
