@@ -44,7 +44,13 @@ def test_weights_that_an_lstm_moves_each_step(operator, dtype, batch, matrices):
 
 def test_weights_that_a_gru_moves_each_step():
     states = 3 * 64 * 64 * 4
-    for operator, batch, times in (("gru", 1, 1), ("gru", 3, 3), ("gru", 4, 1), ("gru_backward", 3, 5)):
+    for operator, batch, times in (
+        ("gru", 1, 1),
+        ("gru", 3, 3),
+        ("gru", 4, 1),
+        ("gru_backward", 1, 5),
+        ("gru_backward", 3, 16),
+    ):
         assert work(operator, batch=batch)[0].moved_bytes[0] == times * states, (operator, batch)
 
 

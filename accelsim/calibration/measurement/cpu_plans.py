@@ -61,7 +61,7 @@ CPU_PLANS: Sequence[Plan] = (
     Plan(
         "recurrent",
         ("lstm", "lstm_train", "lstm_backward"),
-        {"hidden": (448, 1920, 2), "steps": (12, 72, 2), "batch": (1, 6, 1), "input": (96, 1280, 16)},
+        {"hidden": (448, 1792, 2), "steps": (12, 48, 2), "batch": (1, 6, 1), "input": (96, 1280, 16)},
         10,
         allowed=recurrent_allowed,
         devices=("cpu",),
@@ -69,7 +69,7 @@ CPU_PLANS: Sequence[Plan] = (
     Plan(
         "recurrent",
         ("gru", "gru_train", "gru_backward"),
-        {"hidden": (384, 1536, 16), "steps": (10, 56, 2), "batch": (1, 6, 1), "input": (96, 1024, 16)},
+        {"hidden": (384, 1408, 16), "steps": (10, 36, 2), "batch": (1, 6, 1), "input": (96, 1024, 16)},
         8,
         allowed=recurrent_allowed,
         devices=("cpu",),

@@ -22,6 +22,9 @@ __all__ = ["SINGLE_ROWS", "StepWork", "step_work"]
 SINGLE_ROWS: Final = 3
 #: Rows from which a fused step's products run at full rate.
 _PIPELINED_ROWS: Final = 4.0
+#: Passes over its result that the math library's outer product of several rows takes beyond that of one: 3.1 MB take 37 us
+#: of one row, 240 to 330 of 2 to 14, where an addition takes 61 (EPYC 9005, torch 2.13).
+_OUTER_PASSES: Final = 9.0
 #: Share of the last-level cache that what goes round in the same order may take before lines are lost.
 _ROUND_FITS: Final = 0.7
 
@@ -62,7 +65,7 @@ def step_work(graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64]
     A fused kernel goes through both matrices each step, but forward of a single row, whose inputs it multiplies at once too;
     backward through their gradients as well, which it adds up in 32 bits, reading and writing them. Others go through the
     states' weights alone, a GRU of up to three rows in fp32 once a row. A GRU's backward pass writes the gradient of the
-    states' weights anew each step and adds it to the sum.
+    states' weights anew each step, in fp32 from more than one row slowly, and adds it to the sum.
 
     A fused step takes 32 columns at a time: the sums of fewer than four rows do not fill the multipliers' pipelines (1 to 4
     rows of 1 MB of weights take 10 to 12 us alike, 7 take 16; EPYC 9005, torch 2.13).
@@ -86,9 +89,10 @@ def step_work(graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64]
     states, both = gates * hidden**2 * width, gates * hidden * (hidden + inside) * width
     weights = np.where(fused & ~merged, both, states)
     sums = np.where(fused & backward, both * 4.0 / width, 0.0)
+    plain = (not is_lstm) & (width == 4)
     added = np.where((kind == OperatorKind.GRU) & backward, states, 0.0)
-    single = (not is_lstm) & (width == 4) & ~backward & (batch <= SINGLE_ROWS)
-    passes = np.where(single, np.maximum(batch, 1.0), 1.0)
+    outer = np.where(plain & (batch > 1), _OUTER_PASSES * added, 0.0)
+    passes = np.where(plain & (batch <= SINGLE_ROWS), np.maximum(batch, 1.0), 1.0)
 
     filled = np.maximum(batch, _PIPELINED_ROWS) / np.maximum(batch, 1.0)
     of_inputs = inside / np.maximum(inside + hidden, 1.0)
@@ -96,6 +100,6 @@ def step_work(graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64]
     return StepWork(
         graph.flop[index] * factor,
         steps * np.maximum(directions, 1.0),
-        passes * weights + 2.0 * sums + 4.0 * added,
+        passes * weights + 2.0 * sums + 4.0 * added + outer,
         weights + sums + 2.0 * added,
     )
