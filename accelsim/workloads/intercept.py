@@ -47,12 +47,13 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
     Args:
         recorder: Where the rows go.
         fused_attention: False lets attention fall apart.
+        fused_dropout: False lets it fall apart where scores are dropped.
     """
 
-    def __init__(self, recorder: Recorder, *, fused_attention: bool) -> None:
+    def __init__(self, recorder: Recorder, *, fused_attention: bool, fused_dropout: bool) -> None:
         super().__init__()
         self._recorder = recorder
-        self._fused_attention = fused_attention
+        self._fused_attention, self._fused_dropout = fused_attention, fused_dropout
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -84,7 +85,7 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
         return self._answer(func, args, dict(kwargs or {}))
 
     def _answer(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if self._fused_attention and self._is_attention(func):
+        if self._is_attention(func) and self._is_fused(args, keywords):
             return _attention(self._recorder, *args, **keywords)
         if func is self._originals["dropout"]:
             return _dropout(*args, **keywords)
@@ -94,6 +95,10 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
         if name in _RECURRENT and func is getattr(torch, name, None):
             return _recurrent(self._recorder, name, args)
         return func(*args, **keywords)
+
+    def _is_fused(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> bool:
+        share = args[4] if len(args) > 4 else keywords.get("dropout_p", 0.0)
+        return self._fused_attention and (self._fused_dropout or not share)
 
     def _is_attention(self, func: Any) -> bool:
         packet = torch.ops.aten.scaled_dot_product_attention

@@ -63,3 +63,28 @@ def test_fused_attention_leaves_its_result_as_the_queries_lie(tokens_first):
     graph = graph_of(lambda *parts: attend(*parts).flatten(2), *heads)
     assert len(graph) == (1 if tokens_first else 2)  # merging the heads copies what lies apart
     assert attend(*heads).is_contiguous() == tokens_first
+
+
+class Dropping(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = torch.nn.Linear(64, 64)
+
+    def forward(self, x):
+        q = self.part(x).unflatten(-1, (4, -1)).transpose(1, 2)
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.1 if self.training else 0.0)
+
+
+def test_a_cpu_that_drops_scores_multiplies_them_out():
+    def kinds(training, fused_dropout):
+        inputs = (torch.randn(1, 32, 64),)
+        options = {"batch_dimension": None, "merge_attention": False, "fused_dropout": fused_dropout}
+        workload = capture(Dropping(), inputs, training, **options)
+        passes = workload.captured.training if training else workload.captured.forward
+        return passes.graph.graph.kind.tolist()
+
+    attention, product = int(OperatorKind.ATTENTION), int(OperatorKind.BATCHED_GEMM)
+    assert attention in kinds(True, True)
+    assert attention in kinds(False, False)
+    assert attention not in kinds(True, False)
+    assert product in kinds(True, False)

@@ -55,6 +55,7 @@ _ALIASES = {
     "argmax.place": "max_place",
     "argmin.place": "max_place",
     "glu": "silu",
+    "bernoulli": "native_dropout",
     "glu_backward": "silu_backward",
     "scatter_add": "scatter",
     "scatter_reduce": "scatter",
