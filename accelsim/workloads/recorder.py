@@ -450,7 +450,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _free(self) -> None:
         """Note which blocks nothing holds any more but this recorder: the last row freed them."""
-        for key in [key for key in self._held if torch._C._storage_Use_Count(key) == 1]:
+        holders = torch._C._storage_Use_Count  # looked up once: this runs over every block at every row
+        for key in [key for key in self._held if holders(key) == 1]:
             self.rows[self._held.pop(key).maker].freed_after = len(self.rows) - 1
 
     def _is_in_place(self, kernel: Kernel) -> bool:
