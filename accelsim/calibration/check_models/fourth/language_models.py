@@ -207,8 +207,9 @@ class GroupedAttention(nn.Module):
         q, k = rotated(q, *turns), rotated(k, *turns)
         if past:
             k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
-        k, v = self._shared(k), self._shared(v)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=not past, scale=self.scale)
+        y = functional.scaled_dot_product_attention(
+            q, self._shared(k), self._shared(v), is_causal=not past, scale=self.scale
+        )
         return self.output(y.transpose(1, 2).reshape(b, n, -1).contiguous())
 
 
