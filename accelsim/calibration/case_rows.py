@@ -160,10 +160,10 @@ def _convolution_1d_depthwise(s: Shape, operator: str) -> _Row:
 @_rule("convolution_transpose")
 def _convolution_transpose(s: Shape, operator: str) -> _Row:
     del operator
-    side = s["side"]
+    side, taps = s["side"], s.get("taps", 2)
     channels = (s["channels_in"], s["channels_out"])
-    dims = (s["batch"], *channels, 1, 1, side, side, 1, 2 * side, 2 * side, 1, 2, 2, 2, 1)
-    weights, pixels = 4 * s["channels_in"] * s["channels_out"], s["batch"] * side**2
+    dims = (s["batch"], *channels, 1, 1, side, side, 1, 2 * side, 2 * side, 1, taps, taps, 2, 1)
+    weights, pixels = taps**2 * s["channels_in"] * s["channels_out"], s["batch"] * side**2
     read, write = pixels * s["channels_in"], 4 * pixels * s["channels_out"]
     return _Row(_K.CONV_TRANSPOSE, dims, 2.0 * pixels * weights, read, write, weights)
 

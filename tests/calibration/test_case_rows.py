@@ -119,6 +119,15 @@ PAIRS = [
         nn.MaxPool2d(5, 1, 2),
         image(2, 8, 14, 14),
     ),
+    *(
+        (
+            "convolution_transpose",
+            {"channels_in": 16, "channels_out": 32, "side": 6, "batch": 2, "taps": taps},
+            nn.ConvTranspose2d(16, 32, taps, 2, (taps - 1) // 2, taps % 2, bias=False),
+            image(2, 16, 6, 6),
+        )
+        for taps in (2, 3, 4)
+    ),
     ("max_pool1d", {"channels": 8, "length": 60, "batch": 2, "kernel": 3}, nn.MaxPool1d(3), image(2, 8, 60)),
     (
         "pixel_shuffle",

@@ -273,6 +273,19 @@ def test_small_volumes_are_the_frameworks_own(dims, options, name):
     assert kernel(K.CONV, dims, **options) == name
 
 
+@pytest.mark.parametrize(
+    ("channels", "batch", "dtype", "name"),
+    [
+        (320, 1, Dtype.FP32, "conv_transpose_native"),  # 20,480 elements
+        (321, 1, Dtype.FP32, "conv_transpose"),
+        (8, 2, Dtype.FP32, "conv_transpose"),
+        (8, 1, Dtype.BF16, "conv_transpose"),
+    ],
+)
+def test_small_transposed_convolutions_are_the_frameworks_own(channels, batch, dtype, name):
+    assert kernel(K.CONV_TRANSPOSE, conv(channels, batch=batch), dtype=dtype) == name
+
+
 @pytest.mark.parametrize("kind", [K.CONV, K.CONV_BACKWARD_DATA, K.CONV_BACKWARD_WEIGHT])
 @pytest.mark.parametrize(
     ("dims", "share"),
@@ -346,6 +359,7 @@ def test_kernels_that_keep_what_training_needs(kind, dims, names):
         ("upsample_nearest2d_wide", "clone"),
         ("conv_depthwise_plain", "conv_grad_weight_depthwise_plain"),
         ("conv_grad_weight_depthwise_plain", "conv_grad_weight_depthwise"),
+        ("conv_transpose_native", "conv_transpose"),
         ("add", "add"),
     ],
 )

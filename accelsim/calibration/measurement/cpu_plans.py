@@ -129,6 +129,17 @@ CPU_PLANS: Sequence[Plan] = (
         allowed=conv_allowed,
         devices=("cpu",),
     ),
+    # single small images, which the framework multiplies itself
+    Plan(
+        "convolution_other",
+        ("convolution_transpose",),
+        {"channels_in": (16, 512, 16), "channels_out": (16, 256, 16), "side": (1, 16, 1), "taps": (2, 4, 1)},
+        12,
+        fixed={"groups": 1, "stride": 1, "kernel": 1, "batch": 1},
+        allowed=lambda s: conv_allowed(s) and s["channels_in"] * s["side"] ** 2 <= 20480,
+        dtypes=("fp32",),
+        devices=("cpu",),
+    ),
     # windows side by side that overlap
     Plan(
         "pooling",

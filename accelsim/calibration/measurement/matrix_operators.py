@@ -105,10 +105,12 @@ def _convolution_1d_depthwise(source: Source) -> Call:
 
 @builds("convolution_transpose")
 def _convolution_transpose(source: Source) -> Call:
+    """Twice the height and width."""
     s = source.shape
-    weight = source.stored(s["channels_in"], s["channels_out"], 2, 2)
-    x = source.image()
-    return lambda: functional.conv_transpose2d(x, weight, None, 2)
+    taps = s.get("taps", 2)
+    weight = source.stored(s["channels_in"], s["channels_out"], taps, taps)
+    x, pad, more = source.image(), (taps - 1) // 2, taps % 2
+    return lambda: functional.conv_transpose2d(x, weight, None, 2, pad, more)
 
 
 @builds("convolution_backward.grad_input")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
+from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, OperatorKind, Phase
 
 __all__ = ["SORTED_WIDTH", "THIN_ROWS", "compiled_names", "is_unfolded", "kernel_names", "substitute", "visible_depth"]
 
@@ -143,7 +143,6 @@ _NAMED = frozenset(
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
 _BY_KIND = {
     _K.BATCHED_GEMM: "bmm",
-    _K.CONV_TRANSPOSE: "conv_transpose",
     _K.ATTENTION_BACKWARD: "attention_backward",
     _K.RMS_NORM: "rms_norm",
     _K.GROUP_NORM: "group_norm",
@@ -157,11 +156,11 @@ _BY_KIND = {
     _K.POOLING: "avg_pool2d",
     _K.ELEMENTWISE: "mul_scalar",
 }
-_CONVS = frozenset({_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 #: What stands for kernels that a run did not measure.
 _STAND_IN = {
     "conv_depthwise_1d": "conv_depthwise",
     "conv_depthwise_plain": "conv_grad_weight_depthwise_plain",
+    "conv_transpose_native": "conv_transpose",
     "conv_unfolded": "conv_grouped_plain",
     "elu": "exp",
     "gelu_tanh": "elu",
@@ -246,7 +245,7 @@ def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -
     for kind, rows in graph.rows_by_kind():
         names[rows] = (
             _conv_names(graph, kind, rows, threads)
-            if kind in _CONVS
+            if kind in CONV_KINDS
             else _names_of(graph, kind, rows, backward[rows], is_training)
         )
     return names
@@ -400,6 +399,8 @@ def _conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64
     depthwise = (size("groups") > 1) & (size("groups") >= size("channels_in"))
     special = (size("stride") > 1) | (size("dilation") > 1) | (batch >= 16) | ~pointwise | (threads > 1)
     library = (special & _is_large(size)) | (graph.dtype[rows] != int(Dtype.FP32))
+    if kind == _K.CONV_TRANSPOSE:
+        return np.where(library, "conv_transpose", "conv_transpose_native")
     if kind != _K.CONV:
         data = kind == _K.CONV_BACKWARD_DATA
         gradient = "conv_grad_input" if data else "conv_grad_weight"

@@ -225,7 +225,7 @@ def _convolutions(
         block = np.clip(_whole(outside), _BLOCK, 4 * _BLOCK)
         block = np.where(block == 3 * _BLOCK, 4 * _BLOCK, block)  # of 16, 32 or 64
         filters = np.where(groups == 1, _whole(inside) * np.ceil(outside / block) * block * taps, filters)
-    columns = size("channels_in") * taps * pixels * width
+    columns = taps * width * np.where(plain, size("channels_out") * image, size("channels_in") * pixels)
     steps = np.maximum(size("stride"), 1.0)
     moved = np.where(steps > 1, inside * pixels * width, 0.0)
     sums = np.where(width < 4, outside * pixels * 4.0, 0.0)
