@@ -18,7 +18,17 @@ from accelsim.errors import InvalidValueError
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.window import three_axes
 
-__all__ = ["FORMULAS", "Call", "Formula", "Kernel", "Operand", "attention_kernel", "formula", "recurrent_kernel"]
+__all__ = [
+    "FORMULAS",
+    "Call",
+    "Formula",
+    "Kernel",
+    "Operand",
+    "attention_kernel",
+    "formula",
+    "inner_tensor",
+    "recurrent_kernel",
+]
 
 _K = OperatorKind
 #: Backward attention recomputes the scores: five products for the forward's two (Dao 2022, section 3).
@@ -362,7 +372,7 @@ def _projection(m: int, n: int, k: int, reads: tuple[Operand, ...], writes: tupl
     return Kernel(_K.GEMM, (1, m, n, k), 2.0 * m * n * k, reads, writes, name)
 
 
-def _hidden(like: Operand, *shape: int) -> Operand:
+def inner_tensor(like: Operand, *shape: int) -> Operand:
     """A tensor inside a fused operator: described, but with no storage of its own."""
     return Operand(shape, (1,) * len(shape), -1, 0, like.element_bytes, like.scaled, state=False)
 
@@ -371,8 +381,8 @@ def _multi_head(x: Operand, heads: int, weights: Sequence[Operand], output: Oper
     """Projections and attention of the fused multi-head kernel; weights: qkv, its bias, output, its bias."""
     batch, length, width = x.shape
     m = batch * length
-    qkv, context = _hidden(x, m, 3 * width), _hidden(x, m, width)
-    part = _hidden(x, batch, heads, length, width // heads)
+    qkv, context = inner_tensor(x, m, 3 * width), inner_tensor(x, m, width)
+    part = inner_tensor(x, batch, heads, length, width // heads)
     return [
         _projection(m, 3 * width, width, (x, *weights[:2]), (qkv,), "qkv"),
         attention_kernel((part, part, part), (qkv,), (context,), causal=False),
@@ -394,7 +404,7 @@ def encoder_layer(call: Call) -> list[Kernel]:
     heads = int(call.argument(2, "num_heads"))
     batch, length, width = x.shape
     m, inner = batch * length, weights[8].shape[0]
-    state, wide = _hidden(x, m, width), _hidden(x, m, inner)
+    state, wide = inner_tensor(x, m, width), inner_tensor(x, m, inner)
     norms = [
         Kernel(_K.LAYER_NORM, (m, width), 8.0 * m * width, (state, *weights[i : i + 2]), (state,), f"norm{n}")
         for n, i in ((1, 4), (2, 6))
@@ -462,7 +472,7 @@ def recurrent_stack(call: Call) -> list[Kernel]:
     for layer in range(layers):
         width = x.shape[2] if layer == 0 else hidden * directions
         last = layer == layers - 1
-        target = call.outputs[0] if last else _hidden(x, batch * steps, hidden * directions)
+        target = call.outputs[0] if last else inner_tensor(x, batch * steps, hidden * directions)
         reads = (source, *weights[layer * per_layer : (layer + 1) * per_layer])
         sizes = (batch, steps, width, hidden, directions)
         kernels.append(recurrent_kernel(kind, sizes, reads, (target,), suffix=f"layer{layer}"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from accelsim.workloads.aten import Call, Kernel, Operand, formula
+from accelsim.workloads.aten import Call, Kernel, Operand, formula, inner_tensor
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["CONTRACTION_MARKS", "FREE", "POINTWISE_FLOP", "by_bytes", "elementwise"]
@@ -240,7 +240,6 @@ _REDUCTIONS = (
     "std_mean",
     "norm",
     "linalg_vector_norm",
-    "logsumexp",
     "all",
     "any",
     "median",
@@ -268,6 +267,33 @@ def reduction(call: Call) -> list[Kernel]:
     rows = max(result.elements, 1)
     form = "place" if call.name.startswith("arg") or (call.name in {"max", "min"} and len(call.outputs) > 1) else ""
     return [Kernel(_K.REDUCTION, (rows, x.elements // rows), float(x.elements), call.inputs, call.outputs, form)]
+
+
+@formula("logsumexp")
+def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
+    """The nine kernels that the framework runs (ATen ReduceOps.cpp): the maximum is taken out, and added in the end."""
+    x, result = call.inputs[0], call.outputs[0]
+    rows = max(result.elements, 1)
+    apart, most = inner_tensor(x, *x.shape), inner_tensor(x, rows)
+
+    def reduced(taken: Operand, made: Operand, suffix: str) -> Kernel:
+        return Kernel(_K.REDUCTION, (rows, x.elements // rows), float(x.elements), (taken,), (made,), suffix)
+
+    def each(taken: tuple[Operand, ...], made: Operand, suffix: str, flop: int = 1) -> Kernel:
+        count = made.elements
+        return Kernel(_K.ELEMENTWISE, (count, len(taken), flop), float(flop * count), taken, (made,), suffix)
+
+    return [
+        reduced(x, most, "amax"),
+        each((most,), most, "abs"),
+        each((most,), most, "eq"),
+        each((most,), most, "masked_fill"),
+        each((x, most), apart, "sub"),
+        each((apart,), apart, "exp", POINTWISE_FLOP["exp"]),
+        reduced(apart, result, "sum"),
+        each((result,), result, "log", POINTWISE_FLOP["log"]),
+        each((result, most), result, "add"),
+    ]
 
 
 @formula("cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "kthvalue", "cummax", "cummin")

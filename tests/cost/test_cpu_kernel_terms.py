@@ -398,7 +398,9 @@ def test_wide_images_are_resampled_line_by_line(name, height, width, expected):
         (K.ELEMENTWISE, (8, 2, 1), "masked_fill", "where"),
         (K.ELEMENTWISE, (8, 1, 6), "erf", "sin"),
         (K.REDUCTION, (2, 4), "std", "var"),
-        (K.REDUCTION, (2, 4), "logsumexp", "sum"),
+        (K.REDUCTION, (2, 4), "logsumexp.sum", "sum"),
+        (K.REDUCTION, (2, 4), "logsumexp.amax", "amax"),
+        (K.ELEMENTWISE, (8, 1, 4), "logsumexp.exp", "exp"),
         (K.EMBEDDING, (8, 1, 16), "grid_sampler_2d", "gather"),
     ],
 )

@@ -292,3 +292,21 @@ def test_a_sampled_grid_looks_up_four_pixels_for_each_place_and_channel():
     places = 2 * 3 * 7 * 5
     assert (found.kind, found.dims) == (K.EMBEDDING, (4 * places, 1, image.elements))
     assert (found.flop, found.gathered, found.reads, found.waits) == (7 * places, 4 * places, (grid,), (image,))
+
+
+def test_a_logarithm_of_summed_exponentials_is_nine_kernels():
+    found = kernels("logsumexp", tensor(3, 4), self=tensor(3, 5, 4), dim=(1,))
+    assert [kernel.suffix for kernel in found] == [
+        "amax",
+        "abs",
+        "eq",
+        "masked_fill",
+        "sub",
+        "exp",
+        "sum",
+        "log",
+        "add",
+    ]
+    assert [kernel.dims[0] for kernel in found] == [12, 12, 12, 12, 60, 60, 12, 12, 12]
+    assert found[0].dims == found[6].dims == (12, 5)
+    assert found[-1].writes == found[6].writes  # the result

@@ -217,7 +217,7 @@ def _plain(name: str) -> str:
     if name.endswith(".strided") and not name.startswith("upsample"):  # which copies its operand as it needs it
         return "clone_strided" if name.partition(".")[0].rstrip("_") in _COPIES else "add_strided"
     stripped = name.rsplit(".", 1)[0] if name.endswith((".layer0", ".strided")) else name
-    stripped = stripped.removesuffix(IN_PLACE).rstrip("_")
+    stripped = stripped.removesuffix(IN_PLACE).removeprefix("logsumexp.").rstrip("_")  # whose kernels are these
     return _ALIASES.get(stripped, stripped)
 
 
