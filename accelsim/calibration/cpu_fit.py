@@ -39,7 +39,7 @@ _DEFAULT_LOG_SIGMA = 0.3
 #: Where no row says otherwise: serial work takes its one-thread time, parallel work 0.6 of it.
 _THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6, 0.0, 0.0])
 _SHARED = np.array([term.startswith(("fresh", "bytes_beyond", "cold")) for term in TERMS])
-_FRESH = TERMS.index("fresh_bytes")
+_FRESH, _COLD = TERMS.index("fresh_bytes"), TERMS.index("cold_weight_bytes")
 #: Families that run elementwise kernels, whose threads each touch their part of a result for the first time.
 _ELEMENTWISE = frozenset({"elementwise", "optimizer", "embedding"})
 _MOVED = np.isin(TERMS, ["read_bytes", "write_bytes", "weight_bytes"])
@@ -186,8 +186,9 @@ def fit_kernels(
     fitted = FittedKernels(fits, *rows.caches)
     for threads in sorted({case.threads for case in rows.cases}):
         one = _one_thread(rows, fitted) if threads > 1 and fits else None
-        page_s = next((fit.coefficients[_FRESH] for fit in fits.values()), 0.0)
-        fits.update(_fit_threads(rows, chosen, threads, one, float(page_s)))
+        single = [fit.coefficients for fit in fits.values() if len(fit.coefficients) == len(TERMS)]
+        alone = np.median(single or [np.zeros(len(TERMS))], axis=0)
+        fits.update(_fit_threads(rows, chosen, threads, one, alone))
     if errors is None:
         return fitted
     places = _grouped(rows.keys())
@@ -219,12 +220,14 @@ def _one_thread(rows: KernelRows, fitted: FittedKernels) -> OneThread:
 
 
 def _fit_threads(
-    rows: KernelRows, keep: NDArray[np.bool_], threads: int, one: OneThread | None, page_s: float
+    rows: KernelRows, keep: NDArray[np.bool_], threads: int, one: OneThread | None, alone: FloatArray
 ) -> dict[tuple[str, str, int], KernelFit]:
     """Fits of one thread count, family by family.
 
-    `page_s` is what a fresh byte costs on one thread, and on several where no row tells.
+    `alone` is what a unit of each term costs the median kernel on one thread: a fresh byte costs it on several too where no
+    row tells, and a byte beyond the last-level cache no more than it.
     """
+    page_s, far_s = float(alone[_FRESH]), float(alone[_COLD])
     quantities = rows.terms if one is None else thread_terms(rows.terms, one)
     own = np.array([case.threads == threads for case in rows.cases]) & keep & np.isfinite(quantities).all(axis=1)
     families = np.array([case.family for case in rows.cases])
@@ -241,8 +244,9 @@ def _fit_threads(
     times = times - np.minimum(prices * quantities[:, fresh], _MOST_FAULTS * times)
     quantities = np.where(np.arange(quantities.shape[1]) == fresh, 0.0, quantities)
     terms = np.where(np.arange(len(TERMS)) == _FRESH, 0.0, rows.terms)
-    # few recurrent layers exceed the last-level cache: a step, which reads in order, pays no more than all kernels do
-    most = np.where(np.isin(TERMS, "bytes_beyond_l3"), prior, np.inf) if threads == 1 else prior
+    # few recurrent layers exceed the last-level cache: a step, which reads in order, pays no more than all kernels do;
+    # several threads fetch a byte no slower than one does, whose time for it they share
+    most = _most(prior) if one is None else _most(np.full(len(prior), far_s * (1.0 - 1.0 / threads)))
     bases = {}
     for family in np.unique(families[own]).tolist():
         index = np.flatnonzero(own & (families == family))
@@ -258,7 +262,8 @@ def _fit_threads(
             fits[key] = _fit_one(rows, own_rows, quantities[own_rows], times[own_rows], base, family, most)
         else:
             # convolutions run other libraries and several regions on several threads
-            bounds = None if key[0].startswith("conv") else _thread_bounds(prior, threads)
+            is_conv = key[0].startswith("conv")
+            bounds = (np.zeros(len(most)), most) if is_conv else _thread_bounds(prior, threads, most)
             fits[key] = _fit_parallel(terms[own_rows], one[own_rows], times[own_rows], base, family, bounds)
     return fits
 
@@ -274,13 +279,23 @@ def _thread_prior(page_s: float, quantities: FloatArray, times_s: FloatArray) ->
     return prior
 
 
-def _thread_bounds(prior: FloatArray, threads: int) -> tuple[FloatArray, FloatArray]:
-    """Least and largest coefficients: threads start alike whatever they run, and share work at best evenly."""
+def _thread_bounds(prior: FloatArray, threads: int, most: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Least and largest coefficients: threads start alike whatever they run, and share work at best evenly.
+
+    `most` bounds every kernel's, shape (len(THREAD_TERMS),).
+    """
     terms = np.array(THREAD_TERMS)
     low = np.select([terms == "serial_s", terms == "parallel_s"], [0.8, 0.9 / threads], 0.0)
     starts = np.isin(terms, ["start", "amid"])
-    high = np.select([starts, terms == "serial_s", terms == "parallel_s"], [3.0 * prior, 1.3, 1.2], np.inf)
+    high = np.select([starts, terms == "serial_s", terms == "parallel_s"], [3.0 * prior, 1.3, 1.2], most)
     return low, high
+
+
+def _most(far_s: FloatArray) -> FloatArray:
+    """Largest coefficients: traffic beyond the last-level cache as in `far_s`, by term of one or several threads."""
+    terms = TERMS if len(far_s) == len(TERMS) else THREAD_TERMS
+    most: FloatArray = np.where(np.isin(terms, "bytes_beyond_l3"), far_s, np.inf)
+    return most
 
 
 def _shared_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
@@ -295,7 +310,7 @@ def _fit_terms(
 ) -> FloatArray:
     """Coefficients of terms; on one thread traffic beyond a cache must be a good part of all to tell its cost."""
     if quantities.shape[1] != len(TERMS):
-        return fit_nonnegative(quantities, times_s, prior, ridge=ridge)
+        return fit_nonnegative(quantities, times_s, prior, ridge=ridge, bounds=(np.zeros(len(most)), most))
     least = _least_traffic(quantities, times_s, family) * _BEYOND
     bounds = (np.zeros(len(TERMS)), most) if family == "recurrent" else None
     return fit_nonnegative(quantities, times_s, prior, ridge=ridge, least_scale=least, bounds=bounds)
