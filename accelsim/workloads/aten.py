@@ -4,7 +4,7 @@ A formula is one short pure function over shapes, registered under the ATen name
 ``torch.utils.flop_counter``; registering a name twice raises. This module knows no torch: the recorder describes every
 tensor of a call as an `Operand`. FLOP count a multiply-add as 2; the counts per element of norms, softmax and activations
 are those of `builder`. Matrix operators, convolutions, attention and recurrent cells are here, everything bound by memory is
-in `aten_memory`.
+in `aten_memory` and `aten_reductions`.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from accelsim.workloads.aten import Call, Kernel, Operand, formula, inner_tensor
+from accelsim.workloads.aten import Call, Kernel, Operand, formula
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["CONTRACTION_MARKS", "FREE", "POINTWISE_FLOP", "by_bytes", "elementwise"]
+__all__ = ["CONTRACTION_MARKS", "FREE", "POINTWISE_FLOP", "by_bytes", "elementwise", "rows_of"]
 
 _K = OperatorKind
 #: FLOP per element of pointwise operators; 1 where not listed. The counts of `builder`, and of the usual kernels.
@@ -93,7 +93,8 @@ FREE = frozenset(
 _WRITE_ONLY = frozenset({"fill_", "zero_", "bernoulli_", "uniform_", "normal_", "random_", "exponential_", "copy_"})
 
 
-def _rows_of(x: Operand, columns: int) -> tuple[int, int]:
+def rows_of(x: Operand, columns: int) -> tuple[int, int]:
+    """Rows and columns of a tensor whose last axis, or the one reduced, has `columns` elements."""
     return x.elements // max(columns, 1), columns
 
 
@@ -139,28 +140,28 @@ def _norm(call: Call, kind: OperatorKind, x: Operand, dims: tuple[int, int], flo
 def layer_norm(call: Call) -> list[Kernel]:
     """8 FLOP per element over the normalised axes."""
     x = call.inputs[0]
-    return _norm(call, _K.LAYER_NORM, x, _rows_of(x, prod(call.argument(1, "normalized_shape"))), 8)
+    return _norm(call, _K.LAYER_NORM, x, rows_of(x, prod(call.argument(1, "normalized_shape"))), 8)
 
 
 @formula("native_layer_norm_backward")
 def layer_norm_backward(call: Call) -> list[Kernel]:
     """Twice the forward."""
     x = call.inputs[1]
-    return _norm(call, _K.LAYER_NORM, x, _rows_of(x, prod(call.argument(2, "normalized_shape"))), 16)
+    return _norm(call, _K.LAYER_NORM, x, rows_of(x, prod(call.argument(2, "normalized_shape"))), 16)
 
 
 @formula("_fused_rms_norm")
 def rms_norm(call: Call) -> list[Kernel]:
     """4 FLOP per element."""
     x = call.inputs[0]
-    return _norm(call, _K.RMS_NORM, x, _rows_of(x, prod(call.argument(1, "normalized_shape"))), 4)
+    return _norm(call, _K.RMS_NORM, x, rows_of(x, prod(call.argument(1, "normalized_shape"))), 4)
 
 
 @formula("_fused_rms_norm_backward")
 def rms_norm_backward(call: Call) -> list[Kernel]:
     """Twice the forward."""
     x = call.inputs[1]
-    return _norm(call, _K.RMS_NORM, x, _rows_of(x, prod(call.argument(2, "normalized_shape"))), 8)
+    return _norm(call, _K.RMS_NORM, x, rows_of(x, prod(call.argument(2, "normalized_shape"))), 8)
 
 
 @formula("native_group_norm")
@@ -194,14 +195,14 @@ _BATCH_NORMS = (
 def batch_norm(call: Call) -> list[Kernel]:
     """4 FLOP per element; channels are axis 1."""
     x = call.inputs[0]
-    return _norm(call, _K.BATCH_NORM, x, _rows_of(x, x.shape[1]), 4)
+    return _norm(call, _K.BATCH_NORM, x, rows_of(x, x.shape[1]), 4)
 
 
 @formula("native_batch_norm_backward", "batch_norm_backward", "cudnn_batch_norm_backward")
 def batch_norm_backward(call: Call) -> list[Kernel]:
     """Twice the forward."""
     x = call.inputs[1]
-    return _norm(call, _K.BATCH_NORM, x, _rows_of(x, x.shape[1]), 8)
+    return _norm(call, _K.BATCH_NORM, x, rows_of(x, x.shape[1]), 8)
 
 
 # -- softmax, reductions ---------------------------------------------------------------------------------------------
@@ -215,93 +216,14 @@ def _axis_size(x: Operand, axis: int) -> int:
 def softmax(call: Call) -> list[Kernel]:
     """6 FLOP per element."""
     x = call.inputs[0]
-    return _norm(call, _K.SOFTMAX, x, _rows_of(x, _axis_size(x, call.argument(1, "dim", -1))), 6)
+    return _norm(call, _K.SOFTMAX, x, rows_of(x, _axis_size(x, call.argument(1, "dim", -1))), 6)
 
 
 @formula("_softmax_backward_data", "_log_softmax_backward_data")
 def softmax_backward(call: Call) -> list[Kernel]:
     """Product, row sum, difference, product: 4 FLOP per element."""
     x = call.inputs[0]
-    return _norm(call, _K.SOFTMAX, x, _rows_of(x, _axis_size(x, call.argument(2, "dim", -1))), 4)
-
-
-_REDUCTIONS = (
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "aminmax",
-    "argmax",
-    "argmin",
-    "prod",
-    "var",
-    "var_mean",
-    "std",
-    "std_mean",
-    "norm",
-    "linalg_vector_norm",
-    "all",
-    "any",
-    "median",
-    "count_nonzero",
-    "max",
-    "min",
-    "nansum",
-    "nll_loss_forward",
-    "nll_loss2d_forward",
-    "mse_loss",
-    "binary_cross_entropy",
-    "smooth_l1_loss",
-    "huber_loss",
-    "histc",
-    "bincount",
-)
-
-
-@formula(*_REDUCTIONS)
-def reduction(call: Call) -> list[Kernel]:
-    """One FLOP per element read; `max(a, b)` and unreduced losses are elementwise."""
-    x, result = call.inputs[0], call.outputs[0]
-    if result.shape == x.shape and x.elements > 1:
-        return elementwise(call)
-    rows = max(result.elements, 1)
-    form = "place" if call.name.startswith("arg") or (call.name in {"max", "min"} and len(call.outputs) > 1) else ""
-    return [Kernel(_K.REDUCTION, (rows, x.elements // rows), float(x.elements), call.inputs, call.outputs, form)]
-
-
-@formula("logsumexp")
-def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
-    """The nine kernels that the framework runs (ATen ReduceOps.cpp): the maximum is taken out, and added in the end."""
-    x, result = call.inputs[0], call.outputs[0]
-    rows = max(result.elements, 1)
-    apart, most = inner_tensor(x, *x.shape), inner_tensor(x, rows)
-
-    def reduced(taken: Operand, made: Operand, suffix: str) -> Kernel:
-        return Kernel(_K.REDUCTION, (rows, x.elements // rows), float(x.elements), (taken,), (made,), suffix)
-
-    def each(taken: tuple[Operand, ...], made: Operand, suffix: str, flop: int = 1) -> Kernel:
-        count = made.elements
-        return Kernel(_K.ELEMENTWISE, (count, len(taken), flop), float(flop * count), taken, (made,), suffix)
-
-    return [
-        reduced(x, most, "amax"),
-        each((most,), most, "abs"),
-        each((most,), most, "eq"),
-        each((most,), most, "masked_fill"),
-        each((x, most), apart, "sub"),
-        each((apart,), apart, "exp", POINTWISE_FLOP["exp"]),
-        reduced(apart, result, "sum"),
-        each((result,), result, "log", POINTWISE_FLOP["log"]),
-        each((result, most), result, "add"),
-    ]
-
-
-@formula("cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "kthvalue", "cummax", "cummin")
-def scan(call: Call) -> list[Kernel]:
-    """One FLOP per element along one axis."""
-    x = call.inputs[0]
-    columns = max(x.shape, default=1)
-    return [Kernel(_K.REDUCTION, _rows_of(x, columns), float(x.elements), call.inputs, call.outputs)]
+    return _norm(call, _K.SOFTMAX, x, rows_of(x, _axis_size(x, call.argument(2, "dim", -1))), 4)
 
 
 @formula("topk")

@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from accelsim.errors import CaptureError
+from accelsim.workloads import aten_reductions  # noqa: F401  (registers its formulas)
 from accelsim.workloads.aten import FORMULAS, Call, Kernel, Operand
 from accelsim.workloads.aten_memory import CONTRACTION_MARKS, FREE, by_bytes, elementwise
 from accelsim.workloads.dispatch_rules import (

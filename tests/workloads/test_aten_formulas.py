@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.workloads import aten_memory  # noqa: E402, F401  (registers its formulas)
+from accelsim.workloads import aten_memory, aten_reductions  # noqa: E402, F401  (registers its formulas)
 from accelsim.workloads.aten import FORMULAS, Call, Operand  # noqa: E402
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind  # noqa: E402
 

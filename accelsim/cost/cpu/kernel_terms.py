@@ -61,8 +61,8 @@ TERMS = (
     "partial_bytes",  # of images whose channels fill no whole vectors
     "amid_bytes",  # weights and results that amid others are not in the inner caches
 )
-#: Kinds that pass over their operands in order.
 _NORMS = (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.BATCH_NORM, _K.SOFTMAX)
+#: Kinds that pass over their operands in order.
 _STREAMING = [
     int(kind) for kind in (*_NORMS, _K.ELEMENTWISE, _K.COPY, _K.REDUCTION, _K.POOLING, _K.SCATTER, _K.OPTIMIZER)
 ]

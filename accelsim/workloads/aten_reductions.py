@@ -1,0 +1,89 @@
+"""Formulas of ATen reductions and scans: one FLOP per element read, and those that run as several kernels."""
+
+from __future__ import annotations
+
+from accelsim.workloads.aten import Call, Kernel, Operand, formula, inner_tensor
+from accelsim.workloads.aten_memory import POINTWISE_FLOP, elementwise, rows_of
+from accelsim.workloads.operator import OperatorKind
+
+__all__: list[str] = []
+
+_K = OperatorKind
+
+_REDUCTIONS = (
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "aminmax",
+    "argmax",
+    "argmin",
+    "prod",
+    "var",
+    "var_mean",
+    "std",
+    "std_mean",
+    "norm",
+    "linalg_vector_norm",
+    "all",
+    "any",
+    "median",
+    "count_nonzero",
+    "max",
+    "min",
+    "nansum",
+    "nll_loss_forward",
+    "nll_loss2d_forward",
+    "mse_loss",
+    "binary_cross_entropy",
+    "smooth_l1_loss",
+    "huber_loss",
+    "histc",
+    "bincount",
+)
+
+
+@formula(*_REDUCTIONS)
+def reduction(call: Call) -> list[Kernel]:
+    """One FLOP per element read; `max(a, b)` and unreduced losses are elementwise."""
+    x, result = call.inputs[0], call.outputs[0]
+    if result.shape == x.shape and x.elements > 1:
+        return elementwise(call)
+    rows = max(result.elements, 1)
+    form = "place" if call.name.startswith("arg") or (call.name in {"max", "min"} and len(call.outputs) > 1) else ""
+    return [Kernel(_K.REDUCTION, (rows, x.elements // rows), float(x.elements), call.inputs, call.outputs, form)]
+
+
+@formula("logsumexp")
+def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
+    """The nine kernels that the framework runs (ATen ReduceOps.cpp): the maximum is taken out, and added in the end."""
+    x, result = call.inputs[0], call.outputs[0]
+    rows = max(result.elements, 1)
+    apart, most = inner_tensor(x, *x.shape), inner_tensor(x, rows)
+
+    def reduced(taken: Operand, made: Operand, suffix: str) -> Kernel:
+        return Kernel(_K.REDUCTION, (rows, x.elements // rows), float(x.elements), (taken,), (made,), suffix)
+
+    def each(taken: tuple[Operand, ...], made: Operand, suffix: str, flop: int = 1) -> Kernel:
+        count = made.elements
+        return Kernel(_K.ELEMENTWISE, (count, len(taken), flop), float(flop * count), taken, (made,), suffix)
+
+    return [
+        reduced(x, most, "amax"),
+        each((most,), most, "abs"),
+        each((most,), most, "eq"),
+        each((most,), most, "masked_fill"),
+        each((x, most), apart, "sub"),
+        each((apart,), apart, "exp", POINTWISE_FLOP["exp"]),
+        reduced(apart, result, "sum"),
+        each((result,), result, "log", POINTWISE_FLOP["log"]),
+        each((result, most), result, "add"),
+    ]
+
+
+@formula("cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "kthvalue", "cummax", "cummin")
+def scan(call: Call) -> list[Kernel]:
+    """One FLOP per element along one axis."""
+    x = call.inputs[0]
+    columns = max(x.shape, default=1)
+    return [Kernel(_K.REDUCTION, rows_of(x, columns), float(x.elements), call.inputs, call.outputs)]
