@@ -39,8 +39,8 @@ KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
 _VERSION: Final = 6
 _MOST_BYTES: Final = 64 * 2**20
 #: Spread of ln(true / predicted) that all operators of a model share and no operator measurement shows, and that of the time
-#: of page faults. Chosen on predictions that were frozen before any was measured (the first on 678 runs of 79 models), so that
-#: nine of ten lie inside, of those that fault and of those that do not.
+#: of page faults. Chosen on predictions that were frozen before any was measured (the first on 678 runs of 79 models), so
+#: that nine of ten lie inside, of those that fault and of those that do not.
 _CONTEXT_LOG_SIGMA: Final = 0.1
 _HEAP_LOG_SIGMA: Final = 0.6
 #: Part of the variance of a kernel's error that all its shapes share.
