@@ -301,7 +301,8 @@ class _Recurrent(torch.autograd.Function):  # type: ignore[misc]
         finals = [torch.empty_like(state) for state in states]
         for layer in range(stack.layers):
             own, target = _layer_weights(stack, weights, layer), x.new_empty(shape)
-            row = _layer_row(stack, layers[-1], target, [*own, *states], layer)
+            first = [state.narrow(0, layer * stack.directions, stack.directions) for state in states]
+            row = _layer_row(stack, layers[-1], target, [*own, *first], layer)
             if stack.differentiable:
                 _keep_gates(stack, row, target)
             if layer + 1 < stack.layers and stack.dropout:

@@ -241,6 +241,18 @@ def test_lstm_matches_closed_form(layers, bidirectional):
     assert kinds(graph).count(K.LSTM) == layers
 
 
+@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU])
+def test_a_recurrent_layer_reads_its_own_first_states(cell):
+    layers, batch, steps, inner, hidden = 3, 4, 7, 32, 64
+    graph = graph_of(
+        cell(inner, hidden, layers, batch_first=True, bidirectional=True), torch.randn(batch, steps, inner)
+    )
+    rows = np.isin(graph.kind, [int(K.LSTM), int(K.GRU)])
+    states = 2 * batch * hidden * (2 if cell is nn.LSTM else 1)
+    widths = [inner] + [2 * hidden] * (layers - 1)
+    assert graph.read_bytes[rows].tolist() == [4 * (batch * steps * width + states) for width in widths]
+
+
 def test_dlrm_matches_closed_form():
     graph = graph_of(Dlrm, (meta(16, 13), ids(16, 8, 5)))
     towers = 13 * 512 + 512 * 64 + (64 + 36) * 256 + 256
