@@ -456,3 +456,17 @@ def test_few_rows_go_through_all_weights_one_by_one(m, dtype, passes):
 def test_channels_that_fill_no_vectors_are_copied_one_by_one(kind, channels, groups, window, partial):
     graph = row(kind, (2, *channels, groups, 1, 8, 8, 1, 6, 6, 1, window, window, 1, 1))
     assert kernel_terms(graph, HOT)[0, TERMS.index("partial_bytes")] == 2 * 4 * partial
+
+
+@pytest.mark.parametrize(
+    ("kind", "channels", "dtype", "filled"),
+    [
+        (K.CONV, 4, Dtype.FP32, 4),
+        (K.CONV_BACKWARD_WEIGHT, 3, Dtype.FP32, 3),
+        (K.CONV_BACKWARD_WEIGHT, 4, Dtype.FP32, 16),
+        (K.CONV_BACKWARD_WEIGHT, 4, Dtype.BF16, 4),
+    ],
+)
+def test_gradients_of_fp32_weights_fill_four_channels(kind, channels, dtype, filled):
+    graph = row(kind, conv(channels, batch=2, window=(8, 8), outputs=32), dtype=dtype)
+    assert kernel_terms(graph, HOT)[0, TERMS.index("first_count")] == 2 * 8 * 8 * 8 * 8 * 32 * filled
