@@ -14,6 +14,7 @@ from accelsim.cost.cpu import cost_cpu, cpu_parameters
 from accelsim.cost.cpu.calibrated import kernels_document, read_kernels
 from accelsim.cost.cpu.fitted_kernels import Correction, FittedKernels, KernelFit, matern
 from accelsim.cost.cpu.kernel_terms import TERMS, Context
+from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.threads import THREAD_TERMS
 from accelsim.cost.table import Execution, Tier
 from accelsim.datafile import read_json
@@ -215,3 +216,33 @@ def test_a_batched_product_with_a_stack_of_weights_is_one_call():
     batched = {("bmm", "fp32", 1): KernelFit(coefficients(TERMS, start=1e-6, flop=1e-11), 0.1, 9)}
     found = kernels(batched).times(grouped("bmm"), HOT, 1)
     assert found.time_s[0] == pytest.approx(1e-6 + 8e-5)
+
+
+def grouped_convolution(groups=4, batch=4, kernel=1, dtype=Dtype.FP32):
+    dims = (batch, 64 * groups, 32 * groups, groups, 1, 1, 64, 1, 1, 64, 1, 1, kernel, 1, 1)
+    sizes = {"flop": 1e6 * groups, "read": 1e3 * groups, "write": 500.0 * groups, "weights": 8e3 * groups}
+    return row(K.CONV, dims, dtype=dtype, **sizes)
+
+
+def test_a_grouped_convolution_of_single_taps_runs_group_by_group_on_one_thread():
+    own = {
+        ("conv_1x1_native", "fp32", 1): KernelFit(
+            coefficients(TERMS, start=1e-6, flop=1e-11, weight_bytes=1e-10, write_bytes=1e-9), 0.1, 9
+        ),
+        ("conv_grouped", "fp32", 2): KernelFit(coefficients(THREAD_TERMS, start=5e-6), 0.1, 9),
+    }
+    fitted = kernels(own)
+    copied = 4 * 500.0 * 1e-9  # the results, put together
+    one = fitted.times(grouped_convolution(groups=1), HOT, 1).time_s[0]
+    assert fitted.times(grouped_convolution(), HOT, 1).time_s[0] == pytest.approx(4 * one + copied)
+    names = [
+        str(kernel_names(graph, is_training=False, threads=threads)[0])
+        for graph, threads in (
+            (grouped_convolution(), 1),
+            (grouped_convolution(), 2),
+            (grouped_convolution(batch=16), 1),
+            (grouped_convolution(kernel=3), 1),
+            (grouped_convolution(dtype=Dtype.BF16), 1),
+        )
+    ]
+    assert names == ["conv_1x1_native", *["conv_grouped"] * 4]

@@ -470,3 +470,25 @@ def test_channels_that_fill_no_vectors_are_copied_one_by_one(kind, channels, gro
 def test_gradients_of_fp32_weights_fill_four_channels(kind, channels, dtype, filled):
     graph = row(kind, conv(channels, batch=2, window=(8, 8), outputs=32), dtype=dtype)
     assert kernel_terms(graph, HOT)[0, TERMS.index("first_count")] == 2 * 8 * 8 * 8 * 8 * 32 * filled
+
+
+def test_generated_code_skips_the_taps_of_windows_with_gaps_that_lie_in_the_padding():
+    def terms(gap, kernel=3):
+        dims = (2, 32, 48, 1, 1, 20, 20, 1, 20, 20, 1, kernel, kernel, 1, gap)
+        graph = row(K.CONV, dims, flop=1e6, read=1e3, write=1e3)
+        return kernel_terms(graph, HOT)[0, [TERMS.index("flop"), TERMS.index("first_count")]]
+
+    left = ((20 + 2 * 8) / (20 + 2 * 19)) ** 2  # pixels under the taps of each axis with gaps of 12, and without
+    assert terms(12) / terms(1) == pytest.approx(left)
+    assert terms(12, kernel=1) == pytest.approx(terms(1, kernel=1))
+    assert terms(24)[0] == 1e6  # unfolded, and multiplied whole
+
+
+def test_lines_shorter_than_their_padding_are_unfolded():
+    """As dispatched by oneDNN 3.12, in both formats."""
+
+    def kernel(side, gap):
+        graph = row(K.CONV, (2, 64, 64, 1, 1, side, side, 1, side, side, 1, 3, 3, 1, gap))
+        return str(kernel_names(graph, is_training=False)[0])
+
+    assert [kernel(14, 14), kernel(14, 15), kernel(20, 20), kernel(20, 21)] == ["conv", "conv_unfolded"] * 2

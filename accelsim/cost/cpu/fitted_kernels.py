@@ -148,9 +148,9 @@ class FittedKernels:
             threads: Threads of the framework; the nearest measured count stands for others.
             is_compiled: Whether a compiler made the graph's loops.
         """
-        products = product_counts(graph)
-        graph, context = as_products(graph, context, products)
         count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
+        products = product_counts(graph, count)
+        graph, context = as_products(graph, context, products)
         names, alone = (kernel_names(graph, is_training=context.is_training, threads=threads) for threads in (count, 1))
         if is_compiled:
             known = {kernel for kernel, _, measured in self.fits if measured == count}

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.cpu.kernels import SORTED_WIDTH, is_unfolded, visible_depth
+from accelsim.cost.cpu.kernels import SORTED_WIDTH, is_unfolded, visible_depth, visible_plane
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS, StepWork, step_work
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -134,7 +134,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         if kind in {_K.ATTENTION, _K.ATTENTION_BACKWARD}:
             flop[rows] *= _visible_fraction(graph, kind, rows)
         elif kind in _CONVS:
-            flop[rows] *= visible_depth(graph, kind, rows)
+            flop[rows] *= _visible_taps(graph, kind, rows)
         elif kind in RECURRENT_KINDS:
             steps = _Rows(graph, kind, rows, context)
             flop[rows], beyond_l3[rows] = _step_work(steps).flop, _recurrent_beyond(steps, held)
@@ -255,6 +255,11 @@ def _divides(size: float, counts: Sequence[FloatArray]) -> NDArray[np.bool_]:
     return divided
 
 
+def _visible_taps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    """Share of a convolution's taps that the library multiplies: not padding along depths and under gaps."""
+    return visible_depth(graph, kind, rows) * (visible_plane(graph, rows) if kind == _K.CONV else 1.0)
+
+
 def _conv_counts(rows: _Rows) -> Counts:
     """Work with channels filled to 16, output lines times taps, and images times groups; of one group, work as a product.
 
@@ -266,16 +271,15 @@ def _conv_counts(rows: _Rows) -> Counts:
     """
     volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
     if rows.kind in _CONVS:
-        volume = volume * visible_depth(rows.graph, rows.kind, rows.index)
+        volume = volume * _visible_taps(rows.graph, rows.kind, rows.index)
     groups = np.maximum(rows["groups"], 1.0)
     per_group = [rows[name] / groups for name in ("channels_in", "channels_out")]
     lanes = np.select([_divides(size, per_group) | (groups == 1) for size in (16.0, 8.0, 4.0)], [16.0, 8.0, 4.0], 16.0)
     inside, outside = (np.ceil(channels / lanes) * lanes for channels in per_group)
-    outside = outside * 16.0 / lanes
     few = np.where((rows.kind == _K.CONV_BACKWARD_WEIGHT) & (rows.width == 4), 3.0, 4.0)
     inside = np.where((rows["channels_in"] <= few) & (groups == 1), rows["channels_in"], inside)
     lines = rows["batch"] * rows["out_d"] * rows["out_h"]
-    filled = groups * lines * rows["out_w"] * volume * inside * outside
+    filled = groups * lines * rows["out_w"] * volume * inside * outside * (16.0 / lanes)
     blocks = np.ceil(rows["out_d"] * rows["out_h"] * rows["out_w"] / 24) * np.ceil(rows["channels_out"] / 4)
     product = rows["batch"] * 96.0 * blocks * volume * rows["channels_in"]
     unfolded = is_unfolded(rows.graph, rows.index) if rows.kind == _K.CONV else np.zeros(len(groups), dtype=bool)

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.cpu.kernels import runs_by_group
 from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script, lstm_script
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -28,6 +29,8 @@ _NORMS: Final = (_K.LAYER_NORM, _K.BATCH_NORM, _K.GROUP_NORM)
 _BLOCK: Final = 16.0
 #: What each thread of a transposed convolution takes beside an image, and all together.
 _THREAD_SCRATCH, _SHARED_SCRATCH = 24_600.0, 14_464.0
+#: Groups' results that are told apart; more are taken together.
+_MOST_PARTS: Final = 8
 #: Upsampled images of at most this height plus width are interpolated channels last (ATen UpSampleKernel.cpp).
 _SMALL_IMAGE: Final = 128.0
 
@@ -230,6 +233,7 @@ def _convolutions(
     moved = np.where(steps > 1, inside * pixels * width, 0.0)
     sums = np.where(width < 4, outside * pixels * 4.0, 0.0)
     table = {
+        "read": graph.read_bytes[rows],
         "written": graph.write_bytes[rows],
         "image": np.where(few | np.char.endswith(names, "depthwise_plain"), 1.0, batch * inside * image * width),
         "result": batch * outside * pixels * width,
@@ -245,10 +249,13 @@ def _convolutions(
         _K.CONV_BACKWARD_DATA: _image_gradient,
     }
     native = np.char.endswith(names, "_native").tolist()
+    forward = kind == _K.CONV
+    parts = np.where(forward & runs_by_group(graph, kind, rows, threads), groups, 1.0).tolist()
     found = []
     for place, is_native in enumerate(native):
         sizes = {name: float(column[place]) for name, column in table.items()}
-        found.append(_unfolded(sizes, kind) if is_native else script.get(kind, _blocked)(sizes))
+        own = _by_group(sizes, parts[place]) if parts[place] > 1 else _unfolded(sizes, kind)
+        found.append(own if is_native else script.get(kind, _blocked)(sizes))
     return found
 
 
@@ -257,6 +264,15 @@ def _unfolded(s: dict[str, float], kind: OperatorKind) -> Script:
     if kind == _K.CONV:
         return [(1, s["columns"] or 1.0), (0, s["written"]), (1, 0.0)]
     return [(0, s["written"]), (1, s["columns"] or 1.0), (1, 0.0)]
+
+
+def _by_group(s: dict[str, float], groups: float) -> Script:
+    """A copy of each group's image, which goes with its result; the results stay until they are put together."""
+    parts = int(min(groups, _MOST_PARTS))
+    script: Script = []
+    for part in range(parts):
+        script += [(1, s["read"] / parts), (2 + part, s["written"] / parts), (1, 0.0)]
+    return [*script, (0, s["written"]), *((2 + part, 0.0) for part in range(parts))]
 
 
 def _blocked(s: dict[str, float]) -> Script:
