@@ -140,6 +140,16 @@ CPU_PLANS: Sequence[Plan] = (
         dtypes=("fp32",),
         devices=("cpu",),
     ),
+    # layers that unfold an encoding: few pixels and wide weights, which each call copies into the library's layout
+    Plan(
+        "convolution_other",
+        ("convolution_transpose",),
+        {"channels_in": (128, 1024, 64), "channels_out": (64, 512, 32), "side": (1, 16, 1), "taps": (2, 4, 1)},
+        6,
+        fixed={"groups": 1, "stride": 1, "kernel": 1, "batch": 2},
+        allowed=conv_allowed,
+        devices=("cpu",),
+    ),
     # windows side by side that overlap
     Plan(
         "pooling",
