@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from accelsim.workloads.aten import Call, Kernel, Operand, formula
+from accelsim.workloads.aten import Call, Kernel, Operand, formula, inner_tensor
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["CONTRACTION_MARKS", "FREE", "POINTWISE_FLOP", "by_bytes", "elementwise", "rows_of"]
@@ -212,18 +212,36 @@ def _axis_size(x: Operand, axis: int) -> int:
     return x.shape[axis] if x.shape else 1
 
 
+def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _softmax(call: Call, x: Operand, axis: int, flop: int) -> list[Kernel]:
+    """The kernel takes rows as they lie: an operand that is not contiguous is copied first (ATen SoftMax.cpp, .cu).
+
+    307,328 scores transposed from heads last take 235 us in 32 bits and 315 in 16, contiguous ones 168 and 232 (EPYC 9005).
+    """
+    (kernel,) = _norm(call, _K.SOFTMAX, x, rows_of(x, _axis_size(x, axis)), flop)
+    own = _contiguous_stride(x.shape)
+    if all(size <= 1 or a == b for size, a, b in zip(x.shape, x.stride, own, strict=True)):
+        return [kernel]
+    lying = replace(inner_tensor(x, *x.shape), stride=own)
+    copied = Kernel(_K.COPY, (x.elements,), 0.0, (x,), (lying,), "clone")
+    return [copied, replace(kernel, reads=(lying, *kernel.reads[1:]))]
+
+
 @formula("_softmax", "_log_softmax", "_safe_softmax")
 def softmax(call: Call) -> list[Kernel]:
     """6 FLOP per element."""
     x = call.inputs[0]
-    return _norm(call, _K.SOFTMAX, x, rows_of(x, _axis_size(x, call.argument(1, "dim", -1))), 6)
+    return _softmax(call, x, call.argument(1, "dim", -1), 6)
 
 
 @formula("_softmax_backward_data", "_log_softmax_backward_data")
 def softmax_backward(call: Call) -> list[Kernel]:
     """Product, row sum, difference, product: 4 FLOP per element."""
     x = call.inputs[0]
-    return _norm(call, _K.SOFTMAX, x, rows_of(x, _axis_size(x, call.argument(2, "dim", -1))), 4)
+    return _softmax(call, x, call.argument(2, "dim", -1), 4)
 
 
 @formula("topk")

@@ -401,6 +401,9 @@ def test_wide_images_are_resampled_line_by_line(name, height, width, expected):
         (K.REDUCTION, (2, 4), "logsumexp.sum", "sum"),
         (K.REDUCTION, (2, 4), "logsumexp.amax", "amax"),
         (K.ELEMENTWISE, (8, 1, 4), "logsumexp.exp", "exp"),
+        (K.COPY, (8,), "_softmax.clone", "clone"),
+        (K.COPY, (8,), "_softmax.clone.strided", "clone_strided"),
+        (K.COPY, (8,), "_softmax_backward_data.clone.strided", "clone_strided"),
         (K.EMBEDDING, (8, 1, 16), "grid_sampler_2d", "gather"),
     ],
 )

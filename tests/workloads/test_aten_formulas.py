@@ -294,6 +294,28 @@ def test_a_sampled_grid_looks_up_four_pixels_for_each_place_and_channel():
     assert (found.flop, found.gathered, found.reads, found.waits) == (7 * places, 4 * places, (grid,), (image,))
 
 
+@pytest.mark.parametrize("name", ["_softmax", "_log_softmax"])
+def test_a_softmax_copies_an_operand_that_is_not_contiguous(name):
+    transposed = Operand((2, 4, 5), (20, 1, 4), 7, 0, 4, scaled=True, state=False)
+    copied, taken = FORMULAS[name](Call(name, (transposed, -1, False), {}, (tensor(2, 4, 5),)))
+    assert (copied.kind, copied.dims, copied.suffix, copied.reads) == (K.COPY, (40,), "clone", (transposed,))
+    assert (taken.kind, taken.dims, taken.suffix) == (K.SOFTMAX, (8, 5), "")
+    assert taken.reads == copied.writes
+    assert taken.reads[0].stride == (20, 5, 1)
+    assert len(kernels(name, tensor(2, 4, 5), self=tensor(2, 4, 5), dim=1, half_to_float=False)) == 1
+
+
+def test_a_softmax_copies_a_gradient_that_is_not_contiguous():
+    transposed = Operand((2, 4, 5), (20, 1, 4), 7, 0, 4, scaled=True, state=False)
+    output = tensor(2, 4, 5)
+    arguments = (transposed, output, -1, None)
+    copied, taken = FORMULAS["_softmax_backward_data"](
+        Call("_softmax_backward_data", arguments, {}, (tensor(2, 4, 5),))
+    )
+    assert (copied.kind, taken.kind) == (K.COPY, K.SOFTMAX)
+    assert taken.reads == (*copied.writes, output)
+
+
 def test_a_logarithm_of_summed_exponentials_is_nine_kernels():
     found = kernels("logsumexp", tensor(3, 4), self=tensor(3, 5, 4), dim=(1,))
     assert [kernel.suffix for kernel in found] == [

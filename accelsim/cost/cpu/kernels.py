@@ -150,6 +150,11 @@ _NAMED = frozenset(
         "constant_pad_nd",
     }
 )
+#: Operators that run several kernels, whose names follow theirs.
+_COMPOSED: Final = (
+    "logsumexp.",
+    *(f"{name}." for name in ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data")),
+)
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
 _BY_KIND = {
     _K.BATCHED_GEMM: "bmm",
@@ -224,10 +229,12 @@ THIN_ROWS = 16
 
 
 def _plain(name: str) -> str:
+    for operator in _COMPOSED:
+        name = name.removeprefix(operator)
     if name.endswith(".strided") and not name.startswith("upsample"):  # which copies its operand as it needs it
         return "clone_strided" if name.partition(".")[0].rstrip("_") in _COPIES else "add_strided"
     stripped = name.rsplit(".", 1)[0] if name.endswith((".layer0", ".strided")) else name
-    stripped = stripped.removesuffix(IN_PLACE).removeprefix("logsumexp.").rstrip("_")  # whose kernels are these
+    stripped = stripped.removesuffix(IN_PLACE).rstrip("_")
     return _ALIASES.get(stripped, stripped)
 
 
