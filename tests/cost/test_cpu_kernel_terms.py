@@ -95,9 +95,9 @@ CONV = (2, 20, 40, 1, 1, 9, 9, 1, 7, 5, 1, 3, 2, 1, 1)
 @pytest.mark.parametrize(
     ("kind", "dims", "counts"),
     [
-        # Edges filled to 6 x 16: three by two blocks; to 16 x 64: 16 x 64.
-        (K.GEMM, (1, 13, 17, 10), (96 * 3 * 2 * 10, 16 * 64 * 10, 6)),
-        (K.BATCHED_GEMM, (5, 6, 16, 10), (5 * 96 * 10, 5 * 16 * 64 * 10, 5)),
+        # Edges filled to 6 x 16: three by two blocks; to 16 x 16: 16 x 32.
+        (K.GEMM, (1, 13, 17, 10), (96 * 3 * 2 * 10, 16 * 32 * 10, 6)),
+        (K.BATCHED_GEMM, (5, 6, 16, 10), (5 * 96 * 10, 5 * 16 * 16 * 10, 5)),
         # Channels filled to 32 and 48; 2 x 7 lines, three blocks of 16 filters, six taps. As a product: two images, 35
         # pixels in two blocks of 24, 40 filters in ten of 4, six taps of 20 channels.
         (K.CONV, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 20)),

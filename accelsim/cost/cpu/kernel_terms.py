@@ -244,10 +244,10 @@ Counts = tuple[FloatArray | float, FloatArray | float, FloatArray | float]
 
 
 def _product_counts(rows: _Rows) -> Counts:
-    """Products with edges filled to a 6 x 16 and to a 16 x 64 block, and the number of small blocks."""
+    """Products with edges filled to a 6 x 16 and to a 16 x 16 block, and the number of small blocks."""
     batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
     blocks = batch * np.ceil(m / 6) * np.ceil(n / 16)
-    return 96.0 * blocks * k, batch * np.ceil(m / 16) * 16 * np.ceil(n / 64) * 64 * k, blocks
+    return 96.0 * blocks * k, batch * np.ceil(m / 16) * 16 * np.ceil(n / 16) * 16 * k, blocks
 
 
 def _divides(size: float, counts: Sequence[FloatArray]) -> NDArray[np.bool_]:
