@@ -682,5 +682,7 @@ def test_capture_and_catalogue_agree(name, module, inputs, shape):
     assert captured.parameter_count == written.parameter_count
     assert captured.graph.model_flop == written.graph.model_flop
     assert captured_step.model_flop == step.model_flop
-    assert captured.graph.total_bytes == pytest.approx(written.graph.total_bytes, rel=0.04)
+    turned = [row == "rope" for row in written.graph.name]  # which the module leaves out
+    expected = written.graph.total_bytes - written.graph.bytes[turned].sum()
+    assert captured.graph.total_bytes == pytest.approx(expected, rel=0.01)
     assert captured_step.saved_bytes.sum() == pytest.approx(written.graph.saved_bytes.sum(), rel=0.06)
