@@ -10,6 +10,10 @@ from accelsim.workloads.capture import capture
 torch = pytest.importorskip("torch")
 
 from accelsim.calibration.check_models import CHECK_MODELS, build, first, fourth, second, third  # noqa: E402
+from accelsim.calibration.check_models.fifth.language_models import _LocalBlock, granite  # noqa: E402
+from accelsim.calibration.check_models.fifth.pixels import _Raft  # noqa: E402
+from accelsim.calibration.check_models.fifth.recommenders import model_class_one  # noqa: E402
+from accelsim.calibration.check_models.fifth.sequences import Tagger  # noqa: E402
 from accelsim.calibration.check_models.fourth.language_models import (  # noqa: E402
     Experts,
     GatedMlp,
@@ -23,10 +27,6 @@ from accelsim.calibration.check_models.fourth.transformers import (  # noqa: E40
     WrittenAttention,
     _shift_mask,
 )
-from accelsim.calibration.check_models.language_models import _LocalBlock, granite  # noqa: E402
-from accelsim.calibration.check_models.pixels import _Raft  # noqa: E402
-from accelsim.calibration.check_models.recommenders import model_class_one  # noqa: E402
-from accelsim.calibration.check_models.sequences import Tagger  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

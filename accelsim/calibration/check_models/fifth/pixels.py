@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.classifiers import Bottleneck, mobile_layers, residual_layers
+from accelsim.calibration.check_models.fifth.classifiers import Bottleneck, mobile_layers, residual_layers
 from accelsim.calibration.check_models.fourth.convolutional import images, pooled_head, relu_conv
 from accelsim.calibration.check_models.register import Inputs, registered
 
