@@ -235,7 +235,7 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
         rule,
         name=case.model,
         merge_attention=case.execution != "eager",
-        fused_dropout=case.threads == 0,
+        fused_always=case.threads == 0,
         batch_dimension=None,
     )
     shape, policy = RunShape(batch=workload.default.batch), precision(case.dtype)

@@ -10,7 +10,7 @@ in `aten_memory` and `aten_reductions`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -254,12 +254,15 @@ def _conv_shape(
 
 @formula("convolution", "_convolution", "convolution_overrideable")
 def convolution(call: Call) -> list[Kernel]:
-    """Each output position takes c_in/groups x window multiply-adds per channel; transposed: each input position."""
+    """Each output position takes c_in/groups x window multiply-adds per channel; transposed: each input position.
+
+    A sequence that is not contiguous is copied first (ATen Convolution.cpp).
+    """
     x, weight = call.inputs[:2]
     transposed = bool(call.argument(6, "transposed", default=False))
     dims, flop = _conv_shape(x, weight, call.outputs[0].shape, call, 3, transposed=transposed)
     kind = _K.CONV_TRANSPOSE if transposed else _K.CONV
-    return [Kernel(kind, dims, flop, call.inputs, call.outputs)]
+    return made_contiguous([Kernel(kind, dims, flop, call.inputs, call.outputs)], *([x] if len(x.shape) == 3 else []))
 
 
 @formula("convolution_backward", "convolution_backward_overrideable")
@@ -282,7 +285,7 @@ def convolution_backward(call: Call) -> list[Kernel]:
         channels, size = gradient.shape[1], gradient.elements
         rows = (channels, size // max(channels, 1))
         kernels.append(Kernel(_K.REDUCTION, rows, float(size), (gradient,), (next(results),), "grad_bias"))
-    return kernels
+    return made_contiguous(kernels, *([x, gradient] if len(x.shape) == 3 else []))
 
 
 def _swapped(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -375,6 +378,17 @@ def _projection(m: int, n: int, k: int, reads: tuple[Operand, ...], writes: tupl
 def inner_tensor(like: Operand, *shape: int) -> Operand:
     """A tensor inside a fused operator: described, but with no storage of its own."""
     return Operand(shape, (1,) * len(shape), -1, 0, like.element_bytes, like.scaled, state=False)
+
+
+def made_contiguous(kernels: Sequence[Kernel], *taken: Operand) -> list[Kernel]:
+    """The kernels behind copies of those operands that do not lie as their shape says; they read the copies."""
+    made = {}
+    for x in taken:
+        own = tuple(prod(x.shape[axis + 1 :]) for axis in range(len(x.shape)))
+        if any(size > 1 and a != b for size, a, b in zip(x.shape, x.stride, own, strict=True)):
+            made[x] = replace(inner_tensor(x, *x.shape), stride=own)
+    copies = [Kernel(_K.COPY, (x.elements,), 0.0, (x,), (lying,), "clone") for x, lying in made.items()]
+    return [*copies, *(replace(kernel, reads=tuple(made.get(x, x) for x in kernel.reads)) for kernel in kernels)]
 
 
 def _multi_head(x: Operand, heads: int, weights: Sequence[Operand], output: Operand) -> list[Kernel]:

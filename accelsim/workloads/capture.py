@@ -53,7 +53,7 @@ def capture(
     precision: str | Precision = "fp32",
     fused_attention: bool = True,
     merge_attention: bool = True,
-    fused_dropout: bool = True,
+    fused_always: bool = True,
     batch_dimension: int | None = 0,
 ) -> Workload:
     """Capture a module as a workload.
@@ -71,8 +71,8 @@ def capture(
         fused_attention: One operator per attention; False leaves products and softmax apart.
         merge_attention: With fused attention, one operator also where the module writes products and softmax itself; False
             leaves those apart, as eager execution runs them.
-        fused_dropout: With fused attention, one operator also where scores are dropped; False leaves products and softmax
-            apart there, as a CPU runs them.
+        fused_always: With fused attention, one operator whatever its form; False leaves products and softmax apart where a
+            CPU runs them so: scores are dropped, tensors have three or five axes, keys and values differ in width.
         batch_dimension: Axis of every input that holds the batch; None for no batch.
 
     Returns:
@@ -92,7 +92,7 @@ def capture(
     found, inputs = resolve(module, example_inputs)
     modes = (False, True) if training else (False,)
     runs = [
-        _Run(*meta_copy(found), type(found).__name__, mode, fused_attention, policy, merge_attention, fused_dropout)
+        _Run(*meta_copy(found), type(found).__name__, mode, fused_attention, policy, merge_attention, fused_always)
         for mode in modes
     ]
     batch = batch_size(inputs, batch_dimension)
@@ -189,10 +189,10 @@ class _Run:
         fused_attention: bool,
         policy: Precision,
         merge_attention: bool = True,
-        fused_dropout: bool = True,
+        fused_always: bool = True,
     ) -> None:
         self.module, self.known, self.label = module, known, label
-        self.fused_dropout = fused_dropout
+        self.fused_always = fused_always
         self.merge_attention = fused_attention and merge_attention
         self.training, self.fused_attention, self.policy = training, fused_attention, policy
         self.unknown: set[str] = set()  # operators nothing but the bytes is known of
@@ -222,7 +222,7 @@ class _Run:
         (args, keywords), values = meta_inputs(inputs)
         recorder = Recorder(self.module, self.label, [*self.known, *values])
         self._clear_gradients()
-        interceptor = Interceptor(recorder, fused_attention=self.fused_attention, fused_dropout=self.fused_dropout)
+        interceptor = Interceptor(recorder, fused_attention=self.fused_attention, fused_always=self.fused_always)
         try:
             with (
                 torch.set_grad_enabled(self.training),

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.utils._pytree import tree_flatten
 
 from accelsim.workloads.aten_memory import POINTWISE_FLOP
@@ -17,6 +18,7 @@ __all__ = [
     "KNOWN_ELEMENTS",
     "REFUSED",
     "UNKNOWABLE",
+    "as_laid_out",
     "data_sized",
     "is_composite",
     "is_pointwise_name",
@@ -44,6 +46,18 @@ def main_dtype(module: torch.nn.Module) -> torch.dtype:
         if x.dtype.is_floating_point:
             sizes[x.dtype] = sizes.get(x.dtype, 0) + x.numel()
     return max(sizes, key=lambda dtype: sizes[dtype], default=torch.float32)
+
+
+def as_laid_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:
+    """A result on the meta device as libraries lay it out.
+
+    A convolved image has its channels together where the image or the weights have (ATen ConvUtils.h); the meta device
+    knows that of gradients alone.
+    """
+    if func is not torch.ops.aten.convolution.default or result.dim() != 4:
+        return result
+    together = any(suggest_memory_format(x) is torch.channels_last for x in args[:2])
+    return result.contiguous(memory_format=torch.channels_last) if together else result
 
 
 _COMPOSITE: dict[Any, bool] = {}

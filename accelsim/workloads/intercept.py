@@ -47,13 +47,13 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
     Args:
         recorder: Where the rows go.
         fused_attention: False lets attention fall apart.
-        fused_dropout: False lets it fall apart where scores are dropped.
+        fused_always: False lets it fall apart where a CPU's kernel does not take it.
     """
 
-    def __init__(self, recorder: Recorder, *, fused_attention: bool, fused_dropout: bool) -> None:
+    def __init__(self, recorder: Recorder, *, fused_attention: bool, fused_always: bool) -> None:
         super().__init__()
         self._recorder = recorder
-        self._fused_attention, self._fused_dropout = fused_attention, fused_dropout
+        self._fused_attention, self._fused_always = fused_attention, fused_always
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -85,7 +85,7 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
         return self._answer(func, args, dict(kwargs or {}))
 
     def _answer(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if self._is_attention(func) and self._is_fused(args, keywords):
+        if self._is_attention(func) and self._fused_attention and (self._fused_always or _is_flash(*args, **keywords)):
             return _attention(self._recorder, *args, **keywords)
         if func is self._originals["dropout"]:
             return _dropout(*args, **keywords)
@@ -95,10 +95,6 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
         if name in _RECURRENT and func is getattr(torch, name, None):
             return _recurrent(self._recorder, name, args)
         return func(*args, **keywords)
-
-    def _is_fused(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> bool:
-        share = args[4] if len(args) > 4 else keywords.get("dropout_p", 0.0)
-        return self._fused_attention and (self._fused_dropout or not share)
 
     def _is_attention(self, func: Any) -> bool:
         packet = torch.ops.aten.scaled_dot_product_attention
@@ -122,6 +118,30 @@ class _AttentionCall:
     mask: Operand | None
     causal: bool
     differentiable: bool
+
+
+def _is_flash(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> bool:
+    """Whether a CPU's fused kernel takes the call (ATen sdp_utils_cpp.cpp); others are products and a softmax.
+
+    Tensors are (batch, heads, tokens, width), of one width and each token's together; nothing is dropped, and no gradient
+    of the mask is asked for.
+    """
+    del is_causal, scale
+    tensors = (query, key, value)
+    alike = len({(x.shape[0], 0 if enable_gqa else x.shape[1], x.shape[-1]) for x in tensors}) == 1
+    formed = all(x.dim() == 4 and x.stride(-1) == 1 for x in tensors)
+    maskable = attn_mask is None or (attn_mask.dim() in {2, 4} and not attn_mask.requires_grad)
+    return not dropout_p and formed and alike and maskable
 
 
 def _attention(

@@ -32,6 +32,7 @@ from accelsim.workloads.dispatch_rules import (
     KNOWN_ELEMENTS,
     REFUSED,
     UNKNOWABLE,
+    as_laid_out,
     data_sized,
     is_composite,
     is_pointwise_name,
@@ -328,7 +329,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _shapes(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         try:
-            return func(*args, **keywords)
+            return as_laid_out(func, args, func(*args, **keywords))
         except (NotImplementedError, RuntimeError):
             if func is torch.ops.aten._grouped_mm.default and args[0].dtype is not torch.bfloat16:
                 return wide_grouped_product(func, args, keywords)

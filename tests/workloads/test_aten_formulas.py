@@ -1,5 +1,6 @@
 """FLOP of single ATen calls by closed form. The place of every argument is torch's own: its operator schemas say it."""
 
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -314,6 +315,43 @@ def test_a_softmax_copies_a_gradient_that_is_not_contiguous():
     )
     assert (copied.kind, taken.kind) == (K.COPY, K.SOFTMAX)
     assert taken.reads == (*copied.writes, output)
+
+
+def test_a_layer_norm_copies_what_is_not_contiguous():
+    transposed = Operand((2, 4, 5), (20, 1, 4), 7, 0, 4, scaled=True, state=False)
+    outputs = (tensor(2, 4, 5), tensor(2, 4, 1), tensor(2, 4, 1))
+    call = Call("native_layer_norm", (transposed, [5], None, None, 1e-5), {}, outputs)
+    copied, taken = FORMULAS[call.name](call)
+    assert (copied.kind, copied.dims, copied.reads, copied.suffix) == (K.COPY, (40,), (transposed,), "clone")
+    assert (taken.kind, taken.dims, taken.reads) == (K.LAYER_NORM, (8, 5), copied.writes)
+    other = tensor(2, 4, 5)
+    arguments = (transposed, other, [5], tensor(2, 4, 1), tensor(2, 4, 1), None, None, [True] * 3)
+    copied, taken = FORMULAS["native_layer_norm_backward"](
+        Call("native_layer_norm_backward", arguments, {}, outputs[:1])
+    )
+    assert (copied.kind, taken.kind, taken.reads[:2]) == (K.COPY, K.LAYER_NORM, (*copied.writes, other))
+
+
+def test_a_convolved_sequence_is_copied_where_it_is_not_contiguous():
+    sequence = Operand((2, 4, 8), (32, 1, 4), 7, 0, 4, scaled=True, state=False)
+    weight, output = tensor(6, 4, 1, state=True), tensor(2, 6, 8)
+    rest = (None, [1], [0], [1], False, [0], 1)
+    copied, taken = FORMULAS["convolution"](Call("convolution", (sequence, weight, *rest), {}, (output,)))
+    assert (copied.kind, copied.dims, copied.reads) == (K.COPY, (64,), (sequence,))
+    assert (taken.kind, taken.reads) == (K.CONV, (*copied.writes, weight))
+    gradient = replace(output, stride=(48, 1, 6))
+    arguments = (gradient, sequence, weight, *rest, [True, True, False])
+    found = FORMULAS["convolution_backward"](Call("convolution_backward", arguments, {}, (sequence, weight)))
+    assert [kernel.kind for kernel in found] == [K.COPY, K.COPY, K.CONV_BACKWARD_DATA, K.CONV_BACKWARD_WEIGHT]
+    image = replace(sequence, shape=(2, 4, 4, 2), stride=(32, 1, 8, 4))
+    call = Call("convolution", (image, tensor(6, 4, 1, 1, state=True), *rest), {}, (tensor(2, 6, 4, 2),))
+    assert len(FORMULAS["convolution"](call)) == 1
+
+
+def test_a_softmax_safe_from_rows_of_infinities_is_four_kernels():
+    found = kernels("_safe_softmax", tensor(2, 4, 5), self=tensor(2, 4, 5), dim=-1)
+    assert [kernel.suffix for kernel in found] == ["", "eq", "all", "where"]
+    assert [kernel.dims for kernel in found] == [(8, 5), (40, 1, 1), (8, 5), (40, 2, 1)]
 
 
 def test_a_logarithm_of_summed_exponentials_is_nine_kernels():

@@ -76,9 +76,9 @@ class Dropping(torch.nn.Module):
 
 
 def test_a_cpu_that_drops_scores_multiplies_them_out():
-    def kinds(training, fused_dropout):
+    def kinds(training, fused_always):
         inputs = (torch.randn(1, 32, 64),)
-        options = {"batch_dimension": None, "merge_attention": False, "fused_dropout": fused_dropout}
+        options = {"batch_dimension": None, "merge_attention": False, "fused_always": fused_always}
         workload = capture(Dropping(), inputs, training, **options)
         passes = workload.captured.training if training else workload.captured.forward
         return passes.graph.graph.kind.tolist()
@@ -88,3 +88,53 @@ def test_a_cpu_that_drops_scores_multiplies_them_out():
     assert attention in kinds(False, False)
     assert attention not in kinds(True, False)
     assert product in kinds(True, False)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "mask", "is_fused"),
+    [
+        (((1, 2, 8, 4),) * 3, None, True),
+        (((1, 2, 8, 4),) * 3, ((8, 8), False), True),
+        (((1, 2, 8, 4),) * 3, ((1, 2, 8, 8), True), False),
+        (((2, 8, 4),) * 3, None, False),
+        (((1, 3, 2, 8, 4),) * 3, None, False),
+        (((1, 2, 8, 4), (1, 2, 8, 4), (1, 2, 8, 6)), None, False),
+    ],
+)
+def test_a_cpu_fuses_attention_of_four_axes_and_one_width(shapes, mask, is_fused):
+    parts = tuple(torch.randn(shape) for shape in shapes)
+    weight = None if mask is None else torch.randn(mask[0], requires_grad=mask[1])
+
+    class Attending(torch.nn.Module):
+        def forward(self, q, k, v):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=weight)
+
+    class Names(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            names.append(func._schema.name)
+            return func(*args, **(kwargs or {}))
+
+    names = []
+    with Names(), torch.no_grad():
+        Attending()(*parts)
+    assert any("flash" in name for name in names) == is_fused  # what this torch does
+    workload = capture(Attending(), parts, batch_dimension=None, merge_attention=False, fused_always=False)
+    kinds = workload.captured.forward.graph.graph.kind.tolist()
+    assert (int(OperatorKind.ATTENTION) in kinds) == is_fused
+
+
+def test_convolved_images_keep_their_channels_together():
+    class Convolving(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convolution, self.norm = torch.nn.Conv2d(8, 4, 3), torch.nn.LayerNorm(4)
+
+        def forward(self, x):
+            return self.norm(self.convolution(x).permute(0, 2, 3, 1))
+
+    def names(x):
+        return capture(Convolving(), (x,)).captured.forward.graph.graph.name
+
+    image = torch.randn(1, 8, 6, 6)
+    assert any(".clone" in name for name in names(image))
+    assert not any(".clone" in name for name in names(image.contiguous(memory_format=torch.channels_last)))

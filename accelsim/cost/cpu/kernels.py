@@ -64,6 +64,8 @@ _ALIASES = {
     "min.place": "max_place",
     "argmax.place": "max_place",
     "argmin.place": "max_place",
+    "all": "max_place",
+    "any": "max_place",
     "glu": "silu",
     "bernoulli": "native_dropout",
     "glu_backward": "silu_backward",
@@ -153,7 +155,9 @@ _NAMED = frozenset(
 #: Operators that run several kernels, whose names follow theirs.
 _COMPOSED: Final = (
     "logsumexp.",
-    *(f"{name}." for name in ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data")),
+    "_safe_softmax.",
+    *(f"{name}{way}." for name in ("_softmax", "_log_softmax") for way in ("", "_backward_data")),
+    *(f"{name}{way}." for name in ("native_layer_norm", "convolution") for way in ("", "_backward")),
 )
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
 _BY_KIND = {
