@@ -333,6 +333,12 @@ def _elementwise(s: Shape, operator: str) -> _Row:
     return replace(row, fixed_read_bytes=read_bytes, fixed_write_bytes=write_bytes)
 
 
+@_rule("_prelu_kernel_backward")
+def _prelu_backward(s: Shape, operator: str) -> _Row:
+    elements = s["elements"]
+    return _Row(_K.ELEMENTWISE, (elements, 3, 0, 1), 0.0, 2 * elements, 2 * elements, 1, backward=True, name=operator)
+
+
 @_rule("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward")
 def _pooling(s: Shape, operator: str) -> _Row:
     side, kernel = s["side"], s["kernel"]
@@ -435,6 +441,12 @@ def _image_copy(s: Shape, operator: str) -> _Row:
     pad = 2 * s.get("pad", 0)
     lines, factor = s["batch"] * s["channels"], s.get("factor", 1)
     read, write = lines * (s["side"] * factor) ** 2, lines * (s["side"] * factor + pad) ** 2
+    return _Row(_K.COPY, (write,), 0.0, read, write, name=operator)
+
+
+@_rule("reflection_pad1d")
+def _reflected(s: Shape, operator: str) -> _Row:
+    read, write = s["channels"] * s["length"], s["channels"] * (s["length"] + 6)
     return _Row(_K.COPY, (write,), 0.0, read, write, name=operator)
 
 

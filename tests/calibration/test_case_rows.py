@@ -129,6 +129,13 @@ PAIRS = [
         for taps in (2, 3, 4)
     ),
     ("max_pool1d", {"channels": 8, "length": 60, "batch": 2, "kernel": 3}, nn.MaxPool1d(3), image(2, 8, 60)),
+    ("reflection_pad1d", {"channels": 12, "length": 60}, nn.ReflectionPad1d(3), image(1, 12, 60)),
+    (
+        "max_pool2d_with_indices",
+        {"channels": 8, "side": 34, "batch": 2, "kernel": 5, "stride": 5},
+        nn.MaxPool2d(5, 5, 2),
+        image(2, 8, 34, 34),
+    ),
     (
         "pixel_shuffle",
         {"channels": 4, "side": 12, "batch": 2, "factor": 3},

@@ -238,4 +238,58 @@ CPU_PLANS: Sequence[Plan] = (
         allowed=lambda s: s["batch"] * s["channels"] * s["length"] <= 4e5,
         devices=("cpu",),
     ),
+    # products of few columns, of a short contraction, and their gradients: a network's last layer, its first of coordinates
+    Plan(
+        "gemm",
+        ("addmm",),
+        {"m": (256, 32768, 16), "n": (1, 12, 1), "k": (16, 1024, 16)},
+        5,
+        allowed=lambda s: gemm_bytes(s) <= 60e6,
+        devices=("cpu",),
+    ),
+    Plan(
+        "gemm",
+        ("addmm", "mm_nn"),
+        {"m": (256, 32768, 16), "n": (32, 512, 16), "k": (1, 12, 1)},
+        4,
+        allowed=lambda s: gemm_bytes(s) <= 60e6,
+        devices=("cpu",),
+    ),
+    Plan(
+        "gemm",
+        ("mm_tn",),
+        {"m": (1, 12, 1), "n": (16, 1024, 16), "k": (256, 32768, 16)},
+        3,
+        allowed=lambda s: gemm_bytes(s) <= 60e6,
+        devices=("cpu",),
+    ),
+    Plan(
+        "gemm",
+        ("mm_tn",),
+        {"m": (32, 512, 16), "n": (1, 12, 1), "k": (256, 32768, 16)},
+        2,
+        allowed=lambda s: gemm_bytes(s) <= 60e6,
+        devices=("cpu",),
+    ),
+    # operators that go element by element
+    Plan("elementwise", ("_prelu_kernel_backward",), {"elements": (4096, 4_000_000, 64)}, 4, devices=("cpu",)),
+    Plan("copy", ("reflection_pad1d",), {"channels": (4, 512, 4), "length": (64, 16384, 8)}, 4, devices=("cpu",)),
+    # wide windows side by side, and maxima of whole sequences
+    Plan(
+        "pooling",
+        ("max_pool2d_with_indices",),
+        {"channels": (32, 256, 32), "side": (32, 128, 8), "kernel": (4, 8, 1)},
+        4,
+        fixed={"batch": 1},
+        finish=lambda s: s | {"stride": s["kernel"]},
+        devices=("cpu",),
+    ),
+    Plan(
+        "pooling",
+        ("max_pool1d",),
+        {"channels": (32, 256, 4), "length": (24, 256, 1), "batch": (2, 64, 1)},
+        3,
+        finish=lambda s: s | {"kernel": s["length"]},
+        devices=("cpu",),
+    ),
 )

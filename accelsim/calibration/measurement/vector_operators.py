@@ -219,6 +219,13 @@ def _where(source: Source) -> Call:
     return lambda: x.masked_fill(mask, -1e9)
 
 
+@builds("_prelu_kernel_backward")
+def _prelu_backward(source: Source) -> Call:
+    gradient, x = (source.values(source.shape["elements"]) for _ in range(2))
+    weight = source.values(1)
+    return lambda: ATEN._prelu_kernel_backward(gradient, x, weight)  # noqa: SLF001
+
+
 @builds("native_dropout_backward")
 def _dropout_backward(source: Source) -> Call:
     gradient = source.values(source.shape["elements"])
@@ -328,6 +335,13 @@ def _pad(source: Source) -> Call:
     s = source.shape
     x = source.values(s["batch"], s["channels"], s["side"], s["side"])
     return lambda: functional.pad(x, [s["pad"]] * 4)
+
+
+@builds("reflection_pad1d")
+def _reflected(source: Source) -> Call:
+    s = source.shape
+    x = source.values(1, s["channels"], s["length"])
+    return lambda: functional.pad(x, [3, 3], "reflect")
 
 
 @builds("clone")

@@ -9,7 +9,7 @@ laws: more work, more bytes or a larger working set never take less time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -126,7 +126,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     away = np.maximum(beyond_l2, share_beyond(np.asarray(context.reuse_bytes), context.l2_bytes))
     beyond_l3 = held * share_beyond(held, context.l3_bytes)
     far = np.broadcast_to(np.asarray(context.far_bytes, dtype=np.float64), moved.shape)
-    streams = np.isin(graph.kind, _STREAMING)  # their own long rows tell what a byte of main memory costs them
+    streams = np.isin(graph.kind, _STREAMING)  # whose own long rows tell the cost of a byte of main memory
     counts = np.zeros((len(graph), 3))
     flop = graph.flop.copy()
     for kind, rows in graph.rows_by_kind():
@@ -162,8 +162,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
 def _passes(graph: OperatorGraph) -> FloatArray:
     """How often a product goes through its weights, shape (n,): of up to three rows in fp32 once a row, else once.
 
-    The math library multiplies so few rows one by one: 37 MB of weights take 1.6 ms for one row, 4.8 for three and 2.6 for
-    four (EPYC 9005, torch 2.13).
+    The math library multiplies so few rows one by one: 37 MB take 1.6 ms for one, 4.8 for three, 2.6 for four (EPYC 9005).
     """
     passes = np.ones(len(graph))
     rows = np.flatnonzero((graph.kind == int(_K.GEMM)) & (graph.dtype == int(Dtype.FP32)))
@@ -244,15 +243,17 @@ Counts = tuple[FloatArray | float, FloatArray | float, FloatArray | float]
 
 
 def _product_counts(rows: _Rows) -> Counts:
-    """Products with edges filled to a 6 x 16 and to a 16 x 16 block, and the number of small blocks."""
+    """Products with edges filled to a 6 x 16 and to a 16 x 16 block, and the number of small blocks.
+
+    Forward in fp32 one column is a product with a vector, up to four take vectors of eight: 6,144 rows of 256 times 1, 2, 4,
+    8 and 16 columns take 100, 211, 273, 524 and 589 us (EPYC 9005).
+    """
     batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
-    blocks = batch * np.ceil(m / 6) * np.ceil(n / 16)
-    return 96.0 * blocks * k, batch * np.ceil(m / 16) * 16 * np.ceil(n / 16) * 16 * k, blocks
-
-
-def _divides(size: float, counts: Sequence[FloatArray]) -> NDArray[np.bool_]:
-    divided: NDArray[np.bool_] = np.logical_and.reduce([count % size == 0 for count in counts])
-    return divided
+    whole = np.ceil(n / 16) * 16
+    narrow = (rows.width == 4) & (n <= 4) & (rows.graph.phase[rows.index] != int(Phase.BACKWARD))
+    columns = np.where(narrow, np.where(n > 1, 8.0, 1.0), whole)
+    lines = batch * np.ceil(m / 6)
+    return 6.0 * lines * columns * k, batch * np.ceil(m / 16) * 16 * columns * k, lines * np.ceil(n / 16)
 
 
 def _visible_taps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
@@ -266,15 +267,15 @@ def _conv_counts(rows: _Rows) -> Counts:
     The library reads the few channels of an image as they are, and takes groups of 8 or 4 channels, or multiples, in
     vectors of as many lanes, each of which takes as long as one of 16 (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf).
     Gradients of fp32 weights fill from four channels on: of 8x8 taps 0.44 ms with 3, 2.2 with 4, 8 or 16 (EPYC 9005).
-    Images that it unfolds count as groups do.
-    The framework multiplies small fp32 convolutions image by image; the product's kernel takes 24 pixels times 4 channels.
+    Images that it unfolds count as groups do. The framework's own products of an image take 24 pixels times 4 channels.
     """
     volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
     if rows.kind in _CONVS:
         volume = volume * _visible_taps(rows.graph, rows.kind, rows.index)
     groups = np.maximum(rows["groups"], 1.0)
     per_group = [rows[name] / groups for name in ("channels_in", "channels_out")]
-    lanes = np.select([_divides(size, per_group) | (groups == 1) for size in (16.0, 8.0, 4.0)], [16.0, 8.0, 4.0], 16.0)
+    whole = [np.all(np.array(per_group) % size == 0, axis=0) | (groups == 1) for size in (16.0, 8.0, 4.0)]
+    lanes = np.select(whole, [16.0, 8.0, 4.0], 16.0)
     inside, outside = (np.ceil(channels / lanes) * lanes for channels in per_group)
     few = np.where((rows.kind == _K.CONV_BACKWARD_WEIGHT) & (rows.width == 4), 3.0, 4.0)
     inside = np.where((rows["channels_in"] <= few) & (groups == 1), rows["channels_in"], inside)
@@ -349,8 +350,7 @@ def _copy_counts(rows: _Rows) -> Counts:
 def _share_away(count: FloatArray, stride_bytes: FloatArray, l2_bytes: float) -> FloatArray:
     """Caches that do not hold `count` elements at a distance until their neighbours are read: 0 to 2."""
     first, second = (_occupied_bytes(count, stride_bytes, sets) for sets in (_FIRST_LEVEL_SETS, _SECOND_LEVEL_SETS))
-    away: FloatArray = share_beyond(first, _FIRST_LEVEL_BYTES) + share_beyond(second, l2_bytes)
-    return away
+    return share_beyond(first, _FIRST_LEVEL_BYTES) + share_beyond(second, l2_bytes)
 
 
 def _occupied_bytes(count: FloatArray, stride_bytes: FloatArray, sets: int) -> FloatArray:
@@ -363,9 +363,9 @@ def _occupied_bytes(count: FloatArray, stride_bytes: FloatArray, sets: int) -> F
 
 
 def _reduction_counts(rows: _Rows) -> Counts:
-    """Rows, vectors of a cache line, and elements left over from blocks of four 32-byte vectors, taken one by one.
+    """Rows, vectors of a cache line (elements for a maximum's place), and what is left of blocks of four 32-byte vectors.
 
-    ATen Reduce.h, vectorized_inner_reduction: four vectors of 32 bytes. Where a maximum's place is kept, elements.
+    Those elements are taken one by one (ATen Reduce.h, vectorized_inner_reduction).
     """
     count, vectors, _ = _row_counts(rows)
     placed = np.array([".place" in rows.graph.name[row] for row in rows.index.tolist()], dtype=bool)
@@ -374,21 +374,22 @@ def _reduction_counts(rows: _Rows) -> Counts:
 
 
 def _pooling_counts(rows: _Rows) -> Counts:
-    """Outputs, taps, and taps whose outcome the branch predictor does not know.
+    """Outputs, taps, and new maxima whose place the branch predictor does not know.
 
-    A maximum branches at each tap. Outcomes of small problems are learned when the same data come again: 5 ns an output of
-    four taps up to 51,000 taps, 12 to 13 ns from 101,000 on (EPYC 9005).
+    The n-th tap is a new maximum once in n: 10, 16, 24, 35, 51 and 73 ns for 2 to 64 taps, half where up to 51,000 come
+    again (EPYC 9005). A sequence's maximum without its places goes through a line's outputs tap by tap.
     """
-    outputs = rows["batch"] * rows["channels"] * rows["out_pixels"]
-    taps = outputs * rows["kernel_volume"]
-    return outputs, taps, taps * share_beyond(taps, _LEARNED_TAPS)
+    lines, volume = rows["batch"] * rows["channels"], np.maximum(rows["kernel_volume"], 1.0)
+    outputs, taps = lines * rows["out_pixels"], lines * rows["out_pixels"] * volume
+    new = outputs * np.maximum(np.log(volume) + 0.5772 + 0.5 / volume - 1.0, 0.0)  # harmonic numbers
+    by_line = np.char.endswith([rows.graph.name[row] for row in rows.index.tolist()], ".1d") & (
+        not rows.context.is_training
+    )
+    return outputs, taps, np.where(by_line, lines * volume, new * share_beyond(taps, _LEARNED_TAPS))
 
 
 def _elementwise_counts(rows: _Rows) -> Counts:
-    """Elements, stretches after the first, and elements that these leave over from whole vectors, taken one by one.
-
-    27,554 rows of 30 elements times a number each take 86 us in 32 bits, 970 us in 16 (EPYC 9005).
-    """
+    """Elements, stretches after the first, and elements that these leave over from whole vectors, taken one by one."""
     runs = np.maximum(rows["runs"], 1.0)
     left = np.where(runs > 1, runs * (rows["elements"] / runs % (_LINE_BYTES / rows.width)), 0.0)
     return rows["elements"], runs - 1.0, left
@@ -397,8 +398,7 @@ def _elementwise_counts(rows: _Rows) -> Counts:
 def _choice_counts(rows: _Rows) -> Counts:
     """Rows, elements, and elements whose place the branch predictor does not know.
 
-    A sixty-fourth of a row or less is kept in a heap that few elements enter, for more the row is parted (ATen TopKImpl.h):
-    1 ns an element up to 12,000 that come again, 11 ns where there are 57,000 (EPYC 9005).
+    Up to a sixty-fourth of a row is kept in a heap that few elements enter, for more the row is parted (ATen TopKImpl.h).
     """
     elements = rows["tokens"] * rows["experts"]
     parted = rows["top_k"] * _HEAP_FRACTION > rows["experts"]

@@ -40,11 +40,8 @@ _ALIASES = {
     "relu6": "hardtanh",
     "threshold": "relu",
     "_safe_softmax": "_softmax",
-    "fill": "zeros",
-    "full": "zeros",
-    "ones": "zeros",
-    "expand": "clone",
-    "contiguous": "clone",
+    **dict.fromkeys(("fill", "full", "ones"), "zeros"),
+    **dict.fromkeys(("expand", "contiguous"), "clone"),
     "stack": "cat",
     "adaptive_avg_pool2d": "_adaptive_avg_pool2d",
     "square": "pow",
@@ -56,16 +53,9 @@ _ALIASES = {
     "cos": "sin",
     "erf": "sin",
     "softplus": "elu",
-    "hardtanh_backward": "threshold_backward",
-    "hardswish_backward": "threshold_backward",
-    "leaky_relu_backward": "threshold_backward",
+    **dict.fromkeys(("hardtanh_backward", "hardswish_backward", "leaky_relu_backward"), "threshold_backward"),
     "max": "amax",
-    "max.place": "max_place",
-    "min.place": "max_place",
-    "argmax.place": "max_place",
-    "argmin.place": "max_place",
-    "all": "max_place",
-    "any": "max_place",
+    **dict.fromkeys(("max.place", "min.place", "argmax.place", "argmin.place", "all", "any"), "max_place"),
     "glu": "silu",
     "bernoulli": "native_dropout",
     "glu_backward": "silu_backward",
@@ -85,6 +75,7 @@ _ALIASES = {
     "pixel_unshuffle": "pixel_shuffle",
     "_upsample_nearest_exact2d": "upsample_nearest2d",
     "grid_sampler_2d": "gather",
+    "replication_pad1d": "reflection_pad1d",
 }
 #: Kernels known by the operator's own name, whatever its dimensions.
 _NAMED = frozenset(
@@ -119,6 +110,7 @@ _NAMED = frozenset(
         "silu_backward",
         "sigmoid_backward",
         "tanh_backward",
+        "_prelu_kernel_backward",
         "to_bf16",
         "native_dropout_backward",
         "clone",
@@ -150,6 +142,7 @@ _NAMED = frozenset(
         "upsample_bilinear2d_backward",
         "pixel_shuffle",
         "constant_pad_nd",
+        "reflection_pad1d",
     }
 )
 #: Operators that run several kernels, whose names follow theirs.
@@ -159,6 +152,7 @@ _COMPOSED: Final = (
     *(f"{name}{way}." for name in ("_softmax", "_log_softmax") for way in ("", "_backward_data")),
     *(f"{name}{way}." for name in ("native_layer_norm", "convolution") for way in ("", "_backward")),
 )
+_ELEMENT_BY_ELEMENT: Final = ("upsample", "_prelu_kernel_backward")
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
 _BY_KIND = {
     _K.BATCHED_GEMM: "bmm",
@@ -196,6 +190,8 @@ _STAND_IN = {
     "scatter": "gather",
     "max_place": "amax",
     "constant_pad_nd": "clone",
+    "reflection_pad1d": "clone_strided",
+    "_prelu_kernel_backward": "where",
     "upsample_nearest2d": "clone",
     "upsample_bilinear2d": "clone_strided",
     "upsample_nearest2d_wide": "clone",
@@ -235,7 +231,7 @@ THIN_ROWS = 16
 def _plain(name: str) -> str:
     for operator in _COMPOSED:
         name = name.removeprefix(operator)
-    if name.endswith(".strided") and not name.startswith("upsample"):  # which copies its operand as it needs it
+    if name.endswith(".strided") and not name.startswith(_ELEMENT_BY_ELEMENT):  # which strides cost nothing more
         return "clone_strided" if name.partition(".")[0].rstrip("_") in _COPIES else "add_strided"
     stripped = name.rsplit(".", 1)[0] if name.endswith((".layer0", ".strided")) else name
     stripped = stripped.removesuffix(IN_PLACE).rstrip("_")

@@ -142,7 +142,10 @@ def _by_rows(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) 
 
 def _copies(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
     """Plain copies; pieces of a concatenation are copied one by one, resampling has rules of its own."""
-    plain = [not graph.name[row].startswith(("cat", "stack", "upsample")) for row in rows.tolist()]
+    plain = [
+        not graph.name[row].startswith(("cat", "stack", "upsample", "reflection_pad", "replication_pad"))
+        for row in rows.tolist()
+    ]
     split: FloatArray = np.where(plain, _by_elements("elements")(graph, kind, rows), np.nan)
     return split
 
