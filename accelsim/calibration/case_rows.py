@@ -128,6 +128,12 @@ def _convolution(s: Shape, operator: str) -> _Row:
     flop = 2.0 * s["batch"] * out**2 * weights
     image = s["batch"] * s["channels_in"] * s["side"] ** 2
     result = s["batch"] * s["channels_out"] * out**2
+    return _conv_row(operator, dims, flop, (image, result, weights))
+
+
+def _conv_row(operator: str, dims: tuple[int, ...], flop: float, sizes: tuple[int, int, int]) -> _Row:
+    """A convolution or one of its gradients; sizes of image, result and weights."""
+    image, result, weights = sizes
     if operator.endswith("input"):
         return _Row(_K.CONV_BACKWARD_DATA, dims, flop, result, image, weights, backward=True)
     if operator.endswith("weight"):
@@ -135,16 +141,16 @@ def _convolution(s: Shape, operator: str) -> _Row:
     return _Row(_K.CONV, dims, flop, image, result, weights)
 
 
-@_rule("convolution_1d")
+@_rule("convolution_1d", "convolution_1d_backward.grad_input", "convolution_1d_backward.grad_weight")
 def _convolution_1d(s: Shape, operator: str) -> _Row:
-    del operator
     length, kernel = s["side"] ** 2, s["kernel"]
     out = (length + 2 * (kernel // 2) - kernel) // s["stride"] + 1
     window = (1, 1, kernel, s["stride"], s.get("dilation", 1))
     dims = (s["batch"], s["channels_in"], s["channels_out"], 1, 1, 1, length, 1, 1, out, *window)
     weights = s["channels_in"] * s["channels_out"] * kernel
-    read, write = s["batch"] * s["channels_in"] * length, s["batch"] * s["channels_out"] * out
-    return _Row(_K.CONV, dims, 2.0 * s["batch"] * out * weights, read, write, weights)
+    flop, image = 2.0 * s["batch"] * out * weights, s["batch"] * s["channels_in"] * length
+    result = s["batch"] * s["channels_out"] * out
+    return _conv_row(operator, dims, flop, (image, result, weights))
 
 
 @_rule("convolution_1d_depthwise")
@@ -448,6 +454,14 @@ def _image_copy(s: Shape, operator: str) -> _Row:
 def _reflected(s: Shape, operator: str) -> _Row:
     read, write = s["channels"] * s["length"], s["channels"] * (s["length"] + 6)
     return _Row(_K.COPY, (write,), 0.0, read, write, name=operator)
+
+
+@_rule("grid_sampler_2d")
+def _grid_sample(s: Shape, operator: str) -> _Row:
+    places, table = s["batch"] * s["places"] ** 2, s["batch"] * s["channels"] * s["side"] ** 2
+    read = places * s["channels"]
+    dims = (4 * read, 1, table)
+    return _Row(_K.EMBEDDING, dims, 7.0 * read, 4 * read + 2 * places, read, name=operator)
 
 
 @_rule("topk", "index", "gather")

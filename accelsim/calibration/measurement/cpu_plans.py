@@ -30,13 +30,29 @@ def _power_of_two(shape: Shape) -> Shape:
 
 #: Further plans of the suite.
 CPU_PLANS: Sequence[Plan] = (
+    # the same of deep layers, a single small image at a time
+    Plan(
+        "convolution_other",
+        ("convolution",),
+        {"channels_in": (256, 1280, 64), "channels_out": (64, 320, 32), "side": (20, 33, 1), "dilation": (22, 36, 1)},
+        4,
+        fixed={"kernel": 3, "batch": 1, "groups": 1, "stride": 1},
+        allowed=conv_allowed,
+        devices=("cpu",),
+    ),
     # windows with gaps, padded so far that the library has no generated code
     Plan(
         "convolution_other",
         ("convolution",),
-        {"channels_in": (32, 512, 16), "channels_out": (32, 512, 16), "side": (36, 80, 1), "dilation": (16, 32, 1)},
+        {
+            "channels_in": (32, 512, 16),
+            "channels_out": (32, 512, 16),
+            "side": (36, 80, 1),
+            "dilation": (16, 32, 1),
+            "batch": (1, 3, 1),
+        },
         6,
-        fixed={"kernel": 3, "batch": 2, "groups": 1, "stride": 1},
+        fixed={"kernel": 3, "groups": 1, "stride": 1},
         allowed=conv_allowed,
         devices=("cpu",),
     ),
@@ -144,10 +160,94 @@ CPU_PLANS: Sequence[Plan] = (
     Plan(
         "convolution_other",
         ("convolution_transpose",),
-        {"channels_in": (128, 1024, 64), "channels_out": (64, 512, 32), "side": (1, 16, 1), "taps": (2, 4, 1)},
-        6,
-        fixed={"groups": 1, "stride": 1, "kernel": 1, "batch": 2},
+        {"channels_in": (320, 1152, 64), "channels_out": (160, 640, 32), "side": (1, 32, 1), "batch": (1, 4, 1)},
+        8,
+        fixed={"groups": 1, "stride": 1, "kernel": 1, "taps": 4},
         allowed=conv_allowed,
+        devices=("cpu",),
+    ),
+    # sequences and their gradients: first layers with wide windows, and layers with gaps
+    *(
+        Plan(
+            family,
+            (operator,),
+            {
+                "channels_in": (1, 3, 1),
+                "channels_out": (16, 256, 16),
+                "side": (50, 180, 1),
+                "half": (4, 40, 1),
+                "stride": (1, 5, 1),
+                "batch": (2, 8, 1),
+            },
+            5,
+            fixed={"groups": 1},
+            finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
+            allowed=lambda s: s["batch"] * s["channels_out"] * s["side"] ** 2 <= 8e6 * s["stride"],
+            devices=("cpu",),
+        )
+        for family, operator in (
+            ("convolution_other", "convolution_1d"),
+            ("convolution_backward", "convolution_1d_backward.grad_weight"),
+        )
+    ),
+    Plan(
+        "convolution_backward",
+        ("convolution_1d_backward.grad_input", "convolution_1d_backward.grad_weight"),
+        {
+            "channels_in": (16, 256, 16),
+            "channels_out": (16, 256, 16),
+            "side": (10, 48, 1),
+            "half": (1, 20, 1),
+            "dilation": (1, 8, 1),
+            "batch": (2, 16, 1),
+        },
+        6,
+        fixed={"groups": 1, "stride": 1},
+        finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
+        allowed=lambda s: s["batch"] * (s["channels_in"] + s["channels_out"]) * s["side"] ** 2 <= 8e6,
+        devices=("cpu",),
+    ),
+    # gradients of the steps between a network's stages
+    Plan(
+        "convolution_backward",
+        ("convolution_backward.grad_input",),
+        {
+            "half": (1, 2, 1),
+            "channels_in": (16, 512, 16),
+            "channels_out": (32, 512, 16),
+            "side": (8, 112, 2),
+            "batch": (1, 8, 1),
+        },
+        8,
+        fixed={"groups": 1, "stride": 2},
+        finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
+        allowed=conv_allowed,
+        devices=("cpu",),
+    ),
+    # images of fewer channels than a vector has lanes
+    Plan(
+        "convolution_other",
+        ("convolution", "convolution_backward.grad_input", "convolution_backward.grad_weight"),
+        {
+            "half": (1, 3, 1),
+            "channels_in": (4, 16, 1),
+            "channels_out": (6, 40, 1),
+            "side": (14, 112, 1),
+            "batch": (1, 16, 1),
+        },
+        5,
+        fixed={"groups": 1, "stride": 1},
+        finish=lambda s: s | {"kernel": 2 * s.pop("half") - 1},
+        allowed=conv_allowed,
+        devices=("cpu",),
+    ),
+    # places between pixels
+    Plan(
+        "embedding",
+        ("grid_sampler_2d",),
+        {"channels": (1, 128, 1), "side": (4, 96, 1), "places": (5, 96, 1), "batch": (1, 256, 1)},
+        6,
+        allowed=lambda s: s["batch"] * s["channels"] * max(s["side"], s["places"]) ** 2 <= 2e6,
         devices=("cpu",),
     ),
     # windows side by side that overlap

@@ -113,21 +113,26 @@ def _convolution_transpose(source: Source) -> Call:
     return lambda: functional.conv_transpose2d(x, weight, None, 2, pad, more)
 
 
-@builds("convolution_backward.grad_input")
+@builds("convolution_backward.grad_input", "convolution_1d_backward.grad_input")
 def _convolution_grad_input(source: Source) -> Call:
     return _convolution_backward(source, [True, False, False])
 
 
-@builds("convolution_backward.grad_weight")
+@builds("convolution_backward.grad_weight", "convolution_1d_backward.grad_weight")
 def _convolution_grad_weight(source: Source) -> Call:
     return _convolution_backward(source, [False, True, False])
 
 
 def _convolution_backward(source: Source, mask: Sequence[bool]) -> Call:
+    """Gradients of images, or of sequences as long as an image has pixels."""
     s = source.shape
-    pad, stride = [s["kernel"] // 2] * 2, [s["stride"]] * 2
-    x = source.stored(s["batch"], s["channels_in"], s["side"], s["side"])
-    weight = source.stored(s["channels_out"], s["channels_in"] // s["groups"], s["kernel"], s["kernel"])
-    gradient = source.values(*functional.conv2d(x, weight, None, stride, pad, 1, s["groups"]).shape)
-    arguments = (gradient, x, weight, None, stride, pad, [1, 1], False, [0, 0], s["groups"], list(mask))
+    axes = 1 if source.operator.startswith("convolution_1d") else 2
+    size, window = ([s["side"] ** 2], [s["kernel"]]) if axes == 1 else ([s["side"]] * 2, [s["kernel"]] * 2)
+    gap, stride = [s.get("dilation", 1)] * axes, [s["stride"]] * axes
+    pad = [s["kernel"] // 2 * gap[0]] * axes
+    x = source.stored(s["batch"], s["channels_in"], *size)
+    weight = source.stored(s["channels_out"], s["channels_in"] // s["groups"], *window)
+    forward = (x, weight, None, stride, pad, gap, False, [0] * axes, s["groups"])
+    gradient = source.values(*ATEN.convolution(*forward).shape)
+    arguments = (gradient, *forward, list(mask))
     return lambda: ATEN.convolution_backward(*arguments)

@@ -330,6 +330,15 @@ def _pixel_shuffle(source: Source) -> Call:
     return lambda: functional.pixel_shuffle(x, s["factor"])
 
 
+@builds("grid_sampler_2d")
+def _grid_sample(source: Source) -> Call:
+    """Images read at places between their pixels."""
+    s = source.shape
+    x = source.values(s["batch"], s["channels"], s["side"], s["side"])
+    grid = source.values(s["batch"], s["places"], s["places"], 2).clamp_(-1.0, 1.0)
+    return lambda: functional.grid_sample(x, grid, align_corners=True)
+
+
 @builds("constant_pad_nd")
 def _pad(source: Source) -> Call:
     s = source.shape

@@ -16,8 +16,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.cpu.convolutions import runs_by_group
 from accelsim.cost.cpu.kernel_terms import Context
-from accelsim.cost.cpu.kernels import runs_by_group
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 

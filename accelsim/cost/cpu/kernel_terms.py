@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.cpu.kernels import SORTED_WIDTH, is_unfolded, visible_depth, visible_plane
+from accelsim.cost.cpu.convolutions import conv_counts, is_unfolded, visible_taps
+from accelsim.cost.cpu.kernels import SORTED_WIDTH
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS, StepWork, step_work
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -134,7 +135,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         if kind in {_K.ATTENTION, _K.ATTENTION_BACKWARD}:
             flop[rows] *= _visible_fraction(graph, kind, rows)
         elif kind in _CONVS:
-            flop[rows] *= _visible_taps(graph, kind, rows)
+            flop[rows] *= visible_taps(graph, kind, rows)
         elif kind in RECURRENT_KINDS:
             steps = _Rows(graph, kind, rows, context)
             flop[rows], beyond_l3[rows] = _step_work(steps).flop, _recurrent_beyond(steps, held)
@@ -160,14 +161,18 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
 
 
 def _passes(graph: OperatorGraph) -> FloatArray:
-    """How often a product goes through its weights, shape (n,): of up to three rows in fp32 once a row, else once.
+    """How often a product goes through its weights, shape (n,): of few rows once a row, of unfolded images once an image.
 
-    The math library multiplies so few rows one by one: 37 MB take 1.6 ms for one, 4.8 for three, 2.6 for four (EPYC 9005).
+    The math library multiplies up to three rows in fp32 one by one: 37 MB take 1.6 ms for one, 4.8 for three, 2.6 for four
+    (EPYC 9005).
     """
     passes = np.ones(len(graph))
     rows = np.flatnonzero((graph.kind == int(_K.GEMM)) & (graph.dtype == int(Dtype.FP32)))
     m, batch = (graph.dimension(name, rows, _K.GEMM) for name in ("m", "batch"))
     passes[rows] = np.where((m <= SINGLE_ROWS) & (batch <= 1), np.maximum(m, 1.0), 1.0)
+    rows = np.flatnonzero(graph.kind == int(_K.CONV))
+    images = np.maximum(graph.dimension("batch", rows, _K.CONV), 1.0)
+    passes[rows] = np.where(is_unfolded(graph, _K.CONV, rows), images, 1.0)
     return passes
 
 
@@ -186,12 +191,11 @@ def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
         inside, outside = rows["channels_in"], rows["channels_out"]
         copied = inside * rows["in_d"] * rows["in_h"] * rows["in_w"] * ((inside % 16 > 0) & (inside > 4))
         copied = copied + outside * rows["out_d"] * rows["out_h"] * rows["out_w"] * (outside % 16 > 0)
-        if kind == _K.CONV:
-            columns = inside * rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
-            columns = columns * rows["out_d"] * rows["out_h"] * rows["out_w"]
-            copied = np.where(is_unfolded(graph, index), columns, copied)
         if kind == _K.CONV_BACKWARD_WEIGHT:
             copied = np.where((rows["groups"] > 1) & (rows["kernel_w"] <= 3), copied, 0.0)
+        columns = inside * rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
+        columns = columns * rows["out_d"] * rows["out_h"] * rows["out_w"]
+        copied = np.where(is_unfolded(graph, kind, index), columns, copied)
         found[index] = copied * rows["batch"] * rows.width
     return found
 
@@ -254,38 +258,6 @@ def _product_counts(rows: _Rows) -> Counts:
     columns = np.where(narrow, np.where(n > 1, 8.0, 1.0), whole)
     lines = batch * np.ceil(m / 6)
     return 6.0 * lines * columns * k, batch * np.ceil(m / 16) * 16 * columns * k, lines * np.ceil(n / 16)
-
-
-def _visible_taps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
-    """Share of a convolution's taps that the library multiplies: not padding along depths and under gaps."""
-    return visible_depth(graph, kind, rows) * (visible_plane(graph, rows) if kind == _K.CONV else 1.0)
-
-
-def _conv_counts(rows: _Rows) -> Counts:
-    """Work with channels filled to 16, output lines times taps, and images times groups; of one group, work as a product.
-
-    The library reads the few channels of an image as they are, and takes groups of 8 or 4 channels, or multiples, in
-    vectors of as many lanes, each of which takes as long as one of 16 (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf).
-    Gradients of fp32 weights fill from four channels on: of 8x8 taps 0.44 ms with 3, 2.2 with 4, 8 or 16 (EPYC 9005).
-    Images that it unfolds count as groups do. The framework's own products of an image take 24 pixels times 4 channels.
-    """
-    volume = rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
-    if rows.kind in _CONVS:
-        volume = volume * _visible_taps(rows.graph, rows.kind, rows.index)
-    groups = np.maximum(rows["groups"], 1.0)
-    per_group = [rows[name] / groups for name in ("channels_in", "channels_out")]
-    whole = [np.all(np.array(per_group) % size == 0, axis=0) | (groups == 1) for size in (16.0, 8.0, 4.0)]
-    lanes = np.select(whole, [16.0, 8.0, 4.0], 16.0)
-    inside, outside = (np.ceil(channels / lanes) * lanes for channels in per_group)
-    few = np.where((rows.kind == _K.CONV_BACKWARD_WEIGHT) & (rows.width == 4), 3.0, 4.0)
-    inside = np.where((rows["channels_in"] <= few) & (groups == 1), rows["channels_in"], inside)
-    lines = rows["batch"] * rows["out_d"] * rows["out_h"]
-    filled = groups * lines * rows["out_w"] * volume * inside * outside * (16.0 / lanes)
-    blocks = np.ceil(rows["out_d"] * rows["out_h"] * rows["out_w"] / 24) * np.ceil(rows["channels_out"] / 4)
-    product = rows["batch"] * 96.0 * blocks * volume * rows["channels_in"]
-    unfolded = is_unfolded(rows.graph, rows.index) if rows.kind == _K.CONV else np.zeros(len(groups), dtype=bool)
-    third = np.where((groups > 1) | unfolded, groups * rows["batch"], product)
-    return filled, lines * np.ceil(rows["channels_out"] / 16) * volume, third
 
 
 def _attention_counts(rows: _Rows) -> Counts:
@@ -443,7 +415,9 @@ _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
     _K.ELEMENTWISE: _elementwise_counts,
     _K.COPY: _copy_counts,
 }
-_COUNTS |= dict.fromkeys(CONV_KINDS, _conv_counts) | dict.fromkeys(ATTENTION_KINDS, _attention_counts)
+_COUNTS |= dict.fromkeys(CONV_KINDS, lambda rows: conv_counts(rows.graph, rows.kind, rows.index)) | dict.fromkeys(
+    ATTENTION_KINDS, _attention_counts
+)
 _COUNTS |= dict.fromkeys((_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER), _gather_counts)
 _COUNTS |= dict.fromkeys(RECURRENT_KINDS, _recurrent_counts)
 _COUNTS |= dict.fromkeys((_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM), _row_counts)

@@ -1,32 +1,29 @@
 """Which library kernel runs each row of a graph.
 
 Kernels are named after the framework's operators as captures name them, because two operators of one kind (a product with
-weights and one of a gradient) are different code. Shapes decide further: thin products, the framework's own small
-convolutions, attention with a single query.
+weights and one of a gradient) are different code. Shapes decide further: thin products, attention with a single
+query, and what `convolutions` tells of those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.cost.cpu.convolutions import conv_names
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, OperatorKind, Phase
 
 __all__ = [
     "SORTED_WIDTH",
     "THIN_ROWS",
     "compiled_names",
-    "is_unfolded",
     "kernel_names",
-    "runs_by_group",
     "substitute",
-    "visible_depth",
-    "visible_plane",
 ]
 
 _K = OperatorKind
@@ -74,7 +71,6 @@ _ALIASES = {
     "std_mean": "var",
     "pixel_unshuffle": "pixel_shuffle",
     "_upsample_nearest_exact2d": "upsample_nearest2d",
-    "grid_sampler_2d": "gather",
     "replication_pad1d": "reflection_pad1d",
 }
 #: Kernels known by the operator's own name, whatever its dimensions.
@@ -119,6 +115,7 @@ _NAMED = frozenset(
         "topk",
         "index",
         "gather",
+        "grid_sampler_2d",
         "index_add",
         "index_put",
         "scatter",
@@ -175,6 +172,8 @@ _STAND_IN = {
     "conv_depthwise_plain": "conv_grad_weight_depthwise_plain",
     "conv_transpose_native": "conv_transpose",
     "conv_unfolded": "conv_grouped_plain",
+    "conv_grad_input_unfolded": "conv_grad_input",
+    "conv_grad_weight_unfolded": "conv_grad_weight",
     "elu": "exp",
     "gelu_tanh": "elu",
     "gelu_tanh_backward": "elu",
@@ -185,6 +184,7 @@ _STAND_IN = {
     "var": "group_norm",
     "max_pool1d": "max_pool2d_with_indices",
     "pixel_shuffle": "clone_strided",
+    "grid_sampler_2d": "gather",
     "index_add": "embedding_backward",
     "index_put": "embedding_backward",
     "scatter": "gather",
@@ -213,13 +213,6 @@ _COMPILED = {
     (_K.LAYER_NORM, _K.RMS_NORM): "compiled_layer_norm",
     (_K.SOFTMAX,): "compiled_softmax",
 }
-#: Padding on each side up to which the library generates code of depthwise convolutions: the pixels it unrolls.
-_WIDEST_PADDING = 6
-#: Pixels whose sums the library's generated code keeps in registers: of one block of 16 channels, over those of more blocks;
-#: of wide windows; in 16 bits. An image padded by more on a side has none.
-_REGISTERS: Final = 31
-_WIDE_PIXELS: Final = 28
-_HALF_PIXELS: Final = 15
 #: Height plus width of a resampled image up to which the framework takes its kernel for channels that lie together.
 _NARROW_IMAGE = 128
 #: Elements of a row from which rows that indices scatter are sorted first.
@@ -261,7 +254,7 @@ def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -
     backward = graph.phase == int(Phase.BACKWARD)
     for kind, rows in graph.rows_by_kind():
         names[rows] = (
-            _conv_names(graph, kind, rows, threads)
+            conv_names(graph, kind, rows, threads)
             if kind in CONV_KINDS
             else _names_of(graph, kind, rows, backward[rows], is_training)
         )
@@ -335,166 +328,3 @@ def _binary_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[
     one = np.where(inputs >= 2, "add_bias", "mul_scalar")
     picked = np.where(operands > 1.5, two, np.where(operands > 0, one, "zeros"))
     return np.where(adding, picked, names)
-
-
-def _is_large(size: Callable[[str], FloatArray]) -> NDArray[np.bool_]:
-    """Which fp32 convolutions the framework leaves to the library (ATen Convolution.cpp), by their dimensions.
-
-    It multiplies the sizes of the first four axes, of a volume all but its width.
-    """
-    volume = (size("in_d") > 1) | (size("kernel_d") > 1)
-    images = size("batch") * size("channels_in") * size("in_d") * size("in_h") * np.where(volume, 1.0, size("in_w"))
-    wide = (size("kernel_h") > 3) & (size("kernel_w") > 3)
-    large: NDArray[np.bool_] = (size("groups") > 1) | wide | (size("batch") > 1) | (images > 20480)
-    return large
-
-
-def _is_special(size: Callable[[str], FloatArray], threads: int) -> NDArray[np.bool_]:
-    """Which fp32 convolutions the framework may leave to the library: all but small batches of single taps on one thread."""
-    taps = size("kernel_d") * size("kernel_h") * size("kernel_w")
-    special: NDArray[np.bool_] = (size("stride") > 1) | (size("dilation") > 1) | (size("batch") >= 16) | (taps > 1)
-    return special | (threads > 1)
-
-
-def runs_by_group(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], threads: int) -> NDArray[np.bool_]:
-    """Which grouped convolutions the framework multiplies itself, group by group, shape (k,): the library has none of them.
-
-    Args:
-        graph: Operators.
-        kind: Kind of the rows.
-        rows: Indices of convolutions, shape (k,).
-        threads: Threads of the framework.
-    """
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, kind)
-
-    own = ~_is_special(size, threads) & (graph.dtype[rows] == int(Dtype.FP32))
-    grouped: NDArray[np.bool_] = (size("groups") > 1) & own
-    return grouped
-
-
-def visible_depth(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
-    """Share of the taps along the depth of convolved volumes that lie inside, shape (k,): the library skips the others.
-
-    The framework's own kernels unfold and multiply all of them.
-
-    Args:
-        graph: Operators.
-        kind: Kind of the rows.
-        rows: Indices of convolutions, shape (k,).
-    """
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, kind)
-
-    inside, outside, window = size("in_d"), np.maximum(size("out_d"), 1.0), np.maximum(size("kernel_d"), 1.0)
-    step = np.where(outside >= inside, 1.0, np.maximum(size("stride"), 1.0))
-    taps = _inside(inside, outside, window, step, np.ones(len(rows)))
-    own = ~_is_large(size) & (graph.dtype[rows] == int(Dtype.FP32))
-    share: FloatArray = np.where((window > 1) & ~own, taps, 1.0)
-    return share
-
-
-def _inside(
-    inside: FloatArray, outside: FloatArray, window: FloatArray, step: FloatArray, gap: FloatArray
-) -> FloatArray:
-    """Share of the taps along one axis that lie inside the image, padded alike on both sides, shape (k,)."""
-    padding = np.ceil(np.maximum((outside - 1) * step + (window - 1) * gap + 1 - inside, 0.0) / 2.0)
-    taps = np.zeros(len(inside))
-    for tap in range(int(window.max(initial=1.0))):
-        first = np.maximum(np.ceil((padding - tap * gap) / step), 0.0)
-        last = np.minimum(np.floor((inside - 1 + padding - tap * gap) / step), outside - 1)
-        taps += np.where(tap < window, np.maximum(last - first + 1, 0.0), 0.0)
-    share: FloatArray = taps / (outside * window)
-    return share
-
-
-def visible_plane(graph: OperatorGraph, rows: NDArray[np.int64]) -> FloatArray:
-    """Taps of forward convolutions' windows with gaps that lie inside, over those of windows without, shape (k,).
-
-    The library's generated code skips taps in the padding along both axes: 3 x 3 windows on images of 14, 20 and 32 pixels a
-    side with gaps of 2 to 15 take 0.95 to 0.26 of the time without gaps where 0.96 to 0.20 of the taps are left (oneDNN
-    3.12 on an EPYC 9005, fp32). What it unfolds is multiplied whole. Where the same taps lie in the padding without gaps,
-    the coefficients know.
-
-    Args:
-        graph: Operators.
-        rows: Indices of convolutions, shape (k,).
-    """
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, _K.CONV)
-
-    share = np.ones(len(rows))
-    step, gap = np.maximum(size("stride"), 1.0), np.maximum(size("dilation"), 1.0)
-    for axis in ("h", "w"):
-        sizes = (size(f"in_{axis}"), np.maximum(size(f"out_{axis}"), 1.0), np.maximum(size(f"kernel_{axis}"), 1.0))
-        share *= _inside(*sizes, step, gap) / np.maximum(_inside(*sizes, step, np.ones(len(rows))), 1e-9)
-    library = _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
-    generated = library & (size("groups") == 1) & (gap > 1) & ~is_unfolded(graph, rows)
-    skipped: FloatArray = np.where(generated, np.clip(share, 0.0, 1.0), 1.0)
-    return skipped
-
-
-def is_unfolded(graph: OperatorGraph, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which forward convolutions of one group the library unfolds and multiplies, shape (k,): windows with gaps, mostly.
-
-    Its generated code takes the pixels of a line that are in registers together, one block of 16 channels or up to four; no
-    padding may be wider, nor as wide as the window (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf; dispatch of 390
-    shapes observed with torch 2.13 on an EPYC 9005).
-
-    Args:
-        graph: Operators.
-        rows: Indices of convolutions, shape (k,).
-    """
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, _K.CONV)
-
-    width, out = size("kernel_w"), size("out_w")
-    window = (width - 1) * size("dilation") + 1
-    padding = np.ceil(np.maximum((out - 1) * size("stride") + window - size("in_w"), 0.0) / 2.0)
-    blocks = np.ceil(size("channels_out") / 16)
-    together = np.select([blocks % count == 0 for count in (4.0, 3.0, 2.0)], [4.0, 3.0, 2.0], 1.0)
-    narrow = np.where(out <= _WIDE_PIXELS, _WIDE_PIXELS, _REGISTERS // (together + 1))
-    single = np.where(width > 3, _WIDE_PIXELS, narrow)
-    registers = np.where(graph.dtype[rows] == int(Dtype.FP32), single, _HALF_PIXELS)
-    most = np.minimum(registers, out)  # no more of a line are in registers than it has
-    library = _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
-    wide = (padding > most) | (padding >= window)
-    unfolded: NDArray[np.bool_] = (size("groups") == 1) & (width > 1) & (padding > 0) & wide & library
-    return unfolded
-
-
-def _conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], threads: int) -> NDArray[np.str_]:
-    """Convolutions by shape and by library: in fp32 the framework multiplies small ones itself (ATen Convolution.cpp)."""
-
-    def size(name: str) -> FloatArray:
-        return graph.dimension(name, rows, kind)
-
-    height, width = size("kernel_h"), size("kernel_w")
-    pointwise = size("kernel_d") * height * width == 1
-    depthwise = (size("groups") > 1) & (size("groups") >= size("channels_in"))
-    library = _is_special(size, threads) & _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
-    if kind == _K.CONV_TRANSPOSE:
-        return np.where(library, "conv_transpose", "conv_transpose_native")
-    if kind != _K.CONV:
-        data = kind == _K.CONV_BACKWARD_DATA
-        gradient = "conv_grad_input" if data else "conv_grad_weight"
-        # the library generates code for narrow windows, and in 16 bits for steps of one; others go through its plain kernel
-        plain = (graph.dtype[rows] != int(Dtype.FP32)) & (size("stride") > 1) if data else width > 3
-        own = np.where(plain, f"{gradient}_depthwise_plain", f"{gradient}_depthwise")
-        return np.where(depthwise, own, np.where(library, gradient, f"{gradient}_native"))
-    flat = (size("in_h") == 1) & (size("in_w") > 1) & (height == 1)
-    base = np.where(pointwise, "conv_1x1", np.where(flat, "conv_1d", "conv"))
-    generated = np.where(is_unfolded(graph, rows), "conv_unfolded", base)
-    more = np.where(library, generated, np.char.add(base, "_native"))
-    # generated code takes groups of whole vectors of four; others are unfolded and multiplied group by group
-    whole = (size("channels_in") / size("groups") % 4 == 0) & (size("channels_out") / size("groups") % 4 == 0)
-    grouped = np.where(whole, "conv_grouped", "conv_grouped_plain")
-    padding = (size("out_w") - 1) * size("stride") + (width - 1) * size("dilation") + 1 - size("in_w")
-    narrow = np.where(flat, "conv_depthwise_1d", "conv_depthwise")
-    alone = np.where(padding > 2 * _WIDEST_PADDING, "conv_depthwise_plain", narrow)
-    together = (size("groups") > 1) & library  # the framework takes groups one by one
-    return np.where(depthwise & together, alone, np.where(together, grouped, more))

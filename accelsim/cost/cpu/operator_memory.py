@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.cpu.kernels import runs_by_group
+from accelsim.cost.cpu.convolutions import runs_by_group
 from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script, lstm_script
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
