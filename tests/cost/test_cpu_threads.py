@@ -95,3 +95,13 @@ def test_regions_are_split_by_rule_or_by_their_time():
     }
     assert serial == pytest.approx([1e-5, 2e-6, 3e-5, 2e-6, 3e-5])
     assert parallel == pytest.approx([0, 2.8e-5, 0, 3e-6, 0])
+
+
+@pytest.mark.parametrize(
+    ("lookups", "dtype", "share", "atomic"),
+    [(4096, "fp32", 1.0, 65536.0), (1024, "fp32", 0.0, 0.0), (4096, "bf16", 0.0, 0.0)],
+)
+def test_several_threads_add_rows_atomically_in_single_precision_alone(lookups, dtype, share, atomic):
+    graph = replace(row(K.SCATTER, (lookups, 16, 100), read=4.0, write=4.0), name=("index_put",))
+    work = work_of(replace(graph, dtype=np.array([int(Dtype[dtype.upper()])], dtype=np.int8)))
+    assert (work.share[0], work.repeated[0]) == (share, atomic)

@@ -72,7 +72,7 @@ class SharedWork:
         share: Share of the work that is split by the libraries' own rules, 0 to 1; NaN where its time decides.
         repeated: What every thread does again or for both: bytes of weights that a product packs, a convolution or a
             recurrent layer rearranges or a batch norm prepares; rows of a norm's gradients that share a cache line; blocks
-            of attention, whose products take longer to start inside a parallel region.
+            of attention, whose products take longer to start inside a parallel region; elements added atomically.
     """
 
     region_count: FloatArray
@@ -111,6 +111,9 @@ def shared_work(graph: OperatorGraph, names: NDArray[np.str_], terms: FloatArray
     if len(norms):
         columns = graph.dimension("columns", norms, _K.LAYER_NORM)
         repeated[norms] = graph.dimension("rows", norms, _K.LAYER_NORM) * (columns % _LINE_FLOATS > 0)
+    added = np.flatnonzero(names == "index_put")
+    if len(added):
+        repeated[added] = _atomic_elements(graph, _K.SCATTER, added)
     return SharedWork(regions, _split_shares(graph), repeated)
 
 
@@ -122,6 +125,24 @@ def _split_shares(graph: OperatorGraph) -> FloatArray:
         if rule is not None:
             shares[rows] = rule(graph, kind, rows)
     return shares
+
+
+def _atomic_elements(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    """Elements that several threads add where indices say, atomically, shape (k,): from the grain on, in fp32.
+
+    Other formats are added by one thread (ATen IndexKernel.cpp, index_put_kernel). 894,000 elements take 0.41 ms on one
+    thread and 2.35 on two, 769,000 take 0.53 and 2.18, of bf16 1.07 and 1.04 (EPYC 9005).
+    """
+    elements = graph.dimension("lookups", rows, kind) * graph.dimension("width", rows, kind)
+    atomic: FloatArray = np.where((elements >= _GRAIN) & (graph.dtype[rows] == int(Dtype.FP32)), elements, 0.0)
+    return atomic
+
+
+def _additions(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    """Gradients of rows that were looked up by indices; how other operators scatter their own rows tell."""
+    indexed = ["index_put" in graph.name[row] for row in rows.tolist()]
+    split: FloatArray = np.where(indexed, np.sign(_atomic_elements(graph, kind, rows)), np.nan)
+    return split
 
 
 def _by_elements(*names: str) -> _Rule:
@@ -188,6 +209,7 @@ _SPLITS: Mapping[OperatorKind, _Rule] = {
     _K.REDUCTION: _by_elements("rows", "columns"),
     _K.RMS_NORM: _by_elements("rows", "columns"),  # a chain of elementwise kernels
     _K.EMBEDDING: _by_elements("lookups", "width"),
+    _K.SCATTER: _additions,
 }
 
 
