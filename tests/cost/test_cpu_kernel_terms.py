@@ -479,11 +479,14 @@ def test_channels_that_fill_no_vectors_are_copied_one_by_one(kind, channels, gro
     ("kind", "channels", "dtype", "filled"),
     [
         (K.CONV, 4, Dtype.FP32, 4),
+        (K.CONV, 15, Dtype.FP32, 15),
+        (K.CONV, 17, Dtype.FP32, 32),
+        (K.CONV_BACKWARD_DATA, 15, Dtype.FP32, 16),
         (K.CONV_BACKWARD_WEIGHT, 3, Dtype.FP32, 3),
         (K.CONV_BACKWARD_WEIGHT, 4, Dtype.FP32, 16),
         (K.CONV_BACKWARD_WEIGHT, 4, Dtype.BF16, 4),
     ],
 )
-def test_gradients_of_fp32_weights_fill_four_channels(kind, channels, dtype, filled):
+def test_few_channels_are_filled_in_gradients_alone(kind, channels, dtype, filled):
     graph = row(kind, conv(channels, batch=2, window=(8, 8), outputs=32), dtype=dtype)
     assert kernel_terms(graph, HOT)[0, TERMS.index("first_count")] == 2 * 8 * 8 * 8 * 8 * 32 * filled

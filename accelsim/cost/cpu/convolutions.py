@@ -241,8 +241,9 @@ def conv_counts(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Work with channels filled to 16, output lines times taps, and images times groups; of one group, work as a product.
 
-    The library reads the few channels of an image as they are, and takes groups of 8 or 4 channels, or multiples, in
-    vectors of as many lanes, each of which takes as long as one of 16 (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf).
+    The library reads the few channels of an image as they are, forward up to 15, else four, and takes groups of 8 or 4
+    channels, or multiples, in vectors of as many lanes, each of which takes as long as one of 16 (oneDNN
+    jit_avx512_common_conv_kernel.cpp, init_conf).
     Gradients of fp32 weights fill from four channels on: of 8x8 taps 0.44 ms with 3, 2.2 with 4, 8 or 16 (EPYC 9005); of 4
     to 15 channels in vectors of 8. Images that are unfolded fill their results alone.
     The framework multiplies small fp32 convolutions image by image; the product's kernel takes 24 pixels times 4 channels.
@@ -275,7 +276,8 @@ def conv_counts(
     lanes = np.where(weights_fp32 & (groups == 1) & (size("channels_in") < 16) & (size("channels_in") > 3), 8.0, lanes)
     inside, outside = (np.ceil(channels / lanes) * lanes for channels in per_group)
     unfolded = is_unfolded(graph, kind, rows)
-    as_is = (size("channels_in") <= np.where(weights_fp32, 3.0, 4.0)) | unfolded
+    few = np.where(weights_fp32, 3.0, _BLOCK - 1 if kind == _K.CONV else _IMAGE_CHANNELS)
+    as_is = (size("channels_in") <= few) | unfolded
     inside = np.where(as_is & ((groups == 1) | unfolded), size("channels_in") / groups, inside)
     filled = groups * images * pixels * volume * inside * outside * (16.0 / lanes)
     lines = images * size("out_d") * size("out_h") * np.ceil(size("channels_out") / 16) * volume
