@@ -21,6 +21,7 @@ POINTWISE_FLOP = {
     "relu6": 2,
     "hardtanh": 2,
     "leaky_relu": 2,
+    "_prelu_kernel": 2,
     "elu": 6,
     "celu": 6,
     "hardswish": 4,
@@ -450,6 +451,7 @@ def scatter(call: Call) -> list[Kernel]:
     "select_scatter",
     "as_strided_scatter",
     "diagonal_scatter",
+    "diag_embed",
 )
 def copy(call: Call) -> list[Kernel]:
     """Moves its inputs to its output; a copy into a tensor does not read it."""

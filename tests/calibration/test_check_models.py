@@ -9,7 +9,7 @@ from accelsim.workloads.capture import capture
 
 torch = pytest.importorskip("torch")
 
-from accelsim.calibration.check_models import CHECK_MODELS, build, first, fourth, second, third  # noqa: E402
+from accelsim.calibration.check_models import CHECK_MODELS, build, fifth, first, fourth, second, third  # noqa: E402
 from accelsim.calibration.check_models.fifth.language_models import _LocalBlock, granite  # noqa: E402
 from accelsim.calibration.check_models.fifth.pixels import _Raft  # noqa: E402
 from accelsim.calibration.check_models.fifth.recommenders import model_class_one  # noqa: E402
@@ -20,13 +20,23 @@ from accelsim.calibration.check_models.fourth.language_models import (  # noqa: 
     Llama,
     RmsNorm,
     mixtral,
-    rotated,
 )
 from accelsim.calibration.check_models.fourth.transformers import (  # noqa: E402
     Attention,
     WrittenAttention,
     _shift_mask,
 )
+from accelsim.calibration.check_models.language_models import (  # noqa: E402
+    _Dbrx,
+    _LandmarkAttention,
+    _StableLm,
+    dbrx,
+    scanned,
+    stable_lm,
+)
+from accelsim.calibration.check_models.pixels import _FlowStep  # noqa: E402
+from accelsim.calibration.check_models.sequences import SimpleUnit  # noqa: E402
+from accelsim.calibration.check_models.tables_and_graphs import video_candidates  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -90,15 +100,50 @@ FIFTH = {
     "ft-transformer": (3 * (4 * 192 + 3 * 256) * 192, 0.04),  # products of three layers
     "graphsage": (2 * 602 * 128 + 2 * 256 * 128 + 256 * 41, 0.001),  # products of two layers, and the classes
 }
-#: The one of each list that is not of its published size, or those.
-SHAPED = {"fourth": {"mixtral-shaped"}, "fifth": {"granite-moe-shaped", "dlrm-rm1-shaped"}}
+_CELLS = 4 * 1024 * (256 + 512 + 1024 + 2) + 4 * 1024 * (1024 + 512 + 1024 + 2)  # the two of a speaker
+
+SIXTH = {
+    "lenet-5": (61_706, 0.0),  # the paper's layers, every map of one seen by all of the next
+    "wide-resnet-28-10": (36_479_194, 0.0),  # the authors' program; the paper says 36.5 million
+    "convnext-v2-atto": (3_708_400, 0.0),  # the checkpoint
+    "hardnet-68": (17_565_348, 0.0),  # pytorchcv's table
+    "bisenet-v2": (3.36e6, 0.001),  # the reference implementation, without its heads for training
+    "rcan": (15_444_667, 0.0),  # the checkpoint for twice the size
+    "yolo-v8n": (3_157_200, 0.0),  # what its program prints
+    "u2-net-lite": (1_131_181, 0.0),  # the checkpoint
+    "glow": (44_235_312, 0.0),  # the layers of its PyTorch version
+    "detr-resnet-50": (
+        41_302_368 + 222_400,
+        0.0,
+    ),  # what the authors' program prints, and the first stage, which it fixes
+    "visformer-tiny": (10.32e6, 0.001),  # timm's tables, as the next
+    "efficientformer-l1": (12.29e6, 0.001),
+    "canine-s": (132_082_944, 0.0),  # the checkpoint, as the next two
+    "nystromformer": (108_500_112, 0.0),
+    "mamba-2-130m": (128_989_632, 0.0),
+    "dprnn-tasnet": (2.6e6, 0.01),  # the paper
+    "ds-cnn-keywords": (410_700 + 11 * 2 * 276, 0.0),  # the paper's 498 kB less its activations, and norms of their own
+    "tacotron-2-decoder": (_CELLS + (80 + 256) * 256 + 128 * (1024 + 512 + 32 + 1) + 62 * 32 + 81 * 1537, 0.0),
+    "sru": (205 * 205 + 4 * 205 * 1024 + 5 * 3 * 1024**2 + 6 * 4 * 1024 + 1025 * 205, 0.0),  # the program's default
+    "lstm-anomaly-detector": (4 * 80 * (25 + 80 + 2 + 80 + 80 + 2) + 81 * 10, 0.0),  # the paper's layers
+    "nfm": (1.45e6, 0.001),  # the paper
+    "itransformer": (97 * 512 + 3 * (6 * 513 * 512 + 4 * 512) + 1024 + 513 * 96, 0.0),  # the program's layers
+    "gcn-arxiv": (110_120, 0.0),  # ogbn-arxiv's leaderboard
+    "evoformer-block": (1.83e6, 0.001),  # 88 million in 48 blocks
+}
+#: Those of each list that are not of their published size.
+SHAPED = {
+    "fourth": {"mixtral-shaped"},
+    "fifth": {"granite-moe-shaped", "dlrm-rm1-shaped"},
+    "sixth": {"stablelm-2-shaped-prefill", "stablelm-2-shaped-decode", "dbrx-shaped", "youtube-dnn-shaped"},
+}
 
 
 def parameter_count(module):
     return sum(x.numel() for x in module.parameters())
 
 
-@pytest.mark.parametrize("published", [FOURTH, FIFTH], ids=["fourth", "fifth"])
+@pytest.mark.parametrize("published", [FOURTH, FIFTH, SIXTH], ids=["fourth", "fifth", "sixth"])
 def test_networks_have_their_published_parameters(published):
     with torch.device("meta"):
         counts = {name: parameter_count(CHECK_MODELS[name](1)[0]) for name in published}
@@ -112,26 +157,31 @@ def test_networks_that_were_cut_have_their_published_parameters_in_full():
     with torch.device("meta"):
         assert parameter_count(mixtral(1, 32)) == 46_702_792_704  # Mixtral 8x7B
         assert parameter_count(granite(24)) == 1_334_628_352  # Granite 3.0 1B-A400M
+        assert parameter_count(stable_lm(24, 100_352)) == 1_644_515_328  # StableLM 2 1.6B
+        assert parameter_count(dbrx(1, 40)) == 131_596_523_520  # DBRX
+        tower = 566 * 1024 + 1025 * 512 + 513 * 256
+        assert parameter_count(video_candidates(1_000_000)) == 3 * 256_000_000 + 250 * 32 + 16 * 16 + tower
         full, products = parameter_count(model_class_one(4_000_000)), 128 * 64 + 64 * 32 + 288 * 256 + 256 * 64 + 64
     assert full == 8 * 4_000_000 * 32 + products + 64 + 32 + 256 + 64 + 1
 
 
-def test_the_check_list_is_the_fifth_and_the_one_before_is_whole():
-    assert {case.model for case in check_list((1,), ("fp32",))} == set(FIFTH) | SHAPED["fifth"]
-    before = {name for name, factory in CHECK_MODELS.items() if factory.__module__.startswith(fourth.__name__)}
-    assert before == set(FOURTH) | SHAPED["fourth"]
+def test_the_check_list_is_the_sixth_and_those_before_are_whole():
+    assert {case.model for case in check_list((1,), ("fp32",))} == set(SIXTH) | SHAPED["sixth"]
+    for part, published in ((fourth, FOURTH), (fifth, FIFTH)):
+        own = {name for name, factory in CHECK_MODELS.items() if factory.__module__.startswith(part.__name__)}
+        assert own == set(published) | SHAPED[part.__name__.rpartition(".")[2]]
 
 
 def test_no_model_that_served_development_is_on_the_check_list():
     names = {case.model for case in check_list((1,), ("fp32",))}
-    developed = tuple(part.__name__ for part in (first, second, third, fourth))
+    developed = tuple(part.__name__ for part in (first, second, third, fourth, fifth))
     assert not [name for name in names if CHECK_MODELS[name].__module__.startswith(developed)]
 
 
 def test_every_model_that_trains_returns_one_tensor():
     with torch.device("meta"):
         for case in {case.model: case for case in check_list((1,), ("fp32",)) if case.is_training}.values():
-            module, inputs = CHECK_MODELS[case.model](case.batch)
+            module, inputs = build(case.model, case.batch, torch.bfloat16)  # all that grouped products take here
             output = module.train()(*inputs)
             assert isinstance(output, torch.Tensor), case.model
             assert output.is_floating_point(), case.model
@@ -140,14 +190,27 @@ def test_every_model_that_trains_returns_one_tensor():
 
 def kept(attention, x, turns):
     """Rotated keys and values that a layer would keep."""
-    k, v = (f(x).view(*x.shape[:2], -1, attention.size).transpose(1, 2) for f in (attention.key, attention.value))
-    return rotated(k, *turns), v
+    k, v = (part.view(*x.shape[:2], -1, attention.size).transpose(1, 2) for part in attention._parts(x)[1:])
+    return attention._turned(k, turns), v
 
 
-@pytest.mark.parametrize("options", [{}, {"biased": True, "scale": 0.5}], ids=["plain", "biased and scaled"])
-def test_a_step_with_a_cache_equals_the_whole_sequence(options):
+def gated(count=2):
+    return [GatedMlp(32, 48) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        lambda: Llama(32, (4, 2), gated(), 50, tied=True, base=1e4),
+        lambda: Llama(32, (4, 2), gated(), 50, tied=True, base=1e4, biased=True, scale=0.5),
+        lambda: _StableLm(64, 4, [GatedMlp(64, 48)], 50),
+        lambda: _Dbrx(32, (4, 2), gated(), 50),
+    ],
+    ids=["plain", "biased and scaled", "partly turned", "clipped"],
+)
+def test_a_step_with_a_cache_equals_the_whole_sequence(decoder):
     torch.manual_seed(0)
-    module = Llama(32, (4, 2), [GatedMlp(32, 48) for _ in range(2)], 50, tied=True, base=1e4, **options).eval()
+    module = decoder().eval()
     ids, past = torch.randint(50, (3, 6)), []
     hooks = [
         layer.register_forward_pre_hook(lambda own, args: past.extend(kept(own, *args[:2])))
@@ -159,6 +222,43 @@ def test_a_step_with_a_cache_equals_the_whole_sequence(options):
             hook.remove()
         step = module(ids[:, -1:], *[x[:, :, :-1] for x in past])
     assert torch.allclose(step, whole, atol=1e-5)
+
+
+def test_states_scanned_in_stretches_equal_one_step_at_a_time():
+    torch.manual_seed(0)
+    x, a = torch.randn(2, 12, 3, 5), -torch.rand(2, 12, 3)
+    b, c = torch.randn(2, 2, 12, 3, 4)
+    state, expected = torch.zeros(2, 3, 5, 4), []
+    for t in range(12):
+        state = state * a[:, t].exp()[..., None, None] + x[:, t, :, :, None] * b[:, t, :, None, :]
+        expected.append((state * c[:, t, :, None, :]).sum(-1))
+    assert torch.allclose(scanned(x, a, b, c, 4), torch.stack(expected, 1), atol=1e-5)
+
+
+def test_landmarks_are_inverted_step_by_step():
+    torch.manual_seed(0)
+    x = (torch.eye(8) * 4 + torch.randn(8, 8)).softmax(-1).expand(1, 2, 8, 8)
+    assert torch.allclose(_LandmarkAttention.inverted(x) @ x, torch.eye(8).expand(1, 2, 8, 8), atol=1e-3)
+
+
+def test_a_flow_knows_what_it_does_to_volumes():
+    torch.manual_seed(0)
+    step, x = _FlowStep(4, 8), torch.randn(1, 4, 2, 2)
+    for parameter in step.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    jacobian = torch.autograd.functional.jacobian(lambda y: step(y, torch.zeros(1))[0], x).view(16, 16)
+    assert step(x, torch.zeros(1))[1].item() == pytest.approx(torch.linalg.slogdet(jacobian)[1].item(), abs=1e-4)
+
+
+def test_a_simple_unit_that_forgets_all_is_a_highway():
+    torch.manual_seed(0)
+    unit, x = SimpleUnit(6, 6, 0.0).eval(), torch.randn(5, 2, 6)
+    with torch.no_grad():
+        unit.bias[:6] = -1e9  # forgets the state
+        unit.bias[6:] = 1e9  # lets all of the new out
+        assert torch.allclose(unit(x), (x @ unit.weight).view(5, 2, 6, 3)[..., 0], atol=1e-6)
+        unit.bias[6:] = -1e9
+        assert torch.allclose(unit(x), x)
 
 
 def test_experts_in_groups_equal_one_token_at_a_time():
@@ -234,6 +334,19 @@ def test_all_pairs_are_looked_up_where_the_flow_points():
     assert torch.allclose(seen[:, 24], own, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["dbrx-shaped", "youtube-dnn-shaped"])
+def test_networks_score_all_classes_or_those_that_training_takes(name):
+    with torch.device("meta"):
+        module, inputs = CHECK_MODELS[name](2)
+    shapes = {"dbrx-shaped": ((2, 12_544), (2, 32, 12_544)), "youtube-dnn-shaped": ((2, 200), (2, 5001))}
+    x = torch.empty(2, 32, 768, device="meta")
+    if name == "dbrx-shaped":
+        found, trained = (module.train(mode)._logits(x) for mode in (False, True))
+    else:
+        (found, _), trained = module.eval()(*inputs), module.train()(*inputs)
+    assert (found.shape, trained.shape) == shapes[name]
+
+
 @pytest.mark.parametrize("name", ["deepar", "sasrec"])
 def test_networks_that_foretell_do_otherwise_than_in_training(name):
     module, inputs = build(name, 2)
@@ -243,7 +356,13 @@ def test_networks_that_foretell_do_otherwise_than_in_training(name):
     assert (foretold.shape, trained.shape) == shapes[name]
 
 
-@pytest.mark.parametrize("name", ["raft-small", "bilstm-crf-tagger", "deepar", "sasrec", "granite-moe-shaped"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("raft-small", "bilstm-crf-tagger", "deepar", "sasrec", "granite-moe-shaped"),
+        *("detr-resnet-50", "dprnn-tasnet", "dbrx-shaped", "gcn-arxiv", "youtube-dnn-shaped", "evoformer-block"),
+    ],
+)
 def test_every_operator_of_unusual_networks_is_known(name):
     with torch.device("meta"):
         module, inputs = CHECK_MODELS[name](2)

@@ -9,6 +9,8 @@ torch = pytest.importorskip("torch")
 
 from accelsim.workloads import aten_memory, aten_reductions  # noqa: E402, F401  (registers its formulas)
 from accelsim.workloads.aten import FORMULAS, Call, Operand  # noqa: E402
+from accelsim.workloads.capture import capture  # noqa: E402
+from accelsim.workloads.dtype import precision  # noqa: E402
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -370,3 +372,20 @@ def test_a_logarithm_of_summed_exponentials_is_nine_kernels():
     assert [kernel.dims[0] for kernel in found] == [12, 12, 12, 12, 60, 60, 12, 12, 12]
     assert found[0].dims == found[6].dims == (12, 5)
     assert found[-1].writes == found[6].writes  # the result
+
+
+def test_a_learned_slope_costs_as_a_fixed_one_and_a_diagonal_is_a_copy():
+    class Both(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.slopes, self.scales = torch.nn.PReLU(6), torch.nn.Parameter(torch.ones(6))
+
+        def forward(self, x):
+            return self.slopes(x) @ torch.diag(self.scales)
+
+    workload = capture(Both(), torch.randn(4, 6), training=True)
+    assert workload.note is None
+    graph = workload.lower(workload.default, precision("fp32")).graph
+    kinds = dict(zip(graph.name, zip(graph.kind, graph.flop, strict=True), strict=True))
+    assert [flop for name, (_, flop) in kinds.items() if "prelu" in name] == [2 * 4 * 6]
+    assert [OperatorKind(kind) for name, (kind, _) in kinds.items() if "diag" in name] == [K.COPY]

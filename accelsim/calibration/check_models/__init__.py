@@ -5,9 +5,9 @@ milliseconds to half a second on one core. The networks have their published siz
 ``shaped``; the set includes families that the operator suite has no shapes of (recommenders, mixtures of experts, recurrent
 networks, U-Nets).
 
-`first` to `fifth` are the lists of committed runs, the first three of smaller networks of the same families; the last is the
-check list. Once a list has been measured, its errors teach, so it serves development and another takes its place. The check
-of a GPU uses some of the first.
+The check list is of the modules here. `first` to `fifth` were the lists of earlier committed runs, the first three of
+smaller networks of the same families: once a list has been measured, its errors teach, so it serves development and another
+takes its place. The check of a GPU uses some of the first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,19 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from accelsim.calibration.check_models import fifth, first, fourth, second, third  # noqa: F401  (they register)
+from accelsim.calibration.check_models import (  # noqa: F401  (they register)
+    classifiers,
+    fifth,
+    first,
+    fourth,
+    language_models,
+    pixels,
+    second,
+    sequences,
+    tables_and_graphs,
+    third,
+    transformers,
+)
 from accelsim.calibration.check_models.first.transformers import Encoder, Llama, MoeTransformer, VisionTransformer
 from accelsim.calibration.check_models.register import CHECK_MODELS, Factory, Inputs
 

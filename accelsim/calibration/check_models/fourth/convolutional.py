@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.register import ConvNorm, Inputs, registered
 
-__all__ = ["SqueezeExcite", "images", "pooled_head", "relu_conv"]
+__all__ = ["ChannelNorm", "SqueezeExcite", "images", "pooled_head", "relu_conv"]
 
 _RELU: Final = partial(nn.ReLU, inplace=True)
 _SILU: Final = partial(nn.SiLU, inplace=True)
@@ -226,8 +226,11 @@ def _regnet(batch: int) -> tuple[nn.Module, Inputs]:
     return nn.Sequential(*layers, *pooled_head(440)), images(batch)
 
 
-class _ChannelNorm(nn.LayerNorm):
+class ChannelNorm(nn.LayerNorm):
+    """Over channels that lie before the pixels."""
+
     def forward(self, x: Tensor) -> Tensor:
+        """Features of the same shape."""
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
@@ -247,13 +250,13 @@ class _ConvNextBlock(nn.Module):
 
 @registered("convnext-tiny")
 def _convnext(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = [nn.Conv2d(3, 96, 4, 4), _ChannelNorm(96, eps=1e-6)]
+    layers: list[nn.Module] = [nn.Conv2d(3, 96, 4, 4), ChannelNorm(96, eps=1e-6)]
     for stage, count in enumerate((3, 3, 9, 3)):
         width = 96 * 2**stage
         if stage:
-            layers += [_ChannelNorm(width // 2, eps=1e-6), nn.Conv2d(width // 2, width, 2, 2)]
+            layers += [ChannelNorm(width // 2, eps=1e-6), nn.Conv2d(width // 2, width, 2, 2)]
         layers += [_ConvNextBlock(width) for _ in range(count)]
-    head = [nn.AdaptiveAvgPool2d(1), _ChannelNorm(768, eps=1e-6), nn.Flatten(), nn.Linear(768, 1000)]
+    head = [nn.AdaptiveAvgPool2d(1), ChannelNorm(768, eps=1e-6), nn.Flatten(), nn.Linear(768, 1000)]
     return nn.Sequential(*layers, *head), images(batch)
 
 

@@ -196,6 +196,12 @@ class GroupedAttention(nn.Module):
         self.query, self.output = nn.Linear(width, width, bias=biased), nn.Linear(width, width, bias=False)
         self.key, self.value = (nn.Linear(width, kv_heads * self.size, bias=biased) for _ in range(2))
 
+    def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
+        return self.query(x), self.key(x), self.value(x)
+
+    def _turned(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+        return rotated(x, *turns)
+
     def _shared(self, x: Tensor) -> Tensor:
         b, heads, n, size = x.shape
         return x[:, :, None].expand(b, heads, self.shares, n, size).reshape(b, heads * self.shares, n, size)
@@ -203,8 +209,8 @@ class GroupedAttention(nn.Module):
     def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], past: tuple[Tensor, ...]) -> Tensor:
         """Features of the same shape, of what `past` keeps too."""
         b, n, _ = x.shape
-        q, k, v = (f(x).view(b, n, -1, self.size).transpose(1, 2) for f in (self.query, self.key, self.value))
-        q, k = rotated(q, *turns), rotated(k, *turns)
+        q, k, v = (part.view(b, n, -1, self.size).transpose(1, 2) for part in self._parts(x))
+        q, k = self._turned(q, turns), self._turned(k, turns)
         if past:
             k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
         y = functional.scaled_dot_product_attention(
@@ -300,6 +306,9 @@ class Llama(nn.Module):
         for n, (attention, mlp) in enumerate(zip(self.attention, self.mlps, strict=True)):
             x = x + attention(self.norms[2 * n](x), turns, past[2 * n : 2 * n + 2])
             x = x + mlp(self.norms[2 * n + 1](x))
+        return self._logits(x)
+
+    def _logits(self, x: Tensor) -> Tensor:
         last = self.norm(x)[:, -1]
         return functional.linear(last, self.token.weight) if self.head is None else self.head(last)
 

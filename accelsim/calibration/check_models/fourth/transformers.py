@@ -11,7 +11,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
-__all__ = ["Attention", "Mlp", "WrittenAttention"]
+__all__ = ["Attention", "Mlp", "PostNorm", "WrittenAttention"]
 
 
 class Attention(nn.Module):
@@ -25,11 +25,14 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Features of the queries' shape."""
+        return self.output(self.attended(x, source, mask))
+
+    def attended(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """What the heads found, before the output's product."""
         source = x if source is None else source
         parts = (self.query(x), self.key(source), self.value(source))
         q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in parts)
-        y = self._mixed(q, k, v, mask)
-        return self.output(y.transpose(1, 2).flatten(2))
+        return self._mixed(q, k, v, mask).transpose(1, 2).flatten(2)
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         return functional.scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal)
@@ -185,7 +188,7 @@ def _swin(batch: int) -> tuple[nn.Module, Inputs]:
 # -- sentences -------------------------------------------------------------------------------------------------------
 
 
-class _PostNorm(nn.Module):
+class PostNorm(nn.Module):
     """Attention and feed-forward layer with norms behind."""
 
     def __init__(self, attention: nn.Module, width: int, eps: float) -> None:
@@ -194,6 +197,7 @@ class _PostNorm(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Features of the same shape."""
         x = self.norm1(x + self.drop(self.attention(x, mask=mask)))
         return self.norm2(x + self.mlp(x))
 
@@ -205,7 +209,7 @@ class _SentenceEncoder(nn.Module):
         super().__init__()
         self.token, self.place, self.kind = nn.Embedding(30522, width), nn.Embedding(512, width), nn.Embedding(2, width)
         self.norm, self.drop = nn.LayerNorm(width, eps=1e-12), nn.Dropout(0.1)
-        self.blocks = nn.ModuleList(_PostNorm(WrittenAttention(width, heads), width, 1e-12) for _ in range(layers))
+        self.blocks = nn.ModuleList(PostNorm(WrittenAttention(width, heads), width, 1e-12) for _ in range(layers))
 
     def forward(self, ids: Tensor, kept: Tensor) -> Tensor:
         place = self.place(torch.arange(ids.shape[1], device=ids.device))
@@ -279,7 +283,7 @@ class _Wave(nn.Module):
         self.first, self.norm1 = nn.GroupNorm(512, 512), nn.LayerNorm(512)
         self.widen, self.norm2 = nn.Linear(512, width), nn.LayerNorm(width)
         self.place = weight_norm(nn.Conv1d(width, width, 128, padding=64, groups=16), dim=2)
-        self.blocks = nn.Sequential(*(_PostNorm(Attention(width, heads), width, 1e-5) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(PostNorm(Attention(width, heads), width, 1e-5) for _ in range(layers)))
         self.head = nn.Linear(width, 32)
 
     def forward(self, sound: Tensor) -> Tensor:

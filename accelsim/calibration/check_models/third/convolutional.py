@@ -12,10 +12,10 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.register import ConvNorm, Inputs, registered
 
-__all__: list[str] = []
+__all__ = ["PreActivation"]
 
 
-class _PreActivation(nn.Module):
+class PreActivation(nn.Module):
     """Batch norm and activation before each convolution (Zagoruyko and Komodakis, BMVC 2016)."""
 
     def __init__(self, i: int, o: int, s: int) -> None:
@@ -25,6 +25,7 @@ class _PreActivation(nn.Module):
         self.skip = nn.Conv2d(i, o, 1, s, bias=False) if i != o or s > 1 else None
 
     def forward(self, x: Tensor) -> Tensor:
+        """Features of a stage, shape (batch, o, height / s, width / s)."""
         y = functional.relu(self.norm1(x))
         kept = x if self.skip is None else self.skip(y)
         return kept + self.conv2(functional.relu(self.norm2(self.conv1(y))))
@@ -36,7 +37,7 @@ def _wide(batch: int) -> tuple[nn.Module, Inputs]:
     channels = 16
     for stage, width in enumerate((64, 128, 256)):
         for position in range(2):
-            layers.append(_PreActivation(channels, width, 2 if stage and not position else 1))
+            layers.append(PreActivation(channels, width, 2 if stage and not position else 1))
             channels = width
     head = [nn.BatchNorm2d(256), nn.ReLU(), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(256, 10)]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 32, 32),)
