@@ -209,12 +209,12 @@ def _compiled_rows(s: Shape, operator: str) -> _Row:
     return replace(row, flop=row.flop + elements, read=row.read + elements * (row.kind is _K.LAYER_NORM))
 
 
-@_rule("max_place")
+@_rule("max_place", "arg_place")
 def _max_place(s: Shape, operator: str) -> _Row:
-    del operator
     rows, elements = s["rows"], s["rows"] * s["columns"]
     dims, places = (rows, s["columns"]), 8.0 * rows
-    return _Row(_K.REDUCTION, dims, elements, elements, rows, name="max.place", fixed_write_bytes=places)
+    name, written = ("max.place", rows) if operator == "max_place" else ("argmax.place", 0)
+    return _Row(_K.REDUCTION, dims, elements, elements, written, name=name, fixed_write_bytes=places)
 
 
 @_rule("index_add", "index_put", "scatter")
@@ -345,6 +345,12 @@ def _prelu_backward(s: Shape, operator: str) -> _Row:
     return _Row(_K.ELEMENTWISE, (elements, 3, 0, 1), 0.0, 2 * elements, 2 * elements, 1, backward=True, name=operator)
 
 
+@_rule("max_pool2d_last", "avg_pool2d_last")
+def _pooling_last(s: Shape, operator: str) -> _Row:
+    name = "max_pool2d_with_indices" if operator.startswith("max") else "avg_pool2d"
+    return replace(_pooling(s, name), name=f"{name}.last")
+
+
 @_rule("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward")
 def _pooling(s: Shape, operator: str) -> _Row:
     side, kernel = s["side"], s["kernel"]
@@ -440,6 +446,15 @@ def _upsample(s: Shape, operator: str) -> _Row:
     if operator.endswith("backward"):
         return _Row(_K.COPY, dims, 0.0, fine, coarse, backward=True)
     return _Row(_K.COPY, dims, 0.0, coarse, fine)
+
+
+@_rule("im2col", "col2im")
+def _unfold(s: Shape, operator: str) -> _Row:
+    kernel, lines = s["kernel"], s["batch"] * s["channels"]
+    out = (s["side"] + 2 * (kernel // 2) - kernel) // s["stride"] + 1
+    image, columns = lines * s["side"] ** 2, lines * (kernel * out) ** 2
+    read, write = (image, columns) if operator == "im2col" else (columns, image)
+    return _Row(_K.COPY, (columns,), 0.0, read, write)
 
 
 @_rule("pixel_shuffle", "constant_pad_nd")

@@ -276,7 +276,9 @@ def _pool(x: Operand, small: Operand, volume: int, call: Call, rank: int) -> lis
     channels = x.shape[-rank - 1] if len(x.shape) > rank else 1
     batch = x.shape[0] if len(x.shape) == rank + 2 else 1
     dims = (batch, channels, prod(x.shape[-rank:]), prod(small.shape[-rank:]), volume)
-    return [Kernel(_K.POOLING, dims, float(small.elements * volume), call.inputs, call.outputs)]
+    together = rank == 2 and channels > 1 and x.stride[-3] == 1 and prod(x.shape[-2:]) > 1  # whole vectors of channels
+    form = "last" if together else ""
+    return [Kernel(_K.POOLING, dims, float(small.elements * volume), call.inputs, call.outputs, form)]
 
 
 def _rank(name: str) -> int:
@@ -438,8 +440,6 @@ def scatter(call: Call) -> list[Kernel]:
     "upsample_linear1d",
     "upsample_trilinear3d",
     "_upsample_bilinear2d_aa",
-    "im2col",
-    "col2im",
     "pixel_shuffle",
     "pixel_unshuffle",
     "channel_shuffle",
@@ -471,6 +471,13 @@ def resample(call: Call) -> list[Kernel]:
     """Images of another size; the gradient has the output's dimensions too."""
     fine = call.inputs[0] if call.name.endswith("_backward") else call.outputs[0]
     return [Kernel(_K.COPY, (fine.elements, *fine.shape[1:]), 0.0, call.inputs[:1], call.outputs)]
+
+
+@formula("im2col", "col2im")
+def unfold(call: Call) -> list[Kernel]:
+    """An image's windows as columns, and columns added up to an image: each element of the columns is moved."""
+    elements = max(call.inputs[0].elements, call.outputs[0].elements)
+    return [Kernel(_K.COPY, (elements,), 0.0, call.inputs, call.outputs)]
 
 
 @formula("split_with_sizes_copy", "unbind_copy", "split_copy", "chunk_cat", "_foreach_copy")

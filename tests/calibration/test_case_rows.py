@@ -179,6 +179,31 @@ PAIRS = [
         image(30, 4, 24),
     ),
     ("max_place", {"rows": 64, "columns": 96}, Apply(lambda x: x.max(-1)), image(64, 96)),
+    ("arg_place", {"rows": 64, "columns": 96}, Apply(lambda x: x.argmax(-1)), image(64, 96)),
+    (
+        "max_pool2d_last",
+        {"channels": 8, "side": 14, "batch": 2, "kernel": 3},
+        nn.MaxPool2d(3, 2, 1),
+        (image(2, 8, 14, 14)[0].contiguous(memory_format=torch.channels_last),),
+    ),
+    (
+        "avg_pool2d_last",
+        {"channels": 8, "side": 14, "batch": 2, "kernel": 2},
+        nn.AvgPool2d(2, 2),
+        (image(2, 8, 14, 14)[0].contiguous(memory_format=torch.channels_last),),
+    ),
+    (
+        "im2col",
+        {"channels": 8, "side": 14, "batch": 2, "kernel": 3, "stride": 2},
+        nn.Unfold(3, 1, 1, 2),
+        image(2, 8, 14, 14),
+    ),
+    (
+        "col2im",
+        {"channels": 8, "side": 14, "batch": 2, "kernel": 3, "stride": 2},
+        nn.Fold(14, 3, 1, 1, 2),
+        image(2, 72, 49),
+    ),
     ("topk", {"rows": 64, "columns": 96, "k": 5}, Apply(lambda x: torch.topk(x, 5, -1)), image(64, 96)),
     (
         "index_add",

@@ -261,6 +261,24 @@ CPU_PLANS: Sequence[Plan] = (
         allowed=lambda s: s["batch"] * s["channels"] * s["side"] ** 2 <= 2e6,
         devices=("cpu",),
     ),
+    # images whose channels lie together, as attention leaves them: taken in whole vectors
+    Plan(
+        "pooling",
+        ("max_pool2d_last", "avg_pool2d_last"),
+        {"channels": (32, 512, 16), "side": (8, 96, 2), "batch": (1, 8, 1), "kernel": (2, 3, 1)},
+        6,
+        allowed=lambda s: s["batch"] * s["channels"] * s["side"] ** 2 <= 4e6,
+        devices=("cpu",),
+    ),
+    # windows as columns, and columns added up to an image
+    Plan(
+        "copy",
+        ("im2col", "col2im"),
+        {"channels": (3, 256, 1), "side": (7, 96, 1), "batch": (1, 4, 1), "kernel": (2, 7, 1), "stride": (1, 4, 1)},
+        7,
+        allowed=lambda s: s["batch"] * s["channels"] * (s["side"] * s["kernel"] // s["stride"]) ** 2 <= 4e6,
+        devices=("cpu",),
+    ),
     # images whose channels lie at powers of two from each other, in the same sets of the caches
     Plan(
         "resampling",
@@ -302,6 +320,15 @@ CPU_PLANS: Sequence[Plan] = (
         {"rows": (16, 65536, 1), "columns": (4, 2048, 4)},
         6,
         allowed=elements_allowed(4e6),
+        devices=("cpu",),
+    ),
+    # the nearest entry of a codebook, the likeliest of a vocabulary
+    Plan(
+        "reduction",
+        ("arg_place",),
+        {"rows": (16, 8192, 1), "columns": (16, 8192, 8)},
+        7,
+        allowed=elements_allowed(2e6),
         devices=("cpu",),
     ),
     Plan(

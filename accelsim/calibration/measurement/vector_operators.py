@@ -42,6 +42,7 @@ BUILDERS |= {
     "mean": _of_table(lambda x: x.mean(-1, keepdim=True)),
     "amax": _of_table(lambda x: x.amax(-1)),
     "max_place": _of_table(lambda x: x.max(-1)),
+    "arg_place": _of_table(lambda x: x.argmax(-1)),
     "sum_rows": _of_table(lambda x: x.sum(0)),
     "copy": _of_table(lambda x: x.clone()),
 }
@@ -241,11 +242,13 @@ def _pooled(source: Source) -> tuple[torch.Tensor, int]:
     s = source.shape
     x = source.stored(s["batch"], s["channels"], s["side"], s["side"])
     smooth = functional.avg_pool2d(x, 3, 1, 1).relu_()
+    if source.operator.endswith("_last"):
+        smooth = smooth.contiguous(memory_format=torch.channels_last)
     source.written.append(smooth.data)
     return smooth, s["kernel"]
 
 
-@builds("max_pool2d_with_indices")
+@builds("max_pool2d_with_indices", "max_pool2d_last")
 def _max_pool(source: Source) -> Call:
     x, kernel = _pooled(source)
     stride = source.shape.get("stride", 2)
@@ -259,7 +262,7 @@ def _max_pool_1d(source: Source) -> Call:
     return lambda: functional.max_pool1d(x, s["kernel"])
 
 
-@builds("avg_pool2d")
+@builds("avg_pool2d", "avg_pool2d_last")
 def _average_pool(source: Source) -> Call:
     x, kernel = _pooled(source)
     return lambda: functional.avg_pool2d(x, kernel, 2, (kernel - 1) // 2)
@@ -321,6 +324,18 @@ def _embedding_bag(source: Source) -> Call:
     table = source.stored(s["table"], s["width"])
     wanted = source.indices(s["table"], s["bags"], s["lookups"] // s["bags"])
     return lambda: functional.embedding_bag(wanted, table, mode="sum")
+
+
+@builds("im2col", "col2im")
+def _unfold(source: Source) -> Call:
+    s = source.shape
+    kernel, pad, step, side = s["kernel"], s["kernel"] // 2, s["stride"], s["side"]
+    if source.operator == "im2col":
+        x = source.values(s["batch"], s["channels"], side, side)
+        return lambda: functional.unfold(x, kernel, 1, pad, step)
+    out = (side + 2 * pad - kernel) // step + 1
+    columns = source.values(s["batch"], s["channels"] * kernel**2, out**2)
+    return lambda: functional.fold(columns, side, kernel, 1, pad, step)
 
 
 @builds("pixel_shuffle")

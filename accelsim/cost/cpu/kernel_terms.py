@@ -337,27 +337,27 @@ def _occupied_bytes(count: FloatArray, stride_bytes: FloatArray, sets: int) -> F
 def _reduction_counts(rows: _Rows) -> Counts:
     """Rows, vectors of a cache line (elements for a maximum's place), and what is left of blocks of four 32-byte vectors.
 
-    Those elements are taken one by one (ATen Reduce.h, vectorized_inner_reduction).
+    Of places and truths elements are counted, what is left is taken one by one (ATen Reduce.h, vectorized_inner_reduction).
     """
     count, vectors, _ = _row_counts(rows)
-    placed = np.array([".place" in rows.graph.name[row] for row in rows.index.tolist()], dtype=bool)
+    placed = np.isin([rows.graph.name[row].rpartition(".")[2] for row in rows.index], ["place", "all", "any"])
     left = rows["rows"] * (rows["columns"] % (128.0 / rows.width))
     return count, np.where(placed, count * rows["columns"], vectors), np.where(placed, 0.0, left)
 
 
 def _pooling_counts(rows: _Rows) -> Counts:
-    """Outputs, taps, and new maxima whose place the branch predictor does not know.
+    """Outputs, taps, and new maxima whose place the branch predictor does not know; of channels together, pixels read.
 
-    The n-th tap is a new maximum once in n: 10, 16, 24, 35, 51 and 73 ns for 2 to 64 taps, half where up to 51,000 come
-    again (EPYC 9005). A sequence's maximum without its places goes through a line's outputs tap by tap.
+    The n-th tap is new once in n (harmonic numbers): 10, 16, 24, 35, 51 and 73 ns for 2 to 64 taps, half where up to 51,000
+    come again (EPYC 9005). A sequence's maximum without its places goes through a line's outputs tap by tap.
     """
     lines, volume = rows["batch"] * rows["channels"], np.maximum(rows["kernel_volume"], 1.0)
     outputs, taps = lines * rows["out_pixels"], lines * rows["out_pixels"] * volume
-    new = outputs * np.maximum(np.log(volume) + 0.5772 + 0.5 / volume - 1.0, 0.0)  # harmonic numbers
-    by_line = np.char.endswith([rows.graph.name[row] for row in rows.index.tolist()], ".1d") & (
-        not rows.context.is_training
-    )
-    return outputs, taps, np.where(by_line, lines * volume, new * share_beyond(taps, _LEARNED_TAPS))
+    new = outputs * np.maximum(np.log(volume) + 0.5772 + 0.5 / volume - 1.0, 0.0) * share_beyond(taps, _LEARNED_TAPS)
+    names = np.array([rows.graph.name[row] for row in rows.index], dtype="<U60")
+    third = np.where(np.char.endswith(names, ".1d") & (not rows.context.is_training), lines * volume, new)
+    pixels = rows["batch"] * rows["out_pixels"] * np.where(np.char.startswith(names, "max"), volume, 1.0)
+    return outputs, taps, np.where(np.char.endswith(names, ".last"), pixels, third)
 
 
 def _elementwise_counts(rows: _Rows) -> Counts:

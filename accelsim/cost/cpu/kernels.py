@@ -47,28 +47,24 @@ _ALIASES = {
     "gelu.tanh": "gelu_tanh",
     "gelu_backward.tanh": "gelu_tanh_backward",
     "max_pool2d_with_indices.1d": "max_pool1d",
+    "max_pool2d_with_indices.last": "max_pool2d_last",
+    **dict.fromkeys(("avg_pool2d.last", "_adaptive_avg_pool2d.last"), "avg_pool2d_last"),
     "cos": "sin",
     "erf": "sin",
     "softplus": "elu",
     **dict.fromkeys(("hardtanh_backward", "hardswish_backward", "leaky_relu_backward"), "threshold_backward"),
-    "max": "amax",
-    **dict.fromkeys(("max.place", "min.place", "argmax.place", "argmin.place", "all", "any"), "max_place"),
+    **dict.fromkeys(("max", "amin"), "amax"),
+    **dict.fromkeys(("max.place", "min.place", "all", "any"), "max_place"),
+    **dict.fromkeys(("argmax.place", "argmin.place"), "arg_place"),
     "glu": "silu",
     "bernoulli": "native_dropout",
-    "glu_backward": "silu_backward",
-    "scatter_add": "scatter",
-    "scatter_reduce": "scatter",
+    **dict.fromkeys(("scatter_add", "scatter_reduce"), "scatter"),
     "index_copy": "index_add",
-    "_index_put_impl": "index_put",
-    "_unsafe_index_put": "index_put",
-    "amin": "amax",
+    **dict.fromkeys(("_index_put_impl", "_unsafe_index_put"), "index_put"),
     "mse_loss": "mean",
     "log_sigmoid_forward": "elu",
-    "elu_backward": "silu_backward",
-    "softplus_backward": "silu_backward",
-    "var_mean": "var",
-    "std": "var",
-    "std_mean": "var",
+    **dict.fromkeys(("elu_backward", "softplus_backward", "glu_backward"), "silu_backward"),
+    **dict.fromkeys(("var_mean", "std", "std_mean"), "var"),
     "pixel_unshuffle": "pixel_shuffle",
     "_upsample_nearest_exact2d": "upsample_nearest2d",
     "replication_pad1d": "reflection_pad1d",
@@ -121,6 +117,10 @@ _NAMED = frozenset(
         "scatter",
         "max_pool2d_with_indices",
         "max_pool1d",
+        "max_pool2d_last",
+        "avg_pool2d_last",
+        "im2col",
+        "col2im",
         "avg_pool2d",
         "_adaptive_avg_pool2d",
         "max_pool2d_with_indices_backward",
@@ -189,15 +189,15 @@ _STAND_IN = {
     "index_put": "embedding_backward",
     "scatter": "gather",
     "max_place": "amax",
+    "arg_place": "max_place",
     "constant_pad_nd": "clone",
     "reflection_pad1d": "clone_strided",
     "_prelu_kernel_backward": "where",
-    "upsample_nearest2d": "clone",
-    "upsample_bilinear2d": "clone_strided",
-    "upsample_nearest2d_wide": "clone",
-    "upsample_bilinear2d_wide": "clone_strided",
-    "upsample_nearest2d_backward": "clone",
-    "upsample_bilinear2d_backward": "clone_strided",
+    "max_pool2d_last": "max_pool2d_with_indices",
+    "avg_pool2d_last": "avg_pool2d",
+    **dict.fromkeys(("im2col", "col2im"), "clone_strided"),
+    **{f"upsample_nearest2d{way}": "clone" for way in ("", "_wide", "_backward")},
+    **{f"upsample_bilinear2d{way}": "clone_strided" for way in ("", "_wide", "_backward")},
 }
 #: Kernels of inference, of the forward pass of training (which keeps statistics and gates), and of the backward pass.
 _BY_PHASE = {
@@ -291,8 +291,8 @@ def _names_of(
         return np.where(backward, gradient, training if is_training else inference)
     if kind == _K.REDUCTION:
         plain = np.array([_plain(graph.name[row]) for row in rows.tolist()])
-        inner = np.where(np.isin(plain, ["mean", "amax", "var", "max_place"]), plain, "sum")
-        return np.where(backward & (inner != "max_place"), "sum_rows", inner)
+        inner = np.where(np.isin(plain, ["mean", "amax", "var", "max_place", "arg_place"]), plain, "sum")
+        return np.where(backward & ~np.isin(inner, ["max_place", "arg_place"]), "sum_rows", inner)
     default = _BY_KIND.get(kind, "")
     found = [name if (name := _plain(graph.name[row])) in _NAMED else default for row in rows.tolist()]
     if kind == _K.POOLING and is_training:  # which keeps where each maximum was
