@@ -25,7 +25,14 @@ from accelsim.calibration.check import (
     predict,
     read_frozen,
 )
-from accelsim.calibration.cpu_fit import KernelRows, compiled_call_s, cross_validate, fit_kernels, kernel_rows
+from accelsim.calibration.cpu_fit import (
+    KernelRows,
+    compiled_call_s,
+    cross_validate,
+    fit_kernels,
+    kernel_rows,
+    recurrent_call_s,
+)
 from accelsim.calibration.environment import describe, differences, machine_name
 from accelsim.calibration.overlay import write_overlay
 from accelsim.calibration.run_file import CalibrationRun, Measurement
@@ -116,6 +123,7 @@ def fit_run(run: CalibrationRun, name: str = "local/cpu", *, despite_noise: bool
         call_s=call_s,
         gradient_s=gradient_s,
         compiled_call_s=compiled_call_s(run),
+        recurrent_call_s=recurrent_call_s(run),
     )
     return Calibration(name, kernels, errors, rows, run)
 

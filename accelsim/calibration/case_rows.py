@@ -240,6 +240,13 @@ def _reduction(s: Shape, operator: str) -> _Row:
     return _Row(_K.REDUCTION, (rows, columns), elements, elements, rows, 0, operator == "sum_rows", name)
 
 
+@_rule("sum_outer", "mean_outer", "amax_outer")
+def _outer_reduction(s: Shape, operator: str) -> _Row:
+    rows, name = s["outer"] * s["inner"], f"{operator.removesuffix('_outer')}.outer"
+    elements = rows * s["columns"]
+    return _Row(_K.REDUCTION, (rows, s["columns"], s["inner"]), elements, elements, rows, name=name)
+
+
 @_rule("native_batch_norm", "native_batch_norm_train", "native_batch_norm_backward", "native_group_norm")
 def _channel_norm(s: Shape, operator: str) -> _Row:
     side = round(s["pixels"] ** 0.5) ** 2
@@ -322,7 +329,7 @@ def _elementwise(s: Shape, operator: str) -> _Row:
     inputs = 0 if operator == "zeros" else 2 if operator in {*_TWO, "tanh_backward", "add_bias"} else 1
     read, weight, read_bytes, write_bytes = float(inputs * elements), 0, 0.0, 0.0
     if operator == "add_bias":
-        width = max(1, min(1024, elements // 16))
+        width = s.get("columns") or max(1, min(1024, elements // 16))
         elements -= elements % width
         read, weight = float(elements), width
     if operator == "native_dropout":
@@ -398,9 +405,10 @@ def _recurrent(s: Shape, operator: str) -> _Row:
     weights = gates * hidden * (inner + hidden + 2)
     flop = 2.0 * batch * steps * gates * hidden * (inner + hidden)
     dims, read, write = (batch, steps, inner, hidden, 1), batch * steps * inner, batch * steps * hidden
+    states = (2 if kind is _K.LSTM else 1) * batch * hidden
     if operator.endswith("backward"):
         return _Row(kind, dims, 2 * flop, read + 2 * write, read + weights, weights, backward=True)
-    return _Row(kind, dims, flop, read, write, weights)
+    return _Row(kind, dims, flop, read + states, write, weights)
 
 
 @_rule("adamw", "sgd", "adamw_idle")

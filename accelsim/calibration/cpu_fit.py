@@ -28,7 +28,16 @@ from accelsim.cost.table import Tier
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["FOLDS", "KernelRows", "at_one_speed", "compiled_call_s", "cross_validate", "fit_kernels", "kernel_rows"]
+__all__ = [
+    "FOLDS",
+    "KernelRows",
+    "at_one_speed",
+    "compiled_call_s",
+    "cross_validate",
+    "fit_kernels",
+    "kernel_rows",
+    "recurrent_call_s",
+]
 
 FOLDS = 5
 _PAGE_FAULT_BYTES = 32.0 * 2**20
@@ -100,7 +109,9 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
     known = [row for row in at_one_speed(run) if has_row(row.case) and row.details.get("undisturbed", True)]
     best = list(replace(run, rows=known).best().values())
     cases = [row.case for row in best]
+    modules = np.array([case.family == "recurrent" and not case.operator.endswith("backward") for case in cases])
     entry_s = compiled_call_s(run) * np.array([case.execution == "compiled" for case in cases])
+    entry_s = entry_s + recurrent_call_s(run) * modules
     times = _expected_s(known, best)
     times = np.maximum(times - entry_s, _LEAST_KERNEL * times)
     graph = case_graph(cases)
@@ -120,6 +131,13 @@ def compiled_call_s(run: CalibrationRun) -> float:
     """Time to enter compiled code; 0 where it was not measured."""
     found = [row.time_s for row in run.best().values() if row.case.operator == "compiled_call" and row.time_s]
     return min(found, default=0.0)
+
+
+def recurrent_call_s(run: CalibrationRun) -> float:
+    """Time that a recurrent module takes beyond its layers; 0 where it was not measured."""
+    found = {row.case.operator: row.time_s for row in run.best().values() if row.case.family == "framework"}
+    module_s, layer_s = found.get("recurrent_module"), found.get("recurrent_layer")
+    return max(0.0, module_s - layer_s) if module_s and layer_s else 0.0
 
 
 def _expected_s(rows: Sequence[Measurement], best: Sequence[Measurement]) -> FloatArray:

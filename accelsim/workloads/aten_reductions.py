@@ -10,6 +10,8 @@ __all__: list[str] = []
 
 _K = OperatorKind
 
+#: Reductions whose loop depends on whether the innermost axis stays.
+_BY_AXIS = frozenset({"sum", "mean", "amax", "amin"})
 _REDUCTIONS = (
     "sum",
     "mean",
@@ -51,7 +53,24 @@ def reduction(call: Call) -> list[Kernel]:
         return elementwise(call)
     rows = max(result.elements, 1)
     form = "place" if call.name.startswith("arg") or (call.name in {"max", "min"} and len(call.outputs) > 1) else ""
-    return [Kernel(_K.REDUCTION, (rows, x.elements // rows), float(x.elements), call.inputs, call.outputs, form)]
+    inner = _stretch(x, call.argument(1, "dim")) if call.name in _BY_AXIS else 0
+    dims = (rows, x.elements // rows, inner) if inner else (rows, x.elements // rows)
+    form = "outer" if inner else form
+    return [Kernel(_K.REDUCTION, dims, float(x.elements), call.inputs, call.outputs, form)]
+
+
+def _stretch(x: Operand, axes: object) -> int:
+    """Elements that lie together and are reduced each with others than its neighbours; 0 where neighbours are."""
+    chosen = [axis for axis in (axes if isinstance(axes, (list, tuple)) else [axes]) if isinstance(axis, int)]
+    if not chosen or not x.shape:
+        return 0
+    reduced = {axis % len(x.shape) for axis in chosen}
+    length = 1
+    for axis in sorted((a for a in range(len(x.shape)) if x.shape[a] > 1), key=lambda a: x.stride[a]):
+        if axis in reduced or x.stride[axis] != length:
+            break
+        length *= x.shape[axis]
+    return length if length > 1 else 0
 
 
 @formula("logsumexp")

@@ -149,7 +149,7 @@ DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
     _K.GROUP_NORM: _ROWS,
     _K.SOFTMAX: _ROWS,
     _K.ELEMENTWISE: ("elements", "inputs", "flop_per_element", "runs"),  # runs: stretches that lie together, else 0
-    _K.REDUCTION: _ROWS,
+    _K.REDUCTION: (*_ROWS, "inner"),  # inner: results that lie together, where the innermost axis stays, else 0
     _K.POOLING: ("batch", "channels", "in_pixels", "out_pixels", "kernel_volume"),
     _K.EMBEDDING: _GATHER,
     _K.EMBEDDING_BAG: ("lookups", "width", "table_rows", "bags"),

@@ -223,6 +223,14 @@ PAIRS = [
         Apply(lambda x, i, v: x.scatter_add(0, i, v)),
         (torch.randn(50, 24), torch.randint(50, (90, 24)), torch.randn(90, 24)),
     ),
+    *(
+        (f"{name}_outer", {"outer": 3, "columns": 5, "inner": 40}, Apply(reduced), image(3, 5, 40))
+        for name, reduced in (
+            ("sum", lambda x: x.sum(1)),
+            ("mean", lambda x: x.mean(1)),
+            ("amax", lambda x: x.amax(1)),
+        )
+    ),
     (
         "lstm",
         {"hidden": 32, "steps": 6, "batch": 4, "input": 16},

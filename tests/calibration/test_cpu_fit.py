@@ -18,7 +18,7 @@ from accelsim.calibration.case_rows import case_graph, has_row
 from accelsim.calibration.check import (
     CheckCase,
 )
-from accelsim.calibration.cpu_fit import _thread_prior, at_one_speed, kernel_rows
+from accelsim.calibration.cpu_fit import _thread_prior, at_one_speed, kernel_rows, recurrent_call_s
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
@@ -427,5 +427,23 @@ def test_every_measured_operator_has_a_kernel():
         "module_call",
         "plain_chain",
         "gradient_chain",
+        "recurrent_module",
+        "recurrent_layer",
     }
     assert (kernel_names(case_graph(cases), is_training=False) != "").all()
+
+
+def test_what_a_recurrent_module_does_before_its_first_layer_is_no_part_of_the_layer():
+    lstm = Case("recurrent", "lstm", {"batch": 4, "steps": 1, "input": 32, "hidden": 32})
+    cases = {
+        "module": Case("framework", "recurrent_module", {"count": 1}),
+        "layer": Case("framework", "recurrent_layer", {"count": 1}),
+        "forward": lstm,
+        "backward": replace(lstm, operator="lstm_backward"),
+    }
+    times = {"module": 48e-6, "layer": 34e-6, "forward": 60e-6, "backward": 90e-6}
+    rows = [Measurement(case, times[name], 0.0, 0, {}) for name, case in cases.items()]
+    run = CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0)
+    assert recurrent_call_s(run) == pytest.approx(14e-6)
+    assert kernel_rows(run, (2.0**20, 2.0**25)).times_s.tolist() == pytest.approx([46e-6, 90e-6])
+    assert recurrent_call_s(replace(run, rows=rows[1:])) == 0.0

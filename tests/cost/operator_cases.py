@@ -52,6 +52,7 @@ def row(kind: OperatorKind, dims: tuple[int, ...], *, dtype=Dtype.FP32, flop=0.0
         OperatorKind.COPY,
         OperatorKind.ELEMENTWISE,
         OperatorKind.OPTIMIZER,
+        OperatorKind.REDUCTION,
     }  # the last are mostly 0
     padded = np.zeros((1, MAX_DIMENSIONS), dtype=np.int64)
     padded[0, : len(dims)] = dims

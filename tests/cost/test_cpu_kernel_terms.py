@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from operator_cases import row
 
+from accelsim.cost.cpu.cache_counts import share_beyond
 from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit
-from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_terms, share_beyond
+from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names, substitute
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind as K
@@ -110,7 +111,7 @@ CONV = (2, 20, 40, 1, 1, 9, 9, 1, 7, 5, 1, 3, 2, 1, 1)
         (K.LAYER_NORM, (10, 100), (10, 10 * 7, 10 * 4)),  # lines of 16 floats: seven, and four elements left over
         (K.SOFTMAX, (10, 16), (10, 10, 0)),
         (K.SOFTMAX, (10, 20), (10, 20, 10)),  # a part vector in each row, whatever it holds
-        (K.REDUCTION, (10, 100), (10, 70, 10 * 4)),  # three blocks of 32, four left over
+        (K.REDUCTION, (10, 100, 0), (10, 70, 10 * 4)),  # three blocks of 32, four left over
         (K.BATCH_NORM, (50, 8), (8, 400, 0)),
         (K.POOLING, (2, 3, 64, 16, 9), (96, 864, 0)),  # few enough for the branch predictor
         (K.POOLING, (20, 100, 64, 10, 4), (20_000, 80_000, 10_000 * 13 / 12)),  # new maxima: 1/2 + 1/3 + 1/4 of outputs
@@ -134,7 +135,7 @@ def test_vectors_of_half_width_hold_twice_as_many():
     assert tuple(found[name] for name in COUNTS) == (10, 10 * 4, 10 * 4)
     part = terms_of(K.SOFTMAX, (10, 50), dtype=Dtype.BF16)
     assert part["third_count"] == 10 * 18  # one by one
-    assert terms_of(K.REDUCTION, (10, 100), dtype=Dtype.BF16)["third_count"] == 10 * 36
+    assert terms_of(K.REDUCTION, (10, 100, 0), dtype=Dtype.BF16)["third_count"] == 10 * 36
 
 
 @pytest.mark.parametrize(
@@ -181,12 +182,53 @@ def test_the_gradient_of_the_nearest_element_waits_where_more_than_pairs_add_up(
 
 
 @pytest.mark.parametrize(
-    ("table_rows", "beyond_l2", "beyond_l3"),
-    [(2_000, 0.0, 0.0), (12_500, 0.5, 0.0), (1_250_000, 1.0, 0.5), (10_000_000, 1.0, 1.0)],
+    ("table_rows", "reuse_bytes", "beyond_l2", "beyond_l3", "untranslated"),
+    [
+        (2_000, 1e9, 0.0, 0.0, 0.0),  # the table fits
+        (12_500, 1e9, 0.5, 0.0, 0.0),
+        (1_250_000, 0.0, 0.0, 0.0, 1.0),  # the rows stay, but not the places of the table's pages
+        (1_250_000, 1e9, 1.0, 0.5, 1.0),
+        (10_000_000, 1e9, 1.0, 1.0, 1.0),
+    ],
 )
-def test_lookups_touch_lines_of_a_table_the_caches_hold_in_part(table_rows, beyond_l2, beyond_l3):
-    found = terms_of(K.EMBEDDING, (100, 20, table_rows))  # rows of 80 bytes: two lines
-    assert tuple(found[name] for name in COUNTS) == pytest.approx((100, 200 * beyond_l2, 200 * beyond_l3))
+def test_lookups_touch_lines_that_the_caches_do_not_hold(table_rows, reuse_bytes, beyond_l2, beyond_l3, untranslated):
+    context = replace(HOT, reuse_bytes=reuse_bytes)
+    found = terms_of(K.EMBEDDING, (100, 20, table_rows), context=context)  # rows of 80 bytes: two lines
+    expected = (100, 200 * beyond_l2 + 100 * untranslated, 200 * beyond_l3)
+    assert tuple(found[name] for name in COUNTS) == pytest.approx(expected, rel=0.03)
+
+
+def test_amid_others_lookups_start_from_the_last_level_cache_and_rows_named_twice_count_once():
+    found = terms_of(K.EMBEDDING_BAG, (10_000, 16, 100, 10), context=replace(HOT, amid=1.0))
+    assert tuple(found[name] for name in COUNTS) == pytest.approx((10_000, 100, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "first", "left"),
+    [
+        ("sum.outer", Dtype.FP32, 6, 2),  # vectors of 8 floats
+        ("sum.outer", Dtype.BF16, 3, 2),
+        ("mean.outer", Dtype.BF16, 6, 2),  # of the copy in 32 bits
+        ("amax.outer", Dtype.FP32, 1, 18),  # four vectors side by side
+        ("amax.outer", Dtype.BF16, 0, 50),
+    ],
+)
+def test_reductions_whose_innermost_axis_stays_go_stretch_by_stretch(name, dtype, first, left):
+    graph = replace(row(K.REDUCTION, (3 * 50, 7, 50), dtype=dtype), name=(name,))
+    found = dict(zip(TERMS, kernel_terms(graph, HOT)[0].tolist(), strict=True))
+    assert tuple(found[count] for count in COUNTS) == (21 * first, 21, 21 * left)
+    kernel = {"sum.outer": "sum_rows", "mean.outer": "mean_outer", "amax.outer": "amax_outer"}[name]
+    assert kernel_names(graph, is_training=False)[0] == kernel
+
+
+def test_a_mean_in_16_bits_goes_through_a_copy_in_32():
+    elements = 10_000_000.0
+    wide, narrow = (
+        replace(row(K.REDUCTION, (100_000, 100), dtype=dtype, read=elements * size), name=("mean",))
+        for dtype, size in ((Dtype.FP32, 4), (Dtype.BF16, 2))
+    )
+    moved = [kernel_terms(graph, HOT)[0, TERMS.index("bytes_beyond_l2")] for graph in (wide, narrow)]
+    assert moved == [4 * elements, 10 * elements]
 
 
 @pytest.mark.parametrize(
@@ -397,9 +439,9 @@ def test_wide_images_are_resampled_line_by_line(name, height, width, expected):
         (K.ELEMENTWISE, (8, 2, 8), "gelu_backward.tanh", "gelu_tanh_backward"),
         (K.ELEMENTWISE, (8, 2, 1), "masked_fill", "where"),
         (K.ELEMENTWISE, (8, 1, 6), "erf", "sin"),
-        (K.REDUCTION, (2, 4), "std", "var"),
-        (K.REDUCTION, (2, 4), "logsumexp.sum", "sum"),
-        (K.REDUCTION, (2, 4), "logsumexp.amax", "amax"),
+        (K.REDUCTION, (2, 4, 0), "std", "var"),
+        (K.REDUCTION, (2, 4, 0), "logsumexp.sum", "sum"),
+        (K.REDUCTION, (2, 4, 0), "logsumexp.amax", "amax"),
         (K.ELEMENTWISE, (8, 1, 4), "logsumexp.exp", "exp"),
         (K.REDUCTION, (2, 4), "argmin.place", "arg_place"),
         (K.REDUCTION, (2, 4), "_safe_softmax.all", "max_place"),

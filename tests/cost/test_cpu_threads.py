@@ -31,8 +31,8 @@ def work_of(graph) -> SharedWork:
         (row(K.COPY, (32767,)), 0.0),
         (row(K.COPY, (32768,)), 1.0),
         (replace(row(K.COPY, (32768,)), name=("cat",)), np.nan),  # pieces of sizes that the row does not tell
-        (row(K.REDUCTION, (8, 4095)), 0.0),
-        (row(K.REDUCTION, (8, 4096)), 1.0),
+        (row(K.REDUCTION, (8, 4095, 0)), 0.0),
+        (row(K.REDUCTION, (8, 4096, 0)), 1.0),
         (row(K.RMS_NORM, (8, 4095)), 0.0),
         (row(K.EMBEDDING, (64, 512, 1000)), 1.0),
         (row(K.SOFTMAX, (1, 100_000)), 0.0),

@@ -46,7 +46,7 @@ def kernels(name, *outputs, **given):
     found = FORMULAS[name](Call(name, tuple(given.get(place) for place in places[: last + 1]), {}, outputs))
     for kernel in found:
         named = [name for name in DIMENSIONS[kernel.kind] if name != "runs"]  # the recorder counts these
-        assert len(kernel.dims) == len(named)
+        assert len(kernel.dims) in {len(named), len(named) - ("inner" in named)}  # reductions of neighbours have none
         assert kernel.flop >= 0
     return found
 
@@ -389,3 +389,20 @@ def test_a_learned_slope_costs_as_a_fixed_one_and_a_diagonal_is_a_copy():
     kinds = dict(zip(graph.name, zip(graph.kind, graph.flop, strict=True), strict=True))
     assert [flop for name, (_, flop) in kinds.items() if "prelu" in name] == [2 * 4 * 6]
     assert [OperatorKind(kind) for name, (kind, _) in kinds.items() if "diag" in name] == [K.COPY]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "inner"),
+    [
+        ((3, 5, 4), (1,), 4),
+        ((3, 5, 4), (0, 1), 4),
+        ((3, 5, 4), (2,), 0),
+        ((3, 1, 5, 4), (1,), 60),
+        ((3, 5, 1), (1,), 0),
+    ],
+)
+def test_a_maximum_says_how_much_lies_together_where_the_innermost_axis_stays(shape, dims, inner):
+    kept = [size for axis, size in enumerate(shape) if axis not in dims]
+    found = kernels("amax", tensor(*kept), self=tensor(*shape), dim=dims)[0]
+    assert found.suffix == ("outer" if inner else "")
+    assert (*found.dims, 0)[2] == inner

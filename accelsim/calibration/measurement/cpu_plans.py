@@ -90,6 +90,25 @@ CPU_PLANS: Sequence[Plan] = (
         allowed=recurrent_allowed,
         devices=("cpu",),
     ),
+    # what a recurrent module does before its first layer
+    Plan(
+        "framework",
+        ("recurrent_module", "recurrent_layer"),
+        {},
+        1,
+        fixed={"count": 1},
+        devices=("cpu",),
+        dtypes=("fp32",),
+    ),
+    # a step or two of many rows, as a decoder takes them
+    Plan(
+        "recurrent",
+        ("lstm", "gru"),
+        {"hidden": (24, 384, 8), "steps": (1, 2, 1), "batch": (16, 1024, 4), "input": (16, 384, 8)},
+        6,
+        allowed=recurrent_allowed,
+        devices=("cpu",),
+    ),
     # a single row, whose inputs one product takes for all steps
     Plan(
         "recurrent",
@@ -107,6 +126,33 @@ CPU_PLANS: Sequence[Plan] = (
         {"m": (8, 512, 8), "n": (128, 4096, 64), "k": (128, 4096, 64), "batch": (2, 16, 2)},
         12,
         allowed=lambda s: gemm_flop(s) <= 2e9 and 2e6 <= gemm_bytes(s) <= 120e6,
+        devices=("cpu",),
+    ),
+    # many long rows, which leave the last-level cache before they come again
+    Plan(
+        "embedding",
+        ("embedding",),
+        {"table": (8_192, 100_000, 8), "width": (384, 1024, 1), "lookups": (6_000, 40_000, 1)},
+        4,
+        allowed=gather_allowed,
+        devices=("cpu",),
+    ),
+    # lookups all over tables whose pages a core does not know the places of
+    Plan(
+        "embedding",
+        ("embedding",),
+        {"table": (100_000, 1_000_000, 8), "width": (8, 64, 8), "lookups": (1_000, 30_000, 1)},
+        5,
+        allowed=gather_allowed,
+        devices=("cpu",),
+    ),
+    Plan(
+        "embedding_bag",
+        ("_embedding_bag",),
+        {"table": (100_000, 1_000_000, 8), "width": (8, 64, 8), "bags": (16, 512, 1), "per_bag": (8, 96, 1)},
+        6,
+        finish=lambda s: s | {"lookups": s["bags"] * s.pop("per_bag")},
+        allowed=gather_allowed,
         devices=("cpu",),
     ),
     # gradients of tables that exceed the last-level cache
@@ -312,6 +358,22 @@ CPU_PLANS: Sequence[Plan] = (
         {"batch": (1, 4, 1), "rows": (2048, 32768, 16), "columns": (4, 128, 2)},
         4,
         allowed=elements_allowed(4e6),
+        devices=("cpu",),
+    ),
+    # means over heads or a sequence, and biases of few columns
+    Plan(
+        "reduction",
+        ("sum_outer", "mean_outer", "amax_outer"),
+        {"outer": (1, 512, 1), "columns": (1, 256, 1), "inner": (8, 4096, 4)},
+        8,
+        allowed=lambda s: 2e3 <= s["outer"] * s["columns"] * s["inner"] <= 8e6,
+        devices=("cpu",),
+    ),
+    Plan(
+        "elementwise",
+        ("add_bias",),
+        {"elements": (2_000, 1_000_000, 64), "columns": (2, 64, 1)},
+        7,
         devices=("cpu",),
     ),
     Plan(

@@ -43,6 +43,17 @@ BUILDERS |= {
 }
 
 
+@builds("recurrent_module", "recurrent_layer")
+def _recurrent_call(source: Source) -> Call:
+    """A module of one small layer, and the layer alone: the module looks through its weights and states first."""
+    layer = torch.nn.LSTM(16, 16, batch_first=True, device=source.device, dtype=source.dtype)
+    x, states = source.values(1, 1, 16), (source.values(1, 1, 16), source.values(1, 1, 16))
+    if source.operator == "recurrent_module":
+        return lambda: layer(x)
+    weights = list(layer.parameters())
+    return lambda: torch.lstm(x, states, weights, True, 1, 0.0, False, False, True)
+
+
 def _recurrent_backward_builder(kind: str) -> Builder:
     def build(source: Source) -> Call:
         layer, x = _recurrent(source, kind)

@@ -56,6 +56,24 @@ def _mean_spatial(source: Source) -> Call:
     return lambda: x.mean((2, 3))
 
 
+def _of_stretches(function: Callable[[torch.Tensor], Any]) -> Builder:
+    """Reductions whose innermost axis stays: of heads, of a sequence."""
+
+    def build(source: Source) -> Call:
+        s = source.shape
+        x = source.values(s["outer"], s["columns"], s["inner"])
+        return lambda: function(x)
+
+    return build
+
+
+BUILDERS |= {
+    "sum_outer": _of_stretches(lambda x: x.sum(1)),
+    "mean_outer": _of_stretches(lambda x: x.mean(1)),
+    "amax_outer": _of_stretches(lambda x: x.amax(1)),
+}
+
+
 @builds("_softmax_backward_data")
 def _softmax_backward(source: Source) -> Call:
     gradient, output = _table(source), torch.softmax(_table(source), -1)
@@ -197,9 +215,11 @@ def _to_bf16(source: Source) -> Call:
 
 @builds("add_bias")
 def _add_bias(source: Source) -> Call:
-    width = max(1, min(1024, source.shape["elements"] // 16))
-    x, bias = source.values(source.shape["elements"] // width, width), source.values(width)
-    return lambda: x + bias
+    """Of few columns in place, as behind a product of what is no matrix."""
+    s = source.shape
+    width = s.get("columns") or max(1, min(1024, s["elements"] // 16))
+    x, bias = source.values(s["elements"] // width, width), source.values(width)
+    return (lambda: x.add_(bias)) if "columns" in s else lambda: x + bias
 
 
 @builds("mul_rows")
@@ -320,8 +340,9 @@ def _embedding_backward(source: Source) -> Call:
 
 @builds("_embedding_bag")
 def _embedding_bag(source: Source) -> Call:
+    """With gradients wanted, as of a model's tables: without, the framework skips the sizes of the bags."""
     s = source.shape
-    table = source.stored(s["table"], s["width"])
+    table = source.stored(s["table"], s["width"]).requires_grad_()
     wanted = source.indices(s["table"], s["bags"], s["lookups"] // s["bags"])
     return lambda: functional.embedding_bag(wanted, table, mode="sum")
 

@@ -18,9 +18,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.cpu.cache_counts import LOOKUP_KINDS, share_beyond
 from accelsim.cost.cpu.fitted_kernels import Correction, FittedKernels, KernelFit
 from accelsim.cost.cpu.heap import PassMemory, pass_memory
-from accelsim.cost.cpu.kernel_terms import TERMS, Context, share_beyond
+from accelsim.cost.cpu.kernel_terms import TERMS, Context
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.machine import CpuMachine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
@@ -31,7 +32,7 @@ from accelsim.datafile import read_json
 from accelsim.errors import ProfileError
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
 
 __all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_for", "read_kernels"]
 
@@ -92,6 +93,7 @@ def read_kernels(path: Path) -> FittedKernels:
             float(data["call_s"]),
             float(data["gradient_s"]),
             float(data.get("compiled_call_s", 0.0)),
+            float(data.get("recurrent_call_s", 0.0)),
             Tier(data["tier"]),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -134,6 +136,7 @@ def kernels_document(kernels: FittedKernels, origin: Mapping[str, Any]) -> dict[
         "call_s": _short(kernels.call_s),
         "gradient_s": _short(kernels.gradient_s),
         "compiled_call_s": _short(kernels.compiled_call_s),
+        "recurrent_call_s": _short(kernels.recurrent_call_s),
         "terms": list(TERMS),
         "kernels": [_entry(key, fit) for key, fit in sorted(kernels.fits.items(), key=lambda item: item[0])],
     }
@@ -205,7 +208,8 @@ def _far_bytes(
     left = np.bincount(rows, weights=written * share_beyond(between, l3_bytes), minlength=len(graph))
     cold = share_beyond(reuse_bytes, l3_bytes)
     optimizer = graph.kind == int(OperatorKind.OPTIMIZER)
-    old = np.where(optimizer | (not is_training), np.maximum(graph.read_bytes - given, 0.0), 0.0)
+    lookups = np.isin(graph.kind, [int(kind) for kind in LOOKUP_KINDS])  # whose lines are counted one by one
+    old = np.where(optimizer | ((not is_training) & ~lookups), np.maximum(graph.read_bytes - given, 0.0), 0.0)
     fresh = memory.fresh_bytes if can_fault else 0.0
     results = np.where(optimizer, 0.0, np.minimum(graph.write_bytes, memory.taken_bytes))
     far: FloatArray = np.minimum(left, graph.read_bytes) + cold * (old + np.maximum(results - fresh, 0.0))
@@ -215,7 +219,8 @@ def _far_bytes(
 def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) -> FloatArray:
     """What is touched between two uses of each row's weights, shape (n,).
 
-    Of a pass: its weights, its heap (in training with what is saved), and the optimizer's state. Of a cell stepped in a loop
+    Of a pass: its weights, the rows of tables it names, its heap (in training with what is saved), and the optimizer's
+    state. Of a cell stepped in a loop
     what lies between the steps.
     """
     chosen = machine.values.weights_cold
@@ -224,13 +229,14 @@ def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) 
     before = _step_before(graph)
     again = before >= 0
     optimizer = graph.phase == int(Phase.OPTIMIZER)
-    lookups = np.isin(graph.kind, [int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG)])
+    lookups = np.isin(graph.kind, [int(kind) for kind in LOOKUP_KINDS])
     backward = graph.phase == int(Phase.BACKWARD)
     weights = float(graph.weight_bytes[~optimizer & ~lookups & ~backward & ~again].sum())
     state = float(graph.read_bytes[optimizer].sum())
     saved = float(graph.saved_bytes.sum()) * bool(backward.any())
     touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
-    whole = weights + memory.extent_bytes + state + saved
+    tables = np.array(["embedding" in name for name in graph.name], dtype=bool) & lookups & ~backward
+    whole = weights + memory.extent_bytes + state + saved + float(graph.read_bytes[tables].sum())
     reuse: FloatArray = np.where(again, np.minimum(touched - touched[before], whole), whole)
     return reuse
 
@@ -270,14 +276,20 @@ def _step_before(graph: OperatorGraph) -> NDArray[np.int64]:
 
 
 def _framework_s(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels, is_training: bool) -> FloatArray:
-    """Time of modules and of the backward graph around each row, shape (n,); a compiled graph is entered once."""
+    """Time of modules and of the backward graph around each row, shape (n,); a compiled graph is entered once.
+
+    A recurrent module looks through its weights and states before its first layer.
+    """
     if machine.execution is not Execution.EAGER:
         entry_s = kernels.compiled_call_s * (machine.execution is Execution.COMPILED)
         return np.where(np.arange(len(graph)) == 0, entry_s, 0.0)
     entered = np.array([a != b for a, b in zip(graph.path, ("", *graph.path[:-1]), strict=True)], dtype=bool)
     stepped = graph.phase != int(Phase.OPTIMIZER)
     forward = stepped & (graph.phase != int(Phase.BACKWARD))
+    recurrent = np.isin(graph.kind, [int(kind) for kind in RECURRENT_KINDS]) & forward
+    further = np.array([".layer" in name and not name.endswith(".layer0") for name in graph.name], dtype=bool)
     time: FloatArray = kernels.call_s * (entered & forward) + kernels.gradient_s * (is_training & stepped)
+    time += kernels.recurrent_call_s * (recurrent & ~further)
     return time
 
 

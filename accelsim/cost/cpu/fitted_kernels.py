@@ -123,6 +123,7 @@ class FittedKernels:
         call_s: What a module's call and the framework's bookkeeping add to an operator.
         gradient_s: What recording and running the backward graph adds to an operator of a training step.
         compiled_call_s: What it takes to enter compiled code.
+        recurrent_call_s: What a recurrent module does before its first layer.
         tier: FITTED uses the terms alone, MEASURED the corrections too.
     """
 
@@ -132,6 +133,7 @@ class FittedKernels:
     call_s: float = 0.0
     gradient_s: float = 0.0
     compiled_call_s: float = 0.0
+    recurrent_call_s: float = 0.0
     tier: Tier = Tier.MEASURED
 
     @property

@@ -16,6 +16,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.cpu.cache_counts import (
+    LOOKUP_KINDS,
+    lookup_lines,
+    mean_copy_bytes,
+    occupied_bytes,
+    outer_counts,
+    share_beyond,
+)
 from accelsim.cost.cpu.convolutions import conv_counts, is_unfolded, visible_taps
 from accelsim.cost.cpu.kernels import SORTED_WIDTH
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS, StepWork, step_work
@@ -30,7 +38,7 @@ from accelsim.workloads.operator import (
     Phase,
 )
 
-__all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_coordinates", "kernel_terms", "share_beyond"]
+__all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_coordinates", "kernel_terms"]
 
 _K = OperatorKind
 _LINE_BYTES: Final = 64.0
@@ -63,9 +71,14 @@ TERMS = (
     "amid_bytes",  # weights and results that amid others are not in the inner caches
 )
 _NORMS = (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.BATCH_NORM, _K.SOFTMAX)
-#: Kinds that pass over their operands in order.
+#: Kinds that pass over their operands in order; lookups over what they write.
 _STREAMING = [
-    int(kind) for kind in (*_NORMS, _K.ELEMENTWISE, _K.COPY, _K.REDUCTION, _K.POOLING, _K.SCATTER, _K.OPTIMIZER)
+    int(kind)
+    for kind in (
+        *_NORMS,
+        *(_K.ELEMENTWISE, _K.COPY, _K.REDUCTION, _K.POOLING, _K.SCATTER, _K.OPTIMIZER),
+        *LOOKUP_KINDS,
+    )
 ]
 _CONVS = (_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
 WORK_TERMS = np.array([term in {"flop", "first_count", "second_count", "third_count"} for term in TERMS])
@@ -105,13 +118,6 @@ class Context:
         return share_beyond(reuse, self.l3_bytes)
 
 
-def share_beyond(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatArray:
-    """Share of a working set that a cache does not serve: 0 at half its capacity, 1 at twice, linear in the log."""
-    position = np.log2(np.maximum(size_bytes, 1.0) / capacity_bytes)
-    share: FloatArray = np.clip((position + 1.0) / 2.0, 0.0, 1.0)
-    return share
-
-
 def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     """Quantities of each row's terms, shape (n, len(TERMS)).
 
@@ -119,7 +125,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         graph: Operators, n rows.
         context: Caches and state of memory.
     """
-    moved = graph.read_bytes + graph.write_bytes
+    moved = graph.read_bytes + graph.write_bytes + mean_copy_bytes(graph)
     cold = context.cold(len(graph))
     cached = graph.weight_bytes * (1.0 - cold)
     held = moved + cached
@@ -302,9 +308,7 @@ def _copy_counts(rows: _Rows) -> Counts:
     """
     elements, channels, pixels = rows["elements"], rows["channels"], rows["out_h"] * rows["out_w"]
     apart = elements * _share_away(channels, pixels * rows.width, rows.context.l2_bytes)
-    back = elements * share_beyond(
-        _occupied_bytes(pixels, channels * rows.width, _FIRST_LEVEL_SETS), _FIRST_LEVEL_BYTES
-    )
+    back = elements * share_beyond(occupied_bytes(pixels, channels * rows.width, _FIRST_LEVEL_SETS), _FIRST_LEVEL_BYTES)
     gradient = rows.graph.phase[rows.index] == int(Phase.BACKWARD)
     coarse = rows.graph.write_bytes[rows.index] / rows.width
     waits = elements * (elements > 6.0 * coarse)
@@ -321,28 +325,28 @@ def _copy_counts(rows: _Rows) -> Counts:
 
 def _share_away(count: FloatArray, stride_bytes: FloatArray, l2_bytes: float) -> FloatArray:
     """Caches that do not hold `count` elements at a distance until their neighbours are read: 0 to 2."""
-    first, second = (_occupied_bytes(count, stride_bytes, sets) for sets in (_FIRST_LEVEL_SETS, _SECOND_LEVEL_SETS))
+    first, second = (occupied_bytes(count, stride_bytes, sets) for sets in (_FIRST_LEVEL_SETS, _SECOND_LEVEL_SETS))
     return share_beyond(first, _FIRST_LEVEL_BYTES) + share_beyond(second, l2_bytes)
-
-
-def _occupied_bytes(count: FloatArray, stride_bytes: FloatArray, sets: int) -> FloatArray:
-    """Cache that `count` elements at a distance take: of lines that share sets, as much as lies between."""
-    lines = np.maximum(stride_bytes // _LINE_BYTES, 1.0).astype(np.int64)
-    whole = (stride_bytes % _LINE_BYTES == 0) & (stride_bytes > 0)
-    shared = np.where(whole, np.gcd(lines, sets), 1)
-    occupied: FloatArray = count * np.minimum(np.maximum(stride_bytes, 1.0), _LINE_BYTES * shared)
-    return occupied
 
 
 def _reduction_counts(rows: _Rows) -> Counts:
     """Rows, vectors of a cache line (elements for a maximum's place), and what is left of blocks of four 32-byte vectors.
 
     Of places and truths elements are counted, what is left is taken one by one (ATen Reduce.h, vectorized_inner_reduction).
+    Where the innermost axis stays, and of gradients, which are added up over samples, as `outer_counts` says.
     """
     count, vectors, _ = _row_counts(rows)
     placed = np.isin([rows.graph.name[row].rpartition(".")[2] for row in rows.index], ["place", "all", "any"])
     left = rows["rows"] * (rows["columns"] % (128.0 / rows.width))
-    return count, np.where(placed, count * rows["columns"], vectors), np.where(placed, 0.0, left)
+    names = [rows.graph.name[row] for row in rows.index.tolist()]
+    outer = np.array([".outer" in name for name in names], dtype=bool)
+    outer |= (rows.graph.phase[rows.index] == int(Phase.BACKWARD)) & ~placed
+    first, second, third = outer_counts(names, rows["rows"], rows["columns"], rows["inner"], rows.width)
+    return (
+        np.where(outer, first, count),
+        np.where(outer, second, np.where(placed, count * rows["columns"], vectors)),
+        np.where(outer, third, np.where(placed, 0.0, left)),
+    )
 
 
 def _pooling_counts(rows: _Rows) -> Counts:
@@ -380,6 +384,11 @@ def _choice_counts(rows: _Rows) -> Counts:
 def _gather_counts(rows: _Rows) -> Counts:
     """Lookups, and cache lines of tables that each cache does not hold."""
     row_bytes = rows["width"] * rows.width
+    if rows.kind in LOOKUP_KINDS:
+        own = rows.context
+        reuse, amid = (np.broadcast_to(x, len(rows.graph))[rows.index] for x in (own.reuse_bytes, own.amid))
+        caches = (own.l2_bytes, own.l3_bytes)
+        return rows["lookups"], *lookup_lines(rows["lookups"], rows["table_rows"], row_bytes, reuse, amid, caches)
     lines, table = rows["lookups"] * np.ceil(row_bytes / 64.0), rows["table_rows"] * row_bytes
     far = (lines * share_beyond(table, capacity) for capacity in (rows.context.l2_bytes, rows.context.l3_bytes))
     added = np.array([rows.graph.name[row].startswith("index_add") for row in rows.index.tolist()], dtype=bool)
@@ -444,6 +453,7 @@ _COORDINATES = {
     _K.LSTM: ("batch", "steps", "input_size", "hidden_size"),
     _K.GRU: ("batch", "steps", "input_size", "hidden_size"),
     _K.OPTIMIZER: ("parameters", "tensors"),
+    _K.REDUCTION: ("rows", "columns"),
 }
 #: Dimensions that kernels handle in whole vectors or blocks.
 _ALIGNED = frozenset({"n", "k", "channels_in", "channels_out", "columns", "head_dim", "hidden_size", "width"})

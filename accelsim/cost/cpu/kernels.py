@@ -62,6 +62,10 @@ _ALIASES = {
     "index_copy": "index_add",
     **dict.fromkeys(("_index_put_impl", "_unsafe_index_put"), "index_put"),
     "mse_loss": "mean",
+    "sum.outer": "sum_rows",
+    "mean.outer": "mean_outer",
+    "amax.outer": "amax_outer",
+    "amin.outer": "amax_outer",
     "log_sigmoid_forward": "elu",
     **dict.fromkeys(("elu_backward", "softplus_backward", "glu_backward"), "silu_backward"),
     **dict.fromkeys(("var_mean", "std", "std_mean"), "var"),
@@ -142,6 +146,7 @@ _NAMED = frozenset(
         "reflection_pad1d",
     }
 )
+_REDUCTIONS: Final = ("mean", "amax", "var", "max_place", "arg_place", "sum_rows", "mean_outer", "amax_outer")
 #: Operators that run several kernels, whose names follow theirs.
 _COMPOSED: Final = (
     "logsumexp.",
@@ -239,7 +244,7 @@ def substitute(kernel: str) -> str:
     """
     if kernel.startswith("gru_"):
         return "gru"
-    return _STAND_IN.get(kernel, kernel.removesuffix("_plain"))
+    return _STAND_IN.get(kernel, kernel.removesuffix("_plain").removesuffix("_outer"))
 
 
 def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -> NDArray[np.str_]:
@@ -291,7 +296,7 @@ def _names_of(
         return np.where(backward, gradient, training if is_training else inference)
     if kind == _K.REDUCTION:
         plain = np.array([_plain(graph.name[row]) for row in rows.tolist()])
-        inner = np.where(np.isin(plain, ["mean", "amax", "var", "max_place", "arg_place"]), plain, "sum")
+        inner = np.where(np.isin(plain, _REDUCTIONS), plain, "sum")
         return np.where(backward & ~np.isin(inner, ["max_place", "arg_place"]), "sum_rows", inner)
     default = _BY_KIND.get(kind, "")
     found = [name if (name := _plain(graph.name[row])) in _NAMED else default for row in rows.tolist()]
