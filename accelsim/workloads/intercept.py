@@ -35,7 +35,7 @@ _RECURRENT = {
 
 
 #: Functions of ``torch.nn.functional`` stood in for.
-_STAND_INS = ("scaled_dot_product_attention", "dropout", "rms_norm")
+_STAND_INS = ("scaled_dot_product_attention", "dropout", "rms_norm", "linear")
 
 
 class Interceptor(TorchFunctionMode):  # type: ignore[misc]
@@ -91,6 +91,8 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
             return _dropout(*args, **keywords)
         if func is self._originals["rms_norm"]:
             return _rms_norm(self._recorder, *args, **keywords)
+        if func is self._originals["linear"] and "input" not in keywords:
+            return _linear(func, *args, **keywords)
         name = getattr(func, "__name__", "")
         if name in _RECURRENT and func is getattr(torch, name, None):
             return _recurrent(self._recorder, name, args)
@@ -99,6 +101,15 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
     def _is_attention(self, func: Any) -> bool:
         packet = torch.ops.aten.scaled_dot_product_attention
         return func is self._originals["scaled_dot_product_attention"] or func is packet or func is packet.default
+
+
+def _linear(func: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Adds the bias in place where the input does not lie together; under a dispatch mode torch itself does not."""
+    if bias is None or x.dim() <= 2 or x.is_contiguous():
+        result: torch.Tensor = func(x, weight, bias)
+        return result
+    result = func(x, weight)
+    return result.add_(bias)
 
 
 def _dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:

@@ -126,3 +126,29 @@ def test_a_norm_writes_its_output_in_a_block_of_its_own_size(dtype):
     graph = workload.lower(RunShape(batch=workload.default.batch), precision(dtype)).graph
     width = 4 if dtype == "fp32" else 2
     assert operator_scripts(graph, kernel_names(graph, is_training=False))[-1][0] == (0, 2 * 64 * 64 * width)
+
+
+@pytest.mark.torch
+def test_statistics_of_a_layer_norm_go_at_once_in_inference():
+    """Mean and deviation in two blocks; a copy of what does not lie together is a row of its own before."""
+    torch = pytest.importorskip("torch")
+    from accelsim.workloads.capture import capture
+    from accelsim.workloads.dtype import precision
+    from accelsim.workloads.model import RunShape
+
+    class Transposed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = torch.nn.LayerNorm(64)
+
+        def forward(self, x):
+            return torch.softmax(self.norm(x.transpose(1, 2)).transpose(1, 2), -1)
+
+    workload = capture(Transposed().eval(), (torch.randn(8, 64, 1000),), batch_dimension=None)
+    graph = workload.lower(RunShape(batch=workload.default.batch), precision("fp32")).graph
+    copied, normed, none, softened = operator_scripts(graph, kernel_names(graph, is_training=False))
+    size, statistics = 8 * 64 * 1000 * 4, 8 * 1000 * 4
+    assert _blocks(copied) == [size]
+    assert _blocks(normed) == [size, statistics, statistics, -statistics, -statistics]
+    assert not none  # the softmax makes its output before the copy
+    assert softened == [(0, size), (1, size), (1, 0.0)]

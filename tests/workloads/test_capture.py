@@ -14,7 +14,7 @@ from torch.nn import functional  # noqa: E402
 
 from accelsim.workloads.capture import capture  # noqa: E402
 from accelsim.workloads.model import RunShape  # noqa: E402
-from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase  # noqa: E402
+from accelsim.workloads.operator import CONTRACTION_KINDS, IN_PLACE, OperatorKind, Phase  # noqa: E402
 
 pytestmark = pytest.mark.torch
 K = OperatorKind
@@ -398,6 +398,15 @@ def test_in_place_and_views_make_no_false_rows():
     graph = graph_of(Apply(forward, a=nn.Linear(8, 8)), torch.randn(4, 8))
     assert kinds(graph) == [K.GEMM, K.ELEMENTWISE, K.COPY]
     assert graph.dependencies_of(1).tolist() == [0]
+
+
+def test_a_linear_layer_adds_its_bias_in_place_where_its_input_does_not_lie_together():
+    """As eager execution does; under a dispatch mode torch itself adds out of place."""
+
+    mixed = Apply(lambda m, x: m.mix(x.transpose(1, 2)), mix=nn.Linear(4, 4))
+    names = graph_of(mixed, torch.randn(2, 4, 6)).name
+    assert any(name.startswith("add") and IN_PLACE in name for name in names)
+    assert not any(name.startswith("add") and IN_PLACE not in name for name in names)
 
 
 def test_views_of_weights_are_weights():

@@ -13,8 +13,8 @@ held. In inference some of the first pass's do, and none once oneDNN has made a 
 blocks have filled that cache.
 
 No two processes fault alike. Kernels leave small blocks behind when they first run, and these and the slivers decide what
-can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the addresses. So a
-process is drawn several times, and the mean is the expectation of a fresh one.
+can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the addresses. The
+mean of several counts, whose thresholds and kept blocks differ a little, lest a few kilobytes decide alike in all.
 
 A captured pass knows when the last reference to a tensor goes. Else one passed to a module is taken to be held by its caller
 until the module returns; queries, keys and values by the module that attends.
@@ -64,8 +64,9 @@ _KEPT_IN_TRAINING: Final = 1.0
 _SINGLE_ROWS, _SERIAL_ROWS = 3.0, 4.0
 #: Blocks of a size that the cache holds (malloc.c, TCACHE_FILL_COUNT).
 _CACHE_PLACES: Final = 7
-#: Processes drawn, and the free blocks that the imports leave below (malloc_info of fresh processes).
-_PROCESSES: Final = 12
+#: Processes drawn, how far their thresholds and (in logarithms) kept blocks differ, and the free blocks that the imports
+#: leave below (malloc_info of fresh processes).
+_PROCESSES, _THRESHOLD_SPREAD, _KEPT_SPREAD = 12, 0.3, 0.7
 _LEFT_FREE: Final = (
     123_600,
     78_192,
@@ -243,8 +244,7 @@ def pass_memory(graph: OperatorGraph, names: NDArray[np.str_], threads: int = 1)
         names: Kernel of each row, shape (n,).
         threads: Threads of the framework.
     """
-    plan, weights = _plan(graph, names, threads), _weights(graph)
-    fresh, extent = np.zeros(len(graph)), 0.0
+    plan, weights, fresh, extent = _plan(graph, names, threads), _weights(graph), np.zeros(len(graph)), 0.0
     for process in range(_PROCESSES):
         rng = Random(process)  # noqa: S311  (no cryptography; the same draws every time)
         heap = _heap_of_model(weights, rng)
@@ -262,8 +262,7 @@ def _steady(heap: Heap, plan: _Plan) -> FloatArray:
         fresh = _one_pass(heap, plan)
         if (fresh == before).all():
             return (counted + (_COUNTED_PASSES - number) * fresh) / _COUNTED_PASSES
-        before = fresh
-        counted += fresh
+        before, counted = fresh, counted + fresh
     return counted / _COUNTED_PASSES
 
 
@@ -302,7 +301,8 @@ def _heap_of_model(weights: Sequence[tuple[float, float]], rng: Random) -> Heap:
 
     A weight that is converted frees its original, which raises the threshold or leaves room below.
     """
-    heap = Heap(_IMPORTED_THRESHOLD, rng.sample(_LEFT_FREE, len(_LEFT_FREE)), rng)
+    threshold = int(_IMPORTED_THRESHOLD * rng.uniform(1.0 - _THRESHOLD_SPREAD, 1.0 + _THRESHOLD_SPREAD))
+    heap = Heap(threshold, rng.sample(_LEFT_FREE, len(_LEFT_FREE)), rng)
     originals = [heap.allocate(original) for original, _ in weights]
     for original, (before, after) in zip(originals, weights, strict=True):
         if after != before:
@@ -356,6 +356,8 @@ def _one_pass(heap: Heap, plan: _Plan, first: Random | None = None) -> NDArray[n
     for row, script in enumerate(plan.scripts):
         before = heap.fresh
         kept = [] if first is None else first.sample(plan.kept[row], len(plan.kept[row]))
+        if first and len(kept) > 1:
+            kept = [size * first.lognormvariate(-(_KEPT_SPREAD**2) / 2.0, _KEPT_SPREAD) for size in kept]
         if kept and plan.kept[row] is _KEPT_CONV and not plan.is_training:
             heap.kept_share = 0.0
         for size in plan.states.get(row, ()) if first is not None else ():

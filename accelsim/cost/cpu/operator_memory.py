@@ -58,6 +58,10 @@ def operator_scripts(graph: OperatorGraph, names: NDArray[np.str_], threads: int
         elif name.startswith("upsample") and _side(graph, row) <= _SMALL_IMAGE:
             size = float(graph.write_bytes[row])
             scripts[row] = [(0, size), (1, float(graph.read_bytes[row])), (2, size), (2, 0.0), (1, 0.0)]
+    for row in np.flatnonzero(graph.kind == int(_K.SOFTMAX)).tolist():
+        if row and graph.name[row - 1].startswith(f"{graph.name[row]}.clone"):  # made once the output is there
+            size = float(graph.write_bytes[row - 1])
+            scripts[row - 1], scripts[row] = [], [*scripts[row], (1, size), (1, 0.0)]
     for row in np.flatnonzero(graph.kind == int(_K.OPTIMIZER)).tolist():
         scripts[row] = _update(graph, row, parameter_bytes(graph, scripts))
     return scripts
@@ -90,7 +94,8 @@ def _kind_scripts(
     if not is_training:
         by_kind[_K.RMS_NORM] = lambda row: _rms_norm(output(row), is_narrow=_is_narrow(graph, row))
     if kind in _NORMS:  # statistics, or gradients of the parameters, lie in blocks of their own
-        return lambda row: _with_rest(_elements_bytes(graph, row), output(row), str(names[row]))
+        is_kept = is_training or kind == _K.BATCH_NORM
+        return lambda row: _norm(_elements_bytes(graph, row), output(row), str(names[row]), is_kept=is_kept)
     return by_kind.get(kind)
 
 
@@ -122,6 +127,14 @@ def _with_rest(main: float, written: float, name: str) -> Script:
     if name == "embedding_backward":
         return [(1, written - main), (0, main), (1, 0.0)]
     return [(0, main), (SAVED, written - main)]
+
+
+def _norm(main: float, written: float, name: str, *, is_kept: bool) -> Script:
+    """Mean and deviation of each row lie in blocks of their own, which training alone keeps."""
+    if is_kept or not 0.0 < main < written:
+        return _with_rest(main, written, name)
+    half = (written - main) / 2.0
+    return [(0, main), (1, half), (2, half), (1, 0.0), (2, 0.0)]
 
 
 def _scatter(graph: OperatorGraph, row: int, name: str) -> Script:
