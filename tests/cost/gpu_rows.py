@@ -30,6 +30,7 @@ def graph(rows: Sequence[Row], dtype: Dtype = Dtype.FP32, phase: Phase = Phase.F
             OperatorKind.COPY,
             OperatorKind.ELEMENTWISE,
             OperatorKind.OPTIMIZER,
+            OperatorKind.REDUCTION,
         }
         dims[index, : len(values)] = values
     zeros = np.zeros(count)
