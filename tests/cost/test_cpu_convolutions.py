@@ -151,3 +151,8 @@ def test_lines_shorter_than_their_padding_are_unfolded():
         return str(kernel_names(graph, is_training=False)[0])
 
     assert [kernel(14, 14), kernel(14, 15), kernel(20, 20), kernel(20, 21)] == ["conv", "conv_unfolded"] * 2
+
+
+def test_steps_that_differ_between_axes_pad_no_axis_by_more_than_its_window():
+    spectrogram = (4, 1, 276, 1, 1, 58, 13, 1, 25, 10, 1, 10, 4, 2, 1)  # steps of two in time, of one in frequency
+    assert kernel(K.CONV, spectrogram) == "conv"

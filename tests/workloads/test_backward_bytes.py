@@ -26,7 +26,9 @@ def gradients(b) -> dict[str, dict[str, object]]:
         assert name not in rows
         rows[name] = {
             "kind": kind,
-            "dims": tuple(graph.dims[index, : len([n for n in DIMENSIONS[kind] if n != "runs"])].tolist()),
+            "dims": tuple(
+                graph.dims[index, : len([n for n in DIMENSIONS[kind] if n not in {"runs", "inner"}])].tolist()
+            ),
             "flop": graph.flop[index],
             "read": graph.read_bytes[index],
             "write": graph.write_bytes[index],

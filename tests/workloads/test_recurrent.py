@@ -147,4 +147,4 @@ def test_one_hot_tokens_need_no_table():
 
 def test_mean_embedding_reduces_over_words():
     graph = lower("fasttext-imdb", batch=3, seq_len=400).graph
-    assert rows(graph, OperatorKind.REDUCTION) == [{"rows": 3 * 50, "columns": 400}]
+    assert rows(graph, OperatorKind.REDUCTION) == [{"rows": 3 * 50, "columns": 400, "inner": 0}]

@@ -56,7 +56,7 @@ def test_a_bias_gradient_sums_the_outputs_gradient(policy):
     b.linear(x, 10, bias=False)
     backward = backward_graph(b.build())
     sums = [backward.dimensions_of(row) for row in rows(backward, K.REDUCTION)]
-    assert sums == [{"rows": 10, "columns": 2}, {"rows": 4, "columns": 2 * 64}]
+    assert sums == [{"rows": 10, "columns": 2, "inner": 0}, {"rows": 4, "columns": 2 * 64, "inner": 0}]
 
 
 def test_transposed_conv_input_gradient_is_a_conv():

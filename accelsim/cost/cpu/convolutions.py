@@ -131,8 +131,9 @@ def _visible_plane(graph: OperatorGraph, rows: NDArray[np.int64]) -> FloatArray:
         return graph.dimension(name, rows, _K.CONV)
 
     share = np.ones(len(rows))
-    step, gap = np.maximum(size("stride"), 1.0), np.maximum(size("dilation"), 1.0)
+    gap = np.maximum(size("dilation"), 1.0)
     for axis in ("h", "w"):
+        step = _step(size, axis)
         sizes = (size(f"in_{axis}"), np.maximum(size(f"out_{axis}"), 1.0), np.maximum(size(f"kernel_{axis}"), 1.0))
         share *= _inside(*sizes, step, gap) / np.maximum(_inside(*sizes, step, np.ones(len(rows))), 1e-9)
     library = _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
@@ -184,9 +185,20 @@ def _window(size: _Sizes, axis: str) -> FloatArray:
     return reach
 
 
+def _step(size: _Sizes, axis: str) -> FloatArray:
+    """Pixels from one window to the next along one axis.
+
+    Graphs keep the larger step of the axes: one that would lay whole windows into the padding is the other axis's.
+    """
+    step, window = np.maximum(size("stride"), 1.0), _window(size, axis)
+    padded = (size(f"out_{axis}") - 1) * step + window - size(f"in_{axis}")
+    own: FloatArray = np.where(padded > 2 * (window - 1), 1.0, step)
+    return own
+
+
 def _padding(size: _Sizes, axis: str) -> FloatArray:
     """Pixels added before the first along one axis, where as many are added behind the last."""
-    last = (size(f"out_{axis}") - 1) * np.maximum(size("stride"), 1.0) + _window(size, axis)
+    last = (size(f"out_{axis}") - 1) * _step(size, axis) + _window(size, axis)
     before: FloatArray = np.ceil(np.maximum(last - size(f"in_{axis}"), 0.0) / 2.0)
     return before
 
@@ -318,7 +330,7 @@ def conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
     own = np.where(pointwise, "conv_1x1_native", "conv_native")
     more = np.where(library, generated, own)
     grouped = np.where(_is_whole(size), "conv_grouped", "conv_grouped_plain")
-    padding = (size("out_w") - 1) * size("stride") + (width - 1) * size("dilation") + 1 - size("in_w")
+    padding = (size("out_w") - 1) * _step(size, "w") + (width - 1) * size("dilation") + 1 - size("in_w")
     narrow = np.where(flat, "conv_depthwise_1d", "conv_depthwise")
     alone = np.where(padding > 2 * _WIDEST_PADDING, "conv_depthwise_plain", narrow)
     together = (size("groups") > 1) & library  # the framework takes groups one by one
