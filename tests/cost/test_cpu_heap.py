@@ -15,13 +15,13 @@ from accelsim.cost.cpu.heap import (
     Heap,
     _buffer_bytes,
     _first_passes,
-    _frees,
     _heap_of_model,
     _one_pass,
     _Plan,
     pass_memory,
 )
 from accelsim.cost.cpu.kernels import kernel_names
+from accelsim.cost.cpu.lifetimes import rows_freed
 from accelsim.workloads.operator import IN_PLACE
 
 MIB = 2**20
@@ -132,6 +132,15 @@ def test_holes_are_joined_and_the_best_fit_is_taken():
     assert bar > first
 
 
+def test_of_holes_alike_the_one_that_came_free_first_is_taken():
+    heap = Heap(64 * MIB)
+    blocks = [heap.allocate(size * MIB) for size in (2, 1, 2, 1, 2, 1)]
+    heap.free(blocks[2])
+    heap.free(blocks[0])
+    heap.free(blocks[4])
+    assert [heap.allocate(2 * MIB) for _ in range(3)] == [blocks[2], blocks[0], blocks[4]]
+
+
 @settings(max_examples=40, deadline=None)
 @given(sizes=st.lists(st.integers(1, 20 * MIB), min_size=1, max_size=30), seed=st.integers(0, 99))
 def test_blocks_never_overlap_and_everything_can_be_freed(sizes, seed):
@@ -198,7 +207,7 @@ def test_an_operator_in_place_takes_no_memory(overwrites):
     assert names.tolist() == ["gelu", "relu", "silu", "tanh", "gelu", "mul"]
     taken = pass_memory(graph, names).taken_bytes / (16 * MIB)
     assert taken.tolist() == [1, 0, 0, 1, 1, 1] if overwrites else [1] * 6
-    plan = _frees(graph, len(graph))
+    plan = rows_freed(graph, len(graph))
     assert (0 in plan[5]) == overwrites
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from accelsim.cost.cpu.heap import _frees
+from accelsim.cost.cpu.lifetimes import rows_freed
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.graph import OperatorGraph, concatenate
 
@@ -95,10 +95,12 @@ def test_the_heap_frees_by_what_was_captured():
         return y * 2
 
     graph = _captured(forward, torch.randn(4, 8))
-    freed = {row: after for after, rows in enumerate(_frees(graph, len(graph))) for row in rows}
+    freed = {row: after for after, rows in enumerate(rows_freed(graph, len(graph))) for row in rows}
     assert [freed[row] for row in range(len(graph))] == [3, 2, 3, 4, 4]
     guessed = {
-        row: after for after, rows in enumerate(_frees(replace(graph, freed_after=None), len(graph))) for row in rows
+        row: after
+        for after, rows in enumerate(rows_freed(replace(graph, freed_after=None), len(graph)))
+        for row in rows
     }
     assert guessed[0] == 1
 

@@ -15,13 +15,11 @@ blocks have filled that cache.
 No two processes fault alike. Kernels leave small blocks behind when they first run, and these and the slivers decide what
 can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the addresses. The
 mean of several counts, whose thresholds and kept blocks differ a little, lest a few kilobytes decide alike in all.
-
-A captured pass knows when the last reference to a tensor goes. Else one passed to a module is taken to be held by its caller
-until the module returns; queries, keys and values by the module that attends.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -30,11 +28,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.cpu.lifetimes import rows_freed
 from accelsim.cost.cpu.operator_memory import operator_scripts, parameter_bytes
 from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, OperatorKind, Phase
+from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
 
 __all__ = ["Heap", "PassMemory", "pass_memory"]
 
@@ -106,13 +105,15 @@ class Heap:
         self.kept_share = 0.0
         self._cache: dict[int, list[tuple[int, int] | None]] = {}
         self._rng = rng
-        self._holes: dict[int, int] = {}
+        self._holes: dict[int, tuple[int, int]] = {}  # start: end and number
         self._ends: dict[int, int] = {}
+        self._fits: list[tuple[int, int, int]] = []  # size, number and start, the best fit first
+        self._opened = 0
         self._used: dict[int, int] = {}
         self._mapped = 0
         self._top = 16 * rng.randrange(4) if rng else 0
         for size in free_sizes:
-            self._holes[self._top], self._ends[self._top + size] = self._top + size, self._top
+            self._open(self._top, self._top + size)
             self._top += size + 112
         self._base = self._touched = self._top
         self._end = (self._top // _PAGE + 1) * _PAGE + _TOP_PAD
@@ -128,12 +129,10 @@ class Heap:
             return 0
         length = (int(size) + 23) & ~15
         needed = length + _PLACING if aligned else length
-        best, room = -1, 1 << 62
-        for start, end in self._holes.items():
-            if needed <= end - start < room:
-                best, room = start, end - start
-        if best >= 0:
-            start, end = best, self._take(best, needed)
+        place = bisect_left(self._fits, (needed,))
+        if place < len(self._fits):
+            start = self._fits[place][2]
+            end = self._take(start, needed)
         elif self._end - self._top >= needed + _SMALLEST or needed < self.threshold:
             if self._end - self._top < needed + _SMALLEST:
                 self._end = -(-(self._top + needed + _TOP_PAD + _SMALLEST) // _PAGE) * _PAGE
@@ -174,12 +173,23 @@ class Heap:
 
     def _take(self, start: int, needed: int) -> int:
         """The end of a block taken out of a hole; a rest too small for a block stays with it."""
-        end = self._holes.pop(start)
-        del self._ends[end]
+        end = self._close(start)
         if end - start - needed < _SMALLEST:
             return end
-        self._holes[start + needed], self._ends[end] = end, start + needed
+        self._open(start + needed, end)
         return start + needed
+
+    def _open(self, start: int, end: int) -> None:
+        self._opened += 1
+        self._holes[start], self._ends[end] = (end, self._opened), start
+        insort(self._fits, (end - start, self._opened, start))
+
+    def _close(self, start: int) -> int:
+        """The end of a hole that is one no more."""
+        end, number = self._holes.pop(start)
+        del self._ends[end]
+        del self._fits[bisect_left(self._fits, (end - start, number))]
+        return end
 
     def _place(self, start: int, end: int, length: int) -> tuple[int, int]:
         """Start and end of the aligned block; the slivers around it are freed, or stay in use."""
@@ -208,15 +218,12 @@ class Heap:
     def _give(self, start: int, end: int) -> None:
         """Join a free block with what is free around it."""
         if end in self._holes:
-            following = self._holes.pop(end)
-            del self._ends[following]
-            end = following
+            end = self._close(end)
         if start in self._ends:
-            earlier = self._ends.pop(start)
-            del self._holes[earlier]
-            start = earlier
+            start = self._ends[start]
+            self._close(start)
         if end < self._top:
-            self._holes[start], self._ends[end] = end, start
+            self._open(start, end)
         else:
             self._top = start
 
@@ -289,11 +296,11 @@ class _Plan:
 
 def _plan(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> _Plan:
     scripts = operator_scripts(graph, names, threads)
-    frees, kept = _frees(graph, len(graph)), _kept(graph, names, threads)
+    frees, kept = rows_freed(graph, len(graph)), _kept(graph, names, threads)
     backward = np.flatnonzero(graph.phase == int(Phase.BACKWARD))
     if not len(backward):
         return _Plan(scripts, frees, kept)
-    return _Plan(scripts, frees, kept, _frees(graph, int(backward[0])), _states(graph, scripts), is_training=True)
+    return _Plan(scripts, frees, kept, rows_freed(graph, int(backward[0])), _states(graph, scripts), is_training=True)
 
 
 def _heap_of_model(weights: Sequence[tuple[float, float]], rng: Random) -> Heap:
@@ -445,56 +452,3 @@ def _buffer_bytes(graph: OperatorGraph, native: NDArray[np.bool_], threads: int 
     packed = 8.0 * np.minimum(rows, 384.0) + 4.0 * np.minimum(np.ceil(columns / 16.0) * 16.0, 6400.0)
     found: list[float] = np.where(rows > _SINGLE_ROWS, 17056.0 + depth * packed, 0.0).tolist()
     return found
-
-
-def _frees(graph: OperatorGraph, count: int) -> list[list[int]]:
-    """Rows whose outputs are freed after each of the first `count` rows: those that nothing holds any more.
-
-    A captured pass knows when; else by who reads them and the modules they are passed to.
-    """
-    parts = [tuple(path.split(".")) if path else () for path in graph.path[:count]]
-    ends = _module_ends(parts)
-    last, owner = list(range(count)), list(range(count))  # the row that allocated what a row writes
-    used = np.zeros(count, dtype=bool)
-    attends = (graph.kind == int(_K.ATTENTION)).tolist()
-    offsets, dependencies = graph.dependency_offset.tolist(), graph.dependency.tolist()
-    for row in range(count):
-        sources = dependencies[offsets[row] : offsets[row + 1]]
-        if IN_PLACE in graph.name[row]:
-            same = [source for source in sources if graph.write_bytes[source] >= graph.write_bytes[row]]
-            owner[row] = owner[same[-1]] if same else row
-        for source in sources:
-            shared = _shared(parts[source], parts[row])
-            held = ends[row][shared] if shared < len(parts[row]) else row
-            if attends[row] and parts[row]:
-                held = ends[row][-1]
-            last[owner[source]] = max(last[owner[source]], held)
-            used[owner[source]] = True
-    until = [last[row] if used[row] else count - 1 for row in range(count)]
-    if graph.freed_after is not None and count == len(graph):
-        steps = np.flatnonzero(graph.phase != int(Phase.OPTIMIZER))
-        returned = (graph.freed_after == count) & (graph.phase != int(Phase.BACKWARD))  # held by the backward call
-        freed = np.where(returned, steps[-1], np.minimum(graph.freed_after, count - 1)).tolist()
-        until = [known if known >= 0 else guess for known, guess in zip(freed, until, strict=True)]
-    frees: list[list[int]] = [[] for _ in range(count)]
-    for row in reversed(range(count)):  # what inner modules hold goes first, gradients in the order of parameters
-        frees[until[row]].append(row)
-    return frees
-
-
-def _module_ends(parts: Sequence[tuple[str, ...]]) -> list[list[int]]:
-    """Last row of each module a row is in, from the outermost to its own."""
-    ends: list[list[int]] = [[] for _ in parts]
-    for row in range(len(parts) - 1, -1, -1):
-        following = parts[row + 1] if row + 1 < len(parts) else ()
-        shared = _shared(parts[row], following)
-        ends[row] = [ends[row + 1][depth] if depth < shared else row for depth in range(len(parts[row]))]
-    return ends
-
-
-def _shared(a: Sequence[str], b: Sequence[str]) -> int:
-    """Number of leading parts two module paths have in common."""
-    for place, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return place
-    return min(len(a), len(b))
