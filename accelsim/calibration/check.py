@@ -255,13 +255,15 @@ def predict(
         parameters: Its calibration.
         models: Factories by name; the check models where None.
     """
-    predictions, before, graph = [], None, None
-    for case in cases:
-        same = replace(case, threads=1, heap="default")  # neither changes the graph, which neighbours in the list share
-        if graph is None or same != before:
-            before, graph = same, model_graph(case, models)
-        predictions.append(_predict(case, graph, profile, parameters))
-    return predictions
+    cases = list(cases)
+    alike: dict[CheckCase, list[int]] = {}
+    for place, case in enumerate(cases):  # neither threads nor heap change the graph
+        alike.setdefault(replace(case, threads=1, heap="default"), []).append(place)
+    predictions: dict[int, Prediction] = {}
+    for places in alike.values():
+        graph = model_graph(cases[places[0]], models)
+        predictions |= {place: _predict(cases[place], graph, profile, parameters) for place in places}
+    return [predictions[place] for place in range(len(cases))]
 
 
 def _predict(case: CheckCase, graph: OperatorGraph, profile: CpuProfile, parameters: CpuParameters) -> Prediction:
