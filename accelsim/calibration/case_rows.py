@@ -14,7 +14,7 @@ import numpy as np
 from accelsim.calibration.measurement.case import Case
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.operator import MAX_DIMENSIONS, SORTED_WIDTH, OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS
 
 __all__ = ["case_graph", "has_row"]
@@ -223,7 +223,10 @@ def _scatter(s: Shape, operator: str) -> _Row:
     dims = (s["lookups"], s["width"], s["table"])
     if operator == "scatter":
         dims, ids = (values, 1, table), 8.0 * values
-    read, write, name = table + 2 * values, table + values, "scatter_add" if operator == "scatter" else operator
+    name = "scatter_add.across" if operator == "scatter" else operator
+    is_sorted = operator == "index_add" and s["width"] >= SORTED_WIDTH
+    moved = min(values, table) if is_sorted else values  # rows that are sorted first are read and written once
+    read, write = table + values + moved, table + moved
     return _Row(_K.SCATTER, dims, float(values), read, write, name=name, fixed_read_bytes=ids)
 
 

@@ -4,7 +4,7 @@ A formula is one short pure function over shapes, registered under the ATen name
 ``torch.utils.flop_counter``; registering a name twice raises. This module knows no torch: the recorder describes every
 tensor of a call as an `Operand`. FLOP count a multiply-add as 2; the counts per element of norms, softmax and activations
 are those of `builder`. Matrix operators, convolutions, attention and recurrent cells are here, everything bound by memory is
-in `aten_memory` and `aten_reductions`.
+in `aten_memory`, `aten_lookups` and `aten_reductions`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ __all__ = [
     "attention_kernel",
     "formula",
     "inner_tensor",
+    "lies_together",
     "recurrent_kernel",
 ]
 
@@ -380,13 +381,18 @@ def inner_tensor(like: Operand, *shape: int) -> Operand:
     return Operand(shape, (1,) * len(shape), -1, 0, like.element_bytes, like.scaled, state=False)
 
 
+def _own_strides(x: Operand) -> tuple[int, ...]:
+    return tuple(prod(x.shape[axis + 1 :]) for axis in range(len(x.shape)))
+
+
+def lies_together(x: Operand) -> bool:
+    """Whether a tensor lies in memory as its shape says."""
+    return all(size <= 1 or a == b for size, a, b in zip(x.shape, x.stride, _own_strides(x), strict=True))
+
+
 def made_contiguous(kernels: Sequence[Kernel], *taken: Operand) -> list[Kernel]:
     """The kernels behind copies of those operands that do not lie as their shape says; they read the copies."""
-    made = {}
-    for x in taken:
-        own = tuple(prod(x.shape[axis + 1 :]) for axis in range(len(x.shape)))
-        if any(size > 1 and a != b for size, a, b in zip(x.shape, x.stride, own, strict=True)):
-            made[x] = replace(inner_tensor(x, *x.shape), stride=own)
+    made = {x: replace(inner_tensor(x, *x.shape), stride=_own_strides(x)) for x in taken if not lies_together(x)}
     copies = [Kernel(_K.COPY, (x.elements,), 0.0, (x,), (lying,), "clone") for x, lying in made.items()]
     return [*copies, *(replace(kernel, reads=tuple(made.get(x, x) for x in kernel.reads)) for kernel in kernels)]
 

@@ -22,14 +22,17 @@ __all__ = [
     "IN_PLACE",
     "MAX_DIMENSIONS",
     "RECURRENT_KINDS",
+    "SORTED_WIDTH",
     "TRANSFER_KINDS",
     "OperatorKind",
     "Phase",
 ]
 
 
-#: Ending of the name of a captured elementwise operator that overwrites what it reads.
+#: Ending of the name of a captured operator that overwrites what it reads, or adds rows to what is there.
 IN_PLACE: Final = ".in_place"
+#: Elements of a row from which rows that indices add are sorted first and added whole.
+SORTED_WIDTH: Final = 16
 
 
 class OperatorKind(IntEnum):

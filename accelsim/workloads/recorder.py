@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from accelsim.errors import CaptureError
-from accelsim.workloads import aten_reductions  # noqa: F401  (registers its formulas)
+from accelsim.workloads import aten_lookups, aten_reductions  # noqa: F401  (registers their formulas)
 from accelsim.workloads.aten import FORMULAS, Call, Kernel, Operand
 from accelsim.workloads.aten_memory import CONTRACTION_MARKS, FREE, by_bytes, elementwise
 from accelsim.workloads.dispatch_rules import (
@@ -457,12 +457,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             self.rows[self._held.pop(key).maker].freed_after = len(self.rows) - 1
 
     def _is_in_place(self, kernel: Kernel) -> bool:
-        """Whether an elementwise operator overwrites what it reads, which a row or the model itself had made."""
+        """Whether an elementwise operator overwrites what it reads, or rows are added to what is there.
+
+        A row or the model itself had made it.
+        """
+        if kernel.kind is OperatorKind.SCATTER and not kernel.writes and kernel.waits:
+            return self._is_there(kernel.waits[0].storage)
         if kernel.kind is not OperatorKind.ELEMENTWISE or not kernel.writes:
             return False
-        storage = self._storages.get(kernel.writes[0].storage)
-        is_there = storage is not None and (storage.writer >= 0 or bool(storage.state))
-        return is_there and kernel.writes[0].storage in {x.storage for x in kernel.reads}
+        written = kernel.writes[0].storage
+        return self._is_there(written) and written in {x.storage for x in kernel.reads}
+
+    def _is_there(self, key: int) -> bool:
+        storage = self._storages.get(key)
+        return storage is not None and (storage.writer >= 0 or bool(storage.state))
 
     def write(self, x: torch.Tensor) -> None:
         """Say that the last row wrote a tensor too."""

@@ -212,6 +212,12 @@ PAIRS = [
         (torch.randn(50, 24), torch.randint(50, (90,)), torch.randn(90, 24)),
     ),
     (
+        "index_add",
+        {"table": 50, "width": 24, "lookups": 90},
+        Apply(lambda x, i, v: x.scatter_add(0, i.view(-1, 1).expand_as(v), v)),
+        (torch.randn(50, 24), torch.randint(50, (90,)), torch.randn(90, 24)),
+    ),
+    (
         "index_put",
         {"table": 50, "width": 24, "lookups": 90},
         Apply(lambda x, i, v: x.index_put((i,), v, accumulate=True)),

@@ -409,6 +409,15 @@ CPU_PLANS: Sequence[Plan] = (
         allowed=lambda s: max(s["table"], s["lookups"]) * s["width"] <= 4e6,
         devices=("cpu",),
     ),
+    # messages of a large graph, more than the last-level cache holds
+    Plan(
+        "embedding",
+        ("index_add",),
+        {"table": (2_000, 40_000, 1), "width": (32, 256, 8), "lookups": (60_000, 400_000, 1)},
+        4,
+        allowed=lambda s: s["table"] * s["width"] <= 5e6 and 1.4e7 <= s["lookups"] * s["width"] <= 3e7,
+        devices=("cpu",),
+    ),
     Plan(
         "embedding",
         ("scatter",),

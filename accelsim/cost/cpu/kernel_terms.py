@@ -25,7 +25,6 @@ from accelsim.cost.cpu.cache_counts import (
     share_beyond,
 )
 from accelsim.cost.cpu.convolutions import conv_counts, is_unfolded, visible_taps
-from accelsim.cost.cpu.kernels import SORTED_WIDTH
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS, StepWork, step_work
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -34,6 +33,7 @@ from accelsim.workloads.operator import (
     CONV_KINDS,
     DIMENSIONS,
     RECURRENT_KINDS,
+    SORTED_WIDTH,
     OperatorKind,
     Phase,
 )
@@ -382,17 +382,20 @@ def _choice_counts(rows: _Rows) -> Counts:
 
 
 def _gather_counts(rows: _Rows) -> Counts:
-    """Lookups, and cache lines of tables that each cache does not hold."""
+    """Lookups, and cache lines that each cache does not hold: of tables, of values that are added in their table's order."""
     row_bytes = rows["width"] * rows.width
     if rows.kind in LOOKUP_KINDS:
         own = rows.context
         reuse, amid = (np.broadcast_to(x, len(rows.graph))[rows.index] for x in (own.reuse_bytes, own.amid))
         caches = (own.l2_bytes, own.l3_bytes)
         return rows["lookups"], *lookup_lines(rows["lookups"], rows["table_rows"], row_bytes, reuse, amid, caches)
-    lines, table = rows["lookups"] * np.ceil(row_bytes / 64.0), rows["table_rows"] * row_bytes
-    far = (lines * share_beyond(table, capacity) for capacity in (rows.context.l2_bytes, rows.context.l3_bytes))
-    added = np.array([rows.graph.name[row].startswith("index_add") for row in rows.index.tolist()], dtype=bool)
+    lines, extent = rows["lookups"] * np.ceil(row_bytes / 64.0), rows["table_rows"] * row_bytes
+    names = [rows.graph.name[row] for row in rows.index.tolist()]
+    added = np.array([name.startswith("index_add") for name in names], dtype=bool)
     single = added & (rows["width"] < SORTED_WIDTH)
+    by_target = (added & ~single) | np.array([".rows" in name for name in names], dtype=bool)
+    extent = np.where(by_target, rows["lookups"] * row_bytes, extent)
+    far = (lines * share_beyond(extent, capacity) for capacity in (rows.context.l2_bytes, rows.context.l3_bytes))
     return rows["lookups"] * np.where(single, rows["width"], 1.0), *far  # type: ignore[return-value]
 
 

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from accelsim.cost.cpu.convolutions import conv_names
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, OperatorKind, Phase
+from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, SORTED_WIDTH, OperatorKind, Phase
 
 __all__ = [
-    "SORTED_WIDTH",
     "THIN_ROWS",
     "compiled_names",
     "kernel_names",
@@ -58,8 +57,10 @@ _ALIASES = {
     **dict.fromkeys(("argmax.place", "argmin.place"), "arg_place"),
     "glu": "silu",
     "bernoulli": "native_dropout",
-    **dict.fromkeys(("scatter_add", "scatter_reduce"), "scatter"),
-    "index_copy": "index_add",
+    # element by element: along the last axis as gathers are measured, across as additions are
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), "gather"),
+    **dict.fromkeys(("gather.across", "scatter.across", "scatter_add.across", "scatter_reduce.across"), "scatter"),
+    **dict.fromkeys(("scatter_add.rows", "scatter_reduce.rows", "index_copy"), "index_add"),
     **dict.fromkeys(("_index_put_impl", "_unsafe_index_put"), "index_put"),
     "mse_loss": "mean",
     "sum.outer": "sum_rows",
@@ -220,8 +221,6 @@ _COMPILED = {
 }
 #: Height plus width of a resampled image up to which the framework takes its kernel for channels that lie together.
 _NARROW_IMAGE = 128
-#: Elements of a row from which rows that indices scatter are sorted first.
-SORTED_WIDTH = 16
 #: Rows up to which a product has a kernel of its own.
 THIN_ROWS = 16
 

@@ -138,10 +138,17 @@ def _norm(main: float, written: float, name: str, *, is_kept: bool) -> Script:
 
 
 def _scatter(graph: OperatorGraph, row: int, name: str) -> Script:
-    """A table's gradient, and what finds its rows; added up in a forward pass, the table alone."""
+    """A table's gradient, and what finds its rows; added up in a forward pass, the table alone.
+
+    Rows that are sorted by their index take four lists of places on the way (ATen ScatterGatherKernel.cpp).
+    """
+    places = 8.0 * float(graph.dims[row, 0]) * (name == "index_add")
+    sorting: Script = [(slot, size) for size in (places, 0.0) for slot in range(1, 5)] if places else []
+    if IN_PLACE in graph.name[row]:
+        return sorting
     main, written = _table_bytes(graph, row), float(graph.write_bytes[row])
     if graph.phase[row] != int(Phase.BACKWARD) and 0.0 < main <= written:
-        return [(0, main)]
+        return [(0, main), *sorting]
     return _with_rest(main, written, name)
 
 
