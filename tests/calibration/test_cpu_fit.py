@@ -258,6 +258,36 @@ def test_the_library_unfolds_images_padded_by_more_than_its_registers_hold():
     assert (_kernel("bf16", dilation=15), _kernel("bf16", dilation=16)) == ("conv_1d", "conv_unfolded")
 
 
+@pytest.mark.parametrize(
+    ("operator", "dtype", "sizes", "kernel"),
+    [
+        ("grad_weight", "bf16", {"channels_in": 1, "channels_out": 36}, "conv_grad_weight_unfolded"),
+        ("grad_weight", "bf16", {"channels_in": 1}, "conv_grad_weight"),
+        ("grad_weight", "fp32", {"channels_in": 1, "channels_out": 36}, "conv_grad_weight"),
+        ("grad_weight", "fp32", {"groups": 8}, "conv_grad_weight_unfolded"),
+        ("grad_weight", "fp32", {"groups": 4}, "conv_grad_weight"),
+        ("grad_input", "fp32", {"groups": 8}, "conv_grad_input"),
+        ("grad_input", "bf16", {"groups": 32}, "conv_grad_input_unfolded"),
+        ("grad_input", "bf16", {"groups": 32, "stride": 2}, "conv_grad_input"),
+        ("grad_input", "bf16", {"groups": 64, "stride": 2}, "conv_grad_input_depthwise_plain"),
+    ],
+)
+def test_the_library_has_no_generated_code_for_gradients_of_partly_filled_blocks(operator, dtype, sizes, kernel):
+    """As dispatched by oneDNN 3.12, 64 channels but for those given."""
+    base = {"batch": 4, "channels_in": 64, "channels_out": 64, "side": 28, "kernel": 3, "groups": 1, "stride": 1}
+    graph = case_graph([Case("convolution_backward", f"convolution_backward.{operator}", base | sizes, dtype)])
+    assert str(kernel_names(graph, is_training=False)[0]) == kernel
+
+
+@pytest.mark.parametrize(("side", "kernel", "calls"), [(13, 3, 2), (16, 3, 4), (12, 5, 8), (10, 1, 1)])
+def test_a_line_of_a_stepping_gradient_takes_small_products(side, kernel, calls):
+    """Of windows of three, even pixels of a line see one tap and odd ones two; the last of an even number sees one less."""
+    sizes = {"batch": 2, "channels_in": 8, "channels_out": 8, "groups": 8, "stride": 2, "side": side, "kernel": kernel}
+    graph = case_graph([Case("convolution_depthwise", "convolution_backward.grad_input", sizes, "bf16")])
+    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    assert kernel_terms(graph, context)[0, TERMS.index("second_count")] == 2 * 8 * side * calls
+
+
 def _stepwise(operator: str, dtype: str, hidden: int = 1150, batch: int = 4) -> tuple[float, float]:
     """Bytes that ten steps move again, and what of them beyond a last-level cache of 32 MiB."""
     graph = case_graph(

@@ -166,17 +166,30 @@ def is_unfolded(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64
         return np.zeros(len(rows), dtype=bool)
     single = graph.dtype[rows] == int(Dtype.FP32)
     groups = size("groups")
-    parted = (kind == _K.CONV) & (groups > 1) & (groups < size("channels_in")) & ~_is_whole(size)
+    parted = (groups > 1) & (groups < size("channels_in")) & _parts(size, kind, single)
     unfolded: NDArray[np.bool_] = (rule(size, single) & (groups == 1) | parted) & (_is_large(size) | ~single)
     return unfolded
 
 
-def _is_whole(size: _Sizes) -> NDArray[np.bool_]:
-    """Whether generated code takes groups: of whole vectors of four channels."""
-    whole: NDArray[np.bool_] = (size("channels_in") / size("groups") % 4 == 0) & (
-        size("channels_out") / size("groups") % 4 == 0
-    )
-    return whole
+def _parts(size: _Sizes, kind: OperatorKind, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which groups have no generated code: those that fill no vectors of four, of weights' gradients no blocks of 16.
+
+    Gradients of images whose windows step go through small products whatever their groups, in fp32 those of two channels or
+    more.
+    """
+    if kind == _K.CONV_BACKWARD_WEIGHT:
+        return ~_is_whole(size, _BLOCK)
+    if kind == _K.CONV:
+        return ~_is_whole(size)
+    least = np.minimum(size("channels_in"), size("channels_out")) / np.maximum(size("groups"), 1.0)
+    stepped = (size("stride") > 1) & (~single | (least > 2))
+    parted: NDArray[np.bool_] = ~_is_whole(size) & ~stepped
+    return parted
+
+
+def _is_whole(size: _Sizes, lanes: int = 4) -> NDArray[np.bool_]:
+    """Whether generated code takes groups: of whole vectors of so many channels."""
+    return _divides(lanes, [size(name) / np.maximum(size("groups"), 1.0) for name in ("channels_in", "channels_out")])
 
 
 def _window(size: _Sizes, axis: str) -> FloatArray:
@@ -232,15 +245,44 @@ def _unfolds_gradient(size: _Sizes, single: NDArray[np.bool_]) -> NDArray[np.boo
 
 
 def _unfolds_for_weights(size: _Sizes, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Gradients of wide windows, of windows larger than the image, and in 16 bits of few channels that fill no block."""
+    """Gradients of wide windows, of windows larger than the image, and in 16 bits of few to any that fill no block."""
     width, inside = size("kernel_w"), size("channels_in")
-    few = (inside > _IMAGE_CHANNELS) & (inside < _BLOCK)
+    few = inside < _BLOCK
     wide = np.where(single | (inside >= _BLOCK), width > _WIDEST_WINDOW, width > _WIDEST_IMAGE_WINDOW)
     larger = (size("kernel_h") > 1) & (_window(size, "h") > size("in_h"))
     padded = single & (_padding(size, "w") > _WIDE_PIXELS)
     uneven = ~single & few & (size("channels_out") % _BLOCK > 0)
     unfolded: NDArray[np.bool_] = wide | larger | padded | uneven
     return unfolded
+
+
+def _is_plain_gradient(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which gradients of depthwise images have no generated code, but small products: those of steps in 16 bits."""
+    plain: NDArray[np.bool_] = (graph.dtype[rows] != int(Dtype.FP32)) & (graph.dimension("stride", rows, kind) > 1)
+    return plain
+
+
+def _calls_of_line(size: _Sizes) -> FloatArray:
+    """Products that a line of an image's gradient takes where windows step: 70 ns each (EPYC 9005), however few pixels.
+
+    Pixels at the same place between two steps are taken together. Taps that all of them see are one product; each other
+    tap is one of its own, and the pixels it leaves out take another (oneDNN jit_brgemm_conv_bwd_strided.cpp, ker_base): of
+    windows of three a line of 16 pixels takes 270 ns, one of 13 takes 150.
+    """
+    width, out, window = size("in_w"), size("out_w"), size("kernel_w")
+    step, gap, padding = _step(size, "w"), np.maximum(size("dilation"), 1.0), _padding(size, "w")
+    calls = np.zeros(len(width))
+    for place in range(int(step.max(initial=1.0))):
+        last = place + np.floor((width - 1 - place) / step) * step
+        together = np.zeros(len(width), dtype=bool)
+        for tap in range(int(window.max(initial=1.0))):
+            offset = padding - tap * gap
+            meets = (tap < window) & (place < step) & ((place + offset) % step == 0) & (last >= place)
+            whole = (place + offset >= 0) & ((last + offset) / step <= out - 1)
+            calls += 2.0 * (meets & ~whole)
+            together |= meets & whole
+        calls += together
+    return calls
 
 
 def _divides(lane: float, counts: Sequence[FloatArray]) -> NDArray[np.bool_]:
@@ -293,6 +335,9 @@ def conv_counts(
     inside = np.where(as_is & ((groups == 1) | unfolded), size("channels_in") / groups, inside)
     filled = groups * images * pixels * volume * inside * outside * (16.0 / lanes)
     lines = images * size("out_d") * size("out_h") * np.ceil(size("channels_out") / 16) * volume
+    if kind == _K.CONV_BACKWARD_DATA:
+        parted = (groups > 1) & (groups >= size("channels_in")) & _is_plain_gradient(graph, kind, rows)
+        lines = np.where(parted, images * groups * size("in_d") * size("in_h") * _calls_of_line(size), lines)
     product = images * 96.0 * np.ceil(pixels / 24) * np.ceil(size("channels_out") / 4) * volume * size("channels_in")
     if transposed:
         native = ~_is_large(size) & (graph.dtype[rows] == int(Dtype.FP32))
@@ -320,7 +365,7 @@ def conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
         data = kind == _K.CONV_BACKWARD_DATA
         gradient = "conv_grad_input" if data else "conv_grad_weight"
         # the library generates code for narrow windows, and in 16 bits for steps of one; others go through its plain kernel
-        plain = (graph.dtype[rows] != int(Dtype.FP32)) & (size("stride") > 1) if data else width > 3
+        plain = _is_plain_gradient(graph, kind, rows) if data else width > 3
         own = np.where(plain, f"{gradient}_depthwise_plain", f"{gradient}_depthwise")
         whole = np.where(unfolded, f"{gradient}_unfolded", gradient)
         return np.where(depthwise, own, np.where(library, whole, f"{gradient}_native"))
