@@ -16,6 +16,7 @@ from accelsim.cost.cpu.heap import (
     _buffer_bytes,
     _first_passes,
     _heap_of_model,
+    _inputs,
     _one_pass,
     _Plan,
     pass_memory,
@@ -108,6 +109,12 @@ def test_converted_weights_leave_room_below():
 def test_a_large_weight_that_is_converted_raises_the_threshold():
     assert _heap_of_model([(8e6, 8e6)], Random(0)).threshold < 8e6
     assert _heap_of_model([(8e6, 4e6)], Random(0)).threshold == pytest.approx(8e6, rel=0.01)
+
+
+def test_a_large_input_that_is_converted_raises_the_threshold():
+    graph = case_graph([Case("gemm", "addmm", {"m": 4096, "n": 64, "k": 512}, "bf16")])
+    assert _inputs(graph) == [(4096 * 512 * 4.0, 4096 * 512 * 2.0)]
+    assert _heap_of_model([], Random(0), _inputs(graph)).threshold == pytest.approx(4096 * 512 * 4, rel=0.01)
 
 
 def test_a_block_that_stays_above_keeps_the_memory_below():

@@ -61,6 +61,26 @@ TRACED = [
         1,
         [464640, 532512, 138240, 638084, -638084, -532512, -464640, 115866, -138240],
     ),
+    # few channels: as they are up to three, half blocks in 32 bits; in 16 bits all as they are
+    (_conv(32, 1, 6, 5, 32, operator="convolution_backward.grad_weight"), "fp32", 1, [2097152, -2097152]),
+    (
+        _conv(32, 4, 32, 8, 84, 4, operator="convolution_backward.grad_weight"),
+        "fp32",
+        1,
+        [1982464, 7225344, 65536, -7225344, -1982464, 32768, -65536],
+    ),
+    (
+        _conv(16, 12, 24, 3, 28, operator="convolution_backward.grad_weight"),
+        "fp32",
+        1,
+        [1204224, 802816, 13824, -802816, -1204224, 10368, -13824],
+    ),
+    (
+        _conv(16, 12, 32, 3, 28, operator="convolution_backward.grad_weight"),
+        "bf16",
+        1,
+        [802816, 6912, 72580, -72580, -802816, 6912, -6912],
+    ),
     (("_fused_rms_norm", {"rows": 609, "columns": 2784}), "fp32", 1, [6781824, -6781824, 6781824, 6781824, -6781824]),
     (("mean", {"rows": 609, "columns": 2784}), "bf16", 1, [6781824, -6781824]),
     (("mean", {"rows": 609, "columns": 2784}), "fp32", 1, []),

@@ -20,6 +20,23 @@ def test_the_workspace_is_as_large_as_traced(shape, fp32, bf16):
     assert lstm_workspace_bytes(*shape, 2.0) == pytest.approx(bf16, rel=0.04)
 
 
+#: Batch, steps, input and hidden width; bytes of the scratch of a forward pass in fp32 and bf16.
+SCRATCH = [
+    ((10, 25, 130, 200), 901896, 488184),
+    ((100, 22, 64, 128), 4981512, 2605816),
+    ((70, 250, 25, 80), 22614792, 12485368),
+    ((64, 192, 40, 40), 8754008, 5194568),
+    ((800, 1, 25, 40), 1798920, 1286904),
+    ((32, 1, 512, 512), 873304, 578376),
+]
+
+
+@pytest.mark.parametrize(("shape", "fp32", "bf16"), SCRATCH)
+def test_the_scratch_is_as_large_as_traced(shape, fp32, bf16):
+    for width, traced in ((4.0, fp32), (2.0, bf16)):
+        assert max(size for slot, size in lstm_script(*shape, width) if slot == 3) == pytest.approx(traced, rel=0.035)
+
+
 def _left(script: Script) -> tuple[dict[int, float], dict[int, float]]:
     """Sizes by slot that a script does not free, and sums of the blocks that outlive it."""
     open_slots: dict[int, float] = {}

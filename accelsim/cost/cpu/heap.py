@@ -28,6 +28,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.lifetimes import rows_freed
 from accelsim.cost.cpu.operator_memory import operator_scripts, parameter_bytes
 from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script
@@ -251,10 +252,11 @@ def pass_memory(graph: OperatorGraph, names: NDArray[np.str_], threads: int = 1)
         names: Kernel of each row, shape (n,).
         threads: Threads of the framework.
     """
-    plan, weights, fresh, extent = _plan(graph, names, threads), _weights(graph), np.zeros(len(graph)), 0.0
+    plan, fresh, extent = _plan(graph, names, threads), np.zeros(len(graph)), 0.0
+    weights, inputs = _weights(graph), _inputs(graph)
     for process in range(_PROCESSES):
         rng = Random(process)  # noqa: S311  (no cryptography; the same draws every time)
-        heap = _heap_of_model(weights, rng)
+        heap = _heap_of_model(weights, rng, inputs)
         _first_passes(heap, plan, rng)
         fresh += _steady(heap, plan)
         extent += heap.extent
@@ -281,7 +283,7 @@ class _Plan:
         scripts: Steps of each row.
         frees: Rows whose outputs are freed after each.
         kept: Blocks that each row's first run leaves behind.
-        forward_frees: The same as `frees` of a forward pass alone, without gradients; none in inference.
+        forward: What a forward pass alone takes, without gradients, before the first step; none in inference.
         states: Blocks that the first update makes before its own, by row.
         is_training: Whether it is a training step.
     """
@@ -289,7 +291,7 @@ class _Plan:
     scripts: Sequence[Script]
     frees: Sequence[Sequence[int]]
     kept: Sequence[Sequence[float]]
-    forward_frees: Sequence[Sequence[int]] = ()
+    forward: _Plan | None = None
     states: Mapping[int, Sequence[float]] = field(default_factory=dict)
     is_training: bool = False
 
@@ -300,22 +302,51 @@ def _plan(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> _Plan:
     backward = np.flatnonzero(graph.phase == int(Phase.BACKWARD))
     if not len(backward):
         return _Plan(scripts, frees, kept)
-    return _Plan(scripts, frees, kept, rows_freed(graph, int(backward[0])), _states(graph, scripts), is_training=True)
+    first = graph.take(np.arange(backward[0]))
+    alone = operator_scripts(first, kernel_names(first, is_training=False, threads=threads), threads)
+    forward = _Plan(alone, rows_freed(graph, len(first)), kept[: len(first)], is_training=True)
+    return _Plan(scripts, frees, kept, forward, _states(graph, scripts), is_training=True)
 
 
-def _heap_of_model(weights: Sequence[tuple[float, float]], rng: Random) -> Heap:
-    """The heap of a process that has imported the framework, made a model in 32 bits and converted it.
+def _heap_of_model(
+    weights: Sequence[tuple[float, float]], rng: Random, inputs: Sequence[tuple[float, float]] = ()
+) -> Heap:
+    """The heap of a process that has imported the framework, made a model and its inputs in 32 bits and converted both.
 
-    A weight that is converted frees its original, which raises the threshold or leaves room below.
+    What is converted frees its original, which raises the threshold or leaves room below: weights one by one, inputs
+    together.
     """
     threshold = int(_IMPORTED_THRESHOLD * rng.uniform(1.0 - _THRESHOLD_SPREAD, 1.0 + _THRESHOLD_SPREAD))
     heap = Heap(threshold, rng.sample(_LEFT_FREE, len(_LEFT_FREE)), rng)
     originals = [heap.allocate(original) for original, _ in weights]
+    wide = [heap.allocate(original) for original, _ in inputs]
     for original, (before, after) in zip(originals, weights, strict=True):
         if after != before:
             heap.allocate(after)
             heap.free(original)
+    converted = [original for original, (before, after) in zip(wide, inputs, strict=True) if after != before]
+    for before, after in inputs:
+        if after != before:
+            heap.allocate(after)
+    for original in converted:
+        heap.free(original)
     return heap
+
+
+def _inputs(graph: OperatorGraph) -> list[tuple[float, float]]:
+    """Bytes of each input as made, in 32 bits, and as used: what rows without sources read, and copies beyond theirs.
+
+    Rows that read as much as one before read the same; copies join each what was kept with what is new.
+    """
+    rows = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
+    given = np.bincount(rows, weights=graph.write_bytes[graph.dependency], minlength=len(graph))
+    has_sources, joins = np.diff(graph.dependency_offset) > 0, graph.kind == int(_K.COPY)
+    lookups = np.isin(graph.kind, [int(kind) for kind in (_K.EMBEDDING, _K.EMBEDDING_BAG, _K.OPTIMIZER)])
+    counted = (joins | ~has_sources) & ~lookups & (graph.phase != int(Phase.BACKWARD))
+    size = np.where(counted, graph.read_bytes - given, 0.0)
+    first = {float(size[row]): int(row) for row in np.flatnonzero((size >= _SMALL) & ~has_sources)[::-1]}
+    found = sorted({*first.values(), *np.flatnonzero((size >= _SMALL) & has_sources).tolist()})
+    return [(4.0 / float(DTYPE_BYTES[graph.dtype[row]]) * float(size[row]), float(size[row])) for row in found]
 
 
 def _weights(graph: OperatorGraph) -> list[tuple[float, float]]:
@@ -341,15 +372,14 @@ def _states(graph: OperatorGraph, scripts: Sequence[Script]) -> dict[int, list[f
 
 def _first_passes(heap: Heap, plan: _Plan, rng: Random) -> None:
     """Kernels leave blocks and slivers behind when they first run, amid the rows' own; training starts with a forward."""
-    forward = len(plan.forward_frees)
-    if not forward:
+    if plan.forward is None:
         heap.kept_share = _KEPT_IN_INFERENCE
         _one_pass(heap, plan, rng)
         heap.kept_share = 0.0
         return
     heap.kept_share = _KEPT_IN_TRAINING
-    scripts = [[step for step in script if step[0] != SAVED] for script in plan.scripts[:forward]]
-    _one_pass(heap, _Plan(scripts, plan.forward_frees, plan.kept[:forward], is_training=True), rng)
+    _one_pass(heap, plan.forward, rng)
+    forward = len(plan.forward.scripts)
     heap.allocate(sum(size for _, size in plan.scripts[forward - 1]))  # the gradient of the result
     kept = [() if row < forward else blocks for row, blocks in enumerate(plan.kept)]
     _one_pass(heap, replace(plan, kept=kept), rng)

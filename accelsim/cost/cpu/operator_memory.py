@@ -27,6 +27,11 @@ _Row = Callable[[int], Script]
 _NORMS: Final = (_K.LAYER_NORM, _K.BATCH_NORM, _K.GROUP_NORM)
 #: Channels of a block in oneDNN's layouts; images of fewer are read as they are.
 _BLOCK: Final = 16.0
+#: Channels up to which gradients of fp32 weights read an image as it is; more, less than a block, fill halves of blocks.
+_FEWEST_CHANNELS: Final = 3.0
+_HALF_BLOCK: Final = 8.0
+#: What gradients of 16-bit weights take beside sums and an image's gradient, where the image is read as it is.
+_FEW_SCRATCH: Final = 8_580.0
 #: What each thread of a transposed convolution takes beside an image, and all together.
 _THREAD_SCRATCH, _SHARED_SCRATCH = 24_600.0, 14_464.0
 #: Groups' results that are told apart; more are taken together.
@@ -240,7 +245,16 @@ def _convolutions(
     inside, outside = (
         np.where(blocks & (not plain), _whole(c), c) for c in (size("channels_in"), size("channels_out"))
     )
-    few = (size("channels_in") < _BLOCK) & (groups == 1) & (kind == _K.CONV)
+    gradient = (kind == _K.CONV_BACKWARD_WEIGHT) & (groups == 1) & (size("channels_in") < _BLOCK)
+    as_is = np.where((kind == _K.CONV) | (width < 4), _BLOCK - 1.0, _FEWEST_CHANNELS)
+    few = (size("channels_in") <= as_is) & (groups == 1) & (gradient | (kind == _K.CONV))
+    halves = gradient & ~few
+    inside, outside = (
+        np.where(halves, np.ceil(size(f"channels_{side}") / _HALF_BLOCK) * _HALF_BLOCK, filled)
+        for side, filled in (("in", inside), ("out", outside))
+    )
+    inside = np.where(few & gradient, size("channels_in"), inside)
+    by_image = gradient & (width < 4) & (size("channels_out") % _BLOCK > 0)  # unfolded, a small block at a time
     pixels, image = (size(f"{p}_d") * size(f"{p}_h") * size(f"{p}_w") for p in ("out", "in"))
     taps = size("kernel_d") * size("kernel_h") * size("kernel_w")
     filters = outside * np.where(few, size("channels_in"), np.where(depthwise, 1.0, inside / groups)) * taps
@@ -252,15 +266,16 @@ def _convolutions(
     steps = np.maximum(size("stride"), 1.0)
     moved = np.where(steps > 1, inside * pixels * width, 0.0)
     sums = np.where(width < 4, outside * pixels * 4.0, 0.0)
+    read = np.where(few, _FEW_SCRATCH, inside * image * width)
     table = {
         "read": graph.read_bytes[rows],
         "written": graph.write_bytes[rows],
         "image": np.where(few | np.char.endswith(names, "depthwise_plain"), 1.0, batch * inside * image * width),
-        "result": batch * outside * pixels * width,
+        "result": np.where(by_image, 1.0, batch * outside * pixels * width),
         "filters": filters * width,
         "columns": np.where((taps == 1) & (steps == 1) & (kind == _K.CONV), 0.0, columns),
         "scratch": np.where(names == "conv_1x1", threads * (moved + sums), 0.0),
-        "reduced": np.where((width < 4) & ~depthwise, 4.0 * filters + (inside * image + outside * pixels) * width, 0.0),
+        "reduced": np.where((width < 4) & ~depthwise, 4.0 * filters + outside * pixels * width + read, 0.0),
         "share": threads * (graph.read_bytes[rows] / batch + _THREAD_SCRATCH) + _SHARED_SCRATCH,
     }
     script = {
