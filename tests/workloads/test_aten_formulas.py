@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.workloads import aten_memory, aten_reductions  # noqa: E402, F401  (registers its formulas)
+from accelsim.workloads import aten_lookups, aten_memory, aten_reductions  # noqa: E402, F401  (registers their formulas)
 from accelsim.workloads.aten import FORMULAS, Call, Operand  # noqa: E402
 from accelsim.workloads.capture import capture  # noqa: E402
 from accelsim.workloads.dtype import precision  # noqa: E402
@@ -45,7 +45,7 @@ def kernels(name, *outputs, **given):
     last = max(places.index(argument) for argument in given)
     found = FORMULAS[name](Call(name, tuple(given.get(place) for place in places[: last + 1]), {}, outputs))
     for kernel in found:
-        named = [name for name in DIMENSIONS[kernel.kind] if name != "runs"]  # the recorder counts these
+        named = [name for name in DIMENSIONS[kernel.kind] if name not in {"runs", "even"}]  # the recorder counts these
         assert len(kernel.dims) in {len(named), len(named) - ("inner" in named)}  # reductions of neighbours have none
         assert kernel.flop >= 0
     return found
