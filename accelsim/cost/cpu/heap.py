@@ -9,8 +9,7 @@ M_TRIM_THRESHOLD; glibc malloc.c, sysmalloc and systrim).
 Tensors are aligned to 64 bytes: glibc takes 96 bytes more than asked and frees the slivers before and behind. Those before,
 which are freed first, end in its cache of small blocks, seven of a size, until others take their places (malloc.c,
 _int_memalign, tcache_put): they keep the top from being joined and given back, and leave a hole too short for the block it
-held. In inference some of the first pass's do, and none once oneDNN has made a primitive of a convolution, whose many small
-blocks have filled that cache.
+held. In inference they stay until one of oneDNN's primitives runs, whose many small blocks go through all of that cache.
 
 No two processes fault alike. Kernels leave small blocks behind when they first run, and these and the slivers decide what
 can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the addresses. The
@@ -56,14 +55,18 @@ _SLOTS: Final = 12
 _CONV_CODES: Final = frozenset(int(kind) for kind in CONV_KINDS)
 #: Passes averaged after the first two: faults come in cycles of up to four.
 _COUNTED_PASSES: Final = 4
-#: Share of slivers before blocks that the cache of small blocks takes: of the first pass in inference; in training, where
-#: the backward graph's small blocks come and go. From counted faults of 106 runs of 55 models.
-_KEPT_IN_INFERENCE: Final = 0.3
-_KEPT_IN_TRAINING: Final = 1.0
+#: Share of slivers before blocks that the cache of small blocks takes, by their bytes. In inference measured: how often it
+#: has room when a tensor is made, ten models (0.6 to 0.9, 0.1 to 0.7, 0 to 0.1); in training, where the backward graph's
+#: small blocks come and go, all, from counted faults.
+_KEPT_IN_INFERENCE: Final = {32: 0.7, 48: 0.5, 80: 0.05}
+_KEPT_IN_TRAINING: Final = {32: 1.0, 48: 1.0, 80: 1.0}
+#: Blocks of a size that the cache holds (malloc.c, TCACHE_FILL_COUNT), and those that change places in inference: it holds
+#: five or six when a tensor is made, and what went in last comes out first.
+_CACHE_PLACES, _PLACES_IN_INFERENCE = 7, 3
+#: Passes of inference that go before those that are counted: a program is timed once it has warmed up.
+_WARM_UP_PASSES: Final = 3
 #: Rows that the math library multiplies one by one, and on one thread; a thread's part is a multiple of the latter.
 _SINGLE_ROWS, _SERIAL_ROWS = 3.0, 4.0
-#: Blocks of a size that the cache holds (malloc.c, TCACHE_FILL_COUNT).
-_CACHE_PLACES: Final = 7
 #: Processes drawn, how far their thresholds and (in logarithms) kept blocks differ, and the free blocks that the imports
 #: leave below (malloc_info of fresh processes).
 _PROCESSES, _THRESHOLD_SPREAD, _KEPT_SPREAD = 12, 0.3, 0.7
@@ -97,13 +100,15 @@ class Heap:
     Attributes:
         fresh: Bytes of pages that were touched for the first time so far.
         extent: Bytes from the heap's base to the highest address ever touched.
-        kept_share: Share of the slivers before blocks that the cache of small blocks takes.
+        kept_shares: Share of the slivers before blocks that the cache of small blocks takes, by their bytes.
+        places: Blocks of a size that change places in it.
     """
 
     def __init__(self, threshold: int, free_sizes: Iterable[int] = (), rng: Random | None = None) -> None:
         self.threshold = threshold
         self.fresh = self.extent = 0
-        self.kept_share = 0.0
+        self.kept_shares: Mapping[int, float] = {}
+        self.places = _CACHE_PLACES
         self._cache: dict[int, list[tuple[int, int] | None]] = {}
         self._rng = rng
         self._holes: dict[int, tuple[int, int]] = {}  # start: end and number
@@ -207,14 +212,21 @@ class Heap:
 
     def _drop(self, start: int, end: int) -> None:
         """Free the sliver before a block, or keep it in the cache in another's place."""
-        if self._rng is None or self._rng.random() >= self.kept_share:
+        if self._rng is None or self._rng.random() >= self.kept_shares.get(end - start, 0.0):
             self._give(start, end)
             return
-        places = self._cache.setdefault(end - start, [None] * _CACHE_PLACES)
-        place = self._rng.randrange(_CACHE_PLACES)
+        places = self._cache.setdefault(end - start, [None] * self.places)
+        place = self._rng.randrange(self.places)
         earlier, places[place] = places[place], (start, end)
         if earlier:
             self._give(*earlier)
+
+    def flush(self) -> None:
+        """Free all slivers in the cache: many small blocks have passed through it."""
+        for places in self._cache.values():
+            for sliver in filter(None, places):
+                self._give(*sliver)
+        self._cache.clear()
 
     def _give(self, start: int, end: int) -> None:
         """Join a free block with what is free around it."""
@@ -266,6 +278,8 @@ def pass_memory(graph: OperatorGraph, names: NDArray[np.str_], threads: int = 1)
 
 def _steady(heap: Heap, plan: _Plan) -> FloatArray:
     """Mean fresh bytes of each row in the passes after the first; one that repeats the last stands for all that follow."""
+    for _ in range(_WARM_UP_PASSES if heap.kept_shares is _KEPT_IN_INFERENCE else 0):
+        _one_pass(heap, plan)
     before, counted = _one_pass(heap, plan), np.zeros(len(plan.scripts))
     for number in range(_COUNTED_PASSES):
         fresh = _one_pass(heap, plan)
@@ -285,7 +299,7 @@ class _Plan:
         kept: Blocks that each row's first run leaves behind.
         forward: What a forward pass alone takes, without gradients, before the first step; none in inference.
         states: Blocks that the first update makes before its own, by row.
-        is_training: Whether it is a training step.
+        floods: Whether small blocks of a row's kernel, oneDNN's, go through all of the cache; none in training.
     """
 
     scripts: Sequence[Script]
@@ -293,7 +307,7 @@ class _Plan:
     kept: Sequence[Sequence[float]]
     forward: _Plan | None = None
     states: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    is_training: bool = False
+    floods: Sequence[bool] = ()
 
 
 def _plan(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> _Plan:
@@ -301,11 +315,12 @@ def _plan(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> _Plan:
     frees, kept = rows_freed(graph, len(graph)), _kept(graph, names, threads)
     backward = np.flatnonzero(graph.phase == int(Phase.BACKWARD))
     if not len(backward):
-        return _Plan(scripts, frees, kept)
+        library = np.isin(graph.kind, [*_CONV_CODES, int(_K.LSTM)]) & ~np.char.endswith(names, "_native")
+        return _Plan(scripts, frees, kept, floods=library.tolist())
     first = graph.take(np.arange(backward[0]))
     alone = operator_scripts(first, kernel_names(first, is_training=False, threads=threads), threads)
-    forward = _Plan(alone, rows_freed(graph, len(first)), kept[: len(first)], is_training=True)
-    return _Plan(scripts, frees, kept, forward, _states(graph, scripts), is_training=True)
+    forward = _Plan(alone, rows_freed(graph, len(first)), kept[: len(first)])
+    return _Plan(scripts, frees, kept, forward, _states(graph, scripts))
 
 
 def _heap_of_model(
@@ -373,11 +388,10 @@ def _states(graph: OperatorGraph, scripts: Sequence[Script]) -> dict[int, list[f
 def _first_passes(heap: Heap, plan: _Plan, rng: Random) -> None:
     """Kernels leave blocks and slivers behind when they first run, amid the rows' own; training starts with a forward."""
     if plan.forward is None:
-        heap.kept_share = _KEPT_IN_INFERENCE
+        heap.kept_shares, heap.places = _KEPT_IN_INFERENCE, _PLACES_IN_INFERENCE
         _one_pass(heap, plan, rng)
-        heap.kept_share = 0.0
         return
-    heap.kept_share = _KEPT_IN_TRAINING
+    heap.kept_shares = _KEPT_IN_TRAINING
     _one_pass(heap, plan.forward, rng)
     forward = len(plan.forward.scripts)
     heap.allocate(sum(size for _, size in plan.scripts[forward - 1]))  # the gradient of the result
@@ -395,14 +409,14 @@ def _one_pass(heap: Heap, plan: _Plan, first: Random | None = None) -> NDArray[n
         kept = [] if first is None else first.sample(plan.kept[row], len(plan.kept[row]))
         if first and len(kept) > 1:
             kept = [size * first.lognormvariate(-(_KEPT_SPREAD**2) / 2.0, _KEPT_SPREAD) for size in kept]
-        if kept and plan.kept[row] is _KEPT_CONV and not plan.is_training:
-            heap.kept_share = 0.0
         for size in plan.states.get(row, ()) if first is not None else ():
             heap.allocate(size)
         outputs[row] = _run(heap, script, held, kept, first)
         for size in kept:
             heap.allocate(size, aligned=False)
         fresh[row] = heap.fresh - before
+        if plan.floods and plan.floods[row]:
+            heap.flush()
         for done in plan.frees[row]:
             for block in outputs[done]:
                 heap.free(block)
