@@ -26,7 +26,7 @@ from accelsim.calibration.check_models.fourth.transformers import (  # noqa: E40
     WrittenAttention,
     _shift_mask,
 )
-from accelsim.calibration.check_models.language_models import (  # noqa: E402
+from accelsim.calibration.check_models.sixth.language_models import (  # noqa: E402
     _Dbrx,
     _LandmarkAttention,
     _StableLm,
@@ -34,9 +34,9 @@ from accelsim.calibration.check_models.language_models import (  # noqa: E402
     scanned,
     stable_lm,
 )
-from accelsim.calibration.check_models.pixels import _FlowStep  # noqa: E402
-from accelsim.calibration.check_models.sequences import SimpleUnit  # noqa: E402
-from accelsim.calibration.check_models.tables_and_graphs import video_candidates  # noqa: E402
+from accelsim.calibration.check_models.sixth.pixels import _FlowStep  # noqa: E402
+from accelsim.calibration.check_models.sixth.sequences import SimpleUnit  # noqa: E402
+from accelsim.calibration.check_models.sixth.tables_and_graphs import video_candidates  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

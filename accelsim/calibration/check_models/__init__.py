@@ -16,17 +16,12 @@ import torch
 from torch import nn
 
 from accelsim.calibration.check_models import (  # noqa: F401  (they register)
-    classifiers,
     fifth,
     first,
     fourth,
-    language_models,
-    pixels,
     second,
-    sequences,
-    tables_and_graphs,
+    sixth,
     third,
-    transformers,
 )
 from accelsim.calibration.check_models.first.transformers import Encoder, Llama, MoeTransformer, VisionTransformer
 from accelsim.calibration.check_models.register import CHECK_MODELS, Factory, Inputs
