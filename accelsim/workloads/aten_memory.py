@@ -30,6 +30,7 @@ POINTWISE_FLOP = {
     "log_sigmoid_forward": 6,
     "tanh": 6,
     "silu": 5,
+    "glu": 5,
     "gelu": 8,
     "mish": 10,
     "softplus": 6,

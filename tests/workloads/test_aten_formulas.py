@@ -374,6 +374,14 @@ def test_a_logarithm_of_summed_exponentials_is_nine_kernels():
     assert found[-1].writes == found[6].writes  # the result
 
 
+def test_a_gated_half_writes_half_of_what_it_reads():
+    workload = capture(torch.nn.GLU(), torch.randn(4, 6))
+    assert workload.note is None
+    graph = workload.lower(workload.default, precision("fp32")).graph
+    assert graph.flop.tolist() == [5 * 4 * 3]
+    assert (graph.read_bytes[0], graph.write_bytes[0]) == (4 * 6 * 4, 4 * 3 * 4)
+
+
 def test_a_learned_slope_costs_as_a_fixed_one_and_a_diagonal_is_a_copy():
     class Both(torch.nn.Module):
         def __init__(self):

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
-__all__ = ["ConvLstm", "Tagger"]
+__all__ = ["ConvLstm", "PeepholeCell", "Tagger"]
 
 
 # -- sound -----------------------------------------------------------------------------------------------------------
@@ -177,21 +177,32 @@ def _tagger(batch: int) -> tuple[nn.Module, Inputs]:
 # -- images in a row -------------------------------------------------------------------------------------------------
 
 
-class _ConvCell(nn.Module):
-    """A recurrent step whose products are 5x5 convolutions, with peepholes of each channel."""
+class PeepholeCell(nn.Module):
+    """A recurrent step whose gates see its memory too (Graves, arXiv 1308.0850).
 
-    def __init__(self, i: int, hidden: int) -> None:
+    Args:
+        read: Of the input, to four gates; None where there is no input.
+        own: Of the state, to four gates.
+        peeps: Shape of what a gate sees the memory by.
+    """
+
+    def __init__(self, read: nn.Module | None, own: nn.Module, peeps: tuple[int, ...]) -> None:
         super().__init__()
-        self.input = nn.Conv2d(i, 4 * hidden, 5, padding=2, bias=False) if i else None
-        self.own = nn.Conv2d(hidden, 4 * hidden, 5, padding=2)
-        self.peeps = nn.Parameter(torch.zeros(3, hidden, 1, 1))
+        self.input, self.own, self.peeps = read, own, nn.Parameter(torch.zeros(3, *peeps))
 
     def forward(self, x: Tensor | None, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """State and memory of the next step."""
         y = self.own(h)
         y = y if x is None or self.input is None else self.input(x) + y
         i, f, g, o = y.chunk(4, 1)
         c = torch.sigmoid(f + self.peeps[1] * c) * c + torch.sigmoid(i + self.peeps[0] * c) * torch.tanh(g)
         return torch.sigmoid(o + self.peeps[2] * c) * torch.tanh(c), c
+
+
+def _conv_cell(i: int, hidden: int) -> PeepholeCell:
+    """A recurrent step whose products are 5x5 convolutions, with peepholes of each channel."""
+    read = nn.Conv2d(i, 4 * hidden, 5, padding=2, bias=False) if i else None
+    return PeepholeCell(read, nn.Conv2d(hidden, 4 * hidden, 5, padding=2), (hidden, 1, 1))
 
 
 class ConvLstm(nn.Module):
@@ -206,8 +217,8 @@ class ConvLstm(nn.Module):
     def __init__(self, channels: int, sizes: tuple[int, ...], steps: int) -> None:
         super().__init__()
         self.sizes, self.steps, below = sizes, steps, sizes[:-1]
-        self.encoder = nn.ModuleList(_ConvCell(i, o) for i, o in zip((channels, *below), sizes, strict=True))
-        self.forecaster = nn.ModuleList(_ConvCell(i, o) for i, o in zip((0, *below), sizes, strict=True))
+        self.encoder = nn.ModuleList(_conv_cell(i, o) for i, o in zip((channels, *below), sizes, strict=True))
+        self.forecaster = nn.ModuleList(_conv_cell(i, o) for i, o in zip((0, *below), sizes, strict=True))
         self.head = nn.Conv2d(sum(sizes), channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from accelsim.calibration.check_models.fourth.convolutional import images
 from accelsim.calibration.check_models.fourth.transformers import Attention, Mlp
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
-__all__: list[str] = []
+__all__ = ["ClassAttention"]
 
 
 # -- BEiT ------------------------------------------------------------------------------------------------------------
@@ -121,10 +121,11 @@ class _TalkingHeads(nn.Module):
         return self.output((weights @ v).transpose(1, 2).reshape(b, n, width))
 
 
-class _ClassAttention(Attention):
+class ClassAttention(Attention):
     """The class token alone asks."""
 
     def forward(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Features of the class token, shape (batch, 1, width)."""
         return super().forward(x[:, :1], x if source is None else source, mask)
 
 
@@ -136,7 +137,7 @@ class _Cait(nn.Module):
         self.patches, self.place = _Patches(width), nn.Parameter(torch.zeros(1, 196, width))
         self.token = nn.Parameter(torch.zeros(1, 1, width))
         self.blocks = nn.Sequential(*(_ScaledBlock(_TalkingHeads(width, heads), width, 1e-5) for _ in range(layers)))
-        self.last = nn.ModuleList(_ScaledBlock(_ClassAttention(width, heads), width, 1e-5) for _ in range(2))
+        self.last = nn.ModuleList(_ScaledBlock(ClassAttention(width, heads), width, 1e-5) for _ in range(2))
         self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 1000)
 
     def forward(self, x: Tensor) -> Tensor:

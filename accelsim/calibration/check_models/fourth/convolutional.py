@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.register import ConvNorm, Inputs, registered
 
-__all__ = ["ChannelNorm", "SqueezeExcite", "images", "pooled_head", "relu_conv"]
+__all__ = ["ChannelNorm", "SqueezeExcite", "densenet", "images", "pooled_head", "relu_conv"]
 
 _RELU: Final = partial(nn.ReLU, inplace=True)
 _SILU: Final = partial(nn.SiLU, inplace=True)
@@ -125,18 +125,23 @@ class _DenseBlock(nn.Module):
         return torch.cat(found, 1)
 
 
-@registered("densenet-121")
-def _densenet(batch: int) -> tuple[nn.Module, Inputs]:
+def densenet(counts: Sequence[int]) -> nn.Module:
+    """DenseNet whose blocks have so many layers of 32 channels."""
     layers: list[nn.Module] = [relu_conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
     channels = 64
-    for count in (6, 12, 24, 16):
+    for block, count in enumerate(counts, 1):
         layers.append(_DenseBlock(channels, count, 32))
         channels += 32 * count
-        if count != 16:  # all but the last
+        if block < len(counts):
             layers += [_NormConv(channels, channels // 2, 1), nn.AvgPool2d(2)]
             channels //= 2
     head = [nn.BatchNorm2d(channels), nn.ReLU(inplace=True), *pooled_head(channels)]
-    return nn.Sequential(*layers, *head), images(batch)
+    return nn.Sequential(*layers, *head)
+
+
+@registered("densenet-121")
+def _densenet(batch: int) -> tuple[nn.Module, Inputs]:
+    return densenet((6, 12, 24, 16)), images(batch)
 
 
 @registered("mobilenet-v1")

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
-__all__ = ["Experts", "GatedMlp", "GroupedAttention", "Llama", "RmsNorm", "mixtral", "rotated", "written_gelu"]
+__all__ = ["Experts", "GatedMlp", "Gpt", "GroupedAttention", "Llama", "RmsNorm", "mixtral", "rotated", "written_gelu"]
 
 
 # -- GPT-2 -----------------------------------------------------------------------------------------------------------
@@ -33,31 +33,46 @@ class _GptBlock(nn.Module):
         self.parts, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, past: tuple[Tensor, ...] = ()) -> Tensor:
         q, k, v = self.parts(self.norm1(x)).chunk(3, -1)
         q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if past:
+            k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=not past)
         x = self.output(y.transpose(1, 2).flatten(2)) + x
         return x + self.narrow(written_gelu(self.wide(self.norm2(x))))
 
 
-class _Gpt(nn.Module):
-    """Learned places, norms before, logits of every token by the word table (Radford et al., 2019)."""
+class Gpt(nn.Module):
+    """Learned places, norms before, logits by the word table (Radford et al., 2019).
 
-    def __init__(self, width: int, heads: int, layers: int, vocabulary: int) -> None:
+    Args:
+        width: Features of a token.
+        heads: Of attention.
+        layers: Blocks.
+        vocabulary: Tokens.
+        last: Whether the logits are the last token's alone.
+    """
+
+    def __init__(self, width: int, heads: int, layers: int, vocabulary: int, *, last: bool = False) -> None:
         super().__init__()
-        self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(1024, width)
-        self.blocks = nn.Sequential(*(_GptBlock(width, heads) for _ in range(layers)))
+        self.token, self.place, self.last = nn.Embedding(vocabulary, width), nn.Embedding(1024, width), last
+        self.blocks = nn.ModuleList(_GptBlock(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.token(ids) + self.place(torch.arange(ids.shape[1], device=ids.device))
-        return functional.linear(self.norm(self.blocks(x)), self.token.weight)
+    def forward(self, ids: Tensor, *past: Tensor) -> Tensor:
+        """Logits; with keys and values of the past, one step of decoding."""
+        start = past[0].shape[2] if past else 0
+        x = self.token(ids) + self.place(torch.arange(start, start + ids.shape[1], device=ids.device))
+        for n, block in enumerate(self.blocks):
+            x = block(x, past[2 * n : 2 * n + 2])
+        x = self.norm(x)
+        return functional.linear(x[:, -1] if self.last else x, self.token.weight)
 
 
 @registered("gpt-2-small")
 def _gpt2(batch: int) -> tuple[nn.Module, Inputs]:
-    return _Gpt(768, 12, 12, 50257), (token_ids(batch, 128, 50257),)
+    return Gpt(768, 12, 12, 50257), (token_ids(batch, 128, 50257),)
 
 
 # -- T5 --------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
-__all__ = ["Bag", "perceptron"]
+__all__ = ["Bag", "Dlrm", "dlrm_inputs", "perceptron"]
 
 
 # -- recurrent -------------------------------------------------------------------------------------------------------
@@ -122,18 +122,26 @@ class Bag(nn.EmbeddingBag):
             self.weight.uniform_(-(self.num_embeddings**-0.5), self.num_embeddings**-0.5)
 
 
-class _Dlrm(nn.Module):
-    """Dense and sparse features, crossed pair by pair (Naumov et al., arXiv 1906.00091)."""
+class Dlrm(nn.Module):
+    """Dense and sparse features, crossed pair by pair (Naumov et al., arXiv 1906.00091).
 
-    def __init__(self, rows: tuple[int, ...], width: int) -> None:
+    Args:
+        rows: Of each table.
+        width: Features of a row.
+        bottom: Widths of the layers over the 13 dense features, less the last.
+        top: Widths of the layers over all pairs, less the last.
+    """
+
+    def __init__(self, rows: tuple[int, ...], width: int, bottom: tuple[int, ...], top: tuple[int, ...]) -> None:
         super().__init__()
         self.bags = nn.ModuleList(Bag(n, width, mode="sum") for n in rows)
-        self.bottom = perceptron(13, 512, 256, 64, width)
+        self.bottom = perceptron(13, *bottom, width)
         count = len(rows) + 1
-        self.top = nn.Sequential(perceptron(width + count * (count - 1) // 2, 512, 256), nn.Linear(256, 1))
+        self.top = nn.Sequential(perceptron(width + count * (count - 1) // 2, *top), nn.Linear(top[-1], 1))
         self.register_buffer("pairs", torch.tril_indices(count, count, -1))
 
     def forward(self, dense: Tensor, ids: Tensor, starts: Tensor) -> Tensor:
+        """Probabilities of a click, shape (batch, 1)."""
         x = self.bottom(dense)
         found = [bag(ids[n], starts[n]) for n, bag in enumerate(self.bags)]
         parts = torch.cat([x, *found], 1).view(x.shape[0], -1, x.shape[1])
@@ -141,11 +149,15 @@ class _Dlrm(nn.Module):
         return torch.sigmoid(self.top(torch.cat([x, crossed], 1)))
 
 
+def dlrm_inputs(batch: int, rows: tuple[int, ...]) -> Inputs:
+    """Dense features, one row of each table, and where the rows of each sample start."""
+    ids = torch.stack([torch.randint(count, (batch,)) for count in rows])
+    return torch.randn(batch, 13), ids, torch.arange(batch).repeat(len(rows), 1)
+
+
 @registered("dlrm-kaggle")
 def _dlrm(batch: int) -> tuple[nn.Module, Inputs]:
-    ids = torch.stack([torch.randint(rows, (batch,)) for rows in _CRITEO_ROWS])
-    starts = torch.arange(batch).repeat(len(_CRITEO_ROWS), 1)
-    return _Dlrm(_CRITEO_ROWS, 16), (torch.randn(batch, 13), ids, starts)
+    return Dlrm(_CRITEO_ROWS, 16, (512, 256, 64), (512, 256)), dlrm_inputs(batch, _CRITEO_ROWS)
 
 
 class _NeuralFiltering(nn.Module):

@@ -11,7 +11,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
-__all__ = ["Attention", "Mlp", "PostNorm", "WrittenAttention"]
+__all__ = ["Attention", "BertEncoder", "Mlp", "PostNorm", "VisionBlock", "WrittenAttention"]
 
 
 class Attention(nn.Module):
@@ -57,7 +57,7 @@ class Mlp(nn.Sequential):
 # -- images ----------------------------------------------------------------------------------------------------------
 
 
-class _VisionBlock(nn.Module):
+class VisionBlock(nn.Module):
     """Queries, keys and values from one product, norms before."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -66,6 +66,7 @@ class _VisionBlock(nn.Module):
         self.parts, self.output, self.mlp = nn.Linear(width, 3 * width), nn.Linear(width, width), Mlp(width)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Features of the same shape."""
         b, n, width = x.shape
         q, k, v = self.parts(self.norm1(x)).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         y = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, width)
@@ -80,7 +81,7 @@ class _Vision(nn.Module):
         super().__init__()
         self.patch, self.token = nn.Conv2d(3, width, 16, 16), nn.Parameter(torch.zeros(1, 1, width))
         self.place = nn.Parameter(torch.zeros(1, 197, width))
-        self.blocks = nn.Sequential(*(_VisionBlock(width, heads) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(VisionBlock(width, heads) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -202,21 +203,40 @@ class PostNorm(nn.Module):
         return self.norm2(x + self.mlp(x))
 
 
-class _SentenceEncoder(nn.Module):
-    """A distilled BERT whose tokens' mean, normalised, stands for the sentence (Wang et al., NeurIPS 2020)."""
+class BertEncoder(nn.Module):
+    """Features of every token (Devlin et al., NAACL 2019).
 
-    def __init__(self, width: int, heads: int, layers: int) -> None:
+    Args:
+        width: Features of a token.
+        heads: Of attention.
+        layers: Blocks.
+        attention: Of a block.
+    """
+
+    def __init__(self, width: int, heads: int, layers: int, attention: type[Attention]) -> None:
         super().__init__()
         self.token, self.place, self.kind = nn.Embedding(30522, width), nn.Embedding(512, width), nn.Embedding(2, width)
         self.norm, self.drop = nn.LayerNorm(width, eps=1e-12), nn.Dropout(0.1)
-        self.blocks = nn.ModuleList(PostNorm(WrittenAttention(width, heads), width, 1e-12) for _ in range(layers))
+        self.blocks = nn.ModuleList(PostNorm(attention(width, heads), width, 1e-12) for _ in range(layers))
 
-    def forward(self, ids: Tensor, kept: Tensor) -> Tensor:
+    def features(self, ids: Tensor, kept: Tensor) -> Tensor:
+        """Shape (batch, length, width); `kept` is 0 where a token is padding."""
         place = self.place(torch.arange(ids.shape[1], device=ids.device))
         x = self.drop(self.norm(self.token(ids) + self.kind(torch.zeros_like(ids)) + place))
         mask = (1.0 - kept)[:, None, None, :] * torch.finfo(x.dtype).min
         for block in self.blocks:
             x = block(x, mask)
+        return x
+
+
+class _SentenceEncoder(BertEncoder):
+    """A distilled BERT whose tokens' mean, normalised, stands for the sentence (Wang et al., NeurIPS 2020)."""
+
+    def __init__(self, width: int, heads: int, layers: int) -> None:
+        super().__init__(width, heads, layers, WrittenAttention)
+
+    def forward(self, ids: Tensor, kept: Tensor) -> Tensor:
+        x = self.features(ids, kept)
         mean = (x * kept.unsqueeze(-1)).sum(1) / kept.sum(1, keepdim=True).clamp(min=1e-9)
         return functional.normalize(mean, dim=-1)
 

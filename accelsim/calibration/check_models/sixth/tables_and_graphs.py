@@ -13,7 +13,7 @@ from torch.nn import functional
 from accelsim.calibration.check_models.fourth.recurrent_and_tabular import Bag, perceptron
 from accelsim.calibration.check_models.register import Inputs, registered
 
-__all__ = ["video_candidates"]
+__all__ = ["gathered", "video_candidates"]
 
 
 # -- films and clicks ------------------------------------------------------------------------------------------------
@@ -145,18 +145,31 @@ def _itransformer(batch: int) -> tuple[nn.Module, Inputs]:
 # -- papers ----------------------------------------------------------------------------------------------------------
 
 
+def gathered(x: Tensor, near: Tensor, far: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sums over the neighbours of each node, as messages that are scattered.
+
+    Args:
+        x: Features, shape (nodes, width).
+        near: Where each edge starts, shape (edges,).
+        far: Where it ends, likewise.
+        weights: Of the edges, likewise.
+
+    Returns:
+        Shape (nodes, width).
+    """
+    messages = weights.view(-1, 1) * x.index_select(0, near)
+    return torch.zeros_like(x).scatter_add_(0, far.view(-1, 1).expand_as(messages), messages)
+
+
 class _GraphConvolution(nn.Module):
-    """A product, then weighted sums over neighbours (Kipf and Welling, ICLR 2017), as messages that are scattered."""
+    """A product, then weighted sums over neighbours (Kipf and Welling, ICLR 2017)."""
 
     def __init__(self, i: int, o: int) -> None:
         super().__init__()
         self.product, self.bias = nn.Linear(i, o, bias=False), nn.Parameter(torch.zeros(o))
 
     def forward(self, x: Tensor, near: Tensor, far: Tensor, weights: Tensor) -> Tensor:
-        x = self.product(x)
-        messages = weights.view(-1, 1) * x.index_select(0, near)
-        found = torch.zeros_like(x).scatter_add_(0, far.view(-1, 1).expand_as(messages), messages)
-        return found + self.bias
+        return gathered(self.product(x), near, far, weights) + self.bias
 
 
 class _PaperGraph(nn.Module):
