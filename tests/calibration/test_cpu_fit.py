@@ -279,6 +279,22 @@ def test_the_library_has_no_generated_code_for_gradients_of_partly_filled_blocks
     assert str(kernel_names(graph, is_training=False)[0]) == kernel
 
 
+@pytest.mark.parametrize(
+    ("operator", "multiply_adds"), [("", 1 * 16), (".grad_input", 16 * 16), (".grad_weight", 1 * 16)]
+)
+def test_one_channel_is_filled_to_a_block_where_it_is_written(operator, multiply_adds):
+    sizes = {"batch": 3, "channels_in": 1, "channels_out": 1, "side": 6, "kernel": 3, "groups": 1, "stride": 1}
+    name = f"convolution_backward{operator}" if operator else "convolution"
+    graph = case_graph([Case("convolution", name, sizes)])
+    context = Context(2.0**4, 2.0**4, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    terms = kernel_terms(graph, context)[0]
+    assert terms[TERMS.index("first_count")] == 3 * 36 * 9 * multiply_adds
+    blocks = 0.0 if operator else 15 * 4.0 * 3 * 36
+    assert (
+        terms[TERMS.index("bytes_beyond_l2")] == (graph.read_bytes + graph.write_bytes + graph.weight_bytes)[0] + blocks
+    )
+
+
 @pytest.mark.parametrize(("side", "kernel", "calls"), [(13, 3, 2), (16, 3, 4), (12, 5, 8), (10, 1, 1)])
 def test_a_line_of_a_stepping_gradient_takes_small_products(side, kernel, calls):
     """Of windows of three, even pixels of a line see one tap and odd ones two; the last of an even number sees one less."""

@@ -12,7 +12,7 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["conv_counts", "conv_names", "is_unfolded", "runs_by_group", "visible_taps"]
+__all__ = ["block_bytes", "conv_counts", "conv_names", "is_unfolded", "runs_by_group", "visible_taps"]
 
 _K = OperatorKind
 #: Padding on each side up to which the library generates code of depthwise convolutions: the pixels it unrolls.
@@ -74,6 +74,27 @@ def runs_by_group(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int
     own = ~_is_special(size, threads) & (graph.dtype[rows] == int(Dtype.FP32))
     grouped: NDArray[np.bool_] = (size("groups") > 1) & own
     return grouped
+
+
+def block_bytes(graph: OperatorGraph) -> FloatArray:
+    """Bytes by which blocks of 16 channels exceed the results of convolutions that they are copied to, shape (n,).
+
+    The framework's own kernels, and products of unfolded images, write results as they are.
+
+    Args:
+        graph: Operators, n rows.
+    """
+    found = np.zeros(len(graph))
+    rows = np.flatnonzero(graph.kind == int(_K.CONV))
+
+    def size(name: str) -> FloatArray:
+        return graph.dimension(name, rows, _K.CONV)
+
+    outside = np.maximum(size("channels_out"), 1.0)
+    library = _is_large(size) & _is_special(size, 1) | (graph.dtype[rows] != int(Dtype.FP32))
+    blocks = library & ~is_unfolded(graph, _K.CONV, rows)
+    found[rows] = np.where(blocks, np.ceil(outside / _BLOCK) * _BLOCK / outside - 1.0, 0.0) * graph.write_bytes[rows]
+    return found
 
 
 def visible_taps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
@@ -295,9 +316,9 @@ def conv_counts(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Work with channels filled to 16, output lines times taps, and images times groups; of one group, work as a product.
 
-    The library reads the few channels of an image as they are, forward up to 15, else four, and takes groups of 8 or 4
-    channels, or multiples, in vectors of as many lanes, each of which takes as long as one of 16 (oneDNN
-    jit_avx512_common_conv_kernel.cpp, init_conf).
+    The library reads the few channels of an image as they are, forward up to 15, for weights four, for an image's gradient
+    none, and takes groups of 8 or 4 channels, or multiples, in vectors of as many lanes, each of which takes as long as one
+    of 16 (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf).
     Gradients of fp32 weights fill from four channels on: of 8x8 taps 0.44 ms with 3, 2.2 with 4, 8 or 16 (EPYC 9005); of 4
     to 15 channels in vectors of 8. Images that are unfolded fill their results alone.
     The framework multiplies small fp32 convolutions image by image; the product's kernel takes 24 pixels times 4 channels.
@@ -330,7 +351,7 @@ def conv_counts(
     lanes = np.where(weights_fp32 & (groups == 1) & (size("channels_in") < 16) & (size("channels_in") > 3), 8.0, lanes)
     inside, outside = (np.ceil(channels / lanes) * lanes for channels in per_group)
     unfolded = is_unfolded(graph, kind, rows)
-    few = np.where(weights_fp32, 3.0, _BLOCK - 1 if kind == _K.CONV else _IMAGE_CHANNELS)
+    few = np.where(weights_fp32, 3.0, {_K.CONV: _BLOCK - 1, _K.CONV_BACKWARD_DATA: 0}.get(kind, _IMAGE_CHANNELS))
     as_is = (size("channels_in") <= few) | unfolded
     inside = np.where(as_is & ((groups == 1) | unfolded), size("channels_in") / groups, inside)
     filled = groups * images * pixels * volume * inside * outside * (16.0 / lanes)

@@ -24,7 +24,7 @@ from accelsim.cost.cpu.cache_counts import (
     outer_counts,
     share_beyond,
 )
-from accelsim.cost.cpu.convolutions import conv_counts, is_unfolded, visible_taps
+from accelsim.cost.cpu.convolutions import block_bytes, conv_counts, is_unfolded, visible_taps
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS, StepWork, step_work
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -125,7 +125,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         graph: Operators, n rows.
         context: Caches and state of memory.
     """
-    moved = graph.read_bytes + graph.write_bytes + mean_copy_bytes(graph)
+    moved = graph.read_bytes + graph.write_bytes + mean_copy_bytes(graph) + block_bytes(graph)
     cold = context.cold(len(graph))
     cached = graph.weight_bytes * (1.0 - cold)
     held = moved + cached
