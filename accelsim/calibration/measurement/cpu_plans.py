@@ -413,9 +413,9 @@ CPU_PLANS: Sequence[Plan] = (
     Plan(
         "embedding",
         ("index_add",),
-        {"table": (2_000, 40_000, 1), "width": (32, 256, 8), "lookups": (60_000, 400_000, 1)},
-        4,
-        allowed=lambda s: s["table"] * s["width"] <= 5e6 and 1.4e7 <= s["lookups"] * s["width"] <= 3e7,
+        {"table": (2_000, 40_000, 1), "width": (24, 256, 8), "lookups": (30_000, 400_000, 1)},
+        6,
+        allowed=lambda s: s["table"] * s["width"] <= 5e6 and 3e6 <= s["lookups"] * s["width"] <= 3e7,
         devices=("cpu",),
     ),
     Plan(
