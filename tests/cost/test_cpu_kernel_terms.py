@@ -66,7 +66,7 @@ def test_weights_used_again_after_other_work_come_from_where_that_left_them():
     """1 MB between uses: half of the weights has left a second cache of 1 MB, none the last one."""
     found = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, reuse_bytes=1e6), read=1e3, write=1e3, weights=1e5)
     assert found["bytes_beyond_l2"] == pytest.approx(0.5e5)
-    half_cold = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, reuse_bytes=1e8), read=1e3, write=1e3, weights=1e5)
+    half_cold = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, reuse_bytes=6.25e7), read=1e3, write=1e3, weights=1e5)
     assert half_cold["cold_weight_bytes"] == pytest.approx(0.5e5)
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script, lstm_script, lstm_workspace_bytes
+from accelsim.calibration.case_rows import case_graph
+from accelsim.calibration.measurement.case import Case
+from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script, lstm_script, lstm_workspace_bytes, workspaces
 
 #: Batch, steps, input and hidden width; bytes of the workspace that oneDNN 3.12 asked for in fp32 and bf16.
 TRACED = [
@@ -35,6 +37,16 @@ SCRATCH = [
 def test_the_scratch_is_as_large_as_traced(shape, fp32, bf16):
     for width, traced in ((4.0, fp32), (2.0, bf16)):
         assert max(size for slot, size in lstm_script(*shape, width) if slot == 3) == pytest.approx(traced, rel=0.035)
+
+
+def test_the_backward_pass_reads_the_workspace_that_the_forward_pass_left():
+    shape = {"batch": 16, "steps": 40, "input": 96, "hidden": 128}
+    graph = case_graph(
+        [Case("recurrent", name, shape) for name in ("lstm", "lstm_train", "lstm_backward", "gru_train")]
+    )
+    own = float(lstm_workspace_bytes(16, 40, 96, 128, 4.0))
+    assert workspaces(graph, is_training=False).tolist() == [0.0, own, own, 0.0]
+    assert workspaces(graph, is_training=True).tolist() == [own, own, own, 0.0]
 
 
 def _left(script: Script) -> tuple[dict[int, float], dict[int, float]]:

@@ -9,7 +9,7 @@ from accelsim.calibration.case_rows import case_graph
 from accelsim.calibration.check import CheckCase, model_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.cost.cpu.calibrated import _step_before
-from accelsim.cost.cpu.recurrent_steps import StepWork, step_work
+from accelsim.cost.cpu.recurrent_steps import StepWork, further_bytes, gate_rests, step_work
 from accelsim.workloads.operator import OperatorKind
 
 torch = pytest.importorskip("torch")
@@ -68,6 +68,25 @@ def test_steps_go_to_memory_once_their_round_exceeds_the_cache():
     assert work("lstm", hidden=512)[0].far_bytes(L3)[0] == 0
     wide, _ = work("lstm", hidden=2048)
     assert wide.far_bytes(L3)[0] == 9 * wide.moved_bytes[0]
+
+
+def test_a_step_leaves_the_cache_by_what_moves_and_not_by_how_slowly():
+    found, _ = work("gru_backward", batch=3, hidden=1600)
+    assert found.far_moved_bytes[0] == 5 * 3 * 1600**2 * 4 < found.moved_bytes[0]
+    assert found.far_bytes(L3)[0] == 9 * found.far_moved_bytes[0]
+
+
+def test_gates_that_fill_no_pair_of_vectors_leave_elements_over():
+    hidden = np.array([32.0, 50.0, 64.0, 100.0])
+    assert gate_rests(hidden, np.array(4.0)).tolist() == [0, 18, 0, 4]
+    assert gate_rests(hidden, np.array(2.0)).tolist() == [32, 50, 0, 36]
+
+
+def test_a_second_direction_reads_the_input_again():
+    graph = case_graph([Case("recurrent", "gru", {"batch": 2, "steps": 10, "input": 96, "hidden": 64})])
+    assert further_bytes(graph)[0] == 0
+    graph.dims[0, 4] = 2
+    assert further_bytes(graph)[0] == 2 * 10 * 96 * 4
 
 
 class _Cell(torch.nn.Module):

@@ -25,6 +25,7 @@ from accelsim.cost.cpu.kernel_terms import TERMS, Context
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.machine import CpuMachine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
+from accelsim.cost.cpu.recurrent_memory import workspaces
 from accelsim.cost.cpu.threads import SERIAL_S
 from accelsim.cost.fitted import calibration_folders
 from accelsim.cost.table import Execution, RowCosts, Tier
@@ -213,7 +214,12 @@ def _far_bytes(
     old = np.where(optimizer | ((not is_training) & ~lookups), np.maximum(graph.read_bytes - given, 0.0), 0.0)
     fresh = memory.fresh_bytes if can_fault else 0.0
     results = np.where(optimizer, 0.0, np.minimum(graph.write_bytes, memory.taken_bytes))
-    far: FloatArray = np.minimum(left, graph.read_bytes) + cold * (old + np.maximum(results - fresh, 0.0))
+    kept, backward = workspaces(graph, is_training=is_training), graph.phase == int(Phase.BACKWARD)
+    results = results + np.where(backward, 0.0, kept)
+    own = backward[rows] & ~backward[graph.dependency] & (graph.dims[rows] == graph.dims[graph.dependency]).all(axis=1)
+    again = np.where(own, kept[rows] * share_beyond(between, l3_bytes), 0.0)
+    saved = np.minimum(np.bincount(rows, weights=again, minlength=len(graph)), kept)
+    far: FloatArray = np.minimum(left, graph.read_bytes) + saved + cold * (old + np.maximum(results - fresh, 0.0))
     return far
 
 

@@ -22,10 +22,12 @@ from accelsim.cost.cpu.cache_counts import (
     mean_copy_bytes,
     occupied_bytes,
     outer_counts,
+    round_share,
     share_beyond,
 )
 from accelsim.cost.cpu.convolutions import block_bytes, conv_counts, is_unfolded, visible_taps
-from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS, StepWork, step_work
+from accelsim.cost.cpu.recurrent_memory import workspaces
+from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS, StepWork, further_bytes, gate_rests, step_work
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -115,7 +117,7 @@ class Context:
     def cold(self, count: int) -> FloatArray:
         """Share of each row's weights that come from main memory, shape (count,)."""
         reuse = np.broadcast_to(np.asarray(self.reuse_bytes, dtype=np.float64), (count,))
-        return share_beyond(reuse, self.l3_bytes)
+        return round_share(reuse, self.l3_bytes)
 
 
 def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
@@ -125,7 +127,9 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         graph: Operators, n rows.
         context: Caches and state of memory.
     """
-    moved = graph.read_bytes + graph.write_bytes + mean_copy_bytes(graph) + block_bytes(graph)
+    read = graph.read_bytes + further_bytes(graph)
+    moved = read + graph.write_bytes + mean_copy_bytes(graph) + block_bytes(graph)
+    moved += workspaces(graph, is_training=context.is_training)
     cold = context.cold(len(graph))
     cached = graph.weight_bytes * (1.0 - cold)
     held = moved + cached
@@ -152,7 +156,7 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     columns = [
         np.ones(len(graph)),
         flop,
-        graph.read_bytes,
+        read,
         graph.write_bytes,
         graph.weight_bytes + again,
         graph.weight_bytes * cold + again_far + np.where(streams, 0.0, far),
@@ -187,13 +191,17 @@ def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
 
     The few channels of a first image are read as they are, and so are images by gradients that the library has no generated
     code for. Gradients of weights are counted for depthwise convolutions alone. Images that are unfolded count with every
-    tap's copy.
+    tap's copy. Of a GRU's gates what is left of the vectors that a sigmoid takes together.
     """
     found = np.zeros(len(graph))
     for kind, index in graph.rows_by_kind():
+        rows = _Rows(graph, kind, index, context)
+        if kind == _K.GRU:
+            forward = graph.phase[index] != int(Phase.BACKWARD)
+            found[index] = forward * gate_rests(rows["hidden_size"], rows.width) * rows["batch"] * rows["steps"]
+            found[index] *= np.maximum(rows["directions"], 1.0) * rows.width
         if kind not in _CONVS:
             continue
-        rows = _Rows(graph, kind, index, context)
         inside, outside = rows["channels_in"], rows["channels_out"]
         copied = inside * rows["in_d"] * rows["in_h"] * rows["in_w"] * ((inside % 16 > 0) & (inside > 4))
         copied = copied + outside * rows["out_d"] * rows["out_h"] * rows["out_w"] * (outside % 16 > 0)

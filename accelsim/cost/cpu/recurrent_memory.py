@@ -12,7 +12,13 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["HELD", "SAVED", "Script", "lstm_script", "lstm_workspace_bytes"]
+import numpy as np
+
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind, Phase
+
+__all__ = ["HELD", "SAVED", "Script", "lstm_script", "lstm_workspace_bytes", "workspaces"]
 
 #: Steps of a row: slot and bytes; 0 bytes frees the slot. Slot 0 is the output.
 Script = list[tuple[int, float]]
@@ -24,10 +30,11 @@ HELD: Final = -1
 _SCRATCH_START: Final = 4872.0
 
 
-def _line_bytes(elements: float, width: float) -> float:
+def _line_bytes(elements: FloatArray | float, width: FloatArray | float) -> FloatArray:
     """Bytes of a matrix line: whole cache lines, one more where it is a multiple of 256 elements."""
-    whole = math.ceil(elements * width / 64.0) * 64.0
-    return whole + 64.0 if whole / width % 256 == 0 else whole
+    whole = np.ceil(elements * width / 64.0) * 64.0
+    line: FloatArray = np.where(whole / width % 256 == 0, whole + 64.0, whole)
+    return line
 
 
 def _scratch_bytes(batch: float, steps: float, hidden: float, width: float) -> float:
@@ -40,8 +47,14 @@ def _scratch_bytes(batch: float, steps: float, hidden: float, width: float) -> f
     return 4.0 * steps * states + (9.0 if width == 4.0 else 13.0) * states + copies + _SCRATCH_START
 
 
-def lstm_workspace_bytes(batch: float, steps: float, inputs: float, hidden: float, width: float) -> float:
-    """Bytes of the workspace of one layer in one direction.
+def lstm_workspace_bytes(
+    batch: FloatArray | float,
+    steps: FloatArray | float,
+    inputs: FloatArray | float,
+    hidden: FloatArray | float,
+    width: FloatArray | float,
+) -> FloatArray:
+    """Bytes of the workspace of one layer in one direction, of scalars or of columns.
 
     Args:
         batch: Sequences.
@@ -51,10 +64,30 @@ def lstm_workspace_bytes(batch: float, steps: float, inputs: float, hidden: floa
         width: Bytes of an element.
     """
     gates = steps * batch * (_line_bytes(4.0 * hidden, width) + hidden * width)
-    wide = max(inputs, hidden)
+    wide = np.maximum(inputs, hidden)
     narrow = 2.0 * (_line_bytes(wide, width) + _line_bytes(hidden, width))
     full = 4.0 * _line_bytes(wide, 4.0) + 2.0 * _line_bytes(hidden, 4.0)
-    return gates + (steps + 1.0) * batch * (narrow + full)
+    found: FloatArray = gates + (steps + 1.0) * batch * (narrow + full)
+    return found
+
+
+def workspaces(graph: OperatorGraph, *, is_training: bool) -> FloatArray:
+    """Bytes of the workspaces that LSTM layers leave to their backward passes, and that these read, shape (n,).
+
+    Args:
+        graph: Operators, n rows.
+        is_training: Whether the graph has backward rows.
+    """
+    found, kind = np.zeros(len(graph)), OperatorKind.LSTM
+    kept = [is_training or name.endswith("_train") for name in graph.name]
+    rows = np.flatnonzero(
+        (graph.kind == int(kind)) & (np.array(kept, dtype=bool) | (graph.phase == int(Phase.BACKWARD)))
+    )
+    names = ("batch", "steps", "input_size", "hidden_size", "directions")
+    batch, steps, inputs, hidden, directions = (graph.dimension(name, rows, kind) for name in names)
+    one = lstm_workspace_bytes(batch, steps, inputs, hidden, DTYPE_BYTES[graph.dtype[rows]])
+    found[rows] = np.maximum(directions, 1.0) * one
+    return found
 
 
 def lstm_script(
@@ -87,7 +120,7 @@ def lstm_script(
     copies: Script = [(1, whole * of_inputs), (2, whole * of_states), (3, scratch), (3, 0.0), (2, 0.0), (1, 0.0)]
     if is_backward:
         return _backward_script(x, y, of_inputs, of_states, copies, 4.0 / width, directions)
-    workspace = lstm_workspace_bytes(batch, steps, inputs, hidden, width)
+    workspace = float(lstm_workspace_bytes(batch, steps, inputs, hidden, width))
     saved: Script = [(SAVED, workspace)] if is_training else []
     if directions == 1:
         return [(0, y), *saved, *copies]
