@@ -71,6 +71,11 @@ def test_steps_go_to_memory_once_their_round_exceeds_the_cache():
 
 
 def test_a_step_leaves_the_cache_by_what_moves_and_not_by_how_slowly():
+    assert (
+        work("lstm", hidden=1100)[0].far_bytes(L3)[0]
+        == 0
+        < work("lstm_backward", hidden=1100, input=640)[0].far_bytes(L3)[0]
+    )
     found, _ = work("gru_backward", batch=3, hidden=1600)
     assert found.far_moved_bytes[0] == 5 * 3 * 1600**2 * 4 < found.moved_bytes[0]
     assert found.far_bytes(L3)[0] == 9 * found.far_moved_bytes[0]

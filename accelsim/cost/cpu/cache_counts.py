@@ -42,7 +42,7 @@ def round_share(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatA
 
     What comes first has been pushed out before it comes again, so the rise is steep: 3.1 MB of weights take 42 us of one row
     in a round of up to 13 MB, 50, 77, 137 and 170 of 15, 18, 24 and 30 MB or more; of 4 and 16 rows, and in bf16, it rises
-    from 12 to 30 MB alike (32 MB of a shared cache, EPYC 9005).
+    from 12 to 30 MB or a little more (32 MB of a shared cache, EPYC 9005).
     """
     fill = np.minimum(size_bytes, 1e18) / capacity_bytes
     share: FloatArray = np.clip((fill - _ROUND_FITS) / (_ROUND_FILLS - _ROUND_FITS), 0.0, 1.0)

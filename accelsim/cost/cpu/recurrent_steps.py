@@ -19,6 +19,8 @@ from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
 
 __all__ = ["SINGLE_ROWS", "StepWork", "further_bytes", "gate_rests", "step_work"]
 
+#: Share of the last-level cache from which on forward steps lose weights.
+_ROUND_FITS: Final = 0.7
 #: Two vectors of the framework's loops.
 _PAIR_BYTES: Final = 128.0
 #: Rows up to which the math library multiplies row by row.
@@ -62,6 +64,7 @@ class StepWork:
         moved_bytes: Bytes of weights and their gradients that a step moves.
         far_moved_bytes: Those of them that come from main memory where the caches hold nothing from step to step.
         round_bytes: Bytes that they go round in.
+        is_backward: Whether they write gradients.
     """
 
     flop: FloatArray
@@ -69,14 +72,19 @@ class StepWork:
     moved_bytes: FloatArray
     far_moved_bytes: FloatArray
     round_bytes: FloatArray
+    is_backward: NDArray[np.bool_]
 
     def far_bytes(self, l3_bytes: float) -> FloatArray:
         """Bytes that the steps after the first move beyond the last-level cache, shape (k,).
 
+        Forward steps fetch weights ahead, and lose less of a round than those that write gradients too.
+
         Args:
             l3_bytes: Last-level cache.
         """
-        found: FloatArray = (self.steps - 1.0) * self.far_moved_bytes * round_share(self.round_bytes, l3_bytes)
+        forward = np.clip((self.round_bytes / l3_bytes - _ROUND_FITS) / (1.0 - _ROUND_FITS), 0.0, 1.0)
+        share = np.where(self.is_backward, round_share(self.round_bytes, l3_bytes), forward)
+        found: FloatArray = (self.steps - 1.0) * self.far_moved_bytes * share
         return found
 
 
@@ -124,4 +132,5 @@ def step_work(graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64]
         passes * weights + 2.0 * sums + 4.0 * added + outer,
         weights + 2.0 * sums + 4.0 * added,
         weights + sums + 2.0 * added,
+        backward,
     )
