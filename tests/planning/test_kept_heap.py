@@ -50,10 +50,10 @@ def test_intervals_hold_what_no_operator_shows(mode, monkeypatch):
         spread = math.log(run.latency_high_s / run.latency_low_s) / 2 / 1.6448536269514722
         assert spread > tables[-1].context_log_sigma
     default, kept = tables
-    assert kept.context_log_sigma == pytest.approx(0.1)
+    assert kept.context_log_sigma == pytest.approx(0.12)  # of several threads
     # fresh pages come with their lines, kept ones from main memory: the difference is somewhat less than the faults' time
     faults = 1.0 - kept.total_time_s / default.total_time_s
-    assert 0.99 < default.context_log_sigma / math.hypot(0.1, 0.6 * faults) < 1.25
+    assert 0.99 < default.context_log_sigma / math.hypot(0.12, 0.6 * faults) < 1.25
 
 
 @pytest.mark.usefixtures("_calibrated")
