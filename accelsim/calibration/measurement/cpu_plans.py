@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from accelsim.calibration.measurement.convolution_plans import CONVOLUTION_PLANS
 from accelsim.calibration.measurement.plan import Plan, Shape
 from accelsim.calibration.measurement.shape_rules import (
     conv_allowed,
@@ -490,4 +491,5 @@ CPU_PLANS: Sequence[Plan] = (
         finish=lambda s: s | {"kernel": s["length"]},
         devices=("cpu",),
     ),
+    *CONVOLUTION_PLANS,
 )
