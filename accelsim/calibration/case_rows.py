@@ -341,7 +341,7 @@ def _elementwise(s: Shape, operator: str) -> _Row:
         read_bytes, inputs = float(elements), 2
     name = _ROW_NAMES.get(operator, operator)
     runs = elements // weight if weight else 1
-    dims = (elements, inputs, flop, runs)
+    dims = (elements, inputs, flop, runs, int(runs > 1))
     backward = operator.endswith("_backward")
     if operator == "to_bf16":
         return _Row(_K.COPY, (elements, 0, 0, 0, 1), 0.0, elements, elements, name="_to_copy")

@@ -31,7 +31,18 @@ def with_runs(kernel: Kernel) -> Kernel:
     if place is None or not kernel.writes or len(kernel.dims) > place or any(kernel.dims[3:place]):
         return kernel
     runs = _run_count(kernel.reads, kernel.writes[0])
-    return kernel if runs is None else replace(kernel, dims=(*kernel.dims, *(0,) * (place - len(kernel.dims)), runs))
+    if runs is None:
+        return kernel
+    dims = (*kernel.dims, *(0,) * (place - len(kernel.dims)), runs)
+    even = kernel.kind is OperatorKind.ELEMENTWISE and runs > 1 and _all_go_on(kernel.reads, kernel.writes[0])
+    return replace(kernel, dims=(*dims, 1) if even else dims)
+
+
+def _all_go_on(reads: tuple[Operand, ...], target: Operand) -> bool:
+    """Whether every operand goes on along the innermost axis, instead of giving one number to a whole stretch."""
+    axis = next((a for a in range(-1, -len(target.shape) - 1, -1) if target.shape[a] > 1), None)
+    sides = [(x.shape[axis], x.stride[axis]) for x in (*reads, target) if axis is not None and len(x.shape) >= -axis]
+    return len(sides) == len(reads) + 1 and all(side == (sides[-1][0], 1) for side in sides)
 
 
 def _run_count(reads: tuple[Operand, ...], target: Operand) -> int | None:

@@ -151,7 +151,8 @@ DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
     _K.BATCH_NORM: _ROWS,
     _K.GROUP_NORM: _ROWS,
     _K.SOFTMAX: _ROWS,
-    _K.ELEMENTWISE: ("elements", "inputs", "flop_per_element", "runs"),  # runs: stretches that lie together, else 0
+    # runs: stretches that lie together, else 0; even: 1 where every operand goes on along all of a stretch
+    _K.ELEMENTWISE: ("elements", "inputs", "flop_per_element", "runs", "even"),
     _K.REDUCTION: (*_ROWS, "inner"),  # inner: results that lie together, where the innermost axis stays, else 0
     _K.POOLING: ("batch", "channels", "in_pixels", "out_pixels", "kernel_volume"),
     _K.EMBEDDING: _GATHER,

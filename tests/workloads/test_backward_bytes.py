@@ -27,7 +27,7 @@ def gradients(b) -> dict[str, dict[str, object]]:
         rows[name] = {
             "kind": kind,
             "dims": tuple(
-                graph.dims[index, : len([n for n in DIMENSIONS[kind] if n not in {"runs", "inner"}])].tolist()
+                graph.dims[index, : len([n for n in DIMENSIONS[kind] if n not in {"runs", "even", "inner"}])].tolist()
             ),
             "flop": graph.flop[index],
             "read": graph.read_bytes[index],

@@ -373,10 +373,16 @@ def _pooling_counts(rows: _Rows) -> Counts:
 
 
 def _elementwise_counts(rows: _Rows) -> Counts:
-    """Elements, stretches after the first, and elements that these leave over from whole vectors, taken one by one."""
+    """Elements, stretches after the first, and elements that these leave over from whole vectors, taken one by one.
+
+    Products and quotients in 16 bits take them together where every operand goes on along the stretch: 16 elements of a row
+    by a row's take 3 ns, by a number 20, a sum of two such rows 16 (EPYC 9005).
+    """
     runs = np.maximum(rows["runs"], 1.0)
     left = np.where(runs > 1, runs * (rows["elements"] / runs % (_LINE_BYTES / rows.width)), 0.0)
-    return rows["elements"], runs - 1.0, left
+    scaled = np.array([rows.graph.name[row].startswith(("mul", "div")) for row in rows.index.tolist()], dtype=bool)
+    together = scaled & (rows["even"] > 0) & (rows.width == 2)
+    return rows["elements"], runs - 1.0, np.where(together, 0.0, left)
 
 
 def _choice_counts(rows: _Rows) -> Counts:
