@@ -221,6 +221,12 @@ def test_reductions_whose_innermost_axis_stays_go_stretch_by_stretch(name, dtype
     assert kernel_names(graph, is_training=False)[0] == kernel
 
 
+@pytest.mark.parametrize("name", ["mean", "mse_loss", "amax"])
+def test_a_reduction_of_single_elements_is_an_elementwise_loop(name):
+    graph = replace(row(K.ELEMENTWISE, (1000, 1, 1), read=4000.0, write=4000.0), name=(name,))
+    assert kernel_names(graph, is_training=False)[0] == "mul_scalar"
+
+
 def test_a_mean_in_16_bits_goes_through_a_copy_in_32():
     elements = 10_000_000.0
     wide, narrow = (

@@ -135,7 +135,6 @@ _NAMED = frozenset(
         "_log_softmax",
         "_softmax_backward_data",
         "_log_softmax_backward_data",
-        "mean",
         "add_strided",
         "clone_strided",
         "upsample_nearest2d",
