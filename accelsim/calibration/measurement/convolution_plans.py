@@ -32,8 +32,8 @@ CONVOLUTION_PLANS: Sequence[Plan] = (
     Plan(
         "convolution_backward",
         ("convolution_backward.grad_input", "convolution_backward.grad_weight"),
-        {"groups": (2, 32, 2), "wide": (4, 24, 4), "side": (7, 56, 7), "batch": (1, 8, 1), "stride": (1, 2, 1)},
-        4,
+        {"groups": (2, 32, 2), "wide": (3, 22, 1), "side": (7, 56, 7), "batch": (1, 8, 1), "stride": (1, 2, 1)},
+        7,
         fixed={"kernel": 3},
         finish=lambda s: s | dict.fromkeys(("channels_in", "channels_out"), s["groups"] * s.pop("wide")),
         allowed=conv_allowed,
