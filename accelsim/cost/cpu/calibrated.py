@@ -38,7 +38,7 @@ from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
 __all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_for", "read_kernels"]
 
 KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
-_VERSION: Final = 7
+_VERSION: Final = 8
 _MOST_BYTES: Final = 64 * 2**20
 #: Spread of ln(true / predicted) that all operators of a model share and no operator measurement shows, and that of the time
 #: of page faults. Chosen on predictions that were frozen before any was measured (the first on 678 runs of 79 models, on
