@@ -156,3 +156,14 @@ def test_lines_shorter_than_their_padding_are_unfolded():
 def test_steps_that_differ_between_axes_pad_no_axis_by_more_than_its_window():
     spectrogram = (4, 1, 276, 1, 1, 58, 13, 1, 25, 10, 1, 10, 4, 2, 1)  # steps of two in time, of one in frequency
     assert kernel(K.CONV, spectrogram) == "conv"
+
+
+@pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.BF16])
+def test_gradients_of_depthwise_volumes_are_unfolded(dtype):
+    """As dispatched by oneDNN 3.12, in both formats; forward they have generated code."""
+    volume, plane = ((1, 108, 108, 108, d, 20, 20, d, 20, 20, taps, 3, 3, 1, 1) for d, taps in ((13, 3), (1, 1)))
+    gradients = {K.CONV_BACKWARD_DATA: "conv_grad_input", K.CONV_BACKWARD_WEIGHT: "conv_grad_weight"}
+    for kind, name in gradients.items():
+        assert kernel(kind, volume, dtype) == f"{name}_unfolded"
+        assert kernel(kind, plane, dtype) == f"{name}_depthwise"
+    assert kernel(K.CONV, volume, dtype) == "conv_depthwise"

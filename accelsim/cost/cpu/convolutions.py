@@ -44,7 +44,7 @@ def _is_large(size: _Sizes) -> NDArray[np.bool_]:
 
     It multiplies the sizes of the first four axes, of a volume all but its width.
     """
-    volume = (size("in_d") > 1) | (size("kernel_d") > 1)
+    volume = _is_volume(size)
     images = size("batch") * size("channels_in") * size("in_d") * size("in_h") * np.where(volume, 1.0, size("in_w"))
     wide = (size("kernel_h") > 3) & (size("kernel_w") > 3)
     large: NDArray[np.bool_] = (size("groups") > 1) | wide | (size("batch") > 1) | (images > 20480)
@@ -187,9 +187,16 @@ def is_unfolded(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64
         return np.zeros(len(rows), dtype=bool)
     single = graph.dtype[rows] == int(Dtype.FP32)
     groups = size("groups")
-    parted = (groups > 1) & (groups < size("channels_in")) & _parts(size, kind, single)
+    parted = (groups > 1) & np.where(groups < size("channels_in"), _parts(size, kind, single), _is_volume(size))
+    parted &= (groups < size("channels_in")) | (kind != _K.CONV)
     unfolded: NDArray[np.bool_] = (rule(size, single) & (groups == 1) | parted) & (_is_large(size) | ~single)
     return unfolded
+
+
+def _is_volume(size: _Sizes) -> NDArray[np.bool_]:
+    """Which convolutions go along a depth too; gradients of depthwise ones have no generated code."""
+    volume: NDArray[np.bool_] = (size("in_d") > 1) | (size("kernel_d") > 1)
+    return volume
 
 
 def _parts(size: _Sizes, kind: OperatorKind, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -389,7 +396,7 @@ def conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
         plain = _is_plain_gradient(graph, kind, rows) if data else width > 3
         own = np.where(plain, f"{gradient}_depthwise_plain", f"{gradient}_depthwise")
         whole = np.where(unfolded, f"{gradient}_unfolded", gradient)
-        return np.where(depthwise, own, np.where(library, whole, f"{gradient}_native"))
+        return np.where(depthwise & ~unfolded, own, np.where(library, whole, f"{gradient}_native"))
     flat = (size("in_h") == 1) & (size("in_w") > 1) & (height == 1)
     base = np.where(pointwise, "conv_1x1", np.where(flat, "conv_1d", "conv"))
     generated = np.where(unfolded, "conv_unfolded", base)
