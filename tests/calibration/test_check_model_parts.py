@@ -61,11 +61,13 @@ def gated(count=2):
 def test_a_step_with_a_cache_equals_the_whole_sequence(decoder):
     torch.manual_seed(0)
     module = decoder().eval()
+    assert_a_step_equals_the_whole(module, module.attention, lambda own, args: kept(own, *args[:2]))
+
+
+def assert_a_step_equals_the_whole(module, layers, cached):
+    """The last word given the keys and values that `layers` kept of the words before, as `cached` finds them."""
     ids, past = torch.randint(50, (3, 6)), []
-    hooks = [
-        layer.register_forward_pre_hook(lambda own, args: past.extend(kept(own, *args[:2])))
-        for layer in module.attention
-    ]
+    hooks = [layer.register_forward_pre_hook(lambda own, args: past.extend(cached(own, args))) for layer in layers]
     with torch.no_grad():
         whole = module(ids)
         for hook in hooks:
@@ -148,21 +150,13 @@ def test_experts_have_no_room_for_more_than_twice_their_share_in_training():
 
 
 def test_a_step_of_gpt_with_a_cache_equals_the_whole_sequence():
+    def cached(own, args):
+        parts = own.parts(own.norm1(args[0])).chunk(3, -1)[1:]
+        return [t.unflatten(-1, (4, 8)).transpose(1, 2) for t in parts]
+
     torch.manual_seed(0)
-    module, ids, past = Gpt(32, 4, 2, 50, last=True).eval(), torch.randint(50, (3, 6)), []
-    parts = lambda own, args: own.parts(own.norm1(args[0])).chunk(3, -1)[1:]  # noqa: E731
-    hooks = [
-        block.register_forward_pre_hook(
-            lambda own, args: past.extend(t.unflatten(-1, (4, 8)).transpose(1, 2) for t in parts(own, args))
-        )
-        for block in module.blocks
-    ]
-    with torch.no_grad():
-        whole = module(ids)
-        for hook in hooks:
-            hook.remove()
-        step = module(ids[:, -1:], *[x[:, :, :-1] for x in past])
-    assert torch.allclose(step, whole, atol=1e-5)
+    module = Gpt(32, 4, 2, 50, last=True).eval()
+    assert_a_step_equals_the_whole(module, module.blocks, cached)
 
 
 def test_distances_become_places():

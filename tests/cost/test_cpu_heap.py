@@ -255,15 +255,23 @@ def _mobilenet(batch):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("batch", "dtype", "fewest", "most"), [(1, "fp32", 1264, 2171), (6, "fp32", 6880, 18368), (1, "bf16", 0, 24)]
-)
+@pytest.mark.parametrize(("batch", "dtype", "fewest", "most"), [(6, "fp32", 6880, 18368), (1, "bf16", 0, 24)])
 def test_page_faults_of_a_mobilenet(batch, dtype, fewest, most):
-    """Within a tenth of the range of mean minor faults per pass that six fresh processes took (torch 2.13, glibc 2.36)."""
+    """Range of mean minor faults per pass counted by getrusage in six fresh processes (torch 2.13, glibc 2.36)."""
+    assert fewest <= _faults_of_a_mobilenet(batch, dtype) <= most
+
+
+@pytest.mark.torch
+def test_page_faults_of_a_mobilenet_are_those_that_fresh_processes_take_on_average():
+    """Minor faults per pass counted by getrusage in fourteen fresh processes (torch 2.13, glibc 2.36)."""
+    counted = [2275] * 5 + [3019] * 4 + [1645] * 2 + [1623] * 2 + [1423]
+    assert _faults_of_a_mobilenet(1, "fp32") == pytest.approx(sum(counted) / len(counted), rel=0.1)
+
+
+def _faults_of_a_mobilenet(batch, dtype):
     pytest.importorskip("torch")
     graph = _graph(*_mobilenet(batch), dtype)
-    fresh = pass_memory(graph, kernel_names(graph, is_training=False)).fresh_bytes
-    assert 0.9 * fewest <= fresh.sum() / 4096 <= 1.1 * most
+    return pass_memory(graph, kernel_names(graph, is_training=False)).fresh_bytes.sum() / 4096
 
 
 def test_free_blocks_below_take_small_ones_first():
