@@ -40,11 +40,12 @@ __all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_fo
 KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
 _VERSION: Final = 8
 _MOST_BYTES: Final = 64 * 2**20
-#: Spread of ln(true / predicted) that all operators of a model share and no operator measurement shows, and that of the time
-#: of page faults. Chosen on predictions that were frozen before any was measured (the first on 678 runs of 79 models, on
-#: several threads on 152 of 112), so that nine of ten lie inside, of those that fault and of those that do not.
-_CONTEXT_LOG_SIGMA: Final = 0.1
-_CONTEXT_LOG_SIGMA_THREADS: Final = 0.12
+#: Spread of ln(true / predicted) that all operators of a model share and no operator measurement shows, in inference and in
+#: training, and that of the time of page faults. Chosen on predictions that were frozen before any was measured (inference
+#: on 364 runs of 56 models, training on 330 of 55), so that nine of ten lie inside, of those that fault and of those that do
+#: not.
+_CONTEXT_LOG_SIGMA: Final = 0.05
+_CONTEXT_LOG_SIGMA_TRAINING: Final = 0.14
 _HEAP_LOG_SIGMA: Final = 0.6
 #: Part of the variance of a kernel's error that all its shapes share.
 _SHARED_VARIANCE: Final = 0.5
@@ -360,5 +361,5 @@ def measured_costs(
         sigma,
         sigma * np.sqrt(_SHARED_VARIANCE),
     )
-    context_sigma = _CONTEXT_LOG_SIGMA_THREADS if threads > 1 else _CONTEXT_LOG_SIGMA
+    context_sigma = _CONTEXT_LOG_SIGMA_TRAINING if context.is_training else _CONTEXT_LOG_SIGMA
     return rows, float(np.hypot(context_sigma, _HEAP_LOG_SIGMA * faults))
