@@ -176,6 +176,7 @@ def _convolution_transpose(s: Shape, operator: str) -> _Row:
 
 _ROW_KINDS = {
     "_softmax": (_K.SOFTMAX, 6, 1),
+    "_masked_softmax": (_K.SOFTMAX, 6, 1),
     "_log_softmax": (_K.SOFTMAX, 6, 1),
     "_softmax_backward_data": (_K.SOFTMAX, 4, 2),
     "_log_softmax_backward_data": (_K.SOFTMAX, 4, 2),

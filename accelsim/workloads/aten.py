@@ -372,10 +372,6 @@ def _heads_first(x: Operand) -> Operand:
     return Operand(shape, stride, x.storage, x.offset, x.element_bytes, x.scaled, x.state)
 
 
-def _projection(m: int, n: int, k: int, reads: tuple[Operand, ...], writes: tuple[Operand, ...], name: str) -> Kernel:
-    return Kernel(_K.GEMM, (1, m, n, k), 2.0 * m * n * k, reads, writes, name)
-
-
 def inner_tensor(like: Operand, *shape: int) -> Operand:
     """A tensor inside a fused operator: described, but with no storage of its own."""
     return Operand(shape, (1,) * len(shape), -1, 0, like.element_bytes, like.scaled, state=False)
@@ -395,48 +391,6 @@ def made_contiguous(kernels: Sequence[Kernel], *taken: Operand) -> list[Kernel]:
     made = {x: replace(inner_tensor(x, *x.shape), stride=_own_strides(x)) for x in taken if not lies_together(x)}
     copies = [Kernel(_K.COPY, (x.elements,), 0.0, (x,), (lying,), "clone") for x, lying in made.items()]
     return [*copies, *(replace(kernel, reads=tuple(made.get(x, x) for x in kernel.reads)) for kernel in kernels)]
-
-
-def _multi_head(x: Operand, heads: int, weights: Sequence[Operand], output: Operand) -> list[Kernel]:
-    """Projections and attention of the fused multi-head kernel; weights: qkv, its bias, output, its bias."""
-    batch, length, width = x.shape
-    m = batch * length
-    qkv, context = inner_tensor(x, m, 3 * width), inner_tensor(x, m, width)
-    part = inner_tensor(x, batch, heads, length, width // heads)
-    return [
-        _projection(m, 3 * width, width, (x, *weights[:2]), (qkv,), "qkv"),
-        attention_kernel((part, part, part), (qkv,), (context,), causal=False),
-        _projection(m, width, width, (context, *weights[2:4]), (output,), "out"),
-    ]
-
-
-@formula("_native_multi_head_attention")
-def multi_head_attention(call: Call) -> list[Kernel]:
-    """The inference fast path of ``nn.MultiheadAttention``: 8TW^2 of projections and the attention itself."""
-    heads = int(call.argument(4, "num_head"))
-    return _multi_head(call.inputs[0], heads, call.inputs[3:7], call.outputs[0])
-
-
-@formula("_transformer_encoder_layer_fwd")
-def encoder_layer(call: Call) -> list[Kernel]:
-    """The inference fast path of ``nn.TransformerEncoderLayer``: attention, two norms and two linear layers."""
-    x, weights, output = call.inputs[0], call.inputs[1:], call.outputs[0]
-    heads = int(call.argument(2, "num_heads"))
-    batch, length, width = x.shape
-    m, inner = batch * length, weights[8].shape[0]
-    state, wide = inner_tensor(x, m, width), inner_tensor(x, m, inner)
-    norms = [
-        Kernel(_K.LAYER_NORM, (m, width), 8.0 * m * width, (state, *weights[i : i + 2]), (state,), f"norm{n}")
-        for n, i in ((1, 4), (2, 6))
-    ]
-    return [
-        norms[0],
-        *_multi_head(x, heads, weights[:4], state),
-        norms[1],
-        _projection(m, inner, width, (state, *weights[8:10]), (wide,), "up"),
-        Kernel(_K.ELEMENTWISE, (m * inner, 1, 8), 8.0 * m * inner, (wide,), (wide,), "activation"),
-        _projection(m, width, inner, (wide, *weights[10:12]), (output,), "down"),
-    ]
 
 
 # -- recurrent cells -------------------------------------------------------------------------------------------------

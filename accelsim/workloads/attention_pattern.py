@@ -202,9 +202,12 @@ def _order(rows: list[Row], leader: list[int]) -> list[int] | None:
 
 
 def _outer_reads(rows: list[Row], members: Sequence[int]) -> tuple[Operand, ...]:
-    """What the members read that none of them writes."""
-    inner = {x.storage for n in members for x in rows[n].kernel.writes}
-    return tuple(x for n in members for x in rows[n].kernel.reads if x.storage not in inner)
+    """What the members read that none of them has written before."""
+    inner, outer = set[int](), list[Operand]()
+    for kernel in (rows[n].kernel for n in sorted(members)):
+        outer += [x for x in kernel.reads if x.storage not in inner]
+        inner |= {x.storage for x in kernel.writes}
+    return tuple(outer)
 
 
 def _forward_row(rows: list[Row], reader: _Reader, match: _Match) -> Row:

@@ -215,12 +215,14 @@ class _Run:
     def _record(self, module: torch.nn.Module, inputs: Inputs, paths: Any = None) -> Recorder:
         import torch
 
+        from accelsim.workloads.fast_paths import admitted
         from accelsim.workloads.intercept import Interceptor
         from accelsim.workloads.meta_module import AcceleratorOnMeta, meta_inputs
         from accelsim.workloads.recorder import Recorder
 
         (args, keywords), values = meta_inputs(inputs)
-        recorder = Recorder(self.module, self.label, [*self.known, *values])
+        whole = self.fused_attention and self.fused_always
+        recorder = Recorder(self.module, self.label, [*self.known, *values], whole_attention=whole)
         self._clear_gradients()
         interceptor = Interceptor(recorder, fused_attention=self.fused_attention, fused_always=self.fused_always)
         try:
@@ -228,6 +230,7 @@ class _Run:
                 torch.set_grad_enabled(self.training),
                 recorder.tracking(),
                 interceptor.active(),
+                admitted(),
                 AcceleratorOnMeta(),
                 recorder,
             ):

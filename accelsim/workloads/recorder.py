@@ -43,6 +43,7 @@ from accelsim.workloads.dispatch_rules import (
     too_large,
     wide_grouped_product,
 )
+from accelsim.workloads.fast_paths import FAST_PATHS
 from accelsim.workloads.operand_layout import is_strided, with_runs
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
@@ -92,12 +93,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         module: The module, on the meta device.
         name: Path of operators of the module itself rather than of a submodule.
         known: Meta tensors with their values.
+        whole_attention: Whether attention inside fast paths is one operator, as on a GPU.
     """
 
     def __init__(
-        self, module: torch.nn.Module, name: str, known: Iterable[tuple[torch.Tensor, torch.Tensor]] = ()
+        self,
+        module: torch.nn.Module,
+        name: str,
+        known: Iterable[tuple[torch.Tensor, torch.Tensor]] = (),
+        *,
+        whole_attention: bool = True,
     ) -> None:
         super().__init__()
+        self.whole_attention = whole_attention
         self.rows: list[Row] = []
         self.unknown: set[str] = set()
         self.root = name
@@ -267,6 +275,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 return result
         if name in REFUSED:
             raise CaptureError(f"{func} in {self.path!r} {REFUSED[name]}")
+        if name in FAST_PATHS:
+            with self:
+                return FAST_PATHS[name](self, *args, **dict(kwargs or {}))
         args, keywords = self._prepare(func, args, dict(kwargs or {}))
         inputs = tensor_parts((args, keywords))
         values = self._values(func, name, args, keywords, inputs)

@@ -187,36 +187,6 @@ def test_length_first_attention_swaps_its_axes(name, given, causal):
     assert kernel.flop == 4 * 2 * 8 * 10 * 12 * 16
 
 
-def test_multi_head_fast_path_has_four_projections_and_the_attention():
-    x = tensor(2, 10, 64)
-    weights = (tensor(192, 64), tensor(192), tensor(64, 64), tensor(64))
-    named = zip(("qkv_weight", "qkv_bias", "proj_weight", "proj_bias"), weights, strict=True)
-    qkv, attention, out = kernels(
-        "_native_multi_head_attention", x, query=x, key=x, value=x, embed_dim=64, num_head=4, **dict(named)
-    )
-    assert qkv.flop + out.flop == 8 * 20 * 64 * 64
-    assert attention.flop == 4 * 20 * 10 * 64
-    assert attention.dims[1] == 4
-    assert qkv.reads[1:] == weights[:2]
-    assert out.reads[1:] == weights[2:]
-
-
-def test_encoder_layer_fast_path_has_every_product_of_the_layer():
-    x, width, inner = tensor(2, 10, 64), 64, 256
-    shapes = {
-        "qkv_weight": (192, 64), "qkv_bias": (192,), "proj_weight": (64, 64), "proj_bias": (64,),
-        "norm_weight_1": (64,), "norm_bias_1": (64,), "norm_weight_2": (64,), "norm_bias_2": (64,),
-        "ffn_weight_1": (256, 64), "ffn_bias_1": (256,), "ffn_weight_2": (64, 256), "ffn_bias_2": (64,),
-    }  # fmt: skip
-    given = {name: tensor(*shape) for name, shape in shapes.items()}
-    found = kernels("_transformer_encoder_layer_fwd", x, src=x, embed_dim=64, num_heads=4, **given)
-    products = sum(kernel.flop for kernel in found if kernel.kind is K.GEMM)
-    assert products == 8 * 20 * width * width + 4 * 20 * width * inner
-    assert [kernel.flop for kernel in found if kernel.kind is K.ATTENTION] == [4 * 20 * 10 * 64]
-    read = [operand for kernel in found for operand in kernel.reads if operand in given.values()]
-    assert sorted(map(id, read)) == sorted(map(id, given.values()))  # every parameter once
-
-
 def test_recurrent_layer_of_the_cpu_library():
     x, y = tensor(7, 3, 20), tensor(7, 3, 32)
     kernel = one("mkldnn_rnn_layer", y, y, y, input=x, hidden_size=32)

@@ -288,7 +288,7 @@ def test_a_real_capture_survives_json(tmp_path):
 
     net = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
     model = capture(net, torch.empty(1, 12, 64, device="meta"), training=True, name="layer")
-    assert model.captured.forward.scalable is not None  # a copy is left out at batch 1
+    assert model.captured.training.scalable is not None  # a copy is left out at batch 1
     model.save(tmp_path / "layer.json")
     loaded = load_captured(json.loads((tmp_path / "layer.json").read_text()))
     for batch in (1, 2, 7):

@@ -129,6 +129,15 @@ CPU_PLANS: Sequence[Plan] = (
         allowed=lambda s: gemm_flop(s) <= 2e9 and 2e6 <= gemm_bytes(s) <= 120e6,
         devices=("cpu",),
     ),
+    # attention of the framework's fast path with padding
+    Plan(
+        "softmax",
+        ("_masked_softmax",),
+        {"rows": (32, 8192, 1), "columns": (16, 512, 1)},
+        6,
+        allowed=elements_allowed(1e6),
+        devices=("cpu",),
+    ),
     # many long rows, which leave the last-level cache before they come again
     Plan(
         "embedding",

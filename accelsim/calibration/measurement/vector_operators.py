@@ -74,6 +74,14 @@ BUILDERS |= {
 }
 
 
+@builds("_masked_softmax")
+def _masked_softmax(source: Source) -> Call:
+    """Scores of one head with a mask of keys that leaves out none."""
+    x = _table(source)[None, None]
+    mask = torch.zeros(x.shape[-1], dtype=torch.bool, device=source.device).expand(x.shape)
+    return lambda: ATEN._masked_softmax(x, mask, 3, 2)  # noqa: SLF001
+
+
 @builds("_softmax_backward_data")
 def _softmax_backward(source: Source) -> Call:
     gradient, output = _table(source), torch.softmax(_table(source), -1)

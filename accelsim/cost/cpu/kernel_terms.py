@@ -293,16 +293,18 @@ def _softmax_counts(rows: _Rows) -> Counts:
 
     A row shorter than a vector is taken element by element, of 16 bits up to sixteen. A part vector after whole ones takes
     as long as an element; in a softmax of 16 bits 3 ns for each of its elements, half of an element of a row below sixteen
-    (EPYC 9005, torch 2.13).
+    (EPYC 9005, torch 2.13). One that leaves out what a mask names takes all elements one by one: 3.6 ns each, 10.4 in bf16.
     """
     count, vectors, _ = _row_counts(rows)
     columns, lanes = rows["columns"], 64.0 / rows.width
     left = columns % lanes
     parts = np.where(columns < lanes, np.minimum(columns, 16.0), left > 0)
-    logarithm = np.array(["log_softmax" in rows.graph.name[row] for row in rows.index.tolist()], dtype=bool)
+    names = [rows.graph.name[row] for row in rows.index.tolist()]
+    logarithm = np.array(["log_softmax" in name for name in names], dtype=bool)
+    masked = np.array([name.startswith("_masked") for name in names], dtype=bool)
     plain = (rows.width == 2) & ~logarithm & (rows.graph.phase[rows.index] != int(Phase.BACKWARD))
     halves = np.where(columns < 16, 2.0 * columns, left)
-    return count, vectors, count * np.where(plain, halves, parts)
+    return count, vectors, count * np.where(masked, columns, np.where(plain, halves, parts))
 
 
 def _copy_counts(rows: _Rows) -> Counts:
