@@ -210,18 +210,18 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
 
     Eager execution leaves attention that it writes out apart.
     """
-    import torch
-
     from accelsim.calibration.large_models import ALL_MODELS
     from accelsim.calibration.measurement.operands import torch_dtype
     from accelsim.workloads.capture import capture
     from accelsim.workloads.captured import captured_training
     from accelsim.workloads.dtype import precision
+    from accelsim.workloads.meta_module import made
     from accelsim.workloads.model import RunShape
 
     factory = (models or ALL_MODELS)[case.model]
-    with torch.device("meta"):  # shapes suffice: weights would take time and memory
-        module, inputs = factory(case.batch)
+    (module, inputs), discarded = made(
+        lambda: factory(case.batch)
+    )  # shapes suffice: weights would take time and memory
     dtype = torch_dtype(case.dtype)
     module, inputs = module.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
     rule = "adamw" if case.is_training else None
@@ -237,8 +237,10 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     )
     shape, policy = RunShape(batch=workload.default.batch), precision(case.dtype)
     if case.is_training:
-        return captured_training(workload, shape, replace(policy, master_weight=None), optimizer_name="adamw")
-    return workload.lower(shape, policy).graph
+        graph = captured_training(workload, shape, replace(policy, master_weight=None), optimizer_name="adamw")
+    else:
+        graph = workload.lower(shape, policy).graph
+    return replace(graph, discarded=discarded)
 
 
 def predict(

@@ -89,14 +89,14 @@ def capture(
     policy = named_precision(precision)
     if training and not policy.trainable:
         raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
-    found, inputs = resolve(module, example_inputs)
+    found, inputs, discarded = resolve(module, example_inputs)
     modes = (False, True) if training else (False,)
     runs = [
         _Run(*meta_copy(found), type(found).__name__, mode, fused_attention, policy, merge_attention, fused_always)
         for mode in modes
     ]
     batch = batch_size(inputs, batch_dimension)
-    forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs]
+    forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0).after(discarded) for run in runs]
     model = CapturedModel(
         forward, step[0] if step else None, rule, policy, *_parameter_counts(found), fused_attention=fused_attention
     )

@@ -55,6 +55,7 @@ class OperatorGraph:
             where nothing was fused.
         freed_after: Row after which each row's output is freed, shape (n,): n where the caller holds it, -1 where it is not
             known; None where no row's is.
+        discarded: Bytes of each block, in 32 bits, that making the model and its inputs took and gave back.
     """
 
     kind: NDArray[np.int16]
@@ -72,6 +73,7 @@ class OperatorGraph:
     dependency: IntArray
     epilogue_flop: FloatArray | None = None
     freed_after: IntArray | None = None
+    discarded: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -172,6 +174,8 @@ class OperatorGraph:
             columns["epilogue_flop"] = self.epilogue_flop.tolist()
         if self.freed_after is not None:
             columns["freed_after"] = self.freed_after.tolist()
+        if self.discarded:
+            columns["discarded"] = list(self.discarded)
         return {
             **columns,
             "name": list(self.name),
@@ -203,6 +207,7 @@ class OperatorGraph:
             dependency=dependency,
             epilogue_flop=_floats(data, "epilogue_flop", count) if "epilogue_flop" in data else None,
             freed_after=_freed_after(data, count) if "freed_after" in data else None,
+            discarded=tuple(_floats(data, "discarded", None).tolist()) if "discarded" in data else (),
         )
 
 
@@ -244,6 +249,7 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
         dependency=dependency,
         epilogue_flop=None if all(g.epilogue_flop is None for g in graphs) else np.concatenate(epilogues),
         freed_after=None if all(g.freed_after is None for g in graphs) else np.concatenate(freed),
+        discarded=tuple(size for g in graphs for size in g.discarded),
     )
 
 
@@ -289,7 +295,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _floats(data: Mapping[str, Any], name: str, count: int) -> FloatArray:
+def _floats(data: Mapping[str, Any], name: str, count: int | None) -> FloatArray:
     column = _column(data, name, count)
     for value in column:
         if not _is_number(value) or not 0 <= value < 1e30:

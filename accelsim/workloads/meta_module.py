@@ -5,6 +5,8 @@ never touched and nothing is allocated; a factory is called under the meta devic
 beside the twins.
 """
 
+# ruff: noqa: SLF001 - torch exposes storages under private names only
+
 from __future__ import annotations
 
 import copy
@@ -14,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from accelsim.errors import CaptureError
@@ -24,6 +27,7 @@ __all__ = [
     "Known",
     "batch_size",
     "brief",
+    "made",
     "meta_copy",
     "meta_inputs",
     "resolve",
@@ -59,33 +63,65 @@ def _instead_of_accelerator(value: Any) -> Any:
     return torch.device("meta") if is_accelerator else value
 
 
-def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs]:
-    """The module and its inputs as positional and keyword arguments."""
-    made = module
+class _Blocks(TorchDispatchMode):  # type: ignore[misc]
+    """Holds every block that is made while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handles: dict[int, Any] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator and hold what it makes."""
+        result = func(*args, **(kwargs or {}))
+        for x in tree_flatten(result)[0]:
+            if isinstance(x, torch.Tensor) and x.layout is torch.strided:
+                handle = x.untyped_storage()
+                self._handles.setdefault(handle._cdata, handle)
+        return result
+
+    def discarded(self) -> tuple[float, ...]:
+        """Bytes of those that nobody else holds any more."""
+        holders = torch._C._storage_Use_Count
+        return tuple(float(handle.nbytes()) for key, handle in self._handles.items() if holders(key) == 1)
+
+
+def made(factory: Callable[[], Any]) -> tuple[Any, tuple[float, ...]]:
+    """What a factory makes on the meta device, and bytes of each block that it took and gave back on the way.
+
+    Modules that others replaced, masks, matrices that weights are drawn from.
+    """
+    blocks = _Blocks()
+    with torch.device("meta"), AcceleratorOnMeta(), blocks:
+        result = factory()
+    return result, blocks.discarded()
+
+
+def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs, tuple[float, ...]]:
+    """The module, its inputs as positional and keyword arguments, and what making them took and gave back."""
+    result, discarded = module, ()  # type: tuple[Any, tuple[float, ...]]
     if not isinstance(module, torch.nn.Module):
         if not callable(module):
             raise CaptureError(
                 f"module = {type(module).__name__} is not allowed: expected a torch.nn.Module or a factory."
             )
-        made = _call_factory(module)
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module):
-        made, given = made
+        result, discarded = _call_factory(module)
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], torch.nn.Module):
+        result, given = result
         example_inputs = given if example_inputs is None else example_inputs
-    if not isinstance(made, torch.nn.Module):
-        raise CaptureError(f"The factory returned {type(made).__name__}: expected a torch.nn.Module.")
+    if not isinstance(result, torch.nn.Module):
+        raise CaptureError(f"The factory returned {type(result).__name__}: expected a torch.nn.Module.")
     if example_inputs is None:
         raise CaptureError("example_inputs are missing: give a tensor, a tuple of arguments or a mapping of keywords.")
-    return made, _arguments(example_inputs)
+    return result, _arguments(example_inputs), discarded
 
 
-def _call_factory(factory: Callable[[], Any]) -> Any:
+def _call_factory(factory: Callable[[], Any]) -> tuple[Any, tuple[float, ...]]:
     """Call a factory on the meta device; if it cannot work there, for real."""
     try:
-        with torch.device("meta"), AcceleratorOnMeta():
-            return factory()
+        return made(factory)
     except (Exception, SystemExit) as first:  # noqa: BLE001 - any user code may run here
         try:
-            return factory()
+            return factory(), ()
         except (Exception, SystemExit) as error:
             label = getattr(factory, "__name__", type(factory).__name__)
             raise CaptureError(

@@ -468,16 +468,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             self.rows[self._held.pop(key).maker].freed_after = len(self.rows) - 1
 
     def _is_in_place(self, kernel: Kernel) -> bool:
-        """Whether an elementwise operator overwrites what it reads, or rows are added to what is there.
+        """Whether an elementwise operator or a copy overwrites what is there, or rows are added to it.
 
         A row or the model itself had made it.
         """
         if kernel.kind is OperatorKind.SCATTER and not kernel.writes and kernel.waits:
             return self._is_there(kernel.waits[0].storage)
-        if kernel.kind is not OperatorKind.ELEMENTWISE or not kernel.writes:
-            return False
-        written = kernel.writes[0].storage
-        return self._is_there(written) and written in {x.storage for x in kernel.reads}
+        overwrites = kernel.kind in {OperatorKind.ELEMENTWISE, OperatorKind.COPY} and kernel.writes
+        return bool(overwrites) and self._is_there(kernel.writes[0].storage)
 
     def _is_there(self, key: int) -> bool:
         storage = self._storages.get(key)

@@ -67,6 +67,34 @@ def test_an_operator_in_place_makes_no_memory():
     assert graph.freed_after.tolist() == [2, -1, 3]
 
 
+def test_a_copy_into_what_is_there_makes_no_memory():
+    def forward(_, x):
+        held = torch.exp(x)
+        held[1:] = torch.sin(x[1:])
+        return held * 2
+
+    graph = _captured(forward, torch.randn(4, 8))
+    assert graph.name == ("exp", "sin", "copy.in_place", "mul")
+    assert graph.freed_after.tolist() == [3, 2, -1, 4]
+
+
+def test_what_a_factory_makes_and_discards_is_known():
+    from accelsim.workloads.capture import capture
+
+    def factory():
+        module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 16))
+        module[0] = torch.nn.Linear(64, 64, bias=False)
+        module.register_buffer("mask", torch.ones(10, 10).tril())
+        return module, (torch.randn(4, 64),)
+
+    workload = capture(factory, training=True, batch_dimension=None)
+    for captured in (workload.captured.forward, workload.captured.training):
+        graph = captured.graph.graph
+        assert sorted(graph.discarded) == [256.0, 400.0, 16384.0]  # the layer that was replaced, and ones below a mask
+        assert OperatorGraph.from_dict(json.loads(json.dumps(graph.to_dict()))).discarded == graph.discarded
+    assert capture(factory()[0], factory()[1], batch_dimension=None).captured.forward.graph.graph.discarded == ()
+
+
 def test_the_backward_pass_frees_what_was_saved_for_it():
     def forward(model, x):
         return torch.tanh(torch.sin(model.linear(x)))

@@ -214,7 +214,9 @@ def _far_bytes(
     lookups = np.isin(graph.kind, [int(kind) for kind in LOOKUP_KINDS])  # whose lines are counted one by one
     old = np.where(optimizer | ((not is_training) & ~lookups), np.maximum(graph.read_bytes - given, 0.0), 0.0)
     fresh = memory.fresh_bytes if can_fault else 0.0
-    results = np.where(optimizer, 0.0, np.minimum(graph.write_bytes, memory.taken_bytes))
+    copies = graph.kind == int(OperatorKind.COPY)  # into what is there too
+    results = np.where(copies, graph.write_bytes, np.minimum(graph.write_bytes, memory.taken_bytes))
+    results = np.where(optimizer, 0.0, results)
     kept, backward = workspaces(graph, is_training=is_training), graph.phase == int(Phase.BACKWARD)
     results = results + np.where(backward, 0.0, kept)
     own = backward[rows] & ~backward[graph.dependency] & (graph.dims[rows] == graph.dims[graph.dependency]).all(axis=1)

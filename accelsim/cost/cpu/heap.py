@@ -11,9 +11,9 @@ which are freed first, end in its cache of small blocks, seven of a size, until 
 _int_memalign, tcache_put): they keep the top from being joined and given back, and leave a hole too short for the block it
 held. In inference they stay until one of oneDNN's primitives runs, whose many small blocks go through all of that cache.
 
-No two processes fault alike. Kernels leave small blocks behind when they first run, and these and the slivers decide what
-can be joined and given back; where they fit is drawn anew for each process, with Python's hash seed and the addresses. The
-mean of several counts, whose thresholds and kept blocks differ a little, lest a few kilobytes decide alike in all.
+No two processes fault alike. Making a model uses up what holes the imports leave; kernels leave small blocks behind when
+they first run, and these and the slivers decide what can be joined and given back. Where they fit is drawn anew for each
+process, with Python's hash seed and the addresses: the mean of several counts.
 """
 
 from __future__ import annotations
@@ -31,9 +31,18 @@ from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.lifetimes import rows_freed
 from accelsim.cost.cpu.operator_memory import operator_scripts, parameter_bytes
 from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.cost.cpu.standing_blocks import (
+    CONV_CODES,
+    NOTHING_LEFT,
+    SMALL,
+    TENSOR_BYTES,
+    Left,
+    blocks_left,
+    input_blocks,
+    weight_blocks,
+)
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import CONV_KINDS, OperatorKind, Phase
+from accelsim.workloads.operator import OperatorKind, Phase
 
 __all__ = ["Heap", "PassMemory", "pass_memory"]
 
@@ -46,13 +55,10 @@ _ALIGNMENT: Final = 64
 _PLACING: Final = 96
 _SMALLEST: Final = 32
 _MOST_THRESHOLD: Final = 32 * 2**20
-#: mmap threshold of a process that has imported the framework: the smallest request it maps (measured, glibc 2.36).
-_IMPORTED_THRESHOLD: Final = 970_000
-#: Blocks below this come from holes and hardly move the top.
-_SMALL: Final = 1024
+#: mmap threshold of a process that has imported the framework (read in twenty-six fresh processes, all alike; glibc 2.36).
+_IMPORTED_THRESHOLD: Final = 962_560
 #: Slots of a row's script.
 _SLOTS: Final = 12
-_CONV_CODES: Final = frozenset(int(kind) for kind in CONV_KINDS)
 #: Passes averaged after the first two: faults come in cycles of up to four.
 _COUNTED_PASSES: Final = 4
 #: Share of slivers before blocks that the cache of small blocks takes, by their bytes. In inference measured: how often it
@@ -65,28 +71,13 @@ _KEPT_IN_TRAINING: Final = {32: 1.0, 48: 1.0, 80: 1.0}
 _CACHE_PLACES, _PLACES_IN_INFERENCE = 7, 3
 #: Passes of inference that go before those that are counted: a program is timed once it has warmed up.
 _WARM_UP_PASSES: Final = 3
-#: Rows that the math library multiplies one by one, and on one thread; a thread's part is a multiple of the latter.
-_SINGLE_ROWS, _SERIAL_ROWS = 3.0, 4.0
-#: Processes drawn, how far their thresholds and (in logarithms) kept blocks differ, and the free blocks that the imports
-#: leave below (malloc_info of fresh processes).
-_PROCESSES, _THRESHOLD_SPREAD, _KEPT_SPREAD = 12, 0.3, 0.7
+#: Processes drawn, how far (in logarithms) the blocks differ that products and recurrent layers leave, and the free blocks
+#: that the imports leave below (the heap of fresh processes, walked through block by block).
+_PROCESSES, _KEPT_SPREAD = 12, 0.7
 _LEFT_FREE: Final = (
-    123_600,
-    78_192,
-    72_080,
-    61_888,
-    42_000,
-    35_344,
-    34_000,
-    *(31_280,) * 3,
-    *(24_864,) * 3,
-    *(16_656,) * 7,
+    *(162_480, 110_528, 58_976, 49_440, 49_264, 41_200, 37_168, 36_208, 32_960, 32_960, 25_104, *(24_720,) * 4, 18_432),
+    *(16_656, *(16_480,) * 3, 13_680, 11_408, 11_328, 9_376, 8_896, 8_896, 8_672, 8_624, 8_512, *(8_240,) * 12),
 )
-#: What a kernel's first run on a shape leaves in oneDNN's cache, traced: a convolution with its reorders, a 16-bit product,
-#: a recurrent layer.
-_KEPT_CONV: Final = (2216.0, 6560.0, 13552.0, 13552.0, 4664.0, 5496.0, 3664.0, 6352.0, 4824.0)
-_KEPT_PRODUCT: Final = (258_376.0, 258_376.0, *(3088.0,) * 12)
-_KEPT_RECURRENT: Final = (50_368.0, 30_904.0, *(6032.0,) * 12)
 
 
 class Heap:
@@ -131,7 +122,7 @@ class Heap:
             size: Bytes.
             aligned: Whether it is a tensor, placed at a multiple of 64 bytes.
         """
-        if size < _SMALL:
+        if size < SMALL:
             return 0
         length = (int(size) + 23) & ~15
         needed = length + _PLACING if aligned else length
@@ -265,10 +256,10 @@ def pass_memory(graph: OperatorGraph, names: NDArray[np.str_], threads: int = 1)
         threads: Threads of the framework.
     """
     plan, fresh, extent = _plan(graph, names, threads), np.zeros(len(graph)), 0.0
-    weights, inputs = _weights(graph), _inputs(graph)
+    weights, inputs = weight_blocks(graph), input_blocks(graph)
     for process in range(_PROCESSES):
         rng = Random(process)  # noqa: S311  (no cryptography; the same draws every time)
-        heap = _heap_of_model(weights, rng, inputs)
+        heap = _heap_of_model(weights, rng, inputs, graph.discarded)
         _first_passes(heap, plan, rng)
         fresh += _steady(heap, plan)
         extent += heap.extent
@@ -304,7 +295,7 @@ class _Plan:
 
     scripts: Sequence[Script]
     frees: Sequence[Sequence[int]]
-    kept: Sequence[Sequence[float]]
+    kept: Sequence[Left]
     forward: _Plan | None = None
     states: Mapping[int, Sequence[float]] = field(default_factory=dict)
     floods: Sequence[bool] = ()
@@ -312,10 +303,10 @@ class _Plan:
 
 def _plan(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> _Plan:
     scripts = operator_scripts(graph, names, threads)
-    frees, kept = rows_freed(graph, len(graph)), _kept(graph, names, threads)
+    frees, kept = rows_freed(graph, len(graph)), blocks_left(graph, names, threads)
     backward = np.flatnonzero(graph.phase == int(Phase.BACKWARD))
     if not len(backward):
-        library = np.isin(graph.kind, [*_CONV_CODES, int(_K.LSTM)]) & ~np.char.endswith(names, "_native")
+        library = np.isin(graph.kind, [*CONV_CODES, int(_K.LSTM)]) & ~np.char.endswith(names, "_native")
         return _Plan(scripts, frees, kept, floods=library.tolist())
     first = graph.take(np.arange(backward[0]))
     alone = operator_scripts(first, kernel_names(first, is_training=False, threads=threads), threads)
@@ -324,16 +315,26 @@ def _plan(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> _Plan:
 
 
 def _heap_of_model(
-    weights: Sequence[tuple[float, float]], rng: Random, inputs: Sequence[tuple[float, float]] = ()
+    weights: Sequence[tuple[float, float]],
+    rng: Random,
+    inputs: Sequence[tuple[float, float]] = (),
+    discarded: Sequence[float] = (),
 ) -> Heap:
     """The heap of a process that has imported the framework, made a model and its inputs in 32 bits and converted both.
 
-    What is converted frees its original, which raises the threshold or leaves room below: weights one by one, inputs
-    together.
+    What making them took and gave back raises the threshold. What is converted frees its original, which raises it too or
+    leaves room below: weights one by one, inputs together.
     """
-    threshold = int(_IMPORTED_THRESHOLD * rng.uniform(1.0 - _THRESHOLD_SPREAD, 1.0 + _THRESHOLD_SPREAD))
-    heap = Heap(threshold, rng.sample(_LEFT_FREE, len(_LEFT_FREE)), rng)
-    originals = [heap.allocate(original) for original, _ in weights]
+    heap = Heap(_IMPORTED_THRESHOLD, rng.sample(_LEFT_FREE, len(_LEFT_FREE)), rng)
+    for size in discarded:
+        heap.free(heap.allocate(size))
+    originals, small = [], 0.0
+    for original, _ in weights:
+        originals.append(heap.allocate(original))
+        small += TENSOR_BYTES + (original if original < SMALL else 0.0)
+        while small >= SMALL:  # small blocks fill what holes there are
+            heap.allocate(SMALL, aligned=False)
+            small -= SMALL
     wide = [heap.allocate(original) for original, _ in inputs]
     for original, (before, after) in zip(originals, weights, strict=True):
         if after != before:
@@ -346,34 +347,6 @@ def _heap_of_model(
     for original in converted:
         heap.free(original)
     return heap
-
-
-def _inputs(graph: OperatorGraph) -> list[tuple[float, float]]:
-    """Bytes of each input as made, in 32 bits, and as used: what rows without sources read, and copies beyond theirs.
-
-    Rows that read as much as one before read the same; copies join each what was kept with what is new.
-    """
-    rows = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
-    given = np.bincount(rows, weights=graph.write_bytes[graph.dependency], minlength=len(graph))
-    has_sources, joins = np.diff(graph.dependency_offset) > 0, graph.kind == int(_K.COPY)
-    lookups = np.isin(graph.kind, [int(kind) for kind in (_K.EMBEDDING, _K.EMBEDDING_BAG, _K.OPTIMIZER)])
-    counted = (joins | ~has_sources) & ~lookups & (graph.phase != int(Phase.BACKWARD))
-    size = np.where(counted, graph.read_bytes - given, 0.0)
-    first = {float(size[row]): int(row) for row in np.flatnonzero((size >= _SMALL) & ~has_sources)[::-1]}
-    found = sorted({*first.values(), *np.flatnonzero((size >= _SMALL) & has_sources).tolist()})
-    return [(4.0 / float(DTYPE_BYTES[graph.dtype[row]]) * float(size[row]), float(size[row])) for row in found]
-
-
-def _weights(graph: OperatorGraph) -> list[tuple[float, float]]:
-    """Bytes of each weight of a model as made, in 32 bits, and as used."""
-    size = np.where(graph.phase == int(Phase.BACKWARD), 0.0, graph.weight_bytes)
-    for kind in (_K.EMBEDDING, _K.EMBEDDING_BAG):
-        rows = np.flatnonzero(graph.kind == int(kind))
-        cells = graph.dimension("width", rows, kind) * graph.dimension("table_rows", rows, kind)
-        size[rows] = cells * DTYPE_BYTES[graph.dtype[rows]]
-    rows = np.flatnonzero((size > 0) & (graph.phase != int(Phase.OPTIMIZER)))
-    wide = size[rows] * 4.0 / DTYPE_BYTES[graph.dtype[rows]]
-    return list(zip(wide.tolist(), size[rows].tolist(), strict=True))
 
 
 def _states(graph: OperatorGraph, scripts: Sequence[Script]) -> dict[int, list[float]]:
@@ -395,7 +368,7 @@ def _first_passes(heap: Heap, plan: _Plan, rng: Random) -> None:
     _one_pass(heap, plan.forward, rng)
     forward = len(plan.forward.scripts)
     heap.allocate(sum(size for _, size in plan.scripts[forward - 1]))  # the gradient of the result
-    kept = [() if row < forward else blocks for row, blocks in enumerate(plan.kept)]
+    kept = [NOTHING_LEFT if row < forward else blocks for row, blocks in enumerate(plan.kept)]
     _one_pass(heap, replace(plan, kept=kept), rng)
 
 
@@ -406,13 +379,16 @@ def _one_pass(heap: Heap, plan: _Plan, first: Random | None = None) -> NDArray[n
     fresh = np.zeros(len(plan.scripts), dtype=np.int64)
     for row, script in enumerate(plan.scripts):
         before = heap.fresh
-        kept = [] if first is None else first.sample(plan.kept[row], len(plan.kept[row]))
-        if first and len(kept) > 1:
-            kept = [size * first.lognormvariate(-(_KEPT_SPREAD**2) / 2.0, _KEPT_SPREAD) for size in kept]
+        left = NOTHING_LEFT if first is None else plan.kept[row]
+        for size in left.before:
+            heap.allocate(size, aligned=False)
+        amid = [] if first is None else first.sample(left.amid, len(left.amid))
+        if first and len(amid) > 1:
+            amid = [size * first.lognormvariate(-(_KEPT_SPREAD**2) / 2.0, _KEPT_SPREAD) for size in amid]
         for size in plan.states.get(row, ()) if first is not None else ():
             heap.allocate(size)
-        outputs[row] = _run(heap, script, held, kept, first)
-        for size in kept:
+        outputs[row] = _run(heap, script, held, left.after, amid, first)
+        for size in amid:
             heap.allocate(size, aligned=False)
         fresh[row] = heap.fresh - before
         if plan.floods and plan.floods[row]:
@@ -425,74 +401,28 @@ def _one_pass(heap: Heap, plan: _Plan, first: Random | None = None) -> NDArray[n
     return fresh
 
 
-def _run(heap: Heap, script: Script, held: list[int], kept: list[float], first: Random | None) -> list[int]:
-    """The blocks of a row's output; in a first pass some of the blocks that are `kept` are taken amid its own."""
+def _run(
+    heap: Heap,
+    script: Script,
+    held: list[int],
+    after: Mapping[int, Sequence[float]],
+    amid: list[float],
+    first: Random | None,
+) -> list[int]:
+    """The blocks of a row's output; in a first pass blocks that stay are taken `after` its own or `amid` them."""
     slots, saved = [0] * _SLOTS, []
     for slot, size in script:
-        while kept and first is not None and first.random() < 0.5:
-            heap.allocate(kept.pop(), aligned=False)
+        while amid and first is not None and first.random() < 0.5:
+            heap.allocate(amid.pop(), aligned=False)
         if slot == HELD:
             held.append(heap.allocate(size))
         elif slot == SAVED:
             saved.append(heap.allocate(size))
         elif size:
             slots[slot] = heap.allocate(size)
+            for small in after.get(slot, ()) if slots[slot] else ():
+                heap.allocate(small, aligned=False)
         else:
             heap.free(slots[slot])
             slots[slot] = 0
     return [slots[0], *saved]
-
-
-def _kept(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> list[tuple[float, ...]]:
-    """Blocks that each row leaves behind when it first runs: caches of kernels by shape, and the products' buffer."""
-    kept: list[tuple[float, ...]] = [()] * len(graph)
-    wide = DTYPE_BYTES[graph.dtype] == 4
-    native = np.char.endswith(names, "_native")
-    seen: set[tuple[int, int, bytes]] = set()
-    buffers = _buffer_bytes(graph, native & wide, threads)
-    largest = 0.0
-    for row, kind in enumerate(graph.kind.tolist()):
-        key = (kind, int(graph.dtype[row]), graph.dims[row].tobytes())
-        if buffers[row] > largest:
-            largest = buffers[row]
-            kept[row] = (largest,)
-        elif key not in seen:
-            if kind in _CONV_CODES and not native[row]:
-                kept[row] = _KEPT_CONV
-            elif kind == int(_K.LSTM):
-                kept[row] = _KEPT_RECURRENT
-            elif kind == int(_K.GEMM) and not wide[row]:
-                kept[row] = _KEPT_PRODUCT
-        seen.add(key)
-    return kept
-
-
-def _buffer_bytes(graph: OperatorGraph, native: NDArray[np.bool_], threads: int = 1) -> list[float]:
-    """Bytes of the packing buffer that the math library takes for each fp32 product and keeps, 0 where it takes none.
-
-    Panels of up to 384 rows of one operand and 6,400 of the other, `k` split evenly into at most 192 (MKL 2024, traced on
-    forty shapes); of up to three rows nothing is packed. Threads share the rows in fours, each with a buffer of its own;
-    those beyond the first have heaps of their own (eleven shapes on two threads).
-    """
-    rows, columns, inner = np.zeros((3, len(graph)))
-    for kind, sizes in ((_K.GEMM, ("m", "n", "k")), (_K.GRU, ("steps", "hidden_size", "input_size"))):
-        index = np.flatnonzero((graph.kind == int(kind)) & (DTYPE_BYTES[graph.dtype] == 4))
-        rows[index], columns[index], inner[index] = (graph.dimension(name, index, kind) for name in sizes)
-        if kind == _K.GRU:  # all steps' inputs times the weights of three gates
-            rows[index] *= graph.dimension("batch", index, kind)
-            columns[index] *= 3
-    for kind in CONV_KINDS:
-        index = np.flatnonzero((graph.kind == int(kind)) & native)
-        if len(index):
-            size = {
-                name: graph.dimension(name, index, kind)
-                for name in ("channels_out", "channels_in", "out_h", "out_w", "kernel_h", "kernel_w")
-            }
-            rows[index], columns[index] = size["channels_out"], size["out_h"] * size["out_w"]
-            inner[index] = size["channels_in"] * size["kernel_h"] * size["kernel_w"]
-    if threads > 1:
-        rows = np.where(rows > _SERIAL_ROWS, np.ceil(rows / threads / _SERIAL_ROWS) * _SERIAL_ROWS, rows)
-    depth = np.maximum(128.0, np.ceil(inner / np.maximum(np.ceil(inner / 192.0), 1.0) / 32.0) * 32.0)
-    packed = 8.0 * np.minimum(rows, 384.0) + 4.0 * np.minimum(np.ceil(columns / 16.0) * 16.0, 6400.0)
-    found: list[float] = np.where(rows > _SINGLE_ROWS, 17056.0 + depth * packed, 0.0).tolist()
-    return found
