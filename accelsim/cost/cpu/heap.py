@@ -240,11 +240,13 @@ class PassMemory:
         fresh_bytes: Bytes of each row's output and temporaries that page-fault, shape (n,).
         taken_bytes: Bytes of each row's output and temporaries, shape (n,): what it goes through the caches with.
         extent_bytes: Bytes of the heap that passes touch.
+        fresh_spread: Standard deviation between processes of what a pass page-faults, over its mean.
     """
 
     fresh_bytes: FloatArray
     taken_bytes: FloatArray
     extent_bytes: float
+    fresh_spread: float
 
 
 def pass_memory(graph: OperatorGraph, names: NDArray[np.str_], threads: int = 1) -> PassMemory:
@@ -255,16 +257,19 @@ def pass_memory(graph: OperatorGraph, names: NDArray[np.str_], threads: int = 1)
         names: Kernel of each row, shape (n,).
         threads: Threads of the framework.
     """
-    plan, fresh, extent = _plan(graph, names, threads), np.zeros(len(graph)), 0.0
+    plan, extent = _plan(graph, names, threads), 0.0
+    fresh = np.zeros((_PROCESSES, len(graph)))
     weights, inputs = weight_blocks(graph), input_blocks(graph)
     for process in range(_PROCESSES):
         rng = Random(process)  # noqa: S311  (no cryptography; the same draws every time)
         heap = _heap_of_model(weights, rng, inputs, graph.discarded)
         _first_passes(heap, plan, rng)
-        fresh += _steady(heap, plan)
+        fresh[process] = _steady(heap, plan)
         extent += heap.extent
     taken = np.array([sum(size for _, size in script) for script in plan.scripts])
-    return PassMemory(fresh / _PROCESSES, taken, extent / _PROCESSES)
+    each = fresh.sum(axis=1)
+    spread = float(each.std() / max(each.mean(), 1.0))
+    return PassMemory(fresh.mean(axis=0), taken, extent / _PROCESSES, spread)
 
 
 def _steady(heap: Heap, plan: _Plan) -> FloatArray:
