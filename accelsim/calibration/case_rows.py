@@ -6,12 +6,14 @@ A fit is only as good as this correspondence, so a test captures one module per 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from accelsim.calibration import scan_rows  # noqa: F401  (registers its rules)
 from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.row_rules import RULES, Row, Shape, rule
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import MAX_DIMENSIONS, SORTED_WIDTH, OperatorKind, Phase
@@ -20,41 +22,11 @@ from accelsim.workloads.training import OPTIMIZERS
 __all__ = ["case_graph", "has_row"]
 
 _K = OperatorKind
-Shape = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One row; elements are counted at the case's format, `fixed` bytes are not."""
-
-    kind: OperatorKind
-    dims: tuple[int, ...]
-    flop: float
-    read: float
-    write: float
-    weight: float = 0.0
-    backward: bool = False
-    name: str | None = None
-    fixed_read_bytes: float = 0.0
-    fixed_write_bytes: float = 0.0
-
-
-Rule = Callable[[Shape, str], _Row]
-_RULES: dict[str, Rule] = {}
-
-
-def _rule(*operators: str) -> Callable[[Rule], Rule]:
-    def add(rule: Rule) -> Rule:
-        for operator in operators:
-            _RULES[operator] = rule
-        return rule
-
-    return add
 
 
 def has_row(case: Case) -> bool:
     """Whether the cost model has rows for the case's operator."""
-    return case.operator in _RULES
+    return case.operator in RULES
 
 
 def case_graph(cases: Sequence[Case]) -> OperatorGraph:
@@ -63,7 +35,7 @@ def case_graph(cases: Sequence[Case]) -> OperatorGraph:
     Args:
         cases: Cases for which `has_row` holds.
     """
-    rows = [_RULES[case.operator](case.shape, case.operator) for case in cases]
+    rows = [RULES[case.operator](case.shape, case.operator) for case in cases]
     widths = np.array([Dtype[case.dtype.upper()].bytes for case in cases])
     count = len(rows)
     dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
@@ -88,28 +60,28 @@ def case_graph(cases: Sequence[Case]) -> OperatorGraph:
     )
 
 
-@_rule("addmm", "mm_nn", "mm_tn", "bmm")
-def _gemm(s: Shape, operator: str) -> _Row:
+@rule("addmm", "mm_nn", "mm_tn", "bmm")
+def _gemm(s: Shape, operator: str) -> Row:
     batch, m, n, k = s.get("batch", 1), s["m"], s["n"], s["k"]
     flop = 2.0 * batch * m * n * k
     if operator == "bmm":
-        return _Row(_K.BATCHED_GEMM, (batch, m, n, k), flop, batch * (m * k + k * n), batch * m * n)
+        return Row(_K.BATCHED_GEMM, (batch, m, n, k), flop, batch * (m * k + k * n), batch * m * n)
     if operator == "mm_tn":
-        return _Row(_K.GEMM, (1, m, n, k), flop, m * k + k * n, m * n, backward=True, name="mm")
+        return Row(_K.GEMM, (1, m, n, k), flop, m * k + k * n, m * n, backward=True, name="mm")
     bias = n if operator == "addmm" else 0
     is_gradient = operator == "mm_nn"
-    return _Row(_K.GEMM, (1, m, n, k), flop, m * k, m * n, n * k + bias, backward=is_gradient, name="addmm")
+    return Row(_K.GEMM, (1, m, n, k), flop, m * k, m * n, n * k + bias, backward=is_gradient, name="addmm")
 
 
-@_rule("scaled_dot_product_attention", "scaled_dot_product_attention_backward")
-def _attention(s: Shape, operator: str) -> _Row:
+@rule("scaled_dot_product_attention", "scaled_dot_product_attention_backward")
+def _attention(s: Shape, operator: str) -> Row:
     batch, heads, q, kv, width = s["batch"], s["heads"], s["q_len"], s["kv_len"], s["head_dim"]
     dims = (batch, heads, heads, q, kv, width, width, s["causal"], 0, 0)
     products, rows = 2.0 * batch * heads * q * kv * width, batch * heads * width
     if operator.endswith("backward"):
         read = rows * (3 * q + 2 * kv)
-        return _Row(_K.ATTENTION_BACKWARD, dims, 5.0 * products, read, rows * (q + 2 * kv), backward=True)
-    return _Row(_K.ATTENTION, dims, 2.0 * products, rows * (q + 2 * kv), rows * q)
+        return Row(_K.ATTENTION_BACKWARD, dims, 5.0 * products, read, rows * (q + 2 * kv), backward=True)
+    return Row(_K.ATTENTION, dims, 2.0 * products, rows * (q + 2 * kv), rows * q)
 
 
 def _conv_dims(s: Shape, kernel: int, groups: int) -> tuple[tuple[int, ...], int]:
@@ -120,8 +92,8 @@ def _conv_dims(s: Shape, kernel: int, groups: int) -> tuple[tuple[int, ...], int
     return (s["batch"], *channels, groups, 1, side, side, 1, out, out, *window), out
 
 
-@_rule("convolution", "convolution_backward.grad_input", "convolution_backward.grad_weight")
-def _convolution(s: Shape, operator: str) -> _Row:
+@rule("convolution", "convolution_backward.grad_input", "convolution_backward.grad_weight")
+def _convolution(s: Shape, operator: str) -> Row:
     kernel, groups = s["kernel"], s["groups"]
     dims, out = _conv_dims(s, kernel, groups)
     weights = s["channels_out"] * s["channels_in"] // groups * kernel**2
@@ -131,18 +103,18 @@ def _convolution(s: Shape, operator: str) -> _Row:
     return _conv_row(operator, dims, flop, (image, result, weights))
 
 
-def _conv_row(operator: str, dims: tuple[int, ...], flop: float, sizes: tuple[int, int, int]) -> _Row:
+def _conv_row(operator: str, dims: tuple[int, ...], flop: float, sizes: tuple[int, int, int]) -> Row:
     """A convolution or one of its gradients; sizes of image, result and weights."""
     image, result, weights = sizes
     if operator.endswith("input"):
-        return _Row(_K.CONV_BACKWARD_DATA, dims, flop, result, image, weights, backward=True)
+        return Row(_K.CONV_BACKWARD_DATA, dims, flop, result, image, weights, backward=True)
     if operator.endswith("weight"):
-        return _Row(_K.CONV_BACKWARD_WEIGHT, dims, flop, image + result, weights, backward=True)
-    return _Row(_K.CONV, dims, flop, image, result, weights)
+        return Row(_K.CONV_BACKWARD_WEIGHT, dims, flop, image + result, weights, backward=True)
+    return Row(_K.CONV, dims, flop, image, result, weights)
 
 
-@_rule("convolution_1d", "convolution_1d_backward.grad_input", "convolution_1d_backward.grad_weight")
-def _convolution_1d(s: Shape, operator: str) -> _Row:
+@rule("convolution_1d", "convolution_1d_backward.grad_input", "convolution_1d_backward.grad_weight")
+def _convolution_1d(s: Shape, operator: str) -> Row:
     length, kernel = s["side"] ** 2, s["kernel"]
     out = (length + 2 * (kernel // 2) - kernel) // s["stride"] + 1
     window = (1, 1, kernel, s["stride"], s.get("dilation", 1))
@@ -153,25 +125,25 @@ def _convolution_1d(s: Shape, operator: str) -> _Row:
     return _conv_row(operator, dims, flop, (image, result, weights))
 
 
-@_rule("convolution_1d_depthwise")
-def _convolution_1d_depthwise(s: Shape, operator: str) -> _Row:
+@rule("convolution_1d_depthwise")
+def _convolution_1d_depthwise(s: Shape, operator: str) -> Row:
     del operator
     channels, length, kernel = s["channels"], s["length"], s["kernel"]
     out = length + 2 * (kernel // 2) - kernel + 1
     dims = (s["batch"], channels, channels, channels, 1, 1, length, 1, 1, out, 1, 1, kernel, 1, 1)
     moved = s["batch"] * channels
-    return _Row(_K.CONV, dims, 2.0 * moved * out * kernel, moved * length, moved * out, channels * kernel)
+    return Row(_K.CONV, dims, 2.0 * moved * out * kernel, moved * length, moved * out, channels * kernel)
 
 
-@_rule("convolution_transpose")
-def _convolution_transpose(s: Shape, operator: str) -> _Row:
+@rule("convolution_transpose")
+def _convolution_transpose(s: Shape, operator: str) -> Row:
     del operator
     side, taps = s["side"], s.get("taps", 2)
     channels = (s["channels_in"], s["channels_out"])
     dims = (s["batch"], *channels, 1, 1, side, side, 1, 2 * side, 2 * side, 1, taps, taps, 2, 1)
     weights, pixels = taps**2 * s["channels_in"] * s["channels_out"], s["batch"] * side**2
     read, write = pixels * s["channels_in"], 4 * pixels * s["channels_out"]
-    return _Row(_K.CONV_TRANSPOSE, dims, 2.0 * pixels * weights, read, write, weights)
+    return Row(_K.CONV_TRANSPOSE, dims, 2.0 * pixels * weights, read, write, weights)
 
 
 _ROW_KINDS = {
@@ -186,40 +158,40 @@ _ROW_KINDS = {
 }
 
 
-@_rule(*_ROW_KINDS)
-def _rows(s: Shape, operator: str) -> _Row:
+@rule(*_ROW_KINDS)
+def _rows(s: Shape, operator: str) -> Row:
     kind, flop, inputs = _ROW_KINDS[operator]
     elements = s["rows"] * s["columns"]
     norm = kind is not _K.SOFTMAX
     weight = 2 * s["columns"] if kind is _K.LAYER_NORM else s["columns"] if norm else 0
     backward = operator.endswith(("backward", "backward_data"))
-    return _Row(kind, (s["rows"], s["columns"]), flop * elements, inputs * elements, elements, weight, backward)
+    return Row(kind, (s["rows"], s["columns"]), flop * elements, inputs * elements, elements, weight, backward)
 
 
-@_rule("compiled_elementwise")
-def _compiled_elementwise(s: Shape, operator: str) -> _Row:
+@rule("compiled_elementwise")
+def _compiled_elementwise(s: Shape, operator: str) -> Row:
     del operator
-    return _Row(_K.ELEMENTWISE, (s["elements"], 2, 1), 4.0 * s["elements"], 2 * s["elements"], s["elements"])
+    return Row(_K.ELEMENTWISE, (s["elements"], 2, 1), 4.0 * s["elements"], 2 * s["elements"], s["elements"])
 
 
-@_rule("compiled_layer_norm", "compiled_softmax")
-def _compiled_rows(s: Shape, operator: str) -> _Row:
+@rule("compiled_layer_norm", "compiled_softmax")
+def _compiled_rows(s: Shape, operator: str) -> Row:
     """A norm behind a sum of two operands; a softmax behind a scale."""
     row = _rows(s, "native_layer_norm" if operator == "compiled_layer_norm" else "_softmax")
     elements = s["rows"] * s["columns"]
     return replace(row, flop=row.flop + elements, read=row.read + elements * (row.kind is _K.LAYER_NORM))
 
 
-@_rule("max_place", "arg_place")
-def _max_place(s: Shape, operator: str) -> _Row:
+@rule("max_place", "arg_place")
+def _max_place(s: Shape, operator: str) -> Row:
     rows, elements = s["rows"], s["rows"] * s["columns"]
     dims, places = (rows, s["columns"]), 8.0 * rows
     name, written = ("max.place", rows) if operator == "max_place" else ("argmax.place", 0)
-    return _Row(_K.REDUCTION, dims, elements, elements, written, name=name, fixed_write_bytes=places)
+    return Row(_K.REDUCTION, dims, elements, elements, written, name=name, fixed_write_bytes=places)
 
 
-@_rule("index_add", "index_put", "scatter")
-def _scatter(s: Shape, operator: str) -> _Row:
+@rule("index_add", "index_put", "scatter")
+def _scatter(s: Shape, operator: str) -> Row:
     table, values, ids = s["table"] * s["width"], s["lookups"] * s["width"], 8.0 * s["lookups"]
     dims = (s["lookups"], s["width"], s["table"])
     if operator == "scatter":
@@ -228,11 +200,11 @@ def _scatter(s: Shape, operator: str) -> _Row:
     is_sorted = operator == "index_add" and s["width"] >= SORTED_WIDTH
     moved = min(values, table) if is_sorted else values  # rows that are sorted first are read and written once
     read, write = table + values + moved, table + moved
-    return _Row(_K.SCATTER, dims, float(values), read, write, name=name, fixed_read_bytes=ids)
+    return Row(_K.SCATTER, dims, float(values), read, write, name=name, fixed_read_bytes=ids)
 
 
-@_rule("sum", "mean", "amax", "var", "sum_rows", "mean_spatial")
-def _reduction(s: Shape, operator: str) -> _Row:
+@rule("sum", "mean", "amax", "var", "sum_rows", "mean_spatial")
+def _reduction(s: Shape, operator: str) -> Row:
     rows, columns = s["rows"], s["columns"]
     if operator == "sum_rows":
         rows, columns = columns, rows
@@ -241,26 +213,26 @@ def _reduction(s: Shape, operator: str) -> _Row:
         columns = side * max(1, columns // side)
     name = "mean" if operator.startswith("mean") else operator if operator in {"amax", "var"} else "sum"
     elements = rows * columns
-    return _Row(_K.REDUCTION, (rows, columns), elements, elements, rows, 0, operator == "sum_rows", name)
+    return Row(_K.REDUCTION, (rows, columns), elements, elements, rows, 0, operator == "sum_rows", name)
 
 
-@_rule("sum_outer", "mean_outer", "amax_outer")
-def _outer_reduction(s: Shape, operator: str) -> _Row:
+@rule("sum_outer", "mean_outer", "amax_outer")
+def _outer_reduction(s: Shape, operator: str) -> Row:
     rows, name = s["outer"] * s["inner"], f"{operator.removesuffix('_outer')}.outer"
     elements = rows * s["columns"]
-    return _Row(_K.REDUCTION, (rows, s["columns"], s["inner"]), elements, elements, rows, name=name)
+    return Row(_K.REDUCTION, (rows, s["columns"], s["inner"]), elements, elements, rows, name=name)
 
 
-@_rule("native_batch_norm", "native_batch_norm_train", "native_batch_norm_backward", "native_group_norm")
-def _channel_norm(s: Shape, operator: str) -> _Row:
+@rule("native_batch_norm", "native_batch_norm_train", "native_batch_norm_backward", "native_group_norm")
+def _channel_norm(s: Shape, operator: str) -> Row:
     side = round(s["pixels"] ** 0.5) ** 2
     elements, channels = s["batch"] * s["channels"] * side, s["channels"]
     if operator == "native_group_norm":
         rows = s["batch"] * 32
-        return _Row(_K.GROUP_NORM, (rows, elements // rows), 8.0 * elements, elements, elements, 2 * channels)
+        return Row(_K.GROUP_NORM, (rows, elements // rows), 8.0 * elements, elements, elements, 2 * channels)
     backward = operator.endswith("backward")
     flop, reads = (8.0, 2) if backward else (4.0, 1)
-    return _Row(
+    return Row(
         _K.BATCH_NORM,
         (elements // channels, channels),
         flop * elements,
@@ -326,8 +298,8 @@ _UNARY = (
 _ELEMENTWISE = (*_TWO, "tanh_backward", *_UNARY, "pow", "exp", "zeros", "native_dropout", "native_dropout_backward")
 
 
-@_rule(*_ELEMENTWISE, "where", "mul_scalar", "add_bias", "to_bf16")
-def _elementwise(s: Shape, operator: str) -> _Row:
+@rule(*_ELEMENTWISE, "where", "mul_scalar", "add_bias", "to_bf16")
+def _elementwise(s: Shape, operator: str) -> Row:
     elements = s["elements"]
     flop = _FLOP.get(operator.removesuffix("_backward"), 1)
     inputs = 0 if operator == "zeros" else 2 if operator in {*_TWO, "tanh_backward", "add_bias"} else 1
@@ -345,25 +317,25 @@ def _elementwise(s: Shape, operator: str) -> _Row:
     dims = (elements, inputs, flop, runs, int(runs > 1))
     backward = operator.endswith("_backward")
     if operator == "to_bf16":
-        return _Row(_K.COPY, (elements, 0, 0, 0, 1), 0.0, elements, elements, name="_to_copy")
-    row = _Row(_K.ELEMENTWISE, dims, float(flop * elements), read, elements, weight, backward, name)
+        return Row(_K.COPY, (elements, 0, 0, 0, 1), 0.0, elements, elements, name="_to_copy")
+    row = Row(_K.ELEMENTWISE, dims, float(flop * elements), read, elements, weight, backward, name)
     return replace(row, fixed_read_bytes=read_bytes, fixed_write_bytes=write_bytes)
 
 
-@_rule("_prelu_kernel_backward")
-def _prelu_backward(s: Shape, operator: str) -> _Row:
+@rule("_prelu_kernel_backward")
+def _prelu_backward(s: Shape, operator: str) -> Row:
     elements = s["elements"]
-    return _Row(_K.ELEMENTWISE, (elements, 3, 0, 1), 0.0, 2 * elements, 2 * elements, 1, backward=True, name=operator)
+    return Row(_K.ELEMENTWISE, (elements, 3, 0, 1), 0.0, 2 * elements, 2 * elements, backward=True, name=operator)
 
 
-@_rule("max_pool2d_last", "avg_pool2d_last")
-def _pooling_last(s: Shape, operator: str) -> _Row:
+@rule("max_pool2d_last", "avg_pool2d_last")
+def _pooling_last(s: Shape, operator: str) -> Row:
     name = "max_pool2d_with_indices" if operator.startswith("max") else "avg_pool2d"
     return replace(_pooling(s, name), name=f"{name}.last")
 
 
-@_rule("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward")
-def _pooling(s: Shape, operator: str) -> _Row:
+@rule("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward")
+def _pooling(s: Shape, operator: str) -> Row:
     side, kernel = s["side"], s["kernel"]
     images = s["batch"] * s["channels"]
     out = (side + 2 * ((kernel - 1) // 2) - kernel) // s.get("stride", 2) + 1
@@ -374,36 +346,36 @@ def _pooling(s: Shape, operator: str) -> _Row:
     read, write = images * side**2, images * out**2
     flop, index_bytes = float(write * kernel**2), 8.0 * write if operator.startswith("max") else 0.0
     if operator.endswith("backward"):
-        return _Row(_K.POOLING, dims, flop, write, read, backward=True, fixed_read_bytes=index_bytes)
-    return _Row(_K.POOLING, dims, flop, read, write, fixed_write_bytes=index_bytes)
+        return Row(_K.POOLING, dims, flop, write, read, backward=True, fixed_read_bytes=index_bytes)
+    return Row(_K.POOLING, dims, flop, read, write, fixed_write_bytes=index_bytes)
 
 
-@_rule("max_pool1d")
-def _pooling_1d(s: Shape, operator: str) -> _Row:
+@rule("max_pool1d")
+def _pooling_1d(s: Shape, operator: str) -> Row:
     del operator
     out, lines = s["length"] // s["kernel"], s["batch"] * s["channels"]
     dims = (s["batch"], s["channels"], s["length"], out, s["kernel"])
     write = lines * out
     name = "max_pool2d_with_indices.1d"
     flop, index_bytes = float(write * s["kernel"]), 8.0 * write
-    return _Row(_K.POOLING, dims, flop, lines * s["length"], write, name=name, fixed_write_bytes=index_bytes)
+    return Row(_K.POOLING, dims, flop, lines * s["length"], write, name=name, fixed_write_bytes=index_bytes)
 
 
-@_rule("embedding", "embedding_dense_backward", "_embedding_bag")
-def _gather(s: Shape, operator: str) -> _Row:
+@rule("embedding", "embedding_dense_backward", "_embedding_bag")
+def _gather(s: Shape, operator: str) -> Row:
     lookups, width, table = s["lookups"], s["width"], s["table"]
     read, ids = lookups * width, 8.0 * lookups
     if operator == "embedding":
-        return _Row(_K.EMBEDDING, (lookups, width, table), 0.0, read, read, fixed_read_bytes=ids)
+        return Row(_K.EMBEDDING, (lookups, width, table), 0.0, read, read, fixed_read_bytes=ids)
     if operator == "_embedding_bag":
         dims = (lookups, width, table, s["bags"])
-        return _Row(_K.EMBEDDING_BAG, dims, float(read), read, s["bags"] * width, fixed_read_bytes=ids)
+        return Row(_K.EMBEDDING_BAG, dims, float(read), read, s["bags"] * width, fixed_read_bytes=ids)
     dims3 = (lookups, width, table)
-    return _Row(_K.SCATTER, dims3, float(read), 2 * read, table * width, backward=True, fixed_read_bytes=ids)
+    return Row(_K.SCATTER, dims3, float(read), 2 * read, table * width, backward=True, fixed_read_bytes=ids)
 
 
-@_rule("lstm", "gru", "lstm_train", "lstm_backward", "gru_train", "gru_backward")
-def _recurrent(s: Shape, operator: str) -> _Row:
+@rule("lstm", "gru", "lstm_train", "lstm_backward", "gru_train", "gru_backward")
+def _recurrent(s: Shape, operator: str) -> Row:
     batch, steps, inner, hidden = s["batch"], s["steps"], s["input"], s["hidden"]
     kind, gates = (_K.GRU, 3) if operator.startswith("gru") else (_K.LSTM, 4)
     weights = gates * hidden * (inner + hidden + 2)
@@ -411,98 +383,98 @@ def _recurrent(s: Shape, operator: str) -> _Row:
     dims, read, write = (batch, steps, inner, hidden, 1), batch * steps * inner, batch * steps * hidden
     states = (2 if kind is _K.LSTM else 1) * batch * hidden
     if operator.endswith("backward"):
-        return _Row(kind, dims, 2 * flop, read + 2 * write, read + weights, weights, backward=True)
-    return _Row(kind, dims, flop, read + states, write, weights)
+        return Row(kind, dims, 2 * flop, read + 2 * write, read + weights, weights, backward=True)
+    return Row(kind, dims, flop, read + states, write, weights)
 
 
-@_rule("adamw", "sgd", "adamw_idle")
-def _optimizer(s: Shape, operator: str) -> _Row:
+@rule("adamw", "sgd", "adamw_idle")
+def _optimizer(s: Shape, operator: str) -> Row:
     count = s["parameters"] // s["tensors"] * s["tensors"]
     rule, idle = OPTIMIZERS[operator.removesuffix("_idle")], count if operator.endswith("_idle") else 0
     states, flop = rule.state_count, float(rule.flop_per_parameter * count)
     dims = (count, states, s["tensors"], idle)
-    return _Row(_K.OPTIMIZER, dims, flop, (2 + states) * count, (1 + states) * count, name=rule.name)
+    return Row(_K.OPTIMIZER, dims, flop, (2 + states) * count, (1 + states) * count, name=rule.name)
 
 
-@_rule("add_strided", "clone_strided")
-def _strided(s: Shape, operator: str) -> _Row:
+@rule("add_strided", "clone_strided")
+def _strided(s: Shape, operator: str) -> Row:
     elements = math.prod(s.values())
     if operator == "add_strided":
         dims = (elements, 2, 1, elements // s["columns"])
-        return _Row(_K.ELEMENTWISE, dims, float(elements), 2 * elements, elements, name="add.strided")
-    return _Row(_K.COPY, (elements, 0, 0, 0, elements // s["rows"]), 0.0, elements, elements, name="clone.strided")
+        return Row(_K.ELEMENTWISE, dims, float(elements), 2 * elements, elements, name="add.strided")
+    return Row(_K.COPY, (elements, 0, 0, 0, elements // s["rows"]), 0.0, elements, elements, name="clone.strided")
 
 
-@_rule("mul_rows")
-def _mul_rows(s: Shape, operator: str) -> _Row:
+@rule("mul_rows")
+def _mul_rows(s: Shape, operator: str) -> Row:
     del operator
     rows, elements = s["rows"], s["rows"] * s["columns"]
-    return _Row(_K.ELEMENTWISE, (elements, 2, 1, rows), float(elements), elements + rows, elements, name="mul")
+    return Row(_K.ELEMENTWISE, (elements, 2, 1, rows), float(elements), elements + rows, elements, name="mul")
 
 
-@_rule("clone", "cat", "stack", "copy")
-def _copy(s: Shape, operator: str) -> _Row:
+@rule("clone", "cat", "stack", "copy")
+def _copy(s: Shape, operator: str) -> Row:
     elements, runs = math.prod(s.values()), 1
     if operator == "cat":
         elements, runs = 2 * s["rows"] * (s["columns"] * s["middle"] // 2), 2 * s["rows"]
     elif operator != "copy":
         runs = elements // s["columns"]
-    return _Row(_K.COPY, (elements, 0, 0, 0, runs), 0.0, elements, elements, name=operator)
+    return Row(_K.COPY, (elements, 0, 0, 0, runs), 0.0, elements, elements, name=operator)
 
 
-@_rule("upsample_nearest2d", "upsample_bilinear2d", "upsample_nearest2d_backward", "upsample_bilinear2d_backward")
-def _upsample(s: Shape, operator: str) -> _Row:
+@rule("upsample_nearest2d", "upsample_bilinear2d", "upsample_nearest2d_backward", "upsample_bilinear2d_backward")
+def _upsample(s: Shape, operator: str) -> Row:
     coarse, side = s["batch"] * s["channels"] * s["side"] ** 2, s["side"] * s["factor"]
     fine = coarse * s["factor"] ** 2
     dims = (fine, s["channels"], side, side)
     if operator.endswith("backward"):
-        return _Row(_K.COPY, dims, 0.0, fine, coarse, backward=True)
-    return _Row(_K.COPY, dims, 0.0, coarse, fine)
+        return Row(_K.COPY, dims, 0.0, fine, coarse, backward=True)
+    return Row(_K.COPY, dims, 0.0, coarse, fine)
 
 
-@_rule("im2col", "col2im")
-def _unfold(s: Shape, operator: str) -> _Row:
+@rule("im2col", "col2im")
+def _unfold(s: Shape, operator: str) -> Row:
     kernel, lines = s["kernel"], s["batch"] * s["channels"]
     out = (s["side"] + 2 * (kernel // 2) - kernel) // s["stride"] + 1
     image, columns = lines * s["side"] ** 2, lines * (kernel * out) ** 2
     read, write = (image, columns) if operator == "im2col" else (columns, image)
-    return _Row(_K.COPY, (columns,), 0.0, read, write)
+    return Row(_K.COPY, (columns,), 0.0, read, write)
 
 
-@_rule("pixel_shuffle", "constant_pad_nd")
-def _image_copy(s: Shape, operator: str) -> _Row:
+@rule("pixel_shuffle", "constant_pad_nd")
+def _image_copy(s: Shape, operator: str) -> Row:
     pad = 2 * s.get("pad", 0)
     lines, factor = s["batch"] * s["channels"], s.get("factor", 1)
     read, write = lines * (s["side"] * factor) ** 2, lines * (s["side"] * factor + pad) ** 2
-    return _Row(_K.COPY, (write,), 0.0, read, write, name=operator)
+    return Row(_K.COPY, (write,), 0.0, read, write, name=operator)
 
 
-@_rule("reflection_pad1d")
-def _reflected(s: Shape, operator: str) -> _Row:
+@rule("reflection_pad1d")
+def _reflected(s: Shape, operator: str) -> Row:
     read, write = s["channels"] * s["length"], s["channels"] * (s["length"] + 6)
-    return _Row(_K.COPY, (write,), 0.0, read, write, name=operator)
+    return Row(_K.COPY, (write,), 0.0, read, write, name=operator)
 
 
-@_rule("grid_sampler_2d")
-def _grid_sample(s: Shape, operator: str) -> _Row:
+@rule("grid_sampler_2d")
+def _grid_sample(s: Shape, operator: str) -> Row:
     places, table = s["batch"] * s["places"] ** 2, s["batch"] * s["channels"] * s["side"] ** 2
     read = places * s["channels"]
     dims = (4 * read, 1, table)
-    return _Row(_K.EMBEDDING, dims, 7.0 * read, 4 * read + 2 * places, read, name=operator)
+    return Row(_K.EMBEDDING, dims, 7.0 * read, 4 * read + 2 * places, read, name=operator)
 
 
-@_rule("topk", "index", "gather")
-def _routing(s: Shape, operator: str) -> _Row:
+@rule("topk", "index", "gather")
+def _routing(s: Shape, operator: str) -> Row:
     rows, columns = s["rows"], s["columns"]
     if operator == "topk":
         chosen = s.get("k", 2)
         dims, read, places = (rows, columns, chosen), rows * columns, 8.0 * chosen * rows
-        return _Row(_K.MOE_ROUTING, dims, 2.0 * read, read, chosen * rows, fixed_write_bytes=places)
+        return Row(_K.MOE_ROUTING, dims, 2.0 * read, read, chosen * rows, fixed_write_bytes=places)
     elements = rows * columns
     if operator == "index":
-        return _Row(
+        return Row(
             _K.EMBEDDING, (rows, columns, rows), 0.0, elements, elements, fixed_read_bytes=8.0 * rows, name="index"
         )
-    return _Row(
+    return Row(
         _K.EMBEDDING, (elements, 1, rows), 0.0, elements, elements, fixed_read_bytes=8.0 * elements, name="gather"
     )

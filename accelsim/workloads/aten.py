@@ -175,10 +175,23 @@ def linear(call: Call) -> list[Kernel]:
 
 @formula("mv", "addmv")
 def matrix_vector(call: Call) -> list[Kernel]:
-    """(n, k) times (k): 2nk."""
+    """(n, k) times (k): 2nk; of a matrix that is no weight, a product of one column."""
     matrix = next(x for x in call.inputs if len(x.shape) == 2)
     n, k = matrix.shape
-    return [Kernel(_K.GEMM, (1, 1, n, k), 2.0 * n * k, call.inputs, call.outputs)]
+    dims = (1, 1, n, k) if matrix.state else (1, n, 1, k)
+    return [Kernel(_K.GEMM, dims, 2.0 * n * k, call.inputs, call.outputs)]
+
+
+@formula("_euclidean_dist")
+def distances(call: Call) -> list[Kernel]:
+    """Distances of all pairs by a product of (m, k + 2) and (n, k + 2), then a bound and a root (ATen Distance.cpp)."""
+    a, b = call.inputs[:2]
+    (m, k), n, result = a.shape[-2:], b.shape[-2], call.outputs[0]
+    count, k = a.elements // max(m * k, 1), k + 2
+    kind = _K.BATCHED_GEMM if count > 1 else _K.GEMM
+    product = Kernel(kind, (count, m, n, k), 2.0 * count * m * n * k, (a, b), (result,), "mm")
+    each = Kernel(_K.ELEMENTWISE, (result.elements, 1, 1), float(result.elements), (result,), (result,))
+    return [product, replace(each, suffix="clamp"), replace(each, suffix="sqrt")]
 
 
 @formula("dot", "vdot")

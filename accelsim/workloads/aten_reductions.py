@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from accelsim.workloads.aten import Call, Kernel, Operand, formula, inner_tensor
-from accelsim.workloads.aten_memory import POINTWISE_FLOP, elementwise, rows_of
+from accelsim.workloads.aten_memory import POINTWISE_FLOP, across, elementwise, rows_of
 from accelsim.workloads.operator import OperatorKind
 
 __all__: list[str] = []
 
 _K = OperatorKind
 
-#: Reductions whose loop depends on whether the innermost axis stays.
-_BY_AXIS = frozenset({"sum", "mean", "amax", "amin"})
+#: Reductions whose loop depends on whether the innermost axis stays, and the place of their axes.
+_BY_AXIS = {"sum": 1, "mean": 1, "amax": 1, "amin": 1, "norm": 2, "linalg_vector_norm": 2}
 _REDUCTIONS = (
     "sum",
     "mean",
@@ -29,7 +29,6 @@ _REDUCTIONS = (
     "linalg_vector_norm",
     "all",
     "any",
-    "median",
     "count_nonzero",
     "max",
     "min",
@@ -53,7 +52,7 @@ def reduction(call: Call) -> list[Kernel]:
         return elementwise(call)
     rows = max(result.elements, 1)
     form = "place" if call.name.startswith("arg") or (call.name in {"max", "min"} and len(call.outputs) > 1) else ""
-    inner = _stretch(x, call.argument(1, "dim")) if call.name in _BY_AXIS else 0
+    inner = _stretch(x, call.argument(_BY_AXIS[call.name], "dim")) if call.name in _BY_AXIS else 0
     dims = (rows, x.elements // rows, inner) if inner else (rows, x.elements // rows)
     form = "outer" if inner else form
     return [Kernel(_K.REDUCTION, dims, float(x.elements), call.inputs, call.outputs, form)]
@@ -100,9 +99,12 @@ def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
     ]
 
 
-@formula("cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "kthvalue", "cummax", "cummin")
+@formula("cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "kthvalue", "median", "cummax", "cummin")
 def scan(call: Call) -> list[Kernel]:
-    """One FLOP per element along one axis."""
+    """One FLOP per element along one axis; without an axis all elements are one row."""
     x = call.inputs[0]
-    columns = max(x.shape, default=1)
-    return [Kernel(_K.REDUCTION, rows_of(x, columns), float(x.elements), call.inputs, call.outputs)]
+    axis = call.argument(2 if call.name == "kthvalue" else 1, "dim", None if call.name == "median" else -1)
+    if axis is None or not x.shape:
+        return [Kernel(_K.REDUCTION, (1, x.elements), float(x.elements), call.inputs, call.outputs)]
+    rows = rows_of(x, x.shape[int(axis)])
+    return [Kernel(_K.REDUCTION, rows, float(x.elements), call.inputs, call.outputs, across(x, int(axis)))]

@@ -66,11 +66,14 @@ _COMPOSITE: dict[Any, bool] = {}
 
 
 def is_composite(func: Any) -> bool:
-    """Whether torch would have split the operator had autograd been on (it is not under inference mode)."""
+    """Whether torch would have split the operator had autograd been on (it is not under inference mode).
+
+    What devices have a kernel for (the gradients of SiLU and Mish) is split on the meta device alone.
+    """
     found = _COMPOSITE.get(func)
     if found is None:
-        key = torch._C.DispatchKey.CompositeImplicitAutograd
-        found = _COMPOSITE[func] = bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
+        name, keys, has = func.name(), torch._C.DispatchKey, torch._C._dispatch_has_kernel_for_dispatch_key
+        found = _COMPOSITE[func] = bool(has(name, keys.CompositeImplicitAutograd) and not has(name, keys.CPU))
     return found
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, compressed_rows
-from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
+from accelsim.workloads.operator import CONTRACTION_KINDS, OWN_STATISTICS, OperatorKind, Phase
 
 __all__ = ["fuse_elementwise"]
 
@@ -96,7 +96,9 @@ def _groups(graph: OperatorGraph) -> IntArray:
     fusable = graph.kind == int(_K.ELEMENTWISE)
     convolved = np.isin(graph.kind[np.maximum(producer, 0)], [int(_K.CONV), int(_K.CONV_TRANSPOSE)])
     inference = not (graph.phase == int(Phase.BACKWARD)).any()
-    fusable |= (graph.kind == int(_K.BATCH_NORM)) & convolved & inference
+    norms = (graph.kind == int(_K.BATCH_NORM)) & convolved & inference
+    norms[norms] = [not graph.name[row].endswith(f".{OWN_STATISTICS}") for row in np.flatnonzero(norms).tolist()]
+    fusable |= norms
     joins = fusable & (producer >= 0) & (consumers[np.maximum(producer, 0)] == 1) & takes[np.maximum(producer, 0)]
     joins &= graph.phase == graph.phase[np.maximum(producer, 0)]
     head = np.arange(len(graph), dtype=np.int64)

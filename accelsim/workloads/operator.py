@@ -21,6 +21,7 @@ __all__ = [
     "DIMENSIONS",
     "IN_PLACE",
     "MAX_DIMENSIONS",
+    "OWN_STATISTICS",
     "RECURRENT_KINDS",
     "SORTED_WIDTH",
     "TRANSFER_KINDS",
@@ -31,6 +32,8 @@ __all__ = [
 
 #: Ending of the name of a captured operator that overwrites what it reads, or adds rows to what is there.
 IN_PLACE: Final = ".in_place"
+#: Suffix of the name of a batch norm that takes the statistics of its own images, whatever the module's mode.
+OWN_STATISTICS: Final = "own"
 #: Elements of a row from which rows that indices add are sorted first and added whole.
 SORTED_WIDTH: Final = 16
 

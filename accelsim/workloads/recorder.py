@@ -428,12 +428,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if known is not None:
             return known(call)
         plain = call.name.lower()
-        if any(mark in plain for mark in CONTRACTION_MARKS):
+        is_pointwise = torch.Tag.pointwise in func.tags
+        if not is_pointwise and any(mark in plain for mark in CONTRACTION_MARKS):
             raise CaptureError(
                 f"{func} in {self.path!r} is matrix arithmetic with no formula. "
                 "Write it with matmul, convolution or scaled_dot_product_attention, or register a formula for it."
             )
-        if torch.Tag.pointwise in func.tags or plain.startswith("_foreach") or is_pointwise_name(plain):
+        if is_pointwise or plain.startswith("_foreach") or is_pointwise_name(plain):
             return elementwise(call)
         self.unknown.add(func._schema.name.replace("::", "."))
         return by_bytes(call)

@@ -130,6 +130,46 @@ PAIRS = [
     ),
     ("max_pool1d", {"channels": 8, "length": 60, "batch": 2, "kernel": 3}, nn.MaxPool1d(3), image(2, 8, 60)),
     ("reflection_pad1d", {"channels": 12, "length": 60}, nn.ReflectionPad1d(3), image(1, 12, 60)),
+    ("reflection_pad2d", {"batch": 2, "channels": 12, "side": 9, "pad": 2}, nn.ReflectionPad2d(2), image(2, 12, 9, 9)),
+    (
+        "upsample_bicubic2d",
+        {"batch": 1, "channels": 12, "side": 9, "factor": 2},
+        nn.Upsample(scale_factor=2, mode="bicubic"),
+        image(1, 12, 9, 9),
+    ),
+    *(
+        (f"{name}_across", {"outer": 3, "columns": 5, "inner": 40}, Apply(function), image(3, 5, 40))
+        for name, function in (
+            ("_softmax", lambda x: x.softmax(1)),
+            ("_log_softmax", lambda x: x.log_softmax(1)),
+            ("cumsum", lambda x: x.cumsum(1)),
+            ("fft", lambda x: torch.fft.rfft(x, dim=1)),
+        )
+    ),
+    *(
+        (name, {"rows": 30, "columns": 48}, Apply(function), image(30, 48))
+        for name, function in (
+            ("cumsum", lambda x: x.cumsum(-1)),
+            ("sort", lambda x: x.sort(-1)[0]),
+            ("fft", torch.fft.rfft),
+        )
+    ),
+    *(
+        (name, {"elements": 900}, Apply(function), image(900))
+        for name, function in (("randn", torch.randn_like), ("gt", lambda x: x > 0))
+    ),
+    (
+        "norm_outer",
+        {"outer": 3, "columns": 5, "inner": 40},
+        Apply(lambda x: torch.linalg.vector_norm(x, dim=1)),
+        image(3, 5, 40),
+    ),
+    (
+        "stack",
+        {"rows": 30, "parts": 2, "columns": 1},
+        Apply(lambda x: torch.stack([x, x], -1)),
+        image(30),
+    ),
     (
         "max_pool2d_with_indices",
         {"channels": 8, "side": 34, "batch": 2, "kernel": 5, "stride": 5},

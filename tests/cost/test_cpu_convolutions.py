@@ -167,3 +167,9 @@ def test_gradients_of_depthwise_volumes_are_unfolded(dtype):
         assert kernel(kind, volume, dtype) == f"{name}_unfolded"
         assert kernel(kind, plane, dtype) == f"{name}_depthwise"
     assert kernel(K.CONV, volume, dtype) == "conv_depthwise"
+
+
+@pytest.mark.parametrize(("height", "share"), [(4, 4 / 11), (2, 2 / 11), (12, 1.0)])
+def test_taps_of_a_window_larger_than_the_image_are_skipped(height, share):
+    dims = (8, 32, 32, 1, 1, height, 48, 1, height, 48, 1, 11, 11, 1, 1)
+    assert term("flop", K.CONV, dims, flop=1.0) == pytest.approx(share)

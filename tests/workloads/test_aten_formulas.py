@@ -3,6 +3,7 @@
 from dataclasses import replace
 from math import prod
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,6 +11,7 @@ torch = pytest.importorskip("torch")
 from accelsim.workloads import aten_lookups, aten_memory, aten_reductions  # noqa: E402, F401  (registers their formulas)
 from accelsim.workloads.aten import FORMULAS, Call, Operand  # noqa: E402
 from accelsim.workloads.capture import capture  # noqa: E402
+from accelsim.workloads.captured import captured_training  # noqa: E402
 from accelsim.workloads.dtype import precision  # noqa: E402
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind  # noqa: E402
 
@@ -59,8 +61,8 @@ def one(name, *outputs, **given):
 @pytest.mark.parametrize(
     ("name", "given", "output", "dims", "flop"),
     [
-        ("mv", {"self": (5, 7), "vec": (7,)}, (5,), (1, 1, 5, 7), 70),
-        ("addmv", {"self": (5,), "mat": (5, 7), "vec": (7,)}, (5,), (1, 1, 5, 7), 70),
+        ("mv", {"self": (5, 7), "vec": (7,)}, (5,), (1, 5, 1, 7), 70),
+        ("addmv", {"self": (5,), "mat": (5, 7), "vec": (7,)}, (5,), (1, 5, 1, 7), 70),
         ("dot", {"self": (9,), "tensor": (9,)}, (), (1, 1, 1, 9), 18),
         ("mm", {"self": (3, 4), "mat2": (4, 5)}, (3, 5), (1, 3, 5, 4), 120),
         ("addmm", {"self": (3, 5), "mat1": (3, 4), "mat2": (4, 5)}, (3, 5), (1, 3, 5, 4), 120),
@@ -384,3 +386,65 @@ def test_a_maximum_says_how_much_lies_together_where_the_innermost_axis_stays(sh
     found = kernels("amax", tensor(*kept), self=tensor(*shape), dim=dims)[0]
     assert found.suffix == ("outer" if inner else "")
     assert (*found.dims, 0)[2] == inner
+
+
+def captured(function, *inputs, training=False):
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return function(x * self.scale if training else x)
+
+    rule = "adamw" if training else None
+    workload = capture(Module(), *inputs, training=training, optimizer=rule, batch_dimension=None)
+    if training:
+        return captured_training(workload, workload.default, precision("fp32"), optimizer_name="adamw")
+    return workload.lower(workload.default, precision("fp32")).graph
+
+
+def test_an_instance_norm_takes_its_own_statistics_in_inference():
+    x, statistics = torch.randn(2, 4, 6, 6), torch.ones(4)
+    norms = (torch.nn.functional.instance_norm, lambda x: torch.batch_norm(x, None, None, statistics,
+             statistics, False, 0.1, 1e-5, False))  # fmt: skip
+    assert [captured(norm, x).name[0].endswith(".own") for norm in norms] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["silu", "linear1d"])
+def test_gradients_with_a_kernel_of_their_own_are_one_operator(name):
+    call = {
+        "silu": torch.nn.functional.silu,
+        "linear1d": lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="linear"),
+    }[name]
+    names = captured(call, torch.randn(2, 3, 8), training=True).name
+    assert [found for found in names if f"{name}_backward" in found] == [
+        "silu_backward" if name == "silu" else "upsample_linear1d_backward"
+    ]
+    assert not [found for found in names if found.startswith("sigmoid")]
+
+
+def test_an_image_is_rolled_axis_by_axis_and_stacked_piece_by_piece():
+    x = torch.randn(2, 8, 8, 6)
+    assert captured(lambda x: x.roll((3, 3), (1, 2)), x).name == ("roll", "roll")
+    stacked = captured(lambda x: torch.stack([x, x, x], -1), x)
+    assert stacked.dimension("runs", np.array([0]), K.COPY)[0] == 3 * x.numel()
+
+
+def test_rows_across_the_last_axis_are_told_apart():
+    x = torch.randn(2, 3, 5)
+    names = [captured(lambda x, axis=axis: x.softmax(axis), x).name[0] for axis in (1, 2)]
+    assert names == ["_softmax.across", "_softmax"]
+    rows = captured(lambda x: x.sort(1)[0], x)
+    assert (rows.name[0], rows.dims[0, :2].tolist()) == ("sort.across", [10, 3])
+
+
+def test_distances_of_pairs_are_a_product():
+    graph = captured(lambda x: torch.cdist(x, x), torch.randn(40, 6))
+    assert graph.dims[0, :4].tolist() == [1, 40, 40, 8]
+    assert graph.flop[0] == 2 * 40 * 40 * 8
+
+
+def test_a_spectrum_counts_its_passes():
+    graph = captured(lambda x: torch.fft.rfft(x).real, torch.randn(4, 64))
+    assert graph.flop[0] == 2.5 * 6 * 4 * 64

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from accelsim.calibration.measurement.convolution_plans import CONVOLUTION_PLANS
 from accelsim.calibration.measurement.plan import Plan, Shape
+from accelsim.calibration.measurement.scan_plans import SCAN_PLANS
 from accelsim.calibration.measurement.shape_rules import (
     conv_allowed,
     elements_allowed,
@@ -501,4 +502,5 @@ CPU_PLANS: Sequence[Plan] = (
         devices=("cpu",),
     ),
     *CONVOLUTION_PLANS,
+    *SCAN_PLANS,
 )

@@ -14,6 +14,7 @@ from accelsim.calibration.measurement import (  # noqa: F401  (they register)
     compiled_operators,
     matrix_operators,
     model_operators,
+    scan_operators,
     vector_operators,
 )
 from accelsim.calibration.measurement.case import Case

@@ -18,6 +18,7 @@ __all__ = [
     "occupied_bytes",
     "outer_counts",
     "round_share",
+    "scan_counts",
     "share_beyond",
 ]
 
@@ -112,6 +113,23 @@ def outer_counts(
     together = np.where(inner > 0, inner, np.maximum(rows, 1.0))
     stretches = columns * rows / together
     return stretches * np.floor(together / lanes), stretches, stretches * (together % lanes)
+
+
+def scan_counts(
+    names: Sequence[str], rows: FloatArray, columns: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Rows, elements, and what each costs further, shape (k,): comparisons of a sort, steps across the last axis.
+
+    Args:
+        names: Names of scans and sorts.
+        rows: Rows, shape (k,).
+        columns: Elements of each.
+    """
+    elements = rows * columns
+    is_sum = np.array([name.startswith("cum") for name in names], dtype=bool)
+    spread = np.array([name.endswith(".across") for name in names], dtype=bool)
+    compared = elements * np.log2(np.maximum(columns, 2.0))
+    return rows, elements, np.where(is_sum, elements * spread, compared)
 
 
 def mean_copy_bytes(graph: OperatorGraph) -> FloatArray:

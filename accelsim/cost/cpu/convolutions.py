@@ -105,7 +105,30 @@ def visible_taps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int6
         kind: Kind of the rows.
         rows: Indices of convolutions, shape (k,).
     """
-    return _visible_depth(graph, kind, rows) * (_visible_plane(graph, rows) if kind == _K.CONV else 1.0)
+    plane = _visible_plane(graph, rows) if kind == _K.CONV else 1.0
+    share: FloatArray = _visible_depth(graph, kind, rows) * plane * _visible_window(graph, kind, rows)
+    return share
+
+
+def _visible_window(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+    """Share of the taps inside the image along axes where the window is larger than it, shape (k,).
+
+    8 images of 32 channels and 4 x 48 pixels take 0.70 ms with windows of 11 x 11, where all taps would take 1.66 (oneDNN
+    3.12 on an EPYC 9005, fp32). Where the image is larger, the coefficients know.
+    """
+
+    def size(name: str) -> FloatArray:
+        return graph.dimension(name, rows, kind)
+
+    share = np.ones(len(rows))
+    for axis in ("h", "w"):
+        inside, window = size(f"in_{axis}"), np.maximum(size(f"kernel_{axis}"), 1.0)
+        taps = _inside(inside, np.maximum(size(f"out_{axis}"), 1.0), window, _step(size, axis), np.ones(len(rows)))
+        share *= np.where(window > inside, taps, 1.0)
+    library = _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
+    plain = library & (size("dilation") <= 1) & ~is_unfolded(graph, kind, rows)
+    visible: FloatArray = np.where(plain & (share > 0), share, 1.0)
+    return visible
 
 
 def _visible_depth(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:

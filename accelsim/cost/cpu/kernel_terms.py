@@ -23,6 +23,7 @@ from accelsim.cost.cpu.cache_counts import (
     occupied_bytes,
     outer_counts,
     round_share,
+    scan_counts,
     share_beyond,
 )
 from accelsim.cost.cpu.convolutions import block_bytes, conv_counts, is_unfolded, visible_taps
@@ -54,6 +55,8 @@ _LEARNED_TAPS: Final = 80_000.0
 #: The same of a selection's elements, and the share of a row up to which it keeps the chosen ones in a heap.
 _LEARNED_CHOICES: Final = 30_000.0
 _HEAP_FRACTION: Final = 64.0
+#: Reductions that leave or order every element.
+_SCANS: Final = ("cum", "logcumsumexp", "sort", "argsort", "kthvalue", "median")
 #: Terms of a kernel's time, in column order, with the unit of the quantity.
 TERMS = (
     "start",  # 1
@@ -302,9 +305,11 @@ def _softmax_counts(rows: _Rows) -> Counts:
     names = [rows.graph.name[row] for row in rows.index.tolist()]
     logarithm = np.array(["log_softmax" in name for name in names], dtype=bool)
     masked = np.array([name.startswith("_masked") for name in names], dtype=bool)
+    across = np.array([name.endswith(".across") for name in names], dtype=bool)
     plain = (rows.width == 2) & ~logarithm & (rows.graph.phase[rows.index] != int(Phase.BACKWARD))
     halves = np.where(columns < 16, 2.0 * columns, left)
-    return count, vectors, count * np.where(masked, columns, np.where(plain, halves, parts))
+    single = np.where(masked, columns, np.where(plain, halves, parts))
+    return count, np.where(across, count * columns / lanes, vectors), np.where(across, 0.0, count * single)
 
 
 def _copy_counts(rows: _Rows) -> Counts:
@@ -351,12 +356,15 @@ def _reduction_counts(rows: _Rows) -> Counts:
     names = [rows.graph.name[row] for row in rows.index.tolist()]
     outer = np.array([".outer" in name for name in names], dtype=bool)
     outer |= (rows.graph.phase[rows.index] == int(Phase.BACKWARD)) & ~placed
-    first, second, third = outer_counts(names, rows["rows"], rows["columns"], rows["inner"], rows.width)
-    return (
-        np.where(outer, first, count),
-        np.where(outer, second, np.where(placed, count * rows["columns"], vectors)),
-        np.where(outer, third, np.where(placed, 0.0, left)),
+    outer_ways = outer_counts(names, rows["rows"], rows["columns"], rows["inner"], rows.width)
+    plain_ways = count, np.where(placed, count * rows["columns"], vectors), np.where(placed, 0.0, left)
+    scans = np.array([name.startswith(_SCANS) for name in names], dtype=bool)
+    scan_ways = scan_counts(names, rows["rows"], rows["columns"])
+    first, second, third = (
+        np.select([scans, outer], [scan, way], plain)
+        for scan, way, plain in zip(scan_ways, outer_ways, plain_ways, strict=True)
     )
+    return first, second, third
 
 
 def _pooling_counts(rows: _Rows) -> Counts:

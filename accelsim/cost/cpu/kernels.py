@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from accelsim.cost.cpu.convolutions import conv_names
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, SORTED_WIDTH, OperatorKind, Phase
+from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, OWN_STATISTICS, SORTED_WIDTH, OperatorKind, Phase
 
 __all__ = [
+    "NARROW_COLUMNS",
     "THIN_ROWS",
     "compiled_names",
     "kernel_names",
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _K = OperatorKind
+_SOFTMAX: Final = tuple(f"{name}{way}" for name in ("_softmax", "_log_softmax") for way in ("", "_backward_data"))
 _ALIASES = {
     "adam": "adamw",
     "lamb": "adamw",
@@ -73,6 +75,42 @@ _ALIASES = {
     "pixel_unshuffle": "pixel_shuffle",
     "_upsample_nearest_exact2d": "upsample_nearest2d",
     "replication_pad1d": "reflection_pad1d",
+    # sequences and volumes, which have no way of their own for channels that lie together
+    **dict.fromkeys(
+        ("upsample_nearest1d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact3d"),
+        "upsample_nearest2d_wide",
+    ),
+    "upsample_linear1d": "upsample_bilinear2d_wide",
+    **dict.fromkeys(("upsample_nearest1d_backward", "upsample_nearest3d_backward"), "upsample_nearest2d_backward"),
+    **dict.fromkeys(
+        ("upsample_linear1d_backward", "upsample_trilinear3d_backward", "upsample_bicubic2d_backward"),
+        "upsample_bilinear2d_backward",
+    ),
+    "max_pool3d_with_indices": "max_pool2d_with_indices",
+    **dict.fromkeys(
+        ("max_pool3d_with_indices_backward", "adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward"),
+        "max_pool2d_with_indices_backward",
+    ),
+    "sqrt": "rsqrt",
+    **dict.fromkeys(("log2", "log10", "log1p"), "log"),
+    **{f"{name}.across": f"{name}_across" for name in _SOFTMAX},
+    **dict.fromkeys(("cumprod", "cummax", "cummin", "logcumsumexp"), "cumsum"),
+    **dict.fromkeys((f"{name}.across" for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")), "cumsum"),
+    **dict.fromkeys(("argsort", "kthvalue", "median"), "sort"),
+    **dict.fromkeys((f"{name}.across" for name in ("sort", "argsort", "kthvalue", "median")), "sort"),
+    **dict.fromkeys(("norm.outer", "linalg_vector_norm.outer"), "norm_outer"),
+    **dict.fromkeys(("rand", "rand_like", "randn_like", "randint", "randint_like", "random"), "randn"),
+    **dict.fromkeys(("normal", "normal_functional", "uniform", "exponential"), "randn"),
+    **dict.fromkeys(("ge", "lt", "le", "eq", "ne", "isnan", "isinf", "logical_not"), "gt"),
+    **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), "fft"),
+    **dict.fromkeys(
+        ("upsample_trilinear3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"), "upsample_bicubic2d"
+    ),
+    **dict.fromkeys(("reflection_pad3d", "replication_pad2d", "replication_pad3d"), "reflection_pad2d"),
+    **dict.fromkeys(
+        (f"{way}_pad{rank}d_backward" for way in ("reflection", "replication") for rank in (1, 2, 3)),
+        "reflection_pad2d_backward",
+    ),
 }
 #: Kernels known by the operator's own name, whatever its dimensions.
 _NAMED = frozenset(
@@ -136,10 +174,19 @@ _NAMED = frozenset(
         "_log_softmax",
         "_softmax_backward_data",
         "_log_softmax_backward_data",
+        *(f"{name}_across" for name in _SOFTMAX),
+        "randn",
+        "gt",
+        "fft",
+        "upsample_bicubic2d",
+        "reflection_pad2d",
+        "reflection_pad2d_backward",
         "add_strided",
         "clone_strided",
         "upsample_nearest2d",
         "upsample_bilinear2d",
+        "upsample_nearest2d_wide",
+        "upsample_bilinear2d_wide",
         "upsample_nearest2d_backward",
         "upsample_bilinear2d_backward",
         "pixel_shuffle",
@@ -148,11 +195,13 @@ _NAMED = frozenset(
     }
 )
 _REDUCTIONS: Final = ("mean", "amax", "var", "max_place", "arg_place", "sum_rows", "mean_outer", "amax_outer")
+_SCANS: Final = ("cumsum", "sort", "norm_outer")
 #: Operators that run several kernels, whose names follow theirs.
 _COMPOSED: Final = (
     "logsumexp.",
+    "_euclidean_dist.",
     "_safe_softmax.",
-    *(f"{name}{way}." for name in ("_softmax", "_log_softmax") for way in ("", "_backward_data")),
+    *(f"{name}." for name in _SOFTMAX),
     *(f"{name}{way}." for name in ("native_layer_norm", "convolution") for way in ("", "_backward")),
 )
 _ELEMENT_BY_ELEMENT: Final = ("upsample", "_prelu_kernel_backward")
@@ -199,6 +248,15 @@ _STAND_IN = {
     "arg_place": "max_place",
     "constant_pad_nd": "clone",
     "reflection_pad1d": "clone_strided",
+    "cumsum": "sum",
+    "sort": "max_place",
+    "norm_outer": "amax_outer",
+    "randn": "native_dropout",
+    "gt": "mul_scalar",
+    "fft": "mul_scalar",
+    "upsample_bicubic2d": "clone_strided",
+    "reflection_pad2d": "clone",
+    "reflection_pad2d_backward": "clone",
     "_prelu_kernel_backward": "where",
     "max_pool2d_last": "max_pool2d_with_indices",
     "avg_pool2d_last": "avg_pool2d",
@@ -222,11 +280,15 @@ _COMPILED = {
 }
 #: Height plus width of a resampled image up to which the framework takes its kernel for channels that lie together.
 _NARROW_IMAGE = 128
+#: Columns up to which the math library multiplies in fp32 with vectors, of weights and others alike.
+NARROW_COLUMNS = 4
 #: Rows up to which a product has a kernel of its own.
 THIN_ROWS = 16
 
 
 def _plain(name: str) -> str:
+    if name.endswith(".across") and name in _ALIASES:
+        return _ALIASES[name]
     for operator in _COMPOSED:
         name = name.removeprefix(operator)
     if name.endswith(".strided") and not name.startswith(_ELEMENT_BY_ELEMENT):  # which strides cost nothing more
@@ -244,7 +306,7 @@ def substitute(kernel: str) -> str:
     """
     if kernel.startswith("gru_"):
         return "gru"
-    return _STAND_IN.get(kernel, kernel.removesuffix("_plain").removesuffix("_outer"))
+    return _STAND_IN.get(kernel, kernel.removesuffix("_plain").removesuffix("_outer").removesuffix("_across"))
 
 
 def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -> NDArray[np.str_]:
@@ -286,18 +348,21 @@ def _names_of(
     graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], backward: NDArray[np.bool_], is_training: bool
 ) -> NDArray[np.str_]:
     if kind == _K.GEMM:
-        m, weights = graph.dimension("m", rows, kind), graph.weight_bytes[rows] > 0
+        m, n = (graph.dimension(name, rows, kind) for name in ("m", "n"))
+        narrow = (n <= NARROW_COLUMNS) & (DTYPE_BYTES[graph.dtype[rows]] == 4) & ~backward
+        weights = (graph.weight_bytes[rows] > 0) | narrow
         forward = np.where(weights, np.where(m <= THIN_ROWS, "linear_thin", "linear"), "mm_nn")
         return np.where(backward, np.where(weights, "mm_nn", "mm_tn"), forward)
     if kind == _K.ATTENTION:
         return np.where(graph.dimension("q_len", rows, kind) <= 4, "attention_decode", "attention")
     if kind in _BY_PHASE:
         inference, training, gradient = _BY_PHASE[kind]
-        return np.where(backward, gradient, training if is_training else inference)
+        own = np.array([graph.name[row].endswith(f".{OWN_STATISTICS}") for row in rows.tolist()], dtype=bool)
+        return np.where(backward, gradient, np.where(own | is_training, training, inference))
     if kind == _K.REDUCTION:
         plain = np.array([_plain(graph.name[row]) for row in rows.tolist()])
-        inner = np.where(np.isin(plain, _REDUCTIONS), plain, "sum")
-        return np.where(backward & ~np.isin(inner, ["max_place", "arg_place"]), "sum_rows", inner)
+        inner = np.where(np.isin(plain, (*_REDUCTIONS, *_SCANS)), plain, "sum")
+        return np.where(backward & ~np.isin(inner, ["max_place", "arg_place", *_SCANS]), "sum_rows", inner)
     default = _BY_KIND.get(kind, "")
     found = [name if (name := _plain(graph.name[row])) in _NAMED else default for row in rows.tolist()]
     if kind == _K.POOLING and is_training:  # which keeps where each maximum was
