@@ -45,7 +45,8 @@ _MOST_BYTES: Final = 64 * 2**20
 #: 330 of 55), so that nine of ten lie inside.
 _CONTEXT_LOG_SIGMA: Final = 0.05
 _CONTEXT_LOG_SIGMA_TRAINING: Final = 0.14
-#: That of the time of page faults, beside how far its draws differ: the counted faults of 96 % of 94 runs lie inside.
+#: That of the time of page faults, beside how far its draws differ: with the others it holds the counted faults of 96 % of
+#: 94 inference runs.
 _HEAP_LOG_SIGMA: Final = 0.5
 #: Part of the variance of a kernel's error that all its shapes share.
 _SHARED_VARIANCE: Final = 0.5
