@@ -45,6 +45,10 @@ __all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_coordinates
 
 _K = OperatorKind
 _LINE_BYTES: Final = 64.0
+#: Memory that a prefetcher does not leave.
+_PAGE_BYTES: Final = 4096.0
+#: Columns in whose time the math library multiplies 4 to 15 of a batched product that lie together.
+_FEW_COLUMNS: Final = 30.0
 #: First-level data cache of a core and its sets.
 _FIRST_LEVEL_BYTES: Final = 48.0 * 1024
 _FIRST_LEVEL_SETS: Final = 64
@@ -267,14 +271,24 @@ def _product_counts(rows: _Rows) -> Counts:
     """Products with edges filled to a 6 x 16 and to a 16 x 16 block, and the number of small blocks.
 
     Forward in fp32 one column is a product with a vector, up to four take vectors of eight: 6,144 rows of 256 times 1, 2, 4,
-    8 and 16 columns take 100, 211, 273, 524 and 589 us (EPYC 9005).
+    8 and 16 columns take 100, 211, 273, 524 and 589 us (EPYC 9005). Of batched products the columns lie together: with 64
+    rows and a contraction of 64 they run at 13, 23, 21, 45 and 31 GFLOP/s for 4, 8, 10, 12 and 15 columns, at 81 for 16.
+    Single rows in fp32 count first pages of the rows of weights instead of blocks, of what comes from main memory:
+    prefetchers do not leave a page (62, 55, 41, 35 and 31 ps a byte for rows of 600, 1,200, 3,072, 8,192 and 20,108).
     """
     batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
-    whole = np.ceil(n / 16) * 16
-    narrow = (rows.width == 4) & (n <= 4) & (rows.graph.phase[rows.index] != int(Phase.BACKWARD))
-    columns = np.where(narrow, np.where(n > 1, 8.0, 1.0), whole)
+    forward = rows.graph.phase[rows.index] != int(Phase.BACKWARD)
+    narrow = (rows.width == 4) & (n <= 4) & forward
+    columns = np.where(narrow, np.where(n > 1, 8.0, 1.0), np.ceil(n / 16) * 16)
+    few = (rows.kind == _K.BATCHED_GEMM) & (rows.width == 4) & (n >= 4) & (n < 16)
+    columns = np.where(few, _FEW_COLUMNS, columns)
     lines = batch * np.ceil(m / 6)
-    return 6.0 * lines * columns * k, batch * np.ceil(m / 16) * 16 * columns * k, lines * np.ceil(n / 16)
+    single = (m <= SINGLE_ROWS) & (batch <= 1) & (rows.width == 4) & forward & (rows.graph.weight_bytes[rows.index] > 0)
+    far = rows.context.cold(len(rows.graph))[rows.index]
+    far = far + (m - 1.0) * share_beyond(n * k * rows.width, rows.context.l3_bytes)
+    starts = n * np.minimum(k * rows.width / _PAGE_BYTES, 1.0) * far
+    blocks = np.where(single, starts, lines * np.ceil(n / 16))
+    return 6.0 * lines * columns * k, batch * np.ceil(m / 16) * 16 * columns * k, blocks
 
 
 def _attention_counts(rows: _Rows) -> Counts:
@@ -294,9 +308,10 @@ def _row_counts(rows: _Rows) -> Counts:
 def _softmax_counts(rows: _Rows) -> Counts:
     """As `_row_counts`, with what a row leaves of whole vectors in the time of one element (ATen vec_host_softmax_lastdim).
 
-    A row shorter than a vector is taken element by element, of 16 bits up to sixteen. A part vector after whole ones takes
-    as long as an element; in a softmax of 16 bits 3 ns for each of its elements, half of an element of a row below sixteen
-    (EPYC 9005, torch 2.13). One that leaves out what a mask names takes all elements one by one: 3.6 ns each, 10.4 in bf16.
+    A row shorter than a vector is taken element by element. A part vector after whole ones takes as long as an element; in a
+    softmax of 16 bits sixteen of its elements 3 ns each, further ones 5 up to the fifth and 8 beyond: 28, 50, 116, 147, 78
+    and 196 ns a row of 32, 37, 42, 47, 48 and 63 (EPYC 9005, torch 2.13). One that leaves out what a mask names takes all
+    elements one by one: 3.6 ns each, 10.4 in bf16.
     """
     count, vectors, _ = _row_counts(rows)
     columns, lanes = rows["columns"], 64.0 / rows.width
@@ -307,7 +322,8 @@ def _softmax_counts(rows: _Rows) -> Counts:
     masked = np.array([name.startswith("_masked") for name in names], dtype=bool)
     across = np.array([name.endswith(".across") for name in names], dtype=bool)
     plain = (rows.width == 2) & ~logarithm & (rows.graph.phase[rows.index] != int(Phase.BACKWARD))
-    halves = np.where(columns < 16, 2.0 * columns, left)
+    rest = left % 16
+    halves = left - rest + 2.5 * rest - np.minimum(rest, 5.0)
     single = np.where(masked, columns, np.where(plain, halves, parts))
     return count, np.where(across, count * columns / lanes, vectors), np.where(across, 0.0, count * single)
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.cpu.convolutions import conv_names
-from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS
+from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, OWN_STATISTICS, SORTED_WIDTH, OperatorKind, Phase
 
@@ -230,6 +231,7 @@ _STAND_IN = {
     "conv_grad_input_unfolded": "conv_grad_input",
     "conv_grad_weight_unfolded": "conv_grad_weight",
     "_masked_softmax": "_softmax",
+    "linear_rows": "linear_thin",
     "elu": "exp",
     "gelu_tanh": "elu",
     "gelu_tanh_backward": "elu",
@@ -351,7 +353,8 @@ def _names_of(
         m, n = (graph.dimension(name, rows, kind) for name in ("m", "n"))
         narrow = (n <= NARROW_COLUMNS) & (DTYPE_BYTES[graph.dtype[rows]] == 4) & ~backward
         weights = (graph.weight_bytes[rows] > 0) | narrow
-        forward = np.where(weights, np.where(m <= THIN_ROWS, "linear_thin", "linear"), "mm_nn")
+        thin = np.where(_single_rows(graph, rows), "linear_rows", "linear_thin")
+        forward = np.where(weights, np.where(m <= THIN_ROWS, thin, "linear"), "mm_nn")
         return np.where(backward, np.where(weights, "mm_nn", "mm_tn"), forward)
     if kind == _K.ATTENTION:
         return np.where(graph.dimension("q_len", rows, kind) <= 4, "attention_decode", "attention")
@@ -369,6 +372,14 @@ def _names_of(
         return np.array(["max_pool2d_with_indices" if name == "max_pool1d" else name for name in found])
     further = {_K.COPY: _copy_names, _K.ELEMENTWISE: _binary_names, _K.SCATTER: _scatter_names}.get(kind)
     return further(graph, rows, np.array(found, dtype="<U40")) if further else np.array(found)
+
+
+def _single_rows(graph: OperatorGraph, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Products whose rows the math library multiplies one by one, as a matrix and a vector, shape (k,)."""
+    m, batch = (graph.dimension(name, rows, _K.GEMM) for name in ("m", "batch"))
+    own = (graph.weight_bytes[rows] > 0) & (graph.dtype[rows] == int(Dtype.FP32))
+    single: NDArray[np.bool_] = (m <= SINGLE_ROWS) & (batch <= 1) & own
+    return single
 
 
 def _copy_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]) -> NDArray[np.str_]:
