@@ -130,11 +130,19 @@ def test_loops_are_counted(kind, dims, counts):
     assert tuple(found[name] for name in COUNTS) == pytest.approx(counts, rel=0.01)
 
 
+@pytest.mark.parametrize(("k", "pages"), [(512, 0.5), (1024, 1.0), (20_108, 1.0)])
+def test_single_rows_wait_for_the_first_page_of_each_row_of_cold_weights(k, pages):
+    graph = replace(row(K.GEMM, (1, 1, 600, k), dtype=Dtype.FP32), weight_bytes=np.array([2400.0 * k]))
+    third = TERMS.index("third_count")
+    assert kernel_terms(graph, replace(HOT, reuse_bytes=np.inf))[0, third] == 600 * pages
+    assert kernel_terms(graph, HOT)[0, third] == 0
+
+
 def test_vectors_of_half_width_hold_twice_as_many():
     found = terms_of(K.LAYER_NORM, (10, 100), dtype=Dtype.BF16)
     assert tuple(found[name] for name in COUNTS) == (10, 10 * 4, 10 * 4)
     part = terms_of(K.SOFTMAX, (10, 50), dtype=Dtype.BF16)
-    assert part["third_count"] == 10 * 18  # one by one
+    assert part["third_count"] == 10 * 19  # sixteen, and two one by one
     assert terms_of(K.REDUCTION, (10, 100, 0), dtype=Dtype.BF16)["third_count"] == 10 * 36
 
 
@@ -148,7 +156,9 @@ def test_vectors_of_half_width_hold_twice_as_many():
         ("_log_softmax", 31, Dtype.BF16, Phase.FORWARD, 16),
         ("_log_softmax", 33, Dtype.BF16, Phase.FORWARD, 1),
         ("_softmax", 10, Dtype.BF16, Phase.FORWARD, 20),
-        ("_softmax", 20, Dtype.BF16, Phase.FORWARD, 20),
+        ("_softmax", 20, Dtype.BF16, Phase.FORWARD, 22),
+        ("_softmax", 42, Dtype.BF16, Phase.FORWARD, 20),
+        ("_masked_softmax", 42, Dtype.BF16, Phase.FORWARD, 42),
         ("_softmax", 15, Dtype.FP32, Phase.FORWARD, 15),
         ("_softmax_backward_data", 31, Dtype.BF16, Phase.BACKWARD, 16),
         ("_softmax_backward_data", 50, Dtype.BF16, Phase.BACKWARD, 1),
