@@ -113,6 +113,17 @@ def _conv_row(operator: str, dims: tuple[int, ...], flop: float, sizes: tuple[in
     return Row(_K.CONV, dims, flop, image, result, weights)
 
 
+@rule("convolution_3d", "convolution_3d_backward.grad_input", "convolution_3d_backward.grad_weight")
+def _convolution_3d(s: Shape, operator: str) -> Row:
+    plane, out = _conv_dims(s, s["kernel"], s["groups"])
+    depth, taps = s["depth"], s["taps"]
+    dims = (*plane[:4], depth, *plane[5:7], depth, *plane[8:10], taps, *plane[11:])
+    weights = s["channels_out"] * s["channels_in"] // s["groups"] * s["kernel"] ** 2 * taps
+    volume = s["batch"] * depth
+    flop, image = 2.0 * volume * out**2 * weights, volume * s["channels_in"] * s["side"] ** 2
+    return _conv_row(operator, dims, flop, (image, volume * s["channels_out"] * out**2, weights))
+
+
 @rule("convolution_1d", "convolution_1d_backward.grad_input", "convolution_1d_backward.grad_weight")
 def _convolution_1d(s: Shape, operator: str) -> Row:
     length, kernel = s["side"] ** 2, s["kernel"]

@@ -62,6 +62,13 @@ PAIRS = [
     ),
     ("native_layer_norm", {"rows": 20, "columns": 64}, nn.LayerNorm(64), image(20, 64)),
     ("native_batch_norm", {"channels": 16, "pixels": 196, "batch": 2}, nn.BatchNorm2d(16), image(2, 16, 14, 14)),
+    (
+        "convolution_3d",
+        {"channels_in": 16, "channels_out": 8, "side": 14, "depth": 5, "batch": 1, "kernel": 3, "taps": 1}
+        | {"groups": 1, "stride": 2},
+        nn.Conv3d(16, 8, (1, 3, 3), (1, 2, 2), (0, 1, 1), bias=False),
+        image(1, 16, 5, 14, 14),
+    ),
     ("native_group_norm", {"channels": 64, "pixels": 196, "batch": 2}, nn.GroupNorm(32, 64), image(2, 64, 14, 14)),
     ("_softmax", {"rows": 20, "columns": 64}, nn.Softmax(-1), image(20, 64)),
     ("relu", {"elements": 1000}, nn.ReLU(), image(1000)),

@@ -166,10 +166,47 @@ def test_gradients_of_depthwise_volumes_are_unfolded(dtype):
     for kind, name in gradients.items():
         assert kernel(kind, volume, dtype) == f"{name}_unfolded"
         assert kernel(kind, plane, dtype) == f"{name}_depthwise"
-    assert kernel(K.CONV, volume, dtype) == "conv_depthwise"
+    assert kernel(K.CONV, volume, dtype) == "conv_depthwise_volume"
 
 
 @pytest.mark.parametrize(("height", "share"), [(4, 4 / 11), (2, 2 / 11), (12, 1.0)])
 def test_taps_of_a_window_larger_than_the_image_are_skipped(height, share):
     dims = (8, 32, 32, 1, 1, height, 48, 1, height, 48, 1, 11, 11, 1, 1)
     assert term("flop", K.CONV, dims, flop=1.0) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.BF16])
+def test_gradients_of_depthwise_windows_with_gaps_are_unfolded(dtype):
+    """As dispatched by oneDNN 3.12, in both formats; forward they have generated code."""
+    gaps = (1, 64, 64, 64, 1, 28, 28, 1, 28, 28, 1, 3, 3, 1, 2)
+    assert kernel(K.CONV_BACKWARD_DATA, gaps, dtype) == "conv_grad_input_unfolded"
+    assert kernel(K.CONV_BACKWARD_WEIGHT, gaps, dtype) == "conv_grad_weight_unfolded"
+    assert kernel(K.CONV, gaps, dtype) == "conv_depthwise"
+
+
+@pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.BF16])
+def test_several_filters_for_each_channel_are_groups_without_generated_code(dtype):
+    """As dispatched by oneDNN 3.12: 2, 4 and 8 filters a channel, in both formats and all passes."""
+    for filters in (2, 4, 8):
+        dims = (2, 32, 32 * filters, 32, 1, 28, 28, 1, 28, 28, 1, 3, 3, 1, 1)
+        assert kernel(K.CONV, dims, dtype) == "conv_grouped_plain"
+        assert kernel(K.CONV_BACKWARD_DATA, dims, dtype) == "conv_grad_input_unfolded"
+        assert kernel(K.CONV_BACKWARD_WEIGHT, dims, dtype) == "conv_grad_weight_unfolded"
+
+
+@pytest.mark.parametrize(
+    ("width", "single", "half"),
+    [(4, True, True), (8, False, True), (12, True, True), (16, False, False), (24, False, True)],
+)
+def test_gradients_of_weights_take_groups_of_whole_blocks(width, single, half):
+    """As dispatched by oneDNN 3.12: blocks of eight channels have code in 32 bits, of sixteen in 16 bits."""
+    dims = (2, 8 * width, 8 * width, 8, 1, 14, 14, 1, 14, 14, 1, 3, 3, 1, 1)
+    for dtype, is_unfolded in ((Dtype.FP32, single), (Dtype.BF16, half)):
+        found = kernel(K.CONV_BACKWARD_WEIGHT, dims, dtype)
+        assert found == ("conv_grad_weight_unfolded" if is_unfolded else "conv_grad_weight")
+
+
+def test_depthwise_transposed_convolutions_multiply_single_channels_in_fp32():
+    dims = (1, 64, 64, 64, 1, 32, 32, 1, 64, 64, 1, 4, 4, 2, 1)
+    assert term("first_count", K.CONV_TRANSPOSE, dims) == 64 * 32**2 * 16 * 16
+    assert term("first_count", K.CONV_TRANSPOSE, dims, dtype=Dtype.BF16) == 64 * 32**2 * 16 * 16**2

@@ -320,10 +320,10 @@ def volume(channels=64, depth=4, size=28, batch=1, window=3, stride=1) -> tuple[
 @pytest.mark.parametrize(
     ("dims", "options", "name"),
     [
-        (volume(channels=128), {}, "conv_native"),  # 128 x 4 x 28: the width does not count
+        (volume(channels=128), {}, "conv_volume_native"),  # 128 x 4 x 28: the width does not count
         (volume(channels=183), {}, "conv"),
         (volume(channels=128, batch=2), {}, "conv"),
-        (volume(channels=512, depth=1, size=7), {}, "conv_native"),
+        (volume(channels=512, depth=1, size=7), {}, "conv_volume_native"),
         (volume(channels=128), {"dtype": Dtype.BF16}, "conv"),
     ],
 )
@@ -418,6 +418,8 @@ def test_kernels_that_keep_what_training_needs(kind, dims, names):
         ("conv_depthwise_plain", "conv_grad_weight_depthwise_plain"),
         ("conv_grad_weight_depthwise_plain", "conv_grad_weight_depthwise"),
         ("conv_transpose_native", "conv_transpose"),
+        ("conv_grad_input_volume_native", "conv_grad_input_native"),
+        ("conv_depthwise_volume", "conv_depthwise"),
         ("add", "add"),
     ],
 )

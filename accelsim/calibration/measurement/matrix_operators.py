@@ -86,6 +86,16 @@ def _convolution(source: Source) -> Call:
     return lambda: functional.conv2d(x, weight, None, stride, pad, gap, groups)
 
 
+@builds("convolution_3d")
+def _convolution_3d(source: Source) -> Call:
+    """Of volumes, whose depth is neither strided nor padded away."""
+    s = source.shape
+    weight = source.weight(s["channels_out"], s["channels_in"] // s["groups"], s["taps"], *[s["kernel"]] * 2)
+    x = source.input(s["batch"], s["channels_in"], s["depth"], *[s["side"]] * 2)
+    stride, pad = (1, s["stride"], s["stride"]), (s["taps"] // 2, *[s["kernel"] // 2] * 2)
+    return lambda: functional.conv3d(x, weight, None, stride, pad, 1, s["groups"])
+
+
 @builds("convolution_1d")
 def _convolution_1d(source: Source) -> Call:
     s = source.shape
@@ -113,26 +123,39 @@ def _convolution_transpose(source: Source) -> Call:
     return lambda: functional.conv_transpose2d(x, weight, None, 2, pad, more)
 
 
-@builds("convolution_backward.grad_input", "convolution_1d_backward.grad_input")
+@builds("convolution_backward.grad_input", "convolution_1d_backward.grad_input", "convolution_3d_backward.grad_input")
 def _convolution_grad_input(source: Source) -> Call:
     return _convolution_backward(source, [True, False, False])
 
 
-@builds("convolution_backward.grad_weight", "convolution_1d_backward.grad_weight")
+@builds(
+    "convolution_backward.grad_weight", "convolution_1d_backward.grad_weight", "convolution_3d_backward.grad_weight"
+)
 def _convolution_grad_weight(source: Source) -> Call:
     return _convolution_backward(source, [False, True, False])
 
 
 def _convolution_backward(source: Source, mask: Sequence[bool]) -> Call:
-    """Gradients of images, or of sequences as long as an image has pixels."""
+    """Gradients of images, of sequences as long as an image has pixels, or of volumes."""
     s = source.shape
-    axes = 1 if source.operator.startswith("convolution_1d") else 2
-    size, window = ([s["side"] ** 2], [s["kernel"]]) if axes == 1 else ([s["side"]] * 2, [s["kernel"]] * 2)
-    gap, stride = [s.get("dilation", 1)] * axes, [s["stride"]] * axes
-    pad = [s["kernel"] // 2 * gap[0]] * axes
+    size, window, stride = _axes(source)
+    axes = len(size)
+    gap = [s.get("dilation", 1)] * axes
+    pad = [taps // 2 * gap[0] for taps in window]
     x = source.stored(s["batch"], s["channels_in"], *size)
     weight = source.stored(s["channels_out"], s["channels_in"] // s["groups"], *window)
     forward = (x, weight, None, stride, pad, gap, False, [0] * axes, s["groups"])
     gradient = source.values(*ATEN.convolution(*forward).shape)
     arguments = (gradient, *forward, list(mask))
     return lambda: ATEN.convolution_backward(*arguments)
+
+
+def _axes(source: Source) -> tuple[list[int], list[int], list[int]]:
+    """Size, window and stride along each axis of what is convolved."""
+    s = source.shape
+    if source.operator.startswith("convolution_1d"):
+        return [s["side"] ** 2], [s["kernel"]], [s["stride"]]
+    size, window, stride = ([s[name]] * 2 for name in ("side", "kernel", "stride"))
+    if source.operator.startswith("convolution_3d"):
+        return [s["depth"], *size], [s["taps"], *window], [1, *stride]
+    return size, window, stride

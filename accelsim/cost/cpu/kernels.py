@@ -53,7 +53,7 @@ _ALIASES = {
     **dict.fromkeys(("avg_pool2d.last", "_adaptive_avg_pool2d.last"), "avg_pool2d_last"),
     "cos": "sin",
     "erf": "sin",
-    "softplus": "elu",
+    **dict.fromkeys(("softplus", "celu"), "elu"),
     **dict.fromkeys(("hardtanh_backward", "hardswish_backward", "leaky_relu_backward"), "threshold_backward"),
     **dict.fromkeys(("max", "amin"), "amax"),
     **dict.fromkeys(("max.place", "min.place", "all", "any"), "max_place"),
@@ -308,7 +308,9 @@ def substitute(kernel: str) -> str:
     """
     if kernel.startswith("gru_"):
         return "gru"
-    return _STAND_IN.get(kernel, kernel.removesuffix("_plain").removesuffix("_outer").removesuffix("_across"))
+    return _STAND_IN.get(
+        kernel, kernel.replace("_volume", "").removesuffix("_plain").removesuffix("_outer").removesuffix("_across")
+    )
 
 
 def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -> NDArray[np.str_]:
