@@ -11,19 +11,20 @@ from accelsim.calibration.check_models.fifth.pixels import _Raft  # noqa: E402
 from accelsim.calibration.check_models.fifth.sequences import Tagger  # noqa: E402
 from accelsim.calibration.check_models.fourth.language_models import Experts, GatedMlp, Gpt, Llama  # noqa: E402
 from accelsim.calibration.check_models.fourth.transformers import Attention, WrittenAttention, _shift_mask  # noqa: E402
-from accelsim.calibration.check_models.language_models import (  # noqa: E402
+from accelsim.calibration.check_models.seventh.language_models import (  # noqa: E402
     Dispatched,
     _FunnelAttention,
     _halved_places,
     shifted,
 )
-from accelsim.calibration.check_models.pixels import correlated  # noqa: E402
-from accelsim.calibration.check_models.sequences import (  # noqa: E402
+from accelsim.calibration.check_models.seventh.pixels import correlated  # noqa: E402
+from accelsim.calibration.check_models.seventh.sequences import (  # noqa: E402
     StateSpaceModel,
     _Demucs,
     demucs_length,
     stroke_density,
 )
+from accelsim.calibration.check_models.seventh.tables_and_graphs import Summary, softmax_of_groups  # noqa: E402
 from accelsim.calibration.check_models.sixth.language_models import (  # noqa: E402
     _Dbrx,
     _LandmarkAttention,
@@ -33,7 +34,6 @@ from accelsim.calibration.check_models.sixth.language_models import (  # noqa: E
 from accelsim.calibration.check_models.sixth.pixels import _FlowStep  # noqa: E402
 from accelsim.calibration.check_models.sixth.sequences import SimpleUnit  # noqa: E402
 from accelsim.calibration.check_models.sixth.tables_and_graphs import gathered  # noqa: E402
-from accelsim.calibration.check_models.tables_and_graphs import Summary, softmax_of_groups  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -13,10 +13,10 @@ from accelsim.calibration.check_models import CHECK_MODELS, build, fifth, first,
 from accelsim.calibration.check_models.fifth.language_models import granite  # noqa: E402
 from accelsim.calibration.check_models.fifth.recommenders import model_class_one  # noqa: E402
 from accelsim.calibration.check_models.fourth.language_models import RmsNorm, mixtral  # noqa: E402
-from accelsim.calibration.check_models.language_models import nllb  # noqa: E402
+from accelsim.calibration.check_models.seventh.language_models import nllb  # noqa: E402
+from accelsim.calibration.check_models.seventh.tables_and_graphs import mlperf_dlrm  # noqa: E402
 from accelsim.calibration.check_models.sixth.language_models import dbrx, stable_lm  # noqa: E402
 from accelsim.calibration.check_models.sixth.tables_and_graphs import video_candidates  # noqa: E402
-from accelsim.calibration.check_models.tables_and_graphs import mlperf_dlrm  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

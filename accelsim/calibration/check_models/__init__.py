@@ -16,6 +16,14 @@ import torch
 from torch import nn
 
 from accelsim.calibration.check_models import (  # noqa: F401  (they register)
+    fifth,
+    first,
+    fourth,
+    second,
+    seventh,
+    sixth,
+    third,
+)
     classifiers,
     fifth,
     first,
