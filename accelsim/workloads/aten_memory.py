@@ -131,6 +131,15 @@ def fused_cell_backward(call: Call) -> list[Kernel]:
     return elementwise(call)
 
 
+@formula("bucketize", "searchsorted")
+def search(call: Call) -> list[Kernel]:
+    """Each value among sorted boundaries, halved until one is left: a comparison a halving."""
+    sorted_, found = call.inputs[1 if call.name == "bucketize" else 0], call.outputs[0]
+    halvings = (sorted_.shape[-1] if sorted_.shape else 1).bit_length()
+    dims = (found.elements, len(call.inputs), halvings)
+    return [Kernel(_K.ELEMENTWISE, dims, float(halvings * found.elements), call.inputs, call.outputs)]
+
+
 # -- normalisations --------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,16 @@ from accelsim.calibration.check_models.fifth.language_models import _LocalBlock 
 from accelsim.calibration.check_models.fifth.pixels import _Raft  # noqa: E402
 from accelsim.calibration.check_models.fifth.sequences import Tagger  # noqa: E402
 from accelsim.calibration.check_models.fourth.language_models import Experts, GatedMlp, Gpt, Llama  # noqa: E402
-from accelsim.calibration.check_models.fourth.transformers import Attention, WrittenAttention, _shift_mask  # noqa: E402
+from accelsim.calibration.check_models.fourth.transformers import (  # noqa: E402
+    Attention,
+    WrittenAttention,
+    joined,
+    shift_mask,
+    windows,
+)
+from accelsim.calibration.check_models.language_models import _Olmoe, weighed  # noqa: E402
+from accelsim.calibration.check_models.pixels import standardized  # noqa: E402
+from accelsim.calibration.check_models.sequences import RecurrentConvolution, stretched  # noqa: E402
 from accelsim.calibration.check_models.seventh.language_models import (  # noqa: E402
     Dispatched,
     _FunnelAttention,
@@ -34,6 +43,12 @@ from accelsim.calibration.check_models.sixth.language_models import (  # noqa: E
 from accelsim.calibration.check_models.sixth.pixels import _FlowStep  # noqa: E402
 from accelsim.calibration.check_models.sixth.sequences import SimpleUnit  # noqa: E402
 from accelsim.calibration.check_models.sixth.tables_and_graphs import gathered  # noqa: E402
+from accelsim.calibration.check_models.tables_and_graphs import Policy, pairs_by_matrices  # noqa: E402
+from accelsim.calibration.check_models.transformers import (  # noqa: E402
+    _WindowAttention,
+    linear_attention,
+    log_spaced,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -55,8 +70,9 @@ def gated(count=2):
         lambda: Llama(32, (4, 2), gated(), 50, tied=True, base=1e4, biased=True, scale=0.5),
         lambda: _StableLm(64, 4, [GatedMlp(64, 48)], 50),
         lambda: _Dbrx(32, (4, 2), gated(), 50),
+        lambda: _Olmoe(32, 4, gated(), 50),
     ],
-    ids=["plain", "biased and scaled", "partly turned", "clipped"],
+    ids=["plain", "biased and scaled", "partly turned", "clipped", "normed"],
 )
 def test_a_step_with_a_cache_equals_the_whole_sequence(decoder):
     torch.manual_seed(0)
@@ -266,7 +282,7 @@ def test_written_attention_equals_the_fused():
 
 
 def test_a_shift_parts_what_was_not_beside_each_other():
-    mask = _shift_mask(14, 3)
+    mask = shift_mask(14, 3, 7)
     assert mask.shape == (4, 49, 49)
     assert not mask[0].any()  # the first window was not wrapped around
     assert (mask[3] == 0).sum() == 4 * 4 * 16 + 2 * 12 * 12 + 9 * 9  # areas of 16, 12, 12 and 9 patches
@@ -302,3 +318,88 @@ def test_all_pairs_are_looked_up_where_the_flow_points():
     assert seen.shape == (1, 4 * 49, 16, 24)
     own = (a * b).sum(1) / 16**0.5  # each pixel and the same in the other image: the middle of the finest window
     assert torch.allclose(seen[:, 24], own, atol=1e-4)
+
+
+def test_windows_are_joined_as_they_were_parted():
+    x = torch.randn(2, 14, 21, 3)
+    parted = windows(x, 7)
+    assert parted.shape == (2 * 2 * 3, 49, 3)
+    assert torch.equal(parted[1].view(7, 7, 3), x[0, :7, 7:14])
+    assert torch.equal(joined(parted, x.shape, 7), x)
+
+
+def test_relative_places_grow_by_their_logarithm():
+    places = log_spaced(8)
+    assert places.shape == (1, 15, 15, 2)
+    assert torch.equal(places[0, 7, 7], torch.zeros(2))
+    assert places[0, 0, 14].tolist() == pytest.approx([-1.0566417, 1.0566417])  # log2(9) / 3
+    assert torch.allclose(places, -places.flip(1, 2))
+
+
+def test_biases_looked_up_once_are_those_of_training():
+    attention, x = _WindowAttention(32, 2, 4), torch.randn(3, 16, 32)
+    with torch.no_grad():
+        attention.biases.normal_()
+        assert torch.equal(attention.train()(x), attention.eval()(x))
+
+
+def test_linear_attention_weighs_by_products_that_are_not_negative():
+    q, k, v = torch.rand(2, 5, 4), torch.rand(2, 5, 4), torch.randn(2, 5, 4)
+    weights = q @ k.transpose(1, 2)
+    expected = weights @ v / (weights.sum(-1, keepdim=True) + 1e-5)
+    assert torch.allclose(linear_attention(q, k, torch.nn.functional.pad(v, (0, 1), value=1.0)), expected, atol=1e-6)
+
+
+def test_values_are_weighed_by_keys_that_fade():
+    keys, values, rate, bonus = torch.randn(2, 6, 3), torch.randn(2, 6, 3), torch.rand(3), torch.randn(3)
+    found = weighed(torch.log(rate), bonus, keys, values)
+    for step in range(6):
+        logs = [keys[:, n] - (step - 1 - n) * rate for n in range(step)] + [keys[:, step] + bonus]
+        shares = torch.stack(logs, 1).softmax(1)
+        assert torch.allclose(found[:, step], (shares * values[:, : step + 1]).sum(1), atol=1e-5)
+
+
+def test_filters_are_standardized():
+    filters = standardized(3.0 + 2.0 * torch.randn(4, 8, 3, 3)).flatten(1)
+    assert torch.allclose(filters.mean(1), torch.zeros(4), atol=1e-5)
+    assert torch.allclose(filters.var(1, unbiased=False), torch.ones(4), atol=1e-3)
+
+
+def test_letters_last_as_many_frames_as_said():
+    assert stretched(torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]]), (2, 3)).squeeze(-1).tolist() == [
+        [1, 1, 2, 2, 2],
+        [3, 3, 4, 4, 4],
+    ]
+
+
+def test_each_word_has_what_is_before_and_behind_it():
+    network, ids = RecurrentConvolution(20, 4, 3, 5, 2).eval(), torch.randint(20, (1, 6))
+    with torch.no_grad():
+        x, layer = network.word(ids)[0], network.layer
+        ways = []
+        for order, end in ((range(6), ""), (range(5, -1, -1), "_reverse")):
+            weights = [getattr(layer, f"{name}_l0{end}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+            h, seen = torch.zeros(3), {}
+            for n in order:
+                seen[n] = h
+                h = torch.tanh(weights[0] @ x[n] + weights[2] + weights[1] @ h + weights[3])
+            ways.append(torch.stack([seen[n] for n in range(6)]))
+        y = torch.tanh(network.join(torch.cat([ways[0], x, ways[1]], 1)))
+        assert torch.allclose(network(ids)[0], network.head(y.amax(0)), atol=1e-6)
+
+
+def test_every_pair_of_fields_has_its_own_matrix():
+    x, matrices = torch.randn(2, 3, 4), torch.nn.ModuleList(torch.nn.Linear(4, 4, bias=False) for _ in range(3))
+    found = pairs_by_matrices(x, matrices)
+    for n, (a, b) in enumerate(((0, 1), (0, 2), (1, 2))):
+        assert torch.allclose(found[:, n], (x[:, a] @ matrices[n].weight.t()) * x[:, b])
+
+
+def test_actions_are_as_surprising_as_their_distribution_says():
+    policy, x = Policy(5, 3, 8, 1.0), torch.randn(4, 5)
+    torch.manual_seed(0)
+    actions, surprise = policy(x)
+    y = policy.layers(x)
+    normal = torch.distributions.Normal(policy.mean(y), policy.spread(y).clamp(-20, 2).exp())
+    bent = torch.distributions.TransformedDistribution(normal, [torch.distributions.TanhTransform()])
+    assert torch.allclose(surprise, bent.log_prob(actions).sum(-1), atol=1e-3)

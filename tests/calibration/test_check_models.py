@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 import pytest
 
 from accelsim.calibration.check import CheckCase, check_list, model_graph
@@ -9,10 +11,22 @@ from accelsim.workloads.capture import capture
 
 torch = pytest.importorskip("torch")
 
-from accelsim.calibration.check_models import CHECK_MODELS, build, fifth, first, fourth, second, sixth, third  # noqa: E402
+from accelsim.calibration.check_models import (  # noqa: E402
+    CHECK_MODELS,
+    build,
+    fifth,
+    first,
+    fourth,
+    second,
+    seventh,
+    sixth,
+    third,
+)
 from accelsim.calibration.check_models.fifth.language_models import granite  # noqa: E402
 from accelsim.calibration.check_models.fifth.recommenders import model_class_one  # noqa: E402
 from accelsim.calibration.check_models.fourth.language_models import RmsNorm, mixtral  # noqa: E402
+from accelsim.calibration.check_models.language_models import olmoe  # noqa: E402
+from accelsim.calibration.check_models.pixels import segmenter  # noqa: E402
 from accelsim.calibration.check_models.seventh.language_models import nllb  # noqa: E402
 from accelsim.calibration.check_models.seventh.tables_and_graphs import mlperf_dlrm  # noqa: E402
 from accelsim.calibration.check_models.sixth.language_models import dbrx, stable_lm  # noqa: E402
@@ -148,12 +162,52 @@ SEVENTH = {
     ),  # the layers of its PyTorch version
     "dreamer-rssm": (37 * 200 + 2 * 201 * 600 + 201 * 200 + 1225 * 200 + 2 * 201 * 60, 0.0),  # the program's layers
 }
+#: Pools and points of each forecast.
+_POOLED = ((2, 4), (2, 2), (1, 1))
+_CLICKS = sum((i + 1) * o for i, o in ((2 * 325 * 10 + 13, 400), (400, 400), (400, 400)))
+#: Weights of a 3x3 convolution of 128 channels with one filter, and of a 1x1.
+_NINE, _ONE = 9 * 128 + 1, 129
+_DRAWN = _ONE * 2048 + 3 * 128 * (4 + 2 * _NINE + _ONE) + 2 * 128 + 3 * _NINE
+_JUDGED = 128 * (4 + 28 + _NINE) + 128 * (2 * _NINE + _ONE) + 128 * 4 * _NINE + _ONE
+
+EIGHTH = {
+    "eca-resnet-50": (25_557_032 + 16 * 3, 0.0),  # torchvision's documentation of the plain one, and 16 convolutions
+    "pyramidnet-110": (1_772_706, 0.0),  # pytorchcv's table; the paper says 1.7 million
+    "resnet-50-d": (25_576_264, 0.0),  # timm's checkpoint
+    "mobileone-s0": (2.1e6, 0.02),  # the paper, as it is deployed
+    "retinaface-mobilenet": (426_608, 0.0),  # the layers of its PyTorch version
+    "yolo-v2-tiny": (11_237_145 - 2 * 2544, 0.0),  # numbers in its weight file, less running means and variances
+    "monodepth2": (14_842_236 - 513_000, 0.0),  # the checkpoint, less classes that it does not use
+    "transunet": (105.28e6 - 147 * 768, 1e-4),  # as papers that compare with it say; the places of a smaller image
+    "wgan-gp-resnet": (_DRAWN + _JUDGED, 0.0),  # the layers of the authors' program
+    "swin-v2-tiny": (28_351_570, 0.0),  # torchvision's documentation
+    "efficientvit-b0": (3.41e6, 0.001),  # timm's tables, as the next
+    "tinyvit-5m": (5.39e6, 0.001),
+    "linformer": (124_055_040 - 768 + 12 * 2 * 512 * 128 + 769 * 768 + 769 * 2, 0.0),  # RoBERTa's, and short keys
+    "roberta-base": (124_697_433, 0.0),  # the checkpoint with its head, as the next two
+    "mt5-small": (300_176_768, 0.0),
+    "rwkv-169m": (169_342_464, 0.0),
+    "crepe": (22_244_328 - 2 * 2176, 0.0),  # the checkpoint, less running means and variances
+    "rnnoise": (196 * 128 + 385 * 384 + 3 * 6 * 385 * 384 + 1537 * 33, 0.0),  # the layers of its program's version 0.2
+    "fastspeech-2": (35_159_361, 0.0),  # what its PyTorch version prints
+    "predrnn": (23.8e6, 0.002),  # OpenSTL's table
+    "text-rcnn": (200_000 * 50 + 2 * 50 * (100 + 2) + 151 * 100 + 101 * 4, 0.0),  # the paper's layers
+    "starspace": (2_100_000 * 100, 0.0),  # a table
+    "n-hits": (
+        sum((ceil(480 / pool) + 1) * 512 + 3 * 513 * 512 + 513 * (480 + 96 // each) for pool, each in _POOLED),
+        0.0,
+    ),  # its library's default layers
+    "fibinet": (33_762_577 * 11 + 13 + 2 * 26 * 8 + 325 * 100 + _CLICKS + 400 + 1, 0.0),  # the paper's layers
+    "appnp": (501 * 64 + 65 * 3, 0.0),  # the paper's layers
+    "sac-humanoid": (377 * 256 + 257 * 256 + 2 * 257 * 17 + 2 * (394 * 256 + 257 * 256 + 257), 0.0),  # the paper's
+}
 #: Those of each list that are not of their published size.
 SHAPED = {
     "fourth": {"mixtral-shaped"},
     "fifth": {"granite-moe-shaped", "dlrm-rm1-shaped"},
     "sixth": {"stablelm-2-shaped-prefill", "stablelm-2-shaped-decode", "dbrx-shaped", "youtube-dnn-shaped"},
     "seventh": {"nllb-moe-shaped", "dlrm-mlperf-shaped"},
+    "eighth": {"olmoe-shaped-prefill", "olmoe-shaped-decode"},
 }
 
 
@@ -161,7 +215,11 @@ def parameter_count(module):
     return sum(x.numel() for x in module.parameters())
 
 
-@pytest.mark.parametrize("published", [FOURTH, FIFTH, SIXTH, SEVENTH], ids=["fourth", "fifth", "sixth", "seventh"])
+@pytest.mark.parametrize(
+    "published",
+    [FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH],
+    ids=["fourth", "fifth", "sixth", "seventh", "eighth"],
+)
 def test_networks_have_their_published_parameters(published):
     with torch.device("meta"):
         counts = {name: parameter_count(CHECK_MODELS[name](1)[0]) for name in published}
@@ -179,6 +237,8 @@ def test_networks_that_were_cut_have_their_published_parameters_in_full():
         assert parameter_count(dbrx(1, 40)) == 131_596_523_520  # DBRX
         tower = 566 * 1024 + 1025 * 512 + 513 * 256
         assert parameter_count(video_candidates(1_000_000)) == 3 * 256_000_000 + 250 * 32 + 16 * 16 + tower
+        assert parameter_count(olmoe(1, 16)) == 6_919_161_856  # OLMoE 1B-7B
+        assert parameter_count(segmenter(224)) == pytest.approx(105.28e6, rel=1e-4)  # TransUNet
         assert parameter_count(nllb(1, 24, 128, 256_206)) == pytest.approx(54.5e9, rel=0.001)  # NLLB-200
         clicks = sum(
             (i + 1) * o for i, o in ((13, 512), (512, 256), (256, 128), (479, 1024), (1024, 1024), (1024, 512))
@@ -188,16 +248,16 @@ def test_networks_that_were_cut_have_their_published_parameters_in_full():
     assert full == 8 * 4_000_000 * 32 + products + 64 + 32 + 256 + 64 + 1
 
 
-def test_the_check_list_is_the_seventh_and_those_before_are_whole():
-    assert {case.model for case in check_list((1,), ("fp32",))} == set(SEVENTH) | SHAPED["seventh"]
-    for part, published in ((fourth, FOURTH), (fifth, FIFTH), (sixth, SIXTH)):
+def test_the_check_list_is_the_eighth_and_those_before_are_whole():
+    assert {case.model for case in check_list((1,), ("fp32",))} == set(EIGHTH) | SHAPED["eighth"]
+    for part, published in ((fourth, FOURTH), (fifth, FIFTH), (sixth, SIXTH), (seventh, SEVENTH)):
         own = {name for name, factory in CHECK_MODELS.items() if factory.__module__.startswith(part.__name__)}
         assert own == set(published) | SHAPED[part.__name__.rpartition(".")[2]]
 
 
 def test_no_model_that_served_development_is_on_the_check_list():
     names = {case.model for case in check_list((1,), ("fp32",))}
-    developed = tuple(part.__name__ for part in (first, second, third, fourth, fifth, sixth))
+    developed = tuple(part.__name__ for part in (first, second, third, fourth, fifth, sixth, seventh))
     assert not [name for name in names if CHECK_MODELS[name].__module__.startswith(developed)]
 
 
@@ -254,6 +314,8 @@ def test_networks_that_foretell_do_otherwise_than_in_training(name):
         *("detr-resnet-50", "dprnn-tasnet", "dbrx-shaped", "gcn-arxiv", "youtube-dnn-shaped", "evoformer-block"),
         *("pwc-net", "mae-base", "transformer-xl", "funnel-small", "nllb-moe-shaped", "silero-vad", "demucs"),
         *("sketch-rnn", "lightgcn", "mpnn-qm9", "dreamer-rssm"),
+        *("transunet", "swin-v2-tiny", "tinyvit-5m", "linformer", "olmoe-shaped-prefill", "fastspeech-2", "text-rcnn"),
+        *("starspace", "n-hits", "appnp", "sac-humanoid"),
     ],
 )
 def test_every_operator_of_unusual_networks_is_known(name):

@@ -371,6 +371,14 @@ def test_a_learned_slope_costs_as_a_fixed_one_and_a_diagonal_is_a_copy():
     assert [OperatorKind(kind) for name, (kind, _) in kinds.items() if "diag" in name] == [K.COPY]
 
 
+def test_a_search_among_boundaries_halves_them():
+    values, steps = tensor(3, 5), tensor(255)
+    binned = one("bucketize", tensor(3, 5), self=values, boundaries=steps)
+    found = one("searchsorted", tensor(3, 5), sorted_sequence=steps, self=values)
+    assert (binned.flop, found.flop) == (15 * 8, 15 * 8)  # 255 boundaries are 2^8 - 1
+    assert one("bucketize", tensor(3, 5), self=values, boundaries=tensor(256)).flop == 15 * 9
+
+
 @pytest.mark.parametrize(
     ("shape", "dims", "inner"),
     [

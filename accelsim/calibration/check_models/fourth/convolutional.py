@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.register import ConvNorm, Inputs, registered
 
-__all__ = ["ChannelNorm", "SqueezeExcite", "densenet", "images", "pooled_head", "relu_conv"]
+__all__ = ["ChannelNorm", "Residual", "SqueezeExcite", "densenet", "images", "pooled_head", "relu_conv"]
 
 _RELU: Final = partial(nn.ReLU, inplace=True)
 _SILU: Final = partial(nn.SiLU, inplace=True)
@@ -75,7 +75,7 @@ def _vgg(batch: int) -> tuple[nn.Module, Inputs]:
     return nn.Sequential(*layers, *_perceptron(25088)), images(batch)
 
 
-class _Residual(nn.Module):
+class Residual(nn.Module):
     """Two 3x3 convolutions beside a skip (He et al., CVPR 2016)."""
 
     def __init__(self, i: int, o: int, s: int) -> None:
@@ -84,6 +84,7 @@ class _Residual(nn.Module):
         self.skip = nn.Identity() if i == o and s == 1 else relu_conv(i, o, 1, s, act=None)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Features of a stage, shape (batch, o, height / s, width / s)."""
         y = self.path(x)
         y += self.skip(x)
         return functional.relu(y, inplace=True)
@@ -96,7 +97,7 @@ def _resnet(batch: int) -> tuple[nn.Module, Inputs]:
     for stage, count in enumerate((3, 4, 6, 3)):
         width = 64 * 2**stage
         for position in range(count):
-            layers.append(_Residual(channels, width, 2 if stage and not position else 1))
+            layers.append(Residual(channels, width, 2 if stage and not position else 1))
             channels = width
     return nn.Sequential(*layers, *pooled_head(512)), images(batch)
 

@@ -15,7 +15,18 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
-__all__ = ["Experts", "GatedMlp", "Gpt", "GroupedAttention", "Llama", "RmsNorm", "mixtral", "rotated", "written_gelu"]
+__all__ = [
+    "T5",
+    "Experts",
+    "GatedMlp",
+    "Gpt",
+    "GroupedAttention",
+    "Llama",
+    "RmsNorm",
+    "mixtral",
+    "rotated",
+    "written_gelu",
+]
 
 
 # -- GPT-2 -----------------------------------------------------------------------------------------------------------
@@ -119,10 +130,11 @@ class _PlaceBias(nn.Module):
 class _T5Attention(nn.Module):
     """Unscaled products, a bias, softmax."""
 
-    def __init__(self, width: int, heads: int, drop: float) -> None:
+    def __init__(self, width: int, heads: int, size: int, drop: float) -> None:
         super().__init__()
         self.heads, self.drop = heads, nn.Dropout(drop)
-        self.query, self.key, self.value, self.output = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.query, self.key, self.value = (nn.Linear(width, heads * size, bias=False) for _ in range(3))
+        self.output = nn.Linear(heads * size, width, bias=False)
 
     def forward(self, x: Tensor, source: Tensor, bias: Tensor | None) -> Tensor:
         parts = (self.query(x), self.key(source), self.value(source))
@@ -135,11 +147,14 @@ class _T5Attention(nn.Module):
 
 
 class _T5Block(nn.Module):
-    def __init__(self, width: int, heads: int, inner: int, drop: float, decodes: bool) -> None:
+    """Attention and a feed-forward layer, which may be gated."""
+
+    def __init__(self, width: int, heads: int, inner: int, drop: float, decodes: bool, size: int, gated: bool) -> None:
         super().__init__()
-        self.attention, self.norm1 = _T5Attention(width, heads, drop), RmsNorm(width)
-        self.cross = _T5Attention(width, heads, drop) if decodes else None
+        self.attention, self.norm1 = _T5Attention(width, heads, size, drop), RmsNorm(width)
+        self.cross = _T5Attention(width, heads, size, drop) if decodes else None
         self.norm2 = RmsNorm(width) if decodes else None
+        self.gate = nn.Linear(width, inner, bias=False) if gated else None
         self.wide, self.narrow = nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
         self.norm3, self.drop = RmsNorm(width), nn.Dropout(drop)
 
@@ -148,24 +163,51 @@ class _T5Block(nn.Module):
         x = x + self.drop(self.attention(y, y, bias))
         if self.cross is not None and self.norm2 is not None and source is not None:
             x = x + self.drop(self.cross(self.norm2(x), source, None))
-        y = self.drop(functional.relu(self.wide(self.norm3(x))))
+        if self.gate is None:
+            y = self.drop(functional.relu(self.wide(self.norm3(x))))
+        else:
+            y = self.norm3(x)
+            y = self.drop(written_gelu(self.gate(y)) * self.wide(y))
         return x + self.drop(self.narrow(y))
 
 
-class _T5(nn.Module):
-    """Encoder and decoder with relative places (Raffel et al., JMLR 2020)."""
+class T5(nn.Module):
+    """Encoder and decoder with relative places (Raffel et al., JMLR 2020).
 
-    def __init__(self, width: int, heads: int, inner: int, layers: int, vocabulary: int) -> None:
+    Args:
+        width: Features of a token.
+        heads: Of attention.
+        inner: Features between, of the feed-forward layers.
+        layers: Of the encoder and of the decoder.
+        vocabulary: Tokens.
+        size: Features of a head; those of a token by the heads if None.
+        gated: Whether feed-forward layers are gated and the logits have a table of their own (version 1.1).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        layers: int,
+        vocabulary: int,
+        *,
+        size: int | None = None,
+        gated: bool = False,
+    ) -> None:
         super().__init__()
+        size = size or width // heads
+        self.head = nn.Linear(width, vocabulary, bias=False) if gated else None
         self.token, self.drop, self.scale = nn.Embedding(vocabulary, width), nn.Dropout(0.1), width**-0.5
         self.encoder, self.decoder = (
-            nn.ModuleList(_T5Block(width, heads, inner, 0.1, decodes) for _ in range(layers))
+            nn.ModuleList(_T5Block(width, heads, inner, 0.1, decodes, size, gated) for _ in range(layers))
             for decodes in (False, True)
         )
         self.both_ways, self.one_way = _PlaceBias(heads, both_ways=True), _PlaceBias(heads, both_ways=False)
         self.norm1, self.norm2 = RmsNorm(width), RmsNorm(width)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Logits of the target's tokens."""
         x, bias = self.drop(self.token(source)), self.both_ways(source.shape[1])
         for block in self.encoder:
             x = block(x, bias)
@@ -175,12 +217,14 @@ class _T5(nn.Module):
         y, bias = self.drop(self.token(target)), self.one_way(n) + later
         for block in self.decoder:
             y = block(y, bias, x)
-        return functional.linear(self.drop(self.norm2(y)) * self.scale, self.token.weight)
+        if self.head is None:
+            return functional.linear(self.drop(self.norm2(y)) * self.scale, self.token.weight)
+        return self.head(self.drop(self.norm2(y)))
 
 
 @registered("t5-small")
 def _t5(batch: int) -> tuple[nn.Module, Inputs]:
-    return _T5(512, 8, 2048, 6, 32128), (token_ids(batch, 128, 32128), token_ids(batch, 32, 32128))
+    return T5(512, 8, 2048, 6, 32128), (token_ids(batch, 128, 32128), token_ids(batch, 32, 32128))
 
 
 # -- Llama's decoder and its kin -------------------------------------------------------------------------------------
@@ -248,11 +292,20 @@ class GatedMlp(nn.Module):
 
 
 class Experts(nn.Module):
-    """The best few of many gated layers for each token, their tokens sorted by expert (Jiang et al., 2024)."""
+    """The best few of many gated layers for each token, their tokens sorted by expert (Jiang et al., 2024).
 
-    def __init__(self, width: int, inner: int, experts: int = 8, chosen: int = 2) -> None:
+    Args:
+        width: Features of a token.
+        inner: Features between.
+        experts: Layers.
+        chosen: Of these, for each token.
+        normed: Whether the weights of those chosen are divided by their sum.
+    """
+
+    def __init__(self, width: int, inner: int, experts: int = 8, chosen: int = 2, *, normed: bool = True) -> None:
         super().__init__()
         self.router, self.experts, self.chosen = nn.Linear(width, experts, bias=False), experts, chosen
+        self.normed = normed
         self.wide = nn.Parameter(torch.randn(experts, 2 * inner, width) * 0.02)
         self.narrow = nn.Parameter(torch.randn(experts, width, inner) * 0.02)
 
@@ -260,7 +313,7 @@ class Experts(nn.Module):
         """Features of the same shape."""
         flat = x.view(-1, x.shape[-1])
         weights, found = torch.topk(functional.softmax(self.router(flat).float(), dim=-1), self.chosen, dim=-1)
-        weights = weights / weights.sum(-1, keepdim=True)
+        weights = weights / weights.sum(-1, keepdim=True) if self.normed else weights
         expert, order = torch.sort(found.reshape(-1))
         counts = torch.histc(expert.float(), bins=self.experts, min=0, max=self.experts - 1)
         ends = torch.cumsum(counts, dim=0, dtype=torch.int32)

@@ -14,7 +14,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
-__all__ = ["Bag", "Dlrm", "dlrm_inputs", "perceptron"]
+__all__ = ["CRITEO_ROWS", "Bag", "Dlrm", "dlrm_inputs", "perceptron"]
 
 
 # -- recurrent -------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def perceptron(*sizes: int) -> nn.Sequential:
 
 
 #: Values of the 26 features in Criteo's Kaggle set.
-_CRITEO_ROWS: Final = (
+CRITEO_ROWS: Final = (
     *(1460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5683, 8_351_593, 3194),
     *(27, 14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572),
 )
@@ -157,7 +157,7 @@ def dlrm_inputs(batch: int, rows: tuple[int, ...]) -> Inputs:
 
 @registered("dlrm-kaggle")
 def _dlrm(batch: int) -> tuple[nn.Module, Inputs]:
-    return Dlrm(_CRITEO_ROWS, 16, (512, 256, 64), (512, 256)), dlrm_inputs(batch, _CRITEO_ROWS)
+    return Dlrm(CRITEO_ROWS, 16, (512, 256, 64), (512, 256)), dlrm_inputs(batch, CRITEO_ROWS)
 
 
 class _NeuralFiltering(nn.Module):

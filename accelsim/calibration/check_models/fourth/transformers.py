@@ -11,7 +11,18 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
-__all__ = ["Attention", "BertEncoder", "Mlp", "PostNorm", "VisionBlock", "WrittenAttention"]
+__all__ = [
+    "Attention",
+    "BertEncoder",
+    "Mlp",
+    "PostNorm",
+    "VisionBlock",
+    "WrittenAttention",
+    "joined",
+    "shift_mask",
+    "window_places",
+    "windows",
+]
 
 
 class Attention(nn.Module):
@@ -39,12 +50,22 @@ class Attention(nn.Module):
 
 
 class WrittenAttention(Attention):
-    """Products and softmax written out, with dropout between."""
+    """Products and softmax written out, with dropout between.
+
+    Args:
+        width: Features of a token.
+        heads: Of attention.
+        drop: Share of weights dropped in training.
+    """
+
+    def __init__(self, width: int, heads: int, drop: float = 0.1) -> None:
+        super().__init__(width, heads)
+        self.drop = drop
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         scores = torch.matmul(q, k.transpose(2, 3)) * q.shape[-1] ** -0.5
         scores = scores if mask is None else scores + mask
-        return torch.matmul(functional.dropout(scores.softmax(-1), 0.1, self.training), v)
+        return torch.matmul(functional.dropout(scores.softmax(-1), self.drop, self.training), v)
 
 
 class Mlp(nn.Sequential):
@@ -98,24 +119,30 @@ def _vit(batch: int) -> tuple[nn.Module, Inputs]:
 _WINDOW = 7
 
 
-def _windows(x: Tensor) -> Tensor:
-    """(batch, height, width, channels) as (windows, 49, channels)."""
+def windows(x: Tensor, side: int) -> Tensor:
+    """(batch, height, width, channels) as (windows, side * side, channels)."""
     b, h, w, c = x.shape
-    y = x.view(b, h // _WINDOW, _WINDOW, w // _WINDOW, _WINDOW, c).transpose(2, 3)
-    return y.reshape(-1, _WINDOW * _WINDOW, c)
+    y = x.view(b, h // side, side, w // side, side, c).transpose(2, 3)
+    return y.reshape(-1, side * side, c)
 
 
-def _window_places() -> Tensor:
-    """Which of the 169 relative places each pair of a window's 49 patches has."""
-    row, column = torch.arange(_WINDOW).repeat_interleave(_WINDOW), torch.arange(_WINDOW).repeat(_WINDOW)
+def joined(x: Tensor, shape: tuple[int, ...], side: int) -> Tensor:
+    """Windows as the image of that shape (batch, height, width, channels) which they are of."""
+    b, h, w, c = shape
+    return x.view(b, h // side, w // side, side, side, c).transpose(2, 3).reshape(b, h, w, c)
+
+
+def window_places(side: int) -> Tensor:
+    """Which of the (2 side - 1)^2 relative places each pair of a window's patches has."""
+    row, column = torch.arange(side).repeat_interleave(side), torch.arange(side).repeat(side)
     down, right = row[:, None] - row[None, :], column[:, None] - column[None, :]
-    return ((down + _WINDOW - 1) * (2 * _WINDOW - 1) + right + _WINDOW - 1).flatten()
+    return ((down + side - 1) * (2 * side - 1) + right + side - 1).flatten()
 
 
-def _shift_mask(size: int, shift: int) -> Tensor:
-    """What keeps patches apart that a shift brought into one window: (windows, 49, 49), 0 or -100."""
-    part = (torch.arange(size) >= size - _WINDOW).long() + (torch.arange(size) >= size - shift).long()
-    region = _windows((3 * part[:, None] + part[None, :])[None, :, :, None]).squeeze(-1)
+def shift_mask(size: int, shift: int, side: int) -> Tensor:
+    """What keeps patches apart that a shift brought into one window: (windows, side^2, side^2), 0 or -100."""
+    part = (torch.arange(size) >= size - side).long() + (torch.arange(size) >= size - shift).long()
+    region = windows((3 * part[:, None] + part[None, :])[None, :, :, None], side).squeeze(-1)
     return -100.0 * (region[:, None, :] != region[:, :, None]).float()
 
 
@@ -128,8 +155,8 @@ class _WindowBlock(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.parts, self.output, self.mlp = nn.Linear(width, 3 * width), nn.Linear(width, width), Mlp(width)
         self.bias = nn.Parameter(torch.zeros((2 * _WINDOW - 1) ** 2, heads))
-        self.register_buffer("places", _window_places())
-        self.register_buffer("mask", _shift_mask(size, shift) if shift else None)
+        self.register_buffer("places", window_places(_WINDOW))
+        self.register_buffer("mask", shift_mask(size, shift, _WINDOW) if shift else None)
 
     def _attention(self, x: Tensor) -> Tensor:
         count, n, width = x.shape
@@ -142,11 +169,10 @@ class _WindowBlock(nn.Module):
         return self.output((scores.softmax(-1) @ v).transpose(1, 2).reshape(count, n, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        b, h, w, c = x.shape
         y = self.norm1(x)
         y = torch.roll(y, (-self.shift, -self.shift), (1, 2)) if self.shift else y
-        y = self._attention(_windows(y)).view(b, h // _WINDOW, w // _WINDOW, _WINDOW, _WINDOW, c)
-        y = y.transpose(2, 3).reshape(b, h, w, c)
+        y = self._attention(windows(y, _WINDOW))
+        y = joined(y, x.shape, _WINDOW)
         x = x + (torch.roll(y, (self.shift, self.shift), (1, 2)) if self.shift else y)
         return x + self.mlp(self.norm2(x))
 
