@@ -118,8 +118,11 @@ class CapturedPass:
 
     def after(self, discarded: tuple[float, ...]) -> CapturedPass:
         """The same pass of a model whose making took and gave back blocks of these bytes."""
-        graphs = [g and replace(g, graph=replace(g.graph, discarded=discarded)) for g in (self.graph, self.scalable)]
-        return CapturedPass(*graphs)
+
+        def made(captured: CapturedGraph) -> CapturedGraph:
+            return replace(captured, graph=replace(captured.graph, discarded=discarded))
+
+        return CapturedPass(made(self.graph), None if self.scalable is None else made(self.scalable))
 
     def lowered(self, batch: int, source: Precision, target: Precision) -> OperatorGraph:
         """The rows at a batch, their bytes taken from one precision policy to another.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,7 +191,7 @@ def _graph(
     step = np.concatenate([np.full(len(b.source), b.step) for b in blocks])
     suffix = [s for b in blocks for s in [b.suffix] * len(b.source)]
     order = np.lexsort((step, -source))
-    columns = {
+    columns: dict[str, Any] = {
         name: np.concatenate([getattr(b, name) for b in blocks])[order]
         for name in ("kind", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes")
     }

@@ -269,12 +269,17 @@ def _mobilenet(batch):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(
-    ("batch", "dtype", "fewest", "most"), [(1, "fp32", 1764, 2879), (6, "fp32", 6880, 18368), (1, "bf16", 0, 24)]
-)
+@pytest.mark.parametrize(("batch", "dtype", "fewest", "most"), [(6, "fp32", 6880, 18368), (1, "bf16", 0, 24)])
 def test_page_faults_of_a_mobilenet(batch, dtype, fewest, most):
-    """Range of mean minor faults per pass counted by getrusage in six to eight fresh processes (torch 2.13, glibc 2.36)."""
+    """Range of mean minor faults per pass counted by getrusage in six fresh processes (torch 2.13, glibc 2.36)."""
     assert fewest <= _faults_of_a_mobilenet(batch, dtype) <= most
+
+
+@pytest.mark.torch
+def test_page_faults_of_a_mobilenet_are_those_that_fresh_processes_take_on_average():
+    """Minor faults per pass counted by getrusage in sixteen fresh processes of the check (torch 2.13, glibc 2.36)."""
+    counted = [2730, 1869, 2632, 1552, 1696, 1869, 1844, 1696, 2982, 1696, 1620, 1696, 2816, 2136, 2636, 1844]
+    assert _faults_of_a_mobilenet(1, "fp32") == pytest.approx(sum(counted) / len(counted), rel=0.1)
 
 
 def _faults_of_a_mobilenet(batch, dtype):
