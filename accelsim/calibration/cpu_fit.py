@@ -22,7 +22,7 @@ from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_coordinates, kernel_terms
-from accelsim.cost.cpu.kernels import kernel_names
+from accelsim.cost.cpu.kernels import kernel_names, substitute
 from accelsim.cost.cpu.threads import SERIAL_S, THREAD_TERMS, OneThread, shared_work, thread_terms
 from accelsim.cost.table import Tier
 from accelsim.workloads.dtype import Dtype
@@ -48,7 +48,7 @@ _DEFAULT_LOG_SIGMA = 0.3
 #: Where no row says otherwise: serial work takes its one-thread time, parallel work 0.6 of it.
 _THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6, 0.0, 0.0])
 _SHARED = np.array([term.startswith(("fresh", "bytes_beyond", "cold")) for term in TERMS])
-_FRESH, _COLD = TERMS.index("fresh_bytes"), TERMS.index("cold_weight_bytes")
+_START, _FRESH, _COLD = TERMS.index("start"), TERMS.index("fresh_bytes"), TERMS.index("cold_weight_bytes")
 #: Families that run elementwise kernels, whose threads each touch their part of a result for the first time.
 _ELEMENTWISE = frozenset({"elementwise", "optimizer", "embedding"})
 _MOVED = np.isin(TERMS, ["read_bytes", "write_bytes", "weight_bytes"])
@@ -60,6 +60,10 @@ _LEAST_SHARE = 0.1
 #: Sizes from which a kernel may split its work, and rows it takes to tell them apart.
 _SERIAL_S = (1e-6, 4e-6, SERIAL_S, 16e-6, 32e-6, 64e-6)
 _FEWEST_ROWS = 8
+#: Shapes below which a kernel has what stands for it rather than a fit of its own.
+_FEWEST_SHAPES = 3
+#: Rows below which what a call takes to start must be a share of their times to be told from its family's.
+_FEW_ROWS, _LEAST_START = 16, 0.3
 #: Readings of the reference operator that are taken together.
 _NEIGHBOURS = 5
 #: Compiled kernels take at least this of a call, whatever it takes to enter compiled code.
@@ -199,7 +203,7 @@ def fit_kernels(
     Returns:
         Kernels with terms and corrections (tier `measured`; `dataclasses.replace` the tier for the terms alone).
     """
-    chosen = np.ones(len(rows.cases), dtype=bool) if keep is None else keep
+    chosen = ~_too_few(rows) if keep is None else keep & ~_too_few(rows)
     fits: dict[tuple[str, str, int], KernelFit] = {}
     fitted = FittedKernels(fits, *rows.caches)
     for threads in sorted({case.threads for case in rows.cases}):
@@ -212,6 +216,19 @@ def fit_kernels(
     places = _grouped(rows.keys())
     spread = {key: replace(fit, log_sigma=_spread(errors[places[key]])) for key, fit in fits.items()}
     return FittedKernels(spread, *rows.caches)
+
+
+def _too_few(rows: KernelRows) -> NDArray[np.bool_]:
+    """Rows of kernels that were measured in too few shapes to tell their terms, where another stands for them, (n,)."""
+    shapes: dict[str, set[tuple[str, str]]] = {}
+    for name, case in zip(rows.names.tolist(), rows.cases, strict=True):
+        shapes.setdefault(name, set()).add((case.operator, str(case.shape)))
+    few = [
+        name
+        for name, own in shapes.items()
+        if len(own) < _FEWEST_SHAPES and shapes.keys() - {name} >= {substitute(name)}
+    ]
+    return np.isin(rows.names, few)
 
 
 def _spread(errors: FloatArray) -> float:
@@ -326,10 +343,15 @@ def _shared_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
 def _fit_terms(
     quantities: FloatArray, times_s: FloatArray, prior: FloatArray, ridge: float, family: str, most: FloatArray
 ) -> FloatArray:
-    """Coefficients of terms; on one thread traffic beyond a cache must be a good part of all to tell its cost."""
+    """Coefficients of terms; on one thread traffic beyond a cache must be a good part of all to tell its cost.
+
+    So must the start of a call where rows are few: all of them large, they would say anything of a small one.
+    """
     if quantities.shape[1] != len(TERMS):
         return fit_nonnegative(quantities, times_s, prior, ridge=ridge, bounds=(np.zeros(len(most)), most))
     least = _least_traffic(quantities, times_s, family) * _BEYOND
+    if len(times_s) < _FEW_ROWS and prior[_START] > 0:
+        least[_START] = _LEAST_START / prior[_START]
     bounds = (np.zeros(len(TERMS)), most) if family == "recurrent" else None
     return fit_nonnegative(quantities, times_s, prior, ridge=ridge, least_scale=least, bounds=bounds)
 
