@@ -95,9 +95,9 @@ CONVOLUTION_PLANS: Sequence[Plan] = (
             devices=("cpu",),
         )
         for family, operator, count in (
-            ("convolution_other", "convolution_3d", 4),
-            ("convolution_backward", "convolution_3d_backward.grad_input", 2),
-            ("convolution_backward", "convolution_3d_backward.grad_weight", 2),
+            ("convolution_other", "convolution_3d", 8),
+            ("convolution_backward", "convolution_3d_backward.grad_input", 7),
+            ("convolution_backward", "convolution_3d_backward.grad_weight", 7),
         )
     ),
     *(
@@ -105,7 +105,7 @@ CONVOLUTION_PLANS: Sequence[Plan] = (
             family,
             (operator,),
             {"groups": (24, 432, 8), "side": (7, 80, 1), "depth": (4, 16, 1), "step": (1, 4, 1)},
-            3,
+            6,
             fixed={"batch": 1, "kernel": 3, "taps": 3},
             finish=_channel_volume,
             allowed=lambda s: s["groups"] * s["depth"] * s["side"] ** 2 <= 4e6,

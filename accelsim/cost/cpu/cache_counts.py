@@ -1,24 +1,19 @@
-"""What caches and vectors make of operators whose bytes alone do not tell: lookups, and reductions over outer axes."""
+"""What caches make of operators whose bytes alone do not tell: how much a working set exceeds them, and lines of lookups."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from accelsim.workloads.dtype import DTYPE_BYTES
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = [
     "LOOKUP_KINDS",
     "lookup_lines",
-    "mean_copy_bytes",
     "occupied_bytes",
-    "outer_counts",
     "round_share",
-    "scan_counts",
     "share_beyond",
 ]
 
@@ -89,56 +84,3 @@ def lookup_lines(
     near = lines * np.maximum(share_beyond(reach, caches[0]), amid) + named * share_beyond(table, _TRANSLATED_BYTES)
     far: FloatArray = lines * share_beyond(reach, caches[1])
     return near, far
-
-
-def outer_counts(
-    names: Sequence[str], rows: FloatArray, columns: FloatArray, inner: FloatArray, width: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Vectors, stretches, and elements left over from vectors of reductions whose innermost axis stays; shape (k,).
-
-    A maximum goes through four vectors of 32 bytes side by side, and through what a stretch leaves of them element by
-    element: 137 x 41 stretches of 504 floats take 360 us, of which 300 are the last 24 of each. Sums take single vectors, a
-    mean those of the 32-bit copy of its input (ATen Reduce.h, vectorized_outer_reduction; SumKernel.cpp; EPYC 9005).
-
-    Args:
-        names: Names of the reductions.
-        rows: Results, shape (k,).
-        columns: Elements of each.
-        inner: Results that lie together; 0 where all do.
-        width: Bytes of an element.
-    """
-    most = np.array([name.startswith(("amax", "amin")) for name in names], dtype=bool)
-    mean = np.array([name.startswith("mean") for name in names], dtype=bool)
-    lanes = np.select([most, mean], [128.0 / width, np.full(len(names), 8.0)], 32.0 / width)
-    together = np.where(inner > 0, inner, np.maximum(rows, 1.0))
-    stretches = columns * rows / together
-    return stretches * np.floor(together / lanes), stretches, stretches * (together % lanes)
-
-
-def scan_counts(
-    names: Sequence[str], rows: FloatArray, columns: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Rows, elements, and what each costs further, shape (k,): comparisons of a sort, steps across the last axis.
-
-    Args:
-        names: Names of scans and sorts.
-        rows: Rows, shape (k,).
-        columns: Elements of each.
-    """
-    elements = rows * columns
-    is_sum = np.array([name.startswith("cum") for name in names], dtype=bool)
-    spread = np.array([name.endswith(".across") for name in names], dtype=bool)
-    compared = elements * np.log2(np.maximum(columns, 2.0))
-    return rows, elements, np.where(is_sum, elements * spread, compared)
-
-
-def mean_copy_bytes(graph: OperatorGraph) -> FloatArray:
-    """Bytes of the 32-bit copy that a mean in 16 bits makes of its input, written and read, shape (n,)."""
-    kind = OperatorKind.REDUCTION
-    found = (graph.kind == int(kind)) & (DTYPE_BYTES[graph.dtype] == 2)
-    rows = np.array(
-        [row for row in np.flatnonzero(found).tolist() if graph.name[row].startswith("mean")], dtype=np.int64
-    )
-    copied = np.zeros(len(graph))
-    copied[rows] = 8.0 * graph.dimension("rows", rows, kind) * graph.dimension("columns", rows, kind)
-    return copied

@@ -19,16 +19,14 @@ from numpy.typing import NDArray
 from accelsim.cost.cpu.cache_counts import (
     LOOKUP_KINDS,
     lookup_lines,
-    mean_copy_bytes,
     occupied_bytes,
-    outer_counts,
     round_share,
-    scan_counts,
     share_beyond,
 )
 from accelsim.cost.cpu.convolutions import block_bytes, conv_counts, is_unfolded, visible_taps
 from accelsim.cost.cpu.recurrent_memory import workspaces
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS, StepWork, further_bytes, gate_rests, step_work
+from accelsim.cost.cpu.row_counts import mean_copy_bytes, reduction_counts, row_counts, softmax_counts
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -59,8 +57,6 @@ _LEARNED_TAPS: Final = 80_000.0
 #: The same of a selection's elements, and the share of a row up to which it keeps the chosen ones in a heap.
 _LEARNED_CHOICES: Final = 30_000.0
 _HEAP_FRACTION: Final = 64.0
-#: Reductions that leave or order every element.
-_SCANS: Final = ("cum", "logcumsumexp", "sort", "argsort", "kthvalue", "median")
 #: Terms of a kernel's time, in column order, with the unit of the quantity.
 TERMS = (
     "start",  # 1
@@ -263,6 +259,17 @@ class _Rows:
         width: FloatArray = DTYPE_BYTES[self.graph.dtype[self.index]]
         return width
 
+    @property
+    def names(self) -> list[str]:
+        """Operators of the rows."""
+        return [self.graph.name[row] for row in self.index.tolist()]
+
+    @property
+    def backward(self) -> NDArray[np.bool_]:
+        """Whether the rows are gradients, shape (k,)."""
+        backward: NDArray[np.bool_] = self.graph.phase[self.index] == int(Phase.BACKWARD)
+        return backward
+
 
 Counts = tuple[FloatArray | float, FloatArray | float, FloatArray | float]
 
@@ -277,7 +284,7 @@ def _product_counts(rows: _Rows) -> Counts:
     prefetchers do not leave a page (62, 55, 41, 35 and 31 ps a byte for rows of 600, 1,200, 3,072, 8,192 and 20,108).
     """
     batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
-    forward = rows.graph.phase[rows.index] != int(Phase.BACKWARD)
+    forward = ~rows.backward
     narrow = (rows.width == 4) & (n <= 4) & forward
     columns = np.where(narrow, np.where(n > 1, 8.0, 1.0), np.ceil(n / 16) * 16)
     few = (rows.kind == _K.BATCHED_GEMM) & (rows.width == 4) & (n >= 4) & (n < 16)
@@ -299,35 +306,6 @@ def _attention_counts(rows: _Rows) -> Counts:
     return pairs, heads, blocks
 
 
-def _row_counts(rows: _Rows) -> Counts:
-    """Rows, vectors of a cache line, and elements left over from whole vectors."""
-    lanes = 64.0 / rows.width
-    return rows["rows"], rows["rows"] * np.ceil(rows["columns"] / lanes), rows["rows"] * (rows["columns"] % lanes)
-
-
-def _softmax_counts(rows: _Rows) -> Counts:
-    """As `_row_counts`, with what a row leaves of whole vectors in the time of one element (ATen vec_host_softmax_lastdim).
-
-    A row shorter than a vector is taken element by element. A part vector after whole ones takes as long as an element; in a
-    softmax of 16 bits sixteen of its elements 3 ns each, further ones 5 up to the fifth and 8 beyond: 28, 50, 116, 147, 78
-    and 196 ns a row of 32, 37, 42, 47, 48 and 63 (EPYC 9005, torch 2.13). One that leaves out what a mask names takes all
-    elements one by one: 3.6 ns each, 10.4 in bf16.
-    """
-    count, vectors, _ = _row_counts(rows)
-    columns, lanes = rows["columns"], 64.0 / rows.width
-    left = columns % lanes
-    parts = np.where(columns < lanes, np.minimum(columns, 16.0), left > 0)
-    names = [rows.graph.name[row] for row in rows.index.tolist()]
-    logarithm = np.array(["log_softmax" in name for name in names], dtype=bool)
-    masked = np.array([name.startswith("_masked") for name in names], dtype=bool)
-    across = np.array([name.endswith(".across") for name in names], dtype=bool)
-    plain = (rows.width == 2) & ~logarithm & (rows.graph.phase[rows.index] != int(Phase.BACKWARD))
-    rest = left % 16
-    halves = left - rest + 2.5 * rest - np.minimum(rest, 5.0)
-    single = np.where(masked, columns, np.where(plain, halves, parts))
-    return count, np.where(across, count * columns / lanes, vectors), np.where(across, 0.0, count * single)
-
-
 def _copy_counts(rows: _Rows) -> Counts:
     """Elements, and those of small resampled images whose neighbours leave the first-level cache before they are used.
 
@@ -340,11 +318,11 @@ def _copy_counts(rows: _Rows) -> Counts:
     elements, channels, pixels = rows["elements"], rows["channels"], rows["out_h"] * rows["out_w"]
     apart = elements * _share_away(channels, pixels * rows.width, rows.context.l2_bytes)
     back = elements * share_beyond(occupied_bytes(pixels, channels * rows.width, _FIRST_LEVEL_SETS), _FIRST_LEVEL_BYTES)
-    gradient = rows.graph.phase[rows.index] == int(Phase.BACKWARD)
+    gradient = rows.backward
     coarse = rows.graph.write_bytes[rows.index] / rows.width
     waits = elements * (elements > 6.0 * coarse)
     resampled, runs = channels > 0, np.maximum(rows["runs"], 1.0)
-    spread = np.array([rows.graph.name[row].endswith(".strided") for row in rows.index.tolist()], dtype=bool)
+    spread = np.array([name.endswith(".strided") for name in rows.names], dtype=bool)
     lines = elements / runs * _LINE_BYTES
     far = np.where(spread, elements * share_beyond(lines, rows.context.l2_bytes), 0.0)
     return (
@@ -360,29 +338,6 @@ def _share_away(count: FloatArray, stride_bytes: FloatArray, l2_bytes: float) ->
     return share_beyond(first, _FIRST_LEVEL_BYTES) + share_beyond(second, l2_bytes)
 
 
-def _reduction_counts(rows: _Rows) -> Counts:
-    """Rows, vectors of a cache line (elements for a maximum's place), and what is left of blocks of four 32-byte vectors.
-
-    Of places and truths elements are counted, what is left is taken one by one (ATen Reduce.h, vectorized_inner_reduction).
-    Where the innermost axis stays, and of gradients, which are added up over samples, as `outer_counts` says.
-    """
-    count, vectors, _ = _row_counts(rows)
-    placed = np.isin([rows.graph.name[row].rpartition(".")[2] for row in rows.index], ["place", "all", "any"])
-    left = rows["rows"] * (rows["columns"] % (128.0 / rows.width))
-    names = [rows.graph.name[row] for row in rows.index.tolist()]
-    outer = np.array([".outer" in name for name in names], dtype=bool)
-    outer |= (rows.graph.phase[rows.index] == int(Phase.BACKWARD)) & ~placed
-    outer_ways = outer_counts(names, rows["rows"], rows["columns"], rows["inner"], rows.width)
-    plain_ways = count, np.where(placed, count * rows["columns"], vectors), np.where(placed, 0.0, left)
-    scans = np.array([name.startswith(_SCANS) for name in names], dtype=bool)
-    scan_ways = scan_counts(names, rows["rows"], rows["columns"])
-    first, second, third = (
-        np.select([scans, outer], [scan, way], plain)
-        for scan, way, plain in zip(scan_ways, outer_ways, plain_ways, strict=True)
-    )
-    return first, second, third
-
-
 def _pooling_counts(rows: _Rows) -> Counts:
     """Outputs, taps, and new maxima whose place the branch predictor does not know; of channels together, pixels read.
 
@@ -392,7 +347,7 @@ def _pooling_counts(rows: _Rows) -> Counts:
     lines, volume = rows["batch"] * rows["channels"], np.maximum(rows["kernel_volume"], 1.0)
     outputs, taps = lines * rows["out_pixels"], lines * rows["out_pixels"] * volume
     new = outputs * np.maximum(np.log(volume) + 0.5772 + 0.5 / volume - 1.0, 0.0) * share_beyond(taps, _LEARNED_TAPS)
-    names = np.array([rows.graph.name[row] for row in rows.index], dtype="<U60")
+    names = np.array(rows.names, dtype="<U60")
     third = np.where(np.char.endswith(names, ".1d") & (not rows.context.is_training), lines * volume, new)
     pixels = rows["batch"] * rows["out_pixels"] * np.where(np.char.startswith(names, "max"), volume, 1.0)
     return outputs, taps, np.where(np.char.endswith(names, ".last"), pixels, third)
@@ -406,7 +361,7 @@ def _elementwise_counts(rows: _Rows) -> Counts:
     """
     runs = np.maximum(rows["runs"], 1.0)
     left = np.where(runs > 1, runs * (rows["elements"] / runs % (_LINE_BYTES / rows.width)), 0.0)
-    scaled = np.array([rows.graph.name[row].startswith(("mul", "div")) for row in rows.index.tolist()], dtype=bool)
+    scaled = np.array([name.startswith(("mul", "div")) for name in rows.names], dtype=bool)
     together = scaled & (rows["even"] > 0) & (rows.width == 2)
     return rows["elements"], runs - 1.0, np.where(together, 0.0, left)
 
@@ -430,7 +385,7 @@ def _gather_counts(rows: _Rows) -> Counts:
         caches = (own.l2_bytes, own.l3_bytes)
         return rows["lookups"], *lookup_lines(rows["lookups"], rows["table_rows"], row_bytes, reuse, amid, caches)
     lines, extent = rows["lookups"] * np.ceil(row_bytes / 64.0), rows["table_rows"] * row_bytes
-    names = [rows.graph.name[row] for row in rows.index.tolist()]
+    names = rows.names
     added = np.array([name.startswith("index_add") for name in names], dtype=bool)
     single = added & (rows["width"] < SORTED_WIDTH)
     by_target = (added & ~single) | np.array([".rows" in name for name in names], dtype=bool)
@@ -472,8 +427,13 @@ _COUNTS |= dict.fromkeys(CONV_KINDS, lambda rows: conv_counts(rows.graph, rows.k
 )
 _COUNTS |= dict.fromkeys((_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER), _gather_counts)
 _COUNTS |= dict.fromkeys(RECURRENT_KINDS, _recurrent_counts)
-_COUNTS |= dict.fromkeys((_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM), _row_counts)
-_COUNTS |= {_K.SOFTMAX: _softmax_counts, _K.REDUCTION: _reduction_counts}
+_COUNTS |= dict.fromkeys(
+    (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM), lambda rows: row_counts(rows["rows"], rows["columns"], rows.width)
+)
+_COUNTS[_K.SOFTMAX] = lambda rows: softmax_counts(rows.names, rows.backward, rows["rows"], rows["columns"], rows.width)
+_COUNTS[_K.REDUCTION] = lambda rows: reduction_counts(
+    rows.names, rows.backward, rows["rows"], rows["columns"], rows["inner"], rows.width
+)
 
 
 def _counts(graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64], context: Context) -> FloatArray:
