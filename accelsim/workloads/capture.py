@@ -72,7 +72,8 @@ def capture(
         merge_attention: With fused attention, one operator also where the module writes products and softmax itself; False
             leaves those apart, as eager execution runs them.
         fused_always: With fused attention, one operator whatever its form; False leaves products and softmax apart where a
-            CPU runs them so: scores are dropped, tensors have three or five axes, keys and values differ in width.
+            CPU runs them so: scores are dropped, tensors have three or five axes, keys and values differ in width. Plain
+            recurrent layers (``nn.RNN``) then come step by step.
         batch_dimension: Axis of every input that holds the batch; None for no batch.
 
     Returns:

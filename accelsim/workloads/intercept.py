@@ -23,6 +23,7 @@ from accelsim.workloads.aten import Call, Kernel, Operand, attention_kernel, rec
 from accelsim.workloads.aten_memory import elementwise
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.recorder import Recorder
+from accelsim.workloads.stepped_layers import stepped
 
 __all__ = ["Interceptor"]
 
@@ -47,7 +48,7 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
     Args:
         recorder: Where the rows go.
         fused_attention: False lets attention fall apart.
-        fused_always: False lets it fall apart where a CPU's kernel does not take it.
+        fused_always: False lets it fall apart where a CPU's kernel does not take it, and plain recurrent layers into steps.
     """
 
     def __init__(self, recorder: Recorder, *, fused_attention: bool, fused_always: bool) -> None:
@@ -95,7 +96,8 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
             return _linear(func, *args, **keywords)
         name = getattr(func, "__name__", "")
         if name in _RECURRENT and func is getattr(torch, name, None):
-            return _recurrent(self._recorder, name, args)
+            plain = _RECURRENT[name] is OperatorKind.RNN and not self._fused_always
+            return (_stepped if plain else _recurrent)(self._recorder, name, args)
         return func(*args, **keywords)
 
     def _is_attention(self, func: Any) -> bool:
@@ -295,6 +297,14 @@ class _Stack:
     def width(self) -> int:
         """Features of one direction's output."""
         return self.projection or self.hidden
+
+
+def _stepped(recorder: Recorder, name: str, args: tuple[Any, ...]) -> Any:
+    """``torch.rnn_tanh`` and ``torch.rnn_relu``, of which a CPU has no kernel."""
+    if len(args) < 9:  # packed
+        return _recurrent(recorder, name, args)
+    x, state, weights, *further = args
+    return stepped(name, recorder.to_meta(x), recorder.to_meta(state), [recorder.to_meta(w) for w in weights], *further)
 
 
 def _recurrent(recorder: Recorder, name: str, args: tuple[Any, ...]) -> Any:

@@ -39,7 +39,7 @@ def test_a_kept_heap_is_faster_and_better_known():
 @pytest.mark.usefixtures("_calibrated")
 @pytest.mark.parametrize(("mode", "context"), [("inference", 0.05), ("training", 0.14)])
 def test_intervals_hold_what_no_operator_shows(mode, context, monkeypatch):
-    """What all rows share widens every interval, page faults by at least half of their share; the operators' spread does the rest."""
+    """What all rows share widens every interval, page faults by half of their share or more; the operators' spread too."""
     tables = []
     cost = registry.operator_costs
     monkeypatch.setattr(

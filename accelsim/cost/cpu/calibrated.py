@@ -38,7 +38,7 @@ from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
 __all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_for", "read_kernels"]
 
 KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
-_VERSION: Final = 9
+_VERSION: Final = 10
 _MOST_BYTES: Final = 64 * 2**20
 #: Spread of ln(true / predicted) that all operators of a model share and no operator measurement shows, in inference and in
 #: training. Chosen on predictions that were frozen before any was measured (inference on 364 runs of 56 models, training on

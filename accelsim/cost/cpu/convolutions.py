@@ -364,6 +364,7 @@ def conv_counts(
     Gradients of fp32 weights fill from four channels on: of 8x8 taps 0.44 ms with 3, 2.2 with 4, 8 or 16 (EPYC 9005); of 4
     to 15 channels in vectors of 8. Images that are unfolded fill their results alone.
     The framework multiplies small fp32 convolutions image by image; the product's kernel takes 24 pixels times 4 channels.
+    It copies a line for each tap of each channel first (ATen im2col.h), of gradients of weights where they are volumes.
     Transposed, the taps are those of each pixel read; the library lays out filters of whole blocks anew in each call, the
     framework's product those of more than one pixel, and it adds up columns.
 
@@ -411,6 +412,11 @@ def conv_counts(
         columns = images * pixels * volume * size("channels_out")
         laid = pairs / groups * volume * np.where(native, pixels > 1, whole)
         return filled, np.where(native, columns, lines), laid
+    copied = ~_is_large(size) & (graph.dtype[rows] == int(Dtype.FP32)) & (groups == 1) & ~unfolded & (volume > 1)
+    if kind == _K.CONV_BACKWARD_WEIGHT:
+        copied &= _is_volume(size)
+    copies = images * size("out_d") * size("out_h") * size("channels_in") * volume
+    lines = np.where(copied, copies, lines)
     return filled, lines, np.where((groups > 1) | unfolded, groups * images, product)
 
 
