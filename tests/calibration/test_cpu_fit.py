@@ -18,7 +18,7 @@ from accelsim.calibration.case_rows import case_graph, has_row
 from accelsim.calibration.check import (
     CheckCase,
 )
-from accelsim.calibration.cpu_fit import _thread_prior, at_one_speed, kernel_rows, recurrent_call_s
+from accelsim.calibration.cpu_fit import _thread_prior, at_one_speed, fit_kernels, kernel_rows, recurrent_call_s
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
@@ -495,3 +495,26 @@ def test_what_a_recurrent_module_does_before_its_first_layer_is_no_part_of_the_l
     assert recurrent_call_s(run) == pytest.approx(14e-6)
     assert kernel_rows(run, (2.0**20, 2.0**25)).times_s.tolist() == pytest.approx([46e-6, 90e-6])
     assert recurrent_call_s(replace(run, rows=rows[1:])) == 0.0
+
+
+def _fit_of_comparisons(sizes, time_s):
+    """A fit of sums of many sizes, and of comparisons of a few."""
+    cases = [Case("elementwise", "mul_scalar", {"elements": 4**n}) for n in range(4, 11)]
+    times = [*true_time_s(cases), *map(time_s, sizes)]
+    cases += [Case("elementwise", "gt", {"elements": size}) for size in sizes]
+    rows = [Measurement(case, float(time), 0.0, 0, {}) for case, time in zip(cases, times, strict=True)]
+    return fit_kernels(kernel_rows(CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0), (2.0**20, 2.0**25))).fits
+
+
+@pytest.mark.parametrize(("count", "is_fitted"), [(2, False), (3, True)])
+def test_a_kernel_of_fewer_than_three_shapes_has_what_stands_for_it(count, is_fitted):
+    fits = _fit_of_comparisons([4**n for n in range(6, 6 + count)], lambda size: 3e-6 + 1e-9 * size)
+    assert ("mul_scalar", "fp32", 1) in fits
+    assert (("gt", "fp32", 1) in fits) == is_fitted
+
+
+def test_a_few_large_rows_say_nothing_of_how_a_call_starts():
+    """Times that grow less than the work would else be explained by a start of half a millisecond."""
+    fits = _fit_of_comparisons([4**n for n in range(10, 13)], lambda size: 1e-3 * (size / 4**10) ** 0.8)
+    start = TERMS.index("start")
+    assert fits["gt", "fp32", 1].coefficients[start] < 20 * fits["mul_scalar", "fp32", 1].coefficients[start]

@@ -210,3 +210,10 @@ def test_depthwise_transposed_convolutions_multiply_single_channels_in_fp32():
     dims = (1, 64, 64, 64, 1, 32, 32, 1, 64, 64, 1, 4, 4, 2, 1)
     assert term("first_count", K.CONV_TRANSPOSE, dims) == 64 * 32**2 * 16 * 16
     assert term("first_count", K.CONV_TRANSPOSE, dims, dtype=Dtype.BF16) == 64 * 32**2 * 16 * 16**2
+
+
+@pytest.mark.parametrize("filters", [16, 1024])
+def test_a_small_convolution_copies_a_line_for_each_tap_of_each_channel_whatever_its_filters(filters):
+    dims = (1, 3, filters, 1, 1, 1532, 1, 1, 256, 1, 1, 512, 1, 4, 1)
+    assert kernel(K.CONV, dims) == "conv_native"
+    assert term("second_count", K.CONV, dims) == 256 * 3 * 512
