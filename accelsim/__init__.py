@@ -1,4 +1,5 @@
-"""accelsim: time, energy and cost of deep learning on CPUs, GPUs, FPGAs and ASICs, before any of them is rented.
+"""accelsim: time, energy and cost of deep learning on CPUs, GPUs, FPGAs and ASICs, before any of
+them is rented.
 
     >>> import accelsim
     >>> accelsim.estimate("resnet-50", "t4", batch=32, precision="fp16").latency_s  # doctest: +SKIP
@@ -42,7 +43,7 @@ _HOME = {
     "CostTable": "accelsim.cost.table",
     "Estimate": "accelsim.planning.estimate",
     "PriceBook": "accelsim.economics.price",
-    "capture": "accelsim.workloads.capture",
+    "capture": "accelsim.workloads.capture.module",
     "compare": "accelsim.planning.compare",
     "device": "accelsim.catalog",
     "device_names": "accelsim.catalog",

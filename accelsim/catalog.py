@@ -1,9 +1,10 @@
 """Finds, reads and validates devices, links, nodes and clusters by name.
 
-Names are looked up in the folders of ``ACCELSIM_DEVICE_PATH`` (separated as ``PATH`` is), then in the user's
-configuration folder (``$XDG_CONFIG_HOME/accelsim/devices``), then in the catalogue that ships with accelsim. A name is
-case-insensitive, may be an alias, and may take a slice: ``epyc-7763@8vcpu``, ``a100-sxm-80gb@2g.20gb``,
-``h100@fraction=0.5``. A file may also define a slice, with ``slice: {of: ..., vcpu_count: 8}`` instead of a profile.
+Names are looked up in the folders of ``ACCELSIM_DEVICE_PATH`` (separated as ``PATH`` is), then in
+the user's configuration folder (``$XDG_CONFIG_HOME/accelsim/devices``), then in the catalogue that
+ships with accelsim. A name is case-insensitive, may be an alias, and may take a slice:
+``epyc-7763@8vcpu``, ``a100-sxm-80gb@2g.20gb``, ``h100@fraction=0.5``. A file may also define a
+slice, with ``slice: {of: ..., vcpu_count: 8}`` instead of a profile.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from pydantic import ValidationError
 from accelsim.datafile import data_root, read_mapping, validation_problems
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.hardware.interconnect import Cluster, Link, Node, parse_interconnect
-from accelsim.hardware.local import local_cpu_facts, local_cpu_profile, local_gpu_names, name_candidates
+from accelsim.hardware.local import (
+    local_cpu_facts,
+    local_cpu_profile,
+    local_gpu_names,
+    name_candidates,
+)
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, parse_device
 from accelsim.hardware.slice import SliceFile, parse_slice_syntax, slice_device
 from accelsim.units import to_si
@@ -55,7 +61,8 @@ def device(name: str) -> DeviceProfile:
     """The profile of a device.
 
     Args:
-        name: Name or alias, in any case; ``local/cpu`` is this machine's; ``name@share`` is a slice.
+        name: Name or alias, in any case; ``local/cpu`` is this machine's; ``name@share`` is a
+            slice.
 
     Returns:
         The frozen profile.
@@ -81,7 +88,9 @@ def aliases() -> Mapping[str, str]:
 
 def device_search_path() -> tuple[Path, ...]:
     """Folders of the user's own devices, first to last, that exist."""
-    listed = [Path(part) for part in os.environ.get("ACCELSIM_DEVICE_PATH", "").split(os.pathsep) if part]
+    listed = [
+        Path(part) for part in os.environ.get("ACCELSIM_DEVICE_PATH", "").split(os.pathsep) if part
+    ]
     configured = os.environ.get("XDG_CONFIG_HOME")
     config = Path(configured) if configured else Path(os.path.expanduser("~")) / ".config"  # noqa: PTH111
     return tuple(folder for folder in (*listed, config / "accelsim" / "devices") if folder.is_dir())
@@ -93,8 +102,16 @@ def device_file_problems() -> tuple[tuple[str, str], ...]:
     What can be listed but does not validate is not among them: `device` refuses it by name.
     """
     listed = [part for part in os.environ.get("ACCELSIM_DEVICE_PATH", "").split(os.pathsep) if part]
-    missing = [(part, "ACCELSIM_DEVICE_PATH names no folder there") for part in listed if not Path(part).is_dir()]
-    files = ((str(path), _heading_problem(path)) for folder in device_search_path() for path in _files(folder))
+    missing = [
+        (part, "ACCELSIM_DEVICE_PATH names no folder there")
+        for part in listed
+        if not Path(part).is_dir()
+    ]
+    files = (
+        (str(path), _heading_problem(path))
+        for folder in device_search_path()
+        for path in _files(folder)
+    )
     return (*missing, *((path, problem) for path, problem in files if problem))
 
 
@@ -160,8 +177,9 @@ def cluster_names() -> tuple[str, ...]:
 def detect_local_devices() -> list[DeviceProfile]:
     """Profiles of this machine's own CPU and GPUs; what cannot be recognised is left out.
 
-    The CPU is a slice of its catalogue entry where the model is known, else a profile made from what the operating
-    system says, named ``local/cpu``. NVIDIA GPUs are those ``nvidia-smi`` lists that the catalogue has.
+    The CPU is a slice of its catalogue entry where the model is known, else a profile made from
+    what the operating system says, named ``local/cpu``. NVIDIA GPUs are those ``nvidia-smi`` lists
+    that the catalogue has.
     """
     found: list[DeviceProfile] = []
     facts = local_cpu_facts()
@@ -174,7 +192,14 @@ def detect_local_devices() -> list[DeviceProfile]:
 
 def clear_cache() -> None:
     """Forget every file read so far."""
-    for cached in (_catalogue_paths, _aliases, _paths, _mapping, _catalogue_device, _interconnect_file):
+    for cached in (
+        _catalogue_paths,
+        _aliases,
+        _paths,
+        _mapping,
+        _catalogue_device,
+        _interconnect_file,
+    ):
         cached.cache_clear()
 
 
@@ -203,7 +228,9 @@ def _from_catalogue(wanted: str, name: str) -> DeviceProfile:
     paths = _catalogue_paths()
     canonical = wanted if wanted in paths else _aliases().get(wanted)
     if canonical is None or canonical not in paths:
-        raise UnknownNameError("device", name, (*device_names(), *_aliases()), f"{_REMEDY}{_search_problems()}")
+        raise UnknownNameError(
+            "device", name, (*device_names(), *_aliases()), f"{_REMEDY}{_search_problems()}"
+        )
     return _catalogue_device(canonical)
 
 
@@ -215,7 +242,11 @@ def _catalogue_device(canonical: str) -> DeviceProfile:
 @lru_cache(maxsize=1)
 def _catalogue_paths() -> dict[str, Path]:
     root = data_root() / "device_profiles"
-    return {path.stem: path for device_class in _CLASSES for path in sorted((root / device_class).glob("*.yaml"))}
+    return {
+        path.stem: path
+        for device_class in _CLASSES
+        for path in sorted((root / device_class).glob("*.yaml"))
+    }
 
 
 @lru_cache(maxsize=1)
@@ -237,7 +268,9 @@ def _from_search_path(wanted: str, depth: int) -> DeviceProfile | None:
 def _files(folder: Path) -> list[Path]:
     suffixes = {".yaml", ".yml", ".json"}
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file())
+        return sorted(
+            path for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file()
+        )
     except OSError:
         return []
 
@@ -252,7 +285,11 @@ def _search_problems() -> str:
     problems = device_file_problems()
     shown = "; ".join(path for path, _ in problems[:_SHOWN_PROBLEMS])
     more = f" and {len(problems) - _SHOWN_PROBLEMS} more" if len(problems) > _SHOWN_PROBLEMS else ""
-    return f" These could not be read: {shown}{more}. To see why: accelsim devices validate." if problems else ""
+    return (
+        f" These could not be read: {shown}{more}. To see why: accelsim devices validate."
+        if problems
+        else ""
+    )
 
 
 def _heading_problem(path: Path) -> str:
@@ -261,7 +298,9 @@ def _heading_problem(path: Path) -> str:
         name = _read_known(path).get("name")
     except ProfileError as error:
         return "; ".join(error.problems)
-    return "" if _is_listed(name) else f"name: expected a device name, like 'my-gpu', found {name!r}"
+    return (
+        "" if _is_listed(name) else f"name: expected a device name, like 'my-gpu', found {name!r}"
+    )
 
 
 def _is_listed(name: object) -> bool:
@@ -303,10 +342,14 @@ def _load(path: Path, depth: int) -> DeviceProfile:
 
 def _load_slice(path: Path, data: Mapping[str, Any], depth: int) -> DeviceProfile:
     if depth >= _DEEPEST_SLICE:
-        raise ProfileError(str(path), [f"slice.of: slices of slices, more than {_DEEPEST_SLICE} deep"])
+        raise ProfileError(
+            str(path), [f"slice.of: slices of slices, more than {_DEEPEST_SLICE} deep"]
+        )
     entry = _check(path, lambda: SliceFile.model_validate(to_si(data)))
     try:
-        sliced = slice_device(_device(entry.slice.of, depth + 1), entry.slice, entry.name or path.stem)
+        sliced = slice_device(
+            _device(entry.slice.of, depth + 1), entry.slice, entry.name or path.stem
+        )
     except InvalidValueError as error:
         raise ProfileError(str(path), [str(error)]) from None
     texts = {"title": entry.title, "note": entry.note}
@@ -324,7 +367,10 @@ def _check(path: Path, parse: Callable[[], T]) -> T:
 
 @lru_cache(maxsize=8)
 def _paths(folder: str) -> dict[str, Path]:
-    return {path.stem: path for path in sorted((data_root() / "device_profiles" / folder).glob("*.yaml"))}
+    return {
+        path.stem: path
+        for path in sorted((data_root() / "device_profiles" / folder).glob("*.yaml"))
+    }
 
 
 K = TypeVar("K", Link, Node, Cluster)
@@ -348,10 +394,12 @@ def _interconnect_file(path: Path) -> Link | Node | Cluster:
 
 
 def product_device(model_name: str) -> DeviceProfile | None:
-    """The device of the user's folders or of the catalogue that a product name stands for; None where there is none.
+    """The device of the user's folders or of the catalogue that a product name stands for; None
+    where there is none.
 
     Args:
-        model_name: As the operating system or the driver gives it, such as ``NVIDIA A100-SXM4-80GB``.
+        model_name: As the operating system or the driver gives it, such as ``NVIDIA
+            A100-SXM4-80GB``.
     """
     own = {name for folder in device_search_path() for name in _folder_names(folder)}
     for candidate in name_candidates(model_name):

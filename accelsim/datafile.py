@@ -1,11 +1,13 @@
-"""Hardened reader of the YAML and JSON data files, and the way back from a validation error to its line.
+"""Hardened reader of the YAML and JSON data files, and the way back from a validation error to its
+line.
 
-Data files come from users as well as from the catalogue, so the reader accepts a small, unambiguous subset:
-one document whose top level is a mapping with text keys, scalars of the YAML 1.2 core schema (``null``,
-``true``, ``false``, decimal integers, finite decimals; dates and ``yes`` stay text), sequences and
-mappings. Duplicate keys, anchors, aliases, tags, NaN, infinities, numbers beyond 64 bits, nesting deeper
-than `MAX_DEPTH` and files larger than the caller's limit are refused. It walks libyaml's event stream once,
-without recursion, so that a hostile file costs no more than its length.
+Data files come from users as well as from the catalogue, so the reader accepts a small, unambiguous
+subset: one document whose top level is a mapping with text keys, scalars of the YAML 1.2 core
+schema (``null``, ``true``, ``false``, decimal integers, finite decimals; dates and ``yes`` stay
+text), sequences and mappings. Duplicate keys, anchors, aliases, tags, NaN, infinities, numbers
+beyond 64 bits, nesting deeper than `MAX_DEPTH` and files larger than the caller's limit are
+refused. It walks libyaml's event stream once, without recursion, so that a hostile file costs no
+more than its length.
 """
 
 from __future__ import annotations
@@ -59,8 +61,8 @@ Location = tuple[str | int, ...]
 def data_root() -> Path:
     """Folder that holds ``device_profiles/``, ``workloads/`` and ``calibration/``.
 
-    An installed wheel carries them in ``accelsim/_data``; a checkout and an editable install have them beside the
-    package.
+    An installed wheel carries them in ``accelsim/_data``; a checkout and an editable install have
+    them beside the package.
 
     Raises:
         ProfileError: If neither place has them.
@@ -191,14 +193,16 @@ def parse_json(text: str, label: str = "<text>") -> dict[str, Any]:
 def validation_problems(path: Path, error: ValidationError) -> list[str]:
     """Say where in the file each problem of a pydantic validation lies.
 
-    The file is read again to find the lines, so that reading costs nothing extra when nothing is wrong.
+    The file is read again to find the lines, so that reading costs nothing extra when nothing is
+    wrong.
 
     Args:
         path: The file that was validated.
         error: What pydantic raised for its contents.
 
     Returns:
-        One text per problem, like ``line 12, power.limit_w: input should be greater than 0 (got -3)``.
+        One text per problem, like ``line 12, power.limit_w: input should be greater than 0 (got
+        -3)``.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -239,7 +243,9 @@ class _Builder:
         elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
             self._close()
         elif isinstance(event, yaml.AliasEvent):
-            raise _RefusedError(f"{self.where(event)}: aliases are not allowed; write the value out")
+            raise _RefusedError(
+                f"{self.where(event)}: aliases are not allowed; write the value out"
+            )
         elif isinstance(event, yaml.DocumentStartEvent):
             self._documents += 1
             if self._documents > 1:
@@ -249,7 +255,9 @@ class _Builder:
         if event.tag is not None:
             raise _RefusedError(f"{self.where(event)}: tag {event.tag!r} is not allowed")
         if event.anchor is not None:
-            raise _RefusedError(f"{self.where(event)}: anchors are not allowed; write the value out")
+            raise _RefusedError(
+                f"{self.where(event)}: anchors are not allowed; write the value out"
+            )
 
     def _open(self, container: dict[str, Any] | list[Any], event: Any) -> None:
         if len(self._containers) >= MAX_DEPTH:
@@ -270,7 +278,9 @@ class _Builder:
             if event.value in top:
                 raise _RefusedError(f"{self.where(event)}: duplicate key {_short(event.value)}")
             if event.value == "<<":
-                raise _RefusedError(f"{self.where(event)}: merge keys are not allowed; write the values out")
+                raise _RefusedError(
+                    f"{self.where(event)}: merge keys are not allowed; write the values out"
+                )
             self._keys[-1] = event.value
         else:
             plain = not event.style
@@ -320,7 +330,9 @@ def _mapping(data: Any, label: str) -> dict[str, Any]:
     if isinstance(data, dict):
         return data
     found = "nothing" if data is None else f"a {type(data).__name__}"
-    raise ProfileError(label, [f"line 1: expected 'key: value' entries at the top level, found {found}"])
+    raise ProfileError(
+        label, [f"line 1: expected 'key: value' entries at the top level, found {found}"]
+    )
 
 
 def _resolve(text: str, builder: _Builder, event: Any) -> Any:
@@ -392,7 +404,9 @@ def _yaml_problem(error: yaml.YAMLError) -> str:
 
 def _problem(details: Any, data: Any, lines: Mapping[Location, int]) -> str:
     location = _in_file(details["loc"], data)
-    line = next((lines[location[:n]] for n in range(len(location), -1, -1) if location[:n] in lines), None)
+    line = next(
+        (lines[location[:n]] for n in range(len(location), -1, -1) if location[:n] in lines), None
+    )
     message = _message(details)
     given = details.get("input")
     obvious = details["type"] == "missing" or isinstance(given, (Mapping, list))
@@ -417,7 +431,9 @@ def _in_file(loc: Location, data: Any) -> Location:
     found: list[str | int] = []
     for depth, part in enumerate(loc):
         if isinstance(data, Mapping):
-            spelled = part if part in data else next((k for k in data if si_key(k)[0] == part), None)
+            spelled = (
+                part if part in data else next((k for k in data if si_key(k)[0] == part), None)
+            )
             if spelled is None:
                 rest = [p for p in loc[depth:] if p != "[key]"]
                 if depth == 0 and len(loc) > 1:

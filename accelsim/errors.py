@@ -83,7 +83,9 @@ class UnknownNameError(InputError):
     def __init__(self, what: str, name: str, known: Iterable[str], remedy: str = "") -> None:
         self.what, self.name = what, name
         spelled = {str(k).lower(): str(k) for k in known}
-        self.near = [spelled[k] for k in difflib.get_close_matches(name.lower(), spelled, n=4, cutoff=0.4)]
+        self.near = [
+            spelled[k] for k in difflib.get_close_matches(name.lower(), spelled, n=4, cutoff=0.4)
+        ]
         hint = f" Did you mean {', '.join(self.near)}?" if self.near else ""
         shown = name if len(name) <= 80 else name[:77] + "..."
         super().__init__(f"Unknown {what} {shown!r}.{hint} {remedy}".rstrip())
@@ -129,8 +131,15 @@ class DoesNotFitError(InputError):
         remedy: What to do next.
     """
 
-    def __init__(self, device: str, resource: str, needed: float, available: float, remedy: str = "") -> None:
-        self.device, self.resource, self.needed, self.available = device, resource, needed, available
+    def __init__(
+        self, device: str, resource: str, needed: float, available: float, remedy: str = ""
+    ) -> None:
+        self.device, self.resource, self.needed, self.available = (
+            device,
+            resource,
+            needed,
+            available,
+        )
         super().__init__(
             f"{device} is short of {resource}: needs {needed:,.0f}, has {available:,.0f} "
             f"({needed - available:,.0f} missing). {remedy}".rstrip()
@@ -154,4 +163,6 @@ class MissingDependencyError(AccelsimError, ImportError):
     """
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"This needs {package}, which is not installed. Run: pip install 'accelsim[{extra}]'")
+        super().__init__(
+            f"This needs {package}, which is not installed. Run: pip install 'accelsim[{extra}]'"
+        )

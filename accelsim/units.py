@@ -1,8 +1,8 @@
 """Unit suffixes: data files may use spec-sheet units, everything inside is SI.
 
-A key such as ``memory_bandwidth_gb_per_s: 3350`` is read as ``memory_bandwidth_bytes_per_s: 3.35e12``. Decimal prefixes
-(kB, MB, GB, TB) are powers of 1000, binary ones (KiB, MiB, GiB) of 1024 (IEC 80000-13). The suffix is always explicit:
-a key without a known suffix is left as it is.
+A key such as ``memory_bandwidth_gb_per_s: 3350`` is read as ``memory_bandwidth_bytes_per_s:
+3.35e12``. Decimal prefixes (kB, MB, GB, TB) are powers of 1000, binary ones (KiB, MiB, GiB) of 1024
+(IEC 80000-13). The suffix is always explicit: a key without a known suffix is left as it is.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def si_key(key: str) -> tuple[str, float]:
 def to_si(data: Any) -> Any:
     """Rename and scale every suffixed key of nested mappings and lists.
 
-    A scaled entry is a number, a ``{"value": number, ...}`` mapping, or a mapping of such entries by dtype
-    (``matrix_tflop_per_s: {fp16: {value: 312, ...}}``).
+    A scaled entry is a number, a ``{"value": number, ...}`` mapping, or a mapping of such entries
+    by dtype (``matrix_tflop_per_s: {fp16: {value: 312, ...}}``).
 
     Args:
         data: Parsed YAML or JSON.

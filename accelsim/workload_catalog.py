@@ -1,8 +1,10 @@
-"""Finds and reads workloads: catalogue files, users' own files and folders, captured modules, model configurations.
+"""Finds and reads workloads: catalogue files, users' own files and folders, captured modules, model
+configurations.
 
-A name is looked up in the folders of ``ACCELSIM_WORKLOAD_PATH``, then in the catalogue; each holds one YAML per workload,
-named after it, and optionally ``aliases.yaml``. A name that ends in ``.yaml``, ``.yml`` or ``.json`` is a path instead: a
-workload file, a captured module saved as JSON, or the ``config.json`` of a published checkpoint.
+A name is looked up in the folders of ``ACCELSIM_WORKLOAD_PATH``, then in the catalogue; each holds
+one YAML per workload, named after it, and optionally ``aliases.yaml``. A name that ends in
+``.yaml``, ``.yml`` or ``.json`` is a path instead: a workload file, a captured module saved as
+JSON, or the ``config.json`` of a published checkpoint.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def workload(name: str) -> Workload:
     """Find a workload.
 
     Args:
-        name: A name or alias (case and underscores do not matter), or a path ending in .yaml, .yml or .json.
+        name: A name or alias (case and underscores do not matter), or a path ending in .yaml, .yml
+            or .json.
 
     Raises:
         UnknownNameError: If there is none of that name; near matches are offered.
@@ -64,7 +67,9 @@ def workload(name: str) -> Workload:
     if key in aliases and aliases[key] in files:
         return _load(*_stamped(files[aliases[key]]))
     if len(Path(name).parts) > 1 or (0 < len(name) <= _LONGEST_NAME and Path(name).exists()):
-        raise InvalidValueError("workload", name, f"a name, or a path that ends in {' or '.join(_SUFFIXES)}")
+        raise InvalidValueError(
+            "workload", name, f"a name, or a path that ends in {' or '.join(_SUFFIXES)}"
+        )
     known = sorted({*files, *aliases})
     raise UnknownNameError("workload", name, known, "List them with: accelsim workloads list")
 
@@ -104,7 +109,9 @@ def _catalogue() -> Path:
 
 
 def _direct_file(key: str) -> Path | None:
-    """The file named after a workload, without listing the folders; None where a listing has to find it."""
+    """The file named after a workload, without listing the folders; None where a listing has to
+    find it.
+    """
     if len(key) > _LONGEST_NAME or not key.replace("-", "").replace(".", "").isalnum():
         return None
     for folder in _folders():
@@ -142,7 +149,11 @@ def _folder_aliases(folder: Path) -> dict[str, str]:
 @lru_cache(maxsize=64)
 def _read_aliases(path: Path, _stamp: int) -> dict[str, str]:
     data = read_mapping(path)
-    wrong = [f"{key}: expected the name of a workload" for key, value in data.items() if not isinstance(value, str)]
+    wrong = [
+        f"{key}: expected the name of a workload"
+        for key, value in data.items()
+        if not isinstance(value, str)
+    ]
     if wrong:
         raise ProfileError(str(path), wrong)
     return data
@@ -172,11 +183,11 @@ def _load(path: Path, _stamp: int) -> Workload:
 
 def _parse(data: Mapping[str, Any], path: Path) -> Workload:
     if data.get("format") == "accelsim-workload":
-        from accelsim.workloads.captured import load_captured
+        from accelsim.workloads.capture.captured import load_captured
 
         return load_captured(data)
     if "family" not in data and ("model_type" in data or "architectures" in data):
-        from accelsim.workloads.huggingface import workload_from_config
+        from accelsim.workloads.checkpoints.huggingface import workload_from_config
 
         named = data.get("_name_or_path")
         return workload_from_config(data, None if named else _file_title(path))
@@ -184,5 +195,7 @@ def _parse(data: Mapping[str, Any], path: Path) -> Workload:
 
 
 def _file_title(path: Path) -> str | None:
-    """What a configuration without a name is called: its file, or its folder where the file is just "config"."""
+    """What a configuration without a name is called: its file, or its folder where the file is just
+    "config".
+    """
     return (path.resolve().parent.name if path.stem == "config" else path.stem) or None

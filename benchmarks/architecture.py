@@ -1,7 +1,8 @@
-"""Speed of the systolic-array models: layers per second inside and through the API, a sweep, one model.
+"""Speed of the systolic-array models: layers per second inside and through the API, a sweep, one
+model.
 
-Run: python benchmarks/architecture.py. Bars: 1,000,000 layers/s inside, 100,000/s through the API, ResNet-50 on 3 dataflows
-x 100 arrays in 0.5 s, ResNet-18 latency and energy in 10 ms.
+Run: python benchmarks/architecture.py. Bars: 1,000,000 layers/s inside, 100,000/s through the API,
+ResNet-50 on 3 dataflows x 100 arrays in 0.5 s, ResNet-18 latency and energy in 10 ms.
 """
 
 from __future__ import annotations
@@ -36,14 +37,20 @@ def layers_per_s() -> float:
     count = 100_000
     sides = [np.ceil(10 ** random.uniform(0, 3.5, count)) for _ in range(3)]
     pads, ports = Scratchpads(1e5, 1e5, 1e5), MemoryPorts(4.0, 4.0, 4.0, 10.0)
-    slowest = max(best_s(lambda f=flow: stalled_run(*sides, 128, 128, f, pads, ports)) for flow in DATAFLOWS.values())
+    slowest = max(
+        best_s(lambda f=flow: stalled_run(*sides, 128, 128, f, pads, ports))
+        for flow in DATAFLOWS.values()
+    )
     return count / slowest
 
 
 def main() -> None:
     """Print each figure beside its bar."""
     designs = design_grid(
-        [(r, c) for r in SIDES for c in SIDES], DATAFLOWS.values(), [(KIB * KIB, KIB * KIB, 512 * KIB)], [50e9]
+        [(r, c) for r in SIDES for c in SIDES],
+        DATAFLOWS.values(),
+        [(KIB * KIB, KIB * KIB, 512 * KIB)],
+        [50e9],
     )
     sweep_s = best_s(lambda: sweep_architectures("resnet-50", designs))
     layers = sweep_architectures("resnet-50", designs).product_count * len(designs)
@@ -51,7 +58,9 @@ def main() -> None:
     print(f"inside               {layers_per_s():12,.0f} layers/s  bar 1,000,000")
     print(f"public API           {layers / sweep_s:12,.0f} layers/s  bar 100,000")
     print(f"ResNet-50 x 300      {sweep_s:12.3f} s         bar 0.5")
-    print(f"ResNet-18            {best_s(lambda: sweep_architectures('resnet-18', one)) * 1e3:12.2f} ms        bar 10")
+    print(
+        f"ResNet-18            {best_s(lambda: sweep_architectures('resnet-18', one)) * 1e3:12.2f} ms        bar 10"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Capture Llama-3.1-70B from a transformers configuration: seconds, peak memory, FLOP against 2PT + 4T²dL."""
+"""Capture Llama-3.1-70B from a transformers configuration: seconds, peak memory, FLOP against 2PT +
+4T²dL.
+"""
 
 import os
 import resource
@@ -12,7 +14,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from accelsim.workloads.capture import capture
+from accelsim.workloads.capture.module import capture
 
 TOKENS, LAYERS, WIDTH, VOCABULARY = 2048, 80, 8192, 128256
 
@@ -31,7 +33,9 @@ def llama_70b() -> LlamaForCausalLM:
 
 
 def peak_mb() -> float:
-    """Largest resident size of this program; getrusage would start from that of the process that launched it."""
+    """Largest resident size of this program; getrusage would start from that of the process that
+    launched it.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))

@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/cost_gpu.py
 
-Targets: at least 1 million GEMM rows and 5 million memory-bound rows per second. Shapes are random; GEMMs of 16 to 8192 a
-side, so that many rows try split contractions and some boards reach their power limit.
+Targets: at least 1 million GEMM rows and 5 million memory-bound rows per second. Shapes are random;
+GEMMs of 16 to 8192 a side, so that many rows try split contractions and some boards reach their
+power limit.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ def main() -> None:
                 assert isinstance(device, GpuProfile)
                 rate = rows_per_second(rows, device)
                 verdict = "ok" if rate >= TARGETS[kind.label] else "BELOW TARGET"
-                print(f"{kind.label:12s} {dtype.label} {name:15s} {rate / 1e6:7.2f} million rows/s  {verdict}")
+                print(
+                    f"{kind.label:12s} {dtype.label} {name:15s} {rate / 1e6:7.2f} million rows/s  {verdict}"
+                )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Rows per second of the CPU, systolic, FPGA and roofline cost models, one core.
 
-Run: python benchmarks/cost_other.py [rows]. Prints GEMM rows and elementwise rows costed per second on one device of each
-class; the project asks for 1 million and 5 million.
+Run: python benchmarks/cost_other.py [rows]. Prints GEMM rows and elementwise rows costed per second
+on one device of each class; the project asks for 1 million and 5 million.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def gemms(count: int, dtype: Dtype) -> OperatorGraph:
     dims[:, 0], dims[:, 1:4] = 1, sides
     m, n, k = sides.T.astype(np.float64)
     width = dtype.bytes
-    return _graph(OperatorKind.GEMM, dims, dtype, 2 * m * n * k, (m * k * width, m * n * width, n * k * width))
+    return _graph(
+        OperatorKind.GEMM, dims, dtype, 2 * m * n * k, (m * k * width, m * n * width, n * k * width)
+    )
 
 
 def additions(count: int, dtype: Dtype) -> OperatorGraph:
@@ -44,7 +46,9 @@ def additions(count: int, dtype: Dtype) -> OperatorGraph:
     dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
     dims[:, 0], dims[:, 1], dims[:, 2] = elements, 2, 1
     size = elements * dtype.bytes
-    return _graph(OperatorKind.ELEMENTWISE, dims, dtype, elements.astype(float), (2 * size, size, 0 * size))
+    return _graph(
+        OperatorKind.ELEMENTWISE, dims, dtype, elements.astype(float), (2 * size, size, 0 * size)
+    )
 
 
 def _graph(kind, dims, dtype, flop, moved) -> OperatorGraph:
@@ -85,7 +89,9 @@ def main() -> None:
         products, sums = gemms(count, dtype), additions(count, dtype)
         for label, model in (("model", operator_costs), ("roofline", cost_roofline)):
             matrix, vector = rate(model, products, device) / 1e6, rate(model, sums, device) / 1e6
-            print(f"{name:22s} {label:9s} {matrix:6.2f} M GEMM rows/s {vector:6.2f} M elementwise rows/s")
+            print(
+                f"{name:22s} {label:9s} {matrix:6.2f} M GEMM rows/s {vector:6.2f} M elementwise rows/s"
+            )
 
 
 if __name__ == "__main__":

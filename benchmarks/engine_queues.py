@@ -1,7 +1,8 @@
 """Mean waiting and sojourn times of queues on the engine against theory, to 1 %.
 
-Run: python benchmarks/engine_queues.py [SEED]. Each line says whether theory lies inside the 95 % interval (which one run in
-twenty misses by construction) and how wide the interval is. Waiting times are narrowed by control variates.
+Run: python benchmarks/engine_queues.py [SEED]. Each line says whether theory lies inside the 95 %
+interval (which one run in twenty misses by construction) and how wide the interval is. Waiting
+times are narrowed by control variates.
 """
 
 import sys
@@ -18,7 +19,9 @@ CUSTOMER_COUNT = 1_500_000
 def check(name, expected, interval):
     inside, width = interval.contains(expected), interval.half_width / interval.mean
     verdict = "ok" if inside and width <= 0.01 else "OUTSIDE" if not inside else "wide"
-    print(f"{name:24s} theory {expected:.5f} s, simulated {interval.mean:.5f} s +- {100 * width:.2f} %  {verdict}")
+    print(
+        f"{name:24s} theory {expected:.5f} s, simulated {interval.mean:.5f} s +- {100 * width:.2f} %  {verdict}"
+    )
 
 
 def main():
@@ -26,13 +29,17 @@ def main():
     for name, rate, servers in (("M/M/1", 0.5, 1), ("M/M/2", 1.2, 2), ("M/D/1", 0.5, 1)):
         gaps = generator.exponential(1 / rate, CUSTOMER_COUNT)
         is_fixed = "D" in name
-        service = np.ones(CUSTOMER_COUNT) if is_fixed else generator.exponential(1.0, CUSTOMER_COUNT)
+        service = (
+            np.ones(CUSTOMER_COUNT) if is_fixed else generator.exponential(1.0, CUSTOMER_COUNT)
+        )
         start = time.thread_time()
         result = simulate_queue(gaps, service, servers)
         cpu_s = time.thread_time() - start
         waiting = mg1_waiting_s(rate, 1.0, 0.0) if is_fixed else mmc_waiting_s(rate, 1.0, servers)
         controls, means = ([gaps], [1 / rate]) if is_fixed else ([gaps, service], [1 / rate, 1.0])
-        check(f"{name} waiting", waiting, control_variate_interval(result.waiting_s, controls, means))
+        check(
+            f"{name} waiting", waiting, control_variate_interval(result.waiting_s, controls, means)
+        )
         check(f"{name} sojourn", waiting + 1.0, batch_means_interval(result.sojourn_s))
         print(f"{'':24s} {CUSTOMER_COUNT / cpu_s:,.0f} customers/s")
 

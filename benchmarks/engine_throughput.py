@@ -1,8 +1,10 @@
-"""How many operators per second the engine simulates on one core, coalesced and one event per operator.
+"""How many operators per second the engine simulates on one core, coalesced and one event per
+operator.
 
-Run: python benchmarks/engine_throughput.py. Times are CPU seconds of the thread. The bar is 500,000 operators/s coalesced,
-through SimPy: a host thread feeds four streams over many iterations, each group of segments waits for the whole group
-before, the host may run two iterations ahead, and a timeline with a row per operator comes out at the end.
+Run: python benchmarks/engine_throughput.py. Times are CPU seconds of the thread. The bar is 500,000
+operators/s coalesced, through SimPy: a host thread feeds four streams over many iterations, each
+group of segments waits for the whole group before, the host may run two iterations ahead, and a
+timeline with a row per operator comes out at the end.
 """
 
 import time
@@ -19,7 +21,9 @@ BAR_PER_S = 500_000
 
 
 def coalesced(time_s, dispatch_s, segment_rows=50):
-    """One event per host iteration and per 50-row segment; each group of four waits for the group before."""
+    """One event per host iteration and per 50-row segment; each group of four waits for the group
+    before.
+    """
     engine = Engine()
     engine.add_server("host", discipline="in_order")
     for stream in range(STREAM_COUNT):
@@ -37,7 +41,9 @@ def coalesced(time_s, dispatch_s, segment_rows=50):
             stream = index % STREAM_COUNT
             previous, group = (group, []) if stream == 0 else (previous, group)
             feed = RowDependency(host, slice(low, high))
-            task = Task("segment", f"stream{stream}", columns[index], previous, feed, row_names=names[index])
+            task = Task(
+                "segment", f"stream{stream}", columns[index], previous, feed, row_names=names[index]
+            )
             group.append(engine.submit(task))
         ends.append(group[-1])
     engine.run()
@@ -79,7 +85,9 @@ def main():
         f"coalesced: {operators:,} operators ({len(line):,} timeline rows) in {cpu_s:.3f} s CPU = {rate:,.0f} operators/s"
     )
     cpu_s, line = timed(one_event_each, time_s, dispatch_s, 20)
-    print(f"one event each: {len(line):,} tasks in {cpu_s:.3f} s CPU = {len(line) / cpu_s:,.0f} tasks/s")
+    print(
+        f"one event each: {len(line):,} tasks in {cpu_s:.3f} s CPU = {len(line) / cpu_s:,.0f} tasks/s"
+    )
     print(f"bar: {BAR_PER_S:,} operators/s: {'met' if rate >= BAR_PER_S else 'MISSED'}")
     return 0 if rate >= BAR_PER_S else 1
 

@@ -1,7 +1,8 @@
-"""CPU time of the command line and of the library, each in fresh processes with files cached; exits 1 over a limit.
+"""CPU time of the command line and of the library, each in fresh processes with files cached; exits
+1 over a limit.
 
-Times are user + system of the child processes (median of five after one to warm the caches); ``python benchmarks/startup.py
---profile`` also lists the modules that take longest to import.
+Times are user + system of the child processes (median of five after one to warm the caches);
+``python benchmarks/startup.py --profile`` also lists the modules that take longest to import.
 """
 
 from __future__ import annotations
@@ -17,8 +18,14 @@ LIMITS_S = {
     "accelsim --help": ((*CLI, "--help"), 0.35),
     "import accelsim": (("-c", "import accelsim"), 0.30),
     "estimate resnet-50 -d t4": ((*CLI, "estimate", "resnet-50", "-d", "t4"), 0.70),
-    "estimate bert-large -d epyc-9654": ((*CLI, "estimate", "bert-large", "-d", "epyc-9654", "--format", "json"), 0.70),
-    "estimate llama-3.1-8b -d h100-sxm-80gb": ((*CLI, "estimate", "llama-3.1-8b", "-d", "h100-sxm-80gb"), 0.70),
+    "estimate bert-large -d epyc-9654": (
+        (*CLI, "estimate", "bert-large", "-d", "epyc-9654", "--format", "json"),
+        0.70,
+    ),
+    "estimate llama-3.1-8b -d h100-sxm-80gb": (
+        (*CLI, "estimate", "llama-3.1-8b", "-d", "h100-sxm-80gb"),
+        0.70,
+    ),
     "estimate resnet-50 -d tpu-v4, training": (
         (*CLI, "estimate", "resnet-50", "-d", "tpu-v4", "--mode", "training"),
         0.70,
@@ -34,7 +41,12 @@ SECOND_ESTIMATE_LIMIT_S = 0.005
 def cpu_time_s(arguments):
     """User and system time of one child process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        [sys.executable, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -60,7 +72,9 @@ def slowest_imports(count=15):
     command = [sys.executable, "-X", "importtime", *CLI, "estimate", "resnet-50", "-d", "t4"]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     rows = [
-        line.removeprefix("import time:").split("|") for line in text.splitlines() if line.startswith("import time:")
+        line.removeprefix("import time:").split("|")
+        for line in text.splitlines()
+        if line.startswith("import time:")
     ]
     own = [(int(row[0]) / 1e3, row[2].strip()) for row in rows if row[0].strip().isdigit()]
     return sorted(own, reverse=True)[:count]
@@ -71,11 +85,15 @@ def main():
     for name, (arguments, limit_s) in LIMITS_S.items():
         taken_s = median([cpu_time_s(arguments) for _ in range(RUNS + 1)][1:])
         over += limit_s is not None and taken_s > limit_s
-        print(f"{name:42s} {taken_s:6.3f} s   limit {'-' if limit_s is None else f'{limit_s:.2f} s'}")
+        print(
+            f"{name:42s} {taken_s:6.3f} s   limit {'-' if limit_s is None else f'{limit_s:.2f} s'}"
+        )
     taken_s = second_estimate_s()
     over += taken_s > SECOND_ESTIMATE_LIMIT_S
     limit_ms = 1e3 * SECOND_ESTIMATE_LIMIT_S
-    print(f"{'a second estimate through the library':42s} {1e3 * taken_s:6.2f} ms  limit {limit_ms:.0f} ms")
+    print(
+        f"{'a second estimate through the library':42s} {1e3 * taken_s:6.2f} ms  limit {limit_ms:.0f} ms"
+    )
     if "--profile" in sys.argv:
         for own_ms, module in slowest_imports():
             print(f"{own_ms:8.1f} ms  {module}")

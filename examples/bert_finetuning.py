@@ -1,7 +1,8 @@
 """Cost and energy of fine-tuning BERT-large on SQuAD for two epochs, per device.
 
-SQuAD 1.1 has 87,599 training questions (Rajpurkar et al., EMNLP 2016); sequences are cut to 384 tokens as in the BERT paper.
-Each device trains at the largest power-of-two batch that fits its memory, up to 32.
+SQuAD 1.1 has 87,599 training questions (Rajpurkar et al., EMNLP 2016); sequences are cut to 384
+tokens as in the BERT paper. Each device trains at the largest power-of-two batch that fits its
+memory, up to 32.
 """
 
 import accelsim
@@ -39,9 +40,15 @@ def main() -> None:
             print(f"{device:16} does not fit")
             continue
         seconds = EPOCHS * SAMPLES / run.throughput_per_s
-        kwh = "unknown" if run.average_power_w is None else f"{run.average_power_w * seconds / 3.6e6:.2f}"
+        kwh = (
+            "unknown"
+            if run.average_power_w is None
+            else f"{run.average_power_w * seconds / 3.6e6:.2f}"
+        )
         usd = "unknown" if run.usd_per_hour is None else f"{run.usd_per_hour * seconds / 3600:.2f}"
-        print(f"{device:16} {run.batch:5} {run.precision:9} {seconds / 3600:8.2f} {kwh:>8} {usd:>9}")
+        print(
+            f"{device:16} {run.batch:5} {run.precision:9} {seconds / 3600:8.2f} {kwh:>8} {usd:>9}"
+        )
 
 
 if __name__ == "__main__":

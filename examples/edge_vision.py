@@ -17,7 +17,11 @@ def main() -> None:
             run = accelsim.estimate(model, device, batch=1, execution="compiled")
             latency = "does not fit" if run.latency_s is None else f"{1e3 * run.latency_s:.2f} ms"
             power = "unknown" if run.average_power_w is None else f"{run.average_power_w:.1f} W"
-            energy = "unknown" if run.energy_per_sample_j is None else f"{1e3 * run.energy_per_sample_j:.0f} mJ"
+            energy = (
+                "unknown"
+                if run.energy_per_sample_j is None
+                else f"{1e3 * run.energy_per_sample_j:.0f} mJ"
+            )
             print(f"{model:14} {device:22} {run.precision:9} {latency:>10} {power:>9} {energy:>10}")
 
 

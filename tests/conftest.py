@@ -1,4 +1,6 @@
-"""Each worker has a temporary folder of its own: two calibrations, in tests or by a user, do not lock each other out."""
+"""Each worker has a temporary folder of its own: two calibrations, in tests or by a user, do not
+lock each other out.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The reader of data files: what it accepts, what it refuses, and that only `ProfileError` ever escapes."""
+"""The reader of data files: what it accepts, what it refuses, and that only `ProfileError` ever
+escapes.
+"""
 
 import contextlib
 import json
@@ -26,10 +28,20 @@ from accelsim.errors import ProfileError
 from accelsim.hardware.profile import parse_device
 
 KEYS = st.text("abcdefghijklmnopqrstuvwxyz_", min_size=1, max_size=8)
-SCALARS = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False, allow_infinity=False)
+)
 SCALARS |= st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), max_size=12)
 TREES = st.dictionaries(
-    KEYS, st.recursive(SCALARS, lambda t: st.lists(t, max_size=4) | st.dictionaries(KEYS, t, max_size=4), max_leaves=12)
+    KEYS,
+    st.recursive(
+        SCALARS,
+        lambda t: st.lists(t, max_size=4) | st.dictionaries(KEYS, t, max_size=4),
+        max_leaves=12,
+    ),
 )
 
 
@@ -46,11 +58,25 @@ def test_json_is_yaml(tree):
 
 
 def test_scalars_follow_the_core_schema():
-    text = (
-        "a: 1\nb: -2.5\nc: 1e9\nd: yes\ne: 2024-01-31\nf: '3'\ng: null\nh: true\ni: ~\nj: .5\nk: 0x10\n1: x\nl: 1_000\n"
-    )
-    expected = {"a": 1, "b": -2.5, "c": 1e9, "d": "yes", "e": "2024-01-31", "f": "3", "g": None, "h": True}
-    assert parse_yaml(text) == {**expected, "i": None, "j": 0.5, "k": "0x10", "1": "x", "l": "1_000"}
+    text = "a: 1\nb: -2.5\nc: 1e9\nd: yes\ne: 2024-01-31\nf: '3'\ng: null\nh: true\ni: ~\nj: .5\nk: 0x10\n1: x\nl: 1_000\n"
+    expected = {
+        "a": 1,
+        "b": -2.5,
+        "c": 1e9,
+        "d": "yes",
+        "e": "2024-01-31",
+        "f": "3",
+        "g": None,
+        "h": True,
+    }
+    assert parse_yaml(text) == {
+        **expected,
+        "i": None,
+        "j": 0.5,
+        "k": "0x10",
+        "1": "x",
+        "l": "1_000",
+    }
 
 
 REFUSED = {
@@ -156,7 +182,9 @@ def test_yaml_like_text_raises_nothing_else(parts):
         found = parse_yaml(text)
     except ProfileError:
         return
-    strings = yaml.load(text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))  # (scalars as text: the same tree)
+    strings = yaml.load(
+        text, Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    )  # (scalars as text: the same tree)
     assert set(found) == set(strings)
 
 
@@ -224,7 +252,10 @@ def test_validation_problems_name_line_and_field_as_the_file_spells_them(tmp_pat
     assert "line 8, matrix_tflop_per_s.fp16.value: input should be greater than 0" in problems
     assert "line 9, matrix_tflop_per_s.fp99: unknown dtype 'fp99'" in problems
     assert "line 12, memory.capacity_gb.source: field required" in problems
-    assert "line 16, on_chip.0.capacity_mib.value: input should be a valid number (got 'x')" in problems
+    assert (
+        "line 16, on_chip.0.capacity_mib.value: input should be a valid number (got 'x')"
+        in problems
+    )
     assert "line 17, lanes: extra inputs are not permitted" in problems
     assert "sm_count: field required" in problems
 

@@ -24,7 +24,9 @@ def test_device_files_can_be_loaded(page, tmp_path):
     for number, text in enumerate(blocks(page, "yaml")):
         path = tmp_path / f"{number}.yaml"
         path.write_text(text, encoding="utf-8")
-        assert accelsim.estimate("resnet-50", load_device_file(path), precision="fp32").latency_s > 0
+        assert (
+            accelsim.estimate("resnet-50", load_device_file(path), precision="fp32").latency_s > 0
+        )
 
 
 def test_workload_files_can_be_loaded(tmp_path):
@@ -60,7 +62,11 @@ def test_every_command_is_documented():
 
 
 def test_pages_link_to_files_that_exist():
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.md")]:
+    for page in [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "examples").glob("*.md"),
+    ]:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"

@@ -45,7 +45,11 @@ def test_workload_stays_a_function_after_its_package_is_imported():
 
 
 def test_operator_costs_at_a_precision():
-    graph = accelsim.workload("bert-base").lower(RunShape(batch=2, seq_len=128), precision("fp32")).graph
+    graph = (
+        accelsim.workload("bert-base")
+        .lower(RunShape(batch=2, seq_len=128), precision("fp32"))
+        .graph
+    )
     as_written = accelsim.operator_costs(graph, "a100-sxm-80gb")
     half = accelsim.operator_costs(graph, "a100-sxm-80gb", "fp16")
     assert len(as_written) == len(graph)

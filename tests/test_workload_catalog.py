@@ -70,7 +70,9 @@ def test_aliases_file_mirrors_the_files():
     gathered = {}
     for name in workload_names():
         for alias in workload(name).aliases:
-            assert alias not in gathered, f"{alias} is an alias of {gathered.get(alias)} and of {name}"
+            assert alias not in gathered, (
+                f"{alias} is an alias of {gathered.get(alias)} and of {name}"
+            )
             gathered[alias] = name
     assert read_mapping(FOLDER / "aliases.yaml") == gathered
     assert not set(gathered) & set(workload_names())
@@ -78,8 +80,10 @@ def test_aliases_file_mirrors_the_files():
 
 def test_family_table_agrees_with_the_modules():
     for name, module in FAMILY_MODULES.items():
-        assert load_family(name).write.__module__ == f"accelsim.workloads.{module}"
-    assert {name for name, f in FAMILIES.items() if f.write.__module__.startswith("accelsim.")} == set(FAMILY_MODULES)
+        assert load_family(name).write.__module__ == f"accelsim.workloads.families.{module}"
+    assert {
+        name for name, f in FAMILIES.items() if f.write.__module__.startswith("accelsim.")
+    } == set(FAMILY_MODULES)
 
 
 @pytest.mark.parametrize("name", ["resnet50", "ResNet-50", "resnet_50", " resnet-50 "])
@@ -101,15 +105,19 @@ def test_unknown_family_offers_near_matches(tmp_path):
 def test_reading_one_workload_imports_one_family():
     code = (
         "import sys; from accelsim.workload_catalog import workload; workload('resnet-50');"
-        "mods = set(sys.modules); assert 'accelsim.workloads.vision' in mods;"
-        "assert not mods & {'accelsim.workloads.diffusion', 'accelsim.workloads.recurrent', 'torch', 'pandas', 'scipy'}"
+        "mods = set(sys.modules); assert 'accelsim.workloads.families.vision' in mods;"
+        "assert not mods & {'accelsim.workloads.families.diffusion', 'accelsim.workloads.families.recurrent', 'torch', 'pandas', 'scipy'}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_user_folder_is_searched_first_and_by_alias(user_folder):
     write(user_folder, SMALL)
-    write(user_folder, SMALL.replace("my-mlp", "resnet-50").replace("tiny-mlp", "other"), "resnet-50.yaml")
+    write(
+        user_folder,
+        SMALL.replace("my-mlp", "resnet-50").replace("tiny-mlp", "other"),
+        "resnet-50.yaml",
+    )
     assert workload("my-mlp") is workload("tiny-mlp")
     assert workload("resnet-50").title == "My MLP"
     assert {"my-mlp", "resnet-18"} <= set(workload_names())
@@ -133,7 +141,9 @@ def test_path_loads_that_file_and_sees_edits(tmp_path):
 def test_json_workload_is_read(tmp_path):
     path = tmp_path / "m.json"
     data = {"name": "m", "title": "M", "task": "t", "family": "layers"}
-    path.write_text(json.dumps(data | {"parameters": {"input": [2], "sections": {"": [{"linear": 1}]}}}))
+    path.write_text(
+        json.dumps(data | {"parameters": {"input": [2], "sections": {"": [{"linear": 1}]}}})
+    )
     assert load_workload_file(path).name == "m"
 
 
@@ -166,7 +176,9 @@ def test_unreadable_path_is_a_clear_error(name):
 
 _json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 

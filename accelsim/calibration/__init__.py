@@ -1,1 +1,3 @@
-"""Calibration: fit cost-model parameters to measurements, and say how far predictions are from measurements."""
+"""Calibration: fit cost-model parameters to measurements, and say how far predictions are from
+measurements.
+"""

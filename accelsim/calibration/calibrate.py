@@ -1,6 +1,8 @@
-"""From a run file to a calibrated device: fit, check the machine's noise, write overlay and kernel table, report.
+"""From a run file to a calibrated device: fit, check the machine's noise, write overlay and kernel
+table, report.
 
-Everything is written beside the run or into the user's configuration folder; catalogue profiles stay as they are.
+Everything is written beside the run or into the user's configuration folder; catalogue profiles
+stay as they are.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ __all__ = [
     "write_text",
 ]
 
-#: Spread of the reference operator above which a machine is too busy to fit: its noise would exceed the model's error.
+#: Spread of the reference operator above which a machine is too busy to fit: its noise would exceed
+#: the model's error.
 BUSIEST_FRACTION: Final = 0.25
 #: Share of disturbed rows above which too little is left to fit.
 MOST_DISTURBED_FRACTION: Final = 0.5
@@ -98,7 +101,9 @@ class Calibration:
     run: CalibrationRun
 
 
-def fit_run(run: CalibrationRun, name: str = "local/cpu", *, despite_noise: bool = False) -> Calibration:
+def fit_run(
+    run: CalibrationRun, name: str = "local/cpu", *, despite_noise: bool = False
+) -> Calibration:
     """Fit a CPU's kernels to a run.
 
     Args:
@@ -115,7 +120,9 @@ def fit_run(run: CalibrationRun, name: str = "local/cpu", *, despite_noise: bool
         refuse_noise(run)
     rows = kernel_rows(run, caches(run.environment))
     if len(rows.cases) < 100:
-        raise InvalidValueError("rows", len(rows.cases), "at least 100 measured rows", "Give a larger --budget.")
+        raise InvalidValueError(
+            "rows", len(rows.cases), "at least 100 measured rows", "Give a larger --budget."
+        )
     call_s, gradient_s = framework_s(run)
     errors = cross_validate(rows)
     kernels = replace(
@@ -132,7 +139,8 @@ def refuse_noise(run: CalibrationRun) -> None:
     """Refuse a run on a machine that did other things.
 
     Raises:
-        InvalidValueError: If the reference operator's times spread too much, or too few rows were left alone.
+        InvalidValueError: If the reference operator's times spread too much, or too few rows were
+            left alone.
     """
     remedy = "The measurements are kept; end other programs and continue with --resume, or fit with --despite-noise."
     spread = machine_noise(run)
@@ -142,11 +150,15 @@ def refuse_noise(run: CalibrationRun) -> None:
     for threads, share in disturbed_fraction(run).items():
         if share > MOST_DISTURBED_FRACTION:
             allowed = f"at most {100 * MOST_DISTURBED_FRACTION:.0f} % that other programs took a core from"
-            raise InvalidValueError(f"measurements on {threads} threads", f"{100 * share:.0f} %", allowed, remedy)
+            raise InvalidValueError(
+                f"measurements on {threads} threads", f"{100 * share:.0f} %", allowed, remedy
+            )
 
 
 def disturbed_fraction(run: CalibrationRun) -> dict[int, float]:
-    """Share of the measured rows of each thread count from which other programs took a core; fits leave these out."""
+    """Share of the measured rows of each thread count from which other programs took a core; fits
+    leave these out.
+    """
     calm: dict[int, list[bool]] = {}
     for row in run.rows:
         if row.time_s is not None:
@@ -155,10 +167,14 @@ def disturbed_fraction(run: CalibrationRun) -> dict[int, float]:
 
 
 def machine_noise(run: CalibrationRun) -> float | None:
-    """Spread of the reference operator: median over best, less 1; the worst of the run's sessions, None where not known."""
+    """Spread of the reference operator: median over best, less 1; the worst of the run's sessions,
+    None where not known.
+    """
     spreads = [float(note["spread_fraction"]) for note in run.notes if note.get("note") == "noise"]
     seen = _reference_times(run)
-    if len(seen) > len(_noted_times(run)) + 1:  # a session that was killed left no note, but its rows have the times
+    if (
+        len(seen) > len(_noted_times(run)) + 1
+    ):  # a session that was killed left no note, but its rows have the times
         spreads.append(statistics.median(seen) / min(seen) - 1.0)
     return max(spreads) if spreads else None
 
@@ -170,16 +186,25 @@ def reference_s(run: CalibrationRun) -> float | None:
 
 
 def _noted_times(run: CalibrationRun) -> list[float]:
-    return [float(x) for note in run.notes if note.get("note") == "noise" for x in note.get("reference_s", ())]
+    return [
+        float(x)
+        for note in run.notes
+        if note.get("note") == "noise"
+        for x in note.get("reference_s", ())
+    ]
 
 
 def _reference_times(run: CalibrationRun) -> list[float]:
     """Times of the reference operator that rows were measured beside, each once."""
-    return list(dict.fromkeys(float(x) for row in run.rows if (x := row.details.get("reference_s"))))
+    return list(
+        dict.fromkeys(float(x) for row in run.rows if (x := row.details.get("reference_s")))
+    )
 
 
 def caches(environment: Mapping[str, Any]) -> tuple[float, float]:
-    """Bytes of the second-level and last-level cache the environment names; common sizes where it names none."""
+    """Bytes of the second-level and last-level cache the environment names; common sizes where it
+    names none.
+    """
     sizes = {}
     for level, text in dict(environment.get("cpu_caches") or {}).items():
         digits, unit = str(text)[:-1], str(text)[-1:].upper()
@@ -190,7 +215,9 @@ def caches(environment: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def framework_s(run: CalibrationRun) -> tuple[float, float]:
-    """Time of a module's call, and of the backward graph per operator; 0 where they were not measured."""
+    """Time of a module's call, and of the backward graph per operator; 0 where they were not
+    measured.
+    """
     found: dict[str, Measurement] = {
         row.case.operator: row for row in run.best().values() if row.case.family == "framework"
     }
@@ -207,14 +234,19 @@ def operator_errors(calibration: Calibration, tier: Tier = Tier.MEASURED) -> lis
     """Held-out errors by family and thread count, then over everything.
 
     Returns:
-        Rows with family, threads, dtype ("all"), rows, mape_fraction, median_fraction, p90_fraction.
+        Rows with family, threads, dtype ("all"), rows, mape_fraction, median_fraction,
+        p90_fraction.
     """
     errors = np.abs(np.expm1(-np.asarray(calibration.errors[tier])))
     cases = calibration.rows.cases
     groups: dict[tuple[str, int, str], list[int]] = {}
     for place, case in enumerate(cases):
         state = f"{case.dtype} {'cold' if case.cold else 'hot'}"
-        for key in ((case.family, case.threads, "all"), ("all", case.threads, state), ("all", case.threads, "all")):
+        for key in (
+            (case.family, case.threads, "all"),
+            ("all", case.threads, state),
+            ("all", case.threads, "all"),
+        ):
             groups.setdefault(key, []).append(place)
     table = []
     for (family, threads, dtype), places in sorted(
@@ -253,7 +285,8 @@ def write_calibration(calibration: Calibration, folder: Path) -> tuple[Path, Pat
     origin = {
         "machine": machine_name(run.environment),
         "environment": {
-            k: run.environment.get(k) for k in ("device_name", "torch_version", "onednn_version", "measured_at")
+            k: run.environment.get(k)
+            for k in ("device_name", "torch_version", "onednn_version", "measured_at")
         },
         "run_hash": run.digest,
         "rows": len(calibration.rows.cases),
@@ -282,14 +315,26 @@ def _overlay(calibration: Calibration, origin: Mapping[str, Any]) -> FittedParam
 
 
 def _starts(kernels: FittedKernels) -> dict[str, float]:
-    """Class parameters that the kernels' coefficients measure directly: what it costs to start an operator."""
-    one = {kernel: fit for (kernel, dtype, threads), fit in kernels.fits.items() if dtype == "fp32" and threads == 1}
-    light = [one[name].coefficients[0] for name in ("relu", "add", "mul", "sub", "mul_scalar", "neg") if name in one]
+    """Class parameters that the kernels' coefficients measure directly: what it costs to start an
+    operator.
+    """
+    one = {
+        kernel: fit
+        for (kernel, dtype, threads), fit in kernels.fits.items()
+        if dtype == "fp32" and threads == 1
+    }
+    light = [
+        one[name].coefficients[0]
+        for name in ("relu", "add", "mul", "sub", "mul_scalar", "neg")
+        if name in one
+    ]
     found = {"eager_dispatch_s": statistics.median(light) if light else None}
     for name, kernel in (("eager_contraction_s", "linear_thin"), ("eager_conv_s", "conv")):
         found[name] = one[kernel].coefficients[0] if kernel in one else None
     default = cpu_parameters()
-    return {name: float(value) if value else getattr(default, name) for name, value in found.items()}
+    return {
+        name: float(value) if value else getattr(default, name) for name, value in found.items()
+    }
 
 
 def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
@@ -307,9 +352,18 @@ def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
         ape = np.abs(np.expm1(-errors[own]))
         sigma = float(np.quantile(np.abs(errors[own]), 0.9) / 1.645)
         shared = min(sigma, abs(float(np.median(errors[own]))))
-        flop, size = (tuple(np.quantile(x[own], (0.01, 0.99)).tolist()) for x in (graph.flop, graph.bytes))
+        flop, size = (
+            tuple(np.quantile(x[own], (0.01, 0.99)).tolist()) for x in (graph.flop, graph.bytes)
+        )
         found[name] = FamilyResidual(
-            len(own), sigma, sigma, shared, float(np.median(ape)), float(np.quantile(ape, 0.9)), flop, size
+            len(own),
+            sigma,
+            sigma,
+            shared,
+            float(np.median(ape)),
+            float(np.quantile(ape, 0.9)),
+            flop,
+            size,
         )
     return found
 
@@ -321,7 +375,9 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
         OutputError: If it cannot be written.
     """
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    write_text(path, text.replace('{"kernel":', '\n{"kernel":').replace('{"model":', '\n{"model":') + "\n")
+    write_text(
+        path, text.replace('{"kernel":', '\n{"kernel":').replace('{"model":', '\n{"model":') + "\n"
+    )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -334,7 +390,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)  # noqa: PTH105
+        os.replace(unfinished, path)  # noqa: PTH105  (atomic)
     except OSError as error:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
@@ -379,7 +435,8 @@ def check_calibration(
         ProfileError: If the predictions were changed after they were frozen.
 
     Returns:
-        One result per prediction; after Ctrl-C those left are skipped with the reason `INTERRUPTED`.
+        One result per prediction; after Ctrl-C those left are skipped with the reason
+        `INTERRUPTED`.
     """
     if heap not in {"default", "kept", "both"}:
         raise InvalidValueError("heap", heap, "default, kept or both")
@@ -390,11 +447,15 @@ def check_calibration(
         try:
             time_s, noise, energy_j, reference = measure(prediction.case, budget_s)
             slowdown = reference / calibrated if reference and calibrated else None
-            results.append(CheckResult(prediction, time_s, noise, energy_j=energy_j, slowdown_ratio=slowdown))
+            results.append(
+                CheckResult(prediction, time_s, noise, energy_j=energy_j, slowdown_ratio=slowdown)
+            )
         except MeasurementError as error:
             results.append(CheckResult(prediction, None, None, str(error)))
         except KeyboardInterrupt:
-            return results + [CheckResult(left, None, None, INTERRUPTED) for left in predictions[number:]]
+            return results + [
+                CheckResult(left, None, None, INTERRUPTED) for left in predictions[number:]
+            ]
         if report is not None:
             report(number + 1, len(predictions), prediction.case.key)
     return results
@@ -433,7 +494,8 @@ def cpu_profile(name: str) -> CpuProfile:
 
 
 def read_results(path: Path, frozen_hash: str) -> list[dict[str, Any]]:
-    """Rows of a `results_document`; none where there is no such file, or it is of an earlier calibration.
+    """Rows of a `results_document`; none where there is no such file, or it is of an earlier
+    calibration.
 
     Args:
         path: The file.
@@ -447,8 +509,13 @@ def read_results(path: Path, frozen_hash: str) -> list[dict[str, Any]]:
     document = read_json(path, max_bytes=_MOST_BYTES)
     rows = document.get("results")
     names = {"model", "batch", "dtype", "threads", "is_training", "measured_s"}
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and names <= set(row) for row in rows):
-        raise ProfileError(str(path), ["results: expected a list of measured models; delete the file to start anew"])
+    if not isinstance(rows, list) or not all(
+        isinstance(row, dict) and names <= set(row) for row in rows
+    ):
+        raise ProfileError(
+            str(path),
+            ["results: expected a list of measured models; delete the file to start anew"],
+        )
     if document.get("frozen_hash") != frozen_hash:
         return []
     return [{"execution": "eager", "heap": "default", **row} for row in rows]

@@ -1,6 +1,8 @@
-"""Measured cases as operator rows: the same kind, dimensions and bytes that capturing a module with that operator gives.
+"""Measured cases as operator rows: the same kind, dimensions and bytes that capturing a module with
+that operator gives.
 
-A fit is only as good as this correspondence, so a test captures one module per operator and compares the rows.
+A fit is only as good as this correspondence, so a test captures one module per operator and
+compares the rows.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def case_graph(cases: Sequence[Case]) -> OperatorGraph:
         kind=np.array([int(row.kind) for row in rows], dtype=np.int16),
         dims=dims,
         dtype=np.array([int(Dtype[case.dtype.upper()]) for case in cases], dtype=np.int8),
-        phase=np.array([int(Phase.BACKWARD if row.backward else Phase.FORWARD) for row in rows], dtype=np.int8),
+        phase=np.array(
+            [int(Phase.BACKWARD if row.backward else Phase.FORWARD) for row in rows], dtype=np.int8
+        ),
         flop=np.array([row.flop for row in rows], dtype=np.float64),
         read_bytes=np.array([row.read for row in rows]) * widths + fixed_read,
         write_bytes=np.array([row.write for row in rows]) * widths + fixed_write,
@@ -70,7 +74,9 @@ def _gemm(s: Shape, operator: str) -> Row:
         return Row(_K.GEMM, (1, m, n, k), flop, m * k + k * n, m * n, backward=True, name="mm")
     bias = n if operator == "addmm" else 0
     is_gradient = operator == "mm_nn"
-    return Row(_K.GEMM, (1, m, n, k), flop, m * k, m * n, n * k + bias, backward=is_gradient, name="addmm")
+    return Row(
+        _K.GEMM, (1, m, n, k), flop, m * k, m * n, n * k + bias, backward=is_gradient, name="addmm"
+    )
 
 
 @rule("scaled_dot_product_attention", "scaled_dot_product_attention_backward")
@@ -80,7 +86,9 @@ def _attention(s: Shape, operator: str) -> Row:
     products, rows = 2.0 * batch * heads * q * kv * width, batch * heads * width
     if operator.endswith("backward"):
         read = rows * (3 * q + 2 * kv)
-        return Row(_K.ATTENTION_BACKWARD, dims, 5.0 * products, read, rows * (q + 2 * kv), backward=True)
+        return Row(
+            _K.ATTENTION_BACKWARD, dims, 5.0 * products, read, rows * (q + 2 * kv), backward=True
+        )
     return Row(_K.ATTENTION, dims, 2.0 * products, rows * (q + 2 * kv), rows * q)
 
 
@@ -88,7 +96,13 @@ def _conv_dims(s: Shape, kernel: int, groups: int) -> tuple[tuple[int, ...], int
     side = s["side"]
     out = (side + 2 * (kernel // 2) - kernel) // s["stride"] + 1
     channels = (s["channels_in"], s["channels_out"])
-    window = (1, kernel, kernel, s["stride"], s.get("dilation", 1))  # padded by half, whatever the gaps
+    window = (
+        1,
+        kernel,
+        kernel,
+        s["stride"],
+        s.get("dilation", 1),
+    )  # padded by half, whatever the gaps
     return (s["batch"], *channels, groups, 1, side, side, 1, out, out, *window), out
 
 
@@ -103,7 +117,9 @@ def _convolution(s: Shape, operator: str) -> Row:
     return _conv_row(operator, dims, flop, (image, result, weights))
 
 
-def _conv_row(operator: str, dims: tuple[int, ...], flop: float, sizes: tuple[int, int, int]) -> Row:
+def _conv_row(
+    operator: str, dims: tuple[int, ...], flop: float, sizes: tuple[int, int, int]
+) -> Row:
     """A convolution or one of its gradients; sizes of image, result and weights."""
     image, result, weights = sizes
     if operator.endswith("input"):
@@ -143,7 +159,9 @@ def _convolution_1d_depthwise(s: Shape, operator: str) -> Row:
     out = length + 2 * (kernel // 2) - kernel + 1
     dims = (s["batch"], channels, channels, channels, 1, 1, length, 1, 1, out, 1, 1, kernel, 1, 1)
     moved = s["batch"] * channels
-    return Row(_K.CONV, dims, 2.0 * moved * out * kernel, moved * length, moved * out, channels * kernel)
+    return Row(
+        _K.CONV, dims, 2.0 * moved * out * kernel, moved * length, moved * out, channels * kernel
+    )
 
 
 @rule("convolution_transpose")
@@ -176,13 +194,23 @@ def _rows(s: Shape, operator: str) -> Row:
     norm = kind is not _K.SOFTMAX
     weight = 2 * s["columns"] if kind is _K.LAYER_NORM else s["columns"] if norm else 0
     backward = operator.endswith(("backward", "backward_data"))
-    return Row(kind, (s["rows"], s["columns"]), flop * elements, inputs * elements, elements, weight, backward)
+    return Row(
+        kind,
+        (s["rows"], s["columns"]),
+        flop * elements,
+        inputs * elements,
+        elements,
+        weight,
+        backward,
+    )
 
 
 @rule("compiled_elementwise")
 def _compiled_elementwise(s: Shape, operator: str) -> Row:
     del operator
-    return Row(_K.ELEMENTWISE, (s["elements"], 2, 1), 4.0 * s["elements"], 2 * s["elements"], s["elements"])
+    return Row(
+        _K.ELEMENTWISE, (s["elements"], 2, 1), 4.0 * s["elements"], 2 * s["elements"], s["elements"]
+    )
 
 
 @rule("compiled_layer_norm", "compiled_softmax")
@@ -190,7 +218,9 @@ def _compiled_rows(s: Shape, operator: str) -> Row:
     """A norm behind a sum of two operands; a softmax behind a scale."""
     row = _rows(s, "native_layer_norm" if operator == "compiled_layer_norm" else "_softmax")
     elements = s["rows"] * s["columns"]
-    return replace(row, flop=row.flop + elements, read=row.read + elements * (row.kind is _K.LAYER_NORM))
+    return replace(
+        row, flop=row.flop + elements, read=row.read + elements * (row.kind is _K.LAYER_NORM)
+    )
 
 
 @rule("max_place", "arg_place")
@@ -209,7 +239,9 @@ def _scatter(s: Shape, operator: str) -> Row:
         dims, ids = (values, 1, table), 8.0 * values
     name = "scatter_add.across" if operator == "scatter" else operator
     is_sorted = operator == "index_add" and s["width"] >= SORTED_WIDTH
-    moved = min(values, table) if is_sorted else values  # rows that are sorted first are read and written once
+    moved = (
+        min(values, table) if is_sorted else values
+    )  # rows that are sorted first are read and written once
     read, write = table + values + moved, table + moved
     return Row(_K.SCATTER, dims, float(values), read, write, name=name, fixed_read_bytes=ids)
 
@@ -222,9 +254,17 @@ def _reduction(s: Shape, operator: str) -> Row:
     if operator == "mean_spatial":
         side = max(1, round(columns**0.5))
         columns = side * max(1, columns // side)
-    name = "mean" if operator.startswith("mean") else operator if operator in {"amax", "var"} else "sum"
+    name = (
+        "mean"
+        if operator.startswith("mean")
+        else operator
+        if operator in {"amax", "var"}
+        else "sum"
+    )
     elements = rows * columns
-    return Row(_K.REDUCTION, (rows, columns), elements, elements, rows, 0, operator == "sum_rows", name)
+    return Row(
+        _K.REDUCTION, (rows, columns), elements, elements, rows, 0, operator == "sum_rows", name
+    )
 
 
 @rule("sum_outer", "mean_outer", "amax_outer")
@@ -234,13 +274,25 @@ def _outer_reduction(s: Shape, operator: str) -> Row:
     return Row(_K.REDUCTION, (rows, s["columns"], s["inner"]), elements, elements, rows, name=name)
 
 
-@rule("native_batch_norm", "native_batch_norm_train", "native_batch_norm_backward", "native_group_norm")
+@rule(
+    "native_batch_norm",
+    "native_batch_norm_train",
+    "native_batch_norm_backward",
+    "native_group_norm",
+)
 def _channel_norm(s: Shape, operator: str) -> Row:
     side = round(s["pixels"] ** 0.5) ** 2
     elements, channels = s["batch"] * s["channels"] * side, s["channels"]
     if operator == "native_group_norm":
         rows = s["batch"] * 32
-        return Row(_K.GROUP_NORM, (rows, elements // rows), 8.0 * elements, elements, elements, 2 * channels)
+        return Row(
+            _K.GROUP_NORM,
+            (rows, elements // rows),
+            8.0 * elements,
+            elements,
+            elements,
+            2 * channels,
+        )
     backward = operator.endswith("backward")
     flop, reads = (8.0, 2) if backward else (4.0, 1)
     return Row(
@@ -306,14 +358,25 @@ _UNARY = (
     "sin",
     "log",
 )
-_ELEMENTWISE = (*_TWO, "tanh_backward", *_UNARY, "pow", "exp", "zeros", "native_dropout", "native_dropout_backward")
+_ELEMENTWISE = (
+    *_TWO,
+    "tanh_backward",
+    *_UNARY,
+    "pow",
+    "exp",
+    "zeros",
+    "native_dropout",
+    "native_dropout_backward",
+)
 
 
 @rule(*_ELEMENTWISE, "where", "mul_scalar", "add_bias", "to_bf16")
 def _elementwise(s: Shape, operator: str) -> Row:
     elements = s["elements"]
     flop = _FLOP.get(operator.removesuffix("_backward"), 1)
-    inputs = 0 if operator == "zeros" else 2 if operator in {*_TWO, "tanh_backward", "add_bias"} else 1
+    inputs = (
+        0 if operator == "zeros" else 2 if operator in {*_TWO, "tanh_backward", "add_bias"} else 1
+    )
     read, weight, read_bytes, write_bytes = float(inputs * elements), 0, 0.0, 0.0
     if operator == "add_bias":
         width = s.get("columns") or max(1, min(1024, elements // 16))
@@ -336,7 +399,15 @@ def _elementwise(s: Shape, operator: str) -> Row:
 @rule("_prelu_kernel_backward")
 def _prelu_backward(s: Shape, operator: str) -> Row:
     elements = s["elements"]
-    return Row(_K.ELEMENTWISE, (elements, 3, 0, 1), 0.0, 2 * elements, 2 * elements, backward=True, name=operator)
+    return Row(
+        _K.ELEMENTWISE,
+        (elements, 3, 0, 1),
+        0.0,
+        2 * elements,
+        2 * elements,
+        backward=True,
+        name=operator,
+    )
 
 
 @rule("max_pool2d_last", "avg_pool2d_last")
@@ -345,7 +416,12 @@ def _pooling_last(s: Shape, operator: str) -> Row:
     return replace(_pooling(s, name), name=f"{name}.last")
 
 
-@rule("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward")
+@rule(
+    "max_pool2d_with_indices",
+    "avg_pool2d",
+    "_adaptive_avg_pool2d",
+    "max_pool2d_with_indices_backward",
+)
 def _pooling(s: Shape, operator: str) -> Row:
     side, kernel = s["side"], s["kernel"]
     images = s["batch"] * s["channels"]
@@ -369,7 +445,9 @@ def _pooling_1d(s: Shape, operator: str) -> Row:
     write = lines * out
     name = "max_pool2d_with_indices.1d"
     flop, index_bytes = float(write * s["kernel"]), 8.0 * write
-    return Row(_K.POOLING, dims, flop, lines * s["length"], write, name=name, fixed_write_bytes=index_bytes)
+    return Row(
+        _K.POOLING, dims, flop, lines * s["length"], write, name=name, fixed_write_bytes=index_bytes
+    )
 
 
 @rule("embedding", "embedding_dense_backward", "_embedding_bag")
@@ -380,9 +458,13 @@ def _gather(s: Shape, operator: str) -> Row:
         return Row(_K.EMBEDDING, (lookups, width, table), 0.0, read, read, fixed_read_bytes=ids)
     if operator == "_embedding_bag":
         dims = (lookups, width, table, s["bags"])
-        return Row(_K.EMBEDDING_BAG, dims, float(read), read, s["bags"] * width, fixed_read_bytes=ids)
+        return Row(
+            _K.EMBEDDING_BAG, dims, float(read), read, s["bags"] * width, fixed_read_bytes=ids
+        )
     dims3 = (lookups, width, table)
-    return Row(_K.SCATTER, dims3, float(read), 2 * read, table * width, backward=True, fixed_read_bytes=ids)
+    return Row(
+        _K.SCATTER, dims3, float(read), 2 * read, table * width, backward=True, fixed_read_bytes=ids
+    )
 
 
 @rule("lstm", "gru", "lstm_train", "lstm_backward", "gru_train", "gru_backward")
@@ -391,7 +473,11 @@ def _recurrent(s: Shape, operator: str) -> Row:
     kind, gates = (_K.GRU, 3) if operator.startswith("gru") else (_K.LSTM, 4)
     weights = gates * hidden * (inner + hidden + 2)
     flop = 2.0 * batch * steps * gates * hidden * (inner + hidden)
-    dims, read, write = (batch, steps, inner, hidden, 1), batch * steps * inner, batch * steps * hidden
+    dims, read, write = (
+        (batch, steps, inner, hidden, 1),
+        batch * steps * inner,
+        batch * steps * hidden,
+    )
     states = (2 if kind is _K.LSTM else 1) * batch * hidden
     if operator.endswith("backward"):
         return Row(kind, dims, 2 * flop, read + 2 * write, read + weights, weights, backward=True)
@@ -401,7 +487,10 @@ def _recurrent(s: Shape, operator: str) -> Row:
 @rule("adamw", "sgd", "adamw_idle")
 def _optimizer(s: Shape, operator: str) -> Row:
     count = s["parameters"] // s["tensors"] * s["tensors"]
-    rule, idle = OPTIMIZERS[operator.removesuffix("_idle")], count if operator.endswith("_idle") else 0
+    rule, idle = (
+        OPTIMIZERS[operator.removesuffix("_idle")],
+        count if operator.endswith("_idle") else 0,
+    )
     states, flop = rule.state_count, float(rule.flop_per_parameter * count)
     dims = (count, states, s["tensors"], idle)
     return Row(_K.OPTIMIZER, dims, flop, (2 + states) * count, (1 + states) * count, name=rule.name)
@@ -412,15 +501,31 @@ def _strided(s: Shape, operator: str) -> Row:
     elements = math.prod(s.values())
     if operator == "add_strided":
         dims = (elements, 2, 1, elements // s["columns"])
-        return Row(_K.ELEMENTWISE, dims, float(elements), 2 * elements, elements, name="add.strided")
-    return Row(_K.COPY, (elements, 0, 0, 0, elements // s["rows"]), 0.0, elements, elements, name="clone.strided")
+        return Row(
+            _K.ELEMENTWISE, dims, float(elements), 2 * elements, elements, name="add.strided"
+        )
+    return Row(
+        _K.COPY,
+        (elements, 0, 0, 0, elements // s["rows"]),
+        0.0,
+        elements,
+        elements,
+        name="clone.strided",
+    )
 
 
 @rule("mul_rows")
 def _mul_rows(s: Shape, operator: str) -> Row:
     del operator
     rows, elements = s["rows"], s["rows"] * s["columns"]
-    return Row(_K.ELEMENTWISE, (elements, 2, 1, rows), float(elements), elements + rows, elements, name="mul")
+    return Row(
+        _K.ELEMENTWISE,
+        (elements, 2, 1, rows),
+        float(elements),
+        elements + rows,
+        elements,
+        name="mul",
+    )
 
 
 @rule("clone", "cat", "stack", "copy")
@@ -433,7 +538,12 @@ def _copy(s: Shape, operator: str) -> Row:
     return Row(_K.COPY, (elements, 0, 0, 0, runs), 0.0, elements, elements, name=operator)
 
 
-@rule("upsample_nearest2d", "upsample_bilinear2d", "upsample_nearest2d_backward", "upsample_bilinear2d_backward")
+@rule(
+    "upsample_nearest2d",
+    "upsample_bilinear2d",
+    "upsample_nearest2d_backward",
+    "upsample_bilinear2d_backward",
+)
 def _upsample(s: Shape, operator: str) -> Row:
     coarse, side = s["batch"] * s["channels"] * s["side"] ** 2, s["side"] * s["factor"]
     fine = coarse * s["factor"] ** 2
@@ -484,8 +594,20 @@ def _routing(s: Shape, operator: str) -> Row:
     elements = rows * columns
     if operator == "index":
         return Row(
-            _K.EMBEDDING, (rows, columns, rows), 0.0, elements, elements, fixed_read_bytes=8.0 * rows, name="index"
+            _K.EMBEDDING,
+            (rows, columns, rows),
+            0.0,
+            elements,
+            elements,
+            fixed_read_bytes=8.0 * rows,
+            name="index",
         )
     return Row(
-        _K.EMBEDDING, (elements, 1, rows), 0.0, elements, elements, fixed_read_bytes=8.0 * elements, name="gather"
+        _K.EMBEDDING,
+        (elements, 1, rows),
+        0.0,
+        elements,
+        elements,
+        fixed_read_bytes=8.0 * elements,
+        name="gather",
     )

@@ -1,8 +1,9 @@
 """Checks a calibration on whole models it has never seen: predict, freeze, measure, compare.
 
-The list of models and the predictions are written with a hash before anything is measured; the measurements are then joined
-to them. Later checks compare with the first measurements as well: a machine whose models all became slower or faster has
-changed (driver, clocks, limits), whatever the predictions say.
+The list of models and the predictions are written with a hash before anything is measured; the
+measurements are then joined to them. Later checks compare with the first measurements as well: a
+machine whose models all became slower or faster has changed (driver, clocks, limits), whatever the
+predictions say.
 """
 
 from __future__ import annotations
@@ -43,14 +44,18 @@ __all__ = [
 
 #: Standard deviations of a normal distribution that hold 90 %.
 Z90: Final = 1.6448536269514722
-#: A model is run in at least so many fresh processes where the first shows page faults or repeats further apart than this,
-#: and in more, up to a limit, until the standard error of their mean is below a share of it.
+#: A model is run in at least so many fresh processes where the first shows page faults or repeats
+#: further apart than this, and in more, up to a limit, until the standard error of their mean is
+#: below a share of it.
 _PROCESSES: Final = 3
 _MOST_PROCESSES: Final = 6
 _ERROR_FRACTION: Final = 0.04
 _FURTHER_BUDGET: Final = 0.4
-#: How glibc is told to keep what is freed (glibc manual, memory allocation tunables): nothing mapped, nothing given back.
-_KEPT_HEAP: Final = "glibc.malloc.trim_threshold=1099511627776:glibc.malloc.mmap_threshold=1099511627776"
+#: How glibc is told to keep what is freed (glibc manual, memory allocation tunables): nothing
+#: mapped, nothing given back.
+_KEPT_HEAP: Final = (
+    "glibc.malloc.trim_threshold=1099511627776:glibc.malloc.mmap_threshold=1099511627776"
+)
 _FEW_FAULTS: Final = 16.0
 _QUIET_FRACTION: Final = 0.05
 _TRAINED: Final = (
@@ -130,7 +135,9 @@ class CheckCase:
     @property
     def mode(self) -> str:
         """Inference or training, and whether the heap is kept."""
-        return ("training" if self.is_training else "inference") + (", heap kept" if self.heap == "kept" else "")
+        return ("training" if self.is_training else "inference") + (
+            ", heap kept" if self.heap == "kept" else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +154,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """A prediction and what was measured; `measured_s` is None where the model could not run, with the reason.
+    """A prediction and what was measured; `measured_s` is None where the model could not run, with
+    the reason.
 
-    `slowdown_ratio` is the reference operator's time beside the model over its time in the calibration.
+    `slowdown_ratio` is the reference operator's time beside the model over its time in the
+    calibration.
     """
 
     prediction: Prediction
@@ -165,7 +174,9 @@ class CheckResult:
         return None if self.measured_s is None else self.prediction.time_s / self.measured_s - 1.0
 
     def at_calibrated_speed(self) -> CheckResult:
-        """The same with the measurement as it would be if the machine still ran at its speed in the calibration."""
+        """The same with the measurement as it would be if the machine still ran at its speed in the
+        calibration.
+        """
         if self.measured_s is None or self.slowdown_ratio is None:
             return self
         return replace(self, measured_s=self.measured_s / self.slowdown_ratio, slowdown_ratio=1.0)
@@ -186,7 +197,8 @@ class CheckResult:
 
 
 def check_list(threads: Sequence[int], dtypes: Sequence[str]) -> list[CheckCase]:
-    """The frozen set: every model and batch in the first format, one batch in the others and on more threads.
+    """The frozen set: every model and batch in the first format, one batch in the others and on
+    more threads.
 
     Each is run with the allocator as it comes and with one that keeps what is freed.
 
@@ -201,21 +213,24 @@ def check_list(threads: Sequence[int], dtypes: Sequence[str]) -> list[CheckCase]
         cases += [CheckCase(model, batches[-1], dtypes[0], count) for count in threads[1:]]
     for model, batch in _TRAINED:
         cases += [CheckCase(model, batch, dtype, threads[0], is_training=True) for dtype in dtypes]
-        cases += [CheckCase(model, batch, dtypes[0], count, is_training=True) for count in threads[1:]]
+        cases += [
+            CheckCase(model, batch, dtypes[0], count, is_training=True) for count in threads[1:]
+        ]
     return [replace(case, heap=heap) for case in cases for heap in ("default", "kept")]
 
 
 def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> OperatorGraph:
-    """The operators of a check case, by capturing its module in the case's format, with the casts that it makes.
+    """The operators of a check case, by capturing its module in the case's format, with the casts
+    that it makes.
 
     Eager execution leaves attention that it writes out apart.
     """
     from accelsim.calibration.large_models import ALL_MODELS
     from accelsim.calibration.measurement.operands import torch_dtype
-    from accelsim.workloads.capture import capture
-    from accelsim.workloads.captured import captured_training
+    from accelsim.workloads.capture.captured import captured_training
+    from accelsim.workloads.capture.meta_module import made
+    from accelsim.workloads.capture.module import capture
     from accelsim.workloads.dtype import precision
-    from accelsim.workloads.meta_module import made
     from accelsim.workloads.model import RunShape
 
     factory = (models or ALL_MODELS)[case.model]
@@ -223,7 +238,10 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
         lambda: factory(case.batch)
     )  # shapes suffice: weights would take time and memory
     dtype = torch_dtype(case.dtype)
-    module, inputs = module.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+    module, inputs = (
+        module.to(dtype),
+        tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs),
+    )
     rule = "adamw" if case.is_training else None
     workload = capture(
         module.train(case.is_training),
@@ -237,7 +255,9 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     )
     shape, policy = RunShape(batch=workload.default.batch), precision(case.dtype)
     if case.is_training:
-        graph = captured_training(workload, shape, replace(policy, master_weight=None), optimizer_name="adamw")
+        graph = captured_training(
+            workload, shape, replace(policy, master_weight=None), optimizer_name="adamw"
+        )
     else:
         graph = workload.lower(shape, policy).graph
     return replace(graph, discarded=discarded)
@@ -264,16 +284,22 @@ def predict(
     predictions: dict[int, Prediction] = {}
     for places in alike.values():
         graph = model_graph(cases[places[0]], models)
-        predictions |= {place: _predict(cases[place], graph, profile, parameters) for place in places}
+        predictions |= {
+            place: _predict(cases[place], graph, profile, parameters) for place in places
+        }
     return [predictions[place] for place in range(len(cases))]
 
 
-def _predict(case: CheckCase, graph: OperatorGraph, profile: CpuProfile, parameters: CpuParameters) -> Prediction:
+def _predict(
+    case: CheckCase, graph: OperatorGraph, profile: CpuProfile, parameters: CpuParameters
+) -> Prediction:
     from accelsim.cost.cpu import cost_cpu
     from accelsim.cost.residual import run_log_sigma
 
     table = cost_cpu(
-        graph, profile, parameters=replace(parameters, thread_count=case.threads, keeps_heap=case.heap == "kept")
+        graph,
+        profile,
+        parameters=replace(parameters, thread_count=case.threads, keeps_heap=case.heap == "kept"),
     )
     total = table.total_time_s
     rows = run_log_sigma(graph.kind, table.time_s, table.log_sigma, table.shared_log_sigma)
@@ -286,20 +312,22 @@ def measure_model(
 ) -> tuple[float, float, float | None, float | None]:
     """Time, noise and energy of one run of a check case on this machine, in a process of its own.
 
-    What the memory allocator keeps from one model changes the next one's page faults; a fresh process is what a user has.
-    Even then the heap lies differently from process to process (addresses and hash seeds are drawn anew): the time of a
-    model that page-faults, or whose repeats differ, is the mean of three to six processes. A kept heap needs but one.
+    What the memory allocator keeps from one model changes the next one's page faults; a fresh
+    process is what a user has. Even then the heap lies differently from process to process
+    (addresses and hash seeds are drawn anew): the time of a model that page-faults, or whose
+    repeats differ, is the mean of three to six processes. A kept heap needs but one.
 
     Args:
         case: What to run.
         budget_s: Time to spend on repeats.
-        time_limit_s: Time after which it is given up; two minutes on a CPU and ten on a GPU, where compiling takes that
-            long, if None.
+        time_limit_s: Time after which it is given up; two minutes on a CPU and ten on a GPU, where
+            compiling takes that long, if None.
         device: "cpu" or "cuda:N".
 
     Returns:
-        (seconds, noise fraction, joules or None, reference or None): the mean of repeats and processes, the median's
-        distance from the best repeat or half the range of the processes, and seconds of the reference operator.
+        (seconds, noise fraction, joules or None, reference or None): the mean of repeats and
+        processes, the median's distance from the best repeat or half the range of the processes,
+        and seconds of the reference operator.
 
     Raises:
         MeasurementError: If the model could not run; says why.
@@ -315,10 +343,18 @@ def measure_model(
         raise MeasurementError(
             f"{case.key}: other programs took a core during every repeat; measure on an idle machine"
         )
-    times, references = [float(t["mean_s"]) for t in usable], [t["reference_s"] for t in usable if t["reference_s"]]
+    times, references = (
+        [float(t["mean_s"]) for t in usable],
+        [t["reference_s"] for t in usable if t["reference_s"]],
+    )
     time_s = statistics.fmean(times)
     noise = max(float(usable[0]["noise_fraction"]), (max(times) - min(times)) / (2.0 * time_s))
-    return time_s, noise, usable[0]["energy_j"], statistics.median(references) if references else None
+    return (
+        time_s,
+        noise,
+        usable[0]["energy_j"],
+        statistics.median(references) if references else None,
+    )
 
 
 def _spread(timing: Mapping[str, Any]) -> float:
@@ -331,10 +367,14 @@ def _is_settled(timings: Sequence[Mapping[str, Any]]) -> bool:
     times = [float(timing["mean_s"]) for timing in timings]
     if len(times) < _PROCESSES:
         return False
-    return statistics.stdev(times) / math.sqrt(len(times)) <= _ERROR_FRACTION * statistics.fmean(times)
+    return statistics.stdev(times) / math.sqrt(len(times)) <= _ERROR_FRACTION * statistics.fmean(
+        times
+    )
 
 
-def _timed(case: CheckCase, budget_s: float, time_limit_s: float | None, device: str) -> dict[str, Any]:
+def _timed(
+    case: CheckCase, budget_s: float, time_limit_s: float | None, device: str
+) -> dict[str, Any]:
     """The timing of one process."""
     command = [
         sys.executable,
@@ -344,12 +384,14 @@ def _timed(case: CheckCase, budget_s: float, time_limit_s: float | None, device:
     ]
     limit_s = time_limit_s or (120.0 if device == "cpu" else 600.0)
     environment = {
-        name: value for name, value in os.environ.items() if name not in {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
     }
     if case.heap == "kept":
         environment["GLIBC_TUNABLES"] = _KEPT_HEAP
     try:
-        answer = subprocess.run(  # noqa: S603  (this interpreter, this package)
+        answer = subprocess.run(  # noqa: S603  (a fixed command, found on the user's own PATH)
             command, capture_output=True, text=True, timeout=limit_s, check=False, env=environment
         )
     except subprocess.TimeoutExpired:
@@ -365,7 +407,8 @@ class MeasurementError(AccelsimError):
     """A model of the check could not be measured."""
 
 
-# -- freezing and reporting ------------------------------------------------------------------------------------------
+# -- freezing and reporting
+# ------------------------------------------------------------------------------------------
 
 
 def freeze(predictions: Sequence[Prediction], origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -376,7 +419,10 @@ def freeze(predictions: Sequence[Prediction], origin: Mapping[str, Any]) -> dict
         origin: Machine, run and date they come from.
     """
     rows = [
-        {**asdict(p.case), **{name: getattr(p, name) for name in Prediction.__slots__ if name != "case"}}
+        {
+            **asdict(p.case),
+            **{name: getattr(p, name) for name in Prediction.__slots__ if name != "case"},
+        }
         for p in predictions
     ]
     body: dict[str, Any] = {"origin": dict(origin), "predictions": rows}
@@ -395,7 +441,9 @@ def read_frozen(document: Mapping[str, Any], path: str) -> list[Prediction]:
     """
     body = {key: value for key, value in document.items() if key != "hash"}
     if document.get("hash") != _digest(body):
-        raise ProfileError(path, ["hash: does not match; the predictions were changed after they were frozen"])
+        raise ProfileError(
+            path, ["hash: does not match; the predictions were changed after they were frozen"]
+        )
     try:
         return [
             Prediction(
@@ -409,7 +457,9 @@ def read_frozen(document: Mapping[str, Any], path: str) -> list[Prediction]:
 
 
 def summary(results: Sequence[CheckResult]) -> dict[str, Any]:
-    """Mean, median and largest error, and the share of intervals that hold their measurement; None without results."""
+    """Mean, median and largest error, and the share of intervals that hold their measurement; None
+    without results.
+    """
     errors = [abs(r.error_fraction) for r in results if r.error_fraction is not None]
     if not errors:
         return {
@@ -429,7 +479,9 @@ def summary(results: Sequence[CheckResult]) -> dict[str, Any]:
     }
 
 
-def drift(old: Mapping[str, float], new: Mapping[str, float], limit_fraction: float = 0.1) -> tuple[float, bool]:
+def drift(
+    old: Mapping[str, float], new: Mapping[str, float], limit_fraction: float = 0.1
+) -> tuple[float, bool]:
     """Median change of the models measured both times, and whether it exceeds the limit.
 
     Args:
@@ -442,6 +494,8 @@ def drift(old: Mapping[str, float], new: Mapping[str, float], limit_fraction: fl
     """
     shared = [new[key] / old[key] for key in new if key in old]
     if not shared:
-        raise InvalidValueError("runs", "no model in common", "at least one model measured both times")
+        raise InvalidValueError(
+            "runs", "no model in common", "at least one model measured both times"
+        )
     change = statistics.median(shared) - 1.0
     return change, abs(change) > limit_fraction

@@ -1,4 +1,6 @@
-"""The report of a calibration: ``report.md`` with every operator family and every model, whatever the figures are."""
+"""The report of a calibration: ``report.md`` with every operator family and every model, whatever
+the figures are.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def report_markdown(
 
 
 def _operator_line(row: Mapping[str, Any]) -> str:
-    figures = " | ".join(f"{100 * row[name]:.1f} %" for name in ("mape_fraction", "median_fraction", "p90_fraction"))
+    figures = " | ".join(
+        f"{100 * row[name]:.1f} %" for name in ("mape_fraction", "median_fraction", "p90_fraction")
+    )
     return f"| {row['family']} | {row['threads']} | {row['dtype']} | {row['rows']} | {figures} |"
 
 
@@ -60,7 +64,9 @@ def _model_lines(results: Sequence[CheckResult]) -> list[str]:
             groups.setdefault(key, []).append(result)
     lines += _group_lines(groups)
     if any(result.slowdown_ratio is not None for result in results):
-        ratios = sorted(result.slowdown_ratio for result in results if result.slowdown_ratio is not None)
+        ratios = sorted(
+            result.slowdown_ratio for result in results if result.slowdown_ratio is not None
+        )
         middle = ratios[len(ratios) // 2]
         lines += [
             "",
@@ -69,7 +75,9 @@ def _model_lines(results: Sequence[CheckResult]) -> list[str]:
             "by its ratio:",
             "",
             *lines[3:5],
-            *_group_lines({key: [r.at_calibrated_speed() for r in group] for key, group in groups.items()}),
+            *_group_lines(
+                {key: [r.at_calibrated_speed() for r in group] for key, group in groups.items()}
+            ),
         ]
     lines += [
         "",

@@ -1,9 +1,11 @@
-"""Fits a CPU's kernels to a calibration run: analytic terms first, then the correction between measured shapes.
+"""Fits a CPU's kernels to a calibration run: analytic terms first, then the correction between
+measured shapes.
 
-Each kernel, format and thread count is fitted on its own rows, drawn towards the fit of its whole family (both formats),
-which in turn is drawn towards that of all rows: a kernel whose rows show no page fault or no working set beyond the last
-cache has what its family shows. Several threads are fitted relative to the same shape on one thread. The spread of each
-kernel is that of rows left out in a five-fold cross-validation over shapes: all conditions of one shape go together.
+Each kernel, format and thread count is fitted on its own rows, drawn towards the fit of its whole
+family (both formats), which in turn is drawn towards that of all rows: a kernel whose rows show no
+page fault or no working set beyond the last cache has what its family shows. Several threads are
+fitted relative to the same shape on one thread. The spread of each kernel is that of rows left out
+in a five-fold cross-validation over shapes: all conditions of one shape go together.
 """
 
 from __future__ import annotations
@@ -48,8 +50,13 @@ _DEFAULT_LOG_SIGMA = 0.3
 #: Where no row says otherwise: serial work takes its one-thread time, parallel work 0.6 of it.
 _THREAD_PRIOR = np.array([0.0, 0.0, 0.0, 1.0, 0.6, 0.0, 0.0])
 _SHARED = np.array([term.startswith(("fresh", "bytes_beyond", "cold")) for term in TERMS])
-_START, _FRESH, _COLD = TERMS.index("start"), TERMS.index("fresh_bytes"), TERMS.index("cold_weight_bytes")
-#: Families that run elementwise kernels, whose threads each touch their part of a result for the first time.
+_START, _FRESH, _COLD = (
+    TERMS.index("start"),
+    TERMS.index("fresh_bytes"),
+    TERMS.index("cold_weight_bytes"),
+)
+#: Families that run elementwise kernels, whose threads each touch their part of a result for the
+#: first time.
 _ELEMENTWISE = frozenset({"elementwise", "optimizer", "embedding"})
 _MOVED = np.isin(TERMS, ["read_bytes", "write_bytes", "weight_bytes"])
 #: What the steps of a recurrent layer move.
@@ -62,7 +69,8 @@ _SERIAL_S = (1e-6, 4e-6, SERIAL_S, 16e-6, 32e-6, 64e-6)
 _FEWEST_ROWS = 8
 #: Shapes below which a kernel has what stands for it rather than a fit of its own.
 _FEWEST_SHAPES = 3
-#: Rows below which what a call takes to start must be a share of their times to be told from its family's.
+#: Rows below which what a call takes to start must be a share of their times to be told from its
+#: family's.
 _FEW_ROWS, _LEAST_START = 16, 0.3
 #: Readings of the reference operator that are taken together.
 _NEIGHBOURS = 5
@@ -100,7 +108,10 @@ class KernelRows:
 
     def keys(self) -> list[tuple[str, str, int]]:
         """Kernel, format and threads of each row."""
-        return [(str(name), case.dtype, case.threads) for name, case in zip(self.names, self.cases, strict=True)]
+        return [
+            (str(name), case.dtype, case.threads)
+            for name, case in zip(self.names, self.cases, strict=True)
+        ]
 
 
 def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
@@ -110,10 +121,16 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
         run: A run on a CPU.
         caches: Bytes of the second-level and the last-level cache.
     """
-    known = [row for row in at_one_speed(run) if has_row(row.case) and row.details.get("undisturbed", True)]
+    known = [
+        row
+        for row in at_one_speed(run)
+        if has_row(row.case) and row.details.get("undisturbed", True)
+    ]
     best = list(replace(run, rows=known).best().values())
     cases = [row.case for row in best]
-    modules = np.array([case.family == "recurrent" and not case.operator.endswith("backward") for case in cases])
+    modules = np.array(
+        [case.family == "recurrent" and not case.operator.endswith("backward") for case in cases]
+    )
     entry_s = compiled_call_s(run) * np.array([case.execution == "compiled" for case in cases])
     entry_s = entry_s + recurrent_call_s(run) * modules
     times = _expected_s(known, best)
@@ -121,11 +138,19 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
     graph = case_graph(cases)
     reuse = np.array([np.inf if case.cold else 0.0 for case in cases])
     amid = np.array([float(case.amid) for case in cases])
-    context = Context(*caches, reuse, is_training=False, page_fault_bytes=_PAGE_FAULT_BYTES, amid=amid)
-    folds = np.array([int(md5(c.label.encode(), usedforsecurity=False).hexdigest()[:8], 16) % FOLDS for c in cases])
+    context = Context(
+        *caches, reuse, is_training=False, page_fault_bytes=_PAGE_FAULT_BYTES, amid=amid
+    )
+    folds = np.array(
+        [
+            int(md5(c.label.encode(), usedforsecurity=False).hexdigest()[:8], 16) % FOLDS
+            for c in cases
+        ]
+    )
     names = _names(graph, cases)
     terms = kernel_terms(graph, context)
-    # whether a large buffer is fresh depends on the heap's state: the counted faults say what really happened
+    # whether a large buffer is fresh depends on the heap's state: the counted faults say what
+    # really happened
     faults = np.array([float(row.details.get("minor_faults") or 0.0) for row in best])
     terms[:, TERMS.index("fresh_bytes")] = np.where(faults > _FEW_FAULTS, faults * _PAGE_BYTES, 0.0)
     return KernelRows(cases, times, names, terms, kernel_coordinates(graph, context), folds, caches)
@@ -133,35 +158,50 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
 
 def compiled_call_s(run: CalibrationRun) -> float:
     """Time to enter compiled code; 0 where it was not measured."""
-    found = [row.time_s for row in run.best().values() if row.case.operator == "compiled_call" and row.time_s]
+    found = [
+        row.time_s
+        for row in run.best().values()
+        if row.case.operator == "compiled_call" and row.time_s
+    ]
     return min(found, default=0.0)
 
 
 def recurrent_call_s(run: CalibrationRun) -> float:
     """Time that a recurrent module takes beyond its layers; 0 where it was not measured."""
-    found = {row.case.operator: row.time_s for row in run.best().values() if row.case.family == "framework"}
+    found = {
+        row.case.operator: row.time_s
+        for row in run.best().values()
+        if row.case.family == "framework"
+    }
     module_s, layer_s = found.get("recurrent_module"), found.get("recurrent_layer")
     return max(0.0, module_s - layer_s) if module_s and layer_s else 0.0
 
 
 def _expected_s(rows: Sequence[Measurement], best: Sequence[Measurement]) -> FloatArray:
-    """Time to expect of a call of each case: the mean over rounds of their middle blocks, as a model's time is a mean.
+    """Time to expect of a call of each case: the mean over rounds of their middle blocks, as a
+    model's time is a mean.
 
     The least block of the better round is 2 to 5 % below that.
     """
     found: dict[str, list[float]] = {}
     for row in rows:
         if row.time_s is not None:
-            middle = row.time_s if row.case.amid else row.time_s * (1.0 + min(row.noise_fraction, _MOST_NOISE))
+            middle = (
+                row.time_s
+                if row.case.amid
+                else row.time_s * (1.0 + min(row.noise_fraction, _MOST_NOISE))
+            )
             found.setdefault(row.case.key, []).append(middle)
     times = [found[row.case.key] for row in best]
     return np.array([min(float(np.mean(each)), (1.0 + _MOST_NOISE) * min(each)) for each in times])
 
 
 def at_one_speed(run: CalibrationRun) -> list[Measurement]:
-    """The rows as if the machine had run at its median speed throughout: a shared host's clock drifts by tenths.
+    """The rows as if the machine had run at its median speed throughout: a shared host's clock
+    drifts by tenths.
 
-    The reference operator, timed again and again, says how fast it was; the median of a few neighbouring readings counts.
+    The reference operator, timed again and again, says how fast it was; the median of a few
+    neighbouring readings counts.
     """
     read = [float(row.details.get("reference_s") or 0.0) for row in run.rows]
     changes = [i for i, value in enumerate(read) if value > 0 and (i == 0 or value != read[i - 1])]
@@ -169,7 +209,9 @@ def at_one_speed(run: CalibrationRun) -> list[Measurement]:
         return list(run.rows)
     series = np.array([read[i] for i in changes])
     reach = _NEIGHBOURS // 2
-    smooth = [float(np.median(series[max(0, i - reach) : i + reach + 1])) for i in range(len(series))]
+    smooth = [
+        float(np.median(series[max(0, i - reach) : i + reach + 1])) for i in range(len(series))
+    ]
     middle, place, rows = float(np.median(series)), -1, []
     for i, row in enumerate(run.rows):
         place += place + 1 < len(changes) and i >= changes[place + 1]
@@ -198,10 +240,12 @@ def fit_kernels(
     Args:
         rows: Measured rows.
         keep: Rows to fit to; all where None.
-        errors: ln(measured / predicted) of every row left out, which gives each kernel its spread; a default where None.
+        errors: ln(measured / predicted) of every row left out, which gives each kernel its spread;
+            a default where None.
 
     Returns:
-        Kernels with terms and corrections (tier `measured`; `dataclasses.replace` the tier for the terms alone).
+        Kernels with terms and corrections (tier `measured`; `dataclasses.replace` the tier for the
+        terms alone).
     """
     chosen = ~_too_few(rows) if keep is None else keep & ~_too_few(rows)
     fits: dict[tuple[str, str, int], KernelFit] = {}
@@ -214,12 +258,16 @@ def fit_kernels(
     if errors is None:
         return fitted
     places = _grouped(rows.keys())
-    spread = {key: replace(fit, log_sigma=_spread(errors[places[key]])) for key, fit in fits.items()}
+    spread = {
+        key: replace(fit, log_sigma=_spread(errors[places[key]])) for key, fit in fits.items()
+    }
     return FittedKernels(spread, *rows.caches)
 
 
 def _too_few(rows: KernelRows) -> NDArray[np.bool_]:
-    """Rows of kernels that were measured in too few shapes to tell their terms, where another stands for them, (n,)."""
+    """Rows of kernels that were measured in too few shapes to tell their terms, where another
+    stands for them, (n,).
+    """
     shapes: dict[str, set[tuple[str, str]]] = {}
     for name, case in zip(rows.names.tolist(), rows.cases, strict=True):
         shapes.setdefault(name, set()).add((case.operator, str(case.shape)))
@@ -251,37 +299,51 @@ def _one_thread(rows: KernelRows, fitted: FittedKernels) -> OneThread:
     alone = [replace(case, threads=1) for case in rows.cases]
     graph = case_graph(alone)
     work = shared_work(graph, rows.names, rows.terms)
-    return fitted.one_thread(rows.names, _names(graph, alone), dtypes, rows.terms, list(rows.places), work)
+    return fitted.one_thread(
+        rows.names, _names(graph, alone), dtypes, rows.terms, list(rows.places), work
+    )
 
 
 def _fit_threads(
-    rows: KernelRows, keep: NDArray[np.bool_], threads: int, one: OneThread | None, alone: FloatArray
+    rows: KernelRows,
+    keep: NDArray[np.bool_],
+    threads: int,
+    one: OneThread | None,
+    alone: FloatArray,
 ) -> dict[tuple[str, str, int], KernelFit]:
     """Fits of one thread count, family by family.
 
-    `alone` is what a unit of each term costs the median kernel on one thread: a fresh byte costs it on several too where no
-    row tells, and a byte beyond the last-level cache no more than it.
+    `alone` is what a unit of each term costs the median kernel on one thread: a fresh byte costs it
+    on several too where no row tells, and a byte beyond the last-level cache no more than it.
     """
     page_s, far_s = float(alone[_FRESH]), float(alone[_COLD])
     quantities = rows.terms if one is None else thread_terms(rows.terms, one)
-    own = np.array([case.threads == threads for case in rows.cases]) & keep & np.isfinite(quantities).all(axis=1)
+    own = (
+        np.array([case.threads == threads for case in rows.cases])
+        & keep
+        & np.isfinite(quantities).all(axis=1)
+    )
     families = np.array([case.family for case in rows.cases])
     times = rows.times_s
     if threads == 1:
         prior = _shared_prior(quantities[own], times[own])
     else:
         prior = _thread_prior(page_s, quantities[own], times[own])
-    # A fresh page costs the same, whichever kernel touches it. On several threads elementwise kernels touch them side by
-    # side; in a model one thread often touches those of other kernels alone: between that and one thread's price.
+    # A fresh page costs the same, whichever kernel touches it. On several threads elementwise
+    # kernels touch them side by side; in a model one thread often touches those of other kernels
+    # alone: between that and one thread's price.
     fresh = (TERMS if threads == 1 else THREAD_TERMS).index("fresh_bytes")
     alike = np.isin(families, list(_ELEMENTWISE)) | (threads == 1)
     prices = np.where(alike, prior[fresh], np.sqrt(prior[fresh] * page_s))
     times = times - np.minimum(prices * quantities[:, fresh], _MOST_FAULTS * times)
     quantities = np.where(np.arange(quantities.shape[1]) == fresh, 0.0, quantities)
     terms = np.where(np.arange(len(TERMS)) == _FRESH, 0.0, rows.terms)
-    # few recurrent layers exceed the last-level cache: a step, which reads in order, pays no more than all kernels do;
-    # several threads fetch a byte no slower than one does, whose time for it they share
-    most = _most(prior) if one is None else _most(np.full(len(prior), far_s * (1.0 - 1.0 / threads)))
+    # few recurrent layers exceed the last-level cache: a step, which reads in order, pays no more
+    # than all kernels do; several threads fetch a byte no slower than one does, whose time for it
+    # they share
+    most = (
+        _most(prior) if one is None else _most(np.full(len(prior), far_s * (1.0 - 1.0 / threads)))
+    )
     bases = {}
     for family in np.unique(families[own]).tolist():
         index = np.flatnonzero(own & (families == family))
@@ -294,17 +356,25 @@ def _fit_threads(
         family = str(families[places[index[0]]])
         own_rows, base = places[index], bases[family]
         if one is None:
-            fits[key] = _fit_one(rows, own_rows, quantities[own_rows], times[own_rows], base, family, most)
+            fits[key] = _fit_one(
+                rows, own_rows, quantities[own_rows], times[own_rows], base, family, most
+            )
         else:
             # convolutions run other libraries and several regions on several threads
             is_conv = key[0].startswith("conv")
-            bounds = (np.zeros(len(most)), most) if is_conv else _thread_bounds(prior, threads, most)
-            fits[key] = _fit_parallel(terms[own_rows], one[own_rows], times[own_rows], base, family, bounds)
+            bounds = (
+                (np.zeros(len(most)), most) if is_conv else _thread_bounds(prior, threads, most)
+            )
+            fits[key] = _fit_parallel(
+                terms[own_rows], one[own_rows], times[own_rows], base, family, bounds
+            )
     return fits
 
 
 def _thread_prior(page_s: float, quantities: FloatArray, times_s: FloatArray) -> FloatArray:
-    """Where a kernel's rows do not say otherwise: threads start and page faults cost as in all kernels."""
+    """Where a kernel's rows do not say otherwise: threads start and page faults cost as in all
+    kernels.
+    """
     terms = np.array(THREAD_TERMS)
     faults = terms == "fresh_bytes"
     pooled = fit_nonnegative(quantities, times_s, _THREAD_PRIOR, ridge=1e-4)
@@ -314,46 +384,66 @@ def _thread_prior(page_s: float, quantities: FloatArray, times_s: FloatArray) ->
     return prior
 
 
-def _thread_bounds(prior: FloatArray, threads: int, most: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Least and largest coefficients: threads start alike whatever they run, and share work at best evenly.
+def _thread_bounds(
+    prior: FloatArray, threads: int, most: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Least and largest coefficients: threads start alike whatever they run, and share work at best
+    evenly.
 
     `most` bounds every kernel's, shape (len(THREAD_TERMS),).
     """
     terms = np.array(THREAD_TERMS)
     low = np.select([terms == "serial_s", terms == "parallel_s"], [0.8, 0.9 / threads], 0.0)
     starts = np.isin(terms, ["start", "amid"])
-    high = np.select([starts, terms == "serial_s", terms == "parallel_s"], [3.0 * prior, 1.3, 1.2], most)
+    high = np.select(
+        [starts, terms == "serial_s", terms == "parallel_s"], [3.0 * prior, 1.3, 1.2], most
+    )
     return low, high
 
 
 def _most(far_s: FloatArray) -> FloatArray:
-    """Largest coefficients: traffic beyond the last-level cache as in `far_s`, by term of one or several threads."""
+    """Largest coefficients: traffic beyond the last-level cache as in `far_s`, by term of one or
+    several threads.
+    """
     terms = TERMS if len(far_s) == len(TERMS) else THREAD_TERMS
     most: FloatArray = np.where(np.isin(terms, "bytes_beyond_l3"), far_s, np.inf)
     return most
 
 
 def _shared_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
-    """Cost of page faults and of traffic beyond each cache, over all kernels; nothing for the other terms."""
+    """Cost of page faults and of traffic beyond each cache, over all kernels; nothing for the other
+    terms.
+    """
     pooled = fit_nonnegative(quantities, times_s, ridge=1e-4)
     prior: FloatArray = np.where(_SHARED, pooled, 0.0)
     return prior
 
 
 def _fit_terms(
-    quantities: FloatArray, times_s: FloatArray, prior: FloatArray, ridge: float, family: str, most: FloatArray
+    quantities: FloatArray,
+    times_s: FloatArray,
+    prior: FloatArray,
+    ridge: float,
+    family: str,
+    most: FloatArray,
 ) -> FloatArray:
-    """Coefficients of terms; on one thread traffic beyond a cache must be a good part of all to tell its cost.
+    """Coefficients of terms; on one thread traffic beyond a cache must be a good part of all to
+    tell its cost.
 
-    So must the start of a call where rows are few: all of them large, they would say anything of a small one.
+    So must the start of a call where rows are few: all of them large, they would say anything of a
+    small one.
     """
     if quantities.shape[1] != len(TERMS):
-        return fit_nonnegative(quantities, times_s, prior, ridge=ridge, bounds=(np.zeros(len(most)), most))
+        return fit_nonnegative(
+            quantities, times_s, prior, ridge=ridge, bounds=(np.zeros(len(most)), most)
+        )
     least = _least_traffic(quantities, times_s, family) * _BEYOND
     if len(times_s) < _FEW_ROWS and prior[_START] > 0:
         least[_START] = _LEAST_START / prior[_START]
     bounds = (np.zeros(len(TERMS)), most) if family == "recurrent" else None
-    return fit_nonnegative(quantities, times_s, prior, ridge=ridge, least_scale=least, bounds=bounds)
+    return fit_nonnegative(
+        quantities, times_s, prior, ridge=ridge, least_scale=least, bounds=bounds
+    )
 
 
 def _least_traffic(terms: FloatArray, times_s: FloatArray, family: str) -> float:
@@ -388,19 +478,31 @@ def _fit_parallel(
     family: str,
     bounds: tuple[FloatArray, FloatArray] | None,
 ) -> KernelFit:
-    """On several threads: the size from which work is split is the one that explains the kernel's rows best."""
+    """On several threads: the size from which work is split is the one that explains the kernel's
+    rows best.
+    """
     found: list[tuple[float, KernelFit]] = []
-    least: FloatArray = np.where(np.isin(THREAD_TERMS, "bytes_beyond_l3"), _least_traffic(terms, times, family), 0.0)
+    least: FloatArray = np.where(
+        np.isin(THREAD_TERMS, "bytes_beyond_l3"), _least_traffic(terms, times, family), 0.0
+    )
     for serial_s in _SERIAL_S if len(times) >= _FEWEST_ROWS else (SERIAL_S,):
         quantities = thread_terms(terms, one, serial_s)
-        coefficients = fit_nonnegative(quantities, times, base, ridge=2e-2, least_scale=least, bounds=bounds)
-        error = float(np.abs(np.log(np.maximum(quantities @ coefficients, _LEAST_S) / times)).mean())
-        found.append((error, KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), None, serial_s)))
+        coefficients = fit_nonnegative(
+            quantities, times, base, ridge=2e-2, least_scale=least, bounds=bounds
+        )
+        error = float(
+            np.abs(np.log(np.maximum(quantities @ coefficients, _LEAST_S) / times)).mean()
+        )
+        found.append(
+            (error, KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), None, serial_s))
+        )
     return min(found, key=lambda entry: entry[0])[1]
 
 
 def cross_validate(rows: KernelRows) -> dict[Tier, FloatArray]:
-    """ln(measured / predicted) of every row by a fit that has not seen its shape; NaN where its kernel had no other rows."""
+    """ln(measured / predicted) of every row by a fit that has not seen its shape; NaN where its
+    kernel had no other rows.
+    """
     errors = {tier: np.full(len(rows.cases), np.nan) for tier in (Tier.FITTED, Tier.MEASURED)}
     dtypes = np.array([int(Dtype[case.dtype.upper()]) for case in rows.cases], dtype=np.int8)
     threads = np.array([case.threads for case in rows.cases])
@@ -413,6 +515,8 @@ def cross_validate(rows: KernelRows) -> dict[Tier, FloatArray]:
             places = [rows.places[i] for i in out.tolist()]
             for tier, column in errors.items():
                 view = FittedKernels(fitted.fits, *rows.caches, tier=tier)
-                times = view.kernel_times(rows.names[out], dtypes[out], rows.terms[out], places, single, int(count))
+                times = view.kernel_times(
+                    rows.names[out], dtypes[out], rows.terms[out], places, single, int(count)
+                )
                 column[out] = np.log(rows.times_s[out] / np.maximum(times.time_s, _LEAST_S))
     return errors

@@ -1,9 +1,10 @@
-"""Reads energy: NVML on NVIDIA GPUs, RAPL through powercap on CPUs; None wherever nothing is readable, never 0.
+"""Reads energy: NVML on NVIDIA GPUs, RAPL through powercap on CPUs; None wherever nothing is
+readable, never 0.
 
-NVML's total-energy counter (Volta and later) counts millijoules; older boards give sampled power only, whose average over
-a short run is uncertain by the sampling interval (20-100 ms; Yang et al., "Part-time power measurements", SC 2024), which
-the reading says. RAPL counts microjoules and wraps at ``max_energy_range_uj``. Imports nothing beyond the standard
-library until a meter is asked for.
+NVML's total-energy counter (Volta and later) counts millijoules; older boards give sampled power
+only, whose average over a short run is uncertain by the sampling interval (20-100 ms; Yang et al.,
+"Part-time power measurements", SC 2024), which the reading says. RAPL counts microjoules and wraps
+at ``max_energy_range_uj``. Imports nothing beyond the standard library until a meter is asked for.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class RaplMeter:
         before, start = self._counters(), time.perf_counter()
         run()
         duration, after = time.perf_counter() - start, self._counters()
-        parts = [self._difference(d, a, b) for d, a, b in zip(self._domains, before, after, strict=True)]
+        parts = [
+            self._difference(d, a, b) for d, a, b in zip(self._domains, before, after, strict=True)
+        ]
         known = [part for part in parts if part is not None]
         if len(known) != len(parts) or not known or duration <= 0 or sum(known) <= 0:
             return None
@@ -126,13 +129,17 @@ class NvmlMeter:
         uuid: The device's identifier, see `nvml_handle`.
     """
 
-    def __init__(self, index: int, nvml: Any, synchronize: Callable[[], Any], uuid: str | None = None) -> None:
+    def __init__(
+        self, index: int, nvml: Any, synchronize: Callable[[], Any], uuid: str | None = None
+    ) -> None:
         self._nvml, self._wait = nvml, synchronize
         nvml.nvmlInit()
         self._handle = nvml_handle(nvml, index, uuid)
 
     def measure(self, run: Callable[[], Any]) -> EnergyReading | None:
-        """Energy of one call of `run`, by the counter where the board has one, else by sampled power."""
+        """Energy of one call of `run`, by the counter where the board has one, else by sampled
+        power.
+        """
         self.synchronize()
         before = self._counter_mj()
         if before is None:
@@ -180,13 +187,16 @@ class NvmlMeter:
         if len(samples) < 3 or sum(samples) <= 0:
             return None
         caveat = f"mean of {len(samples)} power samples; boards average power over up to 100 ms before they report it"
-        return EnergyReading(sum(samples) / len(samples) * duration, duration, "nvml sampled power", caveat)
+        return EnergyReading(
+            sum(samples) / len(samples) * duration, duration, "nvml sampled power", caveat
+        )
 
 
 def nvml_handle(nvml: Any, index: int, uuid: str | None) -> Any:
     """NVML's handle of a CUDA device.
 
-    CUDA counts the devices it may see, fastest first; NVML counts all, by bus: only the identifier names the same board.
+    CUDA counts the devices it may see, fastest first; NVML counts all, by bus: only the identifier
+    names the same board.
 
     Args:
         nvml: The ``pynvml`` module, or a stand-in.
@@ -222,12 +232,16 @@ def find_meter(device: str) -> Meter | None:
 
         index = int(device.partition(":")[2] or 0)
         return NvmlMeter(index, pynvml, torch.cuda.synchronize, cuda_uuid(torch, device))
-    except Exception:  # noqa: BLE001  (no library, no driver, no permission: all mean that energy is unknown)
+    except Exception:  # noqa: BLE001  (one unreadable fact hides no other)
         return None
 
 
-def measure_energy(meter: Meter | None, run: Callable[[], Any], duration_s: float = 1.0) -> dict[str, Any] | None:
-    """Idle and loaded power while `run` repeats for about `duration_s`; None where nothing can be read."""
+def measure_energy(
+    meter: Meter | None, run: Callable[[], Any], duration_s: float = 1.0
+) -> dict[str, Any] | None:
+    """Idle and loaded power while `run` repeats for about `duration_s`; None where nothing can be
+    read.
+    """
     if meter is None:
         return None
     idle = meter.measure(lambda: time.sleep(duration_s))
@@ -254,7 +268,9 @@ def measure_energy(meter: Meter | None, run: Callable[[], Any], duration_s: floa
     }
 
 
-def energy_runs(torch: Any, device: str, dtypes: Sequence[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+def energy_runs(
+    torch: Any, device: str, dtypes: Sequence[str]
+) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """What energy is measured of: a large product in each format, and a copy past the cache.
 
     Args:
@@ -282,13 +298,15 @@ def energy_runs(torch: Any, device: str, dtypes: Sequence[str]) -> Iterator[tupl
 
 def nvml_facts(index: int, uuid: str | None = None) -> dict[str, Any]:
     """Driver, power limit and clocks of a GPU; None for each that cannot be read."""
-    facts: dict[str, Any] = dict.fromkeys(("driver_version", "power_limit_w", "sm_clock_mhz", "memory_clock_mhz"))
+    facts: dict[str, Any] = dict.fromkeys(
+        ("driver_version", "power_limit_w", "sm_clock_mhz", "memory_clock_mhz")
+    )
     try:
         import pynvml
 
         pynvml.nvmlInit()
         handle = nvml_handle(pynvml, index, uuid)
-    except Exception:  # noqa: BLE001  (see find_meter)
+    except Exception:  # noqa: BLE001  (one unreadable fact hides no other)
         return facts
     queries: dict[str, Callable[[], Any]] = {
         "driver_version": pynvml.nvmlSystemGetDriverVersion,

@@ -1,7 +1,8 @@
-"""What a measurement depends on beside the operator: the machine, its limits, the software and the load.
+"""What a measurement depends on beside the operator: the machine, its limits, the software and the
+load.
 
-Reads ``/proc`` and ``/sys`` on Linux, and torch where it is installed. What cannot be read is None. Needs the standard
-library alone; torch is asked only if it is there.
+Reads ``/proc`` and ``/sys`` on Linux, and torch where it is installed. What cannot be read is None.
+Needs the standard library alone; torch is asked only if it is there.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ STABLE: Final = (
     "power_limit_w",
     "system",
 )
-_VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "LD_PRELOAD", "ONEDNN_MAX_CPU_ISA")
+_VARIABLES: Final = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "LD_PRELOAD",
+    "ONEDNN_MAX_CPU_ISA",
+)
 
 
 def describe(device: str = "cpu") -> dict[str, Any]:
@@ -40,7 +47,10 @@ def describe(device: str = "cpu") -> dict[str, Any]:
     Args:
         device: "cpu" or "cuda:N".
     """
-    facts: dict[str, Any] = {"device": device, "system": f"{platform.system()} {platform.machine()}"}
+    facts: dict[str, Any] = {
+        "device": device,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
     facts |= _cpu() | _limits() | _torch(device)
     facts["python_version"] = platform.python_version()
     facts["kernel"] = platform.release()
@@ -61,7 +71,9 @@ def environment_hash(facts: Mapping[str, Any]) -> str:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Facts that make two environments incomparable, in words; empty where they match."""
     return [
-        f"{name}: {old.get(name)!r} there, {new.get(name)!r} now" for name in STABLE if old.get(name) != new.get(name)
+        f"{name}: {old.get(name)!r} there, {new.get(name)!r} now"
+        for name in STABLE
+        if old.get(name) != new.get(name)
     ]
 
 
@@ -70,7 +82,11 @@ def machine_name(facts: Mapping[str, Any]) -> str:
     words = str(facts.get("device_name") or "unknown").lower()
     plain = "-".join("".join(c if c.isalnum() else " " for c in words).split())[:40]
     count = facts.get("cpu_count_given") if facts.get("device") == "cpu" else None
-    return "-".join(part for part in (plain, f"{count}cpu" if count else "", environment_hash(facts)[:6]) if part)
+    return "-".join(
+        part
+        for part in (plain, f"{count}cpu" if count else "", environment_hash(facts)[:6])
+        if part
+    )
 
 
 def _read(path: str) -> str | None:
@@ -86,7 +102,9 @@ def _cpu() -> dict[str, Any]:
         key, _, value = line.partition(":")
         fields[key.strip()] = value.strip()
     flags = sorted((fields.get("flags") or fields.get("Features") or "").split())
-    marked = [f for f in flags if f.startswith(("avx", "amx", "sve", "fma", "asimd", "bf16", "i8mm"))]
+    marked = [
+        f for f in flags if f.startswith(("avx", "amx", "sve", "fma", "asimd", "bf16", "i8mm"))
+    ]
     caches = {}
     for index in range(5):
         base = f"/sys/devices/system/cpu/cpu0/cache/index{index}"
@@ -101,7 +119,9 @@ def _cpu() -> dict[str, Any]:
         "cpu_flags_hash": sha256(" ".join(flags).encode()).hexdigest()[:12],
         "cpu_mhz": fields.get("cpu MHz"),
         "cpu_count_present": os.cpu_count(),
-        "cpu_count_given": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpu_count_given": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "cpu_caches": caches,
         "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "huge_pages": _read("/sys/kernel/mm/transparent_hugepage/enabled"),
@@ -109,7 +129,14 @@ def _cpu() -> dict[str, Any]:
 
 
 def _limits() -> dict[str, Any]:
-    total = next((x.split()[1] for x in (_read("/proc/meminfo") or "").splitlines() if x.startswith("MemTotal")), None)
+    total = next(
+        (
+            x.split()[1]
+            for x in (_read("/proc/meminfo") or "").splitlines()
+            if x.startswith("MemTotal")
+        ),
+        None,
+    )
     return {
         "memory_bytes": int(total) * 1024 if total else None,
         "container_cpu_max": _read("/sys/fs/cgroup/cpu.max"),
@@ -118,7 +145,14 @@ def _limits() -> dict[str, Any]:
 
 
 def _torch(device: str) -> dict[str, Any]:
-    names = ("torch_version", "onednn_version", "cuda_version", "driver_version", "power_limit_w", "tf32")
+    names = (
+        "torch_version",
+        "onednn_version",
+        "cuda_version",
+        "driver_version",
+        "power_limit_w",
+        "tf32",
+    )
     facts: dict[str, Any] = dict.fromkeys(names)
     try:
         import torch
@@ -126,8 +160,12 @@ def _torch(device: str) -> dict[str, Any]:
         return facts
     build = torch.__config__.show()
     facts["torch_version"] = str(torch.__version__)
-    facts["onednn_version"] = next((x.strip(" -") for x in build.splitlines() if "MKL-DNN" in x or "oneDNN" in x), None)
-    facts["blas"] = next((x.strip(" -") for x in build.splitlines() if "oneAPI Math" in x or "OpenBLAS" in x), None)
+    facts["onednn_version"] = next(
+        (x.strip(" -") for x in build.splitlines() if "MKL-DNN" in x or "oneDNN" in x), None
+    )
+    facts["blas"] = next(
+        (x.strip(" -") for x in build.splitlines() if "oneAPI Math" in x or "OpenBLAS" in x), None
+    )
     return facts | (_cuda(torch, device) if device.startswith("cuda") else {})
 
 

@@ -1,4 +1,6 @@
-"""The check list of a GPU and its predictions: whole models in the formats and execution modes a GPU has, with energy."""
+"""The check list of a GPU and its predictions: whole models in the formats and execution modes a
+GPU has, with energy.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["freeze_gpu", "gpu_check_list", "predict_gpu"]
 
-#: Models and their batches, in every format; the first batch in all execution modes, the sweep in graphs.
+#: Models and their batches, in every format; the first batch in all execution modes, the sweep in
+#: graphs.
 _BATCHES: Final[Mapping[str, tuple[int, ...]]] = {
     "resnet-50": (1, 8, 32, 128),
     "mobilenet-v2": (32,),
@@ -51,7 +54,8 @@ _TRAINED: Final[Mapping[str, int]] = {
 }
 #: Models that are run in a 16-bit format alone: their FP32 weights fill most boards.
 _LARGE: Final = frozenset({"llama-3.1-8b-prefill", "llama-3.1-8b-decode"})
-#: Spread of ln(true / predicted) that all operators of one model share and no operator measurement shows.
+#: Spread of ln(true / predicted) that all operators of one model share and no operator measurement
+#: shows.
 _CONTEXT_LOG_SIGMA: Final = 0.1
 _EXECUTIONS: Final = ("eager", "graph", "compiled")
 
@@ -65,9 +69,14 @@ def gpu_check_list(dtypes: Sequence[str]) -> list[CheckCase]:
     cases = []
     for model, batches in _BATCHES.items():
         for dtype in dtypes[-1:] if model in _LARGE else dtypes:
-            cases += [CheckCase(model, batches[0], dtype, 0, execution=execution) for execution in _EXECUTIONS]
+            cases += [
+                CheckCase(model, batches[0], dtype, 0, execution=execution)
+                for execution in _EXECUTIONS
+            ]
             cases += [CheckCase(model, batch, dtype, 0, execution="graph") for batch in batches[1:]]
-    cases += [CheckCase(m, b, dtype, 0, is_training=True) for m, b in _TRAINED.items() for dtype in dtypes]
+    cases += [
+        CheckCase(m, b, dtype, 0, is_training=True) for m, b in _TRAINED.items() for dtype in dtypes
+    ]
     return cases
 
 
@@ -89,7 +98,10 @@ def predict_gpu(
 
 
 def _predict(
-    case: CheckCase, profile: GpuProfile, parameters: GpuParameters, models: Mapping[str, Any] | None
+    case: CheckCase,
+    profile: GpuProfile,
+    parameters: GpuParameters,
+    models: Mapping[str, Any] | None,
 ) -> Prediction:
     execution = Execution(case.execution)
     graph = model_graph(case, models)
@@ -107,14 +119,17 @@ def _predict(
     )
     spread = math.exp(Z90 * _log_sigma(table.time_s, table.log_sigma, graph.kind))
     time_s = result.steady_state_s
-    return Prediction(case, time_s, time_s / spread, time_s * spread, table.tier.value, result.energy_j)
+    return Prediction(
+        case, time_s, time_s / spread, time_s * spread, table.tier.value, result.energy_j
+    )
 
 
 def _log_sigma(times_s: Any, log_sigma: Any, kinds: Any) -> float:
-    """Spread of a whole model: errors of half a kind's rows move together, of different kinds apart.
+    """Spread of a whole model: errors of half a kind's rows move together, of different kinds
+    apart.
 
-    A kernel's error has a part all its shapes share and a part of each shape's own; with both halves of equal variance the
-    variance of a kind is (sum of squares + square of sum) / 2.
+    A kernel's error has a part all its shapes share and a part of each shape's own; with both
+    halves of equal variance the variance of a kind is (sum of squares + square of sum) / 2.
     """
     weighted = times_s * log_sigma
     total = float(times_s.sum())

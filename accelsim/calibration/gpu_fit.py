@@ -1,9 +1,11 @@
-"""Fits a GPU's overlay to a calibration run: kernels from replayed graphs, issue times from eager calls, copies, residuals.
+"""Fits a GPU's overlay to a calibration run: kernels from replayed graphs, issue times from eager
+calls, copies, residuals.
 
-A block of eager calls takes the longer of the host's pace and the kernels; a replayed graph takes the kernels and the gaps
-between them. Parameters of kernels are therefore fitted to graphs, with the stages that fit every other GPU, from the
-parameters that ship for the device. The time to issue a call is that of eager calls whose kernel takes less than half of it.
-One shape in five is left out of the fit; errors and spreads are of those.
+A block of eager calls takes the longer of the host's pace and the kernels; a replayed graph takes
+the kernels and the gaps between them. Parameters of kernels are therefore fitted to graphs, with
+the stages that fit every other GPU, from the parameters that ship for the device. The time to issue
+a call is that of eager calls whose kernel takes less than half of it. One shape in five is left out
+of the fit; errors and spreads are of those.
 """
 
 from __future__ import annotations
@@ -29,8 +31,6 @@ from accelsim.calibration.fit.rows import Cell
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement
-from accelsim.calibration.validation.columns import unchained
-from accelsim.calibration.validation.gpu_operators import KernelPrediction
 from accelsim.cost.fitted import FittedParameters, apply_overlay, read_fitted
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.table import CostTable, Execution
@@ -38,6 +38,8 @@ from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.driver_gpu import estimated_gpu_profile, kin_board
 from accelsim.hardware.profile import GpuProfile
+from accelsim.validation.columns import unchained
+from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GpuCalibration", "fit_gpu_run", "gpu_profile", "shipped_parameters"]
@@ -74,7 +76,8 @@ class GpuCalibration:
     Attributes:
         overlay: What to write.
         parameters: The class's parameters with it.
-        errors: Held-out errors by family and format: rows as `calibrate.operator_errors` gives them.
+        errors: Held-out errors by family and format: rows as `calibrate.operator_errors` gives
+            them.
         unconverged: Stages that keep their former values.
         run: The run.
     """
@@ -87,14 +90,16 @@ class GpuCalibration:
 
 
 def gpu_profile(environment: Mapping[str, Any], name: str = "") -> GpuProfile:
-    """Profile of the GPU a run was measured on: the catalogue's or the user's, else one made from what the driver said.
+    """Profile of the GPU a run was measured on: the catalogue's or the user's, else one made from
+    what the driver said.
 
     Args:
         environment: As the run recorded it.
         name: Catalogue name; by the product name the driver gave where empty.
 
     Raises:
-        InvalidValueError: If there is no such GPU, and the driver said too little to make a profile.
+        InvalidValueError: If there is no such GPU, and the driver said too little to make a
+            profile.
     """
     product = str(environment.get("device_name"))
     found = catalog.device(name) if name else catalog.product_device(product)
@@ -102,19 +107,27 @@ def gpu_profile(environment: Mapping[str, Any], name: str = "") -> GpuProfile:
         board = catalog.device(kin)
         found = estimated_gpu_profile(environment, board) if isinstance(board, GpuProfile) else None
     if not isinstance(found, GpuProfile):
-        remedy = "Give its catalogue name with --name, or write a profile of it (see docs/devices.md)."
-        raise InvalidValueError("name" if name else "device_name", name or product, "a GPU of the catalogue", remedy)
+        remedy = (
+            "Give its catalogue name with --name, or write a profile of it (see docs/devices.md)."
+        )
+        raise InvalidValueError(
+            "name" if name else "device_name", name or product, "a GPU of the catalogue", remedy
+        )
     return found
 
 
 def shipped_parameters(profile: GpuProfile) -> GpuParameters:
-    """What accelsim ships for a GPU, whatever the user has fitted: a calibration starts there each time."""
+    """What accelsim ships for a GPU, whatever the user has fitted: a calibration starts there each
+    time.
+    """
     base = GpuParameters.class_wide()
     path = data_root() / "calibration" / "fitted" / f"{profile.name}.yaml"
     return apply_overlay(base, read_fitted(path)) if path.is_file() else base
 
 
-def fit_gpu_run(run: CalibrationRun, profile: GpuProfile, *, despite_noise: bool = False) -> GpuCalibration:
+def fit_gpu_run(
+    run: CalibrationRun, profile: GpuProfile, *, despite_noise: bool = False
+) -> GpuCalibration:
     """Fit a GPU's parameters to a run.
 
     Args:
@@ -133,7 +146,9 @@ def fit_gpu_run(run: CalibrationRun, profile: GpuProfile, *, despite_noise: bool
     replayed = [row for row in rows if row.case.execution in {"graph", "compiled"}]
     if len(replayed) < _FEWEST_ROWS:
         remedy = "Give a larger --budget. Cases that could not be captured say why in the run file."
-        raise InvalidValueError("rows", len(replayed), f"at least {_FEWEST_ROWS} kernels timed in graphs", remedy)
+        raise InvalidValueError(
+            "rows", len(replayed), f"at least {_FEWEST_ROWS} kernels timed in graphs", remedy
+        )
     source = f"operators measured on {machine_name(run.environment)}, run {run.digest}"
     cells = [_cell(group, profile, source) for group in _grouped(replayed)]
     out = [_is_left_out(group) for group in _grouped(replayed)]
@@ -172,13 +187,19 @@ def _fold(case: Case) -> int:
 
 
 def _issue_times(rows: Sequence[Measurement]) -> dict[str, float]:
-    """Median time of eager calls that the host's pace bounds, by parameter; those without such calls keep their value."""
+    """Median time of eager calls that the host's pace bounds, by parameter; those without such
+    calls keep their value.
+    """
     kernel = {_key(row.case): row.time_s or np.inf for row in rows if row.case.execution == "graph"}
     found = {}
     for name, operators in _ISSUED.items():
-        eager = [row for row in rows if row.case.execution == "eager" and row.case.operator in operators]
+        eager = [
+            row for row in rows if row.case.execution == "eager" and row.case.operator in operators
+        ]
         times = [
-            row.time_s for row in eager if row.time_s and kernel.get(_key(row.case), np.inf) < _HOST_BOUND * row.time_s
+            row.time_s
+            for row in eager
+            if row.time_s and kernel.get(_key(row.case), np.inf) < _HOST_BOUND * row.time_s
         ]
         if times:
             found[name] = statistics.median(times)
@@ -190,13 +211,17 @@ def _key(case: Case) -> tuple[str, str]:
 
 
 def _copies(run: CalibrationRun, profile: GpuProfile) -> dict[str, float]:
-    """Latency and rate of copies over the host link; unchanged where the link or the copies are unknown."""
+    """Latency and rate of copies over the host link; unchanged where the link or the copies are
+    unknown.
+    """
     rows = [row for row in run.best().values() if row.case.family == "transfer" and row.time_s]
     if len(rows) < 4 or profile.host_link is None:
         return {}
     moved = np.array([_BYTES_PER_ELEMENT * row.case.shape["elements"] for row in rows])
     times = np.array([row.time_s for row in rows], dtype=np.float64)
-    latency, per_byte = fit_nonnegative(np.stack([np.ones(len(rows)), moved], axis=1), times).tolist()
+    latency, per_byte = fit_nonnegative(
+        np.stack([np.ones(len(rows)), moved], axis=1), times
+    ).tolist()
     if per_byte <= 0:
         return {}
     efficiency = 1.0 / (per_byte * profile.host_link.bandwidth_bytes_per_s.value)
@@ -204,9 +229,18 @@ def _copies(run: CalibrationRun, profile: GpuProfile) -> dict[str, float]:
 
 
 def _overlay(
-    profile: GpuProfile, run: CalibrationRun, parameters: GpuParameters, unseen: Sequence[Cell], source: str, count: int
+    profile: GpuProfile,
+    run: CalibrationRun,
+    parameters: GpuParameters,
+    unseen: Sequence[Cell],
+    source: str,
+    count: int,
 ) -> FittedParameters:
-    numbers = {f.name: getattr(parameters, f.name) for f in fields(parameters) if f.type in ("float", float)}
+    numbers = {
+        f.name: getattr(parameters, f.name)
+        for f in fields(parameters)
+        if f.type in ("float", float)
+    }
     return FittedParameters(
         device=profile.name,
         device_class="gpu",

@@ -1,7 +1,9 @@
-"""Whole models that check a GPU's calibration: published sizes, of the same parts as the smaller ones of the CPU's check.
+"""Whole models that check a GPU's calibration: published sizes, of the same parts as the smaller
+ones of the CPU's check.
 
-Sizes: ViT (Dosovitskiy et al., 2021), BERT (Devlin et al., 2019), GPT-2 (Radford et al., 2019), Llama 3.1 8B (Meta, 2024). A
-pass takes between a tenth of a millisecond and a second on a data-centre board.
+Sizes: ViT (Dosovitskiy et al., 2021), BERT (Devlin et al., 2019), GPT-2 (Radford et al., 2019),
+Llama 3.1 8B (Meta, 2024). A pass takes between a tenth of a millisecond and a second on a
+data-centre board.
 """
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
@@ -42,7 +44,9 @@ def _bert(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 def _gpt2(batch: int) -> tuple[nn.Module, Inputs]:
-    return Encoder(50257, 1280, 20, 36, causal=True, head=50257, pre=True), (_ids(batch, 512, 50257),)
+    return Encoder(50257, 1280, 20, 36, causal=True, head=50257, pre=True), (
+        _ids(batch, 512, 50257),
+    )
 
 
 def _llama() -> nn.Module:

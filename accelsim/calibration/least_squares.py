@@ -1,8 +1,9 @@
 """Fits sums of non-negative terms to times, by relative error.
 
-Minimises the sum over rows of ((prediction - time) / time)^2 under coefficients >= 0 (Lawson and Hanson, 1974), with a small
-ridge that draws each coefficient towards a prior value: terms that the rows cannot tell apart, or do not show at all, keep
-what other rows say of them. The problem is convex: the same rows give the same coefficients.
+Minimises the sum over rows of ((prediction - time) / time)^2 under coefficients >= 0 (Lawson and
+Hanson, 1974), with a small ridge that draws each coefficient towards a prior value: terms that the
+rows cannot tell apart, or do not show at all, keep what other rows say of them. The problem is
+convex: the same rows give the same coefficients.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ def fit_nonnegative(
         times_s: Times, shape (n,), > 0.
         prior: Coefficients to fall back to, shape (p,); zero where None.
         ridge: Weight of the penalty against one row's error.
-        passes: Repeats with rows that lie far off weighted down (Huber's weights at twice the median deviation).
-        least_scale: Root mean square of quantity over time below which a term counts as hardly shown, shape (p,): its
-            coefficient then stays with the prior. Without it a quantity that is next to nothing in all rows would explain
-            their residuals with a coefficient that is absurd where there is more of it.
-        bounds: Least and largest coefficients, each of shape (p,), >= 0; any non-negative ones where None.
+        passes: Repeats with rows that lie far off weighted down (Huber's weights at twice the
+            median deviation).
+        least_scale: Root mean square of quantity over time below which a term counts as hardly
+            shown, shape (p,): its coefficient then stays with the prior. Without it a quantity that
+            is next to nothing in all rows would explain their residuals with a coefficient that is
+            absurd where there is more of it.
+        bounds: Least and largest coefficients, each of shape (p,), >= 0; any non-negative ones
+            where None.
 
     Returns:
         Coefficients >= 0, shape (p,); in the terms' own units.
@@ -60,7 +64,9 @@ def fit_nonnegative(
         else:  # the same problem in as many rows as terms
             q, r = np.linalg.qr(rows)
             low, high = (bound * scale for bound in bounds)
-            solution = lsq_linear(r, q.T @ wanted, (low, np.maximum(high, low + 1e-12)), method="bvls").x
+            solution = lsq_linear(
+                r, q.T @ wanted, (low, np.maximum(high, low + 1e-12)), method="bvls"
+            ).x
         off = np.abs(scaled @ solution - 1.0)
         limit = max(2.0 * float(np.median(off)), 0.02)
         weights = np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12)))

@@ -1,8 +1,9 @@
 """Measures this machine's operators: ``python -m accelsim.calibration.measure``.
 
-Needs torch and the standard library alone, so that it runs on a bare GPU box; the run file it writes is fitted anywhere with
-``accelsim calibrate --from``. Exit codes: 0 done (also when interrupted after the first row: the run is kept and can be
-resumed), 1 a fault of the program, 2 wrong input or a machine that cannot measure.
+Needs torch and the standard library alone, so that it runs on a bare GPU box; the run file it
+writes is fitted anywhere with ``accelsim calibrate --from``. Exit codes: 0 done (also when
+interrupted after the first row: the run is kept and can be resumed), 1 a fault of the program, 2
+wrong input or a machine that cannot measure.
 """
 
 from __future__ import annotations
@@ -22,12 +23,22 @@ if TYPE_CHECKING:
     from accelsim.calibration.measurement.case import Case
     from accelsim.calibration.measurement.session import Progress, Session
 
-__all__ = ["MeasureSettings", "main", "measure", "parse_budget_s", "parse_formats", "parse_threads", "require_torch"]
+__all__ = [
+    "MeasureSettings",
+    "main",
+    "measure",
+    "parse_budget_s",
+    "parse_formats",
+    "parse_threads",
+    "require_torch",
+]
 
 _FORMATS: Final = {"cpu": ("fp32", "bf16", "fp16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
-#: First generation with TF32 and BF16 products: Ampere. Older boards emulate BF16, which says nothing of their formats.
+#: First generation with TF32 and BF16 products: Ampere. Older boards emulate BF16, which says
+#: nothing of their formats.
 _AMPERE: Final = 8
-#: Part of a budget that goes to compiled operators, and the least budget that leaves enough for the others.
+#: Part of a budget that goes to compiled operators, and the least budget that leaves enough for the
+#: others.
 _COMPILED_SHARE: Final = 0.2
 _LEAST_COMPILED_S: Final = 240.0
 
@@ -39,7 +50,8 @@ class MeasureSettings:
     Attributes:
         device: "cpu" or "cuda:N".
         threads: Thread counts of a CPU, the first in full; empty for one and all cores given.
-        dtypes: Formats; empty for those the device has fast units for. "tf32" is FP32 with TF32 products.
+        dtypes: Formats; empty for those the device has fast units for. "tf32" is FP32 with TF32
+            products.
         budget_s: Wall time.
         rounds: Passes over the suite.
         out: Run file.
@@ -104,7 +116,8 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
 
     Raises:
         MissingDependencyError: If torch is not installed.
-        InvalidValueError: If the device or thread count does not exist here, or a resumed run is another machine's.
+        InvalidValueError: If the device or thread count does not exist here, or a resumed run is
+            another machine's.
         OutputError: If another calibration runs, or the file exists or cannot be written.
     """
     torch = require_torch()
@@ -124,17 +137,34 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
         torch.cuda.set_device(device)  # streams, events and graphs belong to the current device
     executions = ("eager", "graph") if kind == "cuda" else ("eager",)
     facts = describe(device)
-    recorded = {"device": device, "threads": list(threads), "dtypes": list(dtypes), "budget_s": settings.budget_s}
-    guard = memory_limit() if kind == "cpu" else nullcontext()  # CUDA reserves addresses far beyond what it uses
-    compiling_s = _COMPILED_SHARE * settings.budget_s if settings.budget_s >= _LEAST_COMPILED_S else 0.0
-    with calibration_lock(), guard, RunFile(settings.out, facts, recorded, resume=settings.resume) as run_file:
-        session = Session(device, run_file, settings.budget_s - compiling_s, rounds=settings.rounds, report=report)
+    recorded = {
+        "device": device,
+        "threads": list(threads),
+        "dtypes": list(dtypes),
+        "budget_s": settings.budget_s,
+    }
+    guard = (
+        memory_limit() if kind == "cpu" else nullcontext()
+    )  # CUDA reserves addresses far beyond what it uses
+    compiling_s = (
+        _COMPILED_SHARE * settings.budget_s if settings.budget_s >= _LEAST_COMPILED_S else 0.0
+    )
+    with (
+        calibration_lock(),
+        guard,
+        RunFile(settings.out, facts, recorded, resume=settings.resume) as run_file,
+    ):
+        session = Session(
+            device, run_file, settings.budget_s - compiling_s, rounds=settings.rounds, report=report
+        )
         session.measure(operator_suite(kind, dtypes, threads, executions))
         if compiling_s:
             _measure_compiled(session, compiling_s, compiled_suite(kind, dtypes, threads))
         for name, dtype, run in energy_runs(torch, device, dtypes):
             reading = measure_energy(find_meter(device), run)
-            run_file.append({"note": "energy", "operator": name, "dtype": dtype, "reading": reading})
+            run_file.append(
+                {"note": "energy", "operator": name, "dtype": dtype, "reading": reading}
+            )
     return settings.out
 
 
@@ -176,7 +206,11 @@ def check_device(torch: Any, device: str) -> str:
     known = ", ".join(["cpu", *(f"cuda:{i}" for i in range(count))])
     number = int(index or "0") if kind == "cuda" and _is_count(index or "0") else count
     if number >= count:
-        remedy = "" if count else "This torch finds no CUDA device; check the driver and that torch is a CUDA build."
+        remedy = (
+            ""
+            if count
+            else "This torch finds no CUDA device; check the driver and that torch is a CUDA build."
+        )
         raise InvalidValueError("device", device, f"one of {known}", remedy)
     return f"cuda:{number}"
 
@@ -192,15 +226,20 @@ def check_threads(threads: Sequence[int], device: str) -> tuple[int, ...]:
     if device != "cpu":
         return (0,)
     given = int(describe()["cpu_count_given"] or 1)
-    chosen = tuple(dict.fromkeys((1, *(threads or (given,)))))  # several threads are fitted relative to one
+    chosen = tuple(
+        dict.fromkeys((1, *(threads or (given,))))
+    )  # several threads are fitted relative to one
     for count in chosen:
         if not 1 <= count <= given:
-            raise InvalidValueError("threads", count, f"1 to {given}, the CPUs given to this process")
+            raise InvalidValueError(
+                "threads", count, f"1 to {given}, the CPUs given to this process"
+            )
     return chosen
 
 
 def check_dtypes(torch: Any, dtypes: Sequence[str], device: str) -> tuple[str, ...]:
-    """Formats to measure: those asked for, or fp32 and the 16-bit formats the device multiplies fast.
+    """Formats to measure: those asked for, or fp32 and the 16-bit formats the device multiplies
+    fast.
 
     Raises:
         InvalidValueError: If a format is not known.
@@ -216,7 +255,11 @@ def check_dtypes(torch: Any, dtypes: Sequence[str], device: str) -> tuple[str, .
             return ("fp32", "bf16")
         is_new = torch.cuda.get_device_capability(device)[0] >= _AMPERE
         return ("fp32", "tf32", "bf16") if is_new else ("fp32", "fp16")
-    fast = torch.ops.mkldnn._is_mkldnn_bf16_supported() if torch.backends.mkldnn.is_available() else False  # noqa: SLF001
+    fast = (
+        torch.ops.mkldnn._is_mkldnn_bf16_supported()  # noqa: SLF001
+        if torch.backends.mkldnn.is_available()
+        else False
+    )
     return ("fp32", "bf16") if fast else ("fp32",)
 
 
@@ -229,7 +272,9 @@ def _settings(arguments: Sequence[str] | None) -> MeasureSettings:
     parser.add_argument("--dtypes", default="", help="formats, as fp32,bf16")
     parser.add_argument("--budget", default="6m", help="wall time: 60s, 6m, 1h")
     parser.add_argument("--rounds", type=int, default=2, help="passes over the suite")
-    parser.add_argument("--out", type=Path, default=Path("calibration-run.jsonl"), help="run file to write")
+    parser.add_argument(
+        "--out", type=Path, default=Path("calibration-run.jsonl"), help="run file to write"
+    )
     parser.add_argument("--resume", action="store_true", help="continue that file")
     given = parser.parse_args(arguments)
     return MeasureSettings(

@@ -1,8 +1,10 @@
-"""The measured table: what is left of the measurements when the analytic terms are taken out, ready to interpolate.
+"""The measured table: what is left of the measurements when the analytic terms are taken out, ready
+to interpolate.
 
-For each kernel, ln(measured / terms) at the measured shapes becomes a Gaussian-process correction. Length scales and noise
-are those with the best leave-one-out likelihood (Rasmussen and Williams, 2006, section 5.4.2); the correction is kept only
-where it predicts left-out shapes better than the terms alone do.
+For each kernel, ln(measured / terms) at the measured shapes becomes a Gaussian-process correction.
+Length scales and noise are those with the best leave-one-out likelihood (Rasmussen and Williams,
+2006, section 5.4.2); the correction is kept only where it predicts left-out shapes better than the
+terms alone do.
 """
 
 from __future__ import annotations
@@ -69,11 +71,17 @@ def _grid(
 def _leave_one_out(
     places: FloatArray, residuals: FloatArray, scales: FloatArray, noise: float, variance: float
 ) -> tuple[float, FloatArray, FloatArray]:
-    """Negative mean log likelihood of left-out rows, their errors, and the weights (per unit variance)."""
+    """Negative mean log likelihood of left-out rows, their errors, and the weights (per unit
+    variance).
+    """
     covariance = matern(places, places, scales) + noise * np.eye(len(residuals))
     inverse = np.linalg.inv(covariance)
     weights = inverse @ residuals
     spread = np.diag(inverse)
     errors: FloatArray = weights / spread
-    score = float(np.mean(-0.5 * np.log(spread) + 0.5 * np.log(variance) + 0.5 * errors**2 * spread / variance))
+    score = float(
+        np.mean(
+            -0.5 * np.log(spread) + 0.5 * np.log(variance) + 0.5 * errors**2 * spread / variance
+        )
+    )
     return score, errors, weights / variance

@@ -1,7 +1,9 @@
-"""Times one whole model, in the process it is started in: ``python -m accelsim.calibration.model_timer JSON``.
+"""Times one whole model, in the process it is started in: ``python -m
+accelsim.calibration.model_timer JSON``.
 
-The argument names a check model, its device, batch, format, threads or execution, whether to train, and the time to spend;
-the answer is one JSON object on standard output. Needs torch and the standard library alone.
+The argument names a check model, its device, batch, format, threads or execution, whether to train,
+and the time to spend; the answer is one JSON object on standard output. Needs torch and the
+standard library alone.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, 
 
 __all__ = ["main", "reference_s", "time_model"]
 
-#: Calls before the first that counts: the heap takes a few to settle; long ones are not repeated as often.
+#: Calls before the first that counts: the heap takes a few to settle; long ones are not repeated as
+#: often.
 _WARM_UP_CALLS, _FEWEST_WARM_UP_CALLS, _WARM_UP_S = 5, 2, 0.5
 
 
@@ -58,7 +61,9 @@ def time_model(
                 call()
         if on_gpu and case.get("execution") == "graph":
             call, _ = captured(torch.cuda, [call], least_calls=1)
-        timer: Timer = CudaTimer(torch.cuda, least_blocks=5) if on_gpu else CpuTimer(int(case["threads"]), 5)
+        timer: Timer = (
+            CudaTimer(torch.cuda, least_blocks=5) if on_gpu else CpuTimer(int(case["threads"]), 5)
+        )
         timing = timer.measure([call], float(case["budget_s"]))
         return timing, measure_energy(find_meter(device), call)
 
@@ -67,16 +72,25 @@ def _call(case: Mapping[str, Any], models: Mapping[str, Factory], device: str) -
     """One pass of the model, its weights and inputs on the device in the case's format."""
     dtype, default = torch_dtype(case["dtype"]), torch.get_default_dtype()
     if device != "cpu":
-        torch.set_default_dtype(dtype)  # large models are made as they are used: a second copy might not fit
+        torch.set_default_dtype(
+            dtype
+        )  # large models are made as they are used: a second copy might not fit
     try:
         with torch.device(device):
             module, inputs = models[case["model"]](int(case["batch"]))
     finally:
         torch.set_default_dtype(default)
-    module, inputs = module.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+    module, inputs = (
+        module.to(dtype),
+        tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs),
+    )
     if case.get("execution") == "compiled":
         module.compile()
-    return _training_step(module.train(), inputs) if case["is_training"] else _forward(module.eval(), inputs)
+    return (
+        _training_step(module.train(), inputs)
+        if case["is_training"]
+        else _forward(module.eval(), inputs)
+    )
 
 
 def _forward(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> Callable[[], Any]:

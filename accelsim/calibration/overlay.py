@@ -1,6 +1,7 @@
 """Writes fitted parameter overlays; `accelsim.cost.fitted` reads them.
 
-The file is replaced as a whole and only once it is complete, so that a fit that is interrupted leaves the previous overlay.
+The file is replaced as a whole and only once it is complete, so that a fit that is interrupted
+leaves the previous overlay.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from accelsim.cost.fitted import FittedParameters, calibration_folders, fitted_parameters, read_fitted
+from accelsim.cost.fitted import (
+    FittedParameters,
+    calibration_folders,
+    fitted_parameters,
+    read_fitted,
+)
 from accelsim.cost.residual import FamilyResidual
 
 __all__ = [
@@ -35,15 +41,21 @@ def user_folder() -> Path:
 
 
 def number(value: float) -> str:
-    """A number as the data files take it: four digits, with a point or an exponent that YAML reads as a number."""
+    """A number as the data files take it: four digits, with a point or an exponent that YAML reads
+    as a number.
+    """
     short = repr(float(f"{value:.4g}"))
     return short.replace("e", ".0e") if "e" in short and "." not in short else short
 
 
 def as_written(parameters: P) -> P:
-    """A parameter set with its numbers as files state them: fits on top of it and on top of the file are the same."""
+    """A parameter set with its numbers as files state them: fits on top of it and on top of the
+    file are the same.
+    """
     numbers = {f.name: getattr(parameters, f.name) for f in fields(parameters)}  # type: ignore[arg-type]
-    stated: dict[str, Any] = {name: float(number(value)) for name, value in numbers.items() if type(value) is float}
+    stated: dict[str, Any] = {
+        name: float(number(value)) for name, value in numbers.items() if type(value) is float
+    }
     written: P = replace(parameters, **stated)  # type: ignore[type-var]
     return written
 
@@ -65,12 +77,19 @@ def overlay_text(overlay: FittedParameters) -> str:
         for name, value in sorted(overlay.parameters.items())
     ]
     if overlay.pinned:
-        lines += ["# Class-wide values on the day of the fit: the surfaces correct a model with these", "pinned:"]
+        lines += [
+            "# Class-wide values on the day of the fit: the surfaces correct a model with these",
+            "pinned:",
+        ]
         lines += [f"  {name}: {number(value)}" for name, value in sorted(overlay.pinned.items())]
     if overlay.families:
-        lines += ["# ln(measured / predicted) by operator family: spread of a row, and the part all rows share"]
+        lines += [
+            "# ln(measured / predicted) by operator family: spread of a row, and the part all rows share"
+        ]
         lines.append("families:")
-        lines += [f"  {name}: {family_line(entry)}" for name, entry in sorted(overlay.families.items())]
+        lines += [
+            f"  {name}: {family_line(entry)}" for name, entry in sorted(overlay.families.items())
+        ]
     if overlay.surfaces:
         lines.append(
             "# Corrections over the shape: ln(measured / modelled) in thousandths at the knots, last axis fastest"
@@ -78,8 +97,14 @@ def overlay_text(overlay: FittedParameters) -> str:
         lines.append("surfaces:")
         for name, surface in sorted(overlay.surfaces.items()):
             entry = surface.to_mapping()
-            knots = ", ".join("[" + ", ".join(f"{knot:g}" for knot in axis) + "]" for axis in entry["knots"])
-            lines += [f"  {name}:", f"    rows: {surface.rows}", f"    log_sigma: {number(surface.log_sigma)}"]
+            knots = ", ".join(
+                "[" + ", ".join(f"{knot:g}" for knot in axis) + "]" for axis in entry["knots"]
+            )
+            lines += [
+                f"  {name}:",
+                f"    rows: {surface.rows}",
+                f"    log_sigma: {number(surface.log_sigma)}",
+            ]
             lines += [f"    knots: [{knots}]", *_value_lines(entry)]
     return "\n".join(lines) + "\n"
 
@@ -88,12 +113,22 @@ def _value_lines(entry: Mapping[str, Any]) -> list[str]:
     """Values of a surface: of its one grid, or of each term of a sum."""
     if "terms" not in entry:
         return [f'    values: "{entry["values"]}"']
-    return ["    terms:", *(f'      - {{axes: {term["axes"]}, values: "{term["values"]}"}}' for term in entry["terms"])]
+    return [
+        "    terms:",
+        *(
+            f'      - {{axes: {term["axes"]}, values: "{term["values"]}"}}'
+            for term in entry["terms"]
+        ),
+    ]
 
 
 def family_line(entry: FamilyResidual) -> str:
     """Residuals of a family as one line of YAML."""
-    return "{" + ", ".join(f"{name}: {_value(value)}" for name, value in entry.to_mapping().items()) + "}"
+    return (
+        "{"
+        + ", ".join(f"{name}: {_value(value)}" for name, value in entry.to_mapping().items())
+        + "}"
+    )
 
 
 def _value(value: object) -> str:
@@ -107,7 +142,8 @@ def _quoted(text: str) -> str:
 
 
 def write_overlay(overlay: FittedParameters, folder: Path | None = None) -> Path:
-    """Write ``<folder>/<device>.yaml``, whole or not at all; a file that says the same keeps its date.
+    """Write ``<folder>/<device>.yaml``, whole or not at all; a file that says the same keeps its
+    date.
 
     Args:
         overlay: What to write.

@@ -1,9 +1,9 @@
 """The run file: every measurement of a calibration, appended as it is made.
 
-One JSON document per line. The first line says which schema, machine and settings the rows belong to; every line carries a
-hash that covers its own content and all lines before it, so that a changed, lost or reordered line is noticed. A line that
-was cut off by a kill or a full disk is the last one and is dropped on the next opening; nothing else is lost. Needs the
-standard library alone.
+One JSON document per line. The first line says which schema, machine and settings the rows belong
+to; every line carries a hash that covers its own content and all lines before it, so that a
+changed, lost or reordered line is noticed. A line that was cut off by a kill or a full disk is the
+last one and is dropped on the next opening; nothing else is lost. Needs the standard library alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        case = {**{name: getattr(self.case, name) for name in Case.__slots__}, "shape": dict(self.case.shape)}
+        case = {
+            **{name: getattr(self.case, name) for name in Case.__slots__},
+            "shape": dict(self.case.shape),
+        }
         return {
             "case": case,
             "time_s": self.time_s,
@@ -73,7 +76,12 @@ class Measurement:
             if time_s is not None and not 0 < float(time_s) < 1e6:
                 raise ValueError(f"time_s = {time_s!r}")
             return cls(
-                case, time_s, float(data["noise_fraction"]), int(data["round"]), data["details"], data["skipped"]
+                case,
+                time_s,
+                float(data["noise_fraction"]),
+                int(data["round"]),
+                data["details"],
+                data["skipped"],
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a measurement ({error})") from None
@@ -121,7 +129,8 @@ def read_run(path: str | Path) -> CalibrationRun:
     """Read a run file whole.
 
     Raises:
-        ProfileError: If it cannot be read, is of another schema or version, or a line but the last does not match its hash.
+        ProfileError: If it cannot be read, is of another schema or version, or a line but the last
+            does not match its hash.
     """
     path = Path(path)
     try:
@@ -157,13 +166,19 @@ def _checked(path: Path, number: int, line: bytes, previous: str) -> tuple[dict[
         document = json.loads(line)
         claimed = document.pop("hash")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        raise ProfileError(str(path), [f"line {number}: not a line of a run file (damaged)"]) from None
+        raise ProfileError(
+            str(path), [f"line {number}: not a line of a run file (damaged)"]
+        ) from None
     try:
         _, digest = _line(document, previous)
     except ValueError:
-        raise ProfileError(str(path), [f"line {number}: holds a number that is not finite"]) from None
+        raise ProfileError(
+            str(path), [f"line {number}: holds a number that is not finite"]
+        ) from None
     if claimed != digest:
-        problem = f"line {number}: its hash does not match; the file was changed after it was written"
+        problem = (
+            f"line {number}: its hash does not match; the file was changed after it was written"
+        )
         raise ProfileError(str(path), [problem])
     return document, digest
 
@@ -175,7 +190,9 @@ def _check_header(path: Path, header: Mapping[str, Any]) -> None:
         for name, value in wanted.items()
         if header.get(name) != value
     ]
-    if not isinstance(header.get("environment"), dict) or not isinstance(header.get("settings"), dict):
+    if not isinstance(header.get("environment"), dict) or not isinstance(
+        header.get("settings"), dict
+    ):
         problems.append("line 1: environment or settings missing")
     if problems:
         raise ProfileError(str(path), problems)
@@ -184,12 +201,14 @@ def _check_header(path: Path, header: Mapping[str, Any]) -> None:
 class RunFile:
     """Appends rows to a run file; each is in the file when `append` returns.
 
-    Beside it lies ``<path>.case`` while a case runs: it names the case that was running when a process was killed or died,
-    so that a kernel that ends the process does not end every resumed one too.
+    Beside it lies ``<path>.case`` while a case runs: it names the case that was running when a
+    process was killed or died, so that a kernel that ends the process does not end every resumed
+    one too.
 
     Attributes:
         run: What the file to be continued holds; None for a new one.
-        fatal_case: Key of the case during which the previous process ended; None where it ended otherwise.
+        fatal_case: Key of the case during which the previous process ended; None where it ended
+            otherwise.
 
     Args:
         path: The file.
@@ -200,11 +219,17 @@ class RunFile:
     Raises:
         OutputError: If the file exists and is not to be continued, or cannot be written.
         ProfileError: If the file to be continued is damaged.
-        InvalidValueError: If it is from another machine, software or settings; names the difference.
+        InvalidValueError: If it is from another machine, software or settings; names the
+            difference.
     """
 
     def __init__(
-        self, path: str | Path, environment: Mapping[str, Any], settings: Mapping[str, Any], *, resume: bool = False
+        self,
+        path: str | Path,
+        environment: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        *,
+        resume: bool = False,
     ) -> None:
         self.path = Path(path)
         self.run: CalibrationRun | None = None
@@ -288,7 +313,9 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _check_same(path: Path, run: CalibrationRun, environment: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def _check_same(
+    path: Path, run: CalibrationRun, environment: Mapping[str, Any], settings: Mapping[str, Any]
+) -> None:
     from accelsim.calibration.environment import differences
 
     found = differences(run.environment, environment)
@@ -304,7 +331,8 @@ def _check_same(path: Path, run: CalibrationRun, environment: Mapping[str, Any],
 
 @contextmanager
 def calibration_lock(folder: str | Path | None = None) -> Iterator[Path]:
-    """Hold this user's calibration lock; the system releases it when the process ends, however it ends.
+    """Hold this user's calibration lock; the system releases it when the process ends, however it
+    ends.
 
     Args:
         folder: Where the lock lies; the system's temporary folder unless given.
@@ -320,7 +348,9 @@ def calibration_lock(folder: str | Path | None = None) -> Iterator[Path]:
         descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         remedy = "Set TMPDIR to a folder that can be written."
-        raise OutputError(f"The lock against a second calibration cannot be made: {error}. {remedy}") from None
+        raise OutputError(
+            f"The lock against a second calibration cannot be made: {error}. {remedy}"
+        ) from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

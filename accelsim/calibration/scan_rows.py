@@ -1,4 +1,6 @@
-"""Rows of measured scans, sorts, spectra, comparisons, random numbers, and of what runs across the last axis."""
+"""Rows of measured scans, sorts, spectra, comparisons, random numbers, and of what runs across the
+last axis.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def _softmax_across(s: Shape, operator: str) -> Row:
     elements, name = rows * s["columns"], f"{operator.removesuffix('_across')}.across"
     flop, reads = (4, 2) if backward else (6, 1)
     dims = (rows, s["columns"])
-    return Row(_K.SOFTMAX, dims, flop * elements, reads * elements, elements, backward=backward, name=name)
+    return Row(
+        _K.SOFTMAX, dims, flop * elements, reads * elements, elements, backward=backward, name=name
+    )
 
 
 @rule("cumsum", "cumsum_across", "sort")
@@ -32,7 +36,15 @@ def _scan(s: Shape, operator: str) -> Row:
     elements, places = rows * s["columns"], 8.0 if operator == "sort" else 0.0
     name = operator.replace("_", ".")
     dims = (rows, s["columns"])
-    return Row(_K.REDUCTION, dims, elements, elements, elements, name=name, fixed_write_bytes=places * elements)
+    return Row(
+        _K.REDUCTION,
+        dims,
+        elements,
+        elements,
+        elements,
+        name=name,
+        fixed_write_bytes=places * elements,
+    )
 
 
 @rule("norm_outer")
@@ -52,7 +64,9 @@ def _random(s: Shape, operator: str) -> Row:
 def _comparison(s: Shape, operator: str) -> Row:
     elements = s["elements"]
     dims, written = (elements, 1, 1, 1), float(elements)
-    return Row(_K.ELEMENTWISE, dims, elements, elements, 0.0, name=operator, fixed_write_bytes=written)
+    return Row(
+        _K.ELEMENTWISE, dims, elements, elements, 0.0, name=operator, fixed_write_bytes=written
+    )
 
 
 @rule("fft", "fft_across")
@@ -63,7 +77,9 @@ def _spectrum(s: Shape, operator: str) -> Row:
     each = round(2.5 * math.log2(max(columns, 2)))
     dims = (elements, 1, each, elements if across else 1)
     name = "_fft_r2c"
-    return Row(_K.ELEMENTWISE, dims, each * elements, elements, 0.0, name=name, fixed_write_bytes=written)
+    return Row(
+        _K.ELEMENTWISE, dims, each * elements, elements, 0.0, name=name, fixed_write_bytes=written
+    )
 
 
 @rule("upsample_bicubic2d")

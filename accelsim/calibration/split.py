@@ -1,8 +1,9 @@
 """Which measured shapes a fit may see and which are kept to score it.
 
-The split goes by shape, not by row: a shape measured on several devices, or twice on one, is on the same side everywhere, so
-that a fit never sees a held-out shape under another name. The side is decided by a hash of the shape's label alone: it does
-not depend on the order of rows or on which rows a file has.
+The split goes by shape, not by row: a shape measured on several devices, or twice on one, is on the
+same side everywhere, so that a fit never sees a held-out shape under another name. The side is
+decided by a hash of the shape's label alone: it does not depend on the order of rows or on which
+rows a file has.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ def held_out_mask(labels: Iterable[str], share: float = HELD_OUT_SHARE) -> NDArr
     """Which shapes are kept from the fit, shape (n,).
 
     Args:
-        labels: One label per row, naming operator and dimensions but not the device ("bmm 12x64x512x512").
+        labels: One label per row, naming operator and dimensions but not the device ("bmm
+            12x64x512x512").
         share: Part of the shapes to keep, 0 to 1.
     """
     limit = round(share * _BUCKETS)
     known: dict[str, bool] = {}
-    sides = [known[label] if label in known else known.setdefault(label, _bucket(label) < limit) for label in labels]
+    sides = [
+        known[label] if label in known else known.setdefault(label, _bucket(label) < limit)
+        for label in labels
+    ]
     return np.array(sides, dtype=np.bool_)
 
 
@@ -40,10 +45,13 @@ def _bucket(label: str) -> int:
     return int.from_bytes(digest[:4], "big") % _BUCKETS
 
 
-def held_out_rows(columns: Sequence[NDArray[Any]], share: float = HELD_OUT_SHARE) -> NDArray[np.bool_]:
+def held_out_rows(
+    columns: Sequence[NDArray[Any]], share: float = HELD_OUT_SHARE
+) -> NDArray[np.bool_]:
     """The same for shapes given as columns of whole numbers, shape (n,); vectorised.
 
-    Each row's numbers are mixed into 64 bits one after the other (the finaliser of SplitMix64; Steele et al., OOPSLA 2014).
+    Each row's numbers are mixed into 64 bits one after the other (the finaliser of SplitMix64;
+    Steele et al., OOPSLA 2014).
 
     Args:
         columns: Dimensions, shape (n,) each.

@@ -1,8 +1,9 @@
 """Fits a `Surface` to residuals of a model: robust, penalised least squares on the grid's points.
 
-Minimises the Huber-weighted squares of ln(measured / modelled) less the surface, plus a penalty on its curvature along each
-axis (a straight line in log sizes is free) and a weak pull to zero where there are no rows. The weights are iterated
-(Holland and Welsch, 1977). The normal equations are sparse: a row touches only the corners of its cell.
+Minimises the Huber-weighted squares of ln(measured / modelled) less the surface, plus a penalty on
+its curvature along each axis (a straight line in log sizes is free) and a weak pull to zero where
+there are no rows. The weights are iterated (Holland and Welsch, 1977). The normal equations are
+sparse: a row touches only the corners of its cell.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def fit_surface_to_sums(
 ) -> S:
     """The surface that corrects each stage of rows whose sum was measured, by Gauss-Newton steps.
 
-    The first step corrects all stages of a row alike; the others are halved until the robust loss falls.
+    The first step corrects all stages of a row alike; the others are halved until the robust loss
+    falls.
 
     Args:
         surface: Its grids; the values are not looked at.
@@ -89,25 +91,42 @@ def fit_surface_to_sums(
     penalty = _penalties(surface, curvature)
 
     def totals(values: FloatArray) -> tuple[list[FloatArray], FloatArray]:
-        parts = [time * np.exp(design @ values) for design, (_, time) in zip(designs, stages, strict=True)]
+        parts = [
+            time * np.exp(design @ values)
+            for design, (_, time) in zip(designs, stages, strict=True)
+        ]
         return parts, fixed + np.sum(parts, axis=0)
 
     def weighed(parts: Sequence[FloatArray], total: FloatArray) -> Any:
         """d ln(total) / d values: sum of (share of a stage) x (its corners)."""
-        return sum((_times(part / total, d) for part, d in zip(parts, designs, strict=True)), start=0 * designs[0])
+        return sum(
+            (_times(part / total, d) for part, d in zip(parts, designs, strict=True)),
+            start=0 * designs[0],
+        )
 
     modelled = [time for _, time in stages]
     together = np.sum(modelled, axis=0)
     target = np.log((measured - fixed) / together)
-    values = _solve(weighed(modelled, together), np.ones(len(measured)), target, penalty, np.zeros(surface.flat.size))
+    values = _solve(
+        weighed(modelled, together),
+        np.ones(len(measured)),
+        target,
+        penalty,
+        np.zeros(surface.flat.size),
+    )
     for _ in range(_SUM_STEPS):
         parts, total = totals(values)
         residual = np.log(measured / total)
         design = weighed(parts, total)
-        step = _solve(design, _huber(residual), residual + design @ values, penalty, values) - values
+        step = (
+            _solve(design, _huber(residual), residual + design @ values, penalty, values) - values
+        )
 
         def loss(
-            length: float, values: FloatArray = values, step: FloatArray = step, r: FloatArray = residual
+            length: float,
+            values: FloatArray = values,
+            step: FloatArray = step,
+            r: FloatArray = residual,
         ) -> float:
             moved = values + length * step
             misfit = np.log(measured / totals(moved)[1])
@@ -127,14 +146,18 @@ def _design(surface: Surface, coordinates: Sequence[FloatArray]) -> Any:
 
     index, weight = surface.corners(coordinates)
     rows = np.broadcast_to(np.arange(index.shape[1]), index.shape)
-    return csr_matrix((weight.ravel(), (rows.ravel(), index.ravel())), shape=(index.shape[1], surface.flat.size))
+    return csr_matrix(
+        (weight.ravel(), (rows.ravel(), index.ravel())), shape=(index.shape[1], surface.flat.size)
+    )
 
 
 def _penalties(surface: Surface, curvature: float) -> Any:
     """Quadratic form of the penalties of all grids."""
     from scipy.sparse import block_diag
 
-    return block_diag([_penalty(values.shape, curvature) for _, values in surface.terms()], format="csr")
+    return block_diag(
+        [_penalty(values.shape, curvature) for _, values in surface.terms()], format="csr"
+    )
 
 
 def _penalty(shape: Sequence[int], curvature: float) -> Any:
@@ -146,7 +169,9 @@ def _penalty(shape: Sequence[int], curvature: float) -> Any:
     for axis, length in enumerate(shape):
         if length < 3:
             continue
-        taken = [np.take(points, range(start, length - 2 + start), axis).ravel() for start in range(3)]
+        taken = [
+            np.take(points, range(start, length - 2 + start), axis).ravel() for start in range(3)
+        ]
         rows = np.arange(len(taken[0]))
         ones = np.ones(len(rows))
         difference = csr_matrix(
@@ -165,14 +190,21 @@ def _solve(
     start: FloatArray,
     tolerance: float = _STEP_TOLERANCE,
 ) -> FloatArray:
-    """Minimiser of the penalised squares, by conjugate gradients from `start` with the diagonal as preconditioner."""
+    """Minimiser of the penalised squares, by conjugate gradients from `start` with the diagonal as
+    preconditioner.
+    """
     from scipy.sparse import diags
     from scipy.sparse.linalg import cg
 
     weighted = _times(weight, design)
     normal = (design.T @ weighted + penalty).tocsr()
     solved, _ = cg(
-        normal, weighted.T @ target, x0=start, rtol=tolerance, maxiter=_ITERATIONS, M=diags(1.0 / normal.diagonal())
+        normal,
+        weighted.T @ target,
+        x0=start,
+        rtol=tolerance,
+        maxiter=_ITERATIONS,
+        M=diags(1.0 / normal.diagonal()),
     )
     return np.asarray(solved, dtype=np.float64)
 

@@ -29,7 +29,9 @@ COMMANDS: Final = {
 
 
 def command_tree(first_argument: str | None = None) -> typer.Typer:
-    """The commands; only the one that is called where the first argument names it, as all take a tenth of its time."""
+    """The commands; only the one that is called where the first argument names it, as all take a
+    tenth of its time.
+    """
     app = typer.Typer(
         name="accelsim",
         help="Time, energy and cost of deep learning on CPUs, GPUs, FPGAs and ASICs, before any of them is rented.",
@@ -58,7 +60,12 @@ def _print_version(wanted: bool) -> None:
 
 def _root(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """Time, energy and cost of deep learning on CPUs, GPUs, FPGAs and ASICs, before any of them is rented."""
+    """Time, energy and cost of deep learning on CPUs, GPUs, FPGAs and ASICs, before any of them is
+    rented.
+    """

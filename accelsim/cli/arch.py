@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["arch"]
 
-arch = typer.Typer(name="arch", help="Explore designs of matrix arrays (systolic ASICs).", no_args_is_help=True)
-_NOTE = "one forward pass; area of arrays, scratchpads and vector lanes; * nothing else is better in {} at once"
-_PEAKS_NOTE = (
-    "TFLOP/s (TOPS); rate: operations per element over one multiply-add; ~ array shape chosen to match its peak"
+arch = typer.Typer(
+    name="arch", help="Explore designs of matrix arrays (systolic ASICs).", no_args_is_help=True
 )
+_NOTE = "one forward pass; area of arrays, scratchpads and vector lanes; * nothing else is better in {} at once"
+_PEAKS_NOTE = "TFLOP/s (TOPS); rate: operations per element over one multiply-add; ~ array shape chosen to match its peak"
 
 
 @arch.callback()
@@ -31,22 +31,35 @@ def _group() -> None:
 
 @arch.command()
 def sweep(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Workload, or a SCALE-Sim topology (.csv).")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Workload, or a SCALE-Sim topology (.csv).")
+    ],
     array: Annotated[
         str, typer.Option("--array", metavar="RxC,...", help="Array shapes, such as 16x16,32x64.")
     ] = "16x16,32x32,64x64,128x128,256x256",
-    dataflow: Annotated[str, typer.Option("--dataflow", metavar="D,...", help="os, ws, is.")] = "os,ws,is",
+    dataflow: Annotated[
+        str, typer.Option("--dataflow", metavar="D,...", help="os, ws, is.")
+    ] = "os,ws,is",
     sram: Annotated[
         str,
-        typer.Option("--sram", metavar="KIB,...", help="Scratchpad per operand, or inputs/weights/outputs, in KiB."),
+        typer.Option(
+            "--sram",
+            metavar="KIB,...",
+            help="Scratchpad per operand, or inputs/weights/outputs, in KiB.",
+        ),
     ] = "1024/1024/512",
     bandwidth: Annotated[
-        str | None, typer.Option("--bandwidth", metavar="GB/S,...", help="Of main memory, in GB/s; 100 if none.")
+        str | None,
+        typer.Option(
+            "--bandwidth", metavar="GB/S,...", help="Of main memory, in GB/s; 100 if none."
+        ),
     ] = None,
     config: Annotated[
         list[Path] | None,
         typer.Option(
-            "--config", metavar="FILE", help="SCALE-Sim configuration, instead of array to --sram; repeatable."
+            "--config",
+            metavar="FILE",
+            help="SCALE-Sim configuration, instead of array to --sram; repeatable.",
         ),
     ] = None,
     count: Annotated[str, typer.Option("--count", metavar="N,...", help="Arrays per chip.")] = "1",
@@ -54,29 +67,40 @@ def sweep(
     batch: Annotated[int, typer.Option("--batch", help="Samples per pass.")] = 1,
     seq_len: opt.SeqLenOption = None,
     precision: Annotated[
-        str, typer.Option("--precision", metavar="NAME", help="Operands: int8, int16, bf16, fp16 or fp32.")
+        str,
+        typer.Option(
+            "--precision", metavar="NAME", help="Operands: int8, int16, bf16, fp16 or fp32."
+        ),
     ] = "int8",
     process_nm: Annotated[float, typer.Option("--process-nm", help="Node of the chip.")] = 7.0,
     memory: Annotated[
         str, typer.Option("--memory", metavar="NAME", help="DDR3, DDR4, LPDDR4, GDDR6 or HBM2.")
     ] = "HBM2",
-    pipelined: Annotated[bool, typer.Option("--pipelined", help="Folds overlap their fills, as in TPUs.")] = False,
+    pipelined: Annotated[
+        bool, typer.Option("--pipelined", help="Folds overlap their fills, as in TPUs.")
+    ] = False,
     density: Annotated[
         float, typer.Option("--weight-density", help="Non-zero share of structured sparse weights.")
     ] = 1.0,
     objectives: Annotated[
         str | None,
         typer.Option(
-            "--objectives", metavar="O,...", help="Of the Pareto front: latency, energy, area, elements, dram."
+            "--objectives",
+            metavar="O,...",
+            help="Of the Pareto front: latency, energy, area, elements, dram.",
         ),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Show all designs, not only the best.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show all designs, not only the best.")
+    ] = False,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
-    """Latency, energy and area of MODEL on every combination of array, dataflow, scratchpad and bandwidth."""
+    """Latency, energy and area of MODEL on every combination of array, dataflow, scratchpad and
+    bandwidth.
+    """
     sink = Sink(output_format, out, force, quiet)
     sink.check()
     from accelsim.planning.architecture import dataflow_named, design_grid, sweep_architectures
@@ -90,7 +114,10 @@ def sweep(
             [_pair(item) for item in _items("--array", array)],
             [dataflow_named(item) for item in _items("--dataflow", dataflow)],
             [_srams(item) for item in _items("--sram", sram)],
-            [_number("--bandwidth", item) * 1e9 for item in _items("--bandwidth", bandwidth or "100")],
+            [
+                _number("--bandwidth", item) * 1e9
+                for item in _items("--bandwidth", bandwidth or "100")
+            ],
             counts=[_whole("--count", item) for item in _items("--count", count)],
             clock_hz=clock_hz,
             pipelined=pipelined,
@@ -115,7 +142,9 @@ def sweep(
 
 @arch.command()
 def peaks(
-    devices: Annotated[list[str] | None, typer.Argument(metavar="[DEVICE...]", help="ASICs; all if none.")] = None,
+    devices: Annotated[
+        list[str] | None, typer.Argument(metavar="[DEVICE...]", help="ASICs; all if none.")
+    ] = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
@@ -140,13 +169,19 @@ def _model(name: str, precision: str) -> Any:
     return read_scalesim_topology(name, precision=precision)
 
 
-def _configured(files: Sequence[Path], precision: str, clock_hz: float, bandwidth: str | None) -> list[ArrayDesign]:
+def _configured(
+    files: Sequence[Path], precision: str, clock_hz: float, bandwidth: str | None
+) -> list[ArrayDesign]:
     """Designs of SCALE-Sim configurations, with their own bandwidth unless one is given."""
     from accelsim.hardware.scalesim import read_scalesim_config
     from accelsim.planning.architecture import design_of_config
     from accelsim.workloads.dtype import precision as find_precision
 
-    rates = [_number("--bandwidth", item) * 1e9 for item in _items("--bandwidth", bandwidth)] if bandwidth else [None]
+    rates = (
+        [_number("--bandwidth", item) * 1e9 for item in _items("--bandwidth", bandwidth)]
+        if bandwidth
+        else [None]
+    )
     dtype = find_precision(precision).compute
     configs = [read_scalesim_config(file) for file in files]
     return [

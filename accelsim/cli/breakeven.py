@@ -1,4 +1,6 @@
-"""``accelsim breakeven``: from which volume the development of an FPGA design or a chip pays off against a GPU."""
+"""``accelsim breakeven``: from which volume the development of an FPGA design or a chip pays off
+against a GPU.
+"""
 
 from __future__ import annotations
 
@@ -24,31 +26,46 @@ _NOTE = "a demand is a sustained rate of inferences; USD per demand is hardware 
 
 def breakeven(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Workload name or file.")],
-    reference: Annotated[str, typer.Option("--reference", metavar="DEVICE", help="Device one buys.")] = "a10",
-    fpga: Annotated[str | None, typer.Option("--fpga", metavar="DEVICE", help="FPGA board.")] = None,
-    asic: Annotated[str | None, typer.Option("--asic", metavar="DEVICE", help="Chip to develop, or like it.")] = None,
-    fpga_nre_usd: Annotated[float, typer.Option("--fpga-nre-usd", help="Development of the FPGA design.")] = 0.0,
+    reference: Annotated[
+        str, typer.Option("--reference", metavar="DEVICE", help="Device one buys.")
+    ] = "a10",
+    fpga: Annotated[
+        str | None, typer.Option("--fpga", metavar="DEVICE", help="FPGA board.")
+    ] = None,
+    asic: Annotated[
+        str | None, typer.Option("--asic", metavar="DEVICE", help="Chip to develop, or like it.")
+    ] = None,
+    fpga_nre_usd: Annotated[
+        float, typer.Option("--fpga-nre-usd", help="Development of the FPGA design.")
+    ] = 0.0,
     asic_nre_usd: Annotated[
         float, typer.Option("--asic-nre-usd", help="Development of the chip, masks included.")
     ] = 0.0,
     reference_usd: Annotated[
-        float | None, typer.Option("--reference-usd", help="Price of the reference; the profile's if left out.")
+        float | None,
+        typer.Option("--reference-usd", help="Price of the reference; the profile's if left out."),
     ] = None,
     fpga_usd: Annotated[float | None, typer.Option("--fpga-usd", help="Price of a board.")] = None,
-    asic_usd: Annotated[float | None, typer.Option("--asic-usd", help="Price of one more chip on its board.")] = None,
+    asic_usd: Annotated[
+        float | None, typer.Option("--asic-usd", help="Price of one more chip on its board.")
+    ] = None,
     demand_per_s: Annotated[
         float, typer.Option("--demand-per-s", help="Inferences per second of one demand.")
     ] = 1000.0,
     life_years: Annotated[float, typer.Option("--life-years", help="Years of service.")] = 3.0,
     usd_per_kwh: Annotated[float, typer.Option("--usd-per-kwh", help="Energy price.")] = 0.10,
-    pue: Annotated[float, typer.Option("--pue", help="Power usage effectiveness of the site.")] = 1.0,
+    pue: Annotated[
+        float, typer.Option("--pue", help="Power usage effectiveness of the site.")
+    ] = 1.0,
     batch: opt.BatchOption = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
-    """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development included."""
+    """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development
+    included.
+    """
     sink = Sink(output_format, out, force, quiet)
     sink.check()
     from accelsim.planning.breakeven import breakeven as points_of
@@ -56,8 +73,15 @@ def breakeven(
     base = _option(model, reference, reference_usd, 0.0, batch, "--reference-usd")
     _check_class("--fpga", fpga, "fpga")
     _check_class("--asic", asic, "asic")
-    asked = ((fpga, fpga_usd, fpga_nre_usd, "--fpga-usd"), (asic, asic_usd, asic_nre_usd, "--asic-usd"))
-    choices = [_option(model, name, usd, nre, batch, flag) for name, usd, nre, flag in asked if name is not None]
+    asked = (
+        (fpga, fpga_usd, fpga_nre_usd, "--fpga-usd"),
+        (asic, asic_usd, asic_nre_usd, "--asic-usd"),
+    )
+    choices = [
+        _option(model, name, usd, nre, batch, flag)
+        for name, usd, nre, flag in asked
+        if name is not None
+    ]
     points = points_of(
         base,
         choices,
@@ -90,14 +114,27 @@ def _option(
     profile = catalog.device(device)
     price = unit_usd if unit_usd is not None else getattr(profile.launch_price_usd, "value", None)
     if price is None:
-        raise InvalidValueError(f"{profile.name}: price", None, "a price in USD", f"Its profile has none: give {flag}.")
-    return option_of_estimate(estimate(model, profile, batch=batch, execution="compiled"), price, nre_usd)
+        raise InvalidValueError(
+            f"{profile.name}: price", None, "a price in USD", f"Its profile has none: give {flag}."
+        )
+    return option_of_estimate(
+        estimate(model, profile, batch=batch, execution="compiled"), price, nre_usd
+    )
 
 
 def _view(points: tuple[BreakevenPoint, ...]) -> Listing:
     from accelsim.report.listing import Listing
 
-    headers = ("option", "against", "NRE $", "$ per demand", "reference $", "from demands", "from units", "why never")
+    headers = (
+        "option",
+        "against",
+        "NRE $",
+        "$ per demand",
+        "reference $",
+        "from demands",
+        "from units",
+        "why never",
+    )
     rows = [
         (
             point.option,

@@ -23,12 +23,16 @@ _MOST_SECONDS = 3600.0
 #: Share of disturbed measurements worth a line.
 _MENTIONED_FRACTION = 0.02
 calibrate = typer.Typer(
-    name="calibrate", help="Measure this machine and fit its cost model.", invoke_without_command=True
+    name="calibrate",
+    help="Measure this machine and fit its cost model.",
+    invoke_without_command=True,
 )
 
 _OutOption = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Folder for run and overlays; your configuration if left out."),
+    typer.Option(
+        "--out", metavar="DIR", help="Folder for run and overlays; your configuration if left out."
+    ),
 ]
 
 
@@ -40,18 +44,29 @@ def run(
         str, typer.Option("--threads", metavar="N,M", help="Thread counts; 1 and all if left out.")
     ] = "",
     dtypes: Annotated[
-        str, typer.Option("--dtypes", metavar="NAMES", help="As fp32,bf16; the fast ones if left out.")
+        str,
+        typer.Option("--dtypes", metavar="NAMES", help="As fp32,bf16; the fast ones if left out."),
     ] = "",
-    budget: Annotated[str, typer.Option("--budget", metavar="TIME", help="Time to measure: 60s, 6m.")] = "6m",
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="Time to measure: 60s, 6m.")
+    ] = "6m",
     out: _OutOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     from_run: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Fit this run file instead of measuring.")
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Fit this run file instead of measuring."),
     ] = None,
     name: Annotated[
-        str, typer.Option("--name", metavar="DEVICE", help="Device the run describes; needed for another machine's.")
+        str,
+        typer.Option(
+            "--name",
+            metavar="DEVICE",
+            help="Device the run describes; needed for another machine's.",
+        ),
     ] = "",
-    despite_noise: Annotated[bool, typer.Option("--despite-noise", help="Fit although the machine was busy.")] = False,
+    despite_noise: Annotated[
+        bool, typer.Option("--despite-noise", help="Fit although the machine was busy.")
+    ] = False,
     imported: Annotated[
         str | None,
         typer.Option(
@@ -67,7 +82,13 @@ def run(
     if imported is not None:
         _import(imported, _folder(out) / "fitted")
         return
-    from accelsim.calibration.measure import MeasureSettings, measure, parse_budget_s, parse_formats, parse_threads
+    from accelsim.calibration.measure import (
+        MeasureSettings,
+        measure,
+        parse_budget_s,
+        parse_formats,
+        parse_threads,
+    )
 
     folder = _folder(out)
     path = from_run or folder / "run.jsonl"
@@ -79,19 +100,23 @@ def run(
                 measure(settings, lambda p: report(p.rows_written, p.total, p.label))
         except KeyboardInterrupt:
             kept = (
-                f"{path} keeps what was measured; continue with --resume" if path.exists() else "nothing was measured"
+                f"{path} keeps what was measured; continue with --resume"
+                if path.exists()
+                else "nothing was measured"
             )
             typer.echo(f"interrupted: {kept}", err=True)
             raise typer.Exit(0) from None
     try:
         _fit(path, folder, name, despite_noise)
     except KeyboardInterrupt:
-        typer.echo(f"interrupted: {path} keeps what was measured; fit it with --from {path}", err=True)
+        typer.echo(
+            f"interrupted: {path} keeps what was measured; fit it with --from {path}", err=True
+        )
         raise typer.Exit(0) from None
 
 
 def _import(spec: str, folder: Path) -> None:
-    from accelsim.calibration.silicon_fit import import_silicon, silicon_specs
+    from tools.refit.aiconfigurator_fit import import_silicon, silicon_specs
 
     for one in silicon_specs(spec):
         typer.echo(f"wrote {import_silicon(one, folder, lambda line: typer.echo(line, err=True))}")
@@ -108,7 +133,9 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
     for count, share in library.disturbed_fraction(run_data).items():
         if share > _MENTIONED_FRACTION:
             said = f"{100 * share:.0f} % of the measurements on {count} thread(s)"
-            typer.echo(f"{said} were disturbed by other programs and take no part in the fit", err=True)
+            typer.echo(
+                f"{said} were disturbed by other programs and take no part in the fit", err=True
+            )
     for note in run_data.notes:
         if note.get("note") == "compiled":
             typer.echo(f"compiled operators were not measured: {note['skipped']}", err=True)
@@ -162,7 +189,9 @@ def _fit_gpu(
 
 
 def _write_profile(profile: GpuProfile, folder: Path) -> Path:
-    """Write the profile of a GPU that the catalogue does not have; say how it is found where devices are not looked up."""
+    """Write the profile of a GPU that the catalogue does not have; say how it is found where
+    devices are not looked up.
+    """
     import yaml
 
     from accelsim.calibration.calibrate import write_text
@@ -172,7 +201,10 @@ def _write_profile(profile: GpuProfile, folder: Path) -> Path:
     devices = folder.parent / "devices" if folder == _folder(None) else folder / "devices"
     path = devices / f"{profile.name}.yaml"
     write_text(path, yaml.safe_dump(device_document(profile), sort_keys=False))
-    typer.echo(f"{profile.title}: not in the catalogue; its profile comes from the driver and its generation", err=True)
+    typer.echo(
+        f"{profile.title}: not in the catalogue; its profile comes from the driver and its generation",
+        err=True,
+    )
     if devices not in device_search_path():
         typer.echo(f"set ACCELSIM_DEVICE_PATH={devices} to use it by name", err=True)
     return path
@@ -182,7 +214,9 @@ def _write_profile(profile: GpuProfile, folder: Path) -> Path:
 def check(
     out: _OutOption = None,
     budget: Annotated[float, typer.Option("--seconds", help="Time to spend on each model.")] = 1.0,
-    heap: Annotated[str, typer.Option(help="CPU: default, kept (the allocator keeps what is freed) or both.")] = "both",
+    heap: Annotated[
+        str, typer.Option(help="CPU: default, kept (the allocator keeps what is freed) or both.")
+    ] = "both",
 ) -> None:
     """Measure whole models against the frozen predictions; exits with 1 if the machine has drifted."""
     from accelsim.calibration import calibrate as library
@@ -210,13 +244,17 @@ def check(
         typer.echo(f"changed since the calibration: {change}", err=True)
     measured = partial(library.measure_model, device=device)
     with calibration_lock(), progress_bar("checking") as report:
-        results = library.check_calibration(frozen, str(folder / "frozen.json"), budget, report, measured, heap)
+        results = library.check_calibration(
+            frozen, str(folder / "frozen.json"), budget, report, measured, heap
+        )
     document = library.results_document(results, str(frozen["hash"]))
     is_whole = all(result.skipped != library.INTERRUPTED for result in results)
     if not before and is_whole:
         library.write_json(folder / "results.json", document)
     facts = {"predictions frozen": frozen["hash"]}
-    errors = frozen["origin"].get("operators") or library.operator_errors(library.fit_run(run_data, despite_noise=True))
+    errors = frozen["origin"].get("operators") or library.operator_errors(
+        library.fit_run(run_data, despite_noise=True)
+    )
     text = report_markdown(run_data.environment, errors, results, facts)
     library.write_text(folder / "report.md", text)
     _say_summary(results)
@@ -259,7 +297,11 @@ def _summary_line(total: dict[str, Any]) -> str:
 
 def _times(rows: list[dict[str, Any]]) -> dict[str, float]:
     names = ("model", "batch", "dtype", "threads", "is_training", "execution", "heap")
-    return {json.dumps([row.get(n) for n in names]): row["measured_s"] for row in rows if row["measured_s"] is not None}
+    return {
+        json.dumps([row.get(n) for n in names]): row["measured_s"]
+        for row in rows
+        if row["measured_s"] is not None
+    }
 
 
 def _folder(out: Path | None) -> Path:

@@ -14,10 +14,16 @@ __all__ = ["capture"]
 
 
 def capture(
-    target: Annotated[str, typer.Argument(help="pkg.module:factory; the factory returns (module, example inputs).")],
+    target: Annotated[
+        str,
+        typer.Argument(help="pkg.module:factory; the factory returns (module, example inputs)."),
+    ],
     training: Annotated[bool, typer.Option("--training", help="Capture a training step.")] = False,
     optimizer: Annotated[
-        str | None, typer.Option("--optimizer", metavar="NAME", help="Of training: sgd, momentum, adam, adamw or lamb.")
+        str | None,
+        typer.Option(
+            "--optimizer", metavar="NAME", help="Of training: sgd, momentum, adam, adamw or lamb."
+        ),
     ] = None,
     merge_attention: Annotated[
         bool,
@@ -26,25 +32,34 @@ def capture(
         ),
     ] = True,
     precision: opt.PrecisionOption = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the workload; the factory's if left out.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the workload; the factory's if left out.")
+    ] = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
-    """Capture a torch.nn.Module without allocating its weights; --out saves it for estimate and compare."""
+    """Capture a torch.nn.Module without allocating its weights; --out saves it for estimate and
+    compare.
+    """
     sink = Sink(output_format, None, force, quiet)
     if out is not None:
         from accelsim.report.output import check_output
 
         check_output(out, force=force)
     from accelsim.report.workloads import workload_document, workload_view
-    from accelsim.workloads.capture import capture_target
+    from accelsim.workloads.capture.module import capture_target
 
     policy = {} if precision is None else {"precision": precision}
     label = name or target.rpartition(":")[2]
     workload = capture_target(
-        target, training=training, optimizer=optimizer, name=label, merge_attention=merge_attention, **policy
+        target,
+        training=training,
+        optimizer=optimizer,
+        name=label,
+        merge_attention=merge_attention,
+        **policy,
     )
     if out is not None:
         from accelsim.report.output import write_file

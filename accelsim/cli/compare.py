@@ -19,20 +19,32 @@ __all__ = ["compare", "emit_comparison"]
 
 _PAIR = ("workload", "device", "mode", "reason")
 #: Column of an estimate -> figure of `BatchWinners`.
-_WON_FIGURES = {"throughput_per_s": "throughput", "energy_per_sample_j": "energy", "cost_usd_per_1000": "cost"}
+_WON_FIGURES = {
+    "throughput_per_s": "throughput",
+    "energy_per_sample_j": "energy",
+    "cost_usd_per_1000": "cost",
+}
 _MIXED_NOTE = "CPUs and GPUs run eagerly, the others compiled models: --execution compiled compares like with like"
 
 
 def compare(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Workload names or files.")],
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help="Workload names or files.")
+    ],
     devices: Annotated[
         list[str] | None,
         typer.Option(
-            "--devices", "-d", metavar="D,D,...", help="Devices, or the words cpu, gpu, fpga, tpu, asic, all."
+            "--devices",
+            "-d",
+            metavar="D,D,...",
+            help="Devices, or the words cpu, gpu, fpga, tpu, asic, all.",
         ),
     ] = None,
     mode: Annotated[
-        list[str] | None, typer.Option("--mode", metavar="MODE", help="inference, training or both; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--mode", metavar="MODE", help="inference, training or both; may be repeated."
+        ),
     ] = None,
     batch: opt.BatchOption = None,
     precision: opt.PrecisionOption = None,
@@ -49,7 +61,10 @@ def compare(
     tier: opt.TierOption = "best",
     device_file: opt.DeviceFileOption = None,
     batches: Annotated[
-        str, typer.Option("--batches", metavar="N,N,...", help="Batches to name the winners of inference at.")
+        str,
+        typer.Option(
+            "--batches", metavar="N,N,...", help="Batches to name the winners of inference at."
+        ),
     ] = "1,8,64,512",
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
@@ -92,42 +107,70 @@ def _batches(text: str) -> list[int]:
 
     items = list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
     allowed = "whole numbers above 0, separated by commas, such as 1,8,64"
-    if not items or not all(item.isascii() and item.isdigit() and len(item) <= 9 and int(item) for item in items):
+    if not items or not all(
+        item.isascii() and item.isdigit() and len(item) <= 9 and int(item) for item in items
+    ):
         raise InvalidValueError("--batches", text, allowed)
     return [int(item) for item in items]
 
 
-def emit_comparison(sink: Sink, comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()) -> None:
-    """Write a comparison: a table per model and mode, or a list of uniform rows; then the winners of each model by batch."""
-    from accelsim.calibration.evidence import Evidence
+def emit_comparison(
+    sink: Sink, comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()
+) -> None:
+    """Write a comparison: a table per model and mode, or a list of uniform rows; then the winners
+    of each model by batch.
+    """
     from accelsim.cost.memory import MemoryFootprint
     from accelsim.cost.systolic.row_energy import ENERGY_PARTS
     from accelsim.planning.energy_order import energy_order_text
     from accelsim.planning.estimate import Estimate
+    from accelsim.planning.evidence import Evidence
     from accelsim.report.formats import uniform_rows
     from accelsim.report.tables import COMPARISON_NOTE, comparison_view
 
-    found = [row | won for row, won in zip(comparison.to_dict(), _won(comparison, winners), strict=True)]
+    found = [
+        row | won for row, won in zip(comparison.to_dict(), _won(comparison, winners), strict=True)
+    ]
     rows = uniform_rows(found, (*_PAIR, *Estimate.__slots__))
-    flat = [{key: value for key, value in row.items() if value is not None and key != "operators"} for row in rows]
-    scalars = [name for name in Estimate.__slots__ if name not in {"memory", "operators", "energy_parts_j", "evidence"}]
+    flat = [
+        {key: value for key, value in row.items() if value is not None and key != "operators"}
+        for row in rows
+    ]
+    scalars = [
+        name
+        for name in Estimate.__slots__
+        if name not in {"memory", "operators", "energy_parts_j", "evidence"}
+    ]
     nested = [f"memory.{part}" for part in MemoryFootprint.__slots__]
     nested += [f"energy_parts_j.{part}" for part in (*ENERGY_PARTS, "clock", "host", "static")]
     nested += [f"evidence.{name}" for name in Evidence.__slots__]
     nested += ["best", *(f"wins.{column}" for column in _WON_FIGURES)]
     columns = (*_PAIR, *scalars, *nested)
-    done = [row.estimate for row in comparison.rows if row.estimate is not None and row.mode == "inference"]
-    orders = [
-        energy_order_text(e for e in done if e.workload == name) for name in dict.fromkeys(e.workload for e in done)
+    done = [
+        row.estimate
+        for row in comparison.rows
+        if row.estimate is not None and row.mode == "inference"
     ]
-    is_mixed = len({row.estimate.execution for row in comparison.rows if row.estimate is not None}) > 1
+    orders = [
+        energy_order_text(e for e in done if e.workload == name)
+        for name in dict.fromkeys(e.workload for e in done)
+    ]
+    is_mixed = (
+        len({row.estimate.execution for row in comparison.rows if row.estimate is not None}) > 1
+    )
     mixed = [_MIXED_NOTE] if is_mixed else []
     note = "\n".join([COMPARISON_NOTE, *mixed, *(order for order in orders if order)])
-    sink.emit(rows, lambda: comparison_view(comparison, winners), rows=flat, columns=columns, note=note)
+    sink.emit(
+        rows, lambda: comparison_view(comparison, winners), rows=flat, columns=columns, note=note
+    )
 
 
-def _won(comparison: Comparison, winners: Sequence[Sequence[BatchWinners]]) -> Iterator[dict[str, Any]]:
-    """Of each row the columns it is best in among its model and mode, and the batches at which it wins inference."""
+def _won(
+    comparison: Comparison, winners: Sequence[Sequence[BatchWinners]]
+) -> Iterator[dict[str, Any]]:
+    """Of each row the columns it is best in among its model and mode, and the batches at which it
+    wins inference.
+    """
     from accelsim.report.tables import BEST_FIELDS
 
     best = {field: comparison.best(field) for field in BEST_FIELDS}
@@ -137,7 +180,8 @@ def _won(comparison: Comparison, winners: Sequence[Sequence[BatchWinners]]) -> I
         wins = None
         if row.mode == "inference" and row.workload in by_model:
             figures = {
-                c: [(w.batch, getattr(w, name)) for w in by_model[row.workload]] for c, name in _WON_FIGURES.items()
+                c: [(w.batch, getattr(w, name)) for w in by_model[row.workload]]
+                for c, name in _WON_FIGURES.items()
             }
             wins = {
                 c: [b for b, win in found if win is not None and win.device == row.device]

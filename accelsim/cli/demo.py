@@ -13,7 +13,8 @@ __all__ = ["DEMO_DEVICES", "DEMO_MODELS", "demo"]
 
 #: Models of the comparison with their batch in inference and in training.
 DEMO_MODELS: Final = {"resnet-50": (32, 64), "bert-large": (8, 8), "llama-3.1-8b": (8, 1)}
-#: Devices of the comparison, each with the host that runs what it cannot: FPGA boards run no attention of their own.
+#: Devices of the comparison, each with the host that runs what it cannot: FPGA boards run no
+#: attention of their own.
 DEMO_DEVICES: Final = {
     "xeon-platinum-8480+": None,
     "epyc-9654": None,
@@ -44,6 +45,8 @@ def demo(
         for model, batches in DEMO_MODELS.items()
         for mode, batch in zip(("inference", "training"), batches, strict=True)
         for device, host in DEMO_DEVICES.items()
-        for row in compare(model, [device], modes=[mode], batch=batch, host=host, execution="compiled").rows
+        for row in compare(
+            model, [device], modes=[mode], batch=batch, host=host, execution="compiled"
+        ).rows
     ]
     emit_comparison(sink, Comparison(tuple(rows)))

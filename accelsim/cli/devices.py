@@ -26,7 +26,9 @@ def list_devices(
     device_class: Annotated[
         str | None, typer.Option("--class", metavar="CLASS", help="Only cpu, gpu, fpga or asic.")
     ] = None,
-    vendor: Annotated[str | None, typer.Option("--vendor", metavar="NAME", help="Only this vendor's.")] = None,
+    vendor: Annotated[
+        str | None, typer.Option("--vendor", metavar="NAME", help="Only this vendor's.")
+    ] = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
@@ -43,13 +45,17 @@ def list_devices(
     wanted = check_class(device_class)
     profiles, broken = _readable_devices()
     rows = [device_row(profile, local=True) for profile in detect_local_devices()]
-    rows += [device_row(profile) for profile in sorted(profiles, key=lambda p: _CLASSES.index(p.device_class))]
+    rows += [
+        device_row(profile)
+        for profile in sorted(profiles, key=lambda p: _CLASSES.index(p.device_class))
+    ]
     if vendor is not None and vendor.lower() not in {row["vendor"].lower() for row in rows}:
         raise UnknownNameError("vendor", vendor, sorted({row["vendor"] for row in rows}))
     rows = [
         row
         for row in rows
-        if (wanted is None or row["class"] == wanted) and (vendor is None or row["vendor"].lower() == vendor.lower())
+        if (wanted is None or row["class"] == wanted)
+        and (vendor is None or row["vendor"].lower() == vendor.lower())
     ]
     sink.emit(rows, lambda: devices_table(rows), columns=DEVICE_COLUMNS, note=_legend(len(rows)))
     for problem in broken:
@@ -65,7 +71,10 @@ def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
     from accelsim import catalog
     from accelsim.errors import InputError
 
-    profiles, broken = [], [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
+    profiles, broken = (
+        [],
+        [f"{path}: {problem}" for path, problem in catalog.device_file_problems()],
+    )
     for name in catalog.device_names():
         try:
             profiles.append(catalog.device(name))
@@ -76,7 +85,9 @@ def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
 
 @devices.command("show")
 def show_device(
-    name: Annotated[str, typer.Argument(help="Device name, alias, slice, or the path of a profile.")],
+    name: Annotated[
+        str, typer.Argument(help="Device name, alias, slice, or the path of a profile.")
+    ],
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
@@ -113,10 +124,19 @@ def validate_devices(
     wrong = sum(not row["valid"] for row in rows)
 
     def view() -> Listing:
-        cells = [(row["name"], "yes" if row["valid"] else "NO", row["problem"] or "") for row in rows]
-        return Listing(("profile", "valid", "problem"), cells, fold=frozenset({"profile", "problem"}), gap=2)
+        cells = [
+            (row["name"], "yes" if row["valid"] else "NO", row["problem"] or "") for row in rows
+        ]
+        return Listing(
+            ("profile", "valid", "problem"), cells, fold=frozenset({"profile", "problem"}), gap=2
+        )
 
-    sink.emit(rows, view, columns=_CHECK_COLUMNS, note=f"{len(rows) - wrong} of {len(rows)} profiles are valid")
+    sink.emit(
+        rows,
+        view,
+        columns=_CHECK_COLUMNS,
+        note=f"{len(rows) - wrong} of {len(rows)} profiles are valid",
+    )
     if wrong:
         raise typer.Exit(2)
 
@@ -130,7 +150,9 @@ def _checked_files(files: list[Path]) -> list[dict[str, Any]]:
 def _checked_catalogue() -> list[dict[str, Any]]:
     from accelsim import catalog
 
-    rows = [_checked(name, lambda name=name: catalog.device(name)) for name in catalog.device_names()]
+    rows = [
+        _checked(name, lambda name=name: catalog.device(name)) for name in catalog.device_names()
+    ]
     unlisted = catalog.device_file_problems()
     return rows + [{"name": path, "valid": False, "problem": problem} for path, problem in unlisted]
 

@@ -1,7 +1,7 @@
 """Entry point: turns every error into one line and an exit code.
 
-0: done. 2: wrong input or usage, with one line on standard error. 1: an error of accelsim itself; the line says how to see
-its traceback. 130: interrupted.
+0: done. 2: wrong input or usage, with one line on standard error. 1: an error of accelsim itself;
+the line says how to see its traceback. 130: interrupted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ __all__ = ["INTERRUPTED", "TRACEBACK_VARIABLE", "main"]
 TRACEBACK_VARIABLE: Final = "ACCELSIM_TRACEBACK"
 _INPUT_ERROR: Final = 2
 _OWN_ERROR: Final = 1
-#: Objects made between two collections: at Python's 700 the imports of a command spend a tenth of its time on them.
+#: Objects made between two collections: at Python's 700 the imports of a command spend a tenth of
+#: its time on them.
 _GARBAGE_THRESHOLD: Final = 100_000
 #: Exit code after Ctrl-C.
 INTERRUPTED: Final = 130
@@ -38,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     gc.set_threshold(_GARBAGE_THRESHOLD)
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        from accelsim.cli.app import command_tree  # here, so that Ctrl-C during the import ends in a code, too
+        from accelsim.cli.app import (
+            command_tree,
+        )  # here, so that Ctrl-C during the import ends in a code, too
 
         command_tree(given[0] if given else None)(args=given, prog_name="accelsim")
     except AccelsimError as error:
@@ -47,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(INTERRUPTED)
     except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
         name = type(error).__name__
-        hint = f"This is a fault of accelsim. Set {TRACEBACK_VARIABLE}=1 to see where, and report it."
+        hint = (
+            f"This is a fault of accelsim. Set {TRACEBACK_VARIABLE}=1 to see where, and report it."
+        )
         _fail(f"{name}: {error}. {hint}", _OWN_ERROR, error)
     sys.exit(0)
 

@@ -19,13 +19,19 @@ __all__ = ["estimate"]
 
 
 def estimate(
-    model: Annotated[str, typer.Argument(help="Workload name, or a file: workload, captured module, HF config.json.")],
+    model: Annotated[
+        str,
+        typer.Argument(help="Workload name, or a file: workload, captured module, HF config.json."),
+    ],
     device: Annotated[
-        str | None, typer.Option("--device", "-d", metavar="NAME", help="Device, or a slice: epyc-7763@8vcpu.")
+        str | None,
+        typer.Option("--device", "-d", metavar="NAME", help="Device, or a slice: epyc-7763@8vcpu."),
     ] = None,
     batch: opt.BatchOption = None,
     precision: opt.PrecisionOption = None,
-    mode: Annotated[str, typer.Option("--mode", metavar="MODE", help="inference or training.")] = "inference",
+    mode: Annotated[
+        str, typer.Option("--mode", metavar="MODE", help="inference or training.")
+    ] = "inference",
     execution: opt.ExecutionOption = None,
     heap: opt.HeapOption = "default",
     seq_len: opt.SeqLenOption = None,
@@ -37,12 +43,19 @@ def estimate(
     host: opt.HostOption = None,
     offer: Annotated[
         str | None,
-        typer.Option("--offer", metavar="ID", help="Price to use: provider/region/instance[:spot]; else the cheapest."),
+        typer.Option(
+            "--offer",
+            metavar="ID",
+            help="Price to use: provider/region/instance[:spot]; else the cheapest.",
+        ),
     ] = None,
     usd_per_hour: opt.UsdPerHourOption = None,
     tier: opt.TierOption = "best",
     device_file: Annotated[
-        Path | None, typer.Option("--device-file", metavar="FILE", help="Device profile of yours, instead of --device.")
+        Path | None,
+        typer.Option(
+            "--device-file", metavar="FILE", help="Device profile of yours, instead of --device."
+        ),
     ] = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
@@ -79,7 +92,9 @@ def estimate(
 
     document = result.to_dict()
     scalars = {key: value for key, value in document.items() if key != "operators"}
-    sink.emit(document, lambda: estimate_view(result, profile, _quote(result.offer)), rows=[scalars])
+    sink.emit(
+        document, lambda: estimate_view(result, profile, _quote(result.offer)), rows=[scalars]
+    )
 
 
 def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:
@@ -94,7 +109,9 @@ def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:
         return catalog.device(device)
     profile = catalog.load_device_file(device_file)
     if device is not None and device.lower() not in {profile.name, *profile.aliases}:
-        raise InvalidValueError("device", device, f"{profile.name}, the device of {device_file}", "Leave --device out.")
+        raise InvalidValueError(
+            "device", device, f"{profile.name}, the device of {device_file}", "Leave --device out."
+        )
     return profile
 
 

@@ -17,13 +17,21 @@ offers = typer.Typer(name="offers", help="List prices.", no_args_is_help=True)
 
 @offers.command("list")
 def list_offers(
-    device: Annotated[str | None, typer.Option("--device", "-d", metavar="NAME", help="Only this device's.")] = None,
-    provider: Annotated[str | None, typer.Option("--provider", metavar="NAME", help="Only this provider's.")] = None,
-    region: Annotated[str | None, typer.Option("--region", metavar="CODE", help="Only this region's.")] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", "-d", metavar="NAME", help="Only this device's.")
+    ] = None,
+    provider: Annotated[
+        str | None, typer.Option("--provider", metavar="NAME", help="Only this provider's.")
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option("--region", metavar="CODE", help="Only this region's.")
+    ] = None,
     kind: Annotated[
         str | None,
         typer.Option(
-            "--kind", metavar="KIND", help="Only with a price of on-demand, spot, committed-1y, committed-3y."
+            "--kind",
+            metavar="KIND",
+            help="Only with a price of on-demand, spot, committed-1y, committed-3y.",
         ),
     ] = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,

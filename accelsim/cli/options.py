@@ -31,7 +31,9 @@ __all__ = [
 
 _RUN = "Run"
 FormatOption = Annotated[OutputFormat, typer.Option("--format", help="How the result is written.")]
-OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the result to this new file.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write the result to this new file.")
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="Let --out replace an existing file.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
 
@@ -46,7 +48,9 @@ PrecisionOption = Annotated[
 ]
 ExecutionOption = Annotated[
     str | None,
-    typer.Option("--execution", metavar="HOW", help="How operators are issued: eager, graph or compiled."),
+    typer.Option(
+        "--execution", metavar="HOW", help="How operators are issued: eager, graph or compiled."
+    ),
 ]
 HeapOption = Annotated[
     str,
@@ -58,32 +62,51 @@ HeapOption = Annotated[
 ]
 SeqLenOption = Annotated[int | None, typer.Option("--seq-len", help="Input tokens per sequence.")]
 OutputLenOption = Annotated[
-    int | None, typer.Option("--output-len", help="Tokens generated per sequence; 0 for one forward pass.")
+    int | None,
+    typer.Option("--output-len", help="Tokens generated per sequence; 0 for one forward pass."),
 ]
-ImageSizeOption = Annotated[int | None, typer.Option("--image-size", help="Side of the image, in pixels.")]
+ImageSizeOption = Annotated[
+    int | None, typer.Option("--image-size", help="Side of the image, in pixels.")
+]
 OptimizerOption = Annotated[
-    str, typer.Option("--optimizer", metavar="NAME", help="Of training: sgd, momentum, adam, adamw or lamb.")
+    str,
+    typer.Option(
+        "--optimizer", metavar="NAME", help="Of training: sgd, momentum, adam, adamw or lamb."
+    ),
 ]
 HostOption = Annotated[
     str | None,
     typer.Option(
-        "--host", metavar="DEVICE", help="Device that runs operators the other cannot; transfers are charged."
+        "--host",
+        metavar="DEVICE",
+        help="Device that runs operators the other cannot; transfers are charged.",
     ),
 ]
 SparseOption = Annotated[
     bool,
-    typer.Option("--sparse-weights", help="Weights have the structured sparsity the chip has a rate for."),
+    typer.Option(
+        "--sparse-weights", help="Weights have the structured sparsity the chip has a rate for."
+    ),
 ]
 UnfusedOption = Annotated[
-    bool, typer.Option("--unfused-attention", help="Attention writes its scores to memory, without a fused kernel.")
+    bool,
+    typer.Option(
+        "--unfused-attention", help="Attention writes its scores to memory, without a fused kernel."
+    ),
 ]
 TierOption = Annotated[
     str,
-    typer.Option("--tier", metavar="TIER", help="Parameters: best (fitted where there are any), spec or fitted."),
+    typer.Option(
+        "--tier",
+        metavar="TIER",
+        help="Parameters: best (fitted where there are any), spec or fitted.",
+    ),
 ]
 UsdPerHourOption = Annotated[
-    float | None, typer.Option("--usd-per-hour", help="Own price of the device, instead of an offer's.")
+    float | None,
+    typer.Option("--usd-per-hour", help="Own price of the device, instead of an offer's."),
 ]
 DeviceFileOption = Annotated[
-    list[Path] | None, typer.Option("--device-file", metavar="FILE", help="Device profile of yours (YAML or JSON).")
+    list[Path] | None,
+    typer.Option("--device-file", metavar="FILE", help="Device profile of yours (YAML or JSON)."),
 ]

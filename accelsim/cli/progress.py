@@ -1,4 +1,6 @@
-"""A progress bar on a terminal's standard error; nothing in a pipe, a log, or where the user asked for quiet."""
+"""A progress bar on a terminal's standard error; nothing in a pipe, a log, or where the user asked
+for quiet.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _ROOMY = 80
 class Report(Protocol):
     """Tells the bar how far the work has come."""
 
-    def __call__(self, done: float, total: float | None, label: str, title: str | None = None) -> None:
+    def __call__(
+        self, done: float, total: float | None, label: str, title: str | None = None
+    ) -> None:
         """Set the bar.
 
         Args:
@@ -44,7 +48,10 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    title_column, bar_column = TextColumn("{task.description}", markup=False), BarColumn(bar_width=20)
+    title_column, bar_column = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+    )
     count_column = TextColumn("{task.fields[count]}", markup=False)
     left = (TimeRemainingColumn(compact=True), TextColumn("{task.fields[left]}", style="dim"))
     label_column = TextColumn("{task.fields[label]}", markup=False)
@@ -62,7 +69,16 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
             if title is not None and title != bar.tasks[-1].description:
                 bar.remove_task(task)  # a new clock: the speed of other work says nothing of this
                 task = bar.add_task(title, total=total, **fields)
-            count, left = ("", "") if total is None else (f"{done:,.0f}/{total:,.0f}{words}", "left")
-            bar.update(task, completed=done, total=total, label=label[:_WIDEST_LABEL], count=count, left=left)
+            count, left = (
+                ("", "") if total is None else (f"{done:,.0f}/{total:,.0f}{words}", "left")
+            )
+            bar.update(
+                task,
+                completed=done,
+                total=total,
+                label=label[:_WIDEST_LABEL],
+                count=count,
+                left=left,
+            )
 
         yield report

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from accelsim.calibration.validation import Scoreboard
+    from accelsim.validation import Scoreboard
 
 __all__ = ["REPORT_NAME", "ScoreFiles", "plot_formats"]
 
@@ -81,12 +81,14 @@ class ScoreFiles:
             board: A validation's result.
             found: The same as plain data.
         """
-        from accelsim.calibration.validation import markdown, row_columns, row_names
         from accelsim.report.formats import csv_blocks, json_text
         from accelsim.report.output import write_text
+        from accelsim.validation import markdown, row_columns, row_names
 
         if self.rows is not None:
-            write_text(self.rows, csv_blocks(row_names(board), row_columns(board)), force=self.force)
+            write_text(
+                self.rows, csv_blocks(row_names(board), row_columns(board)), force=self.force
+            )
         if self.report is not None:
             write_text(self.report / f"{REPORT_NAME}.json", json_text(found), force=self.force)
             write_text(self.report / f"{REPORT_NAME}.md", markdown(found), force=self.force)

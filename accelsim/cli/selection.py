@@ -36,12 +36,20 @@ def chosen_devices(words: Iterable[str], files: Sequence[Path] = ()) -> list[Dev
         UnknownNameError: If a name does not exist.
         ProfileError: If a file does not validate.
     """
-    names = [name for word in words for part in word.split(",") if part.strip() for name in _expand(part.strip())]
+    names = [
+        name
+        for word in words
+        for part in word.split(",")
+        if part.strip()
+        for name in _expand(part.strip())
+    ]
     profiles = [catalog.device(name) for name in dict.fromkeys(names)]
     profiles += [catalog.load_device_file(path) for path in files]
     if not profiles:
         allowed = f"device names, or any of the words {', '.join((*DEVICE_GROUPS, _ALL))}"
-        raise InvalidValueError("devices", None, allowed, "For example: --devices t4,h100-sxm-80gb,tpu-v4.")
+        raise InvalidValueError(
+            "devices", None, allowed, "For example: --devices t4,h100-sxm-80gb,tpu-v4."
+        )
     return list({profile.name: profile for profile in profiles}.values())
 
 

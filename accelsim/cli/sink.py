@@ -109,7 +109,8 @@ def _print(text: str) -> None:
     """Write to standard output, which may be closed or a full disk.
 
     Raises:
-        OutputError: If it cannot be written. A reader that has gone ends the process, with exit code 0.
+        OutputError: If it cannot be written. A reader that has gone ends the process, with exit
+            code 0.
     """
     from accelsim.errors import OutputError
 
@@ -117,23 +118,35 @@ def _print(text: str) -> None:
         raise OutputError("standard output is closed. Open it, or add --out FILE.")
     try:
         typer.echo(text, nl=False)
-    except BrokenPipeError:  # the reader has gone: nothing more to say, also not when the interpreter flushes at exit
+    except (
+        BrokenPipeError
+    ):  # the reader has gone: nothing more to say, also not when the interpreter flushes at exit
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  (held open until exit)
         os._exit(0)
     except OSError as error:
         # What is still buffered would fail again, with a traceback, when the interpreter exits.
         sys.stdout = None
-        raise OutputError(f"standard output cannot be written: {error.strerror}. Add --out FILE.") from None
+        raise OutputError(
+            f"standard output cannot be written: {error.strerror}. Add --out FILE."
+        ) from None
 
 
 def _plain_text(view: RenderableType, is_piped: bool) -> str:
-    """A table without colour or blanks at line ends; a pipe keeps the width that the user's environment names."""
+    """A table without colour or blanks at line ends; a pipe keeps the width that the user's
+    environment names.
+    """
     from rich.console import Console
 
     named = os.environ.get("COLUMNS", "") if is_piped else ""
     width = int(named) if named.isdigit() and int(named) > 0 else _FILE_WIDTH
     console = Console(
-        file=io.StringIO(), width=width, no_color=True, force_terminal=False, markup=False, emoji=False, highlight=False
+        file=io.StringIO(),
+        width=width,
+        no_color=True,
+        force_terminal=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
     )
     with console.capture() as captured:
         console.print(view)

@@ -18,7 +18,7 @@ from accelsim.report.formats import OutputFormat
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from accelsim.calibration.validation import DataProblem, KeptSuites, Scoreboard, TierName
+    from accelsim.validation import DataProblem, KeptSuites, Scoreboard, TierName
 
 __all__ = ["accuracy", "validate"]
 
@@ -29,52 +29,83 @@ _NOTE = "percent of the measured time; cover: rows inside their 90 % interval; r
 def validate(
     suites: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SUITE...]", help="Suites to score; all that find their tables if none."),
+        typer.Argument(
+            metavar="[SUITE...]", help="Suites to score; all that find their tables if none."
+        ),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            "--data", metavar="DIR", help="Folder of measured tables; those that ship with accelsim if left out."
+            "--data",
+            metavar="DIR",
+            help="Folder of measured tables; those that ship with accelsim if left out.",
         ),
     ] = None,
     tier: Annotated[
-        str, typer.Option("--tier", metavar="TIER", help="Parameters to predict with: best, spec, fitted or measured.")
+        str,
+        typer.Option(
+            "--tier",
+            metavar="TIER",
+            help="Parameters to predict with: best, spec, fitted or measured.",
+        ),
     ] = "best",
     rows: Annotated[
-        Path | None, typer.Option("--rows", metavar="FILE", help="Also write every row to this new CSV file.")
+        Path | None,
+        typer.Option("--rows", metavar="FILE", help="Also write every row to this new CSV file."),
     ] = None,
-    groups: Annotated[bool, typer.Option("--groups", help="Show every device and operator or model.")] = False,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="Show every device and operator or model.")
+    ] = False,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="DIR", help="Also write ACCURACY.md and ACCURACY.json to this folder."),
+        typer.Option(
+            "--report",
+            metavar="DIR",
+            help="Also write ACCURACY.md and ACCURACY.json to this folder.",
+        ),
     ] = None,
     plots: Annotated[
         Path | None,
-        typer.Option("--plots", metavar="DIR", help="Also draw predicted against measured into this folder."),
+        typer.Option(
+            "--plots", metavar="DIR", help="Also draw predicted against measured into this folder."
+        ),
     ] = None,
     plots_format: Annotated[
         str,
-        typer.Option("--plots-format", metavar="NAMES", help="What --plots writes: png, html or both, as png,html."),
+        typer.Option(
+            "--plots-format",
+            metavar="NAMES",
+            help="What --plots writes: png, html or both, as png,html.",
+        ),
     ] = "png,html",
     check: Annotated[
-        bool, typer.Option("--check", help="Exit with 1 if a figure is worse than the report that ships with accelsim.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Exit with 1 if a figure is worse than the report that ships with accelsim.",
+        ),
     ] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Take over the suites that an interrupted run with the same data finished.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Take over the suites that an interrupted run with the same data finished.",
+        ),
     ] = False,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
-    """Score predictions on measured tables: errors, ranking, intervals, and the plain roofline beside them.
+    """Score predictions on measured tables: errors, ranking, intervals, and the plain roofline
+    beside them.
 
     Exit code 1: data was refused as bad, or --check found a figure worse than the shipped report.
     """
     sink = Sink(output_format, out, force, quiet)
     sink.check()
-    from accelsim.calibration.validation import KeptSuites, scoreboard_dict, tier_name
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
+    from accelsim.validation import KeptSuites, scoreboard_dict, tier_name
 
     outputs = ScoreFiles(rows, report, plots, plot_formats(plots_format), force)
     outputs.check()
@@ -96,7 +127,9 @@ def validate(
 
 
 def accuracy(
-    device: Annotated[str | None, typer.Option("--device", "-d", metavar="NAME", help="Only this device.")] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", "-d", metavar="NAME", help="Only this device.")
+    ] = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
@@ -115,7 +148,9 @@ def accuracy(
     if name is not None and not rows:
         groups = [group for suite in found["suites"].values() for group in suite["groups"]]
         scored = sorted({group["profile"] for group in groups if group["profile"]})
-        remedy = f"Measured devices: {', '.join(x for x in scored if not x.startswith('scalesim'))}."
+        remedy = (
+            f"Measured devices: {', '.join(x for x in scored if not x.startswith('scalesim'))}."
+        )
         if name == "local/cpu":
             raise InputError(
                 f"the report has no rows of {name}: accelsim calibrate check measures this machine. {remedy}"
@@ -126,15 +161,22 @@ def accuracy(
     sink.emit(rows, lambda: accuracy_view(found, name), columns=SCORE_COLUMNS, note=_NOTE)
 
 
-def _scored(names: Sequence[str], data: Path | None, tier: TierName, kept: KeptSuites, sink: Sink) -> Scoreboard:
+def _scored(
+    names: Sequence[str], data: Path | None, tier: TierName, kept: KeptSuites, sink: Sink
+) -> Scoreboard:
     """Run the suites beside a progress bar, and say what came from an earlier run."""
-    from accelsim.calibration.validation import Step
-    from accelsim.calibration.validation import validate as score
+    from accelsim.validation import Step
+    from accelsim.validation import validate as score
 
     with progress_bar("validating", unit="rows", quiet=sink.quiet) as report:
 
         def show(step: Step) -> None:
-            report(step.rows_done, step.rows_total, step.doing, f"{step.suite} ({step.place}/{step.suite_count})")
+            report(
+                step.rows_done,
+                step.rows_total,
+                step.doing,
+                f"{step.suite} ({step.place}/{step.suite_count})",
+            )
 
         board = score(names, data, tier, show, kept)
     for note in (*kept.notes, *board.notes):
@@ -147,7 +189,9 @@ def _scored(names: Sequence[str], data: Path | None, tier: TierName, kept: KeptS
 def _interrupted(kept: KeptSuites) -> str:
     if kept.problem:
         return f"interrupted; no suite is kept: {kept.problem}"
-    suites = "1 finished suite is" if len(kept.kept) == 1 else f"{len(kept.kept)} finished suites are"
+    suites = (
+        "1 finished suite is" if len(kept.kept) == 1 else f"{len(kept.kept)} finished suites are"
+    )
     return f"interrupted; {suites} kept: run the same command with --resume"
 
 
@@ -166,10 +210,11 @@ def _shipped_report(*, is_shipped_data: bool) -> Mapping[str, Any]:
 
 
 def _worse(found: Mapping[str, Any], sink: Sink, *, is_shipped_data: bool) -> list[str]:
-    from accelsim.calibration.validation import suites, uncompared_suites, worse_figures
+    from accelsim.validation import suites, uncompared_suites, worse_figures
 
     shipped = _shipped_report(is_shipped_data=is_shipped_data)
-    if is_shipped_data:  # suites of installed packages read no folder; the report on the bulk tables has their figures
+    # suites of installed packages read no folder; the report on the bulk tables has their figures
+    if is_shipped_data:
         whole = _shipped_report(is_shipped_data=False)["suites"]
         installed = (found.name for found in suites() if not (found.files or found.optional_files))
         free = {name: whole[name] for name in installed if name in whole}
@@ -183,7 +228,9 @@ def _tell(problems: Sequence[DataProblem], worse: Sequence[str]) -> None:
     for problem in problems[:_SHOWN_PROBLEMS]:
         typer.secho(f"bad data: {problem}", fg=typer.colors.RED, err=True)
     if len(problems) > _SHOWN_PROBLEMS:
-        typer.secho(f"bad data: and {len(problems) - _SHOWN_PROBLEMS} more", fg=typer.colors.RED, err=True)
+        typer.secho(
+            f"bad data: and {len(problems) - _SHOWN_PROBLEMS} more", fg=typer.colors.RED, err=True
+        )
     for line in worse:
         typer.secho(f"worse: {line}", fg=typer.colors.RED, err=True)
 

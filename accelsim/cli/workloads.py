@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 __all__ = ["workloads"]
 
-workloads = typer.Typer(name="workloads", help="List, show and validate workloads.", no_args_is_help=True)
+workloads = typer.Typer(
+    name="workloads", help="List, show and validate workloads.", no_args_is_help=True
+)
 
 
 @workloads.command("list")
 def list_workloads(
-    task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Only this task.")] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="Only this task.")
+    ] = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
@@ -42,7 +46,9 @@ def list_workloads(
 @workloads.command("show")
 def show_workload(
     name: Annotated[str, typer.Argument(help="Workload name, alias or file.")],
-    operators: Annotated[bool, typer.Option("--operators", help="Also show its layers, by group and kind.")] = False,
+    operators: Annotated[
+        bool, typer.Option("--operators", help="Also show its layers, by group and kind.")
+    ] = False,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
@@ -61,7 +67,9 @@ def show_workload(
 
 @workloads.command("validate")
 def validate_workloads(
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files; all known if none.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files; all known if none.")
+    ] = None,
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
@@ -74,7 +82,9 @@ def validate_workloads(
 
     rows = [check.to_dict() for workload in _selected(files) for check in check_figures(workload)]
     wrong = sum(not row["agrees"] for row in rows)
-    columns: tuple[str, ...] = () if rows else ("workload", "quantity", "published", "ours", "agrees")
+    columns: tuple[str, ...] = (
+        () if rows else ("workload", "quantity", "published", "ours", "agrees")
+    )
     note = f"{len(rows) - wrong} of {len(rows)} published figures agree"
     sink.emit(rows, lambda: checks_table(rows), columns=columns, note=note)
     if wrong:

@@ -1,9 +1,10 @@
 """From formulas' row costs to a finished table: energy, and the power room that caps it.
 
-Dynamic energy of a row is its executed FLOP times the arithmetic unit's energy and the class's overhead for fetching,
-decoding and moving operands, plus its operands once through on-chip memory, plus its main-memory bytes, plus what active
-units draw while they wait; where a model knows its energy by part, their sum instead. It never exceeds what the power limit
-leaves over idle power for the row's time.
+Dynamic energy of a row is its executed FLOP times the arithmetic unit's energy and the class's
+overhead for fetching, decoding and moving operands, plus its operands once through on-chip memory,
+plus its main-memory bytes, plus what active units draw while they wait; where a model knows its
+energy by part, their sum instead. It never exceeds what the power limit leaves over idle power for
+the row's time.
 """
 
 from __future__ import annotations
@@ -14,14 +15,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from accelsim.cost.idle import idle_power_w
-from accelsim.cost.power import arithmetic_energy_table_j, dram_energy_per_byte_j, sram_energy_per_byte_j
+from accelsim.cost.power import (
+    arithmetic_energy_table_j,
+    dram_energy_per_byte_j,
+    sram_energy_per_byte_j,
+)
 from accelsim.cost.table import CostTable, RowCosts, Tier, bound_of
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
 __all__ = ["EnergyRates", "assemble_table", "energy_rates"]
 
-#: Bank size whose access energy stands for on-chip traffic: the largest of the two published tables.
+#: Bank size whose access energy stands for on-chip traffic: the largest of the two published
+#: tables.
 _BANK_BYTES = 1e6
 
 
@@ -70,7 +76,8 @@ def assemble_table(
     energy_parts_j: Mapping[str, FloatArray] | None = None,
     energy_note: str = "",
 ) -> CostTable:
-    """A finished table; the host issues nothing here (a CPU issues its own rows, compiled devices run alone).
+    """A finished table; the host issues nothing here (a CPU issues its own rows, compiled devices
+    run alone).
 
     Args:
         graph: Operators.
@@ -81,7 +88,11 @@ def assemble_table(
         energy_parts_j: Energy by part, shape (n,) each, which then takes the rates' place.
         energy_note: Why there are no parts.
     """
-    energy = _rated_energy_j(graph, costs, rates) if energy_parts_j is None else _sum(energy_parts_j, len(graph))
+    energy = (
+        _rated_energy_j(graph, costs, rates)
+        if energy_parts_j is None
+        else _sum(energy_parts_j, len(graph))
+    )
     if np.isfinite(rates.room_w):
         waiting = active_fraction * rates.room_w * costs.time_s
         asked, energy = energy, np.minimum(energy + waiting, rates.room_w * costs.time_s)
@@ -108,7 +119,9 @@ def assemble_table(
 
 def _rated_energy_j(graph: OperatorGraph, costs: RowCosts, rates: EnergyRates) -> FloatArray:
     on_chip = np.where(costs.time_s > 0, graph.bytes, 0.0)
-    energy: FloatArray = rates.per_flop_j[graph.dtype] * costs.flop + rates.main_memory_per_byte_j * costs.bytes
+    energy: FloatArray = (
+        rates.per_flop_j[graph.dtype] * costs.flop + rates.main_memory_per_byte_j * costs.bytes
+    )
     return energy + rates.on_chip_per_byte_j * on_chip
 
 

@@ -1,11 +1,13 @@
 """Collectives over alpha-beta links: how long n ranks take to exchange a payload.
 
-A message of s bytes takes alpha + s beta, with alpha the link's latency and beta the inverse of its bandwidth in one
-direction. Algorithms and their costs follow Thakur, Rabenseifner and Gropp, "Optimization of collective communication
-operations in MPICH", IJHPCA 19(1), 2005; the reduction arithmetic (gamma) is left out: devices reduce faster than links
-deliver. The hierarchical all-reduce is the reduce-scatter, all-reduce, all-gather of two-level fabrics (Cho et al.,
-BlueConnect, MLSys 2019). A payload is the full vector of one rank; for all-gather it is the gathered result, for
-reduce-scatter the vector before scattering, for all-to-all what one rank holds before sending.
+A message of s bytes takes alpha + s beta, with alpha the link's latency and beta the inverse of its
+bandwidth in one direction. Algorithms and their costs follow Thakur, Rabenseifner and Gropp,
+"Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005; the reduction
+arithmetic (gamma) is left out: devices reduce faster than links deliver. The hierarchical
+all-reduce is the reduce-scatter, all-reduce, all-gather of two-level fabrics (Cho et al.,
+BlueConnect, MLSys 2019). A payload is the full vector of one rank; for all-gather it is the
+gathered result, for reduce-scatter the vector before scattering, for all-to-all what one rank holds
+before sending.
 """
 
 from __future__ import annotations
@@ -89,7 +91,8 @@ def send_recv_time_s(size_bytes: ArrayLike, link: Link) -> FloatArray:
 
 
 def ring_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Bandwidth-optimal ring: 2(n-1) steps that each move s/n. Thakur et al. 2005, section 4.5 (reduce-scatter, all-gather).
+    """Bandwidth-optimal ring: 2(n-1) steps that each move s/n. Thakur et al. 2005, section 4.5
+    (reduce-scatter, all-gather).
 
     Args:
         size_bytes: Payload per rank, shape (k,), bytes, >= 0.
@@ -107,10 +110,11 @@ def ring_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: L
 
 
 def tree_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Two complementary binary trees, pipelined: 2 log2(n) steps of latency, 2 s moved. Sanders et al. 2009; NCCL 2.4.
+    """Two complementary binary trees, pipelined: 2 log2(n) steps of latency, 2 s moved. Sanders et
+    al. 2009; NCCL 2.4.
 
-    Every rank is inner node of one tree and leaf of the other, so each sends and receives its payload about once per
-    direction and phase.
+    Every rank is inner node of one tree and leaf of the other, so each sends and receives its
+    payload about once per direction and phase.
 
     Args:
         size_bytes: As in `ring_all_reduce_time_s`, like the other arguments.
@@ -121,8 +125,11 @@ def tree_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: L
     return _time(2.0 * _log2_up(ranks), np.where(ranks > 1, 2.0 * size, 0.0), link)
 
 
-def recursive_doubling_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """log2(n) exchanges of the whole payload; two more where n is no power of two. Thakur et al. 2005, section 4.5.
+def recursive_doubling_all_reduce_time_s(
+    size_bytes: ArrayLike, rank_count: ArrayLike, link: Link
+) -> FloatArray:
+    """log2(n) exchanges of the whole payload; two more where n is no power of two. Thakur et al.
+    2005, section 4.5.
 
     Args:
         size_bytes: As in `ring_all_reduce_time_s`, like the other arguments.
@@ -135,16 +142,22 @@ def recursive_doubling_all_reduce_time_s(size_bytes: ArrayLike, rank_count: Arra
 
 
 def _doubling_steps(ranks: FloatArray) -> FloatArray:
-    """Exchanges among the largest power of two, plus a fold before and after where ranks are left over."""
+    """Exchanges among the largest power of two, plus a fold before and after where ranks are left
+    over.
+    """
     whole = np.floor(np.log2(ranks))
     steps: FloatArray = whole + np.where(ranks > 2.0**whole, 2.0, 0.0)
     return steps
 
 
-def halving_doubling_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Rabenseifner's recursive halving and doubling: 2 log2(n) steps, 2 (n-1)/n s moved. Thakur et al. 2005, section 4.5.
+def halving_doubling_all_reduce_time_s(
+    size_bytes: ArrayLike, rank_count: ArrayLike, link: Link
+) -> FloatArray:
+    """Rabenseifner's recursive halving and doubling: 2 log2(n) steps, 2 (n-1)/n s moved. Thakur et
+    al. 2005, section 4.5.
 
-    Ranks beyond the largest power of two first hand their payload to a partner and get the result back.
+    Ranks beyond the largest power of two first hand their payload to a partner and get the result
+    back.
 
     Args:
         size_bytes: As in `ring_all_reduce_time_s`, like the other arguments.
@@ -158,7 +171,8 @@ def halving_doubling_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayL
 
 
 def best_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """The fastest of ring, tree, recursive doubling and halving-doubling, as libraries choose by size.
+    """The fastest of ring, tree, recursive doubling and halving-doubling, as libraries choose by
+    size.
 
     Args:
         size_bytes: As in `ring_all_reduce_time_s`, like the other arguments.
@@ -176,24 +190,33 @@ def best_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: L
 
 
 def hierarchical_all_reduce_time_s(
-    size_bytes: ArrayLike, local_count: ArrayLike, node_count: ArrayLike, local_link: Link, network_link: Link
+    size_bytes: ArrayLike,
+    local_count: ArrayLike,
+    node_count: ArrayLike,
+    local_link: Link,
+    network_link: Link,
 ) -> FloatArray:
-    """Reduce-scatter inside nodes, all-reduce of each shard across nodes, all-gather inside. Cho et al., MLSys 2019.
+    """Reduce-scatter inside nodes, all-reduce of each shard across nodes, all-gather inside. Cho et
+    al., MLSys 2019.
 
     Args:
         size_bytes: Payload per rank, bytes, >= 0.
         local_count: Ranks per node, >= 1.
         node_count: Nodes, >= 1.
         local_link: Link of a rank inside its node.
-        network_link: Network share of one rank: its own card, or a card's bandwidth over the ranks that share it.
+        network_link: Network share of one rank: its own card, or a card's bandwidth over the ranks
+            that share it.
     """
     size, local = _inputs(size_bytes, local_count)
-    inside = reduce_scatter_time_s(size, local, local_link) + all_gather_time_s(size, local, local_link)
+    inside = reduce_scatter_time_s(size, local, local_link) + all_gather_time_s(
+        size, local, local_link
+    )
     return inside + ring_all_reduce_time_s(size / local, node_count, network_link)
 
 
 def all_gather_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Ring all-gather: n-1 steps of s/n, with s the gathered result. Thakur et al. 2005, section 4.1.
+    """Ring all-gather: n-1 steps of s/n, with s the gathered result. Thakur et al. 2005, section
+    4.1.
 
     Args:
         size_bytes: Gathered bytes, >= 0.
@@ -205,7 +228,8 @@ def all_gather_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) 
 
 
 def reduce_scatter_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Ring reduce-scatter: n-1 steps of s/n, with s the vector before scattering. Thakur et al. 2005, section 4.3.
+    """Ring reduce-scatter: n-1 steps of s/n, with s the vector before scattering. Thakur et al.
+    2005, section 4.3.
 
     Args:
         size_bytes: Bytes of the vector, >= 0.
@@ -216,7 +240,8 @@ def reduce_scatter_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Li
 
 
 def all_to_all_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Pairwise exchange: n-1 steps of s/n, with s what one rank holds. Thakur et al. 2005, section 4.4.
+    """Pairwise exchange: n-1 steps of s/n, with s what one rank holds. Thakur et al. 2005, section
+    4.4.
 
     Args:
         size_bytes: Bytes one rank holds, >= 0.
@@ -227,7 +252,8 @@ def all_to_all_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) 
 
 
 def broadcast_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """The better of a binomial tree (short) and scatter with ring all-gather (long). Thakur et al. 2005, section 4.2.
+    """The better of a binomial tree (short) and scatter with ring all-gather (long). Thakur et al.
+    2005, section 4.2.
 
     Args:
         size_bytes: Payload, bytes, >= 0.
@@ -257,7 +283,9 @@ COLLECTIVES: Final[dict[OperatorKind, Callable[[ArrayLike, ArrayLike, Link], Flo
 }
 
 
-def collective_time_s(kind: OperatorKind, size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
+def collective_time_s(
+    kind: OperatorKind, size_bytes: ArrayLike, rank_count: ArrayLike, link: Link
+) -> FloatArray:
     """Time of a collective row over one level of links.
 
     Args:
@@ -271,5 +299,7 @@ def collective_time_s(kind: OperatorKind, size_bytes: ArrayLike, rank_count: Arr
     """
     form = COLLECTIVES.get(kind)
     if form is None:
-        raise InvalidValueError("kind", kind.label, "one of " + ", ".join(known.label for known in COLLECTIVES))
+        raise InvalidValueError(
+            "kind", kind.label, "one of " + ", ".join(known.label for known in COLLECTIVES)
+        )
     return form(size_bytes, rank_count, link)

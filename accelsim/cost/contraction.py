@@ -1,8 +1,10 @@
-"""The matrix products inside an operator: every contraction as grouped (m x k) times (k x n) products.
+"""The matrix products inside an operator: every contraction as grouped (m x k) times (k x n)
+products.
 
-Convolutions are implicit GEMMs (Chellapilla et al. 2006; Chetlur et al., cuDNN, arXiv 1410.0759): the pixels are rows, the
-window the contraction, the filters the columns; the data gradient multiplies by the window's columns, the weight gradient
-contracts over the pixels. Attention is two products per key-value head, over the query-key pairs its mask leaves.
+Convolutions are implicit GEMMs (Chellapilla et al. 2006; Chetlur et al., cuDNN, arXiv 1410.0759):
+the pixels are rows, the window the contraction, the filters the columns; the data gradient
+multiplies by the window's columns, the weight gradient contracts over the pixels. Attention is two
+products per key-value head, over the query-key pairs its mask leaves.
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ def contraction(rows: Rows) -> Contraction:
     """
     if rows.kind in CONV_KINDS:
         return _convolution(rows)
-    groups, m, n, k = (rows[name] for name in ("groups" if rows.kind == _K.GROUPED_GEMM else "batch", "m", "n", "k"))
+    groups, m, n, k = (
+        rows[name]
+        for name in ("groups" if rows.kind == _K.GROUPED_GEMM else "batch", "m", "n", "k")
+    )
     if rows.kind == _K.GROUPED_GEMM:
         m = m / np.maximum(groups, 1.0)
     return Contraction(groups, m, n, k)
@@ -84,7 +89,9 @@ def _convolution(rows: Rows) -> Contraction:
     return Contraction(groups, out_pixels, per_group_out, per_group_in * volume)
 
 
-def visible_pairs(q_len: FloatArray, kv_len: FloatArray, causal: FloatArray, window: FloatArray) -> FloatArray:
+def visible_pairs(
+    q_len: FloatArray, kv_len: FloatArray, causal: FloatArray, window: FloatArray
+) -> FloatArray:
     """Query-key pairs of one head that the mask leaves.
 
     Query i of q sees min(kv - q + i + 1, window) keys when causal, min(kv, window) otherwise.
@@ -145,7 +152,8 @@ def attention_products(rows: Rows) -> Attention:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recurrence:
-    """A recurrent layer: one product over all steps' inputs, then `steps` dependent products; columns of shape (r,).
+    """A recurrent layer: one product over all steps' inputs, then `steps` dependent products;
+    columns of shape (r,).
 
     Attributes:
         inputs: Input weights times all steps.

@@ -1,9 +1,10 @@
 """Fitted parameter overlays: what measurements of one device change of its class's parameters.
 
 An overlay is ``fitted/<device>.yaml``, looked up in the user's configuration folder
-(``$XDG_CONFIG_HOME/accelsim/calibration``), then in the ``calibration`` folder that ships with accelsim. It replaces
-fields of the class's parameter set and never touches a data-sheet value. It says what it was fitted to and how far its own
-rows lie from it. A share of a device has the device's overlay.
+(``$XDG_CONFIG_HOME/accelsim/calibration``), then in the ``calibration`` folder that ships with
+accelsim. It replaces fields of the class's parameter set and never touches a data-sheet value. It
+says what it was fitted to and how far its own rows lie from it. A share of a device has the
+device's overlay.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from accelsim.cost.shape_surface import Surface, surface_from_mapping
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import ProfileError
 
-__all__ = ["FittedParameters", "apply_overlay", "calibration_folders", "fitted_parameters", "read_fitted"]
+__all__ = [
+    "FittedParameters",
+    "apply_overlay",
+    "calibration_folders",
+    "fitted_parameters",
+    "read_fitted",
+]
 
 P = TypeVar("P")
 E = TypeVar("E")
@@ -100,7 +107,9 @@ def read_fitted(path: Path) -> FittedParameters:
     if not isinstance(entries, Mapping) or not (entries or data.get("surfaces")):
         problems.append("parameters: expected a mapping of name: {value, kind, source}")
         entries = {}
-    problems += [problem for name, entry in entries.items() for problem in _entry_problems(name, entry)]
+    problems += [
+        problem for name, entry in entries.items() for problem in _entry_problems(name, entry)
+    ]
     families = _entries("families", data, FamilyResidual.from_mapping, problems)
     surfaces = _entries("surfaces", data, surface_from_mapping, problems)
     pinned = _entries("pinned", data, float, problems)
@@ -124,7 +133,9 @@ def _entry_problems(name: str, entry: Any) -> list[str]:
     return [] if entry.get("source") else [f"parameters.{name}: a number needs a source"]
 
 
-def _entries(section: str, data: Mapping[str, Any], read: Callable[[Any], E], problems: list[str]) -> dict[str, E]:
+def _entries(
+    section: str, data: Mapping[str, Any], read: Callable[[Any], E], problems: list[str]
+) -> dict[str, E]:
     """The named entries of a section that may be missing; what is wrong is added to `problems`."""
     entries = data.get(section) or {}
     if not isinstance(entries, Mapping):
@@ -142,7 +153,8 @@ def _entries(section: str, data: Mapping[str, Any], read: Callable[[Any], E], pr
 def apply_overlay(base: P, overlay: FittedParameters) -> P:
     """A class's parameter set with an overlay's values.
 
-    A set with a field ``families`` gets the overlay's residuals on top of its own, one with ``surfaces`` its corrections.
+    A set with a field ``families`` gets the overlay's residuals on top of its own, one with
+    ``surfaces`` its corrections.
 
     Args:
         base: Frozen dataclass of parameters.

@@ -1,8 +1,9 @@
 """Idle power of a device: its own figure, or its class's share of the power limit.
 
-The shares are medians of measured idle over maximum power: GPUs and the Alveo U250 from Cloud Carbon Footprint's table
-(11 GPUs: 0.11 to 0.12), CPUs from the same table's watts per vCPU (Sandy Bridge to EPYC 3: 0.16 to 0.37, median 0.24), ASICs
-from the TPU v1 (28 of 75 W; Jouppi et al., ISCA 2017, table 2).
+The shares are medians of measured idle over maximum power: GPUs and the Alveo U250 from Cloud
+Carbon Footprint's table (11 GPUs: 0.11 to 0.12), CPUs from the same table's watts per vCPU (Sandy
+Bridge to EPYC 3: 0.16 to 0.37, median 0.24), ASICs from the TPU v1 (28 of 75 W; Jouppi et al., ISCA
+2017, table 2).
 """
 
 from __future__ import annotations

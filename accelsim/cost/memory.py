@@ -1,8 +1,9 @@
 """Memory a run needs: weights, gradients, optimizer state, activations, cache, workspace.
 
-Weights and states follow the precision policy (mixed-precision Adam keeps 16 bytes per parameter: Rajbhandari 2020, section
-3.1). Training activations are the tensors the backward pass keeps; inference holds a tensor from the row that writes it to
-the last row that reads it. The allocator's fragmentation and the driver's own reserve are not included.
+Weights and states follow the precision policy (mixed-precision Adam keeps 16 bytes per parameter:
+Rajbhandari 2020, section 3.1). Training activations are the tensors the backward pass keeps;
+inference holds a tensor from the row that writes it to the last row that reads it. The allocator's
+fragmentation and the driver's own reserve are not included.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class MemoryFootprint:
 def live_bytes(graph: OperatorGraph) -> FloatArray:
     """Bytes of outputs alive while each row runs, shape (n,).
 
-    An output lives from the row that writes it to the last row that reads it; outputs nobody reads live to the end.
-    Cache writes and views are not told apart.
+    An output lives from the row that writes it to the last row that reads it; outputs nobody reads
+    live to the end. Cache writes and views are not told apart.
     """
     count = len(graph)
     if count == 0:
@@ -73,11 +74,15 @@ def inference_footprint(
     live = live_bytes(graph)
     first = float(graph.read_bytes[0]) if len(graph) else 0.0
     weights = _weight_bytes(graph, parameter_count, precision)
-    return MemoryFootprint(weights, first + float(live.max(initial=0.0)), kv_cache_bytes=kv_cache_bytes)
+    return MemoryFootprint(
+        weights, first + float(live.max(initial=0.0)), kv_cache_bytes=kv_cache_bytes
+    )
 
 
 def _weight_bytes(graph: OperatorGraph, parameter_count: int, precision: Precision) -> float:
-    """Weights at their stored width; embedding tables stay at the activation width (they are gathered, not multiplied)."""
+    """Weights at their stored width; embedding tables stay at the activation width (they are
+    gathered, not multiplied).
+    """
     lookup = np.isin(graph.kind, [int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG)])
     tables = float((graph.dims[lookup, 1].astype(np.float64) * graph.dims[lookup, 2]).sum())
     tables = min(tables, float(parameter_count))
@@ -85,9 +90,14 @@ def _weight_bytes(graph: OperatorGraph, parameter_count: int, precision: Precisi
 
 
 def training_footprint(
-    forward: OperatorGraph, step: OperatorGraph, parameter_count: int, precision: Precision, rule: Optimizer
+    forward: OperatorGraph,
+    step: OperatorGraph,
+    parameter_count: int,
+    precision: Precision,
+    rule: Optimizer,
 ) -> MemoryFootprint:
-    """Weights, gradients, optimizer states (and master weights), kept activations and the largest transient.
+    """Weights, gradients, optimizer states (and master weights), kept activations and the largest
+    transient.
 
     Args:
         forward: Forward rows, with what each keeps for the backward pass.

@@ -1,7 +1,8 @@
 """Class-wide parameters of the cost models, read from ``calibration/class/<class>.yaml``.
 
-Each entry is ``name: {value, kind, source}``. A cost model's parameters are a frozen dataclass whose fields are those names;
-fitted overlays replace fields of it (`dataclasses.replace`) and never touch a datasheet value.
+Each entry is ``name: {value, kind, source}``. A cost model's parameters are a frozen dataclass
+whose fields are those names; fitted overlays replace fields of it (`dataclasses.replace`) and never
+touch a datasheet value.
 """
 
 from __future__ import annotations
@@ -29,14 +30,19 @@ def class_parameters(device_class: str, parameters: type[P]) -> P:
         parameters: Dataclass whose fields without a default must all be in the file.
 
     Raises:
-        ProfileError: If the file is missing, or an entry is unknown, missing, not a number or without a source.
+        ProfileError: If the file is missing, or an entry is unknown, missing, not a number or
+            without a source.
     """
     path = data_root() / "calibration" / "class" / f"{device_class}.yaml"
     entries = to_si(read_yaml(path)).get("parameters")
     names = {f.name for f in fields(parameters)}  # type: ignore[arg-type]
     if not isinstance(entries, Mapping):
-        raise ProfileError(str(path), ["parameters: expected a mapping of name: {value, kind, source}"])
-    problems = [problem for name, entry in entries.items() for problem in _problems(name, entry, names)]
+        raise ProfileError(
+            str(path), ["parameters: expected a mapping of name: {value, kind, source}"]
+        )
+    problems = [
+        problem for name, entry in entries.items() for problem in _problems(name, entry, names)
+    ]
     if problems:
         raise ProfileError(str(path), problems)
     try:

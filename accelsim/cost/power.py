@@ -1,14 +1,16 @@
 """Dynamic energy of arithmetic and memory, and the clock a power limit allows.
 
-Arithmetic energies are Horowitz's circuit figures at 45 nm (ISSCC 2014, figure 1.1.9) and their 7 nm counterparts
-(Jouppi et al., ISCA 2021, table 2), joined by a power law in the node. They count the adder and multiplier alone;
-fetching, decoding and moving operands multiplies them by a class-wide overhead that each cost model brings (Dally, Hot
-Chips 2023: from 1.2 times for a matrix instruction to 20 times for a scalar one). DRAM energies are vendors' and
-O'Connor et al.'s (MICRO 2017) pJ per bit.
+Arithmetic energies are Horowitz's circuit figures at 45 nm (ISSCC 2014, figure 1.1.9) and their 7
+nm counterparts (Jouppi et al., ISCA 2021, table 2), joined by a power law in the node. They count
+the adder and multiplier alone; fetching, decoding and moving operands multiplies them by a
+class-wide overhead that each cost model brings (Dally, Hot Chips 2023: from 1.2 times for a matrix
+instruction to 20 times for a scalar one). DRAM energies are vendors' and O'Connor et al.'s (MICRO
+2017) pJ per bit.
 
-Dynamic power is C f V^2. Between the highest clock and the voltage floor V falls linearly with f, so power falls with
-f^3; below, V stays and power falls with f. The floor is measured: the V100 power-limit sweep of Zeus (You et al., NSDI
-2023) loses 16 % speed at 59 % of the dynamic power, 30 % at 47 %, 47 % at 35 %, which is V_min = 0.81 V_max.
+Dynamic power is C f V^2. Between the highest clock and the voltage floor V falls linearly with f,
+so power falls with f^3; below, V stays and power falls with f. The floor is measured: the V100
+power-limit sweep of Zeus (You et al., NSDI 2023) loses 16 % speed at 59 % of the dynamic power, 30
+% at 47 %, 47 % at 35 %, which is V_min = 0.81 V_max.
 """
 
 from __future__ import annotations
@@ -37,15 +39,16 @@ __all__ = [
 ]
 
 _PJ = 1e-12
-#: Node assumed where a profile does not know its own; the middle of the catalogue (2012-2024 devices are 28 to 4 nm).
+#: Node assumed where a profile does not know its own; the middle of the catalogue (2012-2024
+#: devices are 28 to 4 nm).
 DEFAULT_PROCESS_NM: Final = 12.0
 #: Lowest voltage over the voltage of the highest clock (Zeus V100 sweep, see above).
 VOLTAGE_FLOOR_FRACTION: Final = 0.81
 #: Boards do not slow below this; a tenth of boost is the idle clock of the boards measured.
 MINIMUM_CLOCK_FRACTION: Final = 0.1
 
-#: (multiply + add) energy in pJ at (45 nm, 7 nm): Horowitz 2014, Jouppi 2021. bf16 at 45 nm scales its 7 nm figure by
-#: fp16's ratio.
+#: (multiply + add) energy in pJ at (45 nm, 7 nm): Horowitz 2014, Jouppi 2021. bf16 at 45 nm scales
+#: its 7 nm figure by fp16's ratio.
 _MULTIPLY_ADD_PJ: Mapping[Dtype, tuple[float, float]] = {
     Dtype.FP32: (3.7 + 0.9, 1.31 + 0.38),
     Dtype.FP16: (1.1 + 0.4, 0.34 + 0.16),
@@ -53,8 +56,8 @@ _MULTIPLY_ADD_PJ: Mapping[Dtype, tuple[float, float]] = {
     Dtype.INT32: (3.1 + 0.1, 1.48 + 0.03),
     Dtype.INT8: (0.2 + 0.03, 0.07 + 0.007),
 }
-#: Formats neither table lists: a relative of theirs, times the square of the significand ratio for the multiplier
-#: (Horowitz's int8 to int32 step: 15.5 for 16). Estimates.
+#: Formats neither table lists: a relative of theirs, times the square of the significand ratio for
+#: the multiplier (Horowitz's int8 to int32 step: 15.5 for 16). Estimates.
 _DERIVED: Mapping[Dtype, tuple[Dtype, float]] = {
     Dtype.FP64: (Dtype.FP32, 4.0),
     Dtype.TF32: (Dtype.FP16, 1.5),
@@ -67,8 +70,9 @@ _DERIVED: Mapping[Dtype, tuple[Dtype, float]] = {
     Dtype.INT16: (Dtype.INT8, 3.5),
     Dtype.INT64: (Dtype.INT32, 3.0),
 }
-#: pJ per bit of main memory by technology, longest name first. HBM2 and GDDR5: O'Connor et al., MICRO 2017; HBM2e, GDDR6,
-#: GDDR6X: Micron's Ultra-Bandwidth brief; HBM3, LPDDR and DDR4: vendors' public figures; DDR5: DDR4's, at 1.1 for 1.2 V.
+#: pJ per bit of main memory by technology, longest name first. HBM2 and GDDR5: O'Connor et al.,
+#: MICRO 2017; HBM2e, GDDR6, GDDR6X: Micron's Ultra-Bandwidth brief; HBM3, LPDDR and DDR4: vendors'
+#: public figures; DDR5: DDR4's, at 1.1 for 1.2 V.
 _DRAM_PJ_PER_BIT: tuple[tuple[str, float], ...] = (
     ("gddr6x", 7.25),
     ("gddr5x", 14.0),
@@ -117,15 +121,17 @@ def arithmetic_energy_per_flop_j(dtype: Dtype, process_nm: float | None = None) 
 
 def arithmetic_energy_table_j(process_nm: float | None = None) -> FloatArray:
     """`arithmetic_energy_per_flop_j` of every format, indexed by `Dtype` code, shape (formats,)."""
-    return np.array([arithmetic_energy_per_flop_j(Dtype(code), process_nm) for code in range(len(DTYPE_BYTES))])
+    return np.array(
+        [arithmetic_energy_per_flop_j(Dtype(code), process_nm) for code in range(len(DTYPE_BYTES))]
+    )
 
 
 def dram_energy_per_byte_j(technology: str | None) -> float:
     """Energy of moving one byte to or from main memory.
 
     Args:
-        technology: Name such as "HBM2e" or "GDDR6"; the longest known name it contains counts. None or unknown: the
-            median of the table, 10 pJ per bit.
+        technology: Name such as "HBM2e" or "GDDR6"; the longest known name it contains counts. None
+            or unknown: the median of the table, 10 pJ per bit.
 
     Returns:
         Joules per byte.
@@ -135,11 +141,13 @@ def dram_energy_per_byte_j(technology: str | None) -> float:
     return 8 * _PJ * next(found, _UNKNOWN_DRAM_PJ_PER_BIT)
 
 
-def sram_energy_per_byte_j(capacity_bytes: ArrayLike, process_nm: float | None = None) -> FloatArray:
+def sram_energy_per_byte_j(
+    capacity_bytes: ArrayLike, process_nm: float | None = None
+) -> FloatArray:
     """Energy of one byte read from or written to an on-chip array.
 
-    Log-log through the 8 KB, 32 KB and 1 MB arrays of Horowitz (10, 20, 100 pJ per 64 bits at 45 nm) and Jouppi (7.5, 8.5,
-    14 pJ at 7 nm); between nodes a power law.
+    Log-log through the 8 KB, 32 KB and 1 MB arrays of Horowitz (10, 20, 100 pJ per 64 bits at 45
+    nm) and Jouppi (7.5, 8.5, 14 pJ at 7 nm); between nodes a power law.
 
     Args:
         capacity_bytes: Size of one array (bank), bytes, > 0.
@@ -158,14 +166,20 @@ def sram_energy_per_byte_j(capacity_bytes: ArrayLike, process_nm: float | None =
     return per_word
 
 
-def energy_fraction(clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION) -> FloatArray:
-    """Dynamic energy per operation at a lower clock, over that at the highest: V^2 with V = max(f, floor)."""
+def energy_fraction(
+    clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION
+) -> FloatArray:
+    """Dynamic energy per operation at a lower clock, over that at the highest: V^2 with V = max(f,
+    floor).
+    """
     voltage = np.maximum(np.asarray(clock_fraction, dtype=np.float64), voltage_floor)
     squared: FloatArray = voltage * voltage
     return squared
 
 
-def dynamic_power_fraction(clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION) -> FloatArray:
+def dynamic_power_fraction(
+    clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION
+) -> FloatArray:
     """Dynamic power at a lower clock, over that at the highest: f V(f)^2."""
     clock = np.asarray(clock_fraction, dtype=np.float64)
     power: FloatArray = clock * energy_fraction(clock, voltage_floor)
@@ -178,7 +192,8 @@ def power_limited_clock_fraction(
     limit_w: float | None,
     voltage_floor: float = VOLTAGE_FLOOR_FRACTION,
 ) -> FloatArray:
-    """Clock, over the highest clock, at which static + dynamic power meets the limit: inverse of `dynamic_power_fraction`.
+    """Clock, over the highest clock, at which static + dynamic power meets the limit: inverse of
+    `dynamic_power_fraction`.
 
     Args:
         dynamic_w: Dynamic power the work would draw at the highest clock, W, >= 0.

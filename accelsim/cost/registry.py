@@ -1,8 +1,9 @@
 """One entry to the four cost models, and the split of a graph between a device and its host.
 
-A device class's module is imported when it is first needed. Rows a device cannot run (their kind, format or phase) go to the
-host where one is given: they take the host's time plus the transfer of their operands over the device's host link, both
-ways, unless neighbouring rows run on the host too. Weights of such rows stay in host memory.
+A device class's module is imported when it is first needed. Rows a device cannot run (their kind,
+format or phase) go to the host where one is given: they take the host's time plus the transfer of
+their operands over the device's host link, both ways, unless neighbouring rows run on the host too.
+Weights of such rows stay in host memory.
 """
 
 from __future__ import annotations
@@ -20,14 +21,30 @@ from accelsim.cost.power import dram_energy_per_byte_j
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.cost.table import Bound, CostModel, CostTable, Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceClass, DeviceProfile, FpgaProfile, GpuProfile
+from accelsim.hardware.profile import (
+    AsicProfile,
+    CpuProfile,
+    DeviceClass,
+    DeviceProfile,
+    FpgaProfile,
+    GpuProfile,
+)
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["HEAPS", "TIER_CHOICES", "cost_model", "operator_costs", "supported_rows", "tier_parameters"]
+__all__ = [
+    "HEAPS",
+    "TIER_CHOICES",
+    "cost_model",
+    "operator_costs",
+    "supported_rows",
+    "tier_parameters",
+]
 
-#: What a caller may ask for: the highest tier a device has, the class-wide parameters, or the device's own overlay.
+#: What a caller may ask for: the highest tier a device has, the class-wide parameters, or the
+#: device's own overlay.
 TIER_CHOICES: Final = ("best", "spec", "fitted")
-#: Whether the memory allocator of a calibrated CPU gives back what is freed, as it comes, or keeps it.
+#: Whether the memory allocator of a calibrated CPU gives back what is freed, as it comes, or keeps
+#: it.
 HEAPS: Final = ("default", "kept")
 Mask = NDArray[np.bool_]
 
@@ -70,19 +87,26 @@ def cost_model(device: DeviceProfile) -> CostModel:
 
 
 def tier_parameters(
-    device: DeviceProfile, tier: str = "best", *, sparse_weights: bool = False, heap: str = "default"
+    device: DeviceProfile,
+    tier: str = "best",
+    *,
+    sparse_weights: bool = False,
+    heap: str = "default",
 ) -> Any | None:
     """Parameters of a device at a tier, for its cost model; None where the model finds them itself.
 
     Args:
         device: Any profile.
         tier: One of `TIER_CHOICES`.
-        sparse_weights: Whether weights have the structured sparsity of a matrix ASIC's sparse rates.
+        sparse_weights: Whether weights have the structured sparsity of a matrix ASIC's sparse
+            rates.
         heap: One of `HEAPS`.
 
     Raises:
-        UnsupportedOperatorError: If a heap is to be kept on a device that is no CPU or has no calibration.
-        InvalidValueError: If there is no such tier or heap, or the device has no overlay and "fitted" is asked for.
+        UnsupportedOperatorError: If a heap is to be kept on a device that is no CPU or has no
+            calibration.
+        InvalidValueError: If there is no such tier or heap, or the device has no overlay and
+            "fitted" is asked for.
     """
     if tier not in TIER_CHOICES:
         raise InvalidValueError("tier", tier, "one of " + ", ".join(TIER_CHOICES))
@@ -99,7 +123,9 @@ def tier_parameters(
             return board
     if tier == "fitted" and overlay is None:
         remedy = "Measure it with: accelsim calibrate, or leave --tier out."
-        raise InvalidValueError("tier", tier, f"best or spec: {device.name} has no fitted overlay", remedy)
+        raise InvalidValueError(
+            "tier", tier, f"best or spec: {device.name} has no fitted overlay", remedy
+        )
     if isinstance(device, GpuProfile):
         return _gpu_parameters(device, overlay)
     if isinstance(device, CpuProfile) and tier == "spec":
@@ -116,7 +142,9 @@ def tier_parameters(
 def _kept_heap(device: DeviceProfile, tier: str) -> Any:
     from accelsim.cost.cpu.calibrated import parameters_for
 
-    values = parameters_for(device.name) if isinstance(device, CpuProfile) and tier != "spec" else None
+    values = (
+        parameters_for(device.name) if isinstance(device, CpuProfile) and tier != "spec" else None
+    )
     if values is None:
         reason = "page faults are known of calibrated CPUs alone"
         remedy = "Measure this one with: accelsim calibrate, or leave heap out."
@@ -164,7 +192,9 @@ def _tried_rows(graph: OperatorGraph, device: DeviceProfile, model: CostModel) -
     """Support found by costing one row of each kind and format."""
     pairs = np.stack([graph.kind, graph.dtype], axis=1).astype(np.int64).reshape(-1, 2)
     _, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-    runs = np.array([_runs(graph.take(np.array([row])), device, model) for row in first], dtype=bool)
+    runs = np.array(
+        [_runs(graph.take(np.array([row])), device, model) for row in first], dtype=bool
+    )
     return runs[inverse.reshape(-1)] if len(graph) else np.zeros(0, dtype=bool)
 
 
@@ -209,8 +239,12 @@ def operator_costs(
     return _joined(on_device, _with_transfers(on_host, graph, own, device), own)
 
 
-def _with_transfers(table: CostTable, graph: OperatorGraph, own: Mask, device: DeviceProfile) -> CostTable:
-    """Host rows with the transfers of their operands added; the host's dispatch becomes part of their time."""
+def _with_transfers(
+    table: CostTable, graph: OperatorGraph, own: Mask, device: DeviceProfile
+) -> CostTable:
+    """Host rows with the transfers of their operands added; the host's dispatch becomes part of
+    their time.
+    """
     moved, crossings = _crossing_bytes(graph, own)
     link_s = moved[~own] / _link_bytes_per_s(device) + crossings[~own] * _link_latency_s(device)
     technology = device.memory.technology
@@ -229,7 +263,8 @@ def _with_transfers(table: CostTable, graph: OperatorGraph, own: Mask, device: D
 def _crossing_bytes(graph: OperatorGraph, own: Mask) -> tuple[FloatArray, FloatArray]:
     """Bytes each row would move over the host link, and its number of crossings, shape (n,) each.
 
-    Inputs cross where a row it waits for runs on the device, outputs where a row that waits for it does.
+    Inputs cross where a row it waits for runs on the device, outputs where a row that waits for it
+    does.
     """
     count = len(graph)
     reader = np.repeat(np.arange(count), np.diff(graph.dependency_offset))
@@ -255,7 +290,17 @@ def _link_latency_s(device: DeviceProfile) -> float:
 def _joined(on_device: CostTable, on_host: CostTable, own: Mask) -> CostTable:
     """One table in graph order from the device's and the host's rows."""
     columns: dict[str, Any] = {}
-    for name in ("time_s", "compute_s", "memory_s", "dispatch_s", "energy_j", "flop", "bytes", "bound", "log_sigma"):
+    for name in (
+        "time_s",
+        "compute_s",
+        "memory_s",
+        "dispatch_s",
+        "energy_j",
+        "flop",
+        "bytes",
+        "bound",
+        "log_sigma",
+    ):
         device_column = getattr(on_device, name)
         merged = np.empty(len(own), dtype=device_column.dtype)
         merged[own], merged[~own] = device_column, getattr(on_host, name)

@@ -1,12 +1,14 @@
 """How far measured operators lie from the model, by operator family: the source of every interval.
 
-A family is an operator kind in a format ("gemm fp32"), of convolutions with one window ("conv fp32 w9"): a pointwise one
-is a product, a 3 x 3 one has algorithms of its own. Boards whose products depart from the model in a way of their own
-have families of their own ("gemm fp32 slot-powered"). The residuals ln(measured / predicted) of a family have a part that
-all its rows on one device share (a bias: it does not average out over a model) and a part of each row's own (it does).
-What no measured family describes has the spread of its group on its execution path ("convolution matrix-cores"), pooled
-over families. Outside the range of sizes the residuals were taken from, nobody has measured the model's error: the spread
-grows with the distance, in decades of arithmetic or traffic.
+A family is an operator kind in a format ("gemm fp32"), of convolutions with one window ("conv fp32
+w9"): a pointwise one is a product, a 3 x 3 one has algorithms of its own. Boards whose products
+depart from the model in a way of their own have families of their own ("gemm fp32 slot-powered").
+The residuals ln(measured / predicted) of a family have a part that all its rows on one device share
+(a bias: it does not average out over a model) and a part of each row's own (it does). What no
+measured family describes has the spread of its group on its execution path ("convolution
+matrix-cores"), pooled over families. Outside the range of sizes the residuals were taken from,
+nobody has measured the model's error: the spread grows with the distance, in decades of arithmetic
+or traffic.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from numpy.typing import NDArray
 from accelsim.errors import ProfileError
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, DIMENSIONS, RECURRENT_KINDS, OperatorKind
+from accelsim.workloads.operator import (
+    ATTENTION_KINDS,
+    CONV_KINDS,
+    DIMENSIONS,
+    RECURRENT_KINDS,
+    OperatorKind,
+)
 
 __all__ = [
     "IN_MODEL_LOG_SIGMA",
@@ -43,25 +51,30 @@ __all__ = [
     "run_log_sigma",
 ]
 
-#: Added standard deviation of ln(time) per decade outside the measured range. Estimate: an error of 15 % per factor of ten.
+#: Added standard deviation of ln(time) per decade outside the measured range. Estimate: an error of
+#: 15 % per factor of ten.
 SIGMA_PER_DECADE = 0.15
 _TINY = 1.0
-#: Least part that rows of a kind share inside a model: a kernel alone and the same kernel inside a model differ by 5 % in
-#: the median, and nothing says that this averages out over a model (NeuSight's operators and models).
+#: Least part that rows of a kind share inside a model: a kernel alone and the same kernel inside a
+#: model differ by 5 % in the median, and nothing says that this averages out over a model
+#: (NeuSight's operators and models).
 IN_MODEL_LOG_SIGMA = 0.05
-#: Correlation of what two kinds of operators share on one device. Biases of six kinds on six boards, each predicted with its
-#: chip left out: products of biases over the products of their root mean squares, 0.17 on average over the 15 pairs of kinds
-#: (-0.3 to 0.8).
+#: Correlation of what two kinds of operators share on one device. Biases of six kinds on six
+#: boards, each predicted with its chip left out: products of biases over the products of their root
+#: mean squares, 0.17 on average over the 15 pairs of kinds (-0.3 to 0.8).
 KIND_CORRELATION = 0.2
-#: Spread of a product in a format no measured family or surface describes, and its shared part. GEMMs with 4- and 8-bit
-#: weights and of 8-bit integers on the A100 and of 4-bit floats on the RTX PRO 6000, predicted without any table of their
-#: format: 90th percentiles over 1.645 of 0.42 to 0.83, median 0.43; medians of 0.21 to 0.29 in 8-bit formats. Since calls
-#: are timed apart from their gaps, and over nine boards without the surfaces of their formats: 0.09 to 0.24 in plain 8-bit
-#: formats (medians of long rows 0.01 to 0.18), 0.3 to 0.95 in blockwise and 4-bit ones (0.01 to 0.93).
+#: Spread of a product in a format no measured family or surface describes, and its shared part.
+#: GEMMs with 4- and 8-bit weights and of 8-bit integers on the A100 and of 4-bit floats on the RTX
+#: PRO 6000, predicted without any table of their format: 90th percentiles over 1.645 of 0.42 to
+#: 0.83, median 0.43; medians of 0.21 to 0.29 in 8-bit formats. Since calls are timed apart from
+#: their gaps, and over nine boards without the surfaces of their formats: 0.09 to 0.24 in plain
+#: 8-bit formats (medians of long rows 0.01 to 0.18), 0.3 to 0.95 in blockwise and 4-bit ones (0.01
+#: to 0.93).
 _OTHER_FORMAT_LOG_SIGMA, _OTHER_FORMAT_SHARED = 0.43, 0.25
 #: Plain and batched products: the kinds with families of their own for some boards.
 PRODUCT_KINDS = frozenset({OperatorKind.GEMM, OperatorKind.BATCHED_GEMM})
-#: Execution path of contractions that run on matrix cores: other kernels than those of vector lanes, in any format.
+#: Execution path of contractions that run on matrix cores: other kernels than those of vector
+#: lanes, in any format.
 MATRIX_CORES = "matrix-cores"
 _PATH_KINDS = frozenset({*PRODUCT_KINDS, OperatorKind.GROUPED_GEMM, *CONV_KINDS})
 
@@ -72,10 +85,13 @@ class FamilyResidual:
 
     Attributes:
         rows: Measured rows behind them.
-        log_sigma: Spread of ln(measured / predicted) of one row: its 90th percentile over the normal's.
-        long_log_sigma: The same of rows longer than `LONG_S`, which say more of the kernel than of the time to issue it.
-        shared_log_sigma: What all rows of the family on one device share inside a model; a family measured row by row to
-            a few per mille may still be off by more than that inside a model.
+        log_sigma: Spread of ln(measured / predicted) of one row: its 90th percentile over the
+            normal's.
+        long_log_sigma: The same of rows longer than `LONG_S`, which say more of the kernel than of
+            the time to issue it.
+        shared_log_sigma: What all rows of the family on one device share inside a model; a family
+            measured row by row to a few per mille may still be off by more than that inside a
+            model.
         median_ape_fraction: Median error of the rows.
         p90_ape_fraction: 90th percentile of their errors.
         flop: Least and most FLOP of a row, 1st and 99th percentile.
@@ -136,7 +152,8 @@ class RowSpread:
     Attributes:
         log_sigma: Standard deviation of ln(true / predicted).
         shared_log_sigma: Part that rows of one family share.
-        extrapolation_decades: Distance from the measured range; 0 inside, and where no range is known.
+        extrapolation_decades: Distance from the measured range; 0 inside, and where no range is
+            known.
     """
 
     log_sigma: FloatArray
@@ -157,12 +174,16 @@ def read_families(path: Path, entries: Any) -> dict[str, FamilyResidual]:
 
 
 def run_log_sigma(
-    kind: NDArray[np.integer[Any]], time_s: FloatArray, log_sigma: FloatArray, shared_log_sigma: FloatArray | None
+    kind: NDArray[np.integer[Any]],
+    time_s: FloatArray,
+    log_sigma: FloatArray,
+    shared_log_sigma: FloatArray | None,
 ) -> float:
     """Standard deviation of ln(true / predicted) of the sum of rows.
 
-    What a kind's rows share adds linearly; what two kinds share has the correlation `KIND_CORRELATION`. What each shape has
-    of its own adds in quadrature over the distinct shapes (rows of one kind that take the same time are one shape).
+    What a kind's rows share adds linearly; what two kinds share has the correlation
+    `KIND_CORRELATION`. What each shape has of its own adds in quadrature over the distinct shapes
+    (rows of one kind that take the same time are one shape).
 
     Args:
         kind: Operator kinds, shape (n,).
@@ -175,7 +196,9 @@ def run_log_sigma(
         return 0.0
     shared = log_sigma if shared_log_sigma is None else shared_log_sigma
     by_kind = np.bincount(kind, weights=time_s * shared) / total
-    variance = (1.0 - KIND_CORRELATION) * float(by_kind @ by_kind) + KIND_CORRELATION * float(by_kind.sum()) ** 2
+    variance = (1.0 - KIND_CORRELATION) * float(by_kind @ by_kind) + KIND_CORRELATION * float(
+        by_kind.sum()
+    ) ** 2
     own = np.sqrt(np.maximum(log_sigma**2 - shared**2, 0.0))
     order = np.lexsort((time_s, kind))
     changes = (np.diff(kind[order]) != 0) | (np.diff(time_s[order]) != 0)
@@ -185,7 +208,9 @@ def run_log_sigma(
 
 
 def group_of(kind: int) -> str:
-    """Group of an operator kind: "product", "convolution", "gradient" (of one), "attention", "recurrent" or "memory"."""
+    """Group of an operator kind: "product", "convolution", "gradient" (of one), "attention",
+    "recurrent" or "memory".
+    """
     return _GROUPS.get(OperatorKind(kind), "memory")
 
 
@@ -193,7 +218,10 @@ _GROUPS = dict(
     chain(
         ((kind, "product") for kind in (*PRODUCT_KINDS, OperatorKind.GROUPED_GEMM)),
         ((kind, "convolution") for kind in (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE)),
-        ((kind, "gradient") for kind in (OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT)),
+        (
+            (kind, "gradient")
+            for kind in (OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT)
+        ),
         ((kind, "attention") for kind in ATTENTION_KINDS),
         ((kind, "recurrent") for kind in RECURRENT_KINDS),
     )
@@ -201,23 +229,33 @@ _GROUPS = dict(
 
 
 def path_of(kind: int, dtype: int, on_matrix_cores: NDArray[np.bool_] | None) -> str:
-    """Execution path of a kind in a format: `MATRIX_CORES`, or "" on vector lanes and for what multiplies no matrices.
+    """Execution path of a kind in a format: `MATRIX_CORES`, or "" on vector lanes and for what
+    multiplies no matrices.
 
     Args:
         kind: Operator kind.
         dtype: Format code.
-        on_matrix_cores: Whether the board multiplies a format on matrix cores, by format code; not where None.
+        on_matrix_cores: Whether the board multiplies a format on matrix cores, by format code; not
+            where None.
     """
-    is_matrix = on_matrix_cores is not None and OperatorKind(kind) in _PATH_KINDS and bool(on_matrix_cores[dtype])
+    is_matrix = (
+        on_matrix_cores is not None
+        and OperatorKind(kind) in _PATH_KINDS
+        and bool(on_matrix_cores[dtype])
+    )
     return MATRIX_CORES if is_matrix else ""
 
 
-_WINDOW = [DIMENSIONS[OperatorKind.CONV].index(name) for name in ("kernel_d", "kernel_h", "kernel_w")]
+_WINDOW = [
+    DIMENSIONS[OperatorKind.CONV].index(name) for name in ("kernel_d", "kernel_h", "kernel_w")
+]
 _MOST_WINDOW = 127
 
 
 def family_name(kind: int, dtype: int, window: int = 0) -> str:
-    """Family of an operator kind in a format, and of convolutions with a window: "batched_gemm fp16", "conv fp32 w9"."""
+    """Family of an operator kind in a format, and of convolutions with a window: "batched_gemm
+    fp16", "conv fp32 w9".
+    """
     name = f"{OperatorKind(kind).label} {Dtype(dtype).label}"
     return f"{name} w{window}" if window else name
 
@@ -231,7 +269,8 @@ def family_rows(graph: OperatorGraph) -> dict[str, NDArray[np.int64]]:
         window[convolutions] = np.minimum(taps, _MOST_WINDOW)
     code = (graph.kind.astype(np.int64) * 256 + graph.dtype) * 128 + window
     return {
-        family_name(c // 32768, c // 128 % 256, c % 128): np.flatnonzero(code == c) for c in sorted(set(code.tolist()))
+        family_name(c // 32768, c // 128 % 256, c % 128): np.flatnonzero(code == c)
+        for c in sorted(set(code.tolist()))
     }
 
 
@@ -247,8 +286,8 @@ def row_spread(
 ) -> RowSpread:
     """Spread of every row of a graph.
 
-    A family of the device's own rows describes them best; then what the formula knows of the row (`shared_log_sigma` is a
-    number: its surface); then the family of other boards.
+    A family of the device's own rows describes them best; then what the formula knows of the row
+    (`shared_log_sigma` is a number: its surface); then the family of other boards.
 
     Args:
         graph: n operators.
@@ -257,8 +296,8 @@ def row_spread(
         time_s: Predicted times, shape (n,).
         shared_log_sigma: Shared part where the formula knows it, else NaN, shape (n,).
         outside_decades: Distance from what the formula's corrections were measured on, shape (n,).
-        conditions: Of the board's products and of its other operators: families of boards like it come first. See
-            `accelsim.cost.gpu.condition`.
+        conditions: Of the board's products and of its other operators: families of boards like it
+            come first. See `accelsim.cost.gpu.condition`.
         on_matrix_cores: Formats the board multiplies on matrix cores, by format code.
     """
     sigma = np.array(log_sigma, dtype=np.float64)
@@ -273,21 +312,30 @@ def row_spread(
             path = path_of(kind, int(graph.dtype[rows[0]]), on_matrix_cores)
             pooled = _pooled(families, group_of(kind), path, condition)
             if pooled is not None:
-                sigma[unknown], shared[unknown] = _unmeasured(pooled, kind, sigma[unknown], time_s[unknown])
+                sigma[unknown], shared[unknown] = _unmeasured(
+                    pooled, kind, sigma[unknown], time_s[unknown]
+                )
             continue
         used = rows if known.is_own else rows[np.isnan(shared[rows])]
         decades = np.maximum(
-            _decades_outside(graph.flop[used], known.flop), _decades_outside(graph.bytes[used], known.bytes)
+            _decades_outside(graph.flop[used], known.flop),
+            _decades_outside(graph.bytes[used], known.bytes),
         )
         extra = SIGMA_PER_DECADE * decades
         beyond[used] = decades
-        sigma[used] = np.hypot(np.where(time_s[used] > LONG_S, known.long_log_sigma, known.log_sigma), extra)
+        sigma[used] = np.hypot(
+            np.where(time_s[used] > LONG_S, known.long_log_sigma, known.log_sigma), extra
+        )
         shared[used] = np.hypot(known.shared_log_sigma, extra)
     return RowSpread(sigma, np.where(np.isnan(shared), sigma, shared), beyond)
 
 
-def _family(families: Mapping[str, FamilyResidual], name: str, condition: str) -> FamilyResidual | None:
-    """The family of rows: the device's own, else of boards with its condition, else of all; FP16 stands for BF16."""
+def _family(
+    families: Mapping[str, FamilyResidual], name: str, condition: str
+) -> FamilyResidual | None:
+    """The family of rows: the device's own, else of boards with its condition, else of all; FP16
+    stands for BF16.
+    """
     known = families.get(name)
     if known is not None and known.is_own:
         return known
@@ -296,19 +344,30 @@ def _family(families: Mapping[str, FamilyResidual], name: str, condition: str) -
     return next((families[n] for n in (*names, name, twin) if n in families), None)
 
 
-def _pooled(families: Mapping[str, FamilyResidual], group: str, path: str, condition: str) -> FamilyResidual | None:
+def _pooled(
+    families: Mapping[str, FamilyResidual], group: str, path: str, condition: str
+) -> FamilyResidual | None:
     """Residuals of the group of rows that no family describes; None where nothing is known of it."""
     names = ((group, path, condition), (group, path), (group, condition), (group,))
-    return next((families[n] for n in (" ".join(filter(None, parts)) for parts in names) if n in families), None)
+    return next(
+        (families[n] for n in (" ".join(filter(None, parts)) for parts in names) if n in families),
+        None,
+    )
 
 
 def _unmeasured(
     pooled: FamilyResidual, kind: int, log_sigma: FloatArray, time_s: FloatArray
 ) -> tuple[FloatArray, float]:
-    """Spread of rows of a group in a format or with a window that no family describes, and its shared part."""
+    """Spread of rows of a group in a format or with a window that no family describes, and its
+    shared part.
+    """
     if group_of(kind) == "product":
-        return np.maximum(log_sigma, _OTHER_FORMAT_LOG_SIGMA), max(_OTHER_FORMAT_SHARED, pooled.shared_log_sigma)
-    return np.where(time_s > LONG_S, pooled.long_log_sigma, pooled.log_sigma), pooled.shared_log_sigma
+        return np.maximum(log_sigma, _OTHER_FORMAT_LOG_SIGMA), max(
+            _OTHER_FORMAT_SHARED, pooled.shared_log_sigma
+        )
+    return np.where(
+        time_s > LONG_S, pooled.long_log_sigma, pooled.log_sigma
+    ), pooled.shared_log_sigma
 
 
 def _decades_outside(size: FloatArray, known: tuple[float, float]) -> FloatArray:

@@ -1,7 +1,9 @@
-"""The roofline: an operator takes at least its arithmetic at peak rate and its bytes at full bandwidth.
+"""The roofline: an operator takes at least its arithmetic at peak rate and its bytes at full
+bandwidth.
 
-Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009. It is the baseline that the device models must beat on measured
-data, and the bound that they may not undercut for the FLOP and bytes they say they move.
+Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009. It is the baseline that the device
+models must beat on measured data, and the bound that they may not undercut for the FLOP and bytes
+they say they move.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ __all__ = [
 ]
 
 _D = Dtype
-#: Formats a unit without the row's own format computes in instead: wider, of the same sort where there is one.
+#: Formats a unit without the row's own format computes in instead: wider, of the same sort where
+#: there is one.
 SUBSTITUTES: Mapping[Dtype, tuple[Dtype, ...]] = {
     _D.TF32: (_D.FP32,),
     _D.FP16: (_D.FP32,),
@@ -56,7 +59,8 @@ def rate_table(rates: Mapping[Dtype, float], *, substitute: bool = True) -> Floa
 
     Args:
         rates: Rates of the formats a unit has, FLOP/s.
-        substitute: Whether formats without a rate take that of the first of `SUBSTITUTES` that has one.
+        substitute: Whether formats without a rate take that of the first of `SUBSTITUTES` that has
+            one.
     """
     table = np.full(len(DTYPE_BYTES), np.nan)
     for dtype in Dtype:
@@ -67,7 +71,9 @@ def rate_table(rates: Mapping[Dtype, float], *, substitute: bool = True) -> Floa
 
 def arithmetic_intensity(flop: ArrayLike, moved_bytes: ArrayLike) -> FloatArray:
     """FLOP per byte moved; infinite where nothing moves, 0 where nothing is computed."""
-    work, moved = np.broadcast_arrays(np.asarray(flop, dtype=np.float64), np.asarray(moved_bytes, dtype=np.float64))
+    work, moved = np.broadcast_arrays(
+        np.asarray(flop, dtype=np.float64), np.asarray(moved_bytes, dtype=np.float64)
+    )
     intensity: FloatArray = np.where(work > 0, np.inf, 0.0)
     np.divide(work, moved, out=intensity, where=moved > 0)
     return intensity
@@ -79,7 +85,10 @@ def ridge_point(peak_flop_per_s: float, bandwidth_bytes_per_s: float) -> float:
     Raises:
         InvalidValueError: If a rate is not above 0.
     """
-    for field, value in (("peak_flop_per_s", peak_flop_per_s), ("bandwidth_bytes_per_s", bandwidth_bytes_per_s)):
+    for field, value in (
+        ("peak_flop_per_s", peak_flop_per_s),
+        ("bandwidth_bytes_per_s", bandwidth_bytes_per_s),
+    ):
         if not value > 0:
             raise InvalidValueError(field, value, "a rate above 0")
     return peak_flop_per_s / bandwidth_bytes_per_s
@@ -94,7 +103,10 @@ def main_memory_bandwidth_bytes_per_s(device: DeviceProfile) -> float:
     bandwidth = device.memory_bandwidth_bytes_per_s
     if bandwidth is None:
         raise InvalidValueError(
-            f"{device.name}: memory.bandwidth_bytes_per_s", None, "a known bandwidth", "Add it to the device profile."
+            f"{device.name}: memory.bandwidth_bytes_per_s",
+            None,
+            "a known bandwidth",
+            "Add it to the device profile.",
         )
     return bandwidth
 
@@ -129,14 +141,20 @@ class Roofline:
         missing = np.flatnonzero(np.isnan(peak) & (flop > 0))
         if missing.size:
             label = Dtype(int(dtype[missing[0]])).label
-            raise UnsupportedOperatorError(self.device_name, f"row {missing[0]}", f"it has no {label} arithmetic")
+            raise UnsupportedOperatorError(
+                self.device_name, f"row {missing[0]}", f"it has no {label} arithmetic"
+            )
         time: FloatArray = np.zeros(len(flop))
         np.divide(flop, peak, out=time, where=flop > 0)
         return time
 
-    def time_s(self, flop: FloatArray, moved_bytes: FloatArray, dtype: NDArray[np.int8]) -> FloatArray:
+    def time_s(
+        self, flop: FloatArray, moved_bytes: FloatArray, dtype: NDArray[np.int8]
+    ) -> FloatArray:
         """max(FLOP / peak, bytes / bandwidth), shape of `flop`."""
-        bound: FloatArray = np.maximum(self.compute_s(flop, dtype), moved_bytes / self.bandwidth_bytes_per_s)
+        bound: FloatArray = np.maximum(
+            self.compute_s(flop, dtype), moved_bytes / self.bandwidth_bytes_per_s
+        )
         return bound
 
 
@@ -156,7 +174,9 @@ def cost_roofline(
     """
     del execution, parameters
     line = Roofline.of(device)
-    integer = np.isin(graph.kind, [int(OperatorKind.TREE_ENSEMBLE), int(OperatorKind.TREE_HISTOGRAM)])
+    integer = np.isin(
+        graph.kind, [int(OperatorKind.TREE_ENSEMBLE), int(OperatorKind.TREE_HISTOGRAM)]
+    )
     flop = np.where(integer, 0.0, graph.flop)  # tree nodes are lookups, not arithmetic
     compute = line.compute_s(flop, graph.dtype)
     memory = graph.bytes / line.bandwidth_bytes_per_s

@@ -1,10 +1,11 @@
 """ln(measured / modelled) as a smooth surface over the shape of an operator.
 
-What measurements say beyond a model is kept on a coarse grid of log2 sizes and interpolated multilinearly; outside its
-grid a surface keeps its edge. Over many axes a grid is large and mostly empty: a sum of grids over a few axes each (an
-analysis of variance, cut after its low orders) holds the same in fewer numbers. Kernel times span decades in every size, so
-the logarithm of their ratio to a model changes slowly with the logarithm of each size, but for the steps where a library
-changes its kernel.
+What measurements say beyond a model is kept on a coarse grid of log2 sizes and interpolated
+multilinearly; outside its grid a surface keeps its edge. Over many axes a grid is large and mostly
+empty: a sum of grids over a few axes each (an analysis of variance, cut after its low orders) holds
+the same in fewer numbers. Kernel times span decades in every size, so the logarithm of their ratio
+to a model changes slowly with the logarithm of each size, but for the steps where a library changes
+its kernel.
 """
 
 from __future__ import annotations
@@ -18,7 +19,13 @@ import numpy as np
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, SIGMA_PER_DECADE
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["ShapeSurface", "Surface", "SurfaceSum", "surface_from_mapping", "surface_from_thousandths"]
+__all__ = [
+    "ShapeSurface",
+    "Surface",
+    "SurfaceSum",
+    "surface_from_mapping",
+    "surface_from_thousandths",
+]
 
 #: Rows worked on at once: their corners stay in a core's cache.
 _BLOCK = 8192
@@ -34,8 +41,8 @@ class Surface:
         knots: Rising log2 sizes of each axis, one or more per axis.
         log_sigma: Standard deviation of ln(measured / corrected) inside the grid.
         rows: Measured rows behind it.
-        shared_log_sigma: Part of the spread that all rows share: inside a model where it is the device's own, and what
-            carrying it over to another device adds.
+        shared_log_sigma: Part of the spread that all rows share: inside a model where it is the
+            device's own, and what carrying it over to another device adds.
     """
 
     __slots__ = ()
@@ -57,7 +64,9 @@ class Surface:
         """
         raise NotImplementedError
 
-    def with_evidence(self, log_sigma: float, rows: int, shared_log_sigma: float = IN_MODEL_LOG_SIGMA) -> Self:
+    def with_evidence(
+        self, log_sigma: float, rows: int, shared_log_sigma: float = IN_MODEL_LOG_SIGMA
+    ) -> Self:
         """The same values with another spread and number of rows.
 
         Args:
@@ -71,7 +80,8 @@ class Surface:
         """Indices into `flat` and weights of the grid points around each row.
 
         Args:
-            coordinates: log2 sizes, one column per axis, shape (r,) each; columns after those are not looked at.
+            coordinates: log2 sizes, one column per axis, shape (r,) each; columns after those are
+                not looked at.
 
         Returns:
             Indices and weights, shape (corners, r) each.
@@ -91,8 +101,11 @@ class Surface:
             out[block] = np.einsum("cr,cr->r", flat[index], weight)
         return out
 
-    def spread(self, coordinates: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Standard deviation of ln(measured / corrected) of each row, its shared part, and the distance to the grid.
+    def spread(
+        self, coordinates: Sequence[FloatArray]
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Standard deviation of ln(measured / corrected) of each row, its shared part, and the
+        distance to the grid.
 
         Both spreads grow with the distance, in decades summed over the axes; shape (r,) each.
         """
@@ -103,7 +116,9 @@ class Surface:
         grown = SIGMA_PER_DECADE * decades
         return np.hypot(self.log_sigma, grown), np.hypot(self.shared_log_sigma, grown), decades
 
-    def evaluate(self, coordinates: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def evaluate(
+        self, coordinates: Sequence[FloatArray]
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """What `__call__` and `spread` give, in one go; shape (r,) each."""
         return self(coordinates), *self.spread(coordinates)
 
@@ -129,7 +144,8 @@ class ShapeSurface(Surface):
 
     Attributes:
         knots: Rising log2 sizes of each axis, one or more per axis.
-        values: ln(measured / modelled) at the grid's points, shape (knots of axis 0, knots of axis 1, ...).
+        values: ln(measured / modelled) at the grid's points, shape (knots of axis 0, knots of axis
+            1, ...).
         log_sigma: Standard deviation of ln(measured / corrected) inside the grid.
         rows: Measured rows behind it.
         shared_log_sigma: Part of the spread that all rows share.
@@ -150,12 +166,16 @@ class ShapeSurface(Surface):
         """The same grid with other values."""
         return replace(self, values=flat.reshape(self.values.shape))
 
-    def with_evidence(self, log_sigma: float, rows: int, shared_log_sigma: float = IN_MODEL_LOG_SIGMA) -> Self:
+    def with_evidence(
+        self, log_sigma: float, rows: int, shared_log_sigma: float = IN_MODEL_LOG_SIGMA
+    ) -> Self:
         """The same values with another spread and number of rows."""
         return replace(self, log_sigma=log_sigma, rows=rows, shared_log_sigma=shared_log_sigma)
 
     def corners(self, coordinates: Sequence[FloatArray]) -> tuple[IntArray, FloatArray]:
-        """Indices and weights of the grid points around each row, shape (corners, r) each; a row's weights sum to 1."""
+        """Indices and weights of the grid points around each row, shape (corners, r) each; a row's
+        weights sum to 1.
+        """
         return _corners(self.knots, coordinates)
 
     def terms(self) -> list[tuple[tuple[int, ...], FloatArray]]:
@@ -173,7 +193,8 @@ class ShapeSurface(Surface):
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> ShapeSurface:
-        """Read an entry of an overlay: `rows`, `log_sigma`, `knots` in sizes, `values` as text of thousandths.
+        """Read an entry of an overlay: `rows`, `log_sigma`, `knots` in sizes, `values` as text of
+        thousandths.
 
         The last axis runs fastest.
 
@@ -196,7 +217,8 @@ class SurfaceSum(Surface):
 
     Attributes:
         knots: Rising log2 sizes of each axis, one or more per axis.
-        grids: Axes and values of each term, the values of shape (knots of its first axis, knots of its second, ...).
+        grids: Axes and values of each term, the values of shape (knots of its first axis, knots of
+            its second, ...).
         log_sigma: Standard deviation of ln(measured / corrected) inside the grid.
         rows: Measured rows behind it.
         shared_log_sigma: Part of the spread that all rows share.
@@ -217,18 +239,27 @@ class SurfaceSum(Surface):
         """The same grids with other values."""
         ends = np.cumsum([values.size for _, values in self.grids])[:-1]
         parts = np.split(flat, ends)
-        grids = [(axes, part.reshape(old.shape)) for (axes, old), part in zip(self.grids, parts, strict=True)]
+        grids = [
+            (axes, part.reshape(old.shape))
+            for (axes, old), part in zip(self.grids, parts, strict=True)
+        ]
         return replace(self, grids=tuple(grids))
 
-    def with_evidence(self, log_sigma: float, rows: int, shared_log_sigma: float = IN_MODEL_LOG_SIGMA) -> Self:
+    def with_evidence(
+        self, log_sigma: float, rows: int, shared_log_sigma: float = IN_MODEL_LOG_SIGMA
+    ) -> Self:
         """The same values with another spread and number of rows."""
         return replace(self, log_sigma=log_sigma, rows=rows, shared_log_sigma=shared_log_sigma)
 
     def corners(self, coordinates: Sequence[FloatArray]) -> tuple[IntArray, FloatArray]:
-        """Indices and weights of the points around each row, shape (corners, r) each; weights sum to the number of terms."""
+        """Indices and weights of the points around each row, shape (corners, r) each; weights sum
+        to the number of terms.
+        """
         indices, weights, start = [], [], 0
         for axes, values in self.grids:
-            index, weight = _corners([self.knots[axis] for axis in axes], [coordinates[axis] for axis in axes])
+            index, weight = _corners(
+                [self.knots[axis] for axis in axes], [coordinates[axis] for axis in axes]
+            )
             indices.append(index + start)
             weights.append(weight)
             start += values.size
@@ -246,21 +277,29 @@ class SurfaceSum(Surface):
             knots: log2 knots of each axis.
             terms: Axes of each grid.
         """
-        return cls(tuple(knots), tuple((axes, np.zeros([len(knots[axis]) for axis in axes])) for axes in terms))
+        return cls(
+            tuple(knots),
+            tuple((axes, np.zeros([len(knots[axis]) for axis in axes])) for axes in terms),
+        )
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any]) -> SurfaceSum:
-        """Read an entry of an overlay: as of `ShapeSurface`, with `terms`, a list of `axes` and `values`, for `values`.
+        """Read an entry of an overlay: as of `ShapeSurface`, with `terms`, a list of `axes` and
+        `values`, for `values`.
 
         Raises:
             KeyError: If a field is missing.
             TypeError: If a field has the wrong type.
-            ValueError: If knots do not rise, an axis does not exist, or the number of values does not fit the knots.
+            ValueError: If knots do not rise, an axis does not exist, or the number of values does
+                not fit the knots.
         """
         knots = _knots(data)
         terms = _terms([term["axes"] for term in data["terms"]], knots)
         shapes = [[len(knots[axis]) for axis in axes] for axes in terms]
-        values = [_values(term["values"], shape) for term, shape in zip(data["terms"], shapes, strict=True)]
+        values = [
+            _values(term["values"], shape)
+            for term, shape in zip(data["terms"], shapes, strict=True)
+        ]
         return cls(knots, tuple(zip(terms, values, strict=True)), *_evidence(data))
 
     def header(self) -> dict[str, Any]:
@@ -298,23 +337,31 @@ def surface_from_thousandths(header: Mapping[str, Any], thousandths: IntArray) -
     """
     knots = _knots(header)
     empty: Surface = (
-        SurfaceSum.empty(knots, _terms(header["axes"], knots)) if "axes" in header else ShapeSurface.empty(knots)
+        SurfaceSum.empty(knots, _terms(header["axes"], knots))
+        if "axes" in header
+        else ShapeSurface.empty(knots)
     )
     count = empty.flat.size
     if len(thousandths) < count:
         raise ValueError(f"values must be {count} whole numbers")
     log_sigma, rows = _evidence(header)
-    return empty.with_flat(thousandths[:count].astype(np.float64) * _STEP).with_evidence(log_sigma, rows)
+    return empty.with_flat(thousandths[:count].astype(np.float64) * _STEP).with_evidence(
+        log_sigma, rows
+    )
 
 
 def _terms(axes: Any, knots: Sequence[FloatArray]) -> list[tuple[int, ...]]:
     terms = [tuple(int(axis) for axis in term) for term in axes]
-    if not terms or any(not term or any(not 0 <= axis < len(knots) for axis in term) for term in terms):
+    if not terms or any(
+        not term or any(not 0 <= axis < len(knots) for axis in term) for term in terms
+    ):
         raise ValueError(f"terms must have axes of 0 to {len(knots) - 1}")
     return terms
 
 
-def _corners(axes: Sequence[FloatArray], coordinates: Sequence[FloatArray]) -> tuple[IntArray, FloatArray]:
+def _corners(
+    axes: Sequence[FloatArray], coordinates: Sequence[FloatArray]
+) -> tuple[IntArray, FloatArray]:
     index = np.zeros((1, len(coordinates[0])), dtype=np.int64)
     weight = np.ones((1, len(coordinates[0])))
     for column, knots in zip(coordinates[: len(axes)], axes, strict=True):
@@ -334,7 +381,9 @@ def _knots(data: Mapping[str, Any]) -> tuple[FloatArray, ...]:
     if any((axis <= 0).any() for axis in sizes):
         raise ValueError("knots must be rising sizes above 0")
     knots = tuple(np.log2(axis) for axis in sizes)
-    if not knots or not all(len(axis) and np.isfinite(axis).all() and (np.diff(axis) > 0).all() for axis in knots):
+    if not knots or not all(
+        len(axis) and np.isfinite(axis).all() and (np.diff(axis) > 0).all() for axis in knots
+    ):
         raise ValueError("knots must be rising sizes above 0")
     return knots
 

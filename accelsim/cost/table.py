@@ -1,8 +1,9 @@
 """The cost table and the protocol every device class's cost model follows.
 
-A cost model fills one `CostTable` for a whole graph with a few vectorised calls: rows are grouped by operator kind, each
-kind's registered formula returns `RowCosts` for its rows, and `evaluate` scatters them back, adds energy and names each
-row's bound. A formula is a pure function of the rows' dimensions and the device.
+A cost model fills one `CostTable` for a whole graph with a few vectorised calls: rows are grouped
+by operator kind, each kind's registered formula returns `RowCosts` for its rows, and `evaluate`
+scatters them back, adds energy and names each row's bound. A formula is a pure function of the
+rows' dimensions and the device.
 """
 
 from __future__ import annotations
@@ -82,12 +83,16 @@ class CostTable:
         bound: `Bound` codes, shape (n,).
         log_sigma: Standard deviation of ln(true / predicted) of each row's time, shape (n,).
         tier: Where the parameters come from.
-        shared_log_sigma: What all rows of one kind and format share inside a model on this device, shape (n,); all of
-            it where None.
-        context_log_sigma: What all rows share besides: where buffers lie, what ran before, which pages fault.
-        extrapolation_decades: How far each row lies outside the measured range, shape (n,); None where unknown.
-        energy_parts_j: `energy_j` by part of the chip, shape (n,) each; None where only class-wide rates are known.
-        energy_note: Why there are no parts; empty where there are some, or where the class has none.
+        shared_log_sigma: What all rows of one kind and format share inside a model on this device,
+            shape (n,); all of it where None.
+        context_log_sigma: What all rows share besides: where buffers lie, what ran before, which
+            pages fault.
+        extrapolation_decades: How far each row lies outside the measured range, shape (n,); None
+            where unknown.
+        energy_parts_j: `energy_j` by part of the chip, shape (n,) each; None where only class-wide
+            rates are known.
+        energy_note: Why there are no parts; empty where there are some, or where the class has
+            none.
     """
 
     time_s: FloatArray
@@ -110,9 +115,7 @@ class CostTable:
         return len(self.time_s)
 
     def __repr__(self) -> str:
-        return (
-            f"<CostTable: {len(self)} operators, {self.total_time_s:.4g} s, {self.total_energy_j:.4g} J, {self.tier}>"
-        )
+        return f"<CostTable: {len(self)} operators, {self.total_time_s:.4g} s, {self.total_energy_j:.4g} J, {self.tier}>"
 
     @property
     def total_time_s(self) -> float:
@@ -128,7 +131,9 @@ class CostTable:
         """Every additive column times `repeats` (rows that run several times)."""
         columns: dict[str, Any] = {name: getattr(self, name) * repeats for name in _ADDITIVE}
         if self.energy_parts_j is not None:
-            columns["energy_parts_j"] = {part: column * repeats for part, column in self.energy_parts_j.items()}
+            columns["energy_parts_j"] = {
+                part: column * repeats for part, column in self.energy_parts_j.items()
+            }
         return replace(self, **columns)
 
     def to_frame(self, graph: OperatorGraph | None = None) -> pd.DataFrame:
@@ -144,7 +149,9 @@ class CostTable:
         columns["bound"] = [Bound(code).label for code in self.bound.tolist()]
         frame = pd.DataFrame(columns)
         return (
-            frame if graph is None else pd.concat([graph.to_frame()[["name", "path", "kind", "phase"]], frame], axis=1)
+            frame
+            if graph is None
+            else pd.concat([graph.to_frame()[["name", "path", "kind", "phase"]], frame], axis=1)
         )
 
 
@@ -241,9 +248,10 @@ class Rows:
 class RowCosts:
     """What a formula returns for its k rows; every column has shape (k,).
 
-    `time_s` may exceed max(compute_s, memory_s) (imperfect overlap, latency), never undercut it. `shared_log_sigma` is the
-    part of the spread that rows of a kind share, NaN where the formula does not know it; `outside_decades` the distance
-    from the sizes its corrections were measured on.
+    `time_s` may exceed max(compute_s, memory_s) (imperfect overlap, latency), never undercut it.
+    `shared_log_sigma` is the part of the spread that rows of a kind share, NaN where the formula
+    does not know it; `outside_decades` the distance from the sizes its corrections were measured
+    on.
     """
 
     time_s: FloatArray
@@ -282,7 +290,9 @@ class Formulas(Generic[D, P]):
         def add(formula: Formula[D, P]) -> Formula[D, P]:
             for kind in kinds:
                 if kind in self._by_kind:
-                    raise InvalidValueError("kind", kind.label, f"a kind with no {self.device_class} formula yet")
+                    raise InvalidValueError(
+                        "kind", kind.label, f"a kind with no {self.device_class} formula yet"
+                    )
                 self._by_kind[kind] = formula
             return formula
 
@@ -293,7 +303,9 @@ class Formulas(Generic[D, P]):
         """Kinds that have a formula."""
         return frozenset(self._by_kind)
 
-    def evaluate(self, graph: OperatorGraph, device: D, parameters: P, device_name: str) -> RowCosts:
+    def evaluate(
+        self, graph: OperatorGraph, device: D, parameters: P, device_name: str
+    ) -> RowCosts:
         """Costs of every row of a graph, shape (n,) each.
 
         Raises:
@@ -305,7 +317,9 @@ class Formulas(Generic[D, P]):
             if formula is None:
                 name = graph.name[int(index[0])]
                 raise UnsupportedOperatorError(
-                    device_name, f"{kind.label} {name!r}", f"the {self.device_class} model has no such operator"
+                    device_name,
+                    f"{kind.label} {name!r}",
+                    f"the {self.device_class} model has no such operator",
                 )
             parts.append((index, formula(Rows(graph, index, kind), device, parameters)))
         return gather_costs(parts, len(graph))
@@ -325,8 +339,12 @@ def gather_costs(parts: list[tuple[IntArray, RowCosts]], count: int) -> RowCosts
     return RowCosts(**columns)
 
 
-def bound_of(compute_s: FloatArray, memory_s: FloatArray, overhead_s: FloatArray | float) -> NDArray[np.int8]:
+def bound_of(
+    compute_s: FloatArray, memory_s: FloatArray, overhead_s: FloatArray | float
+) -> NDArray[np.int8]:
     """The largest of the three terms of each row, as `Bound` codes."""
     overhead = np.broadcast_to(np.asarray(overhead_s, dtype=np.float64), compute_s.shape)
-    bound: NDArray[np.int8] = np.argmax(np.stack([compute_s, memory_s, overhead]), axis=0).astype(np.int8)
+    bound: NDArray[np.int8] = np.argmax(np.stack([compute_s, memory_s, overhead]), axis=0).astype(
+        np.int8
+    )
     return bound

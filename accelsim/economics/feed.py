@@ -1,8 +1,10 @@
-"""Rows of a public price feed, one at a time: clean what is unambiguous, refuse the rest, and say which.
+"""Rows of a public price feed, one at a time: clean what is unambiguous, refuse the rest, and say
+which.
 
-Public feeds carry known defects: a key with a trailing blank, an empty price, 0.00 for unknown, 700.0 as the
-price of a TPU nobody sells, spot above on-demand, a spot price that is a tenth of on-demand to the last digit,
-a misspelt region. Each has one check here; checks that need other rows are in `accelsim.economics.ingest`.
+Public feeds carry known defects: a key with a trailing blank, an empty price, 0.00 for unknown,
+700.0 as the price of a TPU nobody sells, spot above on-demand, a spot price that is a tenth of
+on-demand to the last digit, a misspelt region. Each has one check here; checks that need other rows
+are in `accelsim.economics.ingest`.
 """
 
 from __future__ import annotations
@@ -155,7 +157,9 @@ def _read_committed(row: FeedRow) -> None:
     note = row.text.get("note", "")
     match = _COMMITTED.search(note)
     if match:
-        row.text["committed_1y_usd_per_hour"], row.text["committed_3y_usd_per_hour"] = match.groups()
+        row.text["committed_1y_usd_per_hour"], row.text["committed_3y_usd_per_hour"] = (
+            match.groups()
+        )
         row.text["note"] = note.replace(match.group(0), "").strip("; ")
 
 
@@ -185,7 +189,9 @@ def _name_vcpus(row: FeedRow) -> None:
     size = _AZURE_SIZE.fullmatch(row.text["instance"])
     if size and row.text["provider"] == "azure" and row.number["vcpu_count"] is None:
         row.number["vcpu_count"] = float(size[1])
-        row.note("corrected", "vcpu_count", "", f"empty; {size[1]} by the provider's naming convention")
+        row.note(
+            "corrected", "vcpu_count", "", f"empty; {size[1]} by the provider's naming convention"
+        )
 
 
 def _drop_unknown_prices(row: FeedRow) -> None:
@@ -210,7 +216,9 @@ def _drop_impossible_spot(row: FeedRow) -> None:
     if spot > on_demand:
         reason = f"spot above on-demand ({on_demand:g}); left unknown"
     elif math.isclose(spot, on_demand / 10, rel_tol=1e-3):
-        reason = f"spot is exactly a tenth of on-demand ({on_demand:g}), a placeholder; left unknown"
+        reason = (
+            f"spot is exactly a tenth of on-demand ({on_demand:g}), a placeholder; left unknown"
+        )
     if reason:
         row.number["spot_usd_per_hour"] = None
         row.note("corrected", "spot_usd_per_hour", row.text["spot_usd_per_hour"], reason)

@@ -1,9 +1,10 @@
 """A price feed into offers: the checks that compare rows with each other.
 
 After `accelsim.economics.feed` has cleaned each row alone, rows are compared: a price ten times its
-neighbours' (a slipped decimal point), a CPU instance dearer per vCPU than its own family (a licence in the
-price), an accelerator priced without its host instance, and two sources with two prices for one instance. What
-cannot be corrected with certainty is refused, and every refusal and correction is returned.
+neighbours' (a slipped decimal point), a CPU instance dearer per vCPU than its own family (a licence
+in the price), an accelerator priced without its host instance, and two sources with two prices for
+one instance. What cannot be corrected with certainty is refused, and every refusal and correction
+is returned.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _HOST_VCPUS_PER_DEVICE: Final = 4
 _GIB: Final = 1024.0**3
 _ON_DEMAND: Final = "on_demand_usd_per_hour"
 _SPOT: Final = "spot_usd_per_hour"
-#: Catalogue generations whose snapshots carry no date of their own -> the years they were published in.
+#: Catalogue generations whose snapshots carry no date of their own -> the years they were published
+#: in.
 _UNDATED_SNAPSHOTS: Final = (("skypilot v8", "2025/2026"),)
 
 
@@ -88,7 +90,8 @@ def ingest(
     """Turn rows of price feeds into offers.
 
     Args:
-        rows: Rows with the columns of `Offer` or the feeds' own (`accelsim.economics.feed.FIELD_ALIASES`).
+        rows: Rows with the columns of `Offer` or the feeds' own
+            (`accelsim.economics.feed.FIELD_ALIASES`).
         rules: Device rules, the first that matches counts; rows without one get no device.
         regions: Region codes per provider; providers not listed are not checked.
 
@@ -136,7 +139,9 @@ def _assign_device(row: FeedRow, rules: Sequence[DeviceRule]) -> None:
     text["device"] = rule.device or ""
     text["vcpus_per_core"] = str(rule.vcpus_per_core or "")
     if rule.rename is not None:
-        row.note("corrected", "instance", text["instance"], f"renamed to {rule.rename}: {rule.note}")
+        row.note(
+            "corrected", "instance", text["instance"], f"renamed to {rule.rename}: {rule.note}"
+        )
         text["instance"] = rule.rename
     elif rule.note:
         text["note"] = "; ".join(filter(None, (text.get("note", ""), rule.note)))
@@ -145,7 +150,8 @@ def _assign_device(row: FeedRow, rules: Sequence[DeviceRule]) -> None:
 def _check_decimal(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
     """Refuse a price ten or more times above or below the median of its peers.
 
-    Peers are the same instance type elsewhere, and all offers of the same accelerator, per accelerator.
+    Peers are the same instance type elsewhere, and all offers of the same accelerator, per
+    accelerator.
     """
     refused: set[int] = set()
     for grouping in (_instance_group, _accelerator_group):
@@ -163,7 +169,11 @@ def _slipped(peers: list[FeedRow], refusals: list[Finding], already: set[int]) -
     found: set[int] = set()
     for row in peers:
         price = prices[id(row)]
-        if price is None or id(row) in already or 1 / _DECIMAL_SLIP < price / median < _DECIMAL_SLIP:
+        if (
+            price is None
+            or id(row) in already
+            or 1 / _DECIMAL_SLIP < price / median < _DECIMAL_SLIP
+        ):
             continue
         ratio = price / median if price > median else median / price
         side = "above" if price > median else "below"
@@ -179,8 +189,8 @@ def _slipped(peers: list[FeedRow], refusals: list[Finding], already: set[int]) -
 def _check_licence(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
     """Refuse CPU instances dearer per vCPU than the cheapest of their own family and region.
 
-    A family's prices are proportional to its vCPUs; a feed that mixes price lists with and without an operating
-    system's licence breaks that (Windows: 0.046 USD per vCPU-hour).
+    A family's prices are proportional to its vCPUs; a feed that mixes price lists with and without
+    an operating system's licence breaks that (Windows: 0.046 USD per vCPU-hour).
     """
     refused: set[int] = set()
     for peers in _groups(rows, _family_group):
@@ -201,8 +211,8 @@ def _check_licence(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow
 def _add_hosts(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
     """Add the host instance to accelerators priced without one, or refuse them.
 
-    The host is the region's general N1 instance with 4 vCPUs per accelerator, which every attachable
-    accelerator admits.
+    The host is the region's general N1 instance with 4 vCPUs per accelerator, which every
+    attachable accelerator admits.
     """
     hosts = {(row.text["region"], row.text["instance"]): row for row in rows}
     kept: list[FeedRow] = []
@@ -213,7 +223,9 @@ def _add_hosts(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
                 reason = "accelerator priced without its host instance, and how many there are is not known"
                 refusals.append(row.note("refused", "device_count", row.number[_ON_DEMAND], reason))
                 continue
-            host = hosts.get((row.text["region"], f"n1-standard-{_HOST_VCPUS_PER_DEVICE * count:.0f}"))
+            host = hosts.get(
+                (row.text["region"], f"n1-standard-{_HOST_VCPUS_PER_DEVICE * count:.0f}")
+            )
             if host is None or host.number[_ON_DEMAND] is None:
                 reason = "accelerator priced without its host instance, and no host price is known"
                 refusals.append(row.note("refused", "", row.number[_ON_DEMAND], reason))
@@ -230,7 +242,9 @@ def _join_host(row: FeedRow, host: FeedRow) -> None:
     for name in ("vcpu_count", "host_memory_gib"):
         row.number[name] = host.number[name]
     name = host.text["instance"]
-    reason = f"priced without its host; price of {name} added ({host.number[_ON_DEMAND]:g} on-demand)"
+    reason = (
+        f"priced without its host; price of {name} added ({host.number[_ON_DEMAND]:g} on-demand)"
+    )
     row.note("corrected", _ON_DEMAND, row.text[_ON_DEMAND], reason)
     device = row.text["instance"].removeprefix("attach-")
     row.text["instance"] = f"{name}+{device}"
@@ -239,7 +253,9 @@ def _join_host(row: FeedRow, host: FeedRow) -> None:
 
 
 def _settle_sources(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
-    """Keep the newest of several rows for one instance; it takes from the others what it does not know."""
+    """Keep the newest of several rows for one instance; it takes from the others what it does not
+    know.
+    """
     kept: list[FeedRow] = []
     for same in _groups(rows, _identity):
         newest, *others = sorted(same, key=lambda row: _age_key(row, "as_of"), reverse=True)
@@ -276,7 +292,9 @@ def _fill_unknown(newest: FeedRow, other: FeedRow) -> None:
 def _offer(row: FeedRow) -> Offer:
     text, number = row.text, row.number
     memory_gib, devices = number["host_memory_gib"], number["device_count"]
-    spot_as_of = "" if number[_SPOT] is None else _iso(text.get("spot_as_of") or text.get("as_of", ""))
+    spot_as_of = (
+        "" if number[_SPOT] is None else _iso(text.get("spot_as_of") or text.get("as_of", ""))
+    )
     return Offer(
         provider=text["provider"],
         region=text["region"],
@@ -340,7 +358,9 @@ def _identity(row: FeedRow) -> Hashable | None:
     return row.text["provider"], row.text["region"], row.text["instance"]
 
 
-def _groups(rows: Iterable[FeedRow], key: Callable[[FeedRow], Hashable | None]) -> list[list[FeedRow]]:
+def _groups(
+    rows: Iterable[FeedRow], key: Callable[[FeedRow], Hashable | None]
+) -> list[list[FeedRow]]:
     groups: defaultdict[Hashable, list[FeedRow]] = defaultdict(list)
     for row in rows:
         name = key(row)

@@ -1,9 +1,11 @@
-"""A dated cloud price: what one instance costs per hour, and what share of it one device or vCPU is.
+"""A dated cloud price: what one instance costs per hour, and what share of it one device or vCPU
+is.
 
-An `Offer` is one row of a price list, with its source and date. A `Quote` is an offer at one of its price
-kinds. Clouds sell instances, not devices: the price of a device is taken as the instance's price divided by
-its devices, and that of a vCPU as the price divided by its vCPUs, so that host memory and host CPUs of an
-accelerator instance are part of the device's price. An unknown price is None, never 0.
+An `Offer` is one row of a price list, with its source and date. A `Quote` is an offer at one of its
+price kinds. Clouds sell instances, not devices: the price of a device is taken as the instance's
+price divided by its devices, and that of a vCPU as the price divided by its vCPUs, so that host
+memory and host CPUs of an accelerator instance are part of the device's price. An unknown price is
+None, never 0.
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ class Offer:
         provider: Seller, lower case (``aws``, ``gcp``, ``azure``, ...).
         region: The provider's region code.
         instance: The provider's name of the instance type.
-        device: Catalogue name of the device (for a CPU instance: of the CPU); None where the price list does
-            not say which variant it is.
+        device: Catalogue name of the device (for a CPU instance: of the CPU); None where the price
+            list does not say which variant it is.
         accelerator: The price list's own name of the accelerator; empty for a CPU instance.
-        device_count: Accelerators in the instance, may be a fraction of one; None for a CPU instance.
+        device_count: Accelerators in the instance, may be a fraction of one; None for a CPU
+            instance.
         vcpu_count: vCPUs of the instance; None if unknown.
         vcpus_per_core: 1 where a vCPU is a core, 2 where it is a hardware thread; None if unknown.
         memory_bytes: Host memory; None if unknown.
@@ -62,7 +65,8 @@ class Offer:
         note: What a reader should know.
 
     Raises:
-        InvalidValueError: If a price or count is not a finite number > 0, or spot exceeds on-demand.
+        InvalidValueError: If a price or count is not a finite number > 0, or spot exceeds
+            on-demand.
     """
 
     provider: str
@@ -85,7 +89,12 @@ class Offer:
 
     def __post_init__(self) -> None:
         spot, on_demand = self.spot_usd_per_hour, self.on_demand_usd_per_hour
-        for price in (on_demand, spot, self.committed_1y_usd_per_hour, self.committed_3y_usd_per_hour):
+        for price in (
+            on_demand,
+            spot,
+            self.committed_1y_usd_per_hour,
+            self.committed_3y_usd_per_hour,
+        ):
             if price is not None and not 0 < price <= LARGEST_USD_PER_HOUR:
                 self._refuse_price(price)
         if spot is not None and on_demand is not None and spot > on_demand:
@@ -98,10 +107,14 @@ class Offer:
             if not text or "/" in text or ":" in text or text != text.strip():
                 self._refuse_name(text)
         if not self.source.strip():
-            raise InvalidValueError("source", self.source, "where the price was read", "Name a page or a file.")
+            raise InvalidValueError(
+                "source", self.source, "where the price was read", "Name a page or a file."
+            )
 
     def _refuse_price(self, price: float) -> None:
-        field = next(f"{kind}_usd_per_hour" for kind in PRICE_KINDS if self.usd_per_hour(kind) is price)
+        field = next(
+            f"{kind}_usd_per_hour" for kind in PRICE_KINDS if self.usd_per_hour(kind) is price
+        )
         allowed = f"more than 0 and at most {LARGEST_USD_PER_HOUR:,.0f} USD per hour"
         raise InvalidValueError(field, price, allowed, _OWN_PRICE)
 
@@ -111,7 +124,9 @@ class Offer:
         raise InvalidValueError(field, count, "a finite number > 0", "Leave an unknown one empty.")
 
     def _refuse_name(self, text: str) -> None:
-        field = next(name for name in ("provider", "region", "instance") if getattr(self, name) == text)
+        field = next(
+            name for name in ("provider", "region", "instance") if getattr(self, name) == text
+        )
         raise InvalidValueError(field, text, "text without '/' or ':', and no blanks around it")
 
     @property
@@ -135,10 +150,16 @@ class Offer:
             return self.on_demand_usd_per_hour
         if kind == "spot":
             return self.spot_usd_per_hour
-        return self.committed_1y_usd_per_hour if kind == "committed_1y" else self.committed_3y_usd_per_hour
+        return (
+            self.committed_1y_usd_per_hour
+            if kind == "committed_1y"
+            else self.committed_3y_usd_per_hour
+        )
 
     def usd_per_unit_hour(self, kind: PriceKind = "on_demand") -> float | None:
-        """Price of one accelerator, or of one vCPU of a CPU instance, USD per hour; None if unknown."""
+        """Price of one accelerator, or of one vCPU of a CPU instance, USD per hour; None if
+        unknown.
+        """
         price, count = self.usd_per_hour(kind), self.unit_count
         return None if price is None or count is None else price / count
 
@@ -175,13 +196,15 @@ class Quote:
         price = self.offer.usd_per_hour(self.kind)
         return math.nan if price is None else price
 
-    def usd_per_hour(self, device_count: float = 1, *, core_count: float | None = None) -> float | None:
+    def usd_per_hour(
+        self, device_count: float = 1, *, core_count: float | None = None
+    ) -> float | None:
         """Price of a share of the instance (or of several instances), USD per hour.
 
         Args:
             device_count: Accelerators used, > 0.
-            core_count: Physical cores used of a CPU instance, > 0; None means ``device_count`` whole
-                instances, as a CPU instance does not say how much of a socket it is.
+            core_count: Physical cores used of a CPU instance, > 0; None means ``device_count``
+                whole instances, as a CPU instance does not say how much of a socket it is.
 
         Returns:
             Instance price × units used / units in the instance; None if the share is unknown.

@@ -1,8 +1,8 @@
 """Hourly price of hardware one owns: purchase spread over its useful hours, plus electricity.
 
-Straight-line amortisation, the method of the cost model in Barroso, Hölzle and Ranganathan, "The Datacenter as
-a Computer", 3rd ed. (2018), chapter 6, without interest. It prices boards that no cloud rents, such as most
-FPGAs, and compares buying with renting.
+Straight-line amortisation, the method of the cost model in Barroso, Hölzle and Ranganathan, "The
+Datacenter as a Computer", 3rd ed. (2018), chapter 6, without interest. It prices boards that no
+cloud rents, such as most FPGAs, and compares buying with renting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ __all__ = ["HOURS_PER_YEAR", "amortised_usd_per_hour", "electricity_usd_per_hour
 HOURS_PER_YEAR: Final = 8766.0
 
 
-def electricity_usd_per_hour(power_w: float, electricity_usd_per_kwh: float, pue_ratio: float = 1.0) -> float:
+def electricity_usd_per_hour(
+    power_w: float, electricity_usd_per_kwh: float, pue_ratio: float = 1.0
+) -> float:
     """Electricity of one hour at a constant power.
 
     Args:
@@ -51,8 +53,8 @@ def amortised_usd_per_hour(
 ) -> float:
     """Price of one *useful* hour of hardware one owns.
 
-    purchase·(1 − residual) / (life · hours per year · utilisation) + electricity of one busy hour and of the
-    (1 − utilisation)/utilisation idle hours that go with it.
+    purchase·(1 − residual) / (life · hours per year · utilisation) + electricity of one busy hour
+    and of the (1 − utilisation)/utilisation idle hours that go with it.
 
     Args:
         purchase_usd: Purchase price, USD, >= 0.
@@ -76,7 +78,9 @@ def amortised_usd_per_hour(
     if not (life_years > 0 and math.isfinite(life_years)):
         raise InvalidValueError("life_years", life_years, "a finite number > 0")
     if not 0 < utilisation_fraction <= 1:
-        raise InvalidValueError("utilisation_fraction", utilisation_fraction, "more than 0 and at most 1")
+        raise InvalidValueError(
+            "utilisation_fraction", utilisation_fraction, "more than 0 and at most 1"
+        )
     useful_hours = life_years * HOURS_PER_YEAR * utilisation_fraction
     idle_per_busy = (1 - utilisation_fraction) / utilisation_fraction
     busy = electricity_usd_per_hour(power_w, electricity_usd_per_kwh, pue_ratio)
@@ -86,5 +90,7 @@ def amortised_usd_per_hour(
 
 def _require(field: str, value: float, lowest: float, highest: float = math.inf) -> None:
     if not (lowest <= value <= highest and math.isfinite(value)):
-        allowed = f"a finite number >= {lowest:g}" + ("" if highest == math.inf else f" and <= {highest:g}")
+        allowed = f"a finite number >= {lowest:g}" + (
+            "" if highest == math.inf else f" and <= {highest:g}"
+        )
         raise InvalidValueError(field, value, allowed)

@@ -1,8 +1,9 @@
 """The price book: dated offers to look up, filter and compare.
 
-The project's own offers are the figures of public price lists (each row names its source and date) that passed
-the checks of `accelsim.economics.ingest`; what was refused or corrected, and why, is in ``refused.csv`` beside
-them. A user's own prices are read from files of theirs, which `PRICE_PATH_VARIABLE` names.
+The project's own offers are the figures of public price lists (each row names its source and date)
+that passed the checks of `accelsim.economics.ingest`; what was refused or corrected, and why, is in
+``refused.csv`` beside them. A user's own prices are read from files of theirs, which
+`PRICE_PATH_VARIABLE` names.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class PriceBook:
         """Read a price book.
 
         Args:
-            path: A price file (`accelsim.economics.price_file.read_offers`); None reads the project's own and those that
-                ``ACCELSIM_PRICE_PATH`` names, once.
+            path: A price file (`accelsim.economics.price_file.read_offers`); None reads the
+                project's own and those that ``ACCELSIM_PRICE_PATH`` names, once.
 
         Returns:
             The book.
@@ -61,7 +62,11 @@ class PriceBook:
         """
         if path is not None:
             return cls(read_offers(Path(path)))
-        return _known(tuple(part for part in os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep) if part))
+        return _known(
+            tuple(
+                part for part in os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep) if part
+            )
+        )
 
     def with_offers(self, offers: Iterable[Offer]) -> PriceBook:
         """A book with further offers, which replace offers of the same id."""
@@ -129,15 +134,16 @@ class PriceBook:
     ) -> Quote | None:
         """The quote with the lowest price per unit that holds what is needed.
 
-        The price compared is per accelerator, or per core of a CPU instance, so that a share of a large instance
-        competes with a whole small one; of equal prices the smaller instance wins, then the first id.
+        The price compared is per accelerator, or per core of a CPU instance, so that a share of a
+        large instance competes with a whole small one; of equal prices the smaller instance wins,
+        then the first id.
 
         Args:
             device: Catalogue name of the device.
             kind: Price kind.
             device_count: Accelerators the instance must have at least.
-            core_count: Cores a CPU instance should have; where none has so many, the largest one's price per core is
-                taken, so that more cores never cost less. None accepts any.
+            core_count: Cores a CPU instance should have; where none has so many, the largest one's
+                price per core is taken, so that more cores never cost less. None accepts any.
             provider: Only this provider.
             region: Only this region.
 
@@ -149,11 +155,14 @@ class PriceBook:
         """
         wanted = price_kind(kind)
         candidates = self.offers(device, provider, region, wanted)
-        ranks = [rank for offer in candidates if (rank := _rank(offer, wanted, device_count, core_count))]
+        ranks = [
+            rank for offer in candidates if (rank := _rank(offer, wanted, device_count, core_count))
+        ]
         return Quote(self._by_id[min(ranks)[-1]], wanted) if ranks else None
 
     def find(self, offer_id: str) -> Quote:
-        """The quote of an id such as ``aws/us-east-1/p4d.24xlarge`` or ``aws/us-east-1/p4d.24xlarge:spot``.
+        """The quote of an id such as ``aws/us-east-1/p4d.24xlarge`` or
+        ``aws/us-east-1/p4d.24xlarge:spot``.
 
         Args:
             offer_id: ``provider/region/instance``, with ``:kind`` unless on-demand, in any case.
@@ -176,10 +185,14 @@ class PriceBook:
     def _first_kind(self, offer_id: str) -> PriceKind:
         """On-demand; the first kind with a price where an offer has no on-demand price."""
         offer = self._by_id[offer_id]
-        return next((kind for kind in PRICE_KINDS if offer.usd_per_hour(kind) is not None), "on_demand")
+        return next(
+            (kind for kind in PRICE_KINDS if offer.usd_per_hour(kind) is not None), "on_demand"
+        )
 
     def _near(self, name: str) -> list[str]:
-        """Candidates for near matches: offers of the same instance first, as those are what a typo means."""
+        """Candidates for near matches: offers of the same instance first, as those are what a typo
+        means.
+        """
         instance = name.rpartition("/")[2]
         same = [known for known in self._lower_ids if known.rpartition("/")[2] == instance]
         return [self._lower_ids[known] for known in same] or list(self._by_id)
@@ -194,7 +207,11 @@ def prices_folder() -> Path:
 def _known(own: tuple[str, ...]) -> PriceBook:
     """The shipped offers and those of the user's own files."""
     shipped = PriceBook(read_offers(prices_folder() / "offers.csv"))
-    return shipped.with_offers(offer for path in own for offer in read_offers(Path(path))) if own else shipped
+    return (
+        shipped.with_offers(offer for path in own for offer in read_offers(Path(path)))
+        if own
+        else shipped
+    )
 
 
 def _rank(

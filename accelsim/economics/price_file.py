@@ -1,8 +1,8 @@
 """Price files: the project's CSV and a user's own CSV, YAML or JSON, one offer per row.
 
-A file has the columns of `COLUMNS`; host memory is in GiB, as providers state it. Nothing is corrected here: a
-row that is wrong is an error that names its line and field. Feeds with their defects go through
-`accelsim.economics.ingest` first.
+A file has the columns of `COLUMNS`; host memory is in GiB, as providers state it. Nothing is
+corrected here: a row that is wrong is an error that names its line and field. Feeds with their
+defects go through `accelsim.economics.ingest` first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,17 @@ COLUMNS: Final = (
     "note",
 )
 _TEXT_COLUMNS: Final = frozenset(
-    ("provider", "region", "instance", "device", "accelerator", "source", "as_of", "spot_as_of", "note")
+    (
+        "provider",
+        "region",
+        "instance",
+        "device",
+        "accelerator",
+        "source",
+        "as_of",
+        "spot_as_of",
+        "note",
+    )
 )
 _KNOWN_COLUMNS: Final = frozenset(COLUMNS)
 _NUMBER_COLUMNS: Final = _KNOWN_COLUMNS - _TEXT_COLUMNS
@@ -70,9 +80,10 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
     """Read a price file.
 
     Args:
-        path: CSV with a header, or YAML or JSON with one key ``offers`` that lists mappings. Only a device (or
-            an instance) and one price are needed: provider defaults to ``user``, region to ``any``, instance to
-            the device, source to the file's name, and the count to one device.
+        path: CSV with a header, or YAML or JSON with one key ``offers`` that lists mappings. Only a
+            device (or an instance) and one price are needed: provider defaults to ``user``, region
+            to ``any``, instance to the device, source to the file's name, and the count to one
+            device.
 
     Returns:
         The offers, in the file's order.
@@ -100,7 +111,9 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
         offers.append(offer)
     if problems:
         more = len(problems) - _SHOWN_PROBLEMS
-        raise ProfileError(str(path), problems[:_SHOWN_PROBLEMS] + ([f"and {more} more"] if more > 0 else []))
+        raise ProfileError(
+            str(path), problems[:_SHOWN_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
+        )
     return tuple(offers)
 
 
@@ -163,7 +176,9 @@ def findings_csv(findings: Iterable[Finding]) -> str:
     Returns:
         CSV with a header line.
     """
-    return _csv_text(_FINDING_COLUMNS, ([getattr(f, name) for name in _FINDING_COLUMNS] for f in findings))
+    return _csv_text(
+        _FINDING_COLUMNS, ([getattr(f, name) for name in _FINDING_COLUMNS] for f in findings)
+    )
 
 
 def _csv_text(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -189,12 +204,16 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     try:
         header = next(reader, [])
         if not header or len(set(header)) < len(header) or not all(header):
-            raise ProfileError(str(path), ["line 1: the header needs distinct, non-empty column names"])
+            raise ProfileError(
+                str(path), ["line 1: the header needs distinct, non-empty column names"]
+            )
         for row in reader:
             if not row:
                 continue
             if len(row) != len(header):
-                problem = f"line {reader.line_num}: {len(row)} fields under a header of {len(header)}"
+                problem = (
+                    f"line {reader.line_num}: {len(row)} fields under a header of {len(header)}"
+                )
                 raise ProfileError(str(path), [problem])
             yield f"line {reader.line_num}", dict(zip(header, row, strict=True))
     except csv.Error as error:
@@ -215,9 +234,13 @@ def _listed_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _offer(row: Mapping[str, Any], file_name: str) -> Offer:
     fields = _fields(row)
     if "device" not in fields and "instance" not in fields:
-        raise InvalidValueError("device", "", "the catalogue name of a device", "Name a device or an instance.")
+        raise InvalidValueError(
+            "device", "", "the catalogue name of a device", "Name a device or an instance."
+        )
     if fields.keys().isdisjoint(_PRICE_COLUMNS):
-        raise InvalidValueError("on_demand_usd_per_hour", "", "at least one price", "Give a price in USD per hour.")
+        raise InvalidValueError(
+            "on_demand_usd_per_hour", "", "at least one price", "Give a price in USD per hour."
+        )
     per_core = fields.get("vcpus_per_core")
     if per_core is not None:
         if per_core not in (1, 2):
@@ -264,7 +287,9 @@ def _as_text(name: str, value: object) -> str:
         raise InvalidValueError(name, value, "text")
     text = str(value)
     if len(text) > _LONGEST_TEXT or not text.isprintable():
-        raise InvalidValueError(name, text, f"one line of at most {_LONGEST_TEXT} printable characters")
+        raise InvalidValueError(
+            name, text, f"one line of at most {_LONGEST_TEXT} printable characters"
+        )
     return text
 
 

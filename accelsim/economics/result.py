@@ -1,8 +1,9 @@
 """What a result costs: price per hour × the hours a result takes.
 
-Pure functions from a price and a rate to USD per 1,000 inferences, per million tokens, per epoch and per
-training run, and the electricity behind them. A cloud price already includes electricity; it is reported
-beside the price and is part of the bill only of hardware one owns (`accelsim.economics.ownership`).
+Pure functions from a price and a rate to USD per 1,000 inferences, per million tokens, per epoch
+and per training run, and the electricity behind them. A cloud price already includes electricity;
+it is reported beside the price and is part of the bill only of hardware one owns
+(`accelsim.economics.ownership`).
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ def electricity_usd(energy_j: F, usd_per_kwh: float, pue_ratio: float = 1.0) -> 
     Args:
         energy_j: Energy of the equipment, joules, >= 0.
         usd_per_kwh: Price of electricity, USD per kWh, >= 0.
-        pue_ratio: Power usage effectiveness of the site: its whole energy over its equipment's, >= 1.
+        pue_ratio: Power usage effectiveness of the site: its whole energy over its equipment's, >=
+            1.
 
     Returns:
         USD.
@@ -134,7 +136,8 @@ class CostReport:
         usd_per_million_tokens: USD per million tokens.
         usd_per_epoch: USD per pass over the training set.
         usd_per_training_run: USD per training run.
-        electricity_usd_per_1000: Electricity of 1,000 items, USD; included in a cloud price, not added to it.
+        electricity_usd_per_1000: Electricity of 1,000 items, USD; included in a cloud price, not
+            added to it.
     """
 
     offer: str | None = None
@@ -161,7 +164,8 @@ def cost_report(
     """Every cost of a result that its inputs allow.
 
     Args:
-        usd_per_hour: Price of the devices used, USD per hour; None if unknown, then so are the costs.
+        usd_per_hour: Price of the devices used, USD per hour; None if unknown, then so are the
+            costs.
         throughput_per_s: Items (inferences, training samples) per second, > 0.
         offer: Id of the quote the price comes from.
         tokens_per_s: Tokens per second, > 0, where the workload has tokens.
@@ -190,10 +194,16 @@ def cost_report(
         offer=offer,
         usd_per_hour=price,
         usd_per_1000=usd_per_1000_inferences(price, rate),
-        usd_per_million_tokens=None if tokens_per_s is None else usd_per_million_tokens(price, tokens_per_s),
-        usd_per_epoch=None if epoch_sample_count is None else usd_per_epoch(price, rate, epoch_sample_count),
+        usd_per_million_tokens=None
+        if tokens_per_s is None
+        else usd_per_million_tokens(price, tokens_per_s),
+        usd_per_epoch=None
+        if epoch_sample_count is None
+        else usd_per_epoch(price, rate, epoch_sample_count),
         usd_per_training_run=(
-            None if run_sample_count is None else usd_per_training_run(price, 1 / rate, run_sample_count)
+            None
+            if run_sample_count is None
+            else usd_per_training_run(price, 1 / rate, run_sample_count)
         ),
         electricity_usd_per_1000=electricity,
     )

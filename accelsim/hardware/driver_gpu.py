@@ -1,8 +1,10 @@
-"""A GPU that the catalogue does not have, from what its driver says of it and a board of its compute capability.
+"""A GPU that the catalogue does not have, from what its driver says of it and a board of its
+compute capability.
 
-SMs of one compute capability are alike (CUDA C++ Programming Guide, "Compute Capabilities"): rates follow from a catalogued
-board by the number of SMs and the clock. Capacity, bus width and memory clock are the driver's; the bandwidth is that of two
-transfers per clock, as the driver counts clocks of DDR, GDDR and HBM alike.
+SMs of one compute capability are alike (CUDA C++ Programming Guide, "Compute Capabilities"): rates
+follow from a catalogued board by the number of SMs and the clock. Capacity, bus width and memory
+clock are the driver's; the bandwidth is that of two transfers per clock, as the driver counts
+clocks of DDR, GDDR and HBM alike.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ _RATES: Final = ("vector_flop_per_s", "matrix_flop_per_s", "matrix_sparse_flop_p
 
 
 def kin_board(facts: Mapping[str, Any]) -> str | None:
-    """Catalogue name of the board whose SMs are those of a GPU; None where none is, or the driver says too little.
+    """Catalogue name of the board whose SMs are those of a GPU; None where none is, or the driver
+    says too little.
 
     Args:
         facts: Environment of a calibration run.
@@ -58,7 +61,8 @@ def estimated_gpu_profile(facts: Mapping[str, Any], kin: GpuProfile) -> GpuProfi
     """Profile of a GPU by its driver's facts.
 
     Args:
-        facts: Environment of a calibration run: product, SMs, clocks in MHz, memory in bytes, bus in bits.
+        facts: Environment of a calibration run: product, SMs, clocks in MHz, memory in bytes, bus
+            in bits.
         kin: Profile of the board `kin_board` names.
 
     Returns:
@@ -75,7 +79,9 @@ def estimated_gpu_profile(facts: Mapping[str, Any], kin: GpuProfile) -> GpuProfi
     transfers = 2e6 * float(facts["memory_clock_max_mhz"])
     bus = float(facts["memory_bus_bits"])
     bandwidth = Positive(
-        value=transfers * bus / 8, kind=SourceKind.DERIVED, source=f"2 transfers per clock x {bus:.0f} bits"
+        value=transfers * bus / 8,
+        kind=SourceKind.DERIVED,
+        source=f"2 transfers per clock x {bus:.0f} bits",
     )
     memory = MemoryLevel(
         name=kin.memory.name,
@@ -106,7 +112,9 @@ def estimated_gpu_profile(facts: Mapping[str, Any], kin: GpuProfile) -> GpuProfi
         note=f"made from what the driver says and {kin.name}; year, process and host link are that board's",
         vector_flop_per_s={dtype: scaled(rate) for dtype, rate in kin.vector_flop_per_s.items()},
         matrix_flop_per_s={dtype: scaled(rate) for dtype, rate in kin.matrix_flop_per_s.items()},
-        matrix_sparse_flop_per_s={dtype: scaled(rate) for dtype, rate in kin.matrix_sparse_flop_per_s.items()},
+        matrix_sparse_flop_per_s={
+            dtype: scaled(rate) for dtype, rate in kin.matrix_sparse_flop_per_s.items()
+        },
     )
 
 
@@ -116,7 +124,9 @@ def device_document(profile: GpuProfile) -> dict[str, Any]:
     document["device_class"] = profile.device_class
     for name in _RATES:
         rates: Mapping[Dtype, Positive] = getattr(profile, name)
-        document[name] = {dtype.label: rate.model_dump(mode="json") for dtype, rate in rates.items()}
+        document[name] = {
+            dtype.label: rate.model_dump(mode="json") for dtype, rate in rates.items()
+        }
     return document
 
 
@@ -127,5 +137,7 @@ def _read(value: float) -> Positive:
 def _assumed(link: HostLink | None, name: str) -> HostLink | None:
     if link is None:
         return None
-    bandwidth = Positive(value=link.bandwidth_bytes_per_s.value, kind=SourceKind.ESTIMATE, source=f"as {name}'s")
+    bandwidth = Positive(
+        value=link.bandwidth_bytes_per_s.value, kind=SourceKind.ESTIMATE, source=f"as {name}'s"
+    )
     return HostLink(name=link.name, bandwidth_bytes_per_s=bandwidth)

@@ -1,7 +1,8 @@
 """Links between devices, nodes that hold devices, and clusters of nodes.
 
-A `Link` is an alpha-beta channel: latency plus size over bandwidth, per direction (Hockney 1994). A node joins a host CPU,
-its devices, the links among them and its network cards; a cluster joins equal nodes through a fabric.
+A `Link` is an alpha-beta channel: latency plus size over bandwidth, per direction (Hockney 1994). A
+node joins a host CPU, its devices, the links among them and its network cards; a cluster joins
+equal nodes through a fabric.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ Topology = Literal[
 
 
 class Link(FrozenModel):
-    """A channel between two endpoints; bandwidth is per direction and per endpoint (all lanes together)."""
+    """A channel between two endpoints; bandwidth is per direction and per endpoint (all lanes
+    together).
+    """
 
     kind: Literal["link"] = "link"
     name: str
@@ -78,7 +81,11 @@ class Cluster(FrozenModel):
     note: str | None = None
 
 
-_KINDS: dict[str, type[Link] | type[Node] | type[Cluster]] = {"link": Link, "node": Node, "cluster": Cluster}
+_KINDS: dict[str, type[Link] | type[Node] | type[Cluster]] = {
+    "link": Link,
+    "node": Node,
+    "cluster": Cluster,
+}
 
 
 def parse_interconnect(data: Mapping[str, Any]) -> Link | Node | Cluster:

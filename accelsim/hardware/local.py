@@ -1,8 +1,9 @@
 """What the operating system says of this machine's own CPU and GPUs.
 
-Reads ``/proc/cpuinfo``, ``/proc/meminfo`` and ``/sys`` on Linux and asks ``nvidia-smi`` where it is installed. Nothing
-here fails: what cannot be read is unknown. Peak rates follow from the vector extensions the CPU lists, with the port
-counts common to that extension, and are marked as estimates.
+Reads ``/proc/cpuinfo``, ``/proc/meminfo`` and ``/sys`` on Linux and asks ``nvidia-smi`` where it is
+installed. Nothing here fails: what cannot be read is unknown. Peak rates follow from the vector
+extensions the CPU lists, with the port counts common to that extension, and are marked as
+estimates.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from accelsim.hardware.slice import SliceSpec, slice_device
 from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind
 from accelsim.workloads.dtype import Dtype
 
-__all__ = ["CpuFacts", "local_cpu_facts", "local_cpu_profile", "local_gpu_names", "name_candidates", "parse_cpuinfo"]
+__all__ = [
+    "CpuFacts",
+    "local_cpu_facts",
+    "local_cpu_profile",
+    "local_gpu_names",
+    "name_candidates",
+    "parse_cpuinfo",
+]
 
 _OS = "operating system of this machine"
 _GENERIC_CLOCK_HZ = 2.0e9
@@ -50,7 +58,9 @@ class CpuFacts:
     cache_bytes: float | None
 
 
-def local_cpu_facts(proc: Path = Path("/proc"), processors: Path = Path("/sys/devices/system/cpu")) -> CpuFacts | None:
+def local_cpu_facts(
+    proc: Path = Path("/proc"), processors: Path = Path("/sys/devices/system/cpu")
+) -> CpuFacts | None:
     """Facts of this machine's CPU, or None where they cannot be read."""
     try:
         cpuinfo = (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace")
@@ -66,11 +76,15 @@ def local_cpu_facts(proc: Path = Path("/proc"), processors: Path = Path("/sys/de
 
 
 def _last_level_bytes(processors: Path) -> float | None:
-    """All caches of the highest level together; ``/proc/cpuinfo`` gives the second level's size on AMD processors."""
+    """All caches of the highest level together; ``/proc/cpuinfo`` gives the second level's size on
+    AMD processors.
+    """
     levels: dict[int, dict[str, float]] = {}
     for folder in sorted(processors.glob("cpu[0-9]*/cache/index[0-9]*")):
         try:
-            level, shared, size = ((folder / name).read_text().strip() for name in ("level", "shared_cpu_list", "size"))
+            level, shared, size = (
+                (folder / name).read_text().strip() for name in ("level", "shared_cpu_list", "size")
+            )
         except (OSError, ValueError):
             continue
         capacity = _kib(f"{size.removesuffix('K')} KB") if size.endswith("K") else None
@@ -93,7 +107,10 @@ def parse_cpuinfo(cpuinfo: str, meminfo: str = "") -> CpuFacts | None:
     if not entries:
         return None
     first = entries[0]
-    cores = {(entry.get("physical id", "0"), entry.get("core id", entry.get("processor", ""))) for entry in entries}
+    cores = {
+        (entry.get("physical id", "0"), entry.get("core id", entry.get("processor", "")))
+        for entry in entries
+    }
     memory = re.search(r"MemTotal:\s+(\d+) kB", meminfo)
     return CpuFacts(
         model_name=first.get("model name", first.get("CPU part", "unknown CPU")) or "unknown CPU",
@@ -125,14 +142,19 @@ def local_gpu_names() -> list[str]:
         )
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.strip() for line in answer.stdout.splitlines() if line.strip()] if answer.returncode == 0 else []
+    return (
+        [line.strip() for line in answer.stdout.splitlines() if line.strip()]
+        if answer.returncode == 0
+        else []
+    )
 
 
 def name_candidates(model_name: str) -> list[str]:
     """Catalogue names a marketing name may stand for, most specific first.
 
     Args:
-        model_name: Such as ``Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz`` or ``NVIDIA A100-SXM4-80GB``.
+        model_name: Such as ``Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz`` or ``NVIDIA
+            A100-SXM4-80GB``.
 
     Returns:
         Kebab-case names.
@@ -152,14 +174,19 @@ def local_cpu_profile(facts: CpuFacts, known: CpuProfile | None) -> CpuProfile:
         known: The catalogue's profile of the same model, if it has one.
 
     Returns:
-        A slice of the known profile with as many vCPUs as are visible, else an estimate from the extensions listed.
+        A slice of the known profile with as many vCPUs as are visible, else an estimate from the
+        extensions listed.
     """
     if known is not None:
-        threads = known.core_count.value * (known.threads_per_core.value if known.threads_per_core else 1)
+        threads = known.core_count.value * (
+            known.threads_per_core.value if known.threads_per_core else 1
+        )
         memory = facts.memory_bytes
         if memory is not None and memory > known.memory.capacity_bytes.value:
             memory = None
-        spec = SliceSpec(of=known.name, vcpu_count=min(facts.vcpu_count, threads), memory_bytes=memory)
+        spec = SliceSpec(
+            of=known.name, vcpu_count=min(facts.vcpu_count, threads), memory_bytes=memory
+        )
         sliced = slice_device(known, spec, "local/cpu")
         if isinstance(sliced, CpuProfile):
             return sliced.model_copy(update={"title": f"this machine: {known.title}"})
@@ -170,11 +197,13 @@ def _estimated(facts: CpuFacts) -> CpuProfile:
     width, ports, extension = _vector_unit(facts)
     clock = facts.clock_hz or _GENERIC_CLOCK_HZ
     rate = facts.core_count * (width // 32) * ports * 2 * clock
-    formula = (
-        f"{facts.core_count} cores x {width // 32} lanes x {ports} ports x 2 x {clock / 1e9:.3g} GHz ({extension})"
-    )
+    formula = f"{facts.core_count} cores x {width // 32} lanes x {ports} ports x 2 x {clock / 1e9:.3g} GHz ({extension})"
     cache = facts.cache_bytes
-    level = None if cache is None else MemoryLevel(name="last-level cache", capacity_bytes=_measured(cache))
+    level = (
+        None
+        if cache is None
+        else MemoryLevel(name="last-level cache", capacity_bytes=_measured(cache))
+    )
     return CpuProfile(
         name="local/cpu",
         title=f"this machine: {facts.model_name}"[:200],
@@ -185,13 +214,22 @@ def _estimated(facts: CpuFacts) -> CpuProfile:
         threads_per_core=PositiveCount(
             value=max(1, facts.vcpu_count // facts.core_count), kind=SourceKind.MEASURED, source=_OS
         ),
-        simd_width_bits=PositiveCount(value=width, kind=SourceKind.ESTIMATE, source=f"widest extension: {extension}"),
-        fma_ports=PositiveCount(value=ports, kind=SourceKind.ESTIMATE, source=f"common for {extension}"),
+        simd_width_bits=PositiveCount(
+            value=width, kind=SourceKind.ESTIMATE, source=f"widest extension: {extension}"
+        ),
+        fma_ports=PositiveCount(
+            value=ports, kind=SourceKind.ESTIMATE, source=f"common for {extension}"
+        ),
         base_clock_hz=_clock(facts),
-        vector_flop_per_s={Dtype.FP64: _guess(rate / 2, formula), Dtype.FP32: _guess(rate, formula)},
+        vector_flop_per_s={
+            Dtype.FP64: _guess(rate / 2, formula),
+            Dtype.FP32: _guess(rate, formula),
+        },
         matrix_flop_per_s=_matrix_rates(facts, rate, clock),
         matrix_sparse_flop_per_s={},
-        memory=MemoryLevel(name="main memory", capacity_bytes=_measured(facts.memory_bytes or 8 * 1024.0**3)),
+        memory=MemoryLevel(
+            name="main memory", capacity_bytes=_measured(facts.memory_bytes or 8 * 1024.0**3)
+        ),
         on_chip=() if level is None else (level,),
         note="estimated from what the operating system lists; the year is not known",
     )

@@ -1,8 +1,9 @@
 """Device profiles: what one CPU, GPU, FPGA or ASIC is, in sourced numbers.
 
-A profile holds datasheet facts and derived peaks only; parameters fitted to measurements live in overlays beside it and
-never change a value here. Rates are dense unless the field says sparse, in FLOP/s with a multiply-add counted as 2 FLOP
-(integer operations likewise). `scope` says whether power and memory are of a die, a board or a node.
+A profile holds datasheet facts and derived peaks only; parameters fitted to measurements live in
+overlays beside it and never change a value here. Rates are dense unless the field says sparse, in
+FLOP/s with a multiply-add counted as 2 FLOP (integer operations likewise). `scope` says whether
+power and memory are of a die, a board or a node.
 """
 
 from __future__ import annotations
@@ -78,17 +79,21 @@ Scope = Literal["die", "board", "node"]
 class MemoryLevel(FrozenModel):
     """One level of memory: a cache, scratchpad, or the main memory.
 
-    Capacity is that of one instance: one core's (or SM's) where `shared_by_core_count` is 1, one cluster's where it is
-    larger, the device's where it is None. Bandwidth is the sum over the device (all cores or SMs together), one
-    direction at a time unless noted. A datasheet's "GB" of DRAM is 2^30 bytes (JEDEC JESD100B.01).
+    Capacity is that of one instance: one core's (or SM's) where `shared_by_core_count` is 1, one
+    cluster's where it is larger, the device's where it is None. Bandwidth is the sum over the
+    device (all cores or SMs together), one direction at a time unless noted. A datasheet's "GB" of
+    DRAM is 2^30 bytes (JEDEC JESD100B.01).
     """
 
     name: Annotated[str, Field(min_length=1)]
     capacity_bytes: Positive
     bandwidth_bytes_per_s: Positive | None = None
     technology: str | None = None
-    inline_ecc: bool = False  # error correction is on by default and its codes lie beside the data: they take bandwidth
-    shared_by_core_count: Annotated[int, Field(ge=1)] | None = None  # None: shared by the whole device
+    # error correction is on by default and its codes lie beside the data: they take bandwidth
+    inline_ecc: bool = False
+    shared_by_core_count: Annotated[int, Field(ge=1)] | None = (
+        None  # None: shared by the whole device
+    )
     note: str | None = None
 
     def total_bytes(self, core_count: int) -> float:
@@ -170,8 +175,9 @@ class _Base(FrozenModel):
 class CpuProfile(_Base):
     """A CPU socket (or a slice of one).
 
-    `simd_width_bits` and `fma_ports` are per core; `vector_flop_per_s` is cores x lanes x ports x 2 x clock at the clock
-    that vector code holds, `matrix_flop_per_s` that of AMX, SME or dot-product units. `matrix_unit` names it.
+    `simd_width_bits` and `fma_ports` are per core; `vector_flop_per_s` is cores x lanes x ports x 2
+    x clock at the clock that vector code holds, `matrix_flop_per_s` that of AMX, SME or dot-product
+    units. `matrix_unit` names it.
     """
 
     device_class: Literal["cpu"] = "cpu"
@@ -186,11 +192,15 @@ class CpuProfile(_Base):
     numa_node_count: PositiveCount | None = None
     memory_channel_count: PositiveCount | None = None
     slice_of: str | None = None
-    slice_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the compute units of a whole device
+    slice_fraction: Annotated[float, Field(gt=0, le=1)] = (
+        1.0  # of the compute units of a whole device
+    )
 
 
 class GpuProfile(_Base):
-    """A GPU board (or a slice of one): SMs or compute units, their lanes, matrix cores and memories."""
+    """A GPU board (or a slice of one): SMs or compute units, their lanes, matrix cores and
+    memories.
+    """
 
     device_class: Literal["gpu"] = "gpu"
     architecture: Annotated[str, Field(min_length=2)]
@@ -203,7 +213,9 @@ class GpuProfile(_Base):
     l2_bytes: Positive | None = None
     max_threads_per_sm: PositiveCount | None = None
     slice_of: str | None = None
-    slice_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0  # of the compute units of a whole device
+    slice_fraction: Annotated[float, Field(gt=0, le=1)] = (
+        1.0  # of the compute units of a whole device
+    )
 
     @property
     def whole_name(self) -> str:
@@ -243,7 +255,9 @@ MOST_MULTIPLY_ADDERS = 72_000_000
 
 
 class ComputeArray(FrozenModel):
-    """The matrix unit of an ASIC: `count` systolic (or equivalent) arrays of rows x columns multiply-accumulators."""
+    """The matrix unit of an ASIC: `count` systolic (or equivalent) arrays of rows x columns
+    multiply-accumulators.
+    """
 
     rows: PositiveCount
     columns: PositiveCount
@@ -255,16 +269,19 @@ class ComputeArray(FrozenModel):
     def _check_size(self) -> ComputeArray:
         elements = self.rows.value * self.columns.value * self.count.value
         if elements > MOST_MULTIPLY_ADDERS:
-            raise ValueError(f"{elements:,} multiply-adders; expected at most {MOST_MULTIPLY_ADDERS:,}, ten wafers'")
+            raise ValueError(
+                f"{elements:,} multiply-adders; expected at most {MOST_MULTIPLY_ADDERS:,}, ten wafers'"
+            )
         return self
 
 
 class AsicProfile(_Base):
     """An ASIC or TPU chip: matrix arrays, vector unit, on-chip memory, HBM, chip links.
 
-    `weight_cache_bytes` is on-chip memory, part of `sram_bytes`, whose weights stay from one inference to the next.
-    `core_count` cores have scratchpads of their own, so that each fetches the weights it needs; unset where all arrays share
-    one. `operator_overhead_s` is time to start an operator beyond the class's.
+    `weight_cache_bytes` is on-chip memory, part of `sram_bytes`, whose weights stay from one
+    inference to the next. `core_count` cores have scratchpads of their own, so that each fetches
+    the weights it needs; unset where all arrays share one. `operator_overhead_s` is time to start
+    an operator beyond the class's.
     """
 
     device_class: Literal["asic"] = "asic"
@@ -279,7 +296,9 @@ class AsicProfile(_Base):
 
 
 DeviceProfile = CpuProfile | GpuProfile | FpgaProfile | AsicProfile
-_ADAPTER: TypeAdapter[DeviceProfile] = TypeAdapter(Annotated[DeviceProfile, Field(discriminator="device_class")])
+_ADAPTER: TypeAdapter[DeviceProfile] = TypeAdapter(
+    Annotated[DeviceProfile, Field(discriminator="device_class")]
+)
 
 
 def _resolve(data: Any, sources: Mapping[str, str]) -> Any:
@@ -296,8 +315,8 @@ def _resolve(data: Any, sources: Mapping[str, str]) -> Any:
 def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
     """Validate the contents of one device file.
 
-    Spec-sheet units become SI; source keys become citations from the file's ``sources`` table; ``class`` is an accepted
-    spelling of ``device_class``.
+    Spec-sheet units become SI; source keys become citations from the file's ``sources`` table;
+    ``class`` is an accepted spelling of ``device_class``.
 
     Args:
         data: Parsed YAML.

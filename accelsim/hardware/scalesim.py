@@ -1,8 +1,8 @@
 """Reads SCALE-Sim configuration files: array, dataflow, scratchpads and memory bandwidth.
 
-SCALE-Sim knows neither clock nor number format: its words have no width and its time is cycles. Both are given when a
-configuration becomes a device profile. Format: scalesim/scale_config.py of SCALE-Sim v2 (187e81c0) and v3; sections and
-keys are matched without regard to case.
+SCALE-Sim knows neither clock nor number format: its words have no width and its time is cycles.
+Both are given when a configuration becomes a device profile. Format: scalesim/scale_config.py of
+SCALE-Sim v2 (187e81c0) and v3; sections and keys are matched without regard to case.
 """
 
 from __future__ import annotations
@@ -85,7 +85,10 @@ class ScaleSimConfig:
             rate = self.words_per_cycle * dtype.bytes * clock_hz
         if rate is None or not rate > 0:
             raise InvalidValueError(
-                "bandwidth_bytes_per_s", rate, "above 0", "The file leaves it to SCALE-Sim (CALC): give it here."
+                "bandwidth_bytes_per_s",
+                rate,
+                "above 0",
+                "The file leaves it to SCALE-Sim (CALC): give it here.",
             )
         peak = 2.0 * self.rows * self.columns * clock_hz
         sram = 1024 * (self.input_sram_kib + self.weight_sram_kib + self.output_sram_kib)
@@ -104,7 +107,11 @@ def _profile_data(
     sram: float,
 ) -> dict[str, Any]:
     def sourced(value: float) -> dict[str, Any]:
-        return {"value": value, "kind": "datasheet", "source": f"SCALE-Sim configuration {config.name}"}
+        return {
+            "value": value,
+            "kind": "datasheet",
+            "source": f"SCALE-Sim configuration {config.name}",
+        }
 
     return {
         "name": f"scalesim-{config.rows}x{config.columns}-{config.dataflow.value.split('_')[0]}",
@@ -123,7 +130,11 @@ def _profile_data(
         "sram_bytes": sourced(sram),
         "training": False,
         "matrix_flop_per_s": {dtype.label: sourced(peak)},
-        "memory": {"name": "DRAM", "capacity_bytes": sourced(memory_bytes), "bandwidth_bytes_per_s": sourced(rate)},
+        "memory": {
+            "name": "DRAM",
+            "capacity_bytes": sourced(memory_bytes),
+            "bandwidth_bytes_per_s": sourced(rate),
+        },
     }
 
 
@@ -142,8 +153,13 @@ def parse_scalesim_config(text: str, label: str = "<config>") -> ScaleSimConfig:
     try:
         parser.read_string(text)
     except configparser.Error as error:
-        raise ProfileError(label, [f"not a configuration file: {str(error).splitlines()[0]}"]) from None
-    sections = {section.lower(): {k.lower(): v.strip() for k, v in parser[section].items()} for section in parser}
+        raise ProfileError(
+            label, [f"not a configuration file: {str(error).splitlines()[0]}"]
+        ) from None
+    sections = {
+        section.lower(): {k.lower(): v.strip() for k, v in parser[section].items()}
+        for section in parser
+    }
     presets = sections.get("architecture_presets")
     if presets is None:
         raise ProfileError(label, ["section [architecture_presets] is missing"])
@@ -171,7 +187,9 @@ def _whole_numbers(presets: dict[str, str]) -> tuple[dict[str, int], list[str]]:
     return found, problems
 
 
-def _words_per_cycle(presets: dict[str, str], run: dict[str, str]) -> tuple[float | None, list[str]]:
+def _words_per_cycle(
+    presets: dict[str, str], run: dict[str, str]
+) -> tuple[float | None, list[str]]:
     """The least of the given bandwidths, which is what SCALE-Sim uses; None in CALC mode."""
     mode = run.get("interfacebandwidth", "CALC").upper()
     if mode == "CALC":
@@ -179,6 +197,10 @@ def _words_per_cycle(presets: dict[str, str], run: dict[str, str]) -> tuple[floa
     if mode != "USER":
         return None, [f"InterfaceBandwidth: {mode!r}; expected USER or CALC"]
     parts = [part.strip() for part in presets.get("bandwidth", "").split(",")]
-    if not all(part.isascii() and part.isdigit() and 1 <= int(part[:12]) <= _LARGEST for part in parts):
-        return None, [f"Bandwidth: {presets.get('bandwidth', '')[:40]!r}; expected whole numbers above 0 in USER mode"]
+    if not all(
+        part.isascii() and part.isdigit() and 1 <= int(part[:12]) <= _LARGEST for part in parts
+    ):
+        return None, [
+            f"Bandwidth: {presets.get('bandwidth', '')[:40]!r}; expected whole numbers above 0 in USER mode"
+        ]
     return float(min(int(part) for part in parts)), []

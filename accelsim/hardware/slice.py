@@ -1,10 +1,13 @@
-"""Slices of a device: the vCPUs of a cloud instance, the MIG instances of a GPU, or any fraction of either.
+"""Slices of a device: the vCPUs of a cloud instance, the MIG instances of a GPU, or any fraction of
+either.
 
-A slice takes a share of the whole's compute units and a share of its memory. Rates, the private caches' bandwidth and
-power scale with the compute share (dynamic power is proportional to active units; idle power is shared by allocation, as
-cloud carbon accounting does). Memory capacity, memory bandwidth and GPU L2 scale with the memory share (NVIDIA MIG User
-Guide: an instance owns whole memory slices with their L2 banks). The host link stays whole, being shared by all slices;
-peer links are dropped, since MIG instances have no peer access. Every scaled number is marked as derived.
+A slice takes a share of the whole's compute units and a share of its memory. Rates, the private
+caches' bandwidth and power scale with the compute share (dynamic power is proportional to active
+units; idle power is shared by allocation, as cloud carbon accounting does). Memory capacity, memory
+bandwidth and GPU L2 scale with the memory share (NVIDIA MIG User Guide: an instance owns whole
+memory slices with their L2 banks). The host link stays whole, being shared by all slices; peer
+links are dropped, since MIG instances have no peer access. Every scaled number is marked as
+derived.
 """
 
 from __future__ import annotations
@@ -17,12 +20,20 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from accelsim.errors import InvalidValueError
-from accelsim.hardware.profile import DEVICE_NAME, CpuProfile, DeviceProfile, GpuProfile, MemoryLevel, PowerSpec
+from accelsim.hardware.profile import (
+    DEVICE_NAME,
+    CpuProfile,
+    DeviceProfile,
+    GpuProfile,
+    MemoryLevel,
+    PowerSpec,
+)
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced, SourceKind
 
 __all__ = ["SliceFile", "SliceSpec", "parse_slice_syntax", "slice_device"]
 
-#: SMs of one MIG compute slice (NVIDIA MIG User Guide, tables of supported profiles), by architecture.
+#: SMs of one MIG compute slice (NVIDIA MIG User Guide, tables of supported profiles), by
+#: architecture.
 _MIG_SM_COUNT: Mapping[str, int] = {"Ampere": 14, "Hopper": 16}
 #: MIG profiles that get more SMs than slices x SMs per slice, on Hopper.
 _MIG_EXCEPTIONS: Mapping[tuple[str, int], int] = {("Hopper", 3): 60}
@@ -46,8 +57,8 @@ class SliceSpec(FrozenModel):
         core_count: Cores of a CPU.
         sm_count: SMs (or compute units) of a GPU.
         memory_bytes: Memory of the slice; by default the compute share of the whole's.
-        memory_bandwidth_bytes_per_s: Bandwidth of the slice; by default the memory share of the whole's for a GPU,
-            the compute share for a CPU.
+        memory_bandwidth_bytes_per_s: Bandwidth of the slice; by default the memory share of the
+            whole's for a GPU, the compute share for a CPU.
     """
 
     of: Annotated[str, Field(min_length=1, max_length=160)]
@@ -111,7 +122,9 @@ def slice_device(whole: DeviceProfile, spec: SliceSpec, name: str) -> DeviceProf
         return _slice_cpu(whole, spec, name)
     if isinstance(whole, GpuProfile):
         return _slice_gpu(whole, spec, name)
-    raise InvalidValueError("slice.of", whole.name, "a CPU or GPU", "Boards of other classes are rented whole.")
+    raise InvalidValueError(
+        "slice.of", whole.name, "a CPU or GPU", "Boards of other classes are rented whole."
+    )
 
 
 def _spec(of: str, share: str, **fields: Any) -> SliceSpec:
@@ -122,10 +135,14 @@ def _spec(of: str, share: str, **fields: Any) -> SliceSpec:
 
 def _mig(of: str, share: str, slices: int, memory_gib: int, whole: DeviceProfile) -> SliceSpec:
     if not isinstance(whole, GpuProfile) or not _has_mig(whole):
-        raise InvalidValueError("device slice", share, "a MIG profile of an A100, A30, H100 or H200", "")
+        raise InvalidValueError(
+            "device slice", share, "a MIG profile of an A100, A30, H100 or H200", ""
+        )
     most = 4 if whole.name.startswith("a30") else 7
     if slices not in {1, 2, 3, 4, 7} or slices > most:
-        raise InvalidValueError("device slice", share, f"1g, 2g, 3g, 4g or 7g, up to {most}g on {whole.name}")
+        raise InvalidValueError(
+            "device slice", share, f"1g, 2g, 3g, 4g or 7g, up to {most}g on {whole.name}"
+        )
     architecture, total = whole.architecture, whole.sm_count.value
     sm_count = _MIG_EXCEPTIONS.get((architecture, slices), slices * _MIG_SM_COUNT[architecture])
     if slices == 7 and architecture == "Hopper":
@@ -147,11 +164,16 @@ def _has_mig(whole: GpuProfile) -> bool:
 
 def _share(spec: SliceSpec, counts: Mapping[str, int], device: str) -> float:
     """Compute share of a slice, from whichever field gives it."""
-    given = {field: getattr(spec, field) for field in ("fraction", "vcpu_count", "core_count", "sm_count")}
+    given = {
+        field: getattr(spec, field)
+        for field in ("fraction", "vcpu_count", "core_count", "sm_count")
+    }
     given = {field: value for field, value in given.items() if value is not None}
     allowed = ", ".join(["fraction", *counts])
     if len(given) != 1:
-        raise InvalidValueError(f"slice of {device}", sorted(given) or None, f"exactly one of {allowed}")
+        raise InvalidValueError(
+            f"slice of {device}", sorted(given) or None, f"exactly one of {allowed}"
+        )
     field, value = next(iter(given.items()))
     if field == "fraction":
         return float(value)
@@ -171,8 +193,10 @@ def _slice_cpu(whole: CpuProfile, spec: SliceSpec, name: str) -> CpuProfile:
         "memory": memory,
         "on_chip": tuple(_cpu_cache(level, whole, share) for level in whole.on_chip),
         "core_count": _count(whole.core_count, share, whole.name),
-        "numa_node_count": whole.numa_node_count and _count(whole.numa_node_count, share, whole.name),
-        "memory_channel_count": whole.memory_channel_count and _count(whole.memory_channel_count, share, whole.name),
+        "numa_node_count": whole.numa_node_count
+        and _count(whole.numa_node_count, share, whole.name),
+        "memory_channel_count": whole.memory_channel_count
+        and _count(whole.memory_channel_count, share, whole.name),
     }
     return whole.model_copy(update=changes)
 
@@ -218,34 +242,57 @@ def _memory(
     whole: CpuProfile | GpuProfile, spec: SliceSpec, share: float, *, bandwidth_follows_memory: bool
 ) -> MemoryLevel:
     level = whole.memory
-    capacity = spec.memory_bytes if spec.memory_bytes is not None else level.capacity_bytes.value * share
+    capacity = (
+        spec.memory_bytes if spec.memory_bytes is not None else level.capacity_bytes.value * share
+    )
     _at_most("slice.memory_bytes", capacity, level.capacity_bytes.value, whole.name)
     memory_share = capacity / level.capacity_bytes.value
-    bandwidth = _scaled(level.bandwidth_bytes_per_s, memory_share if bandwidth_follows_memory else share, whole.name)
+    bandwidth = _scaled(
+        level.bandwidth_bytes_per_s, memory_share if bandwidth_follows_memory else share, whole.name
+    )
     if spec.memory_bandwidth_bytes_per_s is not None:
         if level.bandwidth_bytes_per_s is not None:
             most = level.bandwidth_bytes_per_s.value
-            _at_most("slice.memory_bandwidth_bytes_per_s", spec.memory_bandwidth_bytes_per_s, most, whole.name)
-        bandwidth = _derived(spec.memory_bandwidth_bytes_per_s, f"given for this slice of {whole.name}")
+            _at_most(
+                "slice.memory_bandwidth_bytes_per_s",
+                spec.memory_bandwidth_bytes_per_s,
+                most,
+                whole.name,
+            )
+        bandwidth = _derived(
+            spec.memory_bandwidth_bytes_per_s, f"given for this slice of {whole.name}"
+        )
     source = f"{memory_share:.4g} of the memory of {whole.name}"
-    return level.model_copy(update={"capacity_bytes": _derived(capacity, source), "bandwidth_bytes_per_s": bandwidth})
+    return level.model_copy(
+        update={"capacity_bytes": _derived(capacity, source), "bandwidth_bytes_per_s": bandwidth}
+    )
 
 
 def _cpu_cache(level: MemoryLevel, whole: CpuProfile, share: float) -> MemoryLevel:
-    """Private caches keep their size; a cache larger than the slice's share of it is allotted that share."""
+    """Private caches keep their size; a cache larger than the slice's share of it is allotted that
+    share.
+    """
     bandwidth = _scaled(level.bandwidth_bytes_per_s, share, whole.name)
     capacity = level.capacity_bytes
     if level.shared_by_core_count is None:
-        capacity = _derived(capacity.value * share, f"{share:.4g} of the {level.name} of {whole.name}")
-    return level.model_copy(update={"bandwidth_bytes_per_s": bandwidth, "capacity_bytes": capacity, "note": None})
+        capacity = _derived(
+            capacity.value * share, f"{share:.4g} of the {level.name} of {whole.name}"
+        )
+    return level.model_copy(
+        update={"bandwidth_bytes_per_s": bandwidth, "capacity_bytes": capacity, "note": None}
+    )
 
 
-def _gpu_level(level: MemoryLevel, whole: GpuProfile, share: float, memory_share: float) -> MemoryLevel:
+def _gpu_level(
+    level: MemoryLevel, whole: GpuProfile, share: float, memory_share: float
+) -> MemoryLevel:
     private = level.shared_by_core_count is not None
     bandwidth = _scaled(level.bandwidth_bytes_per_s, share if private else memory_share, whole.name)
     capacity = level.capacity_bytes
     if not private:
-        capacity = _derived(capacity.value * memory_share, f"{memory_share:.4g} of the {level.name} of {whole.name}")
+        capacity = _derived(
+            capacity.value * memory_share, f"{memory_share:.4g} of the {level.name} of {whole.name}"
+        )
     return level.model_copy(update={"bandwidth_bytes_per_s": bandwidth, "capacity_bytes": capacity})
 
 
@@ -261,10 +308,14 @@ def _derived(value: float, source: str) -> Positive:
 def _scaled(number: Positive | None, share: float, device: str) -> Positive | None:
     if number is None:
         return None
-    return _derived(number.value * share, f"{share:.4g} of {number.value:g} of {device}; {number.source}"[:1000])
+    return _derived(
+        number.value * share, f"{share:.4g} of {number.value:g} of {device}; {number.source}"[:1000]
+    )
 
 
 def _count(number: PositiveCount, share: float, device: str) -> Sourced[Any]:
     """Units of the slice, rounded up, so that a slice of half a core still has one."""
     count = max(1, math.ceil(number.value * share - 1e-6))
-    return PositiveCount(value=count, kind=SourceKind.DERIVED, source=f"{share:.4g} of {number.value} of {device}")
+    return PositiveCount(
+        value=count, kind=SourceKind.DERIVED, source=f"{share:.4g} of {number.value} of {device}"
+    )

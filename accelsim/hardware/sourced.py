@@ -1,7 +1,8 @@
 """A number with its origin.
 
-Every quantity of a profile says what kind of number it is and where it comes from, so that a reader can check it. In YAML
-a source is a key of the file's ``sources`` table or a full citation; `DeviceProfile` resolves keys to citations.
+Every quantity of a profile says what kind of number it is and where it comes from, so that a reader
+can check it. In YAML a source is a key of the file's ``sources`` table or a full citation;
+`DeviceProfile` resolves keys to citations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Design-space exploration of matrix arrays: a model on a grid of designs, and the designs nothing beats.
+"""Design-space exploration of matrix arrays: a model on a grid of designs, and the designs nothing
+beats.
 
-A design is better only if it is no worse in latency, energy and area (or other objectives), and better in one: the others
-form the Pareto front. Area is unknown where nobody has published that of the format or node; multiply-adders then stand for
-it. Designs whose scratchpads cannot hold a tile of some layer stay in the list with their reason.
+A design is better only if it is no worse in latency, energy and area (or other objectives), and
+better in one: the others form the Pareto front. Area is unknown where nobody has published that of
+the format or node; multiply-adders then stand for it. Designs whose scratchpads cannot hold a tile
+of some layer stay in the list with their reason.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ from accelsim.cost.systolic.designs import (
 )
 from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficients
 from accelsim.cost.systolic.products import PARTIAL_SUM_BYTES, Products, lower_to_products
-from accelsim.errors import DoesNotFitError, InvalidValueError, MissingCoefficientError, UnknownNameError
+from accelsim.errors import (
+    DoesNotFitError,
+    InvalidValueError,
+    MissingCoefficientError,
+    UnknownNameError,
+)
 from accelsim.hardware.profile import Dataflow
 from accelsim.hardware.scalesim import ScaleSimConfig
 from accelsim.workloads.dtype import Dtype
@@ -148,12 +155,25 @@ class ArchitectureSweep:
     @property
     def pareto(self) -> tuple[DesignPoint, ...]:
         """Designs nothing beats, fastest first."""
-        return tuple(sorted((p for p in self.points if p.is_pareto), key=lambda p: p.latency_s or 0.0))
+        return tuple(
+            sorted((p for p in self.points if p.is_pareto), key=lambda p: p.latency_s or 0.0)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """All points."""
-        names = ("workload", "batch", "precision", "process_nm", "memory", "product_count", "objectives", "area_note")
-        return {name: getattr(self, name) for name in names} | {"points": [p.to_dict() for p in self.points]}
+        names = (
+            "workload",
+            "batch",
+            "precision",
+            "process_nm",
+            "memory",
+            "product_count",
+            "objectives",
+            "area_note",
+        )
+        return {name: getattr(self, name) for name in names} | {
+            "points": [p.to_dict() for p in self.points]
+        }
 
 
 def design_grid(
@@ -186,15 +206,33 @@ def design_grid(
     rates, copies = list(bandwidths_bytes_per_s), list(counts)
     size = len(shapes) * len(flows) * len(srams) * len(rates) * len(copies)
     if not 1 <= size <= _MOST_DESIGNS:
-        raise InvalidValueError("designs", size, f"1 to {_MOST_DESIGNS} combinations", "Name fewer values.")
+        raise InvalidValueError(
+            "designs", size, f"1 to {_MOST_DESIGNS} combinations", "Name fewer values."
+        )
     return tuple(
-        ArrayDesign(rows, columns, dataflow, *sram, bandwidth, count, clock_hz, pipelined, weight_density_fraction)
-        for (rows, columns), dataflow, sram, bandwidth, count in product(shapes, flows, srams, rates, copies)
+        ArrayDesign(
+            rows,
+            columns,
+            dataflow,
+            *sram,
+            bandwidth,
+            count,
+            clock_hz,
+            pipelined,
+            weight_density_fraction,
+        )
+        for (rows, columns), dataflow, sram, bandwidth, count in product(
+            shapes, flows, srams, rates, copies
+        )
     )
 
 
 def design_of_config(
-    config: ScaleSimConfig, dtype: Dtype, *, clock_hz: float = 1e9, bandwidth_bytes_per_s: float | None = None
+    config: ScaleSimConfig,
+    dtype: Dtype,
+    *,
+    clock_hz: float = 1e9,
+    bandwidth_bytes_per_s: float | None = None,
 ) -> ArrayDesign:
     """The design a SCALE-Sim configuration describes; its scratchpads hold 1,024 words per unit.
 
@@ -214,8 +252,14 @@ def design_of_config(
             raise InvalidValueError("bandwidth", None, "a bandwidth of main memory", remedy)
         rate = config.words_per_cycle * dtype.bytes * clock_hz
     kib = 1024.0 * dtype.bytes
-    srams = (config.input_sram_kib * kib, config.weight_sram_kib * kib, config.output_sram_kib * kib)
-    return ArrayDesign(config.rows, config.columns, config.dataflow, *srams, rate, clock_hz=clock_hz)
+    srams = (
+        config.input_sram_kib * kib,
+        config.weight_sram_kib * kib,
+        config.output_sram_kib * kib,
+    )
+    return ArrayDesign(
+        config.rows, config.columns, config.dataflow, *srams, rate, clock_hz=clock_hz
+    )
 
 
 def sweep_architectures(
@@ -241,14 +285,15 @@ def sweep_architectures(
         process_nm: Node, 1 to 500 nm.
         memory: Main-memory technology: DDR3, DDR4, LPDDR4, GDDR6 or HBM2.
         coefficients: Energy per action; the shipped ones unless given.
-        objectives: What the front weighs, of `OBJECTIVES`; latency, energy and area unless given, elements in place of an
-            area that is unknown.
+        objectives: What the front weighs, of `OBJECTIVES`; latency, energy and area unless given,
+            elements in place of an area that is unknown.
 
     Raises:
         DoesNotFitError: If no design's scratchpads hold a tile of every layer.
-        InvalidValueError: If there is no design, or a size is out of range or does not apply to the model.
-        MissingCoefficientError: If nobody has published the energy of the format, memory or node, or the area, where the
-            front is to weigh it.
+        InvalidValueError: If there is no design, or a size is out of range or does not apply to the
+            model.
+        MissingCoefficientError: If nobody has published the energy of the format, memory or node,
+            or the area, where the front is to weigh it.
         UnknownNameError: If the model, precision or an objective does not exist.
     """
     if not designs:
@@ -261,19 +306,28 @@ def sweep_architectures(
     if not runs:
         refuse_small_scratchpads(products, designs[0], dtype)
     costs = design_costs(
-        products, runs, dtype, coefficients or energy_coefficients(), process_nm=process_nm, memory=memory
+        products,
+        runs,
+        dtype,
+        coefficients or energy_coefficients(),
+        process_nm=process_nm,
+        memory=memory,
     )
     area, area_note = _areas(runs, dtype, process_nm, asked="area" in (objectives or ()))
     weighed = tuple(objectives or ("latency", "energy", "elements" if area is None else "area"))
     points = _points(designs, refusals, runs, costs, area, weighed)
-    return ArchitectureSweep(name, batch, precision, process_nm, memory, len(products), weighed, area_note, points)
+    return ArchitectureSweep(
+        name, batch, precision, process_nm, memory, len(products), weighed, area_note, points
+    )
 
 
 def _check_objectives(objectives: Sequence[str] | None) -> None:
     if objectives is None:
         return
     if not objectives:
-        raise InvalidValueError("objectives", 0, "at least one", f"Name some of {', '.join(OBJECTIVES)}.")
+        raise InvalidValueError(
+            "objectives", 0, "at least one", f"Name some of {', '.join(OBJECTIVES)}."
+        )
     for name in objectives:
         if name not in OBJECTIVES:
             raise UnknownNameError("objective", name, OBJECTIVES, f"Use {', '.join(OBJECTIVES)}.")
@@ -295,7 +349,13 @@ def _areas(
     pads = tuple(column(f"{name}_sram_bytes") for name in ("input", "weight", "output"))
     try:
         parts = area_coefficients().design_parts(
-            column("element_count"), bits, pads, column("count"), column("columns") * column("count"), dtype, process_nm
+            column("element_count"),
+            bits,
+            pads,
+            column("count"),
+            column("columns") * column("count"),
+            dtype,
+            process_nm,
         )
     except MissingCoefficientError as error:
         if asked:
@@ -310,13 +370,17 @@ def _products(
     if isinstance(model, OperatorGraph):
         if batch != 1 or seq_len is not None:
             field, value = ("batch", batch) if batch != 1 else ("seq_len", seq_len)
-            raise InvalidValueError(field, value, "no value: a graph or topology has its sizes", f"Leave {field} out.")
+            raise InvalidValueError(
+                field, value, "no value: a graph or topology has its sizes", f"Leave {field} out."
+            )
         return "graph", lower_to_products(model)
     found = workload_catalog.workload(model) if isinstance(model, str) else model
     if not 1 <= batch <= _LARGEST_BATCH:
         raise InvalidValueError("batch", batch, f"1 to {_LARGEST_BATCH:,}")
     if seq_len is not None and found.family is not None and not found.family.sequence:
-        raise InvalidValueError("seq_len", seq_len, f"no value: {found.name} has no sequence", "Leave seq_len out.")
+        raise InvalidValueError(
+            "seq_len", seq_len, f"no value: {found.name} has no sequence", "Leave seq_len out."
+        )
     shape = replace(found.default, batch=batch, **({} if seq_len is None else {"seq_len": seq_len}))
     phase = Phase.PREFILL if found.autoregressive else Phase.FORWARD
     return found.name, lower_to_products(found.lower(shape, find_precision(precision), phase).graph)
@@ -349,7 +413,10 @@ def _points(
     front = iter(pareto_mask(np.stack([columns[name] for name in objectives], axis=1)).tolist())
     parts, places = costs.energy.to_dict(), {} if area is None else area.to_dict()
     busy = np.divide(
-        costs.compute_s, costs.latency_s - costs.vector_s, where=costs.compute_s > 0, out=np.ones(len(runs))
+        costs.compute_s,
+        costs.latency_s - costs.vector_s,
+        where=costs.compute_s > 0,
+        out=np.ones(len(runs)),
     )
     index = iter(range(len(runs)))
     points: list[DesignPoint] = []

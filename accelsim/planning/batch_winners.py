@@ -1,7 +1,9 @@
-"""Which device wins at which batch: most samples per second, least energy and fewest dollars per sample.
+"""Which device wins at which batch: most samples per second, least energy and fewest dollars per
+sample.
 
-Chips with fixed functions are full at small batches, GPUs at large ones, so that the order of devices depends on the batch.
-A device whose memory a batch does not fit, or that lacks an operator, takes no part at that batch.
+Chips with fixed functions are full at small batches, GPUs at large ones, so that the order of
+devices depends on the batch. A device whose memory a batch does not fit, or that lacks an operator,
+takes no part at that batch.
 """
 
 from __future__ import annotations
@@ -73,7 +75,10 @@ def batch_winners(
 
 
 def _winners(
-    workload: str | Workload, devices: Sequence[str | DeviceProfile], batch: int, settings: dict[str, Any]
+    workload: str | Workload,
+    devices: Sequence[str | DeviceProfile],
+    batch: int,
+    settings: dict[str, Any],
 ) -> BatchWinners:
     rows = compare(workload, devices, batch=batch, **settings).rows
     done = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
@@ -88,7 +93,9 @@ def _winners(
 
 
 def _best(estimates: Sequence[Estimate], column: str, sign: float) -> Win | None:
-    known = [(sign * value, e.device) for e in estimates if (value := getattr(e, column)) is not None]
+    known = [
+        (sign * value, e.device) for e in estimates if (value := getattr(e, column)) is not None
+    ]
     if not known:
         return None
     value, device = min(known)

@@ -1,9 +1,10 @@
 """Volumes at which the development of an FPGA design or of a chip pays off against buying GPUs.
 
-Each option costs its development once (NRE), and per unit of demand the hardware that carries it and its electricity:
-cost(v) = NRE + v (units per demand x unit price + lifetime energy). Two such lines cross where the difference in NRE equals
-the difference in unit cost times the volume (Magaki et al., ASIC Clouds, ISCA 2016, section 8: the "two-for-two" rule comes
-from the same lines). A unit of demand is a sustained rate, so that an option that is twice as fast needs half the hardware.
+Each option costs its development once (NRE), and per unit of demand the hardware that carries it
+and its electricity: cost(v) = NRE + v (units per demand x unit price + lifetime energy). Two such
+lines cross where the difference in NRE equals the difference in unit cost times the volume (Magaki
+et al., ASIC Clouds, ISCA 2016, section 8: the "two-for-two" rule comes from the same lines). A unit
+of demand is a sustained rate, so that an option that is twice as fast needs half the hardware.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from accelsim.economics.ownership import HOURS_PER_YEAR, electricity_usd_per_hou
 from accelsim.errors import InvalidValueError
 from accelsim.planning.estimate import Estimate
 
-__all__ = ["BreakevenPoint", "DeploymentOption", "break_even_volume", "breakeven", "option_of_estimate"]
+__all__ = [
+    "BreakevenPoint",
+    "DeploymentOption",
+    "break_even_volume",
+    "breakeven",
+    "option_of_estimate",
+]
 
 _LARGEST: Final = 1e15
 
@@ -44,9 +51,13 @@ class DeploymentOption:
         for field in ("nre_usd", "unit_usd", "power_w"):
             value = getattr(self, field)
             if not 0 <= value <= _LARGEST:
-                raise InvalidValueError(f"{self.name}: {field}", value, f"a number from 0 to {_LARGEST:g}")
+                raise InvalidValueError(
+                    f"{self.name}: {field}", value, f"a number from 0 to {_LARGEST:g}"
+                )
         if not 0 < self.rate_per_s <= _LARGEST:
-            raise InvalidValueError(f"{self.name}: rate_per_s", self.rate_per_s, f"more than 0, up to {_LARGEST:g}")
+            raise InvalidValueError(
+                f"{self.name}: rate_per_s", self.rate_per_s, f"more than 0, up to {_LARGEST:g}"
+            )
 
     def usd_per_demand(
         self, demand_per_s: float, life_years: float, electricity_usd_per_kwh: float, pue: float
@@ -60,7 +71,11 @@ class DeploymentOption:
             pue: Power usage effectiveness of the site.
         """
         units = demand_per_s / self.rate_per_s
-        energy = electricity_usd_per_hour(self.power_w, electricity_usd_per_kwh, pue) * HOURS_PER_YEAR * life_years
+        energy = (
+            electricity_usd_per_hour(self.power_w, electricity_usd_per_kwh, pue)
+            * HOURS_PER_YEAR
+            * life_years
+        )
         return units * (self.unit_usd + energy)
 
 
@@ -93,8 +108,11 @@ class BreakevenPoint:
         return asdict(self)
 
 
-def break_even_volume(nre_usd: float, unit_usd: float, reference_nre_usd: float, reference_unit_usd: float) -> float:
-    """Volume at which NRE + v unit equals the reference's; 0 if cheaper from the start, infinite if never.
+def break_even_volume(
+    nre_usd: float, unit_usd: float, reference_nre_usd: float, reference_unit_usd: float
+) -> float:
+    """Volume at which NRE + v unit equals the reference's; 0 if cheaper from the start, infinite if
+    never.
 
     Args:
         nre_usd: Development, USD.
@@ -140,11 +158,18 @@ def breakeven(
             raise InvalidValueError(field, value, "a finite number above 0")
     terms = (demand_per_s, life_years, electricity_usd_per_kwh, pue)
     base = reference.usd_per_demand(*terms)
-    return tuple(_point(option, reference, option.usd_per_demand(*terms), base, demand_per_s) for option in options)
+    return tuple(
+        _point(option, reference, option.usd_per_demand(*terms), base, demand_per_s)
+        for option in options
+    )
 
 
 def _point(
-    option: DeploymentOption, reference: DeploymentOption, cost: float, base: float, demand_per_s: float
+    option: DeploymentOption,
+    reference: DeploymentOption,
+    cost: float,
+    base: float,
+    demand_per_s: float,
 ) -> BreakevenPoint:
     volume = break_even_volume(option.nre_usd, cost, reference.nre_usd, base)
     names = (option.name, reference.name, option.nre_usd, cost, base)
@@ -173,7 +198,11 @@ def option_of_estimate(
     """
     label = name or estimate.device
     if estimate.throughput_per_s is None:
-        raise InvalidValueError(f"{label}: memory", estimate.memory_bytes, "a model that fits", "Use a larger device.")
+        raise InvalidValueError(
+            f"{label}: memory", estimate.memory_bytes, "a model that fits", "Use a larger device."
+        )
     if estimate.average_power_w is None:
         raise InvalidValueError(f"{label}: power", None, "a device whose profile has a power limit")
-    return DeploymentOption(label, nre_usd, unit_usd, estimate.throughput_per_s, estimate.average_power_w)
+    return DeploymentOption(
+        label, nre_usd, unit_usd, estimate.throughput_per_s, estimate.average_power_w
+    )

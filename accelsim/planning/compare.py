@@ -1,7 +1,8 @@
-"""Compare models over devices: one estimate per pair, with the best of each column and the reasons of those that failed.
+"""Compare models over devices: one estimate per pair, with the best of each column and the reasons
+of those that failed.
 
-A pair that cannot run (an operator or dtype the device lacks, a model that does not fit) stays in the comparison with its
-reason; it is never dropped.
+A pair that cannot run (an operator or dtype the device lacks, a model that does not fit) stays in
+the comparison with its reason; it is never dropped.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class Comparison:
         """One row per pair with every scalar figure."""
         import pandas as pd
 
-        return pd.DataFrame([{k: v for k, v in row.items() if k not in NESTED} for row in self.to_dict()])
+        return pd.DataFrame(
+            [{k: v for k, v in row.items() if k not in NESTED} for row in self.to_dict()]
+        )
 
 
 def compare(
@@ -110,11 +113,13 @@ def compare(
         workloads: Names or workloads.
         devices: Names or profiles.
         modes: "inference", "training" or both.
-        settings: Further arguments of `estimate` (batch, precision, host, ...), the same for all pairs. A setting that does
-            not apply to a model at all (``output_len`` of an image classifier) is refused.
+        settings: Further arguments of `estimate` (batch, precision, host, ...), the same for all
+            pairs. A setting that does not apply to a model at all (``output_len`` of an image
+            classifier) is refused.
 
     Raises:
-        InputError: If a name or setting is wrong. Pairs a device cannot run are rows with a reason instead.
+        InputError: If a name or setting is wrong. Pairs a device cannot run are rows with a reason
+            instead.
     """
     models = [workloads] if isinstance(workloads, str | Path | Workload) else list(workloads)
     wanted = [modes] if isinstance(modes, str) else list(modes)
@@ -124,12 +129,19 @@ def compare(
 
 
 def _row(
-    workload: str | Path | Workload, device: str | DeviceProfile, mode: str, settings: dict[str, Any]
+    workload: str | Path | Workload,
+    device: str | DeviceProfile,
+    mode: str,
+    settings: dict[str, Any],
 ) -> ComparisonRow:
     try:
         result = estimate(workload, device, mode=mode, **settings)
     except (UnsupportedOperatorError, DoesNotFitError) as error:
         named = Scenario.resolve(workload, device)
         return ComparisonRow(named.workload.name, named.device.name, mode, None, str(error))
-    missing = f"does not fit: {result.memory_short_bytes / 1e9:,.1f} GB short" if not result.fits else None
+    missing = (
+        f"does not fit: {result.memory_short_bytes / 1e9:,.1f} GB short"
+        if not result.fits
+        else None
+    )
     return ComparisonRow(result.workload, result.device, mode, result, missing)

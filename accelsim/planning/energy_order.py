@@ -1,8 +1,10 @@
-"""The order of device classes by energy per sample, beside the order the literature finds for small batches.
+"""The order of device classes by energy per sample, beside the order the literature finds for small
+batches.
 
-At batch 1 the literature puts fixed-function chips below FPGAs, FPGAs below GPUs and GPUs below CPUs (Nurvitadhi et al.,
-FPT 2016; Jouppi et al., ISCA 2017; Sze et al., Proc. IEEE 105(12), 2017). Each class is represented by its most frugal
-device in the comparison; where the order differs, the answer names the pair and what each draws at which rate.
+At batch 1 the literature puts fixed-function chips below FPGAs, FPGAs below GPUs and GPUs below
+CPUs (Nurvitadhi et al., FPT 2016; Jouppi et al., ISCA 2017; Sze et al., Proc. IEEE 105(12), 2017).
+Each class is represented by its most frugal device in the comparison; where the order differs, the
+answer names the pair and what each draws at which rate.
 """
 
 from __future__ import annotations
@@ -39,10 +41,16 @@ class ClassEnergy:
 
 
 def class_energies(estimates: Iterable[Estimate]) -> tuple[ClassEnergy, ...]:
-    """The most frugal device of each class, least energy first; devices without a known energy are left out."""
+    """The most frugal device of each class, least energy first; devices without a known energy are
+    left out.
+    """
     best: dict[str, ClassEnergy] = {}
     for estimate in estimates:
-        energy, power, rate = estimate.energy_per_sample_j, estimate.average_power_w, estimate.throughput_per_s
+        energy, power, rate = (
+            estimate.energy_per_sample_j,
+            estimate.average_power_w,
+            estimate.throughput_per_s,
+        )
         if energy is None or power is None or rate is None:
             continue
         try:
@@ -56,7 +64,9 @@ def class_energies(estimates: Iterable[Estimate]) -> tuple[ClassEnergy, ...]:
 
 
 def energy_order_text(estimates: Iterable[Estimate]) -> str:
-    """One line: the order found at batch 1 and, where it differs from the literature's, why; empty under two classes."""
+    """One line: the order found at batch 1 and, where it differs from the literature's, why; empty
+    under two classes.
+    """
     found = class_energies(estimate for estimate in estimates if estimate.batch == 1)
     if len(found) < 2:
         return ""
@@ -68,7 +78,9 @@ def energy_order_text(estimates: Iterable[Estimate]) -> str:
     ]
     if not wrong:
         return order
-    return f"{order}; not the order of the literature: " + "; ".join(_reason(low, high) for low, high in wrong)
+    return f"{order}; not the order of the literature: " + "; ".join(
+        _reason(low, high) for low, high in wrong
+    )
 
 
 def _reason(low: ClassEnergy, high: ClassEnergy) -> str:

@@ -1,8 +1,10 @@
-"""Estimate one run: time, energy, memory and cost of a model on a device, with an interval and what limits it.
+"""Estimate one run: time, energy, memory and cost of a model on a device, with an interval and what
+limits it.
 
-The scenario is lowered to passes, each pass costed by the device's model and run through the device simulator; passes add.
-The interval widens with each operator kind's share of the time: the part of the error that one kind shares on one device
-does not average out (a bias of all its GEMMs), the part of each shape does, and different kinds are independent.
+The scenario is lowered to passes, each pass costed by the device's model and run through the device
+simulator; passes add. The interval widens with each operator kind's share of the time: the part of
+the error that one kind shares on one device does not average out (a bias of all its GEMMs), the
+part of each shape does, and different kinds are independent.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from accelsim.calibration.evidence import Evidence, evidence
 from accelsim.cost.idle import idle_power_w
 from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.table import Bound, CostTable, Execution, Tier
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_epoch, usd_per_million_tokens
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.planning.evidence import Evidence, evidence
 from accelsim.planning.passes import Pass, Plan, plan_passes
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.scenario import Scenario
@@ -42,14 +44,16 @@ __all__ = ["NESTED", "Estimate", "OperatorShare", "estimate"]
 #: Two-sided standard normal quantile of the 90 % interval.
 _Z90: Final = 1.6448536269514722
 _INTERVAL_LEVEL: Final = 0.9
-#: Host link where a profile names none: PCIe 3.0 x16, 15.75 GB/s per direction (PCI-SIG), the slowest common slot.
+#: Host link where a profile names none: PCIe 3.0 x16, 15.75 GB/s per direction (PCI-SIG), the
+#: slowest common slot.
 _DEFAULT_HOST_LINK_BYTES_PER_S: Final = 15.75e9
 _TOP_OPERATORS: Final = 10
 #: Figures of an estimate that are no scalars.
 NESTED: Final = frozenset({"memory", "operators", "energy_parts_j", "relatives", "evidence"})
 #: Share of the arithmetic from which on a model is one of convolutions.
 _CONVOLUTIONAL: Final = 0.5
-#: Host time to launch a captured graph: NVIDIA, "Constant-time launch for straight-line CUDA graphs" (2024), CUDA 12.6.
+#: Host time to launch a captured graph: NVIDIA, "Constant-time launch for straight-line CUDA
+#: graphs" (2024), CUDA 12.6.
 _GRAPH_LAUNCH_S: Final = 2.5e-6
 
 
@@ -66,7 +70,8 @@ class OperatorShare:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run takes; unknown figures are None, and all times are None where the model does not fit.
+    """What a run takes; unknown figures are None, and all times are None where the model does not
+    fit.
 
     Attributes:
         workload: Workload name.
@@ -75,8 +80,8 @@ class Estimate:
         precision: Precision policy.
         mode: "inference" or "training".
         execution: "eager", "graph" or "compiled".
-        latency_s: One batch alone, from its copy to the device to its result: a training step, a forward pass, or prefill
-            and all generated tokens.
+        latency_s: One batch alone, from its copy to the device to its result: a training step, a
+            forward pass, or prefill and all generated tokens.
         throughput_per_s: Samples (sequences) per second, batches back to back.
         latency_low_s: Lower end of the interval.
         latency_high_s: Upper end.
@@ -105,15 +110,20 @@ class Estimate:
         operators: Largest operators, by device time.
         host: Device that ran what this one cannot; None where all ran here.
         relatives: Measured boards whose kernel surfaces stand for the device's own, nearest first.
-        evidence: What the estimate rests on and what its like was validated on; None where the model does not fit.
-        extrapolated_fraction: Share of the device time outside the sizes that were measured; None where none were.
-        energy_tier: "parts" where the energy is the sum of the chip's parts, each at a sourced coefficient of its node and
-            width; "class" where it comes from the class's rates per operation and byte.
-        energy_parts_j: Energy per iteration by part, idle power as "static"; they add up to `energy_j`. None without parts.
+        evidence: What the estimate rests on and what its like was validated on; None where the
+            model does not fit.
+        extrapolated_fraction: Share of the device time outside the sizes that were measured; None
+            where none were.
+        energy_tier: "parts" where the energy is the sum of the chip's parts, each at a sourced
+            coefficient of its node and width; "class" where it comes from the class's rates per
+            operation and byte.
+        energy_parts_j: Energy per iteration by part, idle power as "static"; they add up to
+            `energy_j`. None without parts.
         energy_note: The coefficient that is missing where a chip of a class with parts has none.
         sparse_weights: Whether weights were taken to have the chip's structured sparsity.
         heap: "default", or "kept" where the memory allocator was taken to keep what is freed.
-        trained_positions: Tokens of a sequence the model was trained on; None where that is not known.
+        trained_positions: Tokens of a sequence the model was trained on; None where that is not
+            known.
     """
 
     workload: str
@@ -161,7 +171,8 @@ class Estimate:
     trained_positions: int | None = None
 
     def cost_of_samples_usd(self, sample_count: float) -> float | None:
-        """What so many samples (sequences) cost: an epoch is its training set's, a training run that times its epochs.
+        """What so many samples (sequences) cost: an epoch is its training set's, a training run
+        that times its epochs.
 
         Args:
             sample_count: Samples, > 0.
@@ -181,8 +192,12 @@ class Estimate:
         values = {name: getattr(self, name) for name in self.__slots__}
         values["memory"], values["relatives"] = dict(self.memory), list(self.relatives)
         values["evidence"] = None if self.evidence is None else self.evidence.to_dict()
-        values["energy_parts_j"] = None if self.energy_parts_j is None else dict(self.energy_parts_j)
-        values["operators"] = [{name: getattr(o, name) for name in o.__slots__} for o in self.operators]
+        values["energy_parts_j"] = (
+            None if self.energy_parts_j is None else dict(self.energy_parts_j)
+        )
+        values["operators"] = [
+            {name: getattr(o, name) for name in o.__slots__} for o in self.operators
+        ]
         return values
 
     def to_json(self) -> str:
@@ -231,24 +246,31 @@ def estimate(
         workload: Name, path of a workload file, or a `Workload`.
         device: Name (slices like ``epyc-7763@8vcpu`` too) or a profile.
         batch: Samples or sequences per iteration, >= 1; the workload's default where None.
-        precision: fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4; the device's usual one where None.
+        precision: fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4; the device's usual
+            one where None.
         mode: "inference" or "training".
-        execution: "eager", "graph" or "compiled"; eager on CPUs and GPUs, compiled elsewhere where None.
+        execution: "eager", "graph" or "compiled"; eager on CPUs and GPUs, compiled elsewhere where
+            None.
         seq_len: Input tokens per sequence.
         output_len: Tokens generated per sequence; 0 runs one forward pass.
         image_size: Side of the image, pixels.
         optimizer: sgd, momentum, adam, adamw or lamb.
-        fused_attention: False writes attention scores to memory, as eager code without a fused kernel does.
+        fused_attention: False writes attention scores to memory, as eager code without a fused
+            kernel does.
         host: Device that runs operators this one cannot, with transfers charged; None refuses them.
-        offer: Price to use, ``provider/region/instance[:kind]``; the cheapest on-demand offer where None.
+        offer: Price to use, ``provider/region/instance[:kind]``; the cheapest on-demand offer where
+            None.
         usd_per_hour: Own price of this device, instead of an offer.
-        tier: "best" takes the device's fitted parameters where it has any, "fitted" insists on them, "spec" never does.
-        sparse_weights: Weights are pruned to the structured sparsity the chip has a rate for; memory is that of dense ones.
-        heap: "default", or "kept" where the memory allocator keeps what is freed (jemalloc, tcmalloc, glibc told so) and
-            nothing page-faults; for CPUs with a calibration.
+        tier: "best" takes the device's fitted parameters where it has any, "fitted" insists on
+            them, "spec" never does.
+        sparse_weights: Weights are pruned to the structured sparsity the chip has a rate for;
+            memory is that of dense ones.
+        heap: "default", or "kept" where the memory allocator keeps what is freed (jemalloc,
+            tcmalloc, glibc told so) and nothing page-faults; for CPUs with a calibration.
 
     Raises:
-        InputError: If a name, size or choice is wrong, or the device cannot run an operator; its subclasses say which.
+        InputError: If a name, size or choice is wrong, or the device cannot run an operator; its
+            subclasses say which.
     """
     scenario = Scenario.resolve(
         workload,
@@ -282,7 +304,9 @@ def estimate(
 def _run(scenario: Scenario, plan: Plan, run_pass: Pass, parameters: Any | None) -> _Run:
     same = (_Same(scenario.device), _Same(parameters), _Same(scenario.host))
     is_decode = run_pass.name == "decode"
-    table, result = _simulated(run_pass.graph, *same, scenario.execution, plan.input_bytes, is_decode=is_decode)
+    table, result = _simulated(
+        run_pass.graph, *same, scenario.execution, plan.input_bytes, is_decode=is_decode
+    )
     return _Run(run_pass, table, result)
 
 
@@ -310,7 +334,9 @@ def _simulated(
     *,
     is_decode: bool,
 ) -> tuple[CostTable, SimulationResult]:
-    """Costs and simulation of one pass; the same graph on the same device again (a sweep over prices) is looked up."""
+    """Costs and simulation of one pass; the same graph on the same device again (a sweep over
+    prices) is looked up.
+    """
     device = device_key.value
     table = operator_costs(graph, device, execution, parameters.value, host=host.value)
     on_host, is_fpga = device.device_class == "cpu", device.device_class == "fpga"
@@ -325,7 +351,9 @@ def _simulated(
         is_asynchronous=not on_host,
         synchronize=is_decode,
         input_bytes=0.0 if shares_memory or is_decode else input_bytes,
-        host_bandwidth_bytes_per_s=_DEFAULT_HOST_LINK_BYTES_PER_S if link is None else link.bandwidth_bytes_per_s.value,
+        host_bandwidth_bytes_per_s=_DEFAULT_HOST_LINK_BYTES_PER_S
+        if link is None
+        else link.bandwidth_bytes_per_s.value,
         idle_w=idle_power_w(device),
         power_limit_w=None if limit is None else limit.value,
     )
@@ -333,7 +361,11 @@ def _simulated(
 
 
 def _estimate(
-    scenario: Scenario, plan: Plan, runs: tuple[_Run, ...], price: DevicePrice, relatives: tuple[str, ...] = ()
+    scenario: Scenario,
+    plan: Plan,
+    runs: tuple[_Run, ...],
+    price: DevicePrice,
+    relatives: tuple[str, ...] = (),
 ) -> Estimate:
     fits = bool(runs)
     latency, period = _times(runs) if fits else (None, None)
@@ -342,7 +374,9 @@ def _estimate(
     sigma = _log_sigma(runs) if fits else 0.0
     spread = math.exp(_Z90 * sigma)
     throughput = None if period is None else scenario.batch / period
-    tokens = None if throughput is None or not scenario.output_len else throughput * scenario.output_len
+    tokens = (
+        None if throughput is None or not scenario.output_len else throughput * scenario.output_len
+    )
     known = price.usd_per_hour is not None
     return Estimate(
         workload=scenario.workload.name,
@@ -365,10 +399,14 @@ def _estimate(
         memory_short_bytes=plan.memory.short_bytes(scenario.device.memory.capacity_bytes.value),
         flop=plan.model_flop,
         bytes=plan.total_bytes,
-        cost_usd_per_1000=usd_per_1000_inferences(price.usd_per_hour, throughput) if known and throughput else None,  # type: ignore[type-var]
+        cost_usd_per_1000=usd_per_1000_inferences(price.usd_per_hour, throughput)
+        if known and throughput
+        else None,  # type: ignore[type-var]
         offer=price.offer,
         usd_per_hour=price.usd_per_hour,
-        cost_usd_per_million_tokens=usd_per_million_tokens(price.usd_per_hour, tokens) if known and tokens else None,  # type: ignore[type-var]
+        cost_usd_per_million_tokens=usd_per_million_tokens(price.usd_per_hour, tokens)
+        if known and tokens
+        else None,  # type: ignore[type-var]
         time_to_first_token_s=runs[0].result.latency_s if fits and scenario.output_len else None,
         time_per_output_token_s=_time_per_output_token_s(runs),
         tokens_per_s=tokens,
@@ -397,7 +435,11 @@ def _evidence(scenario: Scenario, plan: Plan, relatives: tuple[str, ...], tier: 
     share = float(first.flop[is_convolution].sum()) / max(float(first.flop.sum()), 1.0)
     device = scenario.device
     return evidence(
-        device.whole_name, str(device.device_class), tier.value, relatives, is_convolutional=share > _CONVOLUTIONAL
+        device.whole_name,
+        str(device.device_class),
+        tier.value,
+        relatives,
+        is_convolutional=share > _CONVOLUTIONAL,
     )
 
 
@@ -418,7 +460,11 @@ def _time_per_output_token_s(runs: tuple[_Run, ...]) -> float | None:
 
 def _energy_j(runs: tuple[_Run, ...]) -> float | None:
     parts = [(run.result.energy_j, run.run_pass.repeats) for run in runs]
-    return None if any(e is None for e, _ in parts) else sum(e * repeats for e, repeats in parts if e is not None)
+    return (
+        None
+        if any(e is None for e, _ in parts)
+        else sum(e * repeats for e, repeats in parts if e is not None)
+    )
 
 
 def _energy_parts_j(runs: tuple[_Run, ...]) -> dict[str, float] | None:
@@ -442,8 +488,13 @@ def _bound(runs: tuple[_Run, ...]) -> str:
 
 
 def _log_sigma(runs: tuple[_Run, ...]) -> float:
-    """Standard deviation of ln(true / predicted) of the whole run: `run_log_sigma` and what a pass's rows share."""
-    shared = [run.table.log_sigma if run.table.shared_log_sigma is None else run.table.shared_log_sigma for run in runs]
+    """Standard deviation of ln(true / predicted) of the whole run: `run_log_sigma` and what a
+    pass's rows share.
+    """
+    shared = [
+        run.table.log_sigma if run.table.shared_log_sigma is None else run.table.shared_log_sigma
+        for run in runs
+    ]
     times = [run.table.time_s * run.run_pass.repeats for run in runs]
     rows = run_log_sigma(
         np.concatenate([run.run_pass.graph.kind for run in runs]),
@@ -452,40 +503,57 @@ def _log_sigma(runs: tuple[_Run, ...]) -> float:
         np.concatenate(shared),
     )
     total = sum(float(time.sum()) for time in times)
-    context = sum(run.table.context_log_sigma * float(time.sum()) for run, time in zip(runs, times, strict=True))
+    context = sum(
+        run.table.context_log_sigma * float(time.sum())
+        for run, time in zip(runs, times, strict=True)
+    )
     return math.hypot(rows, context / total if total else 0.0)
 
 
 def _extrapolated_fraction(runs: tuple[_Run, ...]) -> float | None:
     """Share of device time in rows outside the measured range; None where no table knows a range."""
-    known = [(run, run.table.extrapolation_decades) for run in runs if run.table.extrapolation_decades is not None]
+    known = [
+        (run, run.table.extrapolation_decades)
+        for run in runs
+        if run.table.extrapolation_decades is not None
+    ]
     total = sum(run.table.total_time_s * run.run_pass.repeats for run, _ in known)
     if not total:
         return None
-    outside = sum(float(run.table.time_s[decades > 0].sum()) * run.run_pass.repeats for run, decades in known)
+    outside = sum(
+        float(run.table.time_s[decades > 0].sum()) * run.run_pass.repeats for run, decades in known
+    )
     return outside / total
 
 
 def _largest(runs: tuple[_Run, ...]) -> tuple[OperatorShare, ...]:
-    """Operators by device time, largest first; the same operator of repeated layers counts as one (``layers.*.mlp``)."""
+    """Operators by device time, largest first; the same operator of repeated layers counts as one
+    (``layers.*.mlp``).
+    """
     total = sum(run.table.total_time_s * run.run_pass.repeats for run in runs)
     merged: dict[tuple[str, int, int], float] = {}
     for run in runs:
         labels, codes = _labels(run.run_pass.graph)
-        times = np.bincount(codes * len(Bound) + run.table.bound, weights=run.table.time_s * run.run_pass.repeats)
+        times = np.bincount(
+            codes * len(Bound) + run.table.bound, weights=run.table.time_s * run.run_pass.repeats
+        )
         for code in np.argsort(-times)[:_TOP_OPERATORS].tolist():
             key = (*labels[code // len(Bound)], code % len(Bound))
             merged[key] = merged.get(key, 0.0) + float(times[code])
     top = sorted(merged.items(), key=lambda item: -item[1])[:_TOP_OPERATORS]
     return tuple(
-        OperatorShare(name, OperatorKind(kind).label, t, Bound(bound).label, t / total if total else 0.0)
+        OperatorShare(
+            name, OperatorKind(kind).label, t, Bound(bound).label, t / total if total else 0.0
+        )
         for (name, kind, bound), t in top
     )
 
 
 @lru_cache(maxsize=64)
 def _labels(graph: OperatorGraph) -> tuple[tuple[tuple[str, int], ...], IntArray]:
-    """Distinct (path and name with layer numbers as ``*``, kind) of a graph's rows, and each row's place among them."""
+    """Distinct (path and name with layer numbers as ``*``, kind) of a graph's rows, and each row's
+    place among them.
+    """
     places: dict[tuple[str, int], int] = {}
     rows = zip(graph.path, graph.name, graph.kind.tolist(), strict=True)
     codes = [

@@ -33,17 +33,22 @@ def operator_costs(
         precision: Precision to run at; None keeps the graph's own dtypes.
         execution: How operators are issued.
         host: Device that runs what this one cannot; None refuses it.
-        tier: "best" takes the device's fitted parameters where it has any, "fitted" insists on them, "spec" never does.
-        heap: "default", or "kept" where the memory allocator keeps what is freed; for CPUs with a calibration.
+        tier: "best" takes the device's fitted parameters where it has any, "fitted" insists on
+            them, "spec" never does.
+        heap: "default", or "kept" where the memory allocator keeps what is freed; for CPUs with a
+            calibration.
 
     Returns:
         A table of n rows, in graph order.
 
     Raises:
-        UnsupportedOperatorError: Naming the first operator the device cannot run, or that it cannot keep its heap.
+        UnsupportedOperatorError: Naming the first operator the device cannot run, or that it cannot
+            keep its heap.
         UnknownNameError: If the device or precision does not exist.
     """
     profile = catalog.device(device) if isinstance(device, str) else device
     typed = graph if precision is None else retype(graph, find_precision(precision))
     parameters = registry.tier_parameters(profile, tier, heap=heap)
-    return registry.operator_costs(typed, profile, Execution(execution), parameters, host=resolve_host(host))
+    return registry.operator_costs(
+        typed, profile, Execution(execution), parameters, host=resolve_host(host)
+    )

@@ -1,8 +1,9 @@
 """The passes of a scenario: which graphs run, how often, and what memory they need.
 
-Inference of an autoregressive model is one prefill and a decode step per further token; the steps' costs change slowly and
-almost linearly with the context, so they are costed at three contexts and summed with Simpson's weights instead of one by
-one. Everything else is one pass: a forward pass, or a training step.
+Inference of an autoregressive model is one prefill and a decode step per further token; the steps'
+costs change slowly and almost linearly with the context, so they are costed at three contexts and
+summed with Simpson's weights instead of one by one. Everything else is one pass: a forward pass, or
+a training step.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import lru_cache
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
 from accelsim.cost.table import Execution
 from accelsim.planning.scenario import Scenario
-from accelsim.workloads.captured import captured_training
+from accelsim.workloads.capture.captured import captured_training
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import Lowered, RunShape
@@ -82,7 +83,9 @@ def _shape(scenario: Scenario, **changes: int) -> RunShape:
 
 def _lower(scenario: Scenario, phase: Phase, **changes: int) -> Lowered:
     shape = _shape(scenario, **changes)
-    return scenario.workload.lower(shape, scenario.precision, phase, fused_attention=scenario.fused_attention)
+    return scenario.workload.lower(
+        shape, scenario.precision, phase, fused_attention=scenario.fused_attention
+    )
 
 
 def _training(scenario: Scenario) -> Plan:
@@ -92,8 +95,12 @@ def _training(scenario: Scenario) -> Plan:
         step = _step(graph, *counts, scenario.precision, scenario.optimizer)
     else:
         rule = scenario.optimizer.name
-        step = captured_training(scenario.workload, _shape(scenario), scenario.precision, optimizer_name=rule)
-        graph = step.take(step.phase == int(Phase.FORWARD))  # with what training keeps, unlike the inference pass
+        step = captured_training(
+            scenario.workload, _shape(scenario), scenario.precision, optimizer_name=rule
+        )
+        graph = step.take(
+            step.phase == int(Phase.FORWARD)
+        )  # with what training keeps, unlike the inference pass
     memory = training_footprint(graph, step, counts[0], scenario.precision, scenario.optimizer)
     return _plan(scenario, [("training step", step, 1.0)], memory, forward)
 
@@ -102,7 +109,8 @@ def _generation(scenario: Scenario) -> Plan:
     prompt, tokens = scenario.seq_len, scenario.output_len
     prefill = _lower(scenario, Phase.PREFILL)
     graphs = [("prefill", prefill.graph, 1.0)]
-    # an encoder-decoder attends to its prompt as the source: its own cache starts with the start token
+    # an encoder-decoder attends to its prompt as the source: its own cache starts with the start
+    # token
     cached = 1 if scenario.workload.default.target_len else prompt
     for context, repeats in _decode_contexts(cached, tokens - 1):
         step = _lower(scenario, Phase.DECODE, seq_len=1, context_len=context, source_len=prompt)
@@ -113,7 +121,9 @@ def _generation(scenario: Scenario) -> Plan:
 
 
 def _decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
-    """Contexts to cost and how many steps each stands for: Simpson's rule over the first, middle and last step."""
+    """Contexts to cost and how many steps each stands for: Simpson's rule over the first, middle
+    and last step.
+    """
     if steps <= 0:
         return []
     first, last = prompt, prompt + steps - 1
@@ -123,7 +133,10 @@ def _decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
 
 
 def _plan(
-    scenario: Scenario, graphs: list[tuple[str, OperatorGraph, float]], memory: MemoryFootprint, lowered: Lowered
+    scenario: Scenario,
+    graphs: list[tuple[str, OperatorGraph, float]],
+    memory: MemoryFootprint,
+    lowered: Lowered,
 ) -> Plan:
     # What an FPGA's compiler joins is part of its cost model.
     compiled = scenario.execution == Execution.COMPILED and scenario.device.device_class != "fpga"
@@ -142,6 +155,8 @@ def _input_bytes(graph: OperatorGraph) -> float:
     """Bytes of one batch as it comes from the host: operands no row wrote; 8-byte ids for lookups."""
     roots = graph.dependency_offset[1:] == graph.dependency_offset[:-1]
     forward = (graph.phase != int(Phase.BACKWARD)) & (graph.phase != int(Phase.OPTIMIZER))
-    lookup = (graph.kind == int(OperatorKind.EMBEDDING)) | (graph.kind == int(OperatorKind.EMBEDDING_BAG))
+    lookup = (graph.kind == int(OperatorKind.EMBEDDING)) | (
+        graph.kind == int(OperatorKind.EMBEDDING_BAG)
+    )
     tensors = graph.read_bytes[roots & forward & ~lookup].sum()
     return float(tensors + 8.0 * graph.dims[roots & forward & lookup, 0].sum())

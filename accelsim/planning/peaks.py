@@ -1,8 +1,10 @@
-"""Peaks of matrix ASICs: what their makers quote beside what rows x columns x count x 2 x clock gives.
+"""Peaks of matrix ASICs: what their makers quote beside what rows x columns x count x 2 x clock
+gives.
 
-The two differ where a quoted peak belongs to another clock, counts sparse operations, or an array is not systolic and its
-shape in the profile was chosen to match. A format's multiple of the derived peak is how many operations an element does per
-cycle in that format: 1, 2 for half-width operands, 1/4 for operands taken apart.
+The two differ where a quoted peak belongs to another clock, counts sparse operations, or an array
+is not systolic and its shape in the profile was chosen to match. A format's multiple of the derived
+peak is how many operations an element does per cycle in that format: 1, 2 for half-width operands,
+1/4 for operands taken apart.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class AsicPeak:
         rate: Operations per element and cycle over one multiply-add: a power of two.
         difference_fraction: Quoted over derived, less 1.
         differs: Whether that is more than rounding.
-        is_equivalent: Whether the array's shape was chosen to match, so that the derived peak is no check.
+        is_equivalent: Whether the array's shape was chosen to match, so that the derived peak is no
+            check.
         reason: Recorded conflicts of the rate or the derived peak; empty where there is none.
     """
 
@@ -66,18 +69,30 @@ def asic_peaks(names: Iterable[str] | None = None) -> tuple[AsicPeak, ...]:
         InvalidValueError: If it is not an ASIC.
     """
     asked = None if names is None else list(names)
-    profiles = [catalog.device(name) for name in (catalog.device_names() if asked is None else asked)]
-    if asked is not None and (other := next((p for p in profiles if not isinstance(p, AsicProfile)), None)):
-        raise InvalidValueError("device", other.name, "an ASIC", "List them with: accelsim devices list --class asic")
-    return tuple(peak for profile in profiles if isinstance(profile, AsicProfile) for peak in _peaks(profile))
+    profiles = [
+        catalog.device(name) for name in (catalog.device_names() if asked is None else asked)
+    ]
+    if asked is not None and (
+        other := next((p for p in profiles if not isinstance(p, AsicProfile)), None)
+    ):
+        raise InvalidValueError(
+            "device", other.name, "an ASIC", "List them with: accelsim devices list --class asic"
+        )
+    return tuple(
+        peak for profile in profiles if isinstance(profile, AsicProfile) for peak in _peaks(profile)
+    )
 
 
 def _peaks(profile: AsicProfile) -> list[AsicPeak]:
     arrays = profile.arrays
-    base = 2.0 * arrays.rows.value * arrays.columns.value * arrays.count.value * profile.clock_hz.value
+    base = (
+        2.0 * arrays.rows.value * arrays.columns.value * arrays.count.value * profile.clock_hz.value
+    )
     found: list[AsicPeak] = []
     for dtype, quoted in profile.matrix_flop_per_s.items():
-        rate = float(_RATES[int(np.argmin([abs(np.log(quoted.value / (base * r))) for r in _RATES]))])
+        rate = float(
+            _RATES[int(np.argmin([abs(np.log(quoted.value / (base * r))) for r in _RATES]))]
+        )
         difference = quoted.value / (base * rate) - 1.0
         named = (f"rate_tflop_per_s.{dtype.label}", "derived.matrix_peak")
         reasons = [conflict.reason for conflict in profile.conflicts if conflict.field in named]

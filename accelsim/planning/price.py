@@ -1,4 +1,5 @@
-"""Hourly price of one device in a scenario: the user's own, a named offer's share, or the cheapest on-demand offer's.
+"""Hourly price of one device in a scenario: the user's own, a named offer's share, or the cheapest
+on-demand offer's.
 
 A slice of a device is priced at its share: cores of a CPU, the fraction of a GPU's multiprocessors.
 """
@@ -30,7 +31,9 @@ class DevicePrice:
     offer: str | None
 
 
-def device_price(device: DeviceProfile, offer: str | None = None, usd_per_hour: float | None = None) -> DevicePrice:
+def device_price(
+    device: DeviceProfile, offer: str | None = None, usd_per_hour: float | None = None
+) -> DevicePrice:
     """Price of a device (or of a slice's share of it).
 
     Args:
@@ -39,13 +42,17 @@ def device_price(device: DeviceProfile, offer: str | None = None, usd_per_hour: 
         usd_per_hour: Own price, >= 0, instead of an offer.
 
     Raises:
-        InvalidValueError: If the price is out of range or beside an offer, or the offer is of another device.
+        InvalidValueError: If the price is out of range or beside an offer, or the offer is of
+            another device.
         UnknownNameError: If there is no such offer.
     """
     if usd_per_hour is not None:
         if offer is not None:
             raise InvalidValueError(
-                "usd_per_hour", usd_per_hour, f"no value beside the offer {offer}", "Give one of them."
+                "usd_per_hour",
+                usd_per_hour,
+                f"no value beside the offer {offer}",
+                "Give one of them.",
             )
         if not isinstance(usd_per_hour, Real) or not 0 <= usd_per_hour < math.inf:
             raise InvalidValueError("usd_per_hour", usd_per_hour, "a finite number >= 0")
@@ -61,7 +68,9 @@ def device_price(device: DeviceProfile, offer: str | None = None, usd_per_hour: 
 
 
 def _share(device: DeviceProfile) -> tuple[str, float]:
-    """Name of the whole device, and the fraction of a GPU's multiprocessors this one has; a CPU's cores say its own."""
+    """Name of the whole device, and the fraction of a GPU's multiprocessors this one has; a CPU's
+    cores say its own.
+    """
     whole = getattr(device, "slice_of", None) or device.name
     return whole, device.slice_fraction if isinstance(device, GpuProfile) else 1.0
 
@@ -70,4 +79,6 @@ def _check_offer(quote: Quote, device: str) -> None:
     """A named offer must be for this device (or for one the price list does not name)."""
     if quote.offer.device not in {None, device}:
         remedy = f"List offers of {device} with: accelsim offers list --device {device}"
-        raise InvalidValueError("offer", quote.quote_id, f"an offer of {device}, not of {quote.offer.device}", remedy)
+        raise InvalidValueError(
+            "offer", quote.quote_id, f"an offer of {device}, not of {quote.offer.device}", remedy
+        )

@@ -1,7 +1,7 @@
 """A scenario: one model, one device, and how it is run, resolved and checked.
 
-`Scenario.resolve` turns names into profiles and workloads, fills defaults in, and refuses bad values with the field, the
-value and the range, before anything is computed.
+`Scenario.resolve` turns names into profiles and workloads, fills defaults in, and refuses bad
+values with the field, the value and the range, before anything is computed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,17 @@ from accelsim.workloads.training import optimizer as find_optimizer
 __all__ = ["Mode", "Scenario", "default_precision", "resolve_host"]
 
 Mode = Literal["inference", "training"]
-_LARGEST: Final = {"batch": 1_048_576, "seq_len": 10_000_000, "output_len": 10_000_000, "image_size": 16_384}
+_LARGEST: Final = {
+    "batch": 1_048_576,
+    "seq_len": 10_000_000,
+    "output_len": 10_000_000,
+    "image_size": 16_384,
+}
 #: Precisions tried in order where the caller names none.
-_PREFERRED: Final = {"inference": ("bf16", "fp16", "int8", "int16", "fp32"), "training": ("bf16", "fp16", "fp32")}
+_PREFERRED: Final = {
+    "inference": ("bf16", "fp16", "int8", "int16", "fp32"),
+    "training": ("bf16", "fp16", "fp32"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +57,8 @@ class Scenario:
         fused_attention: Whether attention is one operator.
         host: Device that runs what `device` cannot; None refuses.
         tier: Parameters to predict with: "best", "spec" or "fitted".
-        sparse_weights: Whether weights are pruned to the structured sparsity the chip has a rate for.
+        sparse_weights: Whether weights are pruned to the structured sparsity the chip has a rate
+            for.
         heap: "default", or "kept" where the memory allocator keeps what is freed; calibrated CPUs.
     """
 
@@ -94,18 +103,26 @@ class Scenario:
         Raises:
             UnknownNameError: If a device, workload, precision or optimizer does not exist.
             InvalidValueError: If a size or choice is out of range.
-            UnsupportedOperatorError: If training is asked of a device that has integer arithmetic alone, or sparse weights
-                of one that has no sparse rate for them.
+            UnsupportedOperatorError: If training is asked of a device that has integer arithmetic
+                alone, or sparse weights of one that has no sparse rate for them.
         """
-        model = workload_catalog.workload(str(workload)) if isinstance(workload, str | Path) else workload
+        model = (
+            workload_catalog.workload(str(workload))
+            if isinstance(workload, str | Path)
+            else workload
+        )
         profile = catalog.device(device) if isinstance(device, str) else device
         _check_types(model, profile, precision=precision, optimizer=optimizer)
         run_mode = cast("Mode", _choice("mode", mode, get_args(Mode)))
-        dtypes = default_precision(profile, run_mode) if precision is None else find_precision(precision)
+        dtypes = (
+            default_precision(profile, run_mode) if precision is None else find_precision(precision)
+        )
         if run_mode == "training" and not dtypes.trainable:
             if precision is None:
                 reason = f"{dtypes.name} is its only arithmetic"
-                raise UnsupportedOperatorError(profile.name, "training", reason, "Choose another device.")
+                raise UnsupportedOperatorError(
+                    profile.name, "training", reason, "Choose another device."
+                )
             trainable = ", ".join(p.name for p in PRECISIONS.values() if p.trainable)
             raise InvalidValueError("precision", dtypes.name, f"for training one of {trainable}")
         if sparse_weights:
@@ -130,7 +147,8 @@ class Scenario:
 
 
 def default_precision(device: DeviceProfile, mode: Mode) -> Precision:
-    """The precision people use on a device: the first of bf16, fp16, int8 its matrix units have, else fp32.
+    """The precision people use on a device: the first of bf16, fp16, int8 its matrix units have,
+    else fp32.
 
     Training takes no integer format.
     """
@@ -139,7 +157,11 @@ def default_precision(device: DeviceProfile, mode: Mode) -> Precision:
         if PRECISIONS[name].compute in matrix:
             return PRECISIONS[name]
     rates = set(device.peak_flop_per_s)
-    return PRECISIONS["int8"] if Dtype.FP32 not in rates and Dtype.INT8 in rates else PRECISIONS["fp32"]
+    return (
+        PRECISIONS["int8"]
+        if Dtype.FP32 not in rates and Dtype.INT8 in rates
+        else PRECISIONS["fp32"]
+    )
 
 
 def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | None:
@@ -151,12 +173,16 @@ def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | 
     """
     profile = catalog.device(host) if isinstance(host, str) else host
     if profile is not None and not isinstance(profile, (CpuProfile, GpuProfile)):
-        raise InvalidValueError("host", getattr(profile, "name", profile), "a CPU or GPU, which run every operator")
+        raise InvalidValueError(
+            "host", getattr(profile, "name", profile), "a CPU or GPU, which run every operator"
+        )
     return profile
 
 
 def _check_types(workload: object, device: object, *, precision: object, optimizer: object) -> None:
-    """Refuse arguments that are neither a name nor what a name stands for, as callers without a type checker pass them."""
+    """Refuse arguments that are neither a name nor what a name stands for, as callers without a
+    type checker pass them.
+    """
     if not isinstance(workload, Workload):
         raise InvalidValueError("workload", workload, "a name, the path of a file, or a Workload")
     if not isinstance(device, DeviceProfile):
@@ -182,7 +208,9 @@ def _check_sparse(device: DeviceProfile, precision: Precision, mode: Mode) -> No
     else:
         reason = "it has no rate for sparse weights"
     remedy = "Leave sparse_weights out, or choose a chip with a sparse rate (trainium2 in bf16)."
-    raise UnsupportedOperatorError(device.name, f"sparse weights in {precision.name}", reason, remedy)
+    raise UnsupportedOperatorError(
+        device.name, f"sparse weights in {precision.name}", reason, remedy
+    )
 
 
 def _choice(field: str, value: object, allowed: Sequence[str]) -> str:
@@ -194,27 +222,40 @@ def _choice(field: str, value: object, allowed: Sequence[str]) -> str:
 def _size(field: str, value: int | None, default: int, lowest: int) -> int:
     if value is None:
         return max(default, lowest)
-    if not isinstance(value, Integral) or isinstance(value, bool) or not lowest <= value <= _LARGEST[field]:
+    if (
+        not isinstance(value, Integral)
+        or isinstance(value, bool)
+        or not lowest <= value <= _LARGEST[field]
+    ):
         raise InvalidValueError(field, value, f"an integer from {lowest} to {_LARGEST[field]:,}")
     return int(value)
 
 
 def _sequence(field: str, value: int | None, default: int, workload: Workload) -> int:
     if value is not None and workload.family is not None and not workload.family.sequence:
-        raise InvalidValueError(field, value, f"no value: {workload.name} has no sequence", f"Leave {field} out.")
-    return _size(field, value, default, 1 if workload.family is not None and workload.family.sequence else 0)
+        raise InvalidValueError(
+            field, value, f"no value: {workload.name} has no sequence", f"Leave {field} out."
+        )
+    return _size(
+        field, value, default, 1 if workload.family is not None and workload.family.sequence else 0
+    )
 
 
 def _output_len(value: int | None, workload: Workload) -> int:
     if value and not workload.autoregressive:
         raise InvalidValueError(
-            "output_len", value, f"no value: {workload.name} does not generate tokens", "Leave output_len out."
+            "output_len",
+            value,
+            f"no value: {workload.name} does not generate tokens",
+            "Leave output_len out.",
         )
     return _size("output_len", value, workload.output_len if workload.autoregressive else 0, 0)
 
 
 def _execution(value: str | Execution | None, device: DeviceProfile) -> Execution:
-    """The caller's choice; else eager on CPUs and GPUs, compiled on devices that only run compiled models."""
+    """The caller's choice; else eager on CPUs and GPUs, compiled on devices that only run compiled
+    models.
+    """
     if value is None:
         return Execution.EAGER if device.device_class in {"cpu", "gpu"} else Execution.COMPILED
     try:

@@ -51,8 +51,9 @@ def score_rows(report: Mapping[str, Any], device: str | None = None) -> list[dic
     """One mapping per suite and per group of it.
 
     Args:
-        report: Result of `accelsim.calibration.validation.scoreboard_dict`.
-        device: Only groups of this device, by its catalogue name or its name in the tables; None for all.
+        report: Result of `accelsim.validation.scoreboard_dict`.
+        device: Only groups of this device, by its catalogue name or its name in the tables; None
+            for all.
     """
     rows: list[dict[str, Any]] = []
     for name, suite in report["suites"].items():
@@ -66,24 +67,32 @@ def score_rows(report: Mapping[str, Any], device: str | None = None) -> list[dic
 def _is_of(group: Mapping[str, Any], device: str | None) -> bool:
     if device is None:
         return True
-    names = {str(group["device"]).lower(), str(group["profile"]).lower(), str(group["profile"]).partition("@")[0]}
+    names = {
+        str(group["device"]).lower(),
+        str(group["profile"]).lower(),
+        str(group["profile"]).partition("@")[0],
+    }
     return device.lower() in names
 
 
 def _row(suite: str, values: Mapping[str, Any], group: str | None) -> dict[str, Any]:
     computed = {"suite": suite, "group": group or "", "refused": _reasons(values["refused"])}
-    return {name: computed[name] if name in computed else values.get(name) for name in SCORE_COLUMNS}
+    return {
+        name: computed[name] if name in computed else values.get(name) for name in SCORE_COLUMNS
+    }
 
 
 def _reasons(refused: Mapping[str, int]) -> str:
     return "; ".join(f"{count} {reason}" for reason, count in refused.items())
 
 
-def accuracy_view(report: Mapping[str, Any], device: str | None = None, *, groups: bool = False) -> RenderableType:
+def accuracy_view(
+    report: Mapping[str, Any], device: str | None = None, *, groups: bool = False
+) -> RenderableType:
     """A line per suite and why rows were refused; per device where one is named or `groups` is set.
 
     Args:
-        report: Result of `accelsim.calibration.validation.scoreboard_dict`.
+        report: Result of `accelsim.validation.scoreboard_dict`.
         device: Only this device's groups.
         groups: Whether every group is shown.
     """
@@ -100,7 +109,10 @@ def accuracy_view(report: Mapping[str, Any], device: str | None = None, *, group
         parts.pop()  # the blank line after the last suite
     refused = _refused(report) if device is None else []
     if refused:
-        parts += [Text(""), Listing(("refused in", "rows", "why"), refused, right=frozenset({"rows"}), fold=_WHY)]
+        parts += [
+            Text(""),
+            Listing(("refused in", "rows", "why"), refused, right=frozenset({"rows"}), fold=_WHY),
+        ]
     skipped = [(name, reason) for name, reason in report.get("skipped", {}).items()]
     if skipped:
         parts += [Text(""), Listing(("not scored", "why"), skipped, fold=_WHY)]
@@ -109,13 +121,23 @@ def accuracy_view(report: Mapping[str, Any], device: str | None = None, *, group
 
 def _refused(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     suites = report["suites"].items()
-    return [(name, f"{count:,}", reason) for name, suite in suites for reason, count in suite["refused"].items()]
+    return [
+        (name, f"{count:,}", reason)
+        for name, suite in suites
+        for reason, count in suite["refused"].items()
+    ]
 
 
 def _suite_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
     headers = ("suite", "tier", "rows", "answered", *(title for title, _ in _SHOWN))
     cells = [
-        (row["suite"], row["tier"], f"{row['rows_asked']:,}", f"{row['rows_answered']:,}", *_percents(row))
+        (
+            row["suite"],
+            row["tier"],
+            f"{row['rows_asked']:,}",
+            f"{row['rows_answered']:,}",
+            *_percents(row),
+        )
         for row in rows
     ]
     dispensable = ("bias", "max", "rows", "cover", "p90", "tier")
@@ -133,7 +155,9 @@ def _group_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
         names = (row["device"], row["group"]) if several else (row["group"],)
         cells.append((*names, row["tier"], f"{row['rows_answered']:,}", *_percents(row)))
     figures = frozenset(headers[headers.index("tier") + 1 :])
-    return Listing(headers, cells, right=figures, dispensable=("tier", "bias", "max", "roofl.", "cover", "p90"))
+    return Listing(
+        headers, cells, right=figures, dispensable=("tier", "bias", "max", "roofl.", "cover", "p90")
+    )
 
 
 def _percents(row: Mapping[str, Any]) -> Iterable[str]:

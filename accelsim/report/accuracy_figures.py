@@ -1,7 +1,9 @@
-"""Parity plots as pictures: predicted against measured value of a suite's answered rows, on logarithmic axes.
+"""Parity plots as pictures: predicted against measured value of a suite's answered rows, on
+logarithmic axes.
 
-The line is perfect prediction; the band is the median 90 % interval of the rows shown. Operator suites have a panel per
-device, since their rows are many; model suites have one panel with a colour per device. Needs matplotlib (extra `plots`).
+The line is perfect prediction; the band is the median 90 % interval of the rows shown. Operator
+suites have a panel per device, since their rows are many; model suites have one panel with a colour
+per device. Needs matplotlib (extra `plots`).
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.calibration.validation.score import Scoreboard, SuiteScore
 from accelsim.errors import MissingDependencyError
 from accelsim.report.output import write_file
 from accelsim.report.parity import COLOURS, Series, limits, parity_series, sampling_note, title
+from accelsim.validation.score import Scoreboard, SuiteScore
 
 __all__ = ["write_parity_plots"]
 
@@ -66,7 +68,9 @@ def _figure(make: Any, score: SuiteScore, series: Sequence[Series]) -> Any:
     panels = [list(series)] if is_alone else [[one] for one in series]
     columns = min(len(panels), _PANEL_COLUMNS)
     lines = -(-len(panels) // columns)
-    figure = make(figsize=(9.8, 6.0) if is_alone else (3.2 * columns, 3.1 * lines + 0.9), layout="constrained")
+    figure = make(
+        figsize=(9.8, 6.0) if is_alone else (3.2 * columns, 3.1 * lines + 0.9), layout="constrained"
+    )
     axes = figure.subplots(lines, columns, squeeze=False)
     ends = np.array(limits(series))
     for axis, shown in zip(axes.flat, panels, strict=False):
@@ -87,7 +91,9 @@ def _figure(make: Any, score: SuiteScore, series: Sequence[Series]) -> Any:
 
 def _draw(axis: Any, series: Sequence[Series], ends: Any, *, is_alone: bool) -> None:
     ratio = float(np.median(np.concatenate([one.high / one.predicted for one in series])))
-    axis.fill_between(ends, ends / ratio, ends * ratio, color=_BAND, alpha=0.5, linewidth=0, label="90 % interval")
+    axis.fill_between(
+        ends, ends / ratio, ends * ratio, color=_BAND, alpha=0.5, linewidth=0, label="90 % interval"
+    )
     for index, one in enumerate(series):
         rows = one.sample(_MAX_POINTS)
         axis.scatter(

@@ -1,7 +1,9 @@
-"""Parity plots as pages: one HTML file per suite, whose points say what they are when the pointer is on them.
+"""Parity plots as pages: one HTML file per suite, whose points say what they are when the pointer
+is on them.
 
-A page needs nothing but the script beside it: ``plotly.min.js`` is written once per folder, and no network is used. A click
-on a device in the legend hides it, a double click shows it alone. Needs plotly (extra `plots`).
+A page needs nothing but the script beside it: ``plotly.min.js`` is written once per folder, and no
+network is used. A click on a device in the legend hides it, a double click shows it alone. Needs
+plotly (extra `plots`).
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from accelsim.calibration.validation.score import Scoreboard, SuiteScore
 from accelsim.errors import MissingDependencyError
 from accelsim.report.output import write_text
 from accelsim.report.parity import COLOURS, Series, limits, parity_series, sampling_note, title
+from accelsim.validation.score import Scoreboard, SuiteScore
 
 __all__ = ["SCRIPT_NAME", "parity_figure", "write_parity_pages"]
 
@@ -28,7 +30,9 @@ _SYMBOLS: Final = ("circle", "triangle-up", "square", "diamond")
 #: From this many points on the page draws on the graphics card.
 _MANY: Final = 1_500
 _DIGITS: Final = 4
-_STYLE: Final = "<style>html, body, body > div { height: 100%; margin: 0; overflow: hidden }</style>"
+_STYLE: Final = (
+    "<style>html, body, body > div { height: 100%; margin: 0; overflow: hidden }</style>"
+)
 
 
 def write_parity_pages(board: Scoreboard, folder: Path, *, force: bool = False) -> list[Path]:
@@ -64,9 +68,7 @@ def write_parity_pages(board: Scoreboard, folder: Path, *, force: bool = False) 
             div_id="parity",
         )
         name = escape(f"{score.suite.name}: predicted against measured")
-        head = (
-            f'<head><title>{name}</title><meta name="viewport" content="width=device-width, initial-scale=1" />{_STYLE}'
-        )
+        head = f'<head><title>{name}</title><meta name="viewport" content="width=device-width, initial-scale=1" />{_STYLE}'
         path = folder / f"{score.suite.name}.html"
         write_text(path, page.replace("<head>", head, 1), force=force)
         written.append(path)
@@ -95,16 +97,30 @@ def parity_figure(score: SuiteScore, series: Sequence[Series]) -> dict[str, Any]
         "range": [float(np.log10(low)), float(np.log10(high))],
         "exponentformat": "power",
     }
-    axis |= {"showline": True, "mirror": True, "gridcolor": "#eeeeee", "linecolor": "#444444", "dtick": 1}
+    axis |= {
+        "showline": True,
+        "mirror": True,
+        "gridcolor": "#eeeeee",
+        "linecolor": "#444444",
+        "dtick": 1,
+    }
     axis |= {"minor": {"ticks": "outside", "ticklen": 3}, "ticks": "outside"}
     note = sampling_note(series, most) or "all rows drawn"
     refused = sum(score.refused.values())
-    lines = [f"<b>{escape(title(score))}</b>", escape(note + (f"; {refused:,} rows refused" if refused else ""))]
+    lines = [
+        f"<b>{escape(title(score))}</b>",
+        escape(note + (f"; {refused:,} rows refused" if refused else "")),
+    ]
     layout = {
         "title": {"text": "<br>".join(lines), "font": {"size": 15}, "x": 0.02, "xanchor": "left"},
-        "xaxis": axis | {"title": {"text": f"measured {score.suite.quantity}"}, "constrain": "domain"},
+        "xaxis": axis
+        | {"title": {"text": f"measured {score.suite.quantity}"}, "constrain": "domain"},
         "yaxis": axis
-        | {"title": {"text": f"predicted {score.suite.quantity}"}, "scaleanchor": "x", "constrain": "domain"},
+        | {
+            "title": {"text": f"predicted {score.suite.quantity}"},
+            "scaleanchor": "x",
+            "constrain": "domain",
+        },
         "plot_bgcolor": "#ffffff",
         "hovermode": "closest",
         "hoverlabel": {"align": "left"},

@@ -34,14 +34,28 @@ def sweep_view(data: Mapping[str, Any], *, everything: bool = False) -> Listing:
     """
     points = data["points"]
     if not everything:
-        points = sorted((p for p in points if p["is_pareto"]), key=lambda p: p["latency_s"])[:_MOST_ROWS]
+        points = sorted((p for p in points if p["is_pareto"]), key=lambda p: p["latency_s"])[
+            :_MOST_ROWS
+        ]
     rows = [_row(point) for point in points]
-    return Listing(_HEADERS, rows, right=frozenset(_HEADERS[4:]), fold=frozenset(), dispensable=("stall %", "count"))
+    return Listing(
+        _HEADERS,
+        rows,
+        right=frozenset(_HEADERS[4:]),
+        fold=frozenset(),
+        dispensable=("stall %", "count"),
+    )
 
 
 def _row(point: Mapping[str, Any]) -> tuple[str, ...]:
     mark = "*" if point["is_pareto"] else ""
-    head = (mark, point["array"], str(point["count"]), point["dataflow"], f"{point['sram_bytes'] / 1024:.0f}")
+    head = (
+        mark,
+        point["array"],
+        str(point["count"]),
+        point["dataflow"],
+        f"{point['sram_bytes'] / 1024:.0f}",
+    )
     rate = f"{point['bandwidth_bytes_per_s'] / 1e9:g}"
     if point["refusal"]:
         return (*head, rate, "too small", "", "", "", "")
@@ -78,5 +92,9 @@ def peaks_view(rows: Sequence[Mapping[str, Any]]) -> Listing:
         for row in rows
     ]
     return Listing(
-        _PEAK_HEADERS, cells, right=frozenset(_PEAK_HEADERS[2:6]), fold=frozenset({"why"}), dispensable=("why",)
+        _PEAK_HEADERS,
+        cells,
+        right=frozenset(_PEAK_HEADERS[2:6]),
+        fold=frozenset({"why"}),
+        dispensable=("why",),
     )

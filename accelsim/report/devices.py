@@ -1,4 +1,6 @@
-"""Devices as rows and tables: a list with the figures people compare, and one profile number by number with its sources."""
+"""Devices as rows and tables: a list with the figures people compare, and one profile number by
+number with its sources.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def device_row(profile: DeviceProfile, *, local: bool = False) -> dict[str, Any]
         "memory_bandwidth_bytes_per_s": profile.memory_bandwidth_bytes_per_s,
         "limit_w": None if limit is None else limit.value,
         "idle_w": None if idle is None else idle.value,
-        "peak_flop_per_s": {dtype.label: rate for dtype, rate in sorted(profile.peak_flop_per_s.items())},
+        "peak_flop_per_s": {
+            dtype.label: rate for dtype, rate in sorted(profile.peak_flop_per_s.items())
+        },
     }
 
 
@@ -152,13 +156,29 @@ def device_document(profile: DeviceProfile) -> dict[str, Any]:
 
 def _facts(profile: DeviceProfile) -> dict[str, Any]:
     """What is neither a number with a source nor in every row: architecture, part, flows, dataflow."""
-    common = {"name", "title", "aliases", "vendor", "year", "scope", "device_class", "note", "sources", "conflicts"}
+    common = {
+        "name",
+        "title",
+        "aliases",
+        "vendor",
+        "year",
+        "scope",
+        "device_class",
+        "note",
+        "sources",
+        "conflicts",
+    }
     facts: dict[str, Any] = {}
     for name in type(profile).model_fields:
         value = getattr(profile, name)
         if name not in common and isinstance(value, (str, bool)):
             facts[name] = value
-        elif name not in common and isinstance(value, tuple) and value and all(isinstance(item, str) for item in value):
+        elif (
+            name not in common
+            and isinstance(value, tuple)
+            and value
+            and all(isinstance(item, str) for item in value)
+        ):
             facts[name] = list(value)
     return facts
 
@@ -177,7 +197,13 @@ def device_view(profile: DeviceProfile) -> RenderableType:
     cited.add_column(overflow="fold")
     for index, source in enumerate(sources, start=1):
         cited.add_row(Text(f"[{index}]"), Text(source))
-    parts = [*_heading(profile), table, Text("\nsources", style="bold"), cited, *_conflicts(profile)]
+    parts = [
+        *_heading(profile),
+        table,
+        Text("\nsources", style="bold"),
+        cited,
+        *_conflicts(profile),
+    ]
     return Group(*parts)
 
 
@@ -198,7 +224,10 @@ def _heading(profile: DeviceProfile) -> list[RenderableType]:
     lines = [Text(f"{profile.title} ({profile.name})", style="bold cyan"), Text(about)]
     if profile.aliases:
         lines.append(Text("also called " + ", ".join(profile.aliases)))
-    lines += [Text(f"{name.replace('_', ' ')}: {_words(value)}") for name, value in _facts(profile).items()]
+    lines += [
+        Text(f"{name.replace('_', ' ')}: {_words(value)}")
+        for name, value in _facts(profile).items()
+    ]
     if profile.note:
         lines.append(Text(profile.note, style="italic"))
     return [*lines, Text("")]

@@ -1,8 +1,9 @@
 """JSON and CSV of results, for other programs.
 
-Key order is that of the data, so that two runs compare line by line. JSON has no NaN or infinity (RFC 8259 knows neither):
-they become null like every unknown figure. CSV (RFC 4180) has one header line; nested mappings become dotted columns, lists
-of plain values are joined with ";", tables inside a row (an estimate's operators) are left out.
+Key order is that of the data, so that two runs compare line by line. JSON has no NaN or infinity
+(RFC 8259 knows neither): they become null like every unknown figure. CSV (RFC 4180) has one header
+line; nested mappings become dotted columns, lists of plain values are joined with ";", tables
+inside a row (an estimate's operators) are left out.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> 
 
     Args:
         rows: One mapping per line.
-        columns: Columns to write even where there are no rows; others follow in the order they appear.
+        columns: Columns to write even where there are no rows; others follow in the order they
+            appear.
     """
     flat = [_flat(row) for row in rows]
     names = list(dict.fromkeys((*columns, *(key for row in flat for key in row))))
@@ -51,12 +53,15 @@ def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> 
     return text.getvalue()
 
 
-def csv_blocks(names: Sequence[str], blocks: Iterable[Mapping[str, Sequence[Any]]]) -> Iterator[str]:
+def csv_blocks(
+    names: Sequence[str], blocks: Iterable[Mapping[str, Sequence[Any]]]
+) -> Iterator[str]:
     """Many rows as CSV, a block of columns at a time, so that the whole text is never in memory.
 
     Args:
         names: Columns of the header.
-        blocks: Columns of plain values by name, all of one length in a block; a name that a block lacks is empty there.
+        blocks: Columns of plain values by name, all of one length in a block; a name that a block
+            lacks is empty there.
 
     Yields:
         The header line, then the lines of each block.
@@ -73,7 +78,9 @@ def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def uniform_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> list[dict[str, Any]]:
+def uniform_rows(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """The rows with the same keys in the same order, None where a row has no such key.
 
     Args:

@@ -1,6 +1,8 @@
-"""Plain tables that fit the terminal: columns that matter least go first, long text wraps, names are never cut.
+"""Plain tables that fit the terminal: columns that matter least go first, long text wraps, names
+are never cut.
 
-Where not even the needed columns fit, every row is shown as a record: its name, then title and value of each figure.
+Where not even the needed columns fit, every row is shown as a record: its name, then title and
+value of each figure.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from rich.text import Text
 __all__ = ["Listing", "plain_table"]
 
 _UNLIMITED: Final = 1_000
-#: Width below which a table says which columns it leaves out, and least width of a column that may wrap.
+#: Width below which a table says which columns it leaves out, and least width of a column that may
+#: wrap.
 _NARROW: Final = 80
 _LEAST_FOLDED: Final = 14
 
 
-def plain_table(headers: Sequence[str], *, right: Iterable[int] = (), fold: Iterable[int] = ()) -> Table:
+def plain_table(
+    headers: Sequence[str], *, right: Iterable[int] = (), fold: Iterable[int] = ()
+) -> Table:
     """An empty table in the house style: no lines, bold headers.
 
     Args:
@@ -30,7 +35,9 @@ def plain_table(headers: Sequence[str], *, right: Iterable[int] = (), fold: Iter
         right: Indices of right-aligned columns.
         fold: Indices of columns that wrap; all others keep to one line.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False
+    )
     right, fold = set(right), set(fold)
     for index, header in enumerate(headers):
         table.add_column(
@@ -67,7 +74,9 @@ class Listing:
     gap: int = 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the table with as many columns as fit, or its rows as records where not even the needed ones do."""
+        """Yield the table with as many columns as fit, or its rows as records where not even the
+        needed ones do.
+        """
         width = options.max_width
         for count in range(len(self.dispensable) + 1):
             headers = [header for header in self.headers if header not in self.dispensable[:count]]
@@ -96,12 +105,17 @@ class Listing:
         for index, row in enumerate(self.rows):
             style = self.styles[index] if self.styles else ""
             name = _plain(row[0])
-            yield Text(f"{self.headers[0]} {name}" if self.headers[0] in self.right else name, style=f"bold {style}")
+            yield Text(
+                f"{self.headers[0]} {name}" if self.headers[0] in self.right else name,
+                style=f"bold {style}",
+            )
             line = Text("  ")
             for header, cell in zip(self.headers[1:], row[1:], strict=True):
                 if _plain(cell).strip() in {"", "-"}:
                     continue
-                pair = Text.assemble((f"{header} ", "dim"), cell if isinstance(cell, Text) else Text(cell))
+                pair = Text.assemble(
+                    (f"{header} ", "dim"), cell if isinstance(cell, Text) else Text(cell)
+                )
                 pair.rstrip()
                 if len(line) > 2 and cell_len(line.plain) + 2 + cell_len(pair.plain) > width:
                     yield line

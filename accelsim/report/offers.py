@@ -34,7 +34,8 @@ OFFER_COLUMNS: Final = (
 
 
 def offer_rows(offers: Iterable[Offer], kind: PriceKind | None = None) -> list[dict[str, Any]]:
-    """One mapping per offer; prices are of the whole instance, ``usd_per_unit_hour`` of one device or vCPU.
+    """One mapping per offer; prices are of the whole instance, ``usd_per_unit_hour`` of one device
+    or vCPU.
 
     Args:
         offers: The offers.
@@ -48,22 +49,40 @@ def _known_kind(offer: Offer) -> PriceKind:
 
 
 def _offer_row(offer: Offer, kind: PriceKind) -> dict[str, Any]:
-    computed = {"offer": offer.offer_id, "kind": kind, "usd_per_unit_hour": offer.usd_per_unit_hour(kind)}
-    row = {name: computed[name] if name in computed else getattr(offer, name) for name in OFFER_COLUMNS}
+    computed = {
+        "offer": offer.offer_id,
+        "kind": kind,
+        "usd_per_unit_hour": offer.usd_per_unit_hour(kind),
+    }
+    row = {
+        name: computed[name] if name in computed else getattr(offer, name) for name in OFFER_COLUMNS
+    }
     return {name: None if value == "" else value for name, value in row.items()}
 
 
 def offers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `offer_rows`; prices in USD per hour."""
     headers = ("offer", "device", "count", "on demand", "spot", "per unit", "as of")
-    cells = [(row["offer"], row["device"] or UNKNOWN, _count(row), *_prices(row), row["as_of"] or "") for row in rows]
+    cells = [
+        (row["offer"], row["device"] or UNKNOWN, _count(row), *_prices(row), row["as_of"] or "")
+        for row in rows
+    ]
     one_device = len({row["device"] for row in rows}) == 1
     dispensable = ("device",) if one_device else ("count", "as of")
-    return Listing(headers, cells, right=frozenset(headers[2:6]), fold=frozenset({"offer"}), dispensable=dispensable)
+    return Listing(
+        headers,
+        cells,
+        right=frozenset(headers[2:6]),
+        fold=frozenset({"offer"}),
+        dispensable=dispensable,
+    )
 
 
 def _prices(row: Mapping[str, Any]) -> list[str]:
-    return [usd(row[name]) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour", "usd_per_unit_hour")]
+    return [
+        usd(row[name])
+        for name in ("on_demand_usd_per_hour", "spot_usd_per_hour", "usd_per_unit_hour")
+    ]
 
 
 def _count(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Writes result files: all or nothing, and never over a file without being told to.
 
-The text goes to a temporary file in the same folder, which then takes the name in one step (POSIX rename is atomic), so that
-a reader or a crash never sees half a file.
+The text goes to a temporary file in the same folder, which then takes the name in one step (POSIX
+rename is atomic), so that a reader or a crash never sees half a file.
 """
 
 from __future__ import annotations
@@ -25,14 +25,19 @@ def check_output(path: Path, *, force: bool = False) -> None:
         force: Whether an existing file may be replaced.
 
     Raises:
-        OutputError: If the path exists (without `force`), is not a regular file, or its folder is missing or not writable.
+        OutputError: If the path exists (without `force`), is not a regular file, or its folder is
+            missing or not writable.
     """
     try:
         exists = os.path.lexists(path)
         if exists and path.exists() and not path.is_file():
-            raise OutputError(f"out = {str(path)!r} is not a regular file. Give the path of a file.")
+            raise OutputError(
+                f"out = {str(path)!r} is not a regular file. Give the path of a file."
+            )
         if exists and not force:
-            raise OutputError(f"out = {str(path)!r} exists already. Choose another path, or add --force to replace it.")
+            raise OutputError(
+                f"out = {str(path)!r} exists already. Choose another path, or add --force to replace it."
+            )
         _check_folder(path)
     except (OSError, ValueError) as error:
         raise _refused(path, error) from None
@@ -84,9 +89,13 @@ def _write_new(path: Path, text: str | Iterable[str]) -> None:
 def _check_folder(path: Path) -> None:
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
-        raise OutputError(f"out = {str(path)!r}: there is no folder {str(folder)!r}. Create it first.")
+        raise OutputError(
+            f"out = {str(path)!r}: there is no folder {str(folder)!r}. Create it first."
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OutputError(f"out = {str(path)!r}: the folder {str(folder)!r} is not writable. Choose another.")
+        raise OutputError(
+            f"out = {str(path)!r}: the folder {str(folder)!r} is not writable. Choose another."
+        )
 
 
 def _refused(path: Path, error: Exception) -> InputError:

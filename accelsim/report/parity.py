@@ -1,7 +1,9 @@
-"""What parity plots show of a suite: predicted against measured, by device, thinned where rows are too many to tell apart.
+"""What parity plots show of a suite: predicted against measured, by device, thinned where rows are
+too many to tell apart.
 
-The band of a device is the median 90 % interval of its rows. Thinned series keep their rows farthest from the measurement,
-so that what a plot leaves out is never the worst; the rest is drawn at random with a fixed seed.
+The band of a device is the median 90 % interval of its rows. Thinned series keep their rows
+farthest from the measurement, so that what a plot leaves out is never the worst; the rest is drawn
+at random with a fixed seed.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.calibration.validation.score import SuiteScore
-from accelsim.calibration.validation.scored import ScoredRows
+from accelsim.validation.score import SuiteScore
+from accelsim.validation.scored import ScoredRows
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["COLOURS", "Series", "limits", "parity_series", "sampling_note", "title"]
@@ -90,7 +92,9 @@ def _series(device: str, parts: Sequence[ScoredRows]) -> Series:
     names = ("measured_s", "predicted_s", "low_s", "high_s")
     columns = [np.concatenate([getattr(part, name) for part in parts]) for name in names]
     shown = (columns[0] > 0) & (columns[1] > 0)  # a logarithmic axis has no place for others
-    return Series(device, *(text[shown] for text in (*texts, tier)), *(column[shown] for column in columns))
+    return Series(
+        device, *(text[shown] for text in (*texts, tier)), *(column[shown] for column in columns)
+    )
 
 
 def limits(series: Sequence[Series]) -> tuple[float, float]:
@@ -103,11 +107,15 @@ def title(score: SuiteScore) -> str:
     """Suite, tier, rows and mean error in a line."""
     figures = score.figures
     mape = 100 * (figures.mape_fraction or 0.0)
-    return f"{score.suite.name} (tier {score.tier}): {figures.rows_answered:,} rows, MAPE {mape:.1f} %"
+    return (
+        f"{score.suite.name} (tier {score.tier}): {figures.rows_answered:,} rows, MAPE {mape:.1f} %"
+    )
 
 
 def sampling_note(series: Sequence[Series], most: int) -> str:
-    """What a plot with at most `most` rows per series leaves out; empty where it leaves out nothing."""
+    """What a plot with at most `most` rows per series leaves out; empty where it leaves out
+    nothing.
+    """
     drawn, total = sum(min(len(one), most) for one in series), sum(map(len, series))
     if drawn == total:
         return ""

@@ -1,7 +1,7 @@
 """Quantities as people read them: three significant digits with an SI prefix.
 
-Prefixes are decimal (BIPM, The International System of Units, 9th edition, table 7); bytes too, as in datasheets of links
-and memory bandwidth. An unknown quantity (None) reads "unknown", never 0.
+Prefixes are decimal (BIPM, The International System of Units, 9th edition, table 7); bytes too, as
+in datasheets of links and memory bandwidth. An unknown quantity (None) reads "unknown", never 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import Final
 __all__ = ["UNKNOWN", "amount", "decimal", "duration", "number", "percent", "usd", "whole"]
 
 UNKNOWN: Final = "unknown"
-_PREFIXES: Final = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_PREFIXES: Final = (
+    (1e18, "E"),
+    (1e15, "P"),
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+)
 _SMALL: Final = ((1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
 _LONG_TIMES: Final = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
@@ -38,7 +46,9 @@ def amount(value: float | None, unit: str, *, small: bool = True) -> str:
 def duration(value_s: float | None) -> str:
     """A time: ns to s, and minutes, hours or days from 1,000 s."""
     if value_s is not None and math.isfinite(value_s) and abs(_round(value_s)) >= 1_000:
-        scale, unit = next(((s, u) for s, u in _LONG_TIMES if abs(value_s) >= 2 * s), _LONG_TIMES[-1])
+        scale, unit = next(
+            ((s, u) for s, u in _LONG_TIMES if abs(value_s) >= 2 * s), _LONG_TIMES[-1]
+        )
         return f"{decimal(value_s / scale)} {unit}"
     return amount(value_s, "s")
 

@@ -1,7 +1,7 @@
 """Estimates and comparisons as tables for a terminal.
 
-Built on rich, without colour where the terminal has none: the best of a column carries a star beside its colour. Tables are
-made to fit 80 columns.
+Built on rich, without colour where the terminal has none: the best of a column carries a star
+beside its colour. Tables are made to fit 80 columns.
 """
 
 from __future__ import annotations
@@ -26,15 +26,20 @@ if TYPE_CHECKING:
     from accelsim.planning.compare import Comparison, ComparisonRow
     from accelsim.planning.estimate import Estimate
 
-__all__ = ["BEST_FIELDS", "COMPARISON_NOTE", "comparison_view", "estimate_view", "plain_table", "tier_words"]
+__all__ = [
+    "BEST_FIELDS",
+    "COMPARISON_NOTE",
+    "comparison_view",
+    "estimate_view",
+    "plain_table",
+    "tier_words",
+]
 
 #: Share of the time outside the measured range from which on an estimate says so.
 _SHOWN_EXTRAPOLATION = 0.02
 _SHOWN_SHARE = 0.005
 
-COMPARISON_NOTE: Final = (
-    "* best of its column; time is that of one batch alone, all else is per sample or sequence in steady state"
-)
+COMPARISON_NOTE: Final = "* best of its column; time is that of one batch alone, all else is per sample or sequence in steady state"
 _LIMITS: Final = {
     "compute": "arithmetic",
     "memory": "memory bandwidth",
@@ -46,7 +51,11 @@ _LIMITS: Final = {
     "link": "the link",
     "memory_capacity": "memory capacity: it does not fit",
 }
-_SHORT_LIMITS: Final = {"host_copy": "copies", "data_loading": "loading", "memory_capacity": "capacity"}
+_SHORT_LIMITS: Final = {
+    "host_copy": "copies",
+    "data_loading": "loading",
+    "memory_capacity": "capacity",
+}
 _TIERS: Final = {
     "spec": "datasheet figures and class-wide efficiencies; not fitted to this device",
     "fitted": "parameters fitted to measurements of this device",
@@ -66,7 +75,9 @@ def tier_words(tier: str) -> str:
     return _TIERS.get(tier, tier)
 
 
-def estimate_view(estimate: Estimate, device: DeviceProfile, quote: Quote | None = None) -> RenderableType:
+def estimate_view(
+    estimate: Estimate, device: DeviceProfile, quote: Quote | None = None
+) -> RenderableType:
     """One estimate: its figures in a panel, and its largest operators.
 
     Args:
@@ -79,21 +90,36 @@ def estimate_view(estimate: Estimate, device: DeviceProfile, quote: Quote | None
     grid.add_column(overflow="fold")
     for label, text in _figures(estimate, device, quote):
         grid.add_row(label, Text(text))
-    panel = Panel(grid, title=Text(f"{estimate.workload} on {estimate.device}"), title_align="left", border_style="dim")
-    return Group(panel, Padding(_operators(estimate), (1, 0, 0, 0))) if estimate.operators else panel
+    panel = Panel(
+        grid,
+        title=Text(f"{estimate.workload} on {estimate.device}"),
+        title_align="left",
+        border_style="dim",
+    )
+    return (
+        Group(panel, Padding(_operators(estimate), (1, 0, 0, 0))) if estimate.operators else panel
+    )
 
 
 def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tuple[str, str]]:
     lines = [("run", _run_words(e))]
     if e.fits:
         item = "sequences" if e.seq_len else "samples"
-        lines += [("time", _time_words(e)), ("throughput", f"{number(e.throughput_per_s)} {item}/s")]
+        lines += [
+            ("time", _time_words(e)),
+            ("throughput", f"{number(e.throughput_per_s)} {item}/s"),
+        ]
         lines += _generation(e)
         lines += _energy(e, device, item[:-1])
     lines += [("memory", _memory_words(e, device))]
     if e.bound is not None:
         lines += [("limited by", _LIMITS.get(e.bound, e.bound.replace("_", " ")))]
-    lines += [("work", f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved")]
+    lines += [
+        (
+            "work",
+            f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved",
+        )
+    ]
     lines += [("parameters", number(e.parameter_count))]
     if e.evidence is None:
         lines += [("based on", f"{tier_words(e.tier)} (tier {e.tier})")]
@@ -105,7 +131,10 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
     if e.trained_positions is not None and e.seq_len + e.output_len > e.trained_positions:
         asked = f"{e.seq_len + e.output_len:,} tokens per sequence"
         lines.append(
-            ("caution", f"{asked}, but the model was trained on {e.trained_positions:,}: its answers may be poor")
+            (
+                "caution",
+                f"{asked}, but the model was trained on {e.trained_positions:,}: its answers may be poor",
+            )
         )
     return [*lines, ("cost", _cost_words(e, quote))]
 
@@ -113,7 +142,9 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
 def _run_words(e: Estimate) -> str:
     words = [e.mode, f"batch {e.batch:,}", e.precision, f"{e.execution} execution"]
     if e.seq_len:
-        words.append(f"{e.seq_len:,} tokens in" + (f", {e.output_len:,} out" if e.output_len else ""))
+        words.append(
+            f"{e.seq_len:,} tokens in" + (f", {e.output_len:,} out" if e.output_len else "")
+        )
     if e.sparse_weights:
         words.append("sparse weights")
     if e.heap == "kept":
@@ -127,7 +158,10 @@ def _energy(e: Estimate, device: DeviceProfile, item: str) -> list[tuple[str, st
     if e.energy_j is None:
         return [("energy", f"unknown: no power limit and no idle power of {e.device} are known")]
     lines = [
-        ("energy", f"{amount(e.energy_j, 'J')} per batch, {amount(e.energy_per_sample_j, 'J')} per {item}"),
+        (
+            "energy",
+            f"{amount(e.energy_j, 'J')} per batch, {amount(e.energy_per_sample_j, 'J')} per {item}",
+        ),
         ("power", f"{amount(e.average_power_w, 'W')} on average{_limit_words(device)}"),
     ]
     return lines + ([("energy by part", words)] if (words := _energy_words(e)) else [])
@@ -139,7 +173,9 @@ def _energy_words(e: Estimate) -> str:
         return f"class-wide rates: no {e.energy_note}" if e.energy_note else ""
     ordered = sorted(e.energy_parts_j.items(), key=lambda part: -part[1])
     shares = [(name, energy / e.energy_j) for name, energy in ordered]
-    return ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares if share >= _SHOWN_SHARE)
+    return ", ".join(
+        f"{name} {100 * share:.0f} %" for name, share in shares if share >= _SHOWN_SHARE
+    )
 
 
 def _time_words(e: Estimate) -> str:
@@ -153,7 +189,10 @@ def _generation(e: Estimate) -> list[tuple[str, str]]:
         return []
     return [
         ("first token", f"{duration(e.time_to_first_token_s)} (TTFT)"),
-        ("next tokens", f"{duration(e.time_per_output_token_s)} each (TPOT), {number(e.tokens_per_s)} tokens/s"),
+        (
+            "next tokens",
+            f"{duration(e.time_per_output_token_s)} each (TPOT), {number(e.tokens_per_s)} tokens/s",
+        ),
     ]
 
 
@@ -196,8 +235,13 @@ def _offer_words(e: Estimate, quote: Quote | None) -> str:
 
 def _operators(e: Estimate) -> Listing:
     headers = ("largest operators", "kind", "time", "share", "limited by")
-    rows = [(o.name, o.kind, duration(o.time_s), f"{100 * o.share_fraction:.1f} %", o.bound) for o in e.operators]
-    return Listing(headers, rows, right=frozenset({"time", "share"}), fold=frozenset({headers[0]}), gap=2)
+    rows = [
+        (o.name, o.kind, duration(o.time_s), f"{100 * o.share_fraction:.1f} %", o.bound)
+        for o in e.operators
+    ]
+    return Listing(
+        headers, rows, right=frozenset({"time", "share"}), fold=frozenset({headers[0]}), gap=2
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +274,12 @@ _LAST: Final = (
 )
 
 
-def comparison_view(comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()) -> RenderableType:
-    """One table per model and mode, pairs that cannot run with their reason, and the winners of each model by batch."""
+def comparison_view(
+    comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()
+) -> RenderableType:
+    """One table per model and mode, pairs that cannot run with their reason, and the winners of
+    each model by batch.
+    """
     groups: dict[tuple[str, str], list[ComparisonRow]] = {}
     for row in comparison.rows:
         groups.setdefault((row.workload, row.mode), []).append(row)
@@ -241,14 +289,23 @@ def comparison_view(comparison: Comparison, winners: Sequence[Sequence[BatchWinn
         marked = {field: found.get(key) for field, found in best.items()}
         views += [_group_view(rows, marked), Text("")]
     for found in winners:
-        views += [Text(f"{found[0].workload} · who wins at which batch", style="bold cyan"), _winners(found), Text("")]
+        views += [
+            Text(f"{found[0].workload} · who wins at which batch", style="bold cyan"),
+            _winners(found),
+            Text(""),
+        ]
     return Group(*views[:-1])
 
 
 def _winners(winners: Sequence[BatchWinners]) -> Listing:
     headers = ("batch", "most per s", "least energy", "cheapest per 1,000")
     rows = [
-        (f"{w.batch:,}", _win(w.throughput, number), _win(w.energy, lambda j: amount(j, "J")), _win(w.cost, usd))
+        (
+            f"{w.batch:,}",
+            _win(w.throughput, number),
+            _win(w.energy, lambda j: amount(j, "J")),
+            _win(w.cost, usd),
+        )
         for w in winners
     ]
     return Listing(headers, rows, right=frozenset({"batch"}), gap=2)
@@ -265,7 +322,9 @@ BEST_FIELDS: Final = ("latency_s", "throughput_per_s", "energy_per_sample_j", "c
 def _group_view(rows: Sequence[ComparisonRow], winners: dict[str, str | None]) -> RenderableType:
     estimates = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
     width = max(len("device"), *(len(row.device) for row in rows))
-    parts: list[RenderableType] = [_title(rows[0], [row.estimate for row in rows if row.estimate is not None])]
+    parts: list[RenderableType] = [
+        _title(rows[0], [row.estimate for row in rows if row.estimate is not None])
+    ]
     if estimates:
         generates = any(e.output_len for e in estimates)
         columns = _COMMON + (_TOKENS if generates else _SAMPLES) + _LAST
@@ -274,7 +333,10 @@ def _group_view(rows: Sequence[ComparisonRow], winners: dict[str, str | None]) -
     if failed:
         parts.append(_failed(failed, width))
     hosted = [e for e in estimates if e.host is not None]
-    parts += [Text(f"{e.device}: {e.host} is its host and runs what it cannot", style="dim") for e in hosted]
+    parts += [
+        Text(f"{e.device}: {e.host} is its host and runs what it cannot", style="dim")
+        for e in hosted
+    ]
     return Group(*parts)
 
 
@@ -289,7 +351,10 @@ def _title(row: ComparisonRow, estimates: Sequence[Estimate]) -> Text:
 
 
 def _running(
-    estimates: Sequence[Estimate], columns: Sequence[_Column], winners: dict[str, str | None], width: int
+    estimates: Sequence[Estimate],
+    columns: Sequence[_Column],
+    winners: dict[str, str | None],
+    width: int,
 ) -> Listing:
     headers = ("device", *(column.header for column in columns))
     return Listing(

@@ -1,4 +1,6 @@
-"""Workloads as rows and tables: the list, one model with its layers, and our figures beside the published ones."""
+"""Workloads as rows and tables: the list, one model with its layers, and our figures beside the
+published ones.
+"""
 
 from __future__ import annotations
 
@@ -87,12 +89,19 @@ def _check(workload: Workload, figure: Published) -> FigureCheck:
     lowered = forward_pass(workload, figure.shape)
     ours = lowered.parameter_count if figure.quantity == "parameters" else lowered.graph.model_flop
     return FigureCheck(
-        workload.name, figure.quantity, figure.value, float(ours), figure.tolerance_fraction, figure.source
+        workload.name,
+        figure.quantity,
+        figure.value,
+        float(ours),
+        figure.tolerance_fraction,
+        figure.source,
     )
 
 
 def workload_row(workload: Workload) -> dict[str, Any]:
-    """One workload without lowering it; the parameter count is the published one, None where none is given."""
+    """One workload without lowering it; the parameter count is the published one, None where none
+    is given.
+    """
     counts = [figure.value for figure in workload.published if figure.quantity == "parameters"]
     default = workload.default
     return {
@@ -113,9 +122,14 @@ def workload_row(workload: Workload) -> dict[str, Any]:
 def workloads_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `workload_row`, one line each."""
     headers = ("name", "title", "task", "parameters")
-    cells = [(row["name"], row["title"], row["task"], number(row["published_parameters"])) for row in rows]
+    cells = [
+        (row["name"], row["title"], row["task"], number(row["published_parameters"]))
+        for row in rows
+    ]
     folded = frozenset({"title"})
-    return Listing(headers, cells, right=frozenset({"parameters"}), fold=folded, dispensable=("task",), gap=2)
+    return Listing(
+        headers, cells, right=frozenset({"parameters"}), fold=folded, dispensable=("task",), gap=2
+    )
 
 
 def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[dict[str, Any]]:
@@ -132,7 +146,9 @@ def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[dict[st
     return [_group(graph, path, kind, np.asarray(rows)) for (path, kind), rows in groups.items()]
 
 
-def _group(graph: OperatorGraph, path: str, kind: str, rows: np.ndarray[Any, Any]) -> dict[str, Any]:
+def _group(
+    graph: OperatorGraph, path: str, kind: str, rows: np.ndarray[Any, Any]
+) -> dict[str, Any]:
     return {
         "path": path,
         "kind": kind,
@@ -144,7 +160,9 @@ def _group(graph: OperatorGraph, path: str, kind: str, rows: np.ndarray[Any, Any
 
 
 def workload_document(workload: Workload, *, operators: bool = False) -> dict[str, Any]:
-    """A workload for JSON: its description, size, published figures and, if asked for, its layer groups."""
+    """A workload for JSON: its description, size, published figures and, if asked for, its layer
+    groups.
+    """
     shape = workload.default
     lowered = forward_pass(workload, shape)
     document = workload_row(workload) | {
@@ -164,7 +182,10 @@ def workload_view(document: Mapping[str, Any]) -> RenderableType:
     grid.show_header = False
     for label, text in _lines(document):
         grid.add_row(Text(label, style="bold"), Text(text))
-    parts: list[RenderableType] = [Text(f"{document['title']} ({document['name']})", style="bold cyan"), grid]
+    parts: list[RenderableType] = [
+        Text(f"{document['title']} ({document['name']})", style="bold cyan"),
+        grid,
+    ]
     if document["published"]:
         parts += [Text(""), checks_table(document["published"], sources=True)]
     if "operators" in document:
@@ -173,7 +194,11 @@ def workload_view(document: Mapping[str, Any]) -> RenderableType:
 
 
 def _lines(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    sizes = {"batch": "default_batch", "seq_len": "default_seq_len", "output_len": "default_output_len"}
+    sizes = {
+        "batch": "default_batch",
+        "seq_len": "default_seq_len",
+        "output_len": "default_output_len",
+    }
     sizes["image_size"] = "default_image_size"
     shape = ", ".join(f"{name} {document[key]:,}" for name, key in sizes.items() if document[key])
     lines = [
@@ -181,10 +206,18 @@ def _lines(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("family", document["family"] or "captured module"),
         ("default run", shape),
         ("parameters", number(document["parameter_count"])),
-        ("forward pass", f"{amount(document['flop'], 'FLOP', small=False)}, {document['operator_count']:,} operators"),
+        (
+            "forward pass",
+            f"{amount(document['flop'], 'FLOP', small=False)}, {document['operator_count']:,} operators",
+        ),
     ]
     if document["kv_bytes_per_token"]:
-        lines.append(("cache", f"{amount(document['kv_bytes_per_token'], 'B', small=False)} per token (fp32)"))
+        lines.append(
+            (
+                "cache",
+                f"{amount(document['kv_bytes_per_token'], 'B', small=False)} per token (fp32)",
+            )
+        )
     if document["aliases"]:
         lines.append(("also called", ", ".join(document["aliases"])))
     return lines + ([("note", document["note"])] if document["note"] else [])
@@ -198,10 +231,16 @@ def checks_table(rows: Sequence[Mapping[str, Any]], *, sources: bool = False) ->
         sources: Whether to show where each figure was published, instead of the model's name.
     """
     about = "source" if sources else "model"
-    table = plain_table((about, "figure", "published", "ours", "differs", ""), right=(2, 3, 4), fold=(0,))
+    table = plain_table(
+        (about, "figure", "published", "ours", "differs", ""), right=(2, 3, 4), fold=(0,)
+    )
     for row in rows:
         verdict = Text("ok", style="green") if row["agrees"] else Text("DIFFERS", style="bold red")
-        figures = (number(row["published"]), number(row["ours"]), percent(row["difference_fraction"]))
+        figures = (
+            number(row["published"]),
+            number(row["ours"]),
+            percent(row["difference_fraction"]),
+        )
         named = Text(row["source"] if sources else row["workload"])
         table.add_row(named, row["quantity"], *figures, verdict)
     return table
@@ -210,7 +249,10 @@ def checks_table(rows: Sequence[Mapping[str, Any]], *, sources: bool = False) ->
 def layers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `layer_groups`."""
     headers = ("layers", "kind", "operators", "FLOP", "bytes", "weights")
-    cells = [(row["path"] or "(model)", row["kind"], f"{row['operator_count']:,}", *_sizes(row)) for row in rows]
+    cells = [
+        (row["path"] or "(model)", row["kind"], f"{row['operator_count']:,}", *_sizes(row))
+        for row in rows
+    ]
     return Listing(headers, cells, right=frozenset(headers[2:]), fold=frozenset({"layers"}), gap=2)
 
 

@@ -1,1 +1,3 @@
-"""Discrete-event simulation on SimPy: one engine, timelines, queues, and the simulation of one device."""
+"""Discrete-event simulation on SimPy: one engine, timelines, queues, and the simulation of one
+device.
+"""

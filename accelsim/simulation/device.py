@@ -1,10 +1,12 @@
-"""One device running iterations of a model: launches, copies, data loading and kernels overlapped, in SimPy.
+"""One device running iterations of a model: launches, copies, data loading and kernels overlapped,
+in SimPy.
 
-A host thread issues rows ahead of the device; a row starts once the row before it has ended and it has been issued, so
-small batches are bound by launches. In the captured modes the whole graph is one launch. Copies to and from the device
-have an engine each and overlap compute through `buffer_count` input buffers; loader workers prepare batches ahead. Every
-iteration is a handful of events, however many rows it has. What limits a long run is the resource with the largest demand
-per iteration (the bottleneck law; Denning & Buzen, ACM Computing Surveys 10, 1978).
+A host thread issues rows ahead of the device; a row starts once the row before it has ended and it
+has been issued, so small batches are bound by launches. In the captured modes the whole graph is
+one launch. Copies to and from the device have an engine each and overlap compute through
+`buffer_count` input buffers; loader workers prepare batches ahead. Every iteration is a handful of
+events, however many rows it has. What limits a long run is the resource with the largest demand per
+iteration (the bottleneck law; Denning & Buzen, ACM Computing Surveys 10, 1978).
 """
 
 from __future__ import annotations
@@ -35,20 +37,24 @@ class SimulationResult:
     """What a run did.
 
     Attributes:
-        latency_s: First iteration from its batch being loaded to its results being back, in seconds.
+        latency_s: First iteration from its batch being loaded to its results being back, in
+            seconds.
         steady_state_s: Time per iteration once the pipeline is full, in seconds.
         first_iteration_s: First iteration with the loading of its batch, in seconds.
         makespan_s: The whole run with warm-up, in seconds.
         timeline: Every row of the run on its resource.
         window_s: Start and end of the measured iterations.
-        demand_s: Busy time per iteration each stage needs: launch, compute, host_copy, data_loading.
+        demand_s: Busy time per iteration each stage needs: launch, compute, host_copy,
+            data_loading.
         utilisation: Share of the steady-state time each resource is busy.
-        bottleneck: The stage with the largest demand (launch, host_copy, data_loading). Where that is compute, what its
-            time goes to most, by the rows' bounds: compute, memory, launch (fixed latency of kernels, gaps between
-            them) or host_copy (rows bound by a link).
-        dispatch_bound_fraction: Share of the measured window the device waits for the host to issue work.
+        bottleneck: The stage with the largest demand (launch, host_copy, data_loading). Where that
+            is compute, what its time goes to most, by the rows' bounds: compute, memory, launch
+            (fixed latency of kernels, gaps between them) or host_copy (rows bound by a link).
+        dispatch_bound_fraction: Share of the measured window the device waits for the host to issue
+            work.
         dynamic_energy_j: Dynamic energy per iteration; None where unknown.
-        energy_j: Dynamic energy + idle power x steady-state time, per iteration; None where either is unknown.
+        energy_j: Dynamic energy + idle power x steady-state time, per iteration; None where either
+            is unknown.
         average_power_w: Energy per iteration over its time; None where unknown.
         memory: Bytes in use over the last iteration; None where the rows' memory is unknown.
     """
@@ -91,14 +97,20 @@ class _Iteration:
 
 
 def simulate_device(
-    table: CostTable, *, graph: OperatorGraph | None = None, live_bytes: FloatArray | None = None, **settings: Any
+    table: CostTable,
+    *,
+    graph: OperatorGraph | None = None,
+    live_bytes: FloatArray | None = None,
+    **settings: Any,
 ) -> SimulationResult:
     """Simulate iterations of a costed graph on one device.
 
     Args:
         table: Costs of the graph's rows, costed for the same execution mode.
-        graph: The graph, for row names, activation memory and (several streams) dependencies; None where none is needed.
-        live_bytes: Activation memory in use while each row runs, shape (n,), in bytes; the graph's where None.
+        graph: The graph, for row names, activation memory and (several streams) dependencies; None
+            where none is needed.
+        live_bytes: Activation memory in use while each row runs, shape (n,), in bytes; the graph's
+            where None.
         settings: Fields of `DeviceSettings`.
 
     Raises:
@@ -111,7 +123,9 @@ def simulate_device(
         energy_j=table.energy_j,
         bound=table.bound,
         names=None if graph is None else graph.name,
-        live_bytes=activation_live_bytes(graph) if live_bytes is None and graph is not None else live_bytes,
+        live_bytes=activation_live_bytes(graph)
+        if live_bytes is None and graph is not None
+        else live_bytes,
         dependency_offset=None if graph is None else graph.dependency_offset,
         dependency=None if graph is None else graph.dependency,
     )
@@ -123,19 +137,24 @@ def simulate_rows(rows: DeviceRows, settings: DeviceSettings) -> SimulationResul
 
     Raises:
         DoesNotFitError: If memory in use exceeds the capacity.
-        InvalidValueError: If a column has the wrong length, there are no rows, or several streams lack dependencies.
+        InvalidValueError: If a column has the wrong length, there are no rows, or several streams
+            lack dependencies.
     """
     check_rows(rows, settings)
     time_s = _device_time_s(rows, settings)
     run = _DeviceRun(rows, settings, time_s)
-    while not run.is_steady() and 4 * len(run.iterations) * (len(time_s) + _EVENTS_IN_ROWS) <= _MAX_ROWS:
+    while (
+        not run.is_steady()
+        and 4 * len(run.iterations) * (len(time_s) + _EVENTS_IN_ROWS) <= _MAX_ROWS
+    ):
         settings = replace(settings, warmup_iterations=4 * settings.warmup_iterations)
         run = _DeviceRun(rows, settings, time_s)
     return run.result()
 
 
-#: Where two stages take almost the same time a pipeline fills or drains slowly; the warm-up is made 4 times longer until
-#: the run is steady or would cost as much as so many rows (an iteration's events cost about as much as 200 rows).
+#: Where two stages take almost the same time a pipeline fills or drains slowly; the warm-up is made
+#: 4 times longer until the run is steady or would cost as much as so many rows (an iteration's
+#: events cost about as much as 200 rows).
 _MAX_ROWS = 100_000
 _EVENTS_IN_ROWS = 200
 _TOLERANCE = 1e-9
@@ -155,7 +174,8 @@ class _DeviceRun:
         self.columns = {id(s): self._columns_of(s) for s in self.segments}
         self.engine = Engine()
         self._add_resources()
-        # Workers that start together end together: only whole groups of batches come at the steady rate.
+        # Workers that start together end together: only whole groups of batches come at the steady
+        # rate.
         self.group = settings.loader_count if settings.loading_s else 1
         self.measured_count = -(-settings.iterations // self.group) * self.group
         self.iterations: list[_Iteration] = []
@@ -164,7 +184,11 @@ class _DeviceRun:
         self.engine.run()
 
     def _segments(self) -> list[Segment]:
-        if self.settings.streams == 1 or self.rows.dependency_offset is None or self.rows.dependency is None:
+        if (
+            self.settings.streams == 1
+            or self.rows.dependency_offset is None
+            or self.rows.dependency is None
+        ):
             return spread_over_streams(self.time_s, np.zeros(len(self.time_s), dtype=np.int64), 1)
         level = dependency_levels(self.rows.dependency_offset, self.rows.dependency)
         return spread_over_streams(self.time_s, level, self.settings.streams, self.rows.occupancy)
@@ -195,15 +219,21 @@ class _DeviceRun:
         held = self._earlier(index, 1).results if settings.synchronize else freed
         if settings.loading_s:
             ahead = self._earlier(index, settings.loader_count * settings.prefetch_count)
-            now.load = self._task("load", "data_loader", settings.loading_s, ahead.copy_in or ahead.last_kernels)
+            now.load = self._task(
+                "load", "data_loader", settings.loading_s, ahead.copy_in or ahead.last_kernels
+            )
         if settings.input_bytes:
-            now.copy_in = self._task("copy_in", "copy_in", settings.copy_s(settings.input_bytes), now.load + freed)
+            now.copy_in = self._task(
+                "copy_in", "copy_in", settings.copy_s(settings.input_bytes), now.load + freed
+            )
         if settings.is_asynchronous:
             now.dispatch = self._dispatch(now.load + held)
         self._kernels(now, now.load + now.copy_in + held)
         now.results = now.last_kernels
         if settings.output_bytes:
-            now.results = self._task("copy_out", "copy_out", settings.copy_s(settings.output_bytes), now.last_kernels)
+            now.results = self._task(
+                "copy_out", "copy_out", settings.copy_s(settings.output_bytes), now.last_kernels
+            )
         return now
 
     def _earlier(self, index: int, distance: int) -> _Iteration:
@@ -215,9 +245,18 @@ class _DeviceRun:
     def _dispatch(self, after: list[Job]) -> Job:
         if self.settings.is_captured:
             launch_s = float(self.dispatch_s[0])
-            return self.engine.submit(Task("graph launch", "host", launch_s, after, category="dispatch"))
+            return self.engine.submit(
+                Task("graph launch", "host", launch_s, after, category="dispatch")
+            )
         return self.engine.submit(
-            Task("dispatch", "host", self.dispatch_s, after, category="dispatch", row_names=self.names)
+            Task(
+                "dispatch",
+                "host",
+                self.dispatch_s,
+                after,
+                category="dispatch",
+                row_names=self.names,
+            )
         )
 
     def _kernels(self, now: _Iteration, before: list[Job]) -> None:
@@ -245,17 +284,23 @@ class _DeviceRun:
         return self.engine.submit(task)
 
     def is_steady(self) -> bool:
-        """Whether the last two groups took the same time, and all no less than the busiest stage needs in the long run.
+        """Whether the last two groups took the same time, and all no less than the busiest stage
+        needs in the long run.
 
         Less means that a backlog from the start is still draining.
         """
         ends = [iteration.end_s for iteration in self.iterations]
         if len(ends) <= 2 * self.group:
             return False
-        last_s, before_s = ends[-1] - ends[-self.group - 1], ends[-self.group - 1] - ends[-2 * self.group - 1]
+        last_s, before_s = (
+            ends[-1] - ends[-self.group - 1],
+            ends[-self.group - 1] - ends[-2 * self.group - 1],
+        )
         measured_s = ends[-1] - ends[-self.measured_count - 1]
         needed_s = self.measured_count * max(self._demand_s().values())
-        return abs(last_s - before_s) <= _TOLERANCE * last_s and measured_s >= needed_s * (1 - _TOLERANCE)
+        return abs(last_s - before_s) <= _TOLERANCE * last_s and measured_s >= needed_s * (
+            1 - _TOLERANCE
+        )
 
     def result(self) -> SimulationResult:
         """Everything the finished run tells."""
@@ -277,7 +322,9 @@ class _DeviceRun:
             demand_s=demand,
             utilisation=self._utilisation(steady_s),
             bottleneck=self._bottleneck(demand),
-            dispatch_bound_fraction=self._dispatch_wait_s() / (window[1] - window[0]) if steady_s else 0.0,
+            dispatch_bound_fraction=self._dispatch_wait_s() / (window[1] - window[0])
+            if steady_s
+            else 0.0,
             dynamic_energy_j=dynamic,
             energy_j=energy,
             average_power_w=None if energy is None or not steady_s else energy / steady_s,
@@ -292,12 +339,16 @@ class _DeviceRun:
         return {
             "launch": launch_s,
             "compute": sum(stage_s) - (0.0 if is_asynchronous else launch_s),
-            "host_copy": max(settings.copy_s(settings.input_bytes), settings.copy_s(settings.output_bytes)),
+            "host_copy": max(
+                settings.copy_s(settings.input_bytes), settings.copy_s(settings.output_bytes)
+            ),
             "data_loading": settings.loading_s / settings.loader_count,
         }
 
     def _utilisation(self, steady_s: float) -> dict[str, float]:
-        """Demand over steady-state time of each resource: the utilisation law, free of the run's ends."""
+        """Demand over steady-state time of each resource: the utilisation law, free of the run's
+        ends.
+        """
         settings = self.settings
         busy_s = {_stream_name(segment.stream): 0.0 for segment in self.segments}
         for segment in self.segments:
@@ -325,12 +376,18 @@ class _DeviceRun:
         return max(by_label, key=lambda name: by_label[name])
 
     def _dispatch_wait_s(self) -> float:
-        """Time stream 0 stood ready but its next row was not issued yet, over the measured iterations."""
+        """Time stream 0 stood ready but its next row was not issued yet, over the measured
+        iterations.
+        """
         waited = 0.0
         for iteration in self.iterations[-self.measured_count :]:
             for job in iteration.kernels:
                 if job.row_end_s is not None and job.task.resource == _stream_name(0):
-                    waited += float((job.row_start_s() - np.concatenate([[job.start_s], job.row_end_s[:-1]])).sum())
+                    waited += float(
+                        (
+                            job.row_start_s() - np.concatenate([[job.start_s], job.row_end_s[:-1]])
+                        ).sum()
+                    )
         return waited
 
     def _memory(self) -> StepFunction | None:
@@ -372,14 +429,20 @@ def _dispatch_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
     """Host time of each launch: per row, or one figure for a captured graph."""
     if not settings.is_captured:
         return rows.dispatch_s
-    launch_s = float(rows.dispatch_s.max()) if settings.graph_launch_s is None else settings.graph_launch_s
+    launch_s = (
+        float(rows.dispatch_s.max()) if settings.graph_launch_s is None else settings.graph_launch_s
+    )
     return np.array([launch_s])
 
 
 def _device_time_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
     """Row times with the power limit, node gaps and, where the host is the device, dispatch."""
     time_s = rows.time_s
-    if settings.power_limit_w is not None and settings.idle_w is not None and rows.energy_j is not None:
+    if (
+        settings.power_limit_w is not None
+        and settings.idle_w is not None
+        and rows.energy_j is not None
+    ):
         time_s = cap_power(
             time_s,
             rows.energy_j,
@@ -388,7 +451,8 @@ def _device_time_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
             window_s=settings.power_window_s,
             is_stretchable=None if rows.bound is None else rows.bound != Bound.MEMORY,
         )
-    # Eager dispatch runs on the host beside the device, unless they are one; gaps of a captured graph are device time.
+    # Eager dispatch runs on the host beside the device, unless they are one; gaps of a captured
+    # graph are device time.
     if settings.is_captured or not settings.is_asynchronous:
         time_s = time_s + rows.dispatch_s
     return time_s

@@ -20,13 +20,15 @@ class DeviceRows:
 
     Attributes:
         time_s: Time on the device, shape (n,), in seconds.
-        dispatch_s: Eager: host time to issue each row. Captured: the device's gap before each node of the graph. Shape
-            (n,), in seconds.
+        dispatch_s: Eager: host time to issue each row. Captured: the device's gap before each node
+            of the graph. Shape (n,), in seconds.
         energy_j: Dynamic energy, shape (n,), in joules; None where unknown.
         bound: `Bound` codes, shape (n,); None where unknown.
         names: Row names, length n; None for plain numbers.
-        live_bytes: Activation memory in use while each row runs, shape (n,), in bytes; None where unknown.
-        dependency_offset: Start of each row's slice of `dependency`, shape (n + 1,); needed for several streams.
+        live_bytes: Activation memory in use while each row runs, shape (n,), in bytes; None where
+            unknown.
+        dependency_offset: Start of each row's slice of `dependency`, shape (n + 1,); needed for
+            several streams.
         dependency: Earlier rows each row waits for, shape (edges,).
         occupancy: Share of the device a row fills alone, shape (n,); 1 where None.
     """
@@ -47,19 +49,24 @@ class DeviceSettings:
     """How the iterations are run.
 
     Attributes:
-        execution: Eager issues row by row; graph and compiled issue the whole iteration with one launch.
-        iterations: Iterations measured for the steady state (rounded up to a multiple of `loader_count`).
-        warmup_iterations: Iterations before them, >= 1, while the pipeline fills; more are added where that takes longer.
-        is_asynchronous: Whether the host runs ahead of the device. False: the host thread is the device (a CPU), each row
-            takes its dispatch and then its time.
+        execution: Eager issues row by row; graph and compiled issue the whole iteration with one
+            launch.
+        iterations: Iterations measured for the steady state (rounded up to a multiple of
+            `loader_count`).
+        warmup_iterations: Iterations before them, >= 1, while the pipeline fills; more are added
+            where that takes longer.
+        is_asynchronous: Whether the host runs ahead of the device. False: the host thread is the
+            device (a CPU), each row takes its dispatch and then its time.
         synchronize: Whether the host waits for each iteration's results before it issues the next.
-        graph_launch_s: Host time of the one launch of a captured graph; the longest `dispatch_s` where None.
+        graph_launch_s: Host time of the one launch of a captured graph; the longest `dispatch_s`
+            where None.
         streams: Streams the rows may spread over.
         input_bytes: Copied to the device per iteration.
         output_bytes: Copied back per iteration.
         host_bandwidth_bytes_per_s: Host link, one direction; needed where bytes are copied.
         host_latency_s: Per copy, in seconds.
-        buffer_count: Input buffers on the device; 2 overlaps the copy of one batch with compute on the one before.
+        buffer_count: Input buffers on the device; 2 overlaps the copy of one batch with compute on
+            the one before.
         loading_s: Time one worker takes to prepare one batch.
         loader_count: Loader workers.
         prefetch_count: Batches each worker may prepare ahead.
@@ -92,7 +99,14 @@ class DeviceSettings:
     memory_capacity_bytes: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "warmup_iterations", "streams", "buffer_count", "loader_count", "prefetch_count"):
+        for name in (
+            "iterations",
+            "warmup_iterations",
+            "streams",
+            "buffer_count",
+            "loader_count",
+            "prefetch_count",
+        ):
             if not 1 <= getattr(self, name) <= 1_000_000:
                 raise InvalidValueError(name, getattr(self, name), "an integer from 1 to 1,000,000")
         for name in _NOT_NEGATIVE:
@@ -118,7 +132,9 @@ class DeviceSettings:
         return self.resident_bytes + buffers * self.input_bytes
 
     def copy_s(self, size_bytes: float) -> float:
-        """Time of one copy over the host link, 0 for nothing (alpha-beta; Hockney, Parallel Computing 20, 1994)."""
+        """Time of one copy over the host link, 0 for nothing (alpha-beta; Hockney, Parallel
+        Computing 20, 1994).
+        """
         if not size_bytes or self.host_bandwidth_bytes_per_s is None:
             return 0.0
         return self.host_latency_s + size_bytes / self.host_bandwidth_bytes_per_s
@@ -144,7 +160,8 @@ def check_rows(rows: DeviceRows, settings: DeviceSettings) -> None:
 
     Raises:
         DoesNotFitError: If memory in use exceeds the capacity.
-        InvalidValueError: If a column has the wrong length or bad numbers, or several streams lack dependencies.
+        InvalidValueError: If a column has the wrong length or bad numbers, or several streams lack
+            dependencies.
     """
     count = len(rows.time_s)
     if not count:
@@ -158,7 +175,9 @@ def check_rows(rows: DeviceRows, settings: DeviceSettings) -> None:
         if column is not None and not (column.min() >= 0 and column.max() < np.inf):
             raise InvalidValueError(name, column, "finite numbers >= 0")
     if settings.streams > 1 and (rows.dependency_offset is None or rows.dependency is None):
-        raise InvalidValueError("streams", settings.streams, "1 where the rows' dependencies are not given")
+        raise InvalidValueError(
+            "streams", settings.streams, "1 where the rows' dependencies are not given"
+        )
     _check_memory(rows, settings)
 
 
@@ -169,4 +188,6 @@ def _check_memory(rows: DeviceRows, settings: DeviceSettings) -> None:
     live = 0.0 if rows.live_bytes is None else float(rows.live_bytes.max())
     needed = settings.occupied_bytes + live
     if needed > capacity:
-        raise DoesNotFitError("the device", "memory_bytes", needed, capacity, "Use a smaller batch.")
+        raise DoesNotFitError(
+            "the device", "memory_bytes", needed, capacity, "Use a smaller batch."
+        )

@@ -1,8 +1,9 @@
 """The discrete-event engine every simulator here runs on, over SimPy 4.1.
 
-Tasks with dependencies run on named resources: servers (a compute stream, a host thread, a copy engine, a pool of
-workers), links whose bandwidth transfers share, and memories of limited size. Any SimPy event can be a dependency, any
-process can wait for a job. Time is a double in seconds; nothing here is random, so the same input gives the same bits.
+Tasks with dependencies run on named resources: servers (a compute stream, a host thread, a copy
+engine, a pool of workers), links whose bandwidth transfers share, and memories of limited size. Any
+SimPy event can be a dependency, any process can wait for a job. Time is a double in seconds;
+nothing here is random, so the same input gives the same bits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from simpy.events import Event, Process
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
 from accelsim.simulation.recording import Recorder
 from accelsim.simulation.resources import Discipline, Memory, Server, SharedLink
-from accelsim.simulation.task import Job, Resource, RowDependency, Task, back_to_back_end_s, check_task
+from accelsim.simulation.task import (
+    Job,
+    Resource,
+    RowDependency,
+    Task,
+    back_to_back_end_s,
+    check_task,
+)
 from accelsim.simulation.timeline import Timeline
 
 __all__ = [
@@ -36,7 +44,8 @@ class Engine:
     """Resources, tasks and one simulated clock.
 
     Args:
-        record: Keep finished jobs for the timeline. Off for long runs that only need their own statistics.
+        record: Keep finished jobs for the timeline. Off for long runs that only need their own
+            statistics.
 
     Attributes:
         environment: The SimPy environment, for processes and events of one's own.
@@ -72,7 +81,9 @@ class Engine:
         self._add(name, server)
         return server
 
-    def add_shared_link(self, name: str, bandwidth_bytes_per_s: float, latency_s: float = 0.0) -> SharedLink:
+    def add_shared_link(
+        self, name: str, bandwidth_bytes_per_s: float, latency_s: float = 0.0
+    ) -> SharedLink:
         """Add a link that divides its bandwidth among the transfers under way.
 
         Args:
@@ -84,7 +95,9 @@ class Engine:
             InvalidValueError: If the name is taken or a number out of range.
         """
         if not 0 < bandwidth_bytes_per_s < float("inf"):
-            raise InvalidValueError("bandwidth_bytes_per_s", bandwidth_bytes_per_s, "a finite number > 0")
+            raise InvalidValueError(
+                "bandwidth_bytes_per_s", bandwidth_bytes_per_s, "a finite number > 0"
+            )
         if not 0 <= latency_s < float("inf"):
             raise InvalidValueError("latency_s", latency_s, "a finite number >= 0")
         link = SharedLink(self.environment, name, bandwidth_bytes_per_s, latency_s)
@@ -100,7 +113,9 @@ class Engine:
         if name in self.memories:
             raise InvalidValueError("name", name, "a name no other memory has")
         if not 0 <= initial_bytes <= capacity_bytes or not capacity_bytes > 0:
-            raise InvalidValueError("initial_bytes", initial_bytes, f"0 to capacity_bytes = {capacity_bytes}")
+            raise InvalidValueError(
+                "initial_bytes", initial_bytes, f"0 to capacity_bytes = {capacity_bytes}"
+            )
         self.memories[name] = Memory(self.environment, name, capacity_bytes, initial_bytes)
         return self.memories[name]
 
@@ -199,6 +214,12 @@ class Engine:
             memory = self.memories[str(job.task.memory)]
             needed = memory.level + job.task.memory_delta_bytes
             raise DoesNotFitError(
-                memory.name, "memory_bytes", needed, memory.capacity, f"Task {job.task.name!r} waits for ever."
+                memory.name,
+                "memory_bytes",
+                needed,
+                memory.capacity,
+                f"Task {job.task.name!r} waits for ever.",
             )
-        raise InvalidValueError("dependencies", f"{self._open_count} waiting tasks", "events that happen")
+        raise InvalidValueError(
+            "dependencies", f"{self._open_count} waiting tasks", "events that happen"
+        )

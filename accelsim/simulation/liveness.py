@@ -1,8 +1,8 @@
 """Activation memory over a run: how many bytes of operator outputs are in use while each row runs.
 
-In inference an output lives until the last row that reads it has run. In a training step the forward pass piles up what it
-saves for the backward pass, which gives it back in reverse order. This counts bytes in use; what an allocator adds by
-rounding and fragmentation is not in it.
+In inference an output lives until the last row that reads it has run. In a training step the
+forward pass piles up what it saves for the backward pass, which gives it back in reverse order.
+This counts bytes in use; what an allocator adds by rounding and fragmentation is not in it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,14 @@ __all__ = ["activation_live_bytes", "live_bytes"]
 
 
 def live_bytes(
-    output_bytes: FloatArray, dependency_offset: IntArray, dependency: IntArray, *, keep: IntArray | None = None
+    output_bytes: FloatArray,
+    dependency_offset: IntArray,
+    dependency: IntArray,
+    *,
+    keep: IntArray | None = None,
 ) -> FloatArray:
-    """Bytes of row outputs alive while each row runs: an output lives from its row to the last row that reads it.
+    """Bytes of row outputs alive while each row runs: an output lives from its row to the last row
+    that reads it.
 
     Args:
         output_bytes: Bytes each row writes, shape (n,).
@@ -40,10 +45,12 @@ def live_bytes(
 
 
 def activation_live_bytes(graph: OperatorGraph) -> FloatArray:
-    """Activation and gradient bytes in use while each row of a graph runs; weights and optimizer state are not in it.
+    """Activation and gradient bytes in use while each row of a graph runs; weights and optimizer
+    state are not in it.
 
-    Training (rows of a backward phase): forward rows add their `saved_bytes`; a backward row finds saved what its share of
-    the backward traffic has not yet given back. Each row has its own output besides, where that is not saved.
+    Training (rows of a backward phase): forward rows add their `saved_bytes`; a backward row finds
+    saved what its share of the backward traffic has not yet given back. Each row has its own output
+    besides, where that is not saved.
 
     Args:
         graph: Operators in launch order.

@@ -1,8 +1,8 @@
 """Statistics of simulation output: percentiles and confidence intervals.
 
-Output of one run is autocorrelated, so its interval comes from batch means or from independent replications, and may be
-narrowed by control variates: inputs whose true mean is known (Law, Simulation Modeling and Analysis, 5th ed., 2015,
-sections 9.5 and 11.4).
+Output of one run is autocorrelated, so its interval comes from batch means or from independent
+replications, and may be narrowed by control variates: inputs whose true mean is known (Law,
+Simulation Modeling and Analysis, 5th ed., 2015, sections 9.5 and 11.4).
 """
 
 from __future__ import annotations
@@ -93,11 +93,16 @@ def replication_interval(values: ArrayLike, level: float = 0.95) -> ConfidenceIn
     samples = np.asarray(values, dtype=np.float64)
     if samples.ndim != 1 or len(samples) < 2:
         raise InvalidValueError("values", samples.shape, "a column of at least two samples")
-    return _interval(float(samples.mean()), float(samples.std(ddof=1)), len(samples), len(samples) - 1, level)
+    return _interval(
+        float(samples.mean()), float(samples.std(ddof=1)), len(samples), len(samples) - 1, level
+    )
 
 
-def batch_means_interval(values: ArrayLike, batch_count: int = 40, level: float = 0.95) -> ConfidenceInterval:
-    """Confidence interval of the mean of one autocorrelated run, by the means of consecutive batches.
+def batch_means_interval(
+    values: ArrayLike, batch_count: int = 40, level: float = 0.95
+) -> ConfidenceInterval:
+    """Confidence interval of the mean of one autocorrelated run, by the means of consecutive
+    batches.
 
     Args:
         values: Output in order, warm-up already cut off, shape (k,), at least 2 per batch.
@@ -107,7 +112,9 @@ def batch_means_interval(values: ArrayLike, batch_count: int = 40, level: float 
     Raises:
         InvalidValueError: If there are too few values.
     """
-    return replication_interval(_batch_means(np.asarray(values, dtype=np.float64), batch_count), level)
+    return replication_interval(
+        _batch_means(np.asarray(values, dtype=np.float64), batch_count), level
+    )
 
 
 def control_variate_interval(
@@ -130,7 +137,9 @@ def control_variate_interval(
         InvalidValueError: If there are too few values or batches, or not one mean per control.
     """
     if len(controls) != len(control_means) or batch_count < len(controls) + 3:
-        raise InvalidValueError("control_means", control_means, "one per control, and more batches than controls + 2")
+        raise InvalidValueError(
+            "control_means", control_means, "one per control, and more batches than controls + 2"
+        )
     output = _batch_means(np.asarray(values, dtype=np.float64), batch_count)
     columns = [np.ones(batch_count)]
     for control, mean in zip(controls, control_means, strict=True):
@@ -139,11 +148,17 @@ def control_variate_interval(
     coefficients = np.linalg.lstsq(design, output, rcond=None)[0]
     residual = output - design @ coefficients
     freedom = batch_count - design.shape[1]
-    deviation = math.sqrt(float(residual @ residual) / freedom * np.linalg.inv(design.T @ design)[0, 0])
-    return _interval(float(coefficients[0]), deviation * math.sqrt(batch_count), batch_count, freedom, level)
+    deviation = math.sqrt(
+        float(residual @ residual) / freedom * np.linalg.inv(design.T @ design)[0, 0]
+    )
+    return _interval(
+        float(coefficients[0]), deviation * math.sqrt(batch_count), batch_count, freedom, level
+    )
 
 
-def percentiles(values: ArrayLike, percents: Sequence[float] = (50, 90, 95, 99)) -> dict[float, float]:
+def percentiles(
+    values: ArrayLike, percents: Sequence[float] = (50, 90, 95, 99)
+) -> dict[float, float]:
     """Percentiles by linear interpolation between order statistics.
 
     Args:
@@ -163,7 +178,8 @@ def percentiles(values: ArrayLike, percents: Sequence[float] = (50, 90, 95, 99))
 
 
 def mean_in_system(arrival_rate_per_s: float, mean_sojourn_s: float) -> float:
-    """Mean number in a stable system, by Little's law L = lambda W (Little, Operations Research 9, 1961).
+    """Mean number in a stable system, by Little's law L = lambda W (Little, Operations Research 9,
+    1961).
 
     Args:
         arrival_rate_per_s: Arrivals per second, >= 0.
@@ -175,13 +191,19 @@ def mean_in_system(arrival_rate_per_s: float, mean_sojourn_s: float) -> float:
 def _batch_means(values: FloatArray, batch_count: int) -> FloatArray:
     if batch_count < 2 or values.ndim != 1 or len(values) < 2 * batch_count:
         raise InvalidValueError(
-            "values", values.shape, f"a column of at least two values in each of {batch_count} batches"
+            "values",
+            values.shape,
+            f"a column of at least two values in each of {batch_count} batches",
         )
     size = len(values) // batch_count
-    return np.asarray(values[len(values) - size * batch_count :].reshape(batch_count, size).mean(axis=1))
+    return np.asarray(
+        values[len(values) - size * batch_count :].reshape(batch_count, size).mean(axis=1)
+    )
 
 
-def _interval(mean: float, deviation: float, count: int, freedom: int, level: float) -> ConfidenceInterval:
+def _interval(
+    mean: float, deviation: float, count: int, freedom: int, level: float
+) -> ConfidenceInterval:
     if not 0 < level < 1:
         raise InvalidValueError("level", level, "a number between 0 and 1")
     factor = student_t_quantile(0.5 + level / 2, freedom)

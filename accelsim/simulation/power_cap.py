@@ -1,9 +1,10 @@
 """Power limits: how much longer rows take on a board that may not draw more than its limit.
 
-A board at its limit lowers its clock. To first order the switched energy of a piece of work stays what it was and only its
-duration grows, until dynamic energy over time plus idle power meets the limit. (Lower voltage at a lower clock would save
-some energy too; that is left to fitted parameters.) Memory-bound rows are stretched only where stretching the
-compute-bound ones alone cannot be meant: when there are none in the window.
+A board at its limit lowers its clock. To first order the switched energy of a piece of work stays
+what it was and only its duration grows, until dynamic energy over time plus idle power meets the
+limit. (Lower voltage at a lower clock would save some energy too; that is left to fitted
+parameters.) Memory-bound rows are stretched only where stretching the compute-bound ones alone
+cannot be meant: when there are none in the window.
 """
 
 from __future__ import annotations
@@ -26,16 +27,18 @@ def cap_power(
     window_s: float = 0.0,
     is_stretchable: NDArray[np.bool_] | None = None,
 ) -> FloatArray:
-    """Durations under a power limit: energy is conserved, and over each window time >= energy / (limit - idle).
+    """Durations under a power limit: energy is conserved, and over each window time >= energy /
+    (limit - idle).
 
     Args:
         time_s: Uncapped duration of each row, shape (n,), in seconds, >= 0.
         energy_j: Dynamic energy of each row, shape (n,), in joules, >= 0.
         idle_w: Idle power, in watts, >= 0.
         limit_w: Power limit, in watts, > idle_w.
-        window_s: Time the controller averages over; consecutive rows are grouped into windows about that long. 0: each
-            row for itself.
-        is_stretchable: Rows whose time follows the clock (compute-bound), shape (n,); all where None.
+        window_s: Time the controller averages over; consecutive rows are grouped into windows about
+            that long. 0: each row for itself.
+        is_stretchable: Rows whose time follows the clock (compute-bound), shape (n,); all where
+            None.
 
     Returns:
         Seconds, shape (n,), nowhere less than `time_s`.
@@ -70,7 +73,9 @@ def _stretch_weight(
     count: int,
     is_stretchable: NDArray[np.bool_] | None,
 ) -> FloatArray:
-    """Share of its window's missing time that each row takes: by time, among the stretchable rows if there are any."""
+    """Share of its window's missing time that each row takes: by time, among the stretchable rows
+    if there are any.
+    """
     weight = time_s if is_stretchable is None else time_s * is_stretchable
     total = np.bincount(window, weight, count)
     for fallback in (time_s, energy_j):  # rows without time take it by energy

@@ -1,7 +1,8 @@
 """Queues: a simulated multi-server queue on the engine, and the closed forms it is checked against.
 
-Formulas from Kleinrock, Queueing Systems I (1975): M/M/1 (section 3.2), M/M/c with Erlang's C (section 3.5), M/G/1 with the
-Pollaczek-Khinchine mean (section 5.6). Rates are per second; waiting excludes service, sojourn includes it.
+Formulas from Kleinrock, Queueing Systems I (1975): M/M/1 (section 3.2), M/M/c with Erlang's C
+(section 3.5), M/G/1 with the Pollaczek-Khinchine mean (section 5.6). Rates are per second; waiting
+excludes service, sojourn includes it.
 """
 
 from __future__ import annotations
@@ -52,14 +53,18 @@ def erlang_c(server_count: int, offered_load: float) -> float:
         InvalidValueError: If the queue is not stable.
     """
     if not 0 <= offered_load < server_count:
-        raise InvalidValueError("offered_load", offered_load, f"0 to below server_count = {server_count}")
+        raise InvalidValueError(
+            "offered_load", offered_load, f"0 to below server_count = {server_count}"
+        )
     blocking = 1.0
     for servers in range(1, server_count + 1):
         blocking = offered_load * blocking / (servers + offered_load * blocking)
     return blocking / (1 - offered_load / server_count * (1 - blocking))
 
 
-def mmc_waiting_s(arrival_rate_per_s: float, service_rate_per_s: float, server_count: int = 1) -> float:
+def mmc_waiting_s(
+    arrival_rate_per_s: float, service_rate_per_s: float, server_count: int = 1
+) -> float:
     """Mean waiting time of M/M/c (M/M/1 where c = 1), in seconds.
 
     Args:
@@ -74,7 +79,9 @@ def mmc_waiting_s(arrival_rate_per_s: float, service_rate_per_s: float, server_c
     return probability / (server_count * service_rate_per_s - arrival_rate_per_s)
 
 
-def mg1_waiting_s(arrival_rate_per_s: float, mean_service_s: float, service_variance_s2: float) -> float:
+def mg1_waiting_s(
+    arrival_rate_per_s: float, mean_service_s: float, service_variance_s2: float
+) -> float:
     """Mean waiting time of M/G/1, in seconds (Pollaczek-Khinchine); variance 0 is M/D/1.
 
     Args:
@@ -91,8 +98,11 @@ def mg1_waiting_s(arrival_rate_per_s: float, mean_service_s: float, service_vari
     return arrival_rate_per_s * (mean_service_s**2 + service_variance_s2) / (2 * (1 - load))
 
 
-def simulate_queue(interarrival_s: FloatArray, service_s: FloatArray, server_count: int = 1) -> QueueResult:
-    """Run customers through one first-come-first-served queue on the engine, an event per arrival and per departure.
+def simulate_queue(
+    interarrival_s: FloatArray, service_s: FloatArray, server_count: int = 1
+) -> QueueResult:
+    """Run customers through one first-come-first-served queue on the engine, an event per arrival
+    and per departure.
 
     Args:
         interarrival_s: Time between arrivals, drawn by the caller, shape (n,), in seconds.
@@ -103,7 +113,9 @@ def simulate_queue(interarrival_s: FloatArray, service_s: FloatArray, server_cou
         InvalidValueError: If the columns differ in length or hold negative times.
     """
     if interarrival_s.shape != service_s.shape:
-        raise InvalidValueError("service_s", service_s.shape, f"shape {interarrival_s.shape}, as interarrival_s")
+        raise InvalidValueError(
+            "service_s", service_s.shape, f"shape {interarrival_s.shape}, as interarrival_s"
+        )
     engine = Engine(record=False)
     engine.add_server("server", server_count)
     seen: list[tuple[float, float, float]] = []

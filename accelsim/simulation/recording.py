@@ -32,14 +32,20 @@ class Recorder:
         Args:
             capacities: Capacity of each resource, by name.
         """
-        counts = np.fromiter((job.row_count for job in self._jobs), dtype=np.int64, count=len(self._jobs))
+        counts = np.fromiter(
+            (job.row_count for job in self._jobs), dtype=np.int64, count=len(self._jobs)
+        )
         offset = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
         names, name = _name_codes(self._jobs, offset)
-        categories, category = _codes((job.task.category for job in self._jobs), {}, len(self._jobs))
+        categories, category = _codes(
+            (job.task.category for job in self._jobs), {}, len(self._jobs)
+        )
         table = {resource: code for code, resource in enumerate(capacities)}
         _, resource = _codes((job.task.resource for job in self._jobs), table, len(self._jobs))
         times = np.empty((3, int(offset[-1])))
-        for job, low, high in zip(self._jobs, offset[:-1].tolist(), offset[1:].tolist(), strict=True):
+        for job, low, high in zip(
+            self._jobs, offset[:-1].tolist(), offset[1:].tolist(), strict=True
+        ):
             _write_rows(job, times[:, low:high])
         return Timeline(
             resource=np.repeat(resource, counts),
@@ -63,8 +69,14 @@ def _write_rows(job: Job, rows: FloatArray) -> None:
         rows[2] = energy
         return
     rows[0] = job.row_start_s()
-    np.maximum(job.row_end_s, rows[0], out=rows[1])  # a row of zero length must not end an ulp too early
-    rows[2] = energy if isinstance(energy, np.ndarray) or not energy else _shared(energy, rows[1] - rows[0])
+    np.maximum(
+        job.row_end_s, rows[0], out=rows[1]
+    )  # a row of zero length must not end an ulp too early
+    rows[2] = (
+        energy
+        if isinstance(energy, np.ndarray) or not energy
+        else _shared(energy, rows[1] - rows[0])
+    )
 
 
 def _shared(energy_j: float, duration_s: FloatArray) -> FloatArray:
@@ -74,8 +86,12 @@ def _shared(energy_j: float, duration_s: FloatArray) -> FloatArray:
     return np.asarray(energy_j * weight)
 
 
-def _codes(words: Iterable[str], table: dict[str, int], count: int) -> tuple[tuple[str, ...], CodeArray]:
-    codes = np.fromiter((table.setdefault(word, len(table)) for word in words), dtype=np.int32, count=count)
+def _codes(
+    words: Iterable[str], table: dict[str, int], count: int
+) -> tuple[tuple[str, ...], CodeArray]:
+    codes = np.fromiter(
+        (table.setdefault(word, len(table)) for word in words), dtype=np.int32, count=count
+    )
     return tuple(table), codes
 
 

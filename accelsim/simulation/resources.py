@@ -17,8 +17,9 @@ from accelsim.simulation.timeline import StepFunction
 
 __all__ = ["Discipline", "Memory", "Server", "SharedLink"]
 
-#: Order in which a busy server takes waiting tasks. fifo: as they become ready. priority: lowest number first, then
-#: fifo. in_order: strictly as submitted, like a CUDA stream; a task that is not ready holds up those behind it.
+#: Order in which a busy server takes waiting tasks. fifo: as they become ready. priority: lowest
+#: number first, then fifo. in_order: strictly as submitted, like a CUDA stream; a task that is not
+#: ready holds up those behind it.
 Discipline = Literal["fifo", "priority", "in_order"]
 
 
@@ -32,7 +33,9 @@ class Server:
         busy_count: Tasks it holds now.
     """
 
-    def __init__(self, name: str, capacity: int, discipline: Discipline, grant: Callable[[Job], None]) -> None:
+    def __init__(
+        self, name: str, capacity: int, discipline: Discipline, grant: Callable[[Job], None]
+    ) -> None:
         self.name = name
         self.capacity = capacity
         self.discipline = discipline
@@ -80,9 +83,9 @@ class Server:
 class SharedLink:
     """A link whose bandwidth all transfers under way share equally (egalitarian processor sharing).
 
-    A transfer first waits the latency, which others overlap, then moves its bytes at bandwidth / (transfers under way).
-    All active transfers progress at one rate, so one running total of bytes per transfer tells who ends next
-    (Kleinrock, Queueing Systems II, 1976, section 4.4).
+    A transfer first waits the latency, which others overlap, then moves its bytes at bandwidth /
+    (transfers under way). All active transfers progress at one rate, so one running total of bytes
+    per transfer tells who ends next (Kleinrock, Queueing Systems II, 1976, section 4.4).
 
     Attributes:
         name: Its name.
@@ -93,7 +96,11 @@ class SharedLink:
     capacity = 1
 
     def __init__(
-        self, environment: simpy.Environment, name: str, bandwidth_bytes_per_s: float, latency_s: float
+        self,
+        environment: simpy.Environment,
+        name: str,
+        bandwidth_bytes_per_s: float,
+        latency_s: float,
     ) -> None:
         self.environment = environment
         self.name = name
@@ -121,13 +128,17 @@ class SharedLink:
         job: Any = event.value
         self._advance()
         self._arrival_count += 1
-        heapq.heappush(self._active, (self._moved_bytes + job.task.size_bytes, self._arrival_count, job))
+        heapq.heappush(
+            self._active, (self._moved_bytes + job.task.size_bytes, self._arrival_count, job)
+        )
         self._set_timer()
 
     def _advance(self) -> None:
         now = float(self.environment.now)
         if self._active:
-            self._moved_bytes += (now - self._updated_s) * self.bandwidth_bytes_per_s / len(self._active)
+            self._moved_bytes += (
+                (now - self._updated_s) * self.bandwidth_bytes_per_s / len(self._active)
+            )
         else:
             self._moved_bytes = 0.0
         self._updated_s = now
@@ -136,7 +147,9 @@ class SharedLink:
         if not self._active:
             return
         left_bytes = max(self._active[0][0] - self._moved_bytes, 0.0)
-        self._timer = self.environment.timeout(left_bytes * len(self._active) / self.bandwidth_bytes_per_s)
+        self._timer = self.environment.timeout(
+            left_bytes * len(self._active) / self.bandwidth_bytes_per_s
+        )
         self._timer.callbacks.append(self._leave)
 
     def _leave(self, timer: Event) -> None:
@@ -151,7 +164,8 @@ class SharedLink:
 
 
 class Memory(simpy.Container):
-    """Memory of limited size: `put` allocates (and waits until it fits), `get` frees; the level over time is kept.
+    """Memory of limited size: `put` allocates (and waits until it fits), `get` frees; the level
+    over time is kept.
 
     Args:
         environment: The SimPy environment.
@@ -161,7 +175,11 @@ class Memory(simpy.Container):
     """
 
     def __init__(
-        self, environment: simpy.Environment, name: str, capacity_bytes: float, initial_bytes: float = 0.0
+        self,
+        environment: simpy.Environment,
+        name: str,
+        capacity_bytes: float,
+        initial_bytes: float = 0.0,
     ) -> None:
         super().__init__(environment, capacity_bytes, initial_bytes)
         self.name = name
@@ -180,7 +198,9 @@ class Memory(simpy.Container):
             InvalidValueError: If fewer are in use.
         """
         if amount_bytes > self.level * (1 + 1e-12):
-            raise InvalidValueError(f"{self.name} bytes to free", amount_bytes, f"at most the {self.level} in use")
+            raise InvalidValueError(
+                f"{self.name} bytes to free", amount_bytes, f"at most the {self.level} in use"
+            )
         self.get(min(amount_bytes, self.level))
 
     def _do_put(self, event: Any) -> bool | None:

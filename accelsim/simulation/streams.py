@@ -1,9 +1,11 @@
 """Which rows run side by side: levels of the dependency graph, spread over several streams.
 
-List scheduling by levels (Hu, Operations Research 9, 1961): a row's level is one more than that of the latest row it waits
-for; rows of one level may overlap. Each level's rows go to the streams longest first, to the one with least work (Graham,
-SIAM J. Appl. Math. 17, 1969), and a level with more than one row ends with all streams waiting for each other. Kernels that
-fill the device gain nothing from running side by side: a level never takes less than the sum of its rows' time x occupancy.
+List scheduling by levels (Hu, Operations Research 9, 1961): a row's level is one more than that of
+the latest row it waits for; rows of one level may overlap. Each level's rows go to the streams
+longest first, to the one with least work (Graham, SIAM J. Appl. Math. 17, 1969), and a level with
+more than one row ends with all streams waiting for each other. Kernels that fill the device gain
+nothing from running side by side: a level never takes less than the sum of its rows' time x
+occupancy.
 """
 
 from __future__ import annotations
@@ -95,7 +97,9 @@ def _rows_by_level(level: IntArray) -> list[IntArray]:
 def _spread_level(
     rows: IntArray, time_s: FloatArray, filled_s: FloatArray, stream_count: int, stage: int
 ) -> list[Segment]:
-    """Longest row first to the stream with least work; stretched where together they overfill the device."""
+    """Longest row first to the stream with least work; stretched where together they overfill the
+    device.
+    """
     loads = [(0.0, stream) for stream in range(stream_count)]
     chosen: dict[int, list[int]] = {}
     for row in rows[np.argsort(-time_s[rows], kind="stable")].tolist():
@@ -104,4 +108,7 @@ def _spread_level(
         heapq.heappush(loads, (load + float(time_s[row]), stream))
     longest_s = max(load for load, _ in loads)
     stretch = max(1.0, float(filled_s[rows].sum()) / longest_s) if longest_s > 0 else 1.0
-    return [Segment(stage, stream, np.sort(np.array(part)), stretch) for stream, part in sorted(chosen.items())]
+    return [
+        Segment(stage, stream, np.sort(np.array(part)), stretch)
+        for stream, part in sorted(chosen.items())
+    ]

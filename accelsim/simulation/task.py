@@ -1,8 +1,9 @@
 """Tasks, and the jobs they become once handed to an engine.
 
-A job is a SimPy event, the event of its own end. A task may carry a column of durations: its rows run back to back on
-one resource as one event, and their times follow in closed form from Lindley's recursion (Lindley, Proc. Camb. Phil.
-Soc. 48, 1952), so that the number of events depends on the number of scheduling decisions and not of operators.
+A job is a SimPy event, the event of its own end. A task may carry a column of durations: its rows
+run back to back on one resource as one event, and their times follow in closed form from Lindley's
+recursion (Lindley, Proc. Camb. Phil. Soc. 48, 1952), so that the number of events depends on the
+number of scheduling decisions and not of operators.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Resource(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowDependency:
-    """Row i of a task may start once row `rows[i]` of another job has ended: a stream fed by a host thread.
+    """Row i of a task may start once row `rows[i]` of another job has ended: a stream fed by a host
+    thread.
 
     Attributes:
         job: The feeding job.
@@ -58,13 +60,15 @@ class Task:
     Attributes:
         name: Shown in the timeline.
         resource: Name of a server or shared link of the engine.
-        duration_s: Seconds, >= 0; a column (shape (n,)) runs back to back as one event. Unused on a shared link.
+        duration_s: Seconds, >= 0; a column (shape (n,)) runs back to back as one event. Unused on a
+            shared link.
         dependencies: Jobs or other SimPy events that must have happened first.
         row_dependency: Feeds the rows of this task one by one.
         energy_j: Dynamic energy, total or per row, in joules.
         size_bytes: Bytes to move, on a shared link.
         memory: Name of the memory `memory_delta_bytes` is of.
-        memory_delta_bytes: > 0 is allocated before the start (waiting until it fits), < 0 freed at the end.
+        memory_delta_bytes: > 0 is allocated before the start (waiting until it fits), < 0 freed at
+            the end.
         priority: Smaller runs first on a priority server.
         category: Groups rows in the timeline.
         row_names: Names of the rows; `name` for all where None. Share one tuple between tasks.
@@ -84,10 +88,13 @@ class Task:
     row_names: tuple[str, ...] | None = None
 
 
-def back_to_back_end_s(start_s: float, duration_s: FloatArray, ready_s: FloatArray | None = None) -> FloatArray:
+def back_to_back_end_s(
+    start_s: float, duration_s: FloatArray, ready_s: FloatArray | None = None
+) -> FloatArray:
     """End times of rows that run one after the other on one resource.
 
-    end_i = max over j <= i of (max(start, ready_j) + duration_j + ... + duration_i): Lindley's recursion unrolled.
+    end_i = max over j <= i of (max(start, ready_j) + duration_j + ... + duration_i): Lindley's
+    recursion unrolled.
 
     Args:
         start_s: No row starts before, in seconds.
@@ -109,7 +116,8 @@ class Job(Event):
 
     Attributes:
         task: The task.
-        ready_s: When its last dependency happened and it began to wait for its resource; NaN before.
+        ready_s: When its last dependency happened and it began to wait for its resource; NaN
+            before.
         start_s: When it started; NaN before.
         end_s: When it ends (known from the start on, except on a shared link); NaN before.
         row_ready_s: Times from which each row could start, where a row dependency gives them.
@@ -178,7 +186,11 @@ class Job(Event):
         feed = self.task.row_dependency
         if feed is not None:
             fed = feed.job.row_end_s
-            ends = np.array([feed.job.end_s]) if fed is None else (fed if feed.rows is None else fed[feed.rows])
+            ends = (
+                np.array([feed.job.end_s])
+                if fed is None
+                else (fed if feed.rows is None else fed[feed.rows])
+            )
             self.row_ready_s = np.broadcast_to(ends, duration_s.shape)
         self.row_end_s = back_to_back_end_s(now, duration_s, self.row_ready_s)
         return max(float(self.row_end_s[-1]) - now, 0.0)
@@ -197,7 +209,9 @@ def check_task(task: Task, is_link: bool) -> None:
     duration = task.duration_s
     if isinstance(duration, np.ndarray):
         if duration.ndim != 1 or not len(duration) or is_link:
-            raise InvalidValueError("duration_s", duration.shape, "a number, or a non-empty column on a server")
+            raise InvalidValueError(
+                "duration_s", duration.shape, "a number, or a non-empty column on a server"
+            )
         if not (duration.min() >= 0 and duration.max() < np.inf):
             raise InvalidValueError("duration_s", duration, "finite numbers >= 0")
     elif not 0 <= duration < np.inf:

@@ -1,8 +1,9 @@
 """What ran where and when: frozen columns of a finished simulation.
 
-A `Timeline` holds one row per operator or task with its resource, start, end and dynamic energy. A `StepFunction` is a
-piecewise constant quantity over time (power, memory in use). Names are stored once and referred to by code, so that a
-million rows stay a few numpy columns; nothing here needs the engine that produced them.
+A `Timeline` holds one row per operator or task with its resource, start, end and dynamic energy. A
+`StepFunction` is a piecewise constant quantity over time (power, memory in use). Names are stored
+once and referred to by code, so that a million rows stay a few numpy columns; nothing here needs
+the engine that produced them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ CodeArray = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepFunction:
-    """A piecewise constant quantity: `value[i]` holds from `time_s[i]` until `time_s[i + 1]`, the last one for ever.
+    """A piecewise constant quantity: `value[i]` holds from `time_s[i]` until `time_s[i + 1]`, the
+    last one for ever.
 
     Attributes:
         time_s: Times of the steps, ascending, shape (k,), in seconds.
@@ -132,9 +134,12 @@ class Timeline:
     def between(self, start_s: float, end_s: float) -> Timeline:
         """Rows that overlap the window, clipped to it; a cut row keeps its share of the energy.
 
-        A row of zero duration is in the window that it starts in, its end excluded, with all of its energy.
+        A row of zero duration is in the window that it starts in, its end excluded, with all of its
+        energy.
         """
-        rows = self.take((self.start_s < end_s) & ((self.end_s > start_s) | (self.start_s >= start_s)))
+        rows = self.take(
+            (self.start_s < end_s) & ((self.end_s > start_s) | (self.start_s >= start_s))
+        )
         first, last = np.maximum(rows.start_s, start_s), np.minimum(rows.end_s, end_s)
         duration = rows.duration_s
         share = np.divide(last - first, duration, out=np.ones_like(duration), where=duration > 0)
@@ -159,7 +164,9 @@ class Timeline:
         return float((end - start).sum())
 
     def gaps(self, resource: str) -> tuple[FloatArray, FloatArray]:
-        """Idle intervals between the first and the last task of a resource, as (starts, ends) in seconds."""
+        """Idle intervals between the first and the last task of a resource, as (starts, ends) in
+        seconds.
+        """
         start, end = self.busy_intervals(resource)
         return end[:-1], start[1:]
 
@@ -185,7 +192,8 @@ class Timeline:
         return used / (self.capacities[code] * (last - start_s))
 
     def power(self, idle_w: float = 0.0) -> StepFunction:
-        """Power over time: each row spends its energy evenly from start to end, above a constant idle power.
+        """Power over time: each row spends its energy evenly from start to end, above a constant
+        idle power.
 
         Rows of zero duration have no power; their energy is left out.
 
@@ -229,7 +237,8 @@ def accumulate(time_s: FloatArray, change: FloatArray) -> StepFunction:
 
 
 def merge(timelines: Sequence[Timeline], prefixes: Sequence[str] | None = None) -> Timeline:
-    """One timeline of several; equal resource names become one resource unless prefixes keep them apart.
+    """One timeline of several; equal resource names become one resource unless prefixes keep them
+    apart.
 
     Args:
         timelines: At least one timeline.
@@ -248,12 +257,16 @@ def merge(timelines: Sequence[Timeline], prefixes: Sequence[str] | None = None) 
     for index, line in enumerate(timelines):
         prefix = prefixes[index] if prefixes is not None else ""
         resources = tuple(prefix + name for name in line.resources)
-        capacities |= {n: max(c, capacities.get(n, 1)) for n, c in zip(resources, line.capacities, strict=True)}
+        capacities |= {
+            n: max(c, capacities.get(n, 1)) for n, c in zip(resources, line.capacities, strict=True)
+        }
         columns = (line.resource, line.name, line.category)
         for column, words, table, out in zip(
             columns, (resources, line.names, line.categories), tables, codes, strict=True
         ):
-            recode = np.array([table.setdefault(word, len(table)) for word in words], dtype=np.int32)
+            recode = np.array(
+                [table.setdefault(word, len(table)) for word in words], dtype=np.int32
+            )
             out.append(recode[column])
     return Timeline(
         resource=np.concatenate(codes[0]),

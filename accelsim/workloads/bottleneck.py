@@ -1,10 +1,12 @@
-"""Compiled execution: residual blocks whose weights fit in the memory of one core run as one kernel.
+"""Compiled execution: residual blocks whose weights fit in the memory of one core run as one
+kernel.
 
-A block of 1x1, 3x3 and 1x1 convolutions whose three weight tensors fit in the shared memory beside a tile of pixels keeps
-both tensors between them on the chip, and reads its input once for the first convolution and for the sum at its end. That is
-how the INT8 engines of ResNet-50 run the first stage (64 channels: 70 kB of weights); the back-to-back convolutions of
-CUTLASS, example 13, are the general form. A 1x1 convolution with a stride reads no pixel it steps over: with channels last,
-a pixel is one contiguous piece of memory.
+A block of 1x1, 3x3 and 1x1 convolutions whose three weight tensors fit in the shared memory beside
+a tile of pixels keeps both tensors between them on the chip, and reads its input once for the first
+convolution and for the sum at its end. That is how the INT8 engines of ResNet-50 run the first
+stage (64 channels: 70 kB of weights); the back-to-back convolutions of CUTLASS, example 13, are the
+general form. A 1x1 convolution with a stride reads no pixel it steps over: with channels last, a
+pixel is one contiguous piece of memory.
 """
 
 from __future__ import annotations
@@ -31,10 +33,16 @@ def skip_unread_pixels(graph: OperatorGraph) -> OperatorGraph:
     """
     convolution = graph.kind == _CONV
     stride = np.maximum(_dimension(graph, "stride"), 1.0)
-    window = _dimension(graph, "kernel_d") * _dimension(graph, "kernel_h") * _dimension(graph, "kernel_w")
+    window = (
+        _dimension(graph, "kernel_d")
+        * _dimension(graph, "kernel_h")
+        * _dimension(graph, "kernel_w")
+    )
     pixels = _dimension(graph, "in_d") * _dimension(graph, "in_h") * _dimension(graph, "in_w")
     used = _dimension(graph, "out_d") * _dimension(graph, "out_h") * _dimension(graph, "out_w")
-    skipped = np.where(convolution & (window == 1) & (stride > 1), np.maximum(pixels - used, 0.0), 0.0)
+    skipped = np.where(
+        convolution & (window == 1) & (stride > 1), np.maximum(pixels - used, 0.0), 0.0
+    )
     each = _dimension(graph, "batch") * _dimension(graph, "channels_in") * DTYPE_BYTES[graph.dtype]
     return replace(graph, read_bytes=np.maximum(graph.read_bytes - skipped * each, 0.0))
 
@@ -85,5 +93,9 @@ def _is_square(graph: OperatorGraph, edge: int) -> np.ndarray[tuple[int], np.dty
 def _sole_producer(graph: OperatorGraph, row: int, edge: int, consumers: IntArray) -> int:
     """The convolution of that window that only `row` reads; -1 if there is none."""
     square = _is_square(graph, edge)
-    found = [int(source) for source in graph.dependencies_of(row) if square[source] and consumers[source] == 1]
+    found = [
+        int(source)
+        for source in graph.dependencies_of(row)
+        if square[source] and consumers[source] == 1
+    ]
     return found[0] if found else -1

@@ -1,11 +1,13 @@
 """Writes an operator graph layer by layer from shapes alone.
 
-`GraphBuilder` is a shape tracer: each method takes and returns a `Tensor` (a shape and the row that made it), appends the
-rows of that layer, and counts its parameters. FLOP and bytes follow `operator`'s conventions: activations move at the
-precision's activation width, weights at its weight width, each operand once per operator.
+`GraphBuilder` is a shape tracer: each method takes and returns a `Tensor` (a shape and the row that
+made it), appends the rows of that layer, and counts its parameters. FLOP and bytes follow
+`operator`'s conventions: activations move at the precision's activation width, weights at its
+weight width, each operand once per operator.
 
-What a forward row keeps for the backward pass (`saved_bytes`) is counted once per tensor, as PyTorch's autograd does: the
-input of matrix operators and norms, the output of ReLU and softmax, the query, key, value and output of attention.
+What a forward row keeps for the backward pass (`saved_bytes`) is counted once per tensor, as
+PyTorch's autograd does: the input of matrix operators and norms, the output of ReLU and softmax,
+the query, key, value and output of attention.
 """
 
 from __future__ import annotations
@@ -16,12 +18,19 @@ from math import prod
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.row_writer import RowWriter, Tensor
-from accelsim.workloads.window import per_axis, pooled_size, three_axes, transposed_size, window_outputs
+from accelsim.workloads.window import (
+    per_axis,
+    pooled_size,
+    three_axes,
+    transposed_size,
+    window_outputs,
+)
 
 __all__ = ["GraphBuilder", "Tensor"]
 
 _K = OperatorKind
-#: FLOP per element of common activations: polynomial and special-function counts of the usual kernels.
+#: FLOP per element of common activations: polynomial and special-function counts of the usual
+#: kernels.
 _ACTIVATION_FLOP = {
     "relu": 1,
     "relu6": 2,
@@ -43,10 +52,17 @@ _SAVES_OUTPUT = {"relu", "sigmoid", "tanh", "exp"}
 class GraphBuilder(RowWriter):
     """The layers of a model, each a method that takes and returns tensors."""
 
-    # -- matrix operators --------------------------------------------------------------------------------------------
+    # -- matrix operators
+    # --------------------------------------------------------------------------------------------
 
     def linear(
-        self, x: Tensor, out_features: int, *, bias: bool = True, name: str = "linear", tied: bool = False
+        self,
+        x: Tensor,
+        out_features: int,
+        *,
+        bias: bool = True,
+        name: str = "linear",
+        tied: bool = False,
     ) -> Tensor:
         """x (..., k) times a weight (k, n). `tied` weights are read but not counted again."""
         k, m = x.shape[-1], prod(x.shape[:-1])
@@ -66,9 +82,18 @@ class GraphBuilder(RowWriter):
         )
 
     def grouped_linear(
-        self, x: Tensor, out_features: int, *, groups: int, active: int, bias: bool = False, name: str = "experts"
+        self,
+        x: Tensor,
+        out_features: int,
+        *,
+        groups: int,
+        active: int,
+        bias: bool = False,
+        name: str = "experts",
     ) -> Tensor:
-        """x (m, k), rows sorted by expert, times one (k, n) weight per expert; only `active` experts are read."""
+        """x (m, k), rows sorted by expert, times one (k, n) weight per expert; only `active`
+        experts are read.
+        """
         m, k = x.shape
         each = k * out_features + (out_features if bias else 0)
         self.parameters(groups * each, 1 + bias)
@@ -94,7 +119,9 @@ class GraphBuilder(RowWriter):
             (*a.shape[:-1], n),
             name=name,
             flop=2.0 * batch * m * n * k,
-            read_bytes=a.bytes if a.storage == b.storage else None,  # a product with itself reads once
+            read_bytes=a.bytes
+            if a.storage == b.storage
+            else None,  # a product with itself reads once
             saves=[a, b],
             dtype=self.attention_dtype,
         )
@@ -116,7 +143,11 @@ class GraphBuilder(RowWriter):
         """1-, 2- or 3-D convolution of x (n, c, spatial...); padding None means "same" at stride 1."""
         rank = len(x.shape) - 2
         window, step = per_axis(kernel, rank), per_axis(stride, rank)
-        pad = tuple(dilation * (w - 1) // 2 for w in window) if padding is None else per_axis(padding, rank)
+        pad = (
+            tuple(dilation * (w - 1) // 2 for w in window)
+            if padding is None
+            else per_axis(padding, rank)
+        )
         out = tuple(
             transposed_size(i, w, s, p) if transposed else window_outputs(i, w, s, p, dilation)
             for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
@@ -164,7 +195,8 @@ class GraphBuilder(RowWriter):
         scaled: str = "scores",
         name: str = "attention",
     ) -> Tensor:
-        """softmax(q k^T) v with q (batch, heads, q_len, head_dim), k and v (batch, kv_heads, new_len, dim).
+        """softmax(q k^T) v with q (batch, heads, q_len, head_dim), k and v (batch, kv_heads,
+        new_len, dim).
 
         Args:
             q: Queries.
@@ -176,8 +208,10 @@ class GraphBuilder(RowWriter):
             latent: Width of a compressed cache row that serves as key and value (MLA); 0 for none.
             cached: Whether keys and values stay in a cache (adds to `kv_bytes_per_token`).
             bias: Additive scores (relative positions) the kernel reads.
-            masked: Whether a mask is added even where attention is not causal (padded text); decomposed form only.
-            scaled: What the decomposed form divides by sqrt(head_dim): "scores", "query" or "" for neither.
+            masked: Whether a mask is added even where attention is not causal (padded text);
+                decomposed form only.
+            scaled: What the decomposed form divides by sqrt(head_dim): "scores", "query" or "" for
+                neither.
             name: Operator name.
         """
         batch, heads, q_len, head_dim = q.shape
@@ -188,13 +222,26 @@ class GraphBuilder(RowWriter):
             self.kv_bytes_per_token += row_width * kv_width
         if not self.fused_attention:
             adds = masked or causal or bias is not None
-            return self._decomposed_attention(q, k, v, kv_len, masked=adds, scaled=scaled, name=name)
+            return self._decomposed_attention(
+                q, k, v, kv_len, masked=adds, scaled=scaled, name=name
+            )
         seen = min(kv_len, window + q_len - 1) if window else kv_len
         per_query = min(kv_len, window) if window else kv_len
         read = q.bytes + batch * seen * row_width * kv_width + (bias.bytes if bias else 0.0)
         return self.operator(
             _K.ATTENTION,
-            (batch, heads, kv_heads, q_len, kv_len, head_dim, value_dim, int(causal), window, latent),
+            (
+                batch,
+                heads,
+                kv_heads,
+                q_len,
+                kv_len,
+                head_dim,
+                value_dim,
+                int(causal),
+                window,
+                latent,
+            ),
             [q, k, v, bias] if bias else [q, k, v],
             (batch, heads, q_len, value_dim),
             name=name,
@@ -209,7 +256,9 @@ class GraphBuilder(RowWriter):
     def _decomposed_attention(
         self, q: Tensor, k: Tensor, v: Tensor, kv_len: int, *, masked: bool, scaled: str, name: str
     ) -> Tensor:
-        """Scores, softmax and context as rows of their own, their result copied back to token order."""
+        """Scores, softmax and context as rows of their own, their result copied back to token
+        order.
+        """
         batch, heads, q_len, head_dim = q.shape
         if scaled == "query":
             q = self.elementwise(q, name=f"{name}.scale")
@@ -222,18 +271,25 @@ class GraphBuilder(RowWriter):
             scores = self.elementwise(scores, name=f"{name}.scale")
         if masked:
             scores = self.elementwise(scores, name=f"{name}.mask")
-        context = self.matmul(self.softmax(scores, name=f"{name}.softmax"), values, name=f"{name}.context")
-        return self.copy(context, shape=(batch, heads, q_len, v.shape[3]), name=f"{name}.merge_heads")
+        context = self.matmul(
+            self.softmax(scores, name=f"{name}.softmax"), values, name=f"{name}.context"
+        )
+        return self.copy(
+            context, shape=(batch, heads, q_len, v.shape[3]), name=f"{name}.merge_heads"
+        )
 
     def _full_heads(self, x: Tensor, heads: int, length: int, name: str) -> Tensor:
-        """Keys or values of every query head over new and cached tokens; grouped heads are repeated in memory."""
+        """Keys or values of every query head over new and cached tokens; grouped heads are repeated
+        in memory.
+        """
         batch, kv_heads, _, width = x.shape
         whole = self.part(x, batch, kv_heads, length, width)
         if kv_heads == heads:
             return whole
         return self.copy(whole, shape=(batch, heads, length, width), name=f"{name}.repeat_heads")
 
-    # -- memory-bound operators --------------------------------------------------------------------------------------
+    # -- memory-bound operators
+    # --------------------------------------------------------------------------------------
 
     def elementwise(
         self,
@@ -265,7 +321,11 @@ class GraphBuilder(RowWriter):
         by_output = function in _SAVES_OUTPUT
         flop = _ACTIVATION_FLOP[function]
         return self.elementwise(
-            x, name=function, flop_per_element=flop, saves=() if by_output else [x], save_output=by_output
+            x,
+            name=function,
+            flop_per_element=flop,
+            saves=() if by_output else [x],
+            save_output=by_output,
         )
 
     def add(self, a: Tensor, b: Tensor, *, name: str = "add") -> Tensor:
@@ -278,9 +338,13 @@ class GraphBuilder(RowWriter):
 
     def dropout(self, x: Tensor) -> Tensor:
         """Dropout of a training run: reads, scales, keeps a one-byte mask."""
-        return self.elementwise(x, name="dropout", flop_per_element=2, extra_saved_bytes=float(x.elements))
+        return self.elementwise(
+            x, name="dropout", flop_per_element=2, extra_saved_bytes=float(x.elements)
+        )
 
-    def _norm(self, kind: OperatorKind, x: Tensor, rows: int, columns: int, parameters: int, flop: int) -> Tensor:
+    def _norm(
+        self, kind: OperatorKind, x: Tensor, rows: int, columns: int, parameters: int, flop: int
+    ) -> Tensor:
         self.parameters(parameters, max(1, parameters // max(columns, 1)) if parameters else 0)
         return self.operator(
             kind,
@@ -306,7 +370,9 @@ class GraphBuilder(RowWriter):
         return self._norm(_K.RMS_NORM, x, x.elements // width, width, width, 4)
 
     def batch_norm(self, x: Tensor) -> Tensor:
-        """Normalise each channel of x (n, c, ...) with running (inference) or batch (training) statistics."""
+        """Normalise each channel of x (n, c, ...) with running (inference) or batch (training)
+        statistics.
+        """
         channels = x.shape[1]
         self.parameters(2 * channels, 2)
         return self.operator(
@@ -324,13 +390,21 @@ class GraphBuilder(RowWriter):
     def group_norm(self, x: Tensor, groups: int, *, affine: bool = True) -> Tensor:
         """Normalise groups of channels of x (n, c, ...); groups = channels is instance norm."""
         rows = x.shape[0] * groups
-        return self._norm(_K.GROUP_NORM, x, rows, x.elements // rows, 2 * x.shape[1] if affine else 0, 8)
+        return self._norm(
+            _K.GROUP_NORM, x, rows, x.elements // rows, 2 * x.shape[1] if affine else 0, 8
+        )
 
     def softmax(self, x: Tensor, *, name: str = "softmax") -> Tensor:
         """Softmax over the last axis."""
         rows = x.elements // x.shape[-1]
         return self.operator(
-            _K.SOFTMAX, (rows, x.shape[-1]), [x], x.shape, name=name, flop=6.0 * x.elements, save_output=True
+            _K.SOFTMAX,
+            (rows, x.shape[-1]),
+            [x],
+            x.shape,
+            name=name,
+            flop=6.0 * x.elements,
+            save_output=True,
         )
 
     def reduce(self, x: Tensor, *shape: int, name: str = "mean") -> Tensor:
@@ -354,10 +428,13 @@ class GraphBuilder(RowWriter):
         window = per_axis(kernel, rank)
         step, pad = per_axis(window if stride is None else stride, rank), per_axis(padding, rank)
         out = tuple(
-            pooled_size(i, w, s, p, ceil=ceil) for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
+            pooled_size(i, w, s, p, ceil=ceil)
+            for i, w, s, p in zip(x.shape[2:], window, step, pad, strict=True)
         )
         if min(out) < 1:
-            raise InvalidValueError("input size", x.shape[2:], f"at least the pooling window {window}")
+            raise InvalidValueError(
+                "input size", x.shape[2:], f"at least the pooling window {window}"
+            )
         return self._pool(x, out, prod(window), mode)
 
     def global_pool(self, x: Tensor, size: int = 1) -> Tensor:
@@ -380,7 +457,13 @@ class GraphBuilder(RowWriter):
         )
 
     def embedding(
-        self, ids: Tensor, table_rows: int, width: int, *, name: str = "embedding", tied: bool = False
+        self,
+        ids: Tensor,
+        table_rows: int,
+        width: int,
+        *,
+        name: str = "embedding",
+        tied: bool = False,
     ) -> Tensor:
         """Gather one row of a (table_rows, width) table per id."""
         if not tied:
@@ -416,8 +499,12 @@ class GraphBuilder(RowWriter):
             extra_saved_bytes=ids_bytes,
         )
 
-    def copy(self, *inputs: Tensor, shape: Sequence[int] | None = None, name: str = "copy") -> Tensor:
-        """Move the inputs to new storage: concatenation, transposition made contiguous, padding, repetition."""
+    def copy(
+        self, *inputs: Tensor, shape: Sequence[int] | None = None, name: str = "copy"
+    ) -> Tensor:
+        """Move the inputs to new storage: concatenation, transposition made contiguous, padding,
+        repetition.
+        """
         out = tuple(inputs[0].shape if shape is None else shape)
         return self.operator(_K.COPY, (prod(out),), inputs, out, name=name, flop=0.0)
 
@@ -427,27 +514,42 @@ class GraphBuilder(RowWriter):
         axis %= len(first)
         for x in inputs[1:]:
             if x.shape[:axis] != first[:axis] or x.shape[axis + 1 :] != first[axis + 1 :]:
-                raise InvalidValueError("input size", x.shape, f"{first} but for axis {axis}, to be concatenated")
+                raise InvalidValueError(
+                    "input size", x.shape, f"{first} but for axis {axis}, to be concatenated"
+                )
         total = sum(x.shape[axis] for x in inputs)
         return self.copy(*inputs, shape=(*first[:axis], total, *first[axis + 1 :]), name="concat")
 
     def upsample(self, x: Tensor, factor: int = 2) -> Tensor:
         """Nearest-neighbour upsampling of x (n, c, spatial...)."""
-        return self.copy(x, shape=(*x.shape[:2], *(factor * s for s in x.shape[2:])), name="upsample")
+        return self.copy(
+            x, shape=(*x.shape[:2], *(factor * s for s in x.shape[2:])), name="upsample"
+        )
 
-    # -- sequences, experts, trees -----------------------------------------------------------------------------------
+    # -- sequences, experts, trees
+    # -----------------------------------------------------------------------------------
 
     def recurrent(
-        self, x: Tensor, hidden: int, *, cell: str = "lstm", bidirectional: bool = False, bias_sets: int = 2
+        self,
+        x: Tensor,
+        hidden: int,
+        *,
+        cell: str = "lstm",
+        bidirectional: bool = False,
+        bias_sets: int = 2,
     ) -> Tensor:
-        """One recurrent layer over x (batch, steps, input): "rnn", "lstm" or "gru"; `bias_sets` as in cuDNN (2)."""
+        """One recurrent layer over x (batch, steps, input): "rnn", "lstm" or "gru"; `bias_sets` as
+        in cuDNN (2).
+        """
         kind, gates = {"rnn": (_K.RNN, 1), "lstm": (_K.LSTM, 4), "gru": (_K.GRU, 3)}[cell]
         batch, steps, width = x.shape
         directions = 2 if bidirectional else 1
         matrix = gates * hidden * (width + hidden)
         weights = directions * (matrix + gates * hidden * bias_sets)
         self.parameters(weights, directions * (2 + bias_sets))
-        reserve = directions * batch * steps * hidden * (gates + 1) * self.precision.activation.bytes
+        reserve = (
+            directions * batch * steps * hidden * (gates + 1) * self.precision.activation.bytes
+        )
         return self.operator(
             kind,
             (batch, steps, width, hidden, directions),
@@ -463,7 +565,9 @@ class GraphBuilder(RowWriter):
         )
 
     def moe_routing(self, logits: Tensor, top_k: int) -> Tensor:
-        """Softmax over experts, top-k choice and the permutation of tokens; logits (tokens, experts)."""
+        """Softmax over experts, top-k choice and the permutation of tokens; logits (tokens,
+        experts).
+        """
         tokens, experts = logits.shape
         return self.operator(
             _K.MOE_ROUTING,

@@ -1,11 +1,13 @@
 """Compiled execution: data movement folded into the operators around it.
 
-Graph compilers place the operands of a concatenation side by side in one buffer, so that each producer writes its share
-there and the copy disappears (TensorRT Developer Guide, "Types of fusions": eliminating concatenations; XLA and
-torch.compile do the same with pointwise producers). A copy that only rearranges or selects what one operator wrote runs in
-that operator's epilogue. Operands that others read as well keep their place and are still copied. Gathered rows go straight
-into a product of small matrices, whose operands a thread block holds in shared memory (the dot interaction of recommenders:
-NVIDIA DeepLearningExamples, PyTorch/Recommendation/DLRM, fused embedding and interaction kernels).
+Graph compilers place the operands of a concatenation side by side in one buffer, so that each
+producer writes its share there and the copy disappears (TensorRT Developer Guide, "Types of
+fusions": eliminating concatenations; XLA and torch.compile do the same with pointwise producers). A
+copy that only rearranges or selects what one operator wrote runs in that operator's epilogue.
+Operands that others read as well keep their place and are still copied. Gathered rows go straight
+into a product of small matrices, whose operands a thread block holds in shared memory (the dot
+interaction of recommenders: NVIDIA DeepLearningExamples, PyTorch/Recommendation/DLRM, fused
+embedding and interaction kernels).
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from accelsim.workloads.operator import OperatorKind, Phase
 __all__ = ["elide_copies"]
 
 _GATHERS = (int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG))
-#: Operands of one product that fit beside each other in the shared memory of an SM (CUDA C++ Programming Guide: 64 KiB or
-#: more since compute capability 7.0).
+#: Operands of one product that fit beside each other in the shared memory of an SM (CUDA C++
+#: Programming Guide: 64 KiB or more since compute capability 7.0).
 _SMALL_BYTES = 65536.0
 
 
@@ -31,7 +33,8 @@ def elide_copies(graph: OperatorGraph) -> OperatorGraph:
     """Let the producers of copied tensors write into the copy's result.
 
     Args:
-        graph: Rows in launch order; with a backward pass it is returned as it is (copies are tensors to keep).
+        graph: Rows in launch order; with a backward pass it is returned as it is (copies are
+            tensors to keep).
 
     Returns:
         A graph with fewer rows, never more bytes, and the same FLOP.
@@ -39,7 +42,11 @@ def elide_copies(graph: OperatorGraph) -> OperatorGraph:
     if bool((graph.phase == int(Phase.BACKWARD)).any()):
         return graph
     is_copy = graph.kind == int(OperatorKind.COPY)
-    read, write, gone = graph.read_bytes.copy(), graph.write_bytes.copy(), np.zeros(len(graph), dtype=np.bool_)
+    read, write, gone = (
+        graph.read_bytes.copy(),
+        graph.write_bytes.copy(),
+        np.zeros(len(graph), dtype=np.bool_),
+    )
     consumers = np.bincount(graph.dependency, minlength=len(graph))
     for row in np.flatnonzero(is_copy).tolist():
         own = [int(source) for source in graph.dependencies_of(row) if consumers[source] == 1]
@@ -48,13 +55,18 @@ def elide_copies(graph: OperatorGraph) -> OperatorGraph:
     return _gathered(_without(replace(graph, read_bytes=read, write_bytes=write), gone))
 
 
-def _place(graph: OperatorGraph, row: int, own: list[int], read: FloatArray, write: FloatArray) -> bool:
-    """Take the bytes of one copy that its sole producers write in place; whether nothing is left of it."""
+def _place(
+    graph: OperatorGraph, row: int, own: list[int], read: FloatArray, write: FloatArray
+) -> bool:
+    """Take the bytes of one copy that its sole producers write in place; whether nothing is left of
+    it.
+    """
     copied, offered = graph.write_bytes[row], graph.read_bytes[row]
     if copied > offered:
         return False  # repetition or padding: more is written than the producers have
     if len(graph.dependencies_of(row)) == 1:
-        # A selection or transposition: the producer writes it instead of what it would have written.
+        # A selection or transposition: the producer writes it instead of what it would have
+        # written.
         write[own[0]] -= max(float(graph.write_bytes[own[0]]) - copied, 0.0)
         return True
     placed = float(sum(graph.write_bytes[source] for source in own))
@@ -82,7 +94,9 @@ def _without(graph: OperatorGraph, gone: NDArray[np.bool_]) -> OperatorGraph:
 
 
 def _gathered(graph: OperatorGraph) -> OperatorGraph:
-    """Gathers that only a product of small matrices reads write nothing, and it reads nothing of them."""
+    """Gathers that only a product of small matrices reads write nothing, and it reads nothing of
+    them.
+    """
     batch, m, n, k = (graph.dims[:, index].astype(np.float64) for index in range(4))
     small = (graph.kind == int(OperatorKind.BATCHED_GEMM)) & (
         (m * k + k * n) * DTYPE_BYTES[graph.dtype] <= _SMALL_BYTES
@@ -97,7 +111,9 @@ def _gathered(graph: OperatorGraph) -> OperatorGraph:
     return replace(graph, read_bytes=read, write_bytes=write)
 
 
-def _sources_through_copies(graph: OperatorGraph, row: int, consumers: NDArray[np.int64]) -> list[int]:
+def _sources_through_copies(
+    graph: OperatorGraph, row: int, consumers: NDArray[np.int64]
+) -> list[int]:
     """Rows that `row` waits for, and those that a copy for it alone waits for."""
     found: list[int] = graph.dependencies_of(row).tolist()
     for source in list(found):

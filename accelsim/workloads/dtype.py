@@ -1,8 +1,8 @@
 """Number formats and precision policies.
 
-A `Dtype` is a storage format with its arithmetic rate class; a `Precision` says which dtype a model's weights,
-activations, key-value cache and arithmetic use when a user asks for "bf16" or "int8". TF32 stores 32 bits and multiplies
-with 10 mantissa bits (NVIDIA A100 whitepaper, 2020).
+A `Dtype` is a storage format with its arithmetic rate class; a `Precision` says which dtype a
+model's weights, activations, key-value cache and arithmetic use when a user asks for "bf16" or
+"int8". TF32 stores 32 bits and multiplies with 10 mantissa bits (NVIDIA A100 whitepaper, 2020).
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Dtype(IntEnum):
 
 
 #: Bytes of one stored element, indexed by `Dtype`.
-DTYPE_BYTES: NDArray[np.float64] = np.array([8, 4, 4, 2, 2, 1, 1, 0.5, 0.5, 4, 8, 1, 2, 0.75, 0.125], dtype=np.float64)
+DTYPE_BYTES: NDArray[np.float64] = np.array(
+    [8, 4, 4, 2, 2, 1, 1, 0.5, 0.5, 4, 8, 1, 2, 0.75, 0.125], dtype=np.float64
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ def _uniform(name: str, compute: Dtype, storage: Dtype, master: Dtype | None = N
 
 
 _D = Dtype
-#: Precision policies by name. int8 is static post-training quantisation (weights and activations); fp8 and fp4 quantise
-#: the matrix operands and keep bf16 between them; int4 is weight-only.
+#: Precision policies by name. int8 is static post-training quantisation (weights and activations);
+#: fp8 and fp4 quantise the matrix operands and keep bf16 between them; int4 is weight-only.
 PRECISIONS: dict[str, Precision] = {
     "fp64": _uniform("fp64", _D.FP64, _D.FP64),
     "fp32": _uniform("fp32", _D.FP32, _D.FP32),
@@ -108,7 +110,8 @@ _TORCH_NAMES = {
 
 
 def precision(name: str | Precision) -> Precision:
-    """Look a precision policy up by its name, or by torch's name of its format ("bfloat16", "torch.float16").
+    """Look a precision policy up by its name, or by torch's name of its format ("bfloat16",
+    "torch.float16").
 
     Raises:
         UnknownNameError: If there is no such policy.

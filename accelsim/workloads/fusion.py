@@ -1,9 +1,10 @@
 """Compiled execution: elementwise chains fused into the operator before them.
 
-What graph compilers do to a forward or training graph (TensorRT layer fusion; XLA fusion, Snider & Liang 2023; oneDNN
-post-ops): an elementwise operator whose operand was just produced, and is read by nobody else, runs inside its producer and
-the tensor between them never reaches memory. In inference a batch norm behind a convolution is folded into its weights.
-torch.compile without max-autotune leaves the epilogues of its matrix products apart, so it gains less than this.
+What graph compilers do to a forward or training graph (TensorRT layer fusion; XLA fusion, Snider &
+Liang 2023; oneDNN post-ops): an elementwise operator whose operand was just produced, and is read
+by nobody else, runs inside its producer and the tensor between them never reaches memory. In
+inference a batch norm behind a convolution is folded into its weights. torch.compile without
+max-autotune leaves the epilogues of its matrix products apart, so it gains less than this.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from accelsim.workloads.operator import CONTRACTION_KINDS, OWN_STATISTICS, Opera
 __all__ = ["fuse_elementwise"]
 
 _K = OperatorKind
-#: Kinds that take an elementwise epilogue: not the gradient of a filter, which goes to the optimizer.
+#: Kinds that take an elementwise epilogue: not the gradient of a filter, which goes to the
+#: optimizer.
 _PRODUCERS = (CONTRACTION_KINDS - {_K.CONV_BACKWARD_WEIGHT}) | {
     _K.ELEMENTWISE,
     _K.LAYER_NORM,
@@ -36,8 +38,9 @@ _PRODUCERS = (CONTRACTION_KINDS - {_K.CONV_BACKWARD_WEIGHT}) | {
 def fuse_elementwise(graph: OperatorGraph) -> OperatorGraph:
     """Fuse elementwise rows (and foldable batch norms) into their producers.
 
-    FLOP of matrix rows stay those of the matrix arithmetic, what is fused behind them stands in `epilogue_flop`; fused
-    arithmetic is added to memory-bound rows. Tensors a backward pass needs are still written.
+    FLOP of matrix rows stay those of the matrix arithmetic, what is fused behind them stands in
+    `epilogue_flop`; fused arithmetic is added to memory-bound rows. Tensors a backward pass needs
+    are still written.
 
     Args:
         graph: Rows in launch order.
@@ -50,21 +53,26 @@ def fuse_elementwise(graph: OperatorGraph) -> OperatorGraph:
     rows = np.arange(len(graph))
     tails = np.zeros(len(heads), dtype=np.int64)
     np.maximum.at(tails, member, rows)
-    # A fused operator runs where its last row did: then all that any of its rows waits for is there.
+    # A fused operator runs where its last row did: then all that any of its rows waits for is
+    # there.
     order = np.argsort(tails)
     heads, tails, member = heads[order], tails[order], np.argsort(order)[member]
     fused = group != rows
     producer = _producer(graph)[fused]
     hidden = graph.write_bytes[producer]
     training = bool((graph.phase == int(Phase.BACKWARD)).any())
-    kept = np.minimum(graph.saved_bytes[fused], hidden) * training  # saved for the backward pass: written all the same
+    kept = (
+        np.minimum(graph.saved_bytes[fused], hidden) * training
+    )  # saved for the backward pass: written all the same
     read = _sum(graph.read_bytes, member, len(heads)) - _sum(hidden, member[fused], len(heads))
     write = graph.write_bytes[tails] + _sum(kept, member[fused], len(heads))
     weight_owner = graph.weight_bytes.copy()
     folded = fused & (graph.kind == int(_K.BATCH_NORM))
     weight_owner[folded] = 0.0
     matrix = np.isin(graph.kind[heads], [int(kind) for kind in CONTRACTION_KINDS])
-    behind = np.where(fused & (graph.kind == int(_K.ELEMENTWISE)), graph.flop, 0.0)  # folded norms cost nothing
+    behind = np.where(
+        fused & (graph.kind == int(_K.ELEMENTWISE)), graph.flop, 0.0
+    )  # folded norms cost nothing
     offset, dependency = _regrouped_edges(graph, member, len(heads))
     picked = graph.take(heads)
     return replace(
@@ -97,9 +105,16 @@ def _groups(graph: OperatorGraph) -> IntArray:
     convolved = np.isin(graph.kind[np.maximum(producer, 0)], [int(_K.CONV), int(_K.CONV_TRANSPOSE)])
     inference = not (graph.phase == int(Phase.BACKWARD)).any()
     norms = (graph.kind == int(_K.BATCH_NORM)) & convolved & inference
-    norms[norms] = [not graph.name[row].endswith(f".{OWN_STATISTICS}") for row in np.flatnonzero(norms).tolist()]
+    norms[norms] = [
+        not graph.name[row].endswith(f".{OWN_STATISTICS}") for row in np.flatnonzero(norms).tolist()
+    ]
     fusable |= norms
-    joins = fusable & (producer >= 0) & (consumers[np.maximum(producer, 0)] == 1) & takes[np.maximum(producer, 0)]
+    joins = (
+        fusable
+        & (producer >= 0)
+        & (consumers[np.maximum(producer, 0)] == 1)
+        & takes[np.maximum(producer, 0)]
+    )
     joins &= graph.phase == graph.phase[np.maximum(producer, 0)]
     head = np.arange(len(graph), dtype=np.int64)
     for row in np.flatnonzero(joins).tolist():
@@ -111,11 +126,15 @@ def _sum(values: FloatArray, member: IntArray, count: int) -> FloatArray:
     return np.bincount(member, weights=values, minlength=count).astype(np.float64)
 
 
-def _regrouped_edges(graph: OperatorGraph, member: IntArray, count: int) -> tuple[IntArray, IntArray]:
+def _regrouped_edges(
+    graph: OperatorGraph, member: IntArray, count: int
+) -> tuple[IntArray, IntArray]:
     """Dependencies among fused operators: those of all their rows, less the inner ones."""
     edges: list[set[int]] = [set() for _ in range(count)]
     reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
-    for target, source in zip(member[reader].tolist(), member[graph.dependency].tolist(), strict=True):
+    for target, source in zip(
+        member[reader].tolist(), member[graph.dependency].tolist(), strict=True
+    ):
         if source < target:
             edges[target].add(source)
     return compressed_rows([sorted(sources) for sources in edges])

@@ -1,8 +1,8 @@
 """The operator graph: numpy columns, one row per operator.
 
-Cost models read whole columns at once; schedulers read the dependencies. A graph is immutable; `GraphBuilder` makes one
-row by row, `concatenate` joins several in sequence. It saves to and loads from plain JSON, so that a graph captured
-where torch is installed can be used where it is not.
+Cost models read whole columns at once; schedulers read the dependencies. A graph is immutable;
+`GraphBuilder` makes one row by row, `concatenate` joins several in sequence. It saves to and loads
+from plain JSON, so that a graph captured where torch is installed can be used where it is not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.operator import CONTRACTION_KINDS, DIMENSIONS, MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.operator import (
+    CONTRACTION_KINDS,
+    DIMENSIONS,
+    MAX_DIMENSIONS,
+    OperatorKind,
+    Phase,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,11 +57,12 @@ class OperatorGraph:
         path: Module paths ("layer1.0.conv1"), length n; "" where unknown.
         dependency_offset: Start of each row's slice of `dependency`, shape (n + 1,).
         dependency: Rows each row waits for (always earlier rows), shape (edges,).
-        epilogue_flop: FLOP of elementwise operators fused behind matrix rows, which `flop` leaves out, shape (n,); None
-            where nothing was fused.
-        freed_after: Row after which each row's output is freed, shape (n,): n where the caller holds it, -1 where it is not
-            known; None where no row's is.
-        discarded: Bytes of each block, in 32 bits, that making the model and its inputs took and gave back.
+        epilogue_flop: FLOP of elementwise operators fused behind matrix rows, which `flop` leaves
+            out, shape (n,); None where nothing was fused.
+        freed_after: Row after which each row's output is freed, shape (n,): n where the caller
+            holds it, -1 where it is not known; None where no row's is.
+        discarded: Bytes of each block, in 32 bits, that making the model and its inputs took and
+            gave back.
     """
 
     kind: NDArray[np.int16]
@@ -103,7 +110,9 @@ class OperatorGraph:
 
     def rows_by_kind(self) -> Iterator[tuple[OperatorKind, IntArray]]:
         """Each kind the graph has, in the order of their codes, and its rows."""
-        for code in np.flatnonzero(np.bincount(self.kind)).tolist():  # np.unique would import numpy.ma: 25 ms
+        for code in np.flatnonzero(
+            np.bincount(self.kind)
+        ).tolist():  # np.unique would import numpy.ma: 25 ms
             yield OperatorKind(code), np.flatnonzero(self.kind == code)
 
     def dimension(self, name: str, rows: NDArray[Any] | slice, kind: OperatorKind) -> FloatArray:
@@ -127,7 +136,9 @@ class OperatorGraph:
             rows: Row indices (may repeat) or a boolean mask.
         """
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
-        columns = {f.name: getattr(self, f.name)[index] for f in fields(self) if f.name in _ARRAY_COLUMNS}
+        columns = {
+            f.name: getattr(self, f.name)[index] for f in fields(self) if f.name in _ARRAY_COLUMNS
+        }
         picked = index.tolist()
         offset, dependency = _chain(len(picked))
         return OperatorGraph(
@@ -198,20 +209,38 @@ class OperatorGraph:
         return cls(
             kind=np.array(kinds, dtype=np.int16),
             dims=_dims(_column(data, "dims", count), kinds),
-            dtype=np.array([_code(Dtype, "dtype", x) for x in _column(data, "dtype", count)], dtype=np.int8),
-            phase=np.array([_code(Phase, "phase", x) for x in _column(data, "phase", count)], dtype=np.int8),
+            dtype=np.array(
+                [_code(Dtype, "dtype", x) for x in _column(data, "dtype", count)], dtype=np.int8
+            ),
+            phase=np.array(
+                [_code(Phase, "phase", x) for x in _column(data, "phase", count)], dtype=np.int8
+            ),
             **floats,
             name=_words(data, "name", count),
             path=_words(data, "path", count),
             dependency_offset=offset,
             dependency=dependency,
-            epilogue_flop=_floats(data, "epilogue_flop", count) if "epilogue_flop" in data else None,
+            epilogue_flop=_floats(data, "epilogue_flop", count)
+            if "epilogue_flop" in data
+            else None,
             freed_after=_freed_after(data, count) if "freed_after" in data else None,
-            discarded=tuple(_floats(data, "discarded", None).tolist()) if "discarded" in data else (),
+            discarded=tuple(_floats(data, "discarded", None).tolist())
+            if "discarded" in data
+            else (),
         )
 
 
-_ARRAY_COLUMNS = ("kind", "dims", "dtype", "phase", "flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
+_ARRAY_COLUMNS = (
+    "kind",
+    "dims",
+    "dtype",
+    "phase",
+    "flop",
+    "read_bytes",
+    "write_bytes",
+    "weight_bytes",
+    "saved_bytes",
+)
 _FLOAT_COLUMNS = ("flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
 
 
@@ -238,7 +267,9 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
     freed, base = [], 0
     for graph in graphs:
         own = np.full(len(graph), -1) if graph.freed_after is None else graph.freed_after
-        freed.append(np.where(own == len(graph), sum(map(len, graphs)), np.where(own < 0, -1, own + base)))
+        freed.append(
+            np.where(own == len(graph), sum(map(len, graphs)), np.where(own < 0, -1, own + base))
+        )
         base += len(graph)
     epilogues = [np.zeros(len(g)) if g.epilogue_flop is None else g.epilogue_flop for g in graphs]
     return OperatorGraph(
@@ -247,7 +278,9 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
         path=tuple(p for g in graphs for p in g.path),
         dependency_offset=offset,
         dependency=dependency,
-        epilogue_flop=None if all(g.epilogue_flop is None for g in graphs) else np.concatenate(epilogues),
+        epilogue_flop=None
+        if all(g.epilogue_flop is None for g in graphs)
+        else np.concatenate(epilogues),
         freed_after=None if all(g.freed_after is None for g in graphs) else np.concatenate(freed),
         discarded=tuple(size for g in graphs for size in g.discarded),
     )
@@ -279,7 +312,9 @@ def _column(data: Mapping[str, Any], name: str, count: int | None) -> list[Any]:
     if not isinstance(column, list):
         raise InvalidValueError(f"graph.{name}", column, "a list with one entry per operator")
     if count is not None and len(column) != count:
-        raise InvalidValueError(f"graph.{name}", f"{len(column)} entries", f"{count} entries, as in graph.kind")
+        raise InvalidValueError(
+            f"graph.{name}", f"{len(column)} entries", f"{count} entries, as in graph.kind"
+        )
     return column
 
 
@@ -306,8 +341,14 @@ def _floats(data: Mapping[str, Any], name: str, count: int | None) -> FloatArray
 def _freed_after(data: Mapping[str, Any], count: int) -> IntArray:
     column = _column(data, "freed_after", count)
     for row, value in enumerate(column):
-        if not isinstance(value, int) or isinstance(value, bool) or not (value == -1 or row <= value <= count):
-            raise InvalidValueError("graph.freed_after", value, f"-1, or a row from {row} to {count}")
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or not (value == -1 or row <= value <= count)
+        ):
+            raise InvalidValueError(
+                "graph.freed_after", value, f"-1, or a row from {row} to {count}"
+            )
     return np.array(column, dtype=np.int64)
 
 
@@ -325,7 +366,9 @@ def _dims(column: list[Any], kinds: Sequence[int]) -> IntArray:
         width = len(DIMENSIONS[OperatorKind(kind)])
         fewest = _FEWEST_DIMENSIONS.get(OperatorKind(kind), width)
         if not isinstance(values, list) or not fewest <= len(values) <= width:
-            raise InvalidValueError("graph.dims", values, f"{width} integers for {OperatorKind(kind).label}")
+            raise InvalidValueError(
+                "graph.dims", values, f"{width} integers for {OperatorKind(kind).label}"
+            )
         for value in values:
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
                 raise InvalidValueError("graph.dims", value, "integers from 0 to 2**62")
@@ -336,8 +379,12 @@ def _dims(column: list[Any], kinds: Sequence[int]) -> IntArray:
 def _edges(column: list[Any]) -> tuple[IntArray, IntArray]:
     for row, edges in enumerate(column):
         if not isinstance(edges, list):
-            raise InvalidValueError("graph.dependencies", edges, "a list of row numbers per operator")
+            raise InvalidValueError(
+                "graph.dependencies", edges, "a list of row numbers per operator"
+            )
         for edge in edges:
             if not isinstance(edge, int) or isinstance(edge, bool) or not 0 <= edge < row:
-                raise InvalidValueError("graph.dependencies", edge, f"numbers of earlier rows (0 to {row - 1})")
+                raise InvalidValueError(
+                    "graph.dependencies", edge, f"numbers of earlier rows (0 to {row - 1})"
+                )
     return compressed_rows(column)

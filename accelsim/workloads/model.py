@@ -1,8 +1,9 @@
 """Workloads: a named model that lowers to operator graphs.
 
-A catalogued model is a short YAML over a *family*: a function that writes its layers into a `GraphBuilder` from shapes
-alone. A captured model carries the graph it was captured as. Both offer the same three lowerings: the forward pass (all of
-an encoder, or the prefill of a decoder), one decode step, and a training step.
+A catalogued model is a short YAML over a *family*: a function that writes its layers into a
+`GraphBuilder` from shapes alone. A captured model carries the graph it was captured as. Both offer
+the same three lowerings: the forward pass (all of an encoder, or the prefill of a decoder), one
+decode step, and a training step.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.captured import CapturedModel, captured_forward, save_captured
+from accelsim.workloads.capture.captured import CapturedModel, captured_forward, save_captured
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
@@ -31,10 +32,11 @@ class RunShape:
 
     Attributes:
         batch: Samples or sequences.
-        seq_len: New tokens per sequence (prefill: the prompt; decode: 1; encoder-decoders: the source); 0 where the model
-            has no sequence.
+        seq_len: New tokens per sequence (prefill: the prompt; decode: 1; encoder-decoders: the
+            source); 0 where the model has no sequence.
         context_len: Tokens already cached (decode).
-        target_len: Target tokens of an encoder-decoder (and, in decode, the source length is `source_len`).
+        target_len: Target tokens of an encoder-decoder (and, in decode, the source length is
+            `source_len`).
         source_len: Encoder length an encoder-decoder attends to while decoding.
         image_size: Side of a square image; 0 uses the model's own.
     """
@@ -55,7 +57,8 @@ class Family:
     Attributes:
         name: Name used in workload files.
         parameters: Pydantic model of its YAML ``parameters``.
-        write: Writes the layers into a builder; reads ``builder.phase`` (FORWARD, PREFILL or DECODE).
+        write: Writes the layers into a builder; reads ``builder.phase`` (FORWARD, PREFILL or
+            DECODE).
         autoregressive: Whether it has a decode phase.
         sequence: Whether `seq_len` applies.
     """
@@ -72,14 +75,18 @@ FAMILIES: dict[str, Family] = {}
 
 def family(
     name: str, parameters: type[BaseModel], *, autoregressive: bool = False, sequence: bool = False
-) -> Callable[[Callable[[GraphBuilder, Any, RunShape], None]], Callable[[GraphBuilder, Any, RunShape], None]]:
+) -> Callable[
+    [Callable[[GraphBuilder, Any, RunShape], None]], Callable[[GraphBuilder, Any, RunShape], None]
+]:
     """Register a family; the decorated function writes its layers.
 
     Raises:
         InvalidValueError: If the name is taken.
     """
 
-    def register(write: Callable[[GraphBuilder, Any, RunShape], None]) -> Callable[[GraphBuilder, Any, RunShape], None]:
+    def register(
+        write: Callable[[GraphBuilder, Any, RunShape], None],
+    ) -> Callable[[GraphBuilder, Any, RunShape], None]:
         if name in FAMILIES:
             raise InvalidValueError("family", name, "a name that is not registered yet")
         FAMILIES[name] = Family(name, parameters, write, autoregressive, sequence)
@@ -107,7 +114,8 @@ class Lowered:
         graph: The operators.
         parameter_count: Trainable parameters.
         parameter_tensor_count: Tensors they live in (for per-tensor optimizer kernels).
-        kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers; 0 where there is no cache.
+        kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers; 0 where
+            there is no cache.
     """
 
     graph: OperatorGraph
@@ -151,14 +159,20 @@ class Workload:
         return self.family is not None and self.family.autoregressive
 
     def lower(
-        self, shape: RunShape, precision: Precision, phase: Phase = Phase.FORWARD, *, fused_attention: bool = True
+        self,
+        shape: RunShape,
+        precision: Precision,
+        phase: Phase = Phase.FORWARD,
+        *,
+        fused_attention: bool = True,
     ) -> Lowered:
         """Lower one pass.
 
         Args:
             shape: Sizes.
             precision: Dtypes.
-            phase: FORWARD (whole model, training or encoders), PREFILL (fills a cache), DECODE (one token per sequence).
+            phase: FORWARD (whole model, training or encoders), PREFILL (fills a cache), DECODE (one
+                token per sequence).
             fused_attention: False writes attention as scores, softmax and context.
         """
         return _lower(self, shape, precision, phase, fused_attention)
@@ -174,14 +188,25 @@ class Workload:
 
 
 @lru_cache(maxsize=256)
-def _lower(workload: Workload, shape: RunShape, precision: Precision, phase: Phase, fused_attention: bool) -> Lowered:
+def _lower(
+    workload: Workload, shape: RunShape, precision: Precision, phase: Phase, fused_attention: bool
+) -> Lowered:
     if workload.captured is not None:
-        return _lower_captured(workload, workload.captured, shape, precision, phase, fused_attention)
+        return _lower_captured(
+            workload, workload.captured, shape, precision, phase, fused_attention
+        )
     if workload.family is None:
-        raise InvalidValueError("workload", workload.name, "a catalogued family or a captured module")
+        raise InvalidValueError(
+            "workload", workload.name, "a catalogued family or a captured module"
+        )
     builder = GraphBuilder(precision, phase, fused_attention=fused_attention)
     workload.family.write(builder, workload.parameters, shape)
-    return Lowered(builder.build(), builder.parameter_count, builder.parameter_tensor_count, builder.kv_bytes_per_token)
+    return Lowered(
+        builder.build(),
+        builder.parameter_count,
+        builder.parameter_tensor_count,
+        builder.kv_bytes_per_token,
+    )
 
 
 def _lower_captured(
@@ -198,10 +223,16 @@ def _lower_captured(
     sizes = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != "batch"}
     for name, value in sizes.items():
         if value:
-            allowed = f"no value: {workload.name} has the sizes it was captured at, but for the batch"
-            raise InvalidValueError(name, value, allowed, "Capture it again with inputs of the size wanted.")
+            allowed = (
+                f"no value: {workload.name} has the sizes it was captured at, but for the batch"
+            )
+            raise InvalidValueError(
+                name, value, allowed, "Capture it again with inputs of the size wanted."
+            )
     if model.fused_attention and not fused_attention:
         allowed = f"true, as {workload.name} was captured"
-        raise InvalidValueError("fused_attention", False, allowed, "Capture again with fused_attention=False.")
+        raise InvalidValueError(
+            "fused_attention", False, allowed, "Capture again with fused_attention=False."
+        )
     graph = captured_forward(model, shape.batch, precision, phase)
     return Lowered(graph, model.parameter_count, model.parameter_tensor_count, 0.0)

@@ -1,10 +1,10 @@
 """Operator kinds and the dimensions each kind is described by.
 
-An operator is one kernel-sized unit of work. Its row in an `OperatorGraph` has a kind, a fixed tuple of integer
-dimensions whose meaning the kind defines, a compute dtype, FLOP, and bytes read, written and of weights. A multiply-add
-counts as 2 FLOP. For attention, FLOP counts the full query x key rectangle (the convention of PaLM's MFU and of
-torch.utils.flop_counter); what a causal or windowed kernel really executes is worked out by the cost models from the
-dimensions.
+An operator is one kernel-sized unit of work. Its row in an `OperatorGraph` has a kind, a fixed
+tuple of integer dimensions whose meaning the kind defines, a compute dtype, FLOP, and bytes read,
+written and of weights. A multiply-add counts as 2 FLOP. For attention, FLOP counts the full query x
+key rectangle (the convention of PaLM's MFU and of torch.utils.flop_counter); what a causal or
+windowed kernel really executes is worked out by the cost models from the dimensions.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ __all__ = [
 ]
 
 
-#: Ending of the name of a captured operator that overwrites what it reads, or adds rows to what is there.
+#: Ending of the name of a captured operator that overwrites what it reads, or adds rows to what is
+#: there.
 IN_PLACE: Final = ".in_place"
-#: Suffix of the name of a batch norm that takes the statistics of its own images, whatever the module's mode.
+#: Suffix of the name of a batch norm that takes the statistics of its own images, whatever the
+#: module's mode.
 OWN_STATISTICS: Final = "own"
 #: Elements of a row from which rows that indices add are sorted first and added whole.
 SORTED_WIDTH: Final = 16
@@ -119,8 +121,9 @@ _CONV = (
     "stride",
     "dilation",
 )
-# causal: 0 or 1. window: keys each query sees at most, 0 = all. latent: width of a compressed (MLA) cache row, 0 = none.
-# Attention whose scores pass through memory is written as batched GEMMs, elementwise and softmax rows instead.
+# causal: 0 or 1. window: keys each query sees at most, 0 = all. latent: width of a compressed (MLA)
+# cache row, 0 = none. Attention whose scores pass through memory is written as batched GEMMs,
+# elementwise and softmax rows instead.
 _ATTENTION = (
     "batch",
     "heads",
@@ -154,9 +157,13 @@ DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
     _K.BATCH_NORM: _ROWS,
     _K.GROUP_NORM: _ROWS,
     _K.SOFTMAX: _ROWS,
-    # runs: stretches that lie together, else 0; even: 1 where every operand goes on along all of a stretch
+    # runs: stretches that lie together, else 0; even: 1 where every operand goes on along all of a
+    # stretch
     _K.ELEMENTWISE: ("elements", "inputs", "flop_per_element", "runs", "even"),
-    _K.REDUCTION: (*_ROWS, "inner"),  # inner: results that lie together, where the innermost axis stays, else 0
+    _K.REDUCTION: (
+        *_ROWS,
+        "inner",
+    ),  # inner: results that lie together, where the innermost axis stays, else 0
     _K.POOLING: ("batch", "channels", "in_pixels", "out_pixels", "kernel_volume"),
     _K.EMBEDDING: _GATHER,
     _K.EMBEDDING_BAG: ("lookups", "width", "table_rows", "bags"),
@@ -165,8 +172,19 @@ DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
     _K.LSTM: _RECURRENT,
     _K.GRU: _RECURRENT,
     _K.MOE_ROUTING: ("tokens", "experts", "top_k"),
-    _K.OPTIMIZER: ("parameters", "states", "tensors", "idle"),  # idle: whose gradients have been zero throughout
-    _K.COPY: ("elements", "channels", "out_h", "out_w", "runs"),  # sizes of resampled images alone, else 0
+    _K.OPTIMIZER: (
+        "parameters",
+        "states",
+        "tensors",
+        "idle",
+    ),  # idle: whose gradients have been zero throughout
+    _K.COPY: (
+        "elements",
+        "channels",
+        "out_h",
+        "out_w",
+        "runs",
+    ),  # sizes of resampled images alone, else 0
     _K.HOST_TO_DEVICE: _BYTES,
     _K.DEVICE_TO_HOST: _BYTES,
     _K.ALL_REDUCE: _BYTES,
@@ -185,7 +203,10 @@ ATTENTION_KINDS = frozenset({_K.ATTENTION, _K.ATTENTION_BACKWARD})
 RECURRENT_KINDS = frozenset({_K.RNN, _K.LSTM, _K.GRU})
 #: Kinds whose FLOP count as model FLOP: the matrix arithmetic published figures count.
 CONTRACTION_KINDS = (
-    CONV_KINDS | ATTENTION_KINDS | RECURRENT_KINDS | frozenset({_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM})
+    CONV_KINDS
+    | ATTENTION_KINDS
+    | RECURRENT_KINDS
+    | frozenset({_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM})
 )
 TRANSFER_KINDS = frozenset({_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST})
 COLLECTIVE_KINDS = frozenset(

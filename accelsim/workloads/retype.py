@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.captured import compute_dtypes
+from accelsim.workloads.capture.captured import compute_dtypes
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
@@ -25,7 +25,9 @@ def precision_of(graph: OperatorGraph) -> Precision:
             return policy
     labels = ", ".join(sorted({Dtype(code).label for code in graph.dtype.tolist()}))
     known = ", ".join(PRECISIONS)
-    raise InvalidValueError("graph.dtype", labels, f"the dtypes of one policy ({known})", "Leave precision out.")
+    raise InvalidValueError(
+        "graph.dtype", labels, f"the dtypes of one policy ({known})", "Leave precision out."
+    )
 
 
 def retype(graph: OperatorGraph, precision: Precision) -> OperatorGraph:

@@ -1,7 +1,9 @@
-"""Writes rows of an operator graph one by one: shapes, storage, dependencies, parameters, what the backward pass keeps.
+"""Writes rows of an operator graph one by one: shapes, storage, dependencies, parameters, what the
+backward pass keeps.
 
-`Tensor` is a shape with the row that made it and a storage identity; views share storage. What a forward row keeps for the
-backward pass (`saved_bytes`) is counted once per storage, as PyTorch's autograd does.
+`Tensor` is a shape with the row that made it and a storage identity; views share storage. What a
+forward row keeps for the backward pass (`saved_bytes`) is counted once per storage, as PyTorch's
+autograd does.
 """
 
 from __future__ import annotations
@@ -42,15 +44,19 @@ class Tensor:
 
 
 class RowWriter:
-    """Collects rows and their dependencies, parameters and kept tensors; `build` returns the immutable graph.
+    """Collects rows and their dependencies, parameters and kept tensors; `build` returns the
+    immutable graph.
 
     Args:
         precision: Which dtypes to use.
         phase: Phase of the rows.
-        fused_attention: One attention operator with fused traffic; False writes scores, softmax and context separately.
+        fused_attention: One attention operator with fused traffic; False writes scores, softmax and
+            context separately.
     """
 
-    def __init__(self, precision: Precision, phase: Phase = Phase.FORWARD, *, fused_attention: bool = True) -> None:
+    def __init__(
+        self, precision: Precision, phase: Phase = Phase.FORWARD, *, fused_attention: bool = True
+    ) -> None:
         self.precision = precision
         self.phase = phase
         self.fused_attention = fused_attention
@@ -92,10 +98,15 @@ class RowWriter:
         return Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
 
     def split(self, x: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:
-        """Disjoint parts of the last axis; no row. Each part counts as storage of its own when it is kept."""
+        """Disjoint parts of the last axis; no row. Each part counts as storage of its own when it
+        is kept.
+        """
         if sum(widths) != x.shape[-1]:
             raise InvalidValueError("widths", tuple(widths), f"widths that add up to {x.shape[-1]}")
-        return tuple(Tensor((*x.shape[:-1], width), x.row, self._storage(), x.element_bytes) for width in widths)
+        return tuple(
+            Tensor((*x.shape[:-1], width), x.row, self._storage(), x.element_bytes)
+            for width in widths
+        )
 
     def build(self) -> OperatorGraph:
         """The graph of all rows so far."""
@@ -103,7 +114,9 @@ class RowWriter:
         dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
         for row, entry in enumerate(self._rows):
             dims[row, : len(entry[1])] = entry[1]
-        numbers = np.array([(r[0], r[2], *r[3:]) for r in self._rows], dtype=np.float64).reshape(count, 7)
+        numbers = np.array([(r[0], r[2], *r[3:]) for r in self._rows], dtype=np.float64).reshape(
+            count, 7
+        )
         offset, dependency = compressed_rows(self._edges)
         return OperatorGraph(
             kind=numbers[:, 0].astype(np.int16),
@@ -166,17 +179,22 @@ class RowWriter:
         write = output.bytes if write_bytes is None else write_bytes
         code = self.precision.activation if dtype is None else dtype
         weight_bytes = weights * self.precision.weight.bytes
-        self._rows.append((int(kind), tuple(dims), int(code), flop, read, write, weight_bytes, saved))
+        self._rows.append(
+            (int(kind), tuple(dims), int(code), flop, read, write, weight_bytes, saved)
+        )
         self._names.append(name)
         self._paths.append(".".join(self._scope))
         self._edges.append(sorted({x.row for x in inputs if x.row >= 0}))
         return output
 
-    def repeated(self, x: Tensor, places: Sequence[str], write: Callable[[Tensor], Tensor]) -> Tensor:
-        """Equal layers one after the other: the first two are written, the others are copies of the second.
+    def repeated(
+        self, x: Tensor, places: Sequence[str], write: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Equal layers one after the other: the first two are written, the others are copies of the
+        second.
 
-        A second layer reads what the first made, as a third reads what the second made, and keeps for the backward pass
-        what no layer before it has kept.
+        A second layer reads what the first made, as a third reads what the second made, and keeps
+        for the backward pass what no layer before it has kept.
 
         Args:
             x: Input of the first layer; each layer's output has its shape.
@@ -195,9 +213,15 @@ class RowWriter:
         return len(self._rows), self._storages, *totals
 
     def _copied(
-        self, x: Tensor, first_row: int, start: tuple[int, int, int, int, float], places: Sequence[str]
+        self,
+        x: Tensor,
+        first_row: int,
+        start: tuple[int, int, int, int, float],
+        places: Sequence[str],
     ) -> Tensor:
-        """Append copies of the rows since `start`, the layer at the first place, for the other places."""
+        """Append copies of the rows since `start`, the layer at the first place, for the other
+        places.
+        """
         rows, storages, parameters, tensors, kv_bytes = (
             now - then for now, then in zip(self._counts(), start, strict=True)
         )
@@ -209,7 +233,9 @@ class RowWriter:
         for copy, place in enumerate(places[1:], start=1):
             scope, shift = ".".join([*self._scope, place]), int(rows) * copy
             self._paths += [scope + path[within:] for path in paths]
-            self._edges += [[e + shift if e >= first_row else e for e in sources] for sources in edges]
+            self._edges += [
+                [e + shift if e >= first_row else e for e in sources] for sources in edges
+            ]
         moved = int(storages) * copies
         self._saved |= {kept + moved for kept in self._saved if kept > storage}
         self._storages += moved
@@ -217,7 +243,9 @@ class RowWriter:
         self.parameter_tensor_count += int(tensors) * copies
         self.kv_bytes_per_token += kv_bytes * copies
         made_inside = x.storage > storage
-        return Tensor(x.shape, x.row + int(rows) * copies, x.storage + moved * made_inside, x.element_bytes)
+        return Tensor(
+            x.shape, x.row + int(rows) * copies, x.storage + moved * made_inside, x.element_bytes
+        )
 
     def parameters(self, count: int, tensors: int = 1) -> None:
         """Count `count` trainable parameters in `tensors` tensors."""

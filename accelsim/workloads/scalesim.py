@@ -1,10 +1,11 @@
 """Reads SCALE-Sim topology files, convolutional and GEMM, as operator graphs.
 
-A convolution row is name, input height and width, filter height and width, channels, filters, stride (one or two) and, in
-version 3, a sparsity ratio "N:M"; a GEMM row is name, M, N, K. A layer whose name holds "DP" is depthwise: every channel
-has its own filters. Inputs are stated with their padding. SCALE-Sim rounds the number of output pixels up where
-the stride does not divide the input, so that the last window hangs over the edge; ``compat="scalesim"`` does the same.
-Format: scalesim/topology_utils.py of SCALE-Sim v2 (013c54ea) and v3.
+A convolution row is name, input height and width, filter height and width, channels, filters,
+stride (one or two) and, in version 3, a sparsity ratio "N:M"; a GEMM row is name, M, N, K. A layer
+whose name holds "DP" is depthwise: every channel has its own filters. Inputs are stated with their
+padding. SCALE-Sim rounds the number of output pixels up where the stride does not divide the input,
+so that the last window hangs over the edge; ``compat="scalesim"`` does the same. Format:
+scalesim/topology_utils.py of SCALE-Sim v2 (013c54ea) and v3.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ __all__ = ["parse_scalesim_topology", "read_scalesim_topology"]
 
 _MAX_BYTES: Final = 1_000_000
 _LARGEST: Final = 10**7
-_CONV: Final = ("input height", "input width", "filter height", "filter width", "channels", "filters", "stride height")
+_CONV: Final = (
+    "input height",
+    "input width",
+    "filter height",
+    "filter width",
+    "channels",
+    "filters",
+    "stride height",
+)
 _GEMM: Final = ("M", "N", "K")
 Compatibility = Literal["", "scalesim"]
 
@@ -51,7 +60,12 @@ def read_scalesim_topology(
 
 
 def parse_scalesim_topology(
-    text: str, label: str = "<topology>", *, precision: str = "int8", batch: int = 1, compat: Compatibility = ""
+    text: str,
+    label: str = "<topology>",
+    *,
+    precision: str = "int8",
+    batch: int = 1,
+    compat: Compatibility = "",
 ) -> OperatorGraph:
     """Parse the text of a topology file; arguments and errors of `read_scalesim_topology`."""
     if compat not in ("", "scalesim"):
@@ -63,12 +77,18 @@ def parse_scalesim_topology(
     except csv.Error as error:
         raise ProfileError(label, [f"not CSV: {error}"]) from None
     rows = [(number, [cell.strip() for cell in cells]) for number, cells in enumerate(lines, 1)]
-    rows = [(number, cells[:-1] if cells[-1] == "" else cells) for number, cells in rows if any(cells)]
+    rows = [
+        (number, cells[:-1] if cells[-1] == "" else cells) for number, cells in rows if any(cells)
+    ]
     if len(rows) < 2:
         raise ProfileError(label, ["no layers: expected a header line and one line per layer"])
     builder = GraphBuilder(find_precision(precision))
     write = _gemm if _is_gemm(rows[0][1]) else _conv
-    problems = [p for number, cells in rows[1:] for p in _write(builder, write, number, cells, batch, compat)]
+    problems = [
+        p
+        for number, cells in rows[1:]
+        for p in _write(builder, write, number, cells, batch, compat)
+    ]
     if problems:
         raise ProfileError(label, problems[:20])
     return builder.build()
@@ -84,7 +104,9 @@ def _write(
     names = _GEMM if write is _gemm else _CONV
     layer = cells[0] or "without a name"
     if len(cells) - 1 < len(names):
-        return [f"line {number}, layer {layer!r}: {len(cells) - 1} numbers, expected {', '.join(names)}"]
+        return [
+            f"line {number}, layer {layer!r}: {len(cells) - 1} numbers, expected {', '.join(names)}"
+        ]
     values: list[int] = []
     for place, cell in enumerate(cells[1:]):
         name = names[place] if place < len(names) else "stride width"
@@ -124,7 +146,22 @@ def _conv(builder: GraphBuilder, layer: str, sides: list[int], batch: int, compa
     groups = channels if "DP" in layer else 1
     outputs = filters * groups
     weights = outputs * channels // groups * down * across
-    dims = (batch, channels, outputs, groups, 1, height, width, 1, *out, 1, down, across, max(step), 1)
+    dims = (
+        batch,
+        channels,
+        outputs,
+        groups,
+        1,
+        height,
+        width,
+        1,
+        *out,
+        1,
+        down,
+        across,
+        max(step),
+        1,
+    )
     with builder.scope(layer):
         builder.operator(
             OperatorKind.CONV,

@@ -1,7 +1,9 @@
-"""The form of a workload file: what a model is called, which family writes it, and what it must agree with.
+"""The form of a workload file: what a model is called, which family writes it, and what it must
+agree with.
 
-A file names a model, picks a family with its parameters, and lists published figures. Numbers in `published` are plain:
-parameters as a count, FLOP with a multiply-add as 2. Sizes in `shape` complete the workload's default run at batch 1.
+A file names a model, picks a family with its parameters, and lists published figures. Numbers in
+`published` are plain: parameters as a count, FLOP with a multiply-add as 2. Sizes in `shape`
+complete the workload's default run at batch 1.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class PublishedSpec(_Strict):
     @model_validator(mode="after")
     def _wide_tolerance_is_explained(self) -> PublishedSpec:
         if self.tolerance_fraction > _DEFAULT_TOLERANCE and not self.note:
-            raise ValueError(f"tolerance_fraction above {_DEFAULT_TOLERANCE} needs a note that says why")
+            raise ValueError(
+                f"tolerance_fraction above {_DEFAULT_TOLERANCE} needs a note that says why"
+            )
         return self
 
 
@@ -126,7 +130,9 @@ def _published(figure: PublishedSpec, default: ShapeSpec) -> Published:
 
 
 def _family_parameters(family: Family, data: Mapping[str, Any]) -> BaseModel:
-    """Validate the family's own parameters, locating problems under ``parameters`` as the file does."""
+    """Validate the family's own parameters, locating problems under ``parameters`` as the file
+    does.
+    """
     try:
         return family.parameters.model_validate(data)
     except ValidationError as error:

@@ -1,13 +1,14 @@
 """Training steps: backward, gradient and optimizer rows of any forward graph.
 
-Each forward row is given the rows that autograd launches for it: matrix operators one product for the input's gradient,
-one for the weight's (the same FLOP each) and a sum for the bias's, fused attention five products for the forward's two
-(Dao 2022, section 3), norms, activations and softmax one pass each. A residual sum passes its gradient on without a
-kernel; where a tensor had several consumers their gradients are added. The gradient of the model's own input is not
-computed.
+Each forward row is given the rows that autograd launches for it: matrix operators one product for
+the input's gradient, one for the weight's (the same FLOP each) and a sum for the bias's, fused
+attention five products for the forward's two (Dao 2022, section 3), norms, activations and softmax
+one pass each. A residual sum passes its gradient on without a kernel; where a tensor had several
+consumers their gradients are added. The gradient of the model's own input is not computed.
 
-Optimizer traffic per parameter follows the update rules, in the widths of the precision policy: plain SGD reads and writes
-the weight and reads the gradient; each state is read and written once; LAMB passes twice for its trust ratio (You 2020).
+Optimizer traffic per parameter follows the update rules, in the widths of the precision policy:
+plain SGD reads and writes the weight and reads the gradient; each state is read and written once;
+LAMB passes twice for its trust ratio (You 2020).
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Optimizer:
 
     Attributes:
         name: Name.
-        state_count: Tensors of optimizer state per parameter, each stored as wide as the weight that is updated.
+        state_count: Tensors of optimizer state per parameter, each stored as wide as the weight
+            that is updated.
         flop_per_parameter: Arithmetic of one update.
         passes: Times the weight and states are read (LAMB: 2).
     """
@@ -76,7 +78,9 @@ def optimizer(name: str) -> Optimizer:
     """
     rule = OPTIMIZERS.get(name.lower())
     if rule is None:
-        raise UnknownNameError("optimizer", name, OPTIMIZERS, f"Known optimizers: {', '.join(OPTIMIZERS)}.")
+        raise UnknownNameError(
+            "optimizer", name, OPTIMIZERS, f"Known optimizers: {', '.join(OPTIMIZERS)}."
+        )
     return rule
 
 
@@ -96,7 +100,11 @@ class _Block:
 
 
 def training_graph(
-    forward: OperatorGraph, parameter_count: int, tensor_count: int, precision: Precision, rule: Optimizer
+    forward: OperatorGraph,
+    parameter_count: int,
+    tensor_count: int,
+    precision: Precision,
+    rule: Optimizer,
 ) -> OperatorGraph:
     """One training step: forward, backward, optimizer.
 
@@ -117,8 +125,8 @@ def training_graph(
 def untouched_parameter_count(forward: OperatorGraph) -> int:
     """Parameters of embedding bags that a step does not look up, at the least.
 
-    Tables of recommenders have sparse gradients: only rows that were looked up are updated (Naumov et al., DLRM,
-    arXiv:1906.00091; ``EmbeddingBag(sparse=True)`` of its reference implementation).
+    Tables of recommenders have sparse gradients: only rows that were looked up are updated (Naumov
+    et al., DLRM, arXiv:1906.00091; ``EmbeddingBag(sparse=True)`` of its reference implementation).
     """
     bags = forward.kind == int(_K.EMBEDDING_BAG)
     lookups, width, rows = (forward.dims[bags, place] for place in range(3))
@@ -126,10 +134,11 @@ def untouched_parameter_count(forward: OperatorGraph) -> int:
 
 
 def idle_parameter_count(graph: OperatorGraph) -> int:
-    """Parameters whose gradients stay zero while the same batch trains: rows of tables that none of its indices name.
+    """Parameters whose gradients stay zero while the same batch trains: rows of tables that none of
+    its indices name.
 
-    Of r rows n uniform indices leave r exp(-n / r). A table that is used elsewhere too, as the last layer's weights, has its
-    gradients added up by another row and is none of these.
+    Of r rows n uniform indices leave r exp(-n / r). A table that is used elsewhere too, as the last
+    layer's weights, has its gradients added up by another row and is none of these.
 
     Args:
         graph: Forward and backward rows.
@@ -141,12 +150,17 @@ def idle_parameter_count(graph: OperatorGraph) -> int:
 
 
 def optimizer_graph(
-    parameter_count: int, tensor_count: int, precision: Precision, rule: Optimizer, idle_count: int = 0
+    parameter_count: int,
+    tensor_count: int,
+    precision: Precision,
+    rule: Optimizer,
+    idle_count: int = 0,
 ) -> OperatorGraph:
-    """The update of all parameters as one multi-tensor row; `idle_count` of them have had gradients of zero throughout.
+    """The update of all parameters as one multi-tensor row; `idle_count` of them have had gradients
+    of zero throughout.
 
-    With a master copy the FP32 weight is read and written and the working weight written; without one the working weight is
-    read and written. States are as wide as the weight that is updated.
+    With a master copy the FP32 weight is read and written and the working weight written; without
+    one the working weight is read and written. States are as wide as the weight that is updated.
     """
     weight = precision.weight.bytes
     master = 0.0 if precision.master_weight is None else precision.master_weight.bytes
@@ -158,7 +172,12 @@ def optimizer_graph(
         source=np.zeros(1, dtype=np.int64),
         step=0,
         kind=np.array([int(_K.OPTIMIZER)], dtype=np.int16),
-        dims=_dims(*(np.array([x]) for x in (parameter_count, rule.state_count, max(tensor_count, 1), idle_count))),
+        dims=_dims(
+            *(
+                np.array([x])
+                for x in (parameter_count, rule.state_count, max(tensor_count, 1), idle_count)
+            )
+        ),
         flop=np.array([float(rule.flop_per_parameter * parameter_count)]),
         read_bytes=np.array([read * parameter_count]),
         write_bytes=np.array([write * parameter_count]),
@@ -185,7 +204,11 @@ def backward_graph(forward: OperatorGraph) -> OperatorGraph:
 
 
 def _graph(
-    blocks: list[_Block], names: tuple[str, ...], paths: tuple[str, ...], dtypes: NDArray[np.int8], phase: Phase
+    blocks: list[_Block],
+    names: tuple[str, ...],
+    paths: tuple[str, ...],
+    dtypes: NDArray[np.int8],
+    phase: Phase,
 ) -> OperatorGraph:
     source = np.concatenate([b.source for b in blocks])
     step = np.concatenate([np.full(len(b.source), b.step) for b in blocks])
@@ -201,7 +224,12 @@ def _graph(
         dtype=dtypes[source[order]],
         phase=np.full(count, int(phase), dtype=np.int8),
         saved_bytes=np.zeros(count),
-        name=tuple([f"{names[i]}.{suffix[j]}".lstrip(".") for i, j in zip(picked, order.tolist(), strict=True)]),
+        name=tuple(
+            [
+                f"{names[i]}.{suffix[j]}".lstrip(".")
+                for i, j in zip(picked, order.tolist(), strict=True)
+            ]
+        ),
         path=tuple([paths[i] for i in picked]),
         dependency_offset=np.maximum(np.arange(count + 1, dtype=np.int64) - 1, 0),
         dependency=np.arange(max(count - 1, 0), dtype=np.int64),
@@ -254,26 +282,42 @@ def _matrix(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> 
     gradient_width = width * _gradient_ratio(graph, rows)
     data = rows[needed]
     swap = _dims(b, m, k, n)[needed]
-    to_weight = _dims(b, np.where(grouped, b * n, n), k, np.where(grouped, -(-m // np.maximum(b, 1)), m))
+    to_weight = _dims(
+        b, np.where(grouped, b * n, n), k, np.where(grouped, -(-m // np.maximum(b, 1)), m)
+    )
     biased = ~grouped & (width / DTYPE_BYTES[graph.dtype[rows]] - n * k >= n)
     return [
-        _block(graph, data, 0, "grad_input", dims=swap, read=graph.write_bytes[data], weight=width[needed]),
+        _block(
+            graph,
+            data,
+            0,
+            "grad_input",
+            dims=swap,
+            read=graph.write_bytes[data],
+            weight=width[needed],
+        ),
         _block(graph, rows, 1, "grad_weight", dims=to_weight, write=gradient_width),
         _bias(graph, rows[biased], n[biased], m[biased]),
     ]
 
 
 def _bias(graph: OperatorGraph, rows: IntArray, outputs: IntArray, samples: IntArray) -> _Block:
-    """Gradient of a bias: the output's gradient summed over all samples, shape (outputs,) from (samples, outputs)."""
+    """Gradient of a bias: the output's gradient summed over all samples, shape (outputs,) from
+    (samples, outputs).
+    """
     flop = (outputs * samples).astype(np.float64)
     size = graph.write_bytes[rows]
     write = size / np.maximum(samples, 1)
     dims = _dims(outputs, samples)
-    return _block(graph, rows, 2, "grad_bias", kind=_K.REDUCTION, dims=dims, flop=flop, read=size, write=write)
+    return _block(
+        graph, rows, 2, "grad_bias", kind=_K.REDUCTION, dims=dims, flop=flop, read=size, write=write
+    )
 
 
 def _gradient_ratio(graph: OperatorGraph, rows: IntArray) -> FloatArray:
-    """Bytes of a weight's gradient per byte of the weight: narrow weights have gradients of at least 2 bytes."""
+    """Bytes of a weight's gradient per byte of the weight: narrow weights have gradients of at
+    least 2 bytes.
+    """
     width = DTYPE_BYTES[graph.dtype[rows]]
     return np.maximum(width, 2.0) / width
 
@@ -286,13 +330,19 @@ def _batched(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) ->
     output = graph.write_bytes[rows]
     del needed
     return [
-        _block(graph, rows, 0, "grad_a", dims=_dims(b, m, k, n), read=output + size_b, write=size_a),
-        _block(graph, rows, 1, "grad_b", dims=_dims(b, k, n, m), read=output + size_a, write=size_b),
+        _block(
+            graph, rows, 0, "grad_a", dims=_dims(b, m, k, n), read=output + size_b, write=size_a
+        ),
+        _block(
+            graph, rows, 1, "grad_b", dims=_dims(b, k, n, m), read=output + size_a, write=size_b
+        ),
     ]
 
 
 def _convolution(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
-    """Data and weight gradients; those of a transposed convolution are a convolution and that one's weight gradient."""
+    """Data and weight gradients; those of a transposed convolution are a convolution and that one's
+    weight gradient.
+    """
     data = rows[needed]
     transposed = graph.kind[rows] == int(_K.CONV_TRANSPOSE)
     dims = graph.dims[rows].copy()
@@ -300,41 +350,82 @@ def _convolution(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]
         :, [0, 2, 1, 3, 7, 8, 9, 4, 5, 6, 10, 11, 12, 13, 14, *range(15, MAX_DIMENSIONS)]
     ]
     to_input = _block(
-        graph, data, 0, "grad_input", dims=dims[needed], read=graph.write_bytes[data], weight=graph.weight_bytes[data]
+        graph,
+        data,
+        0,
+        "grad_input",
+        dims=dims[needed],
+        read=graph.write_bytes[data],
+        weight=graph.weight_bytes[data],
     )
     kinds = np.where(transposed[needed], int(_K.CONV), int(_K.CONV_BACKWARD_DATA)).astype(np.int16)
     gradient = graph.weight_bytes[rows] * _gradient_ratio(graph, rows)
-    channels, pixels = graph.dims[rows, 2], graph.dims[rows, 0] * graph.dims[rows, 7:10].prod(axis=1)
-    volume = graph.dims[rows, 10:13].prod(axis=1) * graph.dims[rows, 1] // np.maximum(graph.dims[rows, 3], 1)
-    biased = graph.weight_bytes[rows] / DTYPE_BYTES[graph.dtype[rows]] - channels * volume >= channels
+    channels, pixels = (
+        graph.dims[rows, 2],
+        graph.dims[rows, 0] * graph.dims[rows, 7:10].prod(axis=1),
+    )
+    volume = (
+        graph.dims[rows, 10:13].prod(axis=1)
+        * graph.dims[rows, 1]
+        // np.maximum(graph.dims[rows, 3], 1)
+    )
+    biased = (
+        graph.weight_bytes[rows] / DTYPE_BYTES[graph.dtype[rows]] - channels * volume >= channels
+    )
     return [
         _bias(graph, rows[biased], channels[biased], pixels[biased]),
         replace(to_input, kind=kinds),
-        _block(graph, rows, 1, "grad_weight", kind=_K.CONV_BACKWARD_WEIGHT, dims=dims, write=gradient),
+        _block(
+            graph, rows, 1, "grad_weight", kind=_K.CONV_BACKWARD_WEIGHT, dims=dims, write=gradient
+        ),
     ]
 
 
 def _attention(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
     del needed
     read = graph.read_bytes[rows] + 2 * graph.write_bytes[rows]
-    return [_block(graph, rows, 0, "grad", kind=_K.ATTENTION_BACKWARD, flop=2.5 * graph.flop[rows], read=read)]
+    return [
+        _block(
+            graph,
+            rows,
+            0,
+            "grad",
+            kind=_K.ATTENTION_BACKWARD,
+            flop=2.5 * graph.flop[rows],
+            read=read,
+        )
+    ]
 
 
 def _same_kind(flop_ratio: float) -> _Gradients:
-    """One row of the forward's kind that reads its operands and the output's gradient and writes the input's."""
+    """One row of the forward's kind that reads its operands and the output's gradient and writes
+    the input's.
+    """
 
     def make(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
         del needed
         weight = graph.weight_bytes[rows]
         write = graph.read_bytes[rows] + weight
-        return [_block(graph, rows, 0, "grad", flop=flop_ratio * graph.flop[rows], write=write, weight=weight)]
+        return [
+            _block(
+                graph,
+                rows,
+                0,
+                "grad",
+                flop=flop_ratio * graph.flop[rows],
+                write=write,
+                weight=weight,
+            )
+        ]
 
     return make
 
 
 def _elementwise(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
     """Sums pass gradients on; everything else is one pass over operands and gradient."""
-    passes_on = np.array(["add" in graph.name[i] and graph.dims[i, 1] > 1 for i in rows.tolist()], dtype=bool)
+    passes_on = np.array(
+        ["add" in graph.name[i] and graph.dims[i, 1] > 1 for i in rows.tolist()], dtype=bool
+    )
     rows = rows[needed & ~passes_on]
     dims = graph.dims[rows].copy()
     dims[:, 1] += 1
@@ -352,7 +443,13 @@ def _broadcast(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) 
     one = np.ones_like(elements)
     return [
         _block(
-            graph, rows, 0, "grad", kind=_K.ELEMENTWISE, dims=_dims(elements, one, one), read=graph.write_bytes[rows]
+            graph,
+            rows,
+            0,
+            "grad",
+            kind=_K.ELEMENTWISE,
+            dims=_dims(elements, one, one),
+            read=graph.write_bytes[rows],
         )
     ]
 
@@ -363,17 +460,33 @@ def _copy(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> li
 
 
 def _lookup(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
-    """Dense table gradient of an embedding: zero the table, add the rows. Bags keep a sparse gradient."""
+    """Dense table gradient of an embedding: zero the table, add the rows. Bags keep a sparse
+    gradient.
+    """
     del needed
     bag = graph.kind[rows] == int(_K.EMBEDDING_BAG)
     lookups, width, table = (graph.dims[rows, i] for i in range(3))
-    element = graph.write_bytes[rows] / np.maximum(np.where(bag, graph.dims[rows, 3], lookups) * width, 1)
+    element = graph.write_bytes[rows] / np.maximum(
+        np.where(bag, graph.dims[rows, 3], lookups) * width, 1
+    )
     moved = lookups * width * element
     zeroed = np.where(bag, 0.0, table * width * element)
     dims = _dims(lookups, width, table)
     flop = (lookups * width).astype(np.float64)
     read = graph.write_bytes[rows] + moved
-    return [_block(graph, rows, 0, "grad", kind=_K.SCATTER, dims=dims, flop=flop, read=read, write=moved + zeroed)]
+    return [
+        _block(
+            graph,
+            rows,
+            0,
+            "grad",
+            kind=_K.SCATTER,
+            dims=dims,
+            flop=flop,
+            read=read,
+            write=moved + zeroed,
+        )
+    ]
 
 
 def _accumulations(graph: OperatorGraph) -> _Block:
@@ -385,7 +498,15 @@ def _accumulations(graph: OperatorGraph) -> _Block:
     dims = _dims(elements, np.full_like(elements, 2), np.ones_like(elements))
     flop = elements.astype(np.float64)
     return _block(
-        graph, rows, -1, "grad_add", kind=_K.ELEMENTWISE, dims=dims, flop=flop, read=2 * size, write=size.copy()
+        graph,
+        rows,
+        -1,
+        "grad_add",
+        kind=_K.ELEMENTWISE,
+        dims=dims,
+        flop=flop,
+        read=2 * size,
+        write=size.copy(),
     )
 
 
@@ -415,7 +536,9 @@ _BACKWARD: dict[OperatorKind, _Gradients] = {
 
 
 def _tree_training(forward: OperatorGraph) -> OperatorGraph:
-    """Histogram boosting (LightGBM, Ke 2017): each level of each tree bins every row's features once, with 256 bins."""
+    """Histogram boosting (LightGBM, Ke 2017): each level of each tree bins every row's features
+    once, with 256 bins.
+    """
     rows = np.flatnonzero(forward.kind == int(_K.TREE_ENSEMBLE)).astype(np.int64)
     samples, features, trees, depth = (forward.dims[rows, i] for i in range(4))
     passes = (samples * trees * depth).astype(np.float64)

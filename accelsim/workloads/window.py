@@ -28,7 +28,9 @@ def window_outputs(size: int, kernel: int, stride: int, padding: int, dilation: 
     """
     count = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
     if count < 1:
-        raise InvalidValueError("input size", size, f"at least {dilation * (kernel - 1) + 1 - 2 * padding}")
+        raise InvalidValueError(
+            "input size", size, f"at least {dilation * (kernel - 1) + 1 - 2 * padding}"
+        )
     return count
 
 
@@ -40,7 +42,8 @@ def transposed_size(size: int, kernel: int, stride: int, padding: int) -> int:
 def pooled_size(size: int, kernel: int, stride: int, padding: int, *, ceil: bool) -> int:
     """Length of an axis behind a pool; below 1 where the window does not fit.
 
-    Rounded up, a last window counts only if it begins inside the axis or the padding before it (``torch.nn.MaxPool2d``).
+    Rounded up, a last window counts only if it begins inside the axis or the padding before it
+    (``torch.nn.MaxPool2d``).
     """
     span = size + 2 * padding - kernel
     count = span // stride + 1

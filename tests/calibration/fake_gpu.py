@@ -1,8 +1,9 @@
-"""A GPU that is not there: meta tensors whose operators move a clock, behind the parts of ``torch.cuda`` that are called.
+"""A GPU that is not there: meta tensors whose operators move a clock, behind the parts of
+``torch.cuda`` that are called.
 
-An eager call takes the longer of the host's pace and the kernel; a replayed graph takes its kernels and a gap each. A kernel
-takes the longer of its arithmetic and its traffic, after a start. Streams must be joined before a capture and nothing may
-synchronise within one, as on a real device.
+An eager call takes the longer of the host's pace and the kernel; a replayed graph takes its kernels
+and a gap each. A kernel takes the longer of its arithmetic and its traffic, after a start. Streams
+must be joined before a capture and nothing may synchronise within one, as on a real device.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ class FakeGpu:
     """Stands in for ``torch.cuda``; what it does not have is the real module's."""
 
     def __init__(self):
-        self.now_s, self.allocated, self.recording, self.set_to, self.replays, self.captures = 0.0, 0, None, None, 0, 0
+        self.now_s, self.allocated, self.recording, self.set_to, self.replays, self.captures = (
+            0.0,
+            0,
+            None,
+            None,
+            0,
+            0,
+        )
         self.joined = True
         self.real = torch.cuda
         fake = self
@@ -68,7 +76,12 @@ class FakeGpu:
     def get_device_properties(self, device):
         assert device == DEVICE
         return SimpleNamespace(
-            name="NVIDIA H200", multi_processor_count=132, total_memory=141 * 10**9, major=9, minor=0, uuid=UUID
+            name="NVIDIA H200",
+            multi_processor_count=132,
+            total_memory=141 * 10**9,
+            major=9,
+            minor=0,
+            uuid=UUID,
         )
 
     def set_device(self, device):
@@ -125,7 +138,9 @@ class Generator(torch.Generator):
 
 
 class OnMeta(TorchFunctionMode):
-    """Makes what is asked for on the GPU on the meta device instead, where there is nothing but shapes."""
+    """Makes what is asked for on the GPU on the meta device instead, where there is nothing but
+    shapes.
+    """
 
     def __init__(self, gpu):
         super().__init__()
@@ -133,7 +148,9 @@ class OnMeta(TorchFunctionMode):
 
     def __torch_function__(self, function, types, arguments=(), options=None):
         options = dict(options or {})
-        on_gpu = str(options.get("device")) == DEVICE or any(isinstance(a, str) and a == DEVICE for a in arguments)
+        on_gpu = str(options.get("device")) == DEVICE or any(
+            isinstance(a, str) and a == DEVICE for a in arguments
+        )
         if function is torch.Tensor.pin_memory:
             return arguments[0]
         if function is torch.Tensor.copy_ and arguments[1].is_meta and not arguments[0].is_meta:
@@ -145,7 +162,9 @@ class OnMeta(TorchFunctionMode):
         if on_gpu:
             options.pop("generator", None)
             options = {k: torch.device("meta") if k == "device" else v for k, v in options.items()}
-            arguments = tuple("meta" if isinstance(a, str) and a == DEVICE else a for a in arguments)
+            arguments = tuple(
+                "meta" if isinstance(a, str) and a == DEVICE else a for a in arguments
+            )
         return function(*arguments, **options)
 
 
@@ -159,7 +178,9 @@ class Clock(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         result = function(*arguments, **(options or {}))
         outputs = [
-            x for x in (result if isinstance(result, tuple | list) else (result,)) if isinstance(x, torch.Tensor)
+            x
+            for x in (result if isinstance(result, tuple | list) else (result,))
+            if isinstance(x, torch.Tensor)
         ]
         inputs = [x for x in arguments if isinstance(x, torch.Tensor)]
         if function.is_view or not any(x.is_meta for x in outputs):
@@ -169,7 +190,9 @@ class Clock(TorchDispatchMode):
             self.gpu.run(LINK_S + moved / 2 / LINK_BYTES_PER_S)
             return result
         self.gpu.allocated += sum(x.nbytes for x in outputs)
-        self.gpu.run(START_S + max(moved / BYTES_PER_S, _flop(function, inputs, outputs) / _rate(outputs[0])))
+        self.gpu.run(
+            START_S + max(moved / BYTES_PER_S, _flop(function, inputs, outputs) / _rate(outputs[0]))
+        )
         return result
 
 
@@ -193,7 +216,9 @@ class NvmlError(Exception):
 
 
 def fake_nvml():
-    """A library that lists the board under another index than CUDA does: only its identifier finds it."""
+    """A library that lists the board under another index than CUDA does: only its identifier finds
+    it.
+    """
 
     def by_uuid(uuid):
         if uuid != f"GPU-{UUID}":

@@ -1,4 +1,6 @@
-"""``accelsim calibrate`` and ``calibrate check``: from a run file to a device that other commands use, and exit codes."""
+"""``accelsim calibrate`` and ``calibrate check``: from a run file to a device that other commands
+use, and exit codes.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ pytest.importorskip("torch")
 from accelsim.calibration import calibrate as module
 from accelsim.calibration.check import CheckCase
 from accelsim.calibration.environment import describe
-from accelsim.calibration.evidence import evidence
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.cli import main
+from accelsim.planning.evidence import evidence
 
 pytestmark = pytest.mark.torch
 ENVIRONMENT = describe("cpu") | {"cpu_caches": {"L2": "1024K", "L3": "32768K"}}
@@ -42,7 +44,11 @@ def folder(tmp_path, monkeypatch):
             size = 1.0
             for value in case.shape.values():
                 size *= max(value, 1)
-            file.append(Measurement(case, 2e-6 + 1e-10 * size, 0.01, 0, {"minor_faults": 0.0, "undisturbed": True}))
+            file.append(
+                Measurement(
+                    case, 2e-6 + 1e-10 * size, 0.01, 0, {"minor_faults": 0.0, "undisturbed": True}
+                )
+            )
         file.append({"note": "noise", "spread_fraction": 0.03, "reference_s": [4e-3, 4e-3, 4e-3]})
         file.append({"note": "compiled", "skipped": "RuntimeError: no C++ compiler"})
     return tmp_path
@@ -57,7 +63,12 @@ def test_fit_writes_overlay_table_predictions_and_report(folder, capsys):
     printed = capsys.readouterr()
     assert "held out: MAPE" in printed.out
     assert "compiled operators were not measured: RuntimeError: no C++ compiler" in printed.err
-    for name in ("fitted/local/cpu.yaml", "fitted/local/cpu.kernels.json", "frozen.json", "report.md"):
+    for name in (
+        "fitted/local/cpu.yaml",
+        "fitted/local/cpu.kernels.json",
+        "frozen.json",
+        "report.md",
+    ):
         assert (folder / name).is_file()
 
 
@@ -66,7 +77,16 @@ def test_other_commands_use_the_calibration(folder, monkeypatch, capsys):
     home.mkdir(parents=True)
     assert accelsim("calibrate", "--from", str(folder / "run.jsonl")) == 0
     capsys.readouterr()
-    arguments = ("estimate", "lenet-5", "--device", "local/cpu", "--precision", "fp32", "--format", "json")
+    arguments = (
+        "estimate",
+        "lenet-5",
+        "--device",
+        "local/cpu",
+        "--precision",
+        "fp32",
+        "--format",
+        "json",
+    )
     assert accelsim(*arguments) == 0
     assert json.loads(capsys.readouterr().out)["tier"] == "measured"
 
@@ -85,7 +105,9 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
     assert accelsim("calibrate", "check", "--out", str(folder)) == 0
     printed = capsys.readouterr().out
     assert "inference: 2 runs, MAPE 9.1 %" in printed
-    assert "at the calibration's speed: 2 runs, MAPE 0.0 %" in printed  # the reference took 1.1 times as long too
+    assert (
+        "at the calibration's speed: 2 runs, MAPE 0.0 %" in printed
+    )  # the reference took 1.1 times as long too
     assert "took 1.100 times as long" in (folder / "report.md").read_text()
     assert "mlp b64" in (folder / "report.md").read_text()
     speed["factor"] = 1.4
@@ -93,7 +115,9 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
     assert "drifted" in capsys.readouterr().err
 
 
-def test_a_new_calibration_starts_new_checks_and_its_check_is_what_estimates_rest_on(folder, monkeypatch, capsys):
+def test_a_new_calibration_starts_new_checks_and_its_check_is_what_estimates_rest_on(
+    folder, monkeypatch, capsys
+):
     monkeypatch.setattr(module, "measure_model", lambda *_, **__: (1e-3, 0.0, None, None))
     home = folder / "config" / "accelsim" / "calibration"
     home.mkdir(parents=True)
@@ -120,7 +144,12 @@ def test_a_new_calibration_starts_new_checks_and_its_check_is_what_estimates_res
 def shown(capsys, beginning):
     """What an estimate of this machine says that it rests on."""
     capsys.readouterr()
-    assert accelsim("estimate", "lenet-5", "-d", "local/cpu", "--precision", "fp32", "--format", "json") == 0
+    assert (
+        accelsim(
+            "estimate", "lenet-5", "-d", "local/cpu", "--precision", "fp32", "--format", "json"
+        )
+        == 0
+    )
     sentence = json.loads(capsys.readouterr().out)["evidence"]["sentence"]
     assert sentence.startswith(beginning)
     return sentence
@@ -181,7 +210,10 @@ def test_a_run_of_another_machine_needs_the_name_of_its_device(folder, tmp_path,
     assert "--name" in error
     assert accelsim("calibrate", "--from", str(other), "--out", str(tmp_path), "--name", "t4") == 2
     assert "a CPU" in capsys.readouterr().err
-    assert accelsim("calibrate", "--from", str(other), "--out", str(tmp_path), "--name", "xeon-8480+") == 0
+    assert (
+        accelsim("calibrate", "--from", str(other), "--out", str(tmp_path), "--name", "xeon-8480+")
+        == 0
+    )
     assert (tmp_path / "fitted" / "xeon-platinum-8480+.yaml").is_file()
 
 
@@ -226,7 +258,9 @@ def test_a_fit_that_is_interrupted_says_what_is_kept(folder, monkeypatch, capsys
 
     monkeypatch.setattr(module, "fit_run", interrupted)
     assert fit(folder) == 0
-    assert f"run.jsonl keeps what was measured; fit it with --from {folder}" in capsys.readouterr().err
+    assert (
+        f"run.jsonl keeps what was measured; fit it with --from {folder}" in capsys.readouterr().err
+    )
     assert not (folder / "fitted").exists()
 
 
@@ -240,15 +274,28 @@ def test_an_interrupt_before_the_first_row_promises_nothing(tmp_path, monkeypatc
 
 
 def run_of(folder, calm_every, spread):
-    """A run whose session was killed, so that it has no note; of its rows on two threads one in `calm_every` was calm."""
+    """A run whose session was killed, so that it has no note; of its rows on two threads one in
+    `calm_every` was calm.
+    """
     with RunFile(folder / "run.jsonl", ENVIRONMENT, {"device": "cpu"}) as file:
         for index in range(40):
-            details = {"undisturbed": index % calm_every == 0, "reference_s": 4e-3 * (1 + spread * (index % 20) / 19)}
-            file.append(Measurement(Case("gemm", "addmm", {"m": index + 1}, threads=2), 1e-6, 0.0, 0, details))
+            details = {
+                "undisturbed": index % calm_every == 0,
+                "reference_s": 4e-3 * (1 + spread * (index % 20) / 19),
+            }
+            file.append(
+                Measurement(
+                    Case("gemm", "addmm", {"m": index + 1}, threads=2), 1e-6, 0.0, 0, details
+                )
+            )
 
 
-@pytest.mark.parametrize(("calm_every", "spread", "said"), [(1, 0.8, "machine noise"), (3, 0.1, "on 2 threads")])
-def test_a_busy_machine_is_noticed_without_the_sessions_note(tmp_path, capsys, calm_every, spread, said):
+@pytest.mark.parametrize(
+    ("calm_every", "spread", "said"), [(1, 0.8, "machine noise"), (3, 0.1, "on 2 threads")]
+)
+def test_a_busy_machine_is_noticed_without_the_sessions_note(
+    tmp_path, capsys, calm_every, spread, said
+):
     run_of(tmp_path, calm_every, spread)
     assert fit(tmp_path) == 2
     error = capsys.readouterr().err

@@ -13,8 +13,8 @@ from accelsim.calibration.case_rows import case_graph  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms  # noqa: E402
 from accelsim.cost.cpu.kernels import kernel_names  # noqa: E402
-from accelsim.workloads.capture import capture  # noqa: E402
-from accelsim.workloads.captured import captured_training  # noqa: E402
+from accelsim.workloads.capture.captured import captured_training  # noqa: E402
+from accelsim.workloads.capture.module import capture  # noqa: E402
 from accelsim.workloads.dtype import precision  # noqa: E402
 from accelsim.workloads.model import RunShape  # noqa: E402
 
@@ -48,11 +48,24 @@ def image(*shape):
     return (torch.randn(*shape),)
 
 
-CONV = {"channels_in": 16, "channels_out": 32, "side": 14, "batch": 2, "kernel": 3, "groups": 1, "stride": 2}
+CONV = {
+    "channels_in": 16,
+    "channels_out": 32,
+    "side": 14,
+    "batch": 2,
+    "kernel": 3,
+    "groups": 1,
+    "stride": 2,
+}
 HEADS = [torch.randn(2, 4, 64, 32) for _ in range(3)]
 PAIRS = [
     ("addmm", {"m": 24, "n": 48, "k": 36}, nn.Linear(36, 48), (torch.randn(24, 36),)),
-    ("bmm", {"m": 5, "n": 7, "k": 6, "batch": 3}, Apply(torch.bmm), (torch.randn(3, 5, 6), torch.randn(3, 6, 7))),
+    (
+        "bmm",
+        {"m": 5, "n": 7, "k": 6, "batch": 3},
+        Apply(torch.bmm),
+        (torch.randn(3, 5, 6), torch.randn(3, 6, 7)),
+    ),
     ("convolution", CONV, nn.Conv2d(16, 32, 3, 2, 1, bias=False), image(2, 16, 14, 14)),
     (
         "scaled_dot_product_attention",
@@ -61,15 +74,33 @@ PAIRS = [
         tuple(HEADS),
     ),
     ("native_layer_norm", {"rows": 20, "columns": 64}, nn.LayerNorm(64), image(20, 64)),
-    ("native_batch_norm", {"channels": 16, "pixels": 196, "batch": 2}, nn.BatchNorm2d(16), image(2, 16, 14, 14)),
+    (
+        "native_batch_norm",
+        {"channels": 16, "pixels": 196, "batch": 2},
+        nn.BatchNorm2d(16),
+        image(2, 16, 14, 14),
+    ),
     (
         "convolution_3d",
-        {"channels_in": 16, "channels_out": 8, "side": 14, "depth": 5, "batch": 1, "kernel": 3, "taps": 1}
+        {
+            "channels_in": 16,
+            "channels_out": 8,
+            "side": 14,
+            "depth": 5,
+            "batch": 1,
+            "kernel": 3,
+            "taps": 1,
+        }
         | {"groups": 1, "stride": 2},
         nn.Conv3d(16, 8, (1, 3, 3), (1, 2, 2), (0, 1, 1), bias=False),
         image(1, 16, 5, 14, 14),
     ),
-    ("native_group_norm", {"channels": 64, "pixels": 196, "batch": 2}, nn.GroupNorm(32, 64), image(2, 64, 14, 14)),
+    (
+        "native_group_norm",
+        {"channels": 64, "pixels": 196, "batch": 2},
+        nn.GroupNorm(32, 64),
+        image(2, 64, 14, 14),
+    ),
     ("_softmax", {"rows": 20, "columns": 64}, nn.Softmax(-1), image(20, 64)),
     ("relu", {"elements": 1000}, nn.ReLU(), image(1000)),
     ("gelu", {"elements": 1000}, nn.GELU(), image(1000)),
@@ -102,7 +133,15 @@ PAIRS = [
     ),
     (
         "convolution",
-        {"channels_in": 3, "groups": 1, "channels_out": 32, "side": 32, "batch": 2, "kernel": 8, "stride": 8},
+        {
+            "channels_in": 3,
+            "groups": 1,
+            "channels_out": 32,
+            "side": 32,
+            "batch": 2,
+            "kernel": 8,
+            "stride": 8,
+        },
         nn.Conv2d(3, 32, 8, 8, 4),
         image(2, 3, 32, 32),
     ),
@@ -135,9 +174,19 @@ PAIRS = [
         )
         for taps in (2, 3, 4)
     ),
-    ("max_pool1d", {"channels": 8, "length": 60, "batch": 2, "kernel": 3}, nn.MaxPool1d(3), image(2, 8, 60)),
+    (
+        "max_pool1d",
+        {"channels": 8, "length": 60, "batch": 2, "kernel": 3},
+        nn.MaxPool1d(3),
+        image(2, 8, 60),
+    ),
     ("reflection_pad1d", {"channels": 12, "length": 60}, nn.ReflectionPad1d(3), image(1, 12, 60)),
-    ("reflection_pad2d", {"batch": 2, "channels": 12, "side": 9, "pad": 2}, nn.ReflectionPad2d(2), image(2, 12, 9, 9)),
+    (
+        "reflection_pad2d",
+        {"batch": 2, "channels": 12, "side": 9, "pad": 2},
+        nn.ReflectionPad2d(2),
+        image(2, 12, 9, 9),
+    ),
     (
         "upsample_bicubic2d",
         {"batch": 1, "channels": 12, "side": 9, "factor": 2},
@@ -145,7 +194,12 @@ PAIRS = [
         image(1, 12, 9, 9),
     ),
     *(
-        (f"{name}_across", {"outer": 3, "columns": 5, "inner": 40}, Apply(function), image(3, 5, 40))
+        (
+            f"{name}_across",
+            {"outer": 3, "columns": 5, "inner": 40},
+            Apply(function),
+            image(3, 5, 40),
+        )
         for name, function in (
             ("_softmax", lambda x: x.softmax(1)),
             ("_log_softmax", lambda x: x.log_softmax(1)),
@@ -251,7 +305,12 @@ PAIRS = [
         nn.Fold(14, 3, 1, 1, 2),
         image(2, 72, 49),
     ),
-    ("topk", {"rows": 64, "columns": 96, "k": 5}, Apply(lambda x: torch.topk(x, 5, -1)), image(64, 96)),
+    (
+        "topk",
+        {"rows": 64, "columns": 96, "k": 5},
+        Apply(lambda x: torch.topk(x, 5, -1)),
+        image(64, 96),
+    ),
     (
         "index_add",
         {"table": 50, "width": 24, "lookups": 90},
@@ -293,7 +352,9 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("operator", "shape", "module", "inputs"), PAIRS, ids=[p[0] for p in PAIRS])
+@pytest.mark.parametrize(
+    ("operator", "shape", "module", "inputs"), PAIRS, ids=[p[0] for p in PAIRS]
+)
 def test_same_kernel_dimensions_and_terms(operator, shape, module, inputs):
     own = case_graph([Case("x", operator, shape)])
     workload = capture(module.eval(), inputs, batch_dimension=None)
@@ -308,7 +369,12 @@ def test_same_kernel_dimensions_and_terms(operator, shape, module, inputs):
 
 
 def test_backward_products_of_a_linear_layer():
-    own = case_graph([Case("x", "mm_nn", {"m": 24, "n": 36, "k": 48}), Case("x", "mm_tn", {"m": 48, "n": 36, "k": 24})])
+    own = case_graph(
+        [
+            Case("x", "mm_nn", {"m": 24, "n": 36, "k": 48}),
+            Case("x", "mm_tn", {"m": 48, "n": 36, "k": 24}),
+        ]
+    )
     module = nn.Sequential(nn.Linear(36, 36), nn.Linear(36, 48))
     workload = capture(module, (torch.randn(24, 36),), True, "adamw", batch_dimension=None)
     graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
@@ -321,7 +387,10 @@ def test_backward_products_of_a_linear_layer():
     update = Case("x", "adamw", {"parameters": 36 * 37 + 48 * 37, "tensors": 4})
     own, row = case_graph([update]), names.index("adamw")
     assert (own.dims[0] == graph.dims[row]).all()
-    assert (own.flop[0], own.bytes[0]) == (graph.flop[row], pytest.approx(graph.bytes[row], rel=0.01))
+    assert (own.flop[0], own.bytes[0]) == (
+        graph.flop[row],
+        pytest.approx(graph.bytes[row], rel=0.01),
+    )
 
 
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
@@ -348,7 +417,9 @@ def test_rows_of_a_table_that_no_index_names_are_idle_in_the_update(tied):
         def forward(self, words):
             return self.head(self.table(words))
 
-    workload = capture(Reader(), (torch.randint(1000, (4, 25)),), True, "adamw", batch_dimension=None)
+    workload = capture(
+        Reader(), (torch.randint(1000, (4, 25)),), True, "adamw", batch_dimension=None
+    )
     graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
     idle = int(graph.dims[-1, 3])
     assert idle == (0 if tied else int(1000 * np.exp(-0.1) * 16))
@@ -358,24 +429,42 @@ def test_rows_of_a_table_that_no_index_names_are_idle_in_the_update(tied):
 
 def test_an_update_of_idle_parameters_is_the_same_kernel():
     busy, idle = (
-        case_graph([Case("x", name, {"parameters": 640, "tensors": 4}) for name in ("adamw", "adamw_idle")])[:2]
+        case_graph(
+            [Case("x", name, {"parameters": 640, "tensors": 4}) for name in ("adamw", "adamw_idle")]
+        )[:2]
         if False
-        else (case_graph([Case("x", name, {"parameters": 640, "tensors": 4})]) for name in ("adamw", "adamw_idle"))
+        else (
+            case_graph([Case("x", name, {"parameters": 640, "tensors": 4})])
+            for name in ("adamw", "adamw_idle")
+        )
     )
-    assert kernel_names(busy, is_training=True)[0] == kernel_names(idle, is_training=True)[0] == "adamw"
+    assert (
+        kernel_names(busy, is_training=True)[0]
+        == kernel_names(idle, is_training=True)[0]
+        == "adamw"
+    )
     assert idle.dims[0].tolist()[:4] == [*busy.dims[0].tolist()[:3], 640]
     assert idle.bytes[0] == busy.bytes[0]
 
 
 def test_the_gradient_of_a_pooling_reads_places_and_not_its_input():
     own = case_graph(
-        [Case("x", "max_pool2d_with_indices_backward", {"batch": 4, "channels": 8, "side": 32, "kernel": 2})]
+        [
+            Case(
+                "x",
+                "max_pool2d_with_indices_backward",
+                {"batch": 4, "channels": 8, "side": 32, "kernel": 2},
+            )
+        ]
     )
     module = nn.Sequential(nn.Conv2d(3, 8, 1), nn.MaxPool2d(2))
     workload = capture(module, (torch.randn(4, 3, 32, 32),), True, "adamw", batch_dimension=None)
     graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
     row = kernel_names(graph, is_training=True).tolist().index("max_pool2d_with_indices_backward")
-    assert (own.read_bytes[0], own.write_bytes[0]) == (graph.read_bytes[row], graph.write_bytes[row])
+    assert (own.read_bytes[0], own.write_bytes[0]) == (
+        graph.read_bytes[row],
+        graph.write_bytes[row],
+    )
 
 
 def test_gradients_of_a_transposed_convolution_are_a_convolutions():
@@ -383,7 +472,13 @@ def test_gradients_of_a_transposed_convolution_are_a_convolutions():
     workload = capture(module, (torch.randn(2, 3, 16, 16),), True, "adamw", batch_dimension=None)
     graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
     data, weight = (
-        next(i for i, name in enumerate(graph.name) if name.endswith(part)) for part in ("grad_input", "grad_weight")
+        next(i for i, name in enumerate(graph.name) if name.endswith(part))
+        for part in ("grad_input", "grad_weight")
     )
     assert (graph.dims[data] == graph.dims[weight]).all()
-    assert graph.dims[weight, [1, 2, 5, 8]].tolist() == [4, 8, 32, 16]  # from 4 channels at 32 to 8 at 16
+    assert graph.dims[weight, [1, 2, 5, 8]].tolist() == [
+        4,
+        8,
+        32,
+        16,
+    ]  # from 4 channels at 32 to 8 at 16

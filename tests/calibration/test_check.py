@@ -1,4 +1,6 @@
-"""The check of a calibration: predictions that stay as they were frozen, times of fresh processes, errors and drift."""
+"""The check of a calibration: predictions that stay as they were frozen, times of fresh processes,
+errors and drift.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,20 @@ from accelsim.errors import InvalidValueError, ProfileError
         (900.0, 2.99, [3.0, 1.0, 2.0, 3.0, 1.0, 2.0], 6),  # never settled
     ],
 )
-def test_the_time_of_a_model_that_faults_is_the_mean_of_fresh_processes(monkeypatch, faults, best, times, processes):
+def test_the_time_of_a_model_that_faults_is_the_mean_of_fresh_processes(
+    monkeypatch, faults, best, times, processes
+):
     left, asked = iter(times), []
 
     def timed(case, budget_s, time_limit_s, device):
         assert device == "cpu"
         asked.append(case)
-        timing = {"minor_faults": faults, "noise_fraction": 0.01, "undisturbed": True, "time_s": best}
+        timing = {
+            "minor_faults": faults,
+            "noise_fraction": 0.01,
+            "undisturbed": True,
+            "time_s": best,
+        }
         return timing | {"reference_s": 4e-3, "energy_j": None} | {"mean_s": next(left)}
 
     monkeypatch.setattr(check_module, "_timed", timed)
@@ -58,7 +67,10 @@ def test_disturbed_processes_do_not_count_on_several_threads(monkeypatch):
 
 
 def predictions():
-    return [Prediction(CheckCase("mlp", b, "fp32", 1), 1.0 * b, 0.8 * b, 1.25 * b, "measured") for b in (1, 2, 3)]
+    return [
+        Prediction(CheckCase("mlp", b, "fp32", 1), 1.0 * b, 0.8 * b, 1.25 * b, "measured")
+        for b in (1, 2, 3)
+    ]
 
 
 def test_frozen_predictions_cannot_be_changed():

@@ -55,7 +55,10 @@ pytestmark = pytest.mark.torch
 
 def kept(attention, x, turns):
     """Rotated keys and values that a layer would keep."""
-    k, v = (part.view(*x.shape[:2], -1, attention.size).transpose(1, 2) for part in attention._parts(x)[1:])
+    k, v = (
+        part.view(*x.shape[:2], -1, attention.size).transpose(1, 2)
+        for part in attention._parts(x)[1:]
+    )
     return attention._turned(k, turns), v
 
 
@@ -81,9 +84,14 @@ def test_a_step_with_a_cache_equals_the_whole_sequence(decoder):
 
 
 def assert_a_step_equals_the_whole(module, layers, cached):
-    """The last word given the keys and values that `layers` kept of the words before, as `cached` finds them."""
+    """The last word given the keys and values that `layers` kept of the words before, as `cached`
+    finds them.
+    """
     ids, past = torch.randint(50, (3, 6)), []
-    hooks = [layer.register_forward_pre_hook(lambda own, args: past.extend(cached(own, args))) for layer in layers]
+    hooks = [
+        layer.register_forward_pre_hook(lambda own, args: past.extend(cached(own, args)))
+        for layer in layers
+    ]
     with torch.no_grad():
         whole = module(ids)
         for hook in hooks:
@@ -106,7 +114,9 @@ def test_states_scanned_in_stretches_equal_one_step_at_a_time():
 def test_landmarks_are_inverted_step_by_step():
     torch.manual_seed(0)
     x = (torch.eye(8) * 4 + torch.randn(8, 8)).softmax(-1).expand(1, 2, 8, 8)
-    assert torch.allclose(_LandmarkAttention.inverted(x) @ x, torch.eye(8).expand(1, 2, 8, 8), atol=1e-3)
+    assert torch.allclose(
+        _LandmarkAttention.inverted(x) @ x, torch.eye(8).expand(1, 2, 8, 8), atol=1e-3
+    )
 
 
 def test_a_flow_knows_what_it_does_to_volumes():
@@ -114,8 +124,12 @@ def test_a_flow_knows_what_it_does_to_volumes():
     step, x = _FlowStep(4, 8), torch.randn(1, 4, 2, 2)
     for parameter in step.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
-    jacobian = torch.autograd.functional.jacobian(lambda y: step(y, torch.zeros(1))[0], x).view(16, 16)
-    assert step(x, torch.zeros(1))[1].item() == pytest.approx(torch.linalg.slogdet(jacobian)[1].item(), abs=1e-4)
+    jacobian = torch.autograd.functional.jacobian(lambda y: step(y, torch.zeros(1))[0], x).view(
+        16, 16
+    )
+    assert step(x, torch.zeros(1))[1].item() == pytest.approx(
+        torch.linalg.slogdet(jacobian)[1].item(), abs=1e-4
+    )
 
 
 def test_a_simple_unit_that_forgets_all_is_a_highway():
@@ -137,7 +151,9 @@ def test_experts_in_groups_equal_one_token_at_a_time():
     for token in range(11):
         for weight, expert in zip(weights[token] / weights[token].sum(), found[token], strict=True):
             gate, up = (module.wide[expert] @ x[0, token]).chunk(2)
-            expected[token] += weight * (module.narrow[expert] @ (torch.nn.functional.silu(gate) * up))
+            expected[token] += weight * (
+                module.narrow[expert] @ (torch.nn.functional.silu(gate) * up)
+            )
     assert torch.allclose(module(x)[0], expected, atol=1e-5)
 
 
@@ -177,7 +193,9 @@ def test_a_step_of_gpt_with_a_cache_equals_the_whole_sequence():
 
 def test_distances_become_places():
     n, m = 3, 7
-    x = torch.arange(m - 1.0, -1.0, -1.0)[None, :, None].expand(n, m, 1)  # each column holds its distance
+    x = torch.arange(m - 1.0, -1.0, -1.0)[None, :, None].expand(
+        n, m, 1
+    )  # each column holds its distance
     found = shifted(x)[..., 0]
     places, queries = torch.arange(m)[None, :], torch.arange(n)[:, None] + m - n
     assert torch.equal(found[places <= queries], (queries - places)[places <= queries].float())
@@ -198,7 +216,9 @@ def test_places_of_a_shrunk_sequence_are_looked_up_by_their_distance():
         scores = torch.einsum("binh,dnh,td->bnit", q, module.distance, sines)
     for i, asking in enumerate(halved):
         for j, place in enumerate(places):
-            assert torch.allclose(found[0, :, i, j], scores[0, :, i, 50 + asking - place], atol=1e-5)
+            assert torch.allclose(
+                found[0, :, i, j], scores[0, :, i, 50 + asking - place], atol=1e-5
+            )
 
 
 def test_a_correlation_compares_each_pixel_with_those_around_the_same():
@@ -213,14 +233,21 @@ def test_a_correlation_compares_each_pixel_with_those_around_the_same():
 def test_strokes_are_of_a_mixture_of_normal_distributions():
     torch.manual_seed(0)
     parts = [torch.randn(4, 3) for _ in range(6)]
-    weight, spread_x, spread_y, together = parts[0].softmax(1), parts[3].exp(), parts[4].exp(), torch.tanh(parts[5])
+    weight, spread_x, spread_y, together = (
+        parts[0].softmax(1),
+        parts[3].exp(),
+        parts[4].exp(),
+        torch.tanh(parts[5]),
+    )
     x, y = torch.randn(2, 4, 1)
     cross = together * spread_x * spread_y
     spread = torch.stack([spread_x**2, cross, cross, spread_y**2], -1).view(4, 3, 2, 2)
     normal = torch.distributions.MultivariateNormal(torch.stack(parts[1:3], -1), spread)
     expected = (weight * normal.log_prob(torch.stack([x, y], -1)).exp()).sum(1)
     assert torch.allclose(
-        stroke_density(x, y, (weight, *parts[1:3], spread_x, spread_y, together)), expected, rtol=1e-4
+        stroke_density(x, y, (weight, *parts[1:3], spread_x, spread_y, together)),
+        expected,
+        rtol=1e-4,
     )
 
 
@@ -285,7 +312,9 @@ def test_a_shift_parts_what_was_not_beside_each_other():
     mask = shift_mask(14, 3, 7)
     assert mask.shape == (4, 49, 49)
     assert not mask[0].any()  # the first window was not wrapped around
-    assert (mask[3] == 0).sum() == 4 * 4 * 16 + 2 * 12 * 12 + 9 * 9  # areas of 16, 12, 12 and 9 patches
+    assert (
+        mask[3] == 0
+    ).sum() == 4 * 4 * 16 + 2 * 12 * 12 + 9 * 9  # areas of 16, 12, 12 and 9 patches
 
 
 def test_probabilities_of_all_tags_of_a_sentence_sum_to_one():
@@ -296,7 +325,8 @@ def test_probabilities_of_all_tags_of_a_sentence_sum_to_one():
     tags = torch.cartesian_prod(*[torch.arange(3)] * 4)
     count = len(tags)
     assert count == 3**4
-    # the tags that begin and end a sentence may stand within it too, so they are made impossible there
+    # the tags that begin and end a sentence may stand within it too, so they are made impossible
+    # there
     with torch.no_grad():
         module.head.bias[3:] = -1e9
         found = module(words.expand(count, -1), letters.expand(count, -1, -1), tags)
@@ -316,7 +346,9 @@ def test_all_pairs_are_looked_up_where_the_flow_points():
     rows, columns = torch.meshgrid(torch.arange(16.0), torch.arange(24.0), indexing="ij")
     seen = module._looked_up(pairs, torch.stack([columns, rows]).unsqueeze(0))
     assert seen.shape == (1, 4 * 49, 16, 24)
-    own = (a * b).sum(1) / 16**0.5  # each pixel and the same in the other image: the middle of the finest window
+    own = (a * b).sum(
+        1
+    ) / 16**0.5  # each pixel and the same in the other image: the middle of the finest window
     assert torch.allclose(seen[:, 24], own, atol=1e-4)
 
 
@@ -347,11 +379,18 @@ def test_linear_attention_weighs_by_products_that_are_not_negative():
     q, k, v = torch.rand(2, 5, 4), torch.rand(2, 5, 4), torch.randn(2, 5, 4)
     weights = q @ k.transpose(1, 2)
     expected = weights @ v / (weights.sum(-1, keepdim=True) + 1e-5)
-    assert torch.allclose(linear_attention(q, k, torch.nn.functional.pad(v, (0, 1), value=1.0)), expected, atol=1e-6)
+    assert torch.allclose(
+        linear_attention(q, k, torch.nn.functional.pad(v, (0, 1), value=1.0)), expected, atol=1e-6
+    )
 
 
 def test_values_are_weighed_by_keys_that_fade():
-    keys, values, rate, bonus = torch.randn(2, 6, 3), torch.randn(2, 6, 3), torch.rand(3), torch.randn(3)
+    keys, values, rate, bonus = (
+        torch.randn(2, 6, 3),
+        torch.randn(2, 6, 3),
+        torch.rand(3),
+        torch.randn(3),
+    )
     found = weighed(torch.log(rate), bonus, keys, values)
     for step in range(6):
         logs = [keys[:, n] - (step - 1 - n) * rate for n in range(step)] + [keys[:, step] + bonus]
@@ -366,7 +405,9 @@ def test_filters_are_standardized():
 
 
 def test_letters_last_as_many_frames_as_said():
-    assert stretched(torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]]), (2, 3)).squeeze(-1).tolist() == [
+    assert stretched(torch.tensor([[[1.0], [2.0]], [[3.0], [4.0]]]), (2, 3)).squeeze(
+        -1
+    ).tolist() == [
         [1, 1, 2, 2, 2],
         [3, 3, 4, 4, 4],
     ]
@@ -378,7 +419,10 @@ def test_each_word_has_what_is_before_and_behind_it():
         x, layer = network.word(ids)[0], network.layer
         ways = []
         for order, end in ((range(6), ""), (range(5, -1, -1), "_reverse")):
-            weights = [getattr(layer, f"{name}_l0{end}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+            weights = [
+                getattr(layer, f"{name}_l0{end}")
+                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            ]
             h, seen = torch.zeros(3), {}
             for n in order:
                 seen[n] = h
@@ -389,7 +433,10 @@ def test_each_word_has_what_is_before_and_behind_it():
 
 
 def test_every_pair_of_fields_has_its_own_matrix():
-    x, matrices = torch.randn(2, 3, 4), torch.nn.ModuleList(torch.nn.Linear(4, 4, bias=False) for _ in range(3))
+    x, matrices = (
+        torch.randn(2, 3, 4),
+        torch.nn.ModuleList(torch.nn.Linear(4, 4, bias=False) for _ in range(3)),
+    )
     found = pairs_by_matrices(x, matrices)
     for n, (a, b) in enumerate(((0, 1), (0, 2), (1, 2))):
         assert torch.allclose(found[:, n], (x[:, a] @ matrices[n].weight.t()) * x[:, b])
@@ -401,5 +448,7 @@ def test_actions_are_as_surprising_as_their_distribution_says():
     actions, surprise = policy(x)
     y = policy.layers(x)
     normal = torch.distributions.Normal(policy.mean(y), policy.spread(y).clamp(-20, 2).exp())
-    bent = torch.distributions.TransformedDistribution(normal, [torch.distributions.TanhTransform()])
+    bent = torch.distributions.TransformedDistribution(
+        normal, [torch.distributions.TanhTransform()]
+    )
     assert torch.allclose(surprise, bent.log_prob(actions).sum(-1), atol=1e-3)

@@ -1,4 +1,6 @@
-"""Operators that a compiler generates code for: built, measured, fitted, and priced in compiled execution."""
+"""Operators that a compiler generates code for: built, measured, fitted, and priced in compiled
+execution.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def test_a_machine_that_cannot_compile_says_why(monkeypatch, tmp_path):
 
     monkeypatch.setattr(torch, "compile", refuse)
     with RunFile(tmp_path / "run.jsonl", {}, {"device": "cpu"}) as file:
-        measure._measure_compiled(Session("cpu", file, 1.0), 1.0, compiled_suite("cpu", ("fp32",), (1,)))
+        measure._measure_compiled(
+            Session("cpu", file, 1.0), 1.0, compiled_suite("cpu", ("fp32",), (1,))
+        )
     run = read_run(tmp_path / "run.jsonl")
     assert run.rows == []
     assert run.notes == [{"note": "compiled", "skipped": "RuntimeError: no C++ compiler here"}]
@@ -80,10 +84,21 @@ def test_a_machine_that_cannot_compile_says_why(monkeypatch, tmp_path):
 def kernels():
     eager = [c for c in operator_suite("cpu", ("fp32",), (1,)) if has_row(c)][:900]
     compiled = [c for c in compiled_suite("cpu", ("fp32",), (1,)) if has_row(c)]
-    rows = [Measurement(Case("framework", "compiled_call", {"count": 1}, execution="compiled"), ENTRY_S, 0.0, 0, {})]
+    rows = [
+        Measurement(
+            Case("framework", "compiled_call", {"count": 1}, execution="compiled"),
+            ENTRY_S,
+            0.0,
+            0,
+            {},
+        )
+    ]
     for cases, price, entry in ((eager, BYTE_S, 0.0), (compiled, LOOP_S, ENTRY_S)):
         times = 1e-6 + entry + price * case_graph(cases).bytes
-        rows += [Measurement(c, float(t), 0.0, 0, {"minor_faults": 0.0}) for c, t in zip(cases, times, strict=True)]
+        rows += [
+            Measurement(c, float(t), 0.0, 0, {"minor_faults": 0.0})
+            for c, t in zip(cases, times, strict=True)
+        ]
     return fit_run(CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0)).kernels
 
 
@@ -95,14 +110,20 @@ def test_entering_is_no_part_of_a_kernel(kernels):
 
 
 def priced(graph: OperatorGraph, kernels, execution):
-    parameters = replace(cpu_parameters(), kernels=kernels, thread_count=1, weights_cold=False, keeps_heap=True)
-    return cost_cpu(graph, catalog.device("epyc-9755"), execution=execution, parameters=parameters).time_s
+    parameters = replace(
+        cpu_parameters(), kernels=kernels, thread_count=1, weights_cold=False, keeps_heap=True
+    )
+    return cost_cpu(
+        graph, catalog.device("epyc-9755"), execution=execution, parameters=parameters
+    ).time_s
 
 
 def test_compiled_execution_takes_the_compilers_loops(kernels):
     case = Case("elementwise", "add", {"elements": 4_000_000})
     graph = case_graph([case])
-    eager, compiled = (priced(graph, kernels, how).sum() for how in (Execution.EAGER, Execution.COMPILED))
+    eager, compiled = (
+        priced(graph, kernels, how).sum() for how in (Execution.EAGER, Execution.COMPILED)
+    )
     assert eager == pytest.approx(1e-6 + BYTE_S * graph.bytes.sum(), rel=0.2)
     assert compiled == pytest.approx(ENTRY_S + LOOP_S * graph.bytes.sum(), rel=0.2)
 
@@ -119,7 +140,9 @@ def test_an_epilogue_runs_after_the_librarys_product(kernels):
 
 
 def test_without_measured_loops_compiled_execution_runs_the_eager_kernels(kernels):
-    few = replace(kernels, fits={k: v for k, v in kernels.fits.items() if not k[0].startswith("compiled")})
+    few = replace(
+        kernels, fits={k: v for k, v in kernels.fits.items() if not k[0].startswith("compiled")}
+    )
     graph = case_graph([Case("elementwise", "add", {"elements": 4_000_000})])
     assert priced(graph, few, Execution.COMPILED).sum() - ENTRY_S == pytest.approx(
         priced(graph, few, Execution.EAGER).sum(), rel=0.01
@@ -127,4 +150,6 @@ def test_without_measured_loops_compiled_execution_runs_the_eager_kernels(kernel
     product = Case("gemm", "addmm", {"m": 2048, "n": 2048, "k": 64})
     apart = case_graph([product, Case("elementwise", "gelu", {"elements": 2048 * 2048})])
     eager = priced(apart, few, Execution.EAGER).sum()
-    assert priced(fuse_elementwise(apart), few, Execution.COMPILED).sum() - ENTRY_S == pytest.approx(eager, rel=0.2)
+    assert priced(
+        fuse_elementwise(apart), few, Execution.COMPILED
+    ).sum() - ENTRY_S == pytest.approx(eager, rel=0.2)

@@ -13,12 +13,24 @@ from hypothesis import strategies as st
 
 from accelsim import catalog
 from accelsim.calibration import check as check_module
-from accelsim.calibration.calibrate import caches, fit_run, framework_s, operator_errors, write_calibration
+from accelsim.calibration.calibrate import (
+    caches,
+    fit_run,
+    framework_s,
+    operator_errors,
+    write_calibration,
+)
 from accelsim.calibration.case_rows import case_graph, has_row
 from accelsim.calibration.check import (
     CheckCase,
 )
-from accelsim.calibration.cpu_fit import _thread_prior, at_one_speed, fit_kernels, kernel_rows, recurrent_call_s
+from accelsim.calibration.cpu_fit import (
+    _thread_prior,
+    at_one_speed,
+    fit_kernels,
+    kernel_rows,
+    recurrent_call_s,
+)
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
@@ -33,7 +45,11 @@ from accelsim.cost.cpu.threads import THREAD_TERMS, shared_work
 from accelsim.cost.table import Tier
 from accelsim.errors import InvalidValueError, ProfileError
 
-ENVIRONMENT = {"device": "cpu", "cpu_caches": {"L2": "1024K", "L3": "32M"}, "measured_at": "2026-01-01T00:00:00Z"}
+ENVIRONMENT = {
+    "device": "cpu",
+    "cpu_caches": {"L2": "1024K", "L3": "32M"},
+    "measured_at": "2026-01-01T00:00:00Z",
+}
 SMALL_CONVOLUTION = {
     "batch": 5,
     "channels_in": 31,
@@ -61,7 +77,9 @@ def synthetic_run(noise=0.0, spread=0.02, count=2500):
         for c, t in zip(cases, times, strict=True)
     ]
     chains = {"module_call": 64e-6, "plain_chain": 64e-6, "gradient_chain": 256e-6}
-    rows += [Measurement(Case("framework", o, {"count": 64}), t, 0.0, 0, {}) for o, t in chains.items()]
+    rows += [
+        Measurement(Case("framework", o, {"count": 64}), t, 0.0, 0, {}) for o, t in chains.items()
+    ]
     notes = [{"note": "noise", "spread_fraction": spread}]
     return CalibrationRun(ENVIRONMENT, {"device": "cpu"}, rows, notes, "abc", 0)
 
@@ -79,9 +97,14 @@ def test_fit_recovers_a_linear_machine(fitted):
 
 
 def test_fitted_machine_predicts_unseen_shapes(fitted):
-    cases = [Case("gemm", "addmm", {"m": 200, "n": 300, "k": 500}), Case("elementwise", "relu", {"elements": 123_456})]
+    cases = [
+        Case("gemm", "addmm", {"m": 200, "n": 300, "k": 500}),
+        Case("elementwise", "relu", {"elements": 123_456}),
+    ]
     device = catalog.device("epyc-9755")
-    parameters = replace(cpu_parameters(), kernels=fitted.kernels, thread_count=1, weights_cold=False)
+    parameters = replace(
+        cpu_parameters(), kernels=fitted.kernels, thread_count=1, weights_cold=False
+    )
     table = cost_cpu(case_graph(cases), device, parameters=parameters)
     assert table.tier is Tier.MEASURED
     assert table.time_s == pytest.approx(true_time_s(cases), rel=0.05)
@@ -89,7 +112,8 @@ def test_fitted_machine_predicts_unseen_shapes(fitted):
 
 
 def test_framework_time_is_that_of_the_chains(fitted):
-    # 64 modules in 64 us; 64 operators forward and 64 backward take 256 us where 128 plain ones take 128 us
+    # 64 modules in 64 us; 64 operators forward and 64 backward take 256 us where 128 plain ones
+    # take 128 us
     assert framework_s(fitted.run) == pytest.approx((1e-6, 1e-6))
 
 
@@ -134,7 +158,15 @@ def test_files_read_back_and_are_found(fitted, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "change", [{"version": 9}, {"terms": []}, {"kernels": [{}]}, {"kernels": 3}, {"l2_bytes": "x"}, {"tier": "guessed"}]
+    "change",
+    [
+        {"version": 9},
+        {"terms": []},
+        {"kernels": [{}]},
+        {"kernels": 3},
+        {"l2_bytes": "x"},
+        {"tier": "guessed"},
+    ],
 )
 def test_a_wrong_kernel_file_is_refused(fitted, tmp_path, change):
     _, table = write_calibration(fitted, tmp_path)
@@ -175,49 +207,79 @@ def test_a_drifting_clock_is_taken_out():
 )
 def test_a_call_is_expected_to_take_what_its_rounds_take_in_the_middle(rounds, amid, expected):
     case = Case("elementwise", "relu", {"elements": 1000}, amid=amid)
-    rows = [Measurement(case, time_s, noise, number, {}) for number, (time_s, noise) in enumerate(rounds)]
+    rows = [
+        Measurement(case, time_s, noise, number, {})
+        for number, (time_s, noise) in enumerate(rounds)
+    ]
     run = CalibrationRun(ENVIRONMENT, {"device": "cpu"}, rows, [], "abc", 0)
     assert kernel_rows(run, (2.0**20, 2.0**25)).times_s.tolist() == pytest.approx([expected])
 
 
 def test_amid_others_an_operator_takes_longer():
-    """Rows amid others take 3 us more: predicted for a pass that exceeds the inner caches, not for one alone."""
+    """Rows amid others take 3 us more: predicted for a pass that exceeds the inner caches, not for
+    one alone.
+    """
     run = synthetic_run()
-    amid = [replace(row, case=replace(row.case, amid=True), time_s=row.time_s + 3e-6) for row in run.rows if row.time_s]
+    amid = [
+        replace(row, case=replace(row.case, amid=True), time_s=row.time_s + 3e-6)
+        for row in run.rows
+        if row.time_s
+    ]
     fitted = fit_run(replace(run, rows=[*run.rows, *amid]))
     graph = case_graph([Case("gemm", "addmm", {"m": 64, "n": 1024, "k": 512})])
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
-    alone, among = (fitted.kernels.times(graph, replace(context, amid=x), 1).time_s[0] for x in (0.0, 1.0))
+    alone, among = (
+        fitted.kernels.times(graph, replace(context, amid=x), 1).time_s[0] for x in (0.0, 1.0)
+    )
     assert among - alone == pytest.approx(3e-6, rel=0.35)
 
 
 def test_on_several_threads_a_kernel_relates_to_its_own_time_on_one(fitted):
-    """One thread multiplies a small convolution itself, two leave it to the library: its time on one thread counts."""
+    """One thread multiplies a small convolution itself, two leave it to the library: its time on
+    one thread counts.
+    """
     graph = case_graph([Case("convolution", "convolution", SMALL_CONVOLUTION)])
     names, alone = (kernel_names(graph, is_training=False, threads=count) for count in (2, 1))
     assert (names[0], alone[0]) == ("conv_1x1", "conv_1x1_native")
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
     terms, places = kernel_terms(graph, context), kernel_coordinates(graph, context)
     kernels = fitted.kernels
-    own, other = (kernels.kernel_times(x, graph.dtype, terms, places, None, 1).time_s[0] for x in (names, alone))
+    own, other = (
+        kernels.kernel_times(x, graph.dtype, terms, places, None, 1).time_s[0]
+        for x in (names, alone)
+    )
     assert own != other
     work = shared_work(graph, names, terms)
-    assert kernels.one_thread(names, alone, graph.dtype, terms, places, work).time_s == pytest.approx([own])
-    without = replace(kernels, fits={key: fit for key, fit in kernels.fits.items() if key[0] != "conv_1x1"})
-    assert without.one_thread(names, alone, graph.dtype, terms, places, work).time_s == pytest.approx([other])
+    assert kernels.one_thread(
+        names, alone, graph.dtype, terms, places, work
+    ).time_s == pytest.approx([own])
+    without = replace(
+        kernels, fits={key: fit for key, fit in kernels.fits.items() if key[0] != "conv_1x1"}
+    )
+    assert without.one_thread(
+        names, alone, graph.dtype, terms, places, work
+    ).time_s == pytest.approx([other])
 
 
 def test_a_page_fault_has_one_price_on_several_threads():
-    """Elementwise kernels pay what rows on two threads show; others, shown or not, its mean with one thread's price."""
+    """Elementwise kernels pay what rows on two threads show; others, shown or not, its mean with
+    one thread's price.
+    """
     run, page_s = synthetic_run(), 4e-10
     rows = []
     for row in run.rows:
         fresh = 8000 if row.case.family in {"elementwise", "gemm"} and row.case.amid is False else 0
         price = page_s * (0.5 if row.case.threads == 2 else 1.0)
         details = dict(row.details, minor_faults=float(fresh))
-        rows.append(replace(row, details=details, time_s=row.time_s and row.time_s + price * 4096.0 * fresh))
+        rows.append(
+            replace(row, details=details, time_s=row.time_s and row.time_s + price * 4096.0 * fresh)
+        )
     fits = fit_run(replace(run, rows=rows)).kernels.fits
-    one = {float(fit.coefficients[TERMS.index("fresh_bytes")]) for (_, _, threads), fit in fits.items() if threads == 1}
+    one = {
+        float(fit.coefficients[TERMS.index("fresh_bytes")])
+        for (_, _, threads), fit in fits.items()
+        if threads == 1
+    }
     assert len(one) == 1
     assert one.pop() == pytest.approx(page_s, rel=0.1)
     column = THREAD_TERMS.index("fresh_bytes")
@@ -239,29 +301,51 @@ def test_what_no_row_wrote_is_read_from_main_memory():
 
 
 def _kernel(dtype: str, **shape: int) -> str:
-    sizes = {"batch": 4, "channels_in": 64, "channels_out": 64, "side": 28, "kernel": 3, "groups": 1, "stride": 1}
+    sizes = {
+        "batch": 4,
+        "channels_in": 64,
+        "channels_out": 64,
+        "side": 28,
+        "kernel": 3,
+        "groups": 1,
+        "stride": 1,
+    }
     graph = case_graph([Case("convolution_other", "convolution_1d", sizes | shape, dtype)])
     return str(kernel_names(graph, is_training=False)[0])
 
 
 def test_the_library_unfolds_images_padded_by_more_than_its_registers_hold():
-    """As dispatched by oneDNN 3.12: 31 pixels over one block of channels more than are summed; wide windows 28, bf16 15."""
-    assert (_kernel("fp32", dilation=6), _kernel("fp32", dilation=7)) == ("conv_1d", "conv_unfolded")
-    assert (_kernel("fp32", dilation=10, channels_out=32), _kernel("fp32", dilation=7, channels_out=48)) == (
+    """As dispatched by oneDNN 3.12: 31 pixels over one block of channels more than are summed; wide
+    windows 28, bf16 15.
+    """
+    assert (_kernel("fp32", dilation=6), _kernel("fp32", dilation=7)) == (
         "conv_1d",
-    ) * 2
+        "conv_unfolded",
+    )
+    assert (
+        _kernel("fp32", dilation=10, channels_out=32),
+        _kernel("fp32", dilation=7, channels_out=48),
+    ) == ("conv_1d",) * 2
     assert _kernel("fp32", dilation=13, channels_out=32) == "conv_unfolded"
     assert (_kernel("fp32", kernel=7, dilation=8), _kernel("fp32", kernel=7, dilation=10)) == (
         "conv_1d",
         "conv_unfolded",
     )
-    assert (_kernel("bf16", dilation=15), _kernel("bf16", dilation=16)) == ("conv_1d", "conv_unfolded")
+    assert (_kernel("bf16", dilation=15), _kernel("bf16", dilation=16)) == (
+        "conv_1d",
+        "conv_unfolded",
+    )
 
 
 @pytest.mark.parametrize(
     ("operator", "dtype", "sizes", "kernel"),
     [
-        ("grad_weight", "bf16", {"channels_in": 1, "channels_out": 36}, "conv_grad_weight_unfolded"),
+        (
+            "grad_weight",
+            "bf16",
+            {"channels_in": 1, "channels_out": 36},
+            "conv_grad_weight_unfolded",
+        ),
         ("grad_weight", "bf16", {"channels_in": 1}, "conv_grad_weight"),
         ("grad_weight", "fp32", {"channels_in": 1, "channels_out": 36}, "conv_grad_weight"),
         ("grad_weight", "fp32", {"groups": 16}, "conv_grad_weight_unfolded"),
@@ -274,18 +358,39 @@ def test_the_library_unfolds_images_padded_by_more_than_its_registers_hold():
         ("grad_input", "bf16", {"groups": 64, "stride": 2}, "conv_grad_input_depthwise_plain"),
     ],
 )
-def test_the_library_has_no_generated_code_for_gradients_of_partly_filled_blocks(operator, dtype, sizes, kernel):
+def test_the_library_has_no_generated_code_for_gradients_of_partly_filled_blocks(
+    operator, dtype, sizes, kernel
+):
     """As dispatched by oneDNN 3.12, 64 channels but for those given."""
-    base = {"batch": 4, "channels_in": 64, "channels_out": 64, "side": 28, "kernel": 3, "groups": 1, "stride": 1}
-    graph = case_graph([Case("convolution_backward", f"convolution_backward.{operator}", base | sizes, dtype)])
+    base = {
+        "batch": 4,
+        "channels_in": 64,
+        "channels_out": 64,
+        "side": 28,
+        "kernel": 3,
+        "groups": 1,
+        "stride": 1,
+    }
+    graph = case_graph(
+        [Case("convolution_backward", f"convolution_backward.{operator}", base | sizes, dtype)]
+    )
     assert str(kernel_names(graph, is_training=False)[0]) == kernel
 
 
 @pytest.mark.parametrize(
-    ("operator", "multiply_adds"), [("", 1 * 16), (".grad_input", 16 * 16), (".grad_weight", 1 * 16)]
+    ("operator", "multiply_adds"),
+    [("", 1 * 16), (".grad_input", 16 * 16), (".grad_weight", 1 * 16)],
 )
 def test_one_channel_is_filled_to_a_block_where_it_is_written(operator, multiply_adds):
-    sizes = {"batch": 3, "channels_in": 1, "channels_out": 1, "side": 6, "kernel": 3, "groups": 1, "stride": 1}
+    sizes = {
+        "batch": 3,
+        "channels_in": 1,
+        "channels_out": 1,
+        "side": 6,
+        "kernel": 3,
+        "groups": 1,
+        "stride": 1,
+    }
     name = f"convolution_backward{operator}" if operator else "convolution"
     graph = case_graph([Case("convolution", name, sizes)])
     context = Context(2.0**4, 2.0**4, 0.0, is_training=False, page_fault_bytes=2.0**25)
@@ -293,15 +398,30 @@ def test_one_channel_is_filled_to_a_block_where_it_is_written(operator, multiply
     assert terms[TERMS.index("first_count")] == 3 * 36 * 9 * multiply_adds
     blocks = 0.0 if operator else 15 * 4.0 * 3 * 36
     assert (
-        terms[TERMS.index("bytes_beyond_l2")] == (graph.read_bytes + graph.write_bytes + graph.weight_bytes)[0] + blocks
+        terms[TERMS.index("bytes_beyond_l2")]
+        == (graph.read_bytes + graph.write_bytes + graph.weight_bytes)[0] + blocks
     )
 
 
-@pytest.mark.parametrize(("side", "kernel", "calls"), [(13, 3, 2), (16, 3, 4), (12, 5, 8), (10, 1, 1)])
+@pytest.mark.parametrize(
+    ("side", "kernel", "calls"), [(13, 3, 2), (16, 3, 4), (12, 5, 8), (10, 1, 1)]
+)
 def test_a_line_of_a_stepping_gradient_takes_small_products(side, kernel, calls):
-    """Of windows of three, even pixels of a line see one tap and odd ones two; the last of an even number sees one less."""
-    sizes = {"batch": 2, "channels_in": 8, "channels_out": 8, "groups": 8, "stride": 2, "side": side, "kernel": kernel}
-    graph = case_graph([Case("convolution_depthwise", "convolution_backward.grad_input", sizes, "bf16")])
+    """Of windows of three, even pixels of a line see one tap and odd ones two; the last of an even
+    number sees one less.
+    """
+    sizes = {
+        "batch": 2,
+        "channels_in": 8,
+        "channels_out": 8,
+        "groups": 8,
+        "stride": 2,
+        "side": side,
+        "kernel": kernel,
+    }
+    graph = case_graph(
+        [Case("convolution_depthwise", "convolution_backward.grad_input", sizes, "bf16")]
+    )
     context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
     assert kernel_terms(graph, context)[0, TERMS.index("second_count")] == 2 * 8 * side * calls
 
@@ -309,16 +429,29 @@ def test_a_line_of_a_stepping_gradient_takes_small_products(side, kernel, calls)
 def _stepwise(operator: str, dtype: str, hidden: int = 1150, batch: int = 4) -> tuple[float, float]:
     """Bytes that ten steps move again, and what of them beyond a last-level cache of 32 MiB."""
     graph = case_graph(
-        [Case("recurrent", operator, {"batch": batch, "steps": 10, "input": 400, "hidden": hidden}, dtype)]
+        [
+            Case(
+                "recurrent",
+                operator,
+                {"batch": batch, "steps": 10, "input": 400, "hidden": hidden},
+                dtype,
+            )
+        ]
     )
-    terms = kernel_terms(graph, Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25))[0]
+    terms = kernel_terms(
+        graph, Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    )[0]
     return terms[TERMS.index("third_count")], terms[TERMS.index("bytes_beyond_l3")]
 
 
 def test_a_fused_lstm_goes_through_both_matrices_each_step_and_backward_through_their_gradients():
     states, both = 4.0 * 1150**2, 4.0 * 1150 * 1550
     assert _stepwise("lstm", "fp32")[0] == 10 * 4 * both
-    assert _stepwise("lstm_train", "fp32")[0] == _stepwise("lstm_backward", "fp32")[0] == 10 * 4 * states
+    assert (
+        _stepwise("lstm_train", "fp32")[0]
+        == _stepwise("lstm_backward", "fp32")[0]
+        == 10 * 4 * states
+    )
     assert _stepwise("lstm_train", "bf16")[0] == 10 * 2 * both
     moved, beyond = _stepwise("lstm_backward", "bf16")
     assert moved == 10 * (2 + 8) * both
@@ -335,24 +468,48 @@ def test_a_gru_goes_through_its_states_weights_once_a_row_of_up_to_three_in_fp32
 
 @pytest.mark.parametrize(
     ("operator", "dtype", "batch", "share"),
-    [("gru", "fp32", 4, 0.25), ("gru", "fp32", 5, None), ("gru", "bf16", 4, None), ("gru_backward", "fp32", 4, None)],
+    [
+        ("gru", "fp32", 4, 0.25),
+        ("gru", "fp32", 5, None),
+        ("gru", "bf16", 4, None),
+        ("gru_backward", "fp32", 4, None),
+    ],
 )
 def test_steps_of_few_rows_stay_on_one_thread(operator, dtype, batch, share):
-    """Of a GRU with as many inputs as states, a quarter of the time is the product of all steps' inputs."""
-    graph = case_graph([Case("recurrent", operator, {"batch": batch, "steps": 9, "input": 64, "hidden": 64}, dtype)])
+    """Of a GRU with as many inputs as states, a quarter of the time is the product of all steps'
+    inputs.
+    """
+    graph = case_graph(
+        [
+            Case(
+                "recurrent",
+                operator,
+                {"batch": batch, "steps": 9, "input": 64, "hidden": 64},
+                dtype,
+            )
+        ]
+    )
     context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
-    found = shared_work(graph, kernel_names(graph, is_training=False, threads=2), kernel_terms(graph, context)).share[0]
+    found = shared_work(
+        graph, kernel_names(graph, is_training=False, threads=2), kernel_terms(graph, context)
+    ).share[0]
     assert np.isnan(found) if share is None else found == share
 
 
 def test_operands_leave_the_last_level_cache_with_what_lies_between():
-    chain = [Case("elementwise", "relu", {"elements": n}) for n in (100_000, 4_000_000, 4_000_000, 100_000)]
+    chain = [
+        Case("elementwise", "relu", {"elements": n})
+        for n in (100_000, 4_000_000, 4_000_000, 100_000)
+    ]
     graph = case_graph(chain)
-    graph = replace(graph, dependency=np.array([0, 1, 0]))  # the last row reads what the first wrote
+    graph = replace(
+        graph, dependency=np.array([0, 1, 0])
+    )  # the last row reads what the first wrote
     names = kernel_names(graph, is_training=False)
     memory = pass_memory(graph, names)
     near, far = (
-        _far_bytes(graph, memory, 0.0, cache, can_fault=False, is_training=True) for cache in (2.0**30, 4.0 * 2**20)
+        _far_bytes(graph, memory, 0.0, cache, can_fault=False, is_training=True)
+        for cache in (2.0**30, 4.0 * 2**20)
     )
     assert near == pytest.approx(np.zeros(4))
     assert far[3] == pytest.approx(400_000)
@@ -378,7 +535,9 @@ def test_a_kept_heap_does_not_fault_where_the_default_one_does():
     case = CheckCase("autoencoder", 16, "fp32", 1)
     faults = {}
     for heap in ("default", "kept"):
-        faults[heap] = check_module._timed(replace(case, heap=heap), 0.05, 60.0, "cpu")["minor_faults"]
+        faults[heap] = check_module._timed(replace(case, heap=heap), 0.05, 60.0, "cpu")[
+            "minor_faults"
+        ]
     assert faults["default"] > 200
     assert faults["kept"] < 20
 
@@ -390,17 +549,23 @@ def test_a_kept_heap_is_predicted_without_page_faults():
     assert kept.case.key == default.case.key + ", heap kept"
 
 
-# -- numerics --------------------------------------------------------------------------------------------------------
+# -- numerics
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_term_that_is_hardly_shown_keeps_its_prior():
-    """One row in a hundred shows a millionth of what the bytes are, and its residual must not price that."""
+    """One row in a hundred shows a millionth of what the bytes are, and its residual must not price
+    that.
+    """
     generator = np.random.default_rng(0)
     moved = np.exp(generator.uniform(10, 16, 100))
     terms = np.column_stack([moved, np.where(moved == moved.max(), 1e-6 * moved, 0.0)])
     times = 1e-10 * moved * np.where(moved == moved.max(), 1.5, 1.0)
     prior, least = np.array([0.0, 2e-10]), np.array([0.0, 0.1 / 1e-10])
-    loose, held = (fit_nonnegative(terms, times, prior, ridge=1e-6, least_scale=scale)[1] for scale in (None, least))
+    loose, held = (
+        fit_nonnegative(terms, times, prior, ridge=1e-6, least_scale=scale)[1]
+        for scale in (None, least)
+    )
     assert loose > 1e-6
     assert held == pytest.approx(2e-10, rel=0.5)
 
@@ -414,7 +579,9 @@ def test_bounded_coefficients_stay_inside():
     assert (found >= bounds[0] - 1e-9).all()
     assert (found <= bounds[1] + 1e-9).all()
     wide = (np.zeros(2), np.full(2, np.inf))
-    assert fit_nonnegative(terms, times, ridge=1e-9, bounds=wide) == pytest.approx([0.1, 5.0], rel=1e-3)
+    assert fit_nonnegative(terms, times, ridge=1e-9, bounds=wide) == pytest.approx(
+        [0.1, 5.0], rel=1e-3
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -443,12 +610,22 @@ def test_correction_interpolates_a_smooth_error_and_fades():
 
 def test_no_correction_where_errors_are_noise():
     generator = np.random.default_rng(3)
-    assert fit_correction(generator.uniform(0, 8, (60, 3)), 0.05 * generator.standard_normal(60)) is None
+    assert (
+        fit_correction(generator.uniform(0, 8, (60, 3)), 0.05 * generator.standard_normal(60))
+        is None
+    )
 
 
-# -- laws of the kernel terms ----------------------------------------------------------------------------------------
+# -- laws of the kernel terms
+# ----------------------------------------------------------------------------------------
 
-GROWING = {"addmm": "m", "relu": "elements", "native_layer_norm": "rows", "lstm": "steps", "embedding": "lookups"}
+GROWING = {
+    "addmm": "m",
+    "relu": "elements",
+    "native_layer_norm": "rows",
+    "lstm": "steps",
+    "embedding": "lookups",
+}
 BASE = {
     "addmm": {"m": 64, "n": 256, "k": 256},
     "relu": {"elements": 1000},
@@ -502,8 +679,12 @@ def _fit_of_comparisons(sizes, time_s):
     cases = [Case("elementwise", "mul_scalar", {"elements": 4**n}) for n in range(4, 11)]
     times = [*true_time_s(cases), *map(time_s, sizes)]
     cases += [Case("elementwise", "gt", {"elements": size}) for size in sizes]
-    rows = [Measurement(case, float(time), 0.0, 0, {}) for case, time in zip(cases, times, strict=True)]
-    return fit_kernels(kernel_rows(CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0), (2.0**20, 2.0**25))).fits
+    rows = [
+        Measurement(case, float(time), 0.0, 0, {}) for case, time in zip(cases, times, strict=True)
+    ]
+    return fit_kernels(
+        kernel_rows(CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0), (2.0**20, 2.0**25))
+    ).fits
 
 
 @pytest.mark.parametrize(("count", "is_fitted"), [(2, False), (3, True)])
@@ -515,6 +696,11 @@ def test_a_kernel_of_fewer_than_three_shapes_has_what_stands_for_it(count, is_fi
 
 def test_a_few_large_rows_say_nothing_of_how_a_call_starts():
     """Times that grow less than the work would else be explained by a start of half a millisecond."""
-    fits = _fit_of_comparisons([4**n for n in range(10, 13)], lambda size: 1e-3 * (size / 4**10) ** 0.8)
+    fits = _fit_of_comparisons(
+        [4**n for n in range(10, 13)], lambda size: 1e-3 * (size / 4**10) ** 0.8
+    )
     start = TERMS.index("start")
-    assert fits["gt", "fp32", 1].coefficients[start] < 20 * fits["mul_scalar", "fp32", 1].coefficients[start]
+    assert (
+        fits["gt", "fp32", 1].coefficients[start]
+        < 20 * fits["mul_scalar", "fp32", 1].coefficients[start]
+    )

@@ -9,7 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from accelsim.calibration.energy import NvmlMeter, RaplMeter, find_meter, measure_energy
-from accelsim.calibration.environment import STABLE, describe, differences, environment_hash, machine_name
+from accelsim.calibration.environment import (
+    STABLE,
+    describe,
+    differences,
+    environment_hash,
+    machine_name,
+)
 
 
 class NvmlError(Exception):
@@ -90,7 +96,9 @@ def test_environment_is_plain_and_names_differences():
     assert environment_hash(facts) == environment_hash(dict(facts))
     other = {**facts, "torch_version": "0.1"}
     assert environment_hash(other) != environment_hash(facts)
-    assert differences(facts, other) == [f"torch_version: {facts['torch_version']!r} there, '0.1' now"]
+    assert differences(facts, other) == [
+        f"torch_version: {facts['torch_version']!r} there, '0.1' now"
+    ]
     assert differences(facts, {**facts, "load_average": [9, 9, 9]}) == []
     assert machine_name(facts).isascii()
 

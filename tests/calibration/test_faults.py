@@ -28,7 +28,8 @@ from accelsim.errors import OutputError  # noqa: E402
 pytestmark = pytest.mark.torch
 REPOSITORY = Path(__file__).parents[2]
 
-#: The program on a suite of 24 cases; its timer pauses after eight of them, FATAL names a case that ends the process.
+#: The program on a suite of 24 cases; its timer pauses after eight of them, FATAL names a case that
+#: ends the process.
 PROGRAM = """
 import os, resource, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
@@ -76,9 +77,25 @@ def start(tmp_path):
     started = []
 
     def run(*arguments, **variables):
-        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(tmp_path), **variables}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "TMPDIR": str(tmp_path),
+            **variables,
+        }
         process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, "--budget", "60s", "--threads", "1", "--out", "run.jsonl", *arguments],
+            [
+                sys.executable,
+                "-c",
+                PROGRAM,
+                "--budget",
+                "60s",
+                "--threads",
+                "1",
+                "--out",
+                "run.jsonl",
+                *arguments,
+            ],
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -198,7 +215,10 @@ def test_memory_that_runs_out_halves_the_case(tmp_path):
     with RunFile(tmp_path / "run.jsonl", {}, {"device": "cpu"}) as file, memory_limit(900 * 2**20):
         running = Session("cpu", file, 60.0, rounds=1)
         running.measure(
-            [Case("elementwise", "relu", {"elements": 2**30}), Case("elementwise", "tanh", {"elements": 64})]
+            [
+                Case("elementwise", "relu", {"elements": 2**30}),
+                Case("elementwise", "tanh", {"elements": 64}),
+            ]
         )
     shrunk, _, small, _ = read_run(tmp_path / "run.jsonl").rows  # each alone and amid others
     assert shrunk.time_s is not None, shrunk.skipped
@@ -251,7 +271,9 @@ def measured(tmp_path, environment):
 
 def test_a_run_of_another_machine_is_not_continued_nor_fitted(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    path = measured(tmp_path, describe("cpu") | {"cpu_model": "Abacus 9000", "torch_version": "0.4"})
+    path = measured(
+        tmp_path, describe("cpu") | {"cpu_model": "Abacus 9000", "torch_version": "0.4"}
+    )
     before = path.read_bytes()
     assert entry.main(["--out", str(path), "--resume", "--budget", "10s"]) == 2
     error = capsys.readouterr().err

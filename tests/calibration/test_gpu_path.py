@@ -1,4 +1,6 @@
-"""A calibration of ``cuda:0`` from the first probe to the check of whole models, on a GPU that is not there."""
+"""A calibration of ``cuda:0`` from the first probe to the check of whole models, on a GPU that is
+not there.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ SHAPES, COPIES = 4, 4
 
 
 def short(plan):
-    """The plan with few shapes; recurrent layers, which fall to pieces on meta tensors, with few steps."""
+    """The plan with few shapes; recurrent layers, which fall to pieces on meta tensors, with few
+    steps.
+    """
     ranges = {name: (2, 4, 2) if name == "steps" else span for name, span in plan.ranges.items()}
     return replace(plan, count=min(plan.count, SHAPES), ranges=ranges)
 
@@ -48,7 +52,11 @@ def gpu():
         patch.setattr(torch, "Generator", fake_gpu.Generator)
         patch.setitem(sys.modules, "pynvml", fake_gpu.fake_nvml())
         patch.setattr(suite, "FAMILIES", [short(plan) for plan in FAMILIES])
-        patch.setattr(compiled_suite, "COMPILED_PLANS", [short(plan) for plan in compiled_suite.COMPILED_PLANS])
+        patch.setattr(
+            compiled_suite,
+            "COMPILED_PLANS",
+            [short(plan) for plan in compiled_suite.COMPILED_PLANS],
+        )
         patch.setattr(torch, "compile", lambda function: function)
         patch.setattr(CudaTimer, "BLOCK_S", 4e-5)
         least = CudaTimer.measure
@@ -95,10 +103,16 @@ def test_the_whole_suite_is_measured(gpu, folder):
 
 def test_graphs_show_kernels_and_eager_calls_the_host(folder):
     best = {
-        (row.case.label, row.case.dtype, row.case.execution): row.time_s for row in read_run(folder / "run.jsonl").rows
+        (row.case.label, row.case.dtype, row.case.execution): row.time_s
+        for row in read_run(folder / "run.jsonl").rows
     }
-    small = min((key for key in best if key[0].startswith("relu") and key[2] == "graph"), key=lambda key: best[key])
-    assert best[small] == pytest.approx(fake_gpu.START_S + fake_gpu.GAP_S + fake_gpu.LAUNCH_S / 32, rel=0.05)
+    small = min(
+        (key for key in best if key[0].startswith("relu") and key[2] == "graph"),
+        key=lambda key: best[key],
+    )
+    assert best[small] == pytest.approx(
+        fake_gpu.START_S + fake_gpu.GAP_S + fake_gpu.LAUNCH_S / 32, rel=0.05
+    )
     assert best[(*small[:2], "eager")] == pytest.approx(fake_gpu.ISSUE_S, rel=0.05)
 
 
@@ -106,7 +120,9 @@ def test_tf32_is_set_for_its_cases_alone(gpu, tmp_path):
     before = torch.backends.cudnn.allow_tf32
     case = Case("gemm", "addmm", {"m": 4096, "n": 4096, "k": 4096}, "fp32", 0, execution="graph")
     with RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file:
-        Session("cuda:0", file, 5.0, rounds=1).measure([replace(case, dtype=name) for name in ("fp32", "tf32", "bf16")])
+        Session("cuda:0", file, 5.0, rounds=1).measure(
+            [replace(case, dtype=name) for name in ("fp32", "tf32", "bf16")]
+        )
     plain, short, half = (row.time_s for row in read_run(tmp_path / "run.jsonl").rows)
     assert plain == pytest.approx(2 * 4096**3 / fake_gpu.FLOP_PER_S["fp32"], rel=0.1)
     assert short == pytest.approx(2 * 4096**3 / fake_gpu.FLOP_PER_S["tf32"], rel=0.1)
@@ -133,9 +149,17 @@ def fit_errors(run, profile):
     """Median error of the parameters that ship on the rows the fit has not seen."""
     from accelsim.calibration import gpu_fit
 
-    rows = [row for row in run.best().values() if gpu_fit.has_row(row.case) and row.case.execution == "graph"]
-    cells = [(gpu_fit._cell(g, profile, ""), gpu_fit._is_left_out(g)) for g in gpu_fit._grouped(rows)]
-    errors = gpu_fit._errors([cell.take(mask) for cell, mask in cells if mask.any()], shipped_parameters(profile))
+    rows = [
+        row
+        for row in run.best().values()
+        if gpu_fit.has_row(row.case) and row.case.execution == "graph"
+    ]
+    cells = [
+        (gpu_fit._cell(g, profile, ""), gpu_fit._is_left_out(g)) for g in gpu_fit._grouped(rows)
+    ]
+    errors = gpu_fit._errors(
+        [cell.take(mask) for cell, mask in cells if mask.any()], shipped_parameters(profile)
+    )
     return next(row["median_fraction"] for row in errors if row["family"] == row["dtype"] == "all")
 
 
@@ -152,7 +176,8 @@ def test_calibrate_fits_freezes_checks_and_other_commands_use_it(gpu, folder, mo
         if case.execution == "compiled":
             raise check.MeasurementError(f"{case.key}: no triton")
         timing, reading = model_timer.time_model(
-            {name: getattr(case, name) for name in case.__slots__} | {"budget_s": 0.01, "device": device}
+            {name: getattr(case, name) for name in case.__slots__}
+            | {"budget_s": 0.01, "device": device}
         )
         return timing.time_s, timing.noise_fraction, reading["energy_per_call_j"], None
 
@@ -186,21 +211,32 @@ def test_large_operands_take_two_copies(gpu):
 
 
 def test_a_clock_that_does_not_move_is_no_time(gpu, tmp_path):
-    with pytest.MonkeyPatch.context() as patch, RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file,
+    ):
         patch.setitem(BUILDERS, "tanh", lambda _source: lambda: None)
-        Session("cuda:0", file, 2.0, rounds=1).measure([Case("elementwise", "tanh", {"elements": 64}, "fp32", 0)])
+        Session("cuda:0", file, 2.0, rounds=1).measure(
+            [Case("elementwise", "tanh", {"elements": 64}, "fp32", 0)]
+        )
     (row,) = read_run(tmp_path / "run.jsonl").rows
     assert row.skipped == "the clock did not move"
 
 
 def test_a_call_that_cannot_be_captured_is_skipped_by_name(gpu, tmp_path):
-    with pytest.MonkeyPatch.context() as patch, RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        RunFile(tmp_path / "run.jsonl", {}, {"device": "cuda:0"}) as file,
+    ):
         patch.setitem(
             BUILDERS,
             "tanh",
             lambda _source: gpu.synchronize,
         )
-        cases = [Case("elementwise", name, {"elements": 64}, "fp32", 0, execution="graph") for name in ("tanh", "exp")]
+        cases = [
+            Case("elementwise", name, {"elements": 64}, "fp32", 0, execution="graph")
+            for name in ("tanh", "exp")
+        ]
         Session("cuda:0", file, 2.0, rounds=1).measure(cases)
     failed, fine = read_run(tmp_path / "run.jsonl").rows
     assert "stream is capturing" in failed.skipped
@@ -226,7 +262,11 @@ def test_the_suite_of_a_gpu(monkeypatch):
 
 @pytest.mark.parametrize(
     ("capability", "hip", "formats"),
-    [((9, 0), None, ("fp32", "tf32", "bf16")), ((7, 5), None, ("fp32", "fp16")), ((9, 4), "6.2", ("fp32", "bf16"))],
+    [
+        ((9, 0), None, ("fp32", "tf32", "bf16")),
+        ((7, 5), None, ("fp32", "fp16")),
+        ((9, 4), "6.2", ("fp32", "bf16")),
+    ],
 )
 def test_formats_follow_the_generation(gpu, monkeypatch, capability, hip, formats):
     monkeypatch.setattr(torch.version, "hip", hip)
@@ -250,7 +290,9 @@ ABACUS = {
 }
 
 
-def test_a_gpu_the_catalogue_lacks_gets_a_profile_from_its_driver(folder, tmp_path, monkeypatch, capsys):
+def test_a_gpu_the_catalogue_lacks_gets_a_profile_from_its_driver(
+    folder, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     text = (folder / "run.jsonl").read_text().splitlines()
     head = json.loads(text[0])
@@ -272,7 +314,9 @@ def test_a_gpu_the_catalogue_lacks_gets_a_profile_from_its_driver(folder, tmp_pa
 def test_a_gpu_the_catalogue_lacks_says_what_to_do():
     with pytest.raises(InvalidValueError, match=r"Abacus.*--name"):
         gpu_profile({"device_name": "NVIDIA Abacus"})
-    with pytest.raises(InvalidValueError, match=r"Abacus.*--name"):  # compute capability of no catalogued board
+    with pytest.raises(
+        InvalidValueError, match=r"Abacus.*--name"
+    ):  # compute capability of no catalogued board
         gpu_profile({**ABACUS, "compute_capability": "99.0"})
     assert gpu_profile({"device_name": "NVIDIA Abacus"}, "t4").name == "t4"
     with pytest.raises(InvalidValueError, match="a GPU of the catalogue"):
@@ -290,10 +334,17 @@ def test_the_check_list_spans_what_the_guide_says():
 
 
 def test_large_models_have_their_published_sizes():
-    counts = {"vit-large": 0.304e9, "bert-large": 0.335e9, "gpt2-large": 0.774e9, "llama-3.1-8b-decode": 8.03e9}
+    counts = {
+        "vit-large": 0.304e9,
+        "bert-large": 0.335e9,
+        "gpt2-large": 0.774e9,
+        "llama-3.1-8b-decode": 8.03e9,
+    }
     for name, count in counts.items():
         with torch.device("meta"):
             module, _ = ALL_MODELS[name](1)
         total = sum(x.numel() for x in module.parameters())
-        head = 50257 * 1280 if name == "gpt2-large" else 0  # tied to the embedding in the published model
+        head = (
+            50257 * 1280 if name == "gpt2-large" else 0
+        )  # tied to the embedding in the published model
         assert total - head == pytest.approx(count, rel=0.02)

@@ -1,4 +1,6 @@
-"""Measuring: timers on stand-ins, every operator on tiny shapes, and what happens when a case cannot run."""
+"""Measuring: timers on stand-ins, every operator on tiny shapes, and what happens when a case
+cannot run.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class FakeCuda:
 
 
 def test_cuda_timer_takes_the_median_of_blocks_after_warming_up():
-    fake = FakeCuda(lambda n: 100.0 if n < 3 else 5.0 if n % 50 == 0 else 0.5)  # slow first calls, rare spikes
+    fake = FakeCuda(
+        lambda n: 100.0 if n < 3 else 5.0 if n % 50 == 0 else 0.5
+    )  # slow first calls, rare spikes
     timing = CudaTimer(fake).measure([fake.call], 0.02)
     assert timing.time_s == pytest.approx(0.5e-3, rel=0.3)
     assert timing.block_count >= 7
@@ -107,7 +111,9 @@ def test_cpu_timer_spends_no_repeats_on_calls_far_longer_than_its_budget():
 def test_amid_others_each_call_is_timed_after_other_work():
     order = []
     timing = CpuTimer(1).measure_amid(
-        [lambda: (order.append("call"), sum(range(20_000)))], lambda: (order.append("other"), sum(range(200_000))), 0.05
+        [lambda: (order.append("call"), sum(range(20_000)))],
+        lambda: (order.append("other"), sum(range(200_000))),
+        0.05,
     )
     assert order[:4] == ["other", "call", "other", "call"]
     assert timing.block_count >= 5
@@ -164,10 +170,16 @@ def test_inputs_are_written_again_weights_are_not(pool):
 
 def test_a_cpu_case_gives_a_row_alone_and_a_row_amid_others(tmp_path):
     file = RunFile(tmp_path / "run.jsonl", {"device": "cpu"}, {"device": "cpu"}, resume=True)
-    Session("cpu", file, 30.0, rounds=1).measure([CASES[0], Case("framework", "module_call", {"count": 4})])
+    Session("cpu", file, 30.0, rounds=1).measure(
+        [CASES[0], Case("framework", "module_call", {"count": 4})]
+    )
     file.close()
     rows = read_run(tmp_path / "run.jsonl").rows
-    assert [(m.case.operator, m.case.amid) for m in rows] == [("relu", False), ("relu", True), ("module_call", False)]
+    assert [(m.case.operator, m.case.amid) for m in rows] == [
+        ("relu", False),
+        ("relu", True),
+        ("module_call", False),
+    ]
     assert len({m.case.key for m in rows}) == 3
     assert all(m.time_s > 0 for m in rows)
 
@@ -186,7 +198,9 @@ class FixedTimer:
 
 def session(tmp_path, **options):
     file = RunFile(tmp_path / "run.jsonl", {"device": "cpu"}, {"device": "cpu"}, resume=True)
-    return Session("cpu", file, 30.0, timer=lambda _threads: FixedTimer(), **{"rounds": 1, **options}), file
+    return Session(
+        "cpu", file, 30.0, timer=lambda _threads: FixedTimer(), **{"rounds": 1, **options}
+    ), file
 
 
 CASES = [Case("elementwise", "relu", {"elements": n}) for n in (10, 20, 30)]
@@ -236,7 +250,9 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path):
 def test_out_of_memory_halves_the_case_and_notes_it(tmp_path, monkeypatch):
     def build(source):
         if source.shape["elements"] > 300:
-            raise RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate")
+            raise RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate"
+            )
         return lambda: None
 
     monkeypatch.setitem(BUILDERS, "relu", build)
@@ -276,7 +292,11 @@ def test_a_kernel_that_raises_is_skipped_by_name(tmp_path, monkeypatch):
     monkeypatch.setitem(BUILDERS, "relu", build)
     running, file = session(tmp_path)
     running.measure(
-        [CASES[0], Case("x", "no_such_operator", {"elements": 1}), Case("elementwise", "tanh", {"elements": 5})]
+        [
+            CASES[0],
+            Case("x", "no_such_operator", {"elements": 1}),
+            Case("elementwise", "tanh", {"elements": 5}),
+        ]
     )
     file.close()
     rows = read_run(tmp_path / "run.jsonl").rows
@@ -346,7 +366,9 @@ def test_measuring_imports_torch_and_the_standard_library_alone():
         "bad = {'pydantic', 'yaml', 'scipy', 'pandas', 'simpy', 'rich', 'typer'} & set(sys.modules); print(sorted(bad))"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     assert done.stdout.strip() == "[]"
 
 

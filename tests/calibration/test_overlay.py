@@ -1,4 +1,6 @@
-"""Overlays: what is written is read back, what is wrong is named, and only the class's fields can be replaced."""
+"""Overlays: what is written is read back, what is wrong is named, and only the class's fields can
+be replaced.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,13 @@ from accelsim.errors import ProfileError
 
 FAMILY = FamilyResidual(120, 0.08, 0.07, 0.03, 0.05, 0.13, (1e6, 2e12), (1e3, 1e9))
 OVERLAY = FittedParameters(
-    "a-board", "gpu", "2026-01-02", 'rows of "a table"', 120, {"kernel_latency_s": 2e-06}, {"gemm fp32": FAMILY}
+    "a-board",
+    "gpu",
+    "2026-01-02",
+    'rows of "a table"',
+    120,
+    {"kernel_latency_s": 2e-06},
+    {"gemm fp32": FAMILY},
 )
 
 
@@ -26,13 +34,17 @@ def test_an_overlay_is_read_back(tmp_path: Path) -> None:
 
 @given(st.floats(1e-12, 1e15))
 @settings(max_examples=50, deadline=None)
-def test_numbers_survive_to_four_digits(tmp_path_factory: pytest.TempPathFactory, value: float) -> None:
+def test_numbers_survive_to_four_digits(
+    tmp_path_factory: pytest.TempPathFactory, value: float
+) -> None:
     folder = tmp_path_factory.mktemp("overlay")
     read = read_fitted(write_overlay(replace(OVERLAY, parameters={"x": value}), folder))
     assert read.parameters["x"] == pytest.approx(value, rel=5.1e-4)
 
 
-def test_the_users_overlay_comes_first_and_serves_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_overlay_comes_first_and_serves_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert fitted_parameters("a-board") is None
     write_overlay(replace(OVERLAY, device="another-board"))
@@ -51,7 +63,9 @@ def test_the_users_overlay_comes_first_and_serves_slices(tmp_path: Path, monkeyp
         ("data:", "origin:", "data"),
     ],
 )
-def test_a_damaged_overlay_is_refused_by_name(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_a_damaged_overlay_is_refused_by_name(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
     text = overlay_text(OVERLAY)
     assert old in text
     path = tmp_path / "bad.yaml"

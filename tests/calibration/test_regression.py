@@ -1,4 +1,6 @@
-"""The fits behind calibration against closed forms: penalised least squares, and leave-one-out of a Gaussian process."""
+"""The fits behind calibration against closed forms: penalised least squares, and leave-one-out of a
+Gaussian process.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +20,28 @@ def rows(seed, count=40, noise=0.1):
     return terms, terms @ np.array([2.0, 0.5, 1.0]) * np.exp(generator.normal(0.0, noise, count))
 
 
-# -- sums of terms ---------------------------------------------------------------------------------------------------
+# -- sums of terms
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ridge", [1e-3, 0.1, 1.0])
 @pytest.mark.parametrize("prior", [None, [1.0, 1.0, 1.0]])
 def test_one_pass_is_ridge_regression_of_relative_errors(ridge, prior):
-    """(X'X + n ridge S^2) c = X'1 + n ridge S^2 prior: X relative to times, S the root mean squares of its columns."""
+    """(X'X + n ridge S^2) c = X'1 + n ridge S^2 prior: X relative to times, S the root mean squares
+    of its columns.
+    """
     terms, times = rows(1)
     start = np.zeros(3) if prior is None else np.array(prior)
     relative = terms / times[:, None]
     penalty = len(times) * ridge * np.diag((relative**2).mean(axis=0))
-    expected = np.linalg.solve(relative.T @ relative + penalty, relative.sum(axis=0) + penalty @ start)
+    expected = np.linalg.solve(
+        relative.T @ relative + penalty, relative.sum(axis=0) + penalty @ start
+    )
     assert (expected > 0).all()
     given_prior = None if prior is None else start
-    assert fit_nonnegative(terms, times, given_prior, ridge=ridge, passes=1) == pytest.approx(expected)
+    assert fit_nonnegative(terms, times, given_prior, ridge=ridge, passes=1) == pytest.approx(
+        expected
+    )
 
 
 def test_defaults_are_a_small_ridge_and_four_passes():
@@ -41,7 +50,9 @@ def test_defaults_are_a_small_ridge_and_four_passes():
     assert fit_nonnegative(terms, times) == pytest.approx(
         fit_nonnegative(terms, times, ridge=1e-3, passes=4), rel=1e-12
     )
-    assert fit_nonnegative(terms, times) != pytest.approx(fit_nonnegative(terms, times, passes=5), rel=1e-7)
+    assert fit_nonnegative(terms, times) != pytest.approx(
+        fit_nonnegative(terms, times, passes=5), rel=1e-7
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -50,7 +61,9 @@ def test_coefficients_follow_the_units_of_terms_and_times(seed, unit, scale):
     terms, times = rows(seed)
     base = fit_nonnegative(terms, times)
     changed = fit_nonnegative(terms * np.array([scale, 1.0, 1.0]), times * unit)
-    assert changed == pytest.approx(unit * base / np.array([scale, 1.0, 1.0]), rel=1e-6, abs=1e-9 * unit)
+    assert changed == pytest.approx(
+        unit * base / np.array([scale, 1.0, 1.0]), rel=1e-6, abs=1e-9 * unit
+    )
 
 
 def test_rows_far_off_weigh_less_with_every_pass():
@@ -62,7 +75,9 @@ def test_rows_far_off_weigh_less_with_every_pass():
 
 
 def test_huber_weights_are_those_of_twice_the_median_deviation():
-    """A constant fitted to nine ones and one two, no ridge: first the relative least squares, then one reweighting."""
+    """A constant fitted to nine ones and one two, no ridge: first the relative least squares, then
+    one reweighting.
+    """
     times = np.array([1.0] * 9 + [2.0])
     relative = 1 / times
     first = relative.sum() / (relative**2).sum()
@@ -70,7 +85,9 @@ def test_huber_weights_are_those_of_twice_the_median_deviation():
     weight = np.minimum(1.0, max(2 * np.median(off), 0.02) / off)
     second = (weight * relative).sum() / (weight * relative**2).sum()
     assert fit_nonnegative(np.ones((10, 1)), times, ridge=1e-12, passes=1) == pytest.approx([first])
-    assert fit_nonnegative(np.ones((10, 1)), times, ridge=1e-12, passes=2) == pytest.approx([second])
+    assert fit_nonnegative(np.ones((10, 1)), times, ridge=1e-12, passes=2) == pytest.approx(
+        [second]
+    )
 
 
 def test_no_coefficient_is_negative():
@@ -80,18 +97,24 @@ def test_no_coefficient_is_negative():
     assert 0.9 < found[0] < 1
 
 
-# -- corrections -----------------------------------------------------------------------------------------------------
+# -- corrections
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_matern_covariance_by_hand():
-    # Rasmussen and Williams, equation 4.17: (1 + sqrt(3) r / l) exp(-sqrt(3) r / l); r / l = 1 in one of two coordinates.
-    found = matern(np.array([[0.0, 0.0]]), np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 3.0]]), np.array([2.0, 3.0]))
+    # Rasmussen and Williams, equation 4.17: (1 + sqrt(3) r / l) exp(-sqrt(3) r / l); r / l = 1 in
+    # one of two coordinates.
+    found = matern(
+        np.array([[0.0, 0.0]]), np.array([[0.0, 0.0], [2.0, 0.0], [2.0, 3.0]]), np.array([2.0, 3.0])
+    )
     one, two = np.sqrt(3.0), np.sqrt(6.0)
     assert found[0] == pytest.approx([1.0, (1 + one) * np.exp(-one), (1 + two) * np.exp(-two)])
 
 
 def test_left_out_errors_are_those_of_leaving_rows_out():
-    """Each row predicted from all others by the process itself, and the likelihood of what was measured there."""
+    """Each row predicted from all others by the process itself, and the likelihood of what was
+    measured there.
+    """
     generator = np.random.default_rng(4)
     places, residuals = generator.uniform(0, 3, (12, 2)), generator.normal(0, 0.3, 12)
     scales, noise, variance = np.array([1.0, 2.0]), 0.2, 0.5

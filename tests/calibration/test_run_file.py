@@ -105,14 +105,17 @@ def test_an_existing_file_is_not_overwritten(tmp_path):
 
 def test_another_version_is_refused(tmp_path):
     path = tmp_path / "run.jsonl"
-    line, _ = module._line({"schema": module.SCHEMA, "version": 99, "environment": {}, "settings": {}}, "")
+    line, _ = module._line(
+        {"schema": module.SCHEMA, "version": 99, "environment": {}, "settings": {}}, ""
+    )
     path.write_bytes(line)
     with pytest.raises(ProfileError, match="version: 99"):
         read_run(path)
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"hello", b"{}\n", b"[1]\n", b'{"hash": 3}\n', b"\xff\xfe\n", b"[" * 5000 + b"\n"]
+    "content",
+    [b"", b"hello", b"{}\n", b"[1]\n", b'{"hash": 3}\n', b"\xff\xfe\n", b"[" * 5000 + b"\n"],
 )
 def test_other_files_are_refused(tmp_path, content):
     path = tmp_path / "run.jsonl"
@@ -132,7 +135,10 @@ def test_the_best_of_the_rounds_counts(tmp_path):
 
 
 def test_not_finite_times_are_refused(tmp_path):
-    with RunFile(tmp_path / "run.jsonl", HERE, SETTINGS) as file, pytest.raises(ValueError, match="JSON"):
+    with (
+        RunFile(tmp_path / "run.jsonl", HERE, SETTINGS) as file,
+        pytest.raises(ValueError, match="JSON"),
+    ):
         file.append({"note": float("nan")})
 
 

@@ -1,4 +1,6 @@
-"""Spreads of families over chips: known truths are found again, and intervals cover what they claim."""
+"""Spreads of families over chips: known truths are found again, and intervals cover what they
+claim.
+"""
 
 from collections.abc import Iterable
 
@@ -7,7 +9,6 @@ import pytest
 
 from accelsim import catalog
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
-from accelsim.calibration.validation.columns import conv_graph, gemm_graph
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.condition import EARLY, OTHER_VENDOR, SLOT_POWERED, board_conditions
 from accelsim.cost.residual import (
@@ -21,6 +22,7 @@ from accelsim.cost.residual import (
     row_spread,
     run_log_sigma,
 )
+from accelsim.validation.columns import conv_graph, gemm_graph
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind
@@ -30,7 +32,13 @@ GEMM = "gemm fp32"
 
 
 def cell(
-    chip: str, residual: np.ndarray, *, family: str = GEMM, condition: str = "", group: str = "product", path: str = ""
+    chip: str,
+    residual: np.ndarray,
+    *,
+    family: str = GEMM,
+    condition: str = "",
+    group: str = "product",
+    path: str = "",
 ) -> CellResidual:
     count = len(residual)
     size = np.geomspace(1e6, 1e12, count)
@@ -49,20 +57,29 @@ def cell(
     )
 
 
-def chips(random: np.random.Generator, count: int, bias: float, own: float, rows: int = 60) -> list[CellResidual]:
+def chips(
+    random: np.random.Generator, count: int, bias: float, own: float, rows: int = 60
+) -> list[CellResidual]:
     """Chips with a shared normal bias and rows scattered around it."""
-    return [cell(f"chip{i}", bias * random.normal() + own * random.normal(size=rows)) for i in range(count)]
+    return [
+        cell(f"chip{i}", bias * random.normal() + own * random.normal(size=rows))
+        for i in range(count)
+    ]
 
 
 def mean_shared(random: np.random.Generator, count: int, bias: float, own: float = 0.1) -> float:
-    found = [family_residuals(chips(random, count, bias, own))[GEMM].shared_log_sigma for _ in range(40)]
+    found = [
+        family_residuals(chips(random, count, bias, own))[GEMM].shared_log_sigma for _ in range(40)
+    ]
     return float(np.mean(found))
 
 
 def test_a_bias_of_chips_is_found_and_rows_scatter_is_no_bias() -> None:
     random = np.random.default_rng(1)
     assert mean_shared(random, 12, 0.0) == pytest.approx(IN_MODEL_LOG_SIGMA, abs=0.02)
-    assert mean_shared(random, 12, 0.2) == pytest.approx(np.hypot(0.2, IN_MODEL_LOG_SIGMA), rel=0.25)
+    assert mean_shared(random, 12, 0.2) == pytest.approx(
+        np.hypot(0.2, IN_MODEL_LOG_SIGMA), rel=0.25
+    )
 
 
 def test_intervals_of_a_chip_left_out_cover_nine_of_ten() -> None:
@@ -86,7 +103,9 @@ def test_intervals_of_a_chip_left_out_cover_nine_of_ten() -> None:
 
 
 def test_a_shared_bias_does_not_average_out_over_a_model() -> None:
-    """Were the rows of a chip taken as independent, sums of 60 of them would lie far outside their interval."""
+    """Were the rows of a chip taken as independent, sums of 60 of them would lie far outside their
+    interval.
+    """
     random = np.random.default_rng(3)
     family = family_residuals(chips(random, 30, 0.15, 0.05))[GEMM]
     sigma = np.full(60, family.log_sigma)
@@ -99,11 +118,16 @@ def test_a_shared_bias_does_not_average_out_over_a_model() -> None:
 
 
 def test_widths_shrink_with_more_chips_in_the_tails_of_chance() -> None:
-    """With few chips the width of a left-out chip's interval varies more, and its upper tail is wider."""
+    """With few chips the width of a left-out chip's interval varies more, and its upper tail is
+    wider.
+    """
     random = np.random.default_rng(4)
 
     def upper(count: int) -> float:
-        found = [family_residuals(chips(random, count, 0.2, 0.1))[GEMM].shared_log_sigma for _ in range(60)]
+        found = [
+            family_residuals(chips(random, count, 0.2, 0.1))[GEMM].shared_log_sigma
+            for _ in range(60)
+        ]
         return float(np.quantile(found, 0.9))
 
     few, many = upper(3), upper(20)
@@ -118,8 +142,14 @@ def test_heavy_tails_widen_the_interval_beyond_the_root_mean_square() -> None:
         ratios = []
         for _ in range(40):
             drawn = random.standard_t(2, size=12) if heavy else random.normal(size=12)
-            own = [cell(f"chip{i}", 0.1 * b + 0.01 * random.normal(size=60)) for i, b in enumerate(drawn)]
-            ratios.append(family_residuals(own)[GEMM].shared_log_sigma / np.sqrt(np.median((0.1 * drawn) ** 2)))
+            own = [
+                cell(f"chip{i}", 0.1 * b + 0.01 * random.normal(size=60))
+                for i, b in enumerate(drawn)
+            ]
+            ratios.append(
+                family_residuals(own)[GEMM].shared_log_sigma
+                / np.sqrt(np.median((0.1 * drawn) ** 2))
+            )
         return float(np.median(ratios))
 
     assert scaled(heavy=True) > 1.2 * scaled(heavy=False)
@@ -128,7 +158,10 @@ def test_heavy_tails_widen_the_interval_beyond_the_root_mean_square() -> None:
 def test_boards_with_a_condition_keep_their_spread_to_themselves() -> None:
     random = np.random.default_rng(6)
     plain = chips(random, 6, 0.05, 0.05)
-    odd = [cell(f"slot{i}", 0.5 + 0.2 * random.normal(size=60), condition=SLOT_POWERED) for i in range(2)]
+    odd = [
+        cell(f"slot{i}", 0.5 + 0.2 * random.normal(size=60), condition=SLOT_POWERED)
+        for i in range(2)
+    ]
     found = family_residuals([*plain, *odd])
     alone = family_residuals(plain)[GEMM]
     assert found[GEMM].shared_log_sigma == pytest.approx(alone.shared_log_sigma, rel=1e-6)
@@ -141,9 +174,9 @@ def test_data_sets_of_one_device_that_disagree_widen_all_its_products() -> None:
 
     def shared(biases: Iterable[float]) -> float:
         own = [cell("t4", bias + 0.05 * random.normal(size=60)) for bias in biases]
-        return family_residuals([*own, cell("t4", 0.05 * random.normal(size=60), family="batched_gemm fp32")])[
-            "batched_gemm fp32"
-        ].shared_log_sigma
+        return family_residuals(
+            [*own, cell("t4", 0.05 * random.normal(size=60), family="batched_gemm fp32")]
+        )["batched_gemm fp32"].shared_log_sigma
 
     assert shared([0.0, 0.0]) == pytest.approx(IN_MODEL_LOG_SIGMA, abs=0.01)
     assert shared([0.2, -0.2]) > IN_MODEL_LOG_SIGMA + 0.02
@@ -178,36 +211,53 @@ def columns(count: int = 3) -> np.ndarray:
 
 def test_own_rows_come_first_then_surfaces_then_boards_alike_then_the_group() -> None:
     size = columns()
-    graph = gemm_graph(np.ones(3), size, size, size, Dtype.FP32, batched=np.zeros(3, dtype=np.bool_))
+    graph = gemm_graph(
+        np.ones(3), size, size, size, Dtype.FP32, batched=np.zeros(3, dtype=np.bool_)
+    )
     alike = {GEMM: entry(0.2, 0.1), f"{GEMM} {EARLY}": entry(0.4, 0.3), "product": entry(0.5, 0.25)}
     surface = np.array([np.nan, 0.06, np.nan])
 
     def shared(families: dict[str, FamilyResidual], condition: str = "") -> list[float]:
-        found = row_spread(graph, families, np.full(3, 0.35), np.ones(3), surface, None, (condition, ""))
+        found = row_spread(
+            graph, families, np.full(3, 0.35), np.ones(3), surface, None, (condition, "")
+        )
         return found.shared_log_sigma.tolist()
 
     assert shared(alike) == pytest.approx([0.1, 0.06, 0.1])
     assert shared(alike, EARLY) == pytest.approx([0.3, 0.06, 0.3])
-    own = {**alike, GEMM: FamilyResidual(100, 0.2, 0.2, 0.07, 0.05, 0.15, (0.0, 1e18), (0.0, 1e18), is_own=True)}
+    own = {
+        **alike,
+        GEMM: FamilyResidual(
+            100, 0.2, 0.2, 0.07, 0.05, 0.15, (0.0, 1e18), (0.0, 1e18), is_own=True
+        ),
+    }
     assert shared(own, EARLY) == pytest.approx([0.07, 0.07, 0.07])
-    assert shared({"product": entry(0.5, 0.1)}) == pytest.approx([0.25, 0.06, 0.25])  # of another format
+    assert shared({"product": entry(0.5, 0.1)}) == pytest.approx(
+        [0.25, 0.06, 0.25]
+    )  # of another format
     assert shared({"product": entry(0.5, 0.4)}) == pytest.approx([0.4, 0.06, 0.4])
     assert shared({}) == pytest.approx([0.35, 0.06, 0.35])
 
 
 def convolution(dtype: Dtype) -> OperatorGraph:
     size, three, one = columns(1), np.full(1, 3.0), np.ones(1)
-    return conv_graph(OperatorKind.CONV, one, (size, size), (size, size), (three, three), (one, one), one, dtype)
+    return conv_graph(
+        OperatorKind.CONV, one, (size, size), (size, size), (three, three), (one, one), one, dtype
+    )
 
 
 def test_rows_of_matrix_cores_take_the_spread_of_their_path() -> None:
-    """In a format nobody measured; of the group where no board measured the path, and nothing of it where no rows tell."""
+    """In a format nobody measured; of the group where no board measured the path, and nothing of it
+    where no rows tell.
+    """
     group = {"convolution": entry(0.3, 0.2), f"convolution {MATRIX_CORES}": entry(0.4, 0.1)}
     cores = np.zeros(len(Dtype), dtype=np.bool_)
     cores[Dtype.INT8] = True
 
     def spread(dtype: Dtype, families: dict[str, FamilyResidual]) -> tuple[float, float]:
-        found = row_spread(convolution(dtype), families, np.array([0.5]), np.ones(1), on_matrix_cores=cores)
+        found = row_spread(
+            convolution(dtype), families, np.array([0.5]), np.ones(1), on_matrix_cores=cores
+        )
         return float(found.log_sigma[0]), float(found.shared_log_sigma[0])
 
     assert spread(Dtype.INT8, group) == (0.4, 0.1)
@@ -221,7 +271,11 @@ def test_contractions_alone_have_a_path_and_boards_differ_in_it() -> None:
         machine = GpuMachine.of(catalog.device(board), GpuParameters.class_wide())
         return path_of(int(kind), int(dtype), machine.uses_matrix_cores)
 
-    assert path("t4", OperatorKind.CONV, Dtype.FP16) == path("t4", OperatorKind.GEMM, Dtype.INT8) == MATRIX_CORES
+    assert (
+        path("t4", OperatorKind.CONV, Dtype.FP16)
+        == path("t4", OperatorKind.GEMM, Dtype.INT8)
+        == MATRIX_CORES
+    )
     assert (
         path("t4", OperatorKind.CONV_BACKWARD_DATA, Dtype.FP32)
         == path("p100-pcie-16gb", OperatorKind.CONV, Dtype.FP16)
@@ -236,17 +290,28 @@ def test_a_path_of_few_chips_is_drawn_toward_its_group_and_a_measured_one_stands
 
     def shared(matrix_chips: int) -> tuple[float, float]:
         lanes = [
-            cell(f"chip{i}", 0.3 + 0.05 * random.normal(size=60), group="convolution", family="conv fp32 w9")
+            cell(
+                f"chip{i}",
+                0.3 + 0.05 * random.normal(size=60),
+                group="convolution",
+                family="conv fp32 w9",
+            )
             for i in range(8)
         ]
         matrix = [
             cell(
-                f"new{i}", 0.05 * random.normal(size=60), group="convolution", family="conv fp16 w9", path=MATRIX_CORES
+                f"new{i}",
+                0.05 * random.normal(size=60),
+                group="convolution",
+                family="conv fp16 w9",
+                path=MATRIX_CORES,
             )
             for i in range(matrix_chips)
         ]
         found = family_residuals([*lanes, *matrix])
-        return found["convolution"].shared_log_sigma, found[f"convolution {MATRIX_CORES}"].shared_log_sigma
+        return found["convolution"].shared_log_sigma, found[
+            f"convolution {MATRIX_CORES}"
+        ].shared_log_sigma
 
     few, many = shared(2), shared(30)
     assert few[0] > 0.27
@@ -280,12 +345,16 @@ def test_kinds_share_part_of_their_bias(shares: Iterable[float]) -> None:
     time_s = np.array(list(shares))
     sigma = run_log_sigma(np.array([0, 1]), time_s, np.full(2, 0.1), None)
     independent = 0.1 * np.linalg.norm(time_s)
-    assert sigma**2 == pytest.approx((1 - KIND_CORRELATION) * independent**2 + KIND_CORRELATION * 0.01)
+    assert sigma**2 == pytest.approx(
+        (1 - KIND_CORRELATION) * independent**2 + KIND_CORRELATION * 0.01
+    )
 
 
 def test_a_shape_far_outside_what_was_measured_widens_and_says_so() -> None:
     sizes = np.array([2048.0, 2048.0, 200_000.0])
-    graph = gemm_graph(np.ones(3), sizes, sizes, sizes, Dtype.FP32, batched=np.zeros(3, dtype=np.bool_))
+    graph = gemm_graph(
+        np.ones(3), sizes, sizes, sizes, Dtype.FP32, batched=np.zeros(3, dtype=np.bool_)
+    )
     table = cost_gpu(graph, catalog.device("v100-pcie-32gb"), parameters=GpuParameters.class_wide())
     assert table.extrapolation_decades is not None
     assert table.extrapolation_decades[2] > 1 > table.extrapolation_decades[0] == 0

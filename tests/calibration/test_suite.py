@@ -1,4 +1,6 @@
-"""The operator suite: enough shapes, in range, unique, and spread over the logarithm of each dimension."""
+"""The operator suite: enough shapes, in range, unique, and spread over the logarithm of each
+dimension.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def test_at_least_thirty_shapes_per_family(family, dtype):
 def test_keys_are_unique_and_sizes_positive():
     assert len({case.key for case in CPU}) == len(CPU)
     for case in CPU:
-        assert all(value >= (0 if name == "causal" else 1) for name, value in case.shape.items()), case.key
+        assert all(value >= (0 if name == "causal" else 1) for name, value in case.shape.items()), (
+            case.key
+        )
 
 
 def test_no_case_needs_more_than_a_gibibyte():
@@ -53,14 +57,21 @@ def test_several_threads_see_small_and_large_shapes():
 
 
 def test_outputs_below_and_above_the_page_fault_threshold():
-    sizes = [4 * c.shape.get("elements", 0) for c in CPU if c.family == "elementwise" and c.dtype == "fp32"]
+    sizes = [
+        4 * c.shape.get("elements", 0)
+        for c in CPU
+        if c.family == "elementwise" and c.dtype == "fp32"
+    ]
     assert any(size > 2**25 for size in sizes)
     assert any(size < 2**20 for size in sizes)
 
 
 def test_transfers_are_measured_on_gpus_only():
     gpu = operator_suite("cuda", ("fp32",), (0,), ("eager", "graph"))
-    assert {c.operator for c in gpu if c.family == "transfer"} == {"host_to_device", "device_to_host"}
+    assert {c.operator for c in gpu if c.family == "transfer"} == {
+        "host_to_device",
+        "device_to_host",
+    }
     assert {c.execution for c in gpu} == {"eager", "graph"}
     assert not any(c.family == "transfer" for c in CPU)
 
@@ -68,14 +79,25 @@ def test_transfers_are_measured_on_gpus_only():
 def test_compiled_operators_are_compiled_on_every_device():
     assert {case.execution for case in COMPILED} == {"compiled"}
     on_gpu = compiled_suite("cuda", ("fp32", "tf32"), (0,))
-    assert {case.operator for case in on_gpu} == {"compiled_elementwise", "compiled_layer_norm", "compiled_softmax"}
+    assert {case.operator for case in on_gpu} == {
+        "compiled_elementwise",
+        "compiled_layer_norm",
+        "compiled_softmax",
+    }
     assert {case.dtype for case in on_gpu} == {"fp32"}  # loops have no products
 
 
 def test_dimensions_fill_their_logarithmic_range():
-    sides = [math.log(c.shape["k"]) for c in CPU if c.operator == "mm_nn" and c.dtype == "fp32" and c.threads == 1]
+    sides = [
+        math.log(c.shape["k"])
+        for c in CPU
+        if c.operator == "mm_nn" and c.dtype == "fp32" and c.threads == 1
+    ]
     quarter = (max(sides) - min(sides)) / 4
-    counts = [sum(min(sides) + i * quarter <= s <= min(sides) + (i + 1) * quarter for s in sides) for i in range(4)]
+    counts = [
+        sum(min(sides) + i * quarter <= s <= min(sides) + (i + 1) * quarter for s in sides)
+        for i in range(4)
+    ]
     assert min(counts) >= 3
 
 

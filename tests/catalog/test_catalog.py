@@ -59,7 +59,12 @@ REQUIRED = [
     "edge-tpu",
     "eyeriss",
 ]
-ALIASED = {"xeon-8480": "xeon-platinum-8480+", "coral": "edge-tpu", "h100": "h100-sxm-80gb", "a100": "a100-sxm-80gb"}
+ALIASED = {
+    "xeon-8480": "xeon-platinum-8480+",
+    "coral": "edge-tpu",
+    "h100": "h100-sxm-80gb",
+    "a100": "a100-sxm-80gb",
+}
 
 SMALL_CPU = {
     "name": "my-cpu",
@@ -72,7 +77,9 @@ SMALL_CPU = {
     "simd_width_bits": {"value": 256, "source": "sheet"},
     "fma_ports": {"value": 2, "source": "sheet"},
     "base_clock_ghz": {"value": 3, "source": "sheet"},
-    "vector_gflop_per_s": {"fp32": {"value": 384, "kind": "derived", "source": "4 x 8 x 2 x 2 x 3 GHz"}},
+    "vector_gflop_per_s": {
+        "fp32": {"value": 384, "kind": "derived", "source": "4 x 8 x 2 x 2 x 3 GHz"}
+    },
     "memory": {"name": "DDR4", "capacity_gib": {"value": 16, "source": "sheet"}},
     "sources": {"sheet": "The sheet that came with it"},
 }
@@ -93,7 +100,10 @@ def write(path, data):
 def test_there_are_at_least_140_devices_of_four_classes():
     profiles = [device(name) for name in device_names()]
     assert len(profiles) >= 140
-    counts = {kind: sum(p.device_class == kind for p in profiles) for kind in ("cpu", "gpu", "fpga", "asic")}
+    counts = {
+        kind: sum(p.device_class == kind for p in profiles)
+        for kind in ("cpu", "gpu", "fpga", "asic")
+    }
     assert min(counts.values()) >= 20
 
 
@@ -119,7 +129,9 @@ def test_names_are_forgiving_about_case_and_separators(spelling):
     assert device(spelling).name == "h100-sxm-80gb"
 
 
-@pytest.mark.parametrize("name", ["h10O", "", "../../etc/passwd", "a/b", "x" * 10_000, "h100\n", "\0", "@8vcpu", "é"])
+@pytest.mark.parametrize(
+    "name", ["h10O", "", "../../etc/passwd", "a/b", "x" * 10_000, "h100\n", "\0", "@8vcpu", "é"]
+)
 def test_unknown_names_are_refused(name):
     if name == "h100\n":
         assert device(name).name == "h100-sxm-80gb"
@@ -233,13 +245,18 @@ def test_the_examples_of_the_readme_are_valid(folder):
 
 
 def test_a_slice_file_names_its_whole(folder):
-    path = write(folder / "half.yaml", {"name": "half-t4", "title": "Half a T4", "slice": {"of": "t4", "sm_count": 20}})
+    path = write(
+        folder / "half.yaml",
+        {"name": "half-t4", "title": "Half a T4", "slice": {"of": "t4", "sm_count": 20}},
+    )
     assert load_device_file(path).sm_count.value == 20
     assert device("half-t4").title == "Half a T4"
 
 
 def test_a_slice_file_takes_spec_sheet_units(folder):
-    path = write(folder / "mig.yaml", {"slice": {"of": "a100-sxm-80gb", "sm_count": 28, "memory_gib": 20}})
+    path = write(
+        folder / "mig.yaml", {"slice": {"of": "a100-sxm-80gb", "sm_count": 28, "memory_gib": 20}}
+    )
     profile = load_device_file(path)
     assert profile.name == "mig"
     assert profile.memory.capacity_bytes.value == 20 * 2**30
@@ -324,7 +341,9 @@ WRONG = [
 ]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.sampled_from(["cpu/epyc-7763", "gpu/t4", "fpga/zcu104", "asic/tpu-v1"]), st.data())
 def test_a_mutated_profile_validates_or_is_a_profile_error(tmp_path, which, data):
     original = read_mapping(data_root() / "device_profiles" / f"{which}.yaml")
@@ -339,7 +358,9 @@ def test_a_mutated_profile_validates_or_is_a_profile_error(tmp_path, which, data
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.text(max_size=30) | st.from_regex(r"(t4|epyc-7763|h100)@[0-9a-z.=]{0,12}", fullmatch=True))
+@given(
+    st.text(max_size=30) | st.from_regex(r"(t4|epyc-7763|h100)@[0-9a-z.=]{0,12}", fullmatch=True)
+)
 def test_any_name_gives_a_profile_or_an_input_error(name):
     with contextlib.suppress(InputError):
         assert device(name).name
@@ -368,7 +389,9 @@ def test_a_nodes_device_link_agrees_with_the_device():
         if node.device is None or node.device_link is None or device(node.device).peer_link is None:
             continue
         link, peer = catalog.link(node.device_link), device(node.device).peer_link
-        assert link.bandwidth_bytes_per_s.value == pytest.approx(peer.bandwidth_bytes_per_s.value, rel=0.02), name
+        assert link.bandwidth_bytes_per_s.value == pytest.approx(
+            peer.bandwidth_bytes_per_s.value, rel=0.02
+        ), name
 
 
 def test_unknown_links_nodes_and_clusters_are_refused():

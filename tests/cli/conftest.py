@@ -58,7 +58,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 @pytest.fixture
 def refused(run: Callable[..., Ran]) -> Callable[..., str]:
-    """Run a command that must fail on its input: exit code 2, one line, no traceback, nothing on standard output."""
+    """Run a command that must fail on its input: exit code 2, one line, no traceback, nothing on
+    standard output.
+    """
 
     def invoke(*arguments: object) -> str:
         ran = run(*arguments)

@@ -8,13 +8,25 @@ import pytest
 
 
 def test_sweep_shows_the_front_or_all(run):
-    found = run("arch", "sweep", "resnet-18", "--array", "16x16,64x64", "--dataflow", "os,ws", "--format", "json")
+    found = run(
+        "arch",
+        "sweep",
+        "resnet-18",
+        "--array",
+        "16x16,64x64",
+        "--dataflow",
+        "os,ws",
+        "--format",
+        "json",
+    )
     data = json.loads(found.out)
     assert found.code == 0
     assert len(data["points"]) == 4
     assert {point["array"] for point in data["points"]} == {"16x16", "64x64"}
     front = run("arch", "sweep", "resnet-18", "--array", "16x16,64x64", "--dataflow", "os,ws")
-    everything = run("arch", "sweep", "resnet-18", "--array", "16x16,64x64", "--dataflow", "os,ws", "--all")
+    everything = run(
+        "arch", "sweep", "resnet-18", "--array", "16x16,64x64", "--dataflow", "os,ws", "--all"
+    )
     assert len(everything.out.splitlines()) == 5
     assert len(front.out.splitlines()) <= 5
     assert "*" in front.out
@@ -24,7 +36,17 @@ def test_sweep_has_an_area_column_and_chooses_objectives(run):
     found = run("arch", "sweep", "resnet-18", "--array", "16x16,64x64", "--dataflow", "os")
     assert "mm2" in found.out.splitlines()[0]
     assert "latency, energy, area at once" in found.err
-    small = run("arch", "sweep", "resnet-18", "--array", "16x16,64x64", "--objectives", "elements", "--format", "json")
+    small = run(
+        "arch",
+        "sweep",
+        "resnet-18",
+        "--array",
+        "16x16,64x64",
+        "--objectives",
+        "elements",
+        "--format",
+        "json",
+    )
     data = json.loads(small.out)
     assert data["objectives"] == ["elements"]
     assert {p["array"] for p in data["points"] if p["is_pareto"]} == {"16x16"}
@@ -60,11 +82,24 @@ InterfaceBandwidth: USER
 
 def test_sweep_takes_its_designs_from_scale_sim_configurations(run, tmp_path):
     (tmp_path / "a.cfg").write_text(CONFIG)
-    found = run("arch", "sweep", "resnet-18", "--config", str(tmp_path / "a.cfg"), "--format", "json")
+    found = run(
+        "arch", "sweep", "resnet-18", "--config", str(tmp_path / "a.cfg"), "--format", "json"
+    )
     (point,) = json.loads(found.out)["points"]
     assert (point["array"], point["dataflow"], point["sram_bytes"]) == ("32x64", "ws", 1792 * 1024)
-    assert point["bandwidth_bytes_per_s"] == 10e9  # the least of the three, one byte per word, at 1 GHz
-    asked = ("--config", str(tmp_path / "a.cfg"), "--bandwidth", "5,50", "--precision", "bf16", "--format", "json")
+    assert (
+        point["bandwidth_bytes_per_s"] == 10e9
+    )  # the least of the three, one byte per word, at 1 GHz
+    asked = (
+        "--config",
+        str(tmp_path / "a.cfg"),
+        "--bandwidth",
+        "5,50",
+        "--precision",
+        "bf16",
+        "--format",
+        "json",
+    )
     points = json.loads(run("arch", "sweep", "resnet-18", *asked).out)["points"]
     assert [p["bandwidth_bytes_per_s"] for p in points] == [5e9, 50e9]
     assert points[0]["sram_bytes"] == 2 * 1792 * 1024
@@ -133,7 +168,8 @@ def test_peaks_lists_quoted_and_derived(run):
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "says"), [("--clock-mhz", "1e99", "clock_hz"), ("--precision", "fp64", "mac-fp64")]
+    ("option", "value", "says"),
+    [("--clock-mhz", "1e99", "clock_hz"), ("--precision", "fp64", "mac-fp64")],
 )
 def test_impossible_clocks_and_formats_are_refused(refused, option, value, says):
     assert says in refused("arch", "sweep", "resnet-18", "--array", "16x16", option, value)

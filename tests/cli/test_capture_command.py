@@ -48,30 +48,49 @@ def test_the_summary_has_every_format(run, output_format):
 
 def test_the_file_can_be_estimated_shown_and_compared(run):
     saved = run(
-        "capture", "captured_networks:mlp", "--training", "--optimizer", "adam", "--out", "mlp.json", "--name", "me"
+        "capture",
+        "captured_networks:mlp",
+        "--training",
+        "--optimizer",
+        "adam",
+        "--out",
+        "mlp.json",
+        "--name",
+        "me",
     )
     assert saved.code == 0
     assert "wrote mlp.json" in saved.err
-    estimate = run("estimate", "mlp.json", "-d", "t4", "--mode", "training", "--format", "json").json
+    estimate = run(
+        "estimate", "mlp.json", "-d", "t4", "--mode", "training", "--format", "json"
+    ).json
     assert estimate["workload"] == "me"
     assert estimate["fits"]
     assert run("workloads", "show", "mlp.json").code == 0
-    rows = run("compare", "mlp.json", "resnet-50", "--devices", "t4,epyc-9654", "--format", "json").json
+    rows = run(
+        "compare", "mlp.json", "resnet-50", "--devices", "t4,epyc-9654", "--format", "json"
+    ).json
     assert {row["workload"] for row in rows} == {"me", "resnet-50"}
 
 
 @pytest.mark.parametrize(("option", "count"), [("", 1), ("--no-merge-attention", 3)])
 def test_attention_that_a_module_writes_out_is_merged_unless_told(run, option, count):
-    document = run("capture", "captured_networks:attention", *option.split(), "--format", "json").json
+    document = run(
+        "capture", "captured_networks:attention", *option.split(), "--format", "json"
+    ).json
     assert document["operator_count"] == count
 
 
 def test_an_existing_file_is_kept_without_force(run, refused):
     assert run("capture", "captured_networks:mlp", "--out", "mlp.json").code == 0
     before = Path("mlp.json").read_text(encoding="utf-8")
-    assert "--force" in refused("capture", "captured_networks:mlp", "--training", "--out", "mlp.json")
+    assert "--force" in refused(
+        "capture", "captured_networks:mlp", "--training", "--out", "mlp.json"
+    )
     assert Path("mlp.json").read_text(encoding="utf-8") == before
-    assert run("capture", "captured_networks:mlp", "--training", "--out", "mlp.json", "--force").code == 0
+    assert (
+        run("capture", "captured_networks:mlp", "--training", "--out", "mlp.json", "--force").code
+        == 0
+    )
     assert Path("mlp.json").read_text(encoding="utf-8") != before
 
 
@@ -89,14 +108,20 @@ def test_an_existing_file_is_kept_without_force(run, refused):
     ],
 )
 def test_what_cannot_be_captured_is_refused(refused, arguments, words):
-    assert words in refused("capture", *arguments, *([] if "--out" in arguments else ["--out", "out.json"]))
+    assert words in refused(
+        "capture", *arguments, *([] if "--out" in arguments else ["--out", "out.json"])
+    )
     assert not Path("out.json").exists()
 
 
-@pytest.mark.parametrize(("text", "words"), [("raise SystemExit(7)", "cannot be imported"), ("", "failed: SystemExit")])
+@pytest.mark.parametrize(
+    ("text", "words"), [("raise SystemExit(7)", "cannot be imported"), ("", "failed: SystemExit")]
+)
 def test_a_module_that_exits_is_refused(refused, monkeypatch, text, words):
     name = f"exits_{len(text)}"
-    Path(f"{name}.py").write_text(f"import sys\n{text}\ndef make(): sys.exit(7)\n", encoding="utf-8")
+    Path(f"{name}.py").write_text(
+        f"import sys\n{text}\ndef make(): sys.exit(7)\n", encoding="utf-8"
+    )
     monkeypatch.delitem(sys.modules, name, raising=False)
     assert words in refused("capture", f"{name}:make", "--out", "out.json")
     assert not Path("out.json").exists()

@@ -70,7 +70,8 @@ def test_a_device_shows_each_number_with_its_source(run):
     fields = {row["field"]: row for row in document["numbers"]}
     assert fields["memory.bandwidth_bytes_per_s"]["value"] == 320e9
     assert all(
-        row["source"] and row["kind"] in {"datasheet", "measured", "derived", "estimate"} for row in fields.values()
+        row["source"] and row["kind"] in {"datasheet", "measured", "derived", "estimate"}
+        for row in fields.values()
     )
     text = run("devices", "show", "t4").out
     assert "320 GB/s" in text
@@ -123,7 +124,11 @@ def test_files_that_cannot_be_read_are_named_with_the_reason(run, refused, tmp_p
     checked = run("devices", "validate", "--format", "json")
     assert checked.code == 2
     wrong = {row["name"]: row["problem"] for row in checked.json if not row["valid"]}
-    assert set(wrong) == {str(tmp_path / "twice.yaml"), str(tmp_path / "nameless.yaml"), str(missing)}
+    assert set(wrong) == {
+        str(tmp_path / "twice.yaml"),
+        str(tmp_path / "nameless.yaml"),
+        str(missing),
+    }
     assert "line 2: duplicate key 'name'" in wrong[str(tmp_path / "twice.yaml")]
     assert all(path in listed.err for path in wrong)
     assert "twice.yaml" in refused("estimate", "resnet-50", "--device", "nope")
@@ -162,7 +167,9 @@ def test_workloads_are_listed(run):
 def test_a_workload_shows_its_size_and_published_figures(run):
     document = run("workloads", "show", "resnet50", "--operators", "--format", "json").json
     assert document["name"] == "resnet-50"
-    assert document["parameter_count"] == 25_557_032  # torchvision ResNet50_Weights.IMAGENET1K_V1 num_params
+    assert (
+        document["parameter_count"] == 25_557_032
+    )  # torchvision ResNet50_Weights.IMAGENET1K_V1 num_params
     assert document["published"]
     assert all(check["agrees"] for check in document["published"])
     matrix = [group for group in document["operators"] if group["kind"] in {"conv", "gemm"}]
@@ -186,11 +193,26 @@ def test_a_workload_that_differs_from_its_published_figures_exits_with_2(run, tm
 
 
 def test_offers_are_filtered(run):
-    rows = run("offers", "list", "--device", "T4", "--provider", "aws", "--kind", "spot", "--format", "json").json
+    rows = run(
+        "offers",
+        "list",
+        "--device",
+        "T4",
+        "--provider",
+        "aws",
+        "--kind",
+        "spot",
+        "--format",
+        "json",
+    ).json
     assert rows
-    assert {(row["device"], row["provider"], row["kind"]) for row in rows} == {("t4", "aws", "spot")}
+    assert {(row["device"], row["provider"], row["kind"]) for row in rows} == {
+        ("t4", "aws", "spot")
+    }
     for row in rows:
-        assert row["usd_per_unit_hour"] == pytest.approx(row["spot_usd_per_hour"] / row["device_count"])
+        assert row["usd_per_unit_hour"] == pytest.approx(
+            row["spot_usd_per_hour"] / row["device_count"]
+        )
         assert row["source"]
     regions = {row["region"] for row in rows}
     one = run("offers", "list", "--device", "t4", "--region", min(regions), "--format", "json").json
@@ -214,10 +236,22 @@ def test_all_offers_are_listed_with_unknown_prices_empty(run):
         (("accuracy", "--device", "t44"), "Did you mean t4"),
         (("workloads", "show", "models/resnet-50"), "a path that ends in .yaml"),
         (("workloads", "show", "x" * 5000), "Unknown workload 'xxx"),
-        (("arch", "sweep", "missing.csv"), "missing.csv: cannot be read: No such file or directory"),
+        (
+            ("arch", "sweep", "missing.csv"),
+            "missing.csv: cannot be read: No such file or directory",
+        ),
         (("compare", "resnet-50", "--devices", "t4", "--batches", "0"), "above 0"),
         (
-            ("estimate", "resnet-50", "-d", "t4", "--usd-per-hour", "3", "--offer", "aws/us-east-1/g4dn.xlarge"),
+            (
+                "estimate",
+                "resnet-50",
+                "-d",
+                "t4",
+                "--usd-per-hour",
+                "3",
+                "--offer",
+                "aws/us-east-1/g4dn.xlarge",
+            ),
             "Give one of them",
         ),
     ],
@@ -237,12 +271,19 @@ def test_prices_of_ones_own_compete_with_the_shipped_ones(run, refused, tmp_path
     path.write_text("device,on_demand_usd_per_hour,source\nt4,0.05,contract\nl4,99,contract\n")
     shipped = run("estimate", "resnet-18", "-d", "l4", "--format", "json").json
     monkeypatch.setenv("ACCELSIM_PRICE_PATH", str(path))
-    assert "contract" in {row["source"] for row in run("offers", "list", "-d", "t4", "--format", "json").json}
+    assert "contract" in {
+        row["source"] for row in run("offers", "list", "-d", "t4", "--format", "json").json
+    }
     ours = run("estimate", "resnet-18", "-d", "t4", "--format", "json").json
     assert (ours["offer"], ours["usd_per_hour"]) == ("user/any/t4", 0.05)
-    assert run("estimate", "resnet-18", "-d", "l4", "--format", "json").json["offer"] == shipped["offer"]
     assert (
-        run("estimate", "resnet-18", "-d", "l4", "--offer", "user/any/l4", "--format", "json").json["usd_per_hour"]
+        run("estimate", "resnet-18", "-d", "l4", "--format", "json").json["offer"]
+        == shipped["offer"]
+    )
+    assert (
+        run("estimate", "resnet-18", "-d", "l4", "--offer", "user/any/l4", "--format", "json").json[
+            "usd_per_hour"
+        ]
         == 99
     )
     monkeypatch.setenv("ACCELSIM_PRICE_PATH", str(tmp_path / "none.csv"))

@@ -1,4 +1,6 @@
-"""``accelsim compare`` and ``accelsim demo``: every pair is there, the best are marked, failures say why."""
+"""``accelsim compare`` and ``accelsim demo``: every pair is there, the best are marked, failures
+say why.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ def test_json_lists_every_pair_with_the_same_keys(run):
     rows = run(*PAIRS, "--format", "json").json
     pairs = {(row["workload"], row["device"], row["mode"]) for row in rows}
     modes = ("inference", "training")
-    expected = {(m, d, mode) for m in ("resnet-50", "llama-3.1-70b") for d in ("t4", "epyc-9654") for mode in modes}
+    expected = {
+        (m, d, mode)
+        for m in ("resnet-50", "llama-3.1-70b")
+        for d in ("t4", "epyc-9654")
+        for mode in modes
+    }
     assert pairs == expected
     assert len({tuple(row) for row in rows}) == 1
     failed = [row for row in rows if row["reason"] is not None]
@@ -37,9 +44,18 @@ def test_csv_has_the_same_columns_where_all_pairs_fail(run):
 
 
 def test_the_best_of_each_column_is_marked_once_per_table(run):
-    text = run("compare", "resnet-50", "--devices", "t4,v100-sxm2-16gb,epyc-9654", "--batch", 32).out
+    text = run(
+        "compare", "resnet-50", "--devices", "t4,v100-sxm2-16gb,epyc-9654", "--batch", 32
+    ).out
     rows = run(
-        "compare", "resnet-50", "--devices", "t4,v100-sxm2-16gb,epyc-9654", "--batch", 32, "--format", "json"
+        "compare",
+        "resnet-50",
+        "--devices",
+        "t4,v100-sxm2-16gb,epyc-9654",
+        "--batch",
+        32,
+        "--format",
+        "json",
     ).json
     assert 3 <= text.count("*") <= 4  # time, rate, energy; cost where a price is known
     fastest = min(rows, key=lambda row: row["latency_s"])["device"]
@@ -54,12 +70,17 @@ def test_pairs_that_cannot_run_show_their_reason(run):
 
 
 def test_a_host_is_named(run):
-    assert "epyc-9654 is its host" in run("compare", "bert-large", "--devices", "zcu102", "--host", "epyc-9654").out
+    assert (
+        "epyc-9654 is its host"
+        in run("compare", "bert-large", "--devices", "zcu102", "--host", "epyc-9654").out
+    )
     assert "host" not in run("compare", "bert-large", "--devices", "t4").out
 
 
 def test_training_on_integer_arithmetic_is_a_row_with_a_reason(run):
-    rows = run("compare", "resnet-50", "--devices", "zcu104", "--mode", "both", "--format", "json").json
+    rows = run(
+        "compare", "resnet-50", "--devices", "zcu104", "--mode", "both", "--format", "json"
+    ).json
     assert rows[0]["reason"] is None
     assert "training" in rows[1]["reason"]
 
@@ -67,7 +88,13 @@ def test_training_on_integer_arithmetic_is_a_row_with_a_reason(run):
 @pytest.mark.parametrize("columns", ["80", "100", "132"])
 def test_tables_fit_the_width_and_keep_device_names(run, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
-    text = run("compare", "llama-3.1-8b", "bert-large", "--devices", "xeon-platinum-8480+,a100-sxm-80gb,zcu102").out
+    text = run(
+        "compare",
+        "llama-3.1-8b",
+        "bert-large",
+        "--devices",
+        "xeon-platinum-8480+,a100-sxm-80gb,zcu102",
+    ).out
     assert max(map(len, text.splitlines())) <= int(columns)
     assert "…" not in text
     assert "xeon-platinum-8480+" in text
@@ -84,7 +111,9 @@ def test_words_stand_for_devices_that_exist(word):
 def test_devices_are_taken_once_in_order(tmp_path):
     names = [device.name for device in chosen_devices(["t4, zcu102", "tpu,t4", "T4"])]
     assert names == ["t4", "zcu102", *DEVICE_GROUPS["tpu"]]
-    assert len(chosen_devices(["all"])) == len({name for group in DEVICE_GROUPS.values() for name in group})
+    assert len(chosen_devices(["all"])) == len(
+        {name for group in DEVICE_GROUPS.values() for name in group}
+    )
 
 
 def test_wrong_words_are_refused(refused):
@@ -104,11 +133,19 @@ def test_the_demo_covers_the_classes_models_and_modes(run):
     rows = run("demo", "--format", "json").json
     assert len(rows) == len(DEMO_DEVICES) * len(DEMO_MODELS) * 2
     assert len(DEMO_DEVICES) >= 8
-    assert {catalog.device(name).device_class for name in DEMO_DEVICES} == {"cpu", "gpu", "fpga", "asic"}
+    assert {catalog.device(name).device_class for name in DEMO_DEVICES} == {
+        "cpu",
+        "gpu",
+        "fpga",
+        "asic",
+    }
     ran = [row for row in rows if row["reason"] is None]
     for model in DEMO_MODELS:
         for mode in ("inference", "training"):
-            assert any(row["workload"] == model and row["mode"] == mode for row in ran), (model, mode)
+            assert any(row["workload"] == model and row["mode"] == mode for row in ran), (
+                model,
+                mode,
+            )
     inference = {(row["workload"], row["device"]) for row in ran if row["mode"] == "inference"}
     assert all(("resnet-50", device) in inference for device in DEMO_DEVICES)
     for row in rows:
@@ -136,13 +173,26 @@ def test_the_winners_are_named_at_every_batch(run, refused):
 
 
 def test_json_and_csv_name_the_winners_of_the_table(run):
-    arguments = ("compare", "resnet-50", "--devices", "t4,tpu-v4,epyc-9654", "--batches", "1,256", "--mode", "both")
+    arguments = (
+        "compare",
+        "resnet-50",
+        "--devices",
+        "t4,tpu-v4,epyc-9654",
+        "--batches",
+        "1,256",
+        "--mode",
+        "both",
+    )
     text, rows = run(*arguments).out, run(*arguments, "--format", "json").json
     lines = text.split("who wins at which batch")[1].splitlines()[2:]
     for batch, line in zip((1, 256), lines, strict=False):
         cells = re.split(r"  +", line.strip())[1:]
-        for column, cell in zip(("throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000"), cells, strict=True):
-            (winner,) = [r["device"] for r in rows if r["mode"] == "inference" and batch in r["wins"][column]]
+        for column, cell in zip(
+            ("throughput_per_s", "energy_per_sample_j", "cost_usd_per_1000"), cells, strict=True
+        ):
+            (winner,) = [
+                r["device"] for r in rows if r["mode"] == "inference" and batch in r["wins"][column]
+            ]
             assert cell.startswith(winner)
     training = [row for row in rows if row["mode"] == "training"]
     assert all(row["wins"] is None for row in training)
@@ -155,5 +205,8 @@ def test_json_and_csv_name_the_winners_of_the_table(run):
 
 def test_a_comparison_of_eager_and_compiled_runs_says_so(run):
     assert "like with like" in run("compare", "resnet-18", "--devices", "t4,tpu-v4").err
-    assert "like with like" not in run("compare", "resnet-18", "--devices", "t4,tpu-v4", "--execution", "compiled").err
+    assert (
+        "like with like"
+        not in run("compare", "resnet-18", "--devices", "t4,tpu-v4", "--execution", "compiled").err
+    )
     assert "like with like" not in run("compare", "resnet-18", "--devices", "t4,l4").err

@@ -22,7 +22,14 @@ def test_version_and_help(run):
     text = run("--help").out
     for name in ("estimate", "compare", "devices", "workloads", "capture", "offers", "demo"):
         assert name in text
-    for group in (("estimate",), ("compare",), ("devices", "list"), ("workloads", "show"), ("capture",), ("demo",)):
+    for group in (
+        ("estimate",),
+        ("compare",),
+        ("devices", "list"),
+        ("workloads", "show"),
+        ("capture",),
+        ("demo",),
+    ):
         ran = run(*group, "--help")
         assert ran.code == 0
         assert "--format" in ran.out
@@ -41,7 +48,9 @@ def test_a_process_answers_in_pure_json_and_fails_with_one_line():
 
 def test_a_reader_that_goes_away_causes_no_noise():
     line = f"set -o pipefail; {sys.executable} -m accelsim.cli offers list --format json | head -1"
-    ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (ran.returncode, ran.stdout) == (0, "[\n")
     assert "Traceback" not in ran.stderr
     assert "BrokenPipe" not in ran.stderr
@@ -53,7 +62,9 @@ def test_light_commands_import_no_heavy_modules():
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "print([m for m in ('numpy', 'pydantic', 'simpy', 'pandas', 'torch') if m in sys.modules])"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert ran.stdout.endswith("[]\n")
 
 
@@ -63,7 +74,9 @@ def test_an_estimate_imports_neither_pandas_nor_torch_nor_scipy():
         "try: main(['estimate', 'resnet-50', '-d', 't4'])\nexcept SystemExit: pass\n"
         "print([m for m in ('pandas', 'torch', 'scipy', 'plotly') if m in sys.modules])"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert ran.stdout.endswith("[]\n")
 
 
@@ -100,7 +113,10 @@ def test_an_interrupt_exits_with_130(run, monkeypatch):
 @pytest.mark.parametrize("variable", ["NO_COLOR", "FORCE_COLOR"])
 def test_json_has_no_colour_codes(variable):
     env = os.environ | {variable: "1"}
-    assert "\x1b" not in command("estimate", "resnet-50", "-d", "t4", "--format", "json", env=env).stdout
+    assert (
+        "\x1b"
+        not in command("estimate", "resnet-50", "-d", "t4", "--format", "json", env=env).stdout
+    )
 
 
 def test_a_command_is_found_alone_and_among_all():

@@ -8,8 +8,25 @@ import math
 import pytest
 
 KEYS = {
-    *("workload", "device", "batch", "precision", "mode", "execution", "latency_s", "throughput_per_s"),
-    *("latency_low_s", "latency_high_s", "interval_level", "tier", "bound", "energy_j", "average_power_w"),
+    *(
+        "workload",
+        "device",
+        "batch",
+        "precision",
+        "mode",
+        "execution",
+        "latency_s",
+        "throughput_per_s",
+    ),
+    *(
+        "latency_low_s",
+        "latency_high_s",
+        "interval_level",
+        "tier",
+        "bound",
+        "energy_j",
+        "average_power_w",
+    ),
     *("memory_bytes", "fits", "flop", "bytes", "cost_usd_per_1000", "offer", "operators"),
 }
 RUN = ("estimate", "resnet-50", "--device", "t4", "--batch", "32")
@@ -48,7 +65,9 @@ def test_json_is_that_of_the_library(run):
     import accelsim
 
     ours = run(*RUN, "--precision", "fp16", "--format", "json").json
-    assert ours == json.loads(accelsim.estimate("resnet-50", "t4", batch=32, precision="fp16").to_json())
+    assert ours == json.loads(
+        accelsim.estimate("resnet-50", "t4", batch=32, precision="fp16").to_json()
+    )
 
 
 def test_csv_has_one_row_with_the_figures_of_the_json(run):
@@ -75,7 +94,18 @@ def test_unknown_figures_are_null_empty_and_unknown(run):
 def test_the_table_says_what_matters_within_the_width(run, monkeypatch, model, columns):
     monkeypatch.setenv("COLUMNS", columns)
     text = run("estimate", model, "--device", "a100-sxm-80gb").out
-    for word in ("time", "interval", "throughput", "energy", "power", "memory", "fits", "limited by", "tier", "cost"):
+    for word in (
+        "time",
+        "interval",
+        "throughput",
+        "energy",
+        "power",
+        "memory",
+        "fits",
+        "limited by",
+        "tier",
+        "cost",
+    ):
         assert word in text
     assert "as of" in text
     assert "largest operators" in text
@@ -83,17 +113,34 @@ def test_the_table_says_what_matters_within_the_width(run, monkeypatch, model, c
 
 
 def test_generation_shows_first_and_next_tokens(run):
-    text = run("estimate", "llama-3.1-8b", "--device", "a100-sxm-80gb", "--seq-len", 128, "--output-len", 16).out
+    text = run(
+        "estimate",
+        "llama-3.1-8b",
+        "--device",
+        "a100-sxm-80gb",
+        "--seq-len",
+        128,
+        "--output-len",
+        16,
+    ).out
     assert "TTFT" in text
     assert "TPOT" in text
     assert "tokens/s" in text
     assert "per million tokens" in text
-    single_pass = run("estimate", "llama-3.1-8b", "--device", "a100-sxm-80gb", "--output-len", 0).out
+    single_pass = run(
+        "estimate", "llama-3.1-8b", "--device", "a100-sxm-80gb", "--output-len", 0
+    ).out
     assert "TTFT" not in single_pass
 
 
 def test_every_option_reaches_the_estimate(run):
-    options = {"batch": 4, "precision": "fp32", "mode": "training", "execution": "compiled", "seq-len": 128}
+    options = {
+        "batch": 4,
+        "precision": "fp32",
+        "mode": "training",
+        "execution": "compiled",
+        "seq-len": 128,
+    }
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
     command = ("estimate", "bert-large", "-d", "a100-sxm-80gb", *arguments, "--format", "json")
     estimate = run(*command).json
@@ -107,7 +154,9 @@ def test_every_option_reaches_the_estimate(run):
 
 def test_larger_images_take_more_arithmetic(run):
     small = run(*RUN, "--format", "json").json["flop"]
-    assert run(*RUN, "--image-size", 448, "--format", "json").json["flop"] == pytest.approx(4 * small, rel=0.02)
+    assert run(*RUN, "--image-size", 448, "--format", "json").json["flop"] == pytest.approx(
+        4 * small, rel=0.02
+    )
 
 
 def test_an_own_price_replaces_the_offer(run):
@@ -241,7 +290,8 @@ def test_binary_and_huge_files_are_refused(refused, tmp_path):
 def test_a_number_without_a_source_is_refused_with_line_and_field(refused, tmp_path):
     path = tmp_path / "unsourced.yaml"
     path.write_text(
-        OWN_DEVICE.replace("sm_count: {value: 40, source: page}", "sm_count: {value: 40}"), encoding="utf-8"
+        OWN_DEVICE.replace("sm_count: {value: 40, source: page}", "sm_count: {value: 40}"),
+        encoding="utf-8",
     )
     message = refused("estimate", "resnet-50", "--device-file", path)
     assert "line 8" in message

@@ -1,4 +1,6 @@
-"""Any arguments of ``accelsim estimate`` end in a result or in one line: exit code 0 or 2, never a traceback."""
+"""Any arguments of ``accelsim estimate`` end in a result or in one line: exit code 0 or 2, never a
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,27 @@ from hypothesis import strategies as st
 from accelsim.cli import main
 
 MODELS = ("resnet-18", "lenet-5", "bert-base", "gpt2", "no-such", "", "-", "x.json", "/")
-DEVICES = ("t4", "epyc-9654", "tpu-v4", "zcu102", "t4@fraction=0.5", "epyc-7763@4vcpu", "no-such", "", "@", "a@b@c")
+DEVICES = (
+    "t4",
+    "epyc-9654",
+    "tpu-v4",
+    "zcu102",
+    "t4@fraction=0.5",
+    "epyc-7763@4vcpu",
+    "no-such",
+    "",
+    "@",
+    "a@b@c",
+)
 numbers = st.one_of(
     st.integers(1, 64).map(str),
     st.integers(-(10**20), 10**20).map(str),
     st.sampled_from(["0", "1e3", "nan", "inf", "", "0x10", "1_000", "٣", "²"]),
 )
-words = st.one_of(st.text(max_size=12), st.sampled_from(["fp16", "int8", "fp32", "training", "eager", "graph", "sgd"]))
+words = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(["fp16", "int8", "fp32", "training", "eager", "graph", "sgd"]),
+)
 OPTIONS = {
     "--batch": numbers,
     "--seq-len": numbers,

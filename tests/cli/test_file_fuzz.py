@@ -1,4 +1,6 @@
-"""Damaged files of every kind the command line reads end in a result or in one line that names the file."""
+"""Damaged files of every kind the command line reads end in a result or in one line that names the
+file.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ LLAMA = {
 def captured() -> str:
     """A small module as ``accelsim capture`` saves it."""
     torch = pytest.importorskip("torch")
-    from accelsim.workloads.capture import capture
+    from accelsim.workloads.capture.module import capture
 
     network = torch.nn.Sequential(
         torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 10)
@@ -51,10 +53,19 @@ def shipped(*parts: str) -> str:
 
 
 FILES = {
-    "device.yaml": (lambda: shipped("device_profiles", "gpu", "t4.yaml"), ("estimate", "lenet-5", "--device-file")),
-    "cpu.yaml": (lambda: shipped("device_profiles", "cpu", "epyc-9654.yaml"), ("estimate", "lenet-5", "--device-file")),
+    "device.yaml": (
+        lambda: shipped("device_profiles", "gpu", "t4.yaml"),
+        ("estimate", "lenet-5", "--device-file"),
+    ),
+    "cpu.yaml": (
+        lambda: shipped("device_profiles", "cpu", "epyc-9654.yaml"),
+        ("estimate", "lenet-5", "--device-file"),
+    ),
     "fpga.yaml": (lambda: shipped("device_profiles", "fpga", "zcu102.yaml"), ("devices", "show")),
-    "asic.yaml": (lambda: shipped("device_profiles", "asic", "tpu-v4.yaml"), ("estimate", "lenet-5", "--device-file")),
+    "asic.yaml": (
+        lambda: shipped("device_profiles", "asic", "tpu-v4.yaml"),
+        ("estimate", "lenet-5", "--device-file"),
+    ),
     "workload.yaml": (lambda: shipped("workloads", "lenet-5.yaml"), ("estimate", "-d", "t4")),
     "config.json": (
         lambda: json.dumps(LLAMA, indent=1),

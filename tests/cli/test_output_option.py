@@ -1,4 +1,6 @@
-"""``--out``, ``--force`` and ``--quiet``: files appear whole or not at all, and notes are kept from results."""
+"""``--out``, ``--force`` and ``--quiet``: files appear whole or not at all, and notes are kept from
+results.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_bad_places_are_refused_before_any_work(refused, tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_written_is_refused(refused, tmp_path, monkeypatch):
     real = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode, **k: False if mode & os.W_OK else real(path, mode, **k))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode, **k: False if mode & os.W_OK else real(path, mode, **k)
+    )
     assert "not writable" in refused(*RUN, "--out", tmp_path / "a.json")
     assert names_in(tmp_path) == []
 
@@ -84,7 +88,8 @@ def test_a_name_that_is_too_long_is_refused(refused, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("redirection", "words"), [(">&-", "standard output is closed"), (">/dev/full", "No space left")]
+    ("redirection", "words"),
+    [(">&-", "standard output is closed"), (">/dev/full", "No space left")],
 )
 def test_a_standard_output_that_takes_nothing_is_refused(redirection, words):
     if not Path("/dev/full").exists():

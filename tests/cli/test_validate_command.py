@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from accelsim.calibration.validation.suite import _SUITES, suite
 from accelsim.cli import validate as module
 from accelsim.cli.sink import Sink
 from accelsim.datafile import data_root
 from accelsim.report.formats import OutputFormat
+from accelsim.validation.suite import _SUITES, suite
 
 GEMM = "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\nlinear,T4,test,1,512,512,512,0.2\n"
 
@@ -39,12 +39,17 @@ def test_rows_go_to_a_file(run, data):
     run("validate", "gpu-operators", "--data", data, "--rows", data / "rows.csv", "--tier", "spec")
     rows = list(csv.DictReader((data / "rows.csv").open()))
     assert [row["operator"] for row in rows] == ["bmm", "linear"]
-    assert all(float(row["low_s"]) < float(row["predicted_s"]) < float(row["high_s"]) for row in rows)
+    assert all(
+        float(row["low_s"]) < float(row["predicted_s"]) < float(row["high_s"]) for row in rows
+    )
 
 
 def test_a_report_is_written_and_not_over_another(run, data):
     run("validate", "gpu-operators", "--data", data, "--tier", "spec", "--report", data)
-    assert json.loads((data / "ACCURACY.json").read_text())["suites"]["gpu-operators"]["rows_asked"] == 2
+    assert (
+        json.loads((data / "ACCURACY.json").read_text())["suites"]["gpu-operators"]["rows_asked"]
+        == 2
+    )
     assert "gpu-operators" in (data / "ACCURACY.md").read_text()
     again = run("validate", "gpu-operators", "--data", data, "--tier", "spec", "--report", data)
     assert again.code == 2
@@ -78,9 +83,13 @@ def test_plots_format_chooses(run, refused, data, monkeypatch):
     run("validate", "gpu-models", "--plots", data, "--plots-format", "html")
     assert not (data / "gpu-models.png").exists()
     assert (data / "gpu-models.html").exists()
-    assert "png, html" in refused("validate", "gpu-models", "--plots", data, "--plots-format", "svg")
+    assert "png, html" in refused(
+        "validate", "gpu-models", "--plots", data, "--plots-format", "svg"
+    )
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert "accelsim[plots]" in refused("validate", "gpu-models", "--plots", data, "--plots-format", "html")
+    assert "accelsim[plots]" in refused(
+        "validate", "gpu-models", "--plots", data, "--plots-format", "html"
+    )
 
 
 def test_accuracy_prints_the_scoreboard_and_one_device(run, refused):
@@ -92,7 +101,10 @@ def test_accuracy_prints_the_scoreboard_and_one_device(run, refused):
 
 
 def test_shipped_figures_are_reproduced_by_the_shipped_tables(run):
-    assert run("validate", "gpu-models", "cnn-gpus", "mlperf-inference", "--check", "--quiet").code == 0
+    assert (
+        run("validate", "gpu-models", "cnn-gpus", "mlperf-inference", "--check", "--quiet").code
+        == 0
+    )
 
 
 def test_check_fails_on_a_worse_figure_and_says_which(run, monkeypatch, tmp_path):
@@ -117,9 +129,15 @@ def test_check_fails_on_a_worse_figure_and_says_which(run, monkeypatch, tmp_path
 
 def test_suites_of_installed_packages_are_checked_without_a_folder(capsys):
     report = json.loads((data_root() / "calibration" / "ACCURACY.json").read_text())
-    found = {"suites": {"silicon-kernels": dict(report["suites"]["silicon-kernels"], mape_fraction=0.9)}}
+    found = {
+        "suites": {"silicon-kernels": dict(report["suites"]["silicon-kernels"], mape_fraction=0.9)}
+    }
     sink = Sink(OutputFormat.TABLE, None, force=False, quiet=False)
-    (line,) = [x for x in module._worse(found, sink, is_shipped_data=True) if x.startswith("silicon-kernels:")]
+    (line,) = [
+        x
+        for x in module._worse(found, sink, is_shipped_data=True)
+        if x.startswith("silicon-kernels:")
+    ]
     assert "MAPE 90.0%" in line
     assert "not compared" not in capsys.readouterr().err
 
@@ -141,7 +159,15 @@ def stopped_at(monkeypatch):
 
 
 def test_an_interrupted_run_keeps_finished_suites_and_continues(run, stopped_at, tmp_path):
-    command = ("validate", "gpu-models", "cnn-gpus", "--format", "json", "--rows", tmp_path / "rows.csv")
+    command = (
+        "validate",
+        "gpu-models",
+        "cnn-gpus",
+        "--format",
+        "json",
+        "--rows",
+        tmp_path / "rows.csv",
+    )
     whole = run(*command)
     before = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").unlink()
@@ -157,7 +183,9 @@ def test_an_interrupted_run_keeps_finished_suites_and_continues(run, stopped_at,
     assert "taken over from an interrupted run: gpu-models" in continued.err
     assert continued.out == whole.out
     assert (tmp_path / "rows.csv").read_text() == before
-    assert "nothing" in run(*command, "--resume", "--force").err  # a finished run leaves nothing to continue
+    assert (
+        "nothing" in run(*command, "--resume", "--force").err
+    )  # a finished run leaves nothing to continue
 
 
 def test_an_interrupt_without_a_cache_folder_says_so(run, stopped_at, tmp_path, monkeypatch):
@@ -189,8 +217,12 @@ def test_rows_of_operators_and_models_share_one_header(run, data):
 # -- other people's folders
 
 
-def test_standard_output_is_the_json_alone_from_any_folder_and_a_home_that_cannot_be_written(data, tmp_path):
-    (data / "gpu_kernels" / "ops_vec.csv").write_text("op,device,split,b,h,latency\nadd,T4,test,64,64,0.03\n")
+def test_standard_output_is_the_json_alone_from_any_folder_and_a_home_that_cannot_be_written(
+    data, tmp_path
+):
+    (data / "gpu_kernels" / "ops_vec.csv").write_text(
+        "op,device,split,b,h,latency\nadd,T4,test,64,64,0.03\n"
+    )
     home = tmp_path / "home"
     home.write_text("a file: no folder can be made below it, not even by root")
     for place in (data / "gpu_kernels", data):

@@ -1,6 +1,7 @@
 """A GPU with round numbers, for times that are worked out by hand.
 
-Ten SMs at 1 GHz, 1 TFLOP/s in every format, 100 GB/s, 1 MB of L2, operands delivered at once: what is left is the formula.
+Ten SMs at 1 GHz, 1 TFLOP/s in every format, 100 GB/s, 1 MB of L2, operands delivered at once: what
+is left is the formula.
 """
 
 from __future__ import annotations

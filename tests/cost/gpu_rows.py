@@ -21,7 +21,9 @@ def gpu(name: str) -> GpuProfile:
     return profile
 
 
-def graph(rows: Sequence[Row], dtype: Dtype = Dtype.FP32, phase: Phase = Phase.FORWARD) -> OperatorGraph:
+def graph(
+    rows: Sequence[Row], dtype: Dtype = Dtype.FP32, phase: Phase = Phase.FORWARD
+) -> OperatorGraph:
     """Rows with their bytes read and nothing written."""
     count = len(rows)
     dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
@@ -51,7 +53,9 @@ def graph(rows: Sequence[Row], dtype: Dtype = Dtype.FP32, phase: Phase = Phase.F
     )
 
 
-def gemm(m: int, n: int, k: int, batch: int = 1, dtype: Dtype = Dtype.FP32, kind: OperatorKind = K.GEMM) -> Row:
+def gemm(
+    m: int, n: int, k: int, batch: int = 1, dtype: Dtype = Dtype.FP32, kind: OperatorKind = K.GEMM
+) -> Row:
     moved = float(DTYPE_BYTES[dtype]) * batch * (m * k + k * n + m * n)
     return kind, (batch, m, n, k), 2.0 * batch * m * n * k, moved
 
@@ -123,8 +127,14 @@ def every_kind(batch: int = 4, dtype: Dtype = Dtype.FP32) -> list[Row]:
         ),
         attention(batch, 8, 256, 256, dtype=dtype),
         attention(batch, 8, 256, 256, dtype=dtype, kind=K.ATTENTION_BACKWARD),
-        *(conv(batch, 64, 128, 28, dtype=dtype, kind=kind) for kind in (K.CONV, K.CONV_BACKWARD_DATA)),
-        *(conv(batch, 64, 128, 28, dtype=dtype, kind=kind) for kind in (K.CONV_TRANSPOSE, K.CONV_BACKWARD_WEIGHT)),
+        *(
+            conv(batch, 64, 128, 28, dtype=dtype, kind=kind)
+            for kind in (K.CONV, K.CONV_BACKWARD_DATA)
+        ),
+        *(
+            conv(batch, 64, 128, 28, dtype=dtype, kind=kind)
+            for kind in (K.CONV_TRANSPOSE, K.CONV_BACKWARD_WEIGHT)
+        ),
         *streaming,
         *recurrent,
         (K.ELEMENTWISE, (elements, 2, 1), float(elements), 3 * width * elements),
@@ -149,7 +159,9 @@ def times(value: Sourced[float], factor: float) -> Sourced[float]:
 def with_bandwidth(board: GpuProfile, factor: float) -> GpuProfile:
     assert board.memory.bandwidth_bytes_per_s is not None
     faster = times(board.memory.bandwidth_bytes_per_s, factor)
-    return board.model_copy(update={"memory": board.memory.model_copy(update={"bandwidth_bytes_per_s": faster})})
+    return board.model_copy(
+        update={"memory": board.memory.model_copy(update={"bandwidth_bytes_per_s": faster})}
+    )
 
 
 def with_rates(board: GpuProfile, factor: float) -> dict[str, object]:

@@ -18,7 +18,15 @@ def gemm(m: int, n: int, k: int, dtype: str = "fp32") -> OperatorGraph:
     return builder.build()
 
 
-def conv(batch: int, channels_in: int, channels_out: int, size: int, kernel: int = 3, groups: int = 1, dtype="fp32"):
+def conv(
+    batch: int,
+    channels_in: int,
+    channels_out: int,
+    size: int,
+    kernel: int = 3,
+    groups: int = 1,
+    dtype="fp32",
+):
     builder = GraphBuilder(precision(dtype))
     builder.conv(builder.input(batch, channels_in, size, size), channels_out, kernel, groups=groups)
     return builder.build()
@@ -31,7 +39,9 @@ def add(elements: int, dtype: str = "fp32") -> OperatorGraph:
     return builder.build()
 
 
-def attention(batch: int, heads: int, q_len: int, kv_len: int, causal: bool = False, dtype="fp32") -> OperatorGraph:
+def attention(
+    batch: int, heads: int, q_len: int, kv_len: int, causal: bool = False, dtype="fp32"
+) -> OperatorGraph:
     builder = GraphBuilder(precision(dtype))
     q = builder.input(batch, heads, q_len, 64)
     k = builder.input(batch, heads, q_len, 64)

@@ -20,7 +20,9 @@ GRAPH = row(K.ELEMENTWISE, (1, 1, 1), read=3e9, write=1e9)
 
 
 def costs(time_s=2.0, compute_s=1.0, memory_s=0.5, flop=1e12, moved=2e9) -> RowCosts:
-    return RowCosts(*(np.array([value]) for value in (time_s, compute_s, memory_s, flop, moved)), log_sigma=0.3)
+    return RowCosts(
+        *(np.array([value]) for value in (time_s, compute_s, memory_s, flop, moved)), log_sigma=0.3
+    )
 
 
 def energy(found=None, rates=RATES, **options) -> float:
@@ -50,7 +52,9 @@ def test_parts_take_the_place_of_rates_and_add_up_after_the_limit():
     assert table.energy_j[0] == pytest.approx(100.0)  # of 120 J in two seconds of 50 W
     assert table.energy_parts_j["mac"][0] == pytest.approx(75.0)
     assert table.energy_parts_j["dram"][0] == pytest.approx(25.0)
-    free = assemble_table(GRAPH, costs(), EnergyRates(RATES.per_flop_j, 0.0, 0.0, np.inf), energy_parts_j=parts)
+    free = assemble_table(
+        GRAPH, costs(), EnergyRates(RATES.per_flop_j, 0.0, 0.0, np.inf), energy_parts_j=parts
+    )
     assert free.energy_j[0] == 120.0
     assert free.energy_parts_j["mac"][0] == 90.0
 
@@ -78,5 +82,7 @@ def test_rates_are_those_of_node_memory_and_limit():
         3 * arithmetic_energy_per_flop_j(Dtype.INT8, device.process_nm.value)
     )
     assert rates.main_memory_per_byte_j == dram_energy_per_byte_j(device.memory.technology)
-    unlimited = device.model_copy(update={"power": device.power.model_copy(update={"limit_w": None})})
+    unlimited = device.model_copy(
+        update={"power": device.power.model_copy(update={"limit_w": None})}
+    )
     assert energy_rates(unlimited, 3.0).room_w == np.inf

@@ -79,7 +79,12 @@ def test_no_all_reduce_beats_the_bandwidth_or_latency_bound(size, ranks, form):
 
 
 @settings(max_examples=60, deadline=None)
-@given(size=SIZES, ranks=st.integers(1, 2000), form=st.sampled_from(ALL_REDUCES + OTHERS), factor=st.floats(1.01, 10))
+@given(
+    size=SIZES,
+    ranks=st.integers(1, 2000),
+    form=st.sampled_from(ALL_REDUCES + OTHERS),
+    factor=st.floats(1.01, 10),
+)
 def test_monotone_in_size_bandwidth_and_latency(size, ranks, form, factor):
     base = form(size, ranks, link())
     assert form(size * factor, ranks, link()) >= base
@@ -88,7 +93,9 @@ def test_monotone_in_size_bandwidth_and_latency(size, ranks, form, factor):
 
 
 @settings(max_examples=60, deadline=None)
-@given(size=SIZES, ranks=st.integers(1, 2000), form=st.sampled_from([ring_all_reduce_time_s, *OTHERS]))
+@given(
+    size=SIZES, ranks=st.integers(1, 2000), form=st.sampled_from([ring_all_reduce_time_s, *OTHERS])
+)
 def test_more_ranks_never_take_less_time(size, ranks, form):
     assert form(size, ranks + 1, link()) >= form(size, ranks, link()) * (1 - 1e-9)
 
@@ -108,8 +115,12 @@ def test_the_best_is_doubling_for_short_and_bandwidth_optimal_for_long_messages(
 
 def test_hierarchy_is_the_ring_where_one_level_is_trivial():
     fast, slow = link(300e9, 1e-6), link(25e9, 5e-6)
-    assert hierarchical_all_reduce_time_s(1e9, 8, 1, fast, slow) == pytest.approx(ring_all_reduce_time_s(1e9, 8, fast))
-    assert hierarchical_all_reduce_time_s(1e9, 1, 4, fast, slow) == pytest.approx(ring_all_reduce_time_s(1e9, 4, slow))
+    assert hierarchical_all_reduce_time_s(1e9, 8, 1, fast, slow) == pytest.approx(
+        ring_all_reduce_time_s(1e9, 8, fast)
+    )
+    assert hierarchical_all_reduce_time_s(1e9, 1, 4, fast, slow) == pytest.approx(
+        ring_all_reduce_time_s(1e9, 4, slow)
+    )
 
 
 def test_hierarchy_sends_a_shard_per_rank_over_the_network():
@@ -121,7 +132,9 @@ def test_hierarchy_sends_a_shard_per_rank_over_the_network():
 
 def test_send_recv_is_latency_and_bytes():
     assert send_recv_time_s([0.0, 100e9], link()).tolist() == pytest.approx([2e-6, 1 + 2e-6])
-    assert collective_time_s(OperatorKind.SEND_RECV, 1e9, [1, 2], link()).tolist() == pytest.approx([0.0, 0.010002])
+    assert collective_time_s(OperatorKind.SEND_RECV, 1e9, [1, 2], link()).tolist() == pytest.approx(
+        [0.0, 0.010002]
+    )
 
 
 def test_unknown_latency_counts_as_bandwidth_alone():
@@ -132,7 +145,9 @@ def test_every_collective_kind_has_a_form():
     assert set(COLLECTIVES) == COLLECTIVE_KINDS
 
 
-@pytest.mark.parametrize(("size", "ranks", "field"), [(-1.0, 2, "size_bytes"), (1.0, 0, "rank_count")])
+@pytest.mark.parametrize(
+    ("size", "ranks", "field"), [(-1.0, 2, "size_bytes"), (1.0, 0, "rank_count")]
+)
 def test_bad_input_is_named(size, ranks, field):
     with pytest.raises(InvalidValueError, match=field):
         ring_all_reduce_time_s(size, ranks, link())

@@ -1,4 +1,6 @@
-"""The products inside operators: their FLOP against counts over loops, masks against masks drawn out."""
+"""The products inside operators: their FLOP against counts over loops, masks against masks drawn
+out.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,23 @@ def sizes(shape) -> tuple[float, ...]:
     return tuple(float(column[0]) for column in (shape.groups, shape.m, shape.n, shape.k))
 
 
-CONVOLUTION = (2, 6, 10, 2, 1, 9, 7, 1, 5, 4, 1, 3, 2, 2, 1)  # 2 images, 6 to 10 channels in 2 groups, 9 x 7 to 5 x 4
+CONVOLUTION = (
+    2,
+    6,
+    10,
+    2,
+    1,
+    9,
+    7,
+    1,
+    5,
+    4,
+    1,
+    3,
+    2,
+    2,
+    1,
+)  # 2 images, 6 to 10 channels in 2 groups, 9 x 7 to 5 x 4
 MULTIPLY_ADDS = 2 * 10 * 20 * (6 // 2) * 6  # images x filters x pixels x channels of a group x taps
 
 
@@ -84,7 +102,12 @@ def drawn(q_len, kv_len, causal, window):
 
 
 @settings(max_examples=150, deadline=None)
-@given(q_len=st.integers(1, 40), past=st.integers(0, 40), causal=st.integers(0, 1), window=st.integers(0, 90))
+@given(
+    q_len=st.integers(1, 40),
+    past=st.integers(0, 40),
+    causal=st.integers(0, 1),
+    window=st.integers(0, 90),
+)
 def test_both_counts_of_visible_pairs_are_those_of_the_mask(q_len, past, causal, window):
     columns = [np.array([float(value)]) for value in (q_len, q_len + past, causal, window)]
     expected = drawn(q_len, q_len + past, causal, window)
@@ -97,10 +120,16 @@ def test_both_counts_of_visible_pairs_are_those_of_the_mask(q_len, past, causal,
     heads=st.sampled_from([(8, 8), (8, 2), (4, 1)]), q_len=st.integers(1, 30), past=st.integers(0, 30),
     causal=st.booleans(), window=st.integers(0, 50),
 )  # fmt: skip
-def test_attention_executes_four_flop_per_visible_pair_and_width(heads, q_len, past, causal, window):
+def test_attention_executes_four_flop_per_visible_pair_and_width(
+    heads, q_len, past, causal, window
+):
     query_heads, kv_heads = heads
     b = GraphBuilder(precision("fp16"))
-    q, k, v = b.input(3, query_heads, q_len, 16), b.input(3, kv_heads, q_len, 16), b.input(3, kv_heads, q_len, 16)
+    q, k, v = (
+        b.input(3, query_heads, q_len, 16),
+        b.input(3, kv_heads, q_len, 16),
+        b.input(3, kv_heads, q_len, 16),
+    )
     b.attention(q, k, v, causal=causal, window=window, context_len=past)
     parts = attention_products(rows_of(b.build()))
     pairs = 3 * query_heads * drawn(q_len, q_len + past, causal, window)
@@ -109,7 +138,9 @@ def test_attention_executes_four_flop_per_visible_pair_and_width(heads, q_len, p
     assert parts.context.flop[0] == pytest.approx(2 * pairs * 16)
     assert parts.flop[0] == pytest.approx(4 * pairs * 16)
     assert parts.scores.groups[0] == 3 * kv_heads
-    assert parts.scores.m[0] == q_len * query_heads / kv_heads  # the heads that share keys multiply together
+    assert (
+        parts.scores.m[0] == q_len * query_heads / kv_heads
+    )  # the heads that share keys multiply together
 
 
 def test_backward_attention_keeps_its_five_products():

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_cases import add, attention, conv, emptied, gemm, inference_zoo, lstm, row, training_rows
+from operator_cases import (
+    add,
+    attention,
+    conv,
+    emptied,
+    gemm,
+    inference_zoo,
+    lstm,
+    row,
+    training_rows,
+)
 
 from accelsim import catalog
 from accelsim.cost.cpu import cost_cpu, cpu_parameters
@@ -36,14 +46,18 @@ def changed(device, **factors):
 
 def faster_memory(device, factor):
     bandwidth = Sourced(value=device.memory.bandwidth_bytes_per_s.value * factor, source="law test")
-    return device.model_copy(update={"memory": device.memory.model_copy(update={"bandwidth_bytes_per_s": bandwidth})})
+    return device.model_copy(
+        update={"memory": device.memory.model_copy(update={"bandwidth_bytes_per_s": bandwidth})}
+    )
 
 
 def faster_units(device, factor):
     def scale(rates):
         return {d: Sourced(value=r.value * factor, source="law test") for d, r in rates.items()}
 
-    rates = {name: scale(getattr(device, name)) for name in ("vector_flop_per_s", "matrix_flop_per_s")}
+    rates = {
+        name: scale(getattr(device, name)) for name in ("vector_flop_per_s", "matrix_flop_per_s")
+    }
     return device.model_copy(update=rates)
 
 
@@ -74,15 +88,23 @@ def test_monotone_in_memory_bandwidth_and_unit_rate(m, n, k, factor):
 def test_more_threads_never_slow_the_work_itself(m, n, k, threads):
     # Starting them may: scaling is not monotone in time, but it is in compute and memory.
     graph = concatenate([gemm(m, n, k), add(m * n), lstm(4, 8, 64)])
-    few = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), thread_count=threads, weights_cold=True))
-    more = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), thread_count=threads + 1, weights_cold=True))
+    few = cost_cpu(
+        graph, XEON, parameters=replace(cpu_parameters(), thread_count=threads, weights_cold=True)
+    )
+    more = cost_cpu(
+        graph,
+        XEON,
+        parameters=replace(cpu_parameters(), thread_count=threads + 1, weights_cold=True),
+    )
     assert (more.compute_s <= few.compute_s * (1 + 1e-9)).all()
     assert (more.memory_s <= few.memory_s * (1 + 1e-9)).all()
 
 
 def test_thread_scaling_is_not_monotone_for_small_operators():
     times = [
-        cost_cpu(gemm(48, 48, 48), XEON, parameters=replace(cpu_parameters(), thread_count=n)).total_time_s
+        cost_cpu(
+            gemm(48, 48, 48), XEON, parameters=replace(cpu_parameters(), thread_count=n)
+        ).total_time_s
         for n in (1, 2)
     ]
     assert times[0] < times[1]
@@ -92,8 +114,14 @@ def test_thread_scaling_is_not_monotone_for_small_operators():
 @given(batch=st.integers(1, 64), more=st.integers(1, 64), size=st.integers(4, 40))
 def test_batch_monotone(batch, more, size):
     def graph(count):
-        layers = [conv(count, 16, 32, size), conv(count, 32, 32, size, groups=32), gemm(count, 300, 500)]
-        return concatenate([*layers, attention(count, 4, size, size, causal=True), lstm(count, 5, size)])
+        layers = [
+            conv(count, 16, 32, size),
+            conv(count, 32, 32, size, groups=32),
+            gemm(count, 300, 500),
+        ]
+        return concatenate(
+            [*layers, attention(count, 4, size, size, causal=True), lstm(count, 5, size)]
+        )
 
     parameters = replace(cpu_parameters(), weights_cold=True)
     small = cost_cpu(graph(batch), XEON, parameters=parameters).time_s
@@ -110,7 +138,10 @@ def test_additive():
 
 
 def test_narrow_formats_are_faster_where_the_units_have_them():
-    times = {d: cost_cpu(gemm(2048, 2048, 2048, d), XEON).total_time_s for d in ("fp64", "fp32", "bf16", "int8")}
+    times = {
+        d: cost_cpu(gemm(2048, 2048, 2048, d), XEON).total_time_s
+        for d in ("fp64", "fp32", "bf16", "int8")
+    }
     assert times["int8"] < times["bf16"] < times["fp32"] < times["fp64"]
 
 
@@ -175,12 +206,15 @@ def test_power_stays_below_the_limit():
 
 @pytest.mark.parametrize(("m", "measured_s"), [(1, 4.9e-3), (16, 16.9e-3), (64, 43.8e-3)])
 def test_one_core_of_an_epyc_9005_multiplies_by_cold_weights(m, measured_s):
-    # torch 2.13, one thread of an EPYC 9005 (4.3 GHz): (m, 4096) x (4096, 8192) in fp32. The class-wide parameters were
-    # set from other operators of the same core (m_half_count from 1024-wide products).
+    # torch 2.13, one thread of an EPYC 9005 (4.3 GHz): (m, 4096) x (4096, 8192) in fp32. The
+    # class-wide parameters were set from other operators of the same core (m_half_count from
+    # 1024-wide products).
     epyc = catalog.device("epyc-9755")
     clock = Sourced(value=4.3e9, source="observed")
     rate = {
-        Dtype.FP32: Sourced(value=32 * 2 * 4.3e9 * epyc.core_count.value, source="16 lanes x 2 ports x 2 x 4.3 GHz")
+        Dtype.FP32: Sourced(
+            value=32 * 2 * 4.3e9 * epyc.core_count.value, source="16 lanes x 2 ports x 2 x 4.3 GHz"
+        )
     }
     device = epyc.model_copy(update={"vector_clock_hz": clock, "vector_flop_per_s": rate})
     parameters = replace(cpu_parameters(), thread_count=1, weights_cold=True)
@@ -194,7 +228,9 @@ def test_unknown_memory_bandwidth_is_what_the_cores_can_draw():
     graph = add(50_000_000)
     cores = HASWELL.core_count.value * cpu_parameters().core_memory_bytes_per_s
     table = cost_cpu(graph, unknown, Execution.GRAPH)
-    assert table.memory_s[0] == pytest.approx(graph.bytes[0] / cores, rel=0.02)  # caches hold the rest
+    assert table.memory_s[0] == pytest.approx(
+        graph.bytes[0] / cores, rel=0.02
+    )  # caches hold the rest
 
 
 def test_a_global_mean_is_no_scalar_pooling_kernel():
@@ -206,10 +242,16 @@ def test_a_global_mean_is_no_scalar_pooling_kernel():
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(NAMES), st.integers(1_000, 300_000_000), st.sampled_from([Execution.GRAPH, Execution.COMPILED]))
+@given(
+    st.sampled_from(NAMES),
+    st.integers(1_000, 300_000_000),
+    st.sampled_from([Execution.GRAPH, Execution.COMPILED]),
+)
 def test_a_working_set_leaves_a_cache_by_degrees(name, count, execution):
     device = catalog.device(name)
-    table = cost_cpu(concatenate([add(count), add(count + max(1, count // 100))]), device, execution)
+    table = cost_cpu(
+        concatenate([add(count), add(count + max(1, count // 100))]), device, execution
+    )
     assert 1.0 - 1e-9 <= table.memory_s[1] / table.memory_s[0] <= 1.15
     assert table.bytes[0] <= table.bytes[1]
 
@@ -220,11 +262,15 @@ def test_memory_traffic_is_what_the_last_cache_does_not_hold():
     table = cost_cpu(concatenate([small, large]), XEON, Execution.GRAPH)
     reach = large.bytes[0] - table.bytes[1]
     assert table.bytes[0] == 0.0
-    assert last <= reach <= 2.2 * last  # private caches of the cores that run may hold more than the last level
+    assert (
+        last <= reach <= 2.2 * last
+    )  # private caches of the cores that run may hold more than the last level
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_few_rows_are_no_slower_than_as_many_vectors(name):
-    times = cost_cpu(concatenate([gemm(m, 1024, 1024) for m in (1, 2, 3, 4, 6, 8)]), catalog.device(name)).compute_s
+    times = cost_cpu(
+        concatenate([gemm(m, 1024, 1024) for m in (1, 2, 3, 4, 6, 8)]), catalog.device(name)
+    ).compute_s
     assert (times[1:] >= times[:-1] * (1 - 1e-9)).all()
     assert (times[1:] <= times[0] * np.array([2, 3, 4, 6, 8]) * 1.05).all()

@@ -1,7 +1,9 @@
-"""Times of a bench CPU with round numbers, worked out by hand for every operator class of the CPU model.
+"""Times of a bench CPU with round numbers, worked out by hand for every operator class of the CPU
+model.
 
-Four cores at 1 GHz; 100 GFLOP/s in products, 50 in windows, 100 in vectors; one cache of 1 MB at 40 GB/s over main memory at
-10 GB/s, of which one core draws 5. Starts take 1, 2 and 3 us, regions fork at once: what is left is the formula.
+Four cores at 1 GHz; 100 GFLOP/s in products, 50 in windows, 100 in vectors; one cache of 1 MB at 40
+GB/s over main memory at 10 GB/s, of which one core draws 5. Starts take 1, 2 and 3 us, regions fork
+at once: what is left is the formula.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ ALL = np.array([4.0])
 ONE = np.array([1.0])
 
 
-# -- memory ----------------------------------------------------------------------------------------------------------
+# -- memory
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,19 +105,27 @@ ONE = np.array([1.0])
     ],
 )
 def test_each_part_of_a_working_set_comes_from_where_it_lies(working_set, expected_s) -> None:
-    assert bench().level_s(np.array([working_set]), np.array([1e6]), ALL)[0] == pytest.approx(expected_s)
+    assert bench().level_s(np.array([working_set]), np.array([1e6]), ALL)[0] == pytest.approx(
+        expected_s
+    )
 
 
 def test_one_core_draws_less_from_memory_and_has_its_share_of_the_cache() -> None:
     machine = bench()
     assert machine.level_s(np.array([np.inf]), np.array([1e6]), ONE)[0] == pytest.approx(1e6 / 5e9)
-    assert machine.level_s(np.array([1.0]), np.array([1e6]), ONE)[0] == pytest.approx(1e6 / (40e9 / 4))
-    slow = bench(level_bytes_per_s=np.array([12e9, 10e9]))  # a quarter of the cache is slower than memory
+    assert machine.level_s(np.array([1.0]), np.array([1e6]), ONE)[0] == pytest.approx(
+        1e6 / (40e9 / 4)
+    )
+    slow = bench(
+        level_bytes_per_s=np.array([12e9, 10e9])
+    )  # a quarter of the cache is slower than memory
     assert slow.level_s(np.array([1.0]), np.array([1e6]), ONE)[0] == pytest.approx(1e6 / 5e9)
 
 
 def test_two_caches_hold_what_the_inner_one_does_not() -> None:
-    machine = bench(level_capacity_bytes=np.array([1e6, 4e6]), level_bytes_per_s=np.array([80e9, 40e9, 10e9]))
+    machine = bench(
+        level_capacity_bytes=np.array([1e6, 4e6]), level_bytes_per_s=np.array([80e9, 40e9, 10e9])
+    )
     found = machine.level_s(np.array([8e6]), np.array([8e6]), ALL)[0]
     assert found == pytest.approx(1e6 / 80e9 + 3e6 / 40e9 + 4e6 / 10e9)
 
@@ -130,7 +141,9 @@ def test_warm_weights_share_the_caches_and_cold_ones_come_from_memory() -> None:
     row_of = {"read": 0.5e6, "write": 0.5e6, "weights": 1e6}
     dims = (1, 1000, 1000, 1)
     warm = costs(K.GEMM, dims, **row_of)
-    assert warm.memory_s[0] == pytest.approx(2e6 * (0.5 / 40e9 + 0.5 / 10e9))  # 2 MB in a cache of 1 MB
+    assert warm.memory_s[0] == pytest.approx(
+        2e6 * (0.5 / 40e9 + 0.5 / 10e9)
+    )  # 2 MB in a cache of 1 MB
     assert warm.bytes[0] == pytest.approx(1e6)
     cold = costs(K.GEMM, dims, **row_of, machine=bench(weights_cold=True))
     assert cold.memory_s[0] == pytest.approx(1e6 / 40e9 + 1e6 / 10e9)
@@ -156,13 +169,16 @@ def test_fresh_outputs_above_the_threshold_fault_in(written, execution, fault_s)
 
 def test_parallel_regions_fork_and_join() -> None:
     used = parameters(fork_join_s=1e-5, fork_join_per_thread_s=1e-6)
-    assert bench(used).fork_join_s(np.array([1.0, 2.0, 4.0])) == pytest.approx([0.0, 1.2e-5, 1.4e-5])
+    assert bench(used).fork_join_s(np.array([1.0, 2.0, 4.0])) == pytest.approx(
+        [0.0, 1.2e-5, 1.4e-5]
+    )
     small, large = (costs(K.COPY, (count,), read=8.0 * count, used=used) for count in (1000, 4000))
     assert small.time_s[0] - small.memory_s[0] == pytest.approx(1e-6)  # one grain, one thread
     assert large.time_s[0] - large.memory_s[0] == pytest.approx(1e-6 + 1.4e-5)
 
 
-# -- products --------------------------------------------------------------------------------------------------------
+# -- products
+# --------------------------------------------------------------------------------------------------------
 
 
 def shape(m, n, k) -> Contraction:
@@ -182,12 +198,15 @@ def shape(m, n, k) -> Contraction:
     ],
 )
 def test_blocked_products_lose_their_edges_and_vectors_have_a_kernel(sizes, efficiency) -> None:
-    used = parameters(m_half_count=10.0, n_half_count=50.0, k_half_count=100.0, gemv_efficiency_fraction=0.3)
+    used = parameters(
+        m_half_count=10.0, n_half_count=50.0, k_half_count=100.0, gemv_efficiency_fraction=0.3
+    )
     assert blocking_efficiency(shape(*sizes), used)[0] == pytest.approx(efficiency)
 
 
 @pytest.mark.parametrize(
-    ("m", "n", "threads"), [(5, 10, 1.0), (10, 10, 1.0), (10, 20, 2.0), (15, 10, 1.5), (90, 90, 4.0)]
+    ("m", "n", "threads"),
+    [(5, 10, 1.0), (10, 10, 1.0), (10, 20, 2.0), (15, 10, 1.5), (90, 90, 4.0)],
 )
 def test_products_run_on_the_threads_their_outputs_feed(m, n, threads) -> None:
     found = costs(K.GEMM, (1, m, n, 1000))
@@ -206,14 +225,25 @@ def test_part_filled_edges_count_as_outputs() -> None:
 def test_experts_and_batches_are_products_of_their_own() -> None:
     batched = costs(K.BATCHED_GEMM, (4, 10, 10, 1000))
     grouped = costs(K.GROUPED_GEMM, (4, 40, 10, 1000))
-    assert batched.compute_s[0] == grouped.compute_s[0] == pytest.approx(4 * 2 * 10 * 10 * 1000 / 100e9)
+    assert (
+        batched.compute_s[0]
+        == grouped.compute_s[0]
+        == pytest.approx(4 * 2 * 10 * 10 * 1000 / 100e9)
+    )
 
 
 def test_formats_without_units_are_converted_lane_by_lane() -> None:
     emulated = np.zeros(FORMATS, dtype=bool)
     emulated[Dtype.BF16] = True
     plain, widened = (
-        costs(K.GEMM, (1, 90, 90, 1000), dtype=Dtype.BF16, read=2e5, write=2e4, machine=bench(emulated=mask))
+        costs(
+            K.GEMM,
+            (1, 90, 90, 1000),
+            dtype=Dtype.BF16,
+            read=2e5,
+            write=2e4,
+            machine=bench(emulated=mask),
+        )
         for mask in (np.zeros(FORMATS, dtype=bool), emulated)
     )
     assert widened.compute_s[0] - plain.compute_s[0] == pytest.approx(2.2e5 / 2 / 10e9)
@@ -234,13 +264,16 @@ def test_windows_run_in_their_own_kernels_and_pointwise_ones_in_the_slower_of_bo
 
 
 def test_depthwise_windows_reach_a_share_of_the_vector_peak() -> None:
-    # The unit's rate holds 0.8 of the peak, depthwise kernels 0.2 of it: a quarter of the unit's rate.
+    # The unit's rate holds 0.8 of the peak, depthwise kernels 0.2 of it: a quarter of the unit's
+    # rate.
     flop = 2.0 * 256 * 32 * 9
     assert costs(K.CONV, conv_dims(3, groups=32)).compute_s[0] == pytest.approx(flop / (50e9 / 4))
     grouped = costs(K.CONV, conv_dims(3, groups=16)).compute_s[0]
     assert grouped == pytest.approx(2 * flop / 50e9)  # two channels a group: a small product
     tiny = costs(K.CONV, (1, 2, 2, 2, 1, 5, 5, 1, 5, 5, 1, 3, 3, 1, 1)).compute_s[0]
-    assert tiny == pytest.approx(2.0 * 25 * 2 * 9 / (50e9 / 4) * 4)  # 50 outputs feed one thread of four
+    assert tiny == pytest.approx(
+        2.0 * 25 * 2 * 9 / (50e9 / 4) * 4
+    )  # 50 outputs feed one thread of four
 
 
 def test_a_depthwise_multiplier_feeds_more_threads() -> None:
@@ -250,7 +283,8 @@ def test_a_depthwise_multiplier_feeds_more_threads() -> None:
 
 
 def test_attention_is_two_products_and_a_softmax() -> None:
-    # 2 x 4 heads, 50 queries, 60 keys, heads 64 wide: 6 vector FLOP a score at a quarter of the peak.
+    # 2 x 4 heads, 50 queries, 60 keys, heads 64 wide: 6 vector FLOP a score at a quarter of the
+    # peak.
     pairs = 2 * 4 * 50 * 60
     flop = 4.0 * pairs * 64
     found = costs(K.ATTENTION, (2, 4, 4, 50, 60, 64, 64, 0, 0, 0), flop=flop)
@@ -265,12 +299,15 @@ def test_few_scores_run_on_few_threads() -> None:
     pairs = 200
     flop = 4.0 * pairs * 10
     found = costs(K.ATTENTION, (1, 1, 1, 10, 20, 10, 10, 0, 0, 0), flop=flop)
-    assert found.compute_s[0] == pytest.approx(flop / 2 / 50e9 + flop / 2 / 25e9 + 6 * pairs / 12.5e9)
+    assert found.compute_s[0] == pytest.approx(
+        flop / 2 / 50e9 + flop / 2 / 25e9 + 6 * pairs / 12.5e9
+    )
 
 
 @pytest.mark.parametrize(("kind", "gates"), [(K.RNN, 1), (K.GRU, 3), (K.LSTM, 4)])
 def test_recurrent_layers_wait_for_each_step(kind, gates) -> None:
-    # Batch 20, 10 steps, 30 to 40, both directions: every step starts, and reads its weights unless it computes longer.
+    # Batch 20, 10 steps, 30 to 40, both directions: every step starts, and reads its weights unless
+    # it computes longer.
     once, each = 2.0 * 2 * 200 * gates * 40 * 30, 2.0 * 20 * gates * 40 * 40
     flop = once + 20 * each
     found = costs(kind, (20, 10, 30, 40, 2), flop=flop)
@@ -281,7 +318,8 @@ def test_recurrent_layers_wait_for_each_step(kind, gates) -> None:
 
 
 def test_steps_of_a_single_sequence_are_bound_by_their_weights() -> None:
-    # 4 x 512 x 512 weights of 4 bytes, a quarter of them in the cache; the product itself takes less.
+    # 4 x 512 x 512 weights of 4 bytes, a quarter of them in the cache; the product itself takes
+    # less.
     used = parameters(gemv_efficiency_fraction=1.0)
     weights = 4 * 512 * 512 * 4.0
     machine = bench(used)
@@ -293,7 +331,8 @@ def test_steps_of_a_single_sequence_are_bound_by_their_weights() -> None:
     assert found.time_s[0] == pytest.approx(inputs_s + 10 * (step_s + 5e-6) + 2e-6)
 
 
-# -- vectors ---------------------------------------------------------------------------------------------------------
+# -- vectors
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_elementwise_rows_take_lanes_or_traffic() -> None:
@@ -308,7 +347,8 @@ def test_elementwise_rows_take_lanes_or_traffic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "rate"), [(K.SOFTMAX, 25e9), (K.LAYER_NORM, 50e9), (K.RMS_NORM, 50e9), (K.GROUP_NORM, 50e9)]
+    ("kind", "rate"),
+    [(K.SOFTMAX, 25e9), (K.LAYER_NORM, 50e9), (K.RMS_NORM, 50e9), (K.GROUP_NORM, 50e9)],
 )
 def test_row_kernels_start_every_row(kind, rate) -> None:
     found = costs(kind, (100, 1000), flop=1e6)
@@ -317,12 +357,19 @@ def test_row_kernels_start_every_row(kind, rate) -> None:
 
 @pytest.mark.parametrize(
     ("execution", "pixels", "cycles"),
-    [(Execution.EAGER, 49, 8), (Execution.GRAPH, 49, 2), (Execution.COMPILED, 49, 2), (Execution.EAGER, 1, 2)],
+    [
+        (Execution.EAGER, 49, 8),
+        (Execution.GRAPH, 49, 2),
+        (Execution.COMPILED, 49, 2),
+        (Execution.EAGER, 1, 2),
+    ],
 )
 def test_pooling_walks_its_taps(execution, pixels, cycles) -> None:
     # Two images of 16 channels; a global mean is a vector reduction whatever the execution.
     taps = 2 * 16 * pixels * 900
-    found = costs(K.POOLING, (2, 16, 900, pixels, 900), flop=taps, machine=bench(execution=execution))
+    found = costs(
+        K.POOLING, (2, 16, 900, pixels, 900), flop=taps, machine=bench(execution=execution)
+    )
     assert found.compute_s[0] == pytest.approx(taps * cycles / 4e9)
 
 
@@ -331,26 +378,44 @@ def test_pooling_is_no_faster_than_its_arithmetic() -> None:
     assert found.compute_s[0] == pytest.approx(1e9 / 100e9)
 
 
-@pytest.mark.parametrize(("execution", "passes", "starts"), [(Execution.EAGER, 3.0, 7), (Execution.GRAPH, 1.0, 1)])
-def test_eager_optimizers_pass_over_their_states_several_times_and_start_per_tensor(execution, passes, starts) -> None:
-    found = costs(K.OPTIMIZER, (10**5, 2, 7), flop=1e6, read=4e5, write=4e5, machine=bench(execution=execution))
+@pytest.mark.parametrize(
+    ("execution", "passes", "starts"), [(Execution.EAGER, 3.0, 7), (Execution.GRAPH, 1.0, 1)]
+)
+def test_eager_optimizers_pass_over_their_states_several_times_and_start_per_tensor(
+    execution, passes, starts
+) -> None:
+    found = costs(
+        K.OPTIMIZER,
+        (10**5, 2, 7),
+        flop=1e6,
+        read=4e5,
+        write=4e5,
+        machine=bench(execution=execution),
+    )
     assert found.memory_s[0] == pytest.approx(passes * 8e5 / 40e9)
     assert found.time_s[0] == pytest.approx(passes * 8e5 / 40e9 + starts * 1e-6)
     assert found.compute_s[0] == pytest.approx(1e6 / 50e9)
 
 
-@pytest.mark.parametrize(("kind", "lines"), [(K.EMBEDDING, 2), (K.EMBEDDING_BAG, 2), (K.SCATTER, 4)])
+@pytest.mark.parametrize(
+    ("kind", "lines"), [(K.EMBEDDING, 2), (K.EMBEDDING_BAG, 2), (K.SCATTER, 4)]
+)
 def test_lookups_in_a_large_table_wait_for_memory(kind, lines) -> None:
-    # 20 floats are 80 bytes: two lines a lookup, ten of them on the way at a time on each of four cores.
+    # 20 floats are 80 bytes: two lines a lookup, ten of them on the way at a time on each of four
+    # cores.
     extra = (100,) if kind is K.EMBEDDING_BAG else ()
     waiting = 4000 * lines * 1e-7 / 10 / 4
     small, large = (costs(kind, (4000, 20, rows, *extra), read=1e3) for rows in (12500, 12501))
-    assert large.memory_s[0] - small.memory_s[0] == pytest.approx(waiting)  # 80 bytes x 12,500 rows fill the cache
+    assert large.memory_s[0] - small.memory_s[0] == pytest.approx(
+        waiting
+    )  # 80 bytes x 12,500 rows fill the cache
     assert small.memory_s[0] == pytest.approx(1e3 / 40e9)
 
 
 def test_bags_sum_on_the_lanes_their_elements_feed() -> None:
-    few, many = (costs(K.EMBEDDING_BAG, (lookups, 20, 100, 10), flop=1e6) for lookups in (100, 1000))
+    few, many = (
+        costs(K.EMBEDDING_BAG, (lookups, 20, 100, 10), flop=1e6) for lookups in (100, 1000)
+    )
     assert few.compute_s[0] == pytest.approx(1e6 / 50e9 * 4 / 2)  # 2,000 elements: two threads
     assert many.compute_s[0] == pytest.approx(1e6 / 50e9)
 
@@ -361,7 +426,9 @@ def test_trees_walk_their_depth_and_histograms_every_feature() -> None:
     assert walk.flop[0] == 0
     counts = costs(K.TREE_HISTOGRAM, (100, 20, 50, 6, 256))
     assert counts.compute_s[0] == pytest.approx(100 * 20 * 50 * 6 * 5 / 4e9)
-    assert costs(K.TREE_HISTOGRAM, (100, 20, 50, 0, 256)).compute_s[0] == pytest.approx(100 * 20 * 50 * 5 / 4e9)
+    assert costs(K.TREE_HISTOGRAM, (100, 20, 50, 0, 256)).compute_s[0] == pytest.approx(
+        100 * 20 * 50 * 5 / 4e9
+    )
 
 
 def test_copies_only_move() -> None:
@@ -370,7 +437,8 @@ def test_copies_only_move() -> None:
     assert found.time_s[0] == pytest.approx(8e5 / 40e9 + 1e-6)
 
 
-# -- a profile's numbers ---------------------------------------------------------------------------------------------
+# -- a profile's numbers
+# ---------------------------------------------------------------------------------------------
 
 
 def machine_of(name, execution=Execution.EAGER, graph=None, **changes) -> CpuMachine:
@@ -383,7 +451,10 @@ def test_threads_bring_their_share_of_the_units() -> None:
     peak = device.vector_flop_per_s[Dtype.FP32].value
     for threads, cores in ((1, 1), (4, 4), (8, 8), (99, 8), (None, 8)):
         machine = machine_of(
-            device.name, thread_count=threads, gemm_efficiency_fraction=0.5, unit_efficiency_fraction=0.8
+            device.name,
+            thread_count=threads,
+            gemm_efficiency_fraction=0.5,
+            unit_efficiency_fraction=0.8,
         )
         assert machine.threads == cores
         assert machine.gemm_rate[Dtype.FP32] == pytest.approx(0.5 * peak * cores / 8)
@@ -398,25 +469,41 @@ def test_libraries_use_part_of_wide_amd_vectors_and_tiles_have_their_own_efficie
     settings = {"gemm_efficiency_fraction": 0.8, "amd_gemm_simd_width_bits": 256.0, "unit_efficiency_fraction": 0.9,
                 "tile_unit_efficiency_fraction": 0.5}  # fmt: skip
     amd, tiles = (machine_of(device.name, **settings) for device in (wide, intel))
-    assert amd.gemm_rate[Dtype.FP32] == pytest.approx(0.4 * wide.vector_flop_per_s[Dtype.FP32].value)
-    assert amd.unit_rate[Dtype.FP32] == pytest.approx(0.9 * wide.vector_flop_per_s[Dtype.FP32].value)
-    assert tiles.gemm_rate[Dtype.FP32] == pytest.approx(0.8 * intel.vector_flop_per_s[Dtype.FP32].value)
-    assert tiles.gemm_rate[Dtype.BF16] == pytest.approx(0.5 * intel.matrix_flop_per_s[Dtype.BF16].value)
+    assert amd.gemm_rate[Dtype.FP32] == pytest.approx(
+        0.4 * wide.vector_flop_per_s[Dtype.FP32].value
+    )
+    assert amd.unit_rate[Dtype.FP32] == pytest.approx(
+        0.9 * wide.vector_flop_per_s[Dtype.FP32].value
+    )
+    assert tiles.gemm_rate[Dtype.FP32] == pytest.approx(
+        0.8 * intel.vector_flop_per_s[Dtype.FP32].value
+    )
+    assert tiles.gemm_rate[Dtype.BF16] == pytest.approx(
+        0.5 * intel.matrix_flop_per_s[Dtype.BF16].value
+    )
     assert tiles.emulated[Dtype.FP8]
     assert not tiles.emulated[Dtype.BF16]
 
 
 def test_caches_are_those_the_threads_reach() -> None:
-    device = catalog.device("xeon-e5-2630-v3")  # 32 KiB and 256 KiB a core, 20 MiB for all eight (Intel ARK)
+    device = catalog.device(
+        "xeon-e5-2630-v3"
+    )  # 32 KiB and 256 KiB a core, 20 MiB for all eight (Intel ARK)
     stated = [level.bandwidth_bytes_per_s for level in device.on_chip]
     assert [known is not None for known in stated] == [True, True, False]
     for threads in (1, 8):
         machine = machine_of(device.name, thread_count=threads, cache_efficiency_fraction=0.7, l3_bytes_per_cycle=10.0,
                              main_memory_efficiency_fraction=0.5)  # fmt: skip
-        assert machine.level_capacity_bytes == pytest.approx([threads * 2**15, threads * 2**18, 20 * 2**20])
+        assert machine.level_capacity_bytes == pytest.approx(
+            [threads * 2**15, threads * 2**18, 20 * 2**20]
+        )
         inner = [0.7 * known.value * threads / 8 for known in stated if known is not None]
-        assert machine.level_bytes_per_s[:-1] == pytest.approx([*inner, 10.0 * machine.clock_hz * threads])
-        assert machine.level_bytes_per_s[-1] == pytest.approx(0.5 * device.memory_bandwidth_bytes_per_s)
+        assert machine.level_bytes_per_s[:-1] == pytest.approx(
+            [*inner, 10.0 * machine.clock_hz * threads]
+        )
+        assert machine.level_bytes_per_s[-1] == pytest.approx(
+            0.5 * device.memory_bandwidth_bytes_per_s
+        )
         assert machine.last_level_bytes == 20 * 2**20
 
 
@@ -433,7 +520,8 @@ def test_weights_are_cold_beyond_the_last_cache_unless_the_caller_knows() -> Non
 
 
 @pytest.mark.parametrize(
-    ("execution", "starts"), [(Execution.EAGER, (1e-6, 2e-6, 3e-6)), (Execution.GRAPH, (4e-6, 4e-6, 4e-6))]
+    ("execution", "starts"),
+    [(Execution.EAGER, (1e-6, 2e-6, 3e-6)), (Execution.GRAPH, (4e-6, 4e-6, 4e-6))],
 )
 def test_operators_start_by_how_they_are_issued(execution, starts) -> None:
     machine = machine_of("xeon-e5-2630-v3", execution, eager_dispatch_s=1e-6, eager_contraction_s=2e-6,

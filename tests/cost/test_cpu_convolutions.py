@@ -1,4 +1,6 @@
-"""Code that runs convolutions and their gradients, as dispatched by oneDNN 3.12 on an EPYC 9005, and its work."""
+"""Code that runs convolutions and their gradients, as dispatched by oneDNN 3.12 on an EPYC 9005,
+and its work.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,23 @@ def image(channels, outputs, side, kernel, *, batch=2, stride=1, gap=1) -> tuple
 
 
 def sequence(channels, outputs, length, kernel, *, batch=2, stride=1, gap=1) -> tuple[int, ...]:
-    return (batch, channels, outputs, 1, 1, 1, length, 1, 1, -(-length // stride), 1, 1, kernel, stride, gap)
+    return (
+        batch,
+        channels,
+        outputs,
+        1,
+        1,
+        1,
+        length,
+        1,
+        1,
+        -(-length // stride),
+        1,
+        1,
+        kernel,
+        stride,
+        gap,
+    )
 
 
 def causal(length, kernel, gap) -> tuple[int, ...]:
@@ -113,10 +131,15 @@ def test_unfolded_images_are_copied_for_every_tap_and_multiply_the_weights_again
     assert term("weight_bytes", K.CONV, image(960, 256, 20, 3, batch=3), weights=1e6) == 1e6
     wide = sequence(1, 128, 32000, 80, batch=8, stride=4)
     columns = 8 * 80 * 8000 * 2
-    assert term("partial_bytes", K.CONV_BACKWARD_WEIGHT, wide, dtype=Dtype.BF16, phase=Phase.BACKWARD) == columns
+    assert (
+        term("partial_bytes", K.CONV_BACKWARD_WEIGHT, wide, dtype=Dtype.BF16, phase=Phase.BACKWARD)
+        == columns
+    )
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "laid"), [(512, 256, 512 * 256 * 16), (517, 256, 0), (512, 218, 0)])
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "laid"), [(512, 256, 512 * 256 * 16), (517, 256, 0), (512, 218, 0)]
+)
 def test_transposed_convolutions_lay_out_filters_of_whole_blocks(inputs, outputs, laid):
     """EPYC 9005, 16 bits: 1.15 ns a weight of 576 to 256 channels, 0.5 of 982 to 346."""
     dims = (3, inputs, outputs, 1, 1, 2, 2, 1, 4, 4, 1, 4, 4, 2, 1)
@@ -128,7 +151,9 @@ def test_the_frameworks_own_transposed_convolution_adds_up_columns():
     assert kernel(K.CONV_TRANSPOSE, dims) == "conv_transpose_native"
     assert term("second_count", K.CONV_TRANSPOSE, dims) == 9 * 4 * 48
     assert term("third_count", K.CONV_TRANSPOSE, dims) == 32 * 48 * 4
-    assert term("third_count", K.CONV_TRANSPOSE, (*dims[:5], 1, 1, 1, 2, 2, *dims[10:])) == 0  # a single pixel
+    assert (
+        term("third_count", K.CONV_TRANSPOSE, (*dims[:5], 1, 1, 1, 2, 2, *dims[10:])) == 0
+    )  # a single pixel
 
 
 def test_generated_code_skips_the_taps_of_windows_with_gaps_that_lie_in_the_padding():
@@ -137,7 +162,9 @@ def test_generated_code_skips_the_taps_of_windows_with_gaps_that_lie_in_the_padd
         graph = row(K.CONV, dims, flop=1e6, read=1e3, write=1e3)
         return kernel_terms(graph, HOT)[0, [TERMS.index("flop"), TERMS.index("first_count")]]
 
-    left = ((20 + 2 * 8) / (20 + 2 * 19)) ** 2  # pixels under the taps of each axis with gaps of 12, and without
+    left = (
+        (20 + 2 * 8) / (20 + 2 * 19)
+    ) ** 2  # pixels under the taps of each axis with gaps of 12, and without
     assert terms(12) / terms(1) == pytest.approx(left)
     assert terms(12, kernel=1) == pytest.approx(terms(1, kernel=1))
     assert terms(24)[0] == 1e6  # unfolded, and multiplied whole
@@ -150,19 +177,43 @@ def test_lines_shorter_than_their_padding_are_unfolded():
         graph = row(K.CONV, (2, 64, 64, 1, 1, side, side, 1, side, side, 1, 3, 3, 1, gap))
         return str(kernel_names(graph, is_training=False)[0])
 
-    assert [kernel(14, 14), kernel(14, 15), kernel(20, 20), kernel(20, 21)] == ["conv", "conv_unfolded"] * 2
+    assert [kernel(14, 14), kernel(14, 15), kernel(20, 20), kernel(20, 21)] == [
+        "conv",
+        "conv_unfolded",
+    ] * 2
 
 
 def test_steps_that_differ_between_axes_pad_no_axis_by_more_than_its_window():
-    spectrogram = (4, 1, 276, 1, 1, 58, 13, 1, 25, 10, 1, 10, 4, 2, 1)  # steps of two in time, of one in frequency
+    spectrogram = (
+        4,
+        1,
+        276,
+        1,
+        1,
+        58,
+        13,
+        1,
+        25,
+        10,
+        1,
+        10,
+        4,
+        2,
+        1,
+    )  # steps of two in time, of one in frequency
     assert kernel(K.CONV, spectrogram) == "conv"
 
 
 @pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.BF16])
 def test_gradients_of_depthwise_volumes_are_unfolded(dtype):
     """As dispatched by oneDNN 3.12, in both formats; forward they have generated code."""
-    volume, plane = ((1, 108, 108, 108, d, 20, 20, d, 20, 20, taps, 3, 3, 1, 1) for d, taps in ((13, 3), (1, 1)))
-    gradients = {K.CONV_BACKWARD_DATA: "conv_grad_input", K.CONV_BACKWARD_WEIGHT: "conv_grad_weight"}
+    volume, plane = (
+        (1, 108, 108, 108, d, 20, 20, d, 20, 20, taps, 3, 3, 1, 1) for d, taps in ((13, 3), (1, 1))
+    )
+    gradients = {
+        K.CONV_BACKWARD_DATA: "conv_grad_input",
+        K.CONV_BACKWARD_WEIGHT: "conv_grad_weight",
+    }
     for kind, name in gradients.items():
         assert kernel(kind, volume, dtype) == f"{name}_unfolded"
         assert kernel(kind, plane, dtype) == f"{name}_depthwise"
@@ -199,7 +250,9 @@ def test_several_filters_for_each_channel_are_groups_without_generated_code(dtyp
     [(4, True, True), (8, False, True), (12, True, True), (16, False, False), (24, False, True)],
 )
 def test_gradients_of_weights_take_groups_of_whole_blocks(width, single, half):
-    """As dispatched by oneDNN 3.12: blocks of eight channels have code in 32 bits, of sixteen in 16 bits."""
+    """As dispatched by oneDNN 3.12: blocks of eight channels have code in 32 bits, of sixteen in 16
+    bits.
+    """
     dims = (2, 8 * width, 8 * width, 8, 1, 14, 14, 1, 14, 14, 1, 3, 3, 1, 1)
     for dtype, is_unfolded in ((Dtype.FP32, single), (Dtype.BF16, half)):
         found = kernel(K.CONV_BACKWARD_WEIGHT, dims, dtype)
@@ -213,7 +266,9 @@ def test_depthwise_transposed_convolutions_multiply_single_channels_in_fp32():
 
 
 @pytest.mark.parametrize("filters", [16, 1024])
-def test_a_small_convolution_copies_a_line_for_each_tap_of_each_channel_whatever_its_filters(filters):
+def test_a_small_convolution_copies_a_line_for_each_tap_of_each_channel_whatever_its_filters(
+    filters,
+):
     dims = (1, 3, filters, 1, 1, 1532, 1, 1, 256, 1, 1, 512, 1, 4, 1)
     assert kernel(K.CONV, dims) == "conv_native"
     assert term("second_count", K.CONV, dims) == 256 * 3 * 512

@@ -27,7 +27,13 @@ from accelsim.workloads.operator import Phase
 
 HOT = Context(l2_bytes=1e6, l3_bytes=1e8, reuse_bytes=0.0, is_training=False, page_fault_bytes=1e6)
 #: A start of 1 us, 10 ps a FLOP, 100 ps a byte read or written, 1 ns a fresh byte.
-ONE_THREAD = {"start": 1e-6, "flop": 1e-11, "read_bytes": 1e-10, "write_bytes": 1e-10, "fresh_bytes": 1e-9}
+ONE_THREAD = {
+    "start": 1e-6,
+    "flop": 1e-11,
+    "read_bytes": 1e-10,
+    "write_bytes": 1e-10,
+    "fresh_bytes": 1e-9,
+}
 COPY = row(K.COPY, (1,), read=4000.0, write=4000.0)
 
 
@@ -57,7 +63,13 @@ def test_fresh_pages_are_memory_and_told_apart():
 
 
 def test_kernels_that_were_not_measured_have_no_time_and_formats_that_were_not_take_fp32s():
-    graph = concatenate([COPY, row(K.SOFTMAX, (4, 4)), row(K.COPY, (1,), dtype=Dtype.BF16, read=4000.0, write=4000.0)])
+    graph = concatenate(
+        [
+            COPY,
+            row(K.SOFTMAX, (4, 4)),
+            row(K.COPY, (1,), dtype=Dtype.BF16, read=4000.0, write=4000.0),
+        ]
+    )
     found = kernels().times(graph, HOT, 1).time_s
     assert np.isnan(found).tolist() == [False, True, False]
     assert found[2] == found[0]
@@ -75,7 +87,11 @@ def test_a_correction_scales_all_but_page_faults_at_its_own_tier_alone():
 
 
 def test_a_correction_is_a_sum_of_covariances():
-    points, weights, scales = np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([0.1, -0.05]), np.array([1.0, 2.0])
+    points, weights, scales = (
+        np.array([[0.0, 0.0], [1.0, 2.0]]),
+        np.array([0.1, -0.05]),
+        np.array([1.0, 2.0]),
+    )
     at = np.array([[0.5, 1.0], [40.0, 40.0]])
     found = Correction(points, weights, scales).at(at)
     gap = np.sqrt(3.0 * 0.5)  # both points lie 0.5 and 0.5 scales away
@@ -83,18 +99,23 @@ def test_a_correction_is_a_sum_of_covariances():
     assert matern(points, points, scales).diagonal().tolist() == [1.0, 1.0]
 
 
-# -- threads ---------------------------------------------------------------------------------------------------------
+# -- threads
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_several_threads_follow_from_the_time_on_one():
-    """What starts the call is not split; everything else of a copy of more elements than the framework's grain is."""
+    """What starts the call is not split; everything else of a copy of more elements than the
+    framework's grain is.
+    """
     parallel = {"start": 5e-6, "parallel_s": 0.3, "serial_s": 1.0, "fresh_bytes": 4e-10}
     fits = {
         ("copy", "fp32", 1): KernelFit(coefficients(TERMS, **ONE_THREAD), 0.1, 50),
         ("copy", "fp32", 4): KernelFit(coefficients(THREAD_TERMS, **parallel), 0.2, 50),
     }
     found = kernels(fits).times(row(K.COPY, (500_000,), write=2e6), HOT, 4)
-    assert found.time_s[0] == pytest.approx(5e-6 + 1e-6 + 0.3 * 2e-4 + 4e-10 * 2e6)  # 0.2 ms without page faults
+    assert found.time_s[0] == pytest.approx(
+        5e-6 + 1e-6 + 0.3 * 2e-4 + 4e-10 * 2e6
+    )  # 0.2 ms without page faults
     assert found.compute_s[0] == pytest.approx(1e-6 + 0.3 * 2e-4)
     assert found.memory_s[0] == pytest.approx(8e-4)
     short = kernels(fits).times(COPY, HOT, 4)
@@ -103,13 +124,16 @@ def test_several_threads_follow_from_the_time_on_one():
 
 @pytest.mark.parametrize(("threads", "sigma"), [(1, 0.1), (2, 0.1), (3, 0.2), (4, 0.2), (64, 0.2)])
 def test_the_nearest_measured_count_stands_for_others(threads, sigma):
-    """Nearest in ratio: two is as far from one as from four, and takes the first; three is nearer to four."""
+    """Nearest in ratio: two is as far from one as from four, and takes the first; three is nearer
+    to four.
+    """
     fits = {("copy", "fp32", count): KernelFit(coefficients(names), s, 1) for count, names, s in
             ((1, TERMS, 0.1), (4, THREAD_TERMS, 0.2))}  # fmt: skip
     assert kernels(fits).times(COPY, HOT, threads).log_sigma[0] == sigma
 
 
-# -- whole rows ------------------------------------------------------------------------------------------------------
+# -- whole rows
+# ------------------------------------------------------------------------------------------------------
 
 XEON = catalog.device("xeon-e5-2630-v3")
 
@@ -122,13 +146,17 @@ def cost(graph, execution=Execution.EAGER, **changes):
 def test_measured_kernels_replace_formulas_and_the_rest_keep_theirs():
     graph = concatenate([COPY, row(K.SOFTMAX, (4, 4), read=64.0, write=64.0)])
     table = cost(graph, tier=Tier.FITTED)
-    plain = cost_cpu(graph, XEON, parameters=replace(cpu_parameters(), thread_count=1, weights_cold=False))
+    plain = cost_cpu(
+        graph, XEON, parameters=replace(cpu_parameters(), thread_count=1, weights_cold=False)
+    )
     assert table.tier is Tier.FITTED
     assert table.time_s.tolist() == [pytest.approx(1e-6 + 8e-7), plain.time_s[1]]
     assert table.log_sigma[1] == plain.log_sigma[1]
 
 
-@pytest.mark.parametrize(("execution", "calls"), [(Execution.EAGER, (1, 0, 1)), (Execution.GRAPH, (0, 0, 0))])
+@pytest.mark.parametrize(
+    ("execution", "calls"), [(Execution.EAGER, (1, 0, 1)), (Execution.GRAPH, (0, 0, 0))]
+)
 def test_modules_cost_a_call_where_one_is_entered(execution, calls):
     b = GraphBuilder(precision("fp32"))
     with b.scope("first"):
@@ -150,10 +178,14 @@ def test_training_steps_record_and_run_the_backward_graph():
 
 
 def test_kernels_are_written_and_read_back(tmp_path):
-    correction = Correction(np.array([[1.0, 2.0, 0.5]]), np.array([0.25]), np.array([1.0, 2.0, 4.0]))
+    correction = Correction(
+        np.array([[1.0, 2.0, 0.5]]), np.array([0.25]), np.array([1.0, 2.0, 4.0])
+    )
     fits = {
         ("copy", "fp32", 1): KernelFit(coefficients(TERMS, **ONE_THREAD), 0.1, 50, correction),
-        ("copy", "fp32", 4): KernelFit(coefficients(THREAD_TERMS, start=5e-6), 0.2, 40, serial_s=2e-5),
+        ("copy", "fp32", 4): KernelFit(
+            coefficients(THREAD_TERMS, start=5e-6), 0.2, 40, serial_s=2e-5
+        ),
     }
     whole = kernels(fits, call_s=1e-6, gradient_s=2e-6, tier=Tier.FITTED)
     path = tmp_path / "cpu.kernels.json"
@@ -173,7 +205,12 @@ def test_kernels_are_written_and_read_back(tmp_path):
     assert found.fits[("copy", "fp32", 4)].serial_s == 2e-5
     assert found.fits[("copy", "fp32", 1)].correction.length_scales.tolist() == [1.0, 2.0, 4.0]
     assert read_json(path)["origin"] == {"machine": "bench"}
-    for damage in ({"version": 1}, {"terms": ["start"]}, {"schema": "other"}, {"kernels": [{"kernel": "copy"}]}):
+    for damage in (
+        {"version": 1},
+        {"terms": ["start"]},
+        {"schema": "other"},
+        {"kernels": [{"kernel": "copy"}]},
+    ):
         path.write_text(json.dumps(document | damage))
         with pytest.raises(ProfileError):
             read_kernels(path)
@@ -190,13 +227,23 @@ def test_no_coefficient_is_negative_or_infinite(tmp_path, change):
 
 
 def grouped(name, groups=8, m=64, weights=8000.0, **changes):
-    graph = row(K.GROUPED_GEMM, (groups, m, 10, 20), flop=8e6, read=1600.0, write=3200.0, weights=weights, **changes)
+    graph = row(
+        K.GROUPED_GEMM,
+        (groups, m, 10, 20),
+        flop=8e6,
+        read=1600.0,
+        write=3200.0,
+        weights=weights,
+        **changes,
+    )
     return replace(graph, name=(name,))
 
 
 def test_a_grouped_product_takes_as_long_as_its_groups_one_by_one():
     each = {
-        ("linear_thin", "fp32", 1): KernelFit(coefficients(TERMS, start=1e-6, flop=1e-11, weight_bytes=1e-10), 0.1, 9)
+        ("linear_thin", "fp32", 1): KernelFit(
+            coefficients(TERMS, start=1e-6, flop=1e-11, weight_bytes=1e-10), 0.1, 9
+        )
     }
     one = row(K.GEMM, (1, 8, 10, 20), flop=1e6, read=200.0, write=400.0, weights=1000.0)
     fitted = kernels(each)
@@ -207,7 +254,9 @@ def test_a_grouped_product_takes_as_long_as_its_groups_one_by_one():
 
 
 def test_two_rows_meet_less_than_two_of_eight_groups_and_read_their_weights_alone():
-    weights = {("linear_thin", "fp32", 1): KernelFit(coefficients(TERMS, weight_bytes=1e-10), 0.1, 9)}
+    weights = {
+        ("linear_thin", "fp32", 1): KernelFit(coefficients(TERMS, weight_bytes=1e-10), 0.1, 9)
+    }
     found = kernels(weights).times(grouped("_grouped_mm", m=2), HOT, 1)
     assert found.time_s[0] == pytest.approx(8 * (1 - (7 / 8) ** 2) * 1000.0 * 1e-10)
 
@@ -220,14 +269,21 @@ def test_a_batched_product_with_a_stack_of_weights_is_one_call():
 
 def grouped_convolution(groups=4, batch=4, kernel=1, dtype=Dtype.FP32):
     dims = (batch, 64 * groups, 32 * groups, groups, 1, 1, 64, 1, 1, 64, 1, 1, kernel, 1, 1)
-    sizes = {"flop": 1e6 * groups, "read": 1e3 * groups, "write": 500.0 * groups, "weights": 8e3 * groups}
+    sizes = {
+        "flop": 1e6 * groups,
+        "read": 1e3 * groups,
+        "write": 500.0 * groups,
+        "weights": 8e3 * groups,
+    }
     return row(K.CONV, dims, dtype=dtype, **sizes)
 
 
 def test_a_grouped_convolution_of_single_taps_runs_group_by_group_on_one_thread():
     own = {
         ("conv_1x1_native", "fp32", 1): KernelFit(
-            coefficients(TERMS, start=1e-6, flop=1e-11, weight_bytes=1e-10, write_bytes=1e-9), 0.1, 9
+            coefficients(TERMS, start=1e-6, flop=1e-11, weight_bytes=1e-10, write_bytes=1e-9),
+            0.1,
+            9,
         ),
         ("conv_grouped", "fp32", 2): KernelFit(coefficients(THREAD_TERMS, start=5e-6), 0.1, 9),
     }

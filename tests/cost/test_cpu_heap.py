@@ -1,4 +1,6 @@
-"""glibc's heap, block by block: laws of the allocator, and page faults that real models were counted to take."""
+"""glibc's heap, block by block: laws of the allocator, and page faults that real models were
+counted to take.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ from accelsim.cost.cpu.heap import (
 )
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.lifetimes import rows_freed
-from accelsim.cost.cpu.standing_blocks import NOTHING_LEFT, Left, buffer_bytes, input_blocks, weight_blocks
+from accelsim.cost.cpu.standing_blocks import (
+    NOTHING_LEFT,
+    Left,
+    buffer_bytes,
+    input_blocks,
+    weight_blocks,
+)
 from accelsim.workloads.operator import IN_PLACE
 
 MIB = 2**20
@@ -60,7 +68,9 @@ def test_a_free_top_of_twice_the_threshold_is_given_back():
 
 
 def test_a_sliver_in_use_keeps_what_lies_above_it_apart():
-    """A free top of 9 MiB is given back and faults again; slivers in use before each block leave but one block of it."""
+    """A free top of 9 MiB is given back and faults again; slivers in use before each block leave
+    but one block of it.
+    """
     fresh = {}
     for keeps in (False, True):
         heap = Heap(4 * MIB, rng=Random(0))
@@ -90,11 +100,17 @@ def test_the_cache_holds_seven_slivers_of_a_size():
     for size in range(1, 400):
         heap.free(heap.allocate(16 * size + 200_000))
     assert all(len(places) == 7 for places in heap._cache.values())
-    assert all(end - start == size for size, places in heap._cache.items() for start, end in filter(None, places))
+    assert all(
+        end - start == size
+        for size, places in heap._cache.items()
+        for start, end in filter(None, places)
+    )
 
 
 def test_converted_weights_leave_room_below():
-    """Four weights of 800 kB as made: half of each is taken by the next conversion, the rest is free."""
+    """Four weights of 800 kB as made: half of each is taken by the next conversion, the rest is
+    free.
+    """
     made, converted = ([(800_000.0, after)] * 4 for after in (800_000.0, 400_000.0))
     room = []
     for weights in (made, converted):
@@ -113,7 +129,9 @@ def test_a_large_weight_that_is_converted_raises_the_threshold():
 def test_a_large_input_that_is_converted_raises_the_threshold():
     graph = case_graph([Case("gemm", "addmm", {"m": 4096, "n": 64, "k": 512}, "bf16")])
     assert input_blocks(graph) == [(4096 * 512 * 4.0, 4096 * 512 * 2.0)]
-    assert _heap_of_model([], Random(0), input_blocks(graph)).threshold == pytest.approx(4096 * 512 * 4, rel=0.01)
+    assert _heap_of_model([], Random(0), input_blocks(graph)).threshold == pytest.approx(
+        4096 * 512 * 4, rel=0.01
+    )
 
 
 def test_biases_and_statistics_have_blocks_of_their_own():
@@ -126,13 +144,19 @@ def test_biases_and_statistics_have_blocks_of_their_own():
 
 
 def test_what_making_a_model_discards_raises_the_threshold():
-    plain, made = (_heap_of_model([], Random(0), (), discarded) for discarded in ((), (400e3, 5e6, 3e6, 40e6)))
-    assert made.threshold == pytest.approx(5e6, rel=1e-3)  # the largest that is mapped, up to 32 MiB
+    plain, made = (
+        _heap_of_model([], Random(0), (), discarded) for discarded in ((), (400e3, 5e6, 3e6, 40e6))
+    )
+    assert made.threshold == pytest.approx(
+        5e6, rel=1e-3
+    )  # the largest that is mapped, up to 32 MiB
     assert plain.threshold < MIB
 
 
 def test_a_flushed_cache_holds_no_sliver_back():
-    """With slivers kept the holes of freed blocks stay apart; flushed, all of the heap is one free top again."""
+    """With slivers kept the holes of freed blocks stay apart; flushed, all of the heap is one free
+    top again.
+    """
     heap = Heap(64 * MIB, rng=Random(1))
     heap.kept_shares = {32: 1.0, 48: 1.0, 80: 1.0}
     for block in [heap.allocate(size) for size in range(100_000, 100_400, 16)]:
@@ -181,7 +205,9 @@ def test_blocks_never_overlap_and_everything_can_be_freed(sizes, seed):
     for size in sizes:
         block = heap.allocate(size)
         if block > 0:
-            assert all(block + size <= other or other + length <= block for other, length in held.items())
+            assert all(
+                block + size <= other or other + length <= block for other, length in held.items()
+            )
             held[block] = size
         elif block < 0:
             heap.free(block)
@@ -193,7 +219,9 @@ def test_blocks_never_overlap_and_everything_can_be_freed(sizes, seed):
         heap.free(block)
     before = heap.fresh
     small = heap.allocate(2000)
-    assert 1 <= small <= 1 + 80  # the heap is one free block again; the tensor lies at a multiple of 64 in it
+    assert (
+        1 <= small <= 1 + 80
+    )  # the heap is one free block again; the tensor lies at a multiple of 64 in it
     assert heap.fresh <= before + 4096
 
 
@@ -202,7 +230,9 @@ def test_small_models_do_not_fault():
     memory = pass_memory(graph, kernel_names(graph, is_training=False))
     assert memory.fresh_bytes.sum() == 0
     assert memory.taken_bytes == pytest.approx(np.full(20, 200_000))
-    assert 2 * 200_000 <= memory.extent_bytes <= 12 * 200_000  # slivers in use leave holes too short to use again
+    assert (
+        2 * 200_000 <= memory.extent_bytes <= 12 * 200_000
+    )  # slivers in use leave holes too short to use again
 
 
 def test_a_mapped_block_is_always_fresh():
@@ -212,7 +242,7 @@ def test_a_mapped_block_is_always_fresh():
 
 
 def _graph(module, inputs, dtype):
-    from accelsim.workloads.capture import capture
+    from accelsim.workloads.capture.module import capture
     from accelsim.workloads.dtype import precision
     from accelsim.workloads.model import RunShape
 
@@ -223,13 +253,17 @@ def _graph(module, inputs, dtype):
 @pytest.mark.torch
 @pytest.mark.parametrize("overwrites", [False, True])
 def test_an_operator_in_place_takes_no_memory(overwrites):
-    """What it overwrites lives until its own readers have ended; the model's input is not the heap's."""
+    """What it overwrites lives until its own readers have ended; the model's input is not the
+    heap's.
+    """
     torch = pytest.importorskip("torch")
     functional = torch.nn.functional
 
     class Model(torch.nn.Module):
         def forward(self, x):
-            first = functional.silu(functional.relu(functional.gelu(x), inplace=overwrites), inplace=overwrites)
+            first = functional.silu(
+                functional.relu(functional.gelu(x), inplace=overwrites), inplace=overwrites
+            )
             return functional.gelu(torch.tanh(first)) * first
 
     graph = _graph(Model(), (torch.randn(4, MIB),), "fp32")
@@ -248,7 +282,9 @@ def _mobilenet(batch):
     nn = torch.nn
 
     def block(i, o, k, s=1, g=1):
-        return nn.Sequential(nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o), nn.ReLU())
+        return nn.Sequential(
+            nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o), nn.ReLU()
+        )
 
     layers, channels = [block(3, 32, 3, 2)], 32
     for out, stride in (
@@ -269,16 +305,39 @@ def _mobilenet(batch):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize(("batch", "dtype", "fewest", "most"), [(6, "fp32", 6880, 18368), (1, "bf16", 0, 24)])
+@pytest.mark.parametrize(
+    ("batch", "dtype", "fewest", "most"), [(6, "fp32", 6880, 18368), (1, "bf16", 0, 24)]
+)
 def test_page_faults_of_a_mobilenet(batch, dtype, fewest, most):
-    """Range of mean minor faults per pass counted by getrusage in six fresh processes (torch 2.13, glibc 2.36)."""
+    """Range of mean minor faults per pass counted by getrusage in six fresh processes (torch 2.13,
+    glibc 2.36).
+    """
     assert fewest <= _faults_of_a_mobilenet(batch, dtype) <= most
 
 
 @pytest.mark.torch
 def test_page_faults_of_a_mobilenet_are_those_that_fresh_processes_take_on_average():
-    """Minor faults per pass counted by getrusage in sixteen fresh processes of the check (torch 2.13, glibc 2.36)."""
-    counted = [2730, 1869, 2632, 1552, 1696, 1869, 1844, 1696, 2982, 1696, 1620, 1696, 2816, 2136, 2636, 1844]
+    """Minor faults per pass counted by getrusage in sixteen fresh processes of the check (torch
+    2.13, glibc 2.36).
+    """
+    counted = [
+        2730,
+        1869,
+        2632,
+        1552,
+        1696,
+        1869,
+        1844,
+        1696,
+        2982,
+        1696,
+        1620,
+        1696,
+        2816,
+        2136,
+        2636,
+        1844,
+    ]
     assert _faults_of_a_mobilenet(1, "fp32") == pytest.approx(sum(counted) / len(counted), rel=0.1)
 
 
@@ -298,7 +357,9 @@ def test_free_blocks_below_take_small_ones_first():
 
 
 def test_what_kernels_leave_behind_keeps_memory_below_it():
-    """Three blocks of 0.9 MB are given back after each pass; with a buffer above them all but one are kept."""
+    """Three blocks of 0.9 MB are given back after each pass; with a buffer above them all but one
+    are kept.
+    """
     script = [(0, 900_000.0)]
     faults = []
     for kept in (NOTHING_LEFT, Left(amid=(800_000.0,))):
@@ -311,7 +372,12 @@ def test_what_kernels_leave_behind_keeps_memory_below_it():
 
 
 def test_the_packing_buffer_of_products_as_traced():
-    shapes = {(8, 1024, 1024): 815776, (8, 8192, 1024): 4944544, (512, 256, 256): 541344, (100, 100, 100): 176800}
+    shapes = {
+        (8, 1024, 1024): 815776,
+        (8, 8192, 1024): 4944544,
+        (512, 256, 256): 541344,
+        (100, 100, 100): 176800,
+    }
     for (m, n, k), size in shapes.items():
         graph = case_graph([Case("gemm", "addmm", {"m": m, "n": n, "k": k})])
         assert buffer_bytes(graph, np.zeros(1, dtype=bool)) == [size]
@@ -321,8 +387,15 @@ def test_the_packing_buffer_of_products_as_traced():
 
 
 def test_two_threads_share_the_rows_of_packed_products():
-    """As traced: the first thread's buffer, of half the rows in whole fours; four rows stay on one thread."""
-    shapes = {(4, 1024, 1024): 809632, (5, 1024, 512): 809632, (16, 1024, 512): 815776, (256, 1024, 512): 1000096}
+    """As traced: the first thread's buffer, of half the rows in whole fours; four rows stay on one
+    thread.
+    """
+    shapes = {
+        (4, 1024, 1024): 809632,
+        (5, 1024, 512): 809632,
+        (16, 1024, 512): 815776,
+        (256, 1024, 512): 1000096,
+    }
     shapes |= {(48, 256, 1024): 250528, (100, 100, 100): 127648, (1000, 128, 256): 475808}
     for (m, n, k), size in shapes.items():
         graph = case_graph([Case("gemm", "addmm", {"m": m, "n": n, "k": k})])
@@ -331,15 +404,19 @@ def test_two_threads_share_the_rows_of_packed_products():
 
 @pytest.mark.torch
 def test_an_update_takes_two_temporaries_of_every_parameter():
-    """The first table's too, on whose gradient the update waits: blocks above 32 MiB are mapped anew each time."""
+    """The first table's too, on whose gradient the update waits: blocks above 32 MiB are mapped
+    anew each time.
+    """
     torch = pytest.importorskip("torch")
-    from accelsim.workloads.capture import capture
-    from accelsim.workloads.captured import captured_training
+    from accelsim.workloads.capture.captured import captured_training
+    from accelsim.workloads.capture.module import capture
     from accelsim.workloads.dtype import precision
     from accelsim.workloads.model import RunShape
 
     module = torch.nn.Sequential(torch.nn.Embedding(20_000, 640), torch.nn.Linear(640, 8))
-    workload = capture(module, (torch.randint(20_000, (2, 16)),), True, "adamw", batch_dimension=None)
+    workload = capture(
+        module, (torch.randint(20_000, (2, 16)),), True, "adamw", batch_dimension=None
+    )
     graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
     fresh = pass_memory(graph, kernel_names(graph, is_training=True)).fresh_bytes
     assert fresh[-1] == pytest.approx(2 * 20_000 * 640 * 4, rel=0.01)

@@ -21,12 +21,22 @@ COUNTS = ("first_count", "second_count", "third_count")
 
 
 def terms_of(kind, dims, context=HOT, **columns) -> dict[str, float]:
-    return dict(zip(TERMS, kernel_terms(row(kind, dims, **columns), context)[0].tolist(), strict=True))
+    return dict(
+        zip(TERMS, kernel_terms(row(kind, dims, **columns), context)[0].tolist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize(
     ("size", "share"),
-    [(0.0, 0.0), (50.0, 0.0), (100.0, 0.5), (100 * 2**0.5, 0.75), (200.0, 1.0), (1e9, 1.0), (np.inf, 1.0)],
+    [
+        (0.0, 0.0),
+        (50.0, 0.0),
+        (100.0, 0.5),
+        (100 * 2**0.5, 0.75),
+        (200.0, 1.0),
+        (1e9, 1.0),
+        (np.inf, 1.0),
+    ],
 )
 def test_a_cache_gives_way_from_half_its_size_to_twice(size, share):
     assert share_beyond(size, 100.0) == pytest.approx(share)
@@ -44,8 +54,20 @@ def test_terms_are_work_or_bytes_or_neither():
 def test_bytes_of_a_hot_row_are_its_own():
     found = terms_of(K.GEMM, (1, 1, 1, 1), flop=5.0, read=1000.0, write=500.0, weights=2000.0)
     assert found["start"] == 1
-    assert (found["flop"], found["read_bytes"], found["write_bytes"], found["weight_bytes"]) == (5, 1000, 500, 2000)
-    for name in ("cold_weight_bytes", "bytes_beyond_l2", "bytes_beyond_l3", "fresh_bytes", "amid", "amid_bytes"):
+    assert (found["flop"], found["read_bytes"], found["write_bytes"], found["weight_bytes"]) == (
+        5,
+        1000,
+        500,
+        2000,
+    )
+    for name in (
+        "cold_weight_bytes",
+        "bytes_beyond_l2",
+        "bytes_beyond_l3",
+        "fresh_bytes",
+        "amid",
+        "amid_bytes",
+    ):
         assert found[name] == 0
 
 
@@ -64,9 +86,13 @@ def test_cold_weights_come_from_memory_and_are_no_part_of_the_working_set():
 
 def test_weights_used_again_after_other_work_come_from_where_that_left_them():
     """1 MB between uses: half of the weights has left a second cache of 1 MB, none the last one."""
-    found = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, reuse_bytes=1e6), read=1e3, write=1e3, weights=1e5)
+    found = terms_of(
+        K.GEMM, (1, 1, 1, 1), replace(HOT, reuse_bytes=1e6), read=1e3, write=1e3, weights=1e5
+    )
     assert found["bytes_beyond_l2"] == pytest.approx(0.5e5)
-    half_cold = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, reuse_bytes=6.25e7), read=1e3, write=1e3, weights=1e5)
+    half_cold = terms_of(
+        K.GEMM, (1, 1, 1, 1), replace(HOT, reuse_bytes=6.25e7), read=1e3, write=1e3, weights=1e5
+    )
     assert half_cold["cold_weight_bytes"] == pytest.approx(0.5e5)
 
 
@@ -81,12 +107,16 @@ def test_large_outputs_are_fresh_memory_but_for_updates_in_place(kind, dims, wri
 
 
 def test_rows_amid_others_move_weights_and_results():
-    found = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, amid=0.5), read=100.0, write=200.0, weights=400.0)
+    found = terms_of(
+        K.GEMM, (1, 1, 1, 1), replace(HOT, amid=0.5), read=100.0, write=200.0, weights=400.0
+    )
     assert (found["amid"], found["amid_bytes"]) == (0.5, 0.5 * 600)
     cold = replace(HOT, amid=1.0, reuse_bytes=np.inf, far_bytes=50.0)
     found = terms_of(K.GEMM, (1, 1, 1, 1), cold, read=100.0, write=200.0, weights=400.0)
     assert (found["amid_bytes"], found["cold_weight_bytes"]) == (200, 450)
-    hot = terms_of(K.GEMM, (1, 1, 1, 1), replace(HOT, far_bytes=50.0), read=100.0, write=200.0, weights=400.0)
+    hot = terms_of(
+        K.GEMM, (1, 1, 1, 1), replace(HOT, far_bytes=50.0), read=100.0, write=200.0, weights=400.0
+    )
     assert hot["cold_weight_bytes"] == 50
 
 
@@ -99,29 +129,55 @@ CONV = (2, 20, 40, 1, 1, 9, 9, 1, 7, 5, 1, 3, 2, 1, 1)
         # Edges filled to 6 x 16: three by two blocks; to 16 x 16: 16 x 32.
         (K.GEMM, (1, 13, 17, 10), (96 * 3 * 2 * 10, 16 * 32 * 10, 6)),
         (K.BATCHED_GEMM, (5, 6, 16, 10), (5 * 96 * 10, 5 * 16 * 16 * 10, 5)),
-        # Channels filled to 32 and 48; 2 x 7 lines, three blocks of 16 filters, six taps. As a product: two images, 35
-        # pixels in two blocks of 24, 40 filters in ten of 4, six taps of 20 channels.
+        # Channels filled to 32 and 48; 2 x 7 lines, three blocks of 16 filters, six taps. As a
+        # product: two images, 35 pixels in two blocks of 24, 40 filters in ten of 4, six taps of 20
+        # channels.
         (K.CONV, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 20)),
-        (K.CONV_BACKWARD_DATA, CONV, (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 20)),
+        (
+            K.CONV_BACKWARD_DATA,
+            CONV,
+            (2 * 7 * 5 * 6 * 32 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 20),
+        ),
         (K.CONV, (*CONV[:3], 4, *CONV[4:]), (4 * 2 * 7 * 5 * 6 * 5 * 16, 2 * 7 * 3 * 6, 8)),
-        # Groups of 5 and 10 channels are unfolded and fill their results; 8 and 12 come four at a time.
+        # Groups of 5 and 10 channels are unfolded and fill their results; 8 and 12 come four at a
+        # time.
         (K.CONV, (2, 32, 48, 4, *CONV[4:]), (4 * 2 * 7 * 5 * 6 * 8 * 3 * 16, 2 * 7 * 3 * 6, 8)),
         # The three channels of an image are not filled to 16.
-        (K.CONV, (2, 3, *CONV[2:]), (2 * 7 * 5 * 6 * 3 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 3)),
-        (K.LAYER_NORM, (10, 100), (10, 10 * 7, 10 * 4)),  # lines of 16 floats: seven, and four elements left over
+        (
+            K.CONV,
+            (2, 3, *CONV[2:]),
+            (2 * 7 * 5 * 6 * 3 * 48, 2 * 7 * 3 * 6, 2 * 2 * 10 * 96 * 6 * 3),
+        ),
+        (
+            K.LAYER_NORM,
+            (10, 100),
+            (10, 10 * 7, 10 * 4),
+        ),  # lines of 16 floats: seven, and four elements left over
         (K.SOFTMAX, (10, 16), (10, 10, 0)),
         (K.SOFTMAX, (10, 20), (10, 20, 10)),  # a part vector in each row, whatever it holds
         (K.REDUCTION, (10, 100, 0), (10, 70, 10 * 4)),  # three blocks of 32, four left over
         (K.BATCH_NORM, (50, 8), (8, 400, 0)),
         (K.POOLING, (2, 3, 64, 16, 9), (96, 864, 0)),  # few enough for the branch predictor
-        (K.POOLING, (20, 100, 64, 10, 4), (20_000, 80_000, 10_000 * 13 / 12)),  # new maxima: 1/2 + 1/3 + 1/4 of outputs
+        (
+            K.POOLING,
+            (20, 100, 64, 10, 4),
+            (20_000, 80_000, 10_000 * 13 / 12),
+        ),  # new maxima: 1/2 + 1/3 + 1/4 of outputs
         (K.POOLING, (20, 300, 64, 10, 4), (60_000, 240_000, 60_000 * 13 / 12)),
         (K.OPTIMIZER, (1000, 2, 7), (7, 1000, 0)),
         (K.MOE_ROUTING, (12, 8, 2), (12, 96, 0)),
         (K.ELEMENTWISE, (77, 2, 1), (77, 0, 0)),
         (K.COPY, (77,), (77, 0, 0)),
-        (K.LSTM, (3, 5, 7, 11, 2), (10, 10 * 3 * 11, 10 * 4 * 11 * 18 * 4)),  # inputs' and states' weights each step
-        (K.GRU, (3, 5, 7, 11, 1), (5, 5 * 33, 3 * 5 * 3 * 121 * 4)),  # the states', once for each of three rows
+        (
+            K.LSTM,
+            (3, 5, 7, 11, 2),
+            (10, 10 * 3 * 11, 10 * 4 * 11 * 18 * 4),
+        ),  # inputs' and states' weights each step
+        (
+            K.GRU,
+            (3, 5, 7, 11, 1),
+            (5, 5 * 33, 3 * 5 * 3 * 121 * 4),
+        ),  # the states', once for each of three rows
         (K.TREE_ENSEMBLE, (1, 1, 1, 1), (0, 0, 0)),
     ],
 )
@@ -132,7 +188,9 @@ def test_loops_are_counted(kind, dims, counts):
 
 @pytest.mark.parametrize(("k", "pages"), [(512, 0.5), (1024, 1.0), (20_108, 1.0)])
 def test_single_rows_wait_for_the_first_page_of_each_row_of_cold_weights(k, pages):
-    graph = replace(row(K.GEMM, (1, 1, 600, k), dtype=Dtype.FP32), weight_bytes=np.array([2400.0 * k]))
+    graph = replace(
+        row(K.GEMM, (1, 1, 600, k), dtype=Dtype.FP32), weight_bytes=np.array([2400.0 * k])
+    )
     third = TERMS.index("third_count")
     assert kernel_terms(graph, replace(HOT, reuse_bytes=np.inf))[0, third] == 600 * pages
     assert kernel_terms(graph, HOT)[0, third] == 0
@@ -149,7 +207,13 @@ def test_vectors_of_half_width_hold_twice_as_many():
 @pytest.mark.parametrize(
     ("name", "columns", "dtype", "phase", "part"),
     [
-        ("_log_softmax", 10, Dtype.FP32, Phase.FORWARD, 10),  # shorter than a vector: element by element
+        (
+            "_log_softmax",
+            10,
+            Dtype.FP32,
+            Phase.FORWARD,
+            10,
+        ),  # shorter than a vector: element by element
         ("_log_softmax", 20, Dtype.FP32, Phase.FORWARD, 1),  # one part vector
         ("_log_softmax", 32, Dtype.FP32, Phase.FORWARD, 0),
         ("_log_softmax", 10, Dtype.BF16, Phase.FORWARD, 10),
@@ -164,7 +228,9 @@ def test_vectors_of_half_width_hold_twice_as_many():
         ("_softmax_backward_data", 50, Dtype.BF16, Phase.BACKWARD, 1),
     ],
 )
-def test_rows_of_a_softmax_shorter_than_a_vector_are_taken_one_by_one(name, columns, dtype, phase, part):
+def test_rows_of_a_softmax_shorter_than_a_vector_are_taken_one_by_one(
+    name, columns, dtype, phase, part
+):
     graph = replace(row(K.SOFTMAX, (7, columns), dtype=dtype, phase=phase), name=(name,))
     assert kernel_terms(graph, HOT)[0, TERMS.index("third_count")] == 7 * part
 
@@ -178,7 +244,9 @@ def test_rows_of_a_softmax_shorter_than_a_vector_are_taken_one_by_one(name, colu
         (128, 64, 2.0, 1.0),  # planes of 16 KiB: in four sets of the second level, too
     ],
 )
-def test_small_images_are_resampled_by_way_of_copies_that_put_channels_together(channels, side, apart, back):
+def test_small_images_are_resampled_by_way_of_copies_that_put_channels_together(
+    channels, side, apart, back
+):
     elements = channels * side * side
     found = terms_of(K.COPY, (elements, channels, side, side), read=elements, write=4.0 * elements)
     assert tuple(found[name] for name in COUNTS) == (elements, elements * apart, elements * back)
@@ -187,7 +255,13 @@ def test_small_images_are_resampled_by_way_of_copies_that_put_channels_together(
 @pytest.mark.parametrize(("factor", "waits"), [(2, 0), (3, 9 * 640)])
 def test_the_gradient_of_the_nearest_element_waits_where_more_than_pairs_add_up(factor, waits):
     fine = 640 * factor**2
-    found = terms_of(K.COPY, (fine, 10, 8 * factor, 8 * factor), read=4.0 * fine, write=4.0 * 640, phase=Phase.BACKWARD)
+    found = terms_of(
+        K.COPY,
+        (fine, 10, 8 * factor, 8 * factor),
+        read=4.0 * fine,
+        write=4.0 * 640,
+        phase=Phase.BACKWARD,
+    )
     assert tuple(found[name] for name in COUNTS) == (fine, waits, 0)
 
 
@@ -201,9 +275,13 @@ def test_the_gradient_of_the_nearest_element_waits_where_more_than_pairs_add_up(
         (10_000_000, 1e9, 1.0, 1.0, 1.0),
     ],
 )
-def test_lookups_touch_lines_that_the_caches_do_not_hold(table_rows, reuse_bytes, beyond_l2, beyond_l3, untranslated):
+def test_lookups_touch_lines_that_the_caches_do_not_hold(
+    table_rows, reuse_bytes, beyond_l2, beyond_l3, untranslated
+):
     context = replace(HOT, reuse_bytes=reuse_bytes)
-    found = terms_of(K.EMBEDDING, (100, 20, table_rows), context=context)  # rows of 80 bytes: two lines
+    found = terms_of(
+        K.EMBEDDING, (100, 20, table_rows), context=context
+    )  # rows of 80 bytes: two lines
     expected = (100, 200 * beyond_l2 + 100 * untranslated, 200 * beyond_l3)
     assert tuple(found[name] for name in COUNTS) == pytest.approx(expected, rel=0.03)
 
@@ -243,7 +321,9 @@ def test_a_mean_in_16_bits_goes_through_a_copy_in_32():
         replace(row(K.REDUCTION, (100_000, 100), dtype=dtype, read=elements * size), name=("mean",))
         for dtype, size in ((Dtype.FP32, 4), (Dtype.BF16, 2))
     )
-    moved = [kernel_terms(graph, HOT)[0, TERMS.index("bytes_beyond_l2")] for graph in (wide, narrow)]
+    moved = [
+        kernel_terms(graph, HOT)[0, TERMS.index("bytes_beyond_l2")] for graph in (wide, narrow)
+    ]
     assert moved == [4 * elements, 10 * elements]
 
 
@@ -260,7 +340,8 @@ def test_blocked_attention_computes_half_and_its_diagonal_blocks(q_len, causal, 
     assert found["third_count"] == 8 * np.ceil(q_len / block) * 2  # 600 keys: two blocks of 512
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
+# -- kernels
+# ---------------------------------------------------------------------------------------------------------
 
 
 def kernel(kind, dims, *, training=False, threads=1, **columns) -> str:
@@ -276,8 +357,25 @@ def test_products_by_rows_weights_and_pass(m, weights, phase, name):
     assert kernel(K.GEMM, (1, m, 8, 8), weights=weights, phase=phase) == name
 
 
-def conv(channels=8, groups=1, batch=1, size=8, window=(3, 3), stride=1, outputs=None) -> tuple[int, ...]:
-    return (batch, channels, outputs or channels, groups, 1, size, size, 1, size, size, 1, *window, stride, 1)
+def conv(
+    channels=8, groups=1, batch=1, size=8, window=(3, 3), stride=1, outputs=None
+) -> tuple[int, ...]:
+    return (
+        batch,
+        channels,
+        outputs or channels,
+        groups,
+        1,
+        size,
+        size,
+        1,
+        size,
+        size,
+        1,
+        *window,
+        stride,
+        1,
+    )
 
 
 def depthwise_row(kernel, length=40, out=40) -> tuple[int, ...]:
@@ -314,7 +412,21 @@ def test_convolutions_by_the_library_that_runs_them(dims, options, name):
 
 def volume(channels=64, depth=4, size=28, batch=1, window=3, stride=1) -> tuple[int, ...]:
     small = [-(-length // stride) for length in (depth, size, size)]
-    return (batch, channels, channels, 1, depth, size, size, *small, window, window, window, stride, 1)
+    return (
+        batch,
+        channels,
+        channels,
+        1,
+        depth,
+        size,
+        size,
+        *small,
+        window,
+        window,
+        window,
+        stride,
+        1,
+    )
 
 
 @pytest.mark.parametrize(
@@ -351,14 +463,20 @@ def test_small_transposed_convolutions_are_the_frameworks_own(channels, batch, d
         (volume(depth=1, batch=2), 1 / 3),
         (volume(depth=2, batch=2), 4 / 6),
         (volume(depth=8, batch=2), 22 / 24),
-        (volume(depth=8, batch=2, stride=2), 11 / 12),  # four positions, of which the first sees a plane of padding
+        (
+            volume(depth=8, batch=2, stride=2),
+            11 / 12,
+        ),  # four positions, of which the first sees a plane of padding
         (volume(depth=8, batch=2, window=1), 1.0),
         (volume(depth=2), 1.0),  # the framework unfolds the padding too
         (conv(16, batch=2), 1.0),
     ],
 )
 def test_the_library_skips_planes_of_padding(kind, dims, share):
-    found, whole = terms_of(kind, dims, flop=1200.0), dims[0] * np.prod(dims[7:10]) * np.prod(dims[10:13])
+    found, whole = (
+        terms_of(kind, dims, flop=1200.0),
+        dims[0] * np.prod(dims[7:10]) * np.prod(dims[10:13]),
+    )
     assert found["flop"] == pytest.approx(1200.0 * share)
     channels = np.ceil(dims[1] / 16) * 16
     assert found["first_count"] == pytest.approx(whole * channels**2 * share)
@@ -425,7 +543,9 @@ def test_kernels_that_keep_what_training_needs(kind, dims, names):
 )
 def test_what_stands_for_a_kernel_that_was_not_measured(kernel, instead):
     assert substitute(kernel) == instead
-    known = FittedKernels({(instead, "fp32", 1): KernelFit(np.zeros(len(TERMS)), 0.1, 5)}, 2.0**20, 2.0**25)
+    known = FittedKernels(
+        {(instead, "fp32", 1): KernelFit(np.zeros(len(TERMS)), 0.1, 5)}, 2.0**20, 2.0**25
+    )
     names, dtypes = np.array([kernel]), np.array([int(Dtype.FP32)], dtype=np.int8)
     times = known.kernel_times(names, dtypes, np.ones((1, len(TERMS))), [np.zeros(1)], None, 1)
     assert times.time_s.tolist() == [0.0]
@@ -438,7 +558,12 @@ def test_what_stands_for_a_kernel_that_was_not_measured(kernel, instead):
         ("upsample_bilinear2d", 64, 65, "upsample_bilinear2d_wide"),
         ("_upsample_nearest_exact2d", 100, 100, "upsample_nearest2d_wide"),
         ("upsample_nearest2d_backward", 100, 100, "upsample_nearest2d_backward"),
-        ("upsample_bilinear2d.strided", 64, 64, "upsample_bilinear2d"),  # whatever the layout of what it reads
+        (
+            "upsample_bilinear2d.strided",
+            64,
+            64,
+            "upsample_bilinear2d",
+        ),  # whatever the layout of what it reads
         ("clone", 0, 0, "clone"),
         ("pixel_unshuffle", 0, 0, "pixel_shuffle"),
     ],
@@ -475,12 +600,16 @@ def test_wide_images_are_resampled_line_by_line(name, height, width, expected):
         (K.ELEMENTWISE, (8, 3, 0, 1), "_prelu_kernel_backward.strided", "_prelu_kernel_backward"),
     ],
 )
-def test_operators_that_take_longer_than_their_bytes_have_kernels_of_their_own(kind, dims, name, expected):
+def test_operators_that_take_longer_than_their_bytes_have_kernels_of_their_own(
+    kind, dims, name, expected
+):
     graph = replace(row(kind, dims, read=32.0, write=32.0), name=(name,))
     assert str(kernel_names(graph, is_training=False)[0]) == expected
 
 
-@pytest.mark.parametrize(("is_training", "expected"), [(False, "max_pool1d"), (True, "max_pool2d_with_indices")])
+@pytest.mark.parametrize(
+    ("is_training", "expected"), [(False, "max_pool1d"), (True, "max_pool2d_with_indices")]
+)
 def test_the_maximum_of_a_sequence_keeps_its_places_in_training_alone(is_training, expected):
     graph = replace(row(K.POOLING, (2, 8, 16, 8, 2)), name=("max_pool2d_with_indices.1d",))
     assert str(kernel_names(graph, is_training=is_training)[0]) == expected
@@ -488,30 +617,43 @@ def test_the_maximum_of_a_sequence_keeps_its_places_in_training_alone(is_trainin
 
 def test_new_maxima_grow_with_the_logarithm_of_a_window():
     taps = 2**22
-    unknown = [terms_of(K.POOLING, (1, 1, taps, taps // k, k))["third_count"] / (taps // k) for k in (2, 8, 64)]
-    assert unknown == pytest.approx([sum(1 / n for n in range(2, k + 1)) for k in (2, 8, 64)], rel=0.05)
+    unknown = [
+        terms_of(K.POOLING, (1, 1, taps, taps // k, k))["third_count"] / (taps // k)
+        for k in (2, 8, 64)
+    ]
+    assert unknown == pytest.approx(
+        [sum(1 / n for n in range(2, k + 1)) for k in (2, 8, 64)], rel=0.05
+    )
 
 
-@pytest.mark.parametrize(("n", "dtype", "columns"), [(1, "fp32", 1), (3, "fp32", 8), (5, "fp32", 16), (3, "bf16", 16)])
+@pytest.mark.parametrize(
+    ("n", "dtype", "columns"), [(1, "fp32", 1), (3, "fp32", 8), (5, "fp32", 16), (3, "bf16", 16)]
+)
 def test_columns_that_a_product_is_filled_to(n, dtype, columns):
-    graph = replace(row(K.GEMM, (1, 96, n, 10)), dtype=np.array([int(Dtype[dtype.upper()])], dtype=np.int8))
+    graph = replace(
+        row(K.GEMM, (1, 96, n, 10)), dtype=np.array([int(Dtype[dtype.upper()])], dtype=np.int8)
+    )
     assert kernel_terms(graph, HOT)[0, TERMS.index("first_count")] == 96 * columns * 10
 
 
-@pytest.mark.parametrize(("q_len", "name"), [(1, "attention_decode"), (4, "attention_decode"), (5, "attention")])
+@pytest.mark.parametrize(
+    ("q_len", "name"), [(1, "attention_decode"), (4, "attention_decode"), (5, "attention")]
+)
 def test_few_queries_are_decoding(q_len, name):
     assert kernel(K.ATTENTION, (1, 1, 1, q_len, 8, 8, 8, 0, 0, 0)) == name
 
 
 @pytest.mark.parametrize(
-    ("read", "inputs", "name"), [(800.0, 2, "add"), (404.0, 2, "add_bias"), (400.0, 1, "mul_scalar"), (0.0, 0, "zeros")]
+    ("read", "inputs", "name"),
+    [(800.0, 2, "add"), (404.0, 2, "add_bias"), (400.0, 1, "mul_scalar"), (0.0, 0, "zeros")],
 )
 def test_unnamed_elementwise_rows_by_what_they_read(read, inputs, name):
     assert kernel(K.ELEMENTWISE, (100, inputs, 1), read=read, write=400.0) == name
 
 
 @pytest.mark.parametrize(
-    ("m", "dtype", "passes"), [(1, Dtype.FP32, 1), (3, Dtype.FP32, 3), (4, Dtype.FP32, 1), (3, Dtype.BF16, 1)]
+    ("m", "dtype", "passes"),
+    [(1, Dtype.FP32, 1), (3, Dtype.FP32, 3), (4, Dtype.FP32, 1), (3, Dtype.BF16, 1)],
 )
 def test_few_rows_go_through_all_weights_one_by_one(m, dtype, passes):
     """The first pass finds the weights where they are, others in the cache that holds them."""
@@ -536,7 +678,9 @@ def test_few_rows_go_through_all_weights_one_by_one(m, dtype, passes):
         (K.CONV_BACKWARD_WEIGHT, (31, 31), 31, 5, 0),  # no generated code, no blocks
     ],
 )
-def test_channels_that_fill_no_vectors_are_copied_one_by_one(kind, channels, groups, window, partial):
+def test_channels_that_fill_no_vectors_are_copied_one_by_one(
+    kind, channels, groups, window, partial
+):
     graph = row(kind, (2, *channels, groups, 1, 8, 8, 1, 6, 6, 1, window, window, 1, 1))
     assert kernel_terms(graph, HOT)[0, TERMS.index("partial_bytes")] == 2 * 4 * partial
 
@@ -555,4 +699,6 @@ def test_channels_that_fill_no_vectors_are_copied_one_by_one(kind, channels, gro
 )
 def test_few_channels_are_filled_in_gradients_alone(kind, channels, dtype, filled):
     graph = row(kind, conv(channels, batch=2, window=(8, 8), outputs=32), dtype=dtype)
-    assert kernel_terms(graph, HOT)[0, TERMS.index("first_count")] == 2 * 8 * 8 * 8 * 8 * 32 * filled
+    assert (
+        kernel_terms(graph, HOT)[0, TERMS.index("first_count")] == 2 * 8 * 8 * 8 * 8 * 32 * filled
+    )

@@ -4,9 +4,17 @@ import pytest
 
 from accelsim.calibration.case_rows import case_graph
 from accelsim.calibration.measurement.case import Case
-from accelsim.cost.cpu.recurrent_memory import HELD, SAVED, Script, lstm_script, lstm_workspace_bytes, workspaces
+from accelsim.cost.cpu.recurrent_memory import (
+    HELD,
+    SAVED,
+    Script,
+    lstm_script,
+    lstm_workspace_bytes,
+    workspaces,
+)
 
-#: Batch, steps, input and hidden width; bytes of the workspace that oneDNN 3.12 asked for in fp32 and bf16.
+#: Batch, steps, input and hidden width; bytes of the workspace that oneDNN 3.12 asked for in fp32
+#: and bf16.
 TRACED = [
     ((16, 40, 96, 128), 5038080, 3547136),
     ((8, 20, 256, 96), 1675264, 1286144),
@@ -36,13 +44,18 @@ SCRATCH = [
 @pytest.mark.parametrize(("shape", "fp32", "bf16"), SCRATCH)
 def test_the_scratch_is_as_large_as_traced(shape, fp32, bf16):
     for width, traced in ((4.0, fp32), (2.0, bf16)):
-        assert max(size for slot, size in lstm_script(*shape, width) if slot == 3) == pytest.approx(traced, rel=0.035)
+        assert max(size for slot, size in lstm_script(*shape, width) if slot == 3) == pytest.approx(
+            traced, rel=0.035
+        )
 
 
 def test_the_backward_pass_reads_the_workspace_that_the_forward_pass_left():
     shape = {"batch": 16, "steps": 40, "input": 96, "hidden": 128}
     graph = case_graph(
-        [Case("recurrent", name, shape) for name in ("lstm", "lstm_train", "lstm_backward", "gru_train")]
+        [
+            Case("recurrent", name, shape)
+            for name in ("lstm", "lstm_train", "lstm_backward", "gru_train")
+        ]
     )
     own = float(lstm_workspace_bytes(16, 40, 96, 128, 4.0))
     assert workspaces(graph, is_training=False).tolist() == [0.0, own, own, 0.0]
@@ -69,7 +82,9 @@ def _left(script: Script) -> tuple[dict[int, float], dict[int, float]]:
 @pytest.mark.parametrize("mode", ["inference", "training", "backward"])
 def test_only_outputs_workspaces_and_gradients_outlive_a_layer(width, directions, mode):
     shape = (16, 40, 96, 128, width)
-    script = lstm_script(*shape, directions, is_training=mode == "training", is_backward=mode == "backward")
+    script = lstm_script(
+        *shape, directions, is_training=mode == "training", is_backward=mode == "backward"
+    )
     left, kept = _left(script)
     rows = 16 * 40 * width
     assert left == {0: rows * 96 if mode == "backward" else rows * 128 * directions}
@@ -79,7 +94,9 @@ def test_only_outputs_workspaces_and_gradients_outlive_a_layer(width, directions
 
 
 def test_directions_of_a_layer_copy_their_weights_one_after_the_other():
-    """Traced: 393,216 and 589,824 bytes in each direction, outputs of 36,864 joined in one of 73,728."""
+    """Traced: 393,216 and 589,824 bytes in each direction, outputs of 36,864 joined in one of
+    73,728.
+    """
     script = lstm_script(1, 48, 128, 192, 4.0, 2)
     sizes = [size for _, size in script]
     assert [sizes.count(size) for size in (393_216, 589_824, 36_864, 73_728)] == [2, 2, 2, 1]

@@ -88,7 +88,9 @@ def test_gates_that_fill_no_pair_of_vectors_leave_elements_over():
 
 
 def test_a_second_direction_reads_the_input_again():
-    graph = case_graph([Case("recurrent", "gru", {"batch": 2, "steps": 10, "input": 96, "hidden": 64})])
+    graph = case_graph(
+        [Case("recurrent", "gru", {"batch": 2, "steps": 10, "input": 96, "hidden": 64})]
+    )
     assert further_bytes(graph)[0] == 0
     graph.dims[0, 4] = 2
     assert further_bytes(graph)[0] == 2 * 10 * 96 * 4
@@ -126,7 +128,11 @@ def graph_of(module, *shape: int):
 def test_a_cell_stepped_in_a_loop_uses_its_weights_again():
     graph = graph_of(_Cell, 6, 3, 24)
     before = _step_before(graph)
-    products = [row for row in range(len(graph)) if graph.kind[row] == OperatorKind.GEMM and graph.path[row] == "cell"]
+    products = [
+        row
+        for row in range(len(graph))
+        if graph.kind[row] == OperatorKind.GEMM and graph.path[row] == "cell"
+    ]
     assert len(products) == 12
     assert (before[products[:2]] == -1).all()
     assert before[products[2:]].tolist() == products[:-2]

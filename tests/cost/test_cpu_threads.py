@@ -10,7 +10,14 @@ from operator_cases import row
 
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
-from accelsim.cost.cpu.threads import THREAD_TERMS, OneThread, SharedWork, fixed_terms, shared_work, thread_terms
+from accelsim.cost.cpu.threads import (
+    THREAD_TERMS,
+    OneThread,
+    SharedWork,
+    fixed_terms,
+    shared_work,
+    thread_terms,
+)
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind as K
 from accelsim.workloads.operator import Phase
@@ -30,7 +37,10 @@ def work_of(graph) -> SharedWork:
         (row(K.ELEMENTWISE, (32768, 1, 1)), 1.0),
         (row(K.COPY, (32767,)), 0.0),
         (row(K.COPY, (32768,)), 1.0),
-        (replace(row(K.COPY, (32768,)), name=("cat",)), np.nan),  # pieces of sizes that the row does not tell
+        (
+            replace(row(K.COPY, (32768,)), name=("cat",)),
+            np.nan,
+        ),  # pieces of sizes that the row does not tell
         (row(K.REDUCTION, (8, 4095, 0)), 0.0),
         (row(K.REDUCTION, (8, 4096, 0)), 1.0),
         (row(K.RMS_NORM, (8, 4095)), 0.0),
@@ -52,12 +62,16 @@ def test_libraries_split_by_rules(graph, share):
 
 
 def test_what_every_thread_does_again():
-    """Weights are packed by each, blocks of attention start in each, partial gradients share cache lines."""
+    """Weights are packed by each, blocks of attention start in each, partial gradients share cache
+    lines.
+    """
     assert work_of(row(K.GEMM, (1, 64, 128, 256), weights=131072.0)).repeated.tolist() == [131072.0]
     assert work_of(row(K.EMBEDDING, (64, 512, 1000), weights=131072.0)).repeated.tolist() == [0.0]
     attention = row(K.ATTENTION, (2, 3, 3, 192, 192, 32, 32, 0, 0, 0))
     assert work_of(attention).repeated.tolist() == [2 * 3 * 3]  # 192 queries in blocks of 64
-    aligned, shared = (row(K.LAYER_NORM, (100, columns), phase=Phase.BACKWARD) for columns in (48, 50))
+    aligned, shared = (
+        row(K.LAYER_NORM, (100, columns), phase=Phase.BACKWARD) for columns in (48, 50)
+    )
     assert [work_of(graph).repeated.tolist() for graph in (aligned, shared)] == [[0.0], [100.0]]
 
 
@@ -84,7 +98,10 @@ def test_regions_are_split_by_rule_or_by_their_time():
     share = np.array([np.nan, np.nan, np.nan, 1.0, 0.0])
     work = SharedWork(np.array([1.0, 1.0, 4.0, 1.0, 1.0]), share, np.full(5, 64.0))
     one = OneThread(np.array([1e-5, 3e-5, 3e-5, 5e-6, 3e-5]), np.full(5, 2e-6), work)
-    found = {name: column.tolist() for name, column in zip(THREAD_TERMS, thread_terms(terms, one, 1e-5).T, strict=True)}
+    found = {
+        name: column.tolist()
+        for name, column in zip(THREAD_TERMS, thread_terms(terms, one, 1e-5).T, strict=True)
+    }
     serial, parallel = found.pop("serial_s"), found.pop("parallel_s")
     assert found == {
         "start": [0, 1, 0, 1, 0],  # 10 us and four regions of 7.5 us each stay
@@ -101,7 +118,9 @@ def test_regions_are_split_by_rule_or_by_their_time():
     ("lookups", "dtype", "share", "atomic"),
     [(4096, "fp32", 1.0, 65536.0), (1024, "fp32", 0.0, 0.0), (4096, "bf16", 0.0, 0.0)],
 )
-def test_several_threads_add_rows_atomically_in_single_precision_alone(lookups, dtype, share, atomic):
+def test_several_threads_add_rows_atomically_in_single_precision_alone(
+    lookups, dtype, share, atomic
+):
     graph = replace(row(K.SCATTER, (lookups, 16, 100), read=4.0, write=4.0), name=("index_put",))
     work = work_of(replace(graph, dtype=np.array([int(Dtype[dtype.upper()])], dtype=np.int8)))
     assert (work.share[0], work.repeated[0]) == (share, atomic)

@@ -1,15 +1,23 @@
-"""Traffic of a network's maps on a DPU: joined maps in short pieces, activations of two layers, published networks."""
+"""Traffic of a network's maps on a DPU: joined maps in short pieces, activations of two layers,
+published networks.
+"""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.calibration.dpu_networks import known_network
 from accelsim.cost.fpga.host_tasks import HostTask, host_work
 from accelsim.cost.fpga.map_slices import burst_ratios
-from accelsim.cost.fpga.network import DpuBoards, DpuRates, gate_fractions, join_networks, thread_times_s
+from accelsim.cost.fpga.network import (
+    DpuBoards,
+    DpuRates,
+    gate_fractions,
+    join_networks,
+    thread_times_s,
+)
 from accelsim.cost.fpga.network_layers import DEPTHWISE, GATE, layer_columns, network_flop
+from accelsim.validation.dpu_networks import known_network
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
@@ -17,7 +25,9 @@ from accelsim.workloads.model import RunShape
 
 
 def joined_maps(*channels, side=32, activation="relu"):
-    """Convolutions of one map, joined along their channels, with a pooling of the first and a convolution of all."""
+    """Convolutions of one map, joined along their channels, with a pooling of the first and a
+    convolution of all.
+    """
     b = GraphBuilder(PRECISIONS["int8"])
     x = b.conv(b.input(1, 3, side, side), 64, 3)
     parts = [b.activation(b.batch_norm(b.conv(x, count, 3)), activation) for count in channels]
@@ -33,7 +43,15 @@ def columns_of(graph):
 def boards(count=1):
     ones = np.ones(count)
     flags = np.zeros((2, count), dtype=bool)
-    return DpuBoards(np.tile([8.0, 16.0, 16.0], (count, 1)), 300e6 * ones, ones, 19.2e9 * ones, ones, ones, *flags)
+    return DpuBoards(
+        np.tile([8.0, 16.0, 16.0], (count, 1)),
+        300e6 * ones,
+        ones,
+        19.2e9 * ones,
+        ones,
+        ones,
+        *flags,
+    )
 
 
 def test_short_pieces_of_a_joined_map_move_whole_bursts_by_hand():
@@ -64,7 +82,9 @@ def test_maps_of_different_sizes_are_joined_end_to_end():
 @given(channels=st.lists(st.integers(1, 300), min_size=2, max_size=4))
 def test_bursts_never_save_and_waste_less_than_one_per_pixel(channels):
     graph = joined_maps(*channels, side=8)
-    is_layer = np.isin(graph.kind, graph.kind[[0, 1]]) | np.array(["pool" in name for name in graph.name])
+    is_layer = np.isin(graph.kind, graph.kind[[0, 1]]) | np.array(
+        ["pool" in name for name in graph.name]
+    )
     read, written = burst_ratios(graph, is_layer)
     assert (read >= 1).all()
     assert (written >= 1).all()
@@ -91,12 +111,16 @@ def test_each_start_takes_its_time():
     c = columns_of(joined_maps(64, 64, activation="silu"))
     slow, fast = DpuRates(layer_s=1.0), DpuRates(layer_s=1e-9)
     run = join_networks([c], [HostTask.NONE], boards())
-    assert thread_times_s(run, slow)[0] - thread_times_s(run, fast)[0] == pytest.approx(c.starts.sum())
+    assert thread_times_s(run, slow)[0] - thread_times_s(run, fast)[0] == pytest.approx(
+        c.starts.sum()
+    )
 
 
 def test_share_of_gates():
     names = ("resnet-50", "efficientnet-b0", "mobilenet-v3-small")
-    graphs = [workload(name).lower(RunShape(image_size=224), PRECISIONS["int8"]).graph for name in names]
+    graphs = [
+        workload(name).lower(RunShape(image_size=224), PRECISIONS["int8"]).graph for name in names
+    ]
     runs = join_networks([layer_columns(g) for g in graphs], [HostTask.NONE] * 3, boards(3))
     plain, gated, small = gate_fractions(runs, DpuRates())
     assert plain == 0
@@ -104,10 +128,14 @@ def test_share_of_gates():
     assert 0.05 < small < gated
 
 
-# Vitis AI model zoo 1.3, networks' sources: operations in the names; the second raises to half of each level's channels.
+# Vitis AI model zoo 1.3, networks' sources: operations in the names; the second raises to half of
+# each level's channels.
 @pytest.mark.parametrize(
     ("name", "side", "gop"),
-    [("pt_unet_chaos-CT_512_512_23.3G", 512, 23.3), ("tf2_2d-unet_nuclei_128_128_5.31G", 128, 5.31)],
+    [
+        ("pt_unet_chaos-CT_512_512_23.3G", 512, 23.3),
+        ("tf2_2d-unet_nuclei_128_128_5.31G", 128, 5.31),
+    ],
 )
 def test_both_u_nets_have_their_published_operations_unpruned(name, side, gop):
     known = known_network(name, side, side, gop * 1e9)

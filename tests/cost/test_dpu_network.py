@@ -1,4 +1,6 @@
-"""Whole networks on DPUs: cycles by hand, laws of the layer model, network families against published counts."""
+"""Whole networks on DPUs: cycles by hand, laws of the layer model, network families against
+published counts.
+"""
 
 from dataclasses import fields, replace
 
@@ -27,7 +29,9 @@ def layers(name="inception-v1", **parameters):
     return layer_columns(network(name, **parameters).build())
 
 
-def boards(count=1, clock_hz=300e6, cores=1, bandwidth=19.2e9, parallelism=(8, 16, 16), *, wide=False):
+def boards(
+    count=1, clock_hz=300e6, cores=1, bandwidth=19.2e9, parallelism=(8, 16, 16), *, wide=False
+):
     ones = np.ones(count)
     return DpuBoards(
         np.tile(np.array(parallelism, dtype=float), (count, 1)),
@@ -42,18 +46,23 @@ def boards(count=1, clock_hz=300e6, cores=1, bandwidth=19.2e9, parallelism=(8, 1
 
 
 def times(columns, rates=None, task=HostTask.NONE, **board):
-    single, multi = thread_times_s(join_networks([columns], [task], boards(**board)), rates or DpuRates())
+    single, multi = thread_times_s(
+        join_networks([columns], [task], boards(**board)), rates or DpuRates()
+    )
     return float(single[0]), float(multi[0])
 
 
 # Parameters and GFLOP as published; names in parentheses are who published them.
 PUBLISHED = [
-    ("inception-v4", {"image_height": 299, "image_width": 299}, 42_679_816, 24.55),  # timm; Vitis AI
-    ("inception-resnet-v2", {"image_height": 299, "image_width": 299}, 55_843_464, 26.35),  # timm; Vitis AI
+    # timm; Vitis AI
+    ("inception-v4", {"image_height": 299, "image_width": 299}, 42_679_816, 24.55),
+    # timm; Vitis AI
+    ("inception-resnet-v2", {"image_height": 299, "image_width": 299}, 55_843_464, 26.35),
     ("inception-v1", {}, 6_998_552, 3.16),  # BVLC GoogLeNet without biases' share; Vitis AI
     ("edge-classifier", {"network": "efficientnet-lite"}, 4_652_008, 0.78),  # timm; Vitis AI
     ("edge-classifier", {"network": "efficientnet-edge"}, 5_438_392, 4.72),  # timm; Vitis AI
-    ("edge-classifier", {"network": "mobilenet-edge"}, 4_092_713, 1.98),  # timm; 990 M multiply-adds
+    # timm; 990 M multiply-adds
+    ("edge-classifier", {"network": "mobilenet-edge"}, 4_092_713, 1.98),
     ("edge-classifier", {"network": "squeezenet"}, 1_235_496, 0.70),  # torchvision
     ("darknet", {"version": "4", "classes": 80, "image_height": 416, "image_width": 416}, 64_363_101, 60.1),
     ("darknet", {"version": "2", "classes": 20, "anchors": 5, "image_height": 448, "image_width": 448}, 50_655_389, 34.0),
@@ -91,7 +100,8 @@ def test_networks_have_the_operations_of_their_names(name, parameters, gop):
 
 
 def test_cycles_of_one_layer_by_hand():
-    # 13 x 13 pixels, 32 to 48 channels, 3 x 3: ceil(13/8) x 13 x ceil(32/16) x ceil(48/16) x 9 cycles.
+    # 13 x 13 pixels, 32 to 48 channels, 3 x 3: ceil(13/8) x 13 x ceil(32/16) x ceil(48/16) x 9
+    # cycles.
     builder = GraphBuilder(PRECISIONS["int8"])
     builder.conv(builder.input(1, 32, 13, 13), 48, 3)
     joined = join_networks([layer_columns(builder.build())], [HostTask.NONE], boards(clock_hz=1.0))
@@ -133,12 +143,16 @@ def test_all_cores_share_the_memory():
     moved = join_networks([columns], [HostTask.NONE], boards(bandwidth=2e9))
     assert (
         starved
-        >= (moved.weight_s.sum() + moved.read_s.sum() + moved.write_s.sum()) / DpuRates().shared_map_fraction * 0.9
+        >= (moved.weight_s.sum() + moved.read_s.sum() + moved.write_s.sum())
+        / DpuRates().shared_map_fraction
+        * 0.9
     )
 
 
 def test_host_work_is_added_to_one_thread_and_hidden_behind_the_cores():
-    columns = layers("edge-segmenter", network="erfnet", classes=19, image_height=512, image_width=1024)
+    columns = layers(
+        "edge-segmenter", network="erfnet", classes=19, image_height=512, image_width=1024
+    )
     plain, pixels = (times(columns, task=task) for task in (HostTask.NONE, HostTask.PIXELS))
     assert pixels[0] - plain[0] == pytest.approx(DpuRates().pixels_s * 512 * 1024 * (19 + 3))
     assert pixels[1] == pytest.approx(plain[1])
@@ -149,7 +163,9 @@ def test_host_work_is_added_to_one_thread_and_hidden_behind_the_cores():
 def test_narrowed_networks_have_the_operations_asked_for(share):
     whole = layers()
     pruned = narrowed(whole, share * network_flop(whole))
-    assert network_flop(pruned) == pytest.approx(share * network_flop(whole), rel=0.15)  # channels go in eights
+    assert network_flop(pruned) == pytest.approx(
+        share * network_flop(whole), rel=0.15
+    )  # channels go in eights
     assert times(pruned)[0] < times(whole)[0]
 
 
@@ -157,7 +173,8 @@ def test_rates_and_vectors_are_inverse():
     assert DpuRates.of_vector(DpuRates().vector()).vector() == pytest.approx(DpuRates().vector())
 
 
-# Vitis AI 3.0 model zoo, KV260 (one B4096 core, 300 MHz), frames per second of one and of all threads.
+# Vitis AI 3.0 model zoo, KV260 (one B4096 core, 300 MHz), frames per second of one and of all
+# threads.
 @pytest.mark.parametrize(
     ("name", "parameters", "single_per_s", "multi_per_s"),
     [
@@ -168,7 +185,9 @@ def test_rates_and_vectors_are_inverse():
         ("darknet", {"version": "3", "classes": 20, "image_height": 416, "image_width": 416}, 14.5, 14.9),
     ],
 )  # fmt: skip
-def test_first_guess_rates_are_near_published_throughput(name, parameters, single_per_s, multi_per_s):
+def test_first_guess_rates_are_near_published_throughput(
+    name, parameters, single_per_s, multi_per_s
+):
     single, multi = times(layers(name, **parameters))
     assert 1 / single == pytest.approx(single_per_s, rel=0.35)
     assert 1 / multi == pytest.approx(multi_per_s, rel=0.35)
@@ -176,9 +195,15 @@ def test_first_guess_rates_are_near_published_throughput(name, parameters, singl
 
 def test_more_cores_slow_each_other_layer_by_layer_where_memory_is_short():
     rates = DpuRates()
-    slow = {cores: cores * times(layers(), rates, cores=float(cores), bandwidth=8e9)[1] for cores in (1, 2, 3)}
+    slow = {
+        cores: cores * times(layers(), rates, cores=float(cores), bandwidth=8e9)[1]
+        for cores in (1, 2, 3)
+    }
     assert slow[1] < slow[2] < slow[3]
-    ample = {cores: cores * times(layers(), rates, cores=float(cores), bandwidth=1e12)[1] for cores in (1, 3)}
+    ample = {
+        cores: cores * times(layers(), rates, cores=float(cores), bandwidth=1e12)[1]
+        for cores in (1, 3)
+    }
     assert ample[3] == pytest.approx(ample[1])
 
 
@@ -190,7 +215,9 @@ def detector(bytes_out):
 
 
 def test_scores_beyond_the_host_cache_are_read_from_memory_one_by_one():
-    small, large = (host_work(detector(size), HostTask.SIGMOID_BOXES) for size in (2**18, 2**18 + 1))
+    small, large = (
+        host_work(detector(size), HostTask.SIGMOID_BOXES) for size in (2**18, 2**18 + 1)
+    )
     assert small.scan_s == 0
     assert large.scan_s == pytest.approx(120e-9 * (2**18 + 1))
     assert host_work(detector(2**22), HostTask.KEYPOINTS).scan_s == 0
@@ -208,6 +235,7 @@ def test_first_releases_of_a_board_have_slower_memory():
     board = boards(bandwidth=4e9)
     early = replace(board, is_early=np.ones(1, dtype=bool))
     usual, slower = (
-        thread_times_s(join_networks([columns], [HostTask.NONE], which), DpuRates())[0][0] for which in (board, early)
+        thread_times_s(join_networks([columns], [HostTask.NONE], which), DpuRates())[0][0]
+        for which in (board, early)
     )
     assert usual < slower < usual / DpuRates().early_memory_ratio

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim import catalog
-from accelsim.calibration.validation.fpga_dataflow import cnv_nodes, mlp_nodes, radioml_nodes
 from accelsim.cost.fpga.dataflow import StreamingNode, design_power_w, node_cycles
 from accelsim.cost.fpga.folding_file import (
     LayerFolding,
@@ -21,23 +20,30 @@ from accelsim.cost.fpga.parameters import fpga_parameters
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.hardware.sourced import Sourced
+from accelsim.validation.fpga_dataflow import cnv_nodes, mlp_nodes, radioml_nodes
 
 FOLDER = data_root() / "calibration" / "published" / "finn_folding"
 
 
 def board(name="zcu104", clock_hz=250e6):
-    return catalog.device(name).model_copy(update={"fabric_clock_hz": Sourced(value=clock_hz, source="test")})
+    return catalog.device(name).model_copy(
+        update={"fabric_clock_hz": Sourced(value=clock_hz, source="test")}
+    )
 
 
 def test_node_cycles_equal_finns():
     # BNN-PYNQ bnn/src/network/cnvW1A1/hw/config.h, "Ext Latency" of each layer.
     foldings = read_folding(FOLDER / "cnv-w1a1.json")
-    cycles = [node_cycles(n.mw, n.mh, n.vectors, f.pe, f.simd) for n, f in zip(cnv_nodes(), foldings, strict=True)]
+    cycles = [
+        node_cycles(n.mw, n.mh, n.vectors, f.pe, f.simd)
+        for n, f in zip(cnv_nodes(), foldings, strict=True)
+    ]
     assert cycles == [32400, 28224, 20736, 28800, 20736, 18432, 32768, 32768, 8192]
 
 
 def test_radioml_runs_at_its_published_rate():
-    # finn-examples build/vgg10-radioml/README.md: "At 250MHz, the accelerator reaches ~230k frames/s".
+    # finn-examples build/vgg10-radioml/README.md: "At 250MHz, the accelerator reaches ~230k
+    # frames/s".
     foldings = read_folding(FOLDER / "vgg10-radioml.json")
     design = folded_design(radioml_nodes(), foldings, board(), fpga_parameters())
     assert design.fps == pytest.approx(230e3, rel=0.07)
@@ -45,22 +51,31 @@ def test_radioml_runs_at_its_published_rate():
 
 
 def test_cnv_runs_at_its_measured_rate():
-    # BNN-PYNQ notebooks/CNV-QNN_Cifar10_Testset.ipynb: 9,149.98 images per second. The notebook does not state the clock;
-    # 300 MHz is assumed, so this checks the slowest node only if that is right.
+    # BNN-PYNQ notebooks/CNV-QNN_Cifar10_Testset.ipynb: 9,149.98 images per second. The notebook
+    # does not state the clock; 300 MHz is assumed, so this checks the slowest node only if that is
+    # right.
     foldings = read_folding(FOLDER / "cnv-w1a1.json")
     design = folded_design(cnv_nodes(), foldings, board("zcu104", 300e6), fpga_parameters())
     assert design.fps == pytest.approx(9149.98, rel=0.01)
 
 
-# Umuroglu et al., FINN, FPGA 2017, table 3 and abstract: images per second, first image's latency, lookup tables, 200 MHz.
+# Umuroglu et al., FINN, FPGA 2017, table 3 and abstract: images per second, first image's latency,
+# lookup tables, 200 MHz.
 @pytest.mark.parametrize(
     ("folding", "times", "fps", "latency_s", "latency_error", "lut_count", "lut_error"),
-    [("cnv-max", 4, 21_906, 283e-6, 0.01, 46_253, 0.01), ("cnv-fix", 2, 11_600, 550e-6, 0.03, 29_274, 0.2)],
+    [
+        ("cnv-max", 4, 21_906, 283e-6, 0.01, 46_253, 0.01),
+        ("cnv-fix", 2, 11_600, 550e-6, 0.03, 29_274, 0.2),
+    ],
 )
-def test_both_cnv_designs_of_the_paper(folding, times, fps, latency_s, latency_error, lut_count, lut_error):
+def test_both_cnv_designs_of_the_paper(
+    folding, times, fps, latency_s, latency_error, lut_count, lut_error
+):
     base, scaled = (read_folding(FOLDER / f"{name}.json") for name in ("cnv-w1a1", folding))
     assert [b.pe * b.simd * times for b in base] == [f.pe * f.simd for f in scaled]
-    design = folded_design(cnv_nodes(holds_maps=True), scaled, board("zcu102", 200e6), fpga_parameters())
+    design = folded_design(
+        cnv_nodes(holds_maps=True), scaled, board("zcu102", 200e6), fpga_parameters()
+    )
     assert design.fps == pytest.approx(fps, rel=0.002)
     assert design.latency_s == pytest.approx(latency_s, rel=latency_error)
     assert design.lut_count == pytest.approx(lut_count, rel=lut_error)
@@ -69,7 +84,10 @@ def test_both_cnv_designs_of_the_paper(folding, times, fps, latency_s, latency_e
 def test_a_window_generator_that_holds_a_map_loads_it_first():
     held, lines = (cnv_nodes(holds_maps=holds)[0] for holds in (True, False))
     folding = (LayerFolding("MVAU_0", 64, 3),)
-    slow, fast = (folded_design([node], folding, board(clock_hz=1e6), fpga_parameters()) for node in (held, lines))
+    slow, fast = (
+        folded_design([node], folding, board(clock_hz=1e6), fpga_parameters())
+        for node in (held, lines)
+    )
     assert (slow.cycles[0], fast.cycles[0]) == (32 * 32 + 8100, 8100)
     assert slow.latency_s - fast.latency_s == pytest.approx(32 * 32 / 1e6)
 
@@ -110,7 +128,9 @@ def test_foldings_must_fit_their_network():
     wrong_count = parse_folding({"MVAU_0": {"PE": 1, "SIMD": 1}}, "here")
     with pytest.raises(InvalidValueError, match="folding layers"):
         folded_design(nodes, wrong_count, board(), fpga_parameters())
-    no_divisor = parse_folding({"MVAU_0": {"PE": 3, "SIMD": 1}, "MVAU_1": {"PE": 1, "SIMD": 1}}, "here")
+    no_divisor = parse_folding(
+        {"MVAU_0": {"PE": 3, "SIMD": 1}, "MVAU_1": {"PE": 1, "SIMD": 1}}, "here"
+    )
     with pytest.raises(InvalidValueError, match=r"MVAU_0\.PE.*divisor of 256"):
         folded_design(nodes, no_divisor, board(), fpga_parameters())
 
@@ -138,10 +158,12 @@ def test_reuse_factor_is_the_initiation_interval():
 
 
 @pytest.mark.parametrize(
-    ("luts", "brams", "chip_w"), [(91_131, 4.5, 7.3), (82_988, 396, 8.8), (46_253, 186, 3.6), (29_274, 152.5, 2.3)]
+    ("luts", "brams", "chip_w"),
+    [(91_131, 4.5, 7.3), (82_988, 396, 8.8), (46_253, 186, 3.6), (29_274, 152.5, 2.3)],
 )
 def test_power_of_finns_designs(luts, brams, chip_w):
-    # Umuroglu et al., FINN, FPGA 2017, table 3: SFC-max, LFC-max, CNV-max (fitted) and CNV-fix (not fitted), 200 MHz, 28 nm.
+    # Umuroglu et al., FINN, FPGA 2017, table 3: SFC-max, LFC-max, CNV-max (fitted) and CNV-fix (not
+    # fitted), 200 MHz, 28 nm.
     assert design_power_w(luts, 2 * brams, 200e6, 28.0) == pytest.approx(chip_w, rel=0.45)
 
 

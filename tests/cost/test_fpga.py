@@ -61,7 +61,8 @@ def uncapped(device):
     return device.model_copy(update={"matrix_flop_per_s": {}})
 
 
-# -- overlay ---------------------------------------------------------------------------------------------------------
+# -- overlay
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_b4096_does_4096_operations_per_cycle():
@@ -70,7 +71,12 @@ def test_b4096_does_4096_operations_per_cycle():
 
 
 @settings(max_examples=60, deadline=None)
-@given(pixels=st.integers(1, 5000), c_in=st.integers(1, 600), c_out=st.integers(1, 600), window=st.integers(1, 49))
+@given(
+    pixels=st.integers(1, 5000),
+    c_in=st.integers(1, 600),
+    c_out=st.integers(1, 600),
+    window=st.integers(1, 49),
+)
 def test_overlay_cycles_cover_the_multiply_adds(pixels, c_in, c_out, window):
     cycles = overlay_cycles(pixels, c_in, c_out, window, (8, 16, 16))
     assert cycles * 2048 >= pixels * c_in * c_out * window
@@ -82,8 +88,9 @@ def test_overlay_cycles_cover_the_multiply_adds(pixels, c_in, c_out, window):
     [(ZCU102, 1, 72, 88), (ZCU102, 3, 165, 193), (ZCU104, 1, 76, 94), (ZCU104, 2, 142, 167)],
 )
 def test_resnet_50_runs_at_the_published_rate(device, images, low_fps, high_fps):
-    # Vitis AI model zoo tables 1.2 to 2.5, cf/tf/tf2 ResNet-50 at 224: single-thread 70.8 to 87.3 fps (ZCU102) and 73.1 to
-    # 85.6 (ZCU104); all cores 165 to 193 and 142 to 166. The single-thread figure holds the host's share, ours does not.
+    # Vitis AI model zoo tables 1.2 to 2.5, cf/tf/tf2 ResNet-50 at 224: single-thread 70.8 to 87.3
+    # fps (ZCU102) and 73.1 to 85.6 (ZCU104); all cores 165 to 193 and 142 to 166. The single-thread
+    # figure holds the host's share, ours does not.
     graph = workload("resnet-50").lower(RunShape(batch=images), precision("int8")).graph
     fps = images / cost_fpga(graph, device).total_time_s
     assert 0.9 * low_fps <= fps <= 1.1 * high_fps
@@ -106,13 +113,28 @@ def test_never_faster_than_the_roofline_of_what_it_executes(name):
 
 
 @settings(max_examples=30, deadline=None)
-@given(channels=st.integers(1, 300), size=st.integers(1, 60), batch=st.integers(1, 8), factor=st.sampled_from([2, 4]))
+@given(
+    channels=st.integers(1, 300),
+    size=st.integers(1, 60),
+    batch=st.integers(1, 8),
+    factor=st.sampled_from([2, 4]),
+)
 def test_monotone_in_bandwidth_clock_cores_and_parallelism(channels, size, batch, factor):
-    graph = concatenate([conv(batch, channels, channels, size, dtype="int8"), gemm(size, channels, channels, "int8")])
+    graph = concatenate(
+        [
+            conv(batch, channels, channels, size, dtype="int8"),
+            gemm(size, channels, channels, "int8"),
+        ]
+    )
     board = uncapped(ZCU102)
     base = cost_fpga(graph, board).time_s
-    for path in (("memory", "bandwidth_bytes_per_s"), ("overlay", "clock_hz"), ("overlay", "core_count"),
-                 ("overlay", "pixel_parallelism"), ("overlay", "output_channel_parallelism")):  # fmt: skip
+    for path in (
+        ("memory", "bandwidth_bytes_per_s"),
+        ("overlay", "clock_hz"),
+        ("overlay", "core_count"),
+        ("overlay", "pixel_parallelism"),
+        ("overlay", "output_channel_parallelism"),
+    ):
         assert (cost_fpga(graph, scaled(board, path, factor)).time_s <= base * (1 + 1e-12)).all()
 
 
@@ -124,7 +146,9 @@ def test_batch_monotone_and_cores_fill_before_time_grows(batch, more, size):
 
     small, large = (cost_fpga(graph(b), ZCU102) for b in (batch, batch + more))
     assert (large.time_s >= small.time_s * (1 - 1e-12)).all()
-    one, three = (cost_fpga(conv(b, 64, 64, size, dtype="int8"), ZCU102).compute_s[0] for b in (1, 3))
+    one, three = (
+        cost_fpga(conv(b, 64, 64, size, dtype="int8"), ZCU102).compute_s[0] for b in (1, 3)
+    )
     assert one == three  # three cores, three images
 
 
@@ -151,7 +175,9 @@ def test_narrow_formats_are_faster_on_tensor_blocks():
     board = catalog.device("stratix-10-nx2100")
     graph = gemm(4096, 4096, 4096, "int8")
     wide = cost_fpga(graph, board).compute_s[0]
-    narrow = cost_fpga(replace(graph, dtype=np.array([Dtype.INT4], dtype=np.int8)), board).compute_s[0]
+    narrow = cost_fpga(
+        replace(graph, dtype=np.array([Dtype.INT4], dtype=np.int8)), board
+    ).compute_s[0]
     assert narrow < wide
 
 
@@ -165,7 +191,10 @@ def test_narrow_formats_are_faster_on_tensor_blocks():
         (row(OperatorKind.LAYER_NORM, (4, 4), dtype=Dtype.INT8), ("layer_norm",)),
         (row(OperatorKind.BATCHED_GEMM, (1, 4, 4, 4), dtype=Dtype.INT8), ("batched_gemm",)),
         (row(OperatorKind.ELEMENTWISE, (4, 1, 8), dtype=Dtype.INT8), ("elementwise",)),
-        (row(OperatorKind.CONV, (1,) * 15, dtype=Dtype.INT8, phase=Phase.BACKWARD), ("inference only",)),
+        (
+            row(OperatorKind.CONV, (1,) * 15, dtype=Dtype.INT8, phase=Phase.BACKWARD),
+            ("inference only",),
+        ),
     ],
 )
 def test_refusals_name_the_operator(graph, words):
@@ -175,7 +204,8 @@ def test_refusals_name_the_operator(graph, words):
         assert word in str(refusal.value)
 
 
-# -- streaming dataflow ----------------------------------------------------------------------------------------------
+# -- streaming dataflow
+# ----------------------------------------------------------------------------------------------
 
 
 def test_fully_folded_and_unfolded_nodes():
@@ -185,10 +215,13 @@ def test_fully_folded_and_unfolded_nodes():
 
 
 @pytest.mark.parametrize(
-    ("fps", "latency_s", "layers"), [(12_361_000, 0.31e-6, 4), (1_561_000, 2.44e-6, 4)], ids=["SFC-max", "LFC-max"]
+    ("fps", "latency_s", "layers"),
+    [(12_361_000, 0.31e-6, 4), (1_561_000, 2.44e-6, 4)],
+    ids=["SFC-max", "LFC-max"],
 )
 def test_latency_of_finns_fully_connected_networks(fps, latency_s, layers):
-    # Umuroglu et al., FINN, FPGA 2017, table 3 (ZC706, 200 MHz): balanced layers, so each takes clock / fps cycles.
+    # Umuroglu et al., FINN, FPGA 2017, table 3 (ZC706, 200 MHz): balanced layers, so each takes
+    # clock / fps cycles.
     cycles = np.full(layers, 200e6 / fps)
     assert pipeline_latency_s(cycles, np.ones(layers), 200e6) == pytest.approx(latency_s, rel=0.06)
 
@@ -199,10 +232,18 @@ def test_latency_of_finns_fully_connected_networks(fps, latency_s, layers):
     ids=["SFC-max", "LFC-max"],
 )
 def test_the_folding_search_finds_finns_designs(hidden, fps, latency_s, lut_count):
-    # Umuroglu et al., FINN, FPGA 2017, table 3: binary networks 784-h-h-h-10 on a ZC706 (XC7Z045: 218,600 lookup tables,
-    # 545 block RAMs, 900 DSPs) at 200 MHz. Asked for the published rate, the search lands on the published latency.
-    parts = {"lut_count": 218_600, "bram_36k_count": 545, "dsp_count": 900, "fabric_clock_hz": 200e6}
-    board = ZCU102.model_copy(update={name: Sourced(value=v, source="AMD DS190") for name, v in parts.items()})
+    # Umuroglu et al., FINN, FPGA 2017, table 3: binary networks 784-h-h-h-10 on a ZC706 (XC7Z045:
+    # 218,600 lookup tables, 545 block RAMs, 900 DSPs) at 200 MHz. Asked for the published rate, the
+    # search lands on the published latency.
+    parts = {
+        "lut_count": 218_600,
+        "bram_36k_count": 545,
+        "dsp_count": 900,
+        "fabric_clock_hz": 200e6,
+    }
+    board = ZCU102.model_copy(
+        update={name: Sourced(value=v, source="AMD DS190") for name, v in parts.items()}
+    )
     sizes = [(784, hidden), (hidden, hidden), (hidden, hidden), (hidden, 10)]
     nodes = [StreamingNode(f"fc{i}", mw, mh, 1.0, 1, 1) for i, (mw, mh) in enumerate(sizes)]
     design = fold_network(nodes, board, fpga_parameters(), target_fps=fps)
@@ -228,12 +269,17 @@ def test_resource_estimates_follow_finn_r():
 
 def network(bits: int = 4):
     sizes = [(784, 256, 1.0), (256, 256, 1.0), (256, 10, 1.0)]
-    return [StreamingNode(f"fc{i}", mw, mh, vectors, bits, bits) for i, (mw, mh, vectors) in enumerate(sizes)]
+    return [
+        StreamingNode(f"fc{i}", mw, mh, vectors, bits, bits)
+        for i, (mw, mh, vectors) in enumerate(sizes)
+    ]
 
 
 def usable(device):
     share = device.usable_fraction.value
-    blocks = 2 * device.bram_36k_count.value + (16 * device.uram_count.value if device.uram_count else 0)
+    blocks = 2 * device.bram_36k_count.value + (
+        16 * device.uram_count.value if device.uram_count else 0
+    )
     return share * np.array([device.lut_count.value, blocks, device.dsp_count.value])
 
 
@@ -245,10 +291,17 @@ def test_designs_fit_and_larger_boards_are_no_slower(board, bits):
     used = np.array([design.lut_count, design.bram_18k_count, design.dsp_count])
     assert (used <= usable(device)).all()
     assert design.fps == pytest.approx(device.fabric_clock_hz.value / design.cycles.max())
-    assert 1 / design.fps <= design.latency_s <= design.cycles.sum() / device.fabric_clock_hz.value * (1 + 1e-9)
+    assert (
+        1 / design.fps
+        <= design.latency_s
+        <= design.cycles.sum() / device.fabric_clock_hz.value * (1 + 1e-9)
+    )
     twice = {name: Sourced(value=2 * getattr(device, name).value, source="law test") for name in
              ("lut_count", "bram_36k_count", "dsp_count")}  # fmt: skip
-    assert fold_network(network(bits), device.model_copy(update=twice), fpga_parameters()).fps >= design.fps
+    assert (
+        fold_network(network(bits), device.model_copy(update=twice), fpga_parameters()).fps
+        >= design.fps
+    )
 
 
 def test_a_target_rate_takes_the_smallest_design_that_reaches_it():
@@ -285,7 +338,9 @@ def test_streaming_refuses_what_it_cannot_hold():
         cost_fpga(attention(1, 2, 8, 8, dtype="int8"), ZCU102, parameters=values)
 
 
-@pytest.mark.parametrize("device", ["zcu102", "kv260", "vck190", "alveo-u50", "alveo-u280", "stratix-10-nx2100"])
+@pytest.mark.parametrize(
+    "device", ["zcu102", "kv260", "vck190", "alveo-u50", "alveo-u280", "stratix-10-nx2100"]
+)
 @pytest.mark.parametrize("batch", [1, 4])
 def test_parts_of_the_energy_add_up(device, batch):
     import accelsim
@@ -303,7 +358,7 @@ def test_parts_of_the_energy_add_up(device, batch):
 
 @pytest.mark.parametrize("target", [0.0, -5.0, float("nan"), float("inf")])
 def test_rates_asked_for_are_positive(target):
-    from accelsim.calibration.validation.fpga_dataflow import cnv_nodes
+    from accelsim.validation.fpga_dataflow import cnv_nodes
 
     with pytest.raises(InvalidValueError, match="target_fps"):
         fold_network(cnv_nodes(), catalog.device("zcu104"), fpga_parameters(), target)
@@ -311,4 +366,8 @@ def test_rates_asked_for_are_positive(target):
 
 def test_unknown_flows_are_refused():
     with pytest.raises(InvalidValueError, match="overlay, dataflow"):
-        cost_fpga(conv(1, 16, 16, 8), catalog.device("zcu104"), parameters=replace(fpga_parameters(), flow="none"))
+        cost_fpga(
+            conv(1, 16, 16, 8),
+            catalog.device("zcu104"),
+            parameters=replace(fpga_parameters(), flow="none"),
+        )

@@ -1,4 +1,6 @@
-"""Streaming designs against the published cost model, written out once more, and against every folding tried."""
+"""Streaming designs against the published cost model, written out once more, and against every
+folding tried.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,20 @@ VALUES = replace(fpga_parameters(), lut_base=300.0, lut_ratio=1.1)  # c0 and c1 
 
 def board(lut=1e5, bram_36k=100, dsp=1000, clock_hz=100e6):
     """A device with these resources, all usable, and no UltraRAM."""
-    counts = {"lut_count": lut, "bram_36k_count": bram_36k, "dsp_count": dsp, "fabric_clock_hz": clock_hz}
+    counts = {
+        "lut_count": lut,
+        "bram_36k_count": bram_36k,
+        "dsp_count": dsp,
+        "fabric_clock_hz": clock_hz,
+    }
     parts = {name: Sourced(value=value, source="test") for name, value in counts.items()}
     return ZCU102.model_copy(update=parts | {"uram_count": None, "usable_fraction": None})
 
 
 def finn_bram18(mw, mh, pe, simd, weight_bits):
-    """FINN's bram_estimation of a matrix-vector unit: depth omega, the shapes of a RAMB18 (UG573, table 1-10)."""
+    """FINN's bram_estimation of a matrix-vector unit: depth omega, the shapes of a RAMB18 (UG573,
+    table 1-10).
+    """
     omega, width = mw * mh / (pe * simd), pe * simd * weight_bits
     if omega <= 128:
         return 0
@@ -63,7 +72,13 @@ powers = st.integers(0, 9).map(lambda power: 2**power)
 
 
 @settings(max_examples=200, deadline=None)
-@given(rows=powers, columns=powers, more_rows=powers, more_columns=st.integers(1, 300), bits=st.integers(1, 16))
+@given(
+    rows=powers,
+    columns=powers,
+    more_rows=powers,
+    more_columns=st.integers(1, 300),
+    bits=st.integers(1, 16),
+)
 def test_block_rams_are_those_of_finns_estimate(rows, columns, more_rows, more_columns, bits):
     mh, mw = rows * more_rows, columns * more_columns
     assert bram18_estimate(mw, mh, rows, columns, bits) == finn_bram18(mw, mh, rows, columns, bits)
@@ -94,13 +109,19 @@ def test_block_rams_at_the_edges_of_their_shapes(depth, width, blocks):
         (16, 16, True),
     ],
 )
-def test_operands_of_more_than_four_bits_are_multiplied_in_dsp_blocks(weight_bits, activation_bits, in_dsps):
+def test_operands_of_more_than_four_bits_are_multiplied_in_dsp_blocks(
+    weight_bits, activation_bits, in_dsps
+):
     pe, simd, mw = 3, 8, 200
     bits = 1 if weight_bits == activation_bits == 1 else weight_bits + activation_bits
     assert dsp_estimate(pe, simd, weight_bits, activation_bits) == (24 if in_dsps else 0)
     multipliers = 0 if in_dsps else 8 * (2 * math.ceil(bits / 6) - 1) * bits
-    expected = 300 + 1.1 * pe * (multipliers + bits * (2 * simd - 1) + bits + 8)  # 2^8 is the first power above 200
-    assert lut_estimate(mw, pe, simd, weight_bits, activation_bits, VALUES) == pytest.approx(expected)
+    expected = 300 + 1.1 * pe * (
+        multipliers + bits * (2 * simd - 1) + bits + 8
+    )  # 2^8 is the first power above 200
+    assert lut_estimate(mw, pe, simd, weight_bits, activation_bits, VALUES) == pytest.approx(
+        expected
+    )
 
 
 def test_wide_operands_take_two_dsp_blocks_each():
@@ -118,7 +139,9 @@ def test_wide_operands_take_two_dsp_blocks_each():
     ],
 )
 def test_the_first_image_waits_for_each_nodes_share(cycles, shares, first_image):
-    assert pipeline_latency_s(np.array(cycles, dtype=float), shares, 100.0) == pytest.approx(first_image / 100)
+    assert pipeline_latency_s(np.array(cycles, dtype=float), shares, 100.0) == pytest.approx(
+        first_image / 100
+    )
 
 
 def divisors(number):
@@ -135,7 +158,9 @@ def every_design(nodes, device, clock_hz):
             design = design_of_folding(nodes, pe, simd, device, VALUES)
         except DoesNotFitError:
             continue
-        cycles = max(n.mh // p * (n.mw // s) * n.vectors for n, (p, s) in zip(nodes, chosen, strict=True))
+        cycles = max(
+            n.mh // p * (n.mw // s) * n.vectors for n, (p, s) in zip(nodes, chosen, strict=True)
+        )
         assert design.fps == pytest.approx(clock_hz / cycles)
         found.append((design.fps, design.lut_count))
     return found
@@ -186,15 +211,17 @@ def test_an_ultraram_holds_as_much_as_sixteen_block_rams():
 
 
 def test_power_of_finns_largest_designs():
-    # Umuroglu et al., FINN, FPGA 2017, table 3, chip power at 200 MHz and 28 nm. LUT, RAMB36 and W of SFC-max: 91,131, 4.5,
-    # 7.3; of LFC-max: 82,988, 396, 8.8; of CNV-max: 46,253, 186, 3.6.
+    # Umuroglu et al., FINN, FPGA 2017, table 3, chip power at 200 MHz and 28 nm. LUT, RAMB36 and W
+    # of SFC-max: 91,131, 4.5, 7.3; of LFC-max: 82,988, 396, 8.8; of CNV-max: 46,253, 186, 3.6.
     measured = [(91_131, 9, 7.3), (82_988, 792, 8.8), (46_253, 372, 3.6)]
     for lut, bram, power in measured:
         assert design_power_w(lut, bram, 200e6, 28.0) == pytest.approx(power, rel=0.35)
     assert design_power_w(1e5, 0, 200e6, 14.0, static_w=2.0) == pytest.approx(
         2.0 + design_power_w(1e5, 0, 200e6, 28.0) / 2
     )
-    assert design_power_w(1e5, 100, 100e6, 28.0) == pytest.approx(design_power_w(1e5, 100, 200e6, 28.0) / 2)
+    assert design_power_w(1e5, 100, 100e6, 28.0) == pytest.approx(
+        design_power_w(1e5, 100, 200e6, 28.0) / 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,18 +243,24 @@ def test_uneven_foldings_take_whole_steps():
 
 @pytest.mark.parametrize("name", ["zcu102", "zcu104", "kv260", "ultra96-v2"])
 def test_a_published_core_multiplies_its_whole_grid_every_cycle(name):
-    """AMD PG338: 2 PP ICP OCP operations a cycle of each core, whatever the share of cycles that are sustained."""
+    """AMD PG338: 2 PP ICP OCP operations a cycle of each core, whatever the share of cycles that
+    are sustained.
+    """
     device = catalog.device(name)
     core = device.overlay
     machine = overlay_machine(device, replace(fpga_parameters(), compute_efficiency_fraction=0.5))
     grid = (core.pixel_parallelism, core.input_channel_parallelism, core.output_channel_parallelism)
     assert (machine.pixels, machine.inputs, machine.outputs) == tuple(side.value for side in grid)
     assert machine.cores == core.core_count.value
-    native = 2 * machine.pixels * machine.inputs * machine.outputs * machine.cores * core.clock_hz.value
+    native = (
+        2 * machine.pixels * machine.inputs * machine.outputs * machine.cores * core.clock_hz.value
+    )
     assert native == pytest.approx(
         device.matrix_flop_per_s[Dtype.INT8].value, rel=0.11
     )  # KV260 is quoted at a higher clock
-    assert machine.seconds_per_cycle[Dtype.INT8] == pytest.approx(1 / (0.5 * core.clock_hz.value), rel=0.01)
+    assert machine.seconds_per_cycle[Dtype.INT8] == pytest.approx(
+        1 / (0.5 * core.clock_hz.value), rel=0.01
+    )
 
 
 @pytest.mark.parametrize("name", ["aws-f1-vu9p", "arria-10-gx1150", "vcu118", "stratix-10-nx2100"])
@@ -237,19 +270,30 @@ def test_a_generic_grid_has_the_stated_rate(name):
     machine = overlay_machine(device, replace(fpga_parameters(), generic_efficiency_fraction=0.5))
     assert machine.inputs == machine.outputs
     best_rate = 0.5 * max(device.peak_flop_per_s.values())
-    assert 2 * machine.pixels * machine.inputs**2 * device.fabric_clock_hz.value <= best_rate * (1 + 1e-9)
+    assert 2 * machine.pixels * machine.inputs**2 * device.fabric_clock_hz.value <= best_rate * (
+        1 + 1e-9
+    )
     assert machine.pixels >= 8  # as published cores have
     for dtype, rate in device.peak_flop_per_s.items():
-        reached = 2 * machine.pixels * machine.inputs * machine.outputs / machine.seconds_per_cycle[dtype]
+        reached = (
+            2 * machine.pixels * machine.inputs * machine.outputs / machine.seconds_per_cycle[dtype]
+        )
         assert reached <= 0.5 * rate * (1 + 1e-9)
     best = max(device.peak_flop_per_s, key=lambda dtype: device.peak_flop_per_s[dtype])
-    reached = 2 * machine.pixels * machine.inputs * machine.outputs / machine.seconds_per_cycle[best]
+    reached = (
+        2 * machine.pixels * machine.inputs * machine.outputs / machine.seconds_per_cycle[best]
+    )
     assert reached == pytest.approx(0.5 * device.peak_flop_per_s[best], rel=0.13)  # whole pixels
 
 
 def test_engines_of_a_batch_share_their_memory_in_two_buffers():
-    device = next(d for d in map(catalog.device, catalog.device_names()) if getattr(d, "overlay", None)
-                  and d.overlay.name.startswith(("DPUCVDX8", "DPUCADF8")) and d.on_chip)  # fmt: skip
+    device = next(
+        d
+        for d in map(catalog.device, catalog.device_names())
+        if getattr(d, "overlay", None)
+        and d.overlay.name.startswith(("DPUCVDX8", "DPUCADF8"))
+        and d.on_chip
+    )
     machine = overlay_machine(device, fpga_parameters())
     assert machine.shares_weights
     on_chip = sum(level.capacity_bytes.value for level in device.on_chip)

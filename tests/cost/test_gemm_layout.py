@@ -1,4 +1,6 @@
-"""The first matrix-core libraries read operands at rates that depend on their layout; all other rows read as a stream."""
+"""The first matrix-core libraries read operands at rates that depend on their layout; all other
+rows read as a stream.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ import numpy as np
 import pytest
 
 from accelsim import catalog
-from accelsim.calibration.validation.columns import gemm_graph
-from accelsim.calibration.validation.gpu_operators import KernelPrediction
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.table import Execution
+from accelsim.validation.columns import gemm_graph
+from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.workloads.dtype import Dtype
 
 PARAMETERS = replace(GpuParameters.class_wide(), m_contiguous_ratio=1.25, k_contiguous_ratio=0.5)
@@ -20,7 +22,9 @@ PARAMETERS = replace(GpuParameters.class_wide(), m_contiguous_ratio=1.25, k_cont
 def skinny(dtype: Dtype, layout, device: str = "t4") -> KernelPrediction:
     """Four products that main memory bounds."""
     m = np.full(4, 8192.0)
-    graph = gemm_graph(np.ones(4), m, np.full(4, 16.0), m, dtype, batched=np.zeros(4, dtype=np.bool_))
+    graph = gemm_graph(
+        np.ones(4), m, np.full(4, 16.0), m, dtype, batched=np.zeros(4, dtype=np.bool_)
+    )
     return KernelPrediction(graph, catalog.device(device), Execution.GRAPH, layout)
 
 
@@ -33,7 +37,9 @@ def test_memory_time_follows_the_layout():
     assert known.memory_s / plain.memory_s == pytest.approx(np.where(LAYOUT, 1 / 1.25, 2.0))
     assert (known.time_s[LAYOUT] < plain.time_s[LAYOUT]).all()
     assert (known.time_s[~LAYOUT] > plain.time_s[~LAYOUT]).all()
-    assert known.energy_j == pytest.approx(plain.energy_j, rel=0.2)  # the same bytes and arithmetic, at another clock
+    assert known.energy_j == pytest.approx(
+        plain.energy_j, rel=0.2
+    )  # the same bytes and arithmetic, at another clock
 
 
 def test_vector_lanes_and_rows_of_unknown_layout_read_as_a_stream():

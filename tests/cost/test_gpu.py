@@ -61,16 +61,28 @@ def test_gemm_respects_the_roofline(name: str, m: int, n: int, k: int, dtype: Dt
     assert_within_roofline(graph([gemm(m, n, k, dtype=dtype)], dtype), name)
 
 
-@given(board_names, st.integers(1, 64), st.integers(1, 512), st.integers(1, 512), st.integers(3, 112))
+@given(
+    board_names, st.integers(1, 64), st.integers(1, 512), st.integers(1, 512), st.integers(3, 112)
+)
 @settings(max_examples=60, deadline=None)
-def test_convolution_respects_the_roofline_of_its_algorithm(name: str, batch: int, c: int, k: int, side: int) -> None:
+def test_convolution_respects_the_roofline_of_its_algorithm(
+    name: str, batch: int, c: int, k: int, side: int
+) -> None:
     kinds = (K.CONV, K.CONV_BACKWARD_DATA, K.CONV_BACKWARD_WEIGHT)
     assert_within_roofline(graph([conv(batch, c, k, side, kind=kind) for kind in kinds]), name)
 
 
-@given(st.integers(1, 8), st.integers(1, 3000), st.integers(0, 3000), st.booleans(), st.integers(0, 700))
+@given(
+    st.integers(1, 8),
+    st.integers(1, 3000),
+    st.integers(0, 3000),
+    st.booleans(),
+    st.integers(0, 700),
+)
 @settings(max_examples=60, deadline=None)
-def test_attention_respects_the_roofline(batch: int, q_len: int, past: int, causal: bool, window: int) -> None:
+def test_attention_respects_the_roofline(
+    batch: int, q_len: int, past: int, causal: bool, window: int
+) -> None:
     row = attention(batch, 32, q_len, q_len + past, kv_heads=8, causal=causal, window=window)
     assert_within_roofline(graph([row], Dtype.FP16), "a100-pcie-40gb")
 
@@ -104,7 +116,11 @@ def test_larger_batches_take_longer(name: str, batch: int, more: int) -> None:
 @given(sizes, sizes, sizes, st.integers(1, 500), st.sampled_from([Dtype.FP32, Dtype.FP16]))
 @settings(max_examples=60, deadline=None)
 def test_gemm_time_grows_with_m_and_k(m: int, n: int, k: int, more: int, dtype: Dtype) -> None:
-    shapes = [gemm(m, n, k, dtype=dtype), gemm(m + more, n, k, dtype=dtype), gemm(m, n, k + more, dtype=dtype)]
+    shapes = [
+        gemm(m, n, k, dtype=dtype),
+        gemm(m + more, n, k, dtype=dtype),
+        gemm(m, n, k + more, dtype=dtype),
+    ]
     base, wider, deeper = cost_gpu(graph(shapes, dtype), gpu("t4")).time_s
     assert wider * ROUNDING >= base
     assert deeper * ROUNDING >= base
@@ -180,14 +196,18 @@ def test_a_power_limited_board_slows_and_an_unlimited_one_does_not() -> None:
     rows = graph([gemm(8192, 8192, 8192)])
     higher = board.power.limit_w
     assert higher is not None
-    doubled = board.model_copy(update={"power": board.power.model_copy(update={"limit_w": times(higher, 4.0)})})
+    doubled = board.model_copy(
+        update={"power": board.power.model_copy(update={"limit_w": times(higher, 4.0)})}
+    )
     limited, free = cost_gpu(rows, board), cost_gpu(rows, doubled)
     assert limited.time_s[0] > 1.5 * free.time_s[0]
     assert limited.energy_j[0] < free.energy_j[0]  # a lower voltage does the same work with less
 
 
 def test_unsupported_formats_and_kinds_are_named() -> None:
-    with pytest.raises(UnsupportedOperatorError, match=r"v100-pcie-32gb cannot run gemm 'gemm0': it has no bf16"):
+    with pytest.raises(
+        UnsupportedOperatorError, match=r"v100-pcie-32gb cannot run gemm 'gemm0': it has no bf16"
+    ):
         cost_gpu(graph([gemm(8, 8, 8, dtype=Dtype.BF16)], Dtype.BF16), gpu("v100-pcie-32gb"))
     with pytest.raises(UnsupportedOperatorError, match="all_reduce"):
         cost_gpu(graph([(K.ALL_REDUCE, (1000, 2), 0.0, 1000.0)]), gpu("t4"))
@@ -200,7 +220,9 @@ def test_every_kind_but_collectives_has_a_formula() -> None:
 def test_half_precision_without_matrix_cores_runs_at_the_faster_of_both_rates() -> None:
     """GTX 1080: FP16 lanes at 1/64 of FP32 (GP104 whitepaper); libraries multiply in FP32."""
     shape = (4096, 4096, 4096)
-    half = cost_gpu(graph([gemm(*shape, dtype=Dtype.FP16)], Dtype.FP16), gpu("gtx-1080")).compute_s[0]
+    half = cost_gpu(graph([gemm(*shape, dtype=Dtype.FP16)], Dtype.FP16), gpu("gtx-1080")).compute_s[
+        0
+    ]
     single = cost_gpu(graph([gemm(*shape)]), gpu("gtx-1080")).compute_s[0]
     assert half == pytest.approx(single, rel=0.3)
 
@@ -220,10 +242,14 @@ def test_bounds_name_what_limits_a_row() -> None:
 
 def test_eager_dispatch_is_slower_than_a_replayed_graph() -> None:
     rows = graph(every_kind())
-    eager, replayed = (cost_gpu(rows, gpu("t4"), mode) for mode in (Execution.EAGER, Execution.GRAPH))
+    eager, replayed = (
+        cost_gpu(rows, gpu("t4"), mode) for mode in (Execution.EAGER, Execution.GRAPH)
+    )
     assert (eager.dispatch_s > 5 * replayed.dispatch_s).all()
     np.testing.assert_array_equal(eager.time_s, replayed.time_s)
-    np.testing.assert_array_equal(cost_gpu(rows, gpu("t4"), Execution.COMPILED).dispatch_s, replayed.dispatch_s)
+    np.testing.assert_array_equal(
+        cost_gpu(rows, gpu("t4"), Execution.COMPILED).dispatch_s, replayed.dispatch_s
+    )
 
 
 def test_functions_of_tensors_alone_are_quicker_to_issue_than_scalars_and_modules() -> None:

@@ -1,4 +1,6 @@
-"""What a board adds to its operators, worked out by hand: caches, power, a profile's numbers, issue and energy."""
+"""What a board adds to its operators, worked out by hand: caches, power, a profile's numbers, issue
+and energy.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,23 @@ from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.table import Execution, RowCosts
 from accelsim.workloads.dtype import Dtype
 
-# -- operands that stay in the cache of a measuring loop --------------------------------------------------------------
+# -- operands that stay in the cache of a measuring loop
+# --------------------------------------------------------------
 
 
 def looped(cycle_bytes, compute_s=1e-6, memory_s=8e-6, latency_s=2e-6):
     """Exponent 1; a cache of 8 bytes a clock for each of 25 SMs has twice the memory's bandwidth."""
-    columns = [np.array([value]) for value in (compute_s + memory_s + latency_s, compute_s, memory_s, 0.0, 0.0)]
+    columns = [
+        np.array([value])
+        for value in (compute_s + memory_s + latency_s, compute_s, memory_s, 0.0, 0.0)
+    ]
     machine = bench(sm_count=25.0, stream_bytes_per_s=1e11)
     return with_cached_operands(RowCosts(*columns), np.array([cycle_bytes]), machine, parameters())
 
 
-@pytest.mark.parametrize(("cycle_bytes", "memory_s"), [(0.0, 4e-6), (1.02e6, 6e-6), (1e9, 8e-6), (np.inf, 8e-6)])
+@pytest.mark.parametrize(
+    ("cycle_bytes", "memory_s"), [(0.0, 4e-6), (1.02e6, 6e-6), (1e9, 8e-6), (np.inf, 8e-6)]
+)
 def test_operands_in_the_cache_come_at_its_bandwidth(cycle_bytes, memory_s) -> None:
     found = looped(cycle_bytes)
     assert found.memory_s[0] == pytest.approx(memory_s)
@@ -35,16 +43,24 @@ def test_operands_in_the_cache_come_at_its_bandwidth(cycle_bytes, memory_s) -> N
 def test_a_cache_slower_than_memory_or_none_gains_nothing() -> None:
     columns = [np.array([value]) for value in (11e-6, 1e-6, 8e-6, 0.0, 0.0)]
     for machine in (bench(sm_count=1.0), bench(l2_bytes=0.0, sm_count=1000.0)):
-        assert with_cached_operands(RowCosts(*columns), np.array([0.0]), machine, parameters()).time_s[0] == 11e-6
+        assert (
+            with_cached_operands(RowCosts(*columns), np.array([0.0]), machine, parameters()).time_s[
+                0
+            ]
+            == 11e-6
+        )
 
 
-# -- power -----------------------------------------------------------------------------------------------------------
+# -- power
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_board_over_its_limit_slows_to_the_cube_root_of_its_room() -> None:
     # 100 W of dynamic power in 64 W of room: the clock that draws f^3 of it is 0.862.
     machine = bench(limit_w=74.0, static_w=10.0, power_window_s=0.0)
-    assert machine.clock_fraction(np.array([100.0]), np.array([1.0]))[0] == pytest.approx(0.64 ** (1 / 3))
+    assert machine.clock_fraction(np.array([100.0]), np.array([1.0]))[0] == pytest.approx(
+        0.64 ** (1 / 3)
+    )
     assert machine.clock_fraction(np.array([64.0]), np.array([1.0]))[0] == 1.0
 
 
@@ -68,7 +84,8 @@ def test_a_limited_product_takes_longer_in_arithmetic_and_traffic_alike() -> Non
     assert limited.compute_s[0] == pytest.approx(free.compute_s[0] / clock)
 
 
-# -- a profile's numbers ---------------------------------------------------------------------------------------------
+# -- a profile's numbers
+# ---------------------------------------------------------------------------------------------
 
 
 def test_a_machine_is_its_profile_times_the_parameters() -> None:
@@ -81,8 +98,12 @@ def test_a_machine_is_its_profile_times_the_parameters() -> None:
     machine = GpuMachine.of(board, used)
     assert machine.stream_bytes_per_s == pytest.approx(0.5 * 320e9)
     assert machine.static_w == pytest.approx(5.0 + 0.1 * 70)
-    assert machine.vector_operand_bytes_per_s == pytest.approx(0.25 * board.vector_flop_per_s[Dtype.FP32].value / 2)
-    assert machine.matrix_operand_bytes_per_s == pytest.approx(128.0 * 40 * board.boost_clock_hz.value)
+    assert machine.vector_operand_bytes_per_s == pytest.approx(
+        0.25 * board.vector_flop_per_s[Dtype.FP32].value / 2
+    )
+    assert machine.matrix_operand_bytes_per_s == pytest.approx(
+        128.0 * 40 * board.boost_clock_hz.value
+    )
     assert machine.power_window_s == 0.0  # sustained work
     assert GpuMachine.of(board, replace(used, is_isolated=True)).power_window_s == 1e-3
 
@@ -100,17 +121,22 @@ def test_memory_efficiency_is_that_of_generation_vendor_and_kind(name, field) ->
 
 
 def test_matrix_cores_move_operands_in_proportion_to_their_width() -> None:
-    """An FP16 operation takes overhead x its multiplier; INT8 its own multiplier and half of the movement."""
+    """An FP16 operation takes overhead x its multiplier; INT8 its own multiplier and half of the
+    movement.
+    """
     overhead = 4.0
     board = gpu("a100-pcie-40gb")
     machine = GpuMachine.of(board, parameters(matrix_energy_overhead=overhead))
     plain = GpuMachine.of(board, parameters(matrix_energy_overhead=1.0)).flop_energy_j
     half = plain[Dtype.FP16]
     assert machine.flop_energy_j[Dtype.FP16] == pytest.approx(overhead * half)
-    assert machine.flop_energy_j[Dtype.INT8] == pytest.approx(plain[Dtype.INT8] + (overhead - 1) * half / 2)
+    assert machine.flop_energy_j[Dtype.INT8] == pytest.approx(
+        plain[Dtype.INT8] + (overhead - 1) * half / 2
+    )
 
 
-# -- the whole model -------------------------------------------------------------------------------------------------
+# -- the whole model
+# -------------------------------------------------------------------------------------------------
 
 DISPATCH = {
     "dispatch_contraction_s": 1e-6, "dispatch_batched_s": 2e-6, "dispatch_convolution_s": 3e-6, "dispatch_norm_s": 4e-6,
@@ -153,12 +179,17 @@ def test_energy_is_arithmetic_and_traffic_below_the_limit() -> None:
     machine = GpuMachine.of(free, used)
     rows = [(K.ELEMENTWISE, (10**6, 2, 1), 1e6, 12e6), gemm(512, 512, 512)]
     table = cost_gpu(graph(rows), free, parameters=used)
-    vector, product = (table.flop[0] * machine.vector_energy_j, table.flop[1] * machine.flop_energy_j[Dtype.FP32])
+    vector, product = (
+        table.flop[0] * machine.vector_energy_j,
+        table.flop[1] * machine.flop_energy_j[Dtype.FP32],
+    )
     assert table.energy_j == pytest.approx([vector, product] + table.bytes * machine.byte_energy_j)
 
 
 def test_a_row_at_the_limit_draws_the_room_above_static_power() -> None:
     board = gpu("t4")  # 70 W
-    used = parameters(active_static_w=10.0, active_static_fraction=0.1, vector_energy_overhead=500.0)
+    used = parameters(
+        active_static_w=10.0, active_static_fraction=0.1, vector_energy_overhead=500.0
+    )
     table = cost_gpu(graph([gemm(4096, 4096, 4096)]), board, parameters=used)
     assert table.energy_j[0] == pytest.approx((70 - 10 - 7) * table.time_s[0])

@@ -13,19 +13,30 @@ from accelsim.cost.gpu.model import GPU
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import Phase
 
-# -- streaming -------------------------------------------------------------------------------------------------------
+# -- streaming
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [K.ELEMENTWISE, K.COPY, K.POOLING])
 def test_streaming_kernels_take_bytes_over_bandwidth_and_one_latency(kind) -> None:
-    dims = {K.ELEMENTWISE: (10**6, 2, 1), K.COPY: (10**6,), K.POOLING: (1, 1, 10**6, 10**6, 1)}[kind]
+    dims = {K.ELEMENTWISE: (10**6, 2, 1), K.COPY: (10**6,), K.POOLING: (1, 1, 10**6, 10**6, 1)}[
+        kind
+    ]
     assert time_s(kind, dims, 1e6, 12e6) == pytest.approx(12e6 / 1e11 + 1e-6)
-    assert time_s(kind, dims, 1e9, 12e6) == pytest.approx(1e9 / 0.5e12 + 1e-6)  # half of the lanes' peak
+    assert time_s(kind, dims, 1e9, 12e6) == pytest.approx(
+        1e9 / 0.5e12 + 1e-6
+    )  # half of the lanes' peak
 
 
 @pytest.mark.parametrize(
     ("kind", "best"),
-    [(K.SOFTMAX, 0.8), (K.LAYER_NORM, 0.5), (K.RMS_NORM, 0.5), (K.GROUP_NORM, 0.5), (K.REDUCTION, 1.0)],
+    [
+        (K.SOFTMAX, 0.8),
+        (K.LAYER_NORM, 0.5),
+        (K.RMS_NORM, 0.5),
+        (K.GROUP_NORM, 0.5),
+        (K.REDUCTION, 1.0),
+    ],
 )
 @pytest.mark.parametrize(("columns", "filled"), [(64, 1 / 2), (192, 3 / 4), (1, 1 / 65)])
 def test_row_wise_kernels_fill_their_lanes_by_row_length(kind, best, columns, filled) -> None:
@@ -37,7 +48,8 @@ def test_batch_norms_reduce_over_the_pixels_of_a_channel() -> None:
     inference = graph([(K.BATCH_NORM, (192, 4), 0.0, 8e6)])
     training = concatenate([inference, graph([(K.COPY, (1,), 0.0, 0.0)], phase=Phase.BACKWARD)])
     folded, whole = (
-        GPU.evaluate(rows, bench(), parameters(), "bench").time_s[0] for rows in (inference, training)
+        GPU.evaluate(rows, bench(), parameters(), "bench").time_s[0]
+        for rows in (inference, training)
     )  # stored statistics stream; statistics of the batch are a normalisation
     assert folded == pytest.approx(8e6 / (1e11 * 0.75) + 2e-6)
     assert whole == pytest.approx(8e6 / (1e11 * 0.75 * 0.5) + 2e-6)
@@ -45,13 +57,16 @@ def test_batch_norms_reduce_over_the_pixels_of_a_channel() -> None:
 
 @pytest.mark.parametrize("kind", [K.EMBEDDING, K.EMBEDDING_BAG, K.SCATTER])
 @pytest.mark.parametrize(
-    ("width", "row_bytes", "sector_bytes"), [(24, 96, 96), (10, 40, 64), (8, 32, 32), (9, 36, 64), (1, 4, 32)]
+    ("width", "row_bytes", "sector_bytes"),
+    [(24, 96, 96), (10, 40, 64), (8, 32, 32), (9, 36, 64), (1, 4, 32)],
 )
 def test_gathered_rows_are_whole_sectors_of_32_bytes(kind, width, row_bytes, sector_bytes) -> None:
     lookups = 1000
     moved = 2.0 * lookups * row_bytes
     dims = (lookups, width, 10**6) + ((1000,) if kind is K.EMBEDDING_BAG else ())
-    traffic = moved + (lookups * row_bytes if kind is K.SCATTER else 0.0)  # a scatter-add reads before it writes
+    traffic = moved + (
+        lookups * row_bytes if kind is K.SCATTER else 0.0
+    )  # a scatter-add reads before it writes
     found = costs(kind, dims, 0.0, moved)
     assert found.bytes[0] == traffic
     assert found.time_s[0] == pytest.approx(traffic / 1e11 * (sector_bytes + 32) / row_bytes + 1e-6)
@@ -63,17 +78,25 @@ def test_routing_is_six_dependent_kernels() -> None:
 
 @pytest.mark.parametrize(("tensors", "launches"), [(0, 1), (1, 1), (36, 1), (37, 2), (108, 3)])
 def test_one_launch_updates_36_tensors(tensors, launches) -> None:
-    assert time_s(K.OPTIMIZER, (10**6, 2, tensors), 0.0, 2e7) == pytest.approx(2e7 / 1e11 + launches * 1e-6)
+    assert time_s(K.OPTIMIZER, (10**6, 2, tensors), 0.0, 2e7) == pytest.approx(
+        2e7 / 1e11 + launches * 1e-6
+    )
 
 
 def test_trees_touch_one_sector_per_node_and_feature() -> None:
     machine = bench(vector_operand_bytes_per_s=1e9)
     walk = 1000 * 50 * (6 + 1) * 32 / 1e9
-    assert time_s(K.TREE_ENSEMBLE, (1000, 20, 50, 6), 0.0, 1e4, machine=machine) == pytest.approx(walk + 1e-6)
+    assert time_s(K.TREE_ENSEMBLE, (1000, 20, 50, 6), 0.0, 1e4, machine=machine) == pytest.approx(
+        walk + 1e-6
+    )
     histogram = time_s(K.TREE_HISTOGRAM, (1000, 20, 50, 6, 256), 0.0, 1e4, machine=machine)
     assert histogram == pytest.approx(20 * walk + 1e-6)
-    assert time_s(K.TREE_ENSEMBLE, (1, 20, 50, 6), 0.0, 1e8, machine=machine) == pytest.approx(1e-3 + 1e-6)
-    assert time_s(K.TREE_ENSEMBLE, (1, 20, 50, 6), 1e9, 1e4, machine=machine) == pytest.approx(2e-3 + 1e-6)
+    assert time_s(K.TREE_ENSEMBLE, (1, 20, 50, 6), 0.0, 1e8, machine=machine) == pytest.approx(
+        1e-3 + 1e-6
+    )
+    assert time_s(K.TREE_ENSEMBLE, (1, 20, 50, 6), 1e9, 1e4, machine=machine) == pytest.approx(
+        2e-3 + 1e-6
+    )
 
 
 def test_copies_take_the_host_link() -> None:
@@ -84,7 +107,8 @@ def test_copies_take_the_host_link() -> None:
     assert time_s(K.HOST_TO_DEVICE, (10**9, 1), machine=machine) == pytest.approx(expected)
 
 
-# -- products --------------------------------------------------------------------------------------------------------
+# -- products
+# --------------------------------------------------------------------------------------------------------
 
 
 def shape(m, n, k, batch=1.0, width=4.0, rate=1e12) -> GemmShape:
@@ -93,7 +117,9 @@ def shape(m, n, k, batch=1.0, width=4.0, rate=1e12) -> GemmShape:
 
 
 def product_s(*sizes, machine=None, used=None, split=False, tiles=ONE_TILE, **options) -> float:
-    found = gemm_compute_s(shape(*sizes, **options), machine or bench(), used or parameters(), split=split, tiles=tiles)
+    found = gemm_compute_s(
+        shape(*sizes, **options), machine or bench(), used or parameters(), split=split, tiles=tiles
+    )
     return float(found[0])
 
 
@@ -110,19 +136,25 @@ def test_tiles_run_in_waves_and_edges_cost_whole_tiles(m, n, batch, waves) -> No
 
 
 def test_the_pipeline_of_a_tile_fills_and_drains() -> None:
-    assert product_s(128, 128, 256, used=parameters(prologue_k=64.0)) == pytest.approx(TILE_S * (256 + 64) / 256)
+    assert product_s(128, 128, 256, used=parameters(prologue_k=64.0)) == pytest.approx(
+        TILE_S * (256 + 64) / 256
+    )
 
 
 def test_the_library_takes_the_fastest_tile() -> None:
-    # 64 x 64: four tiles, one wave of a quarter of the work; 32 x 32: sixteen tiles, two waves of a sixteenth.
-    assert product_s(128, 128, 256, tiles=((128, 128), (64, 64), (32, 32))) == pytest.approx(TILE_S / 8)
+    # 64 x 64: four tiles, one wave of a quarter of the work; 32 x 32: sixteen tiles, two waves of a
+    # sixteenth.
+    assert product_s(128, 128, 256, tiles=((128, 128), (64, 64), (32, 32))) == pytest.approx(
+        TILE_S / 8
+    )
     assert product_s(128, 128, 256, tiles=((128, 128), (64, 64))) == pytest.approx(TILE_S / 4)
     assert product_s(128, 256, 256, tiles=((128, 64),)) == pytest.approx(TILE_S / 2)
 
 
 @pytest.mark.parametrize(("exposed", "factor"), [(0.0, 1.0), (0.5, 1.25), (1.0, 1.5)])
 def test_operands_that_arithmetic_does_not_hide_add_up(exposed, factor) -> None:
-    # 256 elements of 4 bytes a step against 2 x 128 x 128 FLOP: at this rate, half the time of the arithmetic.
+    # 256 elements of 4 bytes a step against 2 x 128 x 128 FLOP: at this rate, half the time of the
+    # arithmetic.
     machine = bench(vector_operand_bytes_per_s=256 * 4 / (0.5 * 2 * 128 * 128 / 1e12))
     used = parameters(operand_exposed_fraction=exposed)
     assert product_s(128, 128, 256, machine=machine, used=used) == pytest.approx(factor * TILE_S)
@@ -135,7 +167,9 @@ def test_a_tile_is_never_faster_than_its_operands_arrive() -> None:
 
 
 def test_a_long_contraction_is_split_over_idle_sms() -> None:
-    """One tile on ten SMs: eight slices of 1024 fit one wave; each partial tile goes out and in at an SM's share."""
+    """One tile on ten SMs: eight slices of 1024 fit one wave; each partial tile goes out and in at
+    an SM's share.
+    """
     traffic = 1e12
     machine = bench(vector_operand_bytes_per_s=traffic)
     whole_s = product_s(128, 128, 8192, machine=machine)
@@ -157,20 +191,25 @@ def test_rounded_slices_take_the_longest() -> None:
     assert split_s == pytest.approx(TILE_S / 256 * 126)
 
 
-@pytest.mark.parametrize(("tiles", "own"), [(1, 2.0), (2, 8**0.5), (3, 12**0.5), (4, 4.0), (5, 6.0), (8, 8.0)])
+@pytest.mark.parametrize(
+    ("tiles", "own"), [(1, 2.0), (2, 8**0.5), (3, 12**0.5), (4, 4.0), (5, 6.0), (8, 8.0)]
+)
 def test_lone_tiles_of_64_threads_take_longer_than_their_share(tiles, own) -> None:
     """Loss 1/2: j tiles of a group of four take sqrt(4 j) tiles' time."""
     used = parameters(lone_tile_loss=0.5)
     found = product_s(64, 64, 256, 10 * tiles, used=used, tiles=((64, 64),))
     assert found == pytest.approx(own * TILE_S / 4)
-    assert product_s(128, 128, 256, 10 * tiles, used=used) == pytest.approx(tiles * TILE_S)  # other tiles do not
+    assert product_s(128, 128, 256, 10 * tiles, used=used) == pytest.approx(
+        tiles * TILE_S
+    )  # other tiles do not
 
 
 @pytest.mark.parametrize(("k", "factor"), [(16384, 1.5), (32768, 1 + 16 / 17), (1024, 1.0)])
 def test_long_rows_walk_pages_on_early_boards(k, factor) -> None:
     used = parameters(page_walk_loss=1.0)
     plain, walking = (
-        costs(*gemm(1280, 128, k), machine=bench(has_page_walks=flag), used=used).compute_s[0] for flag in (False, True)
+        costs(*gemm(1280, 128, k), machine=bench(has_page_walks=flag), used=used).compute_s[0]
+        for flag in (False, True)
     )
     assert walking / plain == pytest.approx(factor, rel=2e-5)
 
@@ -181,13 +220,16 @@ def test_a_product_adds_latency_to_arithmetic_and_traffic() -> None:
     assert found.flop[0] == flop == 2 * 1280 * 128 * 256
     assert found.compute_s[0] == pytest.approx(TILE_S)
     assert found.memory_s[0] == pytest.approx(moved / 1e11)
-    assert found.time_s[0] == pytest.approx(TILE_S + moved / 1e11 + 2e-6)  # exponent 1: nothing overlaps
+    assert found.time_s[0] == pytest.approx(
+        TILE_S + moved / 1e11 + 2e-6
+    )  # exponent 1: nothing overlaps
 
 
 def test_batched_products_have_their_own_ratio_and_never_beat_the_peak() -> None:
     kind, dims, flop, moved = gemm(128, 128, 256, 10, kind=K.BATCHED_GEMM)
     slower, faster = (
-        costs(kind, dims, flop, moved, used=parameters(batched_ratio=ratio)).compute_s[0] for ratio in (0.5, 1.5)
+        costs(kind, dims, flop, moved, used=parameters(batched_ratio=ratio)).compute_s[0]
+        for ratio in (0.5, 1.5)
     )
     assert slower == pytest.approx(2 * TILE_S)
     assert faster == pytest.approx(flop / 1e12)
@@ -208,10 +250,15 @@ def test_operands_are_read_once_per_square_of_tiles_unless_one_stays_in_the_cach
     once = np.array([a + b])
     spilled = gemm_traffic_bytes(sizes, once, bench(sm_count=4.0, l2_bytes=1e6))
     assert spilled[0] == a * (512 / 256) + b * (1024 / 256)
-    for l2_bytes, again in ((2 * b, False), (2 * b - 1, True)):  # the smaller operand in half of the cache
+    for l2_bytes, again in (
+        (2 * b, False),
+        (2 * b - 1, True),
+    ):  # the smaller operand in half of the cache
         found = gemm_traffic_bytes(sizes, once, bench(sm_count=4.0, l2_bytes=l2_bytes))
         assert bool(found[0] > once[0]) is again
-    batched = gemm_traffic_bytes(shape(1024, 512, 4096, 3.0), 3 * once, bench(sm_count=4.0, l2_bytes=1e6))
+    batched = gemm_traffic_bytes(
+        shape(1024, 512, 4096, 3.0), 3 * once, bench(sm_count=4.0, l2_bytes=1e6)
+    )
     assert batched[0] == 3 * spilled[0]
     small = gemm_traffic_bytes(shape(64, 64, 10**6), once, bench(sm_count=4.0, l2_bytes=1e6))
     assert small[0] == once[0]  # one square holds it all
@@ -224,7 +271,8 @@ def test_arithmetic_and_traffic_join_in_a_p_norm(exponent, joined) -> None:
     assert join_times(np.array([0.0]), np.array([0.0]), exponent)[0] == 0
 
 
-# -- attention -------------------------------------------------------------------------------------------------------
+# -- attention
+# -------------------------------------------------------------------------------------------------------
 
 
 def attention_dims(batch, heads, q_len, kv_len, *, kv_heads=None, causal=0, window=0):
@@ -232,7 +280,8 @@ def attention_dims(batch, heads, q_len, kv_len, *, kv_heads=None, causal=0, wind
 
 
 def test_attention_runs_blocks_of_64_queries_in_waves() -> None:
-    # 2 x 5 heads x 2 blocks of 64 queries = 20 blocks: two waves; 4 x 64 FLOP a pair at half the rate.
+    # 2 x 5 heads x 2 blocks of 64 queries = 20 blocks: two waves; 4 x 64 FLOP a pair at half the
+    # rate.
     found = costs(K.ATTENTION, attention_dims(2, 5, 128, 256), 0.0, 1e6)
     flop = 2 * 5 * 128 * 256 * 4 * 64
     assert found.flop[0] == flop
@@ -260,39 +309,52 @@ def test_the_backward_pass_does_five_products_for_two_and_sums_in_a_second_kerne
 
 
 def test_causal_attention_executes_the_visible_blocks() -> None:
-    # 256 queries over 256 keys: 256 x 257 / 2 pairs, plus half a block of 128 keys for every query along the edge.
+    # 256 queries over 256 keys: 256 x 257 / 2 pairs, plus half a block of 128 keys for every query
+    # along the edge.
     found = costs(K.ATTENTION, attention_dims(10, 1, 256, 256, causal=1), 0.0, 1e6)
     assert found.flop[0] == 10 * 256 * 257 / 2 * 4 * 64
     assert found.compute_s[0] == pytest.approx(10 * (256 * 257 / 2 + 256 * 64) * 4 * 64 / 0.5e12)
 
 
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "padded"), [(8, 8, 16), (8, 2, 4), (32, 1, 1)], ids=["own keys", "four share", "all share"]
+    ("heads", "kv_heads", "padded"),
+    [(8, 8, 16), (8, 2, 4), (32, 1, 1)],
+    ids=["own keys", "four share", "all share"],
 )
-def test_decoding_works_on_slices_of_256_keys_and_pads_to_the_instruction(heads, kv_heads, padded) -> None:
-    # 1,000 keys are four slices; a query is padded to 16 rows, which the heads that share keys fill together.
+def test_decoding_works_on_slices_of_256_keys_and_pads_to_the_instruction(
+    heads, kv_heads, padded
+) -> None:
+    # 1,000 keys are four slices; a query is padded to 16 rows, which the heads that share keys fill
+    # together.
     dims = attention_dims(5, heads, 1, 1000, kv_heads=kv_heads)
     found = costs(K.ATTENTION, dims, 0.0, 1e6)
     blocks = 5 * heads * 4
     assert blocks % 10 == 0
     assert found.compute_s[0] == pytest.approx(blocks * padded * 256 * 4 * 64 / 0.5e12)
-    assert found.time_s[0] == pytest.approx(found.compute_s[0] + 1e6 / 1e11 + 2e-6 + 1e-6)  # slices are summed
+    assert found.time_s[0] == pytest.approx(
+        found.compute_s[0] + 1e6 / 1e11 + 2e-6 + 1e-6
+    )  # slices are summed
 
 
 def test_one_slice_needs_no_sum_and_17_queries_no_padding() -> None:
     lone = costs(K.ATTENTION, attention_dims(5, 8, 1, 256), 0.0, 0.0)
     assert lone.time_s[0] == pytest.approx(lone.compute_s[0] + 2e-6)
-    sixteen, seventeen = (costs(K.ATTENTION, attention_dims(5, 8, q, 512), 0.0, 0.0) for q in (16, 17))
+    sixteen, seventeen = (
+        costs(K.ATTENTION, attention_dims(5, 8, q, 512), 0.0, 0.0) for q in (16, 17)
+    )
     assert sixteen.compute_s[0] == pytest.approx(5 * 8 * 2 * 16 * 256 * 256 / 0.5e12)
     assert seventeen.compute_s[0] == pytest.approx(5 * 8 * 64 * 512 * 256 / 0.5e12)
 
 
-# -- recurrent layers ------------------------------------------------------------------------------------------------
+# -- recurrent layers
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "gates"), [(K.RNN, 1), (K.GRU, 3), (K.LSTM, 4)])
 def test_recurrent_layers_are_one_input_product_and_a_product_per_step(kind, gates) -> None:
-    """Batch 128, 10 steps, 256 to 128: the input product has gates x 10 tiles, a step as many tiles as gates."""
+    """Batch 128, 10 steps, 256 to 128: the input product has gates x 10 tiles, a step as many tiles
+    as gates.
+    """
     dims = (128, 10, 256, 128, 1)
     flop = 2.0 * 128 * 10 * gates * 128 * (256 + 128)
     found = costs(kind, dims, flop, 1e6)

@@ -23,9 +23,14 @@ def test_hits_fall_with_the_traffic_between():
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.sampled_from(["resnet-50", "dlrm-mlperf", "bert-base"]), st.sampled_from(["t4", "l4", "a100-sxm-80gb"]))
+@given(
+    st.sampled_from(["resnet-50", "dlrm-mlperf", "bert-base"]),
+    st.sampled_from(["t4", "l4", "a100-sxm-80gb"]),
+)
 def test_traffic_never_grows_nor_turns_negative(name, device):
-    graph = fuse_elementwise(workload(name).lower(RunShape(batch=4, seq_len=128), precision("fp16")).graph)
+    graph = fuse_elementwise(
+        workload(name).lower(RunShape(batch=4, seq_len=128), precision("fp16")).graph
+    )
     cached = cached_traffic(graph, catalog.device(device))
     for column in ("read_bytes", "write_bytes"):
         assert np.all(getattr(cached, column) <= getattr(graph, column) * (1 + 1e-12))
@@ -47,7 +52,9 @@ def test_small_tensors_stay_on_chip_and_large_ones_do_not():
     first, last = cached_traffic(small, device), cached_traffic(large, device)
     assert first.read_bytes[1] < 0.5 * small.read_bytes[1]
     assert last.read_bytes[1] == pytest.approx(large.read_bytes[1])
-    assert first.write_bytes[2] == small.write_bytes[2]  # nobody reads the last result: it goes to memory
+    assert (
+        first.write_bytes[2] == small.write_bytes[2]
+    )  # nobody reads the last result: it goes to memory
 
 
 def test_rows_of_a_small_table_are_cached():

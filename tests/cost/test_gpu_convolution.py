@@ -1,4 +1,6 @@
-"""Convolution algorithms: tiles and blocks counted by hand, and what decides between the algorithms."""
+"""Convolution algorithms: tiles and blocks counted by hand, and what decides between the
+algorithms.
+"""
 
 from dataclasses import replace
 
@@ -31,29 +33,42 @@ def peak(device):
 
 
 def test_implicit_gemm_takes_waves_of_tiles():
-    """200 tiles of 128 positions x 128 channels are three on the busiest of 80 SMs, 400 of 128 x 64 are five, 800 ten.
+    """200 tiles of 128 positions x 128 channels are three on the busiest of 80 SMs, 400 of 128 x 64
+    are five, 800 ten.
 
     A tile costs its elements and six rows or columns for each of its edges.
     """
     seconds = compute_s("v100-sxm2-16gb", conv(16, 64, 128, 80, window=5, stride=2))[0]
     wide, narrow = 3 * (128 * 128 + 6 * 256), 5 * (128 * 64 + 6 * 192)
     depth = 64 * 25 + 8
-    assert seconds == pytest.approx(2 * 80 * min(wide, narrow) * depth / (0.5 * peak("v100-sxm2-16gb")), rel=1e-6)
+    assert seconds == pytest.approx(
+        2 * 80 * min(wide, narrow) * depth / (0.5 * peak("v100-sxm2-16gb")), rel=1e-6
+    )
 
 
 def test_no_convolution_splits_its_contraction():
-    """One image of 7 x 7 is one row of tiles however long the contraction: each of 16 SMs walks all of it."""
-    short, long = compute_s("v100-sxm2-16gb", conv(1, 1024, 512, 7, window=1), conv(1, 2048, 512, 7, window=1))
+    """One image of 7 x 7 is one row of tiles however long the contraction: each of 16 SMs walks all
+    of it.
+    """
+    short, long = compute_s(
+        "v100-sxm2-16gb", conv(1, 1024, 512, 7, window=1), conv(1, 2048, 512, 7, window=1)
+    )
     assert long / short == pytest.approx((2048 + 8) / (1024 + 8), rel=1e-6)
 
 
 def test_fused_winograd_takes_blocks_of_32_channels_and_8_x_16_outputs():
-    """64 images of 16 x 16, 40 channels: 2 x 64 x 2 blocks, four on the busiest SM; 17 channels are three steps of eight."""
+    """64 images of 16 x 16, 40 channels: 2 x 64 x 2 blocks, four on the busiest SM; 17 channels are
+    three steps of eight.
+    """
     costs = cost_gpu(
-        graph([conv(64, 17, 40, 16)]), gpu("v100-sxm2-16gb"), parameters=replace(BARE, transformed_efficiency=0.01)
+        graph([conv(64, 17, 40, 16)]),
+        gpu("v100-sxm2-16gb"),
+        parameters=replace(BARE, transformed_efficiency=0.01),
     )
     flop = 2 * 16 / 4 * 128 * 32 * (24 + 8)
-    assert costs.compute_s[0] == pytest.approx(4 * 80 * flop / (0.5 * peak("v100-sxm2-16gb")), rel=1e-6)
+    assert costs.compute_s[0] == pytest.approx(
+        4 * 80 * flop / (0.5 * peak("v100-sxm2-16gb")), rel=1e-6
+    )
     assert costs.flop[0] == pytest.approx(2.0 * 64 * 256 * 17 * 40 * 9 / 2.25 / 0.5)
 
 
@@ -85,4 +100,6 @@ def test_a_strided_1x1_gradient_multiplies_half_of_the_zeros():
 def test_only_gradients_that_are_implicit_gemms_are_slower_than_the_forward_pass(kind):
     slow = replace(BARE, backward_efficiency=0.3)
     row = conv(32, 256, 256, 14, kind=kind)
-    assert compute_s("v100-sxm2-16gb", row)[0] == compute_s("v100-sxm2-16gb", row, parameters=slow)[0]
+    assert (
+        compute_s("v100-sxm2-16gb", row)[0] == compute_s("v100-sxm2-16gb", row, parameters=slow)[0]
+    )

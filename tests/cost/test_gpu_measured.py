@@ -1,4 +1,6 @@
-"""The GPU model at tier `spec` against single operators that were measured, and against closed forms."""
+"""The GPU model at tier `spec` against single operators that were measured, and against closed
+forms.
+"""
 
 from dataclasses import replace
 
@@ -13,7 +15,8 @@ from accelsim.cost.gpu.attention import visible_pairs
 from accelsim.cost.gpu.machine import join_times
 from accelsim.workloads.dtype import Dtype
 
-#: DeepBench (Baidu, results/train, 2016-2018): (board, dtype, m, n, k, ms): every 40th of each board's GEMMs by time.
+#: DeepBench (Baidu, results/train, 2016-2018): (board, dtype, m, n, k, ms): every 40th of each
+#: board's GEMMs by time.
 GEMMS = [
     ("v100-sxm2-16gb", Dtype.FP16, 4608, 16, 1536, 0.037),
     ("v100-sxm2-16gb", Dtype.FP16, 1760, 7133, 1760, 0.452),
@@ -31,7 +34,8 @@ GEMMS = [
     ("gtx-1080-ti", Dtype.FP32, 1760, 7000, 1760, 3.983),
     ("gtx-1080-ti", Dtype.FP32, 3072, 24000, 1024, 13.539),
 ]
-#: DeepBench again, forward: (board, dtype, batch, channels in, channels out, image side, window, ms): every 30th, square.
+#: DeepBench again, forward: (board, dtype, batch, channels in, channels out, image side, window,
+#: ms): every 30th, square.
 CONVOLUTIONS = [
     ("v100-sxm2-16gb", Dtype.FP16, 16, 512, 512, 7, 1, 0.022),
     ("v100-sxm2-16gb", Dtype.FP16, 16, 64, 256, 56, 1, 0.048),
@@ -45,8 +49,8 @@ CONVOLUTIONS = [
     ("gtx-1080-ti", Dtype.FP32, 16, 2048, 512, 7, 1, 0.213),
     ("gtx-1080-ti", Dtype.FP32, 8, 64, 128, 112, 3, 0.884),
 ]
-#: Best measured matmul rates, TFLOP/s (S. Bekman, ML Engineering, compute/accelerator/README.md, "maximum achievable
-#: matmul FLOPS"); the NVIDIA rows took no part in any fit.
+#: Best measured matmul rates, TFLOP/s (S. Bekman, ML Engineering, compute/accelerator/README.md,
+#: "maximum achievable matmul FLOPS"); the NVIDIA rows took no part in any fit.
 BEST_RATES = [
     ("a100-sxm-40gb", Dtype.BF16, 1024, 10240, 5120, 271.2),
     ("a100-pcie-40gb", Dtype.BF16, 2048, 5120, 6144, 252.9),
@@ -60,14 +64,21 @@ BEST_RATES = [
 ]
 
 
-def log_errors(cases: list[tuple[str, Dtype, tuple[object, ...], float]], *, is_early: bool = False) -> np.ndarray:
+def log_errors(
+    cases: list[tuple[str, Dtype, tuple[object, ...], float]], *, is_early: bool = False
+) -> np.ndarray:
     parameters = replace(GpuParameters.class_wide(), is_early_library=is_early)
-    found = [cost_gpu(graph([row], dtype), gpu(name), parameters=parameters).time_s[0] for name, dtype, row, _ in cases]
+    found = [
+        cost_gpu(graph([row], dtype), gpu(name), parameters=parameters).time_s[0]
+        for name, dtype, row, _ in cases
+    ]
     return np.log(np.array(found) / np.array([seconds for *_, seconds in cases]))
 
 
 def test_measured_gemms() -> None:
-    cases = [(name, dtype, gemm(m, n, k, dtype=dtype), ms * 1e-3) for name, dtype, m, n, k, ms in GEMMS]
+    cases = [
+        (name, dtype, gemm(m, n, k, dtype=dtype), ms * 1e-3) for name, dtype, m, n, k, ms in GEMMS
+    ]
     errors = log_errors(cases, is_early=True)
     assert np.median(np.abs(errors)) < 0.2
     assert np.abs(errors).max() < 0.6
@@ -84,7 +95,9 @@ def test_measured_convolutions() -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype", "m", "n", "k", "tflop_per_s"), BEST_RATES)
-def test_best_measured_matmul_rates(name: str, dtype: Dtype, m: int, n: int, k: int, tflop_per_s: float) -> None:
+def test_best_measured_matmul_rates(
+    name: str, dtype: Dtype, m: int, n: int, k: int, tflop_per_s: float
+) -> None:
     costs = cost_gpu(graph([gemm(m, n, k, dtype=dtype)], dtype), gpu(name))
     assert 2.0 * m * n * k / costs.time_s[0] == pytest.approx(tflop_per_s * 1e12, rel=0.25)
 
@@ -106,7 +119,9 @@ def test_measured_streaming_bandwidth(name: str, bytes_per_s: float, tolerance: 
 
 
 def test_resnet_training_power_of_a_p100() -> None:
-    """Zeus traces (NSDI 2023): 160 W average at batch 32 to 128; the energy per byte was set on the V100 of that set."""
+    """Zeus traces (NSDI 2023): 160 W average at batch 32 to 128; the energy per byte was set on the
+    V100 of that set.
+    """
     from accelsim.workload_catalog import workload
     from accelsim.workloads.dtype import precision
     from accelsim.workloads.model import RunShape
@@ -114,31 +129,46 @@ def test_resnet_training_power_of_a_p100() -> None:
 
     lowered = workload("resnet-50").lower(RunShape(batch=64), precision("fp32"))
     step = training_graph(
-        lowered.graph, lowered.parameter_count, lowered.parameter_tensor_count, precision("fp32"), OPTIMIZERS["sgd"]
+        lowered.graph,
+        lowered.parameter_count,
+        lowered.parameter_tensor_count,
+        precision("fp32"),
+        OPTIMIZERS["sgd"],
     )
     costs = cost_gpu(step, gpu("p100-pcie-16gb"))
     machine = GpuMachine.of(gpu("p100-pcie-16gb"), GpuParameters.class_wide())
-    assert machine.static_w + costs.total_energy_j / costs.total_time_s == pytest.approx(160.0, rel=0.15)
+    assert machine.static_w + costs.total_energy_j / costs.total_time_s == pytest.approx(
+        160.0, rel=0.15
+    )
 
 
 def test_wave_quantisation() -> None:
-    """One tile more than the SMs take in one wave costs a second wave (NVIDIA, Matrix Multiplication Background)."""
+    """One tile more than the SMs take in one wave costs a second wave (NVIDIA, Matrix
+    Multiplication Background).
+    """
     board = gpu("a100-pcie-40gb")
     sms = board.sm_count.value
     tile = 128
-    shapes = [gemm(tile * (sms + extra), tile, 65536, dtype=Dtype.FP16, kind=K.BATCHED_GEMM) for extra in (0, 12)]
+    shapes = [
+        gemm(tile * (sms + extra), tile, 65536, dtype=Dtype.FP16, kind=K.BATCHED_GEMM)
+        for extra in (0, 12)
+    ]
     full, spilled = cost_gpu(graph(shapes, Dtype.FP16), board).compute_s
     assert spilled > 1.3 * full
 
 
 def test_skinny_gemm_reads_its_weights_at_memory_speed() -> None:
-    costs = cost_gpu(graph([gemm(1, 8192, 8192, dtype=Dtype.FP16)], Dtype.FP16), gpu("h100-sxm-80gb"))
+    costs = cost_gpu(
+        graph([gemm(1, 8192, 8192, dtype=Dtype.FP16)], Dtype.FP16), gpu("h100-sxm-80gb")
+    )
     assert costs.memory_s[0] > costs.compute_s[0]
     assert costs.time_s[0] == pytest.approx(8192 * 8192 * 2 / 3.35e12, rel=0.6)
 
 
 def test_winograd_counts_its_own_multiplies() -> None:
-    """A 3x3 stride-1 layer executes at most 1/2.25 of the direct multiplies, plus transforms; a strided one all."""
+    """A 3x3 stride-1 layer executes at most 1/2.25 of the direct multiplies, plus transforms; a
+    strided one all.
+    """
     plain, strided = conv(32, 256, 256, 56), conv(32, 256, 256, 56, stride=2)
     costs = cost_gpu(graph([plain, strided]), gpu("v100-pcie-32gb"))
     assert costs.flop[0] < plain[2]
@@ -158,7 +188,11 @@ def test_visible_pairs_equal_a_count(q_len: int, past: int, causal: bool, window
     kv_len = q_len + past
     keys = np.arange(kv_len)[None, :]
     own = past + np.arange(q_len)[:, None]
-    seen = np.broadcast_to(keys <= own, (q_len, kv_len)) if causal else np.ones((q_len, kv_len), dtype=bool)
+    seen = (
+        np.broadcast_to(keys <= own, (q_len, kv_len))
+        if causal
+        else np.ones((q_len, kv_len), dtype=bool)
+    )
     if window and causal:
         seen = seen & (keys > own - window)
     count = q_len * min(window, kv_len) if window and not causal else seen.sum()
@@ -186,6 +220,8 @@ def test_attention_backward_does_five_products_for_two() -> None:
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(1, 20))
-def test_joined_time_lies_between_the_longer_and_the_sum(compute: float, memory: float, exponent: float) -> None:
+def test_joined_time_lies_between_the_longer_and_the_sum(
+    compute: float, memory: float, exponent: float
+) -> None:
     joined = join_times(np.array([compute]), np.array([memory]), exponent)[0]
     assert max(compute, memory) * (1 - 1e-12) <= joined <= (compute + memory) * (1 + 1e-12)

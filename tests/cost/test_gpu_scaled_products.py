@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from gpu_rows import gpu
 
-from accelsim.calibration.validation.columns import gemm_graph
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, join_times
 from accelsim.cost.gpu.model import cost_gpu
+from accelsim.validation.columns import gemm_graph
 from accelsim.workloads.dtype import Dtype
 
 CLASS = GpuParameters.class_wide()
@@ -20,11 +20,15 @@ def cost(m, n, k, board, *, scaled=True, dtype=Dtype.FP8):
     column = [np.array([float(size)]) for size in (1, m, n, k)]
     graph = gemm_graph(*column, dtype, batched=np.array([False]), weight=dtype, output=Dtype.BF16)
     scales = n * k / 128**2 * 4 if scaled else 0.0
-    return cost_gpu(replace(graph, weight_bytes=graph.weight_bytes + scales), gpu(board), parameters=CLASS)
+    return cost_gpu(
+        replace(graph, weight_bytes=graph.weight_bytes + scales), gpu(board), parameters=CLASS
+    )
 
 
 def test_one_tile_of_32_rows_on_ada_waits_for_the_cache():
-    """4096 x 4096 x 4096 on an L40S: 128 x 32 tiles, each of which reads 32 + 128 lines of 4096 bytes."""
+    """4096 x 4096 x 4096 on an L40S: 128 x 32 tiles, each of which reads 32 + 128 lines of 4096
+    bytes.
+    """
     board = gpu("l40s")
     read = 128 * 32 * (32 + 128) * 4096
     rate = 13.0 * board.sm_count.value * board.boost_clock_hz.value
@@ -34,23 +38,34 @@ def test_one_tile_of_32_rows_on_ada_waits_for_the_cache():
 
 @pytest.mark.parametrize("board", ["l40s", "rtx-pro-6000-blackwell", "h100-sxm-80gb"])
 def test_a_few_tiles_walk_the_whole_contraction(board):
-    """Kernels for block scales never split k: twice the length takes twice the time of a lone row of tiles."""
+    """Kernels for block scales never split k: twice the length takes twice the time of a lone row
+    of tiles.
+    """
     short, long = (cost(16, 128, k, board).compute_s[0] for k in (8192, 16384))
     assert long == pytest.approx(2 * short, rel=0.01)
     assert cost(16, 128, 16384, board, scaled=False).compute_s[0] < 0.5 * long
 
 
-@pytest.mark.parametrize(("board", "dtype"), [("l40s", Dtype.FP8), ("b200-sxm", Dtype.FP8), ("b200-sxm", Dtype.FP4)])
+@pytest.mark.parametrize(
+    ("board", "dtype"), [("l40s", Dtype.FP8), ("b200-sxm", Dtype.FP8), ("b200-sxm", Dtype.FP4)]
+)
 def test_the_input_is_quantised_before_the_product(board, dtype):
-    """A kernel more, which reads BF16 and writes the narrow format: from the cache, or from memory where that is faster."""
+    """A kernel more, which reads BF16 and writes the narrow format: from the cache, or from memory
+    where that is faster.
+    """
     machine = GpuMachine.of(gpu(board), CLASS)
     m, k = 1024, 1024
     moved = m * k * (BF16_BYTES + dtype.bytes)
     assert moved < 0.5 * machine.l2_bytes
     found = cost(m, 512, k, board, dtype=dtype)
-    product_s = join_times(found.compute_s, found.memory_s, CLASS.overlap_exponent) + CLASS.contraction_latency_s
+    product_s = (
+        join_times(found.compute_s, found.memory_s, CLASS.overlap_exponent)
+        + CLASS.contraction_latency_s
+    )
     rate = max(8.0 * machine.sm_count * machine.clock_hz, machine.stream_bytes_per_s)
-    assert found.time_s - product_s == pytest.approx(CLASS.kernel_latency_s + moved / rate, rel=0.01)
+    assert found.time_s - product_s == pytest.approx(
+        CLASS.kernel_latency_s + moved / rate, rel=0.01
+    )
 
 
 def test_inputs_beyond_the_cache_are_quantised_at_the_rate_of_memory():

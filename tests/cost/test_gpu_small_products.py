@@ -1,13 +1,15 @@
-"""Batched products smaller than a library's usual tiles, and energy of narrow formats on matrix cores."""
+"""Batched products smaller than a library's usual tiles, and energy of narrow formats on matrix
+cores.
+"""
 
 import numpy as np
 import pytest
 
 from accelsim import catalog
-from accelsim.calibration.validation.columns import conv_graph, gemm_graph
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.model import cost_gpu
+from accelsim.validation.columns import conv_graph, gemm_graph
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
 
@@ -20,7 +22,11 @@ def compute_s(m, n, k=128, *, batch=2**16, batched=True, dtype=Dtype.FP16):
         np.array([float(k)]),
     )
     graph = gemm_graph(*column, dtype, batched=np.array([batched]))
-    return float(cost_gpu(graph, catalog.device("a100-sxm-80gb"), parameters=GpuParameters.class_wide()).compute_s[0])
+    return float(
+        cost_gpu(
+            graph, catalog.device("a100-sxm-80gb"), parameters=GpuParameters.class_wide()
+        ).compute_s[0]
+    )
 
 
 def test_small_products_do_not_fill_a_tile_of_64():
@@ -38,17 +44,34 @@ def test_products_that_fill_large_tiles_do_not_take_small_ones():
 def test_narrow_formats_take_less_energy_but_more_than_their_multipliers():
     machine = GpuMachine.of(catalog.device("a100-sxm-80gb"), GpuParameters.class_wide())
     half, byte = machine.flop_energy_j[Dtype.FP16], machine.flop_energy_j[Dtype.INT8]
-    assert 0.3 * half < byte < 0.6 * half  # operands are half as wide; a multiplier alone takes a sixth
+    assert (
+        0.3 * half < byte < 0.6 * half
+    )  # operands are half as wide; a multiplier alone takes a sixth
 
 
 def depthwise_s(device, dtype):
     size, window, one = (np.array([150.0]),) * 2, (np.array([3.0]),) * 2, np.array([1.0])
-    graph = conv_graph(OperatorKind.CONV, np.array([64.0]), (one * 64, one * 64), size, window, (one, one), one, dtype)
+    graph = conv_graph(
+        OperatorKind.CONV,
+        np.array([64.0]),
+        (one * 64, one * 64),
+        size,
+        window,
+        (one, one),
+        one,
+        dtype,
+    )
     graph.dims[:, 3] = 64  # one channel per group
-    return float(cost_gpu(graph, catalog.device(device), parameters=GpuParameters.class_wide()).compute_s[0])
+    return float(
+        cost_gpu(graph, catalog.device(device), parameters=GpuParameters.class_wide()).compute_s[0]
+    )
 
 
-@pytest.mark.parametrize(("device", "ratio"), [("a100-sxm-80gb", 4), ("t4", 4), ("a10", 2), ("l4", 2)])
+@pytest.mark.parametrize(
+    ("device", "ratio"), [("a100-sxm-80gb", 4), ("t4", 4), ("a10", 2), ("l4", 2)]
+)
 def test_depthwise_convolutions_of_bytes_take_dot_products_of_four(device, ratio):
     """64 dp4a per SM and clock against 64 or 128 multiply-adds."""
-    assert depthwise_s(device, Dtype.FP16) / depthwise_s(device, Dtype.INT8) == pytest.approx(ratio, rel=0.05)
+    assert depthwise_s(device, Dtype.FP16) / depthwise_s(device, Dtype.INT8) == pytest.approx(
+        ratio, rel=0.05
+    )

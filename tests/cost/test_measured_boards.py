@@ -1,4 +1,6 @@
-"""The compact file of measured boards: it says what the overlays say, and estimates and validation read the same."""
+"""The compact file of measured boards: it says what the overlays say, and estimates and validation
+read the same.
+"""
 
 from pathlib import Path
 
@@ -6,30 +8,41 @@ import numpy as np
 import pytest
 
 from accelsim import catalog
-from accelsim.calibration.fit.__main__ import main
-from accelsim.calibration.validation.tiers import choose
 from accelsim.cost.gpu import cost_gpu
-from accelsim.cost.gpu.measured_boards import FILE, _read, measured_boards, overlay_boards, write_measured_boards
+from accelsim.cost.gpu.measured_boards import (
+    FILE,
+    _read,
+    measured_boards,
+    overlay_boards,
+    write_measured_boards,
+)
 from accelsim.cost.registry import tier_parameters
 from accelsim.datafile import data_root
 from accelsim.errors import ProfileError
 from accelsim.planning.estimate import estimate
+from accelsim.validation.tiers import choose
 from accelsim.workload_catalog import workload
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.model import RunShape
+from tools.refit.__main__ import main
 
 SHIPPED = data_root() / "calibration" / "fitted"
 
 
 def content(boards):
     return {
-        board.board.name: (board.board, dict(board.pinned), dict(board.entries), board.read_values().tolist())
+        board.board.name: (
+            board.board,
+            dict(board.pinned),
+            dict(board.entries),
+            board.read_values().tolist(),
+        )
         for board in boards
     }
 
 
 def test_the_shipped_file_says_what_the_overlays_say() -> None:
-    """Else write it anew: python -m accelsim.calibration.fit --relatives."""
+    """Else write it anew: python -m tools.refit --relatives."""
     assert content(_read(SHIPPED / FILE)) == content(overlay_boards(SHIPPED))
 
 
@@ -76,7 +89,9 @@ def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["l4", "h100-pcie-80gb", "rtx-4090", "h200-nvl-141gb", "gh200-96gb"])
+@pytest.mark.parametrize(
+    "name", ["l4", "h100-pcie-80gb", "rtx-4090", "h200-nvl-141gb", "gh200-96gb"]
+)
 def test_estimates_and_validation_of_a_board_without_overlay_are_the_same(name: str) -> None:
     device = catalog.device(name)
     shape = RunShape(batch=4, seq_len=512)
@@ -84,7 +99,10 @@ def test_estimates_and_validation_of_a_board_without_overlay_are_the_same(name: 
     own, validated = tier_parameters(device), choose(device, "spec").parameters
     assert own.relatives
     assert own.relatives == validated.relatives
-    ours, theirs = cost_gpu(graph, device, parameters=own), cost_gpu(graph, device, parameters=validated)
+    ours, theirs = (
+        cost_gpu(graph, device, parameters=own),
+        cost_gpu(graph, device, parameters=validated),
+    )
     assert np.array_equal(ours.time_s, theirs.time_s)
     assert np.array_equal(ours.log_sigma, theirs.log_sigma)
     plain = cost_gpu(graph, device)

@@ -77,7 +77,13 @@ def test_tables_stay_at_the_width_of_activations():
 
 @pytest.mark.parametrize(
     ("name", "policy", "states"),
-    [("sgd", "fp32", 0), ("momentum", "fp32", 4), ("adamw", "fp32", 8), ("sgd", "fp16", 4), ("adamw", "bf16", 12)],
+    [
+        ("sgd", "fp32", 0),
+        ("momentum", "fp32", 4),
+        ("adamw", "fp32", 8),
+        ("sgd", "fp16", 4),
+        ("adamw", "bf16", 12),
+    ],
 )
 def test_states_are_fp32_and_half_precision_keeps_a_master_copy(name, policy, states):
     b, rule = chain(policy), OPTIMIZERS[name]
@@ -90,7 +96,9 @@ def test_states_are_fp32_and_half_precision_keeps_a_master_copy(name, policy, st
 
 
 def test_training_holds_what_is_saved_and_the_largest_gradient_row():
-    """Four layers save their inputs; a weight gradient reads two tensors of 8 x 64 and writes 64 x 64."""
+    """Four layers save their inputs; a weight gradient reads two tensors of 8 x 64 and writes 64 x
+    64.
+    """
     b, rule = chain(), OPTIMIZERS["sgd"]
     forward = b.build()
     step = training_graph(forward, b.parameter_count, b.parameter_tensor_count, b.precision, rule)

@@ -33,12 +33,18 @@ from accelsim.workloads.dtype import Dtype
     ],
 )
 def test_published_arithmetic_energies(dtype: Dtype, node: float, multiply_add_pj: float) -> None:
-    assert 2 * arithmetic_energy_per_flop_j(dtype, node) == pytest.approx(multiply_add_pj * 1e-12, rel=1e-9)
+    assert 2 * arithmetic_energy_per_flop_j(dtype, node) == pytest.approx(
+        multiply_add_pj * 1e-12, rel=1e-9
+    )
 
 
-@pytest.mark.parametrize(("wide", "narrow"), [("FP64", "FP32"), ("FP32", "FP16"), ("FP16", "FP8"), ("INT8", "INT4")])
+@pytest.mark.parametrize(
+    ("wide", "narrow"), [("FP64", "FP32"), ("FP32", "FP16"), ("FP16", "FP8"), ("INT8", "INT4")]
+)
 def test_wider_formats_cost_more(wide: str, narrow: str) -> None:
-    assert arithmetic_energy_per_flop_j(Dtype[wide], 7) > arithmetic_energy_per_flop_j(Dtype[narrow], 7)
+    assert arithmetic_energy_per_flop_j(Dtype[wide], 7) > arithmetic_energy_per_flop_j(
+        Dtype[narrow], 7
+    )
 
 
 @given(node=st.floats(4, 60), finer=st.floats(0.3, 0.99))
@@ -55,13 +61,22 @@ def test_absurd_node_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("technology", "pj_per_bit"),
-    [("HBM2", 3.95), ("GDDR5", 14.0), ("GDDR6", 7.5), ("GDDR6X", 7.25), ("HBM2e", 6.0), (None, 10.0)],
+    [
+        ("HBM2", 3.95),
+        ("GDDR5", 14.0),
+        ("GDDR6", 7.5),
+        ("GDDR6X", 7.25),
+        ("HBM2e", 6.0),
+        (None, 10.0),
+    ],
 )
 def test_published_dram_energies(technology: str | None, pj_per_bit: float) -> None:
     assert dram_energy_per_byte_j(technology) == pytest.approx(8e-12 * pj_per_bit)
 
 
-@pytest.mark.parametrize(("size", "node", "pj"), [(8e3, 45, 10), (32e3, 45, 20), (1e6, 45, 100), (1e6, 7, 14)])
+@pytest.mark.parametrize(
+    ("size", "node", "pj"), [(8e3, 45, 10), (32e3, 45, 20), (1e6, 45, 100), (1e6, 7, 14)]
+)
 def test_published_sram_energies(size: float, node: float, pj: float) -> None:
     assert sram_energy_per_byte_j(size, node) == pytest.approx(pj * 1e-12 / 8)
 
@@ -91,10 +106,20 @@ def test_no_limit_and_no_load_run_at_full_clock() -> None:
 
 @pytest.mark.parametrize(
     ("limit_w", "average_w", "relative_speed"),
-    [(200, 189.6, 0.94), (175, 169.7, 0.89), (150, 146.4, 0.80), (125, 121.8, 0.67), (100, 99.8, 0.50)],
+    [
+        (200, 189.6, 0.94),
+        (175, 169.7, 0.89),
+        (150, 146.4, 0.80),
+        (125, 121.8, 0.67),
+        (100, 99.8, 0.50),
+    ],
 )
-def test_zeus_v100_power_limit_sweep(limit_w: float, average_w: float, relative_speed: float) -> None:
-    """BERT on a V100 (Zeus, NSDI 2023, power-limit traces): 226.8 W unlimited, 35 W idle; medians over optimizers."""
+def test_zeus_v100_power_limit_sweep(
+    limit_w: float, average_w: float, relative_speed: float
+) -> None:
+    """BERT on a V100 (Zeus, NSDI 2023, power-limit traces): 226.8 W unlimited, 35 W idle; medians
+    over optimizers.
+    """
     clock = power_limited_clock_fraction(226.8 - 35.0, 35.0, average_w)
     assert clock == pytest.approx(relative_speed, rel=0.08), limit_w
 

@@ -23,7 +23,9 @@ from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import OperatorKind
 
-XEON, ZCU102, U250, TPU1 = (catalog.device(n) for n in ("xeon-platinum-8480+", "zcu102", "alveo-u250", "tpu-v1"))
+XEON, ZCU102, U250, TPU1 = (
+    catalog.device(n) for n in ("xeon-platinum-8480+", "zcu102", "alveo-u250", "tpu-v1")
+)
 T4 = catalog.device("t4")
 
 
@@ -36,7 +38,8 @@ def mixed():
 
 
 @pytest.mark.parametrize(
-    ("device", "model"), [(XEON, cost_cpu), (T4, cost_gpu), (ZCU102, cost_fpga), (TPU1, cost_systolic)]
+    ("device", "model"),
+    [(XEON, cost_cpu), (T4, cost_gpu), (ZCU102, cost_fpga), (TPU1, cost_systolic)],
 )
 def test_the_class_selects_the_model(device, model):
     assert cost_model(device) is model
@@ -51,7 +54,9 @@ def test_no_model_is_imported_before_it_is_needed():
         "print([m for m in sys.modules if m.startswith(('accelsim.cost.cpu', 'accelsim.cost.gpu', "
         "'accelsim.cost.systolic', 'accelsim.cost.fpga'))])"
     )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert printed.strip() == "[]"
 
 
@@ -105,10 +110,15 @@ def test_a_host_cannot_run_collectives_either():
 
 def test_a_host_makes_no_difference_where_nothing_falls_back():
     graph = gemm(64, 64, 64, "int8")
-    assert operator_costs(graph, TPU1, host=XEON).time_s.tolist() == operator_costs(graph, TPU1).time_s.tolist()
+    assert (
+        operator_costs(graph, TPU1, host=XEON).time_s.tolist()
+        == operator_costs(graph, TPU1).time_s.tolist()
+    )
 
 
-@pytest.mark.parametrize("device", [XEON, T4, ZCU102, TPU1, catalog.device("tpu-v4")], ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    "device", [XEON, T4, ZCU102, TPU1, catalog.device("tpu-v4")], ids=lambda d: d.name
+)
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "int8"])
 def test_supported_rows_are_exactly_those_that_cost_something(device, dtype):
     graph = concatenate([inference_zoo(dtype), training_rows(precision(dtype).compute)])
@@ -122,13 +132,17 @@ def test_supported_rows_are_exactly_those_that_cost_something(device, dtype):
 
 
 def test_a_transformer_block_on_a_dpu_leaves_attention_to_the_host():
-    graph = concatenate([gemm(16, 64, 64, "int8"), attention(1, 4, 16, 16, dtype="int8"), gemm(16, 64, 64, "int8")])
+    graph = concatenate(
+        [gemm(16, 64, 64, "int8"), attention(1, 4, 16, 16, dtype="int8"), gemm(16, 64, 64, "int8")]
+    )
     assert supported_rows(graph, ZCU102).tolist() == [True, False, True]
     assert len(operator_costs(graph, ZCU102, host=XEON)) == 3
 
 
 def test_class_parameters_are_read_once():
-    assert class_parameters("asic", SystolicParameters) is class_parameters("asic", SystolicParameters)
+    assert class_parameters("asic", SystolicParameters) is class_parameters(
+        "asic", SystolicParameters
+    )
 
 
 def test_empty_graph():

@@ -9,13 +9,20 @@ from hypothesis import strategies as st
 from operator_cases import add, gemm, inference_zoo
 
 from accelsim import catalog
-from accelsim.cost.roofline import Roofline, arithmetic_intensity, cost_roofline, rate_table, ridge_point
+from accelsim.cost.roofline import (
+    Roofline,
+    arithmetic_intensity,
+    cost_roofline,
+    rate_table,
+    ridge_point,
+)
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.workloads.dtype import Dtype
 
 
 def test_ridge_point_of_tpu_v1_is_the_papers_1350_macs_per_byte():
-    # Jouppi et al., ISCA 2017, section 4: ridge at about 1350 MACs per weight byte, 92 TOPS over 34 GB/s.
+    # Jouppi et al., ISCA 2017, section 4: ridge at about 1350 MACs per weight byte, 92 TOPS over 34
+    # GB/s.
     tpu = catalog.device("tpu-v1")
     ridge = ridge_point(tpu.peak_flop_per_s[Dtype.INT8], tpu.memory_bandwidth_bytes_per_s)
     assert ridge / 2 == pytest.approx(1350, rel=0.01)

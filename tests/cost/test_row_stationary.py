@@ -13,14 +13,30 @@ from accelsim.errors import DoesNotFitError, InvalidValueError
 
 CHIP = row_stationary_chip()
 EYERISS = (CHIP, 12, 14, 200e6, 480e6)
-# Chen et al., JSSC 52(1), 2017, table V: AlexNet, batch 4, 1.0 V, 200 MHz. Layer; its input's zeros and its output's (the
-# next layer's input); latency ms, processing ms, active elements, buffer MB, DRAM MB, power mW.
+# Chen et al., JSSC 52(1), 2017, table V: AlexNet, batch 4, 1.0 V, 200 MHz. Layer; its input's zeros
+# and its output's (the next layer's input); latency ms, processing ms, active elements, buffer MB,
+# DRAM MB, power mW.
 ALEXNET = [
-    (ConvLayer(4, 3, 96, 1, 227, 227, 11, 11, 55, 55, 4, 0.0001, 0.387), (20.9, 16.5, 154, 18.5, 5.0, 332)),
-    (ConvLayer(4, 96, 256, 2, 27, 27, 5, 5, 27, 27, 1, 0.387, 0.725), (41.9, 39.2, 135, 77.6, 4.0, 288)),
-    (ConvLayer(4, 256, 384, 1, 13, 13, 3, 3, 13, 13, 1, 0.725, 0.793), (23.6, 21.8, 156, 50.2, 3.0, 266)),
-    (ConvLayer(4, 384, 384, 2, 13, 13, 3, 3, 13, 13, 1, 0.793, 0.776), (18.4, 16.0, 156, 37.4, 2.1, 235)),
-    (ConvLayer(4, 384, 256, 2, 13, 13, 3, 3, 13, 13, 1, 0.776, 0.776), (10.5, 10.0, 156, 24.9, 1.3, 236)),
+    (
+        ConvLayer(4, 3, 96, 1, 227, 227, 11, 11, 55, 55, 4, 0.0001, 0.387),
+        (20.9, 16.5, 154, 18.5, 5.0, 332),
+    ),
+    (
+        ConvLayer(4, 96, 256, 2, 27, 27, 5, 5, 27, 27, 1, 0.387, 0.725),
+        (41.9, 39.2, 135, 77.6, 4.0, 288),
+    ),
+    (
+        ConvLayer(4, 256, 384, 1, 13, 13, 3, 3, 13, 13, 1, 0.725, 0.793),
+        (23.6, 21.8, 156, 50.2, 3.0, 266),
+    ),
+    (
+        ConvLayer(4, 384, 384, 2, 13, 13, 3, 3, 13, 13, 1, 0.793, 0.776),
+        (18.4, 16.0, 156, 37.4, 2.1, 235),
+    ),
+    (
+        ConvLayer(4, 384, 256, 2, 13, 13, 3, 3, 13, 13, 1, 0.776, 0.776),
+        (10.5, 10.0, 156, 24.9, 1.3, 236),
+    ),
 ]
 
 
@@ -37,11 +53,14 @@ def test_alexnet_on_eyeriss(layer, measured):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "side", "channels", "filters"), [(3, 6, 16, 1), (5, 34, 128, 256), (7, 15, 256, 256), (1, 24, 256, 1)]
+    ("kernel", "side", "channels", "filters"),
+    [(3, 6, 16, 1), (5, 34, 128, 256), (7, 15, 256, 256), (1, 24, 256, 1)],
 )
 def test_channel_sets_stand_one_above_the_other(kernel, side, channels, filters):
     # Partial sums pass on within a column: 12 rows hold 12 // kernel sets.
-    run = row_stationary_run(ConvLayer(1, channels, filters, 1, side, side, kernel, kernel, side, side), *EYERISS)
+    run = row_stationary_run(
+        ConvLayer(1, channels, filters, 1, side, side, kernel, kernel, side, side), *EYERISS
+    )
     assert run.channel_sets <= 12 // kernel
 
 
@@ -70,7 +89,9 @@ def test_laws(layer):
     assert run.latency_s > run.processing_s
     assert run.energy_j == pytest.approx(run.static_j + run.array_j + run.buffer_j, rel=1e-9)
     assert row_stationary_run(layer, CHIP, 12, 14, 400e6, 480e6).latency_s <= run.latency_s
-    assert row_stationary_run(layer, CHIP, 12, 14, 200e6, 960e6).latency_s <= run.latency_s * (1 + 1e-12)
+    assert row_stationary_run(layer, CHIP, 12, 14, 200e6, 960e6).latency_s <= run.latency_s * (
+        1 + 1e-12
+    )
     larger = replace(CHIP, map_buffer_bytes=4 * CHIP.map_buffer_bytes)
     assert row_stationary_run(layer, larger, 12, 14, 200e6, 480e6).processing_s <= run.processing_s
 
@@ -78,8 +99,12 @@ def test_laws(layer):
 @settings(max_examples=30, deadline=None)
 @given(layer=layers(), zeros=st.floats(0, 1))
 def test_zeros_save_energy_and_traffic_but_no_processing(layer, zeros):
-    dense = row_stationary_run(replace(layer, input_zero_fraction=0.0, output_zero_fraction=0.0), *EYERISS)
-    sparse = row_stationary_run(replace(layer, input_zero_fraction=zeros, output_zero_fraction=zeros), *EYERISS)
+    dense = row_stationary_run(
+        replace(layer, input_zero_fraction=0.0, output_zero_fraction=0.0), *EYERISS
+    )
+    sparse = row_stationary_run(
+        replace(layer, input_zero_fraction=zeros, output_zero_fraction=zeros), *EYERISS
+    )
     assert sparse.processing_s == dense.processing_s
     assert sparse.array_j <= dense.array_j
     assert sparse.dram_bytes <= dense.dram_bytes

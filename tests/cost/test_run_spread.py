@@ -1,4 +1,6 @@
-"""The spread of a whole run from the spreads of its rows: closed forms, and errors drawn as the model says they are."""
+"""The spread of a whole run from the spreads of its rows: closed forms, and errors drawn as the
+model says they are.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from accelsim.workloads.operator import OperatorKind as K
 
 
 def sigma_of(kinds, times, sigmas, shared=None) -> float:
-    columns = [None if values is None else np.array(values, dtype=float) for values in (times, sigmas, shared)]
+    columns = [
+        None if values is None else np.array(values, dtype=float)
+        for values in (times, sigmas, shared)
+    ]
     return run_log_sigma(np.array(kinds, dtype=np.int16), *columns)
 
 
@@ -47,7 +52,9 @@ def test_rows_of_one_kind_and_time_are_one_shape_and_other_shapes_are_independen
     assert other == pytest.approx(np.sqrt(0.3**2 + own**2 / 2))
     kinds = sigma_of([0, 1], [1.0, 1.0], [0.5, 0.5], [0.0, 0.0])
     assert kinds == pytest.approx(0.5 / np.sqrt(2))
-    apart = sigma_of([0, 0, 0], [1.0, 2.0, 1.0], [0.5, 0.5, 0.5], [0.0, 0.0, 0.0])  # rows 0 and 2 are one shape
+    apart = sigma_of(
+        [0, 0, 0], [1.0, 2.0, 1.0], [0.5, 0.5, 0.5], [0.0, 0.0, 0.0]
+    )  # rows 0 and 2 are one shape
     assert apart == pytest.approx(0.5 * np.sqrt((2 / 4) ** 2 + (2 / 4) ** 2))
 
 
@@ -57,16 +64,26 @@ def test_no_time_has_no_spread():
 
 @pytest.mark.parametrize("unit", [1e-6, 1e3])
 def test_the_unit_of_time_does_not_matter(unit):
-    kinds, times, sigmas, shared = [0, 0, 1, 2], [1.0, 2.0, 3.0, 0.5], [0.3, 0.4, 0.2, 0.6], [0.1, 0.2, 0.2, 0.0]
+    kinds, times, sigmas, shared = (
+        [0, 0, 1, 2],
+        [1.0, 2.0, 3.0, 0.5],
+        [0.3, 0.4, 0.2, 0.6],
+        [0.1, 0.2, 0.2, 0.0],
+    )
     scaled = [unit * value for value in times]
-    assert sigma_of(kinds, scaled, sigmas, shared) == pytest.approx(sigma_of(kinds, times, sigmas, shared))
+    assert sigma_of(kinds, scaled, sigmas, shared) == pytest.approx(
+        sigma_of(kinds, times, sigmas, shared)
+    )
 
 
 def test_errors_drawn_as_the_model_says_spread_as_it_says():
     """Small log-normal errors: a part common to all kinds, one of each kind, one of each shape."""
     generator = np.random.default_rng(0)
     kinds, times = np.array([0, 0, 0, 1, 1, 2]), np.array([1.0, 1.0, 2.0, 3.0, 0.5, 2.5])
-    sigmas, shared = np.array([0.05, 0.05, 0.06, 0.04, 0.05, 0.03]), np.array([0.03, 0.03, 0.03, 0.02, 0.02, 0.03])
+    sigmas, shared = (
+        np.array([0.05, 0.05, 0.06, 0.04, 0.05, 0.03]),
+        np.array([0.03, 0.03, 0.03, 0.02, 0.02, 0.03]),
+    )
     shape = np.array([0, 0, 1, 2, 3, 4])  # equal times of one kind are one shape
     count = 40_000
     common = generator.normal(size=(count, 1)) * np.sqrt(KIND_CORRELATION)
@@ -78,7 +95,8 @@ def test_errors_drawn_as_the_model_says_spread_as_it_says():
     assert np.log(total).std() == pytest.approx(predicted, rel=0.02)
 
 
-# -- families --------------------------------------------------------------------------------------------------------
+# -- families
+# --------------------------------------------------------------------------------------------------------
 
 
 def family(**changes) -> FamilyResidual:
@@ -120,7 +138,13 @@ def test_rows_without_a_family_keep_their_formulas_spread():
 
 def test_families_are_kinds_formats_and_windows():
     graph = concatenate(
-        [gemm(8, 8, 8), gemm(8, 8, 8, "fp16"), conv(1, 4, 4, 8), conv(1, 4, 4, 8, kernel=1), gemm(4, 4, 4)]
+        [
+            gemm(8, 8, 8),
+            gemm(8, 8, 8, "fp16"),
+            conv(1, 4, 4, 8),
+            conv(1, 4, 4, 8, kernel=1),
+            gemm(4, 4, 4),
+        ]
     )
     rows = {name: index.tolist() for name, index in family_rows(graph).items()}
     assert rows == {"gemm fp32": [0, 4], "gemm fp16": [1], "conv fp32 w9": [2], "conv fp32 w1": [3]}
@@ -130,7 +154,17 @@ def test_a_family_is_written_and_read_back_and_a_damaged_one_refused():
     known = family()
     assert FamilyResidual.from_mapping(known.to_mapping()) == known
     entry = known.to_mapping()
-    assert FamilyResidual.from_mapping({k: v for k, v in entry.items() if k != "long_log_sigma"}).long_log_sigma == 0.2
-    for change in ({"flop": [1e9, 1e6]}, {"bytes": [-1.0, 1e3]}, {"flop": [1.0]}, {"log_sigma": -0.1}):
+    assert (
+        FamilyResidual.from_mapping(
+            {k: v for k, v in entry.items() if k != "long_log_sigma"}
+        ).long_log_sigma
+        == 0.2
+    )
+    for change in (
+        {"flop": [1e9, 1e6]},
+        {"bytes": [-1.0, 1e3]},
+        {"flop": [1.0]},
+        {"log_sigma": -0.1},
+    ):
         with pytest.raises(ValueError, match="numbers must be"):
             FamilyResidual.from_mapping(entry | change)

@@ -1,4 +1,6 @@
-"""Surfaces over the shape: interpolation, names of rows, what a corrected time keeps to, relatives, loops on one operand."""
+"""Surfaces over the shape: interpolation, names of rows, what a corrected time keeps to, relatives,
+loops on one operand.
+"""
 
 from dataclasses import replace
 
@@ -8,15 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim import catalog
-from accelsim.calibration.validation.columns import attention_graph, gemm_graph, vector_graph
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.measured_boards import Board, measured_boards
 from accelsim.cost.gpu.parameters import LoopConditions
 from accelsim.cost.gpu.relatives import measured_relatives, with_relative_surfaces
 from accelsim.cost.gpu.repeated import cached_share
 from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
-from accelsim.cost.shape_surface import ShapeSurface, SurfaceSum, surface_from_mapping, surface_from_thousandths
+from accelsim.cost.shape_surface import (
+    ShapeSurface,
+    SurfaceSum,
+    surface_from_mapping,
+    surface_from_thousandths,
+)
 from accelsim.cost.table import Execution, Rows, Tier
+from accelsim.validation.columns import attention_graph, gemm_graph, vector_graph
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
 
@@ -26,7 +33,9 @@ SURFACE = ShapeSurface(KNOTS, np.array([[[0.1], [0.3]], [[-0.2], [0.0]], [[0.4],
 
 def gemms(m, n, k, dtype=Dtype.BF16, weight=None):
     m, n, k = (np.atleast_1d(np.asarray(size, dtype=np.float64)) for size in (m, n, k))
-    return gemm_graph(np.ones(len(m)), m, n, k, dtype, batched=np.zeros(len(m), bool), weight=weight)
+    return gemm_graph(
+        np.ones(len(m)), m, n, k, dtype, batched=np.zeros(len(m), bool), weight=weight
+    )
 
 
 def h200():
@@ -39,7 +48,13 @@ def test_a_surface_passes_through_its_knots_and_is_straight_between() -> None:
     assert SURFACE(at) == pytest.approx(expected)
 
 
-@given(st.lists(st.tuples(st.floats(-20, 40), st.floats(-20, 40), st.floats(-20, 40)), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.floats(-20, 40), st.floats(-20, 40), st.floats(-20, 40)),
+        min_size=1,
+        max_size=20,
+    )
+)
 @settings(max_examples=50, deadline=None)
 def test_a_surface_stays_between_its_values_everywhere(points) -> None:
     columns = [np.array(column) for column in zip(*points, strict=True)]
@@ -49,7 +64,9 @@ def test_a_surface_stays_between_its_values_everywhere(points) -> None:
 
 
 def test_the_spread_grows_outside_the_grid_only() -> None:
-    spread, shared, decades = SURFACE.spread([np.array([3.0, 12.0, 14.0]), np.full(3, 6.0), np.full(3, 6.0)])
+    spread, shared, decades = SURFACE.spread(
+        [np.array([3.0, 12.0, 14.0]), np.full(3, 6.0), np.full(3, 6.0)]
+    )
     inside, far, farther = spread
     assert decades.tolist() == pytest.approx([0, 2 * 0.301, 4 * 0.301], abs=0.01)
     assert shared[0] < shared[1] < shared[2]
@@ -57,7 +74,9 @@ def test_the_spread_grows_outside_the_grid_only() -> None:
     assert inside < far < farther
 
 
-SUM = SurfaceSum(KNOTS, (((0, 2), np.array([[0.1], [0.2], [0.5]])), ((1,), np.array([0.01, 0.03]))), 0.07, 12)
+SUM = SurfaceSum(
+    KNOTS, (((0, 2), np.array([[0.1], [0.2], [0.5]])), ((1,), np.array([0.01, 0.03]))), 0.07, 12
+)
 
 
 def test_a_sum_of_grids_adds_its_terms() -> None:
@@ -77,7 +96,11 @@ def test_a_surface_of_either_kind_is_written_and_read_back(surface) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"terms": []}, {"terms": [{"axes": [3], "values": "1 2"}]}, {"terms": [{"axes": [1], "values": "1 2 3"}]}],
+    [
+        {"terms": []},
+        {"terms": [{"axes": [3], "values": "1 2"}]},
+        {"terms": [{"axes": [1], "values": "1 2 3"}]},
+    ],
 )
 def test_a_damaged_sum_is_refused(changes) -> None:
     with pytest.raises(ValueError, match=r"terms|axes|values"):
@@ -144,7 +167,9 @@ def test_prefill_and_decode_have_surfaces_of_their_own() -> None:
         "decode bf16 cache8": [1],
         "decode bf16 cache8 window": [2],
     }
-    assert all(len(coordinates(rows, operator)) == len(AXES[operator]) for operator, _ in found.values())
+    assert all(
+        len(coordinates(rows, operator)) == len(AXES[operator]) for operator, _ in found.values()
+    )
 
 
 def test_a_surface_scales_its_rows_and_no_others() -> None:
@@ -152,7 +177,9 @@ def test_a_surface_scales_its_rows_and_no_others() -> None:
     flat = ShapeSurface((np.zeros(1),) * 3, np.full((1, 1, 1), np.log(2.0)), 0.03, 10)
     base = GpuParameters.class_wide()
     plain = cost_gpu(graph, h200(), Execution.GRAPH, base)
-    twice = cost_gpu(graph, h200(), Execution.GRAPH, replace(base, surfaces={"gemm bf16 w16": flat}))
+    twice = cost_gpu(
+        graph, h200(), Execution.GRAPH, replace(base, surfaces={"gemm bf16 w16": flat})
+    )
     other = cost_gpu(graph, h200(), Execution.GRAPH, replace(base, surfaces={"gemm fp8 w8": flat}))
     assert twice.time_s == pytest.approx(2 * plain.time_s)
     assert other.time_s == pytest.approx(plain.time_s)
@@ -197,7 +224,9 @@ def test_a_loop_on_one_operand_is_never_slower() -> None:
     base = GpuParameters.class_wide()
     board = catalog.device("l40s")
     cold = cost_gpu(graph, board, Execution.GRAPH, base).time_s
-    hot = cost_gpu(graph, board, Execution.GRAPH, replace(base, conditions=loop(graph.bytes))).time_s
+    hot = cost_gpu(
+        graph, board, Execution.GRAPH, replace(base, conditions=loop(graph.bytes))
+    ).time_s
     assert (hot <= cold * (1 + 1e-12)).all()
     assert hot[0] < cold[0]
     assert hot[3] == pytest.approx(cold[3])
@@ -218,16 +247,23 @@ def board(name: str) -> Board:
     return Board.of(catalog.device(name))
 
 
-def test_relatives_are_of_the_same_architecture_where_there_are_any_and_never_the_board_itself() -> None:
+def test_relatives_are_of_the_same_architecture_where_there_are_any_and_never_the_board_itself() -> (
+    None
+):
     for name in ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "gb200", "h100-pcie-80gb"):
         relatives = measured_relatives(board(name))
         assert relatives
         assert sum(relative.weight for relative in relatives) == pytest.approx(1.0)
         assert name not in [relative.board.board.name for relative in relatives]
-        assert {relative.board.board.architecture for relative in relatives} == {board(name).architecture}
+        assert {relative.board.board.architecture for relative in relatives} == {
+            board(name).architecture
+        }
     for name in ("t4", "mi300x"):
         assert measured_relatives(board(name)) == ()
-        assert with_relative_surfaces(GpuParameters.class_wide(), board(name)) == GpuParameters.class_wide()
+        assert (
+            with_relative_surfaces(GpuParameters.class_wide(), board(name))
+            == GpuParameters.class_wide()
+        )
 
 
 def test_the_nearest_relative_weighs_most() -> None:
@@ -241,7 +277,9 @@ def test_a_relatives_surfaces_are_wider_and_the_tier_stays_spec() -> None:
     nearest = measured_relatives(Board.of(h200()))[0].board
     assert whole.relatives[0] == nearest.board.name
     assert set(nearest.names) <= set(whole.surfaces)
-    assert all(whole.surfaces[name].log_sigma > nearest.surface(name).log_sigma for name in nearest.names)
+    assert all(
+        whole.surfaces[name].log_sigma > nearest.surface(name).log_sigma for name in nearest.names
+    )
     assert all(
         surface.shared_log_sigma > nearest.surface(name).shared_log_sigma
         for name, surface in whole.surfaces.items()
@@ -269,7 +307,9 @@ def test_a_loop_may_be_faster_than_memory_where_the_cache_serves_it() -> None:
     flat = ShapeSurface((np.zeros(1),) * 3, np.zeros((1, 1, 1)), 0.03, 10)
     base = replace(GpuParameters.class_wide(), surfaces={"gemm bf16 w16": flat})
     cold = cost_gpu(graph, device, Execution.GRAPH, base).time_s
-    hot = cost_gpu(graph, device, Execution.GRAPH, replace(base, conditions=loop(graph.bytes))).time_s
+    hot = cost_gpu(
+        graph, device, Execution.GRAPH, replace(base, conditions=loop(graph.bytes))
+    ).time_s
     assert hot[0] < graph.bytes[0] / device.memory_bandwidth_bytes_per_s < cold[0]
 
 
@@ -277,7 +317,9 @@ def test_a_kernel_that_the_nearest_boards_lack_comes_from_the_nearest_that_have_
     own = board("rtx-pro-6000-blackwell")
     name = "gemm fp4 w4 scaled"
     assert not any(name in relative.board.names for relative in measured_relatives(own))
-    having = [other for other in measured_boards() if name in other.names and other.board.name != own.name]
+    having = [
+        other for other in measured_boards() if name in other.names and other.board.name != own.name
+    ]
     place = [np.log2(np.array([16.0, 512.0, 4096.0])), np.full(3, 12.0), np.full(3, 12.0)]
     single = np.array([other.surface(name)(place) for other in having])
     mixed = with_relative_surfaces(GpuParameters.class_wide(), own).surfaces[name]
@@ -295,10 +337,15 @@ def test_a_kernel_that_the_nearest_boards_lack_comes_from_the_nearest_that_have_
         ("h200-sxm-141gb", "gemm bf16 w16", 1.0),
     ],
 )
-def test_gemms_carry_over_beyond_an_architecture_in_part_and_attention_whole(name, surface, part) -> None:
+def test_gemms_carry_over_beyond_an_architecture_in_part_and_attention_whole(
+    name, surface, part
+) -> None:
     nearest = measured_relatives(board(name))[0].board.surface(surface)
     blended = with_relative_surfaces(GpuParameters.class_wide(), board(name)).surfaces[surface]
-    place = [column.ravel() for column in np.meshgrid(*(axis[::3] for axis in nearest.knots), indexing="ij")]
+    place = [
+        column.ravel()
+        for column in np.meshgrid(*(axis[::3] for axis in nearest.knots), indexing="ij")
+    ]
     relatives = measured_relatives(board(name))
     single = [relative.board.surface(surface)(place) for relative in relatives]
     whole = np.average(single, axis=0, weights=[relative.weight for relative in relatives])

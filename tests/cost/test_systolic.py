@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_cases import add, attention, conv, emptied, gemm, inference_zoo, lstm, row, training_rows
+from operator_cases import (
+    add,
+    attention,
+    conv,
+    emptied,
+    gemm,
+    inference_zoo,
+    lstm,
+    row,
+    training_rows,
+)
 
 from accelsim import catalog
 from accelsim.cost.roofline import Roofline
@@ -59,7 +69,14 @@ def test_cycles_bound_the_multiply_adds_from_both_sides(m, n, k, rows, columns, 
 
 
 @settings(max_examples=60, deadline=None)
-@given(m=SIDES, n=SIDES, k=SIDES, rows=ARRAY, dataflow=st.sampled_from([OS, WS, IS]), more=st.integers(1, 2000))
+@given(
+    m=SIDES,
+    n=SIDES,
+    k=SIDES,
+    rows=ARRAY,
+    dataflow=st.sampled_from([OS, WS, IS]),
+    more=st.integers(1, 2000),
+)
 def test_cycles_grow_with_every_side(m, n, k, rows, dataflow, more):
     for form in (systolic_cycles, pipelined_cycles):
         base = form(m, n, k, rows, rows, dataflow)
@@ -79,20 +96,33 @@ def test_empty_products_take_no_cycles_and_empty_arrays_are_refused():
         systolic_cycles(1, 1, 1, 8, 8, Dataflow.ROW_STATIONARY)
 
 
-@pytest.mark.parametrize(("kernel", "output", "active"), [(11, 55, 154), (5, 27, 135), (3, 13, 156)])
+@pytest.mark.parametrize(
+    ("kernel", "output", "active"), [(11, 55, 154), (5, 27, 135), (3, 13, 156)]
+)
 def test_row_stationary_mapping_reproduces_eyeriss_on_alexnet(kernel, output, active):
-    # Chen et al., JSSC 52(1) 2017, table V: active processing elements of CONV1, CONV2 and CONV3 to CONV5.
+    # Chen et al., JSSC 52(1) 2017, table V: active processing elements of CONV1, CONV2 and CONV3 to
+    # CONV5.
     assert row_stationary_active_pes(kernel, output, 12, 14) == pytest.approx(active, rel=0.03)
 
 
 @settings(max_examples=60, deadline=None)
-@given(kernel=st.integers(1, 40), output=st.integers(1, 500), rows=st.integers(1, 32), columns=st.integers(1, 32))
+@given(
+    kernel=st.integers(1, 40),
+    output=st.integers(1, 500),
+    rows=st.integers(1, 32),
+    columns=st.integers(1, 32),
+)
 def test_row_stationary_never_uses_more_than_the_array(kernel, output, rows, columns):
     assert 1 <= row_stationary_active_pes(kernel, output, rows, columns) <= rows * columns
 
 
 @settings(max_examples=60, deadline=None)
-@given(left=st.floats(0, 1e10), right=st.floats(0, 1e10), out=st.floats(0, 1e10), sram=st.floats(1, 1e9))
+@given(
+    left=st.floats(0, 1e10),
+    right=st.floats(0, 1e10),
+    out=st.floats(0, 1e10),
+    sram=st.floats(1, 1e9),
+)
 def test_traffic_is_at_least_each_operand_once_and_falls_with_capacity(left, right, out, sram):
     moved = memory_traffic_bytes(left, right, out, sram)
     assert moved >= (left + right + out) * (1 - 1e-12)
@@ -101,13 +131,18 @@ def test_traffic_is_at_least_each_operand_once_and_falls_with_capacity(left, rig
 
 
 def with_rates(device, factor):
-    rates = {d: Sourced(value=r.value * factor, source="law test") for d, r in device.matrix_flop_per_s.items()}
+    rates = {
+        d: Sourced(value=r.value * factor, source="law test")
+        for d, r in device.matrix_flop_per_s.items()
+    }
     return device.model_copy(update={"matrix_flop_per_s": rates})
 
 
 def with_memory(device, factor):
     bandwidth = Sourced(value=device.memory.bandwidth_bytes_per_s.value * factor, source="law test")
-    return device.model_copy(update={"memory": device.memory.model_copy(update={"bandwidth_bytes_per_s": bandwidth})})
+    return device.model_copy(
+        update={"memory": device.memory.model_copy(update={"bandwidth_bytes_per_s": bandwidth})}
+    )
 
 
 def with_arrays(device, count):
@@ -124,7 +159,11 @@ def test_never_faster_than_the_roofline_of_what_it_executes(name):
             continue
         policy = POLICIES[dtype]
         graph = concatenate(
-            [gemm(37, 129, 300, policy), gemm(500, 64, 4096, policy), conv(2, 16, 32, 14, dtype=policy)]
+            [
+                gemm(37, 129, 300, policy),
+                gemm(500, 64, 4096, policy),
+                conv(2, 16, 32, 14, dtype=policy),
+            ]
         )
         table = cost_systolic(graph, device)
         bound = Roofline.of(device).time_s(table.flop, table.bytes, graph.dtype)
@@ -145,7 +184,9 @@ def test_the_whole_zoo_runs_on_a_tpu_and_nothing_is_faster_than_its_parts():
 @settings(max_examples=40, deadline=None)
 @given(m=SIDES, n=SIDES, k=SIDES, factor=st.floats(1.01, 8), count=st.integers(1, 30))
 def test_monotone_in_bandwidth_rate_and_array_count(m, n, k, factor, count):
-    graph = concatenate([gemm(m, n, k, "bf16"), add(m * n, "bf16"), attention(2, 4, min(m, 500), 500, dtype="bf16")])
+    graph = concatenate(
+        [gemm(m, n, k, "bf16"), add(m * n, "bf16"), attention(2, 4, min(m, 500), 500, dtype="bf16")]
+    )
     base = cost_systolic(graph, TPU4).time_s
     assert (cost_systolic(graph, with_memory(TPU4, factor)).time_s <= base * (1 + 1e-12)).all()
     assert (cost_systolic(graph, with_rates(TPU4, factor)).time_s <= base * (1 + 1e-12)).all()
@@ -157,7 +198,10 @@ def test_monotone_in_bandwidth_rate_and_array_count(m, n, k, factor, count):
 @given(batch=st.integers(1, 64), more=st.integers(1, 64), size=st.integers(4, 40))
 def test_batch_monotone(batch, more, size):
     def graph(count):
-        layers = [conv(count, 16, 32, size, dtype="bf16"), conv(count, 32, 32, size, groups=32, dtype="bf16")]
+        layers = [
+            conv(count, 16, 32, size, dtype="bf16"),
+            conv(count, 32, 32, size, groups=32, dtype="bf16"),
+        ]
         layers += [gemm(count, 300, 500, "bf16"), attention(count, 4, size, size, dtype="bf16")]
         return concatenate([*layers, lstm(count, 5, size, "bf16")])
 
@@ -213,9 +257,17 @@ def test_scale_sim_form_is_the_slower_compatible_path():
         (gemm(8, 8, 8, "fp32"), "tpu-v1", ("tpu-v1", "projection", "fp32", "int8")),
         (training_rows(Dtype.INT8), "tpu-v1", ("tpu-v1", "inference only")),
         (lstm(1, 4, 8, "int8"), "edge-tpu", ("edge-tpu", "lstm", "no such operator")),
-        (row(OperatorKind.TREE_ENSEMBLE, (1, 1, 1, 1), dtype=Dtype.BF16), "tpu-v4", ("tree_ensemble",)),
+        (
+            row(OperatorKind.TREE_ENSEMBLE, (1, 1, 1, 1), dtype=Dtype.BF16),
+            "tpu-v4",
+            ("tree_ensemble",),
+        ),
         (row(OperatorKind.ALL_REDUCE, (8, 2), dtype=Dtype.BF16), "tpu-v4", ("all_reduce",)),
-        (row(OperatorKind.GEMM, (1, 8, 8, 8), dtype=Dtype.INT8, phase=Phase.OPTIMIZER), "tpu-v1", ("inference",)),
+        (
+            row(OperatorKind.GEMM, (1, 8, 8, 8), dtype=Dtype.INT8, phase=Phase.OPTIMIZER),
+            "tpu-v1",
+            ("inference",),
+        ),
     ],
 )
 def test_refusals_name_the_operator(graph, device, words):
@@ -226,7 +278,8 @@ def test_refusals_name_the_operator(graph, device, words):
 
 
 def test_tpu_v1_mlp0_reaches_the_measured_rate():
-    # Jouppi et al., ISCA 2017, tables 1 and 3: MLP0, 5 fully connected layers, 20 M weights, batch 200: 12.3 TOPS.
+    # Jouppi et al., ISCA 2017, tables 1 and 3: MLP0, 5 fully connected layers, 20 M weights, batch
+    # 200: 12.3 TOPS.
     builder = GraphBuilder(precision("int8"))
     x = builder.input(200, 2000)
     for _ in range(5):
@@ -238,14 +291,33 @@ def test_tpu_v1_mlp0_reaches_the_measured_rate():
 
 
 def test_eyeriss_alexnet_layers_take_their_measured_time():
-    # Chen et al., JSSC 52(1) 2017, table V: processing latency in ms of CONV1, CONV3 and CONV5 at batch 4, 200 MHz.
+    # Chen et al., JSSC 52(1) 2017, table V: processing latency in ms of CONV1, CONV3 and CONV5 at
+    # batch 4, 200 MHz.
     def layer(channels_in, channels_out, size, kernel, stride, groups):
         out = (size - kernel) // stride + 1
-        dims = (4, channels_in, channels_out, groups, 1, size, size, 1, out, out, 1, kernel, kernel, stride, 1)
+        dims = (
+            4,
+            channels_in,
+            channels_out,
+            groups,
+            1,
+            size,
+            size,
+            1,
+            out,
+            out,
+            1,
+            kernel,
+            kernel,
+            stride,
+            1,
+        )
         flop = 2.0 * 4 * out**2 * channels_out * channels_in // groups * kernel**2
         return row(OperatorKind.CONV, dims, dtype=Dtype.INT16, flop=flop)
 
-    graph = concatenate([layer(3, 96, 227, 11, 4, 1), layer(256, 384, 15, 3, 1, 1), layer(384, 256, 15, 3, 1, 2)])
+    graph = concatenate(
+        [layer(3, 96, 227, 11, 4, 1), layer(256, 384, 15, 3, 1, 1), layer(384, 256, 15, 3, 1, 2)]
+    )
     table = cost_systolic(graph, catalog.device("eyeriss"))
     assert table.compute_s * 1e3 == pytest.approx([16.5, 21.8, 10.0], rel=0.15)
 
@@ -268,7 +340,10 @@ def test_a_format_the_array_lacks_names_the_layer_and_the_formats():
 
 
 def test_a_heads_softmax_waits_for_its_scores_and_others_fill_the_wait():
-    one, many = (float(cost_systolic(attention(1, h, 512, 512, dtype="int8"), TPU1).compute_s[0]) for h in (1, 64))
+    one, many = (
+        float(cost_systolic(attention(1, h, 512, 512, dtype="int8"), TPU1).compute_s[0])
+        for h in (1, 64)
+    )
     softmax_s = 6 * 512 * 512 / (256 * 2 * 700e6 * systolic_parameters().vector_efficiency_fraction)
     products_s = one - softmax_s
     assert products_s > 0

@@ -31,18 +31,31 @@ def test_published_cells_come_back_at_their_node():
 
 def test_chips_left_out_are_predicted_within_the_published_errors():
     checks = area_checks()
-    assert {check.chip for check in checks} >= {"TPU v1", "TPU v4i", "Gemmini", "NVDLA", "ShiDianNao", "SCNN"}
+    assert {check.chip for check in checks} >= {
+        "TPU v1",
+        "TPU v4i",
+        "Gemmini",
+        "NVDLA",
+        "ShiDianNao",
+        "SCNN",
+    }
     error = np.abs([check.error_fraction for check in checks])
     assert np.median(error) < 0.38
     assert error.max() < 1.5  # EIE's single-ported memories
     tpu = [check for check in checks if check.chip == "TPU v1"]
-    assert sum(c.predicted_mm2 for c in tpu) == pytest.approx(sum(c.published_mm2 for c in tpu), rel=0.45)
+    assert sum(c.predicted_mm2 for c in tpu) == pytest.approx(
+        sum(c.published_mm2 for c in tpu), rel=0.45
+    )
 
 
 def test_a_chip_does_not_check_itself():
-    assert area_coefficients("TPU v1").logic_ratio < AREA.logic_ratio  # its array is the loosest but one
+    assert (
+        area_coefficients("TPU v1").logic_ratio < AREA.logic_ratio
+    )  # its array is the loosest but one
     assert area_coefficients("EIE").sram_ratio > AREA.sram_ratio
-    assert area_coefficients("NVDLA").logic_ratio == pytest.approx(AREA.logic_ratio)  # enters no ratio
+    assert area_coefficients("NVDLA").logic_ratio == pytest.approx(
+        AREA.logic_ratio
+    )  # enters no ratio
 
 
 def test_area_grows_with_node_width_and_capacity():
@@ -57,8 +70,12 @@ def test_area_grows_with_node_width_and_capacity():
 
 
 def test_parts_of_a_design_add_up():
-    parts = AREA.design_parts([1024.0, 4096.0], 56.0, (1e6, 1e6, 5e5), 1.0, [32.0, 64.0], Dtype.INT8, 7)
-    assert parts.total_mm2 == pytest.approx(parts.mac_mm2 + parts.register_mm2 + parts.sram_mm2 + parts.vector_mm2)
+    parts = AREA.design_parts(
+        [1024.0, 4096.0], 56.0, (1e6, 1e6, 5e5), 1.0, [32.0, 64.0], Dtype.INT8, 7
+    )
+    assert parts.total_mm2 == pytest.approx(
+        parts.mac_mm2 + parts.register_mm2 + parts.sram_mm2 + parts.vector_mm2
+    )
     assert parts.mac_mm2[1] == pytest.approx(4 * parts.mac_mm2[0])
     assert set(parts.to_dict()) == {"mac_mm2", "register_mm2", "sram_mm2", "vector_mm2"}
 

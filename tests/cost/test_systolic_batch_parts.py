@@ -63,7 +63,9 @@ def test_one_sample_is_not_cut():
     assert np.isinf(batch_parts(rows, machine)).any()
 
 
-@pytest.mark.parametrize("device", ["tpu-v1", "tpu-v4", "tpu-v5e", "cloud-ai-100-pro", "gaudi2", "inferentia2"])
+@pytest.mark.parametrize(
+    "device", ["tpu-v1", "tpu-v4", "tpu-v5e", "cloud-ai-100-pro", "gaudi2", "inferentia2"]
+)
 @pytest.mark.parametrize("model", ["resnet-50", "bert-base", "mobilenet-v2"])
 def test_inference_throughput_does_not_fall_when_the_batch_doubles(device, model):
     rates = [accelsim.estimate(model, device, batch=2**e).throughput_per_s for e in range(10)]
@@ -73,9 +75,13 @@ def test_inference_throughput_does_not_fall_when_the_batch_doubles(device, model
 def test_a_larger_scratchpad_never_slows():
     graph = graph_of("resnet-50", 64, image_size=224)
     sizes = [
-        Sourced(value=size, kind="estimate", source="a scratchpad of the test") for size in np.logspace(6.5, 9.5, 16)
+        Sourced(value=size, kind="estimate", source="a scratchpad of the test")
+        for size in np.logspace(6.5, 9.5, 16)
     ]
-    times = [cost_systolic(graph, CHIP.model_copy(update={"sram_bytes": size})).total_time_s for size in sizes]
+    times = [
+        cost_systolic(graph, CHIP.model_copy(update={"sram_bytes": size})).total_time_s
+        for size in sizes
+    ]
     assert np.all(np.diff(times) <= 0.02 * np.array(times[:-1]))  # a part less may round worse
     assert times[-1] < times[0]
 
@@ -83,7 +89,11 @@ def test_a_larger_scratchpad_never_slows():
 def test_training_keeps_what_fits_and_writes_the_rest():
     small, large = (
         training_graph(
-            graph_of("resnet-18", batch, image_size=224), 11_700_000, 62, precision("bf16"), OPTIMIZERS["sgd"]
+            graph_of("resnet-18", batch, image_size=224),
+            11_700_000,
+            62,
+            precision("bf16"),
+            OPTIMIZERS["sgd"],
         )
         for batch in (1, 64)
     )
@@ -91,7 +101,9 @@ def test_training_keeps_what_fits_and_writes_the_rest():
     machine = machine_for(large)
     forward = large.phase == int(Phase.FORWARD)
     assert machine.part_limit == 1
-    assert (1 - machine.saved_fraction) * large.write_bytes[forward].sum() == pytest.approx(machine.resident_bytes)
+    assert (1 - machine.saved_fraction) * large.write_bytes[forward].sum() == pytest.approx(
+        machine.resident_bytes
+    )
     rows = convolutions(large)
     assert np.all(saved_bytes(rows, machine) <= rows.column("write_bytes"))
 
@@ -106,12 +118,18 @@ def test_cores_fetch_weights_or_activations_again():
     cores = catalog.device("inferentia1")
     whole = cores.model_copy(update={"core_count": None})
     weights, vector = 1024 * 1024 * 2, 1024 * 2
-    assert cost_systolic(many, cores).bytes.sum() - cost_systolic(many, whole).bytes.sum() == 3 * weights
-    assert cost_systolic(one, cores).bytes.sum() - cost_systolic(one, whole).bytes.sum() == 4 * vector
+    assert (
+        cost_systolic(many, cores).bytes.sum() - cost_systolic(many, whole).bytes.sum()
+        == 3 * weights
+    )
+    assert (
+        cost_systolic(one, cores).bytes.sum() - cost_systolic(one, whole).bytes.sum() == 4 * vector
+    )
 
 
 def test_inferentia_is_near_its_published_rates():
-    # AWS Neuron documentation, Inf1 inference performance, data parallel on four cores: batch of each core, sequences/s.
+    # AWS Neuron documentation, Inf1 inference performance, data parallel on four cores: batch of
+    # each core, sequences/s.
     published = {4: 1056, 6: 1182, 8: 1121}
     error = [accelsim.estimate("bert-base", "inferentia1", batch=4 * batch, seq_len=128).throughput_per_s / rate - 1
              for batch, rate in published.items()]  # fmt: skip
@@ -140,11 +158,19 @@ def test_what_is_fused_behind_a_product_keeps_the_pace_of_the_slower_unit():
     bare = replace(graph, epilogue_flop=None)
     rate = CHIP.vector_flop_per_s[Dtype.FP32]
     slow = CHIP.model_copy(
-        update={"vector_flop_per_s": {Dtype.FP32: rate.model_copy(update={"value": rate.value / 100})}}
+        update={
+            "vector_flop_per_s": {Dtype.FP32: rate.model_copy(update={"value": rate.value / 100})}
+        }
     )
-    assert cost_systolic(graph, CHIP).compute_s == pytest.approx(cost_systolic(bare, CHIP).compute_s)
-    on_vector = 8 * 512 * 4096 / (rate.value / 100 * systolic_parameters().vector_efficiency_fraction)
+    assert cost_systolic(graph, CHIP).compute_s == pytest.approx(
+        cost_systolic(bare, CHIP).compute_s
+    )
+    on_vector = (
+        8 * 512 * 4096 / (rate.value / 100 * systolic_parameters().vector_efficiency_fraction)
+    )
     assert cost_systolic(graph, slow).compute_s == pytest.approx([on_vector])
     cool = CHIP.model_copy(update={"power": CHIP.power.model_copy(update={"limit_w": None})})
     with_it, without = (cost_systolic(g, cool) for g in (graph, bare))
-    assert with_it.energy_j.sum() - without.energy_j.sum() == pytest.approx(with_it.energy_parts_j["vector"].sum())
+    assert with_it.energy_j.sum() - without.energy_j.sum() == pytest.approx(
+        with_it.energy_parts_j["vector"].sum()
+    )

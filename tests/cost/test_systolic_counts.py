@@ -1,4 +1,6 @@
-"""Scratchpad accesses, mapping and utilisation: SCALE-Sim's rows, a brute-force simulation, and laws."""
+"""Scratchpad accesses, mapping and utilisation: SCALE-Sim's rows, a brute-force simulation, and
+laws.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,26 @@ from accelsim.hardware.profile import Dataflow
 OS, WS, IS = Dataflow.OUTPUT_STATIONARY, Dataflow.WEIGHT_STATIONARY, Dataflow.INPUT_STATIONARY
 FLOWS = st.sampled_from([OS, WS, IS])
 
-# SCALE-Sim v2 (22f88b17), CALC mode: M, N, K, R, C, dataflow; cycles as reported, mapping efficiency, utilisation and
-# overall utilisation in percent, input reads, weight reads, output writes.
+# SCALE-Sim v2 (22f88b17), CALC mode: M, N, K, R, C, dataflow; cycles as reported, mapping
+# efficiency, utilisation and overall utilisation in percent, input reads, weight reads, output
+# writes.
 REPORTS = [
-    ((128, 64, 128, 128, 128, OS), (381, 50.0, 16.75392670157068, 16.79790026246719, 16384, 8192, 8448)),
-    ((128, 64, 128, 128, 128, IS), (445, 100.0, 11.169284467713787, 14.382022471910112, 16384, 8192, 8192)),
-    ((128, 64, 128, 128, 128, WS), (509, 50.0, 10.047095761381476, 12.573673870333987, 16384, 8192, 8192)),
-    ((196, 64, 24, 32, 32, WS), (579, 75.0, 45.794392523364486, 50.77720207253886, 9408, 1536, 12544)),
+    (
+        (128, 64, 128, 128, 128, OS),
+        (381, 50.0, 16.75392670157068, 16.79790026246719, 16384, 8192, 8448),
+    ),
+    (
+        (128, 64, 128, 128, 128, IS),
+        (445, 100.0, 11.169284467713787, 14.382022471910112, 16384, 8192, 8192),
+    ),
+    (
+        (128, 64, 128, 128, 128, WS),
+        (509, 50.0, 10.047095761381476, 12.573673870333987, 16384, 8192, 8192),
+    ),
+    (
+        (196, 64, 24, 32, 32, WS),
+        (579, 75.0, 45.794392523364486, 50.77720207253886, 9408, 1536, 12544),
+    ),
 ]
 
 
@@ -54,7 +69,11 @@ def simulated(m, n, k, rows, columns, dataflow):
             reads_across += width * stream
             tiles += height * width
             writes += width * stream if dataflow is not OS else height * width
-    inputs, weights = {OS: (reads_down, reads_across), WS: (reads_down, tiles), IS: (tiles, reads_down)}[dataflow]
+    inputs, weights = {
+        OS: (reads_down, reads_across),
+        WS: (reads_down, tiles),
+        IS: (tiles, reads_down),
+    }[dataflow]
     return used / (folds * rows * columns), inputs, weights, writes
 
 
@@ -71,7 +90,9 @@ def test_counts_equal_a_walk_over_the_folds(m, n, k, rows, columns, dataflow):
 
 @settings(max_examples=60, deadline=None)
 @given(*(st.integers(1, 3000) for _ in range(3)), st.integers(1, 300), st.integers(1, 300), FLOWS)
-def test_utilisation_never_exceeds_the_mapping_which_never_exceeds_one(m, n, k, rows, columns, dataflow):
+def test_utilisation_never_exceeds_the_mapping_which_never_exceeds_one(
+    m, n, k, rows, columns, dataflow
+):
     counts = array_counts(m, n, k, rows, columns, dataflow)
     mapped = float(counts.mapping_efficiency_fraction)
     assert 0 < float(counts.utilisation_fraction) <= mapped * (1 + 1e-12) <= 1 + 1e-9
@@ -82,10 +103,14 @@ def test_utilisation_never_exceeds_the_mapping_which_never_exceeds_one(m, n, k, 
 def test_arrays_and_layers_broadcast():
     counts = array_counts([[10], [20]], 5, 7, [4, 8, 16], [4, 8, 16], OS)
     assert counts.cycles.shape == counts.output_writes.shape == (2, 3)
-    assert np.array_equal(counts.cycles[1], [systolic_cycles(20, 5, 7, side, side, OS) for side in (4, 8, 16)])
+    assert np.array_equal(
+        counts.cycles[1], [systolic_cycles(20, 5, 7, side, side, OS) for side in (4, 8, 16)]
+    )
 
 
-@pytest.mark.parametrize(("arguments", "named"), [((0, 1, 1, 8, 8, OS), "m, n, k"), ((1, 1, 1, 0, 8, OS), "rows")])
+@pytest.mark.parametrize(
+    ("arguments", "named"), [((0, 1, 1, 8, 8, OS), "m, n, k"), ((1, 1, 1, 0, 8, OS), "rows")]
+)
 def test_empty_products_and_arrays_are_refused(arguments, named):
     with pytest.raises(InvalidValueError, match=named):
         array_counts(*arguments)

@@ -28,10 +28,16 @@ def test_published_figures_come_back_at_their_node():
     # Horowitz, ISSCC 2014, figure 1.1.9 (45 nm); Jouppi et al., ISCA 2021, table 2 (7 nm).
     assert COEFFICIENTS.per_mac_j(Dtype.INT8, 45) == pytest.approx(0.23e-12)
     assert COEFFICIENTS.per_mac_j(Dtype.BF16, 7) == pytest.approx(0.32e-12)
-    assert COEFFICIENTS.per_sram_bit_j([8192, 32768, 2**20], 45) * 64 == pytest.approx([10e-12, 20e-12, 100e-12])
-    assert COEFFICIENTS.per_sram_bit_j([8192, 32768, 2**20], 7) * 64 == pytest.approx([7.5e-12, 8.5e-12, 14e-12])
+    assert COEFFICIENTS.per_sram_bit_j([8192, 32768, 2**20], 45) * 64 == pytest.approx(
+        [10e-12, 20e-12, 100e-12]
+    )
+    assert COEFFICIENTS.per_sram_bit_j([8192, 32768, 2**20], 7) * 64 == pytest.approx(
+        [7.5e-12, 8.5e-12, 14e-12]
+    )
     assert COEFFICIENTS.per_dram_bit_j("HBM2") * 64 == pytest.approx(250e-12)
-    assert COEFFICIENTS.per_dram_bit_j("HBM2e") == pytest.approx(6.0e-12)  # Micron, Ultra-Bandwidth Solutions brief
+    assert COEFFICIENTS.per_dram_bit_j("HBM2e") == pytest.approx(
+        6.0e-12
+    )  # Micron, Ultra-Bandwidth Solutions brief
     assert COEFFICIENTS.per_dram_bit_j("HBM3e") == COEFFICIENTS.per_dram_bit_j("HBM3")
 
 
@@ -65,7 +71,10 @@ def test_a_missing_coefficient_is_refused_by_name(part, ask):
     data = copy.deepcopy(read_yaml(PATH))
     data["coefficients"] = [entry for entry in data["coefficients"] if entry["part"] != part]
     lacking = parse_energy_coefficients(data, "test")
-    with pytest.raises(MissingCoefficientError, match=part.removeprefix("dram-").upper() if "dram" in part else part):
+    with pytest.raises(
+        MissingCoefficientError,
+        match=part.removeprefix("dram-").upper() if "dram" in part else part,
+    ):
         ask(lacking)
 
 
@@ -81,7 +90,14 @@ def test_unknown_formats_and_memories_are_refused():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("source", None), ("node_nm", 0), ("bits", "8"), ("energy_pj", -1), ("kind", "guess"), ("unit", 1)],
+    [
+        ("source", None),
+        ("node_nm", 0),
+        ("bits", "8"),
+        ("energy_pj", -1),
+        ("kind", "guess"),
+        ("unit", 1),
+    ],
 )
 def test_incomplete_entries_are_refused_by_place(field, value):
     data = copy.deepcopy(read_yaml(PATH))

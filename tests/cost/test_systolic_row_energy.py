@@ -1,4 +1,6 @@
-"""Energy of a graph's rows on matrix chips: the parts, their sum, the power limit, and chips with a coefficient missing."""
+"""Energy of a graph's rows on matrix chips: the parts, their sum, the power limit, and chips with a
+coefficient missing.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_parts_sum_to_the_energy_of_every_row_and_stay_under_the_limit(device):
     assert all(np.all(column >= 0) for column in table.energy_parts_j.values())
     if profile.power.limit_w is not None:
         idle = 0.0 if profile.power.idle_w is None else profile.power.idle_w.value
-        assert np.all(table.energy_j <= (profile.power.limit_w.value - idle) * table.time_s * (1 + 1e-12))
+        assert np.all(
+            table.energy_j <= (profile.power.limit_w.value - idle) * table.time_s * (1 + 1e-12)
+        )
 
 
 def test_a_product_has_the_energy_its_accesses_have():
@@ -67,7 +71,9 @@ def test_a_product_has_the_energy_its_accesses_have():
     assert parts["wire"].sum() == pytest.approx(m * n * k * 40 * known.per_hop_bit_j(node, 8))
     assert parts["dram"].sum() == pytest.approx(moved * known.per_dram_bit_j("DDR3"))
     operands = (2 * m * k + n * k) * 8 * buffer
-    assert parts["sram"].sum() == pytest.approx(operands + 3 * m * n * 32 * accumulators + moved * buffer)
+    assert parts["sram"].sum() == pytest.approx(
+        operands + 3 * m * n * 32 * accumulators + moved * buffer
+    )
     assert parts["vector"].sum() == 0
 
 
@@ -86,7 +92,9 @@ def test_each_array_reads_its_share_of_the_scratchpad():
     m = n = k = 512
     parts = cost_systolic(gemm(m, n, k, "bf16"), catalog.device("tpu-v4")).energy_parts_j
     share = float(energy_coefficients().per_sram_bit_j(4 * 2**20, 7))
-    words = 4 * m * k + n * k + n * k  # inputs once per column fold, weights once, and on their way in
+    words = (
+        4 * m * k + n * k + n * k
+    )  # inputs once per column fold, weights once, and on their way in
     assert parts["sram"].sum() == pytest.approx((words * 16 + (2 * 4 - 1) * m * n * 32) * share)
 
 
@@ -111,7 +119,9 @@ def test_a_row_stationary_chip_has_the_energies_of_its_runs():
     assert parts["mac"].sum() == pytest.approx(run.array_j)
     assert parts["sram"].sum() >= run.buffer_j
     dense = cost_systolic(gemm(1, 100, 200, "int16"), eyeriss).energy_parts_j
-    assert dense["mac"].sum() == pytest.approx(20_000 * (1 - chip.activation_zero_fraction) * chip.nonzero_mac_j)
+    assert dense["mac"].sum() == pytest.approx(
+        20_000 * (1 - chip.activation_zero_fraction) * chip.nonzero_mac_j
+    )
 
 
 def test_repeated_rows_repeat_their_parts():
@@ -157,12 +167,15 @@ def test_generated_tokens_and_host_rows_have_parts_too():
 
 @pytest.mark.parametrize("name", ["bert-base", "lstm-lm-medium"])
 def test_backward_passes_repeat_their_products(name):
-    # Two products of the same size for each product of the forward pass, less those of the first inputs.
+    # Two products of the same size for each product of the forward pass, less those of the first
+    # inputs.
     model = workload(name)
     forward = model.lower(model.default, precision("bf16")).graph
     chip = catalog.device("tpu-v4")
     once = cost_systolic(forward, chip).energy_parts_j["mac"].sum()
-    assert cost_systolic(backward_graph(forward), chip).energy_parts_j["mac"].sum() == pytest.approx(2 * once, rel=0.25)
+    assert cost_systolic(backward_graph(forward), chip).energy_parts_j[
+        "mac"
+    ].sum() == pytest.approx(2 * once, rel=0.25)
 
 
 def test_a_chip_whose_coefficient_is_missing_has_the_class_rates_and_says_which():
@@ -178,7 +191,8 @@ def test_a_chip_whose_coefficient_is_missing_has_the_class_rates_and_says_which(
 
 
 def test_tpu_v4_draws_what_was_measured():
-    # Jouppi et al., ISCA 2023, table 4: 90 W lowest, 170 W mean, 192 W highest of a TPU v4 in production.
+    # Jouppi et al., ISCA 2023, table 4: 90 W lowest, 170 W mean, 192 W highest of a TPU v4 in
+    # production.
     for model, batch in (("bert-large", 32), ("resnet-50", 256)):
         run = accelsim.estimate(model, "tpu-v4", batch=batch, mode="training")
         assert run.average_power_w == pytest.approx(170, rel=0.2)

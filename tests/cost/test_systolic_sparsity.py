@@ -1,4 +1,6 @@
-"""Structured sparse weights: the chip's sparse rate for products with weights, dense everything else, refusals."""
+"""Structured sparse weights: the chip's sparse rate for products with weights, dense everything
+else, refusals.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.operator import OperatorKind
 
-CHIP = catalog.device("trainium2").model_copy(update={"core_count": None})  # each weight is fetched once
+CHIP = catalog.device("trainium2").model_copy(
+    update={"core_count": None}
+)  # each weight is fetched once
 RATIO = 667 / 2563  # AWS Neuron documentation: dense and sparse bf16 TFLOPS
 
 
@@ -23,7 +27,11 @@ RATIO = 667 / 2563  # AWS Neuron documentation: dense and sparse bf16 TFLOPS
 def tables():
     model = workload("bert-base")
     graph = model.lower(model.default.__class__(batch=16, seq_len=128), precision("bf16")).graph
-    return graph, cost_systolic(graph, CHIP), cost_systolic(graph, CHIP, parameters=sparse_parameters())
+    return (
+        graph,
+        cost_systolic(graph, CHIP),
+        cost_systolic(graph, CHIP, parameters=sparse_parameters()),
+    )
 
 
 def test_products_with_weights_take_the_sparse_rate_and_others_stay(tables):
@@ -38,7 +46,11 @@ def test_products_with_weights_take_the_sparse_rate_and_others_stay(tables):
 
 def test_weights_are_stored_with_their_places(tables):
     graph, dense, sparse = tables
-    alone = (graph.kind == int(OperatorKind.GEMM)) & (dense.bytes == graph.weight_bytes) & (graph.weight_bytes > 0)
+    alone = (
+        (graph.kind == int(OperatorKind.GEMM))
+        & (dense.bytes == graph.weight_bytes)
+        & (graph.weight_bytes > 0)
+    )
     assert alone.any()
     assert sparse.bytes[alone] == pytest.approx(dense.bytes[alone] * RATIO * (1 + 2 / 16))
 
@@ -63,7 +75,10 @@ def test_the_scratchpad_reads_the_weights_that_are_left():
 
 
 def test_a_run_is_quicker_and_says_so():
-    runs = [accelsim.estimate("bert-base", "trainium2", batch=64, sparse_weights=sparse) for sparse in (False, True)]
+    runs = [
+        accelsim.estimate("bert-base", "trainium2", batch=64, sparse_weights=sparse)
+        for sparse in (False, True)
+    ]
     assert runs[1].latency_s < runs[0].latency_s
     assert runs[1].energy_j < runs[0].energy_j
     assert [run.sparse_weights for run in runs] == [False, True]

@@ -33,7 +33,11 @@ def test_time_is_at_least_compute_and_every_ports_words(dataflow):
     layer, pads, ports, _ = random_cases(dataflow)
     run = stalled_run(*layer, pads, ports, partial_sum_words=4.0)
     words = (run.input_words, run.weight_words, run.output_words)
-    rates = (ports.input_words_per_cycle, ports.weight_words_per_cycle, ports.output_words_per_cycle)
+    rates = (
+        ports.input_words_per_cycle,
+        ports.weight_words_per_cycle,
+        ports.output_words_per_cycle,
+    )
     for moved, rate in zip(words, rates, strict=True):
         assert np.all(run.cycles * ROUNDING >= moved / rate)
     assert np.all(run.cycles * ROUNDING >= sum(words) / ports.shared_words_per_cycle)
@@ -55,7 +59,10 @@ def test_more_bandwidth_never_slows(dataflow, port):
     layer, pads, ports, random = random_cases(dataflow)
     name = f"{port}_words_per_cycle"
     faster = replace(ports, **{name: getattr(ports, name) * random.uniform(1, 10, CASES)})
-    assert np.all(stalled_run(*layer, pads, faster).cycles <= stalled_run(*layer, pads, ports).cycles * ROUNDING)
+    assert np.all(
+        stalled_run(*layer, pads, faster).cycles
+        <= stalled_run(*layer, pads, ports).cycles * ROUNDING
+    )
 
 
 @pytest.mark.parametrize("dataflow", FLOWS)
@@ -64,18 +71,27 @@ def test_more_scratchpad_never_slows(dataflow, operand):
     layer, pads, ports, random = random_cases(dataflow)
     name = f"{operand}_words"
     larger = replace(pads, **{name: getattr(pads, name) * random.uniform(1, 10, CASES)})
-    assert np.all(stalled_run(*layer, larger, ports).cycles <= stalled_run(*layer, pads, ports).cycles * ROUNDING)
+    assert np.all(
+        stalled_run(*layer, larger, ports).cycles
+        <= stalled_run(*layer, pads, ports).cycles * ROUNDING
+    )
 
 
 @pytest.mark.parametrize("dataflow", FLOWS)
-@pytest.mark.parametrize(("pipelined", "form"), [(False, systolic_cycles), (True, pipelined_cycles)])
+@pytest.mark.parametrize(
+    ("pipelined", "form"), [(False, systolic_cycles), (True, pipelined_cycles)]
+)
 def test_converges_to_the_closed_form(dataflow, pipelined, form):
     layer, pads, ports, _ = random_cases(dataflow)
     free = stalled_run(*layer, pads, MemoryPorts(), pipelined=pipelined)
     assert np.array_equal(free.cycles, form(*layer))
     assert np.all(free.stall_cycles == 0)
-    scaled = replace(ports, **{name: getattr(ports, name) * 1e12 for name in ports.__dataclass_fields__})
-    assert stalled_run(*layer, pads, scaled, pipelined=pipelined).cycles == pytest.approx(form(*layer), rel=1e-6)
+    scaled = replace(
+        ports, **{name: getattr(ports, name) * 1e12 for name in ports.__dataclass_fields__}
+    )
+    assert stalled_run(*layer, pads, scaled, pipelined=pipelined).cycles == pytest.approx(
+        form(*layer), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("dataflow", FLOWS)
@@ -84,19 +100,33 @@ def test_every_operand_moves_at_least_once_and_once_where_it_fits(dataflow):
     m, n, k = layer[:3]
     run = stalled_run(*layer, pads, ports)
     once = (m * k, n * k, m * n)
-    for moved, least in zip((run.input_words, run.weight_words, run.output_words), once, strict=True):
+    for moved, least in zip(
+        (run.input_words, run.weight_words, run.output_words), once, strict=True
+    ):
         assert np.all(moved * ROUNDING >= least)
     free = stalled_run(*layer, Scratchpads(1e18, 1e18, 1e18), ports)
-    for moved, least in zip((free.input_words, free.weight_words, free.output_words), once, strict=True):
+    for moved, least in zip(
+        (free.input_words, free.weight_words, free.output_words), once, strict=True
+    ):
         assert moved == pytest.approx(least)
 
 
 @pytest.mark.parametrize("kept", ["input", "weight"])
 def test_the_fold_order_that_moves_less_is_taken(kept):
-    # 8 x 8 folds of 8 x 1000 strips: the operand whose strip fits its half is fetched once, the other in every pass.
-    pads = Scratchpads(**{f"{name}_words": 16_000 if name == kept else 32 for name in ("input", "weight", "output")})
+    # 8 x 8 folds of 8 x 1000 strips: the operand whose strip fits its half is fetched once, the
+    # other in every pass.
+    pads = Scratchpads(
+        **{
+            f"{name}_words": 16_000 if name == kept else 32
+            for name in ("input", "weight", "output")
+        }
+    )
     run = stalled_run(64, 64, 1000, 8, 8, FLOWS[0], pads, MemoryPorts(shared_words_per_cycle=0.1))
-    once, often = (run.input_words, run.weight_words) if kept == "input" else (run.weight_words, run.input_words)
+    once, often = (
+        (run.input_words, run.weight_words)
+        if kept == "input"
+        else (run.weight_words, run.input_words)
+    )
     assert once == 64_000
     assert often == pytest.approx(8 * 64_000, rel=1e-2)
 

@@ -65,7 +65,9 @@ def test_arrays_give_the_same_as_scalars():
     )
 
 
-@pytest.mark.parametrize(("price", "rate"), [(-1.0, 1.0), (1.0, 0.0), (1.0, -2.0), (np.nan, 1.0), (1.0, np.inf)])
+@pytest.mark.parametrize(
+    ("price", "rate"), [(-1.0, 1.0), (1.0, 0.0), (1.0, -2.0), (np.nan, 1.0), (1.0, np.inf)]
+)
 @pytest.mark.parametrize("formula", [usd_per_1000_inferences, usd_per_million_tokens])
 def test_values_outside_their_range_are_refused(formula, price, rate):
     with pytest.raises(InvalidValueError, match="finite number"):
@@ -129,7 +131,9 @@ def test_report_has_what_its_inputs_allow():
 
 def test_hardware_got_for_nothing_costs_its_electricity():
     assert amortised_usd_per_hour(0, 3, 0.5, 1000, 0.10) == pytest.approx(0.10)
-    assert amortised_usd_per_hour(500, 3, 0.5, 1000, 0.10, residual_fraction=1.0) == pytest.approx(0.10)
+    assert amortised_usd_per_hour(500, 3, 0.5, 1000, 0.10, residual_fraction=1.0) == pytest.approx(
+        0.10
+    )
 
 
 def test_amortised_price_of_a_busy_board():
@@ -150,12 +154,14 @@ def test_ownership_laws(purchase, years, use, power, tariff):
     energy = electricity_usd_per_hour(power, tariff, 1.3)
     assert price >= energy
     assert amortised_usd_per_hour(purchase, years, use / 2, power, tariff, 1.3) >= price
-    assert amortised_usd_per_hour(2 * purchase, years, use, power, tariff, 1.3) == pytest.approx(2 * price - energy)
+    assert amortised_usd_per_hour(2 * purchase, years, use, power, tariff, 1.3) == pytest.approx(
+        2 * price - energy
+    )
     idle = amortised_usd_per_hour(purchase, years, use, power, tariff, 1.3, idle_power_w=power)
     assert idle == pytest.approx(price - energy + energy / use)
-    assert amortised_usd_per_hour(purchase, years, use, power, tariff, 1.3, residual_fraction=1.0) == pytest.approx(
-        energy
-    )
+    assert amortised_usd_per_hour(
+        purchase, years, use, power, tariff, 1.3, residual_fraction=1.0
+    ) == pytest.approx(energy)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +193,16 @@ def test_ownership_refuses_values_outside_their_range(changes):
         amortised_usd_per_hour(**{**arguments, **changes})
 
 
-@pytest.mark.parametrize(("field", "allowed"), [("residual_fraction", ">= 0 and <= 1"), ("purchase_usd", ">= 0")])
+@pytest.mark.parametrize(
+    ("field", "allowed"), [("residual_fraction", ">= 0 and <= 1"), ("purchase_usd", ">= 0")]
+)
 def test_ownership_names_the_range(field, allowed):
-    arguments = {"life_years": 4, "utilisation_fraction": 0.5, "power_w": 215, "electricity_usd_per_kwh": 0.1}
+    arguments = {
+        "life_years": 4,
+        "utilisation_fraction": 0.5,
+        "power_w": 215,
+        "electricity_usd_per_kwh": 0.1,
+    }
     with pytest.raises(InvalidValueError) as raised:
         amortised_usd_per_hour(**{"purchase_usd": 9000, **arguments, field: -1})
     assert raised.value.allowed == f"a finite number {allowed}"

@@ -236,7 +236,10 @@ def test_price_far_from_all_others_of_its_accelerator_is_refused():
 
 def test_threefold_price_differences_are_kept():
     prices = ["0.526", "1.5", "0.35", "0.526"]
-    rows = [row(region=f"r{i}", price_usd_per_h=p, spot_price_usd_per_h="") for i, p in enumerate(prices)]
+    rows = [
+        row(region=f"r{i}", price_usd_per_h=p, spot_price_usd_per_h="")
+        for i, p in enumerate(prices)
+    ]
     assert len(ingest(rows).offers) == 4
 
 
@@ -253,7 +256,9 @@ def test_licence_in_the_price_of_a_cpu_instance_is_refused():
             spot_price_usd_per_h="",
         )
 
-    result = ingest([size(8, 0.344), size(16, 0.688), size(64, 5.696)])  # 5.696 = 64 (0.043 + 0.046)
+    result = ingest(
+        [size(8, 0.344), size(16, 0.688), size(64, 5.696)]
+    )  # 5.696 = 64 (0.043 + 0.046)
     assert [offer.vcpu_count for offer in result.offers] == [16, 8]
     assert "licence" in result.refusals[0].reason
 
@@ -264,9 +269,13 @@ def test_committed_prices_are_read_from_the_note():
     assert offer.note == ""
 
 
-@pytest.mark.parametrize(("rounded", "exact"), [("0.167", 1 / 6), ("0.333", 1 / 3), ("0.25", 0.25), ("0.37", 0.37)])
+@pytest.mark.parametrize(
+    ("rounded", "exact"), [("0.167", 1 / 6), ("0.333", 1 / 3), ("0.25", 0.25), ("0.37", 0.37)]
+)
 def test_rounded_fractions_of_a_device(rounded, exact):
-    assert only_offer(ingest([row(accelerator_count=rounded)])).device_count == pytest.approx(exact, abs=1e-12)
+    assert only_offer(ingest([row(accelerator_count=rounded)])).device_count == pytest.approx(
+        exact, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(
@@ -292,7 +301,9 @@ def test_prices_that_are_no_prices_are_refused(bad):
 
 CELL = st.one_of(
     st.text(max_size=12),
-    st.sampled_from(["", " ", "0", "0.00", "700.0", "nan", "-3", "1e9", "4", "T4", "aws", "1y=0.1 3y= USD/h"]),
+    st.sampled_from(
+        ["", " ", "0", "0.00", "700.0", "nan", "-3", "1e9", "4", "T4", "aws", "1y=0.1 3y= USD/h"]
+    ),
 )
 
 
@@ -356,8 +367,13 @@ def cpu_row(provider, instance, vcpus, usd_per_vcpu):
 
 
 def test_a_family_ends_at_the_dot_on_aws_alone():
-    """Elsewhere a dot separates words: VM.Standard.E4 and VM.Standard.A1 are two families at two prices."""
-    others = [cpu_row("oci", "VM.Standard.A1", 4, 0.010), cpu_row("oci", "VM.Standard.E4", 4, 0.025)]
+    """Elsewhere a dot separates words: VM.Standard.E4 and VM.Standard.A1 are two families at two
+    prices.
+    """
+    others = [
+        cpu_row("oci", "VM.Standard.A1", 4, 0.010),
+        cpu_row("oci", "VM.Standard.E4", 4, 0.025),
+    ]
     assert len(ingest(others).offers) == 2
     one = [cpu_row("aws", "m5.large", 2, 0.048), cpu_row("aws", "m5.metal", 96, 0.094)]
     result = ingest(one)
@@ -381,12 +397,16 @@ def test_ten_times_the_median_is_a_slipped_point(factor, kept):
 
 
 def test_two_prices_have_no_majority():
-    rows = [row(region="r1", spot_price_usd_per_h=""), row(region="r2", price_usd_per_h="9", spot_price_usd_per_h="")]
+    rows = [
+        row(region="r1", spot_price_usd_per_h=""),
+        row(region="r2", price_usd_per_h="9", spot_price_usd_per_h=""),
+    ]
     assert len(ingest(rows).offers) == 2
 
 
 @pytest.mark.parametrize(
-    ("newer", "older", "vcpus", "memory_gib"), [("", "4.0", 4, 16), ("8", "4.0", 8, 16), ("", "", None, 16)]
+    ("newer", "older", "vcpus", "memory_gib"),
+    [("", "4.0", 4, 16), ("8", "4.0", 8, 16), ("", "", None, 16)],
 )
 def test_newer_source_takes_the_sizes_it_does_not_state(newer, older, vcpus, memory_gib):
     old = row(vcpus=older, as_of="2024-12-23", source="old@1")
@@ -398,21 +418,35 @@ def test_newer_source_takes_the_sizes_it_does_not_state(newer, older, vcpus, mem
 
 def test_a_newer_spot_price_replaces_an_older_one_and_says_which():
     newest = row(spot_price_usd_per_h="0.2", spot_as_of="2024-01-01")
-    other = row(as_of="2025-01-01", source="old@1", spot_price_usd_per_h="0.15", spot_as_of="2025-06-01")
+    other = row(
+        as_of="2025-01-01", source="old@1", spot_price_usd_per_h="0.15", spot_as_of="2025-06-01"
+    )
     result = ingest([newest, other])
     assert result.offers[0].spot_usd_per_hour == 0.15
     assert result.offers[0].spot_as_of == "2025-06-01"
-    correction = next(finding for finding in result.corrections if finding.field == "spot_usd_per_hour")
+    correction = next(
+        finding for finding in result.corrections if finding.field == "spot_usd_per_hour"
+    )
     assert correction.value == "0.2"
-    stale = row(as_of="2025-01-01", source="old@1", spot_price_usd_per_h="0.15", spot_as_of="2023-06-01")
+    stale = row(
+        as_of="2025-01-01", source="old@1", spot_price_usd_per_h="0.15", spot_as_of="2023-06-01"
+    )
     assert ingest([newest, stale]).offers[0].spot_usd_per_hour == 0.2
     above = row(
-        as_of="2025-01-01", source="old@1", price_usd_per_h="0.9", spot_price_usd_per_h="0.6", spot_as_of="2026-01-01"
+        as_of="2025-01-01",
+        source="old@1",
+        price_usd_per_h="0.9",
+        spot_price_usd_per_h="0.6",
+        spot_as_of="2026-01-01",
     )
-    assert ingest([newest, above]).offers[0].spot_usd_per_hour == 0.2  # above the newest on-demand price
+    assert (
+        ingest([newest, above]).offers[0].spot_usd_per_hour == 0.2
+    )  # above the newest on-demand price
 
 
-@pytest.mark.parametrize(("price", "words"), [("0.526", "the same"), ("0.6", "another"), ("", "another")])
+@pytest.mark.parametrize(
+    ("price", "words"), [("0.526", "the same"), ("0.6", "another"), ("", "another")]
+)
 def test_a_superseded_row_says_whether_the_prices_agree(price, words):
     old = row(price_usd_per_h=price, as_of="2024-12-23", source="old@1")
     assert f": {words} on-demand price" in ingest([row(), old]).refusals[0].reason

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from accelsim.economics import PRICE_KINDS, Offer, PriceBook, Quote, price_kind
 from accelsim.economics.ingest import ingest
 from accelsim.economics.price import prices_folder
-from accelsim.economics.price_file import COLUMNS, findings_csv, offers_csv, read_offers, read_regions, read_rules
+from accelsim.economics.price_file import (
+    COLUMNS,
+    findings_csv,
+    offers_csv,
+    read_offers,
+    read_regions,
+    read_rules,
+)
 from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
 
 BOOK = PriceBook.load()
@@ -65,7 +72,9 @@ def test_every_refusal_has_a_reason_and_no_refused_price_is_offered():
     licensed = [row for row in findings if "licence" in row["reason"]]
     assert licensed
     for row in licensed:
-        assert f"{row['provider']}/{row['region']}/{row['instance']}" not in {o.offer_id for o in BOOK}
+        assert f"{row['provider']}/{row['region']}/{row['instance']}" not in {
+            o.offer_id for o in BOOK
+        }
 
 
 def test_published_prices():
@@ -74,7 +83,9 @@ def test_published_prices():
     assert BOOK.find("aws/us-east-1/p4d.24xlarge").usd_per_hour() == pytest.approx(21.957642 / 8)
     assert BOOK.find("aws/us-east-1/f1.2xlarge").instance_usd_per_hour == 1.65
     assert BOOK.find("gcp/us-central2/tpu-v4-8").usd_per_hour() == pytest.approx(3.22)
-    assert BOOK.find("gcp/us-central1/n1-standard-4+p4-x1").usd_per_hour() == pytest.approx(0.6 + 0.189999)
+    assert BOOK.find("gcp/us-central1/n1-standard-4+p4-x1").usd_per_hour() == pytest.approx(
+        0.6 + 0.189999
+    )
 
 
 def test_device_prices_are_within_what_markets_ask():
@@ -152,7 +163,9 @@ def test_filters_narrow():
     assert all(offer.spot_usd_per_hour for offer in east)
 
 
-@pytest.mark.parametrize(("suffix", "kind"), [("", "on_demand"), (":spot", "spot"), (":on-demand", "on_demand")])
+@pytest.mark.parametrize(
+    ("suffix", "kind"), [("", "on_demand"), (":spot", "spot"), (":on-demand", "on_demand")]
+)
 def test_find_reads_the_price_kind(suffix, kind):
     quote = PriceBook([SMALL]).find("AWS/us-east-1/P4D.24xlarge" + suffix)
     assert (quote.offer, quote.kind) == (SMALL, kind)
@@ -160,7 +173,8 @@ def test_find_reads_the_price_kind(suffix, kind):
 
 
 @pytest.mark.parametrize(
-    "typo", ["aws/us-east-1/p4d.24xlarg", "aws/us-est-1/p4d.24xlarge", "aws/us-east1/p4d.24xlarge:spot"]
+    "typo",
+    ["aws/us-east-1/p4d.24xlarg", "aws/us-est-1/p4d.24xlarge", "aws/us-east1/p4d.24xlarge:spot"],
 )
 def test_unknown_offer_names_near_matches(typo):
     with pytest.raises(UnknownNameError, match=re.escape("aws/us-east-1/p4d.24xlarge")):
@@ -184,8 +198,15 @@ def test_any_unknown_id_gives_a_clear_error(text):
 def test_own_offers_replace_and_add():
     mine = Offer(provider="lab", region="any", instance="box", source="invoice", device="t4", device_count=2,
                  on_demand_usd_per_hour=0.2)  # fmt: skip
-    cheaper = Offer(provider="aws", region="us-east-1", instance="p4d.24xlarge", source="contract",
-                    device="a100-sxm-40gb", device_count=8, on_demand_usd_per_hour=12.0)  # fmt: skip
+    cheaper = Offer(
+        provider="aws",
+        region="us-east-1",
+        instance="p4d.24xlarge",
+        source="contract",
+        device="a100-sxm-40gb",
+        device_count=8,
+        on_demand_usd_per_hour=12.0,
+    )
     book = BOOK.with_offers([mine, cheaper])
     assert len(book) == len(BOOK) + 1
     assert book.cheapest("t4").offer == mine
@@ -206,7 +227,13 @@ def test_share_is_linear_in_devices_and_price(count, price, devices):
 
 
 def test_cpu_share_is_by_core():
-    cpu = {"provider": "p", "region": "r", "source": "s", "vcpu_count": 8, "on_demand_usd_per_hour": 0.4}
+    cpu = {
+        "provider": "p",
+        "region": "r",
+        "source": "s",
+        "vcpu_count": 8,
+        "on_demand_usd_per_hour": 0.4,
+    }
     threads = Quote(Offer(instance="threads", vcpus_per_core=2, **cpu))
     cores = Quote(Offer(instance="cores", vcpus_per_core=1, **cpu))
     unknown = Quote(Offer(instance="unknown", **cpu))
@@ -278,11 +305,17 @@ def test_json_and_csv_give_the_same_offers(tmp_path):
         ("device: t4\n    on_demand_usd_per_hour: 1e99", "at most 1,000,000 USD"),
         ("device: t4", "at least one price"),
         ("on_demand_usd_per_hour: 1", "device"),
-        ("device: t4\n    on_demand_usd_per_hour: 1\n    spot_usd_per_hour: 2", "at most the on-demand price"),
+        (
+            "device: t4\n    on_demand_usd_per_hour: 1\n    spot_usd_per_hour: 2",
+            "at most the on-demand price",
+        ),
         ("device: t4\n    on_demand_usd_per_hour: 1\n    vcpus_per_core: 3", "1 or 2"),
         ("device: [t4]\n    on_demand_usd_per_hour: 1", "device"),
         ("device: t4\n    on_demand_usd_per_hour: .nan", "not a finite number"),
-        ("device: t4\n    on_demand_usd_per_hour: 1\n  - device: t4\n    on_demand_usd_per_hour: 2", "already"),
+        (
+            "device: t4\n    on_demand_usd_per_hour: 1\n  - device: t4\n    on_demand_usd_per_hour: 2",
+            "already",
+        ),
     ],
 )
 def test_bad_rows_are_named(tmp_path, body, message):
@@ -327,7 +360,9 @@ def test_oversized_and_binary_files_are_refused(tmp_path):
         read_offers(path)
 
 
-FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @FUZZ
@@ -346,7 +381,9 @@ SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-5, 10), st.floats(), 
 
 
 @FUZZ
-@given(st.lists(st.dictionaries(st.sampled_from([*COLUMNS, "junk"]), SCALARS, max_size=6), max_size=4))
+@given(
+    st.lists(st.dictionaries(st.sampled_from([*COLUMNS, "junk"]), SCALARS, max_size=6), max_size=4)
+)
 def test_any_listed_values_are_offers_or_a_clear_error(tmp_path, rows):
     path = tmp_path / "fuzz.json"
     path.write_text(json.dumps({"offers": rows}))
@@ -398,5 +435,8 @@ def test_a_file_of_the_largest_size_is_read(tmp_path):
 @pytest.mark.parametrize("device", ["epyc-7763", "epyc-9654", "graviton3", "xeon-platinum-8592+"])
 def test_more_cores_never_cost_less(device):
     book = PriceBook.load()
-    prices = [book.cheapest(device, core_count=n).usd_per_hour(core_count=n) for n in (1, 2, 4, 8, 16, 32, 48, 64)]
+    prices = [
+        book.cheapest(device, core_count=n).usd_per_hour(core_count=n)
+        for n in (1, 2, 4, 8, 16, 32, 48, 64)
+    ]
     assert prices == sorted(prices)

@@ -1,4 +1,6 @@
-"""Boards the catalogue has, described by their drivers alone: the profile made of that is close to the data sheet."""
+"""Boards the catalogue has, described by their drivers alone: the profile made of that is close to
+the data sheet.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from accelsim.hardware.driver_gpu import device_document, estimated_gpu_profile,
 from accelsim.hardware.profile import GpuProfile, parse_device
 from accelsim.workloads.dtype import Dtype
 
-#: Compute capability, SMs, clock and memory clock in MHz, bus in bits, as ``deviceQuery`` prints them.
+#: Compute capability, SMs, clock and memory clock in MHz, bus in bits, as ``deviceQuery`` prints
+#: them.
 FACTS = {
     "l4": ("8.9", 58, 2040, 6251, 192),
     "rtx-4090": ("8.9", 128, 2520, 10501, 384),
@@ -46,7 +49,9 @@ def made(name: str) -> GpuProfile:
 @pytest.mark.parametrize("name", FACTS)
 def test_rates_and_bandwidth_come_close_to_the_data_sheet(name):
     profile, board = made(name), catalog.device(name)
-    assert profile.memory_bandwidth_bytes_per_s == pytest.approx(board.memory_bandwidth_bytes_per_s, rel=0.03)
+    assert profile.memory_bandwidth_bytes_per_s == pytest.approx(
+        board.memory_bandwidth_bytes_per_s, rel=0.03
+    )
     assert profile.vector_flop_per_s[Dtype.FP32].value == pytest.approx(
         board.vector_flop_per_s[Dtype.FP32].value, rel=0.02
     )
@@ -65,7 +70,12 @@ def test_the_document_reads_back_as_the_profile():
 
 @pytest.mark.parametrize(
     "change",
-    [{"memory_bus_bits": None}, {"compute_capability": "99.0"}, {"hip_version": "6.2"}, {"boost_clock_mhz": 0}],
+    [
+        {"memory_bus_bits": None},
+        {"compute_capability": "99.0"},
+        {"hip_version": "6.2"},
+        {"boost_clock_mhz": 0},
+    ],
 )
 def test_what_the_driver_does_not_say_is_not_made_up(change):
     assert kin_board({**described("l4"), **change}) is None

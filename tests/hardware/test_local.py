@@ -1,15 +1,27 @@
-"""Reading this machine's description: known models become slices, others estimates, nonsense nothing."""
+"""Reading this machine's description: known models become slices, others estimates, nonsense
+nothing.
+"""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.catalog import device
-from accelsim.hardware.local import local_cpu_facts, local_cpu_profile, name_candidates, parse_cpuinfo
+from accelsim.hardware.local import (
+    local_cpu_facts,
+    local_cpu_profile,
+    name_candidates,
+    parse_cpuinfo,
+)
 from accelsim.workloads.dtype import Dtype
 
 
-def cpuinfo(model="Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz", vcpus=8, flags="fma avx512f", vendor="GenuineIntel"):
+def cpuinfo(
+    model="Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz",
+    vcpus=8,
+    flags="fma avx512f",
+    vendor="GenuineIntel",
+):
     return "\n\n".join(
         f"processor\t: {i}\nvendor_id\t: {vendor}\nmodel name\t: {model}\ncpu MHz\t\t: 2300.0\ncache size\t: 61440 KB\n"
         f"physical id\t: 0\ncore id\t\t: {i // 2}\nflags\t\t: {flags}"
@@ -75,10 +87,14 @@ def test_a_known_model_is_a_slice_of_its_profile():
 
 
 def test_an_unknown_model_is_estimated_from_its_extensions():
-    facts = parse_cpuinfo(cpuinfo("Some CPU", flags="fma avx512f avx512_vnni"), "MemTotal: 1000000 kB")
+    facts = parse_cpuinfo(
+        cpuinfo("Some CPU", flags="fma avx512f avx512_vnni"), "MemTotal: 1000000 kB"
+    )
     profile = local_cpu_profile(facts, None)
     assert profile.vector_flop_per_s[Dtype.FP32].value == pytest.approx(4 * 16 * 2 * 2 * 2.3e9)
-    assert profile.matrix_flop_per_s[Dtype.INT8].value == pytest.approx(4 * profile.vector_flop_per_s[Dtype.FP32].value)
+    assert profile.matrix_flop_per_s[Dtype.INT8].value == pytest.approx(
+        4 * profile.vector_flop_per_s[Dtype.FP32].value
+    )
     assert profile.memory.capacity_bytes.value == 1000000 * 1024
 
 
@@ -94,12 +110,16 @@ def test_an_unknown_model_is_estimated_from_its_extensions():
     ],
 )
 def test_the_vector_unit_follows_the_extensions(flags, vendor, width, ports):
-    profile = local_cpu_profile(parse_cpuinfo(cpuinfo("Some CPU", flags=flags, vendor=vendor)), None)
+    profile = local_cpu_profile(
+        parse_cpuinfo(cpuinfo("Some CPU", flags=flags, vendor=vendor)), None
+    )
     assert (profile.simd_width_bits.value, profile.fma_ports.value) == (width, ports)
 
 
 def test_amx_gives_matrix_rates():
-    profile = local_cpu_profile(parse_cpuinfo(cpuinfo("X", flags="avx512f amx_bf16 amx_int8")), None)
+    profile = local_cpu_profile(
+        parse_cpuinfo(cpuinfo("X", flags="avx512f amx_bf16 amx_int8")), None
+    )
     assert profile.matrix_flop_per_s[Dtype.BF16].value == pytest.approx(4 * 1024 * 2.3e9)
 
 

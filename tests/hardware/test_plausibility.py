@@ -1,7 +1,7 @@
 """Every profile against independent figures and against its own derived peaks.
 
-A figure that differs by more than the tolerance is only accepted where the profile records the conflict and says why it
-keeps its value; a recorded conflict that no longer disagrees fails too.
+A figure that differs by more than the tolerance is only accepted where the profile records the
+conflict and says why it keeps its value; a recorded conflict that no longer disagrees fails too.
 """
 
 import csv
@@ -21,7 +21,10 @@ GB, GIB, MIB = 1e9, 2.0**30, 2.0**20
 
 def read_crosscheck():
     with CROSSCHECK.open(newline="") as stream:
-        return [(row["device"], row["field"], float(row["reference"]), row["source"]) for row in csv.DictReader(stream)]
+        return [
+            (row["device"], row["field"], float(row["reference"]), row["source"])
+            for row in csv.DictReader(stream)
+        ]
 
 
 def value(sourced, scale=1.0):
@@ -53,7 +56,9 @@ OBSERVED = {
     "process_nm": lambda p: value(p.process_nm),
     "launch_price_usd": lambda p: value(p.launch_price_usd),
     "peer_link_gb_per_s": lambda p: value(p.peer_link.bandwidth_bytes_per_s, GB),
-    "peer_link_both_directions_gb_per_s": lambda p: value(p.peer_link.bandwidth_bytes_per_s, GB) * 2,
+    "peer_link_both_directions_gb_per_s": lambda p: (
+        value(p.peer_link.bandwidth_bytes_per_s, GB) * 2
+    ),
     "on_chip_mib": on_chip_mib,
 }
 
@@ -67,7 +72,10 @@ def observed(profile, field):
     if table == "rate_tflop_per_s":
         rate = profile.peak_flop_per_s.get(dtype)
         return None if rate is None else rate / 1e12
-    rates = {"vector_tflop_per_s": profile.vector_flop_per_s, "sparse_tflop_per_s": profile.matrix_sparse_flop_per_s}
+    rates = {
+        "vector_tflop_per_s": profile.vector_flop_per_s,
+        "sparse_tflop_per_s": profile.matrix_sparse_flop_per_s,
+    }
     return value(rates[table].get(dtype), 1e12)
 
 
@@ -78,12 +86,25 @@ def derived_peaks(profile):
         stated = profile.vector_flop_per_s[Dtype.FP32].value
         yield "derived.vector_fp32", units * 2 * profile.boost_clock_hz.value, stated, 0.02
     elif profile.device_class == "cpu":
-        lanes = profile.core_count.value * profile.simd_width_bits.value / 32 * profile.fma_ports.value
+        lanes = (
+            profile.core_count.value * profile.simd_width_bits.value / 32 * profile.fma_ports.value
+        )
         clock = (profile.vector_clock_hz or profile.base_clock_hz).value
-        yield "derived.vector_fp32", lanes * 2 * clock, profile.vector_flop_per_s[Dtype.FP32].value, 0.05
+        yield (
+            "derived.vector_fp32",
+            lanes * 2 * clock,
+            profile.vector_flop_per_s[Dtype.FP32].value,
+            0.05,
+        )
     elif profile.device_class == "asic" and profile.matrix_flop_per_s:
         arrays = profile.arrays
-        derived = 2 * arrays.rows.value * arrays.columns.value * arrays.count.value * profile.clock_hz.value
+        derived = (
+            2
+            * arrays.rows.value
+            * arrays.columns.value
+            * arrays.count.value
+            * profile.clock_hz.value
+        )
         order = (Dtype.BF16, Dtype.FP16, Dtype.INT8, Dtype.INT16)
         native = next(dtype for dtype in order if dtype in profile.matrix_flop_per_s)
         if profile.name == "groq-lpu-v1":  # its array multiplies int8; fp16 takes four passes
@@ -91,15 +112,23 @@ def derived_peaks(profile):
         yield "derived.matrix_peak", derived, profile.matrix_flop_per_s[native].value, 0.05
 
 
-@pytest.mark.parametrize("name", [name for name in device_names() if device(name).device_class == "fpga"])
+@pytest.mark.parametrize(
+    "name", [name for name in device_names() if device(name).device_class == "fpga"]
+)
 def test_an_overlay_fits_inside_the_devices_peak_and_matches_its_name(name):
-    """PG338 names a core by its peak operations per cycle: 2 x pixel x input channel x output channel parallelism."""
+    """PG338 names a core by its peak operations per cycle: 2 x pixel x input channel x output
+    channel parallelism.
+    """
     profile = device(name)
     core = profile.overlay
     assert (core is not None) == ("overlay" in profile.flows)
     if core is None:
         return
-    shape = (core.pixel_parallelism, core.input_channel_parallelism, core.output_channel_parallelism)
+    shape = (
+        core.pixel_parallelism,
+        core.input_channel_parallelism,
+        core.output_channel_parallelism,
+    )
     operations = 2 * math.prod(side.value for side in shape)
     if named := re.search(r"_B(\d+)$", core.name):
         assert operations == int(named[1])
@@ -111,7 +140,8 @@ def recorded(profile, field, reference):
     return [
         conflict
         for conflict in profile.conflicts
-        if conflict.field == field and math.isclose(float(conflict.reference_value), reference, rel_tol=1e-3)
+        if conflict.field == field
+        and math.isclose(float(conflict.reference_value), reference, rel_tol=1e-3)
     ]
 
 
@@ -132,7 +162,9 @@ def test_figures_agree_with_independent_sources_or_say_why_not(name):
     unexplained = [
         f"{field}: {observed(profile, field)} vs {reference:g} [{source}]"
         for device_name, field, reference, source in read_crosscheck()
-        if device_name == name and rejected(profile, field, reference) and not recorded(profile, field, reference)
+        if device_name == name
+        and rejected(profile, field, reference)
+        and not recorded(profile, field, reference)
     ]
     assert not unexplained
 
@@ -143,7 +175,8 @@ def test_derived_peaks_agree_with_stated_peaks_or_say_why_not(name):
     unexplained = [
         f"{field}: derived {derived:.4g}, stated {stated:.4g}"
         for field, derived, stated, tolerance in derived_peaks(profile)
-        if abs(derived / stated - 1) > tolerance and not any(c.field == field for c in profile.conflicts)
+        if abs(derived / stated - 1) > tolerance
+        and not any(c.field == field for c in profile.conflicts)
     ]
     assert not unexplained
 
@@ -159,7 +192,9 @@ def test_every_recorded_conflict_is_a_live_disagreement():
                 live = derived.get(conflict.field, False)
             else:
                 live = any(
-                    device_name == name and field == conflict.field and rejected(profile, field, reference)
+                    device_name == name
+                    and field == conflict.field
+                    and rejected(profile, field, reference)
                     for device_name, field, reference, _ in rows
                 )
             if not live:
@@ -169,11 +204,15 @@ def test_every_recorded_conflict_is_a_live_disagreement():
 
 @pytest.mark.parametrize("name", device_names())
 def test_rates_are_ordered_by_format(name):
-    """Within one kind of unit a narrower format is never slower than a wider one (conflicts name the exceptions)."""
+    """Within one kind of unit a narrower format is never slower than a wider one (conflicts name
+    the exceptions).
+    """
     profile = device(name)
     exempt = {conflict.field for conflict in profile.conflicts}
     for table in (profile.vector_flop_per_s, profile.matrix_flop_per_s):
-        chain = [d for d in (Dtype.FP64, Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP8) if d in table]
+        chain = [
+            d for d in (Dtype.FP64, Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP8) if d in table
+        ]
         rates = [table[d].value for d in chain]
         assert rates == sorted(rates) or "rate_order" in exempt
 

@@ -42,7 +42,12 @@ def test_convolutions_have_the_dimensions_of_the_file():
     graph = parse_scalesim_topology(CONV)
     assert graph.name == ("Conv1", "Conv2DP", "Conv3")
     first, depthwise, last = (graph.dimensions_of(row) for row in range(3))
-    assert (first["out_h"], first["out_w"], first["channels_out"], first["stride"]) == (109, 109, 64, 2)
+    assert (first["out_h"], first["out_w"], first["channels_out"], first["stride"]) == (
+        109,
+        109,
+        64,
+        2,
+    )
     assert (depthwise["groups"], depthwise["channels_out"], depthwise["out_h"]) == (64, 64, 56)
     assert last["kernel_h"] == 1
     assert graph.flop[0] == 2 * 109 * 109 * 64 * 7 * 7 * 3

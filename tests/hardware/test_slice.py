@@ -19,9 +19,15 @@ def test_a_vcpu_slice_takes_its_share_of_cores_rate_memory_and_power():
     whole, part = device("epyc-7763"), device("epyc-7763@8vcpu")
     share = 8 / 128
     assert part.core_count.value == 4
-    assert part.vector_flop_per_s[Dtype.FP32].value == pytest.approx(whole.vector_flop_per_s[Dtype.FP32].value * share)
-    assert part.memory.capacity_bytes.value == pytest.approx(whole.memory.capacity_bytes.value * share)
-    assert part.memory_bandwidth_bytes_per_s == pytest.approx(whole.memory_bandwidth_bytes_per_s * share)
+    assert part.vector_flop_per_s[Dtype.FP32].value == pytest.approx(
+        whole.vector_flop_per_s[Dtype.FP32].value * share
+    )
+    assert part.memory.capacity_bytes.value == pytest.approx(
+        whole.memory.capacity_bytes.value * share
+    )
+    assert part.memory_bandwidth_bytes_per_s == pytest.approx(
+        whole.memory_bandwidth_bytes_per_s * share
+    )
     assert part.power.limit_w.value == pytest.approx(whole.power.limit_w.value * share)
     assert part.slice_of == "epyc-7763"
     assert part.vector_flop_per_s[Dtype.FP32].kind is SourceKind.DERIVED
@@ -30,7 +36,9 @@ def test_a_vcpu_slice_takes_its_share_of_cores_rate_memory_and_power():
 def test_a_vcpu_slice_keeps_the_size_of_private_caches():
     whole, part = device("xeon-platinum-8380"), device("xeon-platinum-8380@20vcpu")
     assert part.on_chip[0].capacity_bytes == whole.on_chip[0].capacity_bytes
-    assert part.on_chip[-1].capacity_bytes.value == pytest.approx(whole.on_chip[-1].capacity_bytes.value / 4)
+    assert part.on_chip[-1].capacity_bytes.value == pytest.approx(
+        whole.on_chip[-1].capacity_bytes.value / 4
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +58,9 @@ def test_mig_slices_have_the_published_sms_and_memory(name, sm_count, memory_gib
     part, whole = device(name), device(name.split("@")[0])
     assert part.sm_count.value == sm_count
     assert part.memory.capacity_bytes.value == pytest.approx(memory_gib * GIB)
-    assert part.memory_bandwidth_bytes_per_s == pytest.approx(whole.memory_bandwidth_bytes_per_s * memory_share)
+    assert part.memory_bandwidth_bytes_per_s == pytest.approx(
+        whole.memory_bandwidth_bytes_per_s * memory_share
+    )
     assert part.l2_bytes.value == pytest.approx(whole.l2_bytes.value * memory_share)
     assert part.peer_link is None
     assert part.host_link == whole.host_link
@@ -60,13 +70,18 @@ def test_mig_slices_have_the_published_sms_and_memory(name, sm_count, memory_gib
 @given(st.sampled_from(["t4", "h100", "epyc-9654", "graviton3"]), st.floats(0.01, 0.99))
 def test_two_complementary_slices_make_the_whole(name, share):
     whole = device(name)
-    parts = [slice_device(whole, SliceSpec(of=name, fraction=part), "part") for part in (share, 1 - share)]
+    parts = [
+        slice_device(whole, SliceSpec(of=name, fraction=part), "part")
+        for part in (share, 1 - share)
+    ]
     for dtype, rate in whole.peak_flop_per_s.items():
         assert sum(part.peak_flop_per_s[dtype] for part in parts) == pytest.approx(rate)
-    assert sum(part.memory.capacity_bytes.value for part in parts) == pytest.approx(whole.memory.capacity_bytes.value)
-    assert sum(part.power.limit_w.value if part.power.limit_w else 0.0 for part in parts) == pytest.approx(
-        whole.power.limit_w.value if whole.power.limit_w else 0.0
+    assert sum(part.memory.capacity_bytes.value for part in parts) == pytest.approx(
+        whole.memory.capacity_bytes.value
     )
+    assert sum(
+        part.power.limit_w.value if part.power.limit_w else 0.0 for part in parts
+    ) == pytest.approx(whole.power.limit_w.value if whole.power.limit_w else 0.0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -125,7 +140,9 @@ def test_a_slice_cannot_have_more_memory_or_bandwidth_than_the_whole():
     with pytest.raises(InvalidValueError, match="memory_bytes"):
         slice_device(whole, SliceSpec(of="t4", fraction=0.5, memory_bytes=17 * GIB), "part")
     with pytest.raises(InvalidValueError, match="memory_bandwidth"):
-        slice_device(whole, SliceSpec(of="t4", fraction=0.5, memory_bandwidth_bytes_per_s=1e12), "part")
+        slice_device(
+            whole, SliceSpec(of="t4", fraction=0.5, memory_bandwidth_bytes_per_s=1e12), "part"
+        )
 
 
 def test_a_slice_of_a_slice_is_priced_and_fed_as_its_share_of_the_whole():
@@ -135,11 +152,15 @@ def test_a_slice_of_a_slice_is_priced_and_fed_as_its_share_of_the_whole():
     assert device("t4").slice_fraction == 1.0
 
 
-@pytest.mark.parametrize(("name", "shares"), [("t4", (0.25, 0.5, 0.75)), ("h100", (0.25, 0.5)), ("epyc-9654", (0.25,))])
+@pytest.mark.parametrize(
+    ("name", "shares"), [("t4", (0.25, 0.5, 0.75)), ("h100", (0.25, 0.5)), ("epyc-9654", (0.25,))]
+)
 def test_a_share_takes_about_the_inverse_of_its_size_as_long(name, shares):
     whole = accelsim.estimate("bert-large", name, batch=8, execution="graph")
     for share in shares:
-        part = accelsim.estimate("bert-large", f"{name}@fraction={share}", batch=8, execution="graph")
+        part = accelsim.estimate(
+            "bert-large", f"{name}@fraction={share}", batch=8, execution="graph"
+        )
         assert 0.8 / share < part.latency_s / whole.latency_s < 1.4 / share
         assert part.average_power_w == pytest.approx(whole.average_power_w * share, rel=0.25)
 

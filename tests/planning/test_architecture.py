@@ -12,9 +12,20 @@ from accelsim.cost.systolic.cycles import systolic_cycles
 from accelsim.cost.systolic.designs import ArrayDesign, design_costs
 from accelsim.cost.systolic.energy import energy_coefficients
 from accelsim.cost.systolic.products import lower_to_products
-from accelsim.errors import DoesNotFitError, InvalidValueError, MissingCoefficientError, UnknownNameError
+from accelsim.errors import (
+    DoesNotFitError,
+    InvalidValueError,
+    MissingCoefficientError,
+    UnknownNameError,
+)
 from accelsim.hardware.profile import Dataflow
-from accelsim.planning.architecture import DATAFLOWS, dataflow_named, design_grid, pareto_mask, sweep_architectures
+from accelsim.planning.architecture import (
+    DATAFLOWS,
+    dataflow_named,
+    design_grid,
+    pareto_mask,
+    sweep_architectures,
+)
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import Dtype, precision
@@ -48,7 +59,9 @@ def test_without_stalls_the_cycles_are_the_closed_form():
     for dataflow in DATAFLOWS.values():
         design = replace(BASE, dataflow=dataflow, bandwidth_bytes_per_s=1e30)
         (point,) = sweep_architectures(graph, [design]).points
-        assert point.latency_s * 1e9 == pytest.approx(float(systolic_cycles(196, 64, 480, 32, 32, dataflow)))
+        assert point.latency_s * 1e9 == pytest.approx(
+            float(systolic_cycles(196, 64, 480, 32, 32, dataflow))
+        )
 
 
 @pytest.mark.parametrize("model", ["resnet-18", "mobilenet-v2", "bert-base"])
@@ -69,7 +82,9 @@ def test_laws_over_designs(model):
 
 
 def test_never_faster_than_its_multiply_adders_or_its_memory():
-    flop = lower_to_products(workload("resnet-18").lower(workload("resnet-18").default, precision("int8")).graph).shape
+    flop = lower_to_products(
+        workload("resnet-18").lower(workload("resnet-18").default, precision("int8")).graph
+    ).shape
     macs = float((flop.groups * flop.m * flop.n * flop.k).sum())
     for point in sweep_architectures("resnet-18", GRID).points:
         design = point.design
@@ -80,7 +95,10 @@ def test_never_faster_than_its_multiply_adders_or_its_memory():
 
 
 def test_depthwise_layers_share_a_weight_stationary_array():
-    ws, os = (run(replace(BASE, dataflow=flow), "mobilenet-v2") for flow in (BASE.dataflow, Dataflow.OUTPUT_STATIONARY))
+    ws, os = (
+        run(replace(BASE, dataflow=flow), "mobilenet-v2")
+        for flow in (BASE.dataflow, Dataflow.OUTPUT_STATIONARY)
+    )
     assert ws.utilisation_fraction > 0
     packed = replace(BASE, rows=128, columns=128)
     assert (
@@ -95,7 +113,9 @@ def test_pareto_front_is_what_no_other_design_beats():
     values = np.array([(p.latency_s, p.energy_j, p.area_mm2) for p in points])
     for index, point in enumerate(points):
         others = np.delete(values, index, axis=0)
-        beaten = np.any(np.all(others <= values[index], axis=1) & np.any(others < values[index], axis=1))
+        beaten = np.any(
+            np.all(others <= values[index], axis=1) & np.any(others < values[index], axis=1)
+        )
         assert point.is_pareto == (not beaten)
 
 
@@ -104,13 +124,17 @@ def test_area_parts_sum_and_objectives_choose_the_front():
     assert found.objectives == ("latency", "energy", "area")
     for point in found.points:
         assert sum(point.area_parts_mm2.values()) == pytest.approx(point.area_mm2, rel=1e-9)
-    (fastest,) = {p.latency_s for p in sweep_architectures("resnet-18", GRID, objectives=["latency"]).pareto}
+    (fastest,) = {
+        p.latency_s for p in sweep_architectures("resnet-18", GRID, objectives=["latency"]).pareto
+    }
     assert fastest == min(p.latency_s for p in found.points)
     smallest = sweep_architectures("resnet-18", GRID, objectives=["area"]).pareto
     assert {p.area_mm2 for p in smallest} == {min(p.area_mm2 for p in found.points)}
     larger = replace(BASE, weight_sram_bytes=4096 * KIB)
     assert run(larger).area_mm2 > run(BASE).area_mm2 > run(BASE, process_nm=5).area_mm2
-    assert run(replace(BASE, dataflow=Dataflow.OUTPUT_STATIONARY)).area_mm2 < run(BASE).area_mm2  # one operand fewer
+    assert (
+        run(replace(BASE, dataflow=Dataflow.OUTPUT_STATIONARY)).area_mm2 < run(BASE).area_mm2
+    )  # one operand fewer
 
 
 def test_an_unknown_area_is_none_and_multiply_adders_stand_for_it():
@@ -127,7 +151,12 @@ def test_an_unknown_area_is_none_and_multiply_adders_stand_for_it():
 
 
 def test_equal_designs_all_stay_on_the_front():
-    assert pareto_mask(np.array([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0], [2.0, 2.0]])).tolist() == [True, True, True, False]
+    assert pareto_mask(np.array([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0], [2.0, 2.0]])).tolist() == [
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_small_scratchpads_name_the_layer_and_the_remedy():
@@ -165,7 +194,9 @@ def test_bad_questions_are_refused():
 
 def test_a_large_sweep_is_quick():
     sizes = [
-        (r, c) for r in (8, 16, 24, 32, 48, 64, 96, 128, 192, 256) for c in (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+        (r, c)
+        for r in (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+        for c in (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
     ]
     designs = design_grid(sizes, DATAFLOWS.values(), [(KIB**2, KIB**2, KIB**2 // 2)], [50e9])
     start = time.process_time()
@@ -176,7 +207,9 @@ def test_a_large_sweep_is_quick():
 
 
 def test_costs_of_many_designs_equal_each_alone():
-    products = lower_to_products(workload("resnet-18").lower(workload("resnet-18").default, precision("int8")).graph)
+    products = lower_to_products(
+        workload("resnet-18").lower(workload("resnet-18").default, precision("int8")).graph
+    )
     options = {"process_nm": 7.0, "memory": "HBM2"}
     together = design_costs(products, GRID, Dtype.INT8, energy_coefficients(), **options)
     for index in (0, 7, len(GRID) - 1):

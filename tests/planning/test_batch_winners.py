@@ -1,4 +1,6 @@
-"""Winners by batch: they are what a comparison at that batch says, and devices that cannot run take no part."""
+"""Winners by batch: they are what a comparison at that batch says, and devices that cannot run take
+no part.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ DEVICES = ("a100-sxm-80gb", "tpu-v4", "zcu104", "epyc-9654")
 
 def test_winners_are_the_best_of_each_comparison():
     for found in batch_winners("resnet-50", DEVICES):
-        rows = [row.estimate for row in accelsim.compare("resnet-50", DEVICES, batch=found.batch).rows]
+        rows = [
+            row.estimate for row in accelsim.compare("resnet-50", DEVICES, batch=found.batch).rows
+        ]
         known = [e for e in rows if e is not None and e.fits]
         assert found.throughput.value == max(e.throughput_per_s for e in known)
         assert found.energy.value == min(e.energy_per_sample_j for e in known)

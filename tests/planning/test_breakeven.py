@@ -32,7 +32,9 @@ def test_the_closed_form():
         ({"life_years": 5.0, "electricity_usd_per_kwh": 0.2, "pue": 1.5}, 5 * 8766, 0.2 * 1.5),
     ],
 )
-def test_a_demand_costs_its_hardware_and_the_electricity_of_its_life(settings_of, hours, usd_per_kwh):
+def test_a_demand_costs_its_hardware_and_the_electricity_of_its_life(
+    settings_of, hours, usd_per_kwh
+):
     """1,000 inferences a second: one GPU of 70 W, or two FPGAs of 20 W."""
     gpu_usd = 2000 + 0.070 * hours * usd_per_kwh
     fpga_usd = 2 * (800 + 0.020 * hours * usd_per_kwh)
@@ -95,7 +97,8 @@ def test_an_option_that_never_pays_says_why():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"demand_per_s": 0}, {"life_years": -1}, {"pue": 0.5}, {"electricity_usd_per_kwh": -1}]
+    "changes",
+    [{"demand_per_s": 0}, {"life_years": -1}, {"pue": 0.5}, {"electricity_usd_per_kwh": -1}],
 )
 def test_bad_settings_are_refused(changes):
     with pytest.raises(InvalidValueError):
@@ -123,20 +126,25 @@ def test_the_command():
     assert result.exit_code == 0, result.output
     (point,) = json.loads(result.stdout)
     assert point["option"] == "tpu-v4"
-    assert point["volume"] * (point["reference_usd_per_demand"] - point["usd_per_demand"]) == pytest.approx(30e6)
+    assert point["volume"] * (
+        point["reference_usd_per_demand"] - point["usd_per_demand"]
+    ) == pytest.approx(30e6)
 
 
 def test_the_command_runs_with_its_defaults_and_refuses_other_classes():
     from accelsim.cli.app import command_tree
 
     run = CliRunner().invoke(
-        command_tree(), ["breakeven", "resnet-50", "--asic", "tpu-v4i", "--asic-usd", "300", "--format", "json"]
+        command_tree(),
+        ["breakeven", "resnet-50", "--asic", "tpu-v4i", "--asic-usd", "300", "--format", "json"],
     )
     assert run.exit_code == 0
     (point,) = json.loads(run.stdout)
     assert point["reference"] == "a10"
     for option, device, wanted in (("--fpga", "t4", "fpga"), ("--asic", "zcu104", "asic")):
-        refused = CliRunner().invoke(command_tree(), ["breakeven", "resnet-50", option, device, f"{option}-usd", "10"])
+        refused = CliRunner().invoke(
+            command_tree(), ["breakeven", "resnet-50", option, device, f"{option}-usd", "10"]
+        )
         assert isinstance(refused.exception, InvalidValueError)
         assert f"class {wanted}" in str(refused.exception)
 

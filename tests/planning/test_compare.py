@@ -10,7 +10,10 @@ from accelsim.planning.compare import compare
 
 def test_every_pair_has_a_row():
     table = compare(
-        ["resnet-50", "bert-base"], ["t4", "a100-sxm-80gb", "zcu102"], modes=("inference", "training"), batch=4
+        ["resnet-50", "bert-base"],
+        ["t4", "a100-sxm-80gb", "zcu102"],
+        modes=("inference", "training"),
+        batch=4,
     )
     assert len(table.rows) == 2 * 3 * 2
     reasons = {(r.workload, r.device, r.mode): r.reason for r in table.rows if r.reason}
@@ -27,7 +30,9 @@ def test_best_is_the_extreme_of_its_column():
     fastest = table.best("latency_s")[("resnet-50", "inference")]
     assert by_device[fastest].latency_s == min(e.latency_s for e in by_device.values())
     busiest = table.best("throughput_per_s")[("resnet-50", "inference")]
-    assert by_device[busiest].throughput_per_s == max(e.throughput_per_s for e in by_device.values())
+    assert by_device[busiest].throughput_per_s == max(
+        e.throughput_per_s for e in by_device.values()
+    )
 
 
 def test_a_model_that_does_not_fit_says_how_much_is_missing():

@@ -13,7 +13,12 @@ def estimates(batch=1):
 
 
 def test_resnet_50_at_batch_1_follows_the_literature():
-    assert [entry.device_class for entry in class_energies(estimates())] == ["asic", "fpga", "gpu", "cpu"]
+    assert [entry.device_class for entry in class_energies(estimates())] == [
+        "asic",
+        "fpga",
+        "gpu",
+        "cpu",
+    ]
     assert "not the order" not in energy_order_text(estimates())
 
 
@@ -36,7 +41,9 @@ def test_other_batches_and_single_classes_say_nothing():
 
 def test_energies_are_told_in_a_unit_that_fits():
     asic, fpga, *_ = estimates()
-    text = energy_order_text([replace(asic, energy_per_sample_j=237.2), replace(fpga, energy_per_sample_j=0.0725)])
+    text = energy_order_text(
+        [replace(asic, energy_per_sample_j=237.2), replace(fpga, energy_per_sample_j=0.0725)]
+    )
     assert "fpga 72.5 mJ (zcu104) < asic 237 J (tpu-v4)" in text
 
 

@@ -71,7 +71,14 @@ def test_a_larger_batch_takes_longer_and_serves_no_slower(model, device, mode, e
         assert large.memory_bytes > small.memory_bytes
 
 
-CPUS = ("xeon-platinum-8480+", "xeon-platinum-8380", "epyc-9654", "epyc-7763", "graviton3", "xeon-e5-2630-v3")
+CPUS = (
+    "xeon-platinum-8480+",
+    "xeon-platinum-8380",
+    "epyc-9654",
+    "epyc-7763",
+    "graviton3",
+    "xeon-e5-2630-v3",
+)
 
 
 @pytest.mark.parametrize("device", CPUS)
@@ -86,17 +93,23 @@ CPUS = ("xeon-platinum-8480+", "xeon-platinum-8380", "epyc-9654", "epyc-7763", "
         ("lstm-lm-medium", "inference"),
     ],
 )
-def test_cpus_lose_little_where_activations_outgrow_caches_and_graphs_are_no_slower(device, model, mode):
+def test_cpus_lose_little_where_activations_outgrow_caches_and_graphs_are_no_slower(
+    device, model, mode
+):
     before = None
     for batch in (1, 2, 4, 8, 16, 32, 64):
-        run = {e: estimate(model, device, batch=batch, mode=mode, execution=e) for e in ("eager", "graph", "compiled")}
+        run = {
+            e: estimate(model, device, batch=batch, mode=mode, execution=e)
+            for e in ("eager", "graph", "compiled")
+        }
         if not run["eager"].fits:
             break
         assert run["compiled"].latency_s <= run["graph"].latency_s * 1.002
         assert run["graph"].latency_s <= run["eager"].latency_s
         if before is not None:
             assert run["graph"].latency_s >= before.latency_s
-            # from the last-level cache to memory at most; without it a row would be three to five times slower at once
+            # from the last-level cache to memory at most; without it a row would be three to five
+            # times slower at once
             assert run["graph"].throughput_per_s >= 0.8 * before.throughput_per_s
         before = run["graph"]
 
@@ -128,7 +141,12 @@ def test_simpson_contexts_equal_the_sum_over_every_step():
     common = {"precision": "bf16", "execution": "graph", "seq_len": 512}
     short = estimate("llama-3.2-1b", "t4", output_len=33, **{**common, "precision": "fp16"})
     steps = [
-        estimate("llama-3.2-1b", "t4", output_len=2, **{**common, "precision": "fp16", "seq_len": 512 + i})
+        estimate(
+            "llama-3.2-1b",
+            "t4",
+            output_len=2,
+            **{**common, "precision": "fp16", "seq_len": 512 + i},
+        )
         for i in range(32)
     ]
     total = sum(step.time_per_output_token_s for step in steps)
@@ -145,7 +163,8 @@ def test_a_model_that_does_not_fit_has_no_times():
 
 def test_compiled_is_never_slower_than_graph_nor_graph_than_eager():
     times = [
-        estimate("resnet-50", "a100-sxm-80gb", batch=1, execution=e).latency_s for e in ("compiled", "graph", "eager")
+        estimate("resnet-50", "a100-sxm-80gb", batch=1, execution=e).latency_s
+        for e in ("compiled", "graph", "eager")
     ]
     assert times == sorted(times)
 
@@ -174,7 +193,10 @@ def test_the_same_again_is_the_same_and_a_changed_device_is_not():
     slower = device.model_copy(
         update={"memory": device.memory.model_copy(update={"bandwidth_bytes_per_s": half(device)})}
     )
-    assert estimate("gpt2", slower, execution="graph").latency_s > estimate("gpt2", "t4", execution="graph").latency_s
+    assert (
+        estimate("gpt2", slower, execution="graph").latency_s
+        > estimate("gpt2", "t4", execution="graph").latency_s
+    )
 
 
 def half(device):
@@ -245,7 +267,12 @@ def test_bad_settings_are_named(settings_, error, words):
 
 @pytest.mark.parametrize(
     ("model", "device", "field"),
-    [(None, "t4", "workload"), (5, "t4", "workload"), ("resnet-50", None, "device"), ("resnet-50", ["t4"], "device")],
+    [
+        (None, "t4", "workload"),
+        (5, "t4", "workload"),
+        ("resnet-50", None, "device"),
+        ("resnet-50", ["t4"], "device"),
+    ],
 )
 def test_what_is_neither_name_nor_model_nor_device_is_refused(model, device, field):
     with pytest.raises(InvalidValueError, match=f"{field} = "):
@@ -272,7 +299,10 @@ def test_passes_of_a_scenario():
 
 def test_an_array_without_a_published_rate_says_so():
     without = accelsim.device("tpu-v4").model_copy(update={"matrix_flop_per_s": {}})
-    with pytest.raises(UnsupportedOperatorError, match=r"no rate of its arrays was published\. Choose another device"):
+    with pytest.raises(
+        UnsupportedOperatorError,
+        match=r"no rate of its arrays was published\. Choose another device",
+    ):
         estimate("resnet-50", without, precision="bf16")
 
 
@@ -287,7 +317,13 @@ def test_the_interval_is_finite_on_an_absurdly_slow_memory():
 
 def test_numbers_and_paths_of_other_libraries_are_taken(tmp_path):
     plain = estimate("resnet-18", "t4", batch=4, image_size=160, usd_per_hour=2.0)
-    same = estimate("resnet-18", "t4", batch=np.int64(4), image_size=np.uint16(160), usd_per_hour=np.float32(2.0))
+    same = estimate(
+        "resnet-18",
+        "t4",
+        batch=np.int64(4),
+        image_size=np.uint16(160),
+        usd_per_hour=np.float32(2.0),
+    )
     assert plain == same
     assert plain.to_json() == same.to_json()
     path = tmp_path / "mine.yaml"
@@ -299,14 +335,24 @@ def test_numbers_and_paths_of_other_libraries_are_taken(tmp_path):
         estimate("resnet-18", "t4", batch=np.float64(4))
 
 
-@pytest.mark.parametrize(("name", "same"), [("bfloat16", "bf16"), ("torch.float16", "fp16"), ("float32", "fp32")])
+@pytest.mark.parametrize(
+    ("name", "same"), [("bfloat16", "bf16"), ("torch.float16", "fp16"), ("float32", "fp32")]
+)
 def test_torch_names_of_formats_are_known(name, same):
-    assert estimate("resnet-18", "a100", precision=name) == estimate("resnet-18", "a100", precision=same)
+    assert estimate("resnet-18", "a100", precision=name) == estimate(
+        "resnet-18", "a100", precision=same
+    )
 
 
 def test_tables_of_a_recommender_are_updated_where_they_were_looked_up():
-    small, large = (estimate("dlrm-mlperf", "epyc-9654", batch=batch, mode="training") for batch in (256, 2048))
+    small, large = (
+        estimate("dlrm-mlperf", "epyc-9654", batch=batch, mode="training") for batch in (256, 2048)
+    )
     parameters = small.parameter_count
     assert small.memory["gradient_bytes"] < large.memory["gradient_bytes"] < 0.01 * 2 * parameters
-    assert small.memory["optimizer_bytes"] == large.memory["optimizer_bytes"] == pytest.approx(12 * parameters)
+    assert (
+        small.memory["optimizer_bytes"]
+        == large.memory["optimizer_bytes"]
+        == pytest.approx(12 * parameters)
+    )
     assert large.bytes < 0.1 * large.memory["optimizer_bytes"]

@@ -1,4 +1,6 @@
-"""What an estimate adds up: passes, operators, input, intervals and costs, each from figures found another way."""
+"""What an estimate adds up: passes, operators, input, intervals and costs, each from figures found
+another way.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ Z90 = 1.6448536269514722
 
 
 def generated(prompt, tokens, device="t4", **settings):
-    return estimate("llama-3.2-1b", device, seq_len=prompt, output_len=tokens, execution="graph", **settings)
+    return estimate(
+        "llama-3.2-1b", device, seq_len=prompt, output_len=tokens, execution="graph", **settings
+    )
 
 
 @pytest.mark.parametrize("device", ["t4", "tpu-v4"])
@@ -44,7 +48,9 @@ def test_flop_of_generation_by_hand():
         return 16 * 4 * 32 * 64 * queries * keys
 
     prefill, first, second = generated(100, 1).flop, generated(100, 2).flop, generated(100, 3).flop
-    assert prefill == 2 * 16 * layer * 100 + attention(100, 100) + 2 * head  # words of the last position alone
+    assert (
+        prefill == 2 * 16 * layer * 100 + attention(100, 100) + 2 * head
+    )  # words of the last position alone
     assert first - prefill == 2 * (16 * layer + head) + attention(1, 101)
     assert second - first == 2 * (16 * layer + head) + attention(1, 102)
 
@@ -63,7 +69,10 @@ def test_a_batch_comes_from_the_host_once(model, precision, batch, input_bytes):
 
 
 def test_training_and_inference_copy_the_same_images():
-    plans = [plan_passes(Scenario.resolve("resnet-50", "t4", batch=8, mode=mode)) for mode in ("inference", "training")]
+    plans = [
+        plan_passes(Scenario.resolve("resnet-50", "t4", batch=8, mode=mode))
+        for mode in ("inference", "training")
+    ]
     assert plans[0].input_bytes == plans[1].input_bytes
 
 
@@ -74,7 +83,11 @@ def test_copies_take_the_host_link():
     named = estimate("alexnet", device, batch=64, precision="fp16", execution="graph")
     link = device.host_link
     unnamed = estimate(
-        "alexnet", device.model_copy(update={"host_link": None}), batch=64, precision="fp16", execution="graph"
+        "alexnet",
+        device.model_copy(update={"host_link": None}),
+        batch=64,
+        precision="fp16",
+        execution="graph",
     )
     expected = batch_bytes / link.bandwidth_bytes_per_s.value - batch_bytes / 15.75e9
     assert named.latency_s - unnamed.latency_s == pytest.approx(expected, abs=1e-9)
@@ -97,7 +110,8 @@ def test_operators_are_the_largest_and_share_the_device_time(model, device, sett
     plan = plan_passes(Scenario.resolve(model, device, **settings))
     profile = accelsim.device(device)
     total = sum(
-        operator_costs(p.graph, profile, parameters=tier_parameters(profile)).total_time_s * p.repeats
+        operator_costs(p.graph, profile, parameters=tier_parameters(profile)).total_time_s
+        * p.repeats
         for p in plan.passes
     )
     assert [time / total for time in times] == pytest.approx(shares)
@@ -118,7 +132,9 @@ def test_all_operators_of_a_small_model_share_everything():
     assert sum(operator.share_fraction for operator in run.operators) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("model", "device"), [("resnet-50", "t4"), ("bert-base", "epyc-7763"), ("alexnet", "tpu-v4")])
+@pytest.mark.parametrize(
+    ("model", "device"), [("resnet-50", "t4"), ("bert-base", "epyc-7763"), ("alexnet", "tpu-v4")]
+)
 def test_the_interval_is_symmetric_in_logarithms_and_no_wider_than_its_widest_row(model, device):
     run = estimate(model, device, execution="graph")
     assert run.latency_low_s * run.latency_high_s == pytest.approx(run.latency_s**2)
@@ -152,7 +168,9 @@ def test_costs_follow_from_rate_and_price():
     assert free.cost_usd_per_1000 == free.cost_usd_per_million_tokens == 0.0
     image = estimate("resnet-50", "t4", usd_per_hour=3.6)
     assert image.cost_usd_per_million_tokens is None
-    assert image.tokens_per_s is image.time_to_first_token_s is image.time_per_output_token_s is None
+    assert (
+        image.tokens_per_s is image.time_to_first_token_s is image.time_per_output_token_s is None
+    )
 
 
 def test_a_frame_has_one_row_of_plain_figures():
@@ -161,11 +179,15 @@ def test_a_frame_has_one_row_of_plain_figures():
     assert len(frame) == 1
     assert frame["latency_s"].item() == run.latency_s
     assert frame["device"].item() == "t4"
-    assert not {"memory", "operators", "evidence", "energy_parts_j", "relatives"} & set(frame.columns)
+    assert not {"memory", "operators", "evidence", "energy_parts_j", "relatives"} & set(
+        frame.columns
+    )
 
 
 def test_the_bound_is_that_of_the_longest_pass():
-    """A long prompt with one further token is bound by arithmetic, a short one with many by reading the weights."""
+    """A long prompt with one further token is bound by arithmetic, a short one with many by reading
+    the weights.
+    """
     assert generated(2048, 2, "a100-sxm-80gb", batch=8).bound == "compute"
     assert generated(8, 500, "a100-sxm-80gb").bound == "memory"
 
@@ -175,19 +197,25 @@ def test_the_interval_of_generation_weighs_each_step_by_how_often_it_runs():
     run = estimate("llama-3.2-1b", "t4", **settings)
     profile = accelsim.device("t4")
     passes = plan_passes(Scenario.resolve("llama-3.2-1b", "t4", **settings)).passes
-    tables = [operator_costs(p.graph, profile, Execution.GRAPH, tier_parameters(profile)) for p in passes]
+    tables = [
+        operator_costs(p.graph, profile, Execution.GRAPH, tier_parameters(profile)) for p in passes
+    ]
     columns = [
         np.concatenate([p.graph.kind for p in passes]),
         np.concatenate([t.time_s * p.repeats for p, t in zip(passes, tables, strict=True)]),
         np.concatenate([t.log_sigma for t in tables]),
         np.concatenate([t.shared_log_sigma for t in tables]),
     ]
-    assert math.log(run.latency_high_s / run.latency_s) / Z90 == pytest.approx(run_log_sigma(*columns))
+    assert math.log(run.latency_high_s / run.latency_s) / Z90 == pytest.approx(
+        run_log_sigma(*columns)
+    )
 
 
 def test_a_transformer_with_a_convolution_at_its_door_is_no_convolutional_network():
     """A vision transformer's patches are a convolution, of one in a hundred of its FLOP."""
-    vision, language, images = (estimate(name, "t4").evidence for name in ("vit-base", "bert-base", "resnet-50"))
+    vision, language, images = (
+        estimate(name, "t4").evidence for name in ("vit-base", "bert-base", "resnet-50")
+    )
     assert vision.suite == language.suite
     assert vision.suite != images.suite
 
@@ -208,6 +236,10 @@ def test_decode_steps_are_summed_by_simpsons_rule(prompt, steps, expected):
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_each_sequence_of_a_batch_has_its_cache(batch):
-    """Llama 3.2 1B: 16 layers of keys and values of 8 heads of 64, two bytes each, for 64 tokens in and 20 out."""
-    plan = plan_passes(Scenario.resolve("llama-3.2-1b", "t4", seq_len=64, output_len=20, batch=batch))
+    """Llama 3.2 1B: 16 layers of keys and values of 8 heads of 64, two bytes each, for 64 tokens in
+    and 20 out.
+    """
+    plan = plan_passes(
+        Scenario.resolve("llama-3.2-1b", "t4", seq_len=64, output_len=20, batch=batch)
+    )
     assert plan.memory.kv_cache_bytes == batch * 84 * 16 * 2 * 8 * 64 * 2

@@ -29,7 +29,8 @@ def _calibrated(tmp_path, monkeypatch):
 def test_a_kept_heap_is_faster_and_better_known():
     settings = {"batch": 8, "precision": "fp32"}
     given, kept = (
-        accelsim.estimate("mobilenet-v2", "local/cpu", heap=heap, **settings) for heap in ("default", "kept")
+        accelsim.estimate("mobilenet-v2", "local/cpu", heap=heap, **settings)
+        for heap in ("default", "kept")
     )
     assert (given.heap, kept.heap) == ("default", "kept")
     assert kept.latency_s < 0.9 * given.latency_s
@@ -39,27 +40,37 @@ def test_a_kept_heap_is_faster_and_better_known():
 @pytest.mark.usefixtures("_calibrated")
 @pytest.mark.parametrize(("mode", "context"), [("inference", 0.05), ("training", 0.14)])
 def test_intervals_hold_what_no_operator_shows(mode, context, monkeypatch):
-    """What all rows share widens every interval, page faults by half of their share or more; the operators' spread too."""
+    """What all rows share widens every interval, page faults by half of their share or more; the
+    operators' spread too.
+    """
     tables = []
     cost = registry.operator_costs
     monkeypatch.setattr(
-        "accelsim.planning.estimate.operator_costs", lambda *a, **k: tables.append(cost(*a, **k)) or tables[-1]
+        "accelsim.planning.estimate.operator_costs",
+        lambda *a, **k: tables.append(cost(*a, **k)) or tables[-1],
     )
     for heap in ("default", "kept"):
-        run = accelsim.estimate("vgg-16", "local/cpu", batch=2, precision="fp32", mode=mode, heap=heap)
+        run = accelsim.estimate(
+            "vgg-16", "local/cpu", batch=2, precision="fp32", mode=mode, heap=heap
+        )
         spread = math.log(run.latency_high_s / run.latency_low_s) / 2 / 1.6448536269514722
         assert spread > tables[-1].context_log_sigma
     default, kept = tables
     assert kept.context_log_sigma == pytest.approx(context)
-    # fresh pages come with their lines, kept ones from main memory: the difference is somewhat less than the faults' time
+    # fresh pages come with their lines, kept ones from main memory: the difference is somewhat less
+    # than the faults' time
     faults = 1.0 - kept.total_time_s / default.total_time_s
     assert 0.99 < default.context_log_sigma / math.hypot(context, 0.5 * faults) < 1.25
 
 
 @pytest.mark.usefixtures("_calibrated")
-@pytest.mark.parametrize(("device", "tier"), [("h200-sxm-141gb", "best"), ("epyc-7763", "best"), ("local/cpu", "spec")])
+@pytest.mark.parametrize(
+    ("device", "tier"), [("h200-sxm-141gb", "best"), ("epyc-7763", "best"), ("local/cpu", "spec")]
+)
 def test_a_kept_heap_needs_a_calibrated_cpu(device, tier, capsys):
-    with pytest.raises(UnsupportedOperatorError, match="heap kept: page faults are known of calibrated CPUs alone"):
+    with pytest.raises(
+        UnsupportedOperatorError, match="heap kept: page faults are known of calibrated CPUs alone"
+    ):
         accelsim.estimate("resnet-18", device, heap="kept", tier=tier)
     (row,) = accelsim.compare("resnet-18", device, heap="kept", tier=tier).rows
     assert "accelsim calibrate" in row.reason

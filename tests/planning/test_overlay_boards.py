@@ -1,18 +1,20 @@
-"""Estimates of boards with fitted overlay rates give the figures that the table of published throughput is scored with."""
+"""Estimates of boards with fitted overlay rates give the figures that the table of published
+throughput is scored with.
+"""
 
 import numpy as np
 import pytest
 
 import accelsim
 from accelsim import catalog
-from accelsim.calibration.dpu_check import DpuRow
-from accelsim.calibration.dpu_networks import known_network
-from accelsim.calibration.validation.dpu_engines import engine_of, join_engines
-from accelsim.calibration.validation.dpu_table import DpuRuns, join_runs
 from accelsim.cost.fpga.batch_engines import engine_times_s
 from accelsim.cost.fpga.network import thread_times_s
 from accelsim.cost.fpga.network_rates import board_rates, shipped_rates
 from accelsim.errors import InvalidValueError
+from accelsim.validation.dpu_check import DpuRow
+from accelsim.validation.dpu_engines import engine_of, join_engines
+from accelsim.validation.dpu_networks import known_network
+from accelsim.validation.dpu_table import DpuRuns, join_runs
 
 BOARDS = [
     ("zcu102", "ZCU102 (0432055-05)", "DPUCZDX8G_B4096", 3, 281e6),
@@ -33,7 +35,12 @@ def suite_times(board, network):
     _, printed, core, cores, clock = board
     _, name, side, operations = network
     row = DpuRow("v3.0", printed, core, cores, clock, name, operations, 1.0, 1.0, 1e12)
-    runs = DpuRuns([row], [known_network(name, side, side, operations)], ["any"], np.array([float(side * side)]))
+    runs = DpuRuns(
+        [row],
+        [known_network(name, side, side, operations)],
+        ["any"],
+        np.array([float(side * side)]),
+    )
     single, multi = thread_times_s(join_runs(runs), shipped_rates().of("v3.0"))
     return float(single[0]), float(multi[0])
 
@@ -106,7 +113,12 @@ def test_estimates_of_batch_engines_are_the_suites_figures(board, network):
     device, printed, core, cores, clock, engines = board
     _, name, side, operations = network
     row = DpuRow("v3.0", printed, core, cores, clock, name, operations, np.nan, 1.0, np.nan)
-    runs = DpuRuns([row], [known_network(name, side, side, operations)], ["any"], np.array([float(side * side)]))
+    runs = DpuRuns(
+        [row],
+        [known_network(name, side, side, operations)],
+        ["any"],
+        np.array([float(side * side)]),
+    )
     rates = shipped_rates().engines[engine_of(row)]
     _, multi = engine_times_s(join_engines(runs), rates.rates)
     full = accelsim.estimate(network[0], device, batch=engines)

@@ -23,11 +23,14 @@ def test_quoted_and_derived_peaks_are_of_one_chip(name):
     assert peaks
     for peak in peaks:
         assert abs(peak.difference_fraction) <= 0.11
-        assert peak.quoted_flop_per_s == pytest.approx(peak.derived_flop_per_s * (1 + peak.difference_fraction))
+        assert peak.quoted_flop_per_s == pytest.approx(
+            peak.derived_flop_per_s * (1 + peak.difference_fraction)
+        )
 
 
 def test_gaudi_has_the_peaks_of_its_units():
-    # No peak was quoted: two engines of two units of 64 x 64 (32 x 32 in fp32) at 1.9 GHz, after its compiler's sources.
+    # No peak was quoted: two engines of two units of 64 x 64 (32 x 32 in fp32) at 1.9 GHz, after
+    # its compiler's sources.
     found = {peak.dtype: peak for peak in asic_peaks(["gaudi"])}
     assert found["bf16"].quoted_flop_per_s == pytest.approx(62.3e12, rel=1e-3)
     assert found["fp32"].rate == 0.25

@@ -1,4 +1,6 @@
-"""Estimates at a tier: fitted overlays are used where there are any, can be refused, and keep the laws of the model."""
+"""Estimates at a tier: fitted overlays are used where there are any, can be refused, and keep the
+laws of the model.
+"""
 
 import numpy as np
 import pytest
@@ -14,21 +16,37 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.model import RunShape
 
-FITTED = ("a100-pcie-40gb", "v100-pcie-32gb", "p100-pcie-16gb", "t4", "p4", "mi100", "v100-sxm2-16gb")
+FITTED = (
+    "a100-pcie-40gb",
+    "v100-pcie-32gb",
+    "p100-pcie-16gb",
+    "t4",
+    "p4",
+    "mi100",
+    "v100-sxm2-16gb",
+)
 
 
 def bert(batch: int, seq_len: int = 512) -> OperatorGraph:
     run = RunShape(batch=batch, seq_len=seq_len)
-    return accelsim.workload("bert-large").lower(run, accelsim.workloads.dtype.precision("fp32")).graph
+    return (
+        accelsim.workload("bert-large").lower(run, accelsim.workloads.dtype.precision("fp32")).graph
+    )
 
 
 def resnet(batch: int) -> OperatorGraph:
-    return accelsim.workload("resnet-50").lower(RunShape(batch=batch), accelsim.workloads.dtype.precision("fp32")).graph
+    return (
+        accelsim.workload("resnet-50")
+        .lower(RunShape(batch=batch), accelsim.workloads.dtype.precision("fp32"))
+        .graph
+    )
 
 
 @pytest.mark.parametrize("name", FITTED)
 @pytest.mark.parametrize("graph", [bert(4), resnet(16)], ids=["bert", "resnet"])
-def test_fitted_times_respect_the_roofline_of_what_they_execute(name: str, graph: OperatorGraph) -> None:
+def test_fitted_times_respect_the_roofline_of_what_they_execute(
+    name: str, graph: OperatorGraph
+) -> None:
     board = catalog.device(name)
     own = tier_parameters(board, "fitted")
     costs = cost_gpu(graph, board, parameters=own)
@@ -43,7 +61,9 @@ def test_fitted_times_respect_the_roofline_of_what_they_execute(name: str, graph
 def test_larger_batches_take_longer_on_fitted_boards(name: str) -> None:
     board = catalog.device(name)
     own = tier_parameters(board)
-    times = [cost_gpu(bert(batch), board, parameters=own).total_time_s for batch in (1, 2, 4, 8, 16)]
+    times = [
+        cost_gpu(bert(batch), board, parameters=own).total_time_s for batch in (1, 2, 4, 8, 16)
+    ]
     assert np.all(np.diff(times) > 0)
 
 
@@ -65,19 +85,27 @@ def test_a_tier_that_is_not_there_is_refused_by_name() -> None:
 
 
 def test_extrapolation_is_said() -> None:
-    inside = accelsim.estimate("bert-large", "a100-pcie-40gb", precision="fp32", batch=8, seq_len=512)
+    inside = accelsim.estimate(
+        "bert-large", "a100-pcie-40gb", precision="fp32", batch=8, seq_len=512
+    )
     outside = accelsim.estimate(
         "bert-large", "a100-pcie-40gb", precision="fp32", batch=512, seq_len=512, mode="inference"
     )
     assert inside.extrapolated_fraction is not None
     assert inside.extrapolated_fraction < 0.2
-    assert outside.extrapolated_fraction is None or outside.extrapolated_fraction >= inside.extrapolated_fraction
+    assert (
+        outside.extrapolated_fraction is None
+        or outside.extrapolated_fraction >= inside.extrapolated_fraction
+    )
 
 
 def test_overlays_know_their_families() -> None:
     own = tier_parameters(catalog.device("v100-pcie-32gb"))
     assert isinstance(own, GpuParameters)
-    for kind in accelsim.workloads.operator.OperatorKind.GEMM, accelsim.workloads.operator.OperatorKind.SOFTMAX:
+    for kind in (
+        accelsim.workloads.operator.OperatorKind.GEMM,
+        accelsim.workloads.operator.OperatorKind.SOFTMAX,
+    ):
         family = own.families[family_name(int(kind), int(Dtype.FP32))]
         assert 0 < family.shared_log_sigma < 0.5
         assert 0 < family.log_sigma < 0.5

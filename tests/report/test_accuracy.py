@@ -1,4 +1,6 @@
-"""The scoreboard as tables: totals per suite, groups per device, refusals, and what is asked of one device."""
+"""The scoreboard as tables: totals per suite, groups per device, refusals, and what is asked of one
+device.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,26 @@ FIGURES = {
 
 
 def group(device, name, key="operator", **changes):
-    head = {"device": device, "profile": device.lower(), key: name, "tier": "spec", "rows_asked": 5, "refused": {}}
+    head = {
+        "device": device,
+        "profile": device.lower(),
+        key: name,
+        "tier": "spec",
+        "rows_asked": 5,
+        "refused": {},
+    }
     return head | FIGURES | changes
 
 
 def report(**suites):
     made = {}
     for name, groups in suites.items():
-        head = {"tier": "spec", "title": "t", "rows_asked": 10, "refused": {"unknown device B9000": 3}}
+        head = {
+            "tier": "spec",
+            "title": "t",
+            "rows_asked": 10,
+            "refused": {"unknown device B9000": 3},
+        }
         made[name.replace("_", "-")] = head | FIGURES | {"notes": {}, "groups": groups}
     return {"suites": made, "skipped": {"dpu": "no fpga/vitis_ai_dpu.csv.gz"}, "bad_data": []}
 
@@ -91,7 +105,18 @@ def test_totals_are_percent_and_unknown_figures_are_empty(found):
         "cover",
         "roofl.",
     ]
-    assert first.split() == ["gpu-operators", "spec", "10", "4", "12.3", "5.0", "30.0", "50.0", "-1.0", "90.0"]
+    assert first.split() == [
+        "gpu-operators",
+        "spec",
+        "10",
+        "4",
+        "12.3",
+        "5.0",
+        "30.0",
+        "50.0",
+        "-1.0",
+        "90.0",
+    ]
 
 
 def test_refusals_and_skipped_suites_are_listed(found):
@@ -105,7 +130,10 @@ def test_groups_are_a_table_per_suite_without_those_nobody_answered(found):
     lines = drawn(accuracy_view(found, groups=True))
     operators, models = lines.index("gpu-operators"), lines.index("gpu-models")
     assert lines[operators + 1].startswith("device operator or model")
-    assert [line.split()[:2] for line in lines[operators + 2 : operators + 4]] == [["T4", "bmm"], ["V100", "bmm"]]
+    assert [line.split()[:2] for line in lines[operators + 2 : operators + 4]] == [
+        ["T4", "bmm"],
+        ["V100", "bmm"],
+    ]
     assert lines[models + 1].startswith("operator or model")  # one device: no column for it
     assert not any(" ln " in line for line in lines)
 

@@ -17,7 +17,9 @@ from accelsim.report.output import write_text
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text())
 trees = st.recursive(
-    scalars, lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)), max_leaves=20
+    scalars,
+    lambda inner: st.one_of(st.lists(inner), st.dictionaries(st.text(), inner)),
+    max_leaves=20,
 )
 # RFC 4180 text; csv readers join line ends, and NUL cannot be in a CSV file
 cells = st.text(st.characters(exclude_characters="\r\n\x00", exclude_categories=["Cs"]))
@@ -51,7 +53,13 @@ def test_csv_reads_back(rows):
 
 
 def test_csv_flattens_mappings_joins_lists_and_leaves_tables_out():
-    row = {"a": {"b": 1.5, "c": None}, "names": ["x", "y"], "table": [{"k": 1}], "ok": True, "bad": math.nan}
+    row = {
+        "a": {"b": 1.5, "c": None},
+        "names": ["x", "y"],
+        "table": [{"k": 1}],
+        "ok": True,
+        "bad": math.nan,
+    }
     assert csv_text([row]) == "a.b,a.c,names,ok,bad\n1.5,,x;y,true,\n"
 
 
@@ -69,7 +77,9 @@ def test_key_order_is_kept():
     assert list(json.loads(json_text({"z": 1, "a": 2}))) == ["z", "a"]
 
 
-NUMBERS = st.one_of(st.none(), st.integers(-(10**12), 10**12), st.floats(allow_nan=False, allow_infinity=False))
+NUMBERS = st.one_of(
+    st.none(), st.integers(-(10**12), 10**12), st.floats(allow_nan=False, allow_infinity=False)
+)
 
 
 @st.composite
@@ -93,7 +103,10 @@ def test_blocks_of_columns_read_back_row_by_row(made):
     expected = [
         ["" if value is None else str(value) for value in row]
         for block in columns
-        for row in zip(*(block.get(name, [None] * len(next(iter(block.values())))) for name in names), strict=True)
+        for row in zip(
+            *(block.get(name, [None] * len(next(iter(block.values())))) for name in names),
+            strict=True,
+        )
     ]
     assert [row or [""] for row in found[1:]] == expected
 

@@ -1,4 +1,6 @@
-"""Listings: narrow terminals lose dispensable columns, names stay whole, brackets in data are no markup."""
+"""Listings: narrow terminals lose dispensable columns, names stay whole, brackets in data are no
+markup.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from accelsim.report.listing import Listing
 
 MADE = Listing(
     ("name", "kind", "note", "size"),
-    [("a-rather-long-name", "gpu", "some words that may wrap", "12.3 GB"), ("b[red]", "cpu", "[/bold]", "1 B")],
+    [
+        ("a-rather-long-name", "gpu", "some words that may wrap", "12.3 GB"),
+        ("b[red]", "cpu", "[/bold]", "1 B"),
+    ],
     right=frozenset({"size"}),
     fold=frozenset({"note"}),
     dispensable=("kind",),
@@ -49,15 +54,23 @@ def test_brackets_are_data():
     assert "[/bold]" in text
 
 
-@given(st.lists(st.text("abc [/]", min_size=1, max_size=12), min_size=1, max_size=5), st.integers(30, 200))
+@given(
+    st.lists(st.text("abc [/]", min_size=1, max_size=12), min_size=1, max_size=5),
+    st.integers(30, 200),
+)
 def test_no_line_is_wider_than_the_terminal(names, width):
-    listing = Listing(("name", "note"), [(name, "x y " * 20) for name in names], fold=frozenset({"note"}))
+    listing = Listing(
+        ("name", "note"), [(name, "x y " * 20) for name in names], fold=frozenset({"note"})
+    )
     assert max(map(len, drawn(listing, width))) <= width
 
 
 FIGURES = Listing(
     ("device", "type", "time", "energy", "cost"),
-    [("xeon-platinum-8480+", "bf16", "1.66 ms*", "421 mJ", "$0.00230"), ("t4", "-", "12.9 ms", "159 mJ*", "$0.00188*")],
+    [
+        ("xeon-platinum-8480+", "bf16", "1.66 ms*", "421 mJ", "$0.00230"),
+        ("t4", "-", "12.9 ms", "159 mJ*", "$0.00188*"),
+    ],
     right=frozenset({"time", "energy", "cost"}),
     dispensable=("type",),
 )
@@ -75,7 +88,9 @@ def test_rows_become_records_where_the_needed_columns_do_not_fit():
 
 
 def test_records_of_numbered_rows_say_what_the_number_is():
-    numbered = Listing(("batch", "fastest"), [("8", "a-device-with-a-long-name")], right=frozenset({"batch"}))
+    numbered = Listing(
+        ("batch", "fastest"), [("8", "a-device-with-a-long-name")], right=frozenset({"batch"})
+    )
     assert drawn(numbered, 20)[0] == "batch 8"
 
 
@@ -87,9 +102,16 @@ def test_wide_tables_say_nothing_of_columns_left_out():
 CELLS = st.text("abc0123456789.$", min_size=1, max_size=9)
 
 
-@given(st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=4), st.integers(22, 120))
+@given(
+    st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=4), st.integers(22, 120)
+)
 def test_no_figure_is_ever_cut(rows, width):
-    listing = Listing(("name", "one", "two", "three"), rows, right=frozenset({"one", "two"}), dispensable=("three",))
+    listing = Listing(
+        ("name", "one", "two", "three"),
+        rows,
+        right=frozenset({"one", "two"}),
+        dispensable=("three",),
+    )
     lines = drawn(listing, width)
     text = "\n".join(lines)
     assert "…" not in text
@@ -100,7 +122,8 @@ def test_no_figure_is_ever_cut(rows, width):
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 @pytest.mark.parametrize(
-    "command", [("accuracy",), ("accuracy", "--device", "t4"), ("devices", "list", "--class", "asic")]
+    "command",
+    [("accuracy",), ("accuracy", "--device", "t4"), ("devices", "list", "--class", "asic")],
 )
 def test_commands_fit_the_terminal(run_wide, command, width):
     lines = run_wide(width, *command)

@@ -1,4 +1,6 @@
-"""Parity plots: every answered row or a stated sample with the worst in it, pages without network, hostile names."""
+"""Parity plots: every answered row or a stated sample with the worst in it, pages without network,
+hostile names.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.calibration.validation.score import Scoreboard, _suite_score
-from accelsim.calibration.validation.scored import ScoredRows
-from accelsim.calibration.validation.suite import suite
 from accelsim.errors import MissingDependencyError, OutputError
 from accelsim.report.accuracy_figures import write_parity_plots
 from accelsim.report.accuracy_pages import SCRIPT_NAME, parity_figure, write_parity_pages
 from accelsim.report.parity import Series, limits, parity_series, sampling_note, title
+from accelsim.validation.score import Scoreboard, _suite_score
+from accelsim.validation.scored import ScoredRows
+from accelsim.validation.suite import suite
 
 
 def part(device="T4", count=4, refusal="", seed=0, group="bert"):
@@ -51,7 +53,9 @@ def test_samples_are_of_the_size_asked_for_and_have_the_worst_rows(count, most, 
 
 
 def test_devices_are_series_and_refused_rows_are_none():
-    score = board(part("T4"), part("V100"), part("T4", seed=3), part("L4", refusal="unknown")).suites[0]
+    score = board(
+        part("T4"), part("V100"), part("T4", seed=3), part("L4", refusal="unknown")
+    ).suites[0]
     assert [(one.device, len(one)) for one in parity_series(score)] == [("T4", 8), ("V100", 4)]
 
 
@@ -141,7 +145,12 @@ def test_a_figure_is_plain_json_with_equal_logarithmic_axes():
     figure = json.loads(json.dumps(parity_figure(score, parity_series(score)), allow_nan=False))
     assert figure["layout"]["xaxis"]["type"] == figure["layout"]["yaxis"]["type"] == "log"
     assert figure["layout"]["xaxis"]["range"] == figure["layout"]["yaxis"]["range"]
-    assert [trace["name"].split(" (")[0] for trace in figure["data"]] == ["90 % interval", "T4", "V100", "perfect"]
+    assert [trace["name"].split(" (")[0] for trace in figure["data"]] == [
+        "90 % interval",
+        "T4",
+        "V100",
+        "perfect",
+    ]
 
 
 def test_suites_of_several_quantities_have_no_unit_of_time():
@@ -152,7 +161,10 @@ def test_suites_of_several_quantities_have_no_unit_of_time():
 
 
 def test_existing_pages_and_pictures_are_not_replaced(tmp_path):
-    for write, name in ((write_parity_pages, "gpu-models.html"), (write_parity_plots, "gpu-models.png")):
+    for write, name in (
+        (write_parity_pages, "gpu-models.html"),
+        (write_parity_plots, "gpu-models.png"),
+    ):
         (tmp_path / name).write_text("mine")
         with pytest.raises(OutputError, match="exists already"):
             write(board(part()), tmp_path)
@@ -162,7 +174,8 @@ def test_existing_pages_and_pictures_are_not_replaced(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("write", "module"), [(write_parity_pages, "plotly.io"), (write_parity_plots, "matplotlib.figure")]
+    ("write", "module"),
+    [(write_parity_pages, "plotly.io"), (write_parity_plots, "matplotlib.figure")],
 )
 def test_a_missing_library_is_named(monkeypatch, tmp_path, write, module):
     monkeypatch.setitem(__import__("sys").modules, module, None)
@@ -178,7 +191,10 @@ def test_a_suite_without_answered_rows_has_no_plot(tmp_path):
 
 def test_pictures_of_operators_have_a_panel_per_device(tmp_path):
     pytest.importorskip("matplotlib")
-    one, many = board(part(), name="gpu-operators"), board(*(part(f"D{i}", 30) for i in range(6)), name="gpu-operators")
+    one, many = (
+        board(part(), name="gpu-operators"),
+        board(*(part(f"D{i}", 30) for i in range(6)), name="gpu-operators"),
+    )
     sizes = []
     for found in (one, many):
         (path,) = write_parity_plots(found, tmp_path, force=True)

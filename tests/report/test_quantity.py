@@ -59,7 +59,9 @@ def test_examples(text, expected):
     assert text == expected
 
 
-@pytest.mark.parametrize("show", [lambda x: amount(x, "J"), duration, number, decimal, whole, percent, usd])
+@pytest.mark.parametrize(
+    "show", [lambda x: amount(x, "J"), duration, number, decimal, whole, percent, usd]
+)
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
 def test_what_is_not_known_reads_unknown(show, value):
     assert show(value) == UNKNOWN

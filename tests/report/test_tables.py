@@ -53,7 +53,12 @@ MADE = Estimate(
 def drawn(view, width: int = 100, *, color: bool = False) -> str:
     system = "standard" if color else None
     console = Console(
-        width=width, no_color=not color, force_terminal=color, highlight=False, markup=False, color_system=system
+        width=width,
+        no_color=not color,
+        force_terminal=color,
+        highlight=False,
+        markup=False,
+        color_system=system,
     )
     with console.capture() as captured:
         console.print(view)
@@ -62,7 +67,9 @@ def drawn(view, width: int = 100, *, color: bool = False) -> str:
 
 def row(name: str, **changes) -> ComparisonRow:
     made = dataclasses.replace(MADE, device=name, **changes)
-    return ComparisonRow("net", name, "inference", made, None if made.fits else "does not fit: 1.0 GB short")
+    return ComparisonRow(
+        "net", name, "inference", made, None if made.fits else "does not fit: 1.0 GB short"
+    )
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
@@ -91,7 +98,12 @@ def test_an_estimate_shows_its_figures(width):
 
 def test_what_does_not_fit_shows_no_time():
     unfit = dataclasses.replace(
-        MADE, fits=False, latency_s=None, memory_short_bytes=1e9, operators=(), bound="memory_capacity"
+        MADE,
+        fits=False,
+        latency_s=None,
+        memory_short_bytes=1e9,
+        operators=(),
+        bound="memory_capacity",
     )
     text = drawn(estimate_view(unfit, device("t4")))
     assert "DOES NOT FIT, 1.00 GB short" in text
@@ -99,7 +111,9 @@ def test_what_does_not_fit_shows_no_time():
 
 
 def test_unknown_energy_and_price_are_said_to_be_unknown():
-    made = dataclasses.replace(MADE, energy_j=None, energy_per_sample_j=None, average_power_w=None, usd_per_hour=None)
+    made = dataclasses.replace(
+        MADE, energy_j=None, energy_per_sample_j=None, average_power_w=None, usd_per_hour=None
+    )
     text = drawn(estimate_view(made, device("t4")))
     assert "unknown: no power limit" in text
     assert "unknown: no price" in text
@@ -107,7 +121,10 @@ def test_unknown_energy_and_price_are_said_to_be_unknown():
 
 def test_the_best_are_starred_also_without_colour():
     comparison = Comparison(
-        (row("fast", latency_s=0.001, throughput_per_s=9e3), row("thrifty", energy_per_sample_j=0.01))
+        (
+            row("fast", latency_s=0.001, throughput_per_s=9e3),
+            row("thrifty", energy_per_sample_j=0.01),
+        )
     )
     plain, colored = (drawn(comparison_view(comparison), color=color) for color in (False, True))
     lines = {line.split()[0]: line for line in plain.splitlines() if line.strip()}
@@ -120,16 +137,27 @@ def test_the_best_are_starred_also_without_colour():
 
 
 def test_rows_that_fail_come_last_with_their_reason():
-    failed = ComparisonRow("net", "old", "inference", None, "old cannot run attention in fp8: no such unit.")
+    failed = ComparisonRow(
+        "net", "old", "inference", None, "old cannot run attention in fp8: no such unit."
+    )
     comparison = Comparison((failed, row("small", fits=False, latency_s=None), row("t4")))
     lines = [line.rstrip() for line in drawn(comparison_view(comparison)).splitlines()]
-    assert lines[-2:] == ["old    cannot run attention in fp8: no such unit.", "small  does not fit: 1.0 GB short"]
+    assert lines[-2:] == [
+        "old    cannot run attention in fp8: no such unit.",
+        "small  does not fit: 1.0 GB short",
+    ]
     assert lines[2].startswith("t4")
 
 
 def test_a_comparison_where_nothing_runs_has_no_empty_table():
     failed = ComparisonRow("net", "old", "training", None, "cannot")
-    assert drawn(comparison_view(Comparison((failed,)))).split() == ["net", "·", "training", "old", "cannot"]
+    assert drawn(comparison_view(Comparison((failed,)))).split() == [
+        "net",
+        "·",
+        "training",
+        "old",
+        "cannot",
+    ]
 
 
 def test_narrow_terminals_lose_whole_columns_not_digits():
@@ -170,9 +198,14 @@ def test_every_number_of_a_profile_is_listed_once_with_a_source(name):
 
 
 def test_a_run_says_how_it_was_run():
-    made = dataclasses.replace(MADE, sparse_weights=True, host="epyc-7763", seq_len=2048, output_len=128)
+    made = dataclasses.replace(
+        MADE, sparse_weights=True, host="epyc-7763", seq_len=2048, output_len=128
+    )
     text = " ".join(drawn(estimate_view(made, device("t4")), width=200).split())
-    assert "inference, batch 4, fp16, eager execution, 2,048 tokens in, 128 out, sparse weights, host epyc-7763" in text
+    assert (
+        "inference, batch 4, fp16, eager execution, 2,048 tokens in, 128 out, sparse weights, host epyc-7763"
+        in text
+    )
     plain = " ".join(drawn(estimate_view(MADE, device("t4"))).split())
     assert "sparse" not in plain
     assert "tokens" not in plain
@@ -181,12 +214,15 @@ def test_a_run_says_how_it_was_run():
 
 @pytest.mark.parametrize(("share", "shown"), [(0.4, True), (0.0, False), (None, False)])
 def test_times_outside_what_was_measured_are_cautioned(share, shown):
-    text = drawn(estimate_view(dataclasses.replace(MADE, extrapolated_fraction=share), device("t4")))
+    text = drawn(
+        estimate_view(dataclasses.replace(MADE, extrapolated_fraction=share), device("t4"))
+    )
     assert ("40 % of the time in operators outside" in " ".join(text.split())) is shown
 
 
 @pytest.mark.parametrize(
-    ("output_len", "trained", "is_said"), [(100, 1000, False), (101, 1000, True), (101, None, False)]
+    ("output_len", "trained", "is_said"),
+    [(100, 1000, False), (101, 1000, True), (101, None, False)],
 )
 def test_more_tokens_than_a_model_was_trained_on_are_a_caution(output_len, trained, is_said):
     made = dataclasses.replace(MADE, seq_len=900, output_len=output_len, trained_positions=trained)

@@ -14,32 +14,53 @@ LINK = {"host_bandwidth_bytes_per_s": 2.0}
 def run(times, dispatch, rows=None, **settings):
     columns = {name: np.array(values, dtype=float) for name, values in (rows or {}).items()}
     return simulate_rows(
-        DeviceRows(np.array(times, dtype=float), np.array(dispatch, dtype=float), **columns), DeviceSettings(**settings)
+        DeviceRows(np.array(times, dtype=float), np.array(dispatch, dtype=float), **columns),
+        DeviceSettings(**settings),
     )
 
 
 @pytest.mark.parametrize(
     ("times", "dispatch", "settings", "latency", "steady", "waiting", "bottleneck"),
     [
-        # Issued at 1 and 2 s; kernels from 1 to 4 and on to 5: in the long run the device is never idle.
+        # Issued at 1 and 2 s; kernels from 1 to 4 and on to 5: in the long run the device is never
+        # idle.
         ((3, 1), (1, 1), {}, 5, 4, 0, "compute"),
         # Issued at 3 and 6 s, each kernel a second: the device waits two seconds before each.
         ((1, 1), (3, 3), {}, 7, 6, 4 / 6, "launch"),
-        # The host waits for the results before it issues again: seven seconds, of which the device works two.
+        # The host waits for the results before it issues again: seven seconds, of which the device
+        # works two.
         ((1, 1), (3, 3), {"synchronize": True}, 7, 7, 5 / 7, "launch"),
         # One launch of three seconds, and a gap of three before each node.
         ((1, 1), (3, 3), {"execution": Execution.GRAPH}, 11, 8, 0, "compute"),
-        ((1, 1), (0.5, 0.5), {"execution": Execution.GRAPH, "graph_launch_s": 5.0}, 8, 5, 2 / 5, "launch"),
+        (
+            (1, 1),
+            (0.5, 0.5),
+            {"execution": Execution.GRAPH, "graph_launch_s": 5.0},
+            8,
+            5,
+            2 / 5,
+            "launch",
+        ),
         # The host is the device: dispatch and kernel in turn.
         ((1, 1), (3, 3), {"is_asynchronous": False}, 8, 8, 0, "launch"),
         # A copy of two seconds: in turn with the kernel on one buffer, beside it on two.
         ((3,), (0.5,), {"input_bytes": 4.0, "buffer_count": 1, **LINK}, 5, 5, 0, "compute"),
         ((3,), (0.5,), {"input_bytes": 4.0, "buffer_count": 2, **LINK}, 5, 3, 0, "compute"),
         ((1,), (0.5,), {"input_bytes": 4.0, **LINK}, 3, 2, 0, "host_copy"),
-        # In 2.25 s, out 1.25 s, each with a quarter of a second before it; both have engines of their own.
-        ((3,), (0.5,), {"input_bytes": 4.0, "output_bytes": 2.0, "host_latency_s": 0.25, **LINK}, 6.5, 3, 0, "compute"),
+        # In 2.25 s, out 1.25 s, each with a quarter of a second before it; both have engines of
+        # their own.
+        (
+            (3,),
+            (0.5,),
+            {"input_bytes": 4.0, "output_bytes": 2.0, "host_latency_s": 0.25, **LINK},
+            6.5,
+            3,
+            0,
+            "compute",
+        ),
         ((1,), (0.5,), {"input_bytes": 1.0, "output_bytes": 6.0, **LINK}, 4.5, 3, 0, "host_copy"),
-        # Two workers of six seconds bring a batch every three, in pairs: the first of each waits for its launch.
+        # Two workers of six seconds bring a batch every three, in pairs: the first of each waits
+        # for its launch.
         ((1,), (0.5,), {"loading_s": 6.0, "loader_count": 2}, 1.5, 3, 0.5 / 6, "data_loading"),
     ],
 )
@@ -50,17 +71,29 @@ def test_schedules(times, dispatch, settings, latency, steady, waiting, bottlene
     assert result.dispatch_bound_fraction == pytest.approx(waiting)
     assert result.bottleneck == bottleneck
     assert result.first_iteration_s == pytest.approx(latency + settings.get("loading_s", 0.0))
-    busy = sum(times) + (sum(dispatch) if settings.get("execution") or settings.get("is_asynchronous") is False else 0)
+    busy = sum(times) + (
+        sum(dispatch)
+        if settings.get("execution") or settings.get("is_asynchronous") is False
+        else 0
+    )
     assert result.utilisation["compute"] == pytest.approx(busy / steady)
 
 
 def test_utilisation_of_every_engine():
-    settings = {"input_bytes": 4.0, "output_bytes": 2.0, "loading_s": 2.0, "loader_count": 1, **LINK}
+    settings = {
+        "input_bytes": 4.0,
+        "output_bytes": 2.0,
+        "loading_s": 2.0,
+        "loader_count": 1,
+        **LINK,
+    }
     result = run((3,), (0.5,), **settings)
     assert result.utilisation == pytest.approx(
         {"compute": 1.0, "host": 0.5 / 3, "copy_in": 2 / 3, "copy_out": 1 / 3, "data_loader": 2 / 3}
     )
-    assert result.demand_s == pytest.approx({"launch": 0.5, "compute": 3.0, "host_copy": 2.0, "data_loading": 2.0})
+    assert result.demand_s == pytest.approx(
+        {"launch": 0.5, "compute": 3.0, "host_copy": 2.0, "data_loading": 2.0}
+    )
 
 
 def test_energy_is_dynamic_and_idle_over_the_steady_state():
@@ -73,7 +106,9 @@ def test_energy_is_dynamic_and_idle_over_the_steady_state():
 
 
 def test_a_power_limit_stretches_what_the_clock_drives():
-    """150 J over two seconds beside 10 W of idle power on 60 W: three seconds, all in the row that computes."""
+    """150 J over two seconds beside 10 W of idle power on 60 W: three seconds, all in the row that
+    computes.
+    """
     bound = np.array([Bound.COMPUTE, Bound.MEMORY], dtype=np.int8)
     rows = DeviceRows(np.ones(2), np.zeros(2), energy_j=np.array([50.0, 100.0]), bound=bound)
     settings = {"idle_w": 10.0, "power_limit_w": 60.0, "power_window_s": 10.0}
@@ -85,7 +120,13 @@ def test_a_power_limit_stretches_what_the_clock_drives():
 
 def test_memory_is_resident_and_live_bytes_over_the_last_iteration():
     result = run(
-        (1, 2), (0, 0), {"live_bytes": (30, 10)}, resident_bytes=100.0, input_bytes=4.0, buffer_count=3, **LINK
+        (1, 2),
+        (0, 0),
+        {"live_bytes": (30, 10)},
+        resident_bytes=100.0,
+        input_bytes=4.0,
+        buffer_count=3,
+        **LINK,
     )
     memory, end = result.memory, result.makespan_s
     assert memory.at([end - 2.5, end - 1.0, end + 1.0]).tolist() == [142.0, 122.0, 112.0]
@@ -94,5 +135,7 @@ def test_memory_is_resident_and_live_bytes_over_the_last_iteration():
 
 def test_a_run_is_lengthened_until_it_is_steady():
     """Copies and kernels that take almost the same time fill their buffers slowly."""
-    result = run((3.0,), (0.0,), input_bytes=5.99, warmup_iterations=1, iterations=1, buffer_count=4, **LINK)
+    result = run(
+        (3.0,), (0.0,), input_bytes=5.99, warmup_iterations=1, iterations=1, buffer_count=4, **LINK
+    )
     assert result.steady_state_s == pytest.approx(3.0, rel=1e-9)

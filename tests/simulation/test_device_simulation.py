@@ -1,4 +1,6 @@
-"""Laws of one simulated device: launch-bound and device-bound limits, overlap, energy, memory, what limits a run."""
+"""Laws of one simulated device: launch-bound and device-bound limits, overlap, energy, memory, what
+limits a run.
+"""
 
 from dataclasses import replace
 
@@ -25,7 +27,8 @@ def run(rows, **fields):
     return simulate_rows(rows, DeviceSettings(**fields))
 
 
-# --- the two limits ----------------------------------------------------------------------------------------------------
+# --- the two limits
+# ----------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -37,7 +40,9 @@ def test_latency_lies_between_its_largest_part_and_their_sum(pairs, execution):
     host_s = rows.dispatch_s.sum()
     if execution != "eager":
         device_s, host_s = device_s + host_s, rows.dispatch_s.max()
-    assert max(device_s, host_s) * (1 - 1e-9) <= result.latency_s <= (device_s + host_s) * (1 + 1e-9)
+    assert (
+        max(device_s, host_s) * (1 - 1e-9) <= result.latency_s <= (device_s + host_s) * (1 + 1e-9)
+    )
 
 
 @settings(max_examples=80, deadline=None)
@@ -78,7 +83,9 @@ def test_tiny_kernels_cost_their_launches():
 
 
 def test_long_kernels_hide_their_launches():
-    rows = DeviceRows(np.full(100, 1e-3), np.full(100, 5e-6), bound=(np.arange(100) < 40).astype(np.int8))
+    rows = DeviceRows(
+        np.full(100, 1e-3), np.full(100, 5e-6), bound=(np.arange(100) < 40).astype(np.int8)
+    )
     result = run(rows)
     assert result.latency_s == pytest.approx(0.1 + 5e-6)
     assert result.steady_state_s == pytest.approx(0.1, rel=1e-9)
@@ -88,7 +95,9 @@ def test_long_kernels_hide_their_launches():
 
 
 def test_captured_graph_pays_one_launch_and_its_node_gaps():
-    captured = DeviceRows(np.full(100, 1e-6), np.full(100, 2e-7), bound=np.full(100, Bound.COMPUTE, dtype=np.int8))
+    captured = DeviceRows(
+        np.full(100, 1e-6), np.full(100, 2e-7), bound=np.full(100, Bound.COMPUTE, dtype=np.int8)
+    )
     graph = run(captured, execution=Execution.GRAPH)
     assert graph.latency_s == pytest.approx(2e-7 + 100 * 1.2e-6)
     assert graph.steady_state_s == pytest.approx(100 * 1.2e-6)
@@ -112,7 +121,10 @@ def test_captured_graph_pays_one_launch_and_its_node_gaps():
 )
 def test_device_bound_runs_are_named_by_where_most_of_their_time_goes(bound, expected):
     codes = np.array([bound, Bound.COMPUTE, Bound.MEMORY], dtype=np.int8)
-    assert run(DeviceRows(np.array([3.0, 1.0, 1.0]), np.full(3, 1e-6), bound=codes)).bottleneck == expected
+    assert (
+        run(DeviceRows(np.array([3.0, 1.0, 1.0]), np.full(3, 1e-6), bound=codes)).bottleneck
+        == expected
+    )
 
 
 def test_host_that_is_the_device_adds_dispatch_to_every_row():
@@ -148,12 +160,18 @@ def test_events_do_not_depend_on_the_row_count_but_the_timeline_has_every_row():
     assert len(result.timeline.select(category="dispatch")) == 3 * 500
 
 
-# --- copies and loading ------------------------------------------------------------------------------------------------
+# --- copies and loading
+# ------------------------------------------------------------------------------------------------
 
 
 def test_copies_overlap_compute_with_two_buffers_and_not_with_one():
     rows = DeviceRows(np.array([1.0]), np.array([1e-6]))
-    link = {"input_bytes": 8e9, "host_bandwidth_bytes_per_s": 1e10, "output_bytes": 1e9, "host_latency_s": 0.01}
+    link = {
+        "input_bytes": 8e9,
+        "host_bandwidth_bytes_per_s": 1e10,
+        "output_bytes": 1e9,
+        "host_latency_s": 0.01,
+    }
     both = run(rows, **link)
     assert both.latency_s == pytest.approx(0.81 + 1.0 + 0.11)
     assert both.steady_state_s == pytest.approx(1.0)
@@ -164,7 +182,9 @@ def test_copies_overlap_compute_with_two_buffers_and_not_with_one():
     assert slow.bottleneck == "host_copy"
 
 
-@pytest.mark.parametrize(("workers", "expected"), [(1, 6.0), (2, 3.0), (3, 2.0), (4, 1.5), (8, 1.0)])
+@pytest.mark.parametrize(
+    ("workers", "expected"), [(1, 6.0), (2, 3.0), (3, 2.0), (4, 1.5), (8, 1.0)]
+)
 def test_loader_workers_share_the_loading(workers, expected):
     rows = DeviceRows(np.array([1.0]), np.array([1e-6]))
     result = run(rows, loading_s=6.0, loader_count=workers)
@@ -184,7 +204,8 @@ def test_no_iteration_starts_before_its_batch_is_there():
     assert (kernels.start_s[::2] >= copies.end_s).all()
 
 
-# --- streams -----------------------------------------------------------------------------------------------------------
+# --- streams
+# -----------------------------------------------------------------------------------------------------------
 
 
 def diamond(occupancy):
@@ -212,14 +233,18 @@ def test_streams_respect_dependencies_and_keep_energy():
     iteration_count = len(line) // 4
     assert line.energy_j.sum() == pytest.approx(iteration_count * 20.0)
     first = line.to_frame().groupby("name").first()
-    start, end = first.start_s[["0", "1", "2", "3"]].tolist(), first.end_s[["0", "1", "2", "3"]].tolist()
+    start, end = (
+        first.start_s[["0", "1", "2", "3"]].tolist(),
+        first.end_s[["0", "1", "2", "3"]].tolist(),
+    )
     assert start[1] >= end[0]
     assert start[2] >= end[0]
     assert start[3] >= max(end[1], end[2])
     assert abs(start[1] - start[2]) < 0.01
 
 
-# --- energy, power, memory -----------------------------------------------------------------------------------------------
+# --- energy, power, memory
+# -----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)
@@ -274,7 +299,8 @@ def test_what_does_not_fit_is_refused_with_the_bytes_short():
         )
 
 
-# --- cost tables, repeatability, bad input -----------------------------------------------------------------------------
+# --- cost tables, repeatability, bad input
+# -----------------------------------------------------------------------------
 
 
 def cost_table(count):
@@ -298,11 +324,16 @@ def test_cost_table_goes_in_as_it_is():
     result = simulate_device(table, idle_w=1.0, execution=Execution.GRAPH)
     assert result.bottleneck == "memory"
     assert result.dynamic_energy_j == pytest.approx(table.total_energy_j)
-    assert result.latency_s == pytest.approx(table.total_time_s + table.dispatch_s.sum() + table.dispatch_s.max())
+    assert result.latency_s == pytest.approx(
+        table.total_time_s + table.dispatch_s.sum() + table.dispatch_s.max()
+    )
 
 
 def test_same_input_same_bits():
-    first, second = (simulate_device(cost_table(200), idle_w=3.0, loading_s=0.5, loader_count=2) for _ in range(2))
+    first, second = (
+        simulate_device(cost_table(200), idle_w=3.0, loading_s=0.5, loader_count=2)
+        for _ in range(2)
+    )
     assert first.timeline.start_s.tobytes() == second.timeline.start_s.tobytes()
     assert first.steady_state_s == second.steady_state_s
 

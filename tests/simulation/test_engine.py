@@ -1,4 +1,6 @@
-"""Laws of the engine: order, exclusivity, conservation, closed form = event by event, limits of memory."""
+"""Laws of the engine: order, exclusivity, conservation, closed form = event by event, limits of
+memory.
+"""
 
 import numpy as np
 import pytest
@@ -38,7 +40,11 @@ def run_graph(graph):
     jobs = []
     for index, (resource, duration, before, priority) in enumerate(graph):
         after = [jobs[i] for i in before]
-        jobs.append(engine.submit(Task(f"t{index}", resource, duration, after, energy_j=1.0, priority=priority)))
+        jobs.append(
+            engine.submit(
+                Task(f"t{index}", resource, duration, after, energy_j=1.0, priority=priority)
+            )
+        )
     engine.run()
     return jobs, engine.timeline()
 
@@ -59,7 +65,9 @@ def test_dependencies_exclusivity_and_conservation(graph):
 def most_at_once(line, resource):
     rows = line.select(resource=resource)
     lasting = rows.duration_s > 1e-9
-    edges = [(t + 1e-10, 1) for t in rows.start_s[lasting]] + [(t - 1e-10, -1) for t in rows.end_s[lasting]]
+    edges = [(t + 1e-10, 1) for t in rows.start_s[lasting]] + [
+        (t - 1e-10, -1) for t in rows.end_s[lasting]
+    ]
     level = peak = 0
     for _, change in sorted(edges):
         level += change
@@ -95,7 +103,10 @@ def test_in_order_server_keeps_submission_order_and_fifo_does_not():
         engine.add_server("slow")
         engine.add_server("stream", discipline=discipline)
         gate = engine.submit(Task("gate", "slow", 3.0))
-        jobs = [engine.submit(Task("late", "stream", 1.0, (gate,))), engine.submit(Task("early", "stream", 1.0))]
+        jobs = [
+            engine.submit(Task("late", "stream", 1.0, (gate,))),
+            engine.submit(Task("early", "stream", 1.0)),
+        ]
         engine.run()
         assert [job.end_s for job in jobs] == expected
 
@@ -135,7 +146,8 @@ def test_coalesced_rows_end_when_single_rows_would(pairs, start_s):
     engine.run()
     starts, ends = uncoalesced(start_s, rows, dispatch)
     np.testing.assert_allclose(job.row_end_s, ends, rtol=1e-12, atol=1e-12)
-    # A row of no length may start anywhere in a zero-wide gap; the others start to the bit as accurately as they end.
+    # A row of no length may start anywhere in a zero-wide gap; the others start to the bit as
+    # accurately as they end.
     np.testing.assert_allclose(job.row_start_s(), starts, rtol=1e-12, atol=1e-12)
     assert job.end_s == pytest.approx(ends[-1], rel=1e-12, abs=1e-12)
 
@@ -156,19 +168,26 @@ def test_rows_fed_by_a_chosen_part_of_a_job_and_by_a_single_task():
     for name in ("host", "a", "b"):
         engine.add_server(name)
     host = engine.submit(Task("h", "host", np.array([1.0, 1.0, 1.0, 1.0])))
-    odd = engine.submit(Task("a", "a", np.array([0.1, 0.1]), row_dependency=RowDependency(host, np.array([1, 3]))))
+    odd = engine.submit(
+        Task("a", "a", np.array([0.1, 0.1]), row_dependency=RowDependency(host, np.array([1, 3])))
+    )
     launch = engine.submit(Task("launch", "host", 2.0))
-    whole = engine.submit(Task("b", "b", np.array([1.0, 1.0]), row_dependency=RowDependency(launch)))
+    whole = engine.submit(
+        Task("b", "b", np.array([1.0, 1.0]), row_dependency=RowDependency(launch))
+    )
     engine.run()
     np.testing.assert_allclose(odd.row_end_s, [2.1, 4.1])
     np.testing.assert_allclose(whole.row_end_s, [7.0, 8.0])
 
 
-# --- links -----------------------------------------------------------------------------------------------------------
+# --- links
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_shared_link_divides_bandwidth_equally():
-    """Two equal transfers at once take twice as long; a later one slows the first from its arrival on."""
+    """Two equal transfers at once take twice as long; a later one slows the first from its arrival
+    on.
+    """
     engine = Engine()
     engine.add_shared_link("link", 10.0, 1.0)
     engine.add_server("clock")
@@ -176,7 +195,8 @@ def test_shared_link_divides_bandwidth_equally():
     gate = engine.submit(Task("gate", "clock", 3.0))
     second = engine.submit(Task("y", "link", size_bytes=50.0, dependencies=(gate,)))
     engine.run()
-    # From 1 to 4 s the first moves 30 bytes alone; both move 50 until 14 s; the first's last 20 take 2 s.
+    # From 1 to 4 s the first moves 30 bytes alone; both move 50 until 14 s; the first's last 20
+    # take 2 s.
     assert (first.end_s, second.end_s) == (16.0, 14.0)
 
 
@@ -200,7 +220,8 @@ def test_shared_link_moves_all_bytes_at_full_rate_and_never_faster_than_alone(tr
     assert max(job.end_s for job in jobs) == pytest.approx(free, rel=1e-9)
 
 
-# --- memory ----------------------------------------------------------------------------------------------------------
+# --- memory
+# ----------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)
@@ -257,7 +278,8 @@ def test_freeing_more_than_is_in_use_is_refused():
         memory.free(11.0)
 
 
-# --- SimPy around it, and bad input ----------------------------------------------------------------------------------
+# --- SimPy around it, and bad input
+# ----------------------------------------------------------------------------------
 
 
 def test_jobs_and_simpy_processes_wait_for_each_other():

@@ -13,14 +13,19 @@ from accelsim.workloads.operator import MAX_DIMENSIONS, Phase
 @st.composite
 def graphs(draw):
     count = draw(st.integers(1, 25))
-    lists = [draw(st.lists(st.integers(0, i - 1), max_size=3, unique=True)) if i else [] for i in range(count)]
+    lists = [
+        draw(st.lists(st.integers(0, i - 1), max_size=3, unique=True)) if i else []
+        for i in range(count)
+    ]
     offset = np.cumsum([0, *map(len, lists)])
     time_s = np.array(draw(st.lists(st.floats(0, 2), min_size=count, max_size=count)))
     return lists, offset, np.array([e for x in lists for e in x], dtype=np.int64), time_s
 
 
 def test_live_bytes_of_a_chain_and_of_a_kept_activation():
-    """A chain holds input and output of each row; a skip connection holds its source until it is read."""
+    """A chain holds input and output of each row; a skip connection holds its source until it is
+    read.
+    """
     size = np.array([10.0, 20.0, 30.0, 40.0])
     chain = live_bytes(size, np.array([0, 0, 1, 2, 3]), np.array([0, 1, 2]))
     assert chain.tolist() == [10.0, 30.0, 50.0, 70.0]
@@ -36,7 +41,9 @@ def test_live_bytes_row_by_row(graph):
     lists, offset, dependency, time_s = graph
     found = live_bytes(time_s, offset, dependency)
     for row in range(len(lists)):
-        readers = [[r for r, before in enumerate(lists) if source in before] for source in range(row + 1)]
+        readers = [
+            [r for r, before in enumerate(lists) if source in before] for source in range(row + 1)
+        ]
         alive = [s for s in range(row + 1) if s == row or any(r >= row for r in readers[s])]
         assert found[row] == pytest.approx(time_s[alive].sum(), abs=1e-9)
 
@@ -67,7 +74,9 @@ def test_inference_frees_what_has_been_read():
 
 def test_training_piles_up_what_is_saved_and_gives_it_back():
     forward, backward, update = Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER
-    graph = graph_of([forward] * 2 + [backward] * 2 + [update], [10, 20, 30, 10, 99], [10, 20, 0, 0, 0])
+    graph = graph_of(
+        [forward] * 2 + [backward] * 2 + [update], [10, 20, 30, 10, 99], [10, 20, 0, 0, 0]
+    )
     live = activation_live_bytes(graph)
     assert live[:2].tolist() == [10.0, 30.0]
     assert live[2] == 30.0 + 30.0  # all saved, and its own gradient

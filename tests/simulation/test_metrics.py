@@ -28,8 +28,12 @@ def test_student_t_quantile_matches_scipy(probability, freedom):
 @pytest.mark.parametrize(("freedom", "error"), [(8, 2e-4), (15, 6e-6), (30, 2e-7), (100, 1e-9)])
 @pytest.mark.parametrize("probability", [0.9, 0.975, 0.995])
 def test_student_t_expansion_converges_as_its_order_says(probability, freedom, error):
-    assert student_t_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=error)
-    assert student_t_quantile(1 - probability, freedom) == pytest.approx(-student_t_quantile(probability, freedom))
+    assert student_t_quantile(probability, freedom) == pytest.approx(
+        stats.t.ppf(probability, freedom), rel=error
+    )
+    assert student_t_quantile(1 - probability, freedom) == pytest.approx(
+        -student_t_quantile(probability, freedom)
+    )
 
 
 def test_defaults_are_forty_batches_at_95_percent_and_the_usual_percentiles():
@@ -52,14 +56,20 @@ def test_two_values_in_each_batch_are_enough():
 
 
 def test_control_variate_interval_is_that_of_linear_regression():
-    """The intercept of ordinary least squares on centred controls, with its standard error (scipy.stats.linregress)."""
+    """The intercept of ordinary least squares on centred controls, with its standard error
+    (scipy.stats.linregress).
+    """
     generator = np.random.default_rng(5)
     control = generator.normal(2.0, 1.0, 30)
     output = 4.0 + 3.0 * control + generator.normal(0.0, 0.5, 30)
-    interval = control_variate_interval(np.repeat(output, 2), [np.repeat(control, 2)], [2.0], batch_count=30)
+    interval = control_variate_interval(
+        np.repeat(output, 2), [np.repeat(control, 2)], [2.0], batch_count=30
+    )
     line = stats.linregress(control - 2.0, output)
     assert interval.mean == pytest.approx(line.intercept)
-    assert interval.half_width == pytest.approx(stats.t.ppf(0.975, 28) * line.intercept_stderr, rel=1e-5)
+    assert interval.half_width == pytest.approx(
+        stats.t.ppf(0.975, 28) * line.intercept_stderr, rel=1e-5
+    )
 
 
 def test_replication_interval_matches_scipy():
@@ -73,7 +83,10 @@ def test_replication_interval_matches_scipy():
 def test_batch_means_are_wider_than_naive_where_output_is_correlated():
     noise = np.random.default_rng(1).normal(size=40_000)
     correlated = np.convolve(noise, np.ones(100) / 100, mode="valid")
-    assert batch_means_interval(correlated).half_width > 3 * replication_interval(correlated).half_width
+    assert (
+        batch_means_interval(correlated).half_width
+        > 3 * replication_interval(correlated).half_width
+    )
 
 
 def test_batches_use_the_end_of_the_run_where_it_does_not_divide():

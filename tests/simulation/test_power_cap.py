@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from accelsim.errors import InvalidValueError
 from accelsim.simulation.power_cap import cap_power
 
-rows = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 200), st.booleans()), min_size=1, max_size=40)
+rows = st.lists(
+    st.tuples(st.floats(0, 1), st.floats(0, 200), st.booleans()), min_size=1, max_size=40
+)
 
 
 @settings(max_examples=80, deadline=None)
@@ -26,7 +28,9 @@ def test_no_row_draws_more_than_the_limit_and_none_gets_faster(triples, idle_w, 
 @given(rows, st.floats(0.01, 3))
 def test_windows_average_power_and_ask_no_more_than_single_rows(triples, window_s):
     time_s, energy_j, stretchable = (np.array(x) for x in zip(*triples, strict=True))
-    capped = cap_power(time_s, energy_j, 10.0, 60.0, window_s=window_s, is_stretchable=stretchable.astype(bool))
+    capped = cap_power(
+        time_s, energy_j, 10.0, 60.0, window_s=window_s, is_stretchable=stretchable.astype(bool)
+    )
     assert (capped >= time_s).all()
     assert capped.sum() <= cap_power(time_s, energy_j, 10.0, 60.0).sum() * (1 + 1e-9)
     assert energy_j.sum() <= 50.0 * capped.sum() * (1 + 1e-9)
@@ -61,7 +65,11 @@ def test_empty_and_bad_input():
     [
         ((100, 0, 0, 100), 2.0, (1, 1, 1, 1)),  # 100 J in each window of two seconds
         ((100, 0, 0, 100), 0.0, (2, 1, 1, 2)),
-        ((150, 0, 0, 0), 2.0, (1.5, 1.5, 1, 1)),  # a second more, shared by the two rows of the first window
+        (
+            (150, 0, 0, 0),
+            2.0,
+            (1.5, 1.5, 1, 1),
+        ),  # a second more, shared by the two rows of the first window
         ((150, 0, 0, 0), 0.5, (3, 1, 1, 1)),
         ((0, 0, 90, 90), 3.0, (1, 1, 1, 1.8)),  # windows of three rows and of one
     ],

@@ -1,4 +1,6 @@
-"""Queues on the engine against theory (Kleinrock 1975), and the closed forms against published values and limits."""
+"""Queues on the engine against theory (Kleinrock 1975), and the closed forms against published
+values and limits.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
-from accelsim.simulation.metrics import batch_means_interval, control_variate_interval, mean_in_system
+from accelsim.simulation.metrics import (
+    batch_means_interval,
+    control_variate_interval,
+    mean_in_system,
+)
 from accelsim.simulation.queueing import erlang_c, mg1_waiting_s, mmc_waiting_s, simulate_queue
 
 
@@ -31,7 +37,9 @@ def test_m_m_1_sojourn_time_matches_theory_to_one_percent():
 
 def test_m_m_c_sojourn_time_matches_erlang_c_to_one_percent():
     _, _, result = exponential_queue(2, 2.4, 450_000, servers=4)
-    assert_within_one_percent(batch_means_interval(result.sojourn_s), 1.0 + mmc_waiting_s(2.4, 1.0, 4))
+    assert_within_one_percent(
+        batch_means_interval(result.sojourn_s), 1.0 + mmc_waiting_s(2.4, 1.0, 4)
+    )
 
 
 def test_m_d_1_waiting_time_matches_pollaczek_khinchine_to_one_percent():
@@ -69,7 +77,9 @@ def test_one_server_follows_lindley_customer_by_customer(pairs):
 
 
 def test_little_law_holds_over_a_whole_run():
-    """The time average of customers present equals their rate times their mean sojourn, exactly, from empty to empty."""
+    """The time average of customers present equals their rate times their mean sojourn, exactly,
+    from empty to empty.
+    """
     _, _, result = exponential_queue(5, 1.5, 5_000, servers=2)
     departures = result.arrival_s + result.sojourn_s
     span = departures.max()
@@ -81,7 +91,9 @@ def test_little_law_holds_over_a_whole_run():
 
 
 def test_erlang_c_published_values():
-    """Two servers: C(2, a) = a^2 / (2 + a); one server: C(1, a) = a. Both are the textbook's closed forms."""
+    """Two servers: C(2, a) = a^2 / (2 + a); one server: C(1, a) = a. Both are the textbook's closed
+    forms.
+    """
     for load in (0.1, 0.5, 0.9):
         assert erlang_c(1, load) == pytest.approx(load)
         assert erlang_c(2, 2 * load) == pytest.approx((2 * load) ** 2 / (2 + 2 * load))
@@ -104,16 +116,22 @@ def test_exponential_service_is_the_mg1_case_of_unit_variance():
 
 @pytest.mark.parametrize("unit", [1e-3, 60.0])
 def test_waiting_does_not_depend_on_the_unit_of_time(unit):
-    assert mg1_waiting_s(0.7 / unit, 0.9 * unit, 0.3 * unit**2) == pytest.approx(unit * mg1_waiting_s(0.7, 0.9, 0.3))
-    assert mmc_waiting_s(2.1 / unit, 0.8 / unit, 4) == pytest.approx(unit * mmc_waiting_s(2.1, 0.8, 4))
+    assert mg1_waiting_s(0.7 / unit, 0.9 * unit, 0.3 * unit**2) == pytest.approx(
+        unit * mg1_waiting_s(0.7, 0.9, 0.3)
+    )
+    assert mmc_waiting_s(2.1 / unit, 0.8 / unit, 4) == pytest.approx(
+        unit * mmc_waiting_s(2.1, 0.8, 4)
+    )
 
 
 def test_pollaczek_khinchine_by_hand():
-    # Rate 0.25, service 2 s: load 0.5; uniform on [1, 3] has variance 1/3. W = 0.25 (4 + 1/3) / (2 x 0.5).
+    # Rate 0.25, service 2 s: load 0.5; uniform on [1, 3] has variance 1/3. W = 0.25 (4 + 1/3) / (2
+    # x 0.5).
     assert mg1_waiting_s(0.25, 2.0, 1 / 3) == pytest.approx(0.25 * 13 / 3)
 
 
-# Gross et al., Fundamentals of Queueing Theory, Erlang's C as a sum of factorials: three servers, load 2: 4/9.
+# Gross et al., Fundamentals of Queueing Theory, Erlang's C as a sum of factorials: three servers,
+# load 2: 4/9.
 def test_three_servers_with_a_load_of_two_wait_four_times_in_nine():
     assert erlang_c(3, 2.0) == pytest.approx(4 / 9)
     assert mmc_waiting_s(4.0, 2.0, 3) == pytest.approx(4 / 9 / (3 * 2 - 4))

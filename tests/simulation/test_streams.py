@@ -11,7 +11,10 @@ from accelsim.simulation.streams import dependency_levels, spread_over_streams
 @st.composite
 def graphs(draw):
     count = draw(st.integers(1, 25))
-    lists = [draw(st.lists(st.integers(0, i - 1), max_size=3, unique=True)) if i else [] for i in range(count)]
+    lists = [
+        draw(st.lists(st.integers(0, i - 1), max_size=3, unique=True)) if i else []
+        for i in range(count)
+    ]
     offset = np.cumsum([0, *map(len, lists)])
     time_s = np.array(draw(st.lists(st.floats(0, 2), min_size=count, max_size=count)))
     return lists, offset, np.array([e for x in lists for e in x], dtype=np.int64), time_s
@@ -27,7 +30,9 @@ def test_every_row_runs_once_and_after_what_it_waits_for(graph, stream_count):
     for row, before in enumerate(lists):
         for other in before:
             same_segment = place[other][:2] == place[row][:2]
-            assert place[other][0] < place[row][0] or (same_segment and place[other][2] < place[row][2])
+            assert place[other][0] < place[row][0] or (
+                same_segment and place[other][2] < place[row][2]
+            )
     assert {s.stream for s in segments} <= set(range(stream_count))
 
 
@@ -54,4 +59,9 @@ def test_full_kernels_gain_nothing_and_small_ones_overlap():
 
 
 def test_levels_of_a_diamond():
-    assert dependency_levels(np.array([0, 0, 1, 2, 4]), np.array([0, 0, 1, 2])).tolist() == [0, 1, 1, 2]
+    assert dependency_levels(np.array([0, 0, 1, 2, 4]), np.array([0, 0, 1, 2])).tolist() == [
+        0,
+        1,
+        1,
+        2,
+    ]

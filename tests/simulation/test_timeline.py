@@ -1,4 +1,6 @@
-"""Laws of timelines: energy is the integral of power, busy and idle time add up, merging loses nothing."""
+"""Laws of timelines: energy is the integral of power, busy and idle time add up, merging loses
+nothing.
+"""
 
 import numpy as np
 import pytest
@@ -9,9 +11,15 @@ from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.simulation.engine import Engine, Task
 from accelsim.simulation.timeline import StepFunction, merge
 
-rows = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.floats(0.01, 5), st.floats(0, 10)), min_size=1, max_size=25)
+rows = st.lists(
+    st.tuples(st.sampled_from(["a", "b"]), st.floats(0.01, 5), st.floats(0, 10)),
+    min_size=1,
+    max_size=25,
+)
 instants = st.lists(
-    st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0.0, 1.0, 2.0]), st.floats(0, 10)), min_size=1, max_size=25
+    st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0.0, 1.0, 2.0]), st.floats(0, 10)),
+    min_size=1,
+    max_size=25,
 )
 
 
@@ -23,7 +31,16 @@ def timeline_of(tasks, names=("a", "b")):
     for index, (resource, duration, energy) in enumerate(tasks):
         after = previous[-1:] if index % 3 == 0 else []
         previous.append(
-            engine.submit(Task(f"r{index}", resource, duration, after, energy_j=energy, category=f"c{index % 2}"))
+            engine.submit(
+                Task(
+                    f"r{index}",
+                    resource,
+                    duration,
+                    after,
+                    energy_j=energy,
+                    category=f"c{index % 2}",
+                )
+            )
         )
     engine.run()
     return engine.timeline()
@@ -44,8 +61,12 @@ def test_windows_split_energy_and_work(tasks, share):
     line = timeline_of(tasks)
     cut = share * line.makespan_s
     parts = line.between(0.0, cut), line.between(cut, line.makespan_s)
-    assert sum(part.energy_j.sum() for part in parts) == pytest.approx(line.energy_j.sum(), abs=1e-9)
-    assert sum(part.duration_s.sum() for part in parts) == pytest.approx(line.duration_s.sum(), abs=1e-9)
+    assert sum(part.energy_j.sum() for part in parts) == pytest.approx(
+        line.energy_j.sum(), abs=1e-9
+    )
+    assert sum(part.duration_s.sum() for part in parts) == pytest.approx(
+        line.duration_s.sum(), abs=1e-9
+    )
 
 
 @settings(max_examples=50, deadline=None)
@@ -54,7 +75,9 @@ def test_rows_without_duration_are_in_one_window_with_all_their_energy(tasks, cu
     line = timeline_of(tasks)
     end = line.makespan_s + 1.0
     parts = line.between(0.0, cut), line.between(cut, max(cut, end))
-    assert sum(part.energy_j.sum() for part in parts) == pytest.approx(line.energy_j.sum(), abs=1e-9)
+    assert sum(part.energy_j.sum() for part in parts) == pytest.approx(
+        line.energy_j.sum(), abs=1e-9
+    )
 
 
 @settings(max_examples=50, deadline=None)
@@ -81,7 +104,10 @@ def test_utilisation_counts_all_places_of_a_pool():
 
 
 def test_merge_keeps_rows_and_joins_or_separates_resources():
-    first, second = timeline_of([("a", 1.0, 2.0)]), timeline_of([("a", 3.0, 4.0), ("b", 1.0, 1.0)]).shifted(10.0)
+    first, second = (
+        timeline_of([("a", 1.0, 2.0)]),
+        timeline_of([("a", 3.0, 4.0), ("b", 1.0, 1.0)]).shifted(10.0),
+    )
     joined = merge([first, second])
     assert joined.resources == ("a", "b")
     assert joined.capacities == (1, 2)
@@ -102,7 +128,16 @@ def test_merge_keeps_rows_and_joins_or_separates_resources():
 def test_frame_has_names_and_categories_as_words():
     engine = Engine()
     engine.add_server("s")
-    engine.submit(Task("t", "s", np.array([1.0, 2.0]), category="kernel", row_names=("conv", "relu"), energy_j=6.0))
+    engine.submit(
+        Task(
+            "t",
+            "s",
+            np.array([1.0, 2.0]),
+            category="kernel",
+            row_names=("conv", "relu"),
+            energy_j=6.0,
+        )
+    )
     engine.submit(Task("copy", "s", 1.0, category="copy", energy_j=5.0))
     engine.run()
     frame = engine.timeline().to_frame()

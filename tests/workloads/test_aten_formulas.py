@@ -1,4 +1,6 @@
-"""FLOP of single ATen calls by closed form. The place of every argument is torch's own: its operator schemas say it."""
+"""FLOP of single ATen calls by closed form. The place of every argument is torch's own: its
+operator schemas say it.
+"""
 
 from dataclasses import replace
 from math import prod
@@ -8,10 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.workloads import aten_lookups, aten_memory, aten_reductions  # noqa: E402, F401  (registers their formulas)
-from accelsim.workloads.aten import FORMULAS, Call, Operand  # noqa: E402
-from accelsim.workloads.capture import capture  # noqa: E402
-from accelsim.workloads.captured import captured_training  # noqa: E402
+from accelsim.workloads.capture import (  # noqa: F401  (they register their formulas)  # noqa: E402
+    aten_lookups,
+    aten_memory,
+    aten_reductions,
+)
+from accelsim.workloads.capture.aten import FORMULAS, Call, Operand  # noqa: E402
+from accelsim.workloads.capture.captured import captured_training  # noqa: E402
+from accelsim.workloads.capture.module import capture  # noqa: E402
 from accelsim.workloads.dtype import precision  # noqa: E402
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind  # noqa: E402
 
@@ -45,10 +51,17 @@ def kernels(name, *outputs, **given):
     places = [argument.name for argument in schema(name).arguments]
     assert set(given) <= set(places)
     last = max(places.index(argument) for argument in given)
-    found = FORMULAS[name](Call(name, tuple(given.get(place) for place in places[: last + 1]), {}, outputs))
+    found = FORMULAS[name](
+        Call(name, tuple(given.get(place) for place in places[: last + 1]), {}, outputs)
+    )
     for kernel in found:
-        named = [name for name in DIMENSIONS[kernel.kind] if name not in {"runs", "even"}]  # the recorder counts these
-        assert len(kernel.dims) in {len(named), len(named) - ("inner" in named)}  # reductions of neighbours have none
+        named = [
+            name for name in DIMENSIONS[kernel.kind] if name not in {"runs", "even"}
+        ]  # the recorder counts these
+        assert len(kernel.dims) in {
+            len(named),
+            len(named) - ("inner" in named),
+        }  # reductions of neighbours have none
         assert kernel.flop >= 0
     return found
 
@@ -115,10 +128,14 @@ CONVOLUTION = {
 
 
 @pytest.mark.parametrize(
-    ("transposed", "size", "out"), [(False, (8, 8), (4, 4)), (True, (4, 4), (8, 8))], ids=["plain", "transposed"]
+    ("transposed", "size", "out"),
+    [(False, (8, 8), (4, 4)), (True, (4, 4), (8, 8))],
+    ids=["plain", "transposed"],
 )
 def test_convolutions_and_their_gradients(transposed, size, out):
-    """A transposed convolution works at its input's positions, a plain one at its output's: 4 x 4 both here."""
+    """A transposed convolution works at its input's positions, a plain one at its output's: 4 x 4
+    both here.
+    """
     x, y = tensor(3, 6, *size), tensor(3, 10, *out)
     weight = tensor(*((6, 5) if transposed else (10, 3)), 3, 3)
     flop = 2 * 3 * 16 * 10 * 6 // 2 * 9
@@ -146,8 +163,16 @@ def test_convolutions_and_their_gradients(transposed, size, out):
 def test_only_the_wanted_gradients_are_computed(mask, names):
     x, y, weight = tensor(1, 4, 6, 6), tensor(1, 8, 6, 6), tensor(8, 4, 3, 3)
     wanted = [operand for operand, on in zip((x, weight, tensor(8)), mask, strict=True) if on]
-    found = kernels("convolution_backward", *wanted, grad_output=y, input=x, weight=weight, transposed=False,
-                    output_mask=mask, **(CONVOLUTION | {"groups": 1, "stride": [1, 1]}))  # fmt: skip
+    found = kernels(
+        "convolution_backward",
+        *wanted,
+        grad_output=y,
+        input=x,
+        weight=weight,
+        transposed=False,
+        output_mask=mask,
+        **(CONVOLUTION | {"groups": 1, "stride": [1, 1]}),
+    )
     assert [kernel.suffix for kernel in found] == names
     assert [kernel.writes for kernel in found] == [(operand,) for operand in wanted]
 
@@ -156,7 +181,9 @@ def test_only_the_wanted_gradients_are_computed(mask, names):
 @pytest.mark.parametrize("name", FORWARD_ATTENTION)
 def test_attention_reads_its_causal_flag_where_torch_has_it(name, causal):
     q, k, v = tensor(2, 8, 10, 16), tensor(2, 4, 12, 16), tensor(2, 4, 12, 24)
-    kernel = one(name, tensor(2, 8, 10, 24), tensor(2, 8, 10), query=q, key=k, value=v, is_causal=causal)
+    kernel = one(
+        name, tensor(2, 8, 10, 24), tensor(2, 8, 10), query=q, key=k, value=v, is_causal=causal
+    )
     assert kernel.dims == (2, 8, 4, 10, 12, 16, 24, int(causal), 0, 0)
     assert kernel.flop == 2 * 2 * 8 * 10 * 12 * (16 + 24)
 
@@ -197,13 +224,17 @@ def test_recurrent_layer_of_the_cpu_library():
 
 
 @pytest.mark.parametrize(
-    ("mode", "kind", "gates"), [(0, K.RNN, 1), (1, K.RNN, 1), (2, K.LSTM, 4), (3, K.GRU, 3)], ids=str
+    ("mode", "kind", "gates"),
+    [(0, K.RNN, 1), (1, K.RNN, 1), (2, K.LSTM, 4), (3, K.GRU, 3)],
+    ids=str,
 )
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("name", ["_cudnn_rnn", "miopen_rnn"])
 def test_recurrent_stacks_of_the_gpu_libraries(name, batch_first, bidirectional, mode, kind, gates):
-    """Two layers: 2 x directions x batch x steps x gates x hidden x (input + hidden); the second reads all directions."""
+    """Two layers: 2 x directions x batch x steps x gates x hidden x (input + hidden); the second
+    reads all directions.
+    """
     directions = 2 if bidirectional else 1
     x = tensor(3, 7, 20) if batch_first else tensor(7, 3, 20)
     weights = [tensor(1, index + 1) for index in range(2 * directions * 4)]
@@ -232,7 +263,10 @@ def test_recurrent_stacks_of_the_gpu_libraries(name, batch_first, bidirectional,
     ],
 )  # fmt: skip
 def test_norms_count_rows_and_width(name, given, dims, flop):
-    operands = {place: tensor(*value) if isinstance(value, tuple) else value for place, value in given.items()}
+    operands = {
+        place: tensor(*value) if isinstance(value, tuple) else value
+        for place, value in given.items()
+    }
     kernel = one(name, tensor(4, 6, 8), **operands)
     assert kernel.dims == dims
     assert kernel.flop == flop * 4 * 6 * 8
@@ -252,7 +286,10 @@ def test_norms_count_rows_and_width(name, given, dims, flop):
     ],
 )  # fmt: skip
 def test_pools_count_one_flop_per_element_of_each_window(name, given, outputs, window):
-    operands = {place: tensor(*value) if isinstance(value, tuple) else value for place, value in given.items()}
+    operands = {
+        place: tensor(*value) if isinstance(value, tuple) else value
+        for place, value in given.items()
+    }
     kernel = one(name, *(tensor(*shape) for shape in outputs), **operands)
     small = given.get("grad_output", outputs[0])
     assert kernel.dims == (2, 3, 64, prod(small[2:]), window)
@@ -266,18 +303,30 @@ def test_a_sampled_grid_looks_up_four_pixels_for_each_place_and_channel():
     found = one("grid_sampler_2d", tensor(2, 3, 7, 5), input=image, grid=grid)
     places = 2 * 3 * 7 * 5
     assert (found.kind, found.dims) == (K.EMBEDDING, (4 * places, 1, image.elements))
-    assert (found.flop, found.gathered, found.reads, found.waits) == (7 * places, 4 * places, (grid,), (image,))
+    assert (found.flop, found.gathered, found.reads, found.waits) == (
+        7 * places,
+        4 * places,
+        (grid,),
+        (image,),
+    )
 
 
 @pytest.mark.parametrize("name", ["_softmax", "_log_softmax"])
 def test_a_softmax_copies_an_operand_that_is_not_contiguous(name):
     transposed = Operand((2, 4, 5), (20, 1, 4), 7, 0, 4, scaled=True, state=False)
     copied, taken = FORMULAS[name](Call(name, (transposed, -1, False), {}, (tensor(2, 4, 5),)))
-    assert (copied.kind, copied.dims, copied.suffix, copied.reads) == (K.COPY, (40,), "clone", (transposed,))
+    assert (copied.kind, copied.dims, copied.suffix, copied.reads) == (
+        K.COPY,
+        (40,),
+        "clone",
+        (transposed,),
+    )
     assert (taken.kind, taken.dims, taken.suffix) == (K.SOFTMAX, (8, 5), "")
     assert taken.reads == copied.writes
     assert taken.reads[0].stride == (20, 5, 1)
-    assert len(kernels(name, tensor(2, 4, 5), self=tensor(2, 4, 5), dim=1, half_to_float=False)) == 1
+    assert (
+        len(kernels(name, tensor(2, 4, 5), self=tensor(2, 4, 5), dim=1, half_to_float=False)) == 1
+    )
 
 
 def test_a_softmax_copies_a_gradient_that_is_not_contiguous():
@@ -296,29 +345,49 @@ def test_a_layer_norm_copies_what_is_not_contiguous():
     outputs = (tensor(2, 4, 5), tensor(2, 4, 1), tensor(2, 4, 1))
     call = Call("native_layer_norm", (transposed, [5], None, None, 1e-5), {}, outputs)
     copied, taken = FORMULAS[call.name](call)
-    assert (copied.kind, copied.dims, copied.reads, copied.suffix) == (K.COPY, (40,), (transposed,), "clone")
+    assert (copied.kind, copied.dims, copied.reads, copied.suffix) == (
+        K.COPY,
+        (40,),
+        (transposed,),
+        "clone",
+    )
     assert (taken.kind, taken.dims, taken.reads) == (K.LAYER_NORM, (8, 5), copied.writes)
     other = tensor(2, 4, 5)
     arguments = (transposed, other, [5], tensor(2, 4, 1), tensor(2, 4, 1), None, None, [True] * 3)
     copied, taken = FORMULAS["native_layer_norm_backward"](
         Call("native_layer_norm_backward", arguments, {}, outputs[:1])
     )
-    assert (copied.kind, taken.kind, taken.reads[:2]) == (K.COPY, K.LAYER_NORM, (*copied.writes, other))
+    assert (copied.kind, taken.kind, taken.reads[:2]) == (
+        K.COPY,
+        K.LAYER_NORM,
+        (*copied.writes, other),
+    )
 
 
 def test_a_convolved_sequence_is_copied_where_it_is_not_contiguous():
     sequence = Operand((2, 4, 8), (32, 1, 4), 7, 0, 4, scaled=True, state=False)
     weight, output = tensor(6, 4, 1, state=True), tensor(2, 6, 8)
     rest = (None, [1], [0], [1], False, [0], 1)
-    copied, taken = FORMULAS["convolution"](Call("convolution", (sequence, weight, *rest), {}, (output,)))
+    copied, taken = FORMULAS["convolution"](
+        Call("convolution", (sequence, weight, *rest), {}, (output,))
+    )
     assert (copied.kind, copied.dims, copied.reads) == (K.COPY, (64,), (sequence,))
     assert (taken.kind, taken.reads) == (K.CONV, (*copied.writes, weight))
     gradient = replace(output, stride=(48, 1, 6))
     arguments = (gradient, sequence, weight, *rest, [True, True, False])
-    found = FORMULAS["convolution_backward"](Call("convolution_backward", arguments, {}, (sequence, weight)))
-    assert [kernel.kind for kernel in found] == [K.COPY, K.COPY, K.CONV_BACKWARD_DATA, K.CONV_BACKWARD_WEIGHT]
+    found = FORMULAS["convolution_backward"](
+        Call("convolution_backward", arguments, {}, (sequence, weight))
+    )
+    assert [kernel.kind for kernel in found] == [
+        K.COPY,
+        K.COPY,
+        K.CONV_BACKWARD_DATA,
+        K.CONV_BACKWARD_WEIGHT,
+    ]
     image = replace(sequence, shape=(2, 4, 4, 2), stride=(32, 1, 8, 4))
-    call = Call("convolution", (image, tensor(6, 4, 1, 1, state=True), *rest), {}, (tensor(2, 6, 4, 2),))
+    call = Call(
+        "convolution", (image, tensor(6, 4, 1, 1, state=True), *rest), {}, (tensor(2, 6, 4, 2),)
+    )
     assert len(FORMULAS["convolution"](call)) == 1
 
 
@@ -408,7 +477,9 @@ def captured(function, *inputs, training=False):
     rule = "adamw" if training else None
     workload = capture(Module(), *inputs, training=training, optimizer=rule, batch_dimension=None)
     if training:
-        return captured_training(workload, workload.default, precision("fp32"), optimizer_name="adamw")
+        return captured_training(
+            workload, workload.default, precision("fp32"), optimizer_name="adamw"
+        )
     return workload.lower(workload.default, precision("fp32")).graph
 
 

@@ -27,7 +27,10 @@ def gradients(b) -> dict[str, dict[str, object]]:
         rows[name] = {
             "kind": kind,
             "dims": tuple(
-                graph.dims[index, : len([n for n in DIMENSIONS[kind] if n not in {"runs", "even", "inner"}])].tolist()
+                graph.dims[
+                    index,
+                    : len([n for n in DIMENSIONS[kind] if n not in {"runs", "even", "inner"}]),
+                ].tolist()
             ),
             "flop": graph.flop[index],
             "read": graph.read_bytes[index],
@@ -54,10 +57,25 @@ def test_linear_layer():
     flop = 2 * 10 * 20 * 30
     # dX = dY W; dW = X'dY; db sums dY.
     assert_row(
-        rows["fc.grad_input"], kind=K.GEMM, dims=(1, 10, 20, 30), flop=flop, read=1200, write=800, weight=weights
+        rows["fc.grad_input"],
+        kind=K.GEMM,
+        dims=(1, 10, 20, 30),
+        flop=flop,
+        read=1200,
+        write=800,
+        weight=weights,
     )
-    assert_row(rows["fc.grad_weight"], dims=(1, 30, 20, 10), flop=flop, read=800 + 1200, write=weights, weight=0)
-    assert_row(rows["fc.grad_bias"], kind=K.REDUCTION, dims=(30, 10), flop=300, read=1200, write=120)
+    assert_row(
+        rows["fc.grad_weight"],
+        dims=(1, 30, 20, 10),
+        flop=flop,
+        read=800 + 1200,
+        write=weights,
+        weight=0,
+    )
+    assert_row(
+        rows["fc.grad_bias"], kind=K.REDUCTION, dims=(30, 10), flop=300, read=1200, write=120
+    )
 
 
 def test_first_layer_has_no_input_gradient():
@@ -76,7 +94,9 @@ def test_experts_share_their_rows():
     b = builder()
     b.grouped_linear(behind_a_layer(b, 64, 20), 30, groups=4, active=4, name="experts")
     rows = gradients(b)
-    assert_row(rows["experts.grad_input"], kind=K.GROUPED_GEMM, dims=(4, 64, 20, 30), flop=2 * 64 * 20 * 30)
+    assert_row(
+        rows["experts.grad_input"], kind=K.GROUPED_GEMM, dims=(4, 64, 20, 30), flop=2 * 64 * 20 * 30
+    )
     assert_row(rows["experts.grad_weight"], dims=(4, 4 * 30, 20, 16), flop=2 * 64 * 20 * 30)
     assert "experts.grad_bias" not in rows
 
@@ -93,7 +113,9 @@ def test_product_of_two_activations():
 
 def test_convolution():
     b = builder()
-    b.conv(behind_a_layer(b, 2, 6, 9, 7), 10, 3, stride=2, padding=1, groups=2, bias=True, name="conv")
+    b.conv(
+        behind_a_layer(b, 2, 6, 9, 7), 10, 3, stride=2, padding=1, groups=2, bias=True, name="conv"
+    )
     rows = gradients(b)
     flop = 2 * 2 * 10 * (5 * 4) * 3 * 9
     image, output, weights = 4 * 2 * 6 * 63, 4 * 2 * 10 * 20, 4 * (10 * 3 * 9 + 10)
@@ -109,7 +131,12 @@ def test_transposed_convolution():
     b = builder()
     b.conv(behind_a_layer(b, 2, 6, 5, 4), 10, 2, stride=2, padding=0, transposed=True, name="up")
     row = gradients(b)["up.grad_input"]
-    assert_row(row, kind=K.CONV, dims=(2, 10, 6, 1, 1, 10, 8, 1, 5, 4, 1, 2, 2, 2, 1), flop=2 * 2 * 20 * 10 * 6 * 4)
+    assert_row(
+        row,
+        kind=K.CONV,
+        dims=(2, 10, 6, 1, 1, 10, 8, 1, 5, 4, 1, 2, 2, 2, 1),
+        flop=2 * 2 * 20 * 10 * 6 * 4,
+    )
 
 
 def test_attention():
@@ -119,7 +146,9 @@ def test_attention():
     row = gradients(b)["attention.grad"]
     one = 4 * 2 * 4 * 10 * 8
     # Query, key, value, output and its gradient read; three gradients written.
-    assert_row(row, kind=K.ATTENTION_BACKWARD, flop=2.5 * 4 * 2 * 4 * 100 * 8, read=5 * one, write=3 * one)
+    assert_row(
+        row, kind=K.ATTENTION_BACKWARD, flop=2.5 * 4 * 2 * 4 * 100 * 8, read=5 * one, write=3 * one
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +191,14 @@ def test_sums_pass_their_gradient_on_and_fan_out_adds():
     b.add(b.activation(x, "tanh"), x)
     rows = gradients(b)
     assert "add.grad" not in rows
-    assert_row(rows["relu.grad_add"], kind=K.ELEMENTWISE, dims=(160, 2, 1), flop=160, read=2 * 640, write=640)
+    assert_row(
+        rows["relu.grad_add"],
+        kind=K.ELEMENTWISE,
+        dims=(160, 2, 1),
+        flop=160,
+        read=2 * 640,
+        write=640,
+    )
 
 
 def test_embeddings_zero_their_table_and_bags_do_not():
@@ -182,7 +218,13 @@ def test_backward_rows_run_last_layer_first():
     b = builder()
     b.linear(b.linear(b.input(2, 3), 4, name="first"), 5, name="last")
     names = list(gradients(b))
-    assert names == ["last.grad_input", "last.grad_weight", "last.grad_bias", "first.grad_weight", "first.grad_bias"]
+    assert names == [
+        "last.grad_input",
+        "last.grad_weight",
+        "last.grad_bias",
+        "first.grad_weight",
+        "first.grad_bias",
+    ]
     graph = backward_graph(b.build())
     assert graph.dependency.tolist() == [0, 1, 2, 3]
     assert np.diff(graph.dependency_offset).tolist() == [0, 1, 1, 1, 1]

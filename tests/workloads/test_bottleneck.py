@@ -40,9 +40,13 @@ def test_a_block_whose_weights_do_not_fit_is_left_alone():
 
 
 def test_only_the_first_stage_of_resnet_50_fits():
-    graph = fuse_elementwise(workload("resnet-50").lower(RunShape(batch=1), precision("int8")).graph)
+    graph = fuse_elementwise(
+        workload("resnet-50").lower(RunShape(batch=1), precision("int8")).graph
+    )
     changed = fuse_bottlenecks(graph, SHARED_BYTES).bytes != graph.bytes
-    stages = {path.partition(".")[0] for path, differs in zip(graph.path, changed, strict=True) if differs}
+    stages = {
+        path.partition(".")[0] for path, differs in zip(graph.path, changed, strict=True) if differs
+    }
     assert stages == {"layer1"}
 
 
@@ -58,9 +62,14 @@ def test_a_strided_pointwise_convolution_reads_every_fourth_pixel():
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.sampled_from(["resnet-18", "resnet-50", "mobilenet-v1", "bert-base", "dlrm-mlperf"]), st.floats(0, 1e7))
+@given(
+    st.sampled_from(["resnet-18", "resnet-50", "mobilenet-v1", "bert-base", "dlrm-mlperf"]),
+    st.floats(0, 1e7),
+)
 def test_never_more_bytes(name, shared_bytes):
-    graph = fuse_elementwise(workload(name).lower(RunShape(batch=2, seq_len=64), precision("fp16")).graph)
+    graph = fuse_elementwise(
+        workload(name).lower(RunShape(batch=2, seq_len=64), precision("fp16")).graph
+    )
     fused = skip_unread_pixels(fuse_bottlenecks(graph, shared_bytes))
     for column in ("read_bytes", "write_bytes"):
         assert np.all(getattr(fused, column) <= getattr(graph, column))

@@ -1,4 +1,6 @@
-"""Sizes, parameters and FLOP of the builder's layers against the framework's own modules, on shapes drawn at random."""
+"""Sizes, parameters and FLOP of the builder's layers against the framework's own modules, on shapes
+drawn at random.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from accelsim.workloads.builder import GraphBuilder  # noqa: E402
 from accelsim.workloads.dtype import precision  # noqa: E402
 
 pytestmark = pytest.mark.torch
-CONVS = {1: (nn.Conv1d, nn.ConvTranspose1d), 2: (nn.Conv2d, nn.ConvTranspose2d), 3: (nn.Conv3d, nn.ConvTranspose3d)}
+CONVS = {
+    1: (nn.Conv1d, nn.ConvTranspose1d),
+    2: (nn.Conv2d, nn.ConvTranspose2d),
+    3: (nn.Conv3d, nn.ConvTranspose3d),
+}
 MAX_POOLS = {1: nn.MaxPool1d, 2: nn.MaxPool2d, 3: nn.MaxPool3d}
 
 
@@ -45,7 +51,9 @@ def test_convolutions(rank, size, kernel, stride, padding, dilation, groups, bia
     y, flop = flop_of(module, torch.empty(2, 4, *[size] * rank, device="meta"))
     b = builder()
     x = b.input(2, 4, *[size] * rank)
-    found = b.conv(x, 8, kernel, stride=stride, padding=padding, dilation=dilation, groups=groups, bias=bias)
+    found = b.conv(
+        x, 8, kernel, stride=stride, padding=padding, dilation=dilation, groups=groups, bias=bias
+    )
     graph = b.build()
     assert tuple(found.shape) == tuple(y.shape)
     assert b.parameter_count == counted(module)
@@ -66,7 +74,13 @@ def test_transposed_convolutions(rank, size, kernel, stride, padding, groups):
     y, flop = flop_of(module, torch.empty(2, 4, *[size] * rank, device="meta"))
     b = builder()
     found = b.conv(
-        b.input(2, 4, *[size] * rank), 8, kernel, stride=stride, padding=padding, groups=groups, transposed=True
+        b.input(2, 4, *[size] * rank),
+        8,
+        kernel,
+        stride=stride,
+        padding=padding,
+        groups=groups,
+        transposed=True,
     )
     assert tuple(found.shape) == tuple(y.shape)
     assert b.parameter_count == counted(module)
@@ -80,7 +94,9 @@ def test_transposed_convolutions(rank, size, kernel, stride, padding, groups):
 )  # fmt: skip
 def test_pools(rank, size, kernel, stride, padding, ceil):
     assume(2 * padding <= kernel <= size + 2 * padding)
-    y = MAX_POOLS[rank](kernel, stride, padding, ceil_mode=ceil)(torch.empty(2, 3, *[size] * rank, device="meta"))
+    y = MAX_POOLS[rank](kernel, stride, padding, ceil_mode=ceil)(
+        torch.empty(2, 3, *[size] * rank, device="meta")
+    )
     b = builder()
     found = b.pool(b.input(2, 3, *[size] * rank), kernel, stride=stride, padding=padding, ceil=ceil)
     assert tuple(found.shape) == tuple(y.shape)
@@ -96,7 +112,9 @@ def test_recurrent_layers(cell, module, bidirectional):
     y = reference(torch.empty(3, 7, 20, device="meta"))[0]
     assert tuple(found.shape) == tuple(y.shape)
     assert b.parameter_count == counted(reference)
-    matrices = sum(p.numel() for name, p in reference.named_parameters() if name.startswith("weight"))
+    matrices = sum(
+        p.numel() for name, p in reference.named_parameters() if name.startswith("weight")
+    )
     assert b.build().model_flop == 2 * 3 * 7 * matrices
 
 
@@ -104,8 +122,16 @@ def test_recurrent_layers(cell, module, bidirectional):
 @pytest.mark.parametrize(
     ("write", "module", "shape"),
     [
-        (lambda b, x, a: b.layer_norm(x, affine=a), lambda a: nn.LayerNorm(12, elementwise_affine=a), (2, 5, 12)),
-        (lambda b, x, a: b.group_norm(x, 3, affine=a), lambda a: nn.GroupNorm(3, 12, affine=a), (2, 12, 5)),
+        (
+            lambda b, x, a: b.layer_norm(x, affine=a),
+            lambda a: nn.LayerNorm(12, elementwise_affine=a),
+            (2, 5, 12),
+        ),
+        (
+            lambda b, x, a: b.group_norm(x, 3, affine=a),
+            lambda a: nn.GroupNorm(3, 12, affine=a),
+            (2, 12, 5),
+        ),
     ],
 )
 def test_norms(write, module, shape, affine):
@@ -131,7 +157,9 @@ def test_batch_norm_has_a_row_per_pixel_and_a_column_per_channel():
     assert b.build().dims[0, :2].tolist() == [70, 12]
 
 
-@pytest.mark.parametrize(("size", "out", "window"), [((6, 8), 1, 48), ((8, 8), 2, 16), ((3, 3), 3, 1), ((2, 2), 4, 1)])
+@pytest.mark.parametrize(
+    ("size", "out", "window"), [((6, 8), 1, 48), ((8, 8), 2, 16), ((3, 3), 3, 1), ((2, 2), 4, 1)]
+)
 def test_adaptive_pools_average_what_falls_to_each_output(size, out, window):
     b = builder()
     found = b.global_pool(b.input(2, 3, *size), out)

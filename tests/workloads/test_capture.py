@@ -1,4 +1,6 @@
-"""Captured FLOP against closed forms, module paths, and one test for each way a FLOP counter is known to read zero."""
+"""Captured FLOP against closed forms, module paths, and one test for each way a FLOP counter is
+known to read zero.
+"""
 
 import subprocess
 import sys
@@ -12,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from accelsim.workloads.capture import capture  # noqa: E402
+from accelsim.workloads.capture.module import capture  # noqa: E402
 from accelsim.workloads.model import RunShape  # noqa: E402
 from accelsim.workloads.operator import CONTRACTION_KINDS, IN_PLACE, OperatorKind, Phase  # noqa: E402
 
@@ -57,7 +59,8 @@ class Apply(nn.Module):
         return self.function(self, *inputs)
 
 
-# -- models whose FLOP are known in closed form or published ----------------------------------------------------------
+# -- models whose FLOP are known in closed form or published
+# ----------------------------------------------------------
 
 
 class Bottleneck(nn.Module):
@@ -65,9 +68,14 @@ class Bottleneck(nn.Module):
         super().__init__()
         out = 4 * width
         self.conv1, self.bn1 = nn.Conv2d(channels_in, width, 1, bias=False), nn.BatchNorm2d(width)
-        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = (
+            nn.Conv2d(width, width, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(width),
+        )
         self.conv3, self.bn3 = nn.Conv2d(width, out, 1, bias=False), nn.BatchNorm2d(out)
-        shortcut = nn.Sequential(nn.Conv2d(channels_in, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+        shortcut = nn.Sequential(
+            nn.Conv2d(channels_in, out, 1, stride, bias=False), nn.BatchNorm2d(out)
+        )
         self.down = shortcut if stride != 1 or channels_in != out else nn.Identity()
 
     def forward(self, x):
@@ -79,7 +87,9 @@ class Bottleneck(nn.Module):
 class ResNet50(nn.Module):
     def __init__(self):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)
+        )
         blocks, channels = [], 64
         for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
             for place in range(count):
@@ -101,7 +111,10 @@ class EncoderLayer(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
 
     def forward(self, x):
-        q, k, v = (p(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.query, self.key, self.value))
+        q, k, v = (
+            p(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for p in (self.query, self.key, self.value)
+        )
         y = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         x = self.norm1(x + self.out(y))
         return self.norm2(x + self.down(functional.gelu(self.up(x))))
@@ -135,7 +148,10 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x):
         y = self.norm1(x)
-        q, k, v = (p(y).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for p in (self.q, self.k, self.v))
+        q, k, v = (
+            p(y).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for p in (self.q, self.k, self.v)
+        )
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         x = x + self.o(y.transpose(1, 2).flatten(2))
         y = self.norm2(x)
@@ -148,19 +164,27 @@ class Llama(nn.Module):
     def __init__(self, layers, width, heads, inner, kv_heads=8, vocabulary=128256):
         super().__init__()
         self.embed, self.norm = nn.Embedding(vocabulary, width), nn.RMSNorm(width)
-        self.layers = nn.Sequential(*(DecoderLayer(width, heads, kv_heads, inner) for _ in range(layers)))
+        self.layers = nn.Sequential(
+            *(DecoderLayer(width, heads, kv_heads, inner) for _ in range(layers))
+        )
         self.head = nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens):
         return self.head(self.norm(self.layers(self.embed(tokens))))
 
 
-LLAMA = {"8b": (32, 4096, 32, 14336), "70b": (80, 8192, 64, 28672), "405b": (126, 16384, 128, 53248)}
+LLAMA = {
+    "8b": (32, 4096, 32, 14336),
+    "70b": (80, 8192, 64, 28672),
+    "405b": (126, 16384, 128, 53248),
+}
 LLAMA_PARAMETERS = {"8b": 8.03e9, "70b": 70.55e9, "405b": 405.85e9}
 
 
 class Dlrm(nn.Module):
-    """Bottom tower, one embedding bag per sparse feature, pairwise products, top tower (Naumov 2019)."""
+    """Bottom tower, one embedding bag per sparse feature, pairwise products, top tower (Naumov
+    2019).
+    """
 
     def __init__(self, tables=8, rows=1000, width=64):
         super().__init__()
@@ -172,13 +196,17 @@ class Dlrm(nn.Module):
 
     def forward(self, dense, sparse):
         x = self.bottom(dense)
-        features = torch.stack([x, *(table(sparse[:, i]) for i, table in enumerate(self.tables))], dim=1)
+        features = torch.stack(
+            [x, *(table(sparse[:, i]) for i, table in enumerate(self.tables))], dim=1
+        )
         products = features @ features.transpose(1, 2)
         return self.top(torch.cat([x, products[:, self.pair[0], self.pair[1]]], dim=1))
 
 
 class Experts(nn.Module):
-    """Top-k mixture with the weights of all experts stacked and tokens gathered to a fixed capacity."""
+    """Top-k mixture with the weights of all experts stacked and tokens gathered to a fixed
+    capacity.
+    """
 
     def __init__(self, experts=8, width=32, inner=64, top_k=2):
         super().__init__()
@@ -198,14 +226,22 @@ class Experts(nn.Module):
 
 
 def test_mlp_matches_closed_form():
-    graph = graph_of(nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 10)), torch.randn(32, 784))
+    graph = graph_of(
+        nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 10)), torch.randn(32, 784)
+    )
     assert graph.model_flop == 2 * 32 * (784 * 512 + 512 * 10)
     assert graph.weight_bytes.sum() == 4 * (784 * 512 + 512 + 512 * 10 + 10)
     assert kinds(graph) == [K.GEMM, K.ELEMENTWISE, K.GEMM]
 
 
 def test_cnn_matches_closed_form():
-    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4096, 10))
+    net = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(4096, 10),
+    )
     graph = graph_of(net, torch.randn(4, 3, 32, 32))
     assert graph.model_flop == 2 * 4 * (32 * 32 * 16 * 27 + 4096 * 10)
     assert kinds(graph) == [K.CONV, K.ELEMENTWISE, K.POOLING, K.GEMM]
@@ -245,12 +281,15 @@ def test_lstm_matches_closed_form(layers, bidirectional):
 def test_a_recurrent_layer_reads_its_own_first_states(cell):
     layers, batch, steps, inner, hidden = 3, 4, 7, 32, 64
     graph = graph_of(
-        cell(inner, hidden, layers, batch_first=True, bidirectional=True), torch.randn(batch, steps, inner)
+        cell(inner, hidden, layers, batch_first=True, bidirectional=True),
+        torch.randn(batch, steps, inner),
     )
     rows = np.isin(graph.kind, [int(K.LSTM), int(K.GRU)])
     states = 2 * batch * hidden * (2 if cell is nn.LSTM else 1)
     widths = [inner] + [2 * hidden] * (layers - 1)
-    assert graph.read_bytes[rows].tolist() == [4 * (batch * steps * width + states) for width in widths]
+    assert graph.read_bytes[rows].tolist() == [
+        4 * (batch * steps * width + states) for width in widths
+    ]
 
 
 def test_dlrm_matches_closed_form():
@@ -267,11 +306,14 @@ def test_moe_counts_chosen_experts_only():
     assert K.MOE_ROUTING in kinds(graph)
 
 
-# -- training ---------------------------------------------------------------------------------------------------------
+# -- training
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_backward_is_twice_forward_but_for_the_first_input():
-    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8 * 28 * 28, 10))
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(8 * 28 * 28, 10)
+    )
     graph = graph_of(net, torch.randn(2, 3, 32, 32), training=True)
     forward, first = phase_flop(graph, Phase.FORWARD), graph.flop[0]
     assert phase_flop(graph, Phase.BACKWARD) == 2 * forward - first
@@ -283,13 +325,18 @@ def test_training_llama_matches_closed_form():
     graph = graph_of(net, ids(2, tokens), training=True)
     attention = 4 * 2 * tokens**2 * width * layers
     linear = phase_flop(graph, Phase.FORWARD) - attention
-    # Two products per weight backward, five in place of two per attention; nothing flows into the embedding's ids.
-    assert phase_flop(graph, Phase.BACKWARD) == pytest.approx(2 * linear + 2.5 * attention, rel=1e-3)
+    # Two products per weight backward, five in place of two per attention; nothing flows into the
+    # embedding's ids.
+    assert phase_flop(graph, Phase.BACKWARD) == pytest.approx(
+        2 * linear + 2.5 * attention, rel=1e-3
+    )
 
 
 def test_saved_bytes_follow_autograd():
     graph = graph_of(
-        nn.Sequential(nn.Linear(100, 200), nn.ReLU(), nn.Linear(200, 10)), torch.randn(32, 100), training=True
+        nn.Sequential(nn.Linear(100, 200), nn.ReLU(), nn.Linear(200, 10)),
+        torch.randn(32, 100),
+        training=True,
     )
     assert graph.saved_bytes.sum() == 4 * 32 * (
         100 + 200
@@ -304,7 +351,9 @@ def test_losses_and_frozen_parameters():
     model = capture(net, torch.randn(4, 8), training=True, optimizer="lamb")
     assert (model.captured.parameter_count, model.captured.trainable_count) == (144, 72)
     assert model.captured.optimizer == "lamb"
-    assert phase_flop(model.captured.training.graph.graph, Phase.BACKWARD) == 2 * 4 * 8 * 8  # one weight gradient only
+    assert (
+        phase_flop(model.captured.training.graph.graph, Phase.BACKWARD) == 2 * 4 * 8 * 8
+    )  # one weight gradient only
 
 
 def test_a_training_capture_holds_the_inference_pass_too():
@@ -317,7 +366,9 @@ def test_a_training_capture_holds_the_inference_pass_too():
 
 def test_sparse_table_gradients_write_only_the_rows_looked_up():
     def scatter_bytes(sparse):
-        graph = graph_of(lambda: nn.EmbeddingBag(1000, 64, mode="sum", sparse=sparse), ids(8, 5), training=True)
+        graph = graph_of(
+            lambda: nn.EmbeddingBag(1000, 64, mode="sum", sparse=sparse), ids(8, 5), training=True
+        )
         row = kinds(graph).index(K.SCATTER)
         assert graph.dims[row, :3].tolist() == [40, 64, 1000]
         return graph.write_bytes[row]
@@ -331,10 +382,13 @@ def test_checkpointing_recomputes_in_the_backward_pass():
 
     inner = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
     graph = graph_of(
-        Apply(lambda m, x: checkpoint(m.inner, x, use_reentrant=False), inner=inner), torch.randn(4, 8), training=True
+        Apply(lambda m, x: checkpoint(m.inner, x, use_reentrant=False), inner=inner),
+        torch.randn(4, 8),
+        training=True,
     )
     first = second = graph.flop[0]
-    # Gradients: two products for the second layer, one for the first; torch recomputes no further than the second's input.
+    # Gradients: two products for the second layer, one for the first; torch recomputes no further
+    # than the second's input.
     assert phase_flop(graph, Phase.BACKWARD) == 2 * second + first + first
 
 
@@ -351,7 +405,8 @@ def test_grouped_convolutions_match_closed_form(factory, shape, forward):
     assert phase_flop(graph, Phase.FORWARD) == phase_flop(graph, Phase.BACKWARD) == forward
 
 
-# -- module paths and dependencies ------------------------------------------------------------------------------------
+# -- module paths and dependencies
+# ------------------------------------------------------------------------------------
 
 TRAINED = {
     "resnet": (ResNet50, lambda: meta(2, 3, 224, 224)),
@@ -369,7 +424,11 @@ def test_operators_carry_module_paths(name):
     known = {path for path, _ in module.named_modules()} | {type(module).__name__}
     graph = graph_of(module, inputs(), training=True)
     for phase in (Phase.FORWARD, Phase.BACKWARD):
-        paths = [p for p, code in zip(graph.path, graph.phase.tolist(), strict=True) if code == int(phase)]
+        paths = [
+            p
+            for p, code in zip(graph.path, graph.phase.tolist(), strict=True)
+            if code == int(phase)
+        ]
         assert paths
         assert sum(path in known and path != "" for path in paths) >= 0.99 * len(paths)
 
@@ -378,9 +437,17 @@ def test_backward_rows_name_the_layer_they_belong_to():
     net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
     graph = graph_of(net, torch.randn(2, 8), training=True)
     gradients = [
-        (p, tuple(d[1:4])) for p, d, k in zip(graph.path, graph.dims.tolist(), kinds(graph), strict=True) if k is K.GEMM
+        (p, tuple(d[1:4]))
+        for p, d, k in zip(graph.path, graph.dims.tolist(), kinds(graph), strict=True)
+        if k is K.GEMM
     ]
-    assert gradients == [("0", (2, 16, 8)), ("2", (2, 4, 16)), ("2", (2, 16, 4)), ("2", (4, 16, 2)), ("0", (16, 8, 2))]
+    assert gradients == [
+        ("0", (2, 16, 8)),
+        ("2", (2, 4, 16)),
+        ("2", (2, 16, 4)),
+        ("2", (4, 16, 2)),
+        ("0", (16, 8, 2)),
+    ]
 
 
 def test_dependencies_follow_tensors_not_order():
@@ -417,7 +484,8 @@ def test_views_of_weights_are_weights():
     assert graph.weight_bytes[gemm] == 4 * 4 * 8
 
 
-# -- attention --------------------------------------------------------------------------------------------------------
+# -- attention
+# --------------------------------------------------------------------------------------------------------
 
 
 def by_hand(q, k, v, mask=None, rate=0.0):
@@ -440,7 +508,9 @@ class Attend(nn.Module):
         self.function, self.projection = function, nn.Linear(64, 192)
 
     def forward(self, x):
-        return self.function(*self.projection(x).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)).flatten(2)
+        return self.function(
+            *self.projection(x).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+        ).flatten(2)
 
 
 FUSED = {
@@ -477,7 +547,9 @@ def test_written_out_attention_on_request(form):
 @pytest.mark.parametrize(("form", "count"), [("sdpa", 1), ("by hand", 0)])
 @pytest.mark.parametrize("training", [False, True])
 def test_only_written_out_attention_stays_apart_unless_merged(form, count, training):
-    found = kinds(graph_of(Attend(FUSED[form]), meta(2, 12, 64), training=training, merge_attention=False))
+    found = kinds(
+        graph_of(Attend(FUSED[form]), meta(2, 12, 64), training=training, merge_attention=False)
+    )
     assert found.count(K.ATTENTION) == count
     assert found.count(K.BATCHED_GEMM) == (1 - count) * (2 + 4 * training)
 
@@ -489,12 +561,15 @@ def test_grouped_query_and_causal_are_seen():
 
 
 def test_attention_weights_that_are_wanted_are_written():
-    with_weights = graph_of(nn.MultiheadAttention(64, 4, batch_first=True), (x := torch.randn(2, 10, 64), x, x))
+    with_weights = graph_of(
+        nn.MultiheadAttention(64, 4, batch_first=True), (x := torch.randn(2, 10, 64), x, x)
+    )
     row = kinds(with_weights).index(K.ATTENTION)
     assert with_weights.write_bytes[row] == 4 * (2 * 10 * 64 + 2 * 4 * 10 * 10)
 
 
-# -- known zero-FLOP traps of dispatch counting -----------------------------------------------------------------------
+# -- known zero-FLOP traps of dispatch counting
+# -----------------------------------------------------------------------
 
 ATTENTION_FLOP = 4 * 2 * 4 * 10 * 10 * 16
 
@@ -531,7 +606,9 @@ def test_fused_lstm_layer_has_flop():
 
 def test_fused_lstm_cell_has_flop():
     net = Apply(
-        lambda m, x: torch.ops.aten._thnn_fused_lstm_cell(m.a(x), m.b(x), x.new_zeros(4, 16), m.a.bias, m.b.bias)[0],
+        lambda m, x: torch.ops.aten._thnn_fused_lstm_cell(
+            m.a(x), m.b(x), x.new_zeros(4, 16), m.a.bias, m.b.bias
+        )[0],
         a=nn.Linear(8, 64),
         b=nn.Linear(8, 64),
     )
@@ -562,7 +639,8 @@ def test_inference_mode_is_seen_through():
     assert graph_of(net, torch.randn(4, 8)).model_flop == 2 * 4 * 8 * 8
 
 
-# -- the caller's module ----------------------------------------------------------------------------------------------
+# -- the caller's module
+# ----------------------------------------------------------------------------------------------
 
 
 def test_the_module_is_not_altered():
@@ -584,10 +662,14 @@ def test_random_state_is_not_touched():
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-# -- batch ------------------------------------------------------------------------------------------------------------
+# -- batch
+# ------------------------------------------------------------------------------------------------------------
 
 BATCHED = {
-    "cnn": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5)), (3, 8, 8)),
+    "cnn": (
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5)),
+        (3, 8, 8),
+    ),
     "encoder": (lambda: nn.Sequential(EncoderLayer(64, 4)), (12, 64)),
     "library": (lambda: nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), (12, 64)),
 }
@@ -603,7 +685,15 @@ def test_any_batch_equals_a_capture_at_that_batch(name, training, captured_at):
         direct = graph_of(factory, meta(batch, *shape), training=training)
         captured = model.training or model.forward
         lowered = captured.lowered(batch, model.precision, model.precision)
-        for column in ("kind", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes"):
+        for column in (
+            "kind",
+            "dims",
+            "flop",
+            "read_bytes",
+            "write_bytes",
+            "weight_bytes",
+            "saved_bytes",
+        ):
             assert np.array_equal(getattr(direct, column), getattr(lowered, column)), column
 
 
@@ -616,13 +706,16 @@ def test_what_is_not_linear_in_batch_keeps_its_batch():
         model.lower(RunShape(batch=8), model.captured.precision)
 
 
-# -- size and time ----------------------------------------------------------------------------------------------------
+# -- size and time
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_llama_70b_from_transformers_is_quick_and_small():
     pytest.importorskip("transformers")
     script = ROOT / "benchmarks" / "capture_llama.py"
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=120)
+    result = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=True, timeout=120
+    )
     figures = dict(line.split(": ") for line in result.stdout.strip().splitlines())
     assert float(figures["capture_s"]) < 10
     assert float(figures["peak_rss_mb"]) < 600
@@ -630,22 +723,31 @@ def test_llama_70b_from_transformers_is_quick_and_small():
 
 
 def test_importing_the_capture_needs_no_torch():
-    code = "import sys; import accelsim.workloads.capture; sys.exit('torch' in sys.modules)"
+    code = "import sys; import accelsim.workloads.capture.module; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-# -- an independent counter -------------------------------------------------------------------------------------------
+# -- an independent counter
+# -------------------------------------------------------------------------------------------
 
 COUNTED = {
     "resnet": (ResNet50, lambda: meta(2, 3, 64, 64)),
     "dlrm": (Dlrm, lambda: (meta(16, 13), ids(16, 8, 5))),
-    "3-D": (lambda: nn.Sequential(nn.Conv3d(4, 8, 3, stride=2), nn.Conv3d(8, 4, 2)), lambda: meta(2, 4, 9, 9, 9)),
+    "3-D": (
+        lambda: nn.Sequential(nn.Conv3d(4, 8, 3, stride=2), nn.Conv3d(8, 4, 2)),
+        lambda: meta(2, 4, 9, 9, 9),
+    ),
     "transposed": (
-        lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ConvTranspose2d(8, 4, 4, 2, 1), nn.ConvTranspose2d(4, 4, 3)),
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.ConvTranspose2d(8, 4, 4, 2, 1), nn.ConvTranspose2d(4, 4, 3)
+        ),
         lambda: meta(2, 3, 8, 8),
     ),
     "experts": (Experts, lambda: meta(64, 32)),
-    "lstm cell": (lambda: Apply(lambda m, x: m.cell(x)[0], cell=nn.LSTMCell(8, 16)), lambda: meta(4, 8)),
+    "lstm cell": (
+        lambda: Apply(lambda m, x: m.cell(x)[0], cell=nn.LSTMCell(8, 16)),
+        lambda: meta(4, 8),
+    ),
 }
 
 
@@ -665,19 +767,25 @@ def test_flop_equal_those_of_torchs_own_counter(name, training):
     assert graph_of(module, inputs(), training=training).model_flop == counter.get_total_flops()
 
 
-# -- the catalogue, written from shapes alone -------------------------------------------------------------------------
+# -- the catalogue, written from shapes alone
+# -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("name", "module", "inputs", "shape"),
     [
         ("resnet-50", ResNet50, lambda: meta(8, 3, 224, 224), RunShape(batch=8, image_size=224)),
-        ("llama-3.1-8b", lambda: Llama(*LLAMA["8b"]), lambda: ids(1, 2048), RunShape(batch=1, seq_len=2048)),
+        (
+            "llama-3.1-8b",
+            lambda: Llama(*LLAMA["8b"]),
+            lambda: ids(1, 2048),
+            RunShape(batch=1, seq_len=2048),
+        ),
     ],
 )
 def test_capture_and_catalogue_agree(name, module, inputs, shape):
     from accelsim.workload_catalog import workload
-    from accelsim.workloads.captured import captured_training
+    from accelsim.workloads.capture.captured import captured_training
     from accelsim.workloads.dtype import PRECISIONS
     from accelsim.workloads.training import optimizer, training_graph
 
@@ -687,11 +795,16 @@ def test_capture_and_catalogue_agree(name, module, inputs, shape):
     step = training_graph(written.graph, *counts, precision, optimizer("adamw"))
     model = capture(module, inputs(), training=True, batch_dimension=None)
     size = RunShape(batch=model.default.batch)
-    captured, captured_step = model.lower(size, precision), captured_training(model, size, precision)
+    captured, captured_step = (
+        model.lower(size, precision),
+        captured_training(model, size, precision),
+    )
     assert captured.parameter_count == written.parameter_count
     assert captured.graph.model_flop == written.graph.model_flop
     assert captured_step.model_flop == step.model_flop
     turned = [row == "rope" for row in written.graph.name]  # which the module leaves out
     expected = written.graph.total_bytes - written.graph.bytes[turned].sum()
     assert captured.graph.total_bytes == pytest.approx(expected, rel=0.01)
-    assert captured_step.saved_bytes.sum() == pytest.approx(written.graph.saved_bytes.sum(), rel=0.06)
+    assert captured_step.saved_bytes.sum() == pytest.approx(
+        written.graph.saved_bytes.sum(), rel=0.06
+    )

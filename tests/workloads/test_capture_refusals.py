@@ -1,4 +1,6 @@
-"""What capture does with modules that look at data, fail, or cannot be captured, and with import targets."""
+"""What capture does with modules that look at data, fail, or cannot be captured, and with import
+targets.
+"""
 
 import numpy as np
 import pytest
@@ -10,8 +12,8 @@ from torch.nn.attention.flex_attention import flex_attention  # noqa: E402
 
 import accelsim  # noqa: E402
 from accelsim.errors import CaptureError, InvalidValueError, UnknownNameError  # noqa: E402
-from accelsim.workloads.aten import FORMULAS, formula  # noqa: E402
-from accelsim.workloads.capture import capture, capture_target  # noqa: E402
+from accelsim.workloads.capture.aten import FORMULAS, formula  # noqa: E402
+from accelsim.workloads.capture.module import capture, capture_target  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -34,12 +36,16 @@ LINEAR = 2 * 4 * 8 * 8
 X = torch.ones(4, 8)
 
 
-# -- data -------------------------------------------------------------------------------------------------------------
+# -- data
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_known_values_are_followed():
     lengths = torch.tensor([3, 5, 2, 4])
-    assert flop(lambda y, n: y[:, : n.max().item()] @ y[:, : int(n.max())].t(), X, lengths) == LINEAR + 2 * 4 * 4 * 5
+    assert (
+        flop(lambda y, n: y[:, : n.max().item()] @ y[:, : int(n.max())].t(), X, lengths)
+        == LINEAR + 2 * 4 * 4 * 5
+    )
 
 
 def test_known_masks_select_rows():
@@ -74,7 +80,9 @@ def test_export_carries_values_no_size_depends_on(training):
 
 
 def test_export_keeps_module_paths():
-    graph = capture(Apply(lambda y: y[:, y.sum().abs().long().item() % 1]), X).captured.forward.graph.graph
+    graph = capture(
+        Apply(lambda y: y[:, y.sum().abs().long().item() % 1]), X
+    ).captured.forward.graph.graph
     assert graph.path[0] == "inner"
 
 
@@ -99,7 +107,8 @@ def test_a_random_scalar_takes_its_median():
     assert flop(lambda y: y if torch.rand([]) < 0.1 else y @ y.t(), X) == LINEAR + 2 * 4 * 4 * 8
 
 
-# -- failures ---------------------------------------------------------------------------------------------------------
+# -- failures
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -153,7 +162,8 @@ def test_state_is_restored_after_a_failure():
     assert not nn.modules.module._global_forward_hooks
 
 
-# -- unknown operators ------------------------------------------------------------------------------------------------
+# -- unknown operators
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -184,7 +194,8 @@ def test_a_formula_is_registered_once():
     assert "addmm" in FORMULAS
 
 
-# -- inputs -----------------------------------------------------------------------------------------------------------
+# -- inputs
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_inputs_by_keyword_and_from_the_factory():
@@ -206,11 +217,14 @@ def test_tensors_no_module_registered_are_converted():
 
 
 def test_bf16_modules_follow_the_policy():
-    wide, narrow = (capture(nn.Linear(8, 8, dtype=d), X.to(d)).captured for d in (torch.float32, torch.bfloat16))
+    wide, narrow = (
+        capture(nn.Linear(8, 8, dtype=d), X.to(d)).captured for d in (torch.float32, torch.bfloat16)
+    )
     assert np.array_equal(wide.forward.graph.graph.bytes, narrow.forward.graph.graph.bytes)
 
 
-# -- import targets ---------------------------------------------------------------------------------------------------
+# -- import targets
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -250,7 +264,8 @@ def test_bad_targets_are_refused(target, says):
         capture_target(target)
 
 
-# -- devices and formats of the code that is captured -----------------------------------------------------------------
+# -- devices and formats of the code that is captured
+# -----------------------------------------------------------------
 
 
 class NamesItsDevice(torch.nn.Module):
@@ -263,7 +278,9 @@ class NamesItsDevice(torch.nn.Module):
         return (self.linear(x.cuda()) + ones).to(device="cuda", dtype=torch.float32)
 
 
-@pytest.mark.parametrize("make", [NamesItsDevice, lambda: NamesItsDevice().cuda(), lambda: NamesItsDevice().to("cuda")])
+@pytest.mark.parametrize(
+    "make", [NamesItsDevice, lambda: NamesItsDevice().cuda(), lambda: NamesItsDevice().to("cuda")]
+)
 def test_code_that_names_a_gpu_needs_none(make):
     model = capture(make, X, training=True)
     assert model.captured.forward.graph.graph.model_flop == LINEAR
@@ -272,7 +289,9 @@ def test_code_that_names_a_gpu_needs_none(make):
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_quantized_module_names_what_to_capture_instead():
-    quantized = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.Linear(8, 8)), {torch.nn.Linear})
+    quantized = torch.ao.quantization.quantize_dynamic(
+        torch.nn.Sequential(torch.nn.Linear(8, 8)), {torch.nn.Linear}
+    )
     with pytest.raises(CaptureError, match="Capture the float module"):
         capture(quantized, X)
 
@@ -287,4 +306,6 @@ def test_workloads_and_graphs_show_themselves_in_a_line():
     model = capture(torch.nn.Linear(8, 8), X)
     assert len(repr(model)) < 400
     assert repr(model.captured.forward.graph.graph).startswith("<OperatorGraph: 1 operators")
-    assert repr(accelsim.operator_costs(model.captured.forward.graph.graph, "t4")).startswith("<CostTable: 1 operators")
+    assert repr(accelsim.operator_costs(model.captured.forward.graph.graph, "t4")).startswith(
+        "<CostTable: 1 operators"
+    )

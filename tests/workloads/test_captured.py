@@ -1,4 +1,6 @@
-"""Captured workloads without torch: JSON there and back, other precisions and batches, hostile files."""
+"""Captured workloads without torch: JSON there and back, other precisions and batches, hostile
+files.
+"""
 
 import copy
 import json
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.errors import InputError, InvalidValueError, MissingDependencyError, OutputError
-from accelsim.workloads.captured import (
+from accelsim.workloads.capture.captured import (
     BatchStep,
     CapturedGraph,
     CapturedModel,
@@ -29,14 +31,26 @@ from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS
 
 FP32, BF16, INT8, FP8 = (PRECISIONS[name] for name in ("fp32", "bf16", "int8", "fp8"))
-COLUMNS = ("kind", "dims", "dtype", "phase", "flop", "read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
+COLUMNS = (
+    "kind",
+    "dims",
+    "dtype",
+    "phase",
+    "flop",
+    "read_bytes",
+    "write_bytes",
+    "weight_bytes",
+    "saved_bytes",
+)
 
 
 def perceptron(batch=4, *, training=False, step=True):
     """A captured perceptron with an argmax between its layers."""
     model = CapturedModel(
         forward=CapturedPass(perceptron_graph(batch, training=False, step=step), None),
-        training=CapturedPass(perceptron_graph(batch, training=True, step=step), None) if training else None,
+        training=CapturedPass(perceptron_graph(batch, training=True, step=step), None)
+        if training
+        else None,
         optimizer="adamw" if training else None,
         precision=FP32,
         parameter_count=178,
@@ -45,11 +59,15 @@ def perceptron(batch=4, *, training=False, step=True):
         fused_attention=True,
     )
     note = "costed by bytes only: x"
-    return Workload("net", "net", "captured", None, None, RunShape(batch=batch), captured=model, note=note)
+    return Workload(
+        "net", "net", "captured", None, None, RunShape(batch=batch), captured=model, note=note
+    )
 
 
 def perceptron_graph(batch, *, training, step):
-    """Linear(8, 16), an argmax over it (fixed-width indices), Linear(16, 2); with or without two weight gradients."""
+    """Linear(8, 16), an argmax over it (fixed-width indices), Linear(16, 2); with or without two
+    weight gradients.
+    """
     kinds = [OperatorKind.GEMM, OperatorKind.REDUCTION, OperatorKind.GEMM]
     kinds += [OperatorKind.GEMM, OperatorKind.GEMM] if training else []
     count = len(kinds)
@@ -90,7 +108,10 @@ def perceptron_graph(batch, *, training, step):
 
 
 def same(a, b):
-    return all(np.array_equal(getattr(a, c), getattr(b, c)) for c in (*COLUMNS, "name", "path", "dependency"))
+    return all(
+        np.array_equal(getattr(a, c), getattr(b, c))
+        for c in (*COLUMNS, "name", "path", "dependency")
+    )
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -101,14 +122,21 @@ def test_json_round_trip(training, step, tmp_path):
     loaded = load_captured(json.loads((tmp_path / "net.json").read_text()))
     assert captured_document(loaded) == captured_document(original)
     assert same(loaded.captured.forward.graph.graph, original.captured.forward.graph.graph)
-    assert (loaded.name, loaded.note, loaded.default) == (original.name, original.note, original.default)
+    assert (loaded.name, loaded.note, loaded.default) == (
+        original.name,
+        original.note,
+        original.default,
+    )
 
 
 def test_catalogue_reads_a_saved_capture(tmp_path):
     from accelsim.workload_catalog import workload
 
     perceptron().save(tmp_path / "net.json")
-    assert workload(str(tmp_path / "net.json")).lower(RunShape(batch=4), FP32).graph.model_flop == 4 * 320
+    assert (
+        workload(str(tmp_path / "net.json")).lower(RunShape(batch=4), FP32).graph.model_flop
+        == 4 * 320
+    )
 
 
 def test_an_existing_file_is_kept(tmp_path):
@@ -153,7 +181,11 @@ def test_precision_scales_what_follows_it(policy):
     assert np.array_equal(after.weight_bytes, before.weight_bytes * weight_ratio)
     assert after.write_bytes[1] == before.write_bytes[1] == 8 * 4  # int64 indices
     assert np.array_equal(after.flop, before.flop)
-    assert after.dtype.tolist() == [int(policy.compute), int(policy.activation), int(policy.compute)]
+    assert after.dtype.tolist() == [
+        int(policy.compute),
+        int(policy.activation),
+        int(policy.compute),
+    ]
 
 
 def test_phases():
@@ -174,7 +206,9 @@ def test_sizes_other_than_the_batch_are_refused():
 
 @pytest.mark.parametrize("rule", OPTIMIZERS)
 def test_training_step_ends_with_the_optimizer(rule):
-    graph = captured_training(perceptron(training=True), RunShape(batch=8), BF16, optimizer_name=rule)
+    graph = captured_training(
+        perceptron(training=True), RunShape(batch=8), BF16, optimizer_name=rule
+    )
     assert graph.phase.tolist() == [0, 0, 0, 1, 1, int(Phase.OPTIMIZER)]
     assert graph.dims[-1, :3].tolist() == [178, OPTIMIZERS[rule].state_count, 4]
     assert graph.model_flop == 2 * 8 * 320
@@ -188,11 +222,12 @@ def test_training_needs_a_training_capture():
         captured_training(perceptron(training=True), RunShape(batch=4), INT8)
 
 
-# -- without torch ----------------------------------------------------------------------------------------------------
+# -- without torch
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_capturing_without_torch_names_the_extra(monkeypatch):
-    from accelsim.workloads.capture import capture, capture_target
+    from accelsim.workloads.capture.module import capture, capture_target
 
     monkeypatch.setitem(sys.modules, "torch", None)
     for attempt in (lambda: capture(object()), lambda: capture_target("package.module:factory")):
@@ -205,18 +240,21 @@ def test_a_saved_capture_needs_no_torch(tmp_path):
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from accelsim.workload_catalog import workload\n"
-        "from accelsim.workloads.captured import captured_training\n"
+        "from accelsim.workloads.capture.captured import captured_training\n"
         "from accelsim.workloads.dtype import precision\n"
         "from accelsim.workloads.model import RunShape\n"
         "model = workload(sys.argv[1])\n"
         "print(len(captured_training(model, RunShape(batch=3), precision('bf16'))))\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "net.json")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    result = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+    )
     assert result.stdout == "6\n", result.stderr
 
 
-# -- hostile files ----------------------------------------------------------------------------------------------------
+# -- hostile files
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -262,10 +300,17 @@ def test_bad_fields_are_named(path, value):
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
-_KEYS = sorted({*captured_document(perceptron()), *captured_document(perceptron())["graphs"]["forward"]["operators"]})
+_KEYS = sorted(
+    {
+        *captured_document(perceptron()),
+        *captured_document(perceptron())["graphs"]["forward"]["operators"],
+    }
+)
 
 
 @given(key=st.sampled_from(_KEYS), value=_JSON)
@@ -278,13 +323,14 @@ def test_any_replaced_field_loads_or_is_refused(key, value):
         assert len(load_captured(document).lower(RunShape(batch=4), FP32).graph) <= 3
 
 
-# -- with torch -------------------------------------------------------------------------------------------------------
+# -- with torch
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.torch
 def test_a_real_capture_survives_json(tmp_path):
     torch = pytest.importorskip("torch")
-    from accelsim.workloads.capture import capture
+    from accelsim.workloads.capture.module import capture
 
     net = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
     model = capture(net, torch.empty(1, 12, 64, device="meta"), training=True, name="layer")
@@ -294,7 +340,9 @@ def test_a_real_capture_survives_json(tmp_path):
     for batch in (1, 2, 7):
         for policy in (FP32, BF16):
             shape = RunShape(batch=batch)
-            assert same(captured_training(loaded, shape, policy), captured_training(model, shape, policy))
+            assert same(
+                captured_training(loaded, shape, policy), captured_training(model, shape, policy)
+            )
 
 
 @pytest.mark.torch
@@ -306,7 +354,10 @@ def test_frozen_weights_have_neither_gradient_nor_state():
         def __init__(self):
             super().__init__()
             self.base = torch.nn.Linear(256, 256, bias=False).requires_grad_(False)
-            self.down, self.up = torch.nn.Linear(256, 4, bias=False), torch.nn.Linear(4, 256, bias=False)
+            self.down, self.up = (
+                torch.nn.Linear(256, 4, bias=False),
+                torch.nn.Linear(4, 256, bias=False),
+            )
 
         def forward(self, x):
             return self.base(x) + self.up(self.down(x))

@@ -65,17 +65,24 @@ def test_embeddings_go_straight_into_the_interaction():
     product = labels(graph).index(OperatorKind.BATCHED_GEMM.label)
     assert graph.write_bytes[bags].sum() == 0
     assert graph.read_bytes[bags].sum() == pytest.approx(tables * pairs * (width + 8))
-    assert graph.read_bytes[product] == pairs * width  # the dense vector, which the top layers read as well
+    assert (
+        graph.read_bytes[product] == pairs * width
+    )  # the dense vector, which the top layers read as well
 
 
 def test_training_steps_keep_their_copies():
     b = two_branches()
-    step = training_graph(b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"])
+    step = training_graph(
+        b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"]
+    )
     assert elide_copies(step) is step
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(["resnet-50", "densenet-121", "unet-padded", "dlrm-mlperf", "googlenet"]), st.integers(1, 3))
+@given(
+    st.sampled_from(["resnet-50", "densenet-121", "unet-padded", "dlrm-mlperf", "googlenet"]),
+    st.integers(1, 3),
+)
 def test_never_more_bytes_and_the_same_flop(name, batch):
     graph = fuse_elementwise(workload(name).lower(RunShape(batch=batch), precision("fp16")).graph)
     fewer = elide_copies(graph)

@@ -1,4 +1,6 @@
-"""Networks of edge devices against counts that others published: operations, parameters, and boxes a detector proposes."""
+"""Networks of edge devices against counts that others published: operations, parameters, and boxes
+a detector proposes.
+"""
 
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ def network(family, size, **parameters):
     return builder
 
 
-# Operations in the names of the Vitis AI model zoo (README of releases 1.2 to 3.0), as tf_ssd_voc_300_300_64.81G.
+# Operations in the names of the Vitis AI model zoo (README of releases 1.2 to 3.0), as
+# tf_ssd_voc_300_300_64.81G.
 OPERATIONS = [
     ("edge-detector", {"network": "refinedet", "classes": 21}, (320, 320), 81.9, 0.08),
     ("edge-detector", {"network": "ssd-mobilenet-v2", "classes": 91}, (300, 300), 3.75, 0.03),
@@ -27,7 +30,8 @@ OPERATIONS = [
     ("edge-detector", {"network": "ssd-vgg", "classes": 21}, (300, 300), 64.81, 0.04),
     ("edge-detector", {"network": "ssd-resnet-34", "classes": 81}, (1200, 1200), 433.0, 0.001),
     ("edge-detector", {"network": "ssd-resnet-50-fpn", "classes": 91}, (640, 640), 178.4, 0.03),
-    ("edge-detector", {"network": "ultrafast-lane", "classes": 14472}, (288, 800), 2 * 8.4, 0.01),  # multiply-adds
+    # multiply-adds
+    ("edge-detector", {"network": "ultrafast-lane", "classes": 14472}, (288, 800), 2 * 8.4, 0.01),
     ("edge-segmenter", {"network": "semantic-fpn", "classes": 19}, (256, 512), 10.56, 0.08),
     ("edge-segmenter", {"network": "deeplab-mobilenet-v2", "classes": 19}, (1024, 2048), 132.74, 0.04),
     ("edge-segmenter", {"network": "unet", "classes": 4, "base_channels": 16}, (512, 512), 23.3, 0.05),
@@ -50,8 +54,8 @@ def test_operations_are_those_of_the_published_name(family, parameters, size, gf
     assert flop / 1e9 == pytest.approx(gflop, rel=tolerance)
 
 
-# Parameters: Ultralytics' yolov3 and yolov3-tiny; TF-Slim's and torchvision's MobileNets; SSD300 of VOC in PyTorch, whose
-# biases are normalisations here.
+# Parameters: Ultralytics' yolov3 and yolov3-tiny; TF-Slim's and torchvision's MobileNets; SSD300 of
+# VOC in PyTorch, whose biases are normalisations here.
 @pytest.mark.parametrize(
     ("family", "parameters", "size", "count", "tolerance"),
     [
@@ -66,7 +70,9 @@ def test_operations_are_those_of_the_published_name(family, parameters, size, gf
     ],
 )  # fmt: skip
 def test_parameters_are_the_published_ones(family, parameters, size, count, tolerance):
-    assert network(family, size, **parameters).parameter_count == pytest.approx(count, rel=tolerance)
+    assert network(family, size, **parameters).parameter_count == pytest.approx(
+        count, rel=tolerance
+    )
 
 
 def convolution_outputs(builder, suffix):
@@ -75,13 +81,14 @@ def convolution_outputs(builder, suffix):
     names = DIMENSIONS[OperatorKind.CONV]
     columns = [names.index(name) for name in ("channels_out", "out_h", "out_w")]
     wanted = [
-        path.endswith(suffix) and kind == OperatorKind.CONV for path, kind in zip(graph.path, graph.kind, strict=True)
+        path.endswith(suffix) and kind == OperatorKind.CONV
+        for path, kind in zip(graph.path, graph.kind, strict=True)
     ]
     return sorted(np.prod(graph.dims[np.array(wanted)][:, columns], axis=1).tolist(), reverse=True)
 
 
-# Anchors: TensorFlow's SSD (19x19x3 + 6 x (100 + 25 + 9 + 4 + 1)); Zhang et al. 2018, table 1 (RefineDet320: 6375);
-# TensorFlow's RetinaNet at 640 pixels: 6 x (80^2 + 40^2 + 20^2 + 10^2 + 5^2).
+# Anchors: TensorFlow's SSD (19x19x3 + 6 x (100 + 25 + 9 + 4 + 1)); Zhang et al. 2018, table 1
+# (RefineDet320: 6375); TensorFlow's RetinaNet at 640 pixels: 6 x (80^2 + 40^2 + 20^2 + 10^2 + 5^2).
 @pytest.mark.parametrize(
     ("name", "classes", "size", "suffix", "boxes"),
     [
@@ -99,7 +106,9 @@ def test_detectors_propose_the_published_number_of_boxes(name, classes, size, su
 
 
 def test_mlperf_detector_scores_15130_boxes():
-    """MLPerf Inference v0.5, SSD-ResNet-34 at 1200 pixels: maps of 50, 25, 13, 7, 3 and 3 with 4 or 6 boxes a place."""
+    """MLPerf Inference v0.5, SSD-ResNet-34 at 1200 pixels: maps of 50, 25, 13, 7, 3 and 3 with 4 or
+    6 boxes a place.
+    """
     built = network("edge-detector", (1200, 1200), network="ssd-resnet-34", classes=81)
     heads = [convolution_outputs(built, f"head.{index}") for index in range(6)]
     places = [(50, 4), (25, 6), (13, 6), (7, 6), (3, 4), (3, 4)]
@@ -113,16 +122,38 @@ def test_ssd_on_vgg_has_the_maps_of_the_paper():
     sides = [38, 19, 10, 5, 3, 1]
     anchors = [4, 6, 6, 6, 4, 4]
     assert sum(a * s * s for s, a in zip(sides, anchors, strict=True)) == 8732
-    assert convolution_outputs(built, ".boxes") == [4 * a * s * s for s, a in zip(sides, anchors, strict=True)]
+    assert convolution_outputs(built, ".boxes") == [
+        4 * a * s * s for s, a in zip(sides, anchors, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
     ("parameters", "size", "suffix", "elements"),
     [
-        ({"network": "semantic-fpn", "classes": 19}, (256, 512), "classify", 19 * 64 * 128),  # a quarter a side
-        ({"network": "deeplab-mobilenet-v2", "classes": 19}, (1024, 2048), "classify", 19 * 128 * 256),  # an eighth
-        ({"network": "unet", "classes": 4, "base_channels": 16}, (512, 512), "classify", 4 * 512 * 512),
-        ({"network": "sesr"}, (360, 640), "last", 12 * 360 * 640),  # twice a side in three colours, depth to space
+        (
+            {"network": "semantic-fpn", "classes": 19},
+            (256, 512),
+            "classify",
+            19 * 64 * 128,
+        ),  # a quarter a side
+        (
+            {"network": "deeplab-mobilenet-v2", "classes": 19},
+            (1024, 2048),
+            "classify",
+            19 * 128 * 256,
+        ),  # an eighth
+        (
+            {"network": "unet", "classes": 4, "base_channels": 16},
+            (512, 512),
+            "classify",
+            4 * 512 * 512,
+        ),
+        (
+            {"network": "sesr"},
+            (360, 640),
+            "last",
+            12 * 360 * 640,
+        ),  # twice a side in three colours, depth to space
     ],
 )
 def test_segmenters_write_a_map_of_their_resolution(parameters, size, suffix, elements):

@@ -17,7 +17,9 @@ BY_FAMILY = {}
 for _name in workload_names():
     _model = workload(_name)
     BY_FAMILY.setdefault(_model.family.name, []).append(_name)
-SAMPLE = sorted(min(names, key=lambda n: workload(n).published[0].value) for names in BY_FAMILY.values())
+SAMPLE = sorted(
+    min(names, key=lambda n: workload(n).published[0].value) for names in BY_FAMILY.values()
+)
 
 
 def lower(name, batch=1, precision=FP32, **sizes):
@@ -62,20 +64,30 @@ def test_int8_moves_fewer_bytes_for_the_same_flop(name):
     assert small.total_bytes < full.total_bytes
 
 
-@pytest.mark.parametrize("name", ["resnet-18", "lenet-5", "bilstm-imdb", "unet-padded", "ncf-ml-20m", "gbdt-higgs"])
+@pytest.mark.parametrize(
+    "name", ["resnet-18", "lenet-5", "bilstm-imdb", "unet-padded", "ncf-ml-20m", "gbdt-higgs"]
+)
 def test_training_step_lowers(name):
     forward = lower(name, batch=2)
     graph = training_graph(
-        forward.graph, forward.parameter_count, forward.parameter_tensor_count, FP32, optimizer("adamw")
+        forward.graph,
+        forward.parameter_count,
+        forward.parameter_tensor_count,
+        FP32,
+        optimizer("adamw"),
     )
     assert graph.total_bytes > forward.graph.total_bytes
     if name != "gbdt-higgs":
-        assert {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER} <= {Phase(int(p)) for p in graph.phase}
+        assert {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER} <= {
+            Phase(int(p)) for p in graph.phase
+        }
 
 
 @pytest.mark.parametrize("name", ["vgg-16", "resnet-50", "alexnet", "mobilenet-v1", "googlenet"])
 def test_every_weight_is_read_once(name):
-    """A network without embeddings reads each parameter once; batch normalisation also reads its running statistics."""
+    """A network without embeddings reads each parameter once; batch normalisation also reads its
+    running statistics.
+    """
     lowered = lower(name)
     graph = lowered.graph
     statistics = graph.dims[graph.kind == OperatorKind.BATCH_NORM, 1].sum() * 2

@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils import backend_registration  # noqa: E402
 
 from accelsim.errors import CaptureError  # noqa: E402
-from accelsim.workloads.capture import capture  # noqa: E402
+from accelsim.workloads.capture.module import capture  # noqa: E402
 from accelsim.workloads.operator import IN_PLACE, OperatorKind  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -64,7 +64,10 @@ CASES = {
     "stack": (nn.TransformerEncoder(layer(), 2).eval(), (X,)),
     "weights": (attention(), (X, X, X)),
     "padded heads": (attention(), (X, X, X, PADDED)),
-    "odd heads": (nn.TransformerEncoderLayer(60, 3, 128, batch_first=True).eval(), (X[..., :60].contiguous(),)),
+    "odd heads": (
+        nn.TransformerEncoderLayer(60, 3, 128, batch_first=True).eval(),
+        (X[..., :60].contiguous(),),
+    ),
     "length first": (nn.TransformerEncoderLayer(64, 4, 128).eval(), (X,)),
 }
 
@@ -75,7 +78,10 @@ def test_captured_operators_are_those_that_run(name):
     found = counted(rows(module, inputs)[1])
     ran = run(module, inputs)
     assert found["native_layer_norm"] == ran["native_layer_norm"]
-    if name in {"odd heads", "length first"}:  # the modules' own operators, with linear layers as one each
+    if name in {
+        "odd heads",
+        "length first",
+    }:  # the modules' own operators, with linear layers as one each
         return
     assert found == ran
 
@@ -126,4 +132,7 @@ def test_sequences_without_their_padding_are_refused_by_name():
 def test_torch_is_left_as_it_was():
     before = (torch.overrides.has_torch_function, backend_registration._privateuse1_backend_name)
     capture(layer(), X)
-    assert (torch.overrides.has_torch_function, backend_registration._privateuse1_backend_name) == before
+    assert (
+        torch.overrides.has_torch_function,
+        backend_registration._privateuse1_backend_name,
+    ) == before

@@ -44,7 +44,10 @@ def test_what_is_fused_behind_matrix_rows_is_counted_apart():
     kept = OperatorGraph.from_dict(graph.to_dict())
     assert kept.epilogue_flop.tolist() == graph.epilogue_flop.tolist()
     assert graph.take(np.array([1])).epilogue_flop.tolist() == [2 * pixels]
-    assert concatenate([plain, graph]).epilogue_flop.tolist() == [0] * len(plain) + graph.epilogue_flop.tolist()
+    assert (
+        concatenate([plain, graph]).epilogue_flop.tolist()
+        == [0] * len(plain) + graph.epilogue_flop.tolist()
+    )
     assert concatenate([plain, plain]).epilogue_flop is None
 
 
@@ -69,7 +72,9 @@ def test_fusion_keeps_matrix_flop_and_never_adds_bytes(blocks, training):
     b = residual_net(blocks)
     graph = b.build()
     if training:
-        graph = training_graph(graph, b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"])
+        graph = training_graph(
+            graph, b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"]
+        )
     fused = fuse_elementwise(graph)
     assert fused.model_flop == graph.model_flop
     assert fused.total_bytes <= graph.total_bytes
@@ -81,18 +86,25 @@ def test_fusion_keeps_matrix_flop_and_never_adds_bytes(blocks, training):
 
 def test_training_keeps_batch_norms():
     b = residual_net(1)
-    step = training_graph(b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"])
+    step = training_graph(
+        b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["sgd"]
+    )
     assert (fuse_elementwise(step).kind == int(OperatorKind.BATCH_NORM)).sum() == 4
 
 
 def edges(graph):
     """Names of rows that wait, and of what they wait for."""
     reader = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
-    return {(graph.name[r], graph.name[d]) for r, d in zip(reader.tolist(), graph.dependency.tolist(), strict=True)}
+    return {
+        (graph.name[r], graph.name[d])
+        for r, d in zip(reader.tolist(), graph.dependency.tolist(), strict=True)
+    }
 
 
 def test_a_gated_layer_waits_for_both_of_its_products():
-    """The gate's product takes the activation and the product with `up`, which is launched after it."""
+    """The gate's product takes the activation and the product with `up`, which is launched after
+    it.
+    """
     b = GraphBuilder(precision("fp32"))
     x = b.layer_norm(b.input(4, 8))
     gate = b.linear(x, 16, name="gate")
@@ -100,11 +112,26 @@ def test_a_gated_layer_waits_for_both_of_its_products():
     b.linear(b.multiply(b.activation(gate, "silu"), up), 8, name="down")
     fused = fuse_elementwise(b.build())
     assert fused.name == ("layer_norm", "up", "gate", "down")
-    assert edges(fused) == {("up", "layer_norm"), ("gate", "layer_norm"), ("gate", "up"), ("down", "gate")}
+    assert edges(fused) == {
+        ("up", "layer_norm"),
+        ("gate", "layer_norm"),
+        ("gate", "up"),
+        ("down", "gate"),
+    }
 
 
 @pytest.mark.parametrize(
-    "name", ["llama-3.2-1b", "mobilenet-v3-large", "densenet-121", "dlrm-mlperf", "gpt2", "yolo-v3", "unet", "t5-small"]
+    "name",
+    [
+        "llama-3.2-1b",
+        "mobilenet-v3-large",
+        "densenet-121",
+        "dlrm-mlperf",
+        "gpt2",
+        "yolo-v3",
+        "unet",
+        "t5-small",
+    ],
 )
 def test_no_operator_forgets_what_it_waits_for(name):
     model = workload(name)

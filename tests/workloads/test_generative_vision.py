@@ -23,7 +23,11 @@ def rows(graph, kind):
 def test_ssd300_predicts_8732_boxes():
     """Liu et al. 2016, section 2: 8,732 default boxes from maps of 38, 19, 10, 5, 3 and 1."""
     graph = graph_of("ssd300-vgg16")
-    heads = [graph.dimensions_of(i) for i, p in enumerate(graph.path) if p.startswith("head.regression_head")]
+    heads = [
+        graph.dimensions_of(i)
+        for i, p in enumerate(graph.path)
+        if p.startswith("head.regression_head")
+    ]
     assert [row["out_h"] for row in heads] == [38, 19, 10, 5, 3, 1]
     assert sum(row["out_h"] ** 2 * row["channels_out"] // 4 for row in heads) == 8732
 
@@ -31,7 +35,11 @@ def test_ssd300_predicts_8732_boxes():
 def test_ssd_mobilenet_predicts_1917_boxes():
     """The TensorFlow detection model's 1,917 anchors."""
     graph = graph_of("ssd-mobilenet-v1")
-    heads = [graph.dimensions_of(i) for i, p in enumerate(graph.path) if p.startswith("head.regression_head")]
+    heads = [
+        graph.dimensions_of(i)
+        for i, p in enumerate(graph.path)
+        if p.startswith("head.regression_head")
+    ]
     assert sum(row["out_h"] ** 2 * row["channels_out"] // 4 for row in heads) == 1917
 
 
@@ -62,7 +70,9 @@ def test_stable_diffusion_attends_in_16_transformers():
 
 
 def test_sdxl_has_70_transformer_layers():
-    """Podell et al. 2023, table 1: transformer blocks [0, 2, 10], hence 4 + 20 + 10 + 30 + 6 layers."""
+    """Podell et al. 2023, table 1: transformer blocks [0, 2, 10], hence 4 + 20 + 10 + 30 + 6
+    layers.
+    """
     assert len(rows(graph_of("stable-diffusion-xl"), OperatorKind.ATTENTION)) == 2 * 70
 
 
@@ -74,7 +84,10 @@ def test_decomposed_attention_has_the_same_flop_and_more_bytes(name):
 
 
 def test_attention_grows_faster_than_pixels():
-    small, large = graph_of("stable-diffusion-1.5", image_size=512), graph_of("stable-diffusion-1.5", image_size=1024)
+    small, large = (
+        graph_of("stable-diffusion-1.5", image_size=512),
+        graph_of("stable-diffusion-1.5", image_size=1024),
+    )
     assert 4 < large.model_flop / small.model_flop < 16
 
 
@@ -91,7 +104,9 @@ def test_module_names_follow_diffusers():
     } <= paths
 
 
-@pytest.mark.parametrize(("name", "size"), [("stable-diffusion-1.5", 520), ("yolo-v3", 400), ("yolo-v8n", 600)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("stable-diffusion-1.5", 520), ("yolo-v3", 400), ("yolo-v8n", 600)]
+)
 def test_a_picture_that_does_not_halve_evenly_is_refused(name, size):
     with pytest.raises(InvalidValueError, match="input size"):
         graph_of(name, image_size=size)
@@ -100,7 +115,11 @@ def test_a_picture_that_does_not_halve_evenly_is_refused(name, size):
 def test_retinanet_shares_its_heads_over_five_levels():
     """At 800 pixels the levels are 100, 50, 25, 13 and 7 wide: 9 anchors each make 120,087 boxes."""
     graph = graph_of("retinanet-resnet-50")
-    heads = [graph.dimensions_of(i) for i, path in enumerate(graph.path) if path == "head.regression_head.bbox_reg"]
+    heads = [
+        graph.dimensions_of(i)
+        for i, path in enumerate(graph.path)
+        if path == "head.regression_head.bbox_reg"
+    ]
     assert [row["out_h"] for row in heads] == [100, 50, 25, 13, 7]
     assert sum(row["out_h"] ** 2 * row["channels_out"] // 4 for row in heads) == 120_087
     assert len({row["channels_in"] for row in heads}) == 1

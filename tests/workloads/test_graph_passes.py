@@ -38,8 +38,14 @@ def test_removing_copies_keeps_who_waits_for_whom(name):
     graph = lowered(name)
     less = elide_copies(graph)
     rows = iter(range(len(graph)))
-    kept = [next(row for row in rows if (graph.name[row], graph.path[row]) == key and np.array_equal(graph.dims[row], dims))
-            for key, dims in zip(zip(less.name, less.path, strict=True), less.dims, strict=True)]  # fmt: skip
+    kept = [
+        next(
+            row
+            for row in rows
+            if (graph.name[row], graph.path[row]) == key and np.array_equal(graph.dims[row], dims)
+        )
+        for key, dims in zip(zip(less.name, less.path, strict=True), less.dims, strict=True)
+    ]
     assert len(kept) == len(less) <= len(graph)
     before, after = ancestors(graph), ancestors(less)
     for place, row in enumerate(kept):
@@ -60,7 +66,10 @@ def test_passes_do_not_depend_on_being_run_again(name):
 def outputs(draw):
     """Bytes of each row's output, and the earlier rows each reads."""
     sizes = draw(st.lists(st.integers(0, 100), min_size=1, max_size=20))
-    reads = [sorted(draw(st.sets(st.integers(0, row - 1), max_size=3))) if row else [] for row in range(len(sizes))]
+    reads = [
+        sorted(draw(st.sets(st.integers(0, row - 1), max_size=3))) if row else []
+        for row in range(len(sizes))
+    ]
     return sizes, reads
 
 
@@ -70,9 +79,14 @@ def test_live_bytes_are_those_of_outputs_that_are_yet_to_be_read(case, data):
     sizes, reads = case
     count = len(sizes)
     keep = data.draw(st.sets(st.integers(0, count - 1), max_size=2))
-    last = [max([row, *(reader for reader in range(count) if row in reads[reader])]) for row in range(count)]
+    last = [
+        max([row, *(reader for reader in range(count) if row in reads[reader])])
+        for row in range(count)
+    ]
     last = [count - 1 if row in keep else end for row, end in enumerate(last)]
-    expected = [sum(sizes[row] for row in range(now + 1) if last[row] >= now) for now in range(count)]
+    expected = [
+        sum(sizes[row] for row in range(now + 1) if last[row] >= now) for now in range(count)
+    ]
     offset = np.cumsum([0, *map(len, reads)])
     edges = np.array([source for sources in reads for source in sources], dtype=np.int64)
     kept = np.array(sorted(keep), dtype=np.int64)

@@ -1,4 +1,6 @@
-"""Workloads from checkpoint configurations: counts of the transformers package, the catalogue, and bad configurations."""
+"""Workloads from checkpoint configurations: counts of the transformers package, the catalogue, and
+bad configurations.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from hypothesis import strategies as st
 from accelsim import estimate
 from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
 from accelsim.workload_catalog import load_workload_file, workload
+from accelsim.workloads.checkpoints.huggingface import MODEL_TYPES, workload_from_config
 from accelsim.workloads.dtype import precision
-from accelsim.workloads.huggingface import MODEL_TYPES, workload_from_config
 from accelsim.workloads.model import RunShape
 
 BF16 = precision("bf16")
@@ -45,25 +47,45 @@ STACKS = {
     "encoder_ffn_dim": 300,
     "decoder_ffn_dim": 300,
 }
-WAV = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 300, "vocab_size": 32}
+WAV = {
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 300,
+    "vocab_size": 32,
+}
 LARGE_WAV = WAV | {"conv_bias": True, "feat_extract_norm": "layer", "do_stable_layer_norm": True}
 DISTIL = {"dim": 128, "n_layers": 2, "n_heads": 4, "hidden_dim": 300, "vocab_size": 1000}
 T5 = {"vocab_size": 1000, "d_model": 128, "d_kv": 16, "d_ff": 300, "num_layers": 3, "num_heads": 6}
 FIVE = {"id2label": {str(index): str(index) for index in range(5)}}
 
-# (model_type, configuration, architecture, parameters, FLOP or None). Parameters: numel() over model.parameters() of that
-# class built from the same configuration with transformers 5.23. FLOP: torch.utils.flop_counter over its forward pass with
-# eager attention, torch 2.13, batch 2, 64 tokens (32 target tokens; 16,000 samples; 1,500 mel positions); None where its
-# grouped products go uncounted. The DeepSeek-V3 count adds the 3 x 8 routing biases that are buffers there.
+# (model_type, configuration, architecture, parameters, FLOP or None). Parameters: numel() over
+# model.parameters() of that class built from the same configuration with transformers 5.23. FLOP:
+# torch.utils.flop_counter over its forward pass with eager attention, torch 2.13, batch 2, 64
+# tokens (32 target tokens; 16,000 samples; 1,500 mel positions); None where its grouped products go
+# uncounted. The DeepSeek-V3 count adds the 3 x 8 routing biases that are buffers there.
 COUNTED = [
-    ("llama", GROUPED | {"attention_bias": True, "mlp_bias": True}, "LlamaForCausalLM", 916_864, None),
-    ("llama", GROUPED | {"tie_word_embeddings": True, "head_dim": 32}, "LlamaForCausalLM", 948_352, 276_037_632),
+    (
+        "llama",
+        GROUPED | {"attention_bias": True, "mlp_bias": True},
+        "LlamaForCausalLM",
+        916_864,
+        None,
+    ),
+    (
+        "llama",
+        GROUPED | {"tie_word_embeddings": True, "head_dim": 32},
+        "LlamaForCausalLM",
+        948_352,
+        276_037_632,
+    ),
     ("mistral", GROUPED, "MistralForCausalLM", 912_512, None),
     ("mixtral", GROUPED | {"num_local_experts": 8}, "MixtralForCausalLM", 4_357_248, None),
     ("qwen2", GROUPED, "Qwen2ForCausalLM", 913_280, None),
     (
         "qwen2_moe",
-        GROUPED | {"num_experts": 8, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96},
+        GROUPED
+        | {"num_experts": 8, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 96},
         "Qwen2MoeForCausalLM",
         1_360_256,
         None,
@@ -76,7 +98,13 @@ COUNTED = [
         1_375_616,
         None,
     ),
-    ("gpt_oss", GROUPED | {"head_dim": 32, "num_local_experts": 8}, "GptOssForCausalLM", 4_547_776, None),
+    (
+        "gpt_oss",
+        GROUPED | {"head_dim": 32, "num_local_experts": 8},
+        "GptOssForCausalLM",
+        4_547_776,
+        None,
+    ),
     (
         "deepseek_v3",
         SMALL | LATENT | {"num_hidden_layers": 5, "q_lora_rank": 48, "first_k_dense_replace": 2},
@@ -100,7 +128,13 @@ COUNTED = [
     ),
     ("gemma", GROUPED | {"head_dim": 32}, "GemmaForCausalLM", 948_352, None),
     ("gemma2", GROUPED | {"head_dim": 32}, "Gemma2ForCausalLM", 949_376, 276_037_632),
-    ("gemma3_text", GROUPED | {"head_dim": 32, "num_hidden_layers": 12}, "Gemma3ForCausalLM", 2_592_640, None),
+    (
+        "gemma3_text",
+        GROUPED | {"head_dim": 32, "num_hidden_layers": 12},
+        "Gemma3ForCausalLM",
+        2_592_640,
+        None,
+    ),
     ("phi3", GROUPED, "Phi3ForCausalLM", 912_512, 217_317_376),
     ("phi", SMALL, "PhiForCausalLM", 851_944, 200_540_160),
     (
@@ -110,10 +144,22 @@ COUNTED = [
         645_120,
         177_471_488,
     ),
-    ("gpt2", {"n_embd": 128, "n_layer": 3, "n_head": 4, "vocab_size": 1000}, "GPT2LMHeadModel", 854_144, 196_345_856),
+    (
+        "gpt2",
+        {"n_embd": 128, "n_layer": 3, "n_head": 4, "vocab_size": 1000},
+        "GPT2LMHeadModel",
+        854_144,
+        196_345_856,
+    ),
     (
         "opt",
-        {"hidden_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "ffn_dim": 300, "vocab_size": 1000},
+        {
+            "hidden_size": 128,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "ffn_dim": 300,
+            "vocab_size": 1000,
+        },
         "OPTForCausalLM",
         822_020,
         154_664_960,
@@ -124,7 +170,13 @@ COUNTED = [
     ("bert", SMALL | FIVE, "BertForSequenceClassification", 806_917, None),
     ("bert", SMALL | FIVE, "BertForTokenClassification", 790_405, None),
     ("bert", SMALL | FIVE, "BertForQuestionAnswering", 790_405, None),
-    ("roberta", SMALL | {"max_position_embeddings": 514, "type_vocab_size": 1}, "RobertaModel", 806_400, None),
+    (
+        "roberta",
+        SMALL | {"max_position_embeddings": 514, "type_vocab_size": 1},
+        "RobertaModel",
+        806_400,
+        None,
+    ),
     ("distilbert", DISTIL, "DistilBertModel", 481_368, 81_264_640),
     ("distilbert", DISTIL, "DistilBertForMaskedLM", 499_136, None),
     (
@@ -159,7 +211,9 @@ TOKENS = {"wav2vec2": 16_000, "whisper": 1500, "vit": 0}
 
 @pytest.mark.parametrize(("model_type", "fields", "architecture", "parameters", "flop"), COUNTED)
 def test_counts_equal_those_of_transformers(model_type, fields, architecture, parameters, flop):
-    model = workload_from_config(fields | {"model_type": model_type, "architectures": [architecture]})
+    model = workload_from_config(
+        fields | {"model_type": model_type, "architectures": [architecture]}
+    )
     run = model.lower(RunShape(2, TOKENS.get(model_type, 64), target_len=32), BF16)
     if parameters is not None:
         assert run.parameter_count == parameters
@@ -269,7 +323,14 @@ def test_the_trained_context_is_read_and_does_not_limit_rotary_models():
 
 def test_untied_logits_count_apart():
     """Flan-T5 base, 247,577,856 parameters in its safetensors index."""
-    base = {"model_type": "t5", "d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 12, "num_heads": 12}
+    base = {
+        "model_type": "t5",
+        "d_model": 768,
+        "d_kv": 64,
+        "d_ff": 2048,
+        "num_layers": 12,
+        "num_heads": 12,
+    }
     gated = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "vocab_size": 32128}
     run = workload_from_config(base | gated).lower(RunShape(1, 8, target_len=8), BF16)
     assert run.parameter_count == 247_577_856
@@ -278,7 +339,10 @@ def test_untied_logits_count_apart():
 def test_name_comes_from_the_argument_the_path_or_the_type():
     config = CHECKPOINTS["gpt2"]
     assert workload_from_config(config).name == "gpt2"
-    assert workload_from_config(config | {"_name_or_path": "openai-community/GPT2_Tiny"}).name == "gpt2-tiny"
+    assert (
+        workload_from_config(config | {"_name_or_path": "openai-community/GPT2_Tiny"}).name
+        == "gpt2-tiny"
+    )
     assert workload_from_config(config, name="mine").name == "mine"
 
 
@@ -340,7 +404,12 @@ def test_bad_fields_are_named(model_type, fields, field):
 
 
 JSON = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.lists(st.integers(), max_size=3)
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.integers(), max_size=3),
 )
 
 

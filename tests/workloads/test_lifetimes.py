@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 
 
 def _captured(function, *inputs, training=False):
-    from accelsim.workloads.capture import capture
+    from accelsim.workloads.capture.module import capture
 
     class Model(torch.nn.Module):
         def __init__(self):
@@ -79,7 +79,7 @@ def test_a_copy_into_what_is_there_makes_no_memory():
 
 
 def test_what_a_factory_makes_and_discards_is_known():
-    from accelsim.workloads.capture import capture
+    from accelsim.workloads.capture.module import capture
 
     def factory():
         module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 16))
@@ -90,9 +90,21 @@ def test_what_a_factory_makes_and_discards_is_known():
     workload = capture(factory, training=True, batch_dimension=None)
     for captured in (workload.captured.forward, workload.captured.training):
         graph = captured.graph.graph
-        assert sorted(graph.discarded) == [256.0, 400.0, 16384.0]  # the layer that was replaced, and ones below a mask
-        assert OperatorGraph.from_dict(json.loads(json.dumps(graph.to_dict()))).discarded == graph.discarded
-    assert capture(factory()[0], factory()[1], batch_dimension=None).captured.forward.graph.graph.discarded == ()
+        assert sorted(graph.discarded) == [
+            256.0,
+            400.0,
+            16384.0,
+        ]  # the layer that was replaced, and ones below a mask
+        assert (
+            OperatorGraph.from_dict(json.loads(json.dumps(graph.to_dict()))).discarded
+            == graph.discarded
+        )
+    assert (
+        capture(
+            factory()[0], factory()[1], batch_dimension=None
+        ).captured.forward.graph.graph.discarded
+        == ()
+    )
 
 
 def test_the_backward_pass_frees_what_was_saved_for_it():
@@ -107,10 +119,12 @@ def test_the_backward_pass_frees_what_was_saved_for_it():
 
 
 def test_layers_of_a_recurrent_stack_are_freed_one_by_one_in_inference():
-    from accelsim.workloads.capture import capture
+    from accelsim.workloads.capture.module import capture
 
     lstm = torch.nn.LSTM(8, 8, 4, batch_first=True)
-    graph = capture(lstm.eval(), (torch.randn(2, 3, 8),), batch_dimension=None).captured.forward.graph.graph
+    graph = capture(
+        lstm.eval(), (torch.randn(2, 3, 8),), batch_dimension=None
+    ).captured.forward.graph.graph
     layers = [row for row, name in enumerate(graph.name) if name.startswith("lstm")]
     assert graph.freed_after[layers[:-1]].tolist() == layers[1:]
 

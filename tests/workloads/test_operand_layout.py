@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.workloads.capture import capture  # noqa: E402
+from accelsim.workloads.capture.module import capture  # noqa: E402
 from accelsim.workloads.dtype import precision  # noqa: E402
 from accelsim.workloads.model import RunShape  # noqa: E402
 from accelsim.workloads.operator import OperatorKind  # noqa: E402
@@ -44,7 +44,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("function", "shapes", "runs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("function", "shapes", "runs"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
 def test_stretches(function, shapes, runs):
     graph = graph_of(function, *(torch.randn(shape) for shape in shapes))
     kind = OperatorKind(int(graph.kind[0]))
@@ -72,7 +74,9 @@ class Dropping(torch.nn.Module):
 
     def forward(self, x):
         q = self.part(x).unflatten(-1, (4, -1)).transpose(1, 2)
-        return torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.1 if self.training else 0.0)
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, q, q, dropout_p=0.1 if self.training else 0.0
+        )
 
 
 def test_a_cpu_that_drops_scores_multiplies_them_out():
@@ -118,7 +122,9 @@ def test_a_cpu_fuses_attention_of_four_axes_and_one_width(shapes, mask, is_fused
     with Names(), torch.no_grad():
         Attending()(*parts)
     assert any("flash" in name for name in names) == is_fused  # what this torch does
-    workload = capture(Attending(), parts, batch_dimension=None, merge_attention=False, fused_always=False)
+    workload = capture(
+        Attending(), parts, batch_dimension=None, merge_attention=False, fused_always=False
+    )
     kinds = workload.captured.forward.graph.graph.kind.tolist()
     assert (int(OperatorKind.ATTENTION) in kinds) == is_fused
 
@@ -137,4 +143,6 @@ def test_convolved_images_keep_their_channels_together():
 
     image = torch.randn(1, 8, 6, 6)
     assert any(".clone" in name for name in names(image))
-    assert not any(".clone" in name for name in names(image.contiguous(memory_format=torch.channels_last)))
+    assert not any(
+        ".clone" in name for name in names(image.contiguous(memory_format=torch.channels_last))
+    )

@@ -26,17 +26,27 @@ def test_agrees_with_published_figure(case):
 
 
 def test_every_workload_has_a_published_parameter_count():
-    without = [name for name in NAMES if not any(f.quantity == "parameters" for f in workload(name).published)]
+    without = [
+        name
+        for name in NAMES
+        if not any(f.quantity == "parameters" for f in workload(name).published)
+    ]
     assert without == []
 
 
 def test_tolerances_beyond_half_a_percent_are_few():
-    wide = [name for name, index in FIGURES if workload(name).published[index].tolerance_fraction > 0.005]
+    wide = [
+        name
+        for name, index in FIGURES
+        if workload(name).published[index].tolerance_fraction > 0.005
+    ]
     assert len(wide) <= 0.2 * len(FIGURES)
 
 
 def test_resnet_50_is_8_178_gflop():
-    """4.089 G multiply-adds (torchvision _ops), 25,557,032 parameters: the anchor of the FLOP convention."""
+    """4.089 G multiply-adds (torchvision _ops), 25,557,032 parameters: the anchor of the FLOP
+    convention.
+    """
     model = workload("resnet-50")
     lowered = model.lower(model.default, FP32)
     assert lowered.graph.model_flop == 8_178_368_512

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
+from accelsim.workloads.families.recommender import DlrmParameters
+from accelsim.workloads.families.recurrent import RecurrentParameters, write_recurrent
 from accelsim.workloads.model import RunShape
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.recommender import DlrmParameters
-from accelsim.workloads.recurrent import RecurrentParameters, write_recurrent
 from accelsim.workloads.training import optimizer, training_graph
 
 FP32 = PRECISIONS["fp32"]
@@ -71,7 +71,10 @@ def test_classifier_reads_the_last_step_only():
 
 
 def test_language_model_classifies_every_step():
-    assert rows(lower("lstm-lm-large", batch=5, seq_len=35).graph, OperatorKind.GEMM)[-1]["m"] == 5 * 35
+    assert (
+        rows(lower("lstm-lm-large", batch=5, seq_len=35).graph, OperatorKind.GEMM)[-1]["m"]
+        == 5 * 35
+    )
 
 
 def test_translator_shares_one_embedding_and_attends_to_every_source_word():
@@ -111,7 +114,9 @@ def test_dlrm_reads_rows_not_tables():
 
 def test_boosted_trees_visit_depth_nodes_of_every_tree():
     graph = lower("gbdt-higgs", batch=1000).graph
-    assert rows(graph, OperatorKind.TREE_ENSEMBLE) == [{"rows": 1000, "features": 28, "trees": 500, "depth": 8}]
+    assert rows(graph, OperatorKind.TREE_ENSEMBLE) == [
+        {"rows": 1000, "features": 28, "trees": 500, "depth": 8}
+    ]
     assert graph.total_flop == 1000 * 500 * 9
     assert graph.model_flop == 0
 
@@ -126,7 +131,9 @@ def test_cross_layers_have_two_thin_matrices_each():
     graph = lower("dlrm-v2-mlperf").graph
     joined = 27 * 128
     cross = [
-        graph.flop[i] for i, path in enumerate(graph.path) if "cross" in path and graph.kind[i] == OperatorKind.GEMM
+        graph.flop[i]
+        for i, path in enumerate(graph.path)
+        if "cross" in path and graph.kind[i] == OperatorKind.GEMM
     ]
     assert sum(cross) == 3 * 2 * 2.0 * joined * 512
     lookups = sum(row["lookups"] for row in rows(graph, OperatorKind.EMBEDDING_BAG))

@@ -11,7 +11,13 @@ from accelsim.errors import UnknownNameError
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.operator import OperatorKind, Phase
-from accelsim.workloads.training import OPTIMIZERS, backward_graph, optimizer, optimizer_graph, training_graph
+from accelsim.workloads.training import (
+    OPTIMIZERS,
+    backward_graph,
+    optimizer,
+    optimizer_graph,
+    training_graph,
+)
 
 K = OperatorKind
 
@@ -56,7 +62,10 @@ def test_a_bias_gradient_sums_the_outputs_gradient(policy):
     b.linear(x, 10, bias=False)
     backward = backward_graph(b.build())
     sums = [backward.dimensions_of(row) for row in rows(backward, K.REDUCTION)]
-    assert sums == [{"rows": 10, "columns": 2, "inner": 0}, {"rows": 4, "columns": 2 * 64, "inner": 0}]
+    assert sums == [
+        {"rows": 10, "columns": 2, "inner": 0},
+        {"rows": 4, "columns": 2 * 64, "inner": 0},
+    ]
 
 
 def test_transposed_conv_input_gradient_is_a_conv():
@@ -96,7 +105,11 @@ def test_attention_backward_is_five_products_for_two():
         ("momentum", "fp32", 20),  # + read and write one state
         ("adam", "fp32", 28),  # + read and write two states
         ("lamb", "fp32", 44),  # reads everything twice, for its trust ratio
-        ("adamw", "bf16", 28),  # master, m, v read (12) and written (12), gradient read (2), weight written (2)
+        (
+            "adamw",
+            "bf16",
+            28,
+        ),  # master, m, v read (12) and written (12), gradient read (2), weight written (2)
     ],
 )
 def test_optimizer_traffic(name, policy, bytes_per_parameter):
@@ -107,7 +120,10 @@ def test_optimizer_traffic(name, policy, bytes_per_parameter):
 def test_states_are_as_narrow_as_a_weight_without_a_master_copy():
     policy = replace(precision("bf16"), master_weight=None)
     graph = optimizer_graph(1000, 3, policy, optimizer("adamw"))
-    assert (graph.read_bytes[0], graph.write_bytes[0]) == (8000, 6000)  # w, m, v, g read; w, m, v written, 2 bytes each
+    assert (graph.read_bytes[0], graph.write_bytes[0]) == (
+        8000,
+        6000,
+    )  # w, m, v, g read; w, m, v written, 2 bytes each
 
 
 def test_unknown_optimizer_is_named():
@@ -117,7 +133,9 @@ def test_unknown_optimizer_is_named():
 
 def test_a_step_has_its_phases_in_order():
     b = mlp(8, [32, 64, 10])
-    step = training_graph(b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["lamb"])
+    step = training_graph(
+        b.build(), b.parameter_count, b.parameter_tensor_count, b.precision, OPTIMIZERS["lamb"]
+    )
     assert np.all(np.diff(step.phase) >= 0)
     assert set(step.phase) == {int(Phase.FORWARD), int(Phase.BACKWARD), int(Phase.OPTIMIZER)}
     assert all(len(step.dependencies_of(row)) for row in range(1, len(step)))

@@ -13,12 +13,12 @@ from pydantic import ValidationError
 
 from accelsim.errors import InvalidValueError
 from accelsim.workload_catalog import workload, workload_names
-from accelsim.workloads.attention_layers import LatentAttention
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.decoder import DecoderParameters
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.families import load_family
-from accelsim.workloads.feed_forward import active_experts
+from accelsim.workloads.families.attention_layers import LatentAttention
+from accelsim.workloads.families.decoder import DecoderParameters
+from accelsim.workloads.families.feed_forward import active_experts
 from accelsim.workloads.model import Lowered, RunShape, Workload
 from accelsim.workloads.operator import OperatorKind, Phase
 
@@ -35,7 +35,9 @@ def lowered(name: str, shape: RunShape, phase: Phase = Phase.FORWARD, **options)
 
 def decoder(**parameters) -> Workload:
     family = load_family("decoder")
-    return Workload("d", "d", "text-generation", family, DecoderParameters(**parameters), RunShape(seq_len=8))
+    return Workload(
+        "d", "d", "text-generation", family, DecoderParameters(**parameters), RunShape(seq_len=8)
+    )
 
 
 def rows(run: Lowered, kind: OperatorKind) -> np.ndarray:
@@ -46,7 +48,8 @@ def dimension(run: Lowered, kind: OperatorKind, name: str) -> np.ndarray:
     return run.graph.dimension(name, rows(run, kind), kind)
 
 
-# -- published figures --------------------------------------------------------------------------------------------------
+# -- published figures
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -109,22 +112,29 @@ def test_llama_flop_is_2pt_plus_4ttdl(name, width, tokens):
     parameters = workload(name).parameters
     matrices = EXACT[name] - parameters.vocab_size * width
     closed_form = 2 * matrices * tokens + 4 * tokens**2 * width * parameters.layers
-    assert lowered(name, RunShape(1, tokens)).graph.model_flop == pytest.approx(closed_form, rel=1e-3)
+    assert lowered(name, RunShape(1, tokens)).graph.model_flop == pytest.approx(
+        closed_form, rel=1e-3
+    )
 
 
 def test_bert_large_at_512_tokens_is_335_gflop():
-    assert lowered("bert-large", RunShape(1, 512)).graph.model_flop == pytest.approx(335.0e9, rel=1e-3)
+    assert lowered("bert-large", RunShape(1, 512)).graph.model_flop == pytest.approx(
+        335.0e9, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "active"), [("gpt-oss-120b", 5.13e9), ("gpt-oss-20b", 3.61e9), ("deepseek-v3", 36.6e9)]
 )
 def test_one_token_costs_two_flop_per_active_parameter(name, active):
-    """Active parameters as the model cards count them: with the logits, without the embedding table."""
+    """Active parameters as the model cards count them: with the logits, without the embedding
+    table.
+    """
     assert lowered(name, RunShape(1, 1)).graph.model_flop == pytest.approx(2 * active, rel=2e-3)
 
 
-# -- closed forms over random sizes -------------------------------------------------------------------------------------
+# -- closed forms over random sizes
+# -------------------------------------------------------------------------------------
 
 SIZES = st.fixed_dictionaries(
     {
@@ -138,7 +148,9 @@ SIZES = st.fixed_dictionaries(
 )
 
 
-@given(SIZES, st.integers(1, 4), st.booleans(), st.booleans(), st.integers(1, 3), st.integers(1, 40))
+@given(
+    SIZES, st.integers(1, 4), st.booleans(), st.booleans(), st.integers(1, 3), st.integers(1, 40)
+)
 @settings(max_examples=40, deadline=None)
 def test_dense_decoder_closed_forms(sizes, group, gated, tied, batch, tokens):
     heads = group * sizes["kv_heads"]
@@ -174,22 +186,31 @@ def test_batch_and_tokens_share_the_matrix_work(batch, tokens):
     gemm = run.graph.flop[rows(run, K.GEMM)].sum()
     attention = run.graph.flop[rows(run, K.ATTENTION)].sum()
     one = lowered("qwen3-0.6b", RunShape(1, 1))
-    assert gemm == pytest.approx(batch * tokens * one.graph.flop[rows(one, K.GEMM)].sum(), rel=1e-12)
-    assert attention == pytest.approx(batch * tokens**2 * one.graph.flop[rows(one, K.ATTENTION)].sum(), rel=1e-12)
+    assert gemm == pytest.approx(
+        batch * tokens * one.graph.flop[rows(one, K.GEMM)].sum(), rel=1e-12
+    )
+    assert attention == pytest.approx(
+        batch * tokens**2 * one.graph.flop[rows(one, K.ATTENTION)].sum(), rel=1e-12
+    )
 
 
-# -- phases -------------------------------------------------------------------------------------------------------------
+# -- phases
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["llama-3.2-1b", "gpt2", "qwen3-30b-a3b", "mixtral-8x7b"])
 def test_decoding_every_token_adds_up_to_the_forward_pass(name):
-    """Same matrix work; attention sees t + 1 keys at step t instead of all T: T(T+1)/2 pairs instead of T^2."""
+    """Same matrix work; attention sees t + 1 keys at step t instead of all T: T(T+1)/2 pairs
+    instead of T^2.
+    """
     tokens = 12
     forward = lowered(name, RunShape(2, tokens))
     steps = [lowered(name, RunShape(2, 1, context_len=t), Phase.DECODE) for t in range(tokens)]
     attention = forward.graph.flop[rows(forward, K.ATTENTION)].sum()
     missing = attention * (tokens - 1) / (2 * tokens)
-    assert sum(s.graph.model_flop for s in steps) == pytest.approx(forward.graph.model_flop - missing, rel=1e-12)
+    assert sum(s.graph.model_flop for s in steps) == pytest.approx(
+        forward.graph.model_flop - missing, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", GENERATORS)
@@ -215,14 +236,18 @@ def test_prefill_computes_logits_of_the_last_token_alone():
 
 
 def test_chunked_prefill_adds_up_to_one_prefill():
-    """Two chunks do the matrix work of one prompt plus one more logits row, and see the earlier chunk's keys."""
+    """Two chunks do the matrix work of one prompt plus one more logits row, and see the earlier
+    chunk's keys.
+    """
     whole = lowered("llama-3.2-1b", RunShape(1, 64), Phase.PREFILL)
     first = lowered("llama-3.2-1b", RunShape(1, 32), Phase.PREFILL)
     second = lowered("llama-3.2-1b", RunShape(1, 32, context_len=32), Phase.PREFILL)
     gemm = [run.graph.flop[rows(run, K.GEMM)].sum() for run in (whole, first, second)]
     assert gemm[1] + gemm[2] == pytest.approx(gemm[0] + 2.0 * 2048 * 128256, rel=1e-12)
     scores = [run.graph.flop[rows(run, K.ATTENTION)].sum() for run in (whole, first, second)]
-    assert scores[1] + scores[2] == pytest.approx(0.75 * scores[0], rel=1e-12)  # the upper right quarter is masked
+    assert scores[1] + scores[2] == pytest.approx(
+        0.75 * scores[0], rel=1e-12
+    )  # the upper right quarter is masked
 
 
 @pytest.mark.parametrize(
@@ -256,13 +281,21 @@ def prod_bytes(run: Lowered, names: tuple[str, ...]) -> float:
     return float(np.prod([dimension(run, K.ATTENTION, name) for name in names], axis=0).sum() * 2)
 
 
-# -- attention variants -------------------------------------------------------------------------------------------------
+# -- attention variants
+# -------------------------------------------------------------------------------------------------
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 200))
 @settings(max_examples=20, deadline=None)
 def test_grouped_heads_save_bytes_not_flop(kv_heads, context):
-    sizes = {"vocab_size": 100, "hidden_size": 64, "layers": 2, "heads": 8, "head_dim": 8, "intermediate_size": 64}
+    sizes = {
+        "vocab_size": 100,
+        "hidden_size": 64,
+        "layers": 2,
+        "heads": 8,
+        "head_dim": 8,
+        "intermediate_size": 64,
+    }
     shape = RunShape(2, 1, context_len=context)
     full = decoder(**sizes).lower(shape, BF16, Phase.DECODE)
     grouped = decoder(**sizes, kv_heads=kv_heads).lower(shape, BF16, Phase.DECODE)
@@ -273,7 +306,9 @@ def test_grouped_heads_save_bytes_not_flop(kv_heads, context):
 
 
 def test_windows_alternate_and_limit_what_decode_reads():
-    near, far = (lowered("gpt-oss-20b", RunShape(1, 1, context_len=n), Phase.DECODE) for n in (2000, 20_000))
+    near, far = (
+        lowered("gpt-oss-20b", RunShape(1, 1, context_len=n), Phase.DECODE) for n in (2000, 20_000)
+    )
     windows = dimension(near, K.ATTENTION, "window")
     assert windows.tolist() == [128, 0] * 12
     before, after = (run.graph.read_bytes[rows(run, K.ATTENTION)] for run in (near, far))
@@ -296,19 +331,39 @@ def test_latent_attention_expands_in_prefill_and_absorbs_in_decode():
     prefill = lowered("deepseek-v3", RunShape(1, 64), Phase.PREFILL)
     decode = lowered("deepseek-v3", RunShape(1, 1, context_len=63), Phase.DECODE)
     names = ("heads", "kv_heads", "head_dim", "value_dim", "latent")
-    assert [set(dimension(prefill, K.ATTENTION, name)) for name in names] == [{128}, {128}, {192}, {128}, {0}]
-    assert [set(dimension(decode, K.ATTENTION, name)) for name in names] == [{128}, {1}, {576}, {512}, {576}]
+    assert [set(dimension(prefill, K.ATTENTION, name)) for name in names] == [
+        {128},
+        {128},
+        {192},
+        {128},
+        {0},
+    ]
+    assert [set(dimension(decode, K.ATTENTION, name)) for name in names] == [
+        {128},
+        {1},
+        {576},
+        {512},
+        {576},
+    ]
     scores = decode.graph.flop[rows(decode, K.ATTENTION)].sum()
     assert scores == 61 * 2.0 * 128 * 64 * (576 + 512)
 
 
 def test_absorbed_and_expanded_projections_cost_the_same_for_one_token():
-    """W_UK and W_UV act once per new token in either form: 2 rank heads (nope + value) FLOP and the same weights."""
-    attention = LatentAttention(heads=128, query_rank=1536, latent_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+    """W_UK and W_UV act once per new token in either form: 2 rank heads (nope + value) FLOP and the
+    same weights.
+    """
+    attention = LatentAttention(
+        heads=128, query_rank=1536, latent_rank=512, nope_dim=128, rope_dim=64, value_dim=128
+    )
     assert attention.cache_width == 576
-    expanded, absorbed = (lowered("deepseek-v3", RunShape(1, 1), phase) for phase in (Phase.PREFILL, Phase.DECODE))
+    expanded, absorbed = (
+        lowered("deepseek-v3", RunShape(1, 1), phase) for phase in (Phase.PREFILL, Phase.DECODE)
+    )
     for column in ("flop", "weight_bytes"):
-        assert _up_projection(expanded, column) == pytest.approx(_up_projection(absorbed, column), rel=1e-12)
+        assert _up_projection(expanded, column) == pytest.approx(
+            _up_projection(absorbed, column), rel=1e-12
+        )
 
 
 def _up_projection(run: Lowered, column: str) -> float:
@@ -317,7 +372,9 @@ def _up_projection(run: Lowered, column: str) -> float:
     return float(getattr(run.graph, column)[picked].sum())
 
 
-@pytest.mark.parametrize("name", ["bert-base", "gpt2", "llama-3.2-1b", "t5-small", "whisper-small", "deepseek-v3"])
+@pytest.mark.parametrize(
+    "name", ["bert-base", "gpt2", "llama-3.2-1b", "t5-small", "whisper-small", "deepseek-v3"]
+)
 def test_decomposed_attention_has_the_same_flop_and_more_bytes(name):
     shape = RunShape(1, 128, target_len=64)
     fused, split = lowered(name, shape), lowered(name, shape, fused_attention=False)
@@ -342,20 +399,25 @@ def test_decomposed_attention_has_the_same_flop_and_more_bytes(name):
 def test_decomposed_attention_follows_the_eager_implementation(name, expected):
     seq_len = 1600 if name.startswith("wav2vec2") else 16
     run = lowered(name, RunShape(1, seq_len, target_len=4), fused_attention=False)
-    written = [word.removeprefix("attention.") for word in run.graph.name if word.startswith("attention.")]
+    written = [
+        word.removeprefix("attention.") for word in run.graph.name if word.startswith("attention.")
+    ]
     assert written[: len(expected.split())] == expected.split()
 
 
 def test_decomposed_latent_decode_reads_the_cache_once_per_product():
     """The 128 heads are rows of one product with the shared latent, not 128 copies of it."""
-    run = lowered("deepseek-v3", RunShape(1, 1, context_len=999), Phase.DECODE, fused_attention=False)
+    run = lowered(
+        "deepseek-v3", RunShape(1, 1, context_len=999), Phase.DECODE, fused_attention=False
+    )
     fused = lowered("deepseek-v3", RunShape(1, 1, context_len=999), Phase.DECODE)
     assert run.graph.model_flop == pytest.approx(fused.graph.model_flop, rel=1e-12)
     scores = [row for row, word in enumerate(run.graph.name) if word == "attention.scores"]
     assert run.graph.read_bytes[scores].tolist() == [2.0 * 576 * (128 + 1000)] * 61
 
 
-# -- mixtures of experts ------------------------------------------------------------------------------------------------
+# -- mixtures of experts
+# ------------------------------------------------------------------------------------------------
 
 
 def test_decode_reads_the_experts_it_uses_and_a_large_batch_all():
@@ -378,7 +440,8 @@ def test_grouped_rows_carry_top_k_rows_per_token():
     assert set(dimension(run, K.GROUPED_GEMM, "groups")) == {active_experts(128, 8, 32)}
 
 
-# -- encoder-decoders, vision, speech -----------------------------------------------------------------------------------
+# -- encoder-decoders, vision, speech
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["t5-base", "transformer-big", "whisper-small"])
@@ -387,17 +450,24 @@ def test_decoding_skips_the_encoder_but_counts_its_parameters(name):
     decode = lowered(name, RunShape(1, 1, context_len=5, source_len=64), Phase.DECODE)
     assert decode.parameter_count == forward.parameter_count
     assert decode.parameter_tensor_count == forward.parameter_tensor_count
-    assert not any("encoder.layers" in path or "encoder.block" in path for path in decode.graph.path)
+    assert not any(
+        "encoder.layers" in path or "encoder.block" in path for path in decode.graph.path
+    )
     assert decode.graph.total_flop < forward.graph.total_flop / 10
 
 
 @pytest.mark.parametrize("name", ["t5-base", "transformer-base", "whisper-small"])
 def test_encoder_decoder_steps_add_up(name):
-    """Start token in prefill and T - 1 decode steps do the forward pass's work; self-attention sees T(T+1)/2 pairs."""
+    """Start token in prefill and T - 1 decode steps do the forward pass's work; self-attention sees
+    T(T+1)/2 pairs.
+    """
     source, target = 48, 6
     forward = lowered(name, RunShape(1, source, target_len=target))
     prefill = lowered(name, RunShape(1, source), Phase.PREFILL)
-    steps = [lowered(name, RunShape(1, 1, context_len=t, source_len=source), Phase.DECODE) for t in range(1, target)]
+    steps = [
+        lowered(name, RunShape(1, 1, context_len=t, source_len=source), Phase.DECODE)
+        for t in range(1, target)
+    ]
     own = [
         row
         for row in rows(forward, K.ATTENTION)
@@ -409,12 +479,18 @@ def test_encoder_decoder_steps_add_up(name):
 
 
 def test_cross_attention_grows_with_the_source():
-    near, far = (lowered("t5-base", RunShape(1, 1, context_len=4, source_len=n), Phase.DECODE) for n in (128, 1280))
+    near, far = (
+        lowered("t5-base", RunShape(1, 1, context_len=4, source_len=n), Phase.DECODE)
+        for n in (128, 1280)
+    )
     assert far.graph.model_flop - near.graph.model_flop == 12 * 4.0 * 768 * (1280 - 128)
 
 
 def test_larger_images_keep_the_parameters():
-    small, large = lowered("vit-b-16", RunShape(1)), lowered("vit-b-16", RunShape(1, image_size=384))
+    small, large = (
+        lowered("vit-b-16", RunShape(1)),
+        lowered("vit-b-16", RunShape(1, image_size=384)),
+    )
     assert small.parameter_count == large.parameter_count
     assert set(dimension(large, K.ATTENTION, "q_len")) == {24 * 24 + 1}
 
@@ -424,7 +500,8 @@ def test_wav2vec2_keeps_one_frame_in_320():
     assert set(dimension(run, K.ATTENTION, "q_len")) == {49}  # Baevski et al. 2020: 49 Hz
 
 
-# -- bad sizes ----------------------------------------------------------------------------------------------------------
+# -- bad sizes
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -475,25 +552,50 @@ def test_split_must_cover_the_axis():
 
 def test_split_parts_are_kept_apart():
     """GPT-2's fused projection keeps query, key and value, as three separate projections would."""
-    sizes = {"vocab_size": 10, "hidden_size": 64, "layers": 1, "heads": 4, "intermediate_size": 8, "positions": "none"}
-    apart, fused = (decoder(**sizes, fused_qkv=flag).lower(RunShape(1, 8), BF16) for flag in (False, True))
+    sizes = {
+        "vocab_size": 10,
+        "hidden_size": 64,
+        "layers": 1,
+        "heads": 4,
+        "intermediate_size": 8,
+        "positions": "none",
+    }
+    apart, fused = (
+        decoder(**sizes, fused_qkv=flag).lower(RunShape(1, 8), BF16) for flag in (False, True)
+    )
     assert apart.graph.saved_bytes.sum() == fused.graph.saved_bytes.sum()
     assert apart.parameter_count == fused.parameter_count
     assert apart.graph.model_flop == fused.graph.model_flop
 
 
-# -- paths, precision, speed --------------------------------------------------------------------------------------------
+# -- paths, precision, speed
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("name", "paths"),
     [
-        ("llama-3.1-8b", {"model.layers.0.self_attn.q_proj", "model.layers.31.mlp.down_proj", "lm_head"}),
+        (
+            "llama-3.1-8b",
+            {"model.layers.0.self_attn.q_proj", "model.layers.31.mlp.down_proj", "lm_head"},
+        ),
         ("gpt2", {"transformer.h.0.attn.c_attn", "transformer.h.11.mlp.c_fc", "transformer.ln_f"}),
         ("opt-125m", {"model.decoder.layers.0.self_attn.out_proj", "model.decoder.layers.0.fc1"}),
         ("bert-base", {"bert.encoder.layer.0.attention.self.query", "bert.pooler.dense"}),
-        ("deepseek-v3", {"model.layers.0.self_attn.kv_a_proj_with_mqa", "model.layers.3.mlp.shared_experts.up_proj"}),
-        ("t5-base", {"encoder.block.0.layer.0.SelfAttention.q", "decoder.block.11.layer.2.DenseReluDense.wo"}),
+        (
+            "deepseek-v3",
+            {
+                "model.layers.0.self_attn.kv_a_proj_with_mqa",
+                "model.layers.3.mlp.shared_experts.up_proj",
+            },
+        ),
+        (
+            "t5-base",
+            {
+                "encoder.block.0.layer.0.SelfAttention.q",
+                "decoder.block.11.layer.2.DenseReluDense.wo",
+            },
+        ),
         ("whisper-small", {"model.encoder.conv1", "model.decoder.layers.0.encoder_attn.k_proj"}),
         ("wav2vec2-base", {"wav2vec2.feature_extractor.conv_layers.0.conv", "lm_head"}),
         ("vit-b-16", {"vit.embeddings.patch_embeddings.projection", "classifier"}),
@@ -520,7 +622,9 @@ def test_rows_are_well_formed(name):
 
 def test_weights_halve_from_bf16_to_fp8_and_cache_stays():
     bf16, fp8 = (
-        workload("llama-3.1-8b").lower(RunShape(1, 1, context_len=64), precision(name), Phase.DECODE)
+        workload("llama-3.1-8b").lower(
+            RunShape(1, 1, context_len=64), precision(name), Phase.DECODE
+        )
         for name in ("bf16", "fp8")
     )
     gemm = rows(bf16, K.GEMM)
@@ -530,7 +634,9 @@ def test_weights_halve_from_bf16_to_fp8_and_cache_stays():
 
 @pytest.mark.parametrize(("name", "limit_s"), [("llama-3.1-8b", 0.010), ("llama-3.1-405b", 0.040)])
 def test_lowering_is_quick(name, limit_s):
-    """About three times what one idle core needs; the best of several runs, as other tests share the machine."""
+    """About three times what one idle core needs; the best of several runs, as other tests share
+    the machine.
+    """
     model, best = workload(name), float("inf")
     for tokens in range(100, 110):
         start = time.process_time()

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
-from accelsim.workloads.layer_stack import Layer, LayersParameters, write_layers
-from accelsim.workloads.mobile import round_channels
+from accelsim.workloads.families.layer_stack import Layer, LayersParameters, write_layers
+from accelsim.workloads.families.mobile import round_channels
+from accelsim.workloads.families.vision import ResNetParameters, write_resnet
 from accelsim.workloads.model import RunShape
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.vision import ResNetParameters, write_resnet
 
 FP32 = PRECISIONS["fp32"]
 
@@ -35,10 +35,14 @@ def test_resnet_50_has_53_convolutions_named_as_in_torchvision():
 
 
 def test_resnet_50_strides_in_the_3x3_convolution():
-    """Version 1.5, as torchvision has it: 4.09 G multiply-adds, against 3.8 with the stride in the first 1x1."""
+    """Version 1.5, as torchvision has it: 4.09 G multiply-adds, against 3.8 with the stride in the
+    first 1x1.
+    """
     graph = graph_of("resnet-50")
     strided = {
-        p for p, k, d in zip(graph.path, graph.kind, graph.dims, strict=True) if k == OperatorKind.CONV and d[13] == 2
+        p
+        for p, k, d in zip(graph.path, graph.kind, graph.dims, strict=True)
+        if k == OperatorKind.CONV and d[13] == 2
     }
     assert strided == {
         "conv1",
@@ -75,7 +79,9 @@ def test_depthwise_convolutions_have_one_group_per_channel():
 def test_squeeze_and_excite_sees_one_pixel():
     graph = graph_of("efficientnet-b0")
     squeeze = [
-        graph.dimensions_of(i) for i, path in enumerate(graph.path) if path.endswith("fc1") and graph.name[i] == "conv"
+        graph.dimensions_of(i)
+        for i, path in enumerate(graph.path)
+        if path.endswith("fc1") and graph.name[i] == "conv"
     ]
     assert len(squeeze) == 16
     assert all(row["in_h"] == row["in_w"] == 1 for row in squeeze)
@@ -90,11 +96,15 @@ def test_rounded_channels_are_multiples_of_eight_and_never_far_below(channels):
 
 
 @settings(max_examples=15, deadline=None)
-@given(depths=st.lists(st.integers(1, 3), min_size=4, max_size=4), size=st.sampled_from([64, 96, 128]))
+@given(
+    depths=st.lists(st.integers(1, 3), min_size=4, max_size=4), size=st.sampled_from([64, 96, 128])
+)
 def test_resnet_flop_grow_with_depth(depths, size):
     def flop(d):
         b = GraphBuilder(FP32)
-        write_resnet(b, ResNetParameters(block="bottleneck", depths=tuple(d), image_size=size), RunShape())
+        write_resnet(
+            b, ResNetParameters(block="bottleneck", depths=tuple(d), image_size=size), RunShape()
+        )
         return b.build().model_flop
 
     deeper = [depths[0] + 1, *depths[1:]]
@@ -105,14 +115,23 @@ def test_resnet_flop_grow_with_depth(depths, size):
 
 def test_fully_convolutional_flop_scale_with_pixels():
     """YOLOv3 has no dense layer: 608 against 416 pixels is the square of their ratio."""
-    small, large = graph_of("yolo-v3", image_size=416).model_flop, graph_of("yolo-v3", image_size=608).model_flop
+    small, large = (
+        graph_of("yolo-v3", image_size=416).model_flop,
+        graph_of("yolo-v3", image_size=608).model_flop,
+    )
     assert large / small == pytest.approx((608 / 416) ** 2, rel=1e-12)
 
 
 def test_layers_number_like_a_sequential():
     graph = graph_of("alexnet")
-    paths = [p for p, k in zip(graph.path, graph.kind, strict=True) if k in (OperatorKind.CONV, OperatorKind.GEMM)]
-    assert paths == [f"features.{i}" for i in (0, 3, 6, 8, 10)] + [f"classifier.{i}" for i in (1, 4, 6)]
+    paths = [
+        p
+        for p, k in zip(graph.path, graph.kind, strict=True)
+        if k in (OperatorKind.CONV, OperatorKind.GEMM)
+    ]
+    assert paths == [f"features.{i}" for i in (0, 3, 6, 8, 10)] + [
+        f"classifier.{i}" for i in (1, 4, 6)
+    ]
 
 
 @pytest.mark.parametrize("entry", [{}, {"conv": 3, "linear": 2}, {"pool": "max", "flatten": True}])
@@ -123,10 +142,14 @@ def test_a_layer_is_exactly_one_thing(entry):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    widths=st.lists(st.integers(1, 64), min_size=1, max_size=5), features=st.integers(1, 64), batch=st.integers(1, 8)
+    widths=st.lists(st.integers(1, 64), min_size=1, max_size=5),
+    features=st.integers(1, 64),
+    batch=st.integers(1, 8),
 )
 def test_mlp_counts_equal_the_closed_form(widths, features, batch):
-    p = LayersParameters.model_validate({"input": [features], "sections": {"": [{"linear": w} for w in widths]}})
+    p = LayersParameters.model_validate(
+        {"input": [features], "sections": {"": [{"linear": w} for w in widths]}}
+    )
     b = GraphBuilder(FP32)
     write_layers(b, p, RunShape(batch=batch))
     sizes = [features, *widths]
@@ -136,6 +159,8 @@ def test_mlp_counts_equal_the_closed_form(widths, features, batch):
 
 
 def test_pool_before_an_image_is_refused():
-    p = LayersParameters.model_validate({"input": [4], "sections": {"": [{"pool": "max", "kernel": 2}]}})
+    p = LayersParameters.model_validate(
+        {"input": [4], "sections": {"": [{"pool": "max", "kernel": 2}]}}
+    )
     with pytest.raises(ValueError, match="channels and positions"):
         write_layers(GraphBuilder(FP32), p, RunShape())

@@ -1,13 +1,15 @@
-"""Whole models that check a calibration: torch definitions of the networks people run, none of them used in a fit.
+"""Whole models that check a calibration: torch definitions of the networks people run, none of them
+used in a fit.
 
-Each factory returns a module and example inputs for a batch. Batches and lengths are such that one pass takes a few
-milliseconds to half a second on one core. The networks have their published sizes, except those whose names end in
-``shaped``; the set includes families that the operator suite has no shapes of (recommenders, mixtures of experts, recurrent
-networks, U-Nets).
+Each factory returns a module and example inputs for a batch. Batches and lengths are such that one
+pass takes a few milliseconds to half a second on one core. The networks have their published sizes,
+except those whose names end in ``shaped``; the set includes families that the operator suite has no
+shapes of (recommenders, mixtures of experts, recurrent networks, U-Nets).
 
-The check list is of the modules here. `first` to `seventh` were the lists of earlier committed runs, the first three of
-smaller networks of the same families: once a list has been measured, its errors teach, so it serves development and another
-takes its place. The check of a GPU uses some of the first.
+The check list is of the modules here. `first` to `seventh` were the lists of earlier committed
+runs, the first three of smaller networks of the same families: once a list has been measured, its
+errors teach, so it serves development and another takes its place. The check of a GPU uses some of
+the first.
 """
 
 from __future__ import annotations
@@ -30,10 +32,24 @@ from accelsim.calibration.check_models import (  # noqa: F401  (they register)
     third,
     transformers,
 )
-from accelsim.calibration.check_models.first.transformers import Encoder, Llama, MoeTransformer, VisionTransformer
+from accelsim.calibration.check_models.first.transformers import (
+    Encoder,
+    Llama,
+    MoeTransformer,
+    VisionTransformer,
+)
 from accelsim.calibration.check_models.register import CHECK_MODELS, Factory, Inputs
 
-__all__ = ["CHECK_MODELS", "Encoder", "Factory", "Inputs", "Llama", "MoeTransformer", "VisionTransformer", "build"]
+__all__ = [
+    "CHECK_MODELS",
+    "Encoder",
+    "Factory",
+    "Inputs",
+    "Llama",
+    "MoeTransformer",
+    "VisionTransformer",
+    "build",
+]
 
 
 def build(name: str, batch: int, dtype: torch.dtype = torch.float32) -> tuple[nn.Module, Inputs]:

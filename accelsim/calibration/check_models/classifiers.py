@@ -1,4 +1,6 @@
-"""Networks of convolutions that classify images: residual ones with refinements, a pyramid, a mobile one of one branch."""
+"""Networks of convolutions that classify images: residual ones with refinements, a pyramid, a
+mobile one of one branch.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -17,7 +19,8 @@ from accelsim.calibration.check_models.register import Inputs, registered
 __all__: list[str] = []
 
 
-# -- residual networks -----------------------------------------------------------------------------------------------
+# -- residual networks
+# -----------------------------------------------------------------------------------------------
 
 
 class _ChannelGate(nn.Module):
@@ -25,7 +28,10 @@ class _ChannelGate(nn.Module):
 
     def __init__(self, k: int) -> None:
         super().__init__()
-        self.pool, self.conv = nn.AdaptiveAvgPool2d(1), nn.Conv1d(1, 1, k, padding=k // 2, bias=False)
+        self.pool, self.conv = (
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv1d(1, 1, k, padding=k // 2, bias=False),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv(self.pool(x).squeeze(-1).transpose(-1, -2))
@@ -44,7 +50,9 @@ def _gated(batch: int) -> tuple[nn.Module, Inputs]:
 
 @registered("resnet-50-d")
 def _refined(batch: int) -> tuple[nn.Module, Inputs]:
-    """Three 3x3 convolutions at first, and means before the 1x1 beside a stride (He et al., CVPR 2019)."""
+    """Three 3x3 convolutions at first, and means before the 1x1 beside a stride (He et al., CVPR
+    2019).
+    """
     stem, *stages = residual_layers(64, 1)
     first = [relu_conv(3, 32, 3, 2), relu_conv(32, 32), relu_conv(32, 64), stem[1]]
     for n, stage in enumerate(stages[1:]):
@@ -55,7 +63,8 @@ def _refined(batch: int) -> tuple[nn.Module, Inputs]:
     return nn.Sequential(*first, *stages, *pooled_head(2048)), images(batch)
 
 
-# -- PyramidNet ------------------------------------------------------------------------------------------------------
+# -- PyramidNet
+# ------------------------------------------------------------------------------------------------------
 
 
 class _PyramidBlock(nn.Module):
@@ -64,7 +73,12 @@ class _PyramidBlock(nn.Module):
     def __init__(self, i: int, o: int, s: int) -> None:
         super().__init__()
         self.path = nn.Sequential(
-            *(nn.BatchNorm2d(i), nn.Conv2d(i, o, 3, s, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU(inplace=True)),
+            *(
+                nn.BatchNorm2d(i),
+                nn.Conv2d(i, o, 3, s, 1, bias=False),
+                nn.BatchNorm2d(o),
+                nn.ReLU(inplace=True),
+            ),
             *(nn.Conv2d(o, o, 3, 1, 1, bias=False), nn.BatchNorm2d(o)),
         )
         self.pool, self.more = nn.AvgPool2d(2) if s > 1 else nn.Identity(), o - i
@@ -73,7 +87,9 @@ class _PyramidBlock(nn.Module):
         y, kept = self.path(x), self.pool(x)
         if self.more:
             b, _, h, w = kept.shape
-            kept = torch.cat([kept, torch.zeros(b, self.more, h, w, dtype=x.dtype, device=x.device)], 1)
+            kept = torch.cat(
+                [kept, torch.zeros(b, self.more, h, w, dtype=x.dtype, device=x.device)], 1
+            )
         y += kept
         return y
 
@@ -85,11 +101,18 @@ def _pyramid(batch: int) -> tuple[nn.Module, Inputs]:
     layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)]
     for n, (i, o) in enumerate(pairwise(widths)):
         layers.append(_PyramidBlock(i, o, 2 if n in {18, 36} else 1))
-    head = [nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(64, 10)]
+    head = [
+        nn.BatchNorm2d(64),
+        nn.ReLU(inplace=True),
+        nn.AvgPool2d(8),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    ]
     return nn.Sequential(*layers, *head), images(batch, 32)
 
 
-# -- MobileOne -------------------------------------------------------------------------------------------------------
+# -- MobileOne
+# -------------------------------------------------------------------------------------------------------
 
 
 class _OneConv(nn.Module):
@@ -110,6 +133,9 @@ def _mobile(batch: int) -> tuple[nn.Module, Inputs]:
     channels = 48
     for o, count in ((48, 2), (128, 8), (256, 10), (1024, 1)):
         for position in range(count):
-            layers += [_OneConv(channels, channels, 3, 1 if position else 2, channels), _OneConv(channels, o, 1)]
+            layers += [
+                _OneConv(channels, channels, 3, 1 if position else 2, channels),
+                _OneConv(channels, o, 1),
+            ]
             channels = o
     return nn.Sequential(*layers, *pooled_head(1024)), images(batch)

@@ -1,4 +1,6 @@
-"""Language models: two that read masked words, one of translations, one of states, and a decoder of many experts."""
+"""Language models: two that read masked words, one of translations, one of states, and a decoder of
+many experts.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -10,7 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.fourth.language_models import T5, Experts, GroupedAttention, Llama, RmsNorm
+from accelsim.calibration.check_models.fourth.language_models import (
+    T5,
+    Experts,
+    GroupedAttention,
+    Llama,
+    RmsNorm,
+)
 from accelsim.calibration.check_models.fourth.transformers import Attention, PostNorm
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
@@ -20,7 +28,8 @@ _WORDS: Final = 50_265
 _PADDING: Final = 1
 
 
-# -- RoBERTa ---------------------------------------------------------------------------------------------------------
+# -- RoBERTa
+# ---------------------------------------------------------------------------------------------------------
 
 
 class _Roberta(nn.Module):
@@ -28,10 +37,19 @@ class _Roberta(nn.Module):
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
-        self.token, self.place = nn.Embedding(_WORDS, width, _PADDING), nn.Embedding(514, width, _PADDING)
-        self.kind, self.norm, self.drop = nn.Embedding(1, width), nn.LayerNorm(width, eps=1e-5), nn.Dropout(0.1)
+        self.token, self.place = (
+            nn.Embedding(_WORDS, width, _PADDING),
+            nn.Embedding(514, width, _PADDING),
+        )
+        self.kind, self.norm, self.drop = (
+            nn.Embedding(1, width),
+            nn.LayerNorm(width, eps=1e-5),
+            nn.Dropout(0.1),
+        )
         self.register_buffer("kinds", torch.zeros(1, 514, dtype=torch.long))
-        self.blocks = nn.ModuleList(PostNorm(Attention(width, heads), width, 1e-5) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            PostNorm(Attention(width, heads), width, 1e-5) for _ in range(layers)
+        )
         self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width, eps=1e-5))
         self.bias = nn.Parameter(torch.zeros(_WORDS))
 
@@ -51,17 +69,22 @@ def _roberta(batch: int) -> tuple[nn.Module, Inputs]:
     return _Roberta(768, 12, 12), (torch.randint(2, _WORDS, (batch, 64)), torch.ones(batch, 64))
 
 
-# -- Linformer -------------------------------------------------------------------------------------------------------
+# -- Linformer
+# -------------------------------------------------------------------------------------------------------
 
 
 class _ShortAttention(nn.Module):
-    """Keys and values of a quarter as many places, each a learned sum over all (Wang et al., arXiv 2006.04768)."""
+    """Keys and values of a quarter as many places, each a learned sum over all (Wang et al., arXiv
+    2006.04768).
+    """
 
     def __init__(self, width: int, heads: int, places: int) -> None:
         super().__init__()
         self.heads, self.scale, self.drop = heads, (width // heads) ** -0.5, nn.Dropout(0.1)
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
-        self.fewer_keys, self.fewer_values = (nn.Linear(places, places // 4, bias=False) for _ in range(2))
+        self.fewer_keys, self.fewer_values = (
+            nn.Linear(places, places // 4, bias=False) for _ in range(2)
+        )
 
     def _heads(self, x: Tensor) -> Tensor:
         n, b, width = x.shape
@@ -120,21 +143,29 @@ def _linformer(batch: int) -> tuple[nn.Module, Inputs]:
     return _Linformer(768, 12, 12, 512, 2), (torch.randint(2, _WORDS, (batch, 192)),)
 
 
-# -- mT5 -------------------------------------------------------------------------------------------------------------
+# -- mT5
+# -------------------------------------------------------------------------------------------------------------
 
 
 @registered("mt5-small")
 def _mt5(batch: int) -> tuple[nn.Module, Inputs]:
-    """Six heads of 64 features, gated layers, and the words of a hundred languages (Xue et al., NAACL 2021)."""
+    """Six heads of 64 features, gated layers, and the words of a hundred languages (Xue et al.,
+    NAACL 2021).
+    """
     words = 250_112
-    return T5(512, 6, 1024, 8, words, size=64, gated=True), (token_ids(batch, 64, words), token_ids(batch, 16, words))
+    return T5(512, 6, 1024, 8, words, size=64, gated=True), (
+        token_ids(batch, 64, words),
+        token_ids(batch, 16, words),
+    )
 
 
-# -- RWKV ------------------------------------------------------------------------------------------------------------
+# -- RWKV
+# ------------------------------------------------------------------------------------------------------------
 
 
 def weighed(rate: Tensor, bonus: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Means of values weighed by the exponentials of their keys, which fade by a rate at every step (equation 16).
+    """Means of values weighed by the exponentials of their keys, which fade by a rate at every step
+    (equation 16).
 
     Args:
         rate: Logarithm of how fast each feature fades, shape (width,).
@@ -171,7 +202,9 @@ class _TimeMix(nn.Module):
         super().__init__()
         self.rate, self.bonus = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(width))
         self.shares = nn.ParameterList(torch.full((1, 1, width), 0.5) for _ in range(3))
-        self.key, self.value, self.gate, self.output = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.key, self.value, self.gate, self.output = (
+            nn.Linear(width, width, bias=False) for _ in range(4)
+        )
         self.shift = nn.ZeroPad2d((0, 0, 1, -1))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -187,7 +220,10 @@ class _ChannelMix(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.shares = nn.ParameterList(torch.full((1, 1, width), 0.5) for _ in range(2))
-        self.key, self.value = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
+        self.key, self.value = (
+            nn.Linear(width, 4 * width, bias=False),
+            nn.Linear(4 * width, width, bias=False),
+        )
         self.gate, self.shift = nn.Linear(width, width, bias=False), nn.ZeroPad2d((0, 0, 1, -1))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -223,7 +259,8 @@ def _rwkv(batch: int) -> tuple[nn.Module, Inputs]:
     return _Rwkv(768, 12, 50_277), (token_ids(batch, 32, 50_277),)
 
 
-# -- OLMoE -----------------------------------------------------------------------------------------------------------
+# -- OLMoE
+# -----------------------------------------------------------------------------------------------------------
 
 
 class _NormedAttention(GroupedAttention):
@@ -249,12 +286,19 @@ class _Olmoe(Llama):
 
 
 def olmoe(shrink: int, layers: int) -> nn.Module:
-    """OLMoE 1B-7B with all widths divided, eight of 64 experts for each token; published as (1, 16)."""
-    experts: list[nn.Module] = [Experts(2048 // shrink, 1024 // shrink, 64, 8, normed=False) for _ in range(layers)]
+    """OLMoE 1B-7B with all widths divided, eight of 64 experts for each token; published as (1,
+    16).
+    """
+    experts: list[nn.Module] = [
+        Experts(2048 // shrink, 1024 // shrink, 64, 8, normed=False) for _ in range(layers)
+    ]
     return _Olmoe(2048 // shrink, 16 // shrink, experts, 50_304)
 
 
-_OLMOE: Final = (4, 4)  # a quarter of the widths and of the layers: 0.6 GB of weights in place of 27.7
+_OLMOE: Final = (
+    4,
+    4,
+)  # a quarter of the widths and of the layers: 0.6 GB of weights in place of 27.7
 
 
 @registered("olmoe-shaped-prefill")

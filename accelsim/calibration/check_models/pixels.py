@@ -1,4 +1,6 @@
-"""Networks that find faces and things, depth and organs in images, and one that draws, at their published sizes."""
+"""Networks that find faces and things, depth and organs in images, and one that draws, at their
+published sizes.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -21,7 +23,8 @@ _LEAKY: Final = partial(nn.LeakyReLU, 0.1, inplace=True)
 _leaky_conv: Final = partial(relu_conv, act=_LEAKY)
 
 
-# -- RetinaFace ------------------------------------------------------------------------------------------------------
+# -- RetinaFace
+# ------------------------------------------------------------------------------------------------------
 
 
 def _mobile_stage(*sizes: tuple[int, int, int]) -> list[nn.Module]:
@@ -39,7 +42,9 @@ class _SingleStage(nn.Module):
         super().__init__()
         self.near, quarter = relu_conv(width, width // 2, act=None), width // 4
         self.first, self.far = _leaky_conv(width, quarter), relu_conv(quarter, quarter, act=None)
-        self.farthest = nn.Sequential(_leaky_conv(quarter, quarter), relu_conv(quarter, quarter, act=None))
+        self.farthest = nn.Sequential(
+            _leaky_conv(quarter, quarter), relu_conv(quarter, quarter, act=None)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         near, y = self.near(x), self.first(x)
@@ -74,7 +79,9 @@ class _RetinaFace(nn.Module):
         self.beside = nn.ModuleList(_leaky_conv(i, width, 1) for i in (64, 128, 256))
         self.merge = nn.ModuleList(_leaky_conv(width, width) for _ in range(2))
         self.around = nn.ModuleList(_SingleStage(width) for _ in range(3))
-        self.heads = nn.ModuleList(nn.ModuleList(_FaceHead(width, n) for _ in range(3)) for n in (4, 2, 10))
+        self.heads = nn.ModuleList(
+            nn.ModuleList(_FaceHead(width, n) for _ in range(3)) for n in (4, 2, 10)
+        )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         scales = []
@@ -87,7 +94,8 @@ class _RetinaFace(nn.Module):
             found[n] = self.merge[n](found[n] + risen)
         found = [around(scale) for around, scale in zip(self.around, found, strict=True)]
         boxes, classes, marks = (
-            torch.cat([head(scale) for head, scale in zip(heads, found, strict=True)], 1) for heads in self.heads
+            torch.cat([head(scale) for head, scale in zip(heads, found, strict=True)], 1)
+            for heads in self.heads
         )
         return boxes, classes if self.training else classes.softmax(-1), marks
 
@@ -98,7 +106,8 @@ def _faces(batch: int) -> tuple[nn.Module, Inputs]:
     return _RetinaFace(64), (torch.randn(batch, 3, 480, 640),)
 
 
-# -- YOLO v2 ---------------------------------------------------------------------------------------------------------
+# -- YOLO v2
+# ---------------------------------------------------------------------------------------------------------
 
 
 @registered("yolo-v2-tiny")
@@ -112,7 +121,8 @@ def _yolo(batch: int) -> tuple[nn.Module, Inputs]:
     return nn.Sequential(*layers), images(batch, 416)
 
 
-# -- Monodepth -------------------------------------------------------------------------------------------------------
+# -- Monodepth
+# -------------------------------------------------------------------------------------------------------
 
 
 def _mirrored_conv(i: int, o: int) -> nn.Module:
@@ -127,13 +137,24 @@ class _Depth(nn.Module):
         stages: list[nn.Module] = [relu_conv(3, 64, 7, 2)]
         for n, (i, o) in enumerate(((64, 64), (64, 128), (128, 256), (256, 512))):
             blocks = [Residual(i, o, 2 if n else 1), Residual(o, o, 1)]
-            stages.append(nn.Sequential(*blocks) if n else nn.Sequential(nn.MaxPool2d(3, 2, 1), *blocks))
-        self.down, widths, skips = nn.ModuleList(stages), (256, 128, 64, 32, 16), (256, 128, 64, 64, 0)
+            stages.append(
+                nn.Sequential(*blocks) if n else nn.Sequential(nn.MaxPool2d(3, 2, 1), *blocks)
+            )
+        self.down, widths, skips = (
+            nn.ModuleList(stages),
+            (256, 128, 64, 32, 16),
+            (256, 128, 64, 64, 0),
+        )
         befores = (512, *widths[:-1])
-        self.narrow = nn.ModuleList(_mirrored_conv(i, o) for i, o in zip(befores, widths, strict=True))
-        self.join = nn.ModuleList(_mirrored_conv(o + skip, o) for o, skip in zip(widths, skips, strict=True))
+        self.narrow = nn.ModuleList(
+            _mirrored_conv(i, o) for i, o in zip(befores, widths, strict=True)
+        )
+        self.join = nn.ModuleList(
+            _mirrored_conv(o + skip, o) for o, skip in zip(widths, skips, strict=True)
+        )
         self.heads = nn.ModuleList(
-            nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(o, 1, 3), nn.Sigmoid()) for o in widths[1:]
+            nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(o, 1, 3), nn.Sigmoid())
+            for o in widths[1:]
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -156,7 +177,8 @@ def _depth(batch: int) -> tuple[nn.Module, Inputs]:
     return _Depth(), (torch.rand(batch, 3, 192, 640),)
 
 
-# -- TransUNet -------------------------------------------------------------------------------------------------------
+# -- TransUNet
+# -------------------------------------------------------------------------------------------------------
 
 
 def standardized(weight: Tensor) -> Tensor:
@@ -176,7 +198,9 @@ class _StandardConv(nn.Conv2d):
 
 
 class _GroupBottleneck(nn.Module):
-    """A 3x3 convolution between two 1x1 with group norms, beside a skip that has one group for each channel."""
+    """A 3x3 convolution between two 1x1 with group norms, beside a skip that has one group for each
+    channel.
+    """
 
     def __init__(self, i: int, width: int, s: int) -> None:
         super().__init__()
@@ -184,8 +208,14 @@ class _GroupBottleneck(nn.Module):
         layers: list[nn.Module] = []
         for conv in (_StandardConv(i, width, 1), _StandardConv(width, width, 3, s)):
             layers += [conv, nn.GroupNorm(32, width, eps=1e-6), nn.ReLU(inplace=True)]
-        self.path = nn.Sequential(*layers, _StandardConv(width, o, 1), nn.GroupNorm(32, o, eps=1e-6))
-        self.skip = nn.Sequential(_StandardConv(i, o, 1, s), nn.GroupNorm(o, o)) if i != o or s > 1 else nn.Identity()
+        self.path = nn.Sequential(
+            *layers, _StandardConv(width, o, 1), nn.GroupNorm(32, o, eps=1e-6)
+        )
+        self.skip = (
+            nn.Sequential(_StandardConv(i, o, 1, s), nn.GroupNorm(o, o))
+            if i != o or s > 1
+            else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         kept = self.skip(x)
@@ -219,23 +249,34 @@ class _RisenBlock(nn.Module):
 
 
 class _TransUNet(nn.Module):
-    """A residual trunk, a transformer over its pixels, and back to the image's size (Chen et al., arXiv 2102.04306)."""
+    """A residual trunk, a transformer over its pixels, and back to the image's size (Chen et al.,
+    arXiv 2102.04306).
+    """
 
     def __init__(self, side: int, width: int, heads: int, layers: int, classes: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(_StandardConv(3, 64, 7, 2), nn.GroupNorm(32, 64, eps=1e-6), nn.ReLU(inplace=True))
+        self.stem = nn.Sequential(
+            _StandardConv(3, 64, 7, 2), nn.GroupNorm(32, 64, eps=1e-6), nn.ReLU(inplace=True)
+        )
         self.pool, self.stages, channels = nn.MaxPool2d(3, 2), nn.ModuleList(), 64
         for stage, count in enumerate((3, 4, 9)):
             narrow = 64 * 2**stage
             first = _GroupBottleneck(channels, narrow, 2 if stage else 1)
             channels = 4 * narrow
-            self.stages.append(nn.Sequential(first, *(_GroupBottleneck(channels, narrow, 1) for _ in range(count - 1))))
+            self.stages.append(
+                nn.Sequential(
+                    first, *(_GroupBottleneck(channels, narrow, 1) for _ in range(count - 1))
+                )
+            )
         self.patch, self.drop = nn.Conv2d(channels, width, 1), nn.Dropout(0.1)
         self.place = nn.Parameter(torch.zeros(1, (side // 16) ** 2, width))
         self.blocks = nn.Sequential(*(_VisionLayer(width, heads) for _ in range(layers)))
         self.norm, self.more = nn.LayerNorm(width, eps=1e-6), relu_conv(width, 512)
         sizes = ((512, 256, 512), (256, 128, 256), (128, 64, 64), (64, 16, 0))
-        self.up, self.head = nn.ModuleList(_RisenBlock(*size) for size in sizes), nn.Conv2d(16, classes, 3, padding=1)
+        self.up, self.head = (
+            nn.ModuleList(_RisenBlock(*size) for size in sizes),
+            nn.Conv2d(16, classes, 3, padding=1),
+        )
 
     def _trunk(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Pixels of a sixteenth of the size, and those of an eighth, a quarter and a half."""
@@ -276,7 +317,8 @@ def _transunet(batch: int) -> tuple[nn.Module, Inputs]:
     return segmenter(112), images(batch, 112)
 
 
-# -- Wasserstein GAN -------------------------------------------------------------------------------------------------
+# -- Wasserstein GAN
+# -------------------------------------------------------------------------------------------------
 
 
 def _quartered(x: Tensor) -> Tensor:
@@ -303,11 +345,17 @@ class _DrawnBlock(nn.Module):
 
 
 class _JudgedBlock(nn.Module):
-    """Activations before two 3x3 convolutions, without norms; the mean of four pixels behind where it halves."""
+    """Activations before two 3x3 convolutions, without norms; the mean of four pixels behind where
+    it halves.
+    """
 
     def __init__(self, i: int, width: int, halves: bool) -> None:
         super().__init__()
-        self.first, self.halves, self.sees = i != width, halves, nn.Conv2d(i, width, 1) if halves else None
+        self.first, self.halves, self.sees = (
+            i != width,
+            halves,
+            nn.Conv2d(i, width, 1) if halves else None,
+        )
         self.conv1, self.conv2 = _conv(i, width), _conv(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -321,7 +369,8 @@ class _JudgedBlock(nn.Module):
 class _WassersteinGan(nn.Module):
     """Images of 32 x 32 pixels from random numbers (Gulrajani et al., NIPS 2017).
 
-    In training what the critic says of each, which the generator's step goes through; else the images.
+    In training what the critic says of each, which the generator's step goes through; else the
+    images.
     """
 
     def __init__(self, width: int) -> None:
@@ -330,7 +379,9 @@ class _WassersteinGan(nn.Module):
         last = [nn.BatchNorm2d(width), nn.ReLU(), _conv(width, 3), nn.Tanh()]
         self.generator = nn.Sequential(*(_DrawnBlock(width) for _ in range(3)), *last)
         sizes = ((3, True), (width, True), (width, False), (width, False))
-        self.critic = nn.Sequential(*(_JudgedBlock(i, width, halves) for i, halves in sizes), nn.ReLU())
+        self.critic = nn.Sequential(
+            *(_JudgedBlock(i, width, halves) for i, halves in sizes), nn.ReLU()
+        )
         self.head = nn.Linear(width, 1)
 
     def forward(self, z: Tensor) -> Tensor:

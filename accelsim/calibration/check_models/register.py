@@ -46,5 +46,8 @@ class ConvNorm(nn.Sequential):
         act: Callable[[], nn.Module] | None = nn.ReLU,
         d: int = 1,
     ) -> None:
-        parts: list[nn.Module] = [nn.Conv2d(i, o, k, s, d * (k // 2), d, g, bias=False), nn.BatchNorm2d(o)]
+        parts: list[nn.Module] = [
+            nn.Conv2d(i, o, k, s, d * (k // 2), d, g, bias=False),
+            nn.BatchNorm2d(o),
+        ]
         super().__init__(*parts, *([act()] if act else []))

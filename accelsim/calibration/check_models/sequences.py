@@ -17,27 +17,40 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__ = ["MemoryFlowCell", "RecurrentConvolution", "stretched"]
 
 
-# -- pitch -----------------------------------------------------------------------------------------------------------
+# -- pitch
+# -----------------------------------------------------------------------------------------------------------
 
 
 @registered("crepe")
 def _crepe(batch: int) -> tuple[nn.Module, Inputs]:
-    """Which of 360 pitches each 1,024 samples at 16 kHz have (Kim et al., ICASSP 2018); the full size."""
+    """Which of 360 pitches each 1,024 samples at 16 kHz have (Kim et al., ICASSP 2018); the full
+    size.
+    """
     layers: list[nn.Module] = []
     channels = 1
-    for o, k, s, pad in ((1024, 512, 4, (254, 254)), *((o, 64, 1, (31, 32)) for o in (128, 128, 128, 256, 512))):
+    for o, k, s, pad in (
+        (1024, 512, 4, (254, 254)),
+        *((o, 64, 1, (31, 32)) for o in (128, 128, 128, 256, 512)),
+    ):
         layers += [nn.ZeroPad2d((0, 0, *pad)), nn.Conv2d(channels, o, (k, 1), (s, 1)), nn.ReLU()]
-        layers += [nn.BatchNorm2d(o, eps=1e-3), nn.MaxPool2d((2, 1), (2, 1)), nn.Dropout(0.25, inplace=True)]
+        layers += [
+            nn.BatchNorm2d(o, eps=1e-3),
+            nn.MaxPool2d((2, 1), (2, 1)),
+            nn.Dropout(0.25, inplace=True),
+        ]
         channels = o
     head = [nn.Flatten(), nn.Linear(2048, 360), nn.Sigmoid()]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 1, 1024, 1),)
 
 
-# -- noise -----------------------------------------------------------------------------------------------------------
+# -- noise
+# -----------------------------------------------------------------------------------------------------------
 
 
 class _Denoiser(nn.Module):
-    """How much of each of 32 bands is speech, and whether any is (Valin, MMSP 2018; its second network)."""
+    """How much of each of 32 bands is speech, and whether any is (Valin, MMSP 2018; its second
+    network).
+    """
 
     def __init__(self, numbers: int, width: int, hidden: int, bands: int) -> None:
         super().__init__()
@@ -60,7 +73,8 @@ def _rnnoise(batch: int) -> tuple[nn.Module, Inputs]:
     return _Denoiser(65, 128, 384, 32), (torch.randn(batch, 104, 65),)
 
 
-# -- speech ----------------------------------------------------------------------------------------------------------
+# -- speech
+# ----------------------------------------------------------------------------------------------------------
 
 _SYMBOLS: Final = 361
 _BINS: Final = 256
@@ -78,7 +92,12 @@ def stretched(x: Tensor, counts: tuple[int, ...]) -> Tensor:
     Returns:
         Shape (batch, sum of counts, width).
     """
-    return torch.stack([torch.cat([row[n].expand(count, -1) for n, count in enumerate(counts)]) for row in x.unbind()])
+    return torch.stack(
+        [
+            torch.cat([row[n].expand(count, -1) for n, count in enumerate(counts)])
+            for row in x.unbind()
+        ]
+    )
 
 
 class _SpeechAttention(nn.Module):
@@ -92,11 +111,19 @@ class _SpeechAttention(nn.Module):
     def forward(self, x: Tensor, outside: Tensor) -> Tensor:
         b, n, width = x.shape
         size = width // self.heads
-        parts = (f(x).view(b, n, self.heads, size).permute(2, 0, 1, 3) for f in (self.query, self.key, self.value))
+        parts = (
+            f(x).view(b, n, self.heads, size).permute(2, 0, 1, 3)
+            for f in (self.query, self.key, self.value)
+        )
         q, k, v = (part.contiguous().view(-1, n, size) for part in parts)
         scores = torch.bmm(q, k.transpose(1, 2)) / size**0.5
         scores = scores.masked_fill(outside.repeat(self.heads, 1, 1), float("-inf"))
-        y = torch.bmm(scores.softmax(2), v).view(self.heads, b, n, size).permute(1, 2, 0, 3).contiguous()
+        y = (
+            torch.bmm(scores.softmax(2), v)
+            .view(self.heads, b, n, size)
+            .permute(1, 2, 0, 3)
+            .contiguous()
+        )
         return self.norm(self.drop(self.output(y.view(b, n, width))) + x)
 
 
@@ -110,7 +137,10 @@ class _SpeechLayer(nn.Module):
             nn.Dropout(drop),
             nn.LayerNorm(width),
         )
-        self.wide, self.narrow = nn.Conv1d(width, inner, k, padding=k // 2), nn.Conv1d(inner, width, 1)
+        self.wide, self.narrow = (
+            nn.Conv1d(width, inner, k, padding=k // 2),
+            nn.Conv1d(inner, width, 1),
+        )
 
     def forward(self, x: Tensor, outside: Tensor) -> Tensor:
         pairs = outside.unsqueeze(1).expand(-1, x.shape[1], -1)
@@ -125,7 +155,10 @@ class _Foretold(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.convs = nn.ModuleList(nn.Conv1d(width, width, 3, padding=1) for _ in range(2))
-        self.norms, self.drop = nn.ModuleList(nn.LayerNorm(width) for _ in range(2)), nn.Dropout(0.5)
+        self.norms, self.drop = (
+            nn.ModuleList(nn.LayerNorm(width) for _ in range(2)),
+            nn.Dropout(0.5),
+        )
         self.head = nn.Linear(width, 1)
 
     def forward(self, x: Tensor, outside: Tensor) -> Tensor:
@@ -148,21 +181,33 @@ class _FastSpeech(nn.Module):
     """
 
     def __init__(
-        self, width: int, heads: int, inner: int, layers: tuple[int, int], bands: int, counts: tuple[int, ...]
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        layers: tuple[int, int],
+        bands: int,
+        counts: tuple[int, ...],
     ) -> None:
         super().__init__()
         self.counts, self.letter = counts, nn.Embedding(_SYMBOLS, width, 0)
         self.encoder, self.decoder = (
-            nn.ModuleList(_SpeechLayer(width, heads, inner, 9, 0.2) for _ in range(count)) for count in layers
+            nn.ModuleList(_SpeechLayer(width, heads, inner, 9, 0.2) for _ in range(count))
+            for count in layers
         )
         self.length, self.pitch, self.energy = (_Foretold(width) for _ in range(3))
         self.pitches, self.energies = nn.Embedding(_BINS, width), nn.Embedding(_BINS, width)
         fixed = partial(nn.Parameter, requires_grad=False)
-        self.pitch_steps, self.energy_steps = (fixed(torch.linspace(-3.0, 10.0, _BINS - 1)) for _ in range(2))
-        self.letter_places, self.frame_places = (fixed(torch.zeros(1, 1001, width)) for _ in range(2))
+        self.pitch_steps, self.energy_steps = (
+            fixed(torch.linspace(-3.0, 10.0, _BINS - 1)) for _ in range(2)
+        )
+        self.letter_places, self.frame_places = (
+            fixed(torch.zeros(1, 1001, width)) for _ in range(2)
+        )
         self.head, sizes = nn.Linear(width, bands), (bands, *(512,) * 4, bands)
         self.last = nn.ModuleList(
-            nn.Sequential(nn.Conv1d(i, o, 5, padding=2), nn.BatchNorm1d(o)) for i, o in pairwise(sizes)
+            nn.Sequential(nn.Conv1d(i, o, 5, padding=2), nn.BatchNorm1d(o))
+            for i, o in pairwise(sizes)
         )
 
     def _spoken(self, x: Tensor, outside: Tensor) -> tuple[Tensor, ...]:
@@ -201,11 +246,13 @@ def _fastspeech(batch: int) -> tuple[nn.Module, Inputs]:
     return module, (torch.randint(1, _SYMBOLS, (batch, 48)),)
 
 
-# -- pictures in a row -----------------------------------------------------------------------------------------------
+# -- pictures in a row
+# -----------------------------------------------------------------------------------------------
 
 
 class MemoryFlowCell(nn.Module):
-    """A recurrent step with two memories, its own and one that the layer below hands on (Wang et al., NIPS 2017).
+    """A recurrent step with two memories, its own and one that the layer below hands on (Wang et
+    al., NIPS 2017).
 
     Args:
         i: Channels in.
@@ -216,8 +263,15 @@ class MemoryFlowCell(nn.Module):
         super().__init__()
         conv = partial(nn.Conv2d, kernel_size=5, padding=2, bias=False)
         self.hidden = hidden
-        self.read, self.own, self.flow = conv(i, 7 * hidden), conv(hidden, 4 * hidden), conv(hidden, 3 * hidden)
-        self.look, self.join = conv(2 * hidden, hidden), nn.Conv2d(2 * hidden, hidden, 1, bias=False)
+        self.read, self.own, self.flow = (
+            conv(i, 7 * hidden),
+            conv(hidden, 4 * hidden),
+            conv(hidden, 3 * hidden),
+        )
+        self.look, self.join = (
+            conv(2 * hidden, hidden),
+            nn.Conv2d(2 * hidden, hidden, 1, bias=False),
+        )
 
     def forward(self, x: Tensor, h: Tensor, c: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """State, own memory and the one handed on."""
@@ -237,7 +291,9 @@ class _PredRnn(nn.Module):
     def __init__(self, channels: int, hidden: int, layers: int, ahead: int) -> None:
         super().__init__()
         self.hidden, self.ahead = hidden, ahead
-        self.cells = nn.ModuleList(MemoryFlowCell(hidden if n else channels, hidden) for n in range(layers))
+        self.cells = nn.ModuleList(
+            MemoryFlowCell(hidden if n else channels, hidden) for n in range(layers)
+        )
         self.head = nn.Conv2d(hidden, channels, 1, bias=False)
 
     def forward(self, frames: Tensor) -> Tensor:
@@ -256,15 +312,19 @@ class _PredRnn(nn.Module):
 
 @registered("predrnn")
 def _predrnn(batch: int) -> tuple[nn.Module, Inputs]:
-    """Moving digits of 64 x 64 pixels in squares of 4 x 4: two pictures seen, two foretold; the paper has ten of each."""
+    """Moving digits of 64 x 64 pixels in squares of 4 x 4: two pictures seen, two foretold; the
+    paper has ten of each.
+    """
     return _PredRnn(16, 128, 4, 2), (torch.rand(batch, 2, 16, 16, 16),)
 
 
-# -- words -----------------------------------------------------------------------------------------------------------
+# -- words
+# -----------------------------------------------------------------------------------------------------------
 
 
 class RecurrentConvolution(nn.Module):
-    """One of some classes of a text: each word with all before and all behind it (Lai et al., AAAI 2015).
+    """One of some classes of a text: each word with all before and all behind it (Lai et al., AAAI
+    2015).
 
     Args:
         words: Rows of the word table.
@@ -276,8 +336,15 @@ class RecurrentConvolution(nn.Module):
 
     def __init__(self, words: int, width: int, context: int, hidden: int, classes: int) -> None:
         super().__init__()
-        self.word, self.layer = nn.Embedding(words, width), nn.RNN(width, context, batch_first=True, bidirectional=True)
-        self.join, self.head, self.context = nn.Linear(2 * context + width, hidden), nn.Linear(hidden, classes), context
+        self.word, self.layer = (
+            nn.Embedding(words, width),
+            nn.RNN(width, context, batch_first=True, bidirectional=True),
+        )
+        self.join, self.head, self.context = (
+            nn.Linear(2 * context + width, hidden),
+            nn.Linear(hidden, classes),
+            context,
+        )
 
     def forward(self, ids: Tensor) -> Tensor:
         """Logits, shape (batch, classes)."""

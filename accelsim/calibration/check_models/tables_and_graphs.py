@@ -1,4 +1,6 @@
-"""Recommenders, texts among texts, forecasts, a graph of papers and what an agent learns, at their published sizes."""
+"""Recommenders, texts among texts, forecasts, a graph of papers and what an agent learns, at their
+published sizes.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -12,14 +14,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.fourth.recurrent_and_tabular import CRITEO_ROWS, Bag, perceptron
+from accelsim.calibration.check_models.fourth.recurrent_and_tabular import (
+    CRITEO_ROWS,
+    Bag,
+    perceptron,
+)
 from accelsim.calibration.check_models.register import Inputs, registered
 from accelsim.calibration.check_models.sixth.tables_and_graphs import gathered
 
 __all__ = ["Policy", "pairs_by_matrices"]
 
 
-# -- texts -----------------------------------------------------------------------------------------------------------
+# -- texts
+# -----------------------------------------------------------------------------------------------------------
 
 _BUCKETS: Final = 2_000_000
 _TERMS: Final = 100_000
@@ -32,7 +39,9 @@ class _StarSpace(nn.Module):
     def __init__(self, rows: int, width: int, articles: int) -> None:
         super().__init__()
         self.table = Bag(rows, width, mode="sum")
-        self.register_buffer("articles", functional.normalize(torch.empty(articles, width).uniform_(-1.0, 1.0)))
+        self.register_buffer(
+            "articles", functional.normalize(torch.empty(articles, width).uniform_(-1.0, 1.0))
+        )
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         return torch.topk(functional.normalize(self.table(ids)) @ self.articles.t(), 10)
@@ -40,21 +49,27 @@ class _StarSpace(nn.Module):
 
 @registered("starspace")
 def _starspace(batch: int) -> tuple[nn.Module, Inputs]:
-    """The program's default of 100 features and two million rows for pairs of words; 25 words and their 24 pairs."""
+    """The program's default of 100 features and two million rows for pairs of words; 25 words and
+    their 24 pairs.
+    """
     ids = torch.randint(_TERMS, (batch, 25)), torch.randint(_TERMS, _TERMS + _BUCKETS, (batch, 24))
     return _StarSpace(_TERMS + _BUCKETS, 100, _ARTICLES), (torch.cat(ids, 1),)
 
 
-# -- clicks ----------------------------------------------------------------------------------------------------------
+# -- clicks
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _table(rows: int, width: int) -> nn.Embedding:
-    """A table of small uniform numbers, as drawing hundreds of millions from a normal distribution takes long."""
+    """A table of small uniform numbers, as drawing hundreds of millions from a normal distribution
+    takes long.
+    """
     return nn.Embedding(rows, width, _weight=torch.empty(rows, width).uniform_(-0.01, 0.01))
 
 
 def pairs_by_matrices(x: Tensor, matrices: nn.ModuleList) -> Tensor:
-    """Products, feature by feature, of each pair of fields, the first of which has passed through the pair's matrix.
+    """Products, feature by feature, of each pair of fields, the first of which has passed through
+    the pair's matrix.
 
     Args:
         x: Shape (batch, fields, width).
@@ -75,8 +90,16 @@ class _BilinearClicks(nn.Module):
         fields, fewer = len(rows), len(rows) // 3
         count = fields * (fields - 1) // 2
         self.tables = nn.ModuleList(_table(n, width) for n in rows)
-        self.singles, self.dense = nn.ModuleList(_table(n, 1) for n in rows), nn.Parameter(torch.zeros(13, 1))
-        squeeze = [nn.Linear(fields, fewer, bias=False), nn.ReLU(), nn.Linear(fewer, fields, bias=False), nn.ReLU()]
+        self.singles, self.dense = (
+            nn.ModuleList(_table(n, 1) for n in rows),
+            nn.Parameter(torch.zeros(13, 1)),
+        )
+        squeeze = [
+            nn.Linear(fields, fewer, bias=False),
+            nn.ReLU(),
+            nn.Linear(fewer, fields, bias=False),
+            nn.ReLU(),
+        ]
         self.importance = nn.Sequential(*squeeze)
         self.matrices = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(count))
         self.deep = perceptron(2 * count * width + 13, hidden, hidden, hidden)
@@ -95,12 +118,15 @@ class _BilinearClicks(nn.Module):
 
 @registered("fibinet")
 def _fibinet(batch: int) -> tuple[nn.Module, Inputs]:
-    """Criteo's Kaggle set with the paper's ten features of a row and three layers of 400; a matrix for every pair."""
+    """Criteo's Kaggle set with the paper's ten features of a row and three layers of 400; a matrix
+    for every pair.
+    """
     ids = torch.stack([torch.randint(count, (batch,)) for count in CRITEO_ROWS], 1)
     return _BilinearClicks(CRITEO_ROWS, 10, 400), (torch.randn(batch, 13), ids)
 
 
-# -- series ----------------------------------------------------------------------------------------------------------
+# -- series
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _PooledBlock(nn.Module):
@@ -117,7 +143,9 @@ class _PooledBlock(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.layers(self.pool(x.unsqueeze(1)).squeeze(1))
         points = y[:, self.past :].reshape(y.shape[0], 1, -1)
-        return y[:, : self.past], functional.interpolate(points, size=self.ahead, mode="linear").permute(0, 2, 1)
+        return y[:, : self.past], functional.interpolate(
+            points, size=self.ahead, mode="linear"
+        ).permute(0, 2, 1)
 
 
 class _HierarchicalSeries(nn.Module):
@@ -126,7 +154,9 @@ class _HierarchicalSeries(nn.Module):
     def __init__(self, past: int, ahead: int, hidden: int) -> None:
         super().__init__()
         sizes = ((2, 4), (2, 2), (1, 1))
-        self.blocks = nn.ModuleList(_PooledBlock(past, ahead, hidden, pool, ahead // each) for pool, each in sizes)
+        self.blocks = nn.ModuleList(
+            _PooledBlock(past, ahead, hidden, pool, ahead // each) for pool, each in sizes
+        )
 
     def forward(self, x: Tensor, known: Tensor) -> Tensor:
         left, known, forecast = x.flip(-1), known.flip(-1), x[:, -1:, None]
@@ -143,18 +173,25 @@ def _nhits(batch: int) -> tuple[nn.Module, Inputs]:
     return _HierarchicalSeries(480, 96, 512), (torch.randn(batch, 480), torch.ones(batch, 480))
 
 
-# -- papers ----------------------------------------------------------------------------------------------------------
+# -- papers
+# ----------------------------------------------------------------------------------------------------------
 
 _PAPERS: Final = 19_717
 _CITATIONS: Final = 88_648
 
 
 class _SpreadPredictions(nn.Module):
-    """Subjects of papers by their words alone, then spread along citations ten times (Gasteiger et al., ICLR 2019)."""
+    """Subjects of papers by their words alone, then spread along citations ten times (Gasteiger et
+    al., ICLR 2019).
+    """
 
     def __init__(self, features: int, hidden: int, classes: int, steps: int, share: float) -> None:
         super().__init__()
-        self.first, self.second, self.drop = nn.Linear(features, hidden), nn.Linear(hidden, classes), nn.Dropout(0.5)
+        self.first, self.second, self.drop = (
+            nn.Linear(features, hidden),
+            nn.Linear(hidden, classes),
+            nn.Dropout(0.5),
+        )
         self.steps, self.share = steps, share
 
     def forward(self, x: Tensor, near: Tensor, far: Tensor, weights: Tensor) -> Tensor:
@@ -168,14 +205,20 @@ class _SpreadPredictions(nn.Module):
 
 @registered("appnp")
 def _appnp(batch: int) -> tuple[nn.Module, Inputs]:
-    """A sample is the whole of PubMed, whose citations count both ways, with each paper beside itself."""
+    """A sample is the whole of PubMed, whose citations count both ways, with each paper beside
+    itself.
+    """
     nodes = _PAPERS * batch
-    near, far = (torch.cat([torch.randint(nodes, (_CITATIONS * batch,)), torch.arange(nodes)]) for _ in range(2))
+    near, far = (
+        torch.cat([torch.randint(nodes, (_CITATIONS * batch,)), torch.arange(nodes)])
+        for _ in range(2)
+    )
     features = torch.rand(nodes, 500), torch.rand(near.shape[0])
     return _SpreadPredictions(500, 64, 3, 10, 0.1), (features[0], near, far, features[1])
 
 
-# -- an agent --------------------------------------------------------------------------------------------------------
+# -- an agent
+# --------------------------------------------------------------------------------------------------------
 
 
 class Policy(nn.Module):
@@ -199,19 +242,26 @@ class Policy(nn.Module):
         mean, log_spread = self.mean(y), self.spread(y).clamp(-20.0, 2.0)
         spread = log_spread.exp()
         drawn = mean + spread * torch.randn_like(mean)
-        known = -((drawn - mean) ** 2) / (2 * spread**2) - spread.log() - math.log(math.sqrt(2 * math.pi))
+        known = (
+            -((drawn - mean) ** 2) / (2 * spread**2)
+            - spread.log()
+            - math.log(math.sqrt(2 * math.pi))
+        )
         bent = 2 * (math.log(2.0) - drawn - functional.softplus(-2 * drawn))
         return self.limit * torch.tanh(drawn), known.sum(-1) - bent.sum(-1)
 
 
 class _SoftActorCritic(nn.Module):
-    """In training what the policy's step makes small, through the lesser of two critics; else actions."""
+    """In training what the policy's step makes small, through the lesser of two critics; else
+    actions.
+    """
 
     def __init__(self, seen: int, moves: int, hidden: int) -> None:
         super().__init__()
         self.policy = Policy(seen, moves, hidden, 0.4)
         self.critics = nn.ModuleList(
-            nn.Sequential(perceptron(seen + moves, hidden, hidden), nn.Linear(hidden, 1)) for _ in range(2)
+            nn.Sequential(perceptron(seen + moves, hidden, hidden), nn.Linear(hidden, 1))
+            for _ in range(2)
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Transformers over images: windows compared by angle, linear attention, and small windows amid convolutions."""
+"""Transformers over images: windows compared by angle, linear attention, and small windows amid
+convolutions.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -13,31 +15,46 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from accelsim.calibration.check_models.fourth.convolutional import images, relu_conv
-from accelsim.calibration.check_models.fourth.transformers import Mlp, joined, shift_mask, window_places, windows
+from accelsim.calibration.check_models.fourth.transformers import (
+    Mlp,
+    joined,
+    shift_mask,
+    window_places,
+    windows,
+)
 from accelsim.calibration.check_models.register import Inputs, registered
 
 __all__ = ["linear_attention", "log_spaced"]
 
 
-# -- Swin V2 ---------------------------------------------------------------------------------------------------------
+# -- Swin V2
+# ---------------------------------------------------------------------------------------------------------
 
 _WINDOW: Final = 8
 
 
 def log_spaced(side: int) -> Tensor:
-    """Relative places of a window, down and right, in steps that grow with distance: (1, 2 side - 1, 2 side - 1, 2)."""
+    """Relative places of a window, down and right, in steps that grow with distance: (1, 2 side -
+    1, 2 side - 1, 2).
+    """
     line = torch.arange(1 - side, side, dtype=torch.float32)
-    places = torch.stack(torch.meshgrid(line, line, indexing="ij"), -1).unsqueeze(0) / (side - 1) * 8
+    places = (
+        torch.stack(torch.meshgrid(line, line, indexing="ij"), -1).unsqueeze(0) / (side - 1) * 8
+    )
     return torch.sign(places) * torch.log2(places.abs() + 1.0) / 3.0
 
 
 class _CosineAttention(nn.Module):
-    """Normalised queries and keys, a learned heat, and a bias of each head by a perceptron over relative places."""
+    """Normalised queries and keys, a learned heat, and a bias of each head by a perceptron over
+    relative places.
+    """
 
     def __init__(self, width: int, heads: int, mask: Tensor | None) -> None:
         super().__init__()
         self.heads, self.heat = heads, nn.Parameter(torch.full((heads, 1, 1), math.log(10.0)))
-        self.bias = nn.Sequential(nn.Linear(2, 512), nn.ReLU(inplace=True), nn.Linear(512, heads, bias=False))
+        self.bias = nn.Sequential(
+            nn.Linear(2, 512), nn.ReLU(inplace=True), nn.Linear(512, heads, bias=False)
+        )
         self.parts, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.register_buffer("table", log_spaced(_WINDOW))
         self.register_buffer("places", window_places(_WINDOW))
@@ -51,23 +68,31 @@ class _CosineAttention(nn.Module):
         count, n, width = x.shape
         place, bias = self._place_bias(n), self.parts.bias.clone()
         bias[width : 2 * width].zero_()  # keys have none
-        parts = functional.linear(x, self.parts.weight, bias).reshape(count, n, 3, self.heads, width // self.heads)
+        parts = functional.linear(x, self.parts.weight, bias).reshape(
+            count, n, 3, self.heads, width // self.heads
+        )
         q, k, v = parts.permute(2, 0, 3, 1, 4)
         scores = functional.normalize(q, dim=-1) @ functional.normalize(k, dim=-1).transpose(-2, -1)
         scores = scores * torch.clamp(self.heat, max=math.log(100.0)).exp() + place
         if self.mask is not None:
-            own = scores.view(-1, self.mask.shape[0], self.heads, n, n) + self.mask.unsqueeze(1).unsqueeze(0)
+            own = scores.view(-1, self.mask.shape[0], self.heads, n, n) + self.mask.unsqueeze(
+                1
+            ).unsqueeze(0)
             scores = own.view(-1, self.heads, n, n)
         return self.output((scores.softmax(-1) @ v).transpose(1, 2).reshape(count, n, width))
 
 
 class _CosineBlock(nn.Module):
-    """Attention within windows of 8 x 8 patches, in every other block shifted by four; norms behind."""
+    """Attention within windows of 8 x 8 patches, in every other block shifted by four; norms
+    behind.
+    """
 
     def __init__(self, width: int, heads: int, size: int, shift: int) -> None:
         super().__init__()
         self.shift, self.norm1, self.norm2 = shift, nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = _CosineAttention(width, heads, shift_mask(size, shift, _WINDOW) if shift else None)
+        self.attention = _CosineAttention(
+            width, heads, shift_mask(size, shift, _WINDOW) if shift else None
+        )
         self.mlp = Mlp(width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,7 +107,10 @@ class _NormedMerge(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.narrow, self.norm = nn.Linear(4 * width, 2 * width, bias=False), nn.LayerNorm(2 * width)
+        self.narrow, self.norm = (
+            nn.Linear(4 * width, 2 * width, bias=False),
+            nn.LayerNorm(2 * width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         parts = [x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]]
@@ -114,7 +142,8 @@ def _swin(batch: int) -> tuple[nn.Module, Inputs]:
     return _SwinV2(96, (2, 2, 6, 2), 256), images(batch, 256)
 
 
-# -- EfficientViT ----------------------------------------------------------------------------------------------------
+# -- EfficientViT
+# ----------------------------------------------------------------------------------------------------
 
 _SWISH: Final = partial(nn.Hardswish, inplace=True)
 _swish_conv: Final = partial(relu_conv, act=_SWISH)
@@ -132,17 +161,25 @@ class _Added(nn.Module):
 
 
 def _inverted(i: int, o: int, s: int, normed: bool) -> nn.Module:
-    """An inverted bottleneck of four times the channels; without norms its first two convolutions have biases."""
+    """An inverted bottleneck of four times the channels; without norms its first two convolutions
+    have biases.
+    """
     wide = 4 * i
     if normed:
         layers = [_swish_conv(i, wide, 1), _swish_conv(wide, wide, 3, s, wide)]
     else:
-        layers = [nn.Conv2d(i, wide, 1), _SWISH(), nn.Conv2d(wide, wide, 3, s, 1, groups=wide), _SWISH()]
+        layers = [
+            nn.Conv2d(i, wide, 1),
+            _SWISH(),
+            nn.Conv2d(wide, wide, 3, s, 1, groups=wide),
+            _SWISH(),
+        ]
     return nn.Sequential(*layers, relu_conv(wide, o, 1, act=None))
 
 
 def linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Sums over all places weighed by products that are not negative, by way of the products of keys and values.
+    """Sums over all places weighed by products that are not negative, by way of the products of
+    keys and values.
 
     Args:
         q: Queries, not negative, shape (..., places, size).
@@ -164,13 +201,19 @@ class _ScaleAttention(nn.Module):
         self.size, count = size, 3 * width
         self.parts = nn.Conv2d(width, count, 1, bias=False)
         across = nn.Conv2d(count, count, 5, padding=2, groups=count, bias=False)
-        self.around = nn.Sequential(across, nn.Conv2d(count, count, 1, groups=count // size, bias=False))
+        self.around = nn.Sequential(
+            across, nn.Conv2d(count, count, 1, groups=count // size, bias=False)
+        )
         self.output = relu_conv(2 * width, width, 1, act=None)
 
     def forward(self, x: Tensor) -> Tensor:
         b, _, h, w = x.shape
         near = self.parts(x)
-        both = torch.cat([near, self.around(near)], 1).reshape(b, -1, 3 * self.size, h * w).transpose(-1, -2)
+        both = (
+            torch.cat([near, self.around(near)], 1)
+            .reshape(b, -1, 3 * self.size, h * w)
+            .transpose(-1, -2)
+        )
         q, k, v = both.chunk(3, -1)
         q, k, v = functional.relu(q), functional.relu(k), functional.pad(v, (0, 1), value=1.0)
         y = linear_attention(q.float(), k.float(), v.float()).to(v.dtype)
@@ -188,11 +231,20 @@ def _efficientvit(batch: int) -> tuple[nn.Module, Inputs]:
         layers.append(_inverted(i, o, 2, normed=False))
         for _ in range(2):
             layers += [_Added(_ScaleAttention(o, 16)), _Added(_inverted(o, o, 1, normed=False))]
-    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1024, 1280, bias=False), nn.LayerNorm(1280), _SWISH()]
-    return nn.Sequential(*layers, _swish_conv(128, 1024, 1), *head, nn.Linear(1280, 1000)), images(batch)
+    head = [
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(1024, 1280, bias=False),
+        nn.LayerNorm(1280),
+        _SWISH(),
+    ]
+    return nn.Sequential(*layers, _swish_conv(128, 1024, 1), *head, nn.Linear(1280, 1000)), images(
+        batch
+    )
 
 
-# -- TinyViT ---------------------------------------------------------------------------------------------------------
+# -- TinyViT
+# ---------------------------------------------------------------------------------------------------------
 
 
 _gelu_conv: Final = partial(relu_conv, act=nn.GELU)
@@ -204,7 +256,11 @@ class _MobileBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         wide = 4 * width
-        layers = _gelu_conv(width, wide, 1), _gelu_conv(wide, wide, 3, 1, wide), relu_conv(wide, width, 1, act=None)
+        layers = (
+            _gelu_conv(width, wide, 1),
+            _gelu_conv(wide, wide, 3, 1, wide),
+            relu_conv(wide, width, 1, act=None),
+        )
         self.path = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -256,12 +312,22 @@ class _WindowAttention(nn.Module):
 
 
 class _WindowLayer(nn.Module):
-    """Attention within windows, a depthwise 3x3 convolution over the patches' image, and a perceptron."""
+    """Attention within windows, a depthwise 3x3 convolution over the patches' image, and a
+    perceptron.
+    """
 
     def __init__(self, width: int, heads: int, side: int, window: int) -> None:
         super().__init__()
-        self.side, self.window, self.attention = side, window, _WindowAttention(width, heads, window)
-        self.local, self.norm, self.mlp = relu_conv(width, width, 3, 1, width, None), nn.LayerNorm(width), Mlp(width)
+        self.side, self.window, self.attention = (
+            side,
+            window,
+            _WindowAttention(width, heads, window),
+        )
+        self.local, self.norm, self.mlp = (
+            relu_conv(width, width, 3, 1, width, None),
+            nn.LayerNorm(width),
+            Mlp(width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         b, n, width = x.shape
@@ -269,7 +335,9 @@ class _WindowLayer(nn.Module):
             y = self.attention(x)
         else:
             image = x.view(b, self.side, self.side, width)
-            y = joined(self.attention(windows(image, self.window)), image.shape, self.window).view(b, n, width)
+            y = joined(self.attention(windows(image, self.window)), image.shape, self.window).view(
+                b, n, width
+            )
         x = (x + y).transpose(1, 2).reshape(b, width, self.side, self.side)
         x = self.local(x).view(b, width, n).transpose(1, 2)
         return x + self.mlp(self.norm(x))
@@ -278,15 +346,22 @@ class _WindowLayer(nn.Module):
 class _TinyVit(nn.Module):
     """Wu et al., ECCV 2022."""
 
-    def __init__(self, widths: tuple[int, ...], heads: tuple[int, ...], depths: tuple[int, ...]) -> None:
+    def __init__(
+        self, widths: tuple[int, ...], heads: tuple[int, ...], depths: tuple[int, ...]
+    ) -> None:
         super().__init__()
         first = widths[0]
-        layers: list[nn.Module] = [_gelu_conv(3, first // 2, 3, 2), relu_conv(first // 2, first, 3, 2, act=None)]
+        layers: list[nn.Module] = [
+            _gelu_conv(3, first // 2, 3, 2),
+            relu_conv(first // 2, first, 3, 2, act=None),
+        ]
         layers += [_MobileBlock(first) for _ in range(depths[0])]
         for stage, window in enumerate((7, 14, 7), 1):
             width, side = widths[stage], 56 // 2**stage
             layers.append(_Halved(widths[stage - 1], width, 2 * side if stage > 1 else None))
-            layers += [_WindowLayer(width, heads[stage - 1], side, window) for _ in range(depths[stage])]
+            layers += [
+                _WindowLayer(width, heads[stage - 1], side, window) for _ in range(depths[stage])
+            ]
         self.layers, self.norm, self.head = (
             nn.Sequential(*layers),
             nn.LayerNorm(widths[-1]),

@@ -1,9 +1,11 @@
-"""The overlay of one GPU: parameters, surfaces over the shape, dispatch times and residuals, from its own operator rows.
+"""The overlay of one GPU: parameters, surfaces over the shape, dispatch times and residuals, from
+its own operator rows.
 
-Parameters come first, stage by stage, held by priors at the class-wide values. What is left over the shape becomes a
-surface per operator: the kernel's time is corrected, the time to issue it is not. Residuals by family are of rows the
-surfaces have not seen: a fifth of the fit's own rows is kept back for them, then the surfaces are fitted to all. An overlay
-holds the whole parameter set, so that a later class-wide fit leaves it as it is.
+Parameters come first, stage by stage, held by priors at the class-wide values. What is left over
+the shape becomes a surface per operator: the kernel's time is corrected, the time to issue it is
+not. Residuals by family are of rows the surfaces have not seen: a fifth of the fit's own rows is
+kept back for them, then the surfaces are fitted to all. An overlay holds the whole parameter set,
+so that a later class-wide fit leaves it as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.calibration.fit.class_fit import dispatch_times
 from accelsim.calibration.fit.gpu import (
     STAGES,
     Stage,
@@ -40,6 +41,7 @@ from accelsim.cost.table import CostTable, Rows
 from accelsim.errors import InputError
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
+from tools.refit.class_fit import dispatch_times
 
 __all__ = ["DeviceFit", "fit_device", "fit_parameters", "unseen_residuals"]
 
@@ -54,7 +56,8 @@ LADDERS: Mapping[str, tuple[Sequence[float], ...]] = {
 }
 #: Rows per axis that a surface needs.
 _FEWEST_ROWS = 100
-#: Draw of FP32 arithmetic at its peak, over the power limit, from which on a board is taken as throttled.
+#: Draw of FP32 arithmetic at its peak, over the power limit, from which on a board is taken as
+#: throttled.
 _THROTTLED = 1.5
 #: Rows of a cell that parameters are fitted to; surfaces are fitted to all.
 _PARAMETER_ROWS = 1500
@@ -64,12 +67,20 @@ _MOST_ISSUE = 0.9
 _VISIBLE = 1.5
 #: One board's matrix cores may draw less than any class-wide value.
 _OWN_PRIORS = {"matrix_energy_overhead": Prior(1.0, 30.0, 0.5)}
-#: What a board's first library for matrix cores makes of operands' layout. The V100's and the T4's differ by half and
-#: mislead where they are carried over (a T4's FP16 products 33 instead of 21 % off): no class has it.
+#: What a board's first library for matrix cores makes of operands' layout. The V100's and the T4's
+#: differ by half and mislead where they are carried over (a T4's FP16 products 33 instead of 21 %
+#: off): no class has it.
 _LIBRARY = {name: Prior(0.3, 2.0, 1.0) for name in ("m_contiguous_ratio", "k_contiguous_ratio")}
-#: What kernels timed alone on a throttled board tell of the measurement's clock, which its models do not share.
-_MEASURED_CLOCK = Stage("clock of repeats", frozenset(PRODUCT_KINDS), {"isolated_power_ratio": Prior(0.6, 1.2, 0.3)})
-_STAGES = tuple(part for stage in STAGES for part in ((stage, _MEASURED_CLOCK) if stage.name == "gemm" else (stage,)))
+#: What kernels timed alone on a throttled board tell of the measurement's clock, which its models
+#: do not share.
+_MEASURED_CLOCK = Stage(
+    "clock of repeats", frozenset(PRODUCT_KINDS), {"isolated_power_ratio": Prior(0.6, 1.2, 0.3)}
+)
+_STAGES = tuple(
+    part
+    for stage in STAGES
+    for part in ((stage, _MEASURED_CLOCK) if stage.name == "gemm" else (stage,))
+)
 #: Starts of the energies over the class's: below the limit a fit sees no slope.
 _ENERGY_FACTORS = (1.0, 0.6, 1.8, 3.0, 5.0)
 _KEPT_BACK = 0.2
@@ -114,8 +125,14 @@ def fit_device(
     drawn = limited(own, _PARAMETER_ROWS, np.random.default_rng(0))
     parameters, unconverged = fit_parameters(drawn, replace(start, families={}), progress)
     families, useful = unseen_residuals(own, parameters)
-    surfaces = {name: surface for name, surface in _surfaces(own, parameters).items() if name in useful}
-    numbers = {f.name: getattr(parameters, f.name) for f in fields(parameters) if f.type in ("float", float)}
+    surfaces = {
+        name: surface for name, surface in _surfaces(own, parameters).items() if name in useful
+    }
+    numbers = {
+        f.name: getattr(parameters, f.name)
+        for f in fields(parameters)
+        if f.type in ("float", float)
+    }
     overlay = FittedParameters(
         device=device,
         device_class="gpu",
@@ -132,7 +149,8 @@ def fit_device(
 def unseen_residuals(
     cells: Sequence[Cell], parameters: GpuParameters
 ) -> tuple[dict[str, FamilyResidual], frozenset[str]]:
-    """Residuals by family of a fifth of the rows under surfaces fitted to the rest, and the surfaces that help there.
+    """Residuals by family of a fifth of the rows under surfaces fitted to the rest, and the
+    surfaces that help there.
 
     Args:
         cells: Measured rows of one device.
@@ -169,7 +187,8 @@ def fit_parameters(
         progress: Called with a line of text before each stage.
 
     Returns:
-        The parameters, to the digits that files have, and the stages that did not converge and keep their values.
+        The parameters, to the digits that files have, and the stages that did not converge and keep
+        their values.
     """
     parameters, unconverged, issued = prior, list[str](), list[tuple[Cell, float]]()
     waited = list[tuple[Cell, float]]()
@@ -184,10 +203,19 @@ def fit_parameters(
             continue
         if progress:
             progress(f"{own[0].device.name}: {stage.name}, {sum(map(len, own)):,} rows")
-        fit = fit_stage(_of_board(stage, own, parameters), own, parameters, energy_starts(prior, _ENERGY_FACTORS))
+        fit = fit_stage(
+            _of_board(stage, own, parameters),
+            own,
+            parameters,
+            energy_starts(prior, _ENERGY_FACTORS),
+        )
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
-        issued += [(own[index], value) for index, value in fit.issue_s.items() if stage is not _MEASURED_CLOCK]
+        issued += [
+            (own[index], value)
+            for index, value in fit.issue_s.items()
+            if stage is not _MEASURED_CLOCK
+        ]
         waited += [(own[index], value) for index, value in fit.wait_s.items()]
     return as_written(with_values(parameters, dispatch_times(issued, waited))), unconverged
 
@@ -195,7 +223,8 @@ def fit_parameters(
 def _of_board(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stage:
     """A stage with the priors of one board.
 
-    A board far over its limit keeps the class's energy of vector arithmetic: the clock of one run says little of the next.
+    A board far over its limit keeps the class's energy of vector arithmetic: the clock of one run
+    says little of the next.
     """
     own = {name: _OWN_PRIORS.get(name, range_) for name, range_ in stage.priors.items()}
     own |= _LIBRARY if stage.name == "gemm" else {}
@@ -209,11 +238,17 @@ def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, Sha
     samples: dict[str, list[tuple[str, list[FloatArray], FloatArray, FloatArray, FloatArray]]] = {}
     for cell in cells:
         kind = OperatorKind(int(cell.graph.kind[0])) if len(cell) else None
-        if kind is None or not cell.is_eager or (kind == OperatorKind.GEMM and _is_throttled(cell, parameters)):
+        if (
+            kind is None
+            or not cell.is_eager
+            or (kind == OperatorKind.GEMM and _is_throttled(cell, parameters))
+        ):
             continue
         costs = cell.kernels.costs(parameters)
         rows = Rows(cell.graph, np.arange(len(cell)), kind)
-        before = costs.dispatch_s - np.minimum(cell.kernels.trailing_s(parameters), costs.dispatch_s)
+        before = costs.dispatch_s - np.minimum(
+            cell.kernels.trailing_s(parameters), costs.dispatch_s
+        )
         fixed = np.minimum(before, _MOST_ISSUE * cell.measured_s)
         visible = _shows_kernel(cell, costs, parameters)
         for name, (operator, every) in surface_rows(rows).items():
@@ -230,12 +265,15 @@ def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, Sha
 
 def _shows_kernel(cell: Cell, costs: CostTable, parameters: GpuParameters) -> NDArray[np.bool_]:
     """Rows whose time says something of the kernel, not of the call alone; shape (n,)."""
-    is_longer: NDArray[np.bool_] = costs.time_s > np.minimum(cell.kernels.trailing_s(parameters), costs.dispatch_s)
+    is_longer: NDArray[np.bool_] = costs.time_s > np.minimum(
+        cell.kernels.trailing_s(parameters), costs.dispatch_s
+    )
     return is_longer | (cell.measured_s > _VISIBLE * costs.dispatch_s)
 
 
 def _is_throttled(cell: Cell, parameters: GpuParameters) -> bool:
-    """Whether sustained GEMMs run far below the boost clock: shapes timed alone then say little of them.
+    """Whether sustained GEMMs run far below the boost clock: shapes timed alone then say little of
+    them.
 
     Repeats of one shape differ by 20 to 70 % on 70 W and 75 W boards.
     """
@@ -272,7 +310,9 @@ def _useful(
     }
 
 
-def _surface(parts: list[tuple[str, list[FloatArray], FloatArray, FloatArray, FloatArray]]) -> ShapeSurface:
+def _surface(
+    parts: list[tuple[str, list[FloatArray], FloatArray, FloatArray, FloatArray]],
+) -> ShapeSurface:
     place = [np.concatenate(columns) for columns in zip(*(part[1] for part in parts), strict=True)]
     time_s, fixed, measured = (np.concatenate([part[i] for part in parts]) for i in (2, 3, 4))
     knots = _knots(place, LADDERS[parts[0][0]])
@@ -286,7 +326,9 @@ def _knots(place: Sequence[FloatArray], ladders: Sequence[Sequence[float]]) -> l
     full = [knots_within(column, ladder) for column, ladder in zip(place, ladders, strict=True)]
     if np.prod([len(axis) for axis in full]) <= _MOST_POINTS_PER_ROW * len(place[0]):
         return full
-    return [knots_within(column, ladder[::2]) for column, ladder in zip(place, ladders, strict=True)]
+    return [
+        knots_within(column, ladder[::2]) for column, ladder in zip(place, ladders, strict=True)
+    ]
 
 
 #: The 90th percentile of a normal distribution's absolute value, in standard deviations.

@@ -1,7 +1,8 @@
-"""Tier `fitted` for GPUs without an overlay of their own: fitted, for one validation, to a data folder's operator rows.
+"""Tier `fitted` for GPUs without an overlay of their own: fitted, for one validation, to a data
+folder's operator rows.
 
-The fit is the one that shipped overlays come from and sees the same share of shapes; the shapes it is kept from are scored.
-Whole models of the folder are only ever predicted. Nothing is written.
+The fit is the one that shipped overlays come from and sees the same share of shapes; the shapes it
+is kept from are scored. Whole models of the folder are only ever predicted. Nothing is written.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Callable
 
 from accelsim.calibration.fit.device_fit import fit_device
 from accelsim.calibration.fit.rows import Cell, gpu_cells
-from accelsim.calibration.validation.tables import DataFolder
-from accelsim.calibration.validation.tiers import Choice
 from accelsim.cost.fitted import apply_overlay
 from accelsim.cost.gpu import GpuParameters
 from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import DeviceProfile
+from accelsim.validation.tables import DataFolder
+from accelsim.validation.tiers import Choice
 
 __all__ = ["FolderFits"]
 
@@ -55,9 +56,15 @@ class FolderFits:
         try:
             fit = fit_device(device.name, self._cells, progress=progress)
         except AccelsimError as error:
-            return Choice("fitted", None, refusal=f"no fit to the folder's rows: {str(error).split('. ')[0]}")
+            return Choice(
+                "fitted", None, refusal=f"no fit to the folder's rows: {str(error).split('. ')[0]}"
+            )
         if fit.unconverged:
-            return Choice("fitted", None, refusal=f"fit to the folder's rows did not converge: {fit.unconverged[0]}")
+            return Choice(
+                "fitted",
+                None,
+                refusal=f"fit to the folder's rows did not converge: {fit.unconverged[0]}",
+            )
         note = f"fitted to {rows:,} operator rows of this folder: {fit.overlay.data}"
         parameters = apply_overlay(GpuParameters.class_wide(), fit.overlay)
         return Choice("fitted", parameters, note, saw_operators=True)

@@ -1,8 +1,10 @@
-"""What of the GPU model is fitted to which rows, in which order, and how firmly each parameter stays at its prior.
+"""What of the GPU model is fitted to which rows, in which order, and how firmly each parameter
+stays at its prior.
 
-Stages go from what depends on nothing else to what depends on it: memory-bound kernels give the bandwidth that GEMMs use,
-GEMMs the rates that convolutions and recurrent layers use. Eager rows contain the time to issue them; that is a nuisance
-parameter of each cell while the kernels are fitted, and becomes the device's dispatch time afterwards.
+Stages go from what depends on nothing else to what depends on it: memory-bound kernels give the
+bandwidth that GEMMs use, GEMMs the rates that convolutions and recurrent layers use. Eager rows
+contain the time to issue them; that is a nuisance parameter of each cell while the kernels are
+fitted, and becomes the device's dispatch time afterwards.
 """
 
 from __future__ import annotations
@@ -43,8 +45,11 @@ _ROW_WISE = frozenset({_K.SOFTMAX, _K.LAYER_NORM, _K.RMS_NORM, _K.ELEMENTWISE})
 _ISSUE_SHARES = (0.3, 1.0)
 #: Contraction lengths below and above which plain GEMMs of early boards do not and do walk pages.
 _SHORT_ROWS, _LONG_ROWS = (2000, 6000), 28_000
-_MEMORIES = frozenset({"hbm_efficiency", "gddr_efficiency", "early_memory_efficiency", "other_memory_efficiency"})
-#: Time to issue a call. Calls of convolutions wait different times for their plan: their shortest say little of the mean.
+_MEMORIES = frozenset(
+    {"hbm_efficiency", "gddr_efficiency", "early_memory_efficiency", "other_memory_efficiency"}
+)
+#: Time to issue a call. Calls of convolutions wait different times for their plan: their shortest
+#: say little of the mean.
 _ISSUE_PRIOR, _WAIT_PRIOR = Prior(1e-7, 1e-3, 0.3), Prior(1e-7, 1e-3, 5.0)
 _ENERGIES = ("vector_energy_overhead", "matrix_energy_overhead")
 
@@ -116,7 +121,11 @@ STAGES = (
     ),
     Stage("recurrent", RECURRENT_KINDS, {"recurrent_step_s": Prior(1e-6, 4e-5, 1.0)}),
     Stage("attention", frozenset({_K.ATTENTION}), {"attention_efficiency": Prior(0.05, 1.0, 0.5)}),
-    Stage("gather", frozenset({_K.EMBEDDING, _K.EMBEDDING_BAG}), {"gather_overhead_bytes": Prior(8.0, 256.0, 0.5)}),
+    Stage(
+        "gather",
+        frozenset({_K.EMBEDDING, _K.EMBEDDING_BAG}),
+        {"gather_overhead_bytes": Prior(8.0, 256.0, 0.5)},
+    ),
 )
 
 
@@ -126,23 +135,29 @@ def stage_cells(stage: Stage, cells: Iterable[Cell], *, class_wide: bool) -> lis
     Args:
         stage: Which.
         cells: Any.
-        class_wide: Leave out plain GEMMs of Pascal boards under cuBLAS 12 (two regimes of one library: 64x64 tiles at a
-            fifth of the peak for some shapes, 128x128 at three quarters for others), GEMMs and convolutions of Maxwell
-            boards (the same kernels reach 0.63 of the peak there, 0.73 to 0.94 on seven later boards).
+        class_wide: Leave out plain GEMMs of Pascal boards under cuBLAS 12 (two regimes of one
+            library: 64x64 tiles at a fifth of the peak for some shapes, 128x128 at three quarters
+            for others), GEMMs and convolutions of Maxwell boards (the same kernels reach 0.63 of
+            the peak there, 0.73 to 0.94 on seven later boards).
     """
-    own = [cell for cell in cells if len(cell) and OperatorKind(int(cell.graph.kind[0])) in stage.kinds]
+    own = [
+        cell for cell in cells if len(cell) and OperatorKind(int(cell.graph.kind[0])) in stage.kinds
+    ]
     return [cell for cell in own if not (class_wide and is_odd(cell))]
 
 
 def is_odd(cell: Cell) -> bool:
-    """Whether class-wide fits leave a cell out: another library than the others', see `stage_cells`."""
+    """Whether class-wide fits leave a cell out: another library than the others', see
+    `stage_cells`.
+    """
     convolutions = ("conv-fp32", "conv-fp32-data", "conv-fp32-weight")
     old = {"Pascal": ("linear",), "Maxwell": ("linear", "gemm-fp32", *convolutions)}
     return cell.operator in old.get(cell.device.architecture, ())
 
 
 def page_walk_loss(cells: Iterable[Cell], parameters: GpuParameters) -> float | None:
-    """Slow-down of plain GEMMs with long rows over those with short ones, less 1; None without such rows.
+    """Slow-down of plain GEMMs with long rows over those with short ones, less 1; None without such
+    rows.
 
     The geometric mean over boards of the ratio of their median residuals.
 
@@ -174,7 +189,9 @@ def log_residual(cell: Cell, parameters: GpuParameters, issue_s: float | None = 
     return _log_ratio(cell, cell.kernels.costs(parameters), parameters, issue_s)
 
 
-def _log_ratio(cell: Cell, costs: CostTable, parameters: GpuParameters, issue_s: float | None) -> FloatArray:
+def _log_ratio(
+    cell: Cell, costs: CostTable, parameters: GpuParameters, issue_s: float | None
+) -> FloatArray:
     residual: FloatArray = np.log(cell.measured_s / cell.kernels.call_s(costs, parameters, issue_s))
     return residual
 
@@ -186,8 +203,8 @@ class StageFit:
     Attributes:
         parameters: With the stage's values, or as they were where the fit did not converge.
         solution: What the solver found.
-        issue_s: Time to issue a row of each eager cell, by position among the stage's cells; of its shortest calls where
-            calls wait.
+        issue_s: Time to issue a row of each eager cell, by position among the stage's cells; of its
+            shortest calls where calls wait.
         wait_s: Mean wait of a call beyond that, of the cells of convolutions.
     """
 
@@ -198,7 +215,10 @@ class StageFit:
 
 
 def fit_stage(
-    stage: Stage, cells: Sequence[Cell], prior: GpuParameters, starts: Sequence[Mapping[str, float]] = ({},)
+    stage: Stage,
+    cells: Sequence[Cell],
+    prior: GpuParameters,
+    starts: Sequence[Mapping[str, float]] = ({},),
 ) -> StageFit:
     """Fit one stage's parameters.
 
@@ -206,7 +226,8 @@ def fit_stage(
         stage: Which.
         cells: Its cells.
         prior: Centre of the priors.
-        starts: Where to start from, the cheapest solution counts; what a start does not name starts at the prior's value.
+        starts: Where to start from, the cheapest solution counts; what a start does not name starts
+            at the prior's value.
     """
     names = determined(stage, cells)
     centre = {name: getattr(prior, name) for name in names}
@@ -216,7 +237,9 @@ def fit_stage(
             centre[f"issue {index}"] = _issue_start_s(cell, prior)
             priors[f"issue {index}"] = _WAIT_PRIOR if _waits(cell) else _ISSUE_PRIOR
 
-    @lru_cache(maxsize=len(names) + 2)  # derivatives by the time to issue leave the kernels as they are
+    @lru_cache(
+        maxsize=len(names) + 2
+    )  # derivatives by the time to issue leave the kernels as they are
     def costed(values: tuple[float, ...]) -> tuple[GpuParameters, list[CostTable]]:
         trial = with_values(prior, dict(zip(names, values, strict=True)))
         return trial, [cell.kernels.costs(trial) for cell in cells]
@@ -229,21 +252,33 @@ def fit_stage(
         ]
 
     found = solve(residuals, centre, priors, _distinct(starts, centre))
-    fitted = with_values(prior, {name: found.values[name] for name in names}) if found.has_converged else prior
-    issue = {index: found.values[f"issue {index}"] for index in range(len(cells)) if f"issue {index}" in centre}
+    fitted = (
+        with_values(prior, {name: found.values[name] for name in names})
+        if found.has_converged
+        else prior
+    )
+    issue = {
+        index: found.values[f"issue {index}"]
+        for index in range(len(cells))
+        if f"issue {index}" in centre
+    }
     wait = {
         index: max(value - _issue_start_s(cells[index], fitted), 0.0)
         for index, value in issue.items()
         if _waits(cells[index])
     }
-    return StageFit(fitted, found, {index: value - wait.get(index, 0.0) for index, value in issue.items()}, wait)
+    return StageFit(
+        fitted, found, {index: value - wait.get(index, 0.0) for index, value in issue.items()}, wait
+    )
 
 
 def _waits(cell: Cell) -> bool:
     return OperatorKind(int(cell.graph.kind[0])) in CONV_KINDS
 
 
-def _distinct(starts: Sequence[Mapping[str, float]], centre: Mapping[str, float]) -> list[dict[str, float]]:
+def _distinct(
+    starts: Sequence[Mapping[str, float]], centre: Mapping[str, float]
+) -> list[dict[str, float]]:
     """Starts without the parameters that are not fitted, each once."""
     used = [{name: value for name, value in start.items() if name in centre} for start in starts]
     return [start for index, start in enumerate(used) if start not in used[:index]]
@@ -281,7 +316,11 @@ def determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
     if True not in matrix or "NVIDIA" not in vendors:
         unused |= {"matrix_efficiency"}
     if True not in matrix:
-        unused |= {"matrix_operand_bytes_per_clock", "matrix_energy_overhead", "matrix_convolution_efficiency"}
+        unused |= {
+            "matrix_operand_bytes_per_clock",
+            "matrix_energy_overhead",
+            "matrix_convolution_efficiency",
+        }
     if False not in matrix:
         unused |= {"vector_efficiency", "operand_bytes_per_lane_clock", "vector_energy_overhead"}
         unused |= {"winograd_efficiency", "transformed_efficiency"}

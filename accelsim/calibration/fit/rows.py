@@ -1,7 +1,8 @@
 """Measured operator rows a fit may use: cells of one device, operator and data set.
 
-Rows come from the tables of the suite `gpu-operators` and from kernel times of Vidur (Agrawal et al., MLSys 2024). Shapes
-that validation keeps for scoring never enter. Rows of whole models never enter either: they are only ever predicted.
+Rows come from the tables of the suite `gpu-operators` and from kernel times of Vidur (Agrawal et
+al., MLSys 2024). Shapes that validation keeps for scoring never enter. Rows of whole models never
+enter either: they are only ever predicted.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from accelsim.calibration.split import held_out_mask
-from accelsim.calibration.validation.columns import gemm_graph
-from accelsim.calibration.validation.gpu_operators import KernelPrediction
-from accelsim.calibration.validation.gpu_operators import load as load_operators
-from accelsim.calibration.validation.suite import Batch
-from accelsim.calibration.validation.tables import DataFolder, Schema, Table, number, time_column
 from accelsim.catalog import device as find_device
 from accelsim.cost.table import Execution
 from accelsim.hardware.profile import GpuProfile
+from accelsim.validation.columns import gemm_graph
+from accelsim.validation.gpu_operators import KernelPrediction
+from accelsim.validation.gpu_operators import load as load_operators
+from accelsim.validation.suite import Batch
+from accelsim.validation.tables import DataFolder, Schema, Table, number, time_column
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
@@ -31,7 +32,14 @@ VIDUR_SCHEMAS = tuple(
     Schema(
         f"serving/vidur_mlp_{name}.csv",
         (
-            *number("num_tokens", "num_tensor_parallel_workers", "n_embd", "n_head", "n_kv_head", "n_expanded_embd"),
+            *number(
+                "num_tokens",
+                "num_tensor_parallel_workers",
+                "n_embd",
+                "n_head",
+                "n_kv_head",
+                "n_expanded_embd",
+            ),
             *time_column(*_VIDUR_COLUMNS, optional=True),
         ),
     )
@@ -80,7 +88,9 @@ class Cell:
 
 
 def chip_of(device: str) -> str:
-    """The chip a board carries, as its catalogue name begins: leaving it out of a fit leaves all its boards out."""
+    """The chip a board carries, as its catalogue name begins: leaving it out of a fit leaves all
+    its boards out.
+    """
     for chip in ("a100", "h100", "h200", "v100", "p100"):
         if device.startswith(f"{chip}-"):
             return chip
@@ -128,10 +138,15 @@ def _vidur_cells(table: Table, source: str, device: str) -> Iterator[Cell]:
         if column == "mlp_up_proj_ms":
             continue  # gated or not is not stated row by row in every file
         rows = np.flatnonzero(np.isfinite(table[column]))
-        labels = [f"{column} {a:.0f} {b:.0f} {c:.0f}" for a, b, c in zip(table["num_tokens"], n, k, strict=True)]
+        labels = [
+            f"{column} {a:.0f} {b:.0f} {c:.0f}"
+            for a, b, c in zip(table["num_tokens"], n, k, strict=True)
+        ]
         rows = rows[~held_out_mask(labels)[rows]]
         ones = np.ones(len(rows))
-        graph = gemm_graph(ones, table["num_tokens"][rows], n[rows], k[rows], Dtype.FP16, batched=ones < 0)
+        graph = gemm_graph(
+            ones, table["num_tokens"][rows], n[rows], k[rows], Dtype.FP16, batched=ones < 0
+        )
         kernels = KernelPrediction(graph, profile, Execution.GRAPH)
         yield Cell(column.removesuffix("_ms"), source, kernels, table[column][rows] * 1e-3)
 
@@ -139,7 +154,9 @@ def _vidur_cells(table: Table, source: str, device: str) -> Iterator[Cell]:
 def limited(cells: Iterable[Cell], rows: int, generator: np.random.Generator) -> list[Cell]:
     """At most `rows` rows of each cell, drawn without replacement."""
     return [
-        cell if len(cell) <= rows else cell.take(np.sort(generator.choice(len(cell), rows, replace=False)))
+        cell
+        if len(cell) <= rows
+        else cell.take(np.sort(generator.choice(len(cell), rows, replace=False)))
         for cell in cells
     ]
 

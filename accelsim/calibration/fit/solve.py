@@ -1,9 +1,11 @@
-"""Robust least squares of ln(measured / predicted) in the logarithms of positive parameters, with priors.
+"""Robust least squares of ln(measured / predicted) in the logarithms of positive parameters, with
+priors.
 
-Each cell of rows weighs `sqrt(rows)`-independently of how many rows it has: a device measured often does not drown the
-others. Rows far off count by their distance, not its square (pseudo-Huber loss). A prior holds every parameter near its
-centre, by a standard deviation of its logarithm: parameters the rows do not determine stay there. Where a fit starts decides
-nothing but which minimum it finds: of several starts the cheapest solution counts.
+Each cell of rows weighs `sqrt(rows)`-independently of how many rows it has: a device measured often
+does not drown the others. Rows far off count by their distance, not its square (pseudo-Huber loss).
+A prior holds every parameter near its centre, by a standard deviation of its logarithm: parameters
+the rows do not determine stay there. Where a fit starts decides nothing but which minimum it finds:
+of several starts the cheapest solution counts.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ __all__ = ["Prior", "Solution", "robust", "solve"]
 
 #: ln-residual beyond which a row counts by its distance.
 _SCALE = 0.1
-#: Rows one unit of prior stands against: a parameter one prior deviation away costs as much as 5 % on every row.
+#: Rows one unit of prior stands against: a parameter one prior deviation away costs as much as 5 %
+#: on every row.
 _PRIOR_WEIGHT = 0.05
 _STEP = 3e-3
 
@@ -57,9 +60,13 @@ class Solution:
 
 
 def robust(log_residual: FloatArray, scale: float = _SCALE) -> FloatArray:
-    """Residuals whose squares are the pseudo-Huber loss: quadratic up to `scale`, then linear; shape (n,)."""
+    """Residuals whose squares are the pseudo-Huber loss: quadratic up to `scale`, then linear;
+    shape (n,).
+    """
     ratio = log_residual / scale
-    transformed: FloatArray = np.sign(log_residual) * scale * np.sqrt(2.0 * (np.sqrt(1.0 + ratio**2) - 1.0))
+    transformed: FloatArray = (
+        np.sign(log_residual) * scale * np.sqrt(2.0 * (np.sqrt(1.0 + ratio**2) - 1.0))
+    )
     return transformed
 
 
@@ -76,7 +83,8 @@ def solve(
         residuals: ln(measured / predicted) of every cell under given values, one array per cell.
         centre: Where the priors hold each parameter, by name.
         priors: Range and firmness of each.
-        starts: Where to start from, one solution each; a parameter that a start does not name starts at its centre.
+        starts: Where to start from, one solution each; a parameter that a start does not name
+            starts at its centre.
         max_evaluations: Most evaluations per start, derivatives not counted.
 
     Returns:

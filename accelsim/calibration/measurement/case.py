@@ -1,7 +1,7 @@
 """One measurement: an operator, its shape, and the conditions it runs under.
 
-A case is plain data, so that a run file can be read where torch is not installed. `CASE_VERSION` changes whenever the same
-case would come to mean other work.
+A case is plain data, so that a run file can be read where torch is not installed. `CASE_VERSION`
+changes whenever the same case would come to mean other work.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ class Case:
 
     Attributes:
         family: Family the bars are reported for ("gemm", "convolution", ...).
-        operator: Operator as the capture of a module names it ("addmm", "native_layer_norm_backward", ...).
+        operator: Operator as the capture of a module names it ("addmm",
+            "native_layer_norm_backward", ...).
         shape: Dimensions by name.
         dtype: "fp32", "tf32" (FP32 operands, TF32 products; GPUs alone), "bf16" or "fp16".
         threads: Threads of the framework; 0 on a GPU, where it does not matter.
         cold: Whether every call takes weights that are in no cache.
         execution: "eager", "graph" or "compiled".
-        amid: Whether it runs amid other operators: between calls the inner caches are overwritten and only the inputs are
-            written again, as the operator before would have.
+        amid: Whether it runs amid other operators: between calls the inner caches are overwritten
+            and only the inputs are written again, as the operator before would have.
     """
 
     family: str
@@ -43,7 +44,8 @@ class Case:
     def label(self) -> str:
         """Operator and dimensions, without the conditions: rows of one label are held out together.
 
-        Dimensions stand in alphabetical order, so that a case made anew and the same one read from a file are one.
+        Dimensions stand in alphabetical order, so that a case made anew and the same one read from
+        a file are one.
         """
         dims = " ".join(f"{name}={value}" for name, value in sorted(self.shape.items()))
         return f"{self.operator} {dims}"

@@ -1,7 +1,8 @@
-"""Calls of operators that a compiler generates: what ``torch.compile`` fuses elementwise chains, norms and softmax into.
+"""Calls of operators that a compiler generates: what ``torch.compile`` fuses elementwise chains,
+norms and softmax into.
 
-Rows are a dynamic dimension, so that one compilation serves many shapes; columns are fixed, as they are in a model. The
-first call compiles, which happens here, before anything is timed.
+Rows are a dynamic dimension, so that one compilation serves many shapes; columns are fixed, as they
+are in a model. The first call compiles, which happens here, before anything is timed.
 
 Reference: PyTorch, "torch.compile" and "Dynamic shapes" (``torch._dynamo.mark_dynamic``).
 """
@@ -38,7 +39,9 @@ def _softmax(x: Tensor) -> Tensor:
 
 
 def _compiled(function: Callable[..., Tensor], *operands: Tensor) -> Call:
-    """A call of the compiled function; compiles it for the operands' columns, format and the thread count."""
+    """A call of the compiled function; compiles it for the operands' columns, format and the thread
+    count.
+    """
     from torch._dynamo import config, mark_dynamic, mark_static
     from torch._inductor import config as generator
 
@@ -89,6 +92,6 @@ def why_not_compiled(device: str) -> str | None:
     try:
         with torch.no_grad():
             _compiled(_elementwise, x, x.clone())()
-    except Exception as error:  # noqa: BLE001  (no compiler, no headers, no Triton: each says it in its own way)
+    except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:160] if str(error).strip() else ''}"
     return None

@@ -1,6 +1,8 @@
-"""The part of the suite that ``torch.compile`` generates code for; library kernels are the same as without it.
+"""The part of the suite that ``torch.compile`` generates code for; library kernels are the same as
+without it.
 
-Compiling takes seconds, so there are few sizes of columns, each compiled once per format and thread count.
+Compiling takes seconds, so there are few sizes of columns, each compiled once per format and thread
+count.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ def _columns(shape: Shape) -> Shape:
 
 
 COMPILED_PLANS: Final[Sequence[Plan]] = (
-    Plan("framework", ("compiled_call",), {}, 1, fixed={"count": 1}, devices=("cpu",), dtypes=("fp32",)),
+    Plan(
+        "framework",
+        ("compiled_call",),
+        {},
+        1,
+        fixed={"count": 1},
+        devices=("cpu",),
+        dtypes=("fp32",),
+    ),
     Plan("compiled", ("compiled_elementwise",), {"elements": (4096, 20_000_000, 64)}, 32),
     Plan(
         "compiled",

@@ -1,4 +1,6 @@
-"""Convolutions of volumes and of channels that fill no block of the library's, further to other plans."""
+"""Convolutions of volumes and of channels that fill no block of the library's, further to other
+plans.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def _volume_allowed(shape: Shape) -> bool:
 
 #: Further plans of the suite.
 CONVOLUTION_PLANS: Sequence[Plan] = (
-    # one filter over each channel of an image by itself: results of blocks that leave the last-level cache
+    # one filter over each channel of an image by itself: results of blocks that leave the
+    # last-level cache
     *(
         Plan(
             "convolution_other",
@@ -49,14 +52,23 @@ CONVOLUTION_PLANS: Sequence[Plan] = (
             ("convolution_backward.grad_input", (10, 24, 1), 2),
         )
     ),
-    # gradients of groups, and of a first layer whose outputs fill no block, which the library unfolds
+    # gradients of groups, and of a first layer whose outputs fill no block, which the library
+    # unfolds
     Plan(
         "convolution_backward",
         ("convolution_backward.grad_input", "convolution_backward.grad_weight"),
-        {"groups": (2, 32, 2), "wide": (3, 22, 1), "side": (7, 56, 7), "batch": (1, 8, 1), "stride": (1, 2, 1)},
+        {
+            "groups": (2, 32, 2),
+            "wide": (3, 22, 1),
+            "side": (7, 56, 7),
+            "batch": (1, 8, 1),
+            "stride": (1, 2, 1),
+        },
         7,
         fixed={"kernel": 3},
-        finish=lambda s: s | dict.fromkeys(("channels_in", "channels_out"), s["groups"] * s.pop("wide")),
+        finish=lambda s: (
+            s | dict.fromkeys(("channels_in", "channels_out"), s["groups"] * s.pop("wide"))
+        ),
         allowed=conv_allowed,
         devices=("cpu",),
     ),

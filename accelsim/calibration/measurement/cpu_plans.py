@@ -1,7 +1,9 @@
-"""Shapes at which a CPU's libraries take a path of their own, further to those of a family's other plans.
+"""Shapes at which a CPU's libraries take a path of their own, further to those of a family's other
+plans.
 
-Windows with gaps that the library unfolds, recurrent layers whose weights go through the last-level cache each step, layers
-of experts, gradients of long tables, short stretches, places of maxima, and rows that indices scatter.
+Windows with gaps that the library unfolds, recurrent layers whose weights go through the last-level
+cache each step, layers of experts, gradients of long tables, short stretches, places of maxima, and
+rows that indices scatter.
 """
 
 from __future__ import annotations
@@ -36,7 +38,12 @@ CPU_PLANS: Sequence[Plan] = (
     Plan(
         "convolution_other",
         ("convolution",),
-        {"channels_in": (256, 1280, 64), "channels_out": (64, 320, 32), "side": (20, 33, 1), "dilation": (22, 36, 1)},
+        {
+            "channels_in": (256, 1280, 64),
+            "channels_out": (64, 320, 32),
+            "side": (20, 33, 1),
+            "dilation": (22, 36, 1),
+        },
         4,
         fixed={"kernel": 3, "batch": 1, "groups": 1, "stride": 1},
         allowed=conv_allowed,
@@ -72,14 +79,21 @@ CPU_PLANS: Sequence[Plan] = (
         8,
         fixed={"groups": 1, "stride": 1},
         finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
-        allowed=lambda s: s["batch"] * (s["channels_in"] + s["channels_out"]) * s["side"] ** 2 <= 8e6,
+        allowed=lambda s: (
+            s["batch"] * (s["channels_in"] + s["channels_out"]) * s["side"] ** 2 <= 8e6
+        ),
         devices=("cpu",),
     ),
     # layers whose weights exceed the last-level cache, through which they go each step
     Plan(
         "recurrent",
         ("lstm", "lstm_train", "lstm_backward"),
-        {"hidden": (448, 1792, 2), "steps": (12, 48, 2), "batch": (1, 6, 1), "input": (96, 1280, 16)},
+        {
+            "hidden": (448, 1792, 2),
+            "steps": (12, 48, 2),
+            "batch": (1, 6, 1),
+            "input": (96, 1280, 16),
+        },
         10,
         allowed=recurrent_allowed,
         devices=("cpu",),
@@ -87,7 +101,12 @@ CPU_PLANS: Sequence[Plan] = (
     Plan(
         "recurrent",
         ("gru", "gru_train", "gru_backward"),
-        {"hidden": (384, 1408, 16), "steps": (10, 36, 2), "batch": (1, 6, 1), "input": (96, 1024, 16)},
+        {
+            "hidden": (384, 1408, 16),
+            "steps": (10, 36, 2),
+            "batch": (1, 6, 1),
+            "input": (96, 1024, 16),
+        },
         8,
         allowed=recurrent_allowed,
         devices=("cpu",),
@@ -160,7 +179,12 @@ CPU_PLANS: Sequence[Plan] = (
     Plan(
         "embedding_bag",
         ("_embedding_bag",),
-        {"table": (100_000, 1_000_000, 8), "width": (8, 64, 8), "bags": (16, 512, 1), "per_bag": (8, 96, 1)},
+        {
+            "table": (100_000, 1_000_000, 8),
+            "width": (8, 64, 8),
+            "bags": (16, 512, 1),
+            "per_bag": (8, 96, 1),
+        },
         6,
         finish=lambda s: s | {"lookups": s["bags"] * s.pop("per_bag")},
         allowed=gather_allowed,
@@ -206,18 +230,29 @@ CPU_PLANS: Sequence[Plan] = (
     Plan(
         "convolution_other",
         ("convolution_transpose",),
-        {"channels_in": (16, 512, 16), "channels_out": (16, 256, 16), "side": (1, 16, 1), "taps": (2, 4, 1)},
+        {
+            "channels_in": (16, 512, 16),
+            "channels_out": (16, 256, 16),
+            "side": (1, 16, 1),
+            "taps": (2, 4, 1),
+        },
         12,
         fixed={"groups": 1, "stride": 1, "kernel": 1, "batch": 1},
         allowed=lambda s: conv_allowed(s) and s["channels_in"] * s["side"] ** 2 <= 20480,
         dtypes=("fp32",),
         devices=("cpu",),
     ),
-    # layers that unfold an encoding: few pixels and wide weights, which each call copies into the library's layout
+    # layers that unfold an encoding: few pixels and wide weights, which each call copies into the
+    # library's layout
     Plan(
         "convolution_other",
         ("convolution_transpose",),
-        {"channels_in": (320, 1152, 64), "channels_out": (160, 640, 32), "side": (1, 32, 1), "batch": (1, 4, 1)},
+        {
+            "channels_in": (320, 1152, 64),
+            "channels_out": (160, 640, 32),
+            "side": (1, 32, 1),
+            "batch": (1, 4, 1),
+        },
         8,
         fixed={"groups": 1, "stride": 1, "kernel": 1, "taps": 4},
         allowed=conv_allowed,
@@ -261,7 +296,9 @@ CPU_PLANS: Sequence[Plan] = (
         6,
         fixed={"groups": 1, "stride": 1},
         finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
-        allowed=lambda s: s["batch"] * (s["channels_in"] + s["channels_out"]) * s["side"] ** 2 <= 8e6,
+        allowed=lambda s: (
+            s["batch"] * (s["channels_in"] + s["channels_out"]) * s["side"] ** 2 <= 8e6
+        ),
         devices=("cpu",),
     ),
     # gradients of the steps between a network's stages
@@ -331,9 +368,17 @@ CPU_PLANS: Sequence[Plan] = (
     Plan(
         "copy",
         ("im2col", "col2im"),
-        {"channels": (3, 256, 1), "side": (7, 96, 1), "batch": (1, 4, 1), "kernel": (2, 7, 1), "stride": (1, 4, 1)},
+        {
+            "channels": (3, 256, 1),
+            "side": (7, 96, 1),
+            "batch": (1, 4, 1),
+            "kernel": (2, 7, 1),
+            "stride": (1, 4, 1),
+        },
         7,
-        allowed=lambda s: s["batch"] * s["channels"] * (s["side"] * s["kernel"] // s["stride"]) ** 2 <= 4e6,
+        allowed=lambda s: (
+            s["batch"] * s["channels"] * (s["side"] * s["kernel"] // s["stride"]) ** 2 <= 4e6
+        ),
         devices=("cpu",),
     ),
     # images whose channels lie at powers of two from each other, in the same sets of the caches
@@ -426,7 +471,9 @@ CPU_PLANS: Sequence[Plan] = (
         ("index_add",),
         {"table": (2_000, 40_000, 1), "width": (24, 256, 8), "lookups": (30_000, 400_000, 1)},
         6,
-        allowed=lambda s: s["table"] * s["width"] <= 5e6 and 3e6 <= s["lookups"] * s["width"] <= 3e7,
+        allowed=lambda s: (
+            s["table"] * s["width"] <= 5e6 and 3e6 <= s["lookups"] * s["width"] <= 3e7
+        ),
         devices=("cpu",),
     ),
     Plan(
@@ -447,7 +494,8 @@ CPU_PLANS: Sequence[Plan] = (
         allowed=lambda s: s["batch"] * s["channels"] * s["length"] <= 4e5,
         devices=("cpu",),
     ),
-    # products of few columns, of a short contraction, and their gradients: a network's last layer, its first of coordinates
+    # products of few columns, of a short contraction, and their gradients: a network's last layer,
+    # its first of coordinates
     Plan(
         "gemm",
         ("addmm",),
@@ -481,8 +529,20 @@ CPU_PLANS: Sequence[Plan] = (
         devices=("cpu",),
     ),
     # operators that go element by element
-    Plan("elementwise", ("_prelu_kernel_backward",), {"elements": (4096, 4_000_000, 64)}, 4, devices=("cpu",)),
-    Plan("copy", ("reflection_pad1d",), {"channels": (4, 512, 4), "length": (64, 16384, 8)}, 4, devices=("cpu",)),
+    Plan(
+        "elementwise",
+        ("_prelu_kernel_backward",),
+        {"elements": (4096, 4_000_000, 64)},
+        4,
+        devices=("cpu",),
+    ),
+    Plan(
+        "copy",
+        ("reflection_pad1d",),
+        {"channels": (4, 512, 4), "length": (64, 16384, 8)},
+        4,
+        devices=("cpu",),
+    ),
     # wide windows side by side, and maxima of whole sequences
     Plan(
         "pooling",

@@ -1,4 +1,5 @@
-"""What measuring on a CUDA device takes beside a timer: operands past the cache, graphs of many calls, and TF32.
+"""What measuring on a CUDA device takes beside a timer: operands past the cache, graphs of many
+calls, and TF32.
 
 References: PyTorch, "CUDA semantics" (streams, graphs, TensorFloat-32) and ``torch.cuda.graph``.
 """
@@ -13,7 +14,8 @@ __all__ = ["captured", "rotated", "tf32_products"]
 
 Call = Callable[[], Any]
 
-#: Operands of all calls of a case together, well past any last-level cache (H200: 50 MB, MI300X: 256 MB).
+#: Operands of all calls of a case together, well past any last-level cache (H200: 50 MB, MI300X:
+#: 256 MB).
 _ROTATED_BYTES: Final = 512 * 2**20
 _FEWEST_COPIES: Final = 2
 _MOST_COPIES: Final = 64
@@ -40,8 +42,8 @@ def rotated(cuda: Any, device: str, build: Callable[[], Call]) -> list[Call]:
 def captured(cuda: Any, calls: Sequence[Call], least_calls: int = _GRAPH_CALLS) -> tuple[Call, int]:
     """One graph of many calls; its replay and how many calls it makes.
 
-    The calls run on a side stream first, as capturing demands: libraries set themselves up at their first call, which a
-    capture does not allow.
+    The calls run on a side stream first, as capturing demands: libraries set themselves up at their
+    first call, which a capture does not allow.
 
     Args:
         cuda: ``torch.cuda``.
@@ -72,7 +74,9 @@ def captured(cuda: Any, calls: Sequence[Call], least_calls: int = _GRAPH_CALLS) 
 
 @contextmanager
 def tf32_products(torch: Any, allowed: bool) -> Iterator[None]:
-    """FP32 products and convolutions in TF32, or not; by default torch allows it for convolutions alone."""
+    """FP32 products and convolutions in TF32, or not; by default torch allows it for convolutions
+    alone.
+    """
     switches = (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [switch.allow_tf32 for switch in switches]
     try:

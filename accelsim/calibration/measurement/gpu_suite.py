@@ -1,8 +1,10 @@
-"""The operator suite of a GPU: the plans of the CPU's with larger shapes, in the conditions that exist there.
+"""The operator suite of a GPU: the plans of the CPU's with larger shapes, in the conditions that
+exist there.
 
-A GPU does in microseconds what takes a core milliseconds: dimensions that models grow (batch, rows, sequence) reach further,
-and the bounds on work and memory with them. Operands rotate past the cache, so that there is no cold condition of its own.
-Kernels are timed in replayed graphs, where the host's pace does not show, and eagerly, where it does.
+A GPU does in microseconds what takes a core milliseconds: dimensions that models grow (batch, rows,
+sequence) reach further, and the bounds on work and memory with them. Operands rotate past the
+cache, so that there is no cold condition of its own. Kernels are timed in replayed graphs, where
+the host's pace does not show, and eagerly, where it does.
 """
 
 from __future__ import annotations
@@ -45,10 +47,16 @@ _GROWTH: Final[Mapping[str, Mapping[str, int]]] = {
 }
 #: Families whose FP32 products may run as TF32.
 MATRIX_FAMILIES: Final = frozenset(
-    {"gemm", "gemv", "batched_gemm", "recurrent", *(name for name in _GROWTH if name.startswith("convolution"))}
+    {
+        "gemm",
+        "gemv",
+        "batched_gemm",
+        "recurrent",
+        *(name for name in _GROWTH if name.startswith("convolution")),
+    }
 )
-#: Operators that a graph cannot hold: the backward pass runs on the stream of its forward pass, optimizers count their steps
-#: on the host, and copies from and to the host wait for it.
+#: Operators that a graph cannot hold: the backward pass runs on the stream of its forward pass,
+#: optimizers count their steps on the host, and copies from and to the host wait for it.
 UNCAPTURED_OPERATORS: Final = frozenset(
     {
         "scaled_dot_product_attention_backward",
@@ -68,7 +76,10 @@ def gpu_plans(plans: Sequence[Plan]) -> list[Plan]:
 
 
 def _grown(plan: Plan, growth: Mapping[str, int]) -> Plan:
-    ranges = {name: (low, high * growth.get(name, 1), step) for name, (low, high, step) in plan.ranges.items()}
+    ranges = {
+        name: (low, high * growth.get(name, 1), step)
+        for name, (low, high, step) in plan.ranges.items()
+    }
     return replace(plan, ranges=ranges, allowed=_bounds(plan, growth), cold=False)
 
 
@@ -76,7 +87,9 @@ def _bounds(plan: Plan, growth: Mapping[str, int]) -> Callable[[Mapping[str, int
     """The plan's bounds, asked for the shape shrunk by the growth."""
 
     def allowed(shape: Mapping[str, int]) -> bool:
-        return plan.allowed({name: max(1, value // growth.get(name, 1)) for name, value in shape.items()})
+        return plan.allowed(
+            {name: max(1, value // growth.get(name, 1)) for name, value in shape.items()}
+        )
 
     return allowed
 

@@ -16,13 +16,18 @@ from accelsim.calibration.measurement.operands import (
 
 __all__: list[str] = []
 
-# -- products --------------------------------------------------------------------------------------------------------
+# -- products
+# --------------------------------------------------------------------------------------------------------
 
 
 @builds("addmm")
 def _addmm(source: Source) -> Call:
     s = source.shape
-    weight, bias, x = source.weight(s["n"], s["k"]), source.weight(s["n"]), source.input(s["m"], s["k"])
+    weight, bias, x = (
+        source.weight(s["n"], s["k"]),
+        source.weight(s["n"]),
+        source.input(s["m"], s["k"]),
+    )
     return lambda: functional.linear(x, weight, bias)
 
 
@@ -65,7 +70,9 @@ def _attention_backward(source: Source) -> Call:
 
 
 def _heads(source: Source) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool]:
-    """Query, key and value as models have them: (batch, length, heads, width) seen as (batch, heads, length, width)."""
+    """Query, key and value as models have them: (batch, length, heads, width) seen as (batch,
+    heads, length, width).
+    """
     s = source.shape
     q, k, v = (
         source.values(s["batch"], length, s["heads"], s["head_dim"]).transpose(1, 2)
@@ -74,13 +81,16 @@ def _heads(source: Source) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bo
     return q, k, v, bool(s["causal"])
 
 
-# -- convolutions ----------------------------------------------------------------------------------------------------
+# -- convolutions
+# ----------------------------------------------------------------------------------------------------
 
 
 @builds("convolution")
 def _convolution(source: Source) -> Call:
     s = source.shape
-    weight = source.weight(s["channels_out"], s["channels_in"] // s["groups"], s["kernel"], s["kernel"])
+    weight = source.weight(
+        s["channels_out"], s["channels_in"] // s["groups"], s["kernel"], s["kernel"]
+    )
     x, stride, groups, gap = source.image(), s["stride"], s["groups"], s.get("dilation", 1)
     pad = s["kernel"] // 2 * gap
     return lambda: functional.conv2d(x, weight, None, stride, pad, gap, groups)
@@ -90,7 +100,9 @@ def _convolution(source: Source) -> Call:
 def _convolution_3d(source: Source) -> Call:
     """Of volumes, whose depth is neither strided nor padded away."""
     s = source.shape
-    weight = source.weight(s["channels_out"], s["channels_in"] // s["groups"], s["taps"], *[s["kernel"]] * 2)
+    weight = source.weight(
+        s["channels_out"], s["channels_in"] // s["groups"], s["taps"], *[s["kernel"]] * 2
+    )
     x = source.input(s["batch"], s["channels_in"], s["depth"], *[s["side"]] * 2)
     stride, pad = (1, s["stride"], s["stride"]), (s["taps"] // 2, *[s["kernel"] // 2] * 2)
     return lambda: functional.conv3d(x, weight, None, stride, pad, 1, s["groups"])
@@ -123,13 +135,19 @@ def _convolution_transpose(source: Source) -> Call:
     return lambda: functional.conv_transpose2d(x, weight, None, 2, pad, more)
 
 
-@builds("convolution_backward.grad_input", "convolution_1d_backward.grad_input", "convolution_3d_backward.grad_input")
+@builds(
+    "convolution_backward.grad_input",
+    "convolution_1d_backward.grad_input",
+    "convolution_3d_backward.grad_input",
+)
 def _convolution_grad_input(source: Source) -> Call:
     return _convolution_backward(source, [True, False, False])
 
 
 @builds(
-    "convolution_backward.grad_weight", "convolution_1d_backward.grad_weight", "convolution_3d_backward.grad_weight"
+    "convolution_backward.grad_weight",
+    "convolution_1d_backward.grad_weight",
+    "convolution_3d_backward.grad_weight",
 )
 def _convolution_grad_weight(source: Source) -> Call:
     return _convolution_backward(source, [False, True, False])

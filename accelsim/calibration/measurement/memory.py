@@ -1,8 +1,9 @@
-"""How much memory a measurement may take, so that a machine short of it refuses an allocation and kills no process.
+"""How much memory a measurement may take, so that a machine short of it refuses an allocation and
+kills no process.
 
-Linux gives memory that it does not have and ends a process when it is touched. A limit on the process's data (RLIMIT_DATA,
-private writable mappings since Linux 4.7) at what is available turns that into an error that a session can answer by halving
-the case. Needs the standard library alone.
+Linux gives memory that it does not have and ends a process when it is touched. A limit on the
+process's data (RLIMIT_DATA, private writable mappings since Linux 4.7) at what is available turns
+that into an error that a session can answer by halving the case. Needs the standard library alone.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from typing import Final
 
 __all__ = ["available_bytes", "memory_limit"]
 
-#: Share of the available memory a session takes at most; the rest is for page tables and other programs.
+#: Share of the available memory a session takes at most; the rest is for page tables and other
+#: programs.
 _SHARE: Final = 0.9
 
 
-def available_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Memory this process can still take: the machine's, or its container's where that is less; None where not known."""
+def available_bytes(
+    proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")
+) -> int | None:
+    """Memory this process can still take: the machine's, or its container's where that is less;
+    None where not known.
+    """
     found = [_field(proc / "meminfo", "MemAvailable:", 1024)]
     for limit, used in (
         ("memory.max", "memory.current"),
@@ -71,7 +77,12 @@ def _number(path: Path) -> int | None:
 def _field(path: Path, name: str, unit: int) -> int | None:
     try:
         words = next(
-            (line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(name)), []
+            (
+                line.split()
+                for line in path.read_text(encoding="utf-8").splitlines()
+                if line.startswith(name)
+            ),
+            [],
         )
         return int(words[1]) * unit
     except (OSError, ValueError, IndexError):

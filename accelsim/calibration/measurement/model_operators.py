@@ -1,4 +1,6 @@
-"""Calls of recurrent layers, optimizers, a framework's own work, and copies between host and device."""
+"""Calls of recurrent layers, optimizers, a framework's own work, and copies between host and
+device.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,23 @@ from accelsim.calibration.measurement.operands import (
 
 __all__: list[str] = []
 
-# -- recurrent layers, optimizers, transfers -------------------------------------------------------------------------
+# -- recurrent layers, optimizers, transfers
+# -------------------------------------------------------------------------
 
 
 def _recurrent(source: Source, kind: str) -> tuple[torch.nn.Module, torch.Tensor]:
     s = source.shape
     maker = torch.nn.LSTM if kind == "lstm" else torch.nn.GRU
-    layer = maker(s["input"], s["hidden"], batch_first=True, device=source.device, dtype=source.dtype)
+    layer = maker(
+        s["input"], s["hidden"], batch_first=True, device=source.device, dtype=source.dtype
+    )
     return layer, source.values(s["batch"], s["steps"], s["input"])
 
 
 def _recurrent_builder(kind: str) -> Builder:
     def build(source: Source) -> Call:
-        # weights keep requires_grad, as a model's do: without it the framework takes another path (bf16 GRU, 8 times slower)
+        # weights keep requires_grad, as a model's do: without it the framework takes another path
+        # (bf16 GRU, 8 times slower)
         layer, x = _recurrent(source, kind)
         return lambda: layer(x)
 
@@ -45,7 +51,9 @@ BUILDERS |= {
 
 @builds("recurrent_module", "recurrent_layer")
 def _recurrent_call(source: Source) -> Call:
-    """A module of one small layer, and the layer alone: the module looks through its weights and states first."""
+    """A module of one small layer, and the layer alone: the module looks through its weights and
+    states first.
+    """
     layer = torch.nn.LSTM(16, 16, batch_first=True, device=source.device, dtype=source.dtype)
     x, states = source.values(1, 1, 16), (source.values(1, 1, 16), source.values(1, 1, 16))
     if source.operator == "recurrent_module":
@@ -71,7 +79,9 @@ BUILDERS |= {
 }
 
 
-def _optimizer_builder(maker: Callable[[list[torch.Tensor]], torch.optim.Optimizer], scale: float = 1.0) -> Builder:
+def _optimizer_builder(
+    maker: Callable[[list[torch.Tensor]], torch.optim.Optimizer], scale: float = 1.0
+) -> Builder:
     """Updates with random gradients times `scale`."""
 
     def build(source: Source) -> Call:
@@ -110,7 +120,11 @@ def _plain_chain(source: Source) -> Call:
 @builds("gradient_chain")
 def _gradient_chain(source: Source) -> Call:
     """The same chain forward and backward: twice its operators, and the graph between them."""
-    x, count, gradient = source.values(16).requires_grad_(), source.shape["count"], source.values(16)
+    x, count, gradient = (
+        source.values(16).requires_grad_(),
+        source.shape["count"],
+        source.values(16),
+    )
     return lambda: torch.autograd.grad(_chain(x, count), x, gradient)
 
 

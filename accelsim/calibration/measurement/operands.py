@@ -1,6 +1,7 @@
 """Operands of a case, cut from a pool of random numbers, and the register of what builds its calls.
 
-Data are normal random numbers, never zeros: power, and on some devices time, depend on the bits that toggle.
+Data are normal random numbers, never zeros: power, and on some devices time, depend on the bits
+that toggle.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ DTYPES: Final = {
     "fp16": torch.float16,
     "fp64": torch.float64,
 }
-#: Bytes of weights that cold calls cycle through: three times the largest last-level cache of one core complex in use.
+#: Bytes of weights that cold calls cycle through: three times the largest last-level cache of one
+#: core complex in use.
 COLD_BYTES: Final = 96 * 2**20
 #: Most copies of the weights; smaller weights are not worth more.
 MOST_COPIES: Final = 1024
@@ -65,11 +67,15 @@ class Pool:
         self._place = 0
 
     def take(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
-        """The next part of the pool, as a view; longer tensors than the pool repeat it, in memory of their own."""
+        """The next part of the pool, as a view; longer tensors than the pool repeat it, in memory
+        of their own.
+        """
         count = math.prod(sizes)
         values = self._of(dtype)
         if count > self.COUNT:
-            return torch.cat([values] * (count // self.COUNT) + [values[: count % self.COUNT]]).view(sizes)
+            return torch.cat(
+                [values] * (count // self.COUNT) + [values[: count % self.COUNT]]
+            ).view(sizes)
         if self._place + count > self.COUNT:
             self._place = 0
         start, self._place = self._place, self._place + -(-count // 64) * 64
@@ -78,7 +84,9 @@ class Pool:
     def _of(self, dtype: torch.dtype) -> torch.Tensor:
         if dtype not in self._values:
             made = torch.randn(2**21, generator=self.generator, device=self.device).to(dtype)
-            self._values[dtype] = torch.cat([made] * (self.COUNT // 2**21) + [made[: self.COUNT % 2**21]])
+            self._values[dtype] = torch.cat(
+                [made] * (self.COUNT // 2**21) + [made[: self.COUNT % 2**21]]
+            )
         return self._values[dtype]
 
 
@@ -91,7 +99,12 @@ class Source:
     """
 
     def __init__(self, case: Case, pool: Pool) -> None:
-        self.operator, self.shape, self.pool, self.device = case.operator, case.shape, pool, pool.device
+        self.operator, self.shape, self.pool, self.device = (
+            case.operator,
+            case.shape,
+            pool,
+            pool.device,
+        )
         self.dtype = torch_dtype(case.dtype)
         self._inputs: dict[tuple[int, ...], torch.Tensor] = {}
         self.written: list[torch.Tensor] = []
@@ -103,7 +116,9 @@ class Source:
         return made
 
     def stored(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Normal random numbers of their own that were written long ago: weights, tables, saved activations."""
+        """Normal random numbers of their own that were written long ago: weights, tables, saved
+        activations.
+        """
         taken = self.pool.take(dtype or self.dtype, *sizes)
         return taken if taken.numel() > self.pool.COUNT else taken.clone()
 

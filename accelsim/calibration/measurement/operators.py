@@ -1,7 +1,9 @@
-"""Builds the torch calls of a case: calls that do its work on random data, with hot or cold weights.
+"""Builds the torch calls of a case: calls that do its work on random data, with hot or cold
+weights.
 
-Backward operators are called as ATen operators, which is how autograd calls them. Calls of a cold case take a different copy
-of the weights each, so many that together they exceed any last-level cache; on a GPU every operand rotates past the cache.
+Backward operators are called as ATen operators, which is how autograd calls them. Calls of a cold
+case take a different copy of the weights each, so many that together they exceed any last-level
+cache; on a GPU every operand rotates past the cache.
 """
 
 from __future__ import annotations
@@ -51,12 +53,14 @@ def build_calls(case: Case, pool: Pool, copies: int | None = None) -> list[Call]
 
 
 def prepare(case: Case, pool: Pool, copies: int | None = None) -> Prepared:
-    """The calls a case cycles through: one where weights stay hot, many on separate weights where they are cold.
+    """The calls a case cycles through: one where weights stay hot, many on separate weights where
+    they are cold.
 
     Args:
         case: What to run.
         pool: Random numbers, on the device.
-        copies: Number of calls with operands of their own; chosen from the weights' size where None.
+        copies: Number of calls with operands of their own; chosen from the weights' size where
+            None.
 
     Raises:
         KeyError: If no builder has the case's operator.

@@ -1,4 +1,6 @@
-"""Plans of shapes: space-filling in the logarithm of each dimension, by the Halton sequence (Halton, 1960)."""
+"""Plans of shapes: space-filling in the logarithm of each dimension, by the Halton sequence
+(Halton, 1960).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ _BASES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
 def halton(index: int, base: int) -> float:
-    """Element of the van der Corput sequence: the digits of `index` in `base`, mirrored at the point.
+    """Element of the van der Corput sequence: the digits of `index` in `base`, mirrored at the
+    point.
 
     Args:
         index: 1, 2, 3 ...
@@ -28,7 +31,9 @@ def halton(index: int, base: int) -> float:
 
 
 def _is_odd(index: int) -> bool:
-    """Whether a point keeps sizes that are no multiples: one in four, by a hash that follows none of the bases."""
+    """Whether a point keeps sizes that are no multiples: one in four, by a hash that follows none
+    of the bases.
+    """
     return (index * 2654435761 >> 16) % 4 == 0
 
 
@@ -47,7 +52,8 @@ class Plan:
     Attributes:
         family: Family the operator is reported under.
         operators: Operators that take these shapes, each its own share of the points.
-        ranges: (low, high, multiple) of each dimension; the multiple is kept from twice its value on.
+        ranges: (low, high, multiple) of each dimension; the multiple is kept from twice its value
+            on.
         count: Shapes per operator.
         fixed: Dimensions that are the same everywhere.
         finish: Derives dimensions from the drawn ones.

@@ -1,4 +1,6 @@
-"""Calls of scans, sorts, spectra, comparisons, random numbers, and of what runs across the last axis."""
+"""Calls of scans, sorts, spectra, comparisons, random numbers, and of what runs across the last
+axis.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +49,19 @@ def _softmax_backward(source: Source) -> Call:
 def _spectrum(source: Source) -> Call:
     """In 32 bits, as the library has no transform of fewer."""
     across = source.operator.endswith("across")
-    x = source.values(*(source.shape[name] for name in (_STRETCHES if across else _LINES)), dtype=torch.float32)
+    x = source.values(
+        *(source.shape[name] for name in (_STRETCHES if across else _LINES)), dtype=torch.float32
+    )
     return lambda: torch.fft.rfft(x, dim=1)
 
 
 @builds("upsample_bicubic2d")
 def _bicubic(source: Source) -> Call:
     s = source.shape
-    x, side = source.values(s["batch"], s["channels"], s["side"], s["side"]), s["side"] * s["factor"]
+    x, side = (
+        source.values(s["batch"], s["channels"], s["side"], s["side"]),
+        s["side"] * s["factor"],
+    )
     return lambda: functional.interpolate(x, size=side, mode="bicubic")
 
 

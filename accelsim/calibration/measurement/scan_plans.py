@@ -1,4 +1,6 @@
-"""Scans, sorts, spectra, comparisons, random numbers, and what runs across the last axis: code of their own."""
+"""Scans, sorts, spectra, comparisons, random numbers, and what runs across the last axis: code of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,35 @@ SCAN_PLANS: Sequence[Plan] = (
         allowed=elements_allowed(1e6),
         devices=("cpu",),
     ),
-    Plan("reduction", ("cumsum", "sort"), _LINES, 8, allowed=elements_allowed(4e5), devices=("cpu",)),
-    Plan("reduction", ("cumsum_across", "norm_outer"), _STRETCHES, 7, allowed=elements_allowed(6e5), devices=("cpu",)),
-    Plan("elementwise", ("randn", "gt"), {"elements": (256, 1_000_000, 16)}, 8, devices=("cpu",)),
-    Plan("elementwise", ("fft",), _LINES, 7, allowed=elements_allowed(1e6), dtypes=("fp32",), devices=("cpu",)),
     Plan(
-        "elementwise", ("fft_across",), _STRETCHES, 7, allowed=elements_allowed(1e6), dtypes=("fp32",), devices=("cpu",)
+        "reduction", ("cumsum", "sort"), _LINES, 8, allowed=elements_allowed(4e5), devices=("cpu",)
+    ),
+    Plan(
+        "reduction",
+        ("cumsum_across", "norm_outer"),
+        _STRETCHES,
+        7,
+        allowed=elements_allowed(6e5),
+        devices=("cpu",),
+    ),
+    Plan("elementwise", ("randn", "gt"), {"elements": (256, 1_000_000, 16)}, 8, devices=("cpu",)),
+    Plan(
+        "elementwise",
+        ("fft",),
+        _LINES,
+        7,
+        allowed=elements_allowed(1e6),
+        dtypes=("fp32",),
+        devices=("cpu",),
+    ),
+    Plan(
+        "elementwise",
+        ("fft_across",),
+        _STRETCHES,
+        7,
+        allowed=elements_allowed(1e6),
+        dtypes=("fp32",),
+        devices=("cpu",),
     ),
     Plan(
         "copy",

@@ -1,7 +1,9 @@
-"""The measuring loop: rounds over the suite within a time budget, every row saved as soon as it is known.
+"""The measuring loop: rounds over the suite within a time budget, every row saved as soon as it is
+known.
 
-A case that needs too much memory is halved and noted; one that this backend cannot run is skipped by name. A reference
-operator is timed again and again between the cases: its spread is the machine's own noise.
+A case that needs too much memory is halved and noted; one that this backend cannot run is skipped
+by name. A reference operator is timed again and again between the cases: its spread is the
+machine's own noise.
 """
 
 from __future__ import annotations
@@ -15,7 +17,13 @@ import torch
 
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.cuda import captured, rotated, tf32_products
-from accelsim.calibration.measurement.operators import BUILDERS, Pool, Prepared, build_calls, prepare
+from accelsim.calibration.measurement.operators import (
+    BUILDERS,
+    Pool,
+    Prepared,
+    build_calls,
+    prepare,
+)
 from accelsim.calibration.measurement.timing import AmidTimer, CpuTimer, CudaTimer, Timer, Timing
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.errors import OutputError
@@ -24,7 +32,8 @@ __all__ = ["REFERENCE", "Progress", "Session"]
 
 #: Dimensions that an out-of-memory case halves, in this order of preference.
 _SHRINKABLE: Final = ("batch", "rows", "m", "elements", "lookups", "parameters", "n")
-#: What is timed again and again on a CPU, long enough that clock resolution does not show; on a GPU, that launches do not.
+#: What is timed again and again on a CPU, long enough that clock resolution does not show; on a
+#: GPU, that launches do not.
 REFERENCE: Final = Case("gemm", "addmm", {"m": 256, "n": 1024, "k": 1024})
 _GPU_REFERENCE: Final = Case("gemm", "addmm", {"m": 4096, "n": 4096, "k": 4096}, threads=0)
 _MOST_HALVINGS: Final = 12
@@ -37,11 +46,14 @@ _OUT_OF_MEMORY: Final = (
     "alloc_failed",
 )
 _CHUNK: Final = 120
-#: What is overwritten between calls amid others: several second-level caches, well within a last-level cache.
+#: What is overwritten between calls amid others: several second-level caches, well within a
+#: last-level cache.
 _SCRUBBED_BYTES: Final = 6 * 2**20
-#: Inputs up to this size are written again before each call; larger ones leave the inner caches anyway.
+#: Inputs up to this size are written again before each call; larger ones leave the inner caches
+#: anyway.
 _REWRITTEN_BYTES: Final = 8 * 2**20
-#: Families that have no context to run in, or whose entry from Python would pay more for it than their kernels.
+#: Families that have no context to run in, or whose entry from Python would pay more for it than
+#: their kernels.
 _ALONE: Final = frozenset({"framework", "transfer", "compiled"})
 _GRADIENT_OPERATORS: Final = frozenset(
     {
@@ -117,7 +129,9 @@ class Session:
         try:
             for number in range(self.rounds):
                 left = [case for case in cases if done.get(case.key, 0) <= number]
-                pace = end - (end - self._clock()) * (self.rounds - 1 - number) / (self.rounds - number)
+                pace = end - (end - self._clock()) * (self.rounds - 1 - number) / (
+                    self.rounds - number
+                )
                 written += self._round(left, number, pace, end)
         finally:
             torch.set_num_threads(threads)
@@ -126,7 +140,8 @@ class Session:
         return written
 
     def _round(self, cases: Sequence[Case], number: int, pace: float, end: float) -> int:
-        """Measure each case once: by `pace` where that is possible, else as many as there are until `end`.
+        """Measure each case once: by `pace` where that is possible, else as many as there are until
+        `end`.
 
         A budget too short for repeats is better spent on further shapes.
         """
@@ -145,14 +160,20 @@ class Session:
                 if rows[0].skipped:
                     self._check_device(rows[0].skipped)
                 written += 1
-                self._report(Progress(written, len(cases), self._end - self._clock(), case.key, written))
+                self._report(
+                    Progress(written, len(cases), self._end - self._clock(), case.key, written)
+                )
         return written
 
     def _guarded_rows(self, case: Case, slot_s: float, number: int) -> list[Measurement]:
         """A case's rows; that of a case during which the previous process ended says so, once."""
         if case.key == self.run_file.fatal_case:
             self.run_file.fatal_case = None
-            return [Measurement(case, None, 0.0, number, {}, skipped="the process ended while this case ran")]
+            return [
+                Measurement(
+                    case, None, 0.0, number, {}, skipped="the process ended while this case ran"
+                )
+            ]
         self.run_file.begin(case.key)
         return self._rows(case, slot_s, number)
 
@@ -160,20 +181,35 @@ class Session:
         """The case's measurement, and where it has a context the one amid other operators."""
         try:
             timings, ran = self.time(case, slot_s)
-        except Exception as error:  # noqa: BLE001  (any kernel may raise anything; the row says so)
-            return [Measurement(case, None, 0.0, number, {}, skipped=f"{type(error).__name__}: {str(error)[:160]}")]
+        except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
+            return [
+                Measurement(
+                    case,
+                    None,
+                    0.0,
+                    number,
+                    {},
+                    skipped=f"{type(error).__name__}: {str(error)[:160]}",
+                )
+            ]
         if not timings[0].time_s > 0:  # nothing ran that the clock could see
             return [Measurement(ran, None, 0.0, number, {}, skipped="the clock did not move")]
         rows = []
         for timing, amid in zip(timings, (False, True), strict=False):
             details: dict[str, Any] = {
-                k: v for k, v in asdict(timing).items() if k not in {"time_s", "noise_fraction", "median_s", "mean_s"}
+                k: v
+                for k, v in asdict(timing).items()
+                if k not in {"time_s", "noise_fraction", "median_s", "mean_s"}
             }
             if self._reference:
                 details["reference_s"] = self._reference[-1]
             if ran is not case:
                 details["shrunk_from"] = dict(case.shape)
-            rows.append(Measurement(replace(ran, amid=amid), timing.time_s, timing.noise_fraction, number, details))
+            rows.append(
+                Measurement(
+                    replace(ran, amid=amid), timing.time_s, timing.noise_fraction, number, details
+                )
+            )
         return rows
 
     def time(self, case: Case, slot_s: float) -> tuple[list[Timing], Case]:
@@ -197,7 +233,8 @@ class Session:
         raise MemoryError(f"{case.label} does not fit after {_MOST_HALVINGS} halvings")
 
     def _check_device(self, reason: str) -> None:
-        """Ask whether the device still answers: after an illegal access every further call of a CUDA process fails.
+        """Ask whether the device still answers: after an illegal access every further call of a
+        CUDA process fails.
 
         Raises:
             OutputError: If it does not.
@@ -235,7 +272,9 @@ class Session:
         return timer.measure_amid(prepared.calls, between, slot_s)
 
     def _timed_on_gpu(self, case: Case, slot_s: float) -> Timing:
-        """Eager calls, or replays of a graph of many, compiled or not; no cache has the operands, but for transfers."""
+        """Eager calls, or replays of a graph of many, compiled or not; no cache has the operands,
+        but for transfers.
+        """
 
         def build() -> Callable[[], Any]:
             return build_calls(case, self._pool, 1)[0]

@@ -1,4 +1,6 @@
-"""Which shapes of the operator suite fit in memory and time, and the dimensions that follow from those drawn."""
+"""Which shapes of the operator suite fit in memory and time, and the dimensions that follow from
+those drawn.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ def conv_finish(shape: Shape) -> Shape:
         shape["channels_in"] = 3
     if "width" in shape:  # a power of two of channels in every group
         shape["channels_in"] = shape["channels_out"] = shape["groups"] * 2 ** shape.pop("width")
-    kernel = {1: 1, 2: 3, 3: 3, 4: 3, 5: 5, 6: 7}[shape.pop("window")] if "window" in shape else shape["kernel"]
+    kernel = (
+        {1: 1, 2: 3, 3: 3, 4: 3, 5: 5, 6: 7}[shape.pop("window")]
+        if "window" in shape
+        else shape["kernel"]
+    )
     groups = shape["channels_in"] if shape.pop("depthwise", 0) else shape.get("groups", 1)
     if groups > 1 and groups == shape["channels_in"]:
         shape["channels_out"] = shape["channels_in"]
@@ -73,14 +79,25 @@ def conv_allowed(shape: Shape) -> bool:
     pixels = shape["batch"] * (side // stride) ** (shape.get("rank", 2))
     per_group = shape["channels_in"] // shape["groups"]
     flop = 2.0 * pixels * shape["channels_out"] * per_group * kernel ** shape.get("rank", 2)
-    memory = 4.0 * shape["batch"] * side ** shape.get("rank", 2) * (shape["channels_in"] + shape["channels_out"])
+    memory = (
+        4.0
+        * shape["batch"]
+        * side ** shape.get("rank", 2)
+        * (shape["channels_in"] + shape["channels_out"])
+    )
     return side >= kernel and 1e4 <= flop <= 6e9 and memory <= 120e6
 
 
 def attention_allowed(shape: Shape) -> bool:
     """At most 1.5 G multiply-adds and 100 MB."""
     pairs = shape["batch"] * shape["heads"] * shape["q_len"] * shape["kv_len"]
-    moved = 4.0 * shape["batch"] * shape["heads"] * shape["head_dim"] * (shape["q_len"] + shape["kv_len"])
+    moved = (
+        4.0
+        * shape["batch"]
+        * shape["heads"]
+        * shape["head_dim"]
+        * (shape["q_len"] + shape["kv_len"])
+    )
     return pairs * shape["head_dim"] <= 1.5e9 and moved <= 100e6
 
 
@@ -107,4 +124,6 @@ def recurrent_allowed(shape: Shape) -> bool:
 
 def gather_allowed(shape: Shape) -> bool:
     """Tables of at most 200 MB, results of at most 16 M elements."""
-    return 4.0 * shape["table"] * shape["width"] <= 200e6 and shape["lookups"] * shape["width"] <= 16e6
+    return (
+        4.0 * shape["table"] * shape["width"] <= 200e6 and shape["lookups"] * shape["width"] <= 16e6
+    )

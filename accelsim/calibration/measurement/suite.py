@@ -1,9 +1,10 @@
 """The operator suite: which shapes are measured, space-filling in the logarithm of each dimension.
 
-Shapes are points of a Halton sequence (Halton, 1960; bases 2, 3, 5 ...) mapped to logarithmic ranges; a point whose work or
-memory is out of bounds is left out and the next one taken, so that every family keeps its count. Dimensions that models use
-in multiples (channels, heads) are rounded to them, every fourth point to odd sizes. The order interleaves families, so that
-a run cut short has measured something of each.
+Shapes are points of a Halton sequence (Halton, 1960; bases 2, 3, 5 ...) mapped to logarithmic
+ranges; a point whose work or memory is out of bounds is left out and the next one taken, so that
+every family keeps its count. Dimensions that models use in multiples (channels, heads) are rounded
+to them, every fourth point to odd sizes. The order interleaves families, so that a run cut short
+has measured something of each.
 """
 
 from __future__ import annotations
@@ -33,13 +34,41 @@ __all__ = ["FAMILIES", "operator_suite"]
 
 _GEMM = {"m": (17, 4096, 16), "n": (16, 8192, 64), "k": (16, 8192, 64)}
 _GEMV = {"m": (1, 16, 1), "n": (64, 16384, 64), "k": (64, 8192, 64)}
-_IMAGE = {"channels_in": (8, 1024, 16), "channels_out": (8, 1024, 16), "side": (4, 224, 2), "batch": (1, 16, 1)}
+_IMAGE = {
+    "channels_in": (8, 1024, 16),
+    "channels_out": (8, 1024, 16),
+    "side": (4, 224, 2),
+    "batch": (1, 16, 1),
+}
 _ROWS = {"rows": (1, 65536, 1), "columns": (16, 8192, 16)}
-_SMALL_CONV = {"channels_in": (8, 512, 16), "channels_out": (8, 512, 16), "side": (4, 128, 2), "batch": (1, 8, 1)}
+_SMALL_CONV = {
+    "channels_in": (8, 512, 16),
+    "channels_out": (8, 512, 16),
+    "side": (4, 128, 2),
+    "batch": (1, 8, 1),
+}
 _MATRICES = {"batch": (1, 16, 1), "rows": (16, 1024, 16), "columns": (16, 1024, 16)}
 _ONE = {"elements": (64, 40_000_000, 64)}
-_LIGHT = ("relu", "add", "mul", "div", "gelu", "silu", "sigmoid", "tanh", "hardswish", "add_bias", "mul_scalar")
-_BACKWARD = ("threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward")
+_LIGHT = (
+    "relu",
+    "add",
+    "mul",
+    "div",
+    "gelu",
+    "silu",
+    "sigmoid",
+    "tanh",
+    "hardswish",
+    "add_bias",
+    "mul_scalar",
+)
+_BACKWARD = (
+    "threshold_backward",
+    "gelu_backward",
+    "silu_backward",
+    "sigmoid_backward",
+    "tanh_backward",
+)
 
 #: The suite, family by family.
 FAMILIES: Sequence[Plan] = (
@@ -73,11 +102,17 @@ FAMILIES: Sequence[Plan] = (
         allowed=conv_allowed,
         cold=True,
     ),
-    # kernels that few of the points above reach: steps of two, single small images, and the wide, small layers of networks
+    # kernels that few of the points above reach: steps of two, single small images, and the wide,
+    # small layers of networks
     Plan(
         "convolution_1x1",
         ("convolution",),
-        {"channels_in": (16, 1024, 16), "channels_out": (16, 1024, 16), "side": (7, 112, 1), "batch": (1, 8, 1)},
+        {
+            "channels_in": (16, 1024, 16),
+            "channels_out": (16, 1024, 16),
+            "side": (7, 112, 1),
+            "batch": (1, 8, 1),
+        },
         10,
         fixed={"kernel": 1, "strides": 3},
         finish=conv_finish,
@@ -88,7 +123,12 @@ FAMILIES: Sequence[Plan] = (
     Plan(
         "convolution_1x1",
         ("convolution",),
-        {"channels_in": (128, 1280, 32), "channels_out": (128, 1280, 32), "side": (5, 28, 1), "batch": (1, 8, 1)},
+        {
+            "channels_in": (128, 1280, 32),
+            "channels_out": (128, 1280, 32),
+            "side": (5, 28, 1),
+            "batch": (1, 8, 1),
+        },
         10,
         fixed={"kernel": 1},
         finish=conv_finish,
@@ -134,7 +174,13 @@ FAMILIES: Sequence[Plan] = (
     Plan(
         "convolution_other",
         ("convolution",),
-        {"width": (2, 5, 1), "groups": (2, 64, 2), "side": (5, 56, 1), "batch": (1, 8, 1), "strides": (1, 3, 1)},
+        {
+            "width": (2, 5, 1),
+            "groups": (2, 64, 2),
+            "side": (5, 56, 1),
+            "batch": (1, 8, 1),
+            "strides": (1, 3, 1),
+        },
         12,
         fixed={"kernel": 3},
         finish=conv_finish,
@@ -144,7 +190,12 @@ FAMILIES: Sequence[Plan] = (
     Plan(
         "convolution_depthwise",
         ("convolution_1d_depthwise",),
-        {"channels": (16, 1024, 16), "length": (16, 4096, 2), "batch": (1, 8, 1), "half": (1, 15, 1)},
+        {
+            "channels": (16, 1024, 16),
+            "length": (16, 4096, 2),
+            "batch": (1, 8, 1),
+            "half": (1, 15, 1),
+        },
         14,
         finish=lambda s: s | {"kernel": 2 * s.pop("half") + 1},
         allowed=lambda s: 1e4 <= s["batch"] * s["channels"] * s["length"] <= 6e6,
@@ -153,7 +204,12 @@ FAMILIES: Sequence[Plan] = (
     Plan(
         "convolution_other",
         ("convolution",),
-        {"channels_out": (64, 1024, 64), "side": (64, 256, 16), "batch": (1, 8, 1), "patch": (2, 4, 1)},
+        {
+            "channels_out": (64, 1024, 64),
+            "side": (64, 256, 16),
+            "batch": (1, 8, 1),
+            "patch": (2, 4, 1),
+        },
         10,
         fixed={"channels_in": 3, "groups": 1},
         finish=patches,
@@ -170,7 +226,12 @@ FAMILIES: Sequence[Plan] = (
     Plan(
         "convolution_backward",
         ("convolution_backward.grad_input", "convolution_backward.grad_weight"),
-        {"channels_in": (16, 512, 16), "side": (7, 112, 1), "batch": (1, 8, 1), "strides": (1, 3, 1)},
+        {
+            "channels_in": (16, 512, 16),
+            "side": (7, 112, 1),
+            "batch": (1, 8, 1),
+            "strides": (1, 3, 1),
+        },
         16,
         fixed={"depthwise": 1, "kernel": 3},
         finish=conv_finish,
@@ -180,7 +241,12 @@ FAMILIES: Sequence[Plan] = (
     Plan(
         "convolution_backward",
         ("convolution_backward.grad_input",),
-        {"channels_in": (16, 1024, 16), "side": (7, 80, 1), "batch": (1, 6, 1), "window": (2, 6, 1)},
+        {
+            "channels_in": (16, 1024, 16),
+            "side": (7, 80, 1),
+            "batch": (1, 6, 1),
+            "window": (2, 6, 1),
+        },
         8,
         fixed={"depthwise": 1, "strides": 3},
         finish=conv_finish,
@@ -221,7 +287,12 @@ FAMILIES: Sequence[Plan] = (
     Plan(
         "attention",
         ("scaled_dot_product_attention",),
-        {"kv_len": (16, 4096, 16), "heads": (2, 32, 2), "head_dim": (32, 128, 32), "batch": (1, 32, 1)},
+        {
+            "kv_len": (16, 4096, 16),
+            "heads": (2, 32, 2),
+            "head_dim": (32, 128, 32),
+            "batch": (1, 32, 1),
+        },
         20,
         fixed={"q_len": 1, "causal": 0},
         allowed=attention_allowed,
@@ -239,7 +310,10 @@ FAMILIES: Sequence[Plan] = (
         20,
         finish=attention_finish,
         fixed={"kv_len": 1},
-        allowed=lambda s: attention_allowed(s) and s["q_len"] ** 2 * s["batch"] * s["heads"] * s["head_dim"] <= 5e8,
+        allowed=lambda s: (
+            attention_allowed(s)
+            and s["q_len"] ** 2 * s["batch"] * s["heads"] * s["head_dim"] <= 5e8
+        ),
     ),
     Plan("softmax", ("_softmax",), _ROWS, 32, allowed=elements_allowed(12e6)),
     Plan(
@@ -258,7 +332,13 @@ FAMILIES: Sequence[Plan] = (
         devices=("cpu",),
     ),
     Plan("layer_norm", ("native_layer_norm",), _ROWS, 32, allowed=elements_allowed(12e6)),
-    Plan("layer_norm", ("native_layer_norm_backward", "_fused_rms_norm"), _ROWS, 22, allowed=elements_allowed(12e6)),
+    Plan(
+        "layer_norm",
+        ("native_layer_norm_backward", "_fused_rms_norm"),
+        _ROWS,
+        22,
+        allowed=elements_allowed(12e6),
+    ),
     Plan(
         "batch_norm",
         ("native_batch_norm", "native_batch_norm_train", "native_batch_norm_backward"),
@@ -272,19 +352,36 @@ FAMILIES: Sequence[Plan] = (
         ("native_group_norm",),
         {"channels": (32, 1024, 32), "side": (4, 64, 2), "batch": (1, 8, 1)},
         32,
-        finish=lambda s: s | {"channels": 32 * max(1, s["channels"] // 32), "pixels": s.pop("side") ** 2},
+        finish=lambda s: (
+            s | {"channels": 32 * max(1, s["channels"] // 32), "pixels": s.pop("side") ** 2}
+        ),
         allowed=elements_allowed(8e6),
     ),
     Plan("elementwise", _LIGHT, _ONE, 12),
     Plan("elementwise", _BACKWARD, _ONE, 10),
     Plan(
         "elementwise",
-        ("native_dropout", "native_dropout_backward", "zeros", "hardtanh", "hardsigmoid", "leaky_relu", "elu", "sub"),
+        (
+            "native_dropout",
+            "native_dropout_backward",
+            "zeros",
+            "hardtanh",
+            "hardsigmoid",
+            "leaky_relu",
+            "elu",
+            "sub",
+        ),
         _ONE,
         10,
     ),
     Plan("elementwise", ("to_bf16", "neg", "rsqrt", "pow", "exp"), _ONE, 9),
-    Plan("elementwise", ("gelu_tanh", "gelu_tanh_backward", "mish", "sin", "log"), _ONE, 10, devices=("cpu",)),
+    Plan(
+        "elementwise",
+        ("gelu_tanh", "gelu_tanh_backward", "mish", "sin", "log"),
+        _ONE,
+        10,
+        devices=("cpu",),
+    ),
     Plan("elementwise", ("where",), {"elements": (64, 4_000_000, 64)}, 10, devices=("cpu",)),
     Plan("elementwise", ("add_strided",), _MATRICES, 12, allowed=elements_allowed(12e6)),
     Plan("copy", ("clone_strided",), _MATRICES, 14, allowed=elements_allowed(12e6)),
@@ -300,7 +397,12 @@ FAMILIES: Sequence[Plan] = (
     ),
     Plan(
         "pooling",
-        ("max_pool2d_with_indices", "avg_pool2d", "_adaptive_avg_pool2d", "max_pool2d_with_indices_backward"),
+        (
+            "max_pool2d_with_indices",
+            "avg_pool2d",
+            "_adaptive_avg_pool2d",
+            "max_pool2d_with_indices_backward",
+        ),
         {"channels": (8, 512, 8), "side": (8, 128, 2), "batch": (1, 16, 1), "kernel": (2, 3, 1)},
         16,
         allowed=lambda s: s["channels"] * s["side"] ** 2 * s["batch"] <= 6e6,
@@ -308,7 +410,12 @@ FAMILIES: Sequence[Plan] = (
     Plan(
         "pooling",
         ("max_pool1d",),
-        {"channels": (8, 512, 8), "length": (16, 4096, 2), "batch": (1, 16, 1), "kernel": (2, 4, 1)},
+        {
+            "channels": (8, 512, 8),
+            "length": (16, 4096, 2),
+            "batch": (1, 16, 1),
+            "kernel": (2, 4, 1),
+        },
         8,
         allowed=lambda s: s["channels"] * s["length"] * s["batch"] <= 4e6,
         devices=("cpu",),
@@ -347,7 +454,12 @@ FAMILIES: Sequence[Plan] = (
     Plan(
         "embedding_bag",
         ("_embedding_bag",),
-        {"table": (64, 1_000_000, 8), "width": (8, 256, 8), "bags": (1, 4096, 1), "per_bag": (1, 64, 1)},
+        {
+            "table": (64, 1_000_000, 8),
+            "width": (8, 256, 8),
+            "bags": (1, 4096, 1),
+            "per_bag": (1, 64, 1),
+        },
         32,
         finish=lambda s: s | {"lookups": s["bags"] * s.pop("per_bag")},
         allowed=gather_allowed,
@@ -355,21 +467,36 @@ FAMILIES: Sequence[Plan] = (
     Plan(
         "recurrent",
         ("lstm", "gru"),
-        {"hidden": (16, 1024, 16), "steps": (4, 256, 2), "batch": (1, 64, 1), "input": (16, 1024, 16)},
+        {
+            "hidden": (16, 1024, 16),
+            "steps": (4, 256, 2),
+            "batch": (1, 64, 1),
+            "input": (16, 1024, 16),
+        },
         32,
         allowed=recurrent_allowed,
     ),
     Plan(
         "recurrent",
         ("lstm_train", "lstm_backward"),
-        {"hidden": (16, 512, 16), "steps": (4, 128, 2), "batch": (1, 64, 1), "input": (16, 512, 16)},
+        {
+            "hidden": (16, 512, 16),
+            "steps": (4, 128, 2),
+            "batch": (1, 64, 1),
+            "input": (16, 512, 16),
+        },
         18,
         allowed=lambda s: recurrent_allowed(s) and s["steps"] * s["batch"] * s["hidden"] <= 1e6,
     ),
     Plan(  # step by step through single operators
         "recurrent",
         ("gru_train", "gru_backward"),
-        {"hidden": (16, 512, 16), "steps": (4, 128, 2), "batch": (1, 64, 1), "input": (16, 512, 16)},
+        {
+            "hidden": (16, 512, 16),
+            "steps": (4, 128, 2),
+            "batch": (1, 64, 1),
+            "input": (16, 512, 16),
+        },
         14,
         allowed=lambda s: recurrent_allowed(s) and s["steps"] * s["batch"] * s["hidden"] <= 1e6,
         devices=("cpu",),
@@ -413,7 +540,13 @@ FAMILIES: Sequence[Plan] = (
         devices=("cpu",),
     ),
     Plan("copy", ("copy",), _ROWS, 18, allowed=elements_allowed(12e6)),
-    Plan("routing", ("topk",), {"rows": (1, 8192, 1), "columns": (4, 96, 4)}, 14, allowed=elements_allowed(4e6)),
+    Plan(
+        "routing",
+        ("topk",),
+        {"rows": (1, 8192, 1), "columns": (4, 96, 4)},
+        14,
+        allowed=elements_allowed(4e6),
+    ),
     Plan(
         "routing",
         ("index", "gather"),
@@ -454,12 +587,14 @@ def operator_suite(
     Args:
         device: "cpu" or "cuda".
         dtypes: Formats to measure.
-        threads: Thread counts; the first is measured in full, the others on a part of the shapes. (0,) on a GPU.
+        threads: Thread counts; the first is measured in full, the others on a part of the shapes.
+            (0,) on a GPU.
         executions: "eager", and on a GPU "graph" for the operators that a graph can hold.
         families: What to measure; `FAMILIES` where None.
 
     Returns:
-        Cases with unique keys, families interleaved: the first tenth of the list already spans every family.
+        Cases with unique keys, families interleaved: the first tenth of the list already spans
+        every family.
     """
     from accelsim.calibration.measurement.gpu_suite import gpu_plans, runs_on_gpu
 
@@ -475,20 +610,36 @@ def operator_suite(
 
 
 def _cases(
-    plan: Plan, operator: str, dtypes: Sequence[str], threads: Sequence[int], executions: Sequence[str]
+    plan: Plan,
+    operator: str,
+    dtypes: Sequence[str],
+    threads: Sequence[int],
+    executions: Sequence[str],
 ) -> Iterator[tuple[Case, float]]:
     """Cases of one operator with a rank from 0 (first) to about 1.5."""
     for position, shape in enumerate(plan.shapes(operator)):
         place = position / plan.count
         for dtype in (d for d in dtypes if plan.dtypes is None or d in plan.dtypes):
             for order, count in enumerate(threads):
-                if order and position % 3 == 1:  # two thirds; halves would follow the sequence's first base
+                if (
+                    order and position % 3 == 1
+                ):  # two thirds; halves would follow the sequence's first base
                     continue
                 for execution in executions:
-                    base = Case(plan.family, operator, shape, dtype, count, cold=False, execution=execution)
+                    base = Case(
+                        plan.family, operator, shape, dtype, count, cold=False, execution=execution
+                    )
                     yield base, place + 0.01 * order
                     if plan.cold:
                         yield (
-                            Case(plan.family, operator, shape, dtype, count, cold=True, execution=execution),
+                            Case(
+                                plan.family,
+                                operator,
+                                shape,
+                                dtype,
+                                count,
+                                cold=True,
+                                execution=execution,
+                            ),
                             place + 0.005,
                         )

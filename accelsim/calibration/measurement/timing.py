@@ -1,11 +1,12 @@
 """Timers that stand noise: thread CPU time and undisturbed wall time on a CPU, events on a GPU.
 
-On one thread the least CPU time of several blocks is immune to other processes taking the core. On several threads the
-framework's workers spin, so CPU time says nothing; there a block counts as undisturbed when no thread of the process waited
-for a core while it ran (run-queue time in ``/proc/self/task/*/schedstat``; where the system does not say, when none was
-descheduled against its will), and the least wall time of undisturbed blocks is taken. Calls amid other work are timed one by
-one, and their median is taken, as is that of a whole model. On a GPU events are recorded around blocks of calls that are
-already queued, and the median is taken.
+On one thread the least CPU time of several blocks is immune to other processes taking the core. On
+several threads the framework's workers spin, so CPU time says nothing; there a block counts as
+undisturbed when no thread of the process waited for a core while it ran (run-queue time in
+``/proc/self/task/*/schedstat``; where the system does not say, when none was descheduled against
+its will), and the least wall time of undisturbed blocks is taken. Calls amid other work are timed
+one by one, and their median is taken, as is that of a whole model. On a GPU events are recorded
+around blocks of calls that are already queued, and the median is taken.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Timing:
         wall_median_s: Median wall time.
         noise_fraction: Median over best estimate, less 1.
         median_s: Median CPU time on one thread, median wall time of undisturbed blocks on several.
-        mean_s: Their mean without the slowest twentieth: what a call takes where calls differ in their page faults.
+        mean_s: Their mean without the slowest twentieth: what a call takes where calls differ in
+            their page faults.
         block_count: Blocks timed.
         calls_per_block: Calls in each.
         minor_faults: Page faults per call in the best block; None on a GPU.
@@ -106,7 +108,9 @@ def _nothing() -> None:
 
 
 def _waited_s() -> float | None:
-    """Time all threads of this process have waited for a core so far; None where the system does not say."""
+    """Time all threads of this process have waited for a core so far; None where the system does
+    not say.
+    """
     total = 0
     try:
         for task in Path("/proc/self/task").iterdir():
@@ -145,7 +149,11 @@ class CpuTimer:
         blocks: list[_Block] = []
         end = time.perf_counter() + budget_s
         start = 1
-        while len(blocks) < self.least_blocks or time.perf_counter() < end or self._should_go_on(blocks):
+        while (
+            len(blocks) < self.least_blocks
+            or time.perf_counter() < end
+            or self._should_go_on(blocks)
+        ):
             blocks.append(self._block(calls, start, number))
             start += number
             # CPU time of long calls is steady: the time goes to other cases
@@ -167,13 +175,17 @@ class CpuTimer:
         """
         blocks: list[_Block] = []
         end = time.perf_counter() + budget_s
-        while len(blocks) < self.FEWEST_CALLS or (len(blocks) < self.MOST_CALLS and time.perf_counter() < end):
+        while len(blocks) < self.FEWEST_CALLS or (
+            len(blocks) < self.MOST_CALLS and time.perf_counter() < end
+        ):
             between()
             blocks.append(self._block(calls, len(blocks), 1))
             if len(blocks) >= 3 and blocks[-1].wall_s > budget_s:
                 break
         calm = [block for block in blocks if block.is_calm]
-        times = sorted((block.cpu_s if self.threads == 1 else block.wall_s) for block in calm or blocks)
+        times = sorted(
+            (block.cpu_s if self.threads == 1 else block.wall_s) for block in calm or blocks
+        )
         middle = max(statistics.median(times) - self._empty_s(), 1e-9)
         return Timing(
             time_s=middle,
@@ -192,12 +204,18 @@ class CpuTimer:
         """What timing a call that does nothing reads."""
         if self._empty is None:
             blocks = [self._block([_nothing], 0, 1) for _ in range(25)]
-            self._empty = statistics.median(block.cpu_s if self.threads == 1 else block.wall_s for block in blocks)
+            self._empty = statistics.median(
+                block.cpu_s if self.threads == 1 else block.wall_s for block in blocks
+            )
         return self._empty
 
     def _should_go_on(self, blocks: Sequence[_Block]) -> bool:
         """On several threads, for an undisturbed block or two."""
-        if self.threads == 1 or len(blocks) >= self.MOST_BLOCKS or sum(block.wall_s for block in blocks) > self.MOST_S:
+        if (
+            self.threads == 1
+            or len(blocks) >= self.MOST_BLOCKS
+            or sum(block.wall_s for block in blocks) > self.MOST_S
+        ):
             return False
         return sum(block.is_calm for block in blocks) < 2
 
@@ -220,7 +238,10 @@ class CpuTimer:
         calm = [block for block in blocks if block.is_calm]
         walls = [block.wall_s for block in blocks]
         if self.threads == 1:
-            best, times = min(blocks, key=lambda block: block.cpu_s), [block.cpu_s for block in blocks]
+            best, times = (
+                min(blocks, key=lambda block: block.cpu_s),
+                [block.cpu_s for block in blocks],
+            )
         else:
             best = min(calm or blocks, key=lambda block: block.wall_s)
             times = [block.wall_s for block in calm or blocks]
@@ -240,7 +261,8 @@ class CpuTimer:
 
 
 class CudaTimer:
-    """Times calls on a GPU by events around blocks, or by wall time where the host cannot keep the queue filled.
+    """Times calls on a GPU by events around blocks, or by wall time where the host cannot keep the
+    queue filled.
 
     Args:
         cuda: ``torch.cuda``, or a stand-in with Event and synchronize.
@@ -254,8 +276,12 @@ class CudaTimer:
         self.cuda, self.least_blocks, self.warm_up_calls = cuda, least_blocks, warm_up_calls
 
     def measure(self, calls: Sequence[Call], budget_s: float) -> Timing:
-        """Median time per call; calls are cycled through, on operands that together exceed the cache."""
-        for call in list(calls[: self.warm_up_calls]) + [calls[0]] * max(0, self.warm_up_calls - len(calls)):
+        """Median time per call; calls are cycled through, on operands that together exceed the
+        cache.
+        """
+        for call in list(calls[: self.warm_up_calls]) + [calls[0]] * max(
+            0, self.warm_up_calls - len(calls)
+        ):
             call()
         self.cuda.synchronize()
         once = self._block(calls, 0, 4) / 4
@@ -269,7 +295,9 @@ class CudaTimer:
         middle = statistics.median(times)
         spread = statistics.median(abs(t - middle) for t in times)
         noise = spread / middle if middle > 0 else 0.0
-        return Timing(middle, None, middle, noise, middle, _mean(times), len(times), number, None, True)
+        return Timing(
+            middle, None, middle, noise, middle, _mean(times), len(times), number, None, True
+        )
 
     def _block(self, calls: Sequence[Call], start: int, number: int) -> float:
         first, last = (self.cuda.Event(enable_timing=True) for _ in range(2))

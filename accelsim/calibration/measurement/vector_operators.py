@@ -1,4 +1,6 @@
-"""Calls of normalisations, reductions, elementwise operators, pooling, gathers and copies, forward and backward."""
+"""Calls of normalisations, reductions, elementwise operators, pooling, gathers and copies, forward
+and backward.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from accelsim.calibration.measurement.operands import (
 
 __all__: list[str] = []
 
-# -- normalisations, softmax, reductions -----------------------------------------------------------------------------
+# -- normalisations, softmax, reductions
+# -----------------------------------------------------------------------------
 
 
 def _table(source: Source) -> torch.Tensor:
@@ -97,7 +100,9 @@ def _log_softmax_backward(source: Source) -> Call:
 @builds("native_layer_norm")
 def _layer_norm(source: Source) -> Call:
     x = _table(source)
-    layer = torch.nn.LayerNorm(x.shape[-1], device=source.device, dtype=source.dtype).requires_grad_(False)
+    layer = torch.nn.LayerNorm(
+        x.shape[-1], device=source.device, dtype=source.dtype
+    ).requires_grad_(False)
     return lambda: layer(x)
 
 
@@ -128,14 +133,20 @@ def _channels(source: Source) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 @builds("native_batch_norm")
 def _batch_norm(source: Source) -> Call:
     x, _, _ = _channels(source)
-    layer = torch.nn.BatchNorm2d(x.shape[1], device=source.device, dtype=source.dtype).eval().requires_grad_(False)
+    layer = (
+        torch.nn.BatchNorm2d(x.shape[1], device=source.device, dtype=source.dtype)
+        .eval()
+        .requires_grad_(False)
+    )
     return lambda: layer(x)
 
 
 @builds("native_batch_norm_train")
 def _batch_norm_train(source: Source) -> Call:
     x, _, _ = _channels(source)
-    layer = torch.nn.BatchNorm2d(x.shape[1], device=source.device, dtype=source.dtype).requires_grad_(False)
+    layer = torch.nn.BatchNorm2d(
+        x.shape[1], device=source.device, dtype=source.dtype
+    ).requires_grad_(False)
     return lambda: layer(x)
 
 
@@ -151,11 +162,14 @@ def _batch_norm_backward(source: Source) -> Call:
 @builds("native_group_norm")
 def _group_norm(source: Source) -> Call:
     x, _, _ = _channels(source)
-    layer = torch.nn.GroupNorm(32, x.shape[1], device=source.device, dtype=source.dtype).requires_grad_(False)
+    layer = torch.nn.GroupNorm(
+        32, x.shape[1], device=source.device, dtype=source.dtype
+    ).requires_grad_(False)
     return lambda: layer(x)
 
 
-# -- elementwise -----------------------------------------------------------------------------------------------------
+# -- elementwise
+# -----------------------------------------------------------------------------------------------------
 
 
 def _unary(function: Callable[[torch.Tensor], Any]) -> Builder:
@@ -262,11 +276,14 @@ def _dropout_backward(source: Source) -> Call:
     return lambda: ATEN.native_dropout_backward(gradient, mask, 1.1)
 
 
-# -- pooling, gathers, copies ----------------------------------------------------------------------------------------
+# -- pooling, gathers, copies
+# ----------------------------------------------------------------------------------------
 
 
 def _pooled(source: Source) -> tuple[torch.Tensor, int]:
-    """What a convolution and an activation leave: neighbours are alike, and a maximum's branches depend on the values."""
+    """What a convolution and an activation leave: neighbours are alike, and a maximum's branches
+    depend on the values.
+    """
     s = source.shape
     x = source.stored(s["batch"], s["channels"], s["side"], s["side"])
     smooth = functional.avg_pool2d(x, 3, 1, 1).relu_()
@@ -306,7 +323,10 @@ def _adaptive_pool(source: Source) -> Call:
 @builds("upsample_nearest2d", "upsample_bilinear2d")
 def _upsample(source: Source) -> Call:
     s = source.shape
-    x, side = source.values(s["batch"], s["channels"], s["side"], s["side"]), s["side"] * s["factor"]
+    x, side = (
+        source.values(s["batch"], s["channels"], s["side"], s["side"]),
+        s["side"] * s["factor"],
+    )
     if source.operator == "upsample_nearest2d":
         return lambda: functional.interpolate(x, size=side, mode="nearest")
     return lambda: functional.interpolate(x, size=side, mode="bilinear")
@@ -342,13 +362,18 @@ def _embedding(source: Source) -> Call:
 @builds("embedding_dense_backward")
 def _embedding_backward(source: Source) -> Call:
     s = source.shape
-    gradient, wanted = source.values(s["lookups"], s["width"]), source.indices(s["table"], s["lookups"])
+    gradient, wanted = (
+        source.values(s["lookups"], s["width"]),
+        source.indices(s["table"], s["lookups"]),
+    )
     return lambda: ATEN.embedding_dense_backward(gradient, wanted, s["table"], -1, False)
 
 
 @builds("_embedding_bag")
 def _embedding_bag(source: Source) -> Call:
-    """With gradients wanted, as of a model's tables: without, the framework skips the sizes of the bags."""
+    """With gradients wanted, as of a model's tables: without, the framework skips the sizes of the
+    bags.
+    """
     s = source.shape
     table = source.stored(s["table"], s["width"]).requires_grad_()
     wanted = source.indices(s["table"], s["bags"], s["lookups"] // s["bags"])
@@ -417,7 +442,10 @@ def _clone_strided(source: Source) -> Call:
 @builds("add_strided")
 def _add_strided(source: Source) -> Call:
     s = source.shape
-    x, y = source.values(s["batch"], s["columns"], s["rows"]), source.values(s["batch"], s["rows"], s["columns"])
+    x, y = (
+        source.values(s["batch"], s["columns"], s["rows"]),
+        source.values(s["batch"], s["rows"], s["columns"]),
+    )
     return lambda: x + y.transpose(1, 2)
 
 
@@ -451,7 +479,9 @@ def _stack(source: Source) -> Call:
 
 @builds("index_add", "index_put")
 def _index_add(source: Source) -> Call:
-    """Rows added where indices say: messages of a graph's nodes, and the gradient of rows that were looked up."""
+    """Rows added where indices say: messages of a graph's nodes, and the gradient of rows that were
+    looked up.
+    """
     s = source.shape
     target, values = source.values(s["table"], s["width"]), source.values(s["lookups"], s["width"])
     chosen = source.indices(s["table"], s["lookups"])

@@ -1,4 +1,6 @@
-"""What caches make of operators whose bytes alone do not tell: how much a working set exceeds them, and lines of lookups."""
+"""What caches make of operators whose bytes alone do not tell: how much a working set exceeds them,
+and lines of lookups.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,22 @@ _ROUND_FITS, _ROUND_FILLS = 0.4, 0.85
 
 
 def share_beyond(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatArray:
-    """Share of a working set that a cache does not serve: 0 at half its capacity, 1 at twice, linear in the log."""
+    """Share of a working set that a cache does not serve: 0 at half its capacity, 1 at twice,
+    linear in the log.
+    """
     position = np.log2(np.maximum(size_bytes, 1.0) / capacity_bytes)
     share: FloatArray = np.clip((position + 1.0) / 2.0, 0.0, 1.0)
     return share
 
 
 def round_share(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatArray:
-    """Share of what is gone through again and again in the same order that a last-level cache does not serve.
+    """Share of what is gone through again and again in the same order that a last-level cache does
+    not serve.
 
-    What comes first has been pushed out before it comes again, so the rise is steep: 3.1 MB of weights take 42 us of one row
-    in a round of up to 13 MB, 50, 77, 137 and 170 of 15, 18, 24 and 30 MB or more; of 4 and 16 rows, and in bf16, it rises
-    from 12 to 30 MB or a little more (32 MB of a shared cache, EPYC 9005).
+    What comes first has been pushed out before it comes again, so the rise is steep: 3.1 MB of
+    weights take 42 us of one row in a round of up to 13 MB, 50, 77, 137 and 170 of 15, 18, 24 and
+    30 MB or more; of 4 and 16 rows, and in bf16, it rises from 12 to 30 MB or a little more (32 MB
+    of a shared cache, EPYC 9005).
     """
     fill = np.minimum(size_bytes, 1e18) / capacity_bytes
     share: FloatArray = np.clip((fill - _ROUND_FITS) / (_ROUND_FILLS - _ROUND_FITS), 0.0, 1.0)
@@ -46,7 +52,9 @@ def round_share(size_bytes: FloatArray | float, capacity_bytes: float) -> FloatA
 
 
 def occupied_bytes(count: FloatArray, stride_bytes: FloatArray, sets: int) -> FloatArray:
-    """Cache that `count` elements at a distance take: of lines that share sets, as much as lies between."""
+    """Cache that `count` elements at a distance take: of lines that share sets, as much as lies
+    between.
+    """
     lines = np.maximum(stride_bytes // _LINE_BYTES, 1.0).astype(np.int64)
     whole = (stride_bytes % _LINE_BYTES == 0) & (stride_bytes > 0)
     shared = np.where(whole, np.gcd(lines, sets), 1)
@@ -62,12 +70,14 @@ def lookup_lines(
     amid: FloatArray,
     caches: tuple[float, float],
 ) -> tuple[FloatArray, FloatArray]:
-    """Lines of tables that the second-level cache does not hold, and those that the last-level cache does not; shape (k,).
+    """Lines of tables that the second-level cache does not hold, and those that the last-level
+    cache does not; shape (k,).
 
-    A row that comes again in the same call is still there, and the same indices called again and again find their rows where
-    the call before left them, whatever the table's size. Pages of a table too large for a core to know their places are
-    looked up first, once for each row, which counts as a line does: 5,120 rows of 128 bytes take 13 us of a table of 128 kB
-    and 28 of one of 128 MB, both read again and again, and 40 us where seven other tables come between (EPYC 9005).
+    A row that comes again in the same call is still there, and the same indices called again and
+    again find their rows where the call before left them, whatever the table's size. Pages of a
+    table too large for a core to know their places are looked up first, once for each row, which
+    counts as a line does: 5,120 rows of 128 bytes take 13 us of a table of 128 kB and 28 of one of
+    128 MB, both read again and again, and 40 us where seven other tables come between (EPYC 9005).
 
     Args:
         lookups: Rows taken, shape (k,).
@@ -81,6 +91,8 @@ def lookup_lines(
     named = rows * -np.expm1(-lookups / rows)
     lines, table = named * np.ceil(row_bytes / _LINE_BYTES), table_rows * row_bytes
     reach = np.minimum(table, lines * _LINE_BYTES + reuse_bytes)
-    near = lines * np.maximum(share_beyond(reach, caches[0]), amid) + named * share_beyond(table, _TRANSLATED_BYTES)
+    near = lines * np.maximum(share_beyond(reach, caches[0]), amid) + named * share_beyond(
+        table, _TRANSLATED_BYTES
+    )
     far: FloatArray = lines * share_beyond(reach, caches[1])
     return near, far

@@ -1,9 +1,11 @@
-"""A calibrated CPU: finds the kernel times measured on it and puts them in place of the formulas' times.
+"""A calibrated CPU: finds the kernel times measured on it and puts them in place of the formulas'
+times.
 
-Kernel files lie beside the fitted overlays, ``fitted/<device>.kernels.json`` in the user's configuration folder, then in the
-``calibration`` folder that ships with accelsim. A run's context, which the operator suite has hot or cold, is decided for
-the whole graph: between two uses of a weight everything else of the pass goes through the caches, and what it exceeds of
-them decides where the weight is read from. Which buffers are fresh memory follows from the heap.
+Kernel files lie beside the fitted overlays, ``fitted/<device>.kernels.json`` in the user's
+configuration folder, then in the ``calibration`` folder that ships with accelsim. A run's context,
+which the operator suite has hot or cold, is decided for the whole graph: between two uses of a
+weight everything else of the pass goes through the caches, and what it exceeds of them decides
+where the weight is read from. Which buffers are fresh memory follows from the heap.
 """
 
 from __future__ import annotations
@@ -40,13 +42,14 @@ __all__ = ["KERNEL_SCHEMA", "kernels_document", "measured_costs", "parameters_fo
 KERNEL_SCHEMA: Final = "accelsim-cpu-kernels"
 _VERSION: Final = 10
 _MOST_BYTES: Final = 64 * 2**20
-#: Spread of ln(true / predicted) that all operators of a model share and no operator measurement shows, in inference and in
-#: training. Chosen on predictions that were frozen before any was measured (inference on 364 runs of 56 models, training on
-#: 330 of 55), so that nine of ten lie inside.
+#: Spread of ln(true / predicted) that all operators of a model share and no operator measurement
+#: shows, in inference and in training. Chosen on predictions that were frozen before any was
+#: measured (inference on 364 runs of 56 models, training on 330 of 55), so that nine of ten lie
+#: inside.
 _CONTEXT_LOG_SIGMA: Final = 0.05
 _CONTEXT_LOG_SIGMA_TRAINING: Final = 0.14
-#: That of the time of page faults, beside how far its draws differ: with the others it holds the counted faults of 96 % of
-#: 94 inference runs.
+#: That of the time of page faults, beside how far its draws differ: with the others it holds the
+#: counted faults of 96 % of 94 inference runs.
 _HEAP_LOG_SIGMA: Final = 0.5
 #: Part of the variance of a kernel's error that all its shapes share.
 _SHARED_VARIANCE: Final = 0.5
@@ -81,12 +84,18 @@ def read_kernels(path: Path) -> FittedKernels:
     """Read a kernel file.
 
     Raises:
-        ProfileError: If it is no kernel file, of another version, or an entry is missing or no number.
+        ProfileError: If it is no kernel file, of another version, or an entry is missing or no
+            number.
     """
     data = read_json(path, max_bytes=_MOST_BYTES)
-    if data.get("schema") != KERNEL_SCHEMA or data.get("version") != _VERSION or data.get("terms") != list(TERMS):
+    if (
+        data.get("schema") != KERNEL_SCHEMA
+        or data.get("version") != _VERSION
+        or data.get("terms") != list(TERMS)
+    ):
         raise ProfileError(
-            str(path), ["schema, version or terms: made by another version of accelsim; calibrate again"]
+            str(path),
+            ["schema, version or terms: made by another version of accelsim; calibrate again"],
         )
     try:
         fits = {_key(entry): _fit(entry) for entry in data["kernels"]}
@@ -112,15 +121,22 @@ def _fit(entry: Mapping[str, Any]) -> KernelFit:
     stored = entry.get("correction")
     correction = None
     if stored is not None:
-        arrays = (np.array(stored[name], dtype=np.float64) for name in ("points", "weights", "length_scales"))
+        arrays = (
+            np.array(stored[name], dtype=np.float64)
+            for name in ("points", "weights", "length_scales")
+        )
         correction = Correction(*arrays)
         if correction.points.shape != (len(correction.weights), len(correction.length_scales)):
-            raise ValueError(f"{entry['kernel']}: points, weights and length_scales differ in length")
+            raise ValueError(
+                f"{entry['kernel']}: points, weights and length_scales differ in length"
+            )
     coefficients = np.array(entry["coefficients"], dtype=np.float64)
     if not np.isfinite(coefficients).all() or (coefficients < 0).any():
         raise ValueError(f"{entry['kernel']}: coefficients must be numbers >= 0")
     serial_s = float(entry.get("serial_s", SERIAL_S))
-    return KernelFit(coefficients, float(entry["log_sigma"]), int(entry["rows"]), correction, serial_s)
+    return KernelFit(
+        coefficients, float(entry["log_sigma"]), int(entry["rows"]), correction, serial_s
+    )
 
 
 def kernels_document(kernels: FittedKernels, origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,14 +158,19 @@ def kernels_document(kernels: FittedKernels, origin: Mapping[str, Any]) -> dict[
         "compiled_call_s": _short(kernels.compiled_call_s),
         "recurrent_call_s": _short(kernels.recurrent_call_s),
         "terms": list(TERMS),
-        "kernels": [_entry(key, fit) for key, fit in sorted(kernels.fits.items(), key=lambda item: item[0])],
+        "kernels": [
+            _entry(key, fit) for key, fit in sorted(kernels.fits.items(), key=lambda item: item[0])
+        ],
     }
 
 
 def _entry(key: tuple[str, str, int], fit: KernelFit) -> dict[str, Any]:
     kernel, dtype, threads = key
     entry: dict[str, Any] = {"kernel": kernel, "dtype": dtype, "threads": threads, "rows": fit.rows}
-    entry |= {"log_sigma": _short(fit.log_sigma), "coefficients": [_short(x) for x in fit.coefficients.tolist()]}
+    entry |= {
+        "log_sigma": _short(fit.log_sigma),
+        "coefficients": [_short(x) for x in fit.coefficients.tolist()],
+    }
     if threads > 1:
         entry["serial_s"] = _short(fit.serial_s)
     if fit.correction is not None:
@@ -179,14 +200,20 @@ def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) 
         page_fault_bytes=np.inf,
         fresh_bytes=memory.fresh_bytes if can_fault else None,
         amid=share_beyond(reuse, kernels.l2_bytes),
-        far_bytes=_far_bytes(graph, memory, reuse, kernels.l3_bytes, can_fault=can_fault, is_training=is_training),
+        far_bytes=_far_bytes(
+            graph, memory, reuse, kernels.l3_bytes, can_fault=can_fault, is_training=is_training
+        ),
     )
 
 
 @lru_cache(maxsize=2)
 def _memory(graph: OperatorGraph, threads: int, *, is_training: bool) -> PassMemory:
-    """What a pass takes from the heap; the same graph again (the heap kept, other weights cold) is looked up."""
-    return pass_memory(graph, kernel_names(graph, is_training=is_training, threads=threads), threads)
+    """What a pass takes from the heap; the same graph again (the heap kept, other weights cold) is
+    looked up.
+    """
+    return pass_memory(
+        graph, kernel_names(graph, is_training=is_training, threads=threads), threads
+    )
 
 
 def _far_bytes(
@@ -200,39 +227,51 @@ def _far_bytes(
 ) -> FloatArray:
     """What each row reads and writes that the last-level cache does not hold any more, shape (n,).
 
-    An operand has left it as far as what the rows in between touched exceeds it; what no row of the pass wrote, an
-    optimizer's state included, was used a pass before. So were the buffers of results, while temporaries lie where the last
-    ones lay and what is overwritten in place has just been read. Fresh pages come with their lines.
+    An operand has left it as far as what the rows in between touched exceeds it; what no row of the
+    pass wrote, an optimizer's state included, was used a pass before. So were the buffers of
+    results, while temporaries lie where the last ones lay and what is overwritten in place has just
+    been read. Fresh pages come with their lines.
     """
     rows = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_offset))
     touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
     written = graph.write_bytes[graph.dependency]
     between = touched[np.maximum(rows - 1, 0)] - touched[graph.dependency]
     given = np.bincount(rows, weights=written, minlength=len(graph))
-    left = np.bincount(rows, weights=written * share_beyond(between, l3_bytes), minlength=len(graph))
+    left = np.bincount(
+        rows, weights=written * share_beyond(between, l3_bytes), minlength=len(graph)
+    )
     cold = share_beyond(reuse_bytes, l3_bytes)
     optimizer = graph.kind == int(OperatorKind.OPTIMIZER)
-    lookups = np.isin(graph.kind, [int(kind) for kind in LOOKUP_KINDS])  # whose lines are counted one by one
-    old = np.where(optimizer | ((not is_training) & ~lookups), np.maximum(graph.read_bytes - given, 0.0), 0.0)
+    lookups = np.isin(
+        graph.kind, [int(kind) for kind in LOOKUP_KINDS]
+    )  # whose lines are counted one by one
+    old = np.where(
+        optimizer | ((not is_training) & ~lookups), np.maximum(graph.read_bytes - given, 0.0), 0.0
+    )
     fresh = memory.fresh_bytes if can_fault else 0.0
     copies = graph.kind == int(OperatorKind.COPY)  # into what is there too
     results = np.where(copies, graph.write_bytes, np.minimum(graph.write_bytes, memory.taken_bytes))
     results = np.where(optimizer, 0.0, results)
     kept, backward = workspaces(graph, is_training=is_training), graph.phase == int(Phase.BACKWARD)
     results = results + np.where(backward, 0.0, kept)
-    own = backward[rows] & ~backward[graph.dependency] & (graph.dims[rows] == graph.dims[graph.dependency]).all(axis=1)
+    own = (
+        backward[rows]
+        & ~backward[graph.dependency]
+        & (graph.dims[rows] == graph.dims[graph.dependency]).all(axis=1)
+    )
     again = np.where(own, kept[rows] * share_beyond(between, l3_bytes), 0.0)
     saved = np.minimum(np.bincount(rows, weights=again, minlength=len(graph)), kept)
-    far: FloatArray = np.minimum(left, graph.read_bytes) + saved + cold * (old + np.maximum(results - fresh, 0.0))
+    far: FloatArray = (
+        np.minimum(left, graph.read_bytes) + saved + cold * (old + np.maximum(results - fresh, 0.0))
+    )
     return far
 
 
 def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) -> FloatArray:
     """What is touched between two uses of each row's weights, shape (n,).
 
-    Of a pass: its weights, the rows of tables it names, its heap (in training with what is saved), and the optimizer's
-    state. Of a cell stepped in a loop
-    what lies between the steps.
+    Of a pass: its weights, the rows of tables it names, its heap (in training with what is saved),
+    and the optimizer's state. Of a cell stepped in a loop what lies between the steps.
     """
     chosen = machine.values.weights_cold
     if chosen is not None:
@@ -246,7 +285,9 @@ def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) 
     state = float(graph.read_bytes[optimizer].sum())
     saved = float(graph.saved_bytes.sum()) * bool(backward.any())
     touched = np.cumsum(memory.taken_bytes + graph.weight_bytes)
-    tables = np.array(["embedding" in name for name in graph.name], dtype=bool) & lookups & ~backward
+    tables = (
+        np.array(["embedding" in name for name in graph.name], dtype=bool) & lookups & ~backward
+    )
     whole = weights + memory.extent_bytes + state + saved + float(graph.read_bytes[tables].sum())
     reuse: FloatArray = np.where(again, np.minimum(touched - touched[before], whole), whole)
     return reuse
@@ -255,11 +296,18 @@ def _reuse_bytes(graph: OperatorGraph, machine: CpuMachine, memory: PassMemory) 
 def _step_before(graph: OperatorGraph) -> NDArray[np.int64]:
     """The row that did the same in the step before, shape (n,), -1 where there is none.
 
-    A module's rows step where one with weights comes again that waits, over others or not, for its earlier self. Experts
-    side by side do not.
+    A module's rows step where one with weights comes again that waits, over others or not, for its
+    earlier self. Experts side by side do not.
     """
     keys = list(
-        zip(graph.path, graph.name, graph.kind.tolist(), graph.phase.tolist(), map(bytes, graph.dims), strict=True)
+        zip(
+            graph.path,
+            graph.name,
+            graph.kind.tolist(),
+            graph.phase.tolist(),
+            map(bytes, graph.dims),
+            strict=True,
+        )
     )
     last: dict[tuple[str, str, int, int, bytes], int] = {}
     before = np.full(len(graph), -1, dtype=np.int64)
@@ -286,26 +334,38 @@ def _step_before(graph: OperatorGraph) -> NDArray[np.int64]:
     return found
 
 
-def _framework_s(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels, is_training: bool) -> FloatArray:
-    """Time of modules and of the backward graph around each row, shape (n,); a compiled graph is entered once.
+def _framework_s(
+    graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels, is_training: bool
+) -> FloatArray:
+    """Time of modules and of the backward graph around each row, shape (n,); a compiled graph is
+    entered once.
 
     A recurrent module looks through its weights and states before its first layer.
     """
     if machine.execution is not Execution.EAGER:
         entry_s = kernels.compiled_call_s * (machine.execution is Execution.COMPILED)
         return np.where(np.arange(len(graph)) == 0, entry_s, 0.0)
-    entered = np.array([a != b for a, b in zip(graph.path, ("", *graph.path[:-1]), strict=True)], dtype=bool)
+    entered = np.array(
+        [a != b for a, b in zip(graph.path, ("", *graph.path[:-1]), strict=True)], dtype=bool
+    )
     stepped = graph.phase != int(Phase.OPTIMIZER)
     forward = stepped & (graph.phase != int(Phase.BACKWARD))
     recurrent = np.isin(graph.kind, [int(kind) for kind in RECURRENT_KINDS]) & forward
-    further = np.array([".layer" in name and not name.endswith(".layer0") for name in graph.name], dtype=bool)
-    time: FloatArray = kernels.call_s * (entered & forward) + kernels.gradient_s * (is_training & stepped)
+    further = np.array(
+        [".layer" in name and not name.endswith(".layer0") for name in graph.name], dtype=bool
+    )
+    time: FloatArray = kernels.call_s * (entered & forward) + kernels.gradient_s * (
+        is_training & stepped
+    )
     time += kernels.recurrent_call_s * (recurrent & ~further)
     return time
 
 
-def _epilogue_s(graph: OperatorGraph, context: Context, kernels: FittedKernels, threads: int) -> FloatArray:
-    """Time of loops that the graph has inside its products, shape (n,): the compiler's run after the library's kernel.
+def _epilogue_s(
+    graph: OperatorGraph, context: Context, kernels: FittedKernels, threads: int
+) -> FloatArray:
+    """Time of loops that the graph has inside its products, shape (n,): the compiler's run after
+    the library's kernel.
 
     Where no compiled loop was measured the framework's own elementwise kernel stands for it.
     """
@@ -327,16 +387,21 @@ def _epilogue_s(graph: OperatorGraph, context: Context, kernels: FittedKernels, 
             epilogue_flop=None,
         )
         amid = np.broadcast_to(context.amid, (len(graph),))[rows]
-        own = replace(context, reuse_bytes=0.0, fresh_bytes=np.zeros(len(rows)), far_bytes=0.0, amid=amid)
+        own = replace(
+            context, reuse_bytes=0.0, fresh_bytes=np.zeros(len(rows)), far_bytes=0.0, amid=amid
+        )
         priced = kernels.times(loops, own, threads, is_compiled=True).time_s
-        time[rows] = np.where(np.isnan(priced), 0.0, priced)  # a run may have no elementwise kernel at all
+        time[rows] = np.where(
+            np.isnan(priced), 0.0, priced
+        )  # a run may have no elementwise kernel at all
     return time
 
 
 def measured_costs(
     graph: OperatorGraph, costs: RowCosts, machine: CpuMachine, kernels: FittedKernels
 ) -> tuple[RowCosts, float]:
-    """The formulas' costs with measured kernel times in place of their own, and the spread that all rows share.
+    """The formulas' costs with measured kernel times in place of their own, and the spread that all
+    rows share.
 
     Args:
         graph: Operators, n rows.

@@ -1,4 +1,6 @@
-"""Which code runs each convolution, the framework's own, the library's, or a product of unfolded images, and its work."""
+"""Which code runs each convolution, the framework's own, the library's, or a product of unfolded
+images, and its work.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +14,34 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["block_bytes", "conv_counts", "conv_names", "is_unfolded", "runs_by_group", "visible_taps"]
+__all__ = [
+    "block_bytes",
+    "conv_counts",
+    "conv_names",
+    "is_unfolded",
+    "runs_by_group",
+    "visible_taps",
+]
 
 _K = OperatorKind
-#: Padding on each side up to which the library generates code of depthwise convolutions: the pixels it unrolls.
+#: Padding on each side up to which the library generates code of depthwise convolutions: the pixels
+#: it unrolls.
 _WIDEST_PADDING = 6
-#: Pixels whose sums the library's generated code keeps in registers: of one block of 16 channels, over those of more blocks;
-#: of wide windows; in 16 bits. An image padded by more on a side has none.
+#: Pixels whose sums the library's generated code keeps in registers: of one block of 16 channels,
+#: over those of more blocks; of wide windows; in 16 bits. An image padded by more on a side has
+#: none.
 _REGISTERS: Final = 31
 _WIDE_PIXELS: Final = 28
 _HALF_PIXELS: Final = 15
 #: Blocks of channels up to which a single image's pixels have the registers to themselves.
 _FEW_BLOCKS: Final = 6
-#: Windows of which gradients have generated code: of weights, of an image's weights in 16 bits, of images in fp32.
+#: Windows of which gradients have generated code: of weights, of an image's weights in 16 bits, of
+#: images in fp32.
 _WIDEST_WINDOW: Final = 14
 _WIDEST_IMAGE_WINDOW: Final = 24
 _WIDEST_DATA_WINDOW: Final = 18
-#: Pixels of a line from which the code of narrow windows' gradients takes few of them at a time, and how many.
+#: Pixels of a line from which the code of narrow windows' gradients takes few of them at a time,
+#: and how many.
 _LONG_LINE: Final = 128
 _LONG_LINE_PIXELS: Final = 6
 #: Channels of a block, of half of one, and those of an image, which are read as they are.
@@ -41,26 +54,40 @@ _Sizes = Callable[[str], FloatArray]
 
 
 def _is_large(size: _Sizes) -> NDArray[np.bool_]:
-    """Which fp32 convolutions the framework leaves to the library (ATen Convolution.cpp), by their dimensions.
+    """Which fp32 convolutions the framework leaves to the library (ATen Convolution.cpp), by their
+    dimensions.
 
     It multiplies the sizes of the first four axes, of a volume all but its width.
     """
     volume = _is_volume(size)
-    images = size("batch") * size("channels_in") * size("in_d") * size("in_h") * np.where(volume, 1.0, size("in_w"))
+    images = (
+        size("batch")
+        * size("channels_in")
+        * size("in_d")
+        * size("in_h")
+        * np.where(volume, 1.0, size("in_w"))
+    )
     wide = (size("kernel_h") > 3) & (size("kernel_w") > 3)
     large: NDArray[np.bool_] = (size("groups") > 1) | wide | (size("batch") > 1) | (images > 20480)
     return large
 
 
 def _is_special(size: _Sizes, threads: int) -> NDArray[np.bool_]:
-    """Which fp32 convolutions the framework may leave to the library: all but small batches of single taps on one thread."""
+    """Which fp32 convolutions the framework may leave to the library: all but small batches of
+    single taps on one thread.
+    """
     taps = size("kernel_d") * size("kernel_h") * size("kernel_w")
-    special: NDArray[np.bool_] = (size("stride") > 1) | (size("dilation") > 1) | (size("batch") >= 16) | (taps > 1)
+    special: NDArray[np.bool_] = (
+        (size("stride") > 1) | (size("dilation") > 1) | (size("batch") >= 16) | (taps > 1)
+    )
     return special | (threads > 1)
 
 
-def runs_by_group(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], threads: int) -> NDArray[np.bool_]:
-    """Which grouped convolutions the framework multiplies itself, group by group, shape (k,): the library has none of them.
+def runs_by_group(
+    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], threads: int
+) -> NDArray[np.bool_]:
+    """Which grouped convolutions the framework multiplies itself, group by group, shape (k,): the
+    library has none of them.
 
     Args:
         graph: Operators.
@@ -78,7 +105,8 @@ def runs_by_group(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int
 
 
 def block_bytes(graph: OperatorGraph) -> FloatArray:
-    """Bytes by which blocks of 16 channels exceed the results of convolutions that they are copied to, shape (n,).
+    """Bytes by which blocks of 16 channels exceed the results of convolutions that they are copied
+    to, shape (n,).
 
     The framework's own kernels, and products of unfolded images, write results as they are.
 
@@ -94,12 +122,16 @@ def block_bytes(graph: OperatorGraph) -> FloatArray:
     outside = np.maximum(size("channels_out"), 1.0)
     library = _is_large(size) & _is_special(size, 1) | (graph.dtype[rows] != int(Dtype.FP32))
     blocks = library & ~is_unfolded(graph, _K.CONV, rows)
-    found[rows] = np.where(blocks, np.ceil(outside / _BLOCK) * _BLOCK / outside - 1.0, 0.0) * graph.write_bytes[rows]
+    found[rows] = (
+        np.where(blocks, np.ceil(outside / _BLOCK) * _BLOCK / outside - 1.0, 0.0)
+        * graph.write_bytes[rows]
+    )
     return found
 
 
 def visible_taps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
-    """Share of a convolution's taps that the library multiplies, shape (k,): not padding along depths and under gaps.
+    """Share of a convolution's taps that the library multiplies, shape (k,): not padding along
+    depths and under gaps.
 
     Args:
         graph: Operators.
@@ -107,15 +139,20 @@ def visible_taps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int6
         rows: Indices of convolutions, shape (k,).
     """
     plane = _visible_plane(graph, rows) if kind == _K.CONV else 1.0
-    share: FloatArray = _visible_depth(graph, kind, rows) * plane * _visible_window(graph, kind, rows)
+    share: FloatArray = (
+        _visible_depth(graph, kind, rows) * plane * _visible_window(graph, kind, rows)
+    )
     return share
 
 
-def _visible_window(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+def _visible_window(
+    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
+) -> FloatArray:
     """Share of the taps inside the image along axes where the window is larger than it, shape (k,).
 
-    8 images of 32 channels and 4 x 48 pixels take 0.70 ms with windows of 11 x 11, where all taps would take 1.66 (oneDNN
-    3.12 on an EPYC 9005, fp32). Where the image is larger, the coefficients know.
+    8 images of 32 channels and 4 x 48 pixels take 0.70 ms with windows of 11 x 11, where all taps
+    would take 1.66 (oneDNN 3.12 on an EPYC 9005, fp32). Where the image is larger, the coefficients
+    know.
     """
 
     def size(name: str) -> FloatArray:
@@ -124,7 +161,13 @@ def _visible_window(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.i
     share = np.ones(len(rows))
     for axis in ("h", "w"):
         inside, window = size(f"in_{axis}"), np.maximum(size(f"kernel_{axis}"), 1.0)
-        taps = _inside(inside, np.maximum(size(f"out_{axis}"), 1.0), window, _step(size, axis), np.ones(len(rows)))
+        taps = _inside(
+            inside,
+            np.maximum(size(f"out_{axis}"), 1.0),
+            window,
+            _step(size, axis),
+            np.ones(len(rows)),
+        )
         share *= np.where(window > inside, taps, 1.0)
     library = _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
     plain = library & (size("dilation") <= 1) & ~is_unfolded(graph, kind, rows)
@@ -133,7 +176,8 @@ def _visible_window(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.i
 
 
 def _visible_depth(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
-    """Share of the taps along the depth of convolved volumes that lie inside, shape (k,): the library skips the others.
+    """Share of the taps along the depth of convolved volumes that lie inside, shape (k,): the
+    library skips the others.
 
     The framework's own kernels unfold and multiply all of them.
     """
@@ -141,7 +185,11 @@ def _visible_depth(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.in
     def size(name: str) -> FloatArray:
         return graph.dimension(name, rows, kind)
 
-    inside, outside, window = size("in_d"), np.maximum(size("out_d"), 1.0), np.maximum(size("kernel_d"), 1.0)
+    inside, outside, window = (
+        size("in_d"),
+        np.maximum(size("out_d"), 1.0),
+        np.maximum(size("kernel_d"), 1.0),
+    )
     step = np.where(outside >= inside, 1.0, np.maximum(size("stride"), 1.0))
     taps = _inside(inside, outside, window, step, np.ones(len(rows)))
     own = ~_is_large(size) & (graph.dtype[rows] == int(Dtype.FP32))
@@ -152,7 +200,9 @@ def _visible_depth(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.in
 def _inside(
     inside: FloatArray, outside: FloatArray, window: FloatArray, step: FloatArray, gap: FloatArray
 ) -> FloatArray:
-    """Share of the taps along one axis that lie inside the image, padded alike on both sides, shape (k,)."""
+    """Share of the taps along one axis that lie inside the image, padded alike on both sides, shape
+    (k,).
+    """
     padding = np.ceil(np.maximum((outside - 1) * step + (window - 1) * gap + 1 - inside, 0.0) / 2.0)
     taps = np.zeros(len(inside))
     for tap in range(int(window.max(initial=1.0))):
@@ -164,12 +214,13 @@ def _inside(
 
 
 def _visible_plane(graph: OperatorGraph, rows: NDArray[np.int64]) -> FloatArray:
-    """Taps of forward convolutions' windows with gaps that lie inside, over those of windows without, shape (k,).
+    """Taps of forward convolutions' windows with gaps that lie inside, over those of windows
+    without, shape (k,).
 
-    The library's generated code skips taps in the padding along both axes: 3 x 3 windows on images of 14, 20 and 32 pixels a
-    side with gaps of 2 to 15 take 0.95 to 0.26 of the time without gaps where 0.96 to 0.20 of the taps are left (oneDNN
-    3.12 on an EPYC 9005, fp32). What it unfolds is multiplied whole. Where the same taps lie in the padding without gaps,
-    the coefficients know.
+    The library's generated code skips taps in the padding along both axes: 3 x 3 windows on images
+    of 14, 20 and 32 pixels a side with gaps of 2 to 15 take 0.95 to 0.26 of the time without gaps
+    where 0.96 to 0.20 of the taps are left (oneDNN 3.12 on an EPYC 9005, fp32). What it unfolds is
+    multiplied whole. Where the same taps lie in the padding without gaps, the coefficients know.
     """
 
     def size(name: str) -> FloatArray:
@@ -179,19 +230,29 @@ def _visible_plane(graph: OperatorGraph, rows: NDArray[np.int64]) -> FloatArray:
     gap = np.maximum(size("dilation"), 1.0)
     for axis in ("h", "w"):
         step = _step(size, axis)
-        sizes = (size(f"in_{axis}"), np.maximum(size(f"out_{axis}"), 1.0), np.maximum(size(f"kernel_{axis}"), 1.0))
-        share *= _inside(*sizes, step, gap) / np.maximum(_inside(*sizes, step, np.ones(len(rows))), 1e-9)
+        sizes = (
+            size(f"in_{axis}"),
+            np.maximum(size(f"out_{axis}"), 1.0),
+            np.maximum(size(f"kernel_{axis}"), 1.0),
+        )
+        share *= _inside(*sizes, step, gap) / np.maximum(
+            _inside(*sizes, step, np.ones(len(rows))), 1e-9
+        )
     library = _is_large(size) | (graph.dtype[rows] != int(Dtype.FP32))
     generated = library & (size("groups") == 1) & (gap > 1) & ~is_unfolded(graph, _K.CONV, rows)
     skipped: FloatArray = np.where(generated, np.clip(share, 0.0, 1.0), 1.0)
     return skipped
 
 
-def is_unfolded(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which convolutions and gradients the library unfolds and multiplies, group by group, shape (k,).
+def is_unfolded(
+    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which convolutions and gradients the library unfolds and multiplies, group by group, shape
+    (k,).
 
-    Those it has no generated code for: forward mostly windows with gaps, of weights' gradients windows of more than 14
-    columns. Dispatch of 2,200 shapes observed with torch 2.13 (oneDNN 3.12) on an EPYC 9005.
+    Those it has no generated code for: forward mostly windows with gaps, of weights' gradients
+    windows of more than 14 columns. Dispatch of 2,200 shapes observed with torch 2.13 (oneDNN 3.12)
+    on an EPYC 9005.
 
     Args:
         graph: Operators.
@@ -215,30 +276,40 @@ def is_unfolded(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64
     gapped = (size("dilation") > 1) & (np.maximum(size("kernel_h"), size("kernel_w")) > 1)
     parted = (groups > 1) & np.where(alone, _is_volume(size) | gapped, _parts(size, kind, single))
     parted &= ~alone | (kind != _K.CONV)
-    unfolded: NDArray[np.bool_] = (rule(size, single) & (groups == 1) | parted) & (_is_large(size) | ~single)
+    unfolded: NDArray[np.bool_] = (rule(size, single) & (groups == 1) | parted) & (
+        _is_large(size) | ~single
+    )
     return unfolded
 
 
 def _is_depthwise(size: _Sizes) -> NDArray[np.bool_]:
-    """Which convolutions have one filter for each channel; several for one are groups, which the library unfolds."""
+    """Which convolutions have one filter for each channel; several for one are groups, which the
+    library unfolds.
+    """
     groups = size("groups")
-    alone: NDArray[np.bool_] = (groups > 1) & (groups >= size("channels_in")) & (size("channels_out") <= groups)
+    alone: NDArray[np.bool_] = (
+        (groups > 1) & (groups >= size("channels_in")) & (size("channels_out") <= groups)
+    )
     return alone
 
 
 def _is_volume(size: _Sizes) -> NDArray[np.bool_]:
-    """Which convolutions go along a depth too; gradients of depthwise ones have no generated code, nor those with gaps."""
+    """Which convolutions go along a depth too; gradients of depthwise ones have no generated code,
+    nor those with gaps.
+    """
     volume: NDArray[np.bool_] = (size("in_d") > 1) | (size("kernel_d") > 1)
     return volume
 
 
 def _parts(size: _Sizes, kind: OperatorKind, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which groups have no generated code: those that fill no vectors of four, of weights' gradients no blocks.
+    """Which groups have no generated code: those that fill no vectors of four, of weights'
+    gradients no blocks.
 
-    These are of 16 channels, in fp32 of 8 too: 32 groups of 8 take 0.5 ms, of 4 on four times the pixels 4 ms (EPYC 9005).
+    These are of 16 channels, in fp32 of 8 too: 32 groups of 8 take 0.5 ms, of 4 on four times the
+    pixels 4 ms (EPYC 9005).
 
-    Gradients of images whose windows step go through small products whatever their groups, in fp32 those of two channels or
-    more.
+    Gradients of images whose windows step go through small products whatever their groups, in fp32
+    those of two channels or more.
     """
     if kind == _K.CONV_BACKWARD_WEIGHT:
         return ~np.where(single, _is_whole(size, _HALF_BLOCK), _is_whole(size, _BLOCK))
@@ -252,7 +323,10 @@ def _parts(size: _Sizes, kind: OperatorKind, single: NDArray[np.bool_]) -> NDArr
 
 def _is_whole(size: _Sizes, lanes: int = 4) -> NDArray[np.bool_]:
     """Whether generated code takes groups: of whole vectors of so many channels."""
-    return _divides(lanes, [size(name) / np.maximum(size("groups"), 1.0) for name in ("channels_in", "channels_out")])
+    return _divides(
+        lanes,
+        [size(name) / np.maximum(size("groups"), 1.0) for name in ("channels_in", "channels_out")],
+    )
 
 
 def _window(size: _Sizes, axis: str) -> FloatArray:
@@ -264,7 +338,8 @@ def _window(size: _Sizes, axis: str) -> FloatArray:
 def _step(size: _Sizes, axis: str) -> FloatArray:
     """Pixels from one window to the next along one axis.
 
-    Graphs keep the larger step of the axes: one that would lay whole windows into the padding is the other axis's.
+    Graphs keep the larger step of the axes: one that would lay whole windows into the padding is
+    the other axis's.
     """
     step, window = np.maximum(size("stride"), 1.0), _window(size, axis)
     padded = (size(f"out_{axis}") - 1) * step + window - size(f"in_{axis}")
@@ -280,38 +355,56 @@ def _padding(size: _Sizes, axis: str) -> FloatArray:
 
 
 def _unfolds_image(size: _Sizes, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Generated code takes the pixels of a line that are in registers together, of up to five blocks of 16 channels.
+    """Generated code takes the pixels of a line that are in registers together, of up to five
+    blocks of 16 channels.
 
-    No padding may be wider, nor as wide as the window (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf). Of a single
-    image up to six blocks leave all registers to the pixels.
+    No padding may be wider, nor as wide as the window (oneDNN jit_avx512_common_conv_kernel.cpp,
+    init_conf). Of a single image up to six blocks leave all registers to the pixels.
     """
-    width, out, window, padding = size("kernel_w"), size("out_w"), _window(size, "w"), _padding(size, "w")
+    width, out, window, padding = (
+        size("kernel_w"),
+        size("out_w"),
+        _window(size, "w"),
+        _padding(size, "w"),
+    )
     blocks = np.ceil(size("channels_out") / 16)
-    together = np.select([blocks % count == 0 for count in (5.0, 4.0, 3.0, 2.0)], [5.0, 4.0, 3.0, 2.0], 1.0)
+    together = np.select(
+        [blocks % count == 0 for count in (5.0, 4.0, 3.0, 2.0)], [5.0, 4.0, 3.0, 2.0], 1.0
+    )
     alone = (size("batch") <= 1) & (blocks <= _FEW_BLOCKS)
     narrow = np.where((out <= _WIDE_PIXELS) | alone, _WIDE_PIXELS, _REGISTERS // (together + 1))
     registers = np.where(single, np.where(width > 3, _WIDE_PIXELS, narrow), _HALF_PIXELS)
     most = np.minimum(registers, out)  # no more of a line are in registers than it has
-    unfolded: NDArray[np.bool_] = (width > 1) & (padding > 0) & ((padding > most) | (padding >= window))
+    unfolded: NDArray[np.bool_] = (
+        (width > 1) & (padding > 0) & ((padding > most) | (padding >= window))
+    )
     return unfolded
 
 
 def _unfolds_gradient(size: _Sizes, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Gradients of images whose windows reach over the edge by more pixels than registers; steps have code of their own."""
+    """Gradients of images whose windows reach over the edge by more pixels than registers; steps
+    have code of their own.
+    """
     width = size("in_w")
     over = _window(size, "w") - 1 - _padding(size, "w")
     narrow = (size("kernel_w") <= 3) & (width > _LONG_LINE)
-    most = np.where(single, np.where(narrow, _LONG_LINE_PIXELS, np.minimum(_WIDE_PIXELS, width)), _HALF_PIXELS)
+    most = np.where(
+        single, np.where(narrow, _LONG_LINE_PIXELS, np.minimum(_WIDE_PIXELS, width)), _HALF_PIXELS
+    )
     wide = (over > most) | (single & (size("kernel_w") > _WIDEST_DATA_WINDOW))
     unfolded: NDArray[np.bool_] = wide & (size("stride") <= 1) & (size("kernel_w") > 1)
     return unfolded
 
 
 def _unfolds_for_weights(size: _Sizes, single: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Gradients of wide windows, of windows larger than the image, and in 16 bits of few to any that fill no block."""
+    """Gradients of wide windows, of windows larger than the image, and in 16 bits of few to any
+    that fill no block.
+    """
     width, inside = size("kernel_w"), size("channels_in")
     few = inside < _BLOCK
-    wide = np.where(single | (inside >= _BLOCK), width > _WIDEST_WINDOW, width > _WIDEST_IMAGE_WINDOW)
+    wide = np.where(
+        single | (inside >= _BLOCK), width > _WIDEST_WINDOW, width > _WIDEST_IMAGE_WINDOW
+    )
     larger = (size("kernel_h") > 1) & (_window(size, "h") > size("in_h"))
     padded = single & (_padding(size, "w") > _WIDE_PIXELS)
     uneven = ~single & few & (size("channels_out") % _BLOCK > 0)
@@ -319,18 +412,26 @@ def _unfolds_for_weights(size: _Sizes, single: NDArray[np.bool_]) -> NDArray[np.
     return unfolded
 
 
-def _is_plain_gradient(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which gradients of depthwise images have no generated code, but small products: those of steps in 16 bits."""
-    plain: NDArray[np.bool_] = (graph.dtype[rows] != int(Dtype.FP32)) & (graph.dimension("stride", rows, kind) > 1)
+def _is_plain_gradient(
+    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Which gradients of depthwise images have no generated code, but small products: those of
+    steps in 16 bits.
+    """
+    plain: NDArray[np.bool_] = (graph.dtype[rows] != int(Dtype.FP32)) & (
+        graph.dimension("stride", rows, kind) > 1
+    )
     return plain
 
 
 def _calls_of_line(size: _Sizes) -> FloatArray:
-    """Products that a line of an image's gradient takes where windows step: 70 ns each (EPYC 9005), however few pixels.
+    """Products that a line of an image's gradient takes where windows step: 70 ns each (EPYC 9005),
+    however few pixels.
 
-    Pixels at the same place between two steps are taken together. Taps that all of them see are one product; each other
-    tap is one of its own, and the pixels it leaves out take another (oneDNN jit_brgemm_conv_bwd_strided.cpp, ker_base): of
-    windows of three a line of 16 pixels takes 270 ns, one of 13 takes 150.
+    Pixels at the same place between two steps are taken together. Taps that all of them see are one
+    product; each other tap is one of its own, and the pixels it leaves out take another (oneDNN
+    jit_brgemm_conv_bwd_strided.cpp, ker_base): of windows of three a line of 16 pixels takes 270
+    ns, one of 13 takes 150.
     """
     width, out, window = size("in_w"), size("out_w"), size("kernel_w")
     step, gap, padding = _step(size, "w"), np.maximum(size("dilation"), 1.0), _padding(size, "w")
@@ -340,7 +441,9 @@ def _calls_of_line(size: _Sizes) -> FloatArray:
         together = np.zeros(len(width), dtype=bool)
         for tap in range(int(window.max(initial=1.0))):
             offset = padding - tap * gap
-            meets = (tap < window) & (place < step) & ((place + offset) % step == 0) & (last >= place)
+            meets = (
+                (tap < window) & (place < step) & ((place + offset) % step == 0) & (last >= place)
+            )
             whole = (place + offset >= 0) & ((last + offset) / step <= out - 1)
             calls += 2.0 * (meets & ~whole)
             together |= meets & whole
@@ -356,17 +459,20 @@ def _divides(lane: float, counts: Sequence[FloatArray]) -> NDArray[np.bool_]:
 def conv_counts(
     graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Work with channels filled to 16, output lines times taps, and images times groups; of one group, work as a product.
+    """Work with channels filled to 16, output lines times taps, and images times groups; of one
+    group, work as a product.
 
-    The library reads the few channels of an image as they are, forward up to 15, for weights four, for an image's gradient
-    none, and takes groups of 8 or 4 channels, or multiples, in vectors of as many lanes, each of which takes as long as one
-    of 16 (oneDNN jit_avx512_common_conv_kernel.cpp, init_conf).
-    Gradients of fp32 weights fill from four channels on: of 8x8 taps 0.44 ms with 3, 2.2 with 4, 8 or 16 (EPYC 9005); of 4
-    to 15 channels in vectors of 8. Images that are unfolded fill their results alone.
-    The framework multiplies small fp32 convolutions image by image; the product's kernel takes 24 pixels times 4 channels.
-    It copies a line for each tap of each channel first (ATen im2col.h), of gradients of weights where they are volumes.
-    Transposed, the taps are those of each pixel read; the library lays out filters of whole blocks anew in each call, the
-    framework's product those of more than one pixel, and it adds up columns.
+    The library reads the few channels of an image as they are, forward up to 15, for weights four,
+    for an image's gradient none, and takes groups of 8 or 4 channels, or multiples, in vectors of
+    as many lanes, each of which takes as long as one of 16 (oneDNN
+    jit_avx512_common_conv_kernel.cpp, init_conf). Gradients of fp32 weights fill from four channels
+    on: of 8x8 taps 0.44 ms with 3, 2.2 with 4, 8 or 16 (EPYC 9005); of 4 to 15 channels in vectors
+    of 8. Images that are unfolded fill their results alone. The framework multiplies small fp32
+    convolutions image by image; the product's kernel takes 24 pixels times 4 channels. It copies a
+    line for each tap of each channel first (ATen im2col.h), of gradients of weights where they are
+    volumes. Transposed, the taps are those of each pixel read; the library lays out filters of
+    whole blocks anew in each call, the framework's product those of more than one pixel, and it
+    adds up columns.
 
     Args:
         graph: Operators.
@@ -389,30 +495,61 @@ def conv_counts(
     pixels = size(f"{end}_d") * size(f"{end}_h") * size(f"{end}_w")
     groups = np.maximum(size("groups"), 1.0)
     per_group = [size(name) / groups for name in ("channels_in", "channels_out")]
-    lanes = np.select([_divides(lane, per_group) | (groups == 1) for lane in (16.0, 8.0, 4.0)], [16.0, 8.0, 4.0], 16.0)
+    lanes = np.select(
+        [_divides(lane, per_group) | (groups == 1) for lane in (16.0, 8.0, 4.0)],
+        [16.0, 8.0, 4.0],
+        16.0,
+    )
     weights_fp32 = (kind == _K.CONV_BACKWARD_WEIGHT) & (graph.dtype[rows] == int(Dtype.FP32))
-    lanes = np.where(weights_fp32 & (groups == 1) & (size("channels_in") < 16) & (size("channels_in") > 3), 8.0, lanes)
+    lanes = np.where(
+        weights_fp32 & (groups == 1) & (size("channels_in") < 16) & (size("channels_in") > 3),
+        8.0,
+        lanes,
+    )
     inside, outside = (np.ceil(channels / lanes) * lanes for channels in per_group)
     unfolded = is_unfolded(graph, kind, rows)
-    few = np.where(weights_fp32, 3.0, {_K.CONV: _BLOCK - 1, _K.CONV_BACKWARD_DATA: 0}.get(kind, _IMAGE_CHANNELS))
+    few = np.where(
+        weights_fp32,
+        3.0,
+        {_K.CONV: _BLOCK - 1, _K.CONV_BACKWARD_DATA: 0}.get(kind, _IMAGE_CHANNELS),
+    )
     as_is = (size("channels_in") <= few) | unfolded
     inside = np.where(as_is & ((groups == 1) | unfolded), size("channels_in") / groups, inside)
     if transposed:  # in fp32 each channel's own filter multiplies single channels
-        alone = (groups > 1) & (groups >= size("channels_in")) & (graph.dtype[rows] == int(Dtype.FP32))
+        alone = (
+            (groups > 1) & (groups >= size("channels_in")) & (graph.dtype[rows] == int(Dtype.FP32))
+        )
         inside = np.where(alone, 1.0, inside)
     filled = groups * images * pixels * volume * inside * outside * (16.0 / lanes)
     lines = images * size("out_d") * size("out_h") * np.ceil(size("channels_out") / 16) * volume
     if kind == _K.CONV_BACKWARD_DATA:
-        parted = (groups > 1) & (groups >= size("channels_in")) & _is_plain_gradient(graph, kind, rows)
-        lines = np.where(parted, images * groups * size("in_d") * size("in_h") * _calls_of_line(size), lines)
-    product = images * 96.0 * np.ceil(pixels / 24) * np.ceil(size("channels_out") / 4) * volume * size("channels_in")
+        parted = (
+            (groups > 1) & (groups >= size("channels_in")) & _is_plain_gradient(graph, kind, rows)
+        )
+        lines = np.where(
+            parted, images * groups * size("in_d") * size("in_h") * _calls_of_line(size), lines
+        )
+    product = (
+        images
+        * 96.0
+        * np.ceil(pixels / 24)
+        * np.ceil(size("channels_out") / 4)
+        * volume
+        * size("channels_in")
+    )
     if transposed:
         native = ~_is_large(size) & (graph.dtype[rows] == int(Dtype.FP32))
         whole = (size("channels_in") % 16 == 0) & (size("channels_out") % 16 == 0)
         columns = images * pixels * volume * size("channels_out")
         laid = pairs / groups * volume * np.where(native, pixels > 1, whole)
         return filled, np.where(native, columns, lines), laid
-    copied = ~_is_large(size) & (graph.dtype[rows] == int(Dtype.FP32)) & (groups == 1) & ~unfolded & (volume > 1)
+    copied = (
+        ~_is_large(size)
+        & (graph.dtype[rows] == int(Dtype.FP32))
+        & (groups == 1)
+        & ~unfolded
+        & (volume > 1)
+    )
     if kind == _K.CONV_BACKWARD_WEIGHT:
         copied &= _is_volume(size)
     copies = images * size("out_d") * size("out_h") * size("channels_in") * volume
@@ -420,8 +557,12 @@ def conv_counts(
     return filled, lines, np.where((groups > 1) | unfolded, groups * images, product)
 
 
-def conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], threads: int) -> NDArray[np.str_]:
-    """Convolutions by shape and by library: in fp32 the framework multiplies small ones itself (ATen Convolution.cpp)."""
+def conv_names(
+    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], threads: int
+) -> NDArray[np.str_]:
+    """Convolutions by shape and by library: in fp32 the framework multiplies small ones itself
+    (ATen Convolution.cpp).
+    """
 
     def size(name: str) -> FloatArray:
         return graph.dimension(name, rows, kind)
@@ -436,7 +577,8 @@ def conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
     if kind != _K.CONV:
         data = kind == _K.CONV_BACKWARD_DATA
         gradient = "conv_grad_input" if data else "conv_grad_weight"
-        # the library generates code for narrow windows, and in 16 bits for steps of one; others go through its plain kernel
+        # the library generates code for narrow windows, and in 16 bits for steps of one; others go
+        # through its plain kernel
         plain = _is_plain_gradient(graph, kind, rows) if data else width > 3
         own = np.where(plain, f"{gradient}_depthwise_plain", f"{gradient}_depthwise")
         whole = np.where(unfolded, f"{gradient}_unfolded", gradient)
@@ -445,10 +587,16 @@ def conv_names(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
     flat = (size("in_h") == 1) & (size("in_w") > 1) & (height == 1)
     base = np.where(pointwise, "conv_1x1", np.where(flat, "conv_1d", "conv"))
     generated = np.where(unfolded, "conv_unfolded", base)
-    own = np.where(pointwise, "conv_1x1_native", np.where(_is_volume(size), "conv_volume_native", "conv_native"))
+    own = np.where(
+        pointwise,
+        "conv_1x1_native",
+        np.where(_is_volume(size), "conv_volume_native", "conv_native"),
+    )
     more = np.where(library, generated, own)
     grouped = np.where(_is_whole(size), "conv_grouped", "conv_grouped_plain")
-    padding = (size("out_w") - 1) * _step(size, "w") + (width - 1) * size("dilation") + 1 - size("in_w")
+    padding = (
+        (size("out_w") - 1) * _step(size, "w") + (width - 1) * size("dilation") + 1 - size("in_w")
+    )
     narrow = np.where(flat, "conv_depthwise_1d", "conv_depthwise")
     narrow = np.where(_is_volume(size), "conv_depthwise_volume", narrow)
     alone = np.where(padding > 2 * _WIDEST_PADDING, "conv_depthwise_plain", narrow)

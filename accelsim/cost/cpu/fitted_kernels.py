@@ -1,9 +1,11 @@
-"""Kernel times fitted to one CPU's own measurements: a sum of physical terms, and its interpolated error.
+"""Kernel times fitted to one CPU's own measurements: a sum of physical terms, and its interpolated
+error.
 
-Tier `fitted`: each kernel's time is its terms (`kernels.TERMS`) times non-negative coefficients. Tier `measured`: the same
-times the exponential of a correction interpolated between the measured shapes, in the logarithm of the dimensions, by a
-Gaussian process with a Matern 3/2 kernel (Rasmussen and Williams, 2006, section 4.2). Far from every measured shape the
-correction fades and the analytic terms remain.
+Tier `fitted`: each kernel's time is its terms (`kernels.TERMS`) times non-negative coefficients.
+Tier `measured`: the same times the exponential of a correction interpolated between the measured
+shapes, in the logarithm of the dimensions, by a Gaussian process with a Matern 3/2 kernel
+(Rasmussen and Williams, 2006, section 4.2). Far from every measured shape the correction fades and
+the analytic terms remain.
 """
 
 from __future__ import annotations
@@ -15,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.cpu.grouped_products import as_products, product_counts
-from accelsim.cost.cpu.kernel_terms import MEMORY_TERMS, TERMS, WORK_TERMS, Context, kernel_coordinates, kernel_terms
+from accelsim.cost.cpu.kernel_terms import (
+    MEMORY_TERMS,
+    TERMS,
+    WORK_TERMS,
+    Context,
+    kernel_coordinates,
+    kernel_terms,
+)
 from accelsim.cost.cpu.kernels import compiled_names, kernel_names, substitute
 from accelsim.cost.cpu.threads import (
     SERIAL_S,
@@ -121,7 +130,8 @@ class FittedKernels:
         l2_bytes: Second-level cache of one core.
         l3_bytes: Last-level cache.
         call_s: What a module's call and the framework's bookkeeping add to an operator.
-        gradient_s: What recording and running the backward graph adds to an operator of a training step.
+        gradient_s: What recording and running the backward graph adds to an operator of a training
+            step.
         compiled_call_s: What it takes to enter compiled code.
         recurrent_call_s: What a recurrent module does before its first layer.
         tier: FITTED uses the terms alone, MEASURED the corrections too.
@@ -141,7 +151,9 @@ class FittedKernels:
         """Thread counts that were measured."""
         return tuple(sorted({threads for _, _, threads in self.fits}))
 
-    def times(self, graph: OperatorGraph, context: Context, threads: int, *, is_compiled: bool = False) -> KernelTimes:
+    def times(
+        self, graph: OperatorGraph, context: Context, threads: int, *, is_compiled: bool = False
+    ) -> KernelTimes:
         """Times of every row whose kernel was measured.
 
         Args:
@@ -153,14 +165,19 @@ class FittedKernels:
         count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
         products = product_counts(graph, count)
         graph, context = as_products(graph, context, products)
-        names, alone = (kernel_names(graph, is_training=context.is_training, threads=threads) for threads in (count, 1))
+        names, alone = (
+            kernel_names(graph, is_training=context.is_training, threads=threads)
+            for threads in (count, 1)
+        )
         if is_compiled:
             known = {kernel for kernel, _, measured in self.fits if measured == count}
             names, alone = compiled_names(graph, names, known), compiled_names(graph, alone, known)
         terms, places = kernel_terms(graph, context), kernel_coordinates(graph, context)
         one = None
         if count != 1:
-            one = self.one_thread(names, alone, graph.dtype, terms, places, shared_work(graph, names, terms))
+            one = self.one_thread(
+                names, alone, graph.dtype, terms, places, shared_work(graph, names, terms)
+            )
         return self.kernel_times(names, graph.dtype, terms, places, one, count).repeated(products)
 
     def one_thread(
@@ -176,7 +193,8 @@ class FittedKernels:
 
         Args:
             names: Kernels on several threads, shape (n,).
-            alone: Kernels that one thread would run, shape (n,), for those that were not measured on one.
+            alone: Kernels that one thread would run, shape (n,), for those that were not measured
+                on one.
             dtypes: `Dtype` codes, shape (n,).
             terms: Quantities, shape (n, len(TERMS)).
             places: Coordinates of each row.
@@ -208,8 +226,12 @@ class FittedKernels:
         """
         rows = len(names)
         time, compute, memory, faults, fixed, sigma = (np.full(rows, np.nan) for _ in range(6))
-        fresh = np.array([term == "fresh_bytes" for term in (TERMS if threads == 1 else THREAD_TERMS)])
-        working, moving = (WORK_TERMS, MEMORY_TERMS) if threads == 1 else (_THREAD_WORK, _THREAD_MEMORY)
+        fresh = np.array(
+            [term == "fresh_bytes" for term in (TERMS if threads == 1 else THREAD_TERMS)]
+        )
+        working, moving = (
+            (WORK_TERMS, MEMORY_TERMS) if threads == 1 else (_THREAD_WORK, _THREAD_MEMORY)
+        )
         pairs = np.char.add(np.char.add(names, " "), dtypes.astype("<U4"))
         for pair in np.unique(pairs):
             index = np.flatnonzero(pairs == pair)
@@ -223,7 +245,9 @@ class FittedKernels:
             parts = quantities * fit.coefficients
             factor = np.ones(len(index))
             if fit.correction is not None and self.tier is Tier.MEASURED:
-                factor = np.exp(fit.correction.at(np.array([places[row] for row in index.tolist()])))
+                factor = np.exp(
+                    fit.correction.at(np.array([places[row] for row in index.tolist()]))
+                )
             scaled = parts * np.where(fresh, 1.0, factor[:, None])
             time[index] = scaled.sum(axis=1)
             compute[index] = scaled[:, working].sum(axis=1)

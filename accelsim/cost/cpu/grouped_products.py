@@ -1,12 +1,15 @@
-"""Grouped products and grouped convolutions on a CPU: those that the framework runs group by group, each on its own.
+"""Grouped products and grouped convolutions on a CPU: those that the framework runs group by group,
+each on its own.
 
-Each group's rows times its matrix takes what a linear layer of as many rows does (torch 2.13, ATen ``_grouped_mm``): eight
-groups of 32 rows with 512 x 3584 matrices take 12.35 ms in fp32 and 3.16 in bf16, eight linear layers 12.25 and 3.13, one
-batched product 12.26 and 3.02; groups of four rows in bf16 0.104, 0.108 and 0.069 ms (EPYC 9005, one thread).
+Each group's rows times its matrix takes what a linear layer of as many rows does (torch 2.13, ATen
+``_grouped_mm``): eight groups of 32 rows with 512 x 3584 matrices take 12.35 ms in fp32 and 3.16 in
+bf16, eight linear layers 12.25 and 3.13, one batched product 12.26 and 3.02; groups of four rows in
+bf16 0.104, 0.108 and 0.069 ms (EPYC 9005, one thread).
 
-So do small batches of grouped fp32 convolutions of single taps on one thread (ATen Convolution.cpp), with a copy of each
-group's image before and one of all results behind: four images of 64 pixels with 768 and 3072 channels in four groups take
-3.06 ms, four convolutions of a quarter of the channels 2.91 and the copies 0.09 (oneDNN's grouped kernel would take 1.9).
+So do small batches of grouped fp32 convolutions of single taps on one thread (ATen
+Convolution.cpp), with a copy of each group's image before and one of all results behind: four
+images of 64 pixels with 768 and 3072 channels in four groups take 3.06 ms, four convolutions of a
+quarter of the channels 2.91 and the copies 0.09 (oneDNN's grouped kernel would take 1.9).
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 __all__ = ["as_products", "product_counts"]
 
 _K = OperatorKind
-#: Operators that multiply all matrices in one call of the library; every other grouped product goes group by group.
+#: Operators that multiply all matrices in one call of the library; every other grouped product goes
+#: group by group.
 _BATCHED = ("bmm", "baddbmm", "addbmm")
 
 
@@ -32,7 +36,8 @@ _CONVS = (_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
 
 
 def product_counts(graph: OperatorGraph, threads: int) -> FloatArray:
-    """Products that each row runs one after the other, shape (n,): the groups that have rows, 1 where it is one call.
+    """Products that each row runs one after the other, shape (n,): the groups that have rows, 1
+    where it is one call.
 
     Of few rows each falls into any group alike.
 
@@ -43,7 +48,9 @@ def product_counts(graph: OperatorGraph, threads: int) -> FloatArray:
     counts = np.ones(len(graph))
     rows = _grouped(graph)
     rows = rows[[not graph.name[row].startswith(_BATCHED) for row in rows.tolist()]]
-    groups, m = (np.maximum(graph.dimension(name, rows, _K.GROUPED_GEMM), 1.0) for name in ("groups", "m"))
+    groups, m = (
+        np.maximum(graph.dimension(name, rows, _K.GROUPED_GEMM), 1.0) for name in ("groups", "m")
+    )
     counts[rows] = groups * (1.0 - (1.0 - 1.0 / groups) ** m)
     for kind in _CONVS:
         rows = np.flatnonzero(graph.kind == int(kind))
@@ -52,8 +59,11 @@ def product_counts(graph: OperatorGraph, threads: int) -> FloatArray:
     return counts
 
 
-def as_products(graph: OperatorGraph, context: Context, counts: FloatArray) -> tuple[OperatorGraph, Context]:
-    """The graph with one of its products, or with a batched one, in place of each grouped one, and its share of memory.
+def as_products(
+    graph: OperatorGraph, context: Context, counts: FloatArray
+) -> tuple[OperatorGraph, Context]:
+    """The graph with one of its products, or with a batched one, in place of each grouped one, and
+    its share of memory.
 
     Of a convolution that runs by groups it has one group's.
 
@@ -66,14 +76,20 @@ def as_products(graph: OperatorGraph, context: Context, counts: FloatArray) -> t
     single = np.flatnonzero((counts > 1.0) & (graph.kind != int(_K.GROUPED_GEMM)))
     if not len(rows) and not len(single):
         return graph, context
-    groups, m = (np.maximum(graph.dimension(name, rows, _K.GROUPED_GEMM), 1.0) for name in ("groups", "m"))
+    groups, m = (
+        np.maximum(graph.dimension(name, rows, _K.GROUPED_GEMM), 1.0) for name in ("groups", "m")
+    )
     alone = counts[rows] > 1.0
     kind, dims, weights = graph.kind.copy(), graph.dims.copy(), graph.weight_bytes.copy()
     kind[rows] = np.where(alone, int(_K.GEMM), int(_K.BATCHED_GEMM))
     dims[rows, 0] = np.where(alone, 1, groups)
     dims[rows, 1] = np.maximum(np.rint(m / np.where(alone, counts[rows], groups)), 1.0)
     weights[rows] /= np.where(alone, groups, 1.0)
-    for name in ("channels_in", "channels_out", "groups"):  # of which each group of a convolution has its part
+    for name in (
+        "channels_in",
+        "channels_out",
+        "groups",
+    ):  # of which each group of a convolution has its part
         dims[single, DIMENSIONS[_K.CONV].index(name)] //= counts[single].astype(dims.dtype)
     weights[single] /= counts[single]
     copied = np.ones(len(graph))

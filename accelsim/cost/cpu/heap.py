@@ -1,19 +1,22 @@
 """Fresh memory of a forward pass: the C library's heap followed allocation by allocation.
 
-An eager framework allocates every output and temporary and frees it when its last holder returns. glibc serves them from one
-heap: best fit among freed chunks, else the top, which grows in pages; a block that no chunk holds and that reaches the mmap
-threshold is mapped on its own. Freeing a mapped block raises the threshold to its size (at most 32 MiB); when the free top
-reaches twice the threshold it is given back, and what grows there again page-faults (mallopt(3), M_MMAP_THRESHOLD and
+An eager framework allocates every output and temporary and frees it when its last holder returns.
+glibc serves them from one heap: best fit among freed chunks, else the top, which grows in pages; a
+block that no chunk holds and that reaches the mmap threshold is mapped on its own. Freeing a mapped
+block raises the threshold to its size (at most 32 MiB); when the free top reaches twice the
+threshold it is given back, and what grows there again page-faults (mallopt(3), M_MMAP_THRESHOLD and
 M_TRIM_THRESHOLD; glibc malloc.c, sysmalloc and systrim).
 
-Tensors are aligned to 64 bytes: glibc takes 96 bytes more than asked and frees the slivers before and behind. Those before,
-which are freed first, end in its cache of small blocks, seven of a size, until others take their places (malloc.c,
-_int_memalign, tcache_put): they keep the top from being joined and given back, and leave a hole too short for the block it
-held. In inference they stay until one of oneDNN's primitives runs, whose many small blocks go through all of that cache.
+Tensors are aligned to 64 bytes: glibc takes 96 bytes more than asked and frees the slivers before
+and behind. Those before, which are freed first, end in its cache of small blocks, seven of a size,
+until others take their places (malloc.c, _int_memalign, tcache_put): they keep the top from being
+joined and given back, and leave a hole too short for the block it held. In inference they stay
+until one of oneDNN's primitives runs, whose many small blocks go through all of that cache.
 
-No two processes fault alike. Making a model uses up what holes the imports leave; kernels leave small blocks behind when
-they first run, and these and the slivers decide what can be joined and given back. Where they fit is drawn anew for each
-process, with Python's hash seed and the addresses: the mean of several counts.
+No two processes fault alike. Making a model uses up what holes the imports leave; kernels leave
+small blocks behind when they first run, and these and the slivers decide what can be joined and
+given back. Where they fit is drawn anew for each process, with Python's hash seed and the
+addresses: the mean of several counts.
 """
 
 from __future__ import annotations
@@ -55,28 +58,58 @@ _ALIGNMENT: Final = 64
 _PLACING: Final = 96
 _SMALLEST: Final = 32
 _MOST_THRESHOLD: Final = 32 * 2**20
-#: mmap threshold of a process that has imported the framework (read in twenty-six fresh processes, all alike; glibc 2.36).
+#: mmap threshold of a process that has imported the framework (read in twenty-six fresh processes,
+#: all alike; glibc 2.36).
 _IMPORTED_THRESHOLD: Final = 962_560
 #: Slots of a row's script.
 _SLOTS: Final = 12
 #: Passes averaged after the first two: faults come in cycles of up to four.
 _COUNTED_PASSES: Final = 4
-#: Share of slivers before blocks that the cache of small blocks takes, by their bytes. In inference measured: how often it
-#: has room when a tensor is made, ten models (0.6 to 0.9, 0.1 to 0.7, 0 to 0.1); in training, where the backward graph's
-#: small blocks come and go, all, from counted faults.
+#: Share of slivers before blocks that the cache of small blocks takes, by their bytes. In inference
+#: measured: how often it has room when a tensor is made, ten models (0.6 to 0.9, 0.1 to 0.7, 0 to
+#: 0.1); in training, where the backward graph's small blocks come and go, all, from counted faults.
 _KEPT_IN_INFERENCE: Final = {32: 0.7, 48: 0.5, 80: 0.05}
 _KEPT_IN_TRAINING: Final = {32: 1.0, 48: 1.0, 80: 1.0}
-#: Blocks of a size that the cache holds (malloc.c, TCACHE_FILL_COUNT), and those that change places in inference: it holds
-#: five or six when a tensor is made, and what went in last comes out first.
+#: Blocks of a size that the cache holds (malloc.c, TCACHE_FILL_COUNT), and those that change places
+#: in inference: it holds five or six when a tensor is made, and what went in last comes out first.
 _CACHE_PLACES, _PLACES_IN_INFERENCE = 7, 3
-#: Passes of inference that go before those that are counted: a program is timed once it has warmed up.
+#: Passes of inference that go before those that are counted: a program is timed once it has warmed
+#: up.
 _WARM_UP_PASSES: Final = 3
-#: Processes drawn, how far (in logarithms) the blocks differ that products and recurrent layers leave, and the free blocks
-#: that the imports leave below (the heap of fresh processes, walked through block by block).
+#: Processes drawn, how far (in logarithms) the blocks differ that products and recurrent layers
+#: leave, and the free blocks that the imports leave below (the heap of fresh processes, walked
+#: through block by block).
 _PROCESSES, _KEPT_SPREAD = 12, 0.7
 _LEFT_FREE: Final = (
-    *(162_480, 110_528, 58_976, 49_440, 49_264, 41_200, 37_168, 36_208, 32_960, 32_960, 25_104, *(24_720,) * 4, 18_432),
-    *(16_656, *(16_480,) * 3, 13_680, 11_408, 11_328, 9_376, 8_896, 8_896, 8_672, 8_624, 8_512, *(8_240,) * 12),
+    *(
+        162_480,
+        110_528,
+        58_976,
+        49_440,
+        49_264,
+        41_200,
+        37_168,
+        36_208,
+        32_960,
+        32_960,
+        25_104,
+        *(24_720,) * 4,
+        18_432,
+    ),
+    *(
+        16_656,
+        *(16_480,) * 3,
+        13_680,
+        11_408,
+        11_328,
+        9_376,
+        8_896,
+        8_896,
+        8_672,
+        8_624,
+        8_512,
+        *(8_240,) * 12,
+    ),
 )
 
 
@@ -91,11 +124,14 @@ class Heap:
     Attributes:
         fresh: Bytes of pages that were touched for the first time so far.
         extent: Bytes from the heap's base to the highest address ever touched.
-        kept_shares: Share of the slivers before blocks that the cache of small blocks takes, by their bytes.
+        kept_shares: Share of the slivers before blocks that the cache of small blocks takes, by
+            their bytes.
         places: Blocks of a size that change places in it.
     """
 
-    def __init__(self, threshold: int, free_sizes: Iterable[int] = (), rng: Random | None = None) -> None:
+    def __init__(
+        self, threshold: int, free_sizes: Iterable[int] = (), rng: Random | None = None
+    ) -> None:
         self.threshold = threshold
         self.fresh = self.extent = 0
         self.kept_shares: Mapping[int, float] = {}
@@ -238,9 +274,11 @@ class PassMemory:
 
     Attributes:
         fresh_bytes: Bytes of each row's output and temporaries that page-fault, shape (n,).
-        taken_bytes: Bytes of each row's output and temporaries, shape (n,): what it goes through the caches with.
+        taken_bytes: Bytes of each row's output and temporaries, shape (n,): what it goes through
+            the caches with.
         extent_bytes: Bytes of the heap that passes touch.
-        fresh_spread: Standard deviation between processes of what a pass page-faults, over its mean.
+        fresh_spread: Standard deviation between processes of what a pass page-faults, over its
+            mean.
     """
 
     fresh_bytes: FloatArray
@@ -273,7 +311,9 @@ def pass_memory(graph: OperatorGraph, names: NDArray[np.str_], threads: int = 1)
 
 
 def _steady(heap: Heap, plan: _Plan) -> FloatArray:
-    """Mean fresh bytes of each row in the passes after the first; one that repeats the last stands for all that follow."""
+    """Mean fresh bytes of each row in the passes after the first; one that repeats the last stands
+    for all that follow.
+    """
     for _ in range(_WARM_UP_PASSES if heap.kept_shares is _KEPT_IN_INFERENCE else 0):
         _one_pass(heap, plan)
     before, counted = _one_pass(heap, plan), np.zeros(len(plan.scripts))
@@ -293,9 +333,11 @@ class _Plan:
         scripts: Steps of each row.
         frees: Rows whose outputs are freed after each.
         kept: Blocks that each row's first run leaves behind.
-        forward: What a forward pass alone takes, without gradients, before the first step; none in inference.
+        forward: What a forward pass alone takes, without gradients, before the first step; none in
+            inference.
         states: Blocks that the first update makes before its own, by row.
-        floods: Whether small blocks of a row's kernel, oneDNN's, go through all of the cache; none in training.
+        floods: Whether small blocks of a row's kernel, oneDNN's, go through all of the cache; none
+            in training.
     """
 
     scripts: Sequence[Script]
@@ -311,10 +353,14 @@ def _plan(graph: OperatorGraph, names: NDArray[np.str_], threads: int) -> _Plan:
     frees, kept = rows_freed(graph, len(graph)), blocks_left(graph, names, threads)
     backward = np.flatnonzero(graph.phase == int(Phase.BACKWARD))
     if not len(backward):
-        library = np.isin(graph.kind, [*CONV_CODES, int(_K.LSTM)]) & ~np.char.endswith(names, "_native")
+        library = np.isin(graph.kind, [*CONV_CODES, int(_K.LSTM)]) & ~np.char.endswith(
+            names, "_native"
+        )
         return _Plan(scripts, frees, kept, floods=library.tolist())
     first = graph.take(np.arange(backward[0]))
-    alone = operator_scripts(first, kernel_names(first, is_training=False, threads=threads), threads)
+    alone = operator_scripts(
+        first, kernel_names(first, is_training=False, threads=threads), threads
+    )
     forward = _Plan(alone, rows_freed(graph, len(first)), kept[: len(first)])
     return _Plan(scripts, frees, kept, forward, _states(graph, scripts))
 
@@ -325,10 +371,11 @@ def _heap_of_model(
     inputs: Sequence[tuple[float, float]] = (),
     discarded: Sequence[float] = (),
 ) -> Heap:
-    """The heap of a process that has imported the framework, made a model and its inputs in 32 bits and converted both.
+    """The heap of a process that has imported the framework, made a model and its inputs in 32 bits
+    and converted both.
 
-    What making them took and gave back raises the threshold. What is converted frees its original, which raises it too or
-    leaves room below: weights one by one, inputs together.
+    What making them took and gave back raises the threshold. What is converted frees its original,
+    which raises it too or leaves room below: weights one by one, inputs together.
     """
     heap = Heap(_IMPORTED_THRESHOLD, rng.sample(_LEFT_FREE, len(_LEFT_FREE)), rng)
     for size in discarded:
@@ -345,7 +392,9 @@ def _heap_of_model(
         if after != before:
             heap.allocate(after)
             heap.free(original)
-    converted = [original for original, (before, after) in zip(wide, inputs, strict=True) if after != before]
+    converted = [
+        original for original, (before, after) in zip(wide, inputs, strict=True) if after != before
+    ]
     for before, after in inputs:
         if after != before:
             heap.allocate(after)
@@ -355,16 +404,24 @@ def _heap_of_model(
 
 
 def _states(graph: OperatorGraph, scripts: Sequence[Script]) -> dict[int, list[float]]:
-    """What the first update allocates for good, above the step's activations: the optimizer's state, by row."""
+    """What the first update allocates for good, above the step's activations: the optimizer's
+    state, by row.
+    """
     optimizer = np.flatnonzero(graph.kind == int(_K.OPTIMIZER))
     if not len(optimizer):
         return {}
     states = float(graph.dimension("states", optimizer[-1:], _K.OPTIMIZER)[0])
-    return {int(optimizer[-1]): [size for size in parameter_bytes(graph, scripts) for _ in range(int(states))]}
+    return {
+        int(optimizer[-1]): [
+            size for size in parameter_bytes(graph, scripts) for _ in range(int(states))
+        ]
+    }
 
 
 def _first_passes(heap: Heap, plan: _Plan, rng: Random) -> None:
-    """Kernels leave blocks and slivers behind when they first run, amid the rows' own; training starts with a forward."""
+    """Kernels leave blocks and slivers behind when they first run, amid the rows' own; training
+    starts with a forward.
+    """
     if plan.forward is None:
         heap.kept_shares, heap.places = _KEPT_IN_INFERENCE, _PLACES_IN_INFERENCE
         _one_pass(heap, plan, rng)
@@ -389,7 +446,9 @@ def _one_pass(heap: Heap, plan: _Plan, first: Random | None = None) -> NDArray[n
             heap.allocate(size, aligned=False)
         amid = [] if first is None else first.sample(left.amid, len(left.amid))
         if first and len(amid) > 1:
-            amid = [size * first.lognormvariate(-(_KEPT_SPREAD**2) / 2.0, _KEPT_SPREAD) for size in amid]
+            amid = [
+                size * first.lognormvariate(-(_KEPT_SPREAD**2) / 2.0, _KEPT_SPREAD) for size in amid
+            ]
         for size in plan.states.get(row, ()) if first is not None else ():
             heap.allocate(size)
         outputs[row] = _run(heap, script, held, left.after, amid, first)
@@ -414,7 +473,9 @@ def _run(
     amid: list[float],
     first: Random | None,
 ) -> list[int]:
-    """The blocks of a row's output; in a first pass blocks that stay are taken `after` its own or `amid` them."""
+    """The blocks of a row's output; in a first pass blocks that stay are taken `after` its own or
+    `amid` them.
+    """
     slots, saved = [0] * _SLOTS, []
     for slot, size in script:
         while amid and first is not None and first.random() < 0.5:

@@ -1,9 +1,10 @@
 """The physical quantities a kernel's time is made of, and its place in its shape space.
 
-A kernel's time is modelled as a sum of terms, each a quantity times a coefficient with a unit: a start (s), work (s per
-FLOP), bytes read, written and packed (s per byte), bytes beyond the second-level cache, beyond the last-level cache, of
-weights that are in no cache, of fresh pages, of images that fill no whole vectors, up to three counts of the kernel's own
-loops (rows, taps, steps), and what is added amid other operators. With non-negative coefficients the sum keeps the model's
+A kernel's time is modelled as a sum of terms, each a quantity times a coefficient with a unit: a
+start (s), work (s per FLOP), bytes read, written and packed (s per byte), bytes beyond the
+second-level cache, beyond the last-level cache, of weights that are in no cache, of fresh pages, of
+images that fill no whole vectors, up to three counts of the kernel's own loops (rows, taps, steps),
+and what is added amid other operators. With non-negative coefficients the sum keeps the model's
 laws: more work, more bytes or a larger working set never take less time.
 """
 
@@ -25,8 +26,19 @@ from accelsim.cost.cpu.cache_counts import (
 )
 from accelsim.cost.cpu.convolutions import block_bytes, conv_counts, is_unfolded, visible_taps
 from accelsim.cost.cpu.recurrent_memory import workspaces
-from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS, StepWork, further_bytes, gate_rests, step_work
-from accelsim.cost.cpu.row_counts import mean_copy_bytes, reduction_counts, row_counts, softmax_counts
+from accelsim.cost.cpu.recurrent_steps import (
+    SINGLE_ROWS,
+    StepWork,
+    further_bytes,
+    gate_rests,
+    step_work,
+)
+from accelsim.cost.cpu.row_counts import (
+    mean_copy_bytes,
+    reduction_counts,
+    row_counts,
+    softmax_counts,
+)
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -54,7 +66,8 @@ _FIRST_LEVEL_SETS: Final = 64
 _SECOND_LEVEL_SETS: Final = 1024
 #: Taps whose outcomes the branch predictor learns half of.
 _LEARNED_TAPS: Final = 80_000.0
-#: The same of a selection's elements, and the share of a row up to which it keeps the chosen ones in a heap.
+#: The same of a selection's elements, and the share of a row up to which it keeps the chosen ones
+#: in a heap.
 _LEARNED_CHOICES: Final = 30_000.0
 _HEAP_FRACTION: Final = 64.0
 #: Terms of a kernel's time, in column order, with the unit of the quantity.
@@ -86,7 +99,9 @@ _STREAMING = [
     )
 ]
 _CONVS = (_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
-WORK_TERMS = np.array([term in {"flop", "first_count", "second_count", "third_count"} for term in TERMS])
+WORK_TERMS = np.array(
+    [term in {"flop", "first_count", "second_count", "third_count"} for term in TERMS]
+)
 MEMORY_TERMS = np.array([term.endswith(("bytes", "_l2", "_l3")) for term in TERMS])
 
 
@@ -97,15 +112,17 @@ class Context:
     Attributes:
         l2_bytes: Second-level cache of one core.
         l3_bytes: Last-level cache.
-        reuse_bytes: Bytes touched between two uses of a row's weights, shape (n,) or a scalar: 0 where it runs again and
-            again, infinite where they always come from main memory.
-        is_training: Whether the graph has backward rows: norms then keep statistics, recurrent layers their gates.
+        reuse_bytes: Bytes touched between two uses of a row's weights, shape (n,) or a scalar: 0
+            where it runs again and again, infinite where they always come from main memory.
+        is_training: Whether the graph has backward rows: norms then keep statistics, recurrent
+            layers their gates.
         page_fault_bytes: Outputs above this size are always fresh memory.
         fresh_bytes: Fresh memory of each row where it is known, shape (n,); it replaces that rule.
-        far_bytes: Bytes beside weights that each row reads or writes and that come from main memory, shape (n,) or a scalar:
-            a cache of keys and values, what was written long before, buffers used last long before.
-        amid: How far rows run amid other operators that overwrite the inner caches, shape (n,) or a scalar: 0 for the same
-            operator again and again, 1 for models that exceed those caches.
+        far_bytes: Bytes beside weights that each row reads or writes and that come from main
+            memory, shape (n,) or a scalar: a cache of keys and values, what was written long
+            before, buffers used last long before.
+        amid: How far rows run amid other operators that overwrite the inner caches, shape (n,) or a
+            scalar: 0 for the same operator again and again, 1 for models that exceed those caches.
     """
 
     l2_bytes: float
@@ -140,7 +157,9 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     away = np.maximum(beyond_l2, share_beyond(np.asarray(context.reuse_bytes), context.l2_bytes))
     beyond_l3 = held * share_beyond(held, context.l3_bytes)
     far = np.broadcast_to(np.asarray(context.far_bytes, dtype=np.float64), moved.shape)
-    streams = np.isin(graph.kind, _STREAMING)  # whose own long rows tell the cost of a byte of main memory
+    streams = np.isin(
+        graph.kind, _STREAMING
+    )  # whose own long rows tell the cost of a byte of main memory
     counts = np.zeros((len(graph), 3))
     flop = graph.flop.copy()
     for kind, rows in graph.rows_by_kind():
@@ -168,16 +187,23 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         _fresh_bytes(graph, context),
     ]
     terms: FloatArray = np.column_stack(
-        [*columns, counts, amid, _partial_bytes(graph, context), amid * (cached + graph.write_bytes)]
+        [
+            *columns,
+            counts,
+            amid,
+            _partial_bytes(graph, context),
+            amid * (cached + graph.write_bytes),
+        ]
     )
     return terms
 
 
 def _passes(graph: OperatorGraph) -> FloatArray:
-    """How often a product goes through its weights, shape (n,): of few rows once a row, of unfolded images once an image.
+    """How often a product goes through its weights, shape (n,): of few rows once a row, of unfolded
+    images once an image.
 
-    The math library multiplies up to three rows in fp32 one by one: 37 MB take 1.6 ms for one, 4.8 for three, 2.6 for four
-    (EPYC 9005).
+    The math library multiplies up to three rows in fp32 one by one: 37 MB take 1.6 ms for one, 4.8
+    for three, 2.6 for four (EPYC 9005).
     """
     passes = np.ones(len(graph))
     rows = np.flatnonzero((graph.kind == int(_K.GEMM)) & (graph.dtype == int(Dtype.FP32)))
@@ -190,24 +216,35 @@ def _passes(graph: OperatorGraph) -> FloatArray:
 
 
 def _partial_bytes(graph: OperatorGraph, context: Context) -> FloatArray:
-    """Bytes of a convolution's images whose channels fill no whole vectors of 16, shape (n,): copied into blocks one by one.
+    """Bytes of a convolution's images whose channels fill no whole vectors of 16, shape (n,):
+    copied into blocks one by one.
 
-    The few channels of a first image are read as they are, and so are images by gradients that the library has no generated
-    code for. Gradients of weights are counted for depthwise convolutions alone. Images that are unfolded count with every
-    tap's copy. Of a GRU's gates what is left of the vectors that a sigmoid takes together.
+    The few channels of a first image are read as they are, and so are images by gradients that the
+    library has no generated code for. Gradients of weights are counted for depthwise convolutions
+    alone. Images that are unfolded count with every tap's copy. Of a GRU's gates what is left of
+    the vectors that a sigmoid takes together.
     """
     found = np.zeros(len(graph))
     for kind, index in graph.rows_by_kind():
         rows = _Rows(graph, kind, index, context)
         if kind == _K.GRU:
             forward = graph.phase[index] != int(Phase.BACKWARD)
-            found[index] = forward * gate_rests(rows["hidden_size"], rows.width) * rows["batch"] * rows["steps"]
+            found[index] = (
+                forward
+                * gate_rests(rows["hidden_size"], rows.width)
+                * rows["batch"]
+                * rows["steps"]
+            )
             found[index] *= np.maximum(rows["directions"], 1.0) * rows.width
         if kind not in _CONVS:
             continue
         inside, outside = rows["channels_in"], rows["channels_out"]
-        copied = inside * rows["in_d"] * rows["in_h"] * rows["in_w"] * ((inside % 16 > 0) & (inside > 4))
-        copied = copied + outside * rows["out_d"] * rows["out_h"] * rows["out_w"] * (outside % 16 > 0)
+        copied = (
+            inside * rows["in_d"] * rows["in_h"] * rows["in_w"] * ((inside % 16 > 0) & (inside > 4))
+        )
+        copied = copied + outside * rows["out_d"] * rows["out_h"] * rows["out_w"] * (
+            outside % 16 > 0
+        )
         if kind == _K.CONV_BACKWARD_WEIGHT:
             copied = np.where((rows["groups"] > 1) & (rows["kernel_w"] <= 3), copied, 0.0)
         columns = inside * rows["kernel_d"] * rows["kernel_h"] * rows["kernel_w"]
@@ -232,11 +269,15 @@ def _query_block(q_len: FloatArray) -> FloatArray:
     return block
 
 
-def _visible_fraction(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
+def _visible_fraction(
+    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
+) -> FloatArray:
     """Share of query-key pairs a blocked causal kernel computes."""
     causal, q_len = graph.dimension("causal", rows, kind), graph.dimension("q_len", rows, kind)
     share: FloatArray = np.where(
-        (causal > 0) & (q_len > 1), np.minimum(1.0, 0.5 + 0.5 * _query_block(q_len) / np.maximum(q_len, 1.0)), 1.0
+        (causal > 0) & (q_len > 1),
+        np.minimum(1.0, 0.5 + 0.5 * _query_block(q_len) / np.maximum(q_len, 1.0)),
+        1.0,
     )
     return share
 
@@ -275,13 +316,16 @@ Counts = tuple[FloatArray | float, FloatArray | float, FloatArray | float]
 
 
 def _product_counts(rows: _Rows) -> Counts:
-    """Products with edges filled to a 6 x 16 and to a 16 x 16 block, and the number of small blocks.
+    """Products with edges filled to a 6 x 16 and to a 16 x 16 block, and the number of small
+    blocks.
 
-    Forward in fp32 one column is a product with a vector, up to four take vectors of eight: 6,144 rows of 256 times 1, 2, 4,
-    8 and 16 columns take 100, 211, 273, 524 and 589 us (EPYC 9005). Of batched products the columns lie together: with 64
-    rows and a contraction of 64 they run at 13, 23, 21, 45 and 31 GFLOP/s for 4, 8, 10, 12 and 15 columns, at 81 for 16.
-    Single rows in fp32 count first pages of the rows of weights instead of blocks, of what comes from main memory:
-    prefetchers do not leave a page (62, 55, 41, 35 and 31 ps a byte for rows of 600, 1,200, 3,072, 8,192 and 20,108).
+    Forward in fp32 one column is a product with a vector, up to four take vectors of eight: 6,144
+    rows of 256 times 1, 2, 4, 8 and 16 columns take 100, 211, 273, 524 and 589 us (EPYC 9005). Of
+    batched products the columns lie together: with 64 rows and a contraction of 64 they run at 13,
+    23, 21, 45 and 31 GFLOP/s for 4, 8, 10, 12 and 15 columns, at 81 for 16. Single rows in fp32
+    count first pages of the rows of weights instead of blocks, of what comes from main memory:
+    prefetchers do not leave a page (62, 55, 41, 35 and 31 ps a byte for rows of 600, 1,200, 3,072,
+    8,192 and 20,108).
     """
     batch, m, n, k = (np.maximum(rows[name], 1.0) for name in ("batch", "m", "n", "k"))
     forward = ~rows.backward
@@ -290,7 +334,13 @@ def _product_counts(rows: _Rows) -> Counts:
     few = (rows.kind == _K.BATCHED_GEMM) & (rows.width == 4) & (n >= 4) & (n < 16)
     columns = np.where(few, _FEW_COLUMNS, columns)
     lines = batch * np.ceil(m / 6)
-    single = (m <= SINGLE_ROWS) & (batch <= 1) & (rows.width == 4) & forward & (rows.graph.weight_bytes[rows.index] > 0)
+    single = (
+        (m <= SINGLE_ROWS)
+        & (batch <= 1)
+        & (rows.width == 4)
+        & forward
+        & (rows.graph.weight_bytes[rows.index] > 0)
+    )
     far = rows.context.cold(len(rows.graph))[rows.index]
     far = far + (m - 1.0) * share_beyond(n * k * rows.width, rows.context.l3_bytes)
     starts = n * np.minimum(k * rows.width / _PAGE_BYTES, 1.0) * far
@@ -301,23 +351,34 @@ def _product_counts(rows: _Rows) -> Counts:
 def _attention_counts(rows: _Rows) -> Counts:
     """Scores, heads, and blocks of queries and keys."""
     heads = rows["batch"] * rows["heads"]
-    pairs = heads * rows["q_len"] * rows["kv_len"] * _visible_fraction(rows.graph, rows.kind, rows.index)
-    blocks = heads * np.ceil(rows["q_len"] / _query_block(rows["q_len"])) * np.ceil(rows["kv_len"] / 512)
+    pairs = (
+        heads
+        * rows["q_len"]
+        * rows["kv_len"]
+        * _visible_fraction(rows.graph, rows.kind, rows.index)
+    )
+    blocks = (
+        heads * np.ceil(rows["q_len"] / _query_block(rows["q_len"])) * np.ceil(rows["kv_len"] / 512)
+    )
     return pairs, heads, blocks
 
 
 def _copy_counts(rows: _Rows) -> Counts:
-    """Elements, and those of small resampled images whose neighbours leave the first-level cache before they are used.
+    """Elements, and those of small resampled images whose neighbours leave the first-level cache
+    before they are used.
 
-    Of other copies the stretches after the first, and the elements of those walked against an operand's innermost axis so
-    far that its lines leave the second-level cache before their next element is read. The framework copies such an image to
-    have its channels together, resamples it and copies it back: the first copy reads one element of every channel, the
-    second one of every pixel. Lines whose distance is a multiple of the cache's share its sets. The gradient of the nearest
-    element adds what it copied one by one: pairs overlap, more wait for each other.
+    Of other copies the stretches after the first, and the elements of those walked against an
+    operand's innermost axis so far that its lines leave the second-level cache before their next
+    element is read. The framework copies such an image to have its channels together, resamples it
+    and copies it back: the first copy reads one element of every channel, the second one of every
+    pixel. Lines whose distance is a multiple of the cache's share its sets. The gradient of the
+    nearest element adds what it copied one by one: pairs overlap, more wait for each other.
     """
     elements, channels, pixels = rows["elements"], rows["channels"], rows["out_h"] * rows["out_w"]
     apart = elements * _share_away(channels, pixels * rows.width, rows.context.l2_bytes)
-    back = elements * share_beyond(occupied_bytes(pixels, channels * rows.width, _FIRST_LEVEL_SETS), _FIRST_LEVEL_BYTES)
+    back = elements * share_beyond(
+        occupied_bytes(pixels, channels * rows.width, _FIRST_LEVEL_SETS), _FIRST_LEVEL_BYTES
+    )
     gradient = rows.backward
     coarse = rows.graph.write_bytes[rows.index] / rows.width
     waits = elements * (elements > 6.0 * coarse)
@@ -333,31 +394,48 @@ def _copy_counts(rows: _Rows) -> Counts:
 
 
 def _share_away(count: FloatArray, stride_bytes: FloatArray, l2_bytes: float) -> FloatArray:
-    """Caches that do not hold `count` elements at a distance until their neighbours are read: 0 to 2."""
-    first, second = (occupied_bytes(count, stride_bytes, sets) for sets in (_FIRST_LEVEL_SETS, _SECOND_LEVEL_SETS))
+    """Caches that do not hold `count` elements at a distance until their neighbours are read: 0 to
+    2.
+    """
+    first, second = (
+        occupied_bytes(count, stride_bytes, sets)
+        for sets in (_FIRST_LEVEL_SETS, _SECOND_LEVEL_SETS)
+    )
     return share_beyond(first, _FIRST_LEVEL_BYTES) + share_beyond(second, l2_bytes)
 
 
 def _pooling_counts(rows: _Rows) -> Counts:
-    """Outputs, taps, and new maxima whose place the branch predictor does not know; of channels together, pixels read.
+    """Outputs, taps, and new maxima whose place the branch predictor does not know; of channels
+    together, pixels read.
 
-    The n-th tap is new once in n (harmonic numbers): 10, 16, 24, 35, 51 and 73 ns for 2 to 64 taps, half where up to 51,000
-    come again (EPYC 9005). A sequence's maximum without its places goes through a line's outputs tap by tap.
+    The n-th tap is new once in n (harmonic numbers): 10, 16, 24, 35, 51 and 73 ns for 2 to 64 taps,
+    half where up to 51,000 come again (EPYC 9005). A sequence's maximum without its places goes
+    through a line's outputs tap by tap.
     """
     lines, volume = rows["batch"] * rows["channels"], np.maximum(rows["kernel_volume"], 1.0)
     outputs, taps = lines * rows["out_pixels"], lines * rows["out_pixels"] * volume
-    new = outputs * np.maximum(np.log(volume) + 0.5772 + 0.5 / volume - 1.0, 0.0) * share_beyond(taps, _LEARNED_TAPS)
+    new = (
+        outputs
+        * np.maximum(np.log(volume) + 0.5772 + 0.5 / volume - 1.0, 0.0)
+        * share_beyond(taps, _LEARNED_TAPS)
+    )
     names = np.array(rows.names, dtype="<U60")
-    third = np.where(np.char.endswith(names, ".1d") & (not rows.context.is_training), lines * volume, new)
-    pixels = rows["batch"] * rows["out_pixels"] * np.where(np.char.startswith(names, "max"), volume, 1.0)
+    third = np.where(
+        np.char.endswith(names, ".1d") & (not rows.context.is_training), lines * volume, new
+    )
+    pixels = (
+        rows["batch"] * rows["out_pixels"] * np.where(np.char.startswith(names, "max"), volume, 1.0)
+    )
     return outputs, taps, np.where(np.char.endswith(names, ".last"), pixels, third)
 
 
 def _elementwise_counts(rows: _Rows) -> Counts:
-    """Elements, stretches after the first, and elements that these leave over from whole vectors, taken one by one.
+    """Elements, stretches after the first, and elements that these leave over from whole vectors,
+    taken one by one.
 
-    Products and quotients in 16 bits take them together where every operand goes on along the stretch: 16 elements of a row
-    by a row's take 3 ns, by a number 20, a sum of two such rows 16 (EPYC 9005).
+    Products and quotients in 16 bits take them together where every operand goes on along the
+    stretch: 16 elements of a row by a row's take 3 ns, by a number 20, a sum of two such rows 16
+    (EPYC 9005).
     """
     runs = np.maximum(rows["runs"], 1.0)
     left = np.where(runs > 1, runs * (rows["elements"] / runs % (_LINE_BYTES / rows.width)), 0.0)
@@ -369,28 +447,42 @@ def _elementwise_counts(rows: _Rows) -> Counts:
 def _choice_counts(rows: _Rows) -> Counts:
     """Rows, elements, and elements whose place the branch predictor does not know.
 
-    Up to a sixty-fourth of a row is kept in a heap that few elements enter, for more the row is parted (ATen TopKImpl.h).
+    Up to a sixty-fourth of a row is kept in a heap that few elements enter, for more the row is
+    parted (ATen TopKImpl.h).
     """
     elements = rows["tokens"] * rows["experts"]
     parted = rows["top_k"] * _HEAP_FRACTION > rows["experts"]
-    return rows["tokens"], elements, np.where(parted, elements * share_beyond(elements, _LEARNED_CHOICES), 0.0)
+    return (
+        rows["tokens"],
+        elements,
+        np.where(parted, elements * share_beyond(elements, _LEARNED_CHOICES), 0.0),
+    )
 
 
 def _gather_counts(rows: _Rows) -> Counts:
-    """Lookups, and cache lines that each cache does not hold: of tables, of values that are added in their table's order."""
+    """Lookups, and cache lines that each cache does not hold: of tables, of values that are added
+    in their table's order.
+    """
     row_bytes = rows["width"] * rows.width
     if rows.kind in LOOKUP_KINDS:
         own = rows.context
-        reuse, amid = (np.broadcast_to(x, len(rows.graph))[rows.index] for x in (own.reuse_bytes, own.amid))
+        reuse, amid = (
+            np.broadcast_to(x, len(rows.graph))[rows.index] for x in (own.reuse_bytes, own.amid)
+        )
         caches = (own.l2_bytes, own.l3_bytes)
-        return rows["lookups"], *lookup_lines(rows["lookups"], rows["table_rows"], row_bytes, reuse, amid, caches)
+        return rows["lookups"], *lookup_lines(
+            rows["lookups"], rows["table_rows"], row_bytes, reuse, amid, caches
+        )
     lines, extent = rows["lookups"] * np.ceil(row_bytes / 64.0), rows["table_rows"] * row_bytes
     names = rows.names
     added = np.array([name.startswith("index_add") for name in names], dtype=bool)
     single = added & (rows["width"] < SORTED_WIDTH)
     by_target = (added & ~single) | np.array([".rows" in name for name in names], dtype=bool)
     extent = np.where(by_target, rows["lookups"] * row_bytes, extent)
-    far = (lines * share_beyond(extent, capacity) for capacity in (rows.context.l2_bytes, rows.context.l3_bytes))
+    far = (
+        lines * share_beyond(extent, capacity)
+        for capacity in (rows.context.l2_bytes, rows.context.l3_bytes)
+    )
     return rows["lookups"] * np.where(single, rows["width"], 1.0), *far  # type: ignore[return-value]
 
 
@@ -399,13 +491,21 @@ def _step_work(rows: _Rows) -> StepWork:
 
 
 def _recurrent_counts(rows: _Rows) -> Counts:
-    """Steps, gate elements, and bytes of weights and their gradients that go through the caches again each step."""
+    """Steps, gate elements, and bytes of weights and their gradients that go through the caches
+    again each step.
+    """
     work = _step_work(rows)
-    return work.steps, work.steps * rows["batch"] * rows["hidden_size"], work.steps * work.moved_bytes
+    return (
+        work.steps,
+        work.steps * rows["batch"] * rows["hidden_size"],
+        work.steps * work.moved_bytes,
+    )
 
 
 def _recurrent_beyond(rows: _Rows, held: FloatArray) -> FloatArray:
-    """Bytes beyond the last-level cache: of an LSTM's weights, which are copied, and of what steps move; shape (k,)."""
+    """Bytes beyond the last-level cache: of an LSTM's weights, which are copied, and of what steps
+    move; shape (k,).
+    """
     weights = rows.graph.weight_bytes[rows.index]
     once = (held[rows.index] + weights) * (rows.kind == _K.LSTM)
     l3_bytes = rows.context.l3_bytes
@@ -417,26 +517,35 @@ _COUNTS: dict[OperatorKind, Callable[[_Rows], Counts]] = {
     _K.BATCHED_GEMM: _product_counts,
     _K.BATCH_NORM: lambda rows: (rows["columns"], rows["rows"] * rows["columns"], 0.0),
     _K.POOLING: _pooling_counts,
-    _K.OPTIMIZER: lambda rows: (rows["tensors"], rows["parameters"], rows["idle"]),  # square roots of zeros are slow
+    _K.OPTIMIZER: lambda rows: (
+        rows["tensors"],
+        rows["parameters"],
+        rows["idle"],
+    ),  # square roots of zeros are slow
     _K.MOE_ROUTING: _choice_counts,
     _K.ELEMENTWISE: _elementwise_counts,
     _K.COPY: _copy_counts,
 }
-_COUNTS |= dict.fromkeys(CONV_KINDS, lambda rows: conv_counts(rows.graph, rows.kind, rows.index)) | dict.fromkeys(
-    ATTENTION_KINDS, _attention_counts
-)
+_COUNTS |= dict.fromkeys(
+    CONV_KINDS, lambda rows: conv_counts(rows.graph, rows.kind, rows.index)
+) | dict.fromkeys(ATTENTION_KINDS, _attention_counts)
 _COUNTS |= dict.fromkeys((_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER), _gather_counts)
 _COUNTS |= dict.fromkeys(RECURRENT_KINDS, _recurrent_counts)
 _COUNTS |= dict.fromkeys(
-    (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM), lambda rows: row_counts(rows["rows"], rows["columns"], rows.width)
+    (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM),
+    lambda rows: row_counts(rows["rows"], rows["columns"], rows.width),
 )
-_COUNTS[_K.SOFTMAX] = lambda rows: softmax_counts(rows.names, rows.backward, rows["rows"], rows["columns"], rows.width)
+_COUNTS[_K.SOFTMAX] = lambda rows: softmax_counts(
+    rows.names, rows.backward, rows["rows"], rows["columns"], rows.width
+)
 _COUNTS[_K.REDUCTION] = lambda rows: reduction_counts(
     rows.names, rows.backward, rows["rows"], rows["columns"], rows["inner"], rows.width
 )
 
 
-def _counts(graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64], context: Context) -> FloatArray:
+def _counts(
+    graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64], context: Context
+) -> FloatArray:
     """The three loop counts of a kind, shape (k, 3); zeros where it has none."""
     counts = np.zeros((len(index), 3))
     rule = _COUNTS.get(kind)
@@ -459,12 +568,23 @@ _COORDINATES = {
     _K.REDUCTION: ("rows", "columns"),
 }
 #: Dimensions that kernels handle in whole vectors or blocks.
-_ALIGNED = frozenset({"n", "k", "channels_in", "channels_out", "columns", "head_dim", "hidden_size", "width"})
-_CONV_COORDINATES = ("batch", "channels_in", "channels_out", "out_h", "kernel_w", "stride", "groups")
+_ALIGNED = frozenset(
+    {"n", "k", "channels_in", "channels_out", "columns", "head_dim", "hidden_size", "width"}
+)
+_CONV_COORDINATES = (
+    "batch",
+    "channels_in",
+    "channels_out",
+    "out_h",
+    "kernel_w",
+    "stride",
+    "groups",
+)
 
 
 def kernel_coordinates(graph: OperatorGraph, context: Context) -> list[FloatArray]:
-    """Place of each row in its kernel's shape space: base-2 logarithms of its dimensions, then how cold and amid others.
+    """Place of each row in its kernel's shape space: base-2 logarithms of its dimensions, then how
+    cold and amid others.
 
     Args:
         graph: Operators, n rows.
@@ -479,8 +599,14 @@ def kernel_coordinates(graph: OperatorGraph, context: Context) -> list[FloatArra
     for kind, rows in graph.rows_by_kind():
         names = DIMENSIONS[kind]
         chosen = _CONV_COORDINATES if "kernel_w" in names else _COORDINATES.get(kind, names)
-        sizes = [np.log2(np.maximum(graph.dimension(name, rows, kind), 0.5) * 1.0) for name in chosen]
-        filled = [0.5 * (graph.dimension(name, rows, kind) % 16 == 0) for name in chosen if name in _ALIGNED]
+        sizes = [
+            np.log2(np.maximum(graph.dimension(name, rows, kind), 0.5) * 1.0) for name in chosen
+        ]
+        filled = [
+            0.5 * (graph.dimension(name, rows, kind) % 16 == 0)
+            for name in chosen
+            if name in _ALIGNED
+        ]
         block = np.column_stack([*sizes, *filled, 2.0 * cold[rows], 2.0 * amid[rows]])
         for row, place in zip(rows.tolist(), block, strict=True):
             places[row] = place

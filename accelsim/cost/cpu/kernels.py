@@ -1,8 +1,8 @@
 """Which library kernel runs each row of a graph.
 
-Kernels are named after the framework's operators as captures name them, because two operators of one kind (a product with
-weights and one of a gradient) are different code. Shapes decide further: thin products, attention with a single
-query, and what `convolutions` tells of those.
+Kernels are named after the framework's operators as captures name them, because two operators of
+one kind (a product with weights and one of a gradient) are different code. Shapes decide further:
+thin products, attention with a single query, and what `convolutions` tells of those.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from accelsim.cost.cpu.convolutions import conv_names
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.operator import CONV_KINDS, IN_PLACE, OWN_STATISTICS, SORTED_WIDTH, OperatorKind, Phase
+from accelsim.workloads.operator import (
+    CONV_KINDS,
+    IN_PLACE,
+    OWN_STATISTICS,
+    SORTED_WIDTH,
+    OperatorKind,
+    Phase,
+)
 
 __all__ = [
     "NARROW_COLUMNS",
@@ -28,7 +35,9 @@ __all__ = [
 ]
 
 _K = OperatorKind
-_SOFTMAX: Final = tuple(f"{name}{way}" for name in ("_softmax", "_log_softmax") for way in ("", "_backward_data"))
+_SOFTMAX: Final = tuple(
+    f"{name}{way}" for name in ("_softmax", "_log_softmax") for way in ("", "_backward_data")
+)
 _ALIASES = {
     "adam": "adamw",
     "lamb": "adamw",
@@ -54,7 +63,9 @@ _ALIASES = {
     "cos": "sin",
     "erf": "sin",
     **dict.fromkeys(("softplus", "celu"), "elu"),
-    **dict.fromkeys(("hardtanh_backward", "hardswish_backward", "leaky_relu_backward"), "threshold_backward"),
+    **dict.fromkeys(
+        ("hardtanh_backward", "hardswish_backward", "leaky_relu_backward"), "threshold_backward"
+    ),
     **dict.fromkeys(("max", "amin"), "amax"),
     **dict.fromkeys(("max.place", "min.place", "all", "any"), "max_place"),
     **dict.fromkeys(("argmax.place", "argmin.place"), "arg_place"),
@@ -62,7 +73,10 @@ _ALIASES = {
     "bernoulli": "native_dropout",
     # element by element: along the last axis as gathers are measured, across as additions are
     **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), "gather"),
-    **dict.fromkeys(("gather.across", "scatter.across", "scatter_add.across", "scatter_reduce.across"), "scatter"),
+    **dict.fromkeys(
+        ("gather.across", "scatter.across", "scatter_add.across", "scatter_reduce.across"),
+        "scatter",
+    ),
     **dict.fromkeys(("scatter_add.rows", "scatter_reduce.rows", "index_copy"), "index_add"),
     **dict.fromkeys(("_index_put_impl", "_unsafe_index_put"), "index_put"),
     "mse_loss": "mean",
@@ -78,38 +92,68 @@ _ALIASES = {
     "replication_pad1d": "reflection_pad1d",
     # sequences and volumes, which have no way of their own for channels that lie together
     **dict.fromkeys(
-        ("upsample_nearest1d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact3d"),
+        (
+            "upsample_nearest1d",
+            "upsample_nearest3d",
+            "_upsample_nearest_exact1d",
+            "_upsample_nearest_exact3d",
+        ),
         "upsample_nearest2d_wide",
     ),
     "upsample_linear1d": "upsample_bilinear2d_wide",
-    **dict.fromkeys(("upsample_nearest1d_backward", "upsample_nearest3d_backward"), "upsample_nearest2d_backward"),
     **dict.fromkeys(
-        ("upsample_linear1d_backward", "upsample_trilinear3d_backward", "upsample_bicubic2d_backward"),
+        ("upsample_nearest1d_backward", "upsample_nearest3d_backward"),
+        "upsample_nearest2d_backward",
+    ),
+    **dict.fromkeys(
+        (
+            "upsample_linear1d_backward",
+            "upsample_trilinear3d_backward",
+            "upsample_bicubic2d_backward",
+        ),
         "upsample_bilinear2d_backward",
     ),
     "max_pool3d_with_indices": "max_pool2d_with_indices",
     **dict.fromkeys(
-        ("max_pool3d_with_indices_backward", "adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward"),
+        (
+            "max_pool3d_with_indices_backward",
+            "adaptive_max_pool2d_backward",
+            "adaptive_max_pool3d_backward",
+        ),
         "max_pool2d_with_indices_backward",
     ),
     "sqrt": "rsqrt",
     **dict.fromkeys(("log2", "log10", "log1p"), "log"),
     **{f"{name}.across": f"{name}_across" for name in _SOFTMAX},
     **dict.fromkeys(("cumprod", "cummax", "cummin", "logcumsumexp"), "cumsum"),
-    **dict.fromkeys((f"{name}.across" for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")), "cumsum"),
+    **dict.fromkeys(
+        (f"{name}.across" for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")),
+        "cumsum",
+    ),
     **dict.fromkeys(("argsort", "kthvalue", "median"), "sort"),
-    **dict.fromkeys((f"{name}.across" for name in ("sort", "argsort", "kthvalue", "median")), "sort"),
+    **dict.fromkeys(
+        (f"{name}.across" for name in ("sort", "argsort", "kthvalue", "median")), "sort"
+    ),
     **dict.fromkeys(("norm.outer", "linalg_vector_norm.outer"), "norm_outer"),
-    **dict.fromkeys(("rand", "rand_like", "randn_like", "randint", "randint_like", "random"), "randn"),
+    **dict.fromkeys(
+        ("rand", "rand_like", "randn_like", "randint", "randint_like", "random"), "randn"
+    ),
     **dict.fromkeys(("normal", "normal_functional", "uniform", "exponential"), "randn"),
     **dict.fromkeys(("ge", "lt", "le", "eq", "ne", "isnan", "isinf", "logical_not"), "gt"),
     **dict.fromkeys(("_fft_r2c", "_fft_c2r", "_fft_c2c"), "fft"),
     **dict.fromkeys(
-        ("upsample_trilinear3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"), "upsample_bicubic2d"
+        ("upsample_trilinear3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+        "upsample_bicubic2d",
     ),
-    **dict.fromkeys(("reflection_pad3d", "replication_pad2d", "replication_pad3d"), "reflection_pad2d"),
     **dict.fromkeys(
-        (f"{way}_pad{rank}d_backward" for way in ("reflection", "replication") for rank in (1, 2, 3)),
+        ("reflection_pad3d", "replication_pad2d", "replication_pad3d"), "reflection_pad2d"
+    ),
+    **dict.fromkeys(
+        (
+            f"{way}_pad{rank}d_backward"
+            for way in ("reflection", "replication")
+            for rank in (1, 2, 3)
+        ),
         "reflection_pad2d_backward",
     ),
 }
@@ -195,7 +239,16 @@ _NAMED = frozenset(
         "reflection_pad1d",
     }
 )
-_REDUCTIONS: Final = ("mean", "amax", "var", "max_place", "arg_place", "sum_rows", "mean_outer", "amax_outer")
+_REDUCTIONS: Final = (
+    "mean",
+    "amax",
+    "var",
+    "max_place",
+    "arg_place",
+    "sum_rows",
+    "mean_outer",
+    "amax_outer",
+)
 _SCANS: Final = ("cumsum", "sort", "norm_outer")
 #: Operators that run several kernels, whose names follow theirs.
 _COMPOSED: Final = (
@@ -203,7 +256,11 @@ _COMPOSED: Final = (
     "_euclidean_dist.",
     "_safe_softmax.",
     *(f"{name}." for name in _SOFTMAX),
-    *(f"{name}{way}." for name in ("native_layer_norm", "convolution") for way in ("", "_backward")),
+    *(
+        f"{name}{way}."
+        for name in ("native_layer_norm", "convolution")
+        for way in ("", "_backward")
+    ),
 )
 _ELEMENT_BY_ELEMENT: Final = ("upsample", "_prelu_kernel_backward")
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
@@ -266,7 +323,8 @@ _STAND_IN = {
     **{f"upsample_nearest2d{way}": "clone" for way in ("", "_wide", "_backward")},
     **{f"upsample_bilinear2d{way}": "clone_strided" for way in ("", "_wide", "_backward")},
 }
-#: Kernels of inference, of the forward pass of training (which keeps statistics and gates), and of the backward pass.
+#: Kernels of inference, of the forward pass of training (which keeps statistics and gates), and of
+#: the backward pass.
 _BY_PHASE = {
     _K.LAYER_NORM: ("layer_norm", "layer_norm", "layer_norm_backward"),
     _K.BATCH_NORM: ("batch_norm", "batch_norm_train", "batch_norm_backward"),
@@ -280,9 +338,11 @@ _COMPILED = {
     (_K.LAYER_NORM, _K.RMS_NORM): "compiled_layer_norm",
     (_K.SOFTMAX,): "compiled_softmax",
 }
-#: Height plus width of a resampled image up to which the framework takes its kernel for channels that lie together.
+#: Height plus width of a resampled image up to which the framework takes its kernel for channels
+#: that lie together.
 _NARROW_IMAGE = 128
-#: Columns up to which the math library multiplies in fp32 with vectors, of weights and others alike.
+#: Columns up to which the math library multiplies in fp32 with vectors, of weights and others
+#: alike.
 NARROW_COLUMNS = 4
 #: Rows up to which a product has a kernel of its own.
 THIN_ROWS = 16
@@ -293,7 +353,9 @@ def _plain(name: str) -> str:
         return _ALIASES[name]
     for operator in _COMPOSED:
         name = name.removeprefix(operator)
-    if name.endswith(".strided") and not name.startswith(_ELEMENT_BY_ELEMENT):  # which strides cost nothing more
+    if name.endswith(".strided") and not name.startswith(
+        _ELEMENT_BY_ELEMENT
+    ):  # which strides cost nothing more
         return "clone_strided" if name.partition(".")[0].rstrip("_") in _COPIES else "add_strided"
     stripped = name.rsplit(".", 1)[0] if name.endswith((".layer0", ".strided")) else name
     stripped = stripped.removesuffix(IN_PLACE).rstrip("_")
@@ -309,7 +371,11 @@ def substitute(kernel: str) -> str:
     if kernel.startswith("gru_"):
         return "gru"
     return _STAND_IN.get(
-        kernel, kernel.replace("_volume", "").removesuffix("_plain").removesuffix("_outer").removesuffix("_across")
+        kernel,
+        kernel.replace("_volume", "")
+        .removesuffix("_plain")
+        .removesuffix("_outer")
+        .removesuffix("_across"),
     )
 
 
@@ -332,8 +398,11 @@ def kernel_names(graph: OperatorGraph, *, is_training: bool, threads: int = 1) -
     return names
 
 
-def compiled_names(graph: OperatorGraph, names: NDArray[np.str_], known: Collection[str]) -> NDArray[np.str_]:
-    """Kernels of a graph that a compiler generates loops for, shape (n,): elementwise chains, forward norms and softmax.
+def compiled_names(
+    graph: OperatorGraph, names: NDArray[np.str_], known: Collection[str]
+) -> NDArray[np.str_]:
+    """Kernels of a graph that a compiler generates loops for, shape (n,): elementwise chains,
+    forward norms and softmax.
 
     Args:
         graph: Operators, fused, n rows.
@@ -343,13 +412,19 @@ def compiled_names(graph: OperatorGraph, names: NDArray[np.str_], known: Collect
     backward = graph.phase == int(Phase.BACKWARD)
     for kinds, kernel in _COMPILED.items():
         if kernel in known:
-            own = np.isin(graph.kind, [int(kind) for kind in kinds]) & (~backward | (kernel == _COMPILED_LOOP))
+            own = np.isin(graph.kind, [int(kind) for kind in kinds]) & (
+                ~backward | (kernel == _COMPILED_LOOP)
+            )
             names = np.where(own, kernel, names)
     return names
 
 
 def _names_of(
-    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64], backward: NDArray[np.bool_], is_training: bool
+    graph: OperatorGraph,
+    kind: OperatorKind,
+    rows: NDArray[np.int64],
+    backward: NDArray[np.bool_],
+    is_training: bool,
 ) -> NDArray[np.str_]:
     if kind == _K.GEMM:
         m, n = (graph.dimension(name, rows, kind) for name in ("m", "n"))
@@ -362,37 +437,56 @@ def _names_of(
         return np.where(graph.dimension("q_len", rows, kind) <= 4, "attention_decode", "attention")
     if kind in _BY_PHASE:
         inference, training, gradient = _BY_PHASE[kind]
-        own = np.array([graph.name[row].endswith(f".{OWN_STATISTICS}") for row in rows.tolist()], dtype=bool)
+        own = np.array(
+            [graph.name[row].endswith(f".{OWN_STATISTICS}") for row in rows.tolist()], dtype=bool
+        )
         return np.where(backward, gradient, np.where(own | is_training, training, inference))
     if kind == _K.REDUCTION:
         plain = np.array([_plain(graph.name[row]) for row in rows.tolist()])
         inner = np.where(np.isin(plain, (*_REDUCTIONS, *_SCANS)), plain, "sum")
-        return np.where(backward & ~np.isin(inner, ["max_place", "arg_place", *_SCANS]), "sum_rows", inner)
+        return np.where(
+            backward & ~np.isin(inner, ["max_place", "arg_place", *_SCANS]), "sum_rows", inner
+        )
     default = _BY_KIND.get(kind, "")
-    found = [name if (name := _plain(graph.name[row])) in _NAMED else default for row in rows.tolist()]
+    found = [
+        name if (name := _plain(graph.name[row])) in _NAMED else default for row in rows.tolist()
+    ]
     if kind == _K.POOLING and is_training:  # which keeps where each maximum was
-        return np.array(["max_pool2d_with_indices" if name == "max_pool1d" else name for name in found])
-    further = {_K.COPY: _copy_names, _K.ELEMENTWISE: _binary_names, _K.SCATTER: _scatter_names}.get(kind)
+        return np.array(
+            ["max_pool2d_with_indices" if name == "max_pool1d" else name for name in found]
+        )
+    further = {_K.COPY: _copy_names, _K.ELEMENTWISE: _binary_names, _K.SCATTER: _scatter_names}.get(
+        kind
+    )
     return further(graph, rows, np.array(found, dtype="<U40")) if further else np.array(found)
 
 
 def _single_rows(graph: OperatorGraph, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Products whose rows the math library multiplies one by one, as a matrix and a vector, shape (k,)."""
+    """Products whose rows the math library multiplies one by one, as a matrix and a vector, shape
+    (k,).
+    """
     m, batch = (graph.dimension(name, rows, _K.GEMM) for name in ("m", "batch"))
     own = (graph.weight_bytes[rows] > 0) & (graph.dtype[rows] == int(Dtype.FP32))
     single: NDArray[np.bool_] = (m <= SINGLE_ROWS) & (batch <= 1) & own
     return single
 
 
-def _copy_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]) -> NDArray[np.str_]:
-    """Small images are resampled with their channels together, wide ones line by line (ATen UpSampleKernel.cpp)."""
+def _copy_names(
+    graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]
+) -> NDArray[np.str_]:
+    """Small images are resampled with their channels together, wide ones line by line (ATen
+    UpSampleKernel.cpp).
+    """
     sides = graph.dimension("out_h", rows, _K.COPY) + graph.dimension("out_w", rows, _K.COPY)
     wide = (sides > _NARROW_IMAGE) & np.isin(names, ["upsample_nearest2d", "upsample_bilinear2d"])
     return np.where(wide, np.char.add(names, "_wide"), names)
 
 
-def _scatter_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]) -> NDArray[np.str_]:
-    """Rows of 16 elements or more are sorted by index and added as rows, shorter ones element by element.
+def _scatter_names(
+    graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]
+) -> NDArray[np.str_]:
+    """Rows of 16 elements or more are sorted by index and added as rows, shorter ones element by
+    element.
 
     ATen ScatterGatherKernel.cpp, can_use_expanded_index_path.
     """
@@ -400,11 +494,18 @@ def _scatter_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray
     return np.where(short, "scatter", names)
 
 
-def _binary_names(graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]) -> NDArray[np.str_]:
+def _binary_names(
+    graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]
+) -> NDArray[np.str_]:
     """Elementwise rows by what they read: two full operands, one and a short one, one."""
     plain = np.array([_plain(graph.name[row]) for row in rows.tolist()], dtype="<U40")
-    elements, width = graph.dimension("elements", rows, _K.ELEMENTWISE), DTYPE_BYTES[graph.dtype[rows]]
-    operands = (graph.read_bytes[rows] + graph.weight_bytes[rows]) / np.maximum(elements * width, 1.0)
+    elements, width = (
+        graph.dimension("elements", rows, _K.ELEMENTWISE),
+        DTYPE_BYTES[graph.dtype[rows]],
+    )
+    operands = (graph.read_bytes[rows] + graph.weight_bytes[rows]) / np.maximum(
+        elements * width, 1.0
+    )
     adding = np.isin(plain, ["add", "mul", "sub", "div"]) | ~np.isin(plain, list(_NAMED))
     two = np.where(np.isin(plain, ["mul", "sub", "div"]), plain, "add")
     inputs = graph.dimension("inputs", rows, _K.ELEMENTWISE)

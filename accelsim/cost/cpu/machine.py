@@ -1,4 +1,6 @@
-"""A CPU as its cost model sees it: rates per format, cache levels, threads, and where a run's weights live."""
+"""A CPU as its cost model sees it: rates per format, cache levels, threads, and where a run's
+weights live.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 
 __all__ = ["CpuMachine", "cpu_machine"]
 
-#: Formats whose dot products and tiles are matrix units' work even where the vector units have them.
+#: Formats whose dot products and tiles are matrix units' work even where the vector units have
+#: them.
 _LIBRARY_FORMATS = (Dtype.FP32, Dtype.FP64, Dtype.TF32)
 
 
@@ -35,8 +38,10 @@ class CpuMachine:
         lane_rates: Vector FMA peak by `Dtype` code, all threads.
         lane_rate: Vector lanes x clock x threads: conversions per second.
         emulated: Whether a format is widened before it is computed, by `Dtype` code.
-        level_capacity_bytes: Capacity of each cache level over the threads' cores, ascending, shape (levels,).
-        level_bytes_per_s: Sustained bandwidth of each level, then of main memory, all threads, shape (levels + 1,).
+        level_capacity_bytes: Capacity of each cache level over the threads' cores, ascending, shape
+            (levels,).
+        level_bytes_per_s: Sustained bandwidth of each level, then of main memory, all threads,
+            shape (levels + 1,).
         core_memory_bytes_per_s: Most that one core draws from main memory.
         last_level_bytes: Capacity of the last cache; 0 without caches.
         weights_cold: Whether weights come from main memory.
@@ -88,16 +93,20 @@ class CpuMachine:
     def resident_shares(self, working_set_bytes: FloatArray) -> FloatArray:
         """Share of a working set that each cache and all inside it hold, shape (levels, k).
 
-        A set larger than a cache does not leave it at once: replacement that adapts to streams (re-reference interval
-        prediction; Jaleel et al., ISCA 2010), as last-level caches have it, and random replacement keep a capacity's worth
-        of it from one pass to the next, so that the share falls as capacity over size.
+        A set larger than a cache does not leave it at once: replacement that adapts to streams
+        (re-reference interval prediction; Jaleel et al., ISCA 2010), as last-level caches have it,
+        and random replacement keep a capacity's worth of it from one pass to the next, so that the
+        share falls as capacity over size.
         """
         sizes = np.maximum(working_set_bytes, 1.0)
         shares: FloatArray = np.minimum(self.level_capacity_bytes[:, None] / sizes[None, :], 1.0)
         return shares
 
-    def level_s(self, working_set_bytes: FloatArray, moved_bytes: FloatArray, threads: FloatArray) -> FloatArray:
-        """Time to move bytes of a working set, each part from the innermost level that holds it, shape (k,).
+    def level_s(
+        self, working_set_bytes: FloatArray, moved_bytes: FloatArray, threads: FloatArray
+    ) -> FloatArray:
+        """Time to move bytes of a working set, each part from the innermost level that holds it,
+        shape (k,).
 
         Caches scale with the threads that run; main memory is capped by what each core can draw.
         """
@@ -105,7 +114,9 @@ class CpuMachine:
         memory = np.minimum(self.level_bytes_per_s[-1], self.core_memory_bytes_per_s * threads)
         held = self.resident_shares(working_set_bytes)
         parts = np.diff(held, axis=0, prepend=0.0)
-        cached = np.maximum(self.level_bytes_per_s[:-1, None] * threads_share[None, :], memory[None, :])
+        cached = np.maximum(
+            self.level_bytes_per_s[:-1, None] * threads_share[None, :], memory[None, :]
+        )
         missed = 1.0 - held[-1] if len(held) else np.ones_like(moved_bytes)
         time: FloatArray = moved_bytes * ((parts / cached).sum(axis=0) + missed / memory)
         return time
@@ -117,7 +128,9 @@ class CpuMachine:
         return weights, other, held
 
     def traffic_s(self, rows: Rows, threads: FloatArray) -> FloatArray:
-        """Time of a row's operands: activations at their level, weights from memory where they are cold, shape (k,)."""
+        """Time of a row's operands: activations at their level, weights from memory where they are
+        cold, shape (k,).
+        """
         weights, other, held = self._working_set(rows)
         weight_set = np.where(self.weights_cold, np.inf, held)
         return self.level_s(held, other, threads) + self.level_s(weight_set, weights, threads)
@@ -131,23 +144,31 @@ class CpuMachine:
         return moved
 
     def page_fault_s(self, rows: Rows, threads: FloatArray) -> FloatArray:
-        """Page faults of fresh outputs above the allocator's mmap threshold, shape (k,); eager execution only."""
+        """Page faults of fresh outputs above the allocator's mmap threshold, shape (k,); eager
+        execution only.
+        """
         if self.execution is not Execution.EAGER or self.values.keeps_heap:
             return np.zeros(len(rows))
         written = rows.column("write_bytes")
         side_by_side = np.minimum(threads, self.values.page_fault_parallel_count)
         fresh = written > self.values.page_fault_bytes
-        time: FloatArray = np.where(fresh, written * self.values.page_fault_s_per_byte / side_by_side, 0.0)
+        time: FloatArray = np.where(
+            fresh, written * self.values.page_fault_s_per_byte / side_by_side, 0.0
+        )
         return time
 
     def fork_join_s(self, threads: FloatArray) -> FloatArray:
         """Time to start and join a parallel region; none on one thread, shape (k,)."""
         values = self.values
-        region: FloatArray = np.where(threads > 1.0, values.fork_join_s + values.fork_join_per_thread_s * threads, 0.0)
+        region: FloatArray = np.where(
+            threads > 1.0, values.fork_join_s + values.fork_join_per_thread_s * threads, 0.0
+        )
         return region
 
 
-def cpu_machine(graph: OperatorGraph, device: CpuProfile, execution: Execution, values: CpuParameters) -> CpuMachine:
+def cpu_machine(
+    graph: OperatorGraph, device: CpuProfile, execution: Execution, values: CpuParameters
+) -> CpuMachine:
     """Sustained rates of a profile for one run.
 
     Args:
@@ -172,7 +193,11 @@ def cpu_machine(graph: OperatorGraph, device: CpuProfile, execution: Execution, 
     gemm, unit, emulated = _contraction_rates(device, vector, values, share)
     capacities, bandwidths = _levels(device, values, threads)
     last = float(capacities[-1]) if len(capacities) else 0.0
-    cold = values.weights_cold if values.weights_cold is not None else float(graph.weight_bytes.sum()) > last
+    cold = (
+        values.weights_cold
+        if values.weights_cold is not None
+        else float(graph.weight_bytes.sum()) > last
+    )
     lanes = np.where(np.isnan(vector), vector[Dtype.FP32], vector)
     eager = execution is Execution.EAGER
     return CpuMachine(
@@ -208,20 +233,31 @@ def _contraction_rates(
     """GEMM and window-kernel rates by format, and which formats are widened first."""
     tiles = any(word in (device.matrix_unit or "").lower() for word in ("amx", "sme"))
     efficiency = values.tile_unit_efficiency_fraction if tiles else values.unit_efficiency_fraction
-    own = {d: r.value * share * values.unit_efficiency_fraction for d, r in device.vector_flop_per_s.items()}
+    own = {
+        d: r.value * share * values.unit_efficiency_fraction
+        for d, r in device.vector_flop_per_s.items()
+    }
     for dtype, rate in device.matrix_flop_per_s.items():
         own[dtype] = max(own.get(dtype, 0.0), rate.value * share * efficiency)
     unit = rate_table(own)
     amd = device.vendor.upper() == "AMD"
-    width = min(device.simd_width_bits.value, values.amd_gemm_simd_width_bits) if amd else device.simd_width_bits.value
+    width = (
+        min(device.simd_width_bits.value, values.amd_gemm_simd_width_bits)
+        if amd
+        else device.simd_width_bits.value
+    )
     library = values.gemm_efficiency_fraction * width / device.simd_width_bits.value
     own |= {d: vector[d] * library for d in _LIBRARY_FORMATS if d in device.vector_flop_per_s}
     emulated = np.array([dtype not in own for dtype in Dtype])
     return rate_table(own), unit, emulated
 
 
-def _levels(device: CpuProfile, values: CpuParameters, threads: int) -> tuple[FloatArray, FloatArray]:
-    """Capacity and sustained bandwidth of the caches the threads use, innermost first; then main memory's bandwidth."""
+def _levels(
+    device: CpuProfile, values: CpuParameters, threads: int
+) -> tuple[FloatArray, FloatArray]:
+    """Capacity and sustained bandwidth of the caches the threads use, innermost first; then main
+    memory's bandwidth.
+    """
     cores = device.core_count.value
     defaults = (values.l1_bytes_per_cycle, values.l2_bytes_per_cycle, values.l3_bytes_per_cycle)
     capacities, bandwidths = [], []
@@ -239,7 +275,8 @@ def _levels(device: CpuProfile, values: CpuParameters, threads: int) -> tuple[Fl
     memory = values.core_memory_bytes_per_s * threads
     if stated_memory is not None:
         memory = stated_memory * values.main_memory_efficiency_fraction
-    # Levels are listed from the core outwards; an outer one never holds less or moves faster than an inner one.
+    # Levels are listed from the core outwards; an outer one never holds less or moves faster than
+    # an inner one.
     reach = np.maximum.accumulate(np.array(capacities, dtype=np.float64))
     return reach, np.append(np.minimum.accumulate(np.array(bandwidths, dtype=np.float64)), memory)
 

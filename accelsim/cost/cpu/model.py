@@ -1,11 +1,14 @@
-"""CPU cost model: vector and matrix units, cache levels, threads, and what the framework adds to each operator.
+"""CPU cost model: vector and matrix units, cache levels, threads, and what the framework adds to
+each operator.
 
-A row takes the longer of its arithmetic and its traffic, plus the time to start it. Arithmetic runs at SIMD width x FMA
-ports x cores x clock (or the matrix unit's rate), times the library's efficiency on the shape; formats without units run at
-a wider format's rate after conversion. Traffic runs at each cache's bandwidth for the part of the working set it holds;
-weights come from main memory where the model's weights together exceed the last-level cache. A fresh output above the
-allocator's mmap threshold pays its page faults. Starting costs are part of a row's time, since the same cores pay them: the
-table's host dispatch is 0. References for each parameter stand in ``calibration/class/cpu.yaml``.
+A row takes the longer of its arithmetic and its traffic, plus the time to start it. Arithmetic runs
+at SIMD width x FMA ports x cores x clock (or the matrix unit's rate), times the library's
+efficiency on the shape; formats without units run at a wider format's rate after conversion.
+Traffic runs at each cache's bandwidth for the part of the working set it holds; weights come from
+main memory where the model's weights together exceed the last-level cache. A fresh output above the
+allocator's mmap threshold pays its page faults. Starting costs are part of a row's time, since the
+same cores pay them: the table's host dispatch is 0. References for each parameter stand in
+``calibration/class/cpu.yaml``.
 """
 
 from __future__ import annotations
@@ -52,11 +55,13 @@ def cost_cpu(
     Args:
         graph: Operators.
         device: CPU profile; `core_count` cores run unless the parameters name a thread count.
-        execution: EAGER pays framework dispatch and page faults of fresh buffers; GRAPH and COMPILED reuse memory.
+        execution: EAGER pays framework dispatch and page faults of fresh buffers; GRAPH and
+            COMPILED reuse memory.
         parameters: Those of this CPU's calibration unless given, else the class-wide ones.
 
     Raises:
-        UnsupportedOperatorError: If a row is a collective, or a contraction's format has no rate and no wider one.
+        UnsupportedOperatorError: If a row is a collective, or a contraction's format has no rate
+            and no wider one.
     """
     values = parameters or parameters_for(device.name) or cpu_parameters()
     machine = cpu_machine(graph, device, execution, values)
@@ -72,27 +77,33 @@ def cost_cpu(
 
 
 def supported_rows_cpu(graph: OperatorGraph, device: CpuProfile) -> NDArray[np.bool_]:
-    """Which rows the CPU can run: every kind but collectives, in any format with a rate or a wider one, shape (n,)."""
+    """Which rows the CPU can run: every kind but collectives, in any format with a rate or a wider
+    one, shape (n,).
+    """
     machine = cpu_machine(graph, device, Execution.EAGER, cpu_parameters())
     known = np.isin(graph.kind, [int(kind) for kind in FORMULAS.kinds])
     computable: NDArray[np.bool_] = known & ~np.isnan(machine.gemm_rate[graph.dtype])
     return computable
 
 
-# -- matrix operators ------------------------------------------------------------------------------------------------
+# -- matrix operators
+# ------------------------------------------------------------------------------------------------
 
 
 def blocking_efficiency(shape: Contraction, values: CpuParameters) -> FloatArray:
-    """Share of full rate a blocked GEMM reaches on its shape: m/(m+m_half) n/(n+n_half) k/(k+k_half), shape (r,).
+    """Share of full rate a blocked GEMM reaches on its shape: m/(m+m_half) n/(n+n_half)
+    k/(k+k_half), shape (r,).
 
-    A product with one row or column is a matrix-vector product with its own kernel; one with a few rows is never slower than
-    as many of those.
+    A product with one row or column is a matrix-vector product with its own kernel; one with a few
+    rows is never slower than as many of those.
     """
     m, n, k = (np.maximum(side, 1e-9) for side in (shape.m, shape.n, shape.k))
     rows = np.maximum(m / (m + values.m_half_count), values.gemv_efficiency_fraction)
     blocked = rows * n / (n + values.n_half_count) * k / (k + values.k_half_count)
     gemv = (shape.m <= 1) | (shape.n <= 1)
-    efficiency: FloatArray = np.where(gemv, np.maximum(values.gemv_efficiency_fraction, blocked), blocked)
+    efficiency: FloatArray = np.where(
+        gemv, np.maximum(values.gemv_efficiency_fraction, blocked), blocked
+    )
     return efficiency
 
 
@@ -103,12 +114,16 @@ def _threads(work: FloatArray, grain: float, machine: CpuMachine) -> FloatArray:
 
 
 def _gemm_threads(shape: Contraction, machine: CpuMachine, values: CpuParameters) -> FloatArray:
-    """Threads a product feeds: one per block of outputs, part-filled edges counted, so that time grows with every side."""
+    """Threads a product feeds: one per block of outputs, part-filled edges counted, so that time
+    grows with every side.
+    """
     outputs = shape.groups * (shape.m + values.m_half_count) * (shape.n + values.n_half_count)
     return _threads(outputs, values.gemm_block_count, machine)
 
 
-def _product_s(shape: Contraction, rate: FloatArray, machine: CpuMachine, values: CpuParameters) -> FloatArray:
+def _product_s(
+    shape: Contraction, rate: FloatArray, machine: CpuMachine, values: CpuParameters
+) -> FloatArray:
     """Time of the products on the threads their outputs can feed; `rate` is of all threads."""
     share = _gemm_threads(shape, machine, values) / machine.threads
     time: FloatArray = shape.flop / (rate * share * blocking_efficiency(shape, values))
@@ -124,7 +139,9 @@ def _started(
     start_s: float,
     memory: FloatArray | None = None,
 ) -> RowCosts:
-    """Row costs from arithmetic time: adds traffic, page faults and start-up; rows without bytes cost only the latter."""
+    """Row costs from arithmetic time: adds traffic, page faults and start-up; rows without bytes
+    cost only the latter.
+    """
     traffic = machine.traffic_s(rows, threads) if memory is None else memory
     traffic = traffic + machine.page_fault_s(rows, threads)
     start = start_s + machine.fork_join_s(threads)
@@ -160,13 +177,19 @@ def _gemm(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
 def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     shape = contraction(rows)
     unit = machine.checked(machine.unit_rate, rows)
-    pointwise = np.minimum(unit, machine.checked(machine.gemm_rate, rows))  # 1x1 windows go to the GEMM library
+    pointwise = np.minimum(
+        unit, machine.checked(machine.gemm_rate, rows)
+    )  # 1x1 windows go to the GEMM library
     rate = np.where(window_volume(rows) > 1, unit, pointwise)
     depthwise = (rows["groups"] > 1) & (rows["groups"] >= rows["channels_in"])
     outputs = shape.groups * shape.m * shape.n
-    slow = shape.flop / (unit * values.depthwise_efficiency_fraction / values.unit_efficiency_fraction)
+    slow = shape.flop / (
+        unit * values.depthwise_efficiency_fraction / values.unit_efficiency_fraction
+    )
     slow *= machine.threads / _threads(outputs, values.gemm_block_count, machine)
-    compute = np.where(depthwise, slow, _product_s(shape, rate, machine, values)) + _conversion_s(rows, machine)
+    compute = np.where(depthwise, slow, _product_s(shape, rate, machine, values)) + _conversion_s(
+        rows, machine
+    )
     threads = _gemm_threads(shape, machine, values)
     return _started(rows, machine, compute, shape.flop, threads, machine.conv_s)
 
@@ -175,7 +198,9 @@ def _conv(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
 def _attention(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     parts = attention_products(rows)
     rate = machine.checked(machine.gemm_rate, rows)
-    products = _product_s(parts.scores, rate, machine, values) + _product_s(parts.context, rate, machine, values)
+    products = _product_s(parts.scores, rate, machine, values) + _product_s(
+        parts.context, rate, machine, values
+    )
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
     threads = _threads(parts.pairs, values.gemm_block_count, machine)
@@ -192,7 +217,9 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     each = _product_s(parts.step, rate, machine, values)
     threads = _gemm_threads(parts.step, machine, values)
     width = DTYPE_BYTES[rows.column("dtype")]
-    reread = machine.level_s(parts.step.n * parts.step.k * width, parts.step.n * parts.step.k * width, threads)
+    reread = machine.level_s(
+        parts.step.n * parts.step.k * width, parts.step.n * parts.step.k * width, threads
+    )
     per_step = np.maximum(each, reread) + values.recurrent_step_s + machine.fork_join_s(threads)
     compute = parts.passes * (once + parts.steps * each)
     costs = _started(rows, machine, compute, rows.column("flop"), threads, machine.contraction_s)
@@ -200,10 +227,13 @@ def _recurrent(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     return RowCosts(time, costs.compute_s, costs.memory_s, costs.flop, costs.bytes, _SIGMA)
 
 
-# -- memory-bound operators ------------------------------------------------------------------------------------------
+# -- memory-bound operators
+# ------------------------------------------------------------------------------------------
 
 
-def _vector(rows: Rows, machine: CpuMachine, values: CpuParameters, lane_s: FloatArray, work: FloatArray) -> RowCosts:
+def _vector(
+    rows: Rows, machine: CpuMachine, values: CpuParameters, lane_s: FloatArray, work: FloatArray
+) -> RowCosts:
     """A vector kernel: `lane_s` is its time on all threads, `work` its elements."""
     threads = _threads(work, values.parallel_grain_count, machine)
     compute = lane_s * machine.threads / threads
@@ -214,14 +244,19 @@ def _vector(rows: Rows, machine: CpuMachine, values: CpuParameters, lane_s: Floa
 def _elementwise(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     flop = rows.column("flop")
     lane = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
-    elements = np.maximum(rows.column("read_bytes"), rows.column("write_bytes")) / DTYPE_BYTES[rows.column("dtype")]
+    elements = (
+        np.maximum(rows.column("read_bytes"), rows.column("write_bytes"))
+        / DTYPE_BYTES[rows.column("dtype")]
+    )
     return _vector(rows, machine, values, lane, elements)
 
 
 @FORMULAS.register(_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.SOFTMAX)
 def _row_kernels(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     softmax = rows.kind == _K.SOFTMAX
-    efficiency = values.softmax_efficiency_fraction if softmax else values.vector_efficiency_fraction
+    efficiency = (
+        values.softmax_efficiency_fraction if softmax else values.vector_efficiency_fraction
+    )
     per_row = values.row_cycles / (machine.clock_hz * machine.threads)
     lane = rows.column("flop") / (machine.vector_rate(rows) * efficiency) + rows["rows"] * per_row
     return _vector(rows, machine, values, lane, rows["rows"] * rows["columns"])
@@ -230,7 +265,9 @@ def _row_kernels(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowC
 @FORMULAS.register(_K.POOLING)
 def _pooling(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     taps = rows["batch"] * rows["channels"] * rows["out_pixels"] * rows["kernel_volume"]
-    scalar = (machine.execution is Execution.EAGER) & (rows["out_pixels"] > 1)  # a global mean is a vector reduction
+    scalar = (machine.execution is Execution.EAGER) & (
+        rows["out_pixels"] > 1
+    )  # a global mean is a vector reduction
     cycles = np.where(scalar, values.pooling_cycles_per_tap, values.fused_pooling_cycles_per_tap)
     floor = rows.column("flop") / machine.vector_rate(rows)
     lane = np.maximum(taps * cycles / (machine.clock_hz * machine.threads), floor)
@@ -246,7 +283,9 @@ def _optimizer(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     memory = machine.traffic_s(rows, threads) * (values.optimizer_pass_ratio if eager else 1.0)
     start = machine.dispatch_s * np.maximum(rows["tensors"] if eager else 1.0, 1.0)
     costs = _started(rows, machine, lane * machine.threads / threads, flop, threads, 0.0, memory)
-    return RowCosts(costs.time_s + start, costs.compute_s, costs.memory_s, flop, costs.bytes, _SIGMA)
+    return RowCosts(
+        costs.time_s + start, costs.compute_s, costs.memory_s, flop, costs.bytes, _SIGMA
+    )
 
 
 @FORMULAS.register(_K.COPY, _K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
@@ -256,7 +295,9 @@ def _copy(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
 
 @FORMULAS.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)
 def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
-    """Random rows of a table: each line waits for memory, `outstanding_line_count` at a time per core."""
+    """Random rows of a table: each line waits for memory, `outstanding_line_count` at a time per
+    core.
+    """
     width = DTYPE_BYTES[rows.column("dtype")]
     row_bytes = rows["width"] * width
     lines = np.ceil(row_bytes / 64.0) * rows["lookups"] * (2.0 if rows.kind == _K.SCATTER else 1.0)
@@ -265,7 +306,12 @@ def _gather(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     waiting = lines * values.memory_latency_s / values.outstanding_line_count / threads
     memory = machine.traffic_s(rows, threads) + np.where(cold, waiting, 0.0)
     flop = rows.column("flop")
-    compute = flop / (machine.vector_rate(rows) * values.vector_efficiency_fraction) * machine.threads / threads
+    compute = (
+        flop
+        / (machine.vector_rate(rows) * values.vector_efficiency_fraction)
+        * machine.threads
+        / threads
+    )
     return _started(rows, machine, compute, flop, threads, machine.dispatch_s, memory)
 
 
@@ -274,7 +320,9 @@ def _trees(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCosts:
     visits = rows["rows"] * rows["trees"] * rows["depth"]
     lane = visits * values.tree_cycles_per_node / (machine.clock_hz * machine.threads)
     costs = _vector(rows, machine, values, lane, visits)
-    return RowCosts(costs.time_s, costs.compute_s, costs.memory_s, np.zeros(len(rows)), costs.bytes, 0.6)
+    return RowCosts(
+        costs.time_s, costs.compute_s, costs.memory_s, np.zeros(len(rows)), costs.bytes, 0.6
+    )
 
 
 @FORMULAS.register(_K.TREE_HISTOGRAM)
@@ -282,4 +330,6 @@ def _histogram(rows: Rows, machine: CpuMachine, values: CpuParameters) -> RowCos
     updates = rows["rows"] * rows["features"] * rows["trees"] * np.maximum(rows["depth"], 1.0)
     lane = updates * values.histogram_cycles_per_update / (machine.clock_hz * machine.threads)
     costs = _vector(rows, machine, values, lane, updates)
-    return RowCosts(costs.time_s, costs.compute_s, costs.memory_s, np.zeros(len(rows)), costs.bytes, 0.6)
+    return RowCosts(
+        costs.time_s, costs.compute_s, costs.memory_s, np.zeros(len(rows)), costs.bytes, 0.6
+    )

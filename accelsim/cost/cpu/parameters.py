@@ -1,4 +1,6 @@
-"""Parameters of the CPU cost model; class-wide values and their sources stand in ``calibration/class/cpu.yaml``."""
+"""Parameters of the CPU cost model; class-wide values and their sources stand in
+``calibration/class/cpu.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,13 @@ class CpuParameters:
 
     Attributes:
         gemm_efficiency_fraction: Share of vector peak a large GEMM reaches, 0 to 1.
-        amd_gemm_simd_width_bits: Widest vectors the GEMM library uses on AMD processors, in fp32 and fp64.
-        unit_efficiency_fraction: Share of peak of oneDNN kernels (windows, bf16, int8) on vector units, 0 to 1.
+        amd_gemm_simd_width_bits: Widest vectors the GEMM library uses on AMD processors, in fp32
+            and fp64.
+        unit_efficiency_fraction: Share of peak of oneDNN kernels (windows, bf16, int8) on vector
+            units, 0 to 1.
         tile_unit_efficiency_fraction: The same on a tile unit (AMX, SME), 0 to 1.
-        m_half_count: Rows at which a GEMM reaches half its rate; n_half_count, k_half_count likewise.
+        m_half_count: Rows at which a GEMM reaches half its rate; n_half_count, k_half_count
+            likewise.
         n_half_count: See m_half_count.
         k_half_count: See m_half_count.
         gemv_efficiency_fraction: Share of GEMM rate of a matrix-vector product in cache, 0 to 1.
@@ -32,7 +37,8 @@ class CpuParameters:
         row_cycles: Cycles to start one row of a norm or softmax.
         pooling_cycles_per_tap: Cycles per window tap of the eager (scalar) pooling kernel.
         fused_pooling_cycles_per_tap: Cycles per tap of a vectorised one.
-        eager_dispatch_s: Framework time per operator; contraction and convolution kernels have their own.
+        eager_dispatch_s: Framework time per operator; contraction and convolution kernels have
+            their own.
         eager_contraction_s: See eager_dispatch_s.
         eager_conv_s: See eager_dispatch_s.
         graph_dispatch_s: Time per operator of a captured or compiled graph.
@@ -43,7 +49,8 @@ class CpuParameters:
         main_memory_efficiency_fraction: Sustained over theoretical bandwidth, 0 to 1.
         core_memory_bytes_per_s: What one core can draw from main memory.
         cache_efficiency_fraction: Sustained over stated cache bandwidth, 0 to 1.
-        l1_bytes_per_cycle: Per core, where a profile does not state a bandwidth; l2 and l3 likewise.
+        l1_bytes_per_cycle: Per core, where a profile does not state a bandwidth; l2 and l3
+            likewise.
         l2_bytes_per_cycle: See l1_bytes_per_cycle.
         l3_bytes_per_cycle: See l1_bytes_per_cycle.
         page_fault_s_per_byte: Time to fault in and clear fresh memory, one thread.
@@ -56,12 +63,15 @@ class CpuParameters:
         tree_cycles_per_node: Cycles per visited tree node.
         histogram_cycles_per_update: Cycles per histogram update.
         energy_overhead_ratio: Energy of an executed operation over its adder and multiplier's.
-        active_power_fraction: Share of limit less idle power that running, stalled cores draw, 0 to 1.
+        active_power_fraction: Share of limit less idle power that running, stalled cores draw, 0 to
+            1.
         thread_count: Threads that run; None takes one per core.
-        weights_cold: Whether weights come from main memory; None decides by the model's weights against the last cache.
-        keeps_heap: Whether the allocator keeps freed memory (jemalloc, tcmalloc, glibc with raised thresholds): nothing then
-            page-faults after the first passes.
-        kernels: Kernel times measured on this CPU; where a row's kernel is among them they replace the formulas.
+        weights_cold: Whether weights come from main memory; None decides by the model's weights
+            against the last cache.
+        keeps_heap: Whether the allocator keeps freed memory (jemalloc, tcmalloc, glibc with raised
+            thresholds): nothing then page-faults after the first passes.
+        kernels: Kernel times measured on this CPU; where a row's kernel is among them they replace
+            the formulas.
     """
 
     gemm_efficiency_fraction: float

@@ -1,7 +1,9 @@
-"""What each step of a recurrent layer does: the weights that it goes through, and the rows that its products fill.
+"""What each step of a recurrent layer does: the weights that it goes through, and the rows that its
+products fill.
 
-An LSTM in inference, and every one of 16 bits, is one fused kernel of oneDNN that multiplies inputs and states step by step;
-others multiply the inputs of all steps at once (oneDNN 3.12 rnn_brgemm_utils.cpp, ref_rnn.cpp; ATen RNN.cpp).
+An LSTM in inference, and every one of 16 bits, is one fused kernel of oneDNN that multiplies inputs
+and states step by step; others multiply the inputs of all steps at once (oneDNN 3.12
+rnn_brgemm_utils.cpp, ref_rnn.cpp; ATen RNN.cpp).
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ _PAIR_BYTES: Final = 128.0
 SINGLE_ROWS: Final = 3
 #: Rows from which a fused step's products run at full rate.
 _PIPELINED_ROWS: Final = 4.0
-#: Passes over its result that the math library's outer product of several rows takes beyond that of one: 3.1 MB take 37 us
-#: of one row, 240 to 330 of 2 to 14, where an addition takes 61 (EPYC 9005, torch 2.13).
+#: Passes over its result that the math library's outer product of several rows takes beyond that of
+#: one: 3.1 MB take 37 us of one row, 240 to 330 of 2 to 14, where an addition takes 61 (EPYC 9005,
+#: torch 2.13).
 _OUTER_PASSES: Final = 9.0
 
 
@@ -38,17 +41,26 @@ def further_bytes(graph: OperatorGraph) -> FloatArray:
     for kind in RECURRENT_KINDS:
         rows = np.flatnonzero(graph.kind == int(kind))
         batch, steps, inside, directions = (
-            graph.dimension(name, rows, kind) for name in ("batch", "steps", "input_size", "directions")
+            graph.dimension(name, rows, kind)
+            for name in ("batch", "steps", "input_size", "directions")
         )
-        found[rows] = np.maximum(directions - 1.0, 0.0) * batch * steps * inside * DTYPE_BYTES[graph.dtype[rows]]
+        found[rows] = (
+            np.maximum(directions - 1.0, 0.0)
+            * batch
+            * steps
+            * inside
+            * DTYPE_BYTES[graph.dtype[rows]]
+        )
     return found
 
 
 def gate_rests(hidden: FloatArray, width: FloatArray) -> FloatArray:
-    """Elements of a gate's row that a sigmoid takes one by one, shape (k,): what is left of pairs of vectors.
+    """Elements of a gate's row that a sigmoid takes one by one, shape (k,): what is left of pairs
+    of vectors.
 
-    A step's gates lie beside each other, so each row of one is a stretch of its own (ATen Loops.h, vectorized_loop): 240
-    rows of 32, 48, 50 and 64 floats take 2.3, 10.4, 11.5 and 4.0 us, in bf16 18, 28, 29 and 5.3 (EPYC 9005).
+    A step's gates lie beside each other, so each row of one is a stretch of its own (ATen Loops.h,
+    vectorized_loop): 240 rows of 32, 48, 50 and 64 floats take 2.3, 10.4, 11.5 and 4.0 us, in bf16
+    18, 28, 29 and 5.3 (EPYC 9005).
     """
     rests: FloatArray = hidden % (_PAIR_BYTES / width)
     return rests
@@ -62,7 +74,8 @@ class StepWork:
         flop: FLOP of all steps, with the rows of a fused kernel's products filled.
         steps: Steps, of both directions.
         moved_bytes: Bytes of weights and their gradients that a step moves.
-        far_moved_bytes: Those of them that come from main memory where the caches hold nothing from step to step.
+        far_moved_bytes: Those of them that come from main memory where the caches hold nothing from
+            step to step.
         round_bytes: Bytes that they go round in.
         is_backward: Whether they write gradients.
     """
@@ -77,27 +90,34 @@ class StepWork:
     def far_bytes(self, l3_bytes: float) -> FloatArray:
         """Bytes that the steps after the first move beyond the last-level cache, shape (k,).
 
-        Forward steps fetch weights ahead, and lose less of a round than those that write gradients too.
+        Forward steps fetch weights ahead, and lose less of a round than those that write gradients
+        too.
 
         Args:
             l3_bytes: Last-level cache.
         """
-        forward = np.clip((self.round_bytes / l3_bytes - _ROUND_FITS) / (1.0 - _ROUND_FITS), 0.0, 1.0)
+        forward = np.clip(
+            (self.round_bytes / l3_bytes - _ROUND_FITS) / (1.0 - _ROUND_FITS), 0.0, 1.0
+        )
         share = np.where(self.is_backward, round_share(self.round_bytes, l3_bytes), forward)
         found: FloatArray = (self.steps - 1.0) * self.far_moved_bytes * share
         return found
 
 
-def step_work(graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64], *, is_training: bool) -> StepWork:
+def step_work(
+    graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64], *, is_training: bool
+) -> StepWork:
     """What the steps of recurrent layers do.
 
-    A fused kernel goes through both matrices each step, but forward of a single row, whose inputs it multiplies at once too;
-    backward through their gradients as well, which it adds up in 32 bits, reading and writing them. Others go through the
-    states' weights alone, a GRU of up to three rows in fp32 once a row. A GRU's backward pass writes the gradient of the
-    states' weights anew each step, in fp32 from more than one row slowly, and adds it to the sum.
+    A fused kernel goes through both matrices each step, but forward of a single row, whose inputs
+    it multiplies at once too; backward through their gradients as well, which it adds up in 32
+    bits, reading and writing them. Others go through the states' weights alone, a GRU of up to
+    three rows in fp32 once a row. A GRU's backward pass writes the gradient of the states' weights
+    anew each step, in fp32 from more than one row slowly, and adds it to the sum.
 
-    A fused step takes 32 columns at a time: the sums of fewer than four rows do not fill the multipliers' pipelines (1 to 4
-    rows of 1 MB of weights take 10 to 12 us alike, 7 take 16; EPYC 9005, torch 2.13).
+    A fused step takes 32 columns at a time: the sums of fewer than four rows do not fill the
+    multipliers' pipelines (1 to 4 rows of 1 MB of weights take 10 to 12 us alike, 7 take 16; EPYC
+    9005, torch 2.13).
 
     Args:
         graph: Operators.
@@ -106,11 +126,15 @@ def step_work(graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64]
         is_training: Whether the graph has backward rows.
     """
     batch, steps, inside, hidden, directions = (
-        graph.dimension(name, index, kind) for name in ("batch", "steps", "input_size", "hidden_size", "directions")
+        graph.dimension(name, index, kind)
+        for name in ("batch", "steps", "input_size", "hidden_size", "directions")
     )
     width = DTYPE_BYTES[graph.dtype[index]]
     is_lstm, backward = kind == OperatorKind.LSTM, graph.phase[index] == int(Phase.BACKWARD)
-    kept = np.array([graph.name[row].endswith("_train") for row in index.tolist()], dtype=bool) | is_training
+    kept = (
+        np.array([graph.name[row].endswith("_train") for row in index.tolist()], dtype=bool)
+        | is_training
+    )
     fused = is_lstm & ((width == 2) | ~(backward | kept))
     merged = fused & ~backward & (batch <= 1) & (steps > 1)
 
@@ -125,7 +149,9 @@ def step_work(graph: OperatorGraph, kind: OperatorKind, index: NDArray[np.int64]
 
     filled = np.maximum(batch, _PIPELINED_ROWS) / np.maximum(batch, 1.0)
     of_inputs = inside / np.maximum(inside + hidden, 1.0)
-    factor = np.select([merged, fused & ~backward], [of_inputs + (1.0 - of_inputs) * filled, filled], 1.0)
+    factor = np.select(
+        [merged, fused & ~backward], [of_inputs + (1.0 - of_inputs) * filled, filled], 1.0
+    )
     return StepWork(
         graph.flop[index] * factor,
         steps * np.maximum(directions, 1.0),

@@ -32,14 +32,20 @@ def row_counts(rows: FloatArray, columns: FloatArray, width: FloatArray) -> _Cou
 
 
 def softmax_counts(
-    names: Sequence[str], backward: NDArray[np.bool_], rows: FloatArray, columns: FloatArray, width: FloatArray
+    names: Sequence[str],
+    backward: NDArray[np.bool_],
+    rows: FloatArray,
+    columns: FloatArray,
+    width: FloatArray,
 ) -> _Counts:
-    """As `row_counts`, with what a row leaves of whole vectors in the time of one element (ATen vec_host_softmax_lastdim).
+    """As `row_counts`, with what a row leaves of whole vectors in the time of one element (ATen
+    vec_host_softmax_lastdim).
 
-    A row shorter than a vector is taken element by element. A part vector after whole ones takes as long as an element; in a
-    softmax of 16 bits sixteen of its elements 3 ns each, further ones 5 up to the fifth and 8 beyond: 28, 50, 116, 147, 78
-    and 196 ns a row of 32, 37, 42, 47, 48 and 63 (EPYC 9005, torch 2.13). One that leaves out what a mask names takes all
-    elements one by one: 3.6 ns each, 10.4 in bf16.
+    A row shorter than a vector is taken element by element. A part vector after whole ones takes as
+    long as an element; in a softmax of 16 bits sixteen of its elements 3 ns each, further ones 5 up
+    to the fifth and 8 beyond: 28, 50, 116, 147, 78 and 196 ns a row of 32, 37, 42, 47, 48 and 63
+    (EPYC 9005, torch 2.13). One that leaves out what a mask names takes all elements one by one:
+    3.6 ns each, 10.4 in bf16.
 
     Args:
         names: Operators, k of them.
@@ -57,8 +63,14 @@ def softmax_counts(
     across = np.array([name.endswith(".across") for name in names], dtype=bool)
     rest = left % 16
     halves = left - rest + 2.5 * rest - np.minimum(rest, 5.0)
-    single = np.where(masked, columns, np.where((width == 2) & ~logarithm & ~backward, halves, parts))
-    return rows, np.where(across, rows * columns / lanes, vectors), np.where(across, 0.0, rows * single)
+    single = np.where(
+        masked, columns, np.where((width == 2) & ~logarithm & ~backward, halves, parts)
+    )
+    return (
+        rows,
+        np.where(across, rows * columns / lanes, vectors),
+        np.where(across, 0.0, rows * single),
+    )
 
 
 def reduction_counts(
@@ -69,10 +81,12 @@ def reduction_counts(
     inner: FloatArray,
     width: FloatArray,
 ) -> _Counts:
-    """Rows, vectors of a cache line (elements for a maximum's place), and what is left of blocks of four 32-byte vectors.
+    """Rows, vectors of a cache line (elements for a maximum's place), and what is left of blocks of
+    four 32-byte vectors.
 
-    Of places and truths elements are counted, what is left is taken one by one (ATen Reduce.h, vectorized_inner_reduction).
-    Where the innermost axis stays, and of gradients, which are added up over samples, as `_outer_counts` says.
+    Of places and truths elements are counted, what is left is taken one by one (ATen Reduce.h,
+    vectorized_inner_reduction). Where the innermost axis stays, and of gradients, which are added
+    up over samples, as `_outer_counts` says.
 
     Args:
         names: Operators, k of them.
@@ -100,13 +114,19 @@ def reduction_counts(
 
 
 def _outer_counts(
-    names: Sequence[str], rows: FloatArray, columns: FloatArray, inner: FloatArray, width: FloatArray
+    names: Sequence[str],
+    rows: FloatArray,
+    columns: FloatArray,
+    inner: FloatArray,
+    width: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Vectors, stretches, and elements left over from vectors of reductions whose innermost axis stays; shape (k,).
+    """Vectors, stretches, and elements left over from vectors of reductions whose innermost axis
+    stays; shape (k,).
 
-    A maximum goes through four vectors of 32 bytes side by side, and through what a stretch leaves of them element by
-    element: 137 x 41 stretches of 504 floats take 360 us, of which 300 are the last 24 of each. Sums take single vectors, a
-    mean those of the 32-bit copy of its input (ATen Reduce.h, vectorized_outer_reduction; SumKernel.cpp; EPYC 9005).
+    A maximum goes through four vectors of 32 bytes side by side, and through what a stretch leaves
+    of them element by element: 137 x 41 stretches of 504 floats take 360 us, of which 300 are the
+    last 24 of each. Sums take single vectors, a mean those of the 32-bit copy of its input (ATen
+    Reduce.h, vectorized_outer_reduction; SumKernel.cpp; EPYC 9005).
 
     Args:
         names: Names of the reductions.
@@ -126,7 +146,8 @@ def _outer_counts(
 def _scan_counts(
     names: Sequence[str], rows: FloatArray, columns: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Rows, elements, and what each costs further, shape (k,): comparisons of a sort, steps across the last axis.
+    """Rows, elements, and what each costs further, shape (k,): comparisons of a sort, steps across
+    the last axis.
 
     Args:
         names: Names of scans and sorts.
@@ -141,12 +162,17 @@ def _scan_counts(
 
 
 def mean_copy_bytes(graph: OperatorGraph) -> FloatArray:
-    """Bytes of the 32-bit copy that a mean in 16 bits makes of its input, written and read, shape (n,)."""
+    """Bytes of the 32-bit copy that a mean in 16 bits makes of its input, written and read, shape
+    (n,).
+    """
     kind = OperatorKind.REDUCTION
     found = (graph.kind == int(kind)) & (DTYPE_BYTES[graph.dtype] == 2)
     rows = np.array(
-        [row for row in np.flatnonzero(found).tolist() if graph.name[row].startswith("mean")], dtype=np.int64
+        [row for row in np.flatnonzero(found).tolist() if graph.name[row].startswith("mean")],
+        dtype=np.int64,
     )
     copied = np.zeros(len(graph))
-    copied[rows] = 8.0 * graph.dimension("rows", rows, kind) * graph.dimension("columns", rows, kind)
+    copied[rows] = (
+        8.0 * graph.dimension("rows", rows, kind) * graph.dimension("columns", rows, kind)
+    )
     return copied

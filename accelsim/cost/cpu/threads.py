@@ -1,9 +1,10 @@
 """Several threads: what of a kernel's one-thread time they share, and what a parallel region adds.
 
-What starts a call, a step or a tensor is done by one thread. Of the rest the framework splits what its rules say
-(``at::parallel_for``, ATen/TensorIterator.h): elementwise kernels, reductions and lookups from 32,768 elements on, norms and
-softmax between rows. Products of up to four rows go to the math library's matrix-vector code, which runs on one thread.
-Where no rule is known, a kernel's own rows tell from which time on it is split.
+What starts a call, a step or a tensor is done by one thread. Of the rest the framework splits what
+its rules say (``at::parallel_for``, ATen/TensorIterator.h): elementwise kernels, reductions and
+lookups from 32,768 elements on, norms and softmax between rows. Products of up to four rows go to
+the math library's matrix-vector code, which runs on one thread. Where no rule is known, a kernel's
+own rows tell from which time on it is split.
 """
 
 from __future__ import annotations
@@ -20,14 +21,31 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 
-__all__ = ["SERIAL_S", "THREAD_TERMS", "OneThread", "SharedWork", "fixed_terms", "shared_work", "thread_terms"]
+__all__ = [
+    "SERIAL_S",
+    "THREAD_TERMS",
+    "OneThread",
+    "SharedWork",
+    "fixed_terms",
+    "shared_work",
+    "thread_terms",
+]
 
 _K = OperatorKind
-#: Parallel regions shorter than this on one thread stay on one where neither a rule nor a kernel's own rows say otherwise.
+#: Parallel regions shorter than this on one thread stay on one where neither a rule nor a kernel's
+#: own rows say otherwise.
 SERIAL_S: Final = 8e-6
-#: Terms on several threads: fork and join, traffic beyond the last cache, page faults, serial and parallel work, start amid
-#: others, work that every thread repeats.
-THREAD_TERMS = ("start", "bytes_beyond_l3", "fresh_bytes", "serial_s", "parallel_s", "amid", "repeated")
+#: Terms on several threads: fork and join, traffic beyond the last cache, page faults, serial and
+#: parallel work, start amid others, work that every thread repeats.
+THREAD_TERMS = (
+    "start",
+    "bytes_beyond_l3",
+    "fresh_bytes",
+    "serial_s",
+    "parallel_s",
+    "amid",
+    "repeated",
+)
 #: Kernels that enter one parallel region for each step or tensor, their first count.
 _STEPWISE = ("lstm", "gru", "adamw", "sgd")
 #: Kernels of which every thread packs or prepares all weights.
@@ -69,10 +87,12 @@ class SharedWork:
 
     Attributes:
         region_count: Parallel regions.
-        share: Share of the work that is split by the libraries' own rules, 0 to 1; NaN where its time decides.
-        repeated: What every thread does again or for both: bytes of weights that a product packs, a convolution or a
-            recurrent layer rearranges or a batch norm prepares; rows of a norm's gradients that share a cache line; blocks
-            of attention, whose products take longer to start inside a parallel region; elements added atomically.
+        share: Share of the work that is split by the libraries' own rules, 0 to 1; NaN where its
+            time decides.
+        repeated: What every thread does again or for both: bytes of weights that a product packs, a
+            convolution or a recurrent layer rearranges or a batch norm prepares; rows of a norm's
+            gradients that share a cache line; blocks of attention, whose products take longer to
+            start inside a parallel region; elements added atomically.
     """
 
     region_count: FloatArray
@@ -85,7 +105,9 @@ class SharedWork:
 
 
 def _stepwise(names: NDArray[np.str_]) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.logical_or.reduce([np.char.startswith(names, kernel) for kernel in _STEPWISE])
+    found: NDArray[np.bool_] = np.logical_or.reduce(
+        [np.char.startswith(names, kernel) for kernel in _STEPWISE]
+    )
     return found
 
 
@@ -105,12 +127,16 @@ def shared_work(graph: OperatorGraph, names: NDArray[np.str_], terms: FloatArray
     regions = np.where(_stepwise(names), np.maximum(terms[:, TERMS.index("first_count")], 1.0), 1.0)
     weights = terms[:, TERMS.index("weight_bytes")]
     packed = np.logical_or.reduce([np.char.startswith(names, kernel) for kernel in _PACKING])
-    blocks = np.where(np.char.startswith(names, "attention"), terms[:, TERMS.index("third_count")], 0.0)
+    blocks = np.where(
+        np.char.startswith(names, "attention"), terms[:, TERMS.index("third_count")], 0.0
+    )
     repeated = np.where(packed, weights, blocks)
     norms = np.flatnonzero(names == "layer_norm_backward")
     if len(norms):
         columns = graph.dimension("columns", norms, _K.LAYER_NORM)
-        repeated[norms] = graph.dimension("rows", norms, _K.LAYER_NORM) * (columns % _LINE_FLOATS > 0)
+        repeated[norms] = graph.dimension("rows", norms, _K.LAYER_NORM) * (
+            columns % _LINE_FLOATS > 0
+        )
     added = np.flatnonzero(names == "index_put")
     if len(added):
         repeated[added] = _atomic_elements(graph, _K.SCATTER, added)
@@ -118,7 +144,9 @@ def shared_work(graph: OperatorGraph, names: NDArray[np.str_], terms: FloatArray
 
 
 def _split_shares(graph: OperatorGraph) -> FloatArray:
-    """Share of each row's work that the libraries' own rules split, shape (n,); NaN where none is known."""
+    """Share of each row's work that the libraries' own rules split, shape (n,); NaN where none is
+    known.
+    """
     shares = np.full(len(graph), np.nan)
     for kind, rows in graph.rows_by_kind():
         rule = _SPLITS.get(kind)
@@ -127,19 +155,27 @@ def _split_shares(graph: OperatorGraph) -> FloatArray:
     return shares
 
 
-def _atomic_elements(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
-    """Elements that several threads add where indices say, atomically, shape (k,): from the grain on, in fp32.
+def _atomic_elements(
+    graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
+) -> FloatArray:
+    """Elements that several threads add where indices say, atomically, shape (k,): from the grain
+    on, in fp32.
 
-    Other formats are added by one thread (ATen IndexKernel.cpp, index_put_kernel). 894,000 elements take 0.41 ms on one
-    thread and 2.35 on two, 769,000 take 0.53 and 2.18, of bf16 1.07 and 1.04 (EPYC 9005).
+    Other formats are added by one thread (ATen IndexKernel.cpp, index_put_kernel). 894,000 elements
+    take 0.41 ms on one thread and 2.35 on two, 769,000 take 0.53 and 2.18, of bf16 1.07 and 1.04
+    (EPYC 9005).
     """
     elements = graph.dimension("lookups", rows, kind) * graph.dimension("width", rows, kind)
-    atomic: FloatArray = np.where((elements >= _GRAIN) & (graph.dtype[rows] == int(Dtype.FP32)), elements, 0.0)
+    atomic: FloatArray = np.where(
+        (elements >= _GRAIN) & (graph.dtype[rows] == int(Dtype.FP32)), elements, 0.0
+    )
     return atomic
 
 
 def _additions(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
-    """Gradients of rows that were looked up by indices; how other operators scatter their own rows tell."""
+    """Gradients of rows that were looked up by indices; how other operators scatter their own rows
+    tell.
+    """
     indexed = ["index_put" in graph.name[row] for row in rows.tolist()]
     split: FloatArray = np.where(indexed, np.sign(_atomic_elements(graph, kind, rows)), np.nan)
     return split
@@ -162,9 +198,13 @@ def _by_rows(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) 
 
 
 def _copies(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
-    """Plain copies; pieces of a concatenation are copied one by one, resampling has rules of its own."""
+    """Plain copies; pieces of a concatenation are copied one by one, resampling has rules of its
+    own.
+    """
     plain = [
-        not graph.name[row].startswith(("cat", "stack", "upsample", "reflection_pad", "replication_pad"))
+        not graph.name[row].startswith(
+            ("cat", "stack", "upsample", "reflection_pad", "replication_pad")
+        )
         for row in rows.tolist()
     ]
     split: FloatArray = np.where(plain, _by_elements("elements")(graph, kind, rows), np.nan)
@@ -173,20 +213,27 @@ def _copies(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -
 
 def _products(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
     """In fp32 the math library takes up to four rows on one thread."""
-    few = (graph.dimension("m", rows, kind) <= _SERIAL_ROWS) & (graph.dimension("batch", rows, kind) <= 1)
+    few = (graph.dimension("m", rows, kind) <= _SERIAL_ROWS) & (
+        graph.dimension("batch", rows, kind) <= 1
+    )
     split: FloatArray = np.where(few & (graph.dtype[rows] == int(Dtype.FP32)), 0.0, np.nan)
     return split
 
 
 def _gated_steps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
-    """A GRU runs operator by operator: the inputs of all steps are one product, the states of each are one of `batch` rows.
+    """A GRU runs operator by operator: the inputs of all steps are one product, the states of each
+    are one of `batch` rows.
 
     In fp32 the math library takes those of up to four rows on one thread.
     """
     inside, hidden = (graph.dimension(name, rows, kind) for name in ("input_size", "hidden_size"))
-    few = (graph.dimension("batch", rows, kind) <= _SERIAL_ROWS) & (graph.dtype[rows] == int(Dtype.FP32))
+    few = (graph.dimension("batch", rows, kind) <= _SERIAL_ROWS) & (
+        graph.dtype[rows] == int(Dtype.FP32)
+    )
     few &= graph.phase[rows] != int(Phase.BACKWARD)
-    split: FloatArray = np.where(few, inside / np.maximum(inside + _FEW_ROWS_RATIO * hidden, 1.0), np.nan)
+    split: FloatArray = np.where(
+        few, inside / np.maximum(inside + _FEW_ROWS_RATIO * hidden, 1.0), np.nan
+    )
     return split
 
 
@@ -214,7 +261,8 @@ _SPLITS: Mapping[OperatorKind, _Rule] = {
 
 
 def thread_terms(terms: FloatArray, one: OneThread, serial_s: float = SERIAL_S) -> FloatArray:
-    """Quantities of rows on several threads, relative to their time on one, shape (n, len(THREAD_TERMS)).
+    """Quantities of rows on several threads, relative to their time on one, shape (n,
+    len(THREAD_TERMS)).
 
     Args:
         terms: Quantities of the rows, shape (n, len(TERMS)).

@@ -1,8 +1,10 @@
-"""Overlays whose cores are engines of one batch: on Alveo cards, each with a memory port of its own, and Versal.
+"""Overlays whose cores are engines of one batch: on Alveo cards, each with a memory port of its
+own, and Versal.
 
-All engines take a layer of their image at once (AMD PG367, DPUCAHX8H; PG389, DPUCVDX8G), so that an image takes its layers'
-time over the engines. A port's bandwidth is stated against 64 bytes per cycle; what of it weights and maps reach is fitted
-(`accelsim.calibration.validation.dpu_engines`), as is what the host adds.
+All engines take a layer of their image at once (AMD PG367, DPUCAHX8H; PG389, DPUCVDX8G), so that an
+image takes its layers' time over the engines. A port's bandwidth is stated against 64 bytes per
+cycle; what of it weights and maps reach is fitted (`accelsim.validation.dpu_engines`), as is what
+the host adds.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ __all__ = ["PORT_BYTES_PER_CYCLE", "engine_boards", "engine_times_s"]
 PORT_BYTES_PER_CYCLE = 64.0
 
 
-def engine_boards(parallelism: FloatArray, clock_hz: FloatArray, engine_count: FloatArray) -> DpuBoards:
+def engine_boards(
+    parallelism: FloatArray, clock_hz: FloatArray, engine_count: FloatArray
+) -> DpuBoards:
     """Boards of batch engines, shape (k,).
 
     Args:
@@ -43,14 +47,21 @@ def engine_boards(parallelism: FloatArray, clock_hz: FloatArray, engine_count: F
 
 
 def engine_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
-    """Time per image of one thread, which feeds all engines, and with all threads busy; s, shape (k,) each.
+    """Time per image of one thread, which feeds all engines, and with all threads busy; s, shape
+    (k,) each.
 
     Args:
-        networks: Network runs; a server's cache holds the scores of a detector, so that they are not read one by one.
+        networks: Network runs; a server's cache holds the scores of a detector, so that they are
+            not read one by one.
         rates: Of the overlay.
     """
-    layers = np.maximum(*layer_times_s(networks, rates, is_shared=False)) + rates.layer_s * networks.starts
+    layers = (
+        np.maximum(*layer_times_s(networks, rates, is_shared=False))
+        + rates.layer_s * networks.starts
+    )
     engines = np.add.reduceat(layers, networks.start) / networks.cores
-    held = replace(networks, host=replace(networks.host, scan_s=np.zeros_like(networks.host.scan_s)))
+    held = replace(
+        networks, host=replace(networks.host, scan_s=np.zeros_like(networks.host.scan_s))
+    )
     one, all_threads = host_times_s(held, rates)
     return engines + one, np.maximum(engines, all_threads)

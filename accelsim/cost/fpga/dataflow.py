@@ -1,9 +1,10 @@
 """Streaming dataflow designs: every layer its own hardware, images flowing through.
 
-A layer is a matrix-vector unit of MH x MW weights with PE x SIMD multipliers; it takes (MH/PE)(MW/SIMD) cycles per input
-vector, and the slowest layer sets the frame rate (Umuroglu et al., FINN, FPGA 2017, section 4). Lookup tables, block RAM
-and DSP blocks follow FINN-R's cost model (Blott et al., ACM TRETS 11(3), 2018). Folding factors divide the matrix, and all
-weights stay on chip.
+A layer is a matrix-vector unit of MH x MW weights with PE x SIMD multipliers; it takes
+(MH/PE)(MW/SIMD) cycles per input vector, and the slowest layer sets the frame rate (Umuroglu et
+al., FINN, FPGA 2017, section 4). Lookup tables, block RAM and DSP blocks follow FINN-R's cost model
+(Blott et al., ACM TRETS 11(3), 2018). Folding factors divide the matrix, and all weights stay on
+chip.
 """
 
 from __future__ import annotations
@@ -54,9 +55,11 @@ class StreamingNode:
         vectors: Input vectors per image (output pixels; 1 for fully connected layers), >= 1.
         weight_bits: Bits of a weight.
         activation_bits: Bits of an input.
-        start_fraction: Share of an image that must arrive before the node starts (1 for fully connected layers).
-        load_cycles: Cycles in which a window generator with a buffer of one whole map takes it in and gives no windows (the
-            first FINN library, 2017); 0 for line buffers and fully connected layers.
+        start_fraction: Share of an image that must arrive before the node starts (1 for fully
+            connected layers).
+        load_cycles: Cycles in which a window generator with a buffer of one whole map takes it in
+            and gives no windows (the first FINN library, 2017); 0 for line buffers and fully
+            connected layers.
     """
 
     name: str
@@ -94,8 +97,11 @@ class DataflowDesign:
     dsp_count: float
 
 
-def node_cycles(mw: ArrayLike, mh: ArrayLike, vectors: ArrayLike, pe: ArrayLike, simd: ArrayLike) -> FloatArray:
-    """Cycles of one node per image: (MH/PE)(MW/SIMD) per input vector (FINN, FPGA 2017, section 4.2).
+def node_cycles(
+    mw: ArrayLike, mh: ArrayLike, vectors: ArrayLike, pe: ArrayLike, simd: ArrayLike
+) -> FloatArray:
+    """Cycles of one node per image: (MH/PE)(MW/SIMD) per input vector (FINN, FPGA 2017, section
+    4.2).
 
     Args:
         mw: Matrix width.
@@ -105,19 +111,26 @@ def node_cycles(mw: ArrayLike, mh: ArrayLike, vectors: ArrayLike, pe: ArrayLike,
         simd: Divisor of mw.
     """
     cycles: FloatArray = (
-        np.ceil(np.asarray(mh) / np.asarray(pe)) * np.ceil(np.asarray(mw) / np.asarray(simd)) * np.asarray(vectors)
+        np.ceil(np.asarray(mh) / np.asarray(pe))
+        * np.ceil(np.asarray(mw) / np.asarray(simd))
+        * np.asarray(vectors)
     )
     return cycles
 
 
 def lut_estimate(
-    mw: float, pe: ArrayLike, simd: ArrayLike, weight_bits: int, activation_bits: int, values: FpgaParameters
+    mw: float,
+    pe: ArrayLike,
+    simd: ArrayLike,
+    weight_bits: int,
+    activation_bits: int,
+    values: FpgaParameters,
 ) -> FloatArray:
     """Lookup tables of one matrix-vector unit: c0 + c1 PE (multipliers + adder tree + accumulator).
 
-    Multipliers take SIMD (2 ceil((W+A)/6) - 1)(W+A) where they are not DSP blocks, the tree (W+A)(2 SIMD - 1), the
-    accumulator W + A + log2(MW) bits. Blott et al., FINN-R, 2018. Products of binary operands are one bit wide (XNOR and
-    popcount; FINN, FPGA 2017, section 4.2).
+    Multipliers take SIMD (2 ceil((W+A)/6) - 1)(W+A) where they are not DSP blocks, the tree (W+A)(2
+    SIMD - 1), the accumulator W + A + log2(MW) bits. Blott et al., FINN-R, 2018. Products of binary
+    operands are one bit wide (XNOR and popcount; FINN, FPGA 2017, section 4.2).
 
     Args:
         mw: Matrix width.
@@ -129,17 +142,25 @@ def lut_estimate(
     """
     lanes = np.asarray(simd, dtype=np.float64)
     binary = weight_bits == activation_bits == 1
-    bits = 1 if binary else weight_bits + activation_bits  # the product of two bits is one bit: XNOR
+    bits = (
+        1 if binary else weight_bits + activation_bits
+    )  # the product of two bits is one bit: XNOR
     in_luts = max(weight_bits, activation_bits) <= _LUT_MULTIPLIER_BITS
     multipliers = lanes * (2 * np.ceil(bits / 6) - 1) * bits if in_luts else 0.0
     accumulator = bits + np.ceil(np.log2(max(mw, 1)))
     per_row = multipliers + bits * (2 * lanes - 1) + accumulator
-    luts: FloatArray = values.lut_base + values.lut_ratio * np.asarray(pe, dtype=np.float64) * per_row
+    luts: FloatArray = (
+        values.lut_base + values.lut_ratio * np.asarray(pe, dtype=np.float64) * per_row
+    )
     return luts
 
 
-def dsp_estimate(pe: ArrayLike, simd: ArrayLike, weight_bits: int, activation_bits: int) -> FloatArray:
-    """DSP blocks of one unit: one per multiplier up to 48 bits, none where lookup tables multiply. FINN-R, 2018."""
+def dsp_estimate(
+    pe: ArrayLike, simd: ArrayLike, weight_bits: int, activation_bits: int
+) -> FloatArray:
+    """DSP blocks of one unit: one per multiplier up to 48 bits, none where lookup tables multiply.
+    FINN-R, 2018.
+    """
     multipliers = np.asarray(pe, dtype=np.float64) * np.asarray(simd, dtype=np.float64)
     if max(weight_bits, activation_bits) <= _LUT_MULTIPLIER_BITS:
         return np.zeros_like(multipliers)
@@ -147,8 +168,11 @@ def dsp_estimate(pe: ArrayLike, simd: ArrayLike, weight_bits: int, activation_bi
     return blocks
 
 
-def bram18_estimate(mw: float, mh: float, pe: ArrayLike, simd: ArrayLike, weight_bits: int) -> FloatArray:
-    """18 kbit block RAMs that hold one unit's weights: depth MW MH / (PE SIMD), width PE SIMD W. FINN-R, 2018.
+def bram18_estimate(
+    mw: float, mh: float, pe: ArrayLike, simd: ArrayLike, weight_bits: int
+) -> FloatArray:
+    """18 kbit block RAMs that hold one unit's weights: depth MW MH / (PE SIMD), width PE SIMD W.
+    FINN-R, 2018.
 
     Memories no deeper than 128 words are lookup tables instead (`weight_lut_estimate`).
 
@@ -171,8 +195,11 @@ def bram18_estimate(mw: float, mh: float, pe: ArrayLike, simd: ArrayLike, weight
     return held
 
 
-def weight_lut_estimate(mw: float, mh: float, pe: ArrayLike, simd: ArrayLike, weight_bits: int) -> FloatArray:
-    """Lookup tables that hold weights too shallow for block RAM: PE SIMD W ceil(depth / 64). FINN-R, 2018.
+def weight_lut_estimate(
+    mw: float, mh: float, pe: ArrayLike, simd: ArrayLike, weight_bits: int
+) -> FloatArray:
+    """Lookup tables that hold weights too shallow for block RAM: PE SIMD W ceil(depth / 64).
+    FINN-R, 2018.
 
     Args:
         mw: Matrix width.
@@ -183,12 +210,15 @@ def weight_lut_estimate(mw: float, mh: float, pe: ArrayLike, simd: ArrayLike, we
     """
     lanes = np.asarray(pe, dtype=np.float64) * np.asarray(simd, dtype=np.float64)
     depth = mw * mh / lanes
-    luts: FloatArray = np.where(depth <= _DISTRIBUTED_DEPTH, lanes * weight_bits * np.ceil(depth / 64), 0.0)
+    luts: FloatArray = np.where(
+        depth <= _DISTRIBUTED_DEPTH, lanes * weight_bits * np.ceil(depth / 64), 0.0
+    )
     return luts
 
 
 def pipeline_latency_s(cycles: FloatArray, start_fractions: ArrayLike, clock_hz: float) -> float:
-    """Time of the first image: each node waits for its share of the one before, the slowest then passes the image.
+    """Time of the first image: each node waits for its share of the one before, the slowest then
+    passes the image.
 
     With fully connected layers (share 1) it is the sum of all nodes' cycles.
 
@@ -209,7 +239,9 @@ def _divisors(number: int) -> tuple[int, ...]:
 
 
 def _candidates(node: StreamingNode, values: FpgaParameters) -> FloatArray:
-    """Every folding of a node: columns cycles, luts, bram, dsp, pe, simd; fewest cycles first, shape (f, 6)."""
+    """Every folding of a node: columns cycles, luts, bram, dsp, pe, simd; fewest cycles first,
+    shape (f, 6).
+    """
     grid = np.meshgrid(_divisors(node.mh), _divisors(node.mw), indexing="ij")
     pe, simd = (axis.reshape(-1).astype(np.float64) for axis in grid)
     columns = (
@@ -236,7 +268,9 @@ def _fold(tables: Sequence[FloatArray], target_cycles: float, weights: FloatArra
 
 
 def _budget(device: FpgaProfile, *, whole: bool = False) -> FloatArray:
-    """Usable (or all) lookup tables, 18 kbit RAMs (an UltraRAM counts as 16) and DSP blocks; infinite where unknown."""
+    """Usable (or all) lookup tables, 18 kbit RAMs (an UltraRAM counts as 16) and DSP blocks;
+    infinite where unknown.
+    """
     usable = 1.0 if whole or device.usable_fraction is None else device.usable_fraction.value
     counts = (device.lut_count, device.bram_36k_count, device.dsp_count)
     amounts = np.array([np.inf if count is None else count.value * usable for count in counts])
@@ -247,11 +281,15 @@ def _budget(device: FpgaProfile, *, whole: bool = False) -> FloatArray:
 
 
 def fold_network(
-    nodes: Sequence[StreamingNode], device: FpgaProfile, values: FpgaParameters, target_fps: float | None = None
+    nodes: Sequence[StreamingNode],
+    device: FpgaProfile,
+    values: FpgaParameters,
+    target_fps: float | None = None,
 ) -> DataflowDesign:
     """The fastest (or, with a target, the smallest) folding of a network that fits a device.
 
-    Bisects the cycle target; for each, every node takes the folding that uses the least share of the device.
+    Bisects the cycle target; for each, every node takes the folding that uses the least share of
+    the device.
 
     Args:
         nodes: Layers, at least one.
@@ -261,13 +299,17 @@ def fold_network(
 
     Raises:
         DoesNotFitError: Naming the resource that is short.
-        InvalidValueError: If there is no node, or the rate is no positive number or beyond the largest layer unfolded.
+        InvalidValueError: If there is no node, or the rate is no positive number or beyond the
+            largest layer unfolded.
     """
     if not nodes:
         raise InvalidValueError("nodes", nodes, "at least one layer with weights")
     if target_fps is not None and not 0 < target_fps < np.inf:
         raise InvalidValueError(
-            "target_fps", target_fps, "images per second above 0", "Leave it out for the most that fits."
+            "target_fps",
+            target_fps,
+            "images per second above 0",
+            "Leave it out for the most that fits.",
         )
     tables = [_candidates(node, values) for node in nodes]
     budget, clock = _budget(device), device.fabric_clock_hz.value
@@ -293,7 +335,9 @@ def fold_network(
 def _check_rate(chosen: FloatArray, clock_hz: float, target_fps: float) -> None:
     reached = clock_hz / float(chosen[:, 0].max())
     if reached < target_fps:
-        allowed = f"at most {reached:,.1f} images per second: the largest layer unfolded takes that long"
+        allowed = (
+            f"at most {reached:,.1f} images per second: the largest layer unfolded takes that long"
+        )
         raise InvalidValueError("target_fps", target_fps, allowed)
 
 
@@ -307,12 +351,18 @@ def _fitting(chosen: FloatArray, budget: FloatArray, device: FpgaProfile) -> Flo
     short = int(np.argmax(needed / budget))
     if needed[short] > budget[short]:
         remedy = "Use a larger device, narrower weights, or the overlay flow."
-        raise DoesNotFitError(device.name, _RESOURCES[short], float(needed[short]), float(budget[short]), remedy)
+        raise DoesNotFitError(
+            device.name, _RESOURCES[short], float(needed[short]), float(budget[short]), remedy
+        )
     return chosen
 
 
 def design_of_folding(
-    nodes: Sequence[StreamingNode], pe: FloatArray, simd: FloatArray, device: FpgaProfile, values: FpgaParameters
+    nodes: Sequence[StreamingNode],
+    pe: FloatArray,
+    simd: FloatArray,
+    device: FpgaProfile,
+    values: FpgaParameters,
 ) -> DataflowDesign:
     """The design of given folding factors; one that someone chose may fill the whole device.
 
@@ -326,14 +376,23 @@ def design_of_folding(
     Raises:
         DoesNotFitError: Naming the resource that is short.
     """
-    chosen = np.array([_folding(n, p, s, values) for n, p, s in zip(nodes, pe.tolist(), simd.tolist(), strict=True)])
-    return _design(_fitting(chosen, _budget(device, whole=True), device), nodes, device.fabric_clock_hz.value)
+    chosen = np.array(
+        [
+            _folding(n, p, s, values)
+            for n, p, s in zip(nodes, pe.tolist(), simd.tolist(), strict=True)
+        ]
+    )
+    return _design(
+        _fitting(chosen, _budget(device, whole=True), device), nodes, device.fabric_clock_hz.value
+    )
 
 
 def _folding(node: StreamingNode, pe: float, simd: float, values: FpgaParameters) -> FloatArray:
     """Columns cycles, luts, bram, dsp, pe, simd of one folding, shape (6,)."""
     bits = (node.weight_bits, node.activation_bits)
-    luts = lut_estimate(node.mw, pe, simd, *bits, values) + weight_lut_estimate(node.mw, node.mh, pe, simd, bits[0])
+    luts = lut_estimate(node.mw, pe, simd, *bits, values) + weight_lut_estimate(
+        node.mw, node.mh, pe, simd, bits[0]
+    )
     blocks = bram18_estimate(node.mw, node.mh, pe, simd, bits[0])
     cycles = node.load_cycles + node_cycles(node.mw, node.mh, node.vectors, pe, simd)
     row: FloatArray = np.array(
@@ -342,18 +401,25 @@ def _folding(node: StreamingNode, pe: float, simd: float, values: FpgaParameters
     return row
 
 
-#: Energy per cycle of a lookup table and of an 18 kbit RAM in a streaming design that never waits, joules, at 28 nm: least
-#: squares over the chip power of SFC-max, LFC-max and CNV-max (Umuroglu et al., FINN, FPGA 2017, table 3, 200 MHz).
+#: Energy per cycle of a lookup table and of an 18 kbit RAM in a streaming design that never waits,
+#: joules, at 28 nm: least squares over the chip power of SFC-max, LFC-max and CNV-max (Umuroglu et
+#: al., FINN, FPGA 2017, table 3, 200 MHz).
 _LUT_J, _BRAM_18K_J = 3.95e-13, 1.14e-11
 
 
 def design_power_w(
-    lut_count: ArrayLike, bram_18k_count: ArrayLike, clock_hz: float, process_nm: float, static_w: float = 0.0
+    lut_count: ArrayLike,
+    bram_18k_count: ArrayLike,
+    clock_hz: float,
+    process_nm: float,
+    static_w: float = 0.0,
 ) -> FloatArray:
-    """Power of a streaming design that never waits: static, and logic, RAM and their clocks per cycle.
+    """Power of a streaming design that never waits: static, and logic, RAM and their clocks per
+    cycle.
 
-    The coefficients are those of 28 nm designs; energy per cycle is taken as proportional to the feature size (constant
-    field scaling of capacitance, Dennard et al., 1974, at the near-constant supply of 28 to 16 nm).
+    The coefficients are those of 28 nm designs; energy per cycle is taken as proportional to the
+    feature size (constant field scaling of capacitance, Dennard et al., 1974, at the near-constant
+    supply of 28 to 16 nm).
 
     Args:
         lut_count: Lookup tables used.
@@ -363,9 +429,14 @@ def design_power_w(
         static_w: Leakage and what the board draws beside the design, W.
 
     Raises:
-        InvalidValueError: If a count, the clock or the power is negative, or the feature size is not above 0.
+        InvalidValueError: If a count, the clock or the power is negative, or the feature size is
+            not above 0.
     """
-    for name, value in (("lut_count", lut_count), ("bram_18k_count", bram_18k_count), ("clock_hz", clock_hz)):
+    for name, value in (
+        ("lut_count", lut_count),
+        ("bram_18k_count", bram_18k_count),
+        ("clock_hz", clock_hz),
+    ):
         if np.any(np.asarray(value) < 0):
             raise InvalidValueError(name, value, ">= 0")
     if static_w < 0:
@@ -380,7 +451,8 @@ def design_power_w(
 def _design(chosen: FloatArray, nodes: Sequence[StreamingNode], clock_hz: float) -> DataflowDesign:
     cycles = chosen[:, 0]
     used = chosen[:, 1:4].sum(axis=0)
-    # The first image's map is loaded while the node before gives it, but for the one that enters the design.
+    # The first image's map is loaded while the node before gives it, but for the one that enters
+    # the design.
     running = cycles - np.array([node.load_cycles for node in nodes])
     through = pipeline_latency_s(running, [node.start_fraction for node in nodes], clock_hz)
     return DataflowDesign(

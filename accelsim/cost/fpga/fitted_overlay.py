@@ -1,8 +1,10 @@
-"""Graphs on boards whose overlay has fitted rates: the layer model of whole networks, row by row of a graph.
+"""Graphs on boards whose overlay has fitted rates: the layer model of whole networks, row by row of
+a graph.
 
-Images of a batch go to the cores in rounds. The host's work of an iteration is issued before its first row, so that it adds
-to the latency of a batch and overlaps with the cores when batches follow each other: one image is the one-thread time of
-published tables, batches of as many images as cores their time with all threads.
+Images of a batch go to the cores in rounds. The host's work of an iteration is issued before its
+first row, so that it adds to the latency of a batch and overlaps with the cores when batches follow
+each other: one image is the one-thread time of published tables, batches of as many images as cores
+their time with all threads.
 """
 
 from __future__ import annotations
@@ -23,9 +25,15 @@ from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind
 
 __all__ = ["NetworkTimes", "network_times"]
 
-_SPATIAL = [int(kind) for kind in (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE, OperatorKind.POOLING)]
+_SPATIAL = [
+    int(kind) for kind in (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE, OperatorKind.POOLING)
+]
 #: Columns of a convolution's depths.
-_DEPTHS = [i for i, name in enumerate(DIMENSIONS[OperatorKind.CONV]) if name in {"in_d", "out_d", "kernel_d"}]
+_DEPTHS = [
+    i
+    for i, name in enumerate(DIMENSIONS[OperatorKind.CONV])
+    if name in {"in_d", "out_d", "kernel_d"}
+]
 #: Share of the arithmetic in convolutions from which on a network is like those that were measured.
 _CONVOLUTIONAL = 0.5
 
@@ -51,8 +59,11 @@ class NetworkTimes:
     log_sigma: float
 
 
-def network_times(graph: OperatorGraph, device: FpgaProfile, board: BoardRates) -> NetworkTimes | None:
-    """Times of a graph's layers; None where it is unlike the measured networks: no images, volumes, other arithmetic.
+def network_times(
+    graph: OperatorGraph, device: FpgaProfile, board: BoardRates
+) -> NetworkTimes | None:
+    """Times of a graph's layers; None where it is unlike the measured networks: no images, volumes,
+    other arithmetic.
 
     Args:
         graph: Inference of a batch of images.
@@ -68,7 +79,9 @@ def network_times(graph: OperatorGraph, device: FpgaProfile, board: BoardRates) 
     if board.has_engines:
         where = engine_boards(where.parallelism, where.clock_hz, where.core_count)
     networks = join_networks([layer_columns(graph, images)], [HostTask.NONE], where)
-    compute, traffic = layer_times_s(networks, board.rates, is_shared=active > 1 and not board.has_engines)
+    compute, traffic = layer_times_s(
+        networks, board.rates, is_shared=active > 1 and not board.has_engines
+    )
     alone, together = host_times_s(networks, board.rates)
     rounds = np.ceil(images / active)
     return NetworkTimes(
@@ -77,12 +90,16 @@ def network_times(graph: OperatorGraph, device: FpgaProfile, board: BoardRates) 
         compute_s=rounds * compute,
         memory_s=rounds * traffic,
         host_s=float(alone[0]) if images == 1 else images * float(together[0]),
-        log_sigma=board.log_sigma(float(gate_fractions(networks, board.rates)[0]), is_shared=images > 1),
+        log_sigma=board.log_sigma(
+            float(gate_fractions(networks, board.rates)[0]), is_shared=images > 1
+        ),
     )
 
 
 def _images(graph: OperatorGraph) -> float | None:
-    """Images of a batch; None where the graph is unlike measured networks or holds batches of several sizes."""
+    """Images of a batch; None where the graph is unlike measured networks or holds batches of
+    several sizes.
+    """
     spatial = np.isin(graph.kind, _SPATIAL)
     windows = np.isin(graph.kind, [int(kind) for kind in CONV_KINDS])
     batches = np.unique(graph.dims[spatial, 0])

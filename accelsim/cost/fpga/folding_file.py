@@ -1,8 +1,9 @@
 """Reads folding files of FINN: how parallel each layer of a streaming design is.
 
-A file maps layer names to attributes ("MatrixVectorActivation_0": {"PE": 16, "SIMD": 3, ...}); only matrix layers (MVAU,
-MatrixVectorActivation, StreamingFCLayer, VVAU) take part, in the order of their numbers. PE must divide the matrix height
-and SIMD its width. hls4ml's reuse factor says the same in one number: multiplications per multiplier.
+A file maps layer names to attributes ("MatrixVectorActivation_0": {"PE": 16, "SIMD": 3, ...}); only
+matrix layers (MVAU, MatrixVectorActivation, StreamingFCLayer, VVAU) take part, in the order of
+their numbers. PE must divide the matrix height and SIMD its width. hls4ml's reuse factor says the
+same in one number: multiplications per multiplier.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from accelsim.hardware.profile import FpgaProfile
 
 __all__ = ["LayerFolding", "folded_design", "parse_folding", "read_folding", "reuse_factor_cycles"]
 
-_MATRIX_LAYER = re.compile(r"^(MVAU|VVAU|MatrixVectorActivation|VectorVectorActivation|StreamingFCLayer)\w*?_(\d+)$")
+_MATRIX_LAYER = re.compile(
+    r"^(MVAU|VVAU|MatrixVectorActivation|VectorVectorActivation|StreamingFCLayer)\w*?_(\d+)$"
+)
 _LARGEST = 2**20
 
 
@@ -46,7 +49,8 @@ def read_folding(path: str | Path) -> tuple[LayerFolding, ...]:
     """Foldings of the matrix layers of a file, in order.
 
     Raises:
-        ProfileError: If the file cannot be read, has no matrix layer, or a layer's PE or SIMD is missing or no count.
+        ProfileError: If the file cannot be read, has no matrix layer, or a layer's PE or SIMD is
+            missing or no count.
     """
     return parse_folding(read_json(Path(path)), str(path))
 
@@ -72,7 +76,9 @@ def parse_folding(data: Mapping[str, Any], origin: str) -> tuple[LayerFolding, .
         if not wrong:
             found.append((int(match[2]), LayerFolding(name, attributes["PE"], attributes["SIMD"])))
     if not found and not problems:
-        problems.append("no matrix layer: expected names like MatrixVectorActivation_0 or MVAU_hls_0 with PE and SIMD")
+        problems.append(
+            "no matrix layer: expected names like MatrixVectorActivation_0 or MVAU_hls_0 with PE and SIMD"
+        )
     if problems:
         raise ProfileError(origin, problems)
     return tuple(folding for _, folding in sorted(found, key=lambda pair: pair[0]))
@@ -85,12 +91,17 @@ def _problems(name: str, attributes: Any) -> list[str]:
     for key in ("PE", "SIMD"):
         value = attributes.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
-            wrong.append(f"{name}.{key}: {value!r} is not a whole number from 1 to {_LARGEST}; give the layer's {key}")
+            wrong.append(
+                f"{name}.{key}: {value!r} is not a whole number from 1 to {_LARGEST}; give the layer's {key}"
+            )
     return wrong
 
 
 def folded_design(
-    nodes: Sequence[StreamingNode], foldings: Sequence[LayerFolding], device: FpgaProfile, values: FpgaParameters
+    nodes: Sequence[StreamingNode],
+    foldings: Sequence[LayerFolding],
+    device: FpgaProfile,
+    values: FpgaParameters,
 ) -> DataflowDesign:
     """The design a folding file describes: cycles, frame rate and resources.
 
@@ -101,25 +112,34 @@ def folded_design(
         values: Parameters.
 
     Raises:
-        InvalidValueError: If there are not as many foldings as layers, or one does not divide its layer's matrix.
+        InvalidValueError: If there are not as many foldings as layers, or one does not divide its
+            layer's matrix.
         DoesNotFitError: Naming the resource that is short.
     """
     if len(nodes) != len(foldings):
         allowed = f"{len(nodes)} matrix layers, one for each layer of the network"
-        raise InvalidValueError("folding layers", len(foldings), allowed, "Use the file made for this network.")
+        raise InvalidValueError(
+            "folding layers", len(foldings), allowed, "Use the file made for this network."
+        )
     for node, folding in zip(nodes, foldings, strict=True):
         for key, part, whole in (("PE", folding.pe, node.mh), ("SIMD", folding.simd, node.mw)):
             if whole % part:
                 field = f"{folding.name}.{key}"
-                raise InvalidValueError(field, part, f"a divisor of {whole} (layer {node.name})", "Change the folding.")
-    pe, simd = (np.array([getattr(f, name) for f in foldings], dtype=np.float64) for name in ("pe", "simd"))
+                raise InvalidValueError(
+                    field, part, f"a divisor of {whole} (layer {node.name})", "Change the folding."
+                )
+    pe, simd = (
+        np.array([getattr(f, name) for f in foldings], dtype=np.float64) for name in ("pe", "simd")
+    )
     return design_of_folding(nodes, pe, simd, device, values)
 
 
 def reuse_factor_cycles(node: StreamingNode, reuse_factor: int) -> float:
-    """Cycles per image at an hls4ml reuse factor: each multiplier serves that many products of one input vector.
+    """Cycles per image at an hls4ml reuse factor: each multiplier serves that many products of one
+    input vector.
 
-    Duarte et al., JINST 13 P07027, 2018: the initiation interval of a layer equals its reuse factor.
+    Duarte et al., JINST 13 P07027, 2018: the initiation interval of a layer equals its reuse
+    factor.
 
     Args:
         node: Layer.
@@ -130,5 +150,7 @@ def reuse_factor_cycles(node: StreamingNode, reuse_factor: int) -> float:
     """
     products = node.mw * node.mh
     if reuse_factor < 1 or products % reuse_factor:
-        raise InvalidValueError(f"{node.name}: reuse_factor", reuse_factor, f"a divisor of {products}")
+        raise InvalidValueError(
+            f"{node.name}: reuse_factor", reuse_factor, f"a divisor of {products}"
+        )
     return float(reuse_factor * node.vectors)

@@ -1,8 +1,10 @@
-"""What the host of an overlay does with a network's outputs: pixels classified, boxes chosen, pictures copied.
+"""What the host of an overlay does with a network's outputs: pixels classified, boxes chosen,
+pictures copied.
 
-Work on outputs that stay in the host's cache runs on several processors at once; beyond it, memory holds the threads up. A
-detector's library looks for the scores of one class after the other, as far apart as there are classes (Vitis AI library,
-`GetOneClassMaxScoreIndex`): where the scores exceed the cache, each look is a read of main memory.
+Work on outputs that stay in the host's cache runs on several processors at once; beyond it, memory
+holds the threads up. A detector's library looks for the scores of one class after the other, as far
+apart as there are classes (Vitis AI library, `GetOneClassMaxScoreIndex`): where the scores exceed
+the cache, each look is a read of main memory.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ __all__ = ["HOST_CORES", "HostTask", "HostWork", "host_work", "join_work"]
 HOST_CORES = 4.0
 #: Their shared second-level cache (AMD UG1085).
 _CACHE_BYTES = 2.0**20
-#: Read of main memory by a Cortex-A53 that no cache holds, s. Estimate: pointer chases measure 110 to 130 ns.
+#: Read of main memory by a Cortex-A53 that no cache holds, s. Estimate: pointer chases measure 110
+#: to 130 ns.
 _MEMORY_READ_S = 120e-9
 #: Scores are compared as 32-bit numbers.
 _SCORE_BYTES = 4.0
@@ -71,14 +74,18 @@ def host_work(layers: LayerColumns, task: HostTask) -> HostWork:
 
     Args:
         layers: The network.
-        task: What its outputs are; a classifier whose last pooling is too wide for the overlay leaves that to the host.
+        task: What its outputs are; a classifier whose last pooling is too wide for the overlay
+            leaves that to the host.
     """
     if task is HostTask.NONE and _wide_pool_bytes(layers) > 0:
         task = HostTask.WIDE_POOL
     outputs = float(layers.output_bytes.sum())
     is_picture = task in {HostTask.PIXELS, HostTask.IMAGE}
     held = max(outputs, layers.input_pixels) if is_picture else outputs
-    is_scanned = task in {HostTask.SOFTMAX_BOXES, HostTask.SIGMOID_BOXES} and outputs * _SCORE_BYTES > _CACHE_BYTES
+    is_scanned = (
+        task in {HostTask.SOFTMAX_BOXES, HostTask.SIGMOID_BOXES}
+        and outputs * _SCORE_BYTES > _CACHE_BYTES
+    )
     return HostWork(
         task=np.array([int(task)]),
         amount=np.array([_amount(layers, task)]),
@@ -90,7 +97,9 @@ def host_work(layers: LayerColumns, task: HostTask) -> HostWork:
 
 def join_work(work: Sequence[HostWork]) -> HostWork:
     """The work of several runs, end to end."""
-    return HostWork(*(np.concatenate([getattr(one, f.name) for one in work]) for f in fields(HostWork)))
+    return HostWork(
+        *(np.concatenate([getattr(one, f.name) for one in work]) for f in fields(HostWork))
+    )
 
 
 def _amount(layers: LayerColumns, task: HostTask) -> float:
@@ -98,7 +107,9 @@ def _amount(layers: LayerColumns, task: HostTask) -> float:
         return _wide_pool_bytes(layers)
     if task is not HostTask.PIXELS:
         return float(layers.output_bytes.sum())
-    last = int(np.flatnonzero(layers.kind <= DEPTHWISE)[-1])  # classes of the last convolution, at full size
+    last = int(
+        np.flatnonzero(layers.kind <= DEPTHWISE)[-1]
+    )  # classes of the last convolution, at full size
     return layers.input_pixels * (float(layers.channels_out[last]) + _CLASS_BYTES)
 
 

@@ -1,8 +1,10 @@
-"""Feature maps that share a buffer: what bursts of the memory carry besides the channels a layer writes or reads.
+"""Feature maps that share a buffer: what bursts of the memory carry besides the channels a layer
+writes or reads.
 
-Maps lie in memory pixel by pixel. Maps that are joined along their channels are written into one buffer, each pixel's
-channels next to the other map's, so that a map of few channels is a row of short pieces, and memory moves whole bursts: 8
-transfers of 64 bits (JEDEC DDR4, JESD79-4) or 16 of 32 bits (LPDDR4, JESD209-4).
+Maps lie in memory pixel by pixel. Maps that are joined along their channels are written into one
+buffer, each pixel's channels next to the other map's, so that a map of few channels is a row of
+short pieces, and memory moves whole bursts: 8 transfers of 64 bits (JEDEC DDR4, JESD79-4) or 16 of
+32 bits (LPDDR4, JESD209-4).
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ _K = OperatorKind
 _BURST_BYTES = 64.0
 
 
-def burst_ratios(graph: OperatorGraph, is_layer: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
-    """Bytes the memory moves over the bytes asked for, of what each row reads and of what it writes, shape (n,) each.
+def burst_ratios(
+    graph: OperatorGraph, is_layer: NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
+    """Bytes the memory moves over the bytes asked for, of what each row reads and of what it
+    writes, shape (n,) each.
 
     Args:
         graph: Operators; one byte per element.
@@ -49,7 +54,9 @@ def is_concatenation(graph: OperatorGraph) -> NDArray[np.bool_]:
 
 
 def _writer(graph: OperatorGraph, is_layer: NDArray[np.bool_], row: int) -> int:
-    """The row that writes what `row` passes on: normalisation and most activations run inside a layer."""
+    """The row that writes what `row` passes on: normalisation and most activations run inside a
+    layer.
+    """
     while not is_layer[row] and len(graph.dependencies_of(row)) == 1:
         row = int(graph.dependencies_of(row)[0])
     return row
@@ -64,5 +71,7 @@ def _map_shape(graph: OperatorGraph, is_layer: NDArray[np.bool_], row: int) -> t
     if kind is _K.POOLING:
         return sizes["out_pixels"], sizes["channels"]
     if kind is _K.ELEMENTWISE and len(graph.dependencies_of(row)):
-        return _map_shape(graph, is_layer, _writer(graph, is_layer, int(graph.dependencies_of(row)[0])))
+        return _map_shape(
+            graph, is_layer, _writer(graph, is_layer, int(graph.dependencies_of(row)[0]))
+        )
     return 0.0, 0.0

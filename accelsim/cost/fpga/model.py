@@ -1,12 +1,14 @@
 """FPGA cost model: layers on an overlay processor, or one streaming design for the whole network.
 
-On an overlay a layer takes the longer of its cycles and its traffic, plus a start. Cores work on different images and share
-the board's memory; weights are read once per image, or once for all cores of a batch engine, which also keeps feature maps
-on chip where they fit; elsewhere maps pass through memory between layers. Batch normalisation is folded into weights and
-one-input activations run in the convolution's output stage, at no cost; sums and pooling have their own engine of PP x ICP
-lanes, depthwise windows likewise. Attention, softmax, norms and recurrent layers are refused (the registry can send them to
-the host). Fully connected layers run as 1x1 convolutions, so a transformer's projections can stay on the board. Boards with
-rates fitted to their overlay take the layer model of whole networks instead (`accelsim.cost.fpga.fitted_overlay`).
+On an overlay a layer takes the longer of its cycles and its traffic, plus a start. Cores work on
+different images and share the board's memory; weights are read once per image, or once for all
+cores of a batch engine, which also keeps feature maps on chip where they fit; elsewhere maps pass
+through memory between layers. Batch normalisation is folded into weights and one-input activations
+run in the convolution's output stage, at no cost; sums and pooling have their own engine of PP x
+ICP lanes, depthwise windows likewise. Attention, softmax, norms and recurrent layers are refused
+(the registry can send them to the host). Fully connected layers run as 1x1 convolutions, so a
+transformer's projections can stay on the board. Boards with rates fitted to their overlay take the
+layer model of whole networks instead (`accelsim.cost.fpga.fitted_overlay`).
 """
 
 from __future__ import annotations
@@ -38,9 +40,11 @@ _K = OperatorKind
 FORMULAS: Formulas[OverlayMachine, FpgaParameters] = Formulas("fpga")
 _SIGMA = 0.4
 _TRAINING_PHASES = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
-#: Kinds that only a general grid runs: a DPU multiplies weights with activations, never two activations.
+#: Kinds that only a general grid runs: a DPU multiplies weights with activations, never two
+#: activations.
 _GENERAL_KINDS = (int(_K.BATCHED_GEMM), int(_K.GROUPED_GEMM))
-#: Costliest function an output stage applies, FLOP per element: SiLU, which the quantizer makes a hard swish (AMD UG1414).
+#: Costliest function an output stage applies, FLOP per element: SiLU, which the quantizer makes a
+#: hard swish (AMD UG1414).
 _OUTPUT_STAGE_FLOP = 5
 
 
@@ -59,7 +63,8 @@ def cost_fpga(
         parameters: Class-wide parameters unless given; their `flow` chooses overlay or dataflow.
 
     Raises:
-        UnsupportedOperatorError: Naming the first row whose kind, format or phase the board cannot run.
+        UnsupportedOperatorError: Naming the first row whose kind, format or phase the board cannot
+            run.
         DoesNotFitError: If a dataflow design lacks a resource.
         InvalidValueError: If there is no such flow.
     """
@@ -90,7 +95,8 @@ def _assemble(
     works: NDArray[np.bool_],
     tier: Tier = Tier.SPEC,
 ) -> CostTable:
-    """A table with energy by part: arithmetic, on-chip and main memory, and the clocks, which run as long as layers do.
+    """A table with energy by part: arithmetic, on-chip and main memory, and the clocks, which run
+    as long as layers do.
 
     Args:
         graph: Operators.
@@ -123,7 +129,8 @@ def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCo
         column[times.rows] = getattr(times, name)
         columns.append(column)
     time, compute, memory = columns
-    # The spread is that of whole networks: rows share it over all kinds, which otherwise count as independent.
+    # The spread is that of whole networks: rows share it over all kinds, which otherwise count as
+    # independent.
     share = np.bincount(graph.kind, weights=time) / max(float(time.sum()), 1e-30)
     sigma = times.log_sigma / float(np.linalg.norm(share))
     return RowCosts(time, compute, memory, costs.flop, costs.bytes, sigma)
@@ -132,7 +139,9 @@ def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCo
 def supported_rows_fpga(graph: OperatorGraph, device: FpgaProfile) -> NDArray[np.bool_]:
     """Which rows the board's overlay can run, shape (n,)."""
     machine = overlay_machine(device, fpga_parameters())
-    return ~(_unknown_kind(graph, machine) | _unknown_format(graph, machine) | _training(graph, machine))
+    return ~(
+        _unknown_kind(graph, machine) | _unknown_format(graph, machine) | _training(graph, machine)
+    )
 
 
 def _unknown_kind(graph: OperatorGraph, machine: OverlayMachine) -> NDArray[np.bool_]:
@@ -159,8 +168,16 @@ def _refuse(graph: OperatorGraph, machine: OverlayMachine) -> None:
     """Raise for the first row the overlay cannot run."""
     formats = ", ".join(d.label for d in Dtype if not np.isnan(machine.seconds_per_cycle[d]))
     checks = (
-        (_training, "FPGA overlays run inference only", "Choose inference, or a device that trains."),
-        (_unknown_kind, "its overlay has no such operator", "Allow host fallback, or choose another device."),
+        (
+            _training,
+            "FPGA overlays run inference only",
+            "Choose inference, or a device that trains.",
+        ),
+        (
+            _unknown_kind,
+            "its overlay has no such operator",
+            "Allow host fallback, or choose another device.",
+        ),
         (
             _unknown_format,
             f"its overlay computes in {formats}",
@@ -177,13 +194,16 @@ def _refuse(graph: OperatorGraph, machine: OverlayMachine) -> None:
 
 
 def _fused_rows(graph: OperatorGraph) -> NDArray[np.bool_]:
-    """Rows that run inside a convolution: batch normalisation and one-input activations, shape (n,)."""
+    """Rows that run inside a convolution: batch normalisation and one-input activations, shape
+    (n,).
+    """
     one_input = (graph.kind == int(_K.ELEMENTWISE)) & (graph.dims[:, 1] <= 1)
     fused: NDArray[np.bool_] = one_input | (graph.kind == int(_K.BATCH_NORM))
     return fused
 
 
-# -- overlay ---------------------------------------------------------------------------------------------------------
+# -- overlay
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _layer(
@@ -215,19 +235,27 @@ def _conv(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
     grid = "in" if rows.kind == _K.CONV_TRANSPOSE else "out"
     high, wide = rows[f"{grid}_d"] * rows[f"{grid}_h"], rows[f"{grid}_w"]
     # A published core takes PP rows of one column at once, so that rows round up, not pixels.
-    pixels = np.ceil(high / machine.pixels) * machine.pixels * wide if machine.published else high * wide
+    pixels = (
+        np.ceil(high / machine.pixels) * machine.pixels * wide if machine.published else high * wide
+    )
     volume = window_volume(rows)
     sides = (rows["channels_in"] / groups, rows["channels_out"] / groups)
-    array = groups * overlay_cycles(pixels, *sides, volume, (machine.pixels, machine.inputs, machine.outputs))
+    array = groups * overlay_cycles(
+        pixels, *sides, volume, (machine.pixels, machine.inputs, machine.outputs)
+    )
     # The depthwise engine has no output-channel parallelism: PP x ICP lanes, one channel each.
-    lanes = overlay_cycles(pixels, rows["channels_out"], 1.0, volume * sides[0], (machine.pixels, machine.inputs, 1.0))
+    lanes = overlay_cycles(
+        pixels, rows["channels_out"], 1.0, volume * sides[0], (machine.pixels, machine.inputs, 1.0)
+    )
     cycles = np.where(groups > 1, np.minimum(array, lanes), array)
     return _layer(rows, machine, values, cycles, images, shape.flop)
 
 
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
 def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
-    """A 1x1 convolution of m pixels, shared by as many cores as help: each core reads the weights once more."""
+    """A 1x1 convolution of m pixels, shared by as many cores as help: each core reads the weights
+    once more.
+    """
     shape = contraction(rows)
     parallelism = (machine.pixels, machine.inputs, machine.outputs)
 
@@ -257,7 +285,9 @@ def _faster(one: RowCosts, other: RowCosts) -> RowCosts:
 @FORMULAS.register(_K.POOLING)
 def _pooling(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
     parallelism = (machine.pixels, machine.inputs, 1.0)
-    cycles = overlay_cycles(rows["out_pixels"], rows["channels"], 1.0, rows["kernel_volume"], parallelism)
+    cycles = overlay_cycles(
+        rows["out_pixels"], rows["channels"], 1.0, rows["kernel_volume"], parallelism
+    )
     return _layer(rows, machine, values, cycles, rows["batch"], rows.column("flop"))
 
 
@@ -269,7 +299,9 @@ def _images(graph: OperatorGraph) -> float:
 
 @FORMULAS.register(_K.ELEMENTWISE, _K.BATCH_NORM, _K.REDUCTION)
 def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
-    """Sums, products and reductions on the engine's PP x ICP lanes; rows fused into convolutions cost nothing."""
+    """Sums, products and reductions on the engine's PP x ICP lanes; rows fused into convolutions
+    cost nothing.
+    """
     flop: FloatArray = rows.column("flop")
     images = np.full(len(rows), _images(rows.graph))
     results = rows.column("write_bytes") / DTYPE_BYTES[rows.column("dtype")]
@@ -283,7 +315,12 @@ def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) ->
 
 @FORMULAS.register(_K.COPY)
 def _copy(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
-    return _moved(rows, rows.bytes, min(machine.port_bytes_per_s * machine.cores, machine.memory_bytes_per_s), values)
+    return _moved(
+        rows,
+        rows.bytes,
+        min(machine.port_bytes_per_s * machine.cores, machine.memory_bytes_per_s),
+        values,
+    )
 
 
 @FORMULAS.register(_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
@@ -296,13 +333,16 @@ def _moved(rows: Rows, moved: FloatArray, bandwidth: float, values: FpgaParamete
     return RowCosts(time + values.layer_overhead_s, zero, time, zero, moved, _SIGMA)
 
 
-# -- streaming dataflow ----------------------------------------------------------------------------------------------
+# -- streaming dataflow
+# ----------------------------------------------------------------------------------------------
 
 _STREAMED = (_K.CONV, _K.GEMM)
 _HIDDEN = (_K.ELEMENTWISE, _K.BATCH_NORM, _K.POOLING, _K.REDUCTION, _K.COPY)
 
 
-def _streaming_nodes(graph: OperatorGraph, device: FpgaProfile) -> tuple[NDArray[np.int64], list[StreamingNode], int]:
+def _streaming_nodes(
+    graph: OperatorGraph, device: FpgaProfile
+) -> tuple[NDArray[np.int64], list[StreamingNode], int]:
     """Rows with weights, their nodes, and the images of the run."""
     known = np.isin(graph.kind, [int(kind) for kind in (*_STREAMED, *_HIDDEN)])
     refused = np.flatnonzero(~known | np.isin(graph.phase, _TRAINING_PHASES))
@@ -312,18 +352,27 @@ def _streaming_nodes(graph: OperatorGraph, device: FpgaProfile) -> tuple[NDArray
         raise UnsupportedOperatorError(device.name, f"{kind.label} {name!r}", reason)
     index = np.flatnonzero(np.isin(graph.kind, [int(kind) for kind in _STREAMED]))
     dims = [
-        dict(zip(DIMENSIONS[OperatorKind(int(graph.kind[i]))], graph.dims[i].tolist(), strict=False)) for i in index
+        dict(
+            zip(DIMENSIONS[OperatorKind(int(graph.kind[i]))], graph.dims[i].tolist(), strict=False)
+        )
+        for i in index
     ]
     batches = [d["batch"] for d in dims if "channels_in" in d] or [d["m"] for d in dims]
     images = reduce(gcd, batches, 0) or 1
-    return index, [_node(d, images, graph, int(i)) for d, i in zip(dims, index, strict=True)], images
+    return (
+        index,
+        [_node(d, images, graph, int(i)) for d, i in zip(dims, index, strict=True)],
+        images,
+    )
 
 
 def _node(dims: dict[str, int], images: int, graph: OperatorGraph, row: int) -> StreamingNode:
     bits = max(1, round(8 * Dtype(int(graph.dtype[row])).bytes))
     name = graph.name[row]
     if "channels_in" not in dims:
-        return StreamingNode(name, max(dims["k"], 1), max(dims["n"], 1), max(dims["m"] / images, 1), bits, bits)
+        return StreamingNode(
+            name, max(dims["k"], 1), max(dims["n"], 1), max(dims["m"] / images, 1), bits, bits
+        )
     window = dims["kernel_d"] * dims["kernel_h"] * dims["kernel_w"]
     pixels = dims["out_d"] * dims["out_h"] * dims["out_w"] * dims["batch"] / images
     groups = max(dims["groups"], 1)
@@ -358,8 +407,9 @@ def cost_dataflow(
 ) -> CostTable:
     """Cost every row of a graph in one streaming design.
 
-    Each node's row takes the wait it adds to the first image; the slowest node's row takes the rest: its own pass and the
-    images that follow, one per (slowest node's cycles). Weights stay on chip, so only inputs and outputs of the graph move.
+    Each node's row takes the wait it adds to the first image; the slowest node's row takes the
+    rest: its own pass and the images that follow, one per (slowest node's cycles). Weights stay on
+    chip, so only inputs and outputs of the graph move.
 
     Args:
         graph: Inference rows.

@@ -1,10 +1,13 @@
-"""Whole networks on a DPU: one core alone, and all cores with the host's threads, as published throughput tables have it.
+"""Whole networks on a DPU: one core alone, and all cores with the host's threads, as published
+throughput tables have it.
 
-A layer takes ceil(rows/PP) columns ceil(C_in/ICP) ceil(C_out/OCP) x window cycles (AMD PG338: PP pixels of one column at
-once), its first layer fills the input lanes with the window's columns. Weights and maps pass through the board's memory
-beside the arithmetic. With n cores the memory carries n images at once, layer by layer: cores that wait for the same memory
-fall into step. The host scales the picture and finishes what the overlay cannot (`accelsim.cost.fpga.host_tasks`). What
-these mechanisms cost depends on the compiler's release: `DpuRates` is fitted per release (`accelsim.calibration.dpu_fit`).
+A layer takes ceil(rows/PP) columns ceil(C_in/ICP) ceil(C_out/OCP) x window cycles (AMD PG338: PP
+pixels of one column at once), its first layer fills the input lanes with the window's columns.
+Weights and maps pass through the board's memory beside the arithmetic. With n cores the memory
+carries n images at once, layer by layer: cores that wait for the same memory fall into step. The
+host scales the picture and finishes what the overlay cannot (`accelsim.cost.fpga.host_tasks`). What
+these mechanisms cost depends on the compiler's release: `DpuRates` is fitted per release
+(`accelsim.validation.dpu_fit`).
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ __all__ = [
     "thread_times_s",
 ]  # fmt: skip
 
-#: Input channels up to which the first layer's window columns fill the input lanes (PG338, channel augmentation).
+#: Input channels up to which the first layer's window columns fill the input lanes (PG338, channel
+#: augmentation).
 _AUGMENTED_CHANNELS = 4
 
 
@@ -34,20 +38,27 @@ class DpuRates:
 
     Attributes:
         cycle_ratio: Cycles of a convolution over those of its tiles.
-        weight_fraction: Share of the board's memory bandwidth at which weights are fetched by one core.
-        map_fraction: Share at which feature maps are read by one core, and at which they are written.
+        weight_fraction: Share of the board's memory bandwidth at which weights are fetched by one
+            core.
+        map_fraction: Share at which feature maps are read by one core, and at which they are
+            written.
         layer_s: Start of a layer, s.
         image_s: Host work per image, s.
         pixel_s: Host work per input pixel, s.
         depthwise_ratio: Cycles of a depthwise layer over those of its lanes.
-        other_ratio: Cycles of pooling, sums, moves, gates and activations of their own over those of their lanes.
+        other_ratio: Cycles of pooling, sums, moves, gates and activations of their own over those
+            of their lanes.
         host_threads: Images the host works on at once where memory or the driver holds it up.
         cached_threads: Images whose outputs it works on at once where they stay in its cache.
-        shared_weight_fraction: Share of the memory bandwidth at which all cores together fetch weights.
+        shared_weight_fraction: Share of the memory bandwidth at which all cores together fetch
+            weights.
         shared_map_fraction: Share at which maps of all cores pass.
-        wide_memory_ratio: Shared bandwidth of boards whose memory module has x8 chips over those with x16 chips.
-        early_memory_ratio: Bandwidth of boards in their first releases over that of their later ones.
-        pixels_s: Host work per pixel and class of a dense prediction, and per byte the host pools, s.
+        wide_memory_ratio: Shared bandwidth of boards whose memory module has x8 chips over those
+            with x16 chips.
+        early_memory_ratio: Bandwidth of boards in their first releases over that of their later
+            ones.
+        pixels_s: Host work per pixel and class of a dense prediction, and per byte the host pools,
+            s.
         softmax_box_s: Host work per output byte of a detector with softmax scores, s.
         sigmoid_box_s: The same with sigmoid scores.
         image_byte_s: Host work per output byte of a picture, s.
@@ -95,8 +106,10 @@ class DpuBoards:
         core_count: Cores.
         memory_bytes_per_s: Theoretical bandwidth of the board's memory.
         host_ratio: Time of the host's cores over those of a 1.2 GHz Cortex-A53.
-        scan_threads: Threads in which the host's library scans the sigmoid scores of a detector for one image.
-        has_wide_memory: Whether the memory module has x8 chips, whose four bank groups hide more turn-around.
+        scan_threads: Threads in which the host's library scans the sigmoid scores of a detector for
+            one image.
+        has_wide_memory: Whether the memory module has x8 chips, whose four bank groups hide more
+            turn-around.
         is_early: Whether the board's first releases ran it with slower memory.
     """
 
@@ -149,7 +162,9 @@ class DpuNetworks:
     host: HostWork
 
 
-def join_networks(networks: Sequence[LayerColumns], tasks: Sequence[HostTask], boards: DpuBoards) -> DpuNetworks:
+def join_networks(
+    networks: Sequence[LayerColumns], tasks: Sequence[HostTask], boards: DpuBoards
+) -> DpuNetworks:
     """Count cycles and traffic of each network on its board.
 
     Args:
@@ -157,7 +172,9 @@ def join_networks(networks: Sequence[LayerColumns], tasks: Sequence[HostTask], b
         tasks: Host task of each.
         boards: Board of each.
     """
-    host = join_work([host_work(layers, task) for layers, task in zip(networks, tasks, strict=True)])
+    host = join_work(
+        [host_work(layers, task) for layers, task in zip(networks, tasks, strict=True)]
+    )
     counts = np.array([len(layers.kind) for layers in networks])
     start = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
     run = np.repeat(np.arange(len(networks)), counts)
@@ -166,7 +183,11 @@ def join_networks(networks: Sequence[LayerColumns], tasks: Sequence[HostTask], b
     first[start] = True
     cycles = _cycles(c, boards.parallelism[run], first)
     clock, memory = boards.clock_hz[run], boards.memory_bytes_per_s[run]
-    weights = np.where(c["kind"] <= DEPTHWISE, c["channels_in"] / c["groups"] * c["channels_out"] * c["window"], 0.0)
+    weights = np.where(
+        c["kind"] <= DEPTHWISE,
+        c["channels_in"] / c["groups"] * c["channels_out"] * c["window"],
+        0.0,
+    )
     kind, seconds = c["kind"], cycles / clock
     return DpuNetworks(
         start=start,
@@ -193,7 +214,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _cycles(c: dict[str, FloatArray], parallelism: FloatArray, first: NDArray[np.bool_]) -> FloatArray:
+def _cycles(
+    c: dict[str, FloatArray], parallelism: FloatArray, first: NDArray[np.bool_]
+) -> FloatArray:
     pixels_at_once, inputs_at_once, outputs_at_once = parallelism.T
     positions = np.ceil(c["rows"] / pixels_at_once) * c["columns"]
     inputs = np.ceil(c["channels_in"] / inputs_at_once)
@@ -212,8 +235,8 @@ def _cycles(c: dict[str, FloatArray], parallelism: FloatArray, first: NDArray[np
 def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
     """Time per image of one thread, and per image with all cores busy; s, shape (k,) each.
 
-    One thread waits for one core and the host; with all threads busy the longer of the cores' time over their number and the
-    host's over its threads counts.
+    One thread waits for one core and the host; with all threads busy the longer of the cores' time
+    over their number and the host's over its threads counts.
 
     Args:
         networks: Network runs.
@@ -221,15 +244,23 @@ def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, 
     """
 
     def core_s(*, is_shared: bool) -> FloatArray:
-        layers = np.maximum(*layer_times_s(networks, rates, is_shared=is_shared)) + rates.layer_s * networks.starts
+        layers = (
+            np.maximum(*layer_times_s(networks, rates, is_shared=is_shared))
+            + rates.layer_s * networks.starts
+        )
         return np.add.reduceat(layers, networks.start)
 
     one, all_threads = host_times_s(networks, rates)
-    return core_s(is_shared=False) + one, np.maximum(core_s(is_shared=True) / networks.cores, all_threads)
+    return core_s(is_shared=False) + one, np.maximum(
+        core_s(is_shared=True) / networks.cores, all_threads
+    )
 
 
-def layer_times_s(networks: DpuNetworks, rates: DpuRates, *, is_shared: bool) -> tuple[FloatArray, FloatArray]:
-    """Arithmetic and traffic of every layer of one image, of which the longer counts; s, shape (n,) each.
+def layer_times_s(
+    networks: DpuNetworks, rates: DpuRates, *, is_shared: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Arithmetic and traffic of every layer of one image, of which the longer counts; s, shape (n,)
+    each.
 
     Weights, maps read and maps written have ports of their own.
 
@@ -238,14 +269,18 @@ def layer_times_s(networks: DpuNetworks, rates: DpuRates, *, is_shared: bool) ->
         rates: Of the release.
         is_shared: Whether all cores are busy and share the memory.
     """
-    compute = networks.convolution_s * rates.cycle_ratio + networks.depthwise_s * rates.depthwise_ratio
+    compute = (
+        networks.convolution_s * rates.cycle_ratio + networks.depthwise_s * rates.depthwise_ratio
+    )
     compute = compute + networks.other_s * rates.other_ratio
     maps = networks.read_s + networks.write_s
     traffic = np.maximum(networks.read_s, networks.write_s) / rates.map_fraction
     traffic = np.maximum(traffic, networks.weight_s / rates.weight_fraction)
     counts = np.diff(np.append(networks.start, len(traffic)))
     if is_shared:
-        together = networks.weight_s / rates.shared_weight_fraction + maps / rates.shared_map_fraction
+        together = (
+            networks.weight_s / rates.shared_weight_fraction + maps / rates.shared_map_fraction
+        )
         wide = np.where(networks.has_wide_memory, rates.wide_memory_ratio, 1.0)
         at_once = np.where(networks.cores > 1, networks.cores / wide, 0.0)
         traffic = np.maximum(traffic, together * np.repeat(at_once, counts))
@@ -260,7 +295,10 @@ def gate_fractions(networks: DpuNetworks, rates: DpuRates) -> FloatArray:
         networks: Network runs.
         rates: Of the release.
     """
-    layers = np.maximum(*layer_times_s(networks, rates, is_shared=False)) + rates.layer_s * networks.starts
+    layers = (
+        np.maximum(*layer_times_s(networks, rates, is_shared=False))
+        + rates.layer_s * networks.starts
+    )
     gates: FloatArray = np.add.reduceat(np.where(networks.is_gate, layers, 0.0), networks.start)
     return gates / np.add.reduceat(layers, networks.start)
 

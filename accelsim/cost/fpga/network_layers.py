@@ -1,8 +1,10 @@
-"""The layers of a network as columns, for one image on a DPU: sizes, windows, traffic; pruned networks by narrowing.
+"""The layers of a network as columns, for one image on a DPU: sizes, windows, traffic; pruned
+networks by narrowing.
 
-Activations and batch normalisation run inside convolutions; concatenations are written in place, which costs whole bursts
-where pieces are short (`accelsim.cost.fpga.map_slices`). Channels of pruned networks
-are not published: they are taken as scaled down evenly until the network has its stated operations.
+Activations and batch normalisation run inside convolutions; concatenations are written in place,
+which costs whole bursts where pieces are short (`accelsim.cost.fpga.map_slices`). Channels of
+pruned networks are not published: they are taken as scaled down evenly until the network has its
+stated operations.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ __all__ = [
 _K = OperatorKind
 #: Codes of `LayerColumns.kind`.
 CONV, DEPTHWISE, POOL, SUM, MOVE, GATE = range(6)
-#: FLOP per element from which an activation is no output-stage function but a pass of its own: hard swish, SiLU.
+#: FLOP per element from which an activation is no output-stage function but a pass of its own: hard
+#: swish, SiLU.
 _PASS_FLOP = 4
-#: Activations x f(x) that the quantizer takes apart into a hard sigmoid and a product, each a layer (Vitis AI,
-#: vai_q_tensorflow2, `ConvertActivationSwish`); the hard swish is one operation (DPUCZDX8G 4.0, reference design's log).
+#: Activations x f(x) that the quantizer takes apart into a hard sigmoid and a product, each a layer
+#: (Vitis AI, vai_q_tensorflow2, `ConvertActivationSwish`); the hard swish is one operation
+#: (DPUCZDX8G 4.0, reference design's log).
 _SELF_GATED = frozenset({"silu", "swish"})
 
 
@@ -67,28 +71,37 @@ class LayerColumns:
 
 
 def layer_rows(graph: OperatorGraph) -> NDArray[np.int64]:
-    """Rows of a graph that are layers of their own; the others run inside a convolution or are written in place."""
+    """Rows of a graph that are layers of their own; the others run inside a convolution or are
+    written in place.
+    """
     return np.flatnonzero(_kinds(graph) >= 0)
 
 
 def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
-    """The layers of a graph, for one of its images; rows that run inside a convolution are left out.
+    """The layers of a graph, for one of its images; rows that run inside a convolution are left
+    out.
 
     Args:
         graph: Inference of a batch of images, at least one of whose rows is a layer.
         images: Images of the batch.
     """
     kinds, keep = _kinds(graph), layer_rows(graph)
-    table = np.array([_sizes(graph, int(i), int(kinds[i])) for i in keep], dtype=np.float64).reshape(-1, 7)
+    table = np.array(
+        [_sizes(graph, int(i), int(kinds[i])) for i in keep], dtype=np.float64
+    ).reshape(-1, 7)
     read = np.zeros(len(graph), dtype=np.bool_)
     read[graph.dependency] = True
-    starts = np.array([2.0 if graph.name[int(i)].removesuffix(IN_PLACE) in _SELF_GATED else 1.0 for i in keep])
+    starts = np.array(
+        [2.0 if graph.name[int(i)].removesuffix(IN_PLACE) in _SELF_GATED else 1.0 for i in keep]
+    )
     read_ratio, write_ratio = burst_ratios(graph, kinds >= 0)
     # x f(x): x is read, f written; x and f are read, the product written.
     taken = (graph.read_bytes * read_ratio)[keep] * (2.0 * starts - 1.0)
     written = (graph.write_bytes * write_ratio)[keep] * starts
     first = graph.dims[keep[0]] if len(keep) else np.zeros(15)
-    high, wide, inputs, outputs, groups, window, window_columns = (column.copy() for column in table.T)
+    high, wide, inputs, outputs, groups, window, window_columns = (
+        column.copy() for column in table.T
+    )
     is_product = graph.kind[keep] == int(_K.GEMM)
     return LayerColumns(
         kind=kinds[keep],
@@ -115,7 +128,9 @@ def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
     codes[conv & (dims[:, 3] > 1)] = DEPTHWISE
     codes[kind == int(_K.POOLING)] = POOL
     element = kind == int(_K.ELEMENTWISE)
-    gates = np.array([name.removesuffix(IN_PLACE) in {"mul", "scale"} for name in graph.name], dtype=np.bool_)
+    gates = np.array(
+        [name.removesuffix(IN_PLACE) in {"mul", "scale"} for name in graph.name], dtype=np.bool_
+    )
     codes[element & (dims[:, 1] > 1)] = SUM
     codes[element & (((dims[:, 1] > 1) & gates) | (dims[:, 2] >= _PASS_FLOP))] = GATE
     codes[(kind == int(_K.COPY)) & ~is_concatenation(graph)] = MOVE
@@ -142,14 +157,23 @@ def _sizes(graph: OperatorGraph, row: int, code: int) -> tuple[float, ...]:
 
 def network_flop(layers: LayerColumns) -> float:
     """FLOP of the convolutions and fully connected layers."""
-    each = layers.rows * layers.columns * layers.channels_in * layers.channels_out * layers.window / layers.groups
+    each = (
+        layers.rows
+        * layers.columns
+        * layers.channels_in
+        * layers.channels_out
+        * layers.window
+        / layers.groups
+    )
     return float(2.0 * each[layers.kind <= DEPTHWISE].sum())
 
 
 def narrowed(layers: LayerColumns, flop: float) -> LayerColumns:
-    """The network with channels scaled down evenly until it has `flop` FLOP: what pruning does on average.
+    """The network with channels scaled down evenly until it has `flop` FLOP: what pruning does on
+    average.
 
-    In residual bottlenecks only the inner channels shrink, since all blocks of a stage are added to one map.
+    In residual bottlenecks only the inner channels shrink, since all blocks of a stage are added to
+    one map.
 
     Args:
         layers: The whole network.
@@ -161,18 +185,25 @@ def narrowed(layers: LayerColumns, flop: float) -> LayerColumns:
     low, high = _NARROWEST, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (low, middle) if network_flop(_narrowed_by(layers, middle, *inner)) > flop else (middle, high)
+        low, high = (
+            (low, middle)
+            if network_flop(_narrowed_by(layers, middle, *inner)) > flop
+            else (middle, high)
+        )
     return _narrowed_by(layers, low, *inner)
 
 
 _NARROWEST = 0.02
-#: Share of convolutions with a window below which a network with sums is one of bottlenecks (a third of a ResNet-50's).
+#: Share of convolutions with a window below which a network with sums is one of bottlenecks (a
+#: third of a ResNet-50's).
 _BOTTLENECK_WINDOWS = 0.4
 _Mask = NDArray[np.bool_]
 
 
 def _inner_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
-    """Whose inputs and whose outputs shrink: those of windows, and of 1x1 convolutions before one, in written order."""
+    """Whose inputs and whose outputs shrink: those of windows, and of 1x1 convolutions before one,
+    in written order.
+    """
     matrix = np.flatnonzero(layers.kind <= DEPTHWISE)
     wide = layers.window[matrix] > 1
     outputs = wide | np.append(wide[1:], [False])
@@ -190,7 +221,8 @@ def _all_channels(layers: LayerColumns) -> tuple[_Mask, _Mask]:
     return inputs, np.ones(len(layers.kind), dtype=np.bool_)
 
 
-#: Channels a pruner keeps or removes together; not published, chosen among 1, 8 and 16 by the error on pruned networks.
+#: Channels a pruner keeps or removes together; not published, chosen among 1, 8 and 16 by the error
+#: on pruned networks.
 _CHANNEL_STEP = 8.0
 
 

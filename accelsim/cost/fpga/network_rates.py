@@ -1,7 +1,8 @@
-"""Rates of DPU releases that ship with accelsim, and the boards whose published throughput they were fitted to.
+"""Rates of DPU releases that ship with accelsim, and the boards whose published throughput they
+were fitted to.
 
-`calibration/class/dpu.yaml` holds them; `accelsim.calibration.dpu_fit` fits them. Estimates of these boards take the rates
-of the newest release, at tier `fitted`.
+`calibration/class/dpu.yaml` holds them; `accelsim.validation.dpu_fit` fits them. Estimates of these
+boards take the rates of the newest release, at tier `fitted`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.datafile import data_root, read_yaml
 from accelsim.hardware.profile import FpgaProfile
 
-__all__ = ["BoardRates", "EngineRates", "ShippedRates", "board_rates", "boards_of_device", "shipped_rates"]
+__all__ = [
+    "BoardRates",
+    "EngineRates",
+    "ShippedRates",
+    "board_rates",
+    "boards_of_device",
+    "shipped_rates",
+]
 
 #: Clock of the host processors that the rates hold for.
 _REFERENCE_HOST_HZ = 1.2e9
@@ -48,7 +56,8 @@ class ShippedRates:
     """Rates that ship with accelsim.
 
     Attributes:
-        families: Families they were fitted to; a prediction of one of these is no prediction of the unseen.
+        families: Families they were fitted to; a prediction of one of these is no prediction of the
+            unseen.
         releases: Rates by release.
         host_hz: Clock of the host processors by board's catalogue name.
         unseen: Boards among these whose core took no part in the fit.
@@ -64,7 +73,9 @@ class ShippedRates:
     engines: Mapping[str, EngineRates]
 
     def of(self, release: str) -> DpuRates:
-        """A release's rates; those of the newest one before it, or of the oldest, where it has none."""
+        """A release's rates; those of the newest one before it, or of the oldest, where it has
+        none.
+        """
         names = sorted(self.releases, key=_order)
         before = [name for name in names if _order(name) <= _order(release)]
         return self.releases[before[-1] if before else names[0]]
@@ -98,14 +109,18 @@ class BoardRates:
     has_engines: bool = False
 
     def log_sigma(self, gate_fraction: float, *, is_shared: bool) -> float:
-        """Spread of a network's time: few of the measured networks have gates, so that more of them tell less.
+        """Spread of a network's time: few of the measured networks have gates, so that more of them
+        tell less.
 
         Args:
             gate_fraction: Share of the time in gates and activations of their own.
             is_shared: Whether several cores are busy.
         """
         return float(
-            np.hypot(self.multi_log_sigma if is_shared else self.single_log_sigma, gate_fraction * self.gate_log_sigma)
+            np.hypot(
+                self.multi_log_sigma if is_shared else self.single_log_sigma,
+                gate_fraction * self.gate_log_sigma,
+            )
         )
 
 
@@ -134,7 +149,9 @@ def shipped_rates() -> ShippedRates:
 
 def _engine(entry: Mapping[str, Any]) -> EngineRates:
     spreads = entry["log_sigma"]
-    return EngineRates(DpuRates(**entry["rates"]), frozenset(entry["boards"]), spreads["single"], spreads["multi"])
+    return EngineRates(
+        DpuRates(**entry["rates"]), frozenset(entry["boards"]), spreads["single"], spreads["multi"]
+    )
 
 
 @lru_cache(maxsize=64)
@@ -173,7 +190,11 @@ def boards_of_device(device: FpgaProfile, host_ratio: float, active_cores: float
     core = device.overlay
     if core is None:
         raise TypeError(f"{device.name} has no overlay")
-    sides = (core.pixel_parallelism, core.input_channel_parallelism, core.output_channel_parallelism)
+    sides = (
+        core.pixel_parallelism,
+        core.input_channel_parallelism,
+        core.output_channel_parallelism,
+    )
     return DpuBoards(
         parallelism=np.array([[float(side.value) for side in sides]]),
         clock_hz=np.array([core.clock_hz.value]),

@@ -1,8 +1,8 @@
 """Overlay processors: cores that run one layer at a time with fixed pixel and channel parallelism.
 
-A core multiplies PP pixels x ICP input channels x OCP output channels per cycle (AMD DPUCZDX8G, PG338, "DPU architectures");
-a layer takes ceil(pixels/PP) ceil(C_in/ICP) ceil(C_out/OCP) x window cycles. Boards without a published overlay get a grid
-of the same kind sized to their stated peak.
+A core multiplies PP pixels x ICP input channels x OCP output channels per cycle (AMD DPUCZDX8G,
+PG338, "DPU architectures"); a layer takes ceil(pixels/PP) ceil(C_in/ICP) ceil(C_out/OCP) x window
+cycles. Boards without a published overlay get a grid of the same kind sized to their stated peak.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from accelsim.workloads.graph import FloatArray
 
 __all__ = ["OverlayMachine", "overlay_cycles", "overlay_machine"]
 
-#: Least pixel parallelism of a generic grid: that of the published cores (AMD PG338, B1600 to B4096).
+#: Least pixel parallelism of a generic grid: that of the published cores (AMD PG338, B1600 to
+#: B4096).
 _GENERIC_PIXELS = 8
-#: Overlays whose cores are one engine's batch: they share each weight fetch and keep feature maps in on-chip RAM where these
-#: fit (AMD PG389 and PG403, Versal: batch engines behind one weight buffer; PG400, DPUCADF8H: four images at a time).
+#: Overlays whose cores are one engine's batch: they share each weight fetch and keep feature maps
+#: in on-chip RAM where these fit (AMD PG389 and PG403, Versal: batch engines behind one weight
+#: buffer; PG400, DPUCADF8H: four images at a time).
 _BATCH_ENGINES = ("DPUCVDX8", "DPUCV2DX8", "DPUCADF8")
 
 
@@ -34,14 +36,17 @@ class OverlayMachine:
 
     Attributes:
         name: Device name, for messages.
-        published: Whether the overlay is a published convolution processor (DPU), which multiplies no two activations.
+        published: Whether the overlay is a published convolution processor (DPU), which multiplies
+            no two activations.
         pixels: Pixel parallelism PP of one core.
         inputs: Input-channel parallelism ICP.
         outputs: Output-channel parallelism OCP.
         cores: Cores; each works on its own image.
-        seconds_per_cycle: Of one core by `Dtype` code, pipeline fills included; NaN for formats it lacks.
+        seconds_per_cycle: Of one core by `Dtype` code, pipeline fills included; NaN for formats it
+            lacks.
         shares_weights: Whether one weight fetch serves all cores.
-        resident_bytes: Feature maps of one image and layer that stay on chip; 0 sends all through memory.
+        resident_bytes: Feature maps of one image and layer that stay on chip; 0 sends all through
+            memory.
         port_bytes_per_s: What one core draws from memory.
         memory_bytes_per_s: Sustained bandwidth of the board's memory, shared by the cores.
         host_bytes_per_s: Host link; memory where host and fabric share it.
@@ -78,8 +83,12 @@ def overlay_cycles(
         parallelism: (PP, ICP, OCP), each >= 1.
     """
     per_cycle_pixels, per_cycle_in, per_cycle_out = parallelism
-    tiles = np.ceil(np.asarray(pixels) / per_cycle_pixels) * np.ceil(np.asarray(channels_in) / per_cycle_in)
-    cycles: FloatArray = tiles * np.ceil(np.asarray(channels_out) / per_cycle_out) * np.asarray(window)
+    tiles = np.ceil(np.asarray(pixels) / per_cycle_pixels) * np.ceil(
+        np.asarray(channels_in) / per_cycle_in
+    )
+    cycles: FloatArray = (
+        tiles * np.ceil(np.asarray(channels_out) / per_cycle_out) * np.asarray(window)
+    )
     return cycles
 
 
@@ -87,7 +96,8 @@ def overlay_machine(device: FpgaProfile, values: FpgaParameters) -> OverlayMachi
     """The overlay of a board.
 
     Raises:
-        InvalidValueError: If the board has neither an overlay nor a stated rate, or no memory bandwidth.
+        InvalidValueError: If the board has neither an overlay nor a stated rate, or no memory
+            bandwidth.
     """
     memory = main_memory_bandwidth_bytes_per_s(device)
     link = device.host_link
@@ -116,7 +126,11 @@ Grid = tuple[float, float, float, float, float, FloatArray]
 
 
 def _published_grid(device: FpgaProfile, core: DpuCore, values: FpgaParameters) -> Grid:
-    shape = (core.pixel_parallelism, core.input_channel_parallelism, core.output_channel_parallelism)
+    shape = (
+        core.pixel_parallelism,
+        core.input_channel_parallelism,
+        core.output_channel_parallelism,
+    )
     pixels, inputs, outputs = (float(side.value) for side in shape)
     cores, clock = float(core.core_count.value), core.clock_hz.value
     native = 2.0 * pixels * inputs * outputs * cores * clock
@@ -131,10 +145,14 @@ def _published_grid(device: FpgaProfile, core: DpuCore, values: FpgaParameters) 
 
 def _generic_grid(device: FpgaProfile, values: FpgaParameters) -> Grid:
     """A grid sized to the best stated rate, near square in its channels."""
-    rates = {d: rate * values.generic_efficiency_fraction for d, rate in device.peak_flop_per_s.items()}
+    rates = {
+        d: rate * values.generic_efficiency_fraction for d, rate in device.peak_flop_per_s.items()
+    }
     if not rates:
         field = f"{device.name}: matrix_flop_per_s"
-        raise InvalidValueError(field, None, "a stated rate or an overlay", "Add one to the device profile.")
+        raise InvalidValueError(
+            field, None, "a stated rate or an overlay", "Add one to the device profile."
+        )
     clock = device.fabric_clock_hz.value
     best = max(rates.values())
     multipliers = max(best / (2.0 * clock), 1.0)

@@ -1,4 +1,6 @@
-"""Parameters of the FPGA cost models; class-wide values and their sources stand in ``calibration/class/fpga.yaml``."""
+"""Parameters of the FPGA cost models; class-wide values and their sources stand in
+``calibration/class/fpga.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,18 @@ class FpgaParameters:
         port_bytes_per_cycle: Memory-port width of one overlay core.
         memory_efficiency_fraction: Sustained over theoretical board bandwidth, 0 to 1.
         compute_efficiency_fraction: Share of an overlay's cycles that multiply, 0 to 1.
-        generic_efficiency_fraction: Share of the stated peak that an overlay reaches on boards without a published one.
+        generic_efficiency_fraction: Share of the stated peak that an overlay reaches on boards
+            without a published one.
         energy_overhead_ratio: Energy of an executed operation over its adder and multiplier's.
-        active_power_fraction: Share of limit less idle power that clocks draw while layers run, 0 to 1.
+        active_power_fraction: Share of limit less idle power that clocks draw while layers run, 0
+            to 1.
         lut_base: Lookup tables of one streaming node's control.
         lut_ratio: Lookup tables over those of its multipliers and adders.
-        flow: "overlay" (layer after layer on one processor) or "dataflow" (one streaming design for the whole network).
+        flow: "overlay" (layer after layer on one processor) or "dataflow" (one streaming design for
+            the whole network).
         target_fps: Frames per second a dataflow design must reach; None takes the most that fits.
-        board: Rates fitted to the board's overlay, with the layer model of whole networks; None for class-wide ones.
+        board: Rates fitted to the board's overlay, with the layer model of whole networks; None for
+            class-wide ones.
     """
 
     layer_overhead_s: float

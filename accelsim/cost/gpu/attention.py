@@ -1,9 +1,12 @@
-"""Fused attention on a GPU: FlashAttention-style kernels in prefill and training, split-KV kernels in decoding.
+"""Fused attention on a GPU: FlashAttention-style kernels in prefill and training, split-KV kernels
+in decoding.
 
-Scores never reach memory (Dao et al., 2022 and 2023): traffic is queries, keys, values and output once. Blocks of a causal
-or windowed mask that hold no visible pair are skipped, so the executed FLOP are those of the visible pairs rounded up to
-blocks. With few queries the kernel is bound by reading the cache, shared by the query heads of a group (GQA; Ainslie et al.,
-2023) or by all heads (MLA; DeepSeek-V2, 2024). The backward pass does five block products where the forward pass does two.
+Scores never reach memory (Dao et al., 2022 and 2023): traffic is queries, keys, values and output
+once. Blocks of a causal or windowed mask that hold no visible pair are skipped, so the executed
+FLOP are those of the visible pairs rounded up to blocks. With few queries the kernel is bound by
+reading the cache, shared by the query heads of a group (GQA; Ainslie et al., 2023) or by all heads
+(MLA; DeepSeek-V2, 2024). The backward pass does five block products where the forward pass does
+two.
 """
 
 from __future__ import annotations
@@ -20,17 +23,24 @@ from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["attention_costs", "visible_pairs"]
 
-#: Queries and keys one thread block works on (FlashAttention-2 tiles), and keys of one slice of split-KV decoding.
+#: Queries and keys one thread block works on (FlashAttention-2 tiles), and keys of one slice of
+#: split-KV decoding.
 _QUERY_BLOCK, _KEY_BLOCK, _KEY_SLICE = 64.0, 128.0, 256.0
-#: Rows of the smallest matrix instruction; fewer queries than this are padded (PTX ISA, mma.m16n8k16).
+#: Rows of the smallest matrix instruction; fewer queries than this are padded (PTX ISA,
+#: mma.m16n8k16).
 _INSTRUCTION_ROWS = 16.0
-#: Elementwise work per score: scale, running maximum, exponential, sum and rescaling, in FP32-lane FLOP.
+#: Elementwise work per score: scale, running maximum, exponential, sum and rescaling, in FP32-lane
+#: FLOP.
 _SOFTMAX_FLOP = 8.0
 _BACKWARD_PRODUCTS = 2.5
 
 
 def visible_pairs(
-    q_len: FloatArray, kv_len: FloatArray, causal: FloatArray, window: FloatArray, block: float = 0.0
+    q_len: FloatArray,
+    kv_len: FloatArray,
+    causal: FloatArray,
+    window: FloatArray,
+    block: float = 0.0,
 ) -> FloatArray:
     """Query-key pairs a mask leaves, counting whole blocks along its edges.
 
@@ -67,8 +77,14 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     flop = rows["batch"] * rows["heads"] * pairs * flop_per_pair
     executed = _executed_pairs(rows, machine)
     arithmetic_s = executed * flop_per_pair / _rate(rows, machine, parameters, backward=backward)
-    softmax_s = executed * products * _SOFTMAX_FLOP / (machine.vector_flop_per_s * parameters.special_efficiency)
-    # Split-KV decoding sums its slices, and the backward pass its partial gradients, in a second short kernel.
+    softmax_s = (
+        executed
+        * products
+        * _SOFTMAX_FLOP
+        / (machine.vector_flop_per_s * parameters.special_efficiency)
+    )
+    # Split-KV decoding sums its slices, and the backward pass its partial gradients, in a second
+    # short kernel.
     sliced = _is_short(rows) & (rows["kv_len"] > _KEY_SLICE)
     second = parameters.kernel_latency_s * np.where(np.logical_or(sliced, backward), 1.0, 0.0)
     return contraction_costs(
@@ -83,10 +99,15 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     )
 
 
-def _rate(rows: Rows, machine: GpuMachine, parameters: GpuParameters, *, backward: bool) -> FloatArray:
+def _rate(
+    rows: Rows, machine: GpuMachine, parameters: GpuParameters, *, backward: bool
+) -> FloatArray:
     """Block products' rate with every SM busy, FLOP/s."""
     matrix = machine.uses_matrix_cores[rows.column("dtype")]
-    best = np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency) * parameters.attention_efficiency
+    best = (
+        np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency)
+        * parameters.attention_efficiency
+    )
     if backward:
         best = best * parameters.attention_backward_efficiency
     rate: FloatArray = machine.contraction_rate(rows) * best
@@ -101,8 +122,9 @@ def _is_short(rows: Rows) -> NDArray[np.bool_]:
 def _executed_pairs(rows: Rows, machine: GpuMachine) -> FloatArray:
     """Pairs the busiest SM works through, times the SM count: whole blocks, in whole waves.
 
-    A block is 64 queries of one head against the keys they see on average. With few queries, the query heads that share keys
-    fill one instruction together, and slices of 256 keys are blocks of their own.
+    A block is 64 queries of one head against the keys they see on average. With few queries, the
+    query heads that share keys fill one instruction together, and slices of 256 keys are blocks of
+    their own.
     """
     q_len, kv_len = np.maximum(rows["q_len"], 1.0), rows["kv_len"]
     pairs = visible_pairs(rows["q_len"], kv_len, rows["causal"], rows["window"], block=_KEY_BLOCK)

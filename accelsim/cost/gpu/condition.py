@@ -1,9 +1,10 @@
 """Boards that depart from the model in ways of their own: residuals of them are kept apart.
 
-The class-wide parameters are those of NVIDIA's libraries; another vendor's kernels are of another make throughout. A board
-fed by its slot alone (75 W; PCI Express Card Electromechanical Specification) cannot hold its clock on a long product, and
-what a short measurement shows depends on the pause before it: runs of one shape differ by 20 to 70 %. Boards before Volta
-run the libraries' older tiles, some of which leave most of the board idle.
+The class-wide parameters are those of NVIDIA's libraries; another vendor's kernels are of another
+make throughout. A board fed by its slot alone (75 W; PCI Express Card Electromechanical
+Specification) cannot hold its clock on a long product, and what a short measurement shows depends
+on the pause before it: runs of one shape differ by 20 to 70 %. Boards before Volta run the
+libraries' older tiles, some of which leave most of the board idle.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _EARLY_ARCHITECTURES = frozenset({"Kepler", "Maxwell", "Pascal"})
 
 
 def board_conditions(device: GpuProfile) -> tuple[str, str]:
-    """Condition of a board's products (`OTHER_VENDOR`, `SLOT_POWERED`, `EARLY` or ""), and of its other operators."""
+    """Condition of a board's products (`OTHER_VENDOR`, `SLOT_POWERED`, `EARLY` or ""), and of its
+    other operators.
+    """
     if device.vendor != "NVIDIA":
         return OTHER_VENDOR, OTHER_VENDOR
     limit = device.power.limit_w

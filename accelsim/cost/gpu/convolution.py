@@ -1,11 +1,14 @@
-"""Convolution on a GPU: the fastest of implicit GEMM, Winograd and direct kernels, forward and gradients.
+"""Convolution on a GPU: the fastest of implicit GEMM, Winograd and direct kernels, forward and
+gradients.
 
-Implicit GEMM (Chetlur et al., cuDNN, 2014): M = batch x output pixels, N = output channels, K = input channels x window, one
-product per group. Winograd (Lavin and Gray, CVPR 2016) takes fewer multiplies on stride-1 3x3 windows in vector arithmetic:
-F(2x2, 3x3), fused in one kernel, 2.25 times fewer; F(4x4, 3x3), with its transformed tiles written to and read from memory,
-4 times fewer. What they execute is what they are charged for and what their roofline counts. Direct kernels serve depthwise
-and thinly grouped layers, where the tiles of an implicit GEMM would be almost empty. Tiles and blocks on vector lanes are
-those of cuDNN 8.9's kernels in NeuSight's traces (Lee et al., ASPLOS 2025), by their names and the steps of their times.
+Implicit GEMM (Chetlur et al., cuDNN, 2014): M = batch x output pixels, N = output channels, K =
+input channels x window, one product per group. Winograd (Lavin and Gray, CVPR 2016) takes fewer
+multiplies on stride-1 3x3 windows in vector arithmetic: F(2x2, 3x3), fused in one kernel, 2.25
+times fewer; F(4x4, 3x3), with its transformed tiles written to and read from memory, 4 times fewer.
+What they execute is what they are charged for and what their roofline counts. Direct kernels serve
+depthwise and thinly grouped layers, where the tiles of an implicit GEMM would be almost empty.
+Tiles and blocks on vector lanes are those of cuDNN 8.9's kernels in NeuSight's traces (Lee et al.,
+ASPLOS 2025), by their names and the steps of their times.
 """
 
 from __future__ import annotations
@@ -26,17 +29,19 @@ from accelsim.workloads.operator import OperatorKind
 __all__ = ["convolution_costs"]
 
 _K = OperatorKind
-#: 64 dp4a instructions of four multiply-adds (CUDA C++ Programming Guide, arithmetic throughput, 7.x to 9.0).
+#: 64 dp4a instructions of four multiply-adds (CUDA C++ Programming Guide, arithmetic throughput,
+#: 7.x to 9.0).
 _DOT_OPERATIONS_PER_SM_CLOCK = 512.0
-#: Output tiles (positions, channels) of implicit GEMM with gathered operands: names of cuDNN's kernels on vector lanes
-#: ("scudnn_128x64_relu"); none splits the contraction.
+#: Output tiles (positions, channels) of implicit GEMM with gathered operands: names of cuDNN's
+#: kernels on vector lanes ("scudnn_128x64_relu"); none splits the contraction.
 _GATHERED_TILES = ((128, 128), (128, 64), (128, 32))
-#: Rows and columns that the edges of such a tile cost: 4.5 to 8.7 on the V100, T4, P100 and P4 (NeuSight's rows by kernel).
+#: Rows and columns that the edges of such a tile cost: 4.5 to 8.7 on the V100, T4, P100 and P4
+#: (NeuSight's rows by kernel).
 _EDGE_ROWS = 6.0
 #: Steps of the contraction, output channels and outputs of a block of the fused Winograd kernel.
 _STEP, _FUSED_CHANNELS, _FUSED_OUTPUTS = 8.0, 32.0, 128.0
-#: Part of the zeros between the inputs that the data gradient of a strided 1x1 window multiplies on vector lanes (DeepBench,
-#: seven boards).
+#: Part of the zeros between the inputs that the data gradient of a strided 1x1 window multiplies on
+#: vector lanes (DeepBench, seven boards).
 _ZEROS_MULTIPLIED = 0.5
 _BACKWARD_KINDS = frozenset({_K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 
@@ -125,7 +130,9 @@ class _Layer:
 
     @property
     def gemm(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(m, n, k) of one group's implicit GEMM; m n k keeps the FLOP of `flop`, but for zeros that are multiplied."""
+        """(m, n, k) of one group's implicit GEMM; m n k keeps the FLOP of `flop`, but for zeros
+        that are multiplied.
+        """
         c, k = self.channels_in / self.groups, self.channels_out / self.groups
         if self.kind == _K.CONV_TRANSPOSE:
             return self.batch * self.pixels_in, k * self.window, c
@@ -134,7 +141,9 @@ class _Layer:
             return k, c * self.window, positions
         if self.kind == _K.CONV_BACKWARD_DATA:
             pixels = np.maximum(self.batch * self.pixels_in, 1.0)
-            zeros = np.where((self.window == 1) & ~self.matrix, np.maximum(pixels - positions, 0.0), 0.0)
+            zeros = np.where(
+                (self.window == 1) & ~self.matrix, np.maximum(pixels - positions, 0.0), 0.0
+            )
             return pixels, c, (positions * self.window + _ZEROS_MULTIPLIED * zeros) * k / pixels
         return positions, k, c * self.window
 
@@ -142,9 +151,13 @@ class _Layer:
 def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Convolution, its transpose and its two gradients: the algorithm that finishes first."""
     layer = _Layer.of(rows, machine)
-    compute_s = np.minimum(_implicit_s(layer, machine, parameters), _direct_s(rows, layer, machine, parameters))
+    compute_s = np.minimum(
+        _implicit_s(layer, machine, parameters), _direct_s(rows, layer, machine, parameters)
+    )
     sigma = parameters.sigma_convolution
-    best = contraction_costs(rows, compute_s, layer.flop, rows.bytes, machine, parameters, sigma=sigma)
+    best = contraction_costs(
+        rows, compute_s, layer.flop, rows.bytes, machine, parameters, sigma=sigma
+    )
     use = np.flatnonzero(_is_winograd(rows, layer))
     for algorithm in (_FUSED, _UNFUSED):
         if rows.kind in algorithm.kinds and use.size:
@@ -163,13 +176,19 @@ def _faster(one: RowCosts, other: RowCosts) -> RowCosts:
     return RowCosts(**columns, log_sigma=one.log_sigma)
 
 
-def _direct_s(rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
+def _direct_s(
+    rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters
+) -> FloatArray:
     """Direct kernels on the vector lanes; 8-bit integers take dot products of four."""
     lanes = np.full(len(rows), machine.vector_flop_per_s)
     if machine.profile.vendor == "NVIDIA":
         dots = machine.sm_count * machine.clock_hz * _DOT_OPERATIONS_PER_SM_CLOCK
         lanes[rows.column("dtype") == Dtype.INT8] = max(dots, machine.vector_flop_per_s)
-    rate = np.minimum(layer.peak_flop_per_s, lanes) * parameters.direct_efficiency * _gradient_loss(layer, parameters)
+    rate = (
+        np.minimum(layer.peak_flop_per_s, lanes)
+        * parameters.direct_efficiency
+        * _gradient_loss(layer, parameters)
+    )
     time_s: FloatArray = layer.flop / rate
     return time_s
 
@@ -181,8 +200,8 @@ def _gradient_loss(layer: _Layer, parameters: GpuParameters) -> float:
 def _implicit_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
     """Implicit GEMM.
 
-    Kernels that gather their operands for vector lanes have tiles of their own. Those of weight gradients and of matrix
-    cores are as a GEMM's.
+    Kernels that gather their operands for vector lanes have tiles of their own. Those of weight
+    gradients and of matrix cores are as a GEMM's.
     """
     gathers = ~layer.matrix & (layer.kind in _GATHERING)
     compute_s = np.empty(len(gathers))
@@ -197,14 +216,18 @@ def _implicit_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
 def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
     m, n, k = layer.gemm
     best = np.where(layer.matrix, machine.matrix_efficiency, parameters.vector_efficiency)
-    gathered = np.where(layer.matrix, parameters.matrix_convolution_efficiency, parameters.convolution_efficiency)
+    gathered = np.where(
+        layer.matrix, parameters.matrix_convolution_efficiency, parameters.convolution_efficiency
+    )
     rate = layer.peak_flop_per_s * best * gathered * _gradient_loss(layer, parameters)
     shape = GemmShape(layer.groups, m, n, k, layer.width_bytes, rate, layer.matrix)
     return gemm_compute_s(shape, machine, parameters, tiles=machine.convolution_tiles)
 
 
 def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
-    """Waves of tiles of positions x channels, one per SM; the edges of a tile cost as much as a few rows of it."""
+    """Waves of tiles of positions x channels, one per SM; the edges of a tile cost as much as a few
+    rows of it.
+    """
     m, n, k = layer.gemm
     best = np.full(len(m), np.inf)
     for tall, wide in _GATHERED_TILES:
@@ -212,7 +235,9 @@ def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
         work = tall * wide + _EDGE_ROWS * (tall + wide)
         np.minimum(best, np.ceil(count / machine.sm_count) * work, out=best)
     rate = layer.peak_flop_per_s * parameters.convolution_efficiency
-    time_s: FloatArray = 2.0 * machine.sm_count * best * (_stepped(k) + parameters.prologue_k) / rate
+    time_s: FloatArray = (
+        2.0 * machine.sm_count * best * (_stepped(k) + parameters.prologue_k) / rate
+    )
     return time_s
 
 
@@ -238,7 +263,8 @@ def _winograd_costs(
 ) -> RowCosts:
     """Costs of the rows `use` by one algorithm; the other rows take infinitely long.
 
-    Transforms are kernels of their own, bound by memory: of the weights, and of an unfused algorithm's inputs and outputs.
+    Transforms are kernels of their own, bound by memory: of the weights, and of an unfused
+    algorithm's inputs and outputs.
     """
     busy = parameters.winograd_efficiency if algorithm.fused else parameters.transformed_efficiency
     formula = _fused_s if algorithm.fused else _transformed_s
@@ -253,7 +279,9 @@ def _winograd_costs(
         joined_bytes, apart_bytes = rows.bytes, weight_bytes
     else:
         channels = layer.channels_in + layer.channels_out
-        tile_bytes = 2.0 * algorithm.products * _tiles(rows, layer, algorithm) * channels * layer.width_bytes
+        tile_bytes = (
+            2.0 * algorithm.products * _tiles(rows, layer, algorithm) * channels * layer.width_bytes
+        )
         joined_bytes, apart_bytes = np.zeros(len(rows)), weight_bytes + tile_bytes + rows.bytes
     costs = contraction_costs(rows, compute_s, flop, joined_bytes, machine, parameters, sigma=sigma)
     apart_s = apart_bytes / machine.stream_bytes_per_s
@@ -271,20 +299,32 @@ def _tiles(rows: Rows, layer: _Layer, algorithm: _Winograd) -> FloatArray:
     return tiles
 
 
-def _transformed_s(rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
-    """One product of (tiles x C) by (C x K) per multiply of a tile; the weight gradient contracts over the tiles instead."""
+def _transformed_s(
+    rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters
+) -> FloatArray:
+    """One product of (tiles x C) by (C x K) per multiply of a tile; the weight gradient contracts
+    over the tiles instead.
+    """
     tiles, (c, k) = _tiles(rows, layer, _UNFUSED), layer.contracted
     m, n, depth = (k, c, tiles) if rows.kind == _K.CONV_BACKWARD_WEIGHT else (tiles, k, c)
     rate = layer.peak_flop_per_s * parameters.vector_efficiency * parameters.transformed_efficiency
-    shape = GemmShape(np.full(len(rows), _UNFUSED.products), m, n, depth, layer.width_bytes, rate, layer.matrix)
+    shape = GemmShape(
+        np.full(len(rows), _UNFUSED.products), m, n, depth, layer.width_bytes, rate, layer.matrix
+    )
     return gemm_compute_s(shape, machine, parameters, split=False, tiles=machine.winograd_tiles)
 
 
-def _fused_s(rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
-    """Waves of blocks of some channels x 128 outputs, one block per SM, each walking the input channels in steps."""
+def _fused_s(
+    rows: Rows, layer: _Layer, machine: GpuMachine, parameters: GpuParameters
+) -> FloatArray:
+    """Waves of blocks of some channels x 128 outputs, one block per SM, each walking the input
+    channels in steps.
+    """
     c, k = layer.contracted
     covers = [
-        np.ceil(layer.batch / images) * np.ceil(rows["out_h"] / height) * np.ceil(rows["out_w"] / width)
+        np.ceil(layer.batch / images)
+        * np.ceil(rows["out_h"] / height)
+        * np.ceil(rows["out_w"] / width)
         for images, height, width in machine.winograd_covers
     ]
     blocks = np.ceil(k / _FUSED_CHANNELS) * np.minimum.reduce(covers)

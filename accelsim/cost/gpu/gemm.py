@@ -1,11 +1,13 @@
 """GEMM on a GPU: tiles, waves, split contraction, operand traffic.
 
-A library kernel cuts the output into tiles; each tile is one thread block that walks the whole contraction. The grid runs in
-waves over the SMs, so the time is that of the SM with most tiles (wave quantisation), edge tiles cost as much as full ones
-(tile quantisation), and a tile's operands come through L2 and shared memory at a limited rate, which is what makes small
-tiles slow. The library picks the tile, and splits the contraction over more blocks when there are fewer tiles than SMs;
-the model takes the fastest of the same choices. Structure after NVIDIA's "Matrix Multiplication Background" guide and
-CUTLASS's documentation; the parameters are fitted to measured single operators.
+A library kernel cuts the output into tiles; each tile is one thread block that walks the whole
+contraction. The grid runs in waves over the SMs, so the time is that of the SM with most tiles
+(wave quantisation), edge tiles cost as much as full ones (tile quantisation), and a tile's operands
+come through L2 and shared memory at a limited rate, which is what makes small tiles slow. The
+library picks the tile, and splits the contraction over more blocks when there are fewer tiles than
+SMs; the model takes the fastest of the same choices. Structure after NVIDIA's "Matrix
+Multiplication Background" guide and CUTLASS's documentation; the parameters are fitted to measured
+single operators.
 """
 
 from __future__ import annotations
@@ -25,16 +27,18 @@ from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["GemmShape", "contraction_costs", "gemm_compute_s", "gemm_costs", "grouped_gemm_costs"]
 
-#: Output tiles (rows, columns) of matrix-core kernels (CUTLASS's and cuBLAS's usual set), both orientations.
+#: Output tiles (rows, columns) of matrix-core kernels (CUTLASS's and cuBLAS's usual set), both
+#: orientations.
 _MATRIX_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
-#: Those of batched kernels: small products also run on 32x32 tiles of the wmma instructions, as profiles of PyTorch show
-#: (cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_128x2).
+#: Those of batched kernels: small products also run on 32x32 tiles of the wmma instructions, as
+#: profiles of PyTorch show (cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_128x2).
 _BATCHED_MATRIX_TILES = (*_MATRIX_TILES, (32, 32))
 #: Tile of the batched kernel with blocks of 64 threads, and how many of them fill an SM.
 _NARROW_TILE = (64, 64)
 _GROUP = 4.0
-#: Bytes the last-level cache of an RTX 4090 gives each of 128 SMs per clock: 1,622 to 1,708 over all (Luo et al.,
-#: "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, throughput of memory levels; cited from memory).
+#: Bytes the last-level cache of an RTX 4090 gives each of 128 SMs per clock: 1,622 to 1,708 over
+#: all (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024,
+#: throughput of memory levels; cited from memory).
 _ADA_CACHE_BYTES_PER_SM_CLOCK = 13.0
 _PAGE_WALK_K = 16384.0
 _SPLITS = (2.0, 4.0, 8.0, 16.0, 32.0)
@@ -103,7 +107,9 @@ def gemm_compute_s(
             if rows.size:
                 offered = matrix_tiles if matrix else tiles or machine.plain_tiles
                 same = part if rows.size == len(part) else part.part(rows)
-                best[start + rows] = _fastest(same, machine, parameters, offered, matrix=matrix, split=split)
+                best[start + rows] = _fastest(
+                    same, machine, parameters, offered, matrix=matrix, split=split
+                )
     return best
 
 
@@ -120,14 +126,21 @@ def _fastest(
     traffic = machine.matrix_operand_bytes_per_s if matrix else machine.vector_operand_bytes_per_s
     operand_s = shape.element_bytes / traffic
     flop_s = 2.0 / shape.flop_per_s
-    edges = {edge: (np.ceil(shape.m / edge), np.ceil(shape.n / edge)) for tile in tiles for edge in tile}
+    edges = {
+        edge: (np.ceil(shape.m / edge), np.ceil(shape.n / edge)) for tile in tiles for edge in tile
+    }
     for tall, wide in tiles:
         count = shape.batch * edges[tall][0] * edges[wide][1]
-        # Time of one step of k of one tile if it had the whole device; an SM alone takes sm_count times that.
+        # Time of one step of k of one tile if it had the whole device; an SM alone takes sm_count
+        # times that.
         arithmetic, operands = flop_s * (tall * wide), operand_s * (tall + wide)
         step = np.maximum(arithmetic + parameters.operand_exposed_fraction * operands, operands)
         depth = shape.k + parameters.prologue_k
-        narrow = parameters.lone_tile_loss if (tall, wide) == _NARROW_TILE and not (matrix or split) else 0.0
+        narrow = (
+            parameters.lone_tile_loss
+            if (tall, wide) == _NARROW_TILE and not (matrix or split)
+            else 0.0
+        )
         np.minimum(best, _waves(count, machine, narrow) * step * depth, out=best)
         if split:
             _try_splits(best, shape, count, step, tall * wide, machine, parameters)
@@ -137,8 +150,8 @@ def _fastest(
 def _waves(count: FloatArray, machine: GpuMachine, lone_loss: float = 0.0) -> FloatArray:
     """Work of the busiest SM in tiles, times the SM count.
 
-    A block of 64 threads is two of the eight warps that fill an SM: the tiles of a part-filled last group of four take
-    longer than their share, j^(1-a) 4^a for j of them.
+    A block of 64 threads is two of the eight warps that fill an SM: the tiles of a part-filled last
+    group of four take longer than their share, j^(1-a) 4^a for j of them.
 
     Args:
         count: Tiles, shape (r,).
@@ -153,10 +166,14 @@ def _waves(count: FloatArray, machine: GpuMachine, lone_loss: float = 0.0) -> Fl
     return waves
 
 
-def _page_walks(shape: GemmShape, machine: GpuMachine, parameters: GpuParameters) -> FloatArray | float:
-    """Slow-down of long rows on boards whose kernels have small tiles alone: each row of a tile lies on a page of its own.
+def _page_walks(
+    shape: GemmShape, machine: GpuMachine, parameters: GpuParameters
+) -> FloatArray | float:
+    """Slow-down of long rows on boards whose kernels have small tiles alone: each row of a tile
+    lies on a page of its own.
 
-    1 + loss k^4 / (k^4 + k0^4), k0 = 16384 (64 KiB rows); shape (r,). Shape of the curve: P100 and P4 rows of NeuSight.
+    1 + loss k^4 / (k^4 + k0^4), k0 = 16384 (64 KiB rows); shape (r,). Shape of the curve: P100 and
+    P4 rows of NeuSight.
     """
     if not machine.has_page_walks:
         return 1.0
@@ -173,7 +190,9 @@ def _try_splits(
     machine: GpuMachine,
     parameters: GpuParameters,
 ) -> None:
-    """Improve `best` where the tiles fill less than half of the SMs, by slicing k; slices are summed through L2."""
+    """Improve `best` where the tiles fill less than half of the SMs, by slicing k; slices are
+    summed through L2.
+    """
     few = np.flatnonzero(2 * count <= machine.sm_count)
     if not few.size:
         return
@@ -187,11 +206,13 @@ def _try_splits(
     best[few] = fastest
 
 
-def gemm_traffic_bytes(shape: GemmShape, compulsory_bytes: FloatArray, machine: GpuMachine) -> FloatArray:
+def gemm_traffic_bytes(
+    shape: GemmShape, compulsory_bytes: FloatArray, machine: GpuMachine
+) -> FloatArray:
     """Main-memory traffic of a GEMM, with re-reads where neither operand stays in L2.
 
-    The tiles of one wave form a near square of side 128 sqrt(SMs); operands are read once per such square unless the smaller
-    one fits in half of L2.
+    The tiles of one wave form a near square of side 128 sqrt(SMs); operands are read once per such
+    square unless the smaller one fits in half of L2.
 
     Args:
         shape: The products, r rows.
@@ -202,7 +223,10 @@ def gemm_traffic_bytes(shape: GemmShape, compulsory_bytes: FloatArray, machine: 
         Bytes, shape (r,), at least `compulsory_bytes`.
     """
     side = 128.0 * np.sqrt(machine.sm_count)
-    a_bytes, b_bytes = (shape.m * shape.k * shape.element_bytes, shape.k * shape.n * shape.element_bytes)
+    a_bytes, b_bytes = (
+        shape.m * shape.k * shape.element_bytes,
+        shape.k * shape.n * shape.element_bytes,
+    )
     repeats_a = np.maximum(shape.n / side - 1.0, 0.0)
     repeats_b = np.maximum(shape.m / side - 1.0, 0.0)
     spilled = np.minimum(a_bytes, b_bytes) > 0.5 * machine.l2_bytes
@@ -245,7 +269,9 @@ def contraction_costs(
     return RowCosts(time_s, compute_s / clock, memory_s, flop, moved_bytes, sigma)
 
 
-def gemm_shape(rows: Rows, machine: GpuMachine, parameters: GpuParameters, batch: str = "batch") -> GemmShape:
+def gemm_shape(
+    rows: Rows, machine: GpuMachine, parameters: GpuParameters, batch: str = "batch"
+) -> GemmShape:
     """Rows of a GEMM kind as a shape, with the efficiency of their units.
 
     Raises:
@@ -266,12 +292,19 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     if batched:
         offered = {"tiles": machine.batched_tiles, "matrix_tiles": _BATCHED_MATRIX_TILES}
         compute_s = gemm_compute_s(shape, machine, parameters, split=False, **offered)
-        compute_s = np.maximum(compute_s / parameters.batched_ratio, flop / machine.contraction_rate(rows))
+        compute_s = np.maximum(
+            compute_s / parameters.batched_ratio, flop / machine.contraction_rate(rows)
+        )
     else:
-        compute_s = _plain_compute_s(rows, shape, machine, parameters) * _page_walks(shape, machine, parameters)
+        compute_s = _plain_compute_s(rows, shape, machine, parameters) * _page_walks(
+            shape, machine, parameters
+        )
     moved = gemm_traffic_bytes(shape, rows.bytes, machine)
     ratio = 1.0 if batched else _layout_ratio(rows, machine, parameters)
-    sigma, quantised_s = parameters.sigma_gemm, 0.0 if batched else _quantisation_s(rows, shape, machine, parameters)
+    sigma, quantised_s = (
+        parameters.sigma_gemm,
+        0.0 if batched else _quantisation_s(rows, shape, machine, parameters),
+    )
     return contraction_costs(
         *(rows, compute_s, flop, moved, machine, parameters),
         sigma=sigma,
@@ -280,8 +313,12 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     )
 
 
-def _plain_compute_s(rows: Rows, shape: GemmShape, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
-    """As `gemm_compute_s`; kernels for FP8 weights with a scale per block have tiles of their own and never split k."""
+def _plain_compute_s(
+    rows: Rows, shape: GemmShape, machine: GpuMachine, parameters: GpuParameters
+) -> FloatArray:
+    """As `gemm_compute_s`; kernels for FP8 weights with a scale per block have tiles of their own
+    and never split k.
+    """
     compute_s = gemm_compute_s(shape, machine, parameters)
     scaled = np.flatnonzero(_has_block_scales(rows, shape) & (rows.column("dtype") == Dtype.FP8))
     if scaled.size:
@@ -289,11 +326,17 @@ def _plain_compute_s(rows: Rows, shape: GemmShape, machine: GpuMachine, paramete
     return compute_s
 
 
-def _scaled_compute_s(shape: GemmShape, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
-    """Arithmetic of FP8 products with block scales; tiles of few rows wait for the cache, which serves every tile anew."""
+def _scaled_compute_s(
+    shape: GemmShape, machine: GpuMachine, parameters: GpuParameters
+) -> FloatArray:
+    """Arithmetic of FP8 products with block scales; tiles of few rows wait for the cache, which
+    serves every tile anew.
+    """
     if machine.scaled_tiles is None:
         return gemm_compute_s(shape, machine, parameters, split=False)
-    arithmetic_s = gemm_compute_s(shape, machine, parameters, split=False, matrix_tiles=machine.scaled_tiles)
+    arithmetic_s = gemm_compute_s(
+        shape, machine, parameters, split=False, matrix_tiles=machine.scaled_tiles
+    )
     read = np.min([_tile_bytes(shape, *tile) for tile in machine.scaled_tiles], axis=0)
     waited: FloatArray = np.maximum(
         arithmetic_s, read / (machine.sm_count * machine.clock_hz * _ADA_CACHE_BYTES_PER_SM_CLOCK)
@@ -308,18 +351,26 @@ def _tile_bytes(shape: GemmShape, tall: int, wide: int) -> FloatArray:
 
 
 def _has_block_scales(rows: Rows, shape: GemmShape) -> NDArray[np.bool_]:
-    """Products in FP8 or FP4 whose weights take more bytes than their format has: they come with a scale per block."""
+    """Products in FP8 or FP4 whose weights take more bytes than their format has: they come with a
+    scale per block.
+    """
     dtype = rows.column("dtype")
     is_narrow = (dtype == Dtype.FP8) | (dtype == Dtype.FP4)
-    scaled: NDArray[np.bool_] = is_narrow & (rows.column("weight_bytes") > shape.element_bytes * shape.n * shape.k)
+    scaled: NDArray[np.bool_] = is_narrow & (
+        rows.column("weight_bytes") > shape.element_bytes * shape.n * shape.k
+    )
     return scaled
 
 
-def _quantisation_s(rows: Rows, shape: GemmShape, machine: GpuMachine, parameters: GpuParameters) -> FloatArray | float:
-    """Time of the kernel before a product with block scales, which takes its BF16 input to the narrow format; shape (r,).
+def _quantisation_s(
+    rows: Rows, shape: GemmShape, machine: GpuMachine, parameters: GpuParameters
+) -> FloatArray | float:
+    """Time of the kernel before a product with block scales, which takes its BF16 input to the
+    narrow format; shape (r,).
 
-    Scales of activations are found per token and block at run time, so the kernel is part of every such layer. It reads what
-    the operator before it wrote: from the cache, where that fits into half of it.
+    Scales of activations are found per token and block at run time, so the kernel is part of every
+    such layer. It reads what the operator before it wrote: from the cache, where that fits into
+    half of it.
     """
     scaled = _has_block_scales(rows, shape)
     if not scaled.any():
@@ -331,17 +382,21 @@ def _quantisation_s(rows: Rows, shape: GemmShape, machine: GpuMachine, parameter
 
 
 def _layout_ratio(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> FloatArray | float:
-    """Memory rate of the first matrix-core kernels by their left operand's layout, over a stream's; shape (r,).
+    """Memory rate of the first matrix-core kernels by their left operand's layout, over a stream's;
+    shape (r,).
 
-    A tile reads 32 to 64 elements of the contraction at a time: pieces of 64 to 128 bytes of each row where the contraction
-    is contiguous, whole lines of the tile's height where m is. In FP16, DeepBench's products of 16 to 64 columns read
-    300 GB/s so on a T4 and 205 to 215 GB/s else, and 670 and 350 GB/s on a V100.
+    A tile reads 32 to 64 elements of the contraction at a time: pieces of 64 to 128 bytes of each
+    row where the contraction is contiguous, whole lines of the tile's height where m is. In FP16,
+    DeepBench's products of 16 to 64 columns read 300 GB/s so on a T4 and 205 to 215 GB/s else, and
+    670 and 350 GB/s on a V100.
     """
     conditions = parameters.conditions
     if conditions is None or conditions.is_m_contiguous is None:
         return 1.0
     by_layout = np.where(
-        conditions.is_m_contiguous[rows.index], parameters.m_contiguous_ratio, parameters.k_contiguous_ratio
+        conditions.is_m_contiguous[rows.index],
+        parameters.m_contiguous_ratio,
+        parameters.k_contiguous_ratio,
     )
     return np.where(machine.uses_matrix_cores[rows.column("dtype")], by_layout, 1.0)
 
@@ -360,4 +415,6 @@ def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameter
     )
     compute_s = gemm_compute_s(shape, machine, parameters, split=False)
     flop = 2.0 * whole.m * whole.n * whole.k
-    return contraction_costs(rows, compute_s, flop, rows.bytes, machine, parameters, sigma=parameters.sigma_gemm)
+    return contraction_costs(
+        rows, compute_s, flop, rows.bytes, machine, parameters, sigma=parameters.sigma_gemm
+    )

@@ -1,9 +1,11 @@
-"""A GPU profile resolved to the plain numbers its formulas use: rates by dtype, bandwidth, on-chip traffic, energy.
+"""A GPU profile resolved to the plain numbers its formulas use: rates by dtype, bandwidth, on-chip
+traffic, energy.
 
-Contractions run on matrix cores where the board has them for the dtype, else on vector lanes. FP32 is vector arithmetic on
-boards whose matrix cores take TF32 (TF32 off, as PyTorch's default for matmul). Where FP16 has only vector lanes, libraries
-store 16 bits and multiply at the faster of the two rates: a GTX 1080 has FP16 lanes at 1/64 of FP32's (NVIDIA GP104
-whitepaper), and its half-precision GEMMs run in FP32.
+Contractions run on matrix cores where the board has them for the dtype, else on vector lanes. FP32
+is vector arithmetic on boards whose matrix cores take TF32 (TF32 off, as PyTorch's default for
+matmul). Where FP16 has only vector lanes, libraries store 16 bits and multiply at the faster of the
+two rates: a GTX 1080 has FP16 lanes at 1/64 of FP32's (NVIDIA GP104 whitepaper), and its
+half-precision GEMMs run in FP32.
 """
 
 from __future__ import annotations
@@ -34,11 +36,23 @@ __all__ = ["GpuMachine", "cache_bytes_per_s", "join_times", "memory_efficiency_n
 _FORMATS = len(DTYPE_BYTES)
 Tiles = tuple[tuple[int, int], ...]
 Covers = tuple[tuple[int, int, int], ...]
-#: Output tiles (rows, columns) of FP32 kernels. Other vendors' libraries offer both orientations; cuBLAS's do not, and a
-#: board lacks some: NeuSight's traces (cuBLAS 12) show 64x64, 128x32 and 32x128 alone on Pascal.
-_ALL_TILES: Tiles = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (64, 32), (32, 64), (32, 32))
-#: Outputs (images, rows, columns) that a block of cuDNN's fused Winograd kernel covers ("winograd_128x128 ... tile148"). The
-#: kernels for boards before Volta also take a few rows of several images at once.
+#: Output tiles (rows, columns) of FP32 kernels. Other vendors' libraries offer both orientations;
+#: cuBLAS's do not, and a board lacks some: NeuSight's traces (cuBLAS 12) show 64x64, 128x32 and
+#: 32x128 alone on Pascal.
+_ALL_TILES: Tiles = (
+    (128, 128),
+    (128, 64),
+    (64, 128),
+    (64, 64),
+    (128, 32),
+    (32, 128),
+    (64, 32),
+    (32, 64),
+    (32, 32),
+)
+#: Outputs (images, rows, columns) that a block of cuDNN's fused Winograd kernel covers
+#: ("winograd_128x128 ... tile148"). The kernels for boards before Volta also take a few rows of
+#: several images at once.
 _WINOGRAD_COVERS = ((1, 8, 16),)
 _EARLY_WINOGRAD_COVERS = (*_WINOGRAD_COVERS, (4, 4, 8), (4, 2, 16))
 #: Tiles (Winograd tiles, channels) of the batched product between the transforms of an unfused one.
@@ -48,11 +62,20 @@ _WINOGRAD_TILES: Mapping[str, Tiles] = {
     "Volta": ((32, 128), (64, 64), (128, 32)),
 }
 _LATER_WINOGRAD_TILES: Tiles = ((128, 64), (64, 64), (128, 32))
-_CONVOLUTION_TILES: Tiles = ((128, 128), (128, 64), (64, 128), (64, 64), (128, 32), (32, 128), (32, 32))
+_CONVOLUTION_TILES: Tiles = (
+    (128, 128),
+    (128, 64),
+    (64, 128),
+    (64, 64),
+    (128, 32),
+    (32, 128),
+    (32, 32),
+)
 _PLAIN_TILES: Tiles = ((128, 128), (64, 128), (64, 64), (32, 128), (128, 32), (32, 64), (32, 32))
 _EARLY_PLAIN_TILES: Tiles = ((64, 64), (128, 32), (32, 128))
-#: The same of batched kernels, whatever the size: the same traces show one tile on Pascal; public profiles of PyTorch show
-#: ampere_sgemm_128x128 for the attention products of boards from 2020 on, even of 77 tokens and heads 64 wide.
+#: The same of batched kernels, whatever the size: the same traces show one tile on Pascal; public
+#: profiles of PyTorch show ampere_sgemm_128x128 for the attention products of boards from 2020 on,
+#: even of 77 tokens and heads 64 wide.
 _BATCHED_TILES: Mapping[str, Tiles] = {
     "Maxwell": ((64, 128),),
     "Pascal": ((64, 128),),
@@ -60,13 +83,15 @@ _BATCHED_TILES: Mapping[str, Tiles] = {
     "Turing": ((64, 128), (64, 64), (32, 128), (128, 32)),
 }
 _LATER_BATCHED_TILES: Tiles = ((128, 128),)
-#: Tiles of GEMMs with a scale per block of weights on boards without the data centre's asynchronous matrix instructions.
-#: TensorRT-LLM compiles one kernel for Ada (32x128, a block per SM) and two for the workstation's Blackwell
-#: (fp8_blockscale_gemm_kernel.cuh: gemm_dispatch_sm89, gemm_dispatch_sm120).
+#: Tiles of GEMMs with a scale per block of weights on boards without the data centre's asynchronous
+#: matrix instructions. TensorRT-LLM compiles one kernel for Ada (32x128, a block per SM) and two
+#: for the workstation's Blackwell (fp8_blockscale_gemm_kernel.cuh: gemm_dispatch_sm89,
+#: gemm_dispatch_sm120).
 _SCALED_TILES: Mapping[str, Tiles] = {"Ada": ((32, 128),), "Blackwell": ((32, 128), (64, 128))}
 _EARLY = ("Maxwell", "Pascal")
 _EARLY_MEMORY = ("Fermi", "Kepler", *_EARLY)
-#: Bytes the last-level cache gives one SM per clock: GEMM tables of an L40S and an RTX PRO 6000, whose operands it holds.
+#: Bytes the last-level cache gives one SM per clock: GEMM tables of an L40S and an RTX PRO 6000,
+#: whose operands it holds.
 _CACHE_BYTES_PER_SM_CLOCK = 8.0
 #: Node of the energies in `GpuParameters`.
 _REFERENCE_NM = 12.0
@@ -81,28 +106,35 @@ class GpuMachine:
         name: Device name.
         sm_count: SMs or compute units.
         clock_hz: Boost clock, which the peak rates assume.
-        contraction_flop_per_s: Peak of matrix arithmetic by dtype code; NaN where there is none, shape (formats,).
+        contraction_flop_per_s: Peak of matrix arithmetic by dtype code; NaN where there is none,
+            shape (formats,).
         uses_matrix_cores: Whether that peak is of matrix cores, shape (formats,).
         vector_flop_per_s: Peak of everything else: FP32 lanes.
         bandwidth_bytes_per_s: Data-sheet bandwidth of the main memory.
         stream_bytes_per_s: Bandwidth a streaming kernel reaches.
         l2_bytes: Last-level cache.
         matrix_efficiency: Best matrix-core GEMM rate over the peak.
-        vector_operand_bytes_per_s: Operand traffic the vector lanes of all SMs take from on-chip memory.
+        vector_operand_bytes_per_s: Operand traffic the vector lanes of all SMs take from on-chip
+            memory.
         matrix_operand_bytes_per_s: The same of the matrix cores.
-        flop_energy_j: Energy per FLOP of contractions by dtype code, at the boost clock, shape (formats,).
+        flop_energy_j: Energy per FLOP of contractions by dtype code, at the boost clock, shape
+            (formats,).
         vector_energy_j: Energy per FLOP of FP32 lanes.
         byte_energy_j: Energy per byte moved between main memory and the lanes.
         static_w: Power with clocks up and no work.
         limit_w: Board power limit; None where unknown.
         burst_power_ratio: Draw of shorter ones over the limit.
-        power_window_s: Length of an isolated kernel from which on the limit slows it; 0 in sustained work.
+        power_window_s: Length of an isolated kernel from which on the limit slows it; 0 in
+            sustained work.
         isolated_power_ratio: Draw of those over the limit.
         plain_tiles: Output tiles (rows, columns) of plain vector kernels.
         batched_tiles: The same of batched ones.
-        scaled_tiles: The same of GEMMs with a scale per block of weights; None for those of other matrix-core kernels.
-        convolution_tiles: The same of implicit-GEMM convolutions whose operands need no gathering, and of weight gradients.
-        winograd_tiles: The same of the product between the transforms of an unfused Winograd convolution.
+        scaled_tiles: The same of GEMMs with a scale per block of weights; None for those of other
+            matrix-core kernels.
+        convolution_tiles: The same of implicit-GEMM convolutions whose operands need no gathering,
+            and of weight gradients.
+        winograd_tiles: The same of the product between the transforms of an unfused Winograd
+            convolution.
         winograd_covers: Outputs (images, rows, columns) of a block of the fused one, by kernel.
         has_page_walks: Whether plain GEMMs slow down with long rows.
     """
@@ -147,11 +179,15 @@ class GpuMachine:
         bandwidth = profile.memory_bandwidth_bytes_per_s
         vector = _rate(profile.vector_flop_per_s, Dtype.FP32)
         if bandwidth is None or vector is None:
-            raise UnsupportedOperatorError(profile.name, "any operator", "its bandwidth or FP32 rate is unknown")
+            raise UnsupportedOperatorError(
+                profile.name, "any operator", "its bandwidth or FP32 rate is unknown"
+            )
         node = None if profile.process_nm is None else float(profile.process_nm.value)
         energy, technology = _energies(node), profile.memory.technology
         scale = float(energy[Dtype.FP32] / _energies(_REFERENCE_NM)[Dtype.FP32])
-        shrink = ((node or _REFERENCE_NM) / _REFERENCE_NM) ** parameters.vector_overhead_node_exponent
+        shrink = (
+            (node or _REFERENCE_NM) / _REFERENCE_NM
+        ) ** parameters.vector_overhead_node_exponent
         vector_overhead = parameters.vector_energy_overhead * shrink
         overhead = np.where(matrix, parameters.matrix_energy_overhead, vector_overhead)
         limit = None if profile.power.limit_w is None else float(profile.power.limit_w.value)
@@ -168,15 +204,19 @@ class GpuMachine:
             stream_bytes_per_s=bandwidth * getattr(parameters, memory_efficiency_name(profile)),
             l2_bytes=0.0 if profile.l2_bytes is None else float(profile.l2_bytes.value),
             matrix_efficiency=(
-                parameters.matrix_efficiency if profile.vendor == "NVIDIA" else parameters.other_matrix_efficiency
+                parameters.matrix_efficiency
+                if profile.vendor == "NVIDIA"
+                else parameters.other_matrix_efficiency
             ),
             vector_operand_bytes_per_s=0.5 * vector * parameters.operand_bytes_per_lane_clock,
             matrix_operand_bytes_per_s=sm_count * clock * parameters.matrix_operand_bytes_per_clock,
             flop_energy_j=np.where(matrix, _matrix_energies_j(energy, overhead), energy * overhead),
             vector_energy_j=float(energy[Dtype.FP32]) * vector_overhead,
-            byte_energy_j=dram_energy_per_byte_j(technology) + parameters.on_chip_energy_per_byte_j * scale,
+            byte_energy_j=dram_energy_per_byte_j(technology)
+            + parameters.on_chip_energy_per_byte_j * scale,
             static_w=(
-                parameters.active_static_w * profile.slice_fraction + parameters.active_static_fraction * (limit or 0.0)
+                parameters.active_static_w * profile.slice_fraction
+                + parameters.active_static_fraction * (limit or 0.0)
             ),
             limit_w=limit,
             burst_power_ratio=parameters.burst_power_ratio,
@@ -187,7 +227,9 @@ class GpuMachine:
             scaled_tiles=_scaled_tiles(profile),
             convolution_tiles=_CONVOLUTION_TILES,
             winograd_tiles=_WINOGRAD_TILES.get(profile.architecture, _LATER_WINOGRAD_TILES),
-            winograd_covers=_EARLY_WINOGRAD_COVERS if profile.architecture in _EARLY else _WINOGRAD_COVERS,
+            winograd_covers=_EARLY_WINOGRAD_COVERS
+            if profile.architecture in _EARLY
+            else _WINOGRAD_COVERS,
             has_page_walks=profile.architecture in _EARLY and not parameters.is_early_library,
         )
 
@@ -202,10 +244,11 @@ class GpuMachine:
         return rows.by_dtype(known, self.name)
 
     def clock_fraction(self, energy_j: FloatArray, time_s: FloatArray) -> FloatArray:
-        """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost clock, shape (k,).
+        """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost
+        clock, shape (k,).
 
-        The limit holds for the draw averaged over some time: an isolated kernel that is over before may draw
-        `burst_power_ratio` times as much, a longer one `isolated_power_ratio` times.
+        The limit holds for the draw averaged over some time: an isolated kernel that is over before
+        may draw `burst_power_ratio` times as much, a longer one `isolated_power_ratio` times.
         """
         dynamic_w = energy_j / np.maximum(time_s, 1e-12)
         if self.limit_w is None:
@@ -216,11 +259,17 @@ class GpuMachine:
         sustained = power_limited_clock_fraction(dynamic_w, self.static_w, lasting_w)
         if not self.power_window_s:
             return sustained
-        burst = power_limited_clock_fraction(dynamic_w, self.static_w, self.limit_w * self.burst_power_ratio)
-        fraction: FloatArray = sustained + (burst - sustained) * np.exp(-time_s / self.power_window_s)
+        burst = power_limited_clock_fraction(
+            dynamic_w, self.static_w, self.limit_w * self.burst_power_ratio
+        )
+        fraction: FloatArray = sustained + (burst - sustained) * np.exp(
+            -time_s / self.power_window_s
+        )
         return fraction
 
-    def contraction_energy_j(self, rows: Rows, flop: FloatArray, moved_bytes: FloatArray) -> FloatArray:
+    def contraction_energy_j(
+        self, rows: Rows, flop: FloatArray, moved_bytes: FloatArray
+    ) -> FloatArray:
         """Dynamic energy of contraction rows at the boost clock, J, shape (k,)."""
         per_flop: FloatArray = self.flop_energy_j[rows.column("dtype")]
         return flop * per_flop + moved_bytes * self.byte_energy_j
@@ -232,10 +281,11 @@ def _energies(node: float | None) -> FloatArray:
 
 
 def _matrix_energies_j(arithmetic_j: FloatArray, overhead: FloatArray) -> FloatArray:
-    """Energy per FLOP of matrix cores by dtype code: multipliers, and operands moved to them in proportion to their width.
+    """Energy per FLOP of matrix cores by dtype code: multipliers, and operands moved to them in
+    proportion to their width.
 
-    `overhead` is that of FP16 over its multipliers. Registers and shared memory deliver as many bytes per clock to an INT8
-    core as to an FP16 core, for twice the operations.
+    `overhead` is that of FP16 over its multipliers. Registers and shared memory deliver as many
+    bytes per clock to an INT8 core as to an FP16 core, for twice the operations.
     """
     movement_j = (overhead - 1.0) * arithmetic_j[Dtype.FP16] * DTYPE_BYTES / DTYPE_BYTES[Dtype.FP16]
     energy_j: FloatArray = arithmetic_j + movement_j
@@ -245,10 +295,11 @@ def _matrix_energies_j(arithmetic_j: FloatArray, overhead: FloatArray) -> FloatA
 def memory_efficiency_name(profile: GpuProfile) -> str:
     """Parameter that gives a board's streaming bandwidth over the data sheet's.
 
-    Controllers before Volta's reach less of either memory: 76 % of HBM2 on P100 against 95 % on V100 (NVIDIA Tesla V100
-    architecture whitepaper, "HBM2 memory architecture"). GDDR has no room for codes of error correction: boards of servers,
-    which have it on by default, read them beside the data (an L40S reaches 67 % of its bandwidth where an RTX 6000 Ada, the
-    same chip, reaches 80 %: FluidX3D's README).
+    Controllers before Volta's reach less of either memory: 76 % of HBM2 on P100 against 95 % on
+    V100 (NVIDIA Tesla V100 architecture whitepaper, "HBM2 memory architecture"). GDDR has no room
+    for codes of error correction: boards of servers, which have it on by default, read them beside
+    the data (an L40S reaches 67 % of its bandwidth where an RTX 6000 Ada, the same chip, reaches 80
+    %: FluidX3D's README).
     """
     if profile.architecture in _EARLY_MEMORY:
         return "early_memory_efficiency"
@@ -297,7 +348,8 @@ def cache_bytes_per_s(machine: GpuMachine) -> float:
 
 
 def join_times(compute_s: FloatArray, memory_s: FloatArray, exponent: float) -> FloatArray:
-    """Time of arithmetic and traffic that overlap imperfectly: (c^p + m^p)^(1/p), between max(c, m) and c + m.
+    """Time of arithmetic and traffic that overlap imperfectly: (c^p + m^p)^(1/p), between max(c, m)
+    and c + m.
 
     Args:
         compute_s: Arithmetic alone, s.

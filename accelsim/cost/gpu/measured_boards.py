@@ -1,10 +1,10 @@
 """Boards whose kernel tables were fitted, with their surfaces: one compact file for all of them.
 
 Reading ten overlays to find the relatives of a board would take longer than an estimate.
-``calibration/fitted/relatives.npz`` holds what the overlays that ship with accelsim say: an index (JSON) of boards and
-surfaces, and the surfaces' values as the overlays round them, in thousandths, one array per board that is read when it
-is needed. Overlays in the user's own folder are read as they are and come before those that ship. ``python -m
-accelsim.calibration.fit --relatives`` writes the file.
+``calibration/fitted/relatives.npz`` holds what the overlays that ship with accelsim say: an index
+(JSON) of boards and surfaces, and the surfaces' values as the overlays round them, in thousandths,
+one array per board that is read when it is needed. Overlays in the user's own folder are read as
+they are and come before those that ship. ``python -m tools.refit --relatives`` writes the file.
 """
 
 from __future__ import annotations
@@ -26,11 +26,25 @@ from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import IntArray
 
-__all__ = ["FILE", "Board", "MeasuredBoard", "measured_boards", "overlay_boards", "write_measured_boards"]
+__all__ = [
+    "FILE",
+    "Board",
+    "MeasuredBoard",
+    "measured_boards",
+    "overlay_boards",
+    "write_measured_boards",
+]
 
 FILE = "relatives.npz"
 _INDEX = "index"
-_BOARD_FIELDS = ("name", "vendor", "architecture", "is_stacked", "matrix_flop_per_s", "bandwidth_bytes_per_s")
+_BOARD_FIELDS = (
+    "name",
+    "vendor",
+    "architecture",
+    "is_stacked",
+    "matrix_flop_per_s",
+    "bandwidth_bytes_per_s",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +88,8 @@ class MeasuredBoard:
     Attributes:
         board: Which.
         pinned: Class-wide values that the surfaces correct.
-        entries: Surfaces by name as the index has them: rows, log_sigma, knots in sizes, place of their values.
+        entries: Surfaces by name as the index has them: rows, log_sigma, knots in sizes, place of
+            their values.
         read_values: Reads the values of all surfaces, in thousandths.
     """
 
@@ -112,7 +127,8 @@ class MeasuredBoard:
 
 
 def measured_boards() -> tuple[MeasuredBoard, ...]:
-    """Boards with overlays fitted to kernel tables, by name; the user's own overlays come before those that ship.
+    """Boards with overlays fitted to kernel tables, by name; the user's own overlays come before
+    those that ship.
 
     Raises:
         ProfileError: If a file is damaged.
@@ -129,7 +145,9 @@ def _measured_boards(own: Path, shipped: Path) -> tuple[MeasuredBoard, ...]:
 
 
 def overlay_boards(folder: Path) -> list[MeasuredBoard]:
-    """Boards of the overlays in a folder whose surfaces came with the class-wide values they correct, by name."""
+    """Boards of the overlays in a folder whose surfaces came with the class-wide values they
+    correct, by name.
+    """
     from accelsim import catalog
 
     found = []
@@ -180,7 +198,9 @@ def _read(path: Path) -> list[MeasuredBoard]:
             for name, entry in index.items()
         ]
     except (BadZipFile, KeyError, OSError, TypeError, ValueError) as error:
-        raise ProfileError(str(path), [f"damaged: {error}; write it anew with calibration.fit --relatives"]) from None
+        raise ProfileError(
+            str(path), [f"damaged: {error}; write it anew with tools.refit --relatives"]
+        ) from None
 
 
 def _reader(path: Path, name: str) -> Callable[[], IntArray]:

@@ -1,8 +1,9 @@
-"""Operators that move bytes: elementwise, reductions, normalisation, gathers, copies, optimizers, trees.
+"""Operators that move bytes: elementwise, reductions, normalisation, gathers, copies, optimizers,
+trees.
 
-Time is bytes over the bandwidth a streaming kernel reaches, times what the access pattern leaves of it, or the arithmetic
-where that is longer, plus the kernel's latency: with the latency, short transfers follow Little's law (bandwidth grows as
-bytes / (bytes + bandwidth x latency)).
+Time is bytes over the bandwidth a streaming kernel reaches, times what the access pattern leaves of
+it, or the arithmetic where that is longer, plus the kernel's latency: with the latency, short
+transfers follow Little's law (bandwidth grows as bytes / (bytes + bandwidth x latency)).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ __all__ = [
 ]
 
 _K = OperatorKind
-#: Tensors one launch of a multi-tensor optimizer kernel covers at least (PyTorch ForeachUtils, depth 4 metadata limit).
+#: Tensors one launch of a multi-tensor optimizer kernel covers at least (PyTorch ForeachUtils,
+#: depth 4 metadata limit).
 _TENSORS_PER_LAUNCH = 36.0
 #: Kernels of softmax, top-k, sort and permutation in expert routing.
 _ROUTING_KERNELS = 6.0
@@ -63,9 +65,11 @@ def elementwise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters
 
 
 def row_wise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Softmax, normalisations and reductions: rows are read, reduced, and (but for reductions) read again.
+    """Softmax, normalisations and reductions: rows are read, reduced, and (but for reductions) read
+    again.
 
-    Short rows leave lanes idle in the reduction: efficiency columns / (columns + reduction_columns).
+    Short rows leave lanes idle in the reduction: efficiency columns / (columns +
+    reduction_columns).
     """
     columns = np.maximum(rows["columns"], 1.0)
     # A batch norm reduces over the pixels of each channel: its long dimension is `rows`.
@@ -74,21 +78,27 @@ def row_wise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -
     if rows.kind == _K.SOFTMAX:
         best = parameters.softmax_efficiency
     else:
-        best = 1.0 if rows.kind == _K.REDUCTION or _is_folded_norm(rows) else parameters.norm_efficiency
+        best = (
+            1.0
+            if rows.kind == _K.REDUCTION or _is_folded_norm(rows)
+            else parameters.norm_efficiency
+        )
     latency_s = _ROW_PASSES * parameters.kernel_latency_s
     return _streamed(rows, machine, parameters, efficiency=best * filled, latency_s=latency_s)
 
 
 def _is_folded_norm(rows: Rows) -> bool:
-    """Whether batch norms use stored statistics: a graph without a backward pass is inference, and they only stream."""
+    """Whether batch norms use stored statistics: a graph without a backward pass is inference, and
+    they only stream.
+    """
     return rows.kind == _K.BATCH_NORM and not bool((rows.graph.phase == int(Phase.BACKWARD)).any())
 
 
 def gather_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Embedding gathers, bags and scatter-adds: rows at random addresses.
 
-    Each row is whole sectors of 32 bytes; rows near `gather_overhead_bytes` open a DRAM page for little data. A scatter-add
-    reads before it writes.
+    Each row is whole sectors of 32 bytes; rows near `gather_overhead_bytes` open a DRAM page for
+    little data. A scatter-add reads before it writes.
     """
     width: FloatArray = DTYPE_BYTES[rows.column("dtype")]
     row_bytes = np.maximum(rows["width"] * width, 1.0)
@@ -102,17 +112,22 @@ def gather_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> 
 
 def routing_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Expert routing: small data, several dependent kernels."""
-    return _streamed(rows, machine, parameters, latency_s=_ROUTING_KERNELS * parameters.kernel_latency_s)
+    return _streamed(
+        rows, machine, parameters, latency_s=_ROUTING_KERNELS * parameters.kernel_latency_s
+    )
 
 
 def optimizer_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Multi-tensor optimizer update: streams parameters, gradients and states; one launch per group of tensors."""
+    """Multi-tensor optimizer update: streams parameters, gradients and states; one launch per group
+    of tensors.
+    """
     launches = np.maximum(np.ceil(rows["tensors"] / _TENSORS_PER_LAUNCH), 1.0)
     return _streamed(rows, machine, parameters, latency_s=launches * parameters.kernel_latency_s)
 
 
 def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Boosted trees: prediction walks nodes held in cache, histograms add atomically; each touches one 32-byte sector.
+    """Boosted trees: prediction walks nodes held in cache, histograms add atomically; each touches
+    one 32-byte sector.
 
     Sectors come at the on-chip operand rate.
     """
@@ -123,7 +138,9 @@ def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     on_chip_s = visits * _SECTOR_BYTES / machine.vector_operand_bytes_per_s
     compute_s = np.maximum(base.compute_s, on_chip_s)
     time_s = np.maximum(compute_s, base.memory_s) + parameters.kernel_latency_s
-    return RowCosts(time_s, compute_s, base.memory_s, base.flop, base.bytes, parameters.sigma_memory)
+    return RowCosts(
+        time_s, compute_s, base.memory_s, base.flop, base.bytes, parameters.sigma_memory
+    )
 
 
 def host_copy_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
@@ -134,7 +151,9 @@ def host_copy_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     """
     link = machine.profile.host_link
     if link is None:
-        raise UnsupportedOperatorError(machine.name, rows.kind.label, "its host link is unknown", "Add host_link.")
+        raise UnsupportedOperatorError(
+            machine.name, rows.kind.label, "its host link is unknown", "Add host_link."
+        )
     moved = rows["bytes"]
     memory_s = moved / (float(link.bandwidth_bytes_per_s.value) * parameters.host_link_efficiency)
     nothing = np.zeros(len(rows))

@@ -1,8 +1,9 @@
-"""The GPU cost model: formulas by operator kind, energy, dispatch and bounds in one vectorised call.
+"""The GPU cost model: formulas by operator kind, energy, dispatch and bounds in one vectorised
+call.
 
-The device time of a row is what the device is busy for; the host time to issue it is `dispatch_s` and overlaps with the
-device's work on earlier rows (asynchronous launch). Energy is dynamic: arithmetic at the voltage of the clock the row runs
-at, plus main-memory traffic.
+The device time of a row is what the device is busy for; the host time to issue it is `dispatch_s`
+and overlaps with the device's work on earlier rows (asynchronous launch). Energy is dynamic:
+arithmetic at the voltage of the clock the row runs at, plus main-memory traffic.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ from accelsim.cost.residual import row_spread
 from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, Tier, bound_of
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
-from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, RECURRENT_KINDS, TRANSFER_KINDS, OperatorKind
+from accelsim.workloads.operator import (
+    CONTRACTION_KINDS,
+    CONV_KINDS,
+    RECURRENT_KINDS,
+    TRANSFER_KINDS,
+    OperatorKind,
+)
 
 __all__ = ["GPU", "cost_gpu"]
 
@@ -83,14 +90,18 @@ def cost_gpu(
     Args:
         graph: Operators.
         device: GPU profile.
-        execution: Eager (the framework issues each row), graph-captured or compiled (the device replays them).
-        parameters: Class-wide ones where None; a set with an overlay makes the result of tier `fitted`.
+        execution: Eager (the framework issues each row), graph-captured or compiled (the device
+            replays them).
+        parameters: Class-wide ones where None; a set with an overlay makes the result of tier
+            `fitted`.
 
     Returns:
-        One row per operator. `dispatch_s` is host time in eager mode and the gap between kernels otherwise.
+        One row per operator. `dispatch_s` is host time in eager mode and the gap between kernels
+        otherwise.
 
     Raises:
-        UnsupportedOperatorError: If a row's kind has no formula (collectives) or the GPU lacks its dtype.
+        UnsupportedOperatorError: If a row's kind has no formula (collectives) or the GPU lacks its
+            dtype.
     """
     used = GpuParameters.class_wide() if parameters is None else parameters
     machine = GpuMachine.of(device, used)
@@ -127,7 +138,9 @@ def cost_gpu(
     )
 
 
-def _dispatch_s(graph: OperatorGraph, execution: Execution, parameters: GpuParameters) -> FloatArray:
+def _dispatch_s(
+    graph: OperatorGraph, execution: Execution, parameters: GpuParameters
+) -> FloatArray:
     """Time to issue each row: by the framework's class of operator, or the gap of a replayed graph."""
     if execution is not Execution.EAGER:
         return np.full(len(graph), parameters.graph_gap_s)
@@ -155,12 +168,18 @@ def _single_input_dispatch_s(flop_per_element: IntArray, parameters: GpuParamete
 
 
 def _energy_j(graph: OperatorGraph, costs: RowCosts, machine: GpuMachine) -> FloatArray:
-    """Energy of each row: at the boost clock's voltage where the power limit does not bind, else what the limit allows.
+    """Energy of each row: at the boost clock's voltage where the power limit does not bind, else
+    what the limit allows.
 
-    A board at its limit draws static plus (limit - static), so the dynamic energy is that room times the time.
+    A board at its limit draws static plus (limit - static), so the dynamic energy is that room
+    times the time.
     """
-    per_flop = np.where(_IS_CONTRACTION[graph.kind], machine.flop_energy_j[graph.dtype], machine.vector_energy_j)
+    per_flop = np.where(
+        _IS_CONTRACTION[graph.kind], machine.flop_energy_j[graph.dtype], machine.vector_energy_j
+    )
     energy_j: FloatArray = costs.flop * per_flop + costs.bytes * machine.byte_energy_j
     if machine.limit_w is not None:
-        np.minimum(energy_j, max(machine.limit_w - machine.static_w, 0.0) * costs.time_s, out=energy_j)
+        np.minimum(
+            energy_j, max(machine.limit_w - machine.static_w, 0.0) * costs.time_s, out=energy_j
+        )
     return energy_j

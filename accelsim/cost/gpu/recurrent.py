@@ -1,8 +1,9 @@
 """Recurrent layers on a GPU: one large input product, then one small product per step, in order.
 
-The input products of all steps are one GEMM. The recurrent products wait for each other: each step pays a serial latency
-(launch or grid barrier), its arithmetic, and reading the recurrent weights from L2 where they fit, else from memory
-(Appleyard et al., "Optimizing Performance of Recurrent Neural Networks on GPUs", 2016). Directions run side by side.
+The input products of all steps are one GEMM. The recurrent products wait for each other: each step
+pays a serial latency (launch or grid barrier), its arithmetic, and reading the recurrent weights
+from L2 where they fit, else from memory (Appleyard et al., "Optimizing Performance of Recurrent
+Neural Networks on GPUs", 2016). Directions run side by side.
 """
 
 from __future__ import annotations
@@ -32,14 +33,18 @@ def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     rate = peak * np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency)
     bytes_each: FloatArray = DTYPE_BYTES[codes]
     ones = np.ones(len(rows))
-    inputs = GemmShape(ones, batch * steps, gates * hidden * directions, width, bytes_each, rate, matrix)
+    inputs = GemmShape(
+        ones, batch * steps, gates * hidden * directions, width, bytes_each, rate, matrix
+    )
     step = GemmShape(directions, batch, gates * hidden, hidden, bytes_each, rate, matrix)
     forward_flop = 2.0 * directions * batch * steps * gates * hidden * (width + hidden)
     passes = np.maximum(rows.column("flop") / np.maximum(forward_flop, 1.0), 1.0)
     step_s = gemm_compute_s(step, machine, parameters)
     compute_s = passes * (gemm_compute_s(inputs, machine, parameters) + steps * step_s)
     weights = directions * gates * hidden * hidden * bytes_each
-    again = np.where(weights > machine.l2_bytes, np.maximum(steps - 1.0, 0.0) * weights * passes, 0.0)
+    again = np.where(
+        weights > machine.l2_bytes, np.maximum(steps - 1.0, 0.0) * weights * passes, 0.0
+    )
     return contraction_costs(
         rows,
         compute_s,

@@ -1,10 +1,11 @@
 """Surfaces of measured relatives for a GPU without measurements of its own.
 
-Boards run kin libraries: how measured times of their kernels depart from the model over shape carries over, while the model
-itself scales with each board's data sheet. A board takes the surfaces of the measured boards nearest in architecture, memory
-technology, matrix rate and bandwidth, averaged with weights that fall with the distance; a kernel that the nearest do not
-have comes from the nearest that do. The spread grows by what the transfer costs. A surface is averaged when it is first
-asked for.
+Boards run kin libraries: how measured times of their kernels depart from the model over shape
+carries over, while the model itself scales with each board's data sheet. A board takes the surfaces
+of the measured boards nearest in architecture, memory technology, matrix rate and bandwidth,
+averaged with weights that fall with the distance; a kernel that the nearest do not have comes from
+the nearest that do. The spread grows by what the transfer costs. A surface is averaged when it is
+first asked for.
 """
 
 from __future__ import annotations
@@ -24,19 +25,23 @@ from accelsim.workloads.graph import FloatArray
 
 __all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]
 
-#: Spread of ln(time) that a transfer adds, within an architecture and beyond it: 90th percentiles of the errors of nine
-#: boards' GEMM, attention and expert kernels predicted with their relatives' surfaces, over 1.645.
+#: Spread of ln(time) that a transfer adds, within an architecture and beyond it: 90th percentiles
+#: of the errors of nine boards' GEMM, attention and expert kernels predicted with their relatives'
+#: surfaces, over 1.645.
 _NEAR_SIGMA, _FAR_SIGMA = 0.08, 0.30
-#: Part of a GEMM's departure from the model that carries over beyond an architecture, whose tiles differ: the quarter with
-#: the least mean error over three lone boards (A100, L40S, RTX PRO 6000); two of them alone give the same for the A100 and
-#: the RTX PRO, and 1 for the L40S. Departures of attention are much the same everywhere and carry over whole.
+#: Part of a GEMM's departure from the model that carries over beyond an architecture, whose tiles
+#: differ: the quarter with the least mean error over three lone boards (A100, L40S, RTX PRO 6000);
+#: two of them alone give the same for the A100 and the RTX PRO, and 1 for the L40S. Departures of
+#: attention are much the same everywhere and carry over whole.
 _FAR_CARRIED, _CARRIED_IN_PART = 0.75, frozenset({"gemm", "grouped_gemm"})
-#: The same of GEMMs with block scales, whose kernels each architecture has of its own: best of quarters on the L40S and on
-#: the RTX PRO 6000, each alone.
+#: The same of GEMMs with block scales, whose kernels each architecture has of its own: best of
+#: quarters on the L40S and on the RTX PRO 6000, each alone.
 _FAR_CARRIED_SCALED = 0.5
-#: Distance of another architecture, and of another memory technology, in natural logarithms of rates.
+#: Distance of another architecture, and of another memory technology, in natural logarithms of
+#: rates.
 _OTHER_ARCHITECTURE, _OTHER_MEMORY = 10.0, 1.0
-#: Distance over which a weight falls to 1/e, and the least weight that counts: ten boards predicted from the others.
+#: Distance over which a weight falls to 1/e, and the least weight that counts: ten boards predicted
+#: from the others.
 _DECAY, _LEAST_WEIGHT = 0.8, 0.05
 
 
@@ -53,20 +58,25 @@ class Relative:
     weight: float
 
 
-def with_relative_surfaces(parameters: GpuParameters, board: Board, *, as_fitted: bool = True) -> GpuParameters:
+def with_relative_surfaces(
+    parameters: GpuParameters, board: Board, *, as_fitted: bool = True
+) -> GpuParameters:
     """Parameters with the surfaces of the nearest relatives; as they are where there are none.
 
     Args:
         parameters: Class-wide parameters.
         board: The board; its own overlay is never used.
-        as_fitted: Whether the values the surfaces were fitted on top of replace those of `parameters`; not where these were
-            fitted without the board's chip, and those may have seen it.
+        as_fitted: Whether the values the surfaces were fitted on top of replace those of
+            `parameters`; not where these were fitted without the board's chip, and those may have
+            seen it.
     """
     relatives = measured_relatives(board)
     if not relatives:
         return parameters
     pinned = relatives[0].board.pinned
-    known = {name: value for name, value in pinned.items() if as_fitted and hasattr(parameters, name)}
+    known = {
+        name: value for name, value in pinned.items() if as_fitted and hasattr(parameters, name)
+    }
     names = tuple(relative.board.board.name for relative in relatives)
     return replace(parameters, **known, surfaces=_blended(board), relatives=names)  # type: ignore[arg-type]
 
@@ -88,7 +98,9 @@ class _BlendedSurfaces(Mapping[str, Surface]):
             if name not in self._names:
                 raise KeyError(name)
             found = _nearest([(apart, other) for apart, other in self._kin if name in other.names])
-            self._known[name] = _blend(name, found, is_near=_is_near(found[0].board.board, self._board))
+            self._known[name] = _blend(
+                name, found, is_near=_is_near(found[0].board.board, self._board)
+            )
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -104,7 +116,9 @@ def _blended(board: Board) -> _BlendedSurfaces:
 
 
 def _blend(name: str, relatives: Sequence[Relative], *, is_near: bool) -> Surface:
-    """Weighted mean of a surface over boards that have it, on the grids of the nearest, as far as it carries over."""
+    """Weighted mean of a surface over boards that have it, on the grids of the nearest, as far as
+    it carries over.
+    """
     added = _NEAR_SIGMA if is_near else _FAR_SIGMA
     carried = 1.0 if is_near else _far_carried(name)
     found = [(relative.board.surface(name), relative.weight) for relative in relatives]
@@ -136,16 +150,23 @@ def _resampled(surface: Surface, like: Surface) -> FloatArray:
 def measured_relatives(board: Board) -> tuple[Relative, ...]:
     """The other boards with overlays fitted to kernel tables that count for a board, nearest first.
 
-    Empty where there are none, where the device is another vendor's, or has no BF16 matrix cores: tables begin there.
+    Empty where there are none, where the device is another vendor's, or has no BF16 matrix cores:
+    tables begin there.
     """
     return _nearest(_kin(board))
 
 
 def _kin(board: Board) -> list[tuple[float, MeasuredBoard]]:
-    """Distances and boards of the vendor's other measured boards, nearest first; none for boards without matrix cores."""
+    """Distances and boards of the vendor's other measured boards, nearest first; none for boards
+    without matrix cores.
+    """
     others = [other for other in measured_boards() if other.board.name != board.name]
-    kin = [other for other in others if other.board.vendor == board.vendor and board.matrix_flop_per_s]
-    return sorted(((_distance(board, other.board), other) for other in kin), key=lambda pair: pair[0])
+    kin = [
+        other for other in others if other.board.vendor == board.vendor and board.matrix_flop_per_s
+    ]
+    return sorted(
+        ((_distance(board, other.board), other) for other in kin), key=lambda pair: pair[0]
+    )
 
 
 def _nearest(kin: Sequence[tuple[float, MeasuredBoard]]) -> tuple[Relative, ...]:
@@ -155,12 +176,16 @@ def _nearest(kin: Sequence[tuple[float, MeasuredBoard]]) -> tuple[Relative, ...]
     shares = [exp((kin[0][0] - apart) / _DECAY) for apart, _ in kin]
     total = sum(share for share in shares if share >= _LEAST_WEIGHT)
     return tuple(
-        Relative(other, share / total) for (_, other), share in zip(kin, shares, strict=True) if share >= _LEAST_WEIGHT
+        Relative(other, share / total)
+        for (_, other), share in zip(kin, shares, strict=True)
+        if share >= _LEAST_WEIGHT
     )
 
 
 def _is_near(one: Board, other: Board) -> bool:
-    """Same architecture and class of memory: a workstation Blackwell has other matrix cores than the data centre's."""
+    """Same architecture and class of memory: a workstation Blackwell has other matrix cores than
+    the data centre's.
+    """
     return one.architecture == other.architecture and one.is_stacked == other.is_stacked
 
 

@@ -1,8 +1,9 @@
 """Kernels measured in a loop: operands that stay in the last-level cache come from it.
 
-Kernel tables time one operator again and again, on one set of operands or a few in turn. What the cache holds between two
-uses is then read from it and not from memory, which a model of many layers never sees. Fits to such tables and scores on
-them use this condition (`LoopConditions`); estimates of whole models do not.
+Kernel tables time one operator again and again, on one set of operands or a few in turn. What the
+cache holds between two uses is then read from it and not from memory, which a model of many layers
+never sees. Fits to such tables and scores on them use this condition (`LoopConditions`); estimates
+of whole models do not.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = ["cached_share", "with_cached_operands"]
 
-#: Where and how steeply the cache's hits end, against its capacity: GEMM tables of an L40S and an RTX PRO 6000 (96 and
-#: 128 MiB of cache), whose times step where five copies of the weights stop fitting.
+#: Where and how steeply the cache's hits end, against its capacity: GEMM tables of an L40S and an
+#: RTX PRO 6000 (96 and 128 MiB of cache), whose times step where five copies of the weights stop
+#: fitting.
 _EDGE, _STEEPNESS = 1.02, 40.0
 
 
 def cached_share(cycle_bytes: FloatArray, cache_bytes: float) -> FloatArray:
-    """Share of the traffic that the cache serves when the same operands come again, 0 to 1, shape (r,).
+    """Share of the traffic that the cache serves when the same operands come again, 0 to 1, shape
+    (r,).
 
-    A cyclic access over more than the cache's capacity finds nothing in a cache that drops the oldest line.
+    A cyclic access over more than the cache's capacity finds nothing in a cache that drops the
+    oldest line.
 
     Args:
         cycle_bytes: Bytes touched from one use of the operands to the next, shape (r,).
@@ -58,6 +62,8 @@ def with_cached_operands(
     relief = 1.0 - machine.stream_bytes_per_s / cache_rate
     memory_s = costs.memory_s * (1.0 - share * relief)
     exponent = parameters.overlap_exponent
-    gained = join_times(costs.compute_s, costs.memory_s, exponent) - join_times(costs.compute_s, memory_s, exponent)
+    gained = join_times(costs.compute_s, costs.memory_s, exponent) - join_times(
+        costs.compute_s, memory_s, exponent
+    )
     time_s = np.maximum(costs.time_s - gained, np.maximum(costs.compute_s, memory_s))
     return replace(costs, time_s=time_s, memory_s=memory_s)

@@ -1,9 +1,10 @@
 """Fitted corrections of the GPU's kernels: which surface a row has, and its time with it.
 
-A library picks its kernel by shape, and the model of tiles and waves does not know every choice. What measurements of a
-device say beyond the model is a `Surface` per operator and number format. Only fitted overlays have surfaces: tier
-`spec` has none. A corrected time never undercuts the arithmetic at the data sheet's peak, nor, where a kernel streams, its
-bytes at the data sheet's bandwidth.
+A library picks its kernel by shape, and the model of tiles and waves does not know every choice.
+What measurements of a device say beyond the model is a `Surface` per operator and number format.
+Only fitted overlays have surfaces: tier `spec` has none. A corrected time never undercuts the
+arithmetic at the data sheet's peak, nor, where a kernel streams, its bytes at the data sheet's
+bandwidth.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "stream": ("bytes",),
     "decode": ("caches", "keys", "heads_per_kv_head", "head_dim", "batch"),
 }
-#: Queries up to which attention to a longer cache is decoding: they fill one matrix instruction together.
+#: Queries up to which attention to a longer cache is decoding: they fill one matrix instruction
+#: together.
 _DECODE_QUERIES = 16.0
 #: Arithmetic per element up to which an elementwise operator only streams; a power is more.
 _LIGHT_FLOP = 10.0
@@ -49,11 +51,13 @@ _PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
 Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
 
 
-def coordinates(rows: Rows, operator: str, conditions: LoopConditions | None = None) -> list[FloatArray]:
+def coordinates(
+    rows: Rows, operator: str, conditions: LoopConditions | None = None
+) -> list[FloatArray]:
     """log2 sizes of rows, in the order of `AXES`.
 
-    Expert kernels choose their tiles, and some lay out their memory, by the rows of the whole batch: a multiple of the
-    device's own under expert parallelism.
+    Expert kernels choose their tiles, and some lay out their memory, by the rows of the whole
+    batch: a multiple of the device's own under expert parallelism.
 
     Args:
         rows: Rows of the kind that `operator` belongs to.
@@ -86,8 +90,8 @@ def coordinates(rows: Rows, operator: str, conditions: LoopConditions | None = N
 def surface_rows(rows: Rows) -> dict[str, tuple[str, NDArray[np.int64]]]:
     """Which of the rows have which surface: rows and operator (a key of `AXES`) by surface name.
 
-    The name holds the operator, the format of the arithmetic and how weights or cache are stored: "gemm fp8 w8",
-    "gemm fp8 w8 scaled" (a scale per block of weights), "decode bf16 cache8".
+    The name holds the operator, the format of the arithmetic and how weights or cache are stored:
+    "gemm fp8 w8", "gemm fp8 w8 scaled" (a scale per block of weights), "decode bf16 cache8".
     """
     if rows.kind in ATTENTION_KINDS:
         codes, by_code = _attention_names(rows)
@@ -95,7 +99,9 @@ def surface_rows(rows: Rows) -> dict[str, tuple[str, NDArray[np.int64]]]:
         codes, by_code = _gemm_names(rows)
     else:
         codes, by_code = _other_names(rows)
-    return {name: (name.split()[0], np.flatnonzero(codes == code)) for code, name in by_code.items()}
+    return {
+        name: (name.split()[0], np.flatnonzero(codes == code)) for code, name in by_code.items()
+    }
 
 
 def _gemm_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
@@ -114,13 +120,23 @@ def _gemm_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
 
 
 def _other_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
-    """One surface per kind and format; convolutions by window and stride, elementwise operators by their inputs."""
+    """One surface per kind and format; convolutions by window and stride, elementwise operators by
+    their inputs.
+    """
     kind, dtype = rows.kind, rows.column("dtype").astype(np.int64)
     if kind in CONV_KINDS:
-        window = np.minimum(rows["kernel_h"] * rows["kernel_w"] * rows["kernel_d"], 400).astype(np.int64)
-        stride = np.where((rows["groups"] > 1) | (rows["dilation"] > 1), 15, np.minimum(rows["stride"], 14))
+        window = np.minimum(rows["kernel_h"] * rows["kernel_w"] * rows["kernel_d"], 400).astype(
+            np.int64
+        )
+        stride = np.where(
+            (rows["groups"] > 1) | (rows["dilation"] > 1), 15, np.minimum(rows["stride"], 14)
+        )
         code: IntArray = (dtype * 512 + window) * 16 + stride.astype(np.int64)
-        form = "conv {dtype} " + ("" if kind == _K.CONV else kind.label.removeprefix("conv_") + " ") + "w{a} s{b}"
+        form = (
+            "conv {dtype} "
+            + ("" if kind == _K.CONV else kind.label.removeprefix("conv_") + " ")
+            + "w{a} s{b}"
+        )
         return code, {c: _form(form, c // 8192, c // 16 % 512, c % 16) for c in _distinct(code)}
     if kind == _K.ELEMENTWISE:
         heavy = rows["flop_per_element"] > _LIGHT_FLOP
@@ -145,15 +161,24 @@ def _attention_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
     dtype = rows.column("dtype").astype(np.int64)
     latent = rows["latent"]
     query = DTYPE_BYTES[dtype] * rows["batch"] * rows["heads"] * rows["q_len"] * rows["head_dim"]
-    seen = np.where(rows["window"] > 0, np.minimum(rows["kv_len"], rows["q_len"] + rows["window"]), rows["kv_len"])
+    seen = np.where(
+        rows["window"] > 0,
+        np.minimum(rows["kv_len"], rows["q_len"] + rows["window"]),
+        rows["kv_len"],
+    )
     width = np.where(latent > 0, latent, rows["kv_heads"] * (rows["head_dim"] + rows["value_dim"]))
-    bits = np.round(8.0 * (rows.column("read_bytes") - query) / np.maximum(rows["batch"] * seen * width, 1.0))
+    bits = np.round(
+        8.0 * (rows.column("read_bytes") - query) / np.maximum(rows["batch"] * seen * width, 1.0)
+    )
     is_decode = (rows["q_len"] <= _DECODE_QUERIES) & (rows["kv_len"] > rows["q_len"])
-    # Latent attention has narrower values than keys where it is expanded, and one row for both where it is absorbed.
+    # Latent attention has narrower values than keys where it is expanded, and one row for both
+    # where it is absorbed.
     is_latent = (latent > 0) | (rows["value_dim"] != rows["head_dim"])
     form = np.where(is_latent, 2, rows["window"] > 0)
     form = np.where(rows.kind == _K.ATTENTION_BACKWARD, 3, form).astype(np.int64)
-    code: IntArray = (dtype * 128 + np.clip(bits, 0, 127).astype(np.int64)) * 8 + 2 * form + is_decode
+    code: IntArray = (
+        (dtype * 128 + np.clip(bits, 0, 127).astype(np.int64)) * 8 + 2 * form + is_decode
+    )
     return code, {value: _attention_name(value) for value in _distinct(code)}
 
 
@@ -171,29 +196,39 @@ def corrected(formula: Formula) -> Formula:
         costs = formula(rows, machine, parameters)
         conditions = parameters.conditions
         if conditions is not None:
-            costs = with_cached_operands(costs, conditions.cycle_bytes[rows.index], machine, parameters)
+            costs = with_cached_operands(
+                costs, conditions.cycle_bytes[rows.index], machine, parameters
+            )
         if not parameters.surfaces:
             return costs
         factor = np.ones(len(rows))
         sigma = np.broadcast_to(np.asarray(costs.log_sigma, dtype=np.float64), (len(rows),)).copy()
         shared, outside = np.full(len(rows), np.nan), np.zeros(len(rows))
         for name, (operator, part) in surface_rows(rows).items():
-            # FP16 and BF16 kernels are the same but for the format: one stands for the other where it alone was measured.
-            surface = parameters.surfaces.get(name) or parameters.surfaces.get(name.replace(" fp16 ", " bf16 "))
+            # FP16 and BF16 kernels are the same but for the format: one stands for the other where
+            # it alone was measured.
+            surface = parameters.surfaces.get(name) or parameters.surfaces.get(
+                name.replace(" fp16 ", " bf16 ")
+            )
             if surface is not None:
                 whole = coordinates(rows, operator, conditions)
                 place = whole if len(part) == len(rows) else [column[part] for column in whole]
                 departure, sigma[part], shared[part], outside[part] = surface.evaluate(place)
                 factor[part] = np.exp(departure)
         return replace(
-            _scaled(costs, factor, rows, machine), log_sigma=sigma, shared_log_sigma=shared, outside_decades=outside
+            _scaled(costs, factor, rows, machine),
+            log_sigma=sigma,
+            shared_log_sigma=shared,
+            outside_decades=outside,
         )
 
     return with_surfaces
 
 
 def _scaled(costs: RowCosts, factor: FloatArray, rows: Rows, machine: GpuMachine) -> RowCosts:
-    """Times multiplied by `factor`, at least the arithmetic at the peak; their parts stay below the whole."""
+    """Times multiplied by `factor`, at least the arithmetic at the peak; their parts stay below the
+    whole.
+    """
     if rows.kind in CONTRACTION_KINDS:
         least_s = costs.flop / machine.contraction_rate(rows)
     else:
@@ -201,6 +236,7 @@ def _scaled(costs: RowCosts, factor: FloatArray, rows: Rows, machine: GpuMachine
         least_s = np.minimum(costs.bytes / machine.bandwidth_bytes_per_s, costs.memory_s)
     time_s = np.maximum(costs.time_s * factor, least_s)
     changes: dict[str, Any] = {
-        name: np.minimum(getattr(costs, name) * factor, time_s) for name in ("compute_s", "memory_s")
+        name: np.minimum(getattr(costs, name) * factor, time_s)
+        for name in ("compute_s", "memory_s")
     }
     return replace(costs, time_s=time_s, **changes)

@@ -1,4 +1,6 @@
-"""Cost model of systolic arrays and other matrix ASICs: `cost_systolic`, its pure cycle functions and parameters."""
+"""Cost model of systolic arrays and other matrix ASICs: `cost_systolic`, its pure cycle functions
+and parameters.
+"""
 
 from accelsim.cost.systolic.cycles import (
     memory_traffic_bytes,

@@ -1,10 +1,11 @@
 """Area of a matrix array by part: multiply-adders, registers, scratchpads and vector lanes.
 
-A part's cells are published at one node (``calibration/class/asic-area.yaml``) and carried to others by published scaling of
-logic and of SRAM cells. A placed part takes more: wires, clocks, control, redundancy and gaps. That ratio is the mean over
-published floor plans, one for logic, and for SRAM one that grows as banks shrink, since decoders and sense amplifiers line a
-bank's sides. Each floor plan is checked against the ratio of the other chips' (`area_checks`). Interfaces, controllers and
-the network of a chip are not in it.
+A part's cells are published at one node (``calibration/class/asic-area.yaml``) and carried to
+others by published scaling of logic and of SRAM cells. A placed part takes more: wires, clocks,
+control, redundancy and gaps. That ratio is the mean over published floor plans, one for logic, and
+for SRAM one that grows as banks shrink, since decoders and sense amplifiers line a bank's sides.
+Each floor plan is checked against the ratio of the other chips' (`area_checks`). Interfaces,
+controllers and the network of a chip are not in it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from accelsim.hardware.sourced import FrozenModel, SourceKind
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["AreaCells", "AreaCheck", "AreaCoefficients", "AreaParts", "area_checks", "area_coefficients"]
+__all__ = [
+    "AreaCells",
+    "AreaCheck",
+    "AreaCoefficients",
+    "AreaParts",
+    "area_checks",
+    "area_coefficients",
+]
 
 _MM2_PER_UM2: Final = 1e-6
 #: Scratchpads are built of banks of at most this size, as for energy.
@@ -141,7 +149,9 @@ class AreaCells:
         entry = next((cell for cell in self.file.cells if cell.part == part), None)
         if entry is None:
             known = ", ".join(cell.part for cell in self.file.cells)
-            raise MissingCoefficientError("area of", part, known, "Add it to asic-area.yaml with node and source.")
+            raise MissingCoefficientError(
+                "area of", part, known, "Add it to asic-area.yaml with node and source."
+            )
         scale = {s.node_nm: s.ratio for s in self.file.logic_scale}
         return entry.area_um2 * _at_node(scale, node_nm) / _at_node(scale, entry.node_nm)
 
@@ -160,7 +170,9 @@ class AreaCells:
         if part.dtype is None:
             return 0.0
         arithmetic = self.arithmetic_um2(part.dtype, part.node_nm, accumulates=part.accumulates)
-        return part.element_count * (arithmetic + part.register_bits * self.part_um2("register-bit", part.node_nm))
+        return part.element_count * (
+            arithmetic + part.register_bits * self.part_um2("register-bit", part.node_nm)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +195,8 @@ class AreaCoefficients:
         """Placed area of a multiplier and the 32-bit adder behind it.
 
         Raises:
-            MissingCoefficientError: If nobody has published the format's multiplier, or the node is beyond the tables.
+            MissingCoefficientError: If nobody has published the format's multiplier, or the node is
+                beyond the tables.
         """
         return self.logic_ratio * self.cells.arithmetic_um2(dtype, node_nm)
 
@@ -192,7 +205,9 @@ class AreaCoefficients:
         return self.logic_ratio * self.cells.part_um2("register-bit", node_nm)
 
     def sram_bit_um2(self, capacity_bytes: ArrayLike, node_nm: float) -> FloatArray:
-        """Placed area of one bit of a scratchpad of that size, in banks of 1 MiB at most, in the shape of the size."""
+        """Placed area of one bit of a scratchpad of that size, in banks of 1 MiB at most, in the
+        shape of the size.
+        """
         bank = np.asarray(capacity_bytes, dtype=np.float64)
         if not np.all(bank > 0):
             raise InvalidValueError("capacity_bytes", capacity_bytes, "a capacity above 0")
@@ -223,10 +238,18 @@ class AreaCoefficients:
         Raises:
             MissingCoefficientError: As `multiply_adder_um2`.
         """
-        elements, lanes = np.asarray(element_count, dtype=np.float64), np.asarray(lane_count, dtype=np.float64)
-        bits, copies = np.asarray(register_bits, dtype=np.float64), np.asarray(array_count, dtype=np.float64)
+        elements, lanes = (
+            np.asarray(element_count, dtype=np.float64),
+            np.asarray(lane_count, dtype=np.float64),
+        )
+        bits, copies = (
+            np.asarray(register_bits, dtype=np.float64),
+            np.asarray(array_count, dtype=np.float64),
+        )
         wide = Dtype.INT32 if _is_integer(dtype) else Dtype.FP32
-        pads = np.broadcast_arrays(*(np.asarray(size, dtype=np.float64) for size in scratchpad_bytes))
+        pads = np.broadcast_arrays(
+            *(np.asarray(size, dtype=np.float64) for size in scratchpad_bytes)
+        )
         sram = np.sum([8.0 * size * self.sram_bit_um2(size, node_nm) for size in pads], axis=0)
         parts_um2 = (
             elements * self.multiply_adder_um2(dtype, node_nm),
@@ -240,7 +263,9 @@ class AreaCoefficients:
         """What the coefficients say of a published part."""
         logic = self.logic_ratio * self.cells.published_logic_um2(part)
         if part.capacity_bytes:
-            logic += 8.0 * part.capacity_bytes * float(self.sram_bit_um2(part.bank_bytes, part.node_nm))
+            logic += (
+                8.0 * part.capacity_bytes * float(self.sram_bit_um2(part.bank_bytes, part.node_nm))
+            )
         return logic * _MM2_PER_UM2
 
 
@@ -253,8 +278,12 @@ def _at_node(table: dict[float, float], node_nm: float) -> float:
     nodes = sorted(table)
     if not nodes or not nodes[0] <= node_nm <= nodes[-1]:
         known = f"{nodes[0]:g} to {nodes[-1]:g} nm" if nodes else "none"
-        raise MissingCoefficientError("area at node", node_nm, known, "Choose a node within the published scaling.")
-    return float(np.exp(np.interp(np.log(node_nm), np.log(nodes), np.log([table[node] for node in nodes]))))
+        raise MissingCoefficientError(
+            "area at node", node_nm, known, "Choose a node within the published scaling."
+        )
+    return float(
+        np.exp(np.interp(np.log(node_nm), np.log(nodes), np.log([table[node] for node in nodes])))
+    )
 
 
 @lru_cache(maxsize=32)
@@ -276,10 +305,19 @@ def area_coefficients(without: str | None = None) -> AreaCoefficients:
 
 
 def area_checks() -> tuple[AreaCheck, ...]:
-    """Every published part against the ratios of the other chips; parts of logic and memory together enter no ratio."""
+    """Every published part against the ratios of the other chips; parts of logic and memory
+    together enter no ratio.
+    """
     file = area_coefficients().cells.file
     return tuple(
-        AreaCheck(p.chip, p.part, p.node_nm, p.area_mm2, area_coefficients(p.chip).published_mm2(p), p.source)
+        AreaCheck(
+            p.chip,
+            p.part,
+            p.node_nm,
+            p.area_mm2,
+            area_coefficients(p.chip).published_mm2(p),
+            p.source,
+        )
         for p in file.published
     )
 

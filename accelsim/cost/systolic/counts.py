@@ -1,10 +1,12 @@
-"""What a systolic array does with a product beside taking time: mapping, utilisation, scratchpad accesses.
+"""What a systolic array does with a product beside taking time: mapping, utilisation, scratchpad
+accesses.
 
-The counts follow from the folds alone and equal those of SCALE-Sim v2 and v3 (Samajdar et al., ISPASS 2020; simulator code
-at 22f88b17 and 1d62b68a) where those count what the array does. Its reports differ from its own simulation in four
-places, which ``compat="scalesim"`` reproduces: the cycle count is one less than simulated; the fill of weight- and
-input-stationary folds counts one array width too long in the utilisation; every output-stationary fold adds R + C to the
-output writes; and the overall utilisation divides by the cycles so reported.
+The counts follow from the folds alone and equal those of SCALE-Sim v2 and v3 (Samajdar et al.,
+ISPASS 2020; simulator code at 22f88b17 and 1d62b68a) where those count what the array does. Its
+reports differ from its own simulation in four places, which ``compat="scalesim"`` reproduces: the
+cycle count is one less than simulated; the fill of weight- and input-stationary folds counts one
+array width too long in the utilisation; every output-stationary fold adds R + C to the output
+writes; and the overall utilisation divides by the cycles so reported.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class ArrayCounts:
         cycles: Stall-free cycles.
         mapping_efficiency_fraction: Elements with work, mean over the folds.
         utilisation_fraction: Multiply-adds over elements x cycles.
-        overall_utilisation_fraction: The same over reported cycles (the same thing without ``compat``).
+        overall_utilisation_fraction: The same over reported cycles (the same thing without
+            ``compat``).
         input_reads: Activation words read from their scratchpad.
         weight_reads: Weight words.
         output_writes: Output or partial-sum words written.
@@ -104,9 +107,16 @@ def array_counts(
 
 
 def _accesses(
-    m: FloatArray, n: FloatArray, k: FloatArray, row_folds: FloatArray, column_folds: FloatArray, dataflow: Dataflow
+    m: FloatArray,
+    n: FloatArray,
+    k: FloatArray,
+    row_folds: FloatArray,
+    column_folds: FloatArray,
+    dataflow: Dataflow,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Scratchpad words: the streamed operands once per fold across them, partial sums once per fold of the window."""
+    """Scratchpad words: the streamed operands once per fold across them, partial sums once per fold
+    of the window.
+    """
     if dataflow is Dataflow.OUTPUT_STATIONARY:
         return m * k * column_folds, n * k * row_folds, m * n
     if dataflow is Dataflow.WEIGHT_STATIONARY:

@@ -1,9 +1,11 @@
-"""Cycles of one systolic array, active processing elements of a row-stationary one, and the traffic a scratchpad forces.
+"""Cycles of one systolic array, active processing elements of a row-stationary one, and the traffic
+a scratchpad forces.
 
-A product has M output pixels, N filters and a window of K. The stall-free closed forms equal SCALE-Sim v2 and v3 (Samajdar
-et al., ISPASS 2020) cycle for cycle: every fold fills and drains the array before the next begins. The pipelined forms are
-for arrays that load the next fold's stationary operand while the present one streams, as the TPU does (Jouppi et al., ISCA
-2017, section 2): the skew is paid once.
+A product has M output pixels, N filters and a window of K. The stall-free closed forms equal
+SCALE-Sim v2 and v3 (Samajdar et al., ISPASS 2020) cycle for cycle: every fold fills and drains the
+array before the next begins. The pipelined forms are for arrays that load the next fold's
+stationary operand while the present one streams, as the TPU does (Jouppi et al., ISCA 2017, section
+2): the skew is paid once.
 """
 
 from __future__ import annotations
@@ -15,16 +17,28 @@ from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["memory_traffic_bytes", "pipelined_cycles", "row_stationary_active_pes", "systolic_cycles"]
+__all__ = [
+    "memory_traffic_bytes",
+    "pipelined_cycles",
+    "row_stationary_active_pes",
+    "systolic_cycles",
+]
 
 
 def _folds(
-    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: ArrayLike, columns: ArrayLike, dataflow: Dataflow
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    rows: ArrayLike,
+    columns: ArrayLike,
+    dataflow: Dataflow,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Folds, streamed vectors per fold, and whether there is work, broadcast shape."""
     if not (np.all(np.asarray(rows) >= 1) and np.all(np.asarray(columns) >= 1)):
         raise InvalidValueError("rows x columns", (rows, columns), "at least 1 x 1")
-    pixels, filters, window = np.broadcast_arrays(*(np.asarray(side, dtype=np.float64) for side in (m, n, k)))
+    pixels, filters, window = np.broadcast_arrays(
+        *(np.asarray(side, dtype=np.float64) for side in (m, n, k))
+    )
     if dataflow is Dataflow.OUTPUT_STATIONARY:
         down, across, stream = pixels, filters, window
     elif dataflow is Dataflow.WEIGHT_STATIONARY:
@@ -33,18 +47,26 @@ def _folds(
         down, across, stream = window, pixels, filters
     else:
         raise InvalidValueError("dataflow", dataflow, "output, weight or input stationary")
-    folds = np.ceil(down / np.asarray(rows, dtype=np.float64)) * np.ceil(across / np.asarray(columns, dtype=np.float64))
+    folds = np.ceil(down / np.asarray(rows, dtype=np.float64)) * np.ceil(
+        across / np.asarray(columns, dtype=np.float64)
+    )
     return folds, stream, np.where(pixels * filters * window > 0, 1.0, 0.0)
 
 
 def systolic_cycles(
-    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: ArrayLike, columns: ArrayLike, dataflow: Dataflow
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    rows: ArrayLike,
+    columns: ArrayLike,
+    dataflow: Dataflow,
 ) -> FloatArray:
     """Stall-free cycles of one product on a rows x columns array, as SCALE-Sim counts them.
 
-    OS: ceil(M/R) ceil(N/C) (K + R + C - 2); WS: ceil(K/R) ceil(N/C) (M + 2R + C - 2); IS: ceil(K/R) ceil(M/C)
-    (N + 2R + C - 2). Samajdar et al., "A systematic methodology for characterizing scalability of DNN accelerators using
-    SCALE-Sim", ISPASS 2020.
+    OS: ceil(M/R) ceil(N/C) (K + R + C - 2); WS: ceil(K/R) ceil(N/C) (M + 2R + C - 2); IS: ceil(K/R)
+        ceil(M/C)
+    (N + 2R + C - 2). Samajdar et al., "A systematic methodology for characterizing scalability of
+    DNN accelerators using SCALE-Sim", ISPASS 2020.
 
     Args:
         m: Output pixels, >= 0.
@@ -61,18 +83,26 @@ def systolic_cycles(
         InvalidValueError: If the array is empty or the dataflow has no closed form.
     """
     folds, stream, work = _folds(m, n, k, rows, columns, dataflow)
-    fills = np.asarray(rows, dtype=np.float64) * (1 if dataflow is Dataflow.OUTPUT_STATIONARY else 2)
+    fills = np.asarray(rows, dtype=np.float64) * (
+        1 if dataflow is Dataflow.OUTPUT_STATIONARY else 2
+    )
     cycles: FloatArray = work * folds * (stream + fills + np.asarray(columns, dtype=np.float64) - 2)
     return cycles
 
 
 def pipelined_cycles(
-    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: ArrayLike, columns: ArrayLike, dataflow: Dataflow
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    rows: ArrayLike,
+    columns: ArrayLike,
+    dataflow: Dataflow,
 ) -> FloatArray:
     """Cycles when folds follow each other without draining the array in between.
 
-    Each fold takes the longer of its stream and the R cycles that load (or unload) the stationary operand in the shadow of
-    the fold before; the first load and the last skew are paid once. Never more than `systolic_cycles`.
+    Each fold takes the longer of its stream and the R cycles that load (or unload) the stationary
+    operand in the shadow of the fold before; the first load and the last skew are paid once. Never
+    more than `systolic_cycles`.
 
     Args:
         m: As in `systolic_cycles`, like the other arguments.
@@ -95,9 +125,9 @@ def row_stationary_active_pes(
 ) -> FloatArray:
     """Processing elements at work in Eyeriss' row-stationary mapping.
 
-    A set of kernel_rows x output_rows elements convolves one channel; sets stack in strips of the array. Sets wider than
-    the strips fold over several passes. Chen et al., Eyeriss, JSSC 52(1), 2017, section III; reproduces the active counts
-    of its table V within 3 %.
+    A set of kernel_rows x output_rows elements convolves one channel; sets stack in strips of the
+    array. Sets wider than the strips fold over several passes. Chen et al., Eyeriss, JSSC 52(1),
+    2017, section III; reproduces the active counts of its table V within 3 %.
 
     Args:
         kernel_rows: Height of the filter, >= 1; taller than the array folds.
@@ -127,11 +157,13 @@ def memory_traffic_bytes(
     sram_bytes: float,
     accumulator_bytes: float = 4.0,
 ) -> FloatArray:
-    """Main-memory bytes of one product under the best of three loop orders, with half the scratchpad per buffer.
+    """Main-memory bytes of one product under the best of three loop orders, with half the
+    scratchpad per buffer.
 
-    Everything fits: each operand moves once. Otherwise the least of: a chunk of the left operand stays while the right
-    streams past it; the reverse; a square block of partial sums stays while both stream. Double buffering leaves half the
-    capacity to each chunk. Follows the reuse analysis of Yang et al., Interstellar, ASPLOS 2020.
+    Everything fits: each operand moves once. Otherwise the least of: a chunk of the left operand
+    stays while the right streams past it; the reverse; a square block of partial sums stays while
+    both stream. Double buffering leaves half the capacity to each chunk. Follows the reuse analysis
+    of Yang et al., Interstellar, ASPLOS 2020.
 
     Args:
         left_bytes: Left operand (activations), >= 0.

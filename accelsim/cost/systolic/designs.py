@@ -1,9 +1,11 @@
-"""Many array designs at once: cycles, memory stalls and energy of a model's products on each, in one vectorised pass.
+"""Many array designs at once: cycles, memory stalls and energy of a model's products on each, in
+one vectorised pass.
 
-A graph is lowered to matrix products (im2col for convolutions; scores and context for attention; one product per step
-for recurrent layers). Grouped products go to different arrays, or side by side on the diagonal of a weight-stationary
-one; the arrays left split pixels or filters, whichever ends first. Operators without a product run on a vector unit of one
-lane per array column. Stalls are those of `stalled_run`, energy that of `EnergyCoefficients`.
+A graph is lowered to matrix products (im2col for convolutions; scores and context for attention;
+one product per step for recurrent layers). Grouped products go to different arrays, or side by side
+on the diagonal of a weight-stationary one; the arrays left split pixels or filters, whichever ends
+first. Operators without a product run on a vector unit of one lane per array column. Stalls are
+those of `stalled_run`, energy that of `EnergyCoefficients`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.counts import array_counts
 from accelsim.cost.systolic.energy import EnergyCoefficients, EnergyParts
 from accelsim.cost.systolic.products import PARTIAL_SUM_BYTES, Products
-from accelsim.cost.systolic.stalls import MemoryPorts, Scratchpads, StalledRun, stalled_run, tile_words
+from accelsim.cost.systolic.stalls import (
+    MemoryPorts,
+    Scratchpads,
+    StalledRun,
+    stalled_run,
+    tile_words,
+)
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.hardware.profile import MOST_MULTIPLY_ADDERS, Dataflow
 from accelsim.workloads.dtype import Dtype
@@ -51,7 +59,8 @@ class ArrayDesign:
         count: Arrays.
         clock_hz: Array clock.
         pipelined: Whether folds overlap their fills; False is SCALE-Sim's form.
-        weight_density_fraction: Non-zero share of structured sparse weights the array skips; 1 is dense.
+        weight_density_fraction: Non-zero share of structured sparse weights the array skips; 1 is
+            dense.
     """
 
     rows: int
@@ -70,10 +79,14 @@ class ArrayDesign:
         for field in ("rows", "columns", "count"):
             value = getattr(self, field)
             if not (isinstance(value, int | np.integer) and 1 <= value <= _LARGEST_SIDE):
-                raise InvalidValueError(f"array {field}", value, f"a whole number from 1 to {_LARGEST_SIDE}")
+                raise InvalidValueError(
+                    f"array {field}", value, f"a whole number from 1 to {_LARGEST_SIDE}"
+                )
         if self.element_count > MOST_MULTIPLY_ADDERS:
             allowed = f"at most {MOST_MULTIPLY_ADDERS:,}, ten wafers'"
-            raise InvalidValueError("multiply-adders", self.element_count, allowed, "Take smaller or fewer arrays.")
+            raise InvalidValueError(
+                "multiply-adders", self.element_count, allowed, "Take smaller or fewer arrays."
+            )
         for field in (
             "input_sram_bytes",
             "weight_sram_bytes",
@@ -84,11 +97,17 @@ class ArrayDesign:
             if not 0 < value < np.inf:
                 raise InvalidValueError(field, value, "above 0 and finite")
         if not 0 < self.clock_hz <= _FASTEST_CLOCK_HZ:
-            raise InvalidValueError("clock_hz", self.clock_hz, f"above 0, at most {_FASTEST_CLOCK_HZ:g}")
+            raise InvalidValueError(
+                "clock_hz", self.clock_hz, f"above 0, at most {_FASTEST_CLOCK_HZ:g}"
+            )
         if not 0 < self.weight_density_fraction <= 1:
-            raise InvalidValueError("weight_density_fraction", self.weight_density_fraction, "above 0, at most 1")
+            raise InvalidValueError(
+                "weight_density_fraction", self.weight_density_fraction, "above 0, at most 1"
+            )
         if self.dataflow is Dataflow.ROW_STATIONARY:
-            raise InvalidValueError("dataflow", self.dataflow.value, "output, weight or input stationary")
+            raise InvalidValueError(
+                "dataflow", self.dataflow.value, "output, weight or input stationary"
+            )
 
     @property
     def element_count(self) -> int:
@@ -98,7 +117,9 @@ class ArrayDesign:
     @property
     def sram_bytes(self) -> float:
         """Scratchpads of all arrays."""
-        return (self.input_sram_bytes + self.weight_sram_bytes + self.output_sram_bytes) * self.count
+        return (
+            self.input_sram_bytes + self.weight_sram_bytes + self.output_sram_bytes
+        ) * self.count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,12 +144,22 @@ class DesignCosts:
 
 
 def tile_shortfall_bytes(products: Products, design: ArrayDesign, dtype: Dtype) -> FloatArray:
-    """Bytes each product lacks in the scratchpads for one tile of each operand, shape (l,); 0 where it fits."""
+    """Bytes each product lacks in the scratchpads for one tile of each operand, shape (l,); 0 where
+    it fits.
+    """
     tiles = tile_words(
-        products.shape.m, products.shape.n, products.shape.k, design.rows, design.columns, design.dataflow
+        products.shape.m,
+        products.shape.n,
+        products.shape.k,
+        design.rows,
+        design.columns,
+        design.dataflow,
     )
     sizes = (design.input_sram_bytes, design.weight_sram_bytes, design.output_sram_bytes)
-    lacking = [np.maximum(2 * tile * dtype.bytes - size, 0.0) for tile, size in zip(tiles, sizes, strict=True)]
+    lacking = [
+        np.maximum(2 * tile * dtype.bytes - size, 0.0)
+        for tile, size in zip(tiles, sizes, strict=True)
+    ]
     total: FloatArray = np.sum(lacking, axis=0)
     return total
 
@@ -146,7 +177,9 @@ def refuse_small_scratchpads(products: Products, design: ArrayDesign, dtype: Dty
     name = products.graph.name[int(products.row[worst])]
     label = f"{design.rows}x{design.columns} {design.dataflow.value} array, layer {name!r},"
     remedy = "Enlarge the scratchpads, or take a smaller array: each half must hold one tile."
-    raise DoesNotFitError(label, "scratchpad bytes", design.sram_bytes + short[worst], design.sram_bytes, remedy)
+    raise DoesNotFitError(
+        label, "scratchpad bytes", design.sram_bytes + short[worst], design.sram_bytes, remedy
+    )
 
 
 def design_costs(
@@ -178,7 +211,9 @@ def design_costs(
     kinds = [(design.dataflow, design.pipelined) for design in designs]
     for kind in dict.fromkeys(kinds):
         index = np.array([i for i, other in enumerate(kinds) if other == kind])
-        found = _same_dataflow(products, [designs[i] for i in index], dtype, coefficients, process_nm, memory)
+        found = _same_dataflow(
+            products, [designs[i] for i in index], dtype, coefficients, process_nm, memory
+        )
         for name, values in found.items():
             columns.setdefault(name, np.zeros(len(designs)))[index] = values
     energy = EnergyParts(*(columns.pop(f.name) for f in fields(EnergyParts)))
@@ -202,7 +237,9 @@ def _columns(designs: Sequence[ArrayDesign], width: float) -> _Columns:
     def column(name: str) -> FloatArray:
         return np.array([getattr(d, name) for d in designs], dtype=np.float64)[:, None]
 
-    pads = Scratchpads(*(column(f"{operand}_sram_bytes") / width for operand in ("input", "weight", "output")))
+    pads = Scratchpads(
+        *(column(f"{operand}_sram_bytes") / width for operand in ("input", "weight", "output"))
+    )
     clock = column("clock_hz")
     rate = column("bandwidth_bytes_per_s") / width / clock
     density = column("weight_density_fraction")
@@ -213,7 +250,8 @@ def _columns(designs: Sequence[ArrayDesign], width: float) -> _Columns:
 class _Share:
     """What one array runs of each product: `rounds` products (m x k) by (k x n); shape (d, l).
 
-    `packed` groups share the array in one product, so that a `packed`-th of its weights is not zero.
+    `packed` groups share the array in one product, so that a `packed`-th of its weights is not
+    zero.
     """
 
     rounds: FloatArray
@@ -225,11 +263,15 @@ class _Share:
 
 
 def _packed(shape: Contraction, columns: _Columns, dataflow: Dataflow) -> tuple[FloatArray, ...]:
-    """Groups, filters and window after groups share a weight-stationary array's diagonal, and how many; shape (d, l)."""
+    """Groups, filters and window after groups share a weight-stationary array's diagonal, and how
+    many; shape (d, l).
+    """
     k = np.ceil(shape.k * columns.density)
     if dataflow is not Dataflow.WEIGHT_STATIONARY or shape.groups.max(initial=1.0) <= 1:
         return np.broadcast_arrays(shape.groups, shape.n, k, 1.0)
-    fit = np.minimum(columns.rows // np.maximum(k, 1.0), columns.columns // np.maximum(shape.n, 1.0))
+    fit = np.minimum(
+        columns.rows // np.maximum(k, 1.0), columns.columns // np.maximum(shape.n, 1.0)
+    )
     together = np.clip(fit, 1.0, shape.groups)
     return np.ceil(shape.groups / together), shape.n * together, k * together, together
 
@@ -270,7 +312,16 @@ def _same_dataflow(
     macs = _useful_macs(products, columns)
     dram = (copies * words).sum(axis=1) * dtype.bytes
     energy = _energy(
-        products, share, run, copies, columns, designs[0].dataflow, dtype, coefficients, process_nm, memory
+        products,
+        share,
+        run,
+        copies,
+        columns,
+        designs[0].dataflow,
+        dtype,
+        coefficients,
+        process_nm,
+        memory,
     )
     found = {f.name: getattr(energy, f.name) for f in fields(EnergyParts)}
     elements = columns.rows[:, 0] * columns.columns[:, 0] * count
@@ -292,7 +343,9 @@ def _useful_macs(products: Products, columns: _Columns) -> FloatArray:
     return total
 
 
-def _best_share(shape: Contraction, columns: _Columns, design: ArrayDesign, dtype: Dtype) -> tuple[_Share, StalledRun]:
+def _best_share(
+    shape: Contraction, columns: _Columns, design: ArrayDesign, dtype: Dtype
+) -> tuple[_Share, StalledRun]:
     """The quickest way to spread each product, and its run; arrays share the memory evenly."""
     width = PARTIAL_SUM_BYTES / dtype.bytes
     best: tuple[_Share, StalledRun] | None = None
@@ -307,10 +360,22 @@ def _best_share(shape: Contraction, columns: _Columns, design: ArrayDesign, dtyp
     return best
 
 
-def _quicker(one: tuple[_Share, StalledRun], other: tuple[_Share, StalledRun]) -> tuple[_Share, StalledRun]:
+def _quicker(
+    one: tuple[_Share, StalledRun], other: tuple[_Share, StalledRun]
+) -> tuple[_Share, StalledRun]:
     wins = other[0].rounds * other[1].cycles < one[0].rounds * one[1].cycles
-    share = _Share(*(np.where(wins, getattr(other[0], f.name), getattr(one[0], f.name)) for f in fields(_Share)))
-    run = StalledRun(*(np.where(wins, getattr(other[1], f.name), getattr(one[1], f.name)) for f in fields(StalledRun)))
+    share = _Share(
+        *(
+            np.where(wins, getattr(other[0], f.name), getattr(one[0], f.name))
+            for f in fields(_Share)
+        )
+    )
+    run = StalledRun(
+        *(
+            np.where(wins, getattr(other[1], f.name), getattr(one[1], f.name))
+            for f in fields(StalledRun)
+        )
+    )
     return share, run
 
 
@@ -328,24 +393,38 @@ def _energy(
 ) -> EnergyParts:
     """Energy of all products on each design, shape (d,) per part.
 
-    A multiply-add reads two operand registers and reads and writes a partial sum. Operands and, unless they stay, partial
-    sums move one element per cycle. Scratchpads are read as `array_counts` says and written once per word loaded.
+    A multiply-add reads two operand registers and reads and writes a partial sum. Operands and,
+    unless they stay, partial sums move one element per cycle. Scratchpads are read as
+    `array_counts` says and written once per word loaded.
     """
     bits = 8.0 * dtype.bytes
     counts = array_counts(share.m, share.n, share.k, columns.rows, columns.columns, dataflow)
     macs = _useful_macs(products, columns)
-    per_mac, hop = coefficients.per_mac_j(dtype, process_nm), coefficients.per_hop_bit_j(process_nm, bits)
+    per_mac, hop = (
+        coefficients.per_mac_j(dtype, process_nm),
+        coefficients.per_hop_bit_j(process_nm, bits),
+    )
     register_bits = 2.0 * bits + 2.0 * 8.0 * PARTIAL_SUM_BYTES
-    moving_bits = 2.0 * bits if dataflow is Dataflow.OUTPUT_STATIONARY else bits + 8.0 * PARTIAL_SUM_BYTES
+    moving_bits = (
+        2.0 * bits if dataflow is Dataflow.OUTPUT_STATIONARY else bits + 8.0 * PARTIAL_SUM_BYTES
+    )
     pads = (columns.pads.input_words, columns.pads.weight_words, columns.pads.output_words)
-    srams = [coefficients.per_sram_bit_j(np.asarray(pad)[:, 0] * dtype.bytes, process_nm) for pad in pads]
+    srams = [
+        coefficients.per_sram_bit_j(np.asarray(pad)[:, 0] * dtype.bytes, process_nm) for pad in pads
+    ]
     accesses = (
         (counts.input_reads + run.input_words) * bits,
         (counts.weight_reads / share.packed + run.weight_words) * bits,
-        (2.0 * counts.output_writes - share.m * share.n) * 8.0 * PARTIAL_SUM_BYTES + run.output_words * bits,
+        (2.0 * counts.output_writes - share.m * share.n) * 8.0 * PARTIAL_SUM_BYTES
+        + run.output_words * bits,
     )
-    sram_j = [(copies * words).sum(axis=1) * per_bit for words, per_bit in zip(accesses, srams, strict=True)]
-    moved_bits = (copies * (run.input_words + run.weight_words + run.output_words)).sum(axis=1) * bits
+    sram_j = [
+        (copies * words).sum(axis=1) * per_bit
+        for words, per_bit in zip(accesses, srams, strict=True)
+    ]
+    moved_bits = (copies * (run.input_words + run.weight_words + run.output_words)).sum(
+        axis=1
+    ) * bits
     return EnergyParts(
         mac_j=macs * per_mac,
         register_j=macs * register_bits * coefficients.per_register_bit_j(process_nm),

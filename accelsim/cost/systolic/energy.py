@@ -1,9 +1,9 @@
 """Energy of a matrix array by part: multiply-adders, registers, scratchpads, wires and main memory.
 
-Every coefficient stands in ``calibration/class/asic-energy.yaml`` with its node, width and source; nothing is assumed for a
-part that is not there. Between the nodes a part is known at a power law holds, beyond them its slope goes on; scratchpad
-energy is interpolated log-log in the capacity. The parts follow the action counts of Accelergy (Wu, Emer and Sze, ICCAD
-2019); their sum is the total.
+Every coefficient stands in ``calibration/class/asic-energy.yaml`` with its node, width and source;
+nothing is assumed for a part that is not there. Between the nodes a part is known at a power law
+holds, beyond them its slope goes on; scratchpad energy is interpolated log-log in the capacity. The
+parts follow the action counts of Accelergy (Wu, Emer and Sze, ICCAD 2019); their sum is the total.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from accelsim.errors import InvalidValueError, MissingCoefficientError, ProfileE
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["Coefficient", "EnergyCoefficients", "EnergyParts", "energy_coefficients", "parse_energy_coefficients"]
+__all__ = [
+    "Coefficient",
+    "EnergyCoefficients",
+    "EnergyParts",
+    "energy_coefficients",
+    "parse_energy_coefficients",
+]
 
 _PJ: Final = 1e-12
 _FIELDS: Final = {"part", "bits", "node_nm", "capacity_bytes", "energy_pj", "kind", "source"}
@@ -112,18 +118,29 @@ class EnergyCoefficients:
 
     def per_hop_bit_j(self, node_nm: float, operand_bits: float) -> float:
         """Energy of one bit moved to the next element of the array."""
-        pitch_mm = self.pitch_um * 1e-3 * node_nm / self.pitch_node_nm * float(np.sqrt(operand_bits / self.pitch_bits))
+        pitch_mm = (
+            self.pitch_um
+            * 1e-3
+            * node_nm
+            / self.pitch_node_nm
+            * float(np.sqrt(operand_bits / self.pitch_bits))
+        )
         return self._energy_pj("wire-mm", node_nm, per_bit=True) * pitch_mm * _PJ
 
     def per_dram_bit_j(self, technology: str | None) -> float:
-        """Energy of one bit to or from main memory; the longest known technology the name contains counts (HBM3e is HBM3).
+        """Energy of one bit to or from main memory; the longest known technology the name contains
+        counts (HBM3e is HBM3).
 
         Raises:
             MissingCoefficientError: If the technology is unknown.
         """
         name = (technology or "").lower().replace("-", "").replace(" ", "")
-        known = sorted({e.part for e in self.entries if e.part.startswith("dram-")}, key=len, reverse=True)
-        part = next((p for p in known if re.search(p.removeprefix("dram-") + r"(?!\d)", name)), None)
+        known = sorted(
+            {e.part for e in self.entries if e.part.startswith("dram-")}, key=len, reverse=True
+        )
+        part = next(
+            (p for p in known if re.search(p.removeprefix("dram-") + r"(?!\d)", name)), None
+        )
         if part is None:
             names = ", ".join(sorted(p.removeprefix("dram-") for p in known))
             remedy = "Add its coefficient to asic-energy.yaml."
@@ -132,13 +149,18 @@ class EnergyCoefficients:
         return entry.energy_pj / entry.bits * _PJ
 
     def per_sram_bit_j(self, capacity_bytes: ArrayLike, node_nm: float) -> FloatArray:
-        """Energy of one bit read from, or written to, a scratchpad, in the shape of `capacity_bytes`.
+        """Energy of one bit read from, or written to, a scratchpad, in the shape of
+        `capacity_bytes`.
 
-        Scratchpads above 1 MiB are banks of 1 MiB; the wire to a bank grows with the square root of their number.
+        Scratchpads above 1 MiB are banks of 1 MiB; the wire to a bank grows with the square root of
+        their number.
         """
         entries = self._of("sram")
         sizes = np.unique([e.capacity_bytes for e in entries])
-        at = [self._at_node([e for e in entries if e.capacity_bytes == size], node_nm, per_bit=True) for size in sizes]
+        at = [
+            self._at_node([e for e in entries if e.capacity_bytes == size], node_nm, per_bit=True)
+            for size in sizes
+        ]
         capacity = np.asarray(capacity_bytes, dtype=np.float64)
         if not np.all(capacity > 0):
             raise InvalidValueError("capacity_bytes", capacity_bytes, "a capacity above 0")
@@ -151,7 +173,9 @@ class EnergyCoefficients:
         return per_bit + (banks - 1.0) * self._bank_wire_j(node_nm)
 
     def _bank_wire_j(self, node_nm: float) -> float:
-        """Energy of one bit across the side of a 1 MiB bank: TPU v1's 24 MiB buffer takes 29 % of 331 mm2 at 28 nm."""
+        """Energy of one bit across the side of a 1 MiB bank: TPU v1's 24 MiB buffer takes 29 % of
+        331 mm2 at 28 nm.
+        """
         side_mm = float(np.sqrt(0.29 * 331.0 / 24.0)) * node_nm / 28.0
         return self._energy_pj("wire-mm", node_nm, per_bit=True) * side_mm * _PJ
 
@@ -159,7 +183,9 @@ class EnergyCoefficients:
         found = [e for e in self.entries if e.part == part]
         if not found:
             known = ", ".join(sorted({e.part for e in self.entries}))
-            raise MissingCoefficientError("energy coefficient", part, known, "Add it with node, bits and source.")
+            raise MissingCoefficientError(
+                "energy coefficient", part, known, "Add it with node, bits and source."
+            )
         return found
 
     def _energy_pj(self, part: str, node_nm: float, *, per_bit: bool = False) -> float:
@@ -206,19 +232,32 @@ def parse_energy_coefficients(data: Mapping[str, Any], label: str) -> EnergyCoef
     entries, pitch = data.get("coefficients"), data.get("pitch")
     if not isinstance(entries, list) or not isinstance(pitch, Mapping):
         raise ProfileError(label, ["coefficients: expected a list, and pitch: a mapping"])
-    problems = [p for index, entry in enumerate(entries) for p in _problems(f"coefficients[{index}]", entry)]
-    problems += [f"pitch.{name}: missing" for name in ("value_um", "node_nm", "bits", "source") if not pitch.get(name)]
+    problems = [
+        p for index, entry in enumerate(entries) for p in _problems(f"coefficients[{index}]", entry)
+    ]
+    problems += [
+        f"pitch.{name}: missing"
+        for name in ("value_um", "node_nm", "bits", "source")
+        if not pitch.get(name)
+    ]
     if problems:
         raise ProfileError(label, problems)
     return EnergyCoefficients(
-        tuple(Coefficient(**entry) for entry in entries), pitch["value_um"], pitch["node_nm"], pitch["bits"]
+        tuple(Coefficient(**entry) for entry in entries),
+        pitch["value_um"],
+        pitch["node_nm"],
+        pitch["bits"],
     )
 
 
 def _problems(place: str, entry: Any) -> list[str]:
     if not isinstance(entry, Mapping) or not set(entry) <= _FIELDS:
         return [f"{place}: expected {', '.join(sorted(_FIELDS))}"]
-    wrong = [f"{place}.{name}: missing" for name in ("part", "kind", "source") if not isinstance(entry.get(name), str)]
+    wrong = [
+        f"{place}.{name}: missing"
+        for name in ("part", "kind", "source")
+        if not isinstance(entry.get(name), str)
+    ]
     if entry.get("kind") not in _KINDS:
         wrong.append(f"{place}.kind: expected one of {', '.join(sorted(_KINDS))}")
     for name in ("bits", "node_nm", "energy_pj"):

@@ -1,4 +1,6 @@
-"""An ASIC as its cost model sees it: arrays, rates per format, scratchpad, vector unit, memory ports."""
+"""An ASIC as its cost model sees it: arrays, rates per format, scratchpad, vector unit, memory
+ports.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.hardware.sourced import value_of
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import ATTENTION_KINDS, CONV_KINDS, RECURRENT_KINDS, OperatorKind, Phase
+from accelsim.workloads.operator import (
+    ATTENTION_KINDS,
+    CONV_KINDS,
+    RECURRENT_KINDS,
+    OperatorKind,
+    Phase,
+)
 
 __all__ = [
     "TRAINING_PHASES",
@@ -32,7 +40,8 @@ def _codes(kinds: Iterable[OperatorKind]) -> list[int]:
     return [int(kind) for kind in kinds]
 
 
-#: Kinds that know the samples of a batch, and the column of `DIMENSIONS` that has them: "batch", or "m" of products alone.
+#: Kinds that know the samples of a batch, and the column of `DIMENSIONS` that has them: "batch", or
+#: "m" of products alone.
 _SAMPLES: Final = (
     (_codes(CONV_KINDS | ATTENTION_KINDS | RECURRENT_KINDS), 0),
     (_codes([OperatorKind.GEMM]), 1),
@@ -43,17 +52,22 @@ TRAINING_PHASES: Final = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OP
 
 @dataclass(frozen=True, slots=True)
 class SystolicParameters:
-    """What the class adds to an ASIC's datasheet; values and sources in ``calibration/class/asic.yaml``.
+    """What the class adds to an ASIC's datasheet; values and sources in
+    ``calibration/class/asic.yaml``.
 
     Attributes:
-        pipelined: 1 if folds overlap their fills (`pipelined_cycles`), 0 for SCALE-Sim's stall-free form.
+        pipelined: 1 if folds overlap their fills (`pipelined_cycles`), 0 for SCALE-Sim's stall-free
+            form.
         memory_efficiency_fraction: Sustained over theoretical bandwidth, 0 to 1.
         layer_overhead_s: Time to start one operator of the compiled program.
         vector_efficiency_fraction: Share of vector peak of elementwise and norm code, 0 to 1.
-        vector_operations_per_column: Operations per array column and cycle where the profile states no vector rate.
-        resident_fraction: Share of the scratchpad that activations may take between operators; 0 sends all to memory.
+        vector_operations_per_column: Operations per array column and cycle where the profile states
+            no vector rate.
+        resident_fraction: Share of the scratchpad that activations may take between operators; 0
+            sends all to memory.
         gather_line_bytes: Least bytes of one random read of main memory.
-        row_stationary_efficiency_fraction: Share of cycles a row-stationary array computes (the rest loads and drains).
+        row_stationary_efficiency_fraction: Share of cycles a row-stationary array computes (the
+            rest loads and drains).
         energy_overhead_ratio: Energy of an executed operation over its adder and multiplier's.
         sparse_weights: Whether weights have the structured sparsity of the profile's sparse rates.
     """
@@ -82,7 +96,9 @@ def systolic_parameters() -> SystolicParameters:
 
 @lru_cache(maxsize=1)
 def sparse_parameters() -> SystolicParameters:
-    """The class-wide parameters, for weights with the structured sparsity a chip's sparse rates stand for."""
+    """The class-wide parameters, for weights with the structured sparsity a chip's sparse rates
+    stand for.
+    """
     return replace(systolic_parameters(), sparse_weights=True)
 
 
@@ -97,9 +113,10 @@ class AsicMachine:
         count: Arrays.
         dataflow: Stationary operand.
         clock_hz: Array clock.
-        seconds_per_cycle: Of the arrays by `Dtype` code (a format at twice the native rate takes half); NaN where none.
-        weight_density_fraction: Share of the weights that is multiplied, by `Dtype` code: dense over sparse rate where
-            weights are sparse, else 1.
+        seconds_per_cycle: Of the arrays by `Dtype` code (a format at twice the native rate takes
+            half); NaN where none.
+        weight_density_fraction: Share of the weights that is multiplied, by `Dtype` code: dense
+            over sparse rate where weights are sparse, else 1.
         vector_flop_per_s: Sustained vector rate by `Dtype` code.
         sram_bytes: Scratchpad capacity.
         resident_bytes: Most activation bytes kept on chip between operators.
@@ -107,9 +124,12 @@ class AsicMachine:
         host_bytes_per_s: Bandwidth of the host link; of main memory where there is none.
         operator_start_s: Time to start one operator: the class's and what the profile adds.
         core_count: Cores that fetch weights into scratchpads of their own.
-        streamed_weight_fraction: Share of a model's weights that comes from main memory in every run.
-        part_limit: Most parts a batch may be run in: the samples of a core in an inference, 1 in training.
-        saved_fraction: Share of a training step's forward activations that its scratchpad cannot keep.
+        streamed_weight_fraction: Share of a model's weights that comes from main memory in every
+            run.
+        part_limit: Most parts a batch may be run in: the samples of a core in an inference, 1 in
+            training.
+        saved_fraction: Share of a training step's forward activations that its scratchpad cannot
+            keep.
     """
 
     name: str
@@ -132,10 +152,11 @@ class AsicMachine:
     saved_fraction: float = 0.0
 
     def running(self, graph: OperatorGraph, device: AsicProfile) -> AsicMachine:
-        """The machine as a graph finds it: weights in its cache, the batch's parts, what a training step has to save.
+        """The machine as a graph finds it: weights in its cache, the batch's parts, what a training
+        step has to save.
 
-        Cached weights have what one sample's largest activations leave of the on-chip memory, and activations what cached
-        weights leave; updated weights are not kept.
+        Cached weights have what one sample's largest activations leave of the on-chip memory, and
+        activations what cached weights leave; updated weights are not kept.
         """
         trains = np.isin(graph.phase, TRAINING_PHASES)
         if trains.any():
@@ -158,7 +179,9 @@ class AsicMachine:
 
 
 def _sample_count(graph: OperatorGraph) -> float:
-    """Samples of a batch: the fewest of its convolutions, attention and recurrent layers; rows of its products if none."""
+    """Samples of a batch: the fewest of its convolutions, attention and recurrent layers; rows of
+    its products if none.
+    """
     for kinds, column in _SAMPLES:
         rows = np.isin(graph.kind, kinds)
         if rows.any():
@@ -169,16 +192,19 @@ def _sample_count(graph: OperatorGraph) -> float:
 def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine:
     """Sustained rates of a profile.
 
-    A format's rate above rows x columns x count x 2 x clock shortens its cycles, one below lengthens them; a chip whose
-    stated peak is lower than its arrays could do is thus held to the stated peak. Where main memory has no bandwidth (all
-    memory on chip), weights come over the host link.
+    A format's rate above rows x columns x count x 2 x clock shortens its cycles, one below
+    lengthens them; a chip whose stated peak is lower than its arrays could do is thus held to the
+    stated peak. Where main memory has no bandwidth (all memory on chip), weights come over the host
+    link.
 
     Raises:
         InvalidValueError: If the profile knows neither a memory bandwidth nor a host link.
     """
     arrays = device.arrays
     native = 2.0 * arrays.rows.value * arrays.columns.value * arrays.count.value
-    rates = rate_table({d: rate.value for d, rate in device.matrix_flop_per_s.items()}, substitute=False)
+    rates = rate_table(
+        {d: rate.value for d, rate in device.matrix_flop_per_s.items()}, substitute=False
+    )
     vector = _vector_rates(device, values)
     sram = _sram_bytes(device)
     memory = _memory_bandwidth(device)
@@ -197,15 +223,21 @@ def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine
         memory_bytes_per_s=memory * values.memory_efficiency_fraction,
         operator_start_s=values.layer_overhead_s + value_of(device.operator_overhead_s, 0.0),
         core_count=float(value_of(device.core_count, 1)),
-        host_bytes_per_s=memory if device.host_link is None else device.host_link.bandwidth_bytes_per_s.value,
+        host_bytes_per_s=memory
+        if device.host_link is None
+        else device.host_link.bandwidth_bytes_per_s.value,
     )
 
 
-def _weight_density(device: AsicProfile, rates: FloatArray, values: SystolicParameters) -> FloatArray:
+def _weight_density(
+    device: AsicProfile, rates: FloatArray, values: SystolicParameters
+) -> FloatArray:
     """Dense over sparse rate by format; 1 where the chip has no sparse rate, or weights are dense."""
     if not values.sparse_weights:
         return np.ones_like(rates)
-    sparse = rate_table({d: rate.value for d, rate in device.matrix_sparse_flop_per_s.items()}, substitute=False)
+    sparse = rate_table(
+        {d: rate.value for d, rate in device.matrix_sparse_flop_per_s.items()}, substitute=False
+    )
     density: FloatArray = np.where(np.isnan(sparse), 1.0, rates / sparse)
     return density
 
@@ -222,7 +254,9 @@ def _memory_bandwidth(device: AsicProfile) -> float:
     if device.host_link is not None:
         return device.host_link.bandwidth_bytes_per_s.value
     field = f"{device.name}: memory.bandwidth_bytes_per_s"
-    raise InvalidValueError(field, None, "a known bandwidth or host link", "Add it to the device profile.")
+    raise InvalidValueError(
+        field, None, "a known bandwidth or host link", "Add it to the device profile."
+    )
 
 
 def _vector_rates(device: AsicProfile, values: SystolicParameters) -> FloatArray:

@@ -1,12 +1,15 @@
-"""Systolic-array cost model: folds of the matrix arrays, the vector unit beside them, and physical memory stalls.
+"""Systolic-array cost model: folds of the matrix arrays, the vector unit beside them, and physical
+memory stalls.
 
-A contraction takes the longer of its array cycles and its main-memory traffic, plus the load of the first stationary tile
-and the drain of the last output tile, plus a fixed time per operator. Chips with several arrays split a product's groups,
-pixels or filters, whichever ends first. Activations that fit in half of the scratchpad stay there between operators, and
-larger ones where running the batch in parts is faster; weights come from main memory where no weight cache keeps them, more
-than once where the scratchpad is too small for the best loop order, or where cores have scratchpads of their own. Structured
-sparse weights take the chip's sparse rate. Softmax, norms, pooling and elementwise code run on the vector unit. The program
-is compiled ahead of time in every execution mode.
+A contraction takes the longer of its array cycles and its main-memory traffic, plus the load of the
+first stationary tile and the drain of the last output tile, plus a fixed time per operator. Chips
+with several arrays split a product's groups, pixels or filters, whichever ends first. Activations
+that fit in half of the scratchpad stay there between operators, and larger ones where running the
+batch in parts is faster; weights come from main memory where no weight cache keeps them, more than
+once where the scratchpad is too small for the best loop order, or where cores have scratchpads of
+their own. Structured sparse weights take the chip's sparse rate. Softmax, norms, pooling and
+elementwise code run on the vector unit. The program is compiled ahead of time in every execution
+mode.
 """
 
 from __future__ import annotations
@@ -59,9 +62,15 @@ __all__ = ["cost_systolic", "supported_rows_systolic"]
 
 _K = OperatorKind
 FORMULAS: Formulas[AsicMachine, SystolicParameters] = Formulas("asic")
-#: Root mean square of ln(measured over predicted) of whole networks, each of seven chips counting once (docs/accuracy.md).
+#: Root mean square of ln(measured over predicted) of whole networks, each of seven chips counting
+#: once (docs/accuracy.md).
 _SIGMA = 0.54
-_TRAINING_KINDS = (_K.ATTENTION_BACKWARD, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT, _K.OPTIMIZER)
+_TRAINING_KINDS = (
+    _K.ATTENTION_BACKWARD,
+    _K.CONV_BACKWARD_DATA,
+    _K.CONV_BACKWARD_WEIGHT,
+    _K.OPTIMIZER,
+)
 
 
 def cost_systolic(
@@ -79,7 +88,8 @@ def cost_systolic(
         parameters: Class-wide parameters unless given.
 
     Raises:
-        UnsupportedOperatorError: Naming the first row whose kind, format or phase the chip cannot run.
+        UnsupportedOperatorError: Naming the first row whose kind, format or phase the chip cannot
+            run.
     """
     del execution
     values = parameters or systolic_parameters()
@@ -92,8 +102,12 @@ def cost_systolic(
 
 
 def supported_rows_systolic(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
-    """Which rows the chip can run: its kinds, formats of its arrays, and training where it trains, shape (n,)."""
-    return ~(_unknown_kind(graph, device) | _unknown_format(graph, device) | _untrainable(graph, device))
+    """Which rows the chip can run: its kinds, formats of its arrays, and training where it trains,
+    shape (n,).
+    """
+    return ~(
+        _unknown_kind(graph, device) | _unknown_format(graph, device) | _untrainable(graph, device)
+    )
 
 
 def _unknown_kind(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
@@ -104,7 +118,9 @@ def _unknown_kind(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_
 
 def _unknown_format(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
     contracted = np.isin(graph.kind, [int(kind) for kind in CONTRACTION_KINDS])
-    missing: NDArray[np.bool_] = contracted & ~np.isin(graph.dtype, [int(d) for d in device.matrix_flop_per_s])
+    missing: NDArray[np.bool_] = contracted & ~np.isin(
+        graph.dtype, [int(d) for d in device.matrix_flop_per_s]
+    )
     return missing
 
 
@@ -120,11 +136,19 @@ def _refuse(graph: OperatorGraph, device: AsicProfile) -> None:
     formats = ", ".join(d.label for d in device.matrix_flop_per_s)
     checks = (
         (_untrainable, "it runs inference only", "Choose inference, or a device that trains."),
-        (_unknown_kind, "its compiler has no such operator", "Allow host fallback, or choose another device."),
+        (
+            _unknown_kind,
+            "its compiler has no such operator",
+            "Allow host fallback, or choose another device.",
+        ),
         (
             _unknown_format,
-            f"its arrays compute in {formats}" if formats else "no rate of its arrays was published",
-            "Choose one of these precisions, or allow host fallback." if formats else "Choose another device.",
+            f"its arrays compute in {formats}"
+            if formats
+            else "no rate of its arrays was published",
+            "Choose one of these precisions, or allow host fallback."
+            if formats
+            else "Choose another device.",
         ),
     )
     for check, reason, remedy in checks:
@@ -136,7 +160,8 @@ def _refuse(graph: OperatorGraph, device: AsicProfile) -> None:
             raise UnsupportedOperatorError(device.name, operator, reason, remedy)
 
 
-# -- matrix arrays ---------------------------------------------------------------------------------------------------
+# -- matrix arrays
+# ---------------------------------------------------------------------------------------------------
 
 
 def _cycles(
@@ -150,11 +175,14 @@ def _cycles(
     return form(m, n, k, machine.rows, machine.columns, machine.dataflow)
 
 
-def split_cycles(shape: Contraction, machine: AsicMachine, values: SystolicParameters) -> FloatArray:
-    """Cycles until the last array ends, under the best split of groups, pixels and filters over the arrays.
+def split_cycles(
+    shape: Contraction, machine: AsicMachine, values: SystolicParameters
+) -> FloatArray:
+    """Cycles until the last array ends, under the best split of groups, pixels and filters over the
+    arrays.
 
-    Groups go to different arrays first, or not at all; the arrays left to each group split its pixels, its filters, or its
-    folds in both directions.
+    Groups go to different arrays first, or not at all; the arrays left to each group split its
+    pixels, its filters, or its folds in both directions.
 
     Args:
         shape: Products, shape (r,).
@@ -170,12 +198,16 @@ def split_cycles(shape: Contraction, machine: AsicMachine, values: SystolicParam
     for used in (np.clip(shape.groups, 1.0, machine.count), np.ones_like(shape.groups)):
         rounds, left = np.ceil(shape.groups / used), np.floor(machine.count / used)
         for pixels, filters in _splits(shape, left, machine):
-            each = _cycles(np.ceil(shape.m / pixels), np.ceil(shape.n / filters), shape.k, machine, values)
+            each = _cycles(
+                np.ceil(shape.m / pixels), np.ceil(shape.n / filters), shape.k, machine, values
+            )
             best = np.minimum(best, rounds * each)
     return best
 
 
-def _splits(shape: Contraction, arrays: FloatArray, machine: AsicMachine) -> tuple[tuple[FloatArray, FloatArray], ...]:
+def _splits(
+    shape: Contraction, arrays: FloatArray, machine: AsicMachine
+) -> tuple[tuple[FloatArray, FloatArray], ...]:
     """Ways to cut a product's pixels and filters over so many arrays."""
     one = np.ones_like(arrays)
     filter_folds = np.clip(np.ceil(shape.n / machine.columns), 1.0, arrays)
@@ -196,7 +228,9 @@ def _array_costs(
     moved: FloatArray,
     machine: AsicMachine,
 ) -> RowCosts:
-    """Row costs of array work: the longer of cycles and traffic, plus first fill, last drain and the operator's start."""
+    """Row costs of array work: the longer of cycles and traffic, plus first fill, last drain and
+    the operator's start.
+    """
     width = DTYPE_BYTES[rows.column("dtype")]
     across = np.minimum(shape.n, machine.columns)
     fill = np.minimum(shape.k, machine.rows) * across * width
@@ -215,33 +249,45 @@ def _array_costs(
 
 
 def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachine) -> None:
-    """Raise for the first product of which not even one vector of inputs and one of results fits, each twice."""
+    """Raise for the first product of which not even one vector of inputs and one of results fits,
+    each twice.
+    """
     width = DTYPE_BYTES[rows.column("dtype")]
-    needed = 2.0 * width * (np.minimum(shape.k, machine.rows) + np.minimum(shape.n, machine.columns))
+    needed = (
+        2.0 * width * (np.minimum(shape.k, machine.rows) + np.minimum(shape.n, machine.columns))
+    )
     short = np.flatnonzero(needed > machine.sram_bytes)
     if short.size:
         place = int(rows.index[short[0]])
         label = f"{machine.name}, layer {(rows.graph.path[place] or rows.graph.name[place])!r},"
         remedy = "Enlarge sram_bytes of the profile, or take a smaller array."
-        raise DoesNotFitError(label, "scratchpad bytes", float(needed[short[0]]), machine.sram_bytes, remedy)
+        raise DoesNotFitError(
+            label, "scratchpad bytes", float(needed[short[0]]), machine.sram_bytes, remedy
+        )
 
 
 def _quicker(one: RowCosts, other: RowCosts, index: IntArray) -> RowCosts:
     """Row by row the faster of two ways; `other` has those of some rows."""
     wins = other.time_s < one.time_s[index]
-    columns = {name: getattr(one, name).copy() for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")}
+    columns = {
+        name: getattr(one, name).copy()
+        for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")
+    }
     for name, column in columns.items():
         column[index[wins]] = getattr(other, name)[wins]
     return RowCosts(**columns, log_sigma=_SIGMA)
 
 
 def _product_costs(
-    rows: Rows, shape: Contraction, compute_s: Callable[[Rows, Contraction], FloatArray], machine: AsicMachine
+    rows: Rows,
+    shape: Contraction,
+    compute_s: Callable[[Rows, Contraction], FloatArray],
+    machine: AsicMachine,
 ) -> RowCosts:
     """A product run whole, or in parts of its batch whose activations stay on chip.
 
-    Elementwise operators fused behind it run on the vector unit as results leave the array: the slower of the two sets the
-    pace.
+    Elementwise operators fused behind it run on the vector unit as results leave the array: the
+    slower of the two sets the pace.
     """
     epilogue_s = rows.epilogue_flop / machine.vector_flop_per_s[rows.column("dtype")]
     flop = weight_density(rows, machine) * shape.flop
@@ -285,66 +331,99 @@ def _conv(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCo
         codes = own.column("dtype")
         cycle_s = weight_density(own, machine) * machine.seconds_per_cycle[codes]
         packed, _ = pack_groups(part, machine.rows, machine.columns)
-        on_vector = part.flop / machine.vector_flop_per_s[codes]  # depthwise windows may be faster there
+        on_vector = (
+            part.flop / machine.vector_flop_per_s[codes]
+        )  # depthwise windows may be faster there
         faster: FloatArray = np.minimum(cycle_s * split_cycles(packed, machine, values), on_vector)
         return faster
 
     return _product_costs(rows, shape, compute_s, machine)
 
 
-def _row_stationary(rows: Rows, shape: Contraction, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
+def _row_stationary(
+    rows: Rows, shape: Contraction, machine: AsicMachine, values: SystolicParameters
+) -> RowCosts:
     """Convolutions mapped one by one; the chip's measured rows hold its whole link."""
     link = machine.memory_bytes_per_s / values.memory_efficiency_fraction
     runs = row_stationary_runs(rows, machine, link)
-    found = np.array([(run.processing_s, run.latency_s, run.dram_bytes) for run in runs]).reshape(len(runs), 3)
+    found = np.array([(run.processing_s, run.latency_s, run.dram_bytes) for run in runs]).reshape(
+        len(runs), 3
+    )
     compute, latency, moved = found[:, 0], found[:, 1], found[:, 2] * machine.count
     memory = moved / link
     time = np.maximum(latency, memory) + machine.operator_start_s
-    return RowCosts(time_s=time, compute_s=compute, memory_s=memory, flop=shape.flop, bytes=moved, log_sigma=_SIGMA)
+    return RowCosts(
+        time_s=time,
+        compute_s=compute,
+        memory_s=memory,
+        flop=shape.flop,
+        bytes=moved,
+        log_sigma=_SIGMA,
+    )
 
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
 def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    """Two products on the arrays and softmax of their scores on the vector unit, a pipeline over the heads.
+    """Two products on the arrays and softmax of their scores on the vector unit, a pipeline over
+    the heads.
 
     A head's softmax waits for its scores, its context for the softmax; other heads fill the wait.
     """
     parts = attention_products(rows)
     codes = rows.column("dtype")
-    cycles = split_cycles(parts.scores, machine, values) + split_cycles(parts.context, machine, values)
+    cycles = split_cycles(parts.scores, machine, values) + split_cycles(
+        parts.context, machine, values
+    )
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
     softmax = 6.0 * parts.pairs / machine.vector_flop_per_s[codes]
     products = cycles * passes * machine.seconds_per_cycle[codes]
     first = np.minimum(products, softmax) / np.maximum(parts.scores.groups, 1.0)
     compute = np.maximum(products, softmax) + first
-    moved = np.where(np.isfinite(batch_parts(rows, machine)), saved_bytes(rows, machine), rows.bytes)
-    cached = rows["kv_len"] > rows["q_len"]  # keys and values of earlier tokens come from the cache in main memory
+    moved = np.where(
+        np.isfinite(batch_parts(rows, machine)), saved_bytes(rows, machine), rows.bytes
+    )
+    cached = (
+        rows["kv_len"] > rows["q_len"]
+    )  # keys and values of earlier tokens come from the cache in main memory
     moved = np.where(cached, rows.bytes, moved)
     return _array_costs(rows, parts.scores, compute, parts.flop, moved, machine)
 
 
 @FORMULAS.register(_K.RNN, _K.LSTM, _K.GRU)
 def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    """All inputs in one product, then one dependent product per step; weights stay on chip between steps if they fit."""
+    """All inputs in one product, then one dependent product per step; weights stay on chip between
+    steps if they fit.
+    """
     parts = recurrence(rows)
     codes = rows.column("dtype")
-    cycles = split_cycles(parts.inputs, machine, values) + parts.steps * split_cycles(parts.step, machine, values)
+    cycles = split_cycles(parts.inputs, machine, values) + parts.steps * split_cycles(
+        parts.step, machine, values
+    )
     density = weight_density(rows, machine)
     compute = density * parts.passes * cycles * machine.seconds_per_cycle[codes]
     weights: FloatArray = rows.column("weight_bytes")
     stored = stored_weight_bytes(rows, machine)
     kept = np.divide(stored, weights, out=np.ones(len(rows)), where=weights > 0)
     recurrent = kept * parts.step.n * parts.step.k * DTYPE_BYTES[codes]
-    again = np.where(recurrent > machine.resident_bytes, recurrent * np.maximum(parts.steps - 1.0, 0.0), 0.0)
+    again = np.where(
+        recurrent > machine.resident_bytes, recurrent * np.maximum(parts.steps - 1.0, 0.0), 0.0
+    )
     other = rows.bytes - weights
-    moved = stored + again + np.where(other <= machine.resident_bytes, saved_bytes(rows, machine), other)
+    moved = (
+        stored
+        + again
+        + np.where(other <= machine.resident_bytes, saved_bytes(rows, machine), other)
+    )
     costs = _array_costs(rows, parts.inputs, compute, density * rows.column("flop"), moved, machine)
     start = np.maximum(parts.steps - 1.0, 0.0) * machine.operator_start_s
-    return RowCosts(costs.time_s + start, costs.compute_s, costs.memory_s, costs.flop, costs.bytes, _SIGMA)
+    return RowCosts(
+        costs.time_s + start, costs.compute_s, costs.memory_s, costs.flop, costs.bytes, _SIGMA
+    )
 
 
-# -- vector unit -----------------------------------------------------------------------------------------------------
+# -- vector unit
+# -----------------------------------------------------------------------------------------------------
 
 
 def _vector_costs(rows: Rows, machine: AsicMachine, moved: FloatArray) -> RowCosts:

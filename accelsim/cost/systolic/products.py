@@ -1,7 +1,7 @@
 """A graph as matrix products, which is all that the arrays of a matrix chip run.
 
-Convolutions are lowered by im2col, attention to its scores and its context, recurrent cells to one product over all inputs
-and one per step. Operators without a product are the vector unit's.
+Convolutions are lowered by im2col, attention to its scores and its context, recurrent cells to one
+product over all inputs and one per step. Operators without a product are the vector unit's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from accelsim.workloads.operator import CONV_KINDS, OperatorKind
 
 __all__ = ["PARTIAL_SUM_BYTES", "Products", "all_products", "lower_to_products", "pack_groups"]
 
-#: Width of a partial sum, whatever the operands' (Jouppi et al., ISCA 2017, section 2: 32-bit accumulators).
+#: Width of a partial sum, whatever the operands' (Jouppi et al., ISCA 2017, section 2: 32-bit
+#: accumulators).
 PARTIAL_SUM_BYTES: Final = 4.0
 _K = OperatorKind
 _ATTENTION = {_K.ATTENTION, _K.ATTENTION_BACKWARD}
@@ -55,18 +56,23 @@ def lower_to_products(graph: OperatorGraph) -> Products:
     """Every contraction of a forward graph as products.
 
     Raises:
-        UnsupportedOperatorError: For attention's backward pass: the products of an inference are asked for.
+        UnsupportedOperatorError: For attention's backward pass: the products of an inference are
+            asked for.
     """
     backward = np.flatnonzero(graph.kind == int(_K.ATTENTION_BACKWARD))
     if backward.size:
         operator = f"{_K.ATTENTION_BACKWARD.label} {graph.name[int(backward[0])]!r}"
-        raise UnsupportedOperatorError("systolic array", operator, "no lowering", "Sweep inference.")
+        raise UnsupportedOperatorError(
+            "systolic array", operator, "no lowering", "Sweep inference."
+        )
     return all_products(graph)
 
 
 @lru_cache(maxsize=64)
 def all_products(graph: OperatorGraph) -> Products:
-    """Every contraction of any graph as products; a backward row repeats its forward products as its FLOP do."""
+    """Every contraction of any graph as products; a backward row repeats its forward products as
+    its FLOP do.
+    """
     parts: list[tuple[Contraction, FloatArray, FloatArray]] = []
     vector_flop = 0.0
     for kind, index in graph.rows_by_kind():
@@ -91,15 +97,21 @@ def _products_of(rows: Rows) -> list[tuple[Contraction, FloatArray]]:
     return []
 
 
-def _joined(parts: Sequence[tuple[Contraction, FloatArray, FloatArray]], flop: float, graph: OperatorGraph) -> Products:
+def _joined(
+    parts: Sequence[tuple[Contraction, FloatArray, FloatArray]], flop: float, graph: OperatorGraph
+) -> Products:
     def column(values: Sequence[FloatArray]) -> FloatArray:
         return np.concatenate([*values, np.zeros(0)])
 
     shapes = [part[0] for part in parts]
-    shape = Contraction(*(column([getattr(s, side) for s in shapes]) for side in ("groups", "m", "n", "k")))
+    shape = Contraction(
+        *(column([getattr(s, side) for s in shapes]) for side in ("groups", "m", "n", "k"))
+    )
     keep = (shape.groups > 0) & (shape.m > 0) & (shape.n > 0) & (shape.k > 0)
     kept = Contraction(shape.groups[keep], shape.m[keep], shape.n[keep], shape.k[keep])
-    return Products(kept, column([p[1] for p in parts])[keep], column([p[2] for p in parts])[keep], flop, graph)
+    return Products(
+        kept, column([p[1] for p in parts])[keep], column([p[2] for p in parts])[keep], flop, graph
+    )
 
 
 def pack_groups(shape: Contraction, rows: float, columns: float) -> tuple[Contraction, FloatArray]:
@@ -115,5 +127,7 @@ def pack_groups(shape: Contraction, rows: float, columns: float) -> tuple[Contra
     """
     fit = np.minimum(rows // np.maximum(shape.k, 1.0), columns // np.maximum(shape.n, 1.0))
     together = np.clip(fit, 1.0, np.maximum(shape.groups, 1.0))
-    packed = Contraction(np.ceil(shape.groups / together), shape.m, shape.n * together, shape.k * together)
+    packed = Contraction(
+        np.ceil(shape.groups / together), shape.m, shape.n * together, shape.k * together
+    )
     return packed, together

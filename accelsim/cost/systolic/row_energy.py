@@ -1,11 +1,13 @@
 """Dynamic energy of a graph's rows on a matrix chip, by part.
 
-A multiply-add reads two operand registers and reads and writes a partial sum; operands and, unless they stay, partial sums
-move one element per cycle; scratchpads are accessed as `array_counts` says and once more per byte of main memory; each
-arithmetic operation of the vector unit is half a multiply-add. Coefficients are those of `EnergyCoefficients` at the chip's
-node. The scratchpad is one array's share of the smallest on-chip memory; partial sums have the accumulators where the
-profile names some; main memory of SRAM is the scratchpad itself. Row-stationary chips have the energies of
-``eyeriss.yaml``. What the chip draws while it stands still is not here: that is its idle power.
+A multiply-add reads two operand registers and reads and writes a partial sum; operands and, unless
+they stay, partial sums move one element per cycle; scratchpads are accessed as `array_counts` says
+and once more per byte of main memory; each arithmetic operation of the vector unit is half a
+multiply-add. Coefficients are those of `EnergyCoefficients` at the chip's node. The scratchpad is
+one array's share of the smallest on-chip memory; partial sums have the accumulators where the
+profile names some; main memory of SRAM is the scratchpad itself. Row-stationary chips have the
+energies of ``eyeriss.yaml``. What the chip draws while it stands still is not here: that is its
+idle power.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def row_energy_parts_j(
         machine: Its arrays.
 
     Returns:
-        `ENERGY_PARTS`, shape (n,) each, and an empty note; or None and the coefficient that is missing.
+        `ENERGY_PARTS`, shape (n,) each, and an empty note; or None and the coefficient that is
+        missing.
     """
     try:
         return _parts(graph, costs, device, machine), ""
@@ -57,7 +60,9 @@ def row_energy_parts_j(
         return None, error.field if error.value is None else f"{error.field} {error.value}"
 
 
-def _parts(graph: OperatorGraph, costs: RowCosts, device: AsicProfile, machine: AsicMachine) -> _Parts:
+def _parts(
+    graph: OperatorGraph, costs: RowCosts, device: AsicProfile, machine: AsicMachine
+) -> _Parts:
     chip = _Chip(device, energy_coefficients())
     parts = {part: np.zeros(len(graph)) for part in ENERGY_PARTS}
     moved_bits = np.where(costs.time_s > 0, 8.0 * costs.bytes, 0.0)
@@ -65,7 +70,9 @@ def _parts(graph: OperatorGraph, costs: RowCosts, device: AsicProfile, machine: 
     parts["sram"] += moved_bits * chip.scratchpad_bit_j
     on_arrays = np.isin(graph.kind, [int(kind) for kind in CONTRACTION_KINDS])
     others = np.flatnonzero(~on_arrays & (costs.time_s > 0))
-    parts["vector"][others] = graph.flop[others] / 2.0 * chip.by_format(graph.dtype[others], chip.mac_j)
+    parts["vector"][others] = (
+        graph.flop[others] / 2.0 * chip.by_format(graph.dtype[others], chip.mac_j)
+    )
     parts["sram"][others] += 8.0 * graph.bytes[others] * chip.scratchpad_bit_j
     if graph.epilogue_flop is not None:
         parts["vector"] += graph.epilogue_flop / 2.0 * chip.by_format(graph.dtype, chip.mac_j)
@@ -81,16 +88,24 @@ class _Chip:
 
     def __init__(self, device: AsicProfile, coefficients: EnergyCoefficients) -> None:
         if device.process_nm is None:
-            raise MissingCoefficientError("process_nm", None, "a known node", "Add it to the device profile.")
+            raise MissingCoefficientError(
+                "process_nm", None, "a known node", "Add it to the device profile."
+            )
         self.node_nm, self.coefficients = device.process_nm.value, coefficients
         count = device.arrays.count.value
         pads = {
-            level.name: level.capacity_bytes.value for level in device.on_chip if level.shared_by_core_count is None
+            level.name: level.capacity_bytes.value
+            for level in device.on_chip
+            if level.shared_by_core_count is None
         }
         accumulators = pads.pop("accumulators", None)
         if not pads:
-            raise MissingCoefficientError("on_chip", None, "a known capacity", "Add it to the device profile.")
-        self.scratchpad_bit_j = float(coefficients.per_sram_bit_j(min(pads.values()) / count, self.node_nm))
+            raise MissingCoefficientError(
+                "on_chip", None, "a known capacity", "Add it to the device profile."
+            )
+        self.scratchpad_bit_j = float(
+            coefficients.per_sram_bit_j(min(pads.values()) / count, self.node_nm)
+        )
         self.accumulator_bit_j = (
             self.scratchpad_bit_j
             if accumulators is None
@@ -98,7 +113,9 @@ class _Chip:
         )
         technology = device.memory.technology or ""
         is_sram = technology.upper().startswith("SRAM")
-        self.main_memory_bit_j = self.scratchpad_bit_j if is_sram else coefficients.per_dram_bit_j(technology)
+        self.main_memory_bit_j = (
+            self.scratchpad_bit_j if is_sram else coefficients.per_dram_bit_j(technology)
+        )
         self.register_bit_j = coefficients.per_register_bit_j(self.node_nm)
 
     def mac_j(self, dtype: Dtype) -> float:
@@ -108,7 +125,9 @@ class _Chip:
         return self.coefficients.per_hop_bit_j(self.node_nm, 8.0 * dtype.bytes)
 
     @staticmethod
-    def by_format(codes: NDArray[np.integer[Any]], energy_j: Callable[[Dtype], float]) -> FloatArray:
+    def by_format(
+        codes: NDArray[np.integer[Any]], energy_j: Callable[[Dtype], float]
+    ) -> FloatArray:
         """`energy_j` of each row's format, shape (r,)."""
         table = np.zeros(int(max(Dtype)) + 1)
         for code in np.unique(codes).tolist():
@@ -125,7 +144,9 @@ def _add_products(parts: _Parts, products: Products, chip: _Chip, machine: AsicM
     has_weights = products.graph.weight_bytes[row] > 0
     density: FloatArray = np.where(has_weights, machine.weight_density_fraction[codes], 1.0)
     macs = density * products.repeat * products.shape.flop / 2.0
-    moving = 2.0 * bits if machine.dataflow is Dataflow.OUTPUT_STATIONARY else bits + _PARTIAL_SUM_BITS
+    moving = (
+        2.0 * bits if machine.dataflow is Dataflow.OUTPUT_STATIONARY else bits + _PARTIAL_SUM_BITS
+    )
     found = {
         "mac": macs * chip.by_format(codes, chip.mac_j),
         "register": macs * 2.0 * (bits + _PARTIAL_SUM_BITS) * chip.register_bit_j,
@@ -144,7 +165,11 @@ def _scratchpad_j(
         packed, together = pack_groups(packed, machine.rows, machine.columns)
     m, n, k = (np.maximum(side, 1.0) for side in (packed.m, packed.n, packed.k))
     counts = array_counts(m, n, k, machine.rows, machine.columns, machine.dataflow)
-    operands = (counts.input_reads + density * counts.weight_reads / together) * bits * chip.scratchpad_bit_j
+    operands = (
+        (counts.input_reads + density * counts.weight_reads / together)
+        * bits
+        * chip.scratchpad_bit_j
+    )
     partial_sums = (2.0 * counts.output_writes - m * n) * _PARTIAL_SUM_BITS * chip.accumulator_bit_j
     energy: FloatArray = products.repeat * packed.groups * (operands + partial_sums)
     return energy
@@ -161,6 +186,8 @@ def _add_row_stationary(
     parts["mac"][other] += costs.flop[other] / 2.0 * (1.0 - zeros) * chip.nonzero_mac_j
     parts["sram"][other] += graph.bytes[other] / chip.word_bytes * chip.buffer_word_j
     conv = Rows(graph, index[is_conv], OperatorKind.CONV)
-    for place, run in zip(conv.index, row_stationary_runs(conv, machine, machine.memory_bytes_per_s), strict=True):
+    for place, run in zip(
+        conv.index, row_stationary_runs(conv, machine, machine.memory_bytes_per_s), strict=True
+    ):
         parts["mac"][place] += machine.count * run.array_j
         parts["sram"][place] += machine.count * run.buffer_j

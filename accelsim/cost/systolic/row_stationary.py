@@ -1,12 +1,15 @@
-"""Row-stationary convolution on an array like Eyeriss': spatial mapping, passes, latency, traffic and power.
+"""Row-stationary convolution on an array like Eyeriss': spatial mapping, passes, latency, traffic
+and power.
 
-A set of kernel-height x output-rows elements convolves one channel; sets wider than the array fold into its strips. Sets
-left over take further channels (r, one above the other, for partial sums pass on within a column) or filters (t). A pass
-runs p x t filters on q x r channels of `strip` output rows. The mapping is searched: least time, then least main-memory
-traffic, then the tallest strip, then least buffer traffic. On AlexNet this finds the mapping of Chen et al. (Eyeriss, JSSC
-52(1), 2017): its buffer traffic and active elements are those of table V. A pass takes as long as its multiply-adds with one
-cycle more per partial sum passed on, or as the busiest bus of the on-chip network. Input maps and results do not overlap
-processing, for the buffer holds one of each; filters do. No time parameter is fitted.
+A set of kernel-height x output-rows elements convolves one channel; sets wider than the array fold
+into its strips. Sets left over take further channels (r, one above the other, for partial sums pass
+on within a column) or filters (t). A pass runs p x t filters on q x r channels of `strip` output
+rows. The mapping is searched: least time, then least main-memory traffic, then the tallest strip,
+then least buffer traffic. On AlexNet this finds the mapping of Chen et al. (Eyeriss, JSSC 52(1),
+2017): its buffer traffic and active elements are those of table V. A pass takes as long as its
+multiply-adds with one cycle more per partial sum passed on, or as the busiest bus of the on-chip
+network. Input maps and results do not overlap processing, for the buffer holds one of each; filters
+do. No time parameter is fitted.
 """
 
 from __future__ import annotations
@@ -21,7 +24,13 @@ from accelsim.cost.parameters import class_parameters
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["ConvLayer", "RowStationaryChip", "RowStationaryRun", "row_stationary_chip", "row_stationary_run"]
+__all__ = [
+    "ConvLayer",
+    "RowStationaryChip",
+    "RowStationaryRun",
+    "row_stationary_chip",
+    "row_stationary_run",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +193,12 @@ class _Mappings(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def row_stationary_run(
-    layer: ConvLayer, chip: RowStationaryChip, rows: int, columns: int, clock_hz: float, memory_bytes_per_s: float
+    layer: ConvLayer,
+    chip: RowStationaryChip,
+    rows: int,
+    columns: int,
+    clock_hz: float,
+    memory_bytes_per_s: float,
 ) -> RowStationaryRun:
     """Map one convolution and cost it.
 
@@ -201,15 +215,30 @@ def row_stationary_run(
         DoesNotFitError: If the buffer cannot hold one strip of the layer.
     """
     if min(rows, columns) < 1 or min(clock_hz, memory_bytes_per_s) <= 0:
-        raise InvalidValueError("rows, columns, clock, bandwidth", (rows, columns, clock_hz), "above 0")
-    if min(layer.batch, layer.channels_in, layer.channels_out, layer.groups, layer.out_height, layer.out_width) < 1:
+        raise InvalidValueError(
+            "rows, columns, clock, bandwidth", (rows, columns, clock_hz), "above 0"
+        )
+    if (
+        min(
+            layer.batch,
+            layer.channels_in,
+            layer.channels_out,
+            layer.groups,
+            layer.out_height,
+            layer.out_width,
+        )
+        < 1
+    ):
         raise InvalidValueError(f"layer {layer.name!r}", layer, "sizes of at least 1")
     found = _mappings(layer, chip, rows, columns)
     traffic = found.input_words + found.weight_words
-    # The mapping is compiled for the chip's own link, so that a faster one never changes it for the worse.
+    # The mapping is compiled for the chip's own link, so that a faster one never changes it for the
+    # worse.
     cycles = np.maximum(found.cycles, found.weight_words / chip.link_words_per_cycle)
     best = int(np.lexsort((found.buffer_words, -found.strip, traffic, cycles))[0])
-    return _run(layer, chip, found, best, min(layer.kernel_height, rows), clock_hz, memory_bytes_per_s)
+    return _run(
+        layer, chip, found, best, min(layer.kernel_height, rows), clock_hz, memory_bytes_per_s
+    )
 
 
 def _run(
@@ -262,26 +291,35 @@ def _mappings(layer: ConvLayer, chip: RowStationaryChip, rows: int, columns: int
     """All mappings that fit scratchpads and buffer."""
     height = min(layer.kernel_height, rows)
     strips = rows // height
-    channels, filters = layer.channels_in // layer.groups or 1, layer.channels_out // layer.groups or 1
+    channels, filters = (
+        layer.channels_in // layer.groups or 1,
+        layer.channels_out // layer.groups or 1,
+    )
     width = min(layer.kernel_width, int(chip.input_spad_words) - 1)
     q = float(max(min((int(chip.input_spad_words) - 1) // width, channels), 1))
     axes = _axes(layer, chip, strips, columns, width * q)
     strip, p, r, n = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
-    sets = np.where(strip <= columns, strips * (columns // strip), strips // np.ceil(strip / columns))
+    sets = np.where(
+        strip <= columns, strips * (columns // strip), strips // np.ceil(strip / columns)
+    )
     keep = (sets >= r) & ((r - 1) * q < channels)
     strip, p, r, n, sets = strip[keep], p[keep], r[keep], n[keep], sets[keep]
     t = np.minimum(sets // r, np.maximum(np.ceil(filters / p), 1.0))
     held = np.minimum(q * r, channels)
     in_rows = (strip - 1) * layer.stride + layer.kernel_height
     in_words = in_rows * ((layer.out_width - 1) * layer.stride + layer.kernel_width)
-    room = (chip.map_buffer_bytes / chip.word_bytes - n * held * in_words) / (n * strip * layer.out_width)
+    room = (chip.map_buffer_bytes / chip.word_bytes - n * held * in_words) / (
+        n * strip * layer.out_width
+    )
     m = np.minimum(np.floor(room / (p * t)), np.ceil(filters / (p * t))) * p * t
     fits = m >= p * t
     if not fits.any():
         words = float((n * (held * in_words + p * t * strip * layer.out_width)).min())
         remedy = "Split the layer's width, or choose a chip with a larger buffer."
         label = f"row-stationary array, layer {layer.name!r},"
-        raise DoesNotFitError(label, "buffer bytes", words * chip.word_bytes, chip.map_buffer_bytes, remedy)
+        raise DoesNotFitError(
+            label, "buffer bytes", words * chip.word_bytes, chip.map_buffer_bytes, remedy
+        )
     kept = (x[fits] for x in (strip, p, r, t, n, m, held, in_words))
     return _costed(layer, chip, q, (channels, filters, height, width), *kept)
 
@@ -289,15 +327,21 @@ def _mappings(layer: ConvLayer, chip: RowStationaryChip, rows: int, columns: int
 def _axes(
     layer: ConvLayer, chip: RowStationaryChip, strips: int, columns: int, taps: float
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Candidate strips (each number of strips once), filters per element, channel sets and images per pass."""
+    """Candidate strips (each number of strips once), filters per element, channel sets and images
+    per pass.
+    """
     tallest = min(layer.out_height, strips * columns)
     fewest = int(np.ceil(layer.out_height / tallest))
     counts = np.arange(fewest, layer.out_height + 1, dtype=np.float64)
     strip: FloatArray = np.unique(np.ceil(layer.out_height / counts))
     most = min(chip.psum_spad_words, chip.weight_spad_words // taps)
     p: FloatArray = np.exp2(np.arange(0, int(np.log2(max(most, 1.0))) + 1, dtype=np.float64))
-    r: FloatArray = np.arange(1.0, strips + 1, dtype=np.float64)  # partial sums pass on within a column only
-    n: FloatArray = np.array([x for x in range(1, layer.batch + 1) if layer.batch % x == 0], dtype=np.float64)
+    r: FloatArray = np.arange(
+        1.0, strips + 1, dtype=np.float64
+    )  # partial sums pass on within a column only
+    n: FloatArray = np.array(
+        [x for x in range(1, layer.batch + 1) if layer.batch % x == 0], dtype=np.float64
+    )
     return strip, p, r, n
 
 

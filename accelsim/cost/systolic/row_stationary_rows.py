@@ -1,7 +1,7 @@
 """Convolution rows of a graph on a row-stationary array.
 
-Several arrays share the filters. Images have no zeros, later maps a usual share; the planes of 3-D maps are images of a
-longer batch.
+Several arrays share the filters. Images have no zeros, later maps a usual share; the planes of 3-D
+maps are images of a longer batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ __all__ = ["row_stationary_runs"]
 _IMAGE_CHANNELS: Final = 3
 
 
-def row_stationary_runs(rows: Rows, machine: AsicMachine, link_bytes_per_s: float) -> list[RowStationaryRun]:
+def row_stationary_runs(
+    rows: Rows, machine: AsicMachine, link_bytes_per_s: float
+) -> list[RowStationaryRun]:
     """Each convolution on one array of the machine, in row order.
 
     Args:
@@ -35,7 +37,11 @@ def row_stationary_runs(rows: Rows, machine: AsicMachine, link_bytes_per_s: floa
     sides = int(machine.rows), int(machine.columns)
     return [
         row_stationary_run(
-            _conv_layer(rows, index, machine.count), chip, *sides, float(clock_hz[index]), link_bytes_per_s
+            _conv_layer(rows, index, machine.count),
+            chip,
+            *sides,
+            float(clock_hz[index]),
+            link_bytes_per_s,
         )
         for index in range(len(rows))
     ]

@@ -1,10 +1,13 @@
-"""Memory stalls of a systolic array with a double-buffered scratchpad and a memory port per operand.
+"""Memory stalls of a systolic array with a double-buffered scratchpad and a memory port per
+operand.
 
-Half of each scratchpad holds what the array uses, the other half what is being loaded. An operand that does not fit its
-half keeps a part there and fetches the rest again in every pass; the better of the two fold orders counts. The reuse
-analysis follows Yang et al., Interstellar, ASPLOS 2020. Loading overlaps computing, except for the first tile and the last
-result, which nothing can hide: time is fill + max(compute, words per port) + drain. That is at least the compute time and at
-least every port's words over its bandwidth, falls with bandwidth and capacity, and converges to the stall-free form.
+Half of each scratchpad holds what the array uses, the other half what is being loaded. An operand
+that does not fit its half keeps a part there and fetches the rest again in every pass; the better
+of the two fold orders counts. The reuse analysis follows Yang et al., Interstellar, ASPLOS 2020.
+Loading overlaps computing, except for the first tile and the last result, which nothing can hide:
+time is fill + max(compute, words per port) + drain. That is at least the compute time and at least
+every port's words over its bandwidth, falls with bandwidth and capacity, and converges to the
+stall-free form.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ __all__ = ["MemoryPorts", "Scratchpads", "StalledRun", "stalled_run", "tile_word
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scratchpads:
-    """Capacity of each operand's scratchpad in words, both halves together; scalars or arrays that broadcast."""
+    """Capacity of each operand's scratchpad in words, both halves together; scalars or arrays that
+    broadcast.
+    """
 
     input_words: ArrayLike
     weight_words: ArrayLike
@@ -87,9 +92,15 @@ class _Shape(NamedTuple):
 
 
 def tile_words(
-    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: ArrayLike, columns: ArrayLike, dataflow: Dataflow
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    rows: ArrayLike,
+    columns: ArrayLike,
+    dataflow: Dataflow,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Words of inputs, weights and outputs that must be on chip before anything can run: one tile and one vector.
+    """Words of inputs, weights and outputs that must be on chip before anything can run: one tile
+    and one vector.
 
     Args:
         m: As in `systolic_cycles`, like the other arguments.
@@ -144,7 +155,9 @@ def stalled_run(
     drain = _port_cycles(_Words(np.zeros_like(last), np.zeros_like(last), last), rates, shared)
     best: tuple[FloatArray, _Words] | None = None
     for words in _orders(shape, dataflow, halves, partial_sum_words):
-        hidden = _Words(words.inputs - tile.inputs, words.weights - tile.weights, words.outputs - last)
+        hidden = _Words(
+            words.inputs - tile.inputs, words.weights - tile.weights, words.outputs - last
+        )
         total = fill + np.maximum(compute, _port_cycles(hidden, rates, shared)) + drain
         best = (total, words) if best is None else _better(best, total, words)
     assert best is not None
@@ -152,15 +165,25 @@ def stalled_run(
     return StalledRun(*columns_)
 
 
-def _better(best: tuple[FloatArray, _Words], total: FloatArray, words: _Words) -> tuple[FloatArray, _Words]:
+def _better(
+    best: tuple[FloatArray, _Words], total: FloatArray, words: _Words
+) -> tuple[FloatArray, _Words]:
     """The quicker order; of two equally quick ones the one that moves less."""
     old, kept = best
     wins = (total < old) | ((total == old) & (sum(words) < sum(kept)))
-    return np.where(wins, total, old), _Words(*(np.where(wins, a, b) for a, b in zip(words, kept, strict=True)))
+    return np.where(wins, total, old), _Words(
+        *(np.where(wins, a, b) for a, b in zip(words, kept, strict=True))
+    )
 
 
-def _broadcast(m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: ArrayLike, columns: ArrayLike) -> _Shape:
-    return _Shape(*np.broadcast_arrays(*(np.asarray(side, dtype=np.float64) for side in (m, n, k, rows, columns))))
+def _broadcast(
+    m: ArrayLike, n: ArrayLike, k: ArrayLike, rows: ArrayLike, columns: ArrayLike
+) -> _Shape:
+    return _Shape(
+        *np.broadcast_arrays(
+            *(np.asarray(side, dtype=np.float64) for side in (m, n, k, rows, columns))
+        )
+    )
 
 
 def _sizes(pads: Scratchpads) -> tuple[ArrayLike, ...]:
@@ -181,7 +204,8 @@ def _positive(field: str, value: ArrayLike) -> FloatArray:
 def _port_cycles(words: _Words, rates: _Words, shared: FloatArray) -> FloatArray:
     """Cycles the slowest port needs; the memory behind them carries all words."""
     each = np.maximum(
-        np.maximum(words.inputs / rates.inputs, words.weights / rates.weights), words.outputs / rates.outputs
+        np.maximum(words.inputs / rates.inputs, words.weights / rates.weights),
+        words.outputs / rates.outputs,
     )
     cycles: FloatArray = np.maximum(each, (words.inputs + words.weights + words.outputs) / shared)
     return cycles
@@ -201,7 +225,9 @@ def _tile(shape: _Shape, dataflow: Dataflow) -> _Words:
 
 
 def _last_result(shape: _Shape, dataflow: Dataflow) -> FloatArray:
-    """Words still to be written when the last multiply-add is done: the last fold's tile, or its last vector."""
+    """Words still to be written when the last multiply-add is done: the last fold's tile, or its
+    last vector.
+    """
     m, n, _, rows, columns = shape
     across = m if dataflow is Dataflow.INPUT_STATIONARY else n
     width: FloatArray = across - (np.ceil(across / columns) - 1) * columns
@@ -211,16 +237,26 @@ def _last_result(shape: _Shape, dataflow: Dataflow) -> FloatArray:
     return height * width
 
 
-def _orders(shape: _Shape, dataflow: Dataflow, halves: _Words, width: float) -> tuple[_Words, _Words]:
+def _orders(
+    shape: _Shape, dataflow: Dataflow, halves: _Words, width: float
+) -> tuple[_Words, _Words]:
     """Main-memory words of each operand under both fold orders."""
     m, n, k, rows, columns = shape
     if dataflow is Dataflow.OUTPUT_STATIONARY:
         return _output_orders(shape, halves)
     if dataflow is Dataflow.WEIGHT_STATIONARY:
-        column_first, row_first = _stationary_orders(n, m, k, rows, columns, halves.inputs, halves.outputs, width)
-        return _Words(column_first[0], n * k, column_first[1]), _Words(row_first[0], n * k, row_first[1])
-    column_first, row_first = _stationary_orders(m, n, k, rows, columns, halves.weights, halves.outputs, width)
-    return _Words(m * k, column_first[0], column_first[1]), _Words(m * k, row_first[0], row_first[1])
+        column_first, row_first = _stationary_orders(
+            n, m, k, rows, columns, halves.inputs, halves.outputs, width
+        )
+        return _Words(column_first[0], n * k, column_first[1]), _Words(
+            row_first[0], n * k, row_first[1]
+        )
+    column_first, row_first = _stationary_orders(
+        m, n, k, rows, columns, halves.weights, halves.outputs, width
+    )
+    return _Words(m * k, column_first[0], column_first[1]), _Words(
+        m * k, row_first[0], row_first[1]
+    )
 
 
 def _again(strip: FloatArray, capacity: FloatArray, passes: FloatArray) -> FloatArray:
@@ -262,7 +298,10 @@ def _stationary_orders(
     row_folds, column_folds = np.ceil(k / rows), np.ceil(across / columns)
     outputs, operands = stream * across, stream * k
     strip = np.maximum(width * outputs / column_folds - results, 0.0)
-    column_first = _again(operands, operand, column_folds), outputs + 2 * (row_folds - 1) * column_folds * strip
+    column_first = (
+        _again(operands, operand, column_folds),
+        outputs + 2 * (row_folds - 1) * column_folds * strip,
+    )
     whole = np.maximum(width * outputs - results, 0.0)
     row_first = (
         row_folds * _again(operands / row_folds, operand, column_folds),

@@ -1,10 +1,12 @@
-"""Main-memory traffic of operators on a matrix chip: weights, activations that leave the scratchpad, batches in parts.
+"""Main-memory traffic of operators on a matrix chip: weights, activations that leave the
+scratchpad, batches in parts.
 
-Activations of an inference that exceed their share of the scratchpad need not leave it: the compiler may run a batch in
-parts that fit, each to the end of the layers that are too large (depth-first or fused tiling: Alwani et al., MICRO 2016;
-Goetschalckx et al., ISSCC 2021). Weights that do not stay beside them are then fetched once per part. The faster of whole
-and parts is taken. A training step keeps the activations of its forward pass for the backward one: what of them exceeds the
-scratchpad is written to main memory and read back.
+Activations of an inference that exceed their share of the scratchpad need not leave it: the
+compiler may run a batch in parts that fit, each to the end of the layers that are too large
+(depth-first or fused tiling: Alwani et al., MICRO 2016; Goetschalckx et al., ISSCC 2021). Weights
+that do not stay beside them are then fetched once per part. The faster of whole and parts is taken.
+A training step keeps the activations of its forward pass for the backward one: what of them exceeds
+the scratchpad is written to main memory and read back.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ _BATCHED: Final = (OperatorKind.BATCHED_GEMM, OperatorKind.GROUPED_GEMM)
 
 
 def weight_density(rows: Rows, machine: AsicMachine) -> FloatArray:
-    """Share of a product's multiply-adds that is executed: its weights' that are not zero; all where it has none."""
+    """Share of a product's multiply-adds that is executed: its weights' that are not zero; all
+    where it has none.
+    """
     density: FloatArray = machine.weight_density_fraction[rows.column("dtype")]
     return np.where(rows.column("weight_bytes") > 0, density, 1.0)
 
@@ -50,28 +54,36 @@ def stored_weight_bytes(rows: Rows, machine: AsicMachine) -> FloatArray:
 
 
 def contraction_bytes(rows: Rows, shape: Contraction, machine: AsicMachine) -> FloatArray:
-    """Main-memory bytes of a product run whole: weights alone where its activations stay on chip, shape (r,)."""
+    """Main-memory bytes of a product run whole: weights alone where its activations stay on chip,
+    shape (r,).
+    """
     width = DTYPE_BYTES[rows.column("dtype")]
     read, written = rows.column("read_bytes"), rows.column("write_bytes")
     weights = stored_weight_bytes(rows, machine)
     groups = np.maximum(shape.groups, 1.0)
     left = np.where(weights > 0, read, np.minimum(read, groups * shape.m * shape.k * width))
     right = np.where(weights > 0, weights, read - left)
-    streamed = groups * memory_traffic_bytes(left / groups, right / groups, written / groups, machine.sram_bytes)
+    streamed = groups * memory_traffic_bytes(
+        left / groups, right / groups, written / groups, machine.sram_bytes
+    )
     resident = read + written <= machine.resident_bytes
     moved: FloatArray = np.where(resident, weights + saved_bytes(rows, machine), streamed)
     return moved + _copies_bytes(rows, machine, weights)
 
 
 def _copies_bytes(rows: Rows, machine: AsicMachine, weights: FloatArray) -> FloatArray:
-    """What cores with scratchpads of their own fetch again: the weights, where they split the batch, or the activations."""
+    """What cores with scratchpads of their own fetch again: the weights, where they split the
+    batch, or the activations.
+    """
     again = (machine.core_count - 1.0) * weights
     least: FloatArray = np.minimum(again, machine.core_count * rows.column("read_bytes"))
     return least
 
 
 def batch_parts(rows: Rows, machine: AsicMachine) -> FloatArray:
-    """Least parts of the batch whose activations stay on chip, shape (r,); infinite where not even one sample's do."""
+    """Least parts of the batch whose activations stay on chip, shape (r,); infinite where not even
+    one sample's do.
+    """
     activations = rows.column("read_bytes") + rows.column("write_bytes")
     parts = np.maximum(np.ceil(activations / machine.resident_bytes), 1.0)
     found: FloatArray = np.where(parts <= machine.part_limit, parts, np.inf)
@@ -86,7 +98,9 @@ def in_parts(rows: Rows, shape: Contraction, parts: FloatArray) -> Contraction:
 
 
 def parts_bytes(rows: Rows, machine: AsicMachine, parts: FloatArray) -> FloatArray:
-    """Main-memory bytes of a product run in parts: weights, once per part unless they fit beside the activations."""
+    """Main-memory bytes of a product run in parts: weights, once per part unless they fit beside
+    the activations.
+    """
     share = (machine.sram_bytes - machine.resident_bytes) / machine.core_count
     stays = rows.column("weight_bytes") <= share
     weights = stored_weight_bytes(rows, machine) * np.where(stays, 1.0, parts)
@@ -94,7 +108,9 @@ def parts_bytes(rows: Rows, machine: AsicMachine, parts: FloatArray) -> FloatArr
 
 
 def saved_bytes(rows: Rows, machine: AsicMachine) -> FloatArray:
-    """Activations of a training step that its scratchpad does not keep: written forward, about half of what is read back."""
+    """Activations of a training step that its scratchpad does not keep: written forward, about half
+    of what is read back.
+    """
     is_forward = rows.column("phase") == int(Phase.FORWARD)
     kept = np.where(is_forward, rows.column("write_bytes"), rows.column("read_bytes") / 2.0)
     saved: FloatArray = machine.saved_fraction * kept

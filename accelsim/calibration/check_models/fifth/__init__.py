@@ -1,4 +1,6 @@
-"""The fifth check list, measured by one committed run: well-known networks drawn at random, at their published sizes."""
+"""The fifth check list, measured by one committed run: well-known networks drawn at random, at
+their published sizes.
+"""
 
 from __future__ import annotations
 

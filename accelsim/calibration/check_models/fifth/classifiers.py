@@ -11,7 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.fourth.convolutional import SqueezeExcite, images, pooled_head, relu_conv
+from accelsim.calibration.check_models.fourth.convolutional import (
+    SqueezeExcite,
+    images,
+    pooled_head,
+    relu_conv,
+)
 from accelsim.calibration.check_models.register import Inputs, registered
 
 __all__ = ["Bottleneck", "mobile_layers", "residual_layers"]
@@ -21,7 +26,8 @@ _RELU: Final = partial(nn.ReLU, inplace=True)
 
 
 class Bottleneck(nn.Module):
-    """A 3x3 convolution, in groups or with gaps, between two 1x1, beside a skip (He et al., CVPR 2016).
+    """A 3x3 convolution, in groups or with gaps, between two 1x1, beside a skip (He et al., CVPR
+    2016).
 
     Args:
         i: Channels in.
@@ -35,7 +41,9 @@ class Bottleneck(nn.Module):
     def __init__(self, i: int, width: int, o: int, s: int = 1, g: int = 1, d: int = 1) -> None:
         super().__init__()
         self.path = nn.Sequential(
-            relu_conv(i, width, 1), relu_conv(width, width, 3, s, g, d=d), relu_conv(width, o, 1, act=None)
+            relu_conv(i, width, 1),
+            relu_conv(width, width, 3, s, g, d=d),
+            relu_conv(width, o, 1, act=None),
         )
         self.skip = nn.Identity() if i == o and s == 1 else relu_conv(i, o, 1, s, act=None)
 
@@ -46,20 +54,25 @@ class Bottleneck(nn.Module):
         return functional.relu(y, inplace=True)
 
 
-def residual_layers(growth: int, groups: int, gaps: tuple[int, int] = (1, 1)) -> list[nn.Sequential]:
+def residual_layers(
+    growth: int, groups: int, gaps: tuple[int, int] = (1, 1)
+) -> list[nn.Sequential]:
     """Stem and four stages of a residual network of 50 layers.
 
     Args:
         growth: The first stage's width; each further one has twice as much.
         groups: Of the 3x3 convolutions.
-        gaps: Distances of pixels in the last two stages, whose strides they replace where above one.
+        gaps: Distances of pixels in the last two stages, whose strides they replace where above
+            one.
     """
     stages = [nn.Sequential(relu_conv(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1))]
     channels, before = 64, 1
     for stage, (count, d) in enumerate(zip((3, 4, 6, 3), (1, 1, *gaps), strict=True)):
         width, o, s = growth * 2**stage, 256 * 2**stage, 2 if stage and d == 1 else 1
         first = Bottleneck(channels, width, o, s, groups, before)
-        stages.append(nn.Sequential(first, *(Bottleneck(o, width, o, 1, groups, d) for _ in range(count - 1))))
+        stages.append(
+            nn.Sequential(first, *(Bottleneck(o, width, o, 1, groups, d) for _ in range(count - 1)))
+        )
         channels, before = o, d
     return stages
 
@@ -70,7 +83,8 @@ def _resnext(batch: int) -> tuple[nn.Module, Inputs]:
     return nn.Sequential(*residual_layers(128, 32), *pooled_head(2048)), images(batch)
 
 
-# -- small networks --------------------------------------------------------------------------------------------------
+# -- small networks
+# --------------------------------------------------------------------------------------------------
 
 
 class _Ghost(nn.Module):
@@ -97,7 +111,11 @@ class _GhostBottleneck(nn.Module):
         super().__init__()
         layers: list[nn.Module] = [_Ghost(i, wide, acts=True)]
         layers += [relu_conv(wide, wide, k, s, wide, None)] if s > 1 else []
-        layers += [SqueezeExcite(wide, _divisible(wide / 4, 4), nn.ReLU, nn.Hardsigmoid)] if squeezes else []
+        layers += (
+            [SqueezeExcite(wide, _divisible(wide / 4, 4), nn.ReLU, nn.Hardsigmoid)]
+            if squeezes
+            else []
+        )
         self.path = nn.Sequential(*layers, _Ghost(wide, o, acts=False))
         skip = nn.Sequential(relu_conv(i, i, k, s, i, None), relu_conv(i, o, 1, act=None))
         self.skip = nn.Identity() if i == o and s == 1 else skip
@@ -112,7 +130,12 @@ class _GhostBottleneck(nn.Module):
 _GHOST_LAYERS: Final = (
     *((3, 16, 16, False, 1), (3, 48, 24, False, 2), (3, 72, 24, False, 1)),
     *((5, 72, 40, True, 2), (5, 120, 40, True, 1), (3, 240, 80, False, 2), (3, 200, 80, False, 1)),
-    *((3, 184, 80, False, 1), (3, 184, 80, False, 1), (3, 480, 112, True, 1), (3, 672, 112, True, 1)),
+    *(
+        (3, 184, 80, False, 1),
+        (3, 184, 80, False, 1),
+        (3, 480, 112, True, 1),
+        (3, 672, 112, True, 1),
+    ),
     *((5, 672, 160, True, 2), (5, 960, 160, False, 1), (5, 960, 160, True, 1)),
     *((5, 960, 160, False, 1), (5, 960, 160, True, 1)),
 )
@@ -126,8 +149,16 @@ def _ghostnet(batch: int) -> tuple[nn.Module, Inputs]:
     for k, wide, o, squeezes, s in _GHOST_LAYERS:
         layers.append(_GhostBottleneck(channels, wide, o, k, s, squeezes))
         channels = o
-    head = [nn.AdaptiveAvgPool2d(1), nn.Conv2d(960, 1280, 1), nn.ReLU(inplace=True), nn.Flatten(), nn.Dropout(0.2)]
-    return nn.Sequential(*layers, relu_conv(160, 960, 1), *head, nn.Linear(1280, 1000)), images(batch)
+    head = [
+        nn.AdaptiveAvgPool2d(1),
+        nn.Conv2d(960, 1280, 1),
+        nn.ReLU(inplace=True),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+    ]
+    return nn.Sequential(*layers, relu_conv(160, 960, 1), *head, nn.Linear(1280, 1000)), images(
+        batch
+    )
 
 
 class _Inverted(nn.Module):
@@ -136,7 +167,10 @@ class _Inverted(nn.Module):
     def __init__(self, i: int, wide: int, o: int, k: int, s: int) -> None:
         super().__init__()
         widen, across = relu_conv(i, wide, 1), relu_conv(wide, wide, k, s, wide)
-        self.path, self.adds = nn.Sequential(widen, across, relu_conv(wide, o, 1, act=None)), i == o and s == 1
+        self.path, self.adds = (
+            nn.Sequential(widen, across, relu_conv(wide, o, 1, act=None)),
+            i == o and s == 1,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.path(x) + x if self.adds else self.path(x)
@@ -145,7 +179,11 @@ class _Inverted(nn.Module):
 @registered("mnasnet-1.0")
 def _mnasnet(batch: int) -> tuple[nn.Module, Inputs]:
     """The B1 network of Tan et al., CVPR 2019."""
-    layers: list[nn.Module] = [relu_conv(3, 32, 3, 2), relu_conv(32, 32, 3, 1, 32), relu_conv(32, 16, 1, act=None)]
+    layers: list[nn.Module] = [
+        relu_conv(3, 32, 3, 2),
+        relu_conv(32, 32, 3, 1, 32),
+        relu_conv(32, 16, 1, act=None),
+    ]
     channels = 16
     for o, k, s, growth, count in (
         (24, 3, 2, 3, 3),
@@ -161,7 +199,8 @@ def _mnasnet(batch: int) -> tuple[nn.Module, Inputs]:
     return nn.Sequential(*layers, relu_conv(320, 1280, 1), *pooled_head(1280, 0.2)), images(batch)
 
 
-#: Kernel, width between, channels out, whether it squeezes, whether its activation is a hard swish, stride.
+#: Kernel, width between, channels out, whether it squeezes, whether its activation is a hard swish,
+#: stride.
 _MOBILE_LAYERS: Final = (
     *((3, 16, 16, False, False, 1), (3, 64, 24, False, False, 2), (3, 72, 24, False, False, 1)),
     *((5, 72, 40, True, False, 2), (5, 120, 40, True, False, 1), (5, 120, 40, True, False, 1)),
@@ -180,8 +219,15 @@ class _MobileBlock(nn.Module):
         conv = partial(relu_conv, act=_SWISH if swishes else _RELU)
         layers: list[nn.Module] = [conv(i, wide, 1)] if wide != i else []
         layers.append(conv(wide, wide, k, s, wide, d=d))
-        layers += [SqueezeExcite(wide, _divisible(wide // 4, 8), nn.ReLU, nn.Hardsigmoid)] if squeezes else []
-        self.path, self.adds = nn.Sequential(*layers, relu_conv(wide, o, 1, act=None)), i == o and s == 1
+        layers += (
+            [SqueezeExcite(wide, _divisible(wide // 4, 8), nn.ReLU, nn.Hardsigmoid)]
+            if squeezes
+            else []
+        )
+        self.path, self.adds = (
+            nn.Sequential(*layers, relu_conv(wide, o, 1, act=None)),
+            i == o and s == 1,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.path(x)
@@ -207,11 +253,18 @@ def mobile_layers(gap: int = 1) -> list[nn.Module]:
 
 @registered("mobilenet-v3-large")
 def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
-    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(960, 1280), _SWISH(), nn.Dropout(0.2, inplace=True)]
+    head = [
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(960, 1280),
+        _SWISH(),
+        nn.Dropout(0.2, inplace=True),
+    ]
     return nn.Sequential(*mobile_layers(), *head, nn.Linear(1280, 1000)), images(batch)
 
 
-# -- plain networks --------------------------------------------------------------------------------------------------
+# -- plain networks
+# --------------------------------------------------------------------------------------------------
 
 
 class _ManyBranches(nn.Module):

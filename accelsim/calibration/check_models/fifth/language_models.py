@@ -1,6 +1,8 @@
-"""Decoders of language: with attention and feed-forward layer beside each other, local, grouped, and of many experts.
+"""Decoders of language: with attention and feed-forward layer beside each other, local, grouped,
+and of many experts.
 
-Activations, norms, rotations and, in GPT-Neo, attention are the parts that the library transformers writes out.
+Activations, norms, rotations and, in GPT-Neo, attention are the parts that the library transformers
+writes out.
 """
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
@@ -13,23 +15,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.fourth.language_models import Experts, GatedMlp, Llama, rotated, written_gelu
+from accelsim.calibration.check_models.fourth.language_models import (
+    Experts,
+    GatedMlp,
+    Llama,
+    rotated,
+    written_gelu,
+)
 from accelsim.calibration.check_models.register import Inputs, registered, token_ids
 
 __all__ = ["granite"]
 
 
-# -- Pythia ----------------------------------------------------------------------------------------------------------
+# -- Pythia
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _ParallelBlock(nn.Module):
-    """Attention, which turns a quarter of each head, and feed-forward layer beside each other (Black et al., 2022)."""
+    """Attention, which turns a quarter of each head, and feed-forward layer beside each other
+    (Black et al., 2022).
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads, self.norm1, self.norm2 = heads, nn.LayerNorm(width), nn.LayerNorm(width)
         self.parts, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def _attended(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
         b, n, width = x.shape
@@ -49,14 +62,19 @@ class _Pythia(nn.Module):
 
     def __init__(self, width: int, heads: int, layers: int, vocabulary: int) -> None:
         super().__init__()
-        self.token, self.head = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary, bias=False)
+        self.token, self.head = (
+            nn.Embedding(vocabulary, width),
+            nn.Linear(width, vocabulary, bias=False),
+        )
         self.blocks = nn.ModuleList(_ParallelBlock(width, heads) for _ in range(layers))
         self.norm, turned = nn.LayerNorm(width), width // heads // 4
         self.register_buffer("frequency", 10_000.0 ** (-torch.arange(0, turned, 2) / turned))
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.token(ids)
-        angles = torch.outer(torch.arange(ids.shape[1], device=x.device).float(), self.frequency.float())
+        angles = torch.outer(
+            torch.arange(ids.shape[1], device=x.device).float(), self.frequency.float()
+        )
         angles = torch.cat([angles, angles], -1)
         turns = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         for block in self.blocks:
@@ -69,7 +87,8 @@ def _pythia(batch: int) -> tuple[nn.Module, Inputs]:
     return _Pythia(768, 12, 12, 50304), (token_ids(batch, 64, 50304),)
 
 
-# -- GPT-Neo ---------------------------------------------------------------------------------------------------------
+# -- GPT-Neo
+# ---------------------------------------------------------------------------------------------------------
 
 
 class _LocalBlock(nn.Module):
@@ -86,9 +105,14 @@ class _LocalBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         n, y = x.shape[1], self.norm1(x)
-        q, k, v = (f(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.query, self.key, self.value))
+        q, k, v = (
+            f(y).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for f in (self.query, self.key, self.value)
+        )
         scores = torch.matmul(q.to(torch.float32), k.to(torch.float32).transpose(-1, -2))
-        least = torch.tensor(torch.finfo(scores.dtype).min, dtype=scores.dtype, device=scores.device)
+        least = torch.tensor(
+            torch.finfo(scores.dtype).min, dtype=scores.dtype, device=scores.device
+        )
         weights = torch.where(self.sees[:n, :n], scores, least).softmax(-1).to(v.dtype)
         x = self.output(torch.matmul(weights, v).transpose(1, 2).flatten(2)) + x
         return x + self.narrow(written_gelu(self.wide(self.norm2(x))))
@@ -101,7 +125,9 @@ class _GptNeo(nn.Module):
         super().__init__()
         self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(places, width)
         windows = (256 if n % 2 else None for n in range(layers))
-        self.blocks = nn.Sequential(*(_LocalBlock(width, heads, places, window) for window in windows))
+        self.blocks = nn.Sequential(
+            *(_LocalBlock(width, heads, places, window) for window in windows)
+        )
         self.norm = nn.LayerNorm(width)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -114,13 +140,16 @@ def _gpt_neo(batch: int) -> tuple[nn.Module, Inputs]:
     return _GptNeo(768, 12, 12, 50257, 2048), (token_ids(batch, 96, 50257),)
 
 
-# -- Qwen ------------------------------------------------------------------------------------------------------------
+# -- Qwen
+# ------------------------------------------------------------------------------------------------------------
 
 _QWEN_LAYERS: Final = 24
 
 
 def _qwen() -> nn.Module:
-    """Qwen2.5 0.5B: two heads of keys and values, biases of attention alone (Qwen team, arXiv 2412.15115)."""
+    """Qwen2.5 0.5B: two heads of keys and values, biases of attention alone (Qwen team, arXiv
+    2412.15115).
+    """
     layers: list[nn.Module] = [GatedMlp(896, 4864) for _ in range(_QWEN_LAYERS)]
     return Llama(896, (14, 2), layers, 151_936, tied=True, base=1e6, biased=True)
 
@@ -136,7 +165,8 @@ def _qwen_decode(batch: int) -> tuple[nn.Module, Inputs]:
     return _qwen(), (token_ids(batch, 1, 151_936), *past)
 
 
-# -- Granite ---------------------------------------------------------------------------------------------------------
+# -- Granite
+# ---------------------------------------------------------------------------------------------------------
 
 
 class _Granite(Llama):
@@ -152,7 +182,9 @@ class _Granite(Llama):
 
 
 def granite(layers: int) -> nn.Module:
-    """Granite 3.0 1B-A400M, eight of 32 experts for each token; published with 24 layers (IBM, 2024)."""
+    """Granite 3.0 1B-A400M, eight of 32 experts for each token; published with 24 layers (IBM,
+    2024).
+    """
     experts: list[nn.Module] = [Experts(1024, 512, 32, 8) for _ in range(layers)]
     return _Granite(1024, (16, 8), experts, 49_155, tied=True, base=1e4, scale=1 / 64)
 

@@ -1,4 +1,6 @@
-"""Networks that answer for every pixel, or keep all scales: segmentation, flow, translation of images, poses' trunks."""
+"""Networks that answer for every pixel, or keep all scales: segmentation, flow, translation of
+images, poses' trunks.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -12,7 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.fifth.classifiers import Bottleneck, mobile_layers, residual_layers
+from accelsim.calibration.check_models.fifth.classifiers import (
+    Bottleneck,
+    mobile_layers,
+    residual_layers,
+)
 from accelsim.calibration.check_models.fourth.convolutional import images, pooled_head, relu_conv
 from accelsim.calibration.check_models.register import Inputs, registered
 
@@ -21,7 +27,8 @@ __all__: list[str] = []
 _RESIZED: Final = partial(functional.interpolate, mode="bilinear", align_corners=False)
 
 
-# -- segmentation ----------------------------------------------------------------------------------------------------
+# -- segmentation
+# ----------------------------------------------------------------------------------------------------
 
 
 def _full_head(i: int, classes: int) -> nn.Module:
@@ -46,7 +53,9 @@ class _Segmenter(nn.Module):
 def _fcn(batch: int) -> tuple[nn.Module, Inputs]:
     """Gaps instead of the last two strides, as torchvision has it."""
     *near, far = residual_layers(64, 1, (2, 4))
-    return _Segmenter(nn.Sequential(*near), far, _full_head(2048, 21), _full_head(1024, 21)), images(batch, 128)
+    return _Segmenter(
+        nn.Sequential(*near), far, _full_head(2048, 21), _full_head(1024, 21)
+    ), images(batch, 128)
 
 
 class _Pooled(nn.Module):
@@ -65,7 +74,9 @@ class _Pyramid(nn.Module):
 
     def __init__(self, i: int, o: int, gaps: tuple[int, ...]) -> None:
         super().__init__()
-        self.parts = nn.ModuleList([relu_conv(i, o, 1), *(relu_conv(i, o, d=d) for d in gaps), _Pooled(i, o)])
+        self.parts = nn.ModuleList(
+            [relu_conv(i, o, 1), *(relu_conv(i, o, d=d) for d in gaps), _Pooled(i, o)]
+        )
         self.join = nn.Sequential(relu_conv(len(self.parts) * o, o, 1), nn.Dropout(0.5))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -75,14 +86,17 @@ class _Pyramid(nn.Module):
 @registered("deeplab-v3-mobilenet-v3")
 def _deeplab(batch: int) -> tuple[nn.Module, Inputs]:
     layers = mobile_layers(2)
-    head = nn.Sequential(_Pyramid(960, 256, (12, 24, 36)), relu_conv(256, 256), nn.Conv2d(256, 21, 1))
-    # torchvision's side head of a mobile trunk narrows 40 channels to 10
-    return _Segmenter(nn.Sequential(*layers[:5]), nn.Sequential(*layers[5:]), head, _full_head(40, 21)), images(
-        batch, 320
+    head = nn.Sequential(
+        _Pyramid(960, 256, (12, 24, 36)), relu_conv(256, 256), nn.Conv2d(256, 21, 1)
     )
+    # torchvision's side head of a mobile trunk narrows 40 channels to 10
+    return _Segmenter(
+        nn.Sequential(*layers[:5]), nn.Sequential(*layers[5:]), head, _full_head(40, 21)
+    ), images(batch, 320)
 
 
-# -- high resolution -------------------------------------------------------------------------------------------------
+# -- high resolution
+# -------------------------------------------------------------------------------------------------
 
 
 class _Basic(nn.Module):
@@ -103,7 +117,9 @@ def _between(widths: Sequence[int], i: int, j: int) -> nn.Module:
     if j == i:
         return nn.Identity()
     if j > i:
-        return nn.Sequential(relu_conv(widths[j], widths[i], 1, act=None), nn.Upsample(scale_factor=2.0 ** (j - i)))
+        return nn.Sequential(
+            relu_conv(widths[j], widths[i], 1, act=None), nn.Upsample(scale_factor=2.0 ** (j - i))
+        )
     steps = [relu_conv(widths[j], widths[j], 3, 2) for _ in range(i - j - 1)]
     return nn.Sequential(*steps, relu_conv(widths[j], widths[i], 3, 2, act=None))
 
@@ -113,9 +129,13 @@ class _Exchange(nn.Module):
 
     def __init__(self, widths: Sequence[int], count: int) -> None:
         super().__init__()
-        self.branches = nn.ModuleList(nn.Sequential(*(_Basic(w) for _ in range(count))) for w in widths)
+        self.branches = nn.ModuleList(
+            nn.Sequential(*(_Basic(w) for _ in range(count))) for w in widths
+        )
         scales = range(len(widths))
-        self.fuse = nn.ModuleList(nn.ModuleList(_between(widths, i, j) for j in scales) for i in scales)
+        self.fuse = nn.ModuleList(
+            nn.ModuleList(_between(widths, i, j) for j in scales) for i in scales
+        )
 
     def forward(self, *scales: Tensor) -> list[Tensor]:
         found = [branch(x) for branch, x in zip(self.branches, scales, strict=True)]
@@ -133,15 +153,24 @@ class _HighResolution(nn.Module):
 
     def __init__(self, widths: Sequence[int], count: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(relu_conv(3, 64, 3, 2), relu_conv(64, 64, 3, 2), Bottleneck(64, 32, 128))
+        self.stem = nn.Sequential(
+            relu_conv(3, 64, 3, 2), relu_conv(64, 64, 3, 2), Bottleneck(64, 32, 128)
+        )
         self.first = relu_conv(128, widths[0])
         befores = [128, *widths[1:-1]]
-        self.further = nn.ModuleList(relu_conv(i, o, 3, 2) for i, o in zip(befores, widths[1:], strict=True))
+        self.further = nn.ModuleList(
+            relu_conv(i, o, 3, 2) for i, o in zip(befores, widths[1:], strict=True)
+        )
         self.stages = nn.ModuleList(_Exchange(widths[:n], count) for n in range(2, len(widths) + 1))
         wide = [128 * 2**n for n in range(len(widths))]
-        self.widen = nn.ModuleList(Bottleneck(i, o // 4, o) for i, o in zip(widths, wide, strict=True))
+        self.widen = nn.ModuleList(
+            Bottleneck(i, o // 4, o) for i, o in zip(widths, wide, strict=True)
+        )
         self.down = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(o, 2 * o, 3, 2, 1), nn.BatchNorm2d(2 * o), nn.ReLU(inplace=True)) for o in wide[:-1]
+            nn.Sequential(
+                nn.Conv2d(o, 2 * o, 3, 2, 1), nn.BatchNorm2d(2 * o), nn.ReLU(inplace=True)
+            )
+            for o in wide[:-1]
         )
         last = [nn.Conv2d(wide[-1], 2048, 1), nn.BatchNorm2d(2048), nn.ReLU(inplace=True)]
         self.head = nn.Sequential(*last, *pooled_head(2048))
@@ -163,10 +192,13 @@ def _hrnet(batch: int) -> tuple[nn.Module, Inputs]:
     return _HighResolution((16, 32, 64, 128), 2), images(batch)
 
 
-# -- flow ------------------------------------------------------------------------------------------------------------
+# -- flow
+# ------------------------------------------------------------------------------------------------------------
 
 
-def _flow_conv(i: int, o: int, k: int, s: int = 1, *, norm: bool = False, acts: bool = True) -> nn.Sequential:
+def _flow_conv(
+    i: int, o: int, k: int, s: int = 1, *, norm: bool = False, acts: bool = True
+) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Conv2d(i, o, k, s, k // 2)]
     layers += [nn.InstanceNorm2d(o)] if norm else []
     return nn.Sequential(*layers, *([nn.ReLU(inplace=True)] if acts else []))
@@ -176,7 +208,9 @@ class _FlowBlock(nn.Module):
     def __init__(self, i: int, o: int, s: int, norm: bool) -> None:
         super().__init__()
         conv = partial(_flow_conv, norm=norm)
-        self.path = nn.Sequential(conv(i, o // 4, 1), conv(o // 4, o // 4, 3, s), conv(o // 4, o, 1))
+        self.path = nn.Sequential(
+            conv(i, o // 4, 1), conv(o // 4, o // 4, 3, s), conv(o // 4, o, 1)
+        )
         self.skip = conv(i, o, 1, s, acts=False) if s > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -203,7 +237,9 @@ class _FlowUpdate(nn.Module):
         self.keep, self.reset, self.new = (nn.Conv2d(total, hidden, 3, padding=1) for _ in range(3))
         self.step = nn.Sequential(_flow_conv(hidden, 128, 3), nn.Conv2d(128, 2, 3, padding=1))
 
-    def forward(self, h: Tensor, context: Tensor, seen: Tensor, flow: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, h: Tensor, context: Tensor, seen: Tensor, flow: Tensor
+    ) -> tuple[Tensor, Tensor]:
         motion = torch.cat([self.both(torch.cat([self.look(seen), self.flow(flow)], 1)), flow], 1)
         x = torch.cat([context, motion], 1)
         both = torch.cat([h, x], 1)
@@ -214,7 +250,9 @@ class _FlowUpdate(nn.Module):
 
 
 class _Raft(nn.Module):
-    """Flow between two images, refined by looking it up in all pairs of pixels (Teed and Deng, ECCV 2020)."""
+    """Flow between two images, refined by looking it up in all pairs of pixels (Teed and Deng, ECCV
+    2020).
+    """
 
     levels, radius, hidden = 4, 3, 96
 
@@ -222,7 +260,10 @@ class _Raft(nn.Module):
         super().__init__()
         self.features, self.context = _flow_encoder(128, norm=True), _flow_encoder(160, norm=False)
         side = 2 * self.radius + 1
-        self.steps, self.update = steps, _FlowUpdate(self.levels * side**2, self.hidden, 160 - self.hidden)
+        self.steps, self.update = (
+            steps,
+            _FlowUpdate(self.levels * side**2, self.hidden, 160 - self.hidden),
+        )
 
     def _pairs(self, a: Tensor, b: Tensor) -> list[Tensor]:
         """Products of all pixels of one image with those of the other, at several scales."""
@@ -237,8 +278,12 @@ class _Raft(nn.Module):
     def _looked_up(self, pairs: list[Tensor], places: Tensor) -> Tensor:
         """What lies around each place, at all scales."""
         n, _, h, w = places.shape
-        line = torch.linspace(-self.radius, self.radius, 2 * self.radius + 1, device=places.device).to(places.dtype)
-        around = torch.stack(torch.meshgrid(line, line, indexing="ij"), -1).view(1, line.numel(), line.numel(), 2)
+        line = torch.linspace(
+            -self.radius, self.radius, 2 * self.radius + 1, device=places.device
+        ).to(places.dtype)
+        around = torch.stack(torch.meshgrid(line, line, indexing="ij"), -1).view(
+            1, line.numel(), line.numel(), 2
+        )
         centres, found = places.permute(0, 2, 3, 1).reshape(n * h * w, 1, 1, 2), []
         for volume in pairs:
             x, y = (centres + around).split(1, -1)
@@ -263,7 +308,12 @@ class _Raft(nn.Module):
             h, change = self.update(h, context, self._looked_up(pairs, places), places - start)
             places = places + change
             size = [8 * n for n in a.shape[-2:]]
-            found.append(8 * functional.interpolate(places - start, size=size, mode="bilinear", align_corners=True))
+            found.append(
+                8
+                * functional.interpolate(
+                    places - start, size=size, mode="bilinear", align_corners=True
+                )
+            )
         return tuple(found)
 
 
@@ -273,7 +323,8 @@ def _raft(batch: int) -> tuple[nn.Module, Inputs]:
     return _Raft(6), (torch.randn(batch, 3, 128, 192), torch.randn(batch, 3, 128, 192))
 
 
-# -- image to image --------------------------------------------------------------------------------------------------
+# -- image to image
+# --------------------------------------------------------------------------------------------------
 
 
 class _SkipLevel(nn.Module):
@@ -281,9 +332,16 @@ class _SkipLevel(nn.Module):
 
     def __init__(self, outer: int, inner: int, below: nn.Module | None, drop: float) -> None:
         super().__init__()
-        down: list[nn.Module] = [nn.LeakyReLU(0.2, inplace=True), nn.Conv2d(outer, inner, 4, 2, 1, bias=False)]
+        down: list[nn.Module] = [
+            nn.LeakyReLU(0.2, inplace=True),
+            nn.Conv2d(outer, inner, 4, 2, 1, bias=False),
+        ]
         wide = inner if below is None else 2 * inner
-        up = [nn.ReLU(inplace=True), nn.ConvTranspose2d(wide, outer, 4, 2, 1, bias=False), nn.BatchNorm2d(outer)]
+        up = [
+            nn.ReLU(inplace=True),
+            nn.ConvTranspose2d(wide, outer, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(outer),
+        ]
         middle = [] if below is None else [nn.BatchNorm2d(inner), below]
         self.path = nn.Sequential(*down, *middle, *up, *([nn.Dropout(drop)] if drop else []))
 

@@ -18,7 +18,8 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__ = ["model_class_one"]
 
 
-# -- clicks ----------------------------------------------------------------------------------------------------------
+# -- clicks
+# ----------------------------------------------------------------------------------------------------------
 
 _RM1_TABLES: Final = 8
 _RM1_LOOKUPS: Final = 80
@@ -31,7 +32,9 @@ class _ManyLookups(nn.Module):
         super().__init__()
         self.bags = nn.ModuleList(Bag(rows, width, mode="sum") for _ in range(_RM1_TABLES))
         self.bottom = perceptron(128, 64, width)
-        self.top = nn.Sequential(perceptron((_RM1_TABLES + 1) * width, 256, 64), nn.Linear(64, 1), nn.Sigmoid())
+        self.top = nn.Sequential(
+            perceptron((_RM1_TABLES + 1) * width, 256, 64), nn.Linear(64, 1), nn.Sigmoid()
+        )
 
     def forward(self, dense: Tensor, ids: Tensor, starts: Tensor) -> Tensor:
         found = [bag(ids[n], starts) for n, bag in enumerate(self.bags)]
@@ -47,7 +50,11 @@ def model_class_one(rows: int) -> nn.Module:
 def _rm1(batch: int) -> tuple[nn.Module, Inputs]:
     """A quarter of the rows: 1 GB of tables in place of 4.1."""
     ids = torch.randint(1_000_000, (_RM1_TABLES, _RM1_LOOKUPS * batch))
-    return model_class_one(1_000_000), (torch.randn(batch, 128), ids, _RM1_LOOKUPS * torch.arange(batch))
+    return model_class_one(1_000_000), (
+        torch.randn(batch, 128),
+        ids,
+        _RM1_LOOKUPS * torch.arange(batch),
+    )
 
 
 class _Gated(nn.Module):
@@ -57,7 +64,9 @@ class _Gated(nn.Module):
         super().__init__()
         self.experts = nn.ModuleList(perceptron(features, width) for _ in range(experts))
         self.gates = nn.ModuleList(nn.Linear(features, experts, bias=False) for _ in range(tasks))
-        self.towers = nn.ModuleList(nn.Sequential(perceptron(width, tower), nn.Linear(tower, 1)) for _ in range(tasks))
+        self.towers = nn.ModuleList(
+            nn.Sequential(perceptron(width, tower), nn.Linear(tower, 1)) for _ in range(tasks)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         found, answers = torch.stack([expert(x) for expert in self.experts], 1), []
@@ -76,14 +85,22 @@ def _mmoe(batch: int) -> tuple[nn.Module, Inputs]:
 class _SelfAttentive(nn.Module):
     """The next film from the last two hundred (Kang and McAuley, ICDM 2018).
 
-    In training the scores of the film that was seen and of one that was not; else those of every film.
+    In training the scores of the film that was seen and of one that was not; else those of every
+    film.
     """
 
     def __init__(self, items: int, length: int, width: int, layers: int, drop: float) -> None:
         super().__init__()
-        self.item, self.place = nn.Embedding(items + 1, width, padding_idx=0), nn.Embedding(length, width)
-        self.attention = nn.ModuleList(nn.MultiheadAttention(width, 1, drop, batch_first=True) for _ in range(layers))
-        self.first, self.second = (nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(layers)) for _ in range(2))
+        self.item, self.place = (
+            nn.Embedding(items + 1, width, padding_idx=0),
+            nn.Embedding(length, width),
+        )
+        self.attention = nn.ModuleList(
+            nn.MultiheadAttention(width, 1, drop, batch_first=True) for _ in range(layers)
+        )
+        self.first, self.second = (
+            nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(layers)) for _ in range(2)
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(width, eps=1e-8) for _ in range(2 * layers + 1))
         self.drop = nn.Dropout(drop)
 
@@ -113,7 +130,8 @@ def _sasrec(batch: int) -> tuple[nn.Module, Inputs]:
     return _SelfAttentive(3416, 200, 50, 2, 0.2), tuple(films)
 
 
-# -- tables ----------------------------------------------------------------------------------------------------------
+# -- tables
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _FeatureTokens(nn.Module):
@@ -121,18 +139,26 @@ class _FeatureTokens(nn.Module):
 
     def __init__(self, numbers: int, categories: Sequence[int], width: int) -> None:
         super().__init__()
-        self.weight, self.answer = nn.Parameter(torch.randn(numbers, width)), nn.Parameter(torch.zeros(width))
+        self.weight, self.answer = (
+            nn.Parameter(torch.randn(numbers, width)),
+            nn.Parameter(torch.zeros(width)),
+        )
         self.bias = nn.Parameter(torch.zeros(numbers + len(categories), width))
         self.table = nn.Embedding(sum(categories), width)
         self.register_buffer("starts", torch.tensor([0, *categories[:-1]]).cumsum(0))
 
     def forward(self, numbers: Tensor, ids: Tensor) -> Tensor:
-        x = torch.cat([self.weight * numbers.unsqueeze(-1), self.table(ids + self.starts)], 1) + self.bias
+        x = (
+            torch.cat([self.weight * numbers.unsqueeze(-1), self.table(ids + self.starts)], 1)
+            + self.bias
+        )
         return torch.cat([self.answer.expand(x.shape[0], 1, -1), x], 1)
 
 
 class _FeatureBlock(nn.Module):
-    """Attention of features to each other, then a gated layer; the first has no norm before its attention."""
+    """Attention of features to each other, then a gated layer; the first has no norm before its
+    attention.
+    """
 
     def __init__(self, width: int, heads: int, first: bool) -> None:
         super().__init__()
@@ -161,10 +187,14 @@ def _ft_transformer(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 class _FtTransformer(nn.Module):
-    def __init__(self, numbers: int, categories: Sequence[int], width: int, heads: int, layers: int) -> None:
+    def __init__(
+        self, numbers: int, categories: Sequence[int], width: int, heads: int, layers: int
+    ) -> None:
         super().__init__()
         self.tokens = _FeatureTokens(numbers, categories, width)
-        self.blocks = nn.Sequential(*(_FeatureBlock(width, heads, first=not n) for n in range(layers)))
+        self.blocks = nn.Sequential(
+            *(_FeatureBlock(width, heads, first=not n) for n in range(layers))
+        )
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1)
 
     def forward(self, numbers: Tensor, ids: Tensor) -> Tensor:
@@ -172,11 +202,13 @@ class _FtTransformer(nn.Module):
         return self.head(functional.relu(self.norm(x[:, 0])))
 
 
-# -- graphs ----------------------------------------------------------------------------------------------------------
+# -- graphs
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _SampledGraph(nn.Module):
-    """Classes of nodes from samples of their neighbours and those of their neighbours (Hamilton et al., NIPS 2017).
+    """Classes of nodes from samples of their neighbours and those of their neighbours (Hamilton et
+    al., NIPS 2017).
 
     Args:
         nodes: Of the graph, whose features are kept beside the weights.
@@ -186,12 +218,16 @@ class _SampledGraph(nn.Module):
         counts: Neighbours drawn of a node, and of each of those.
     """
 
-    def __init__(self, nodes: int, features: int, width: int, classes: int, counts: tuple[int, int]) -> None:
+    def __init__(
+        self, nodes: int, features: int, width: int, classes: int, counts: tuple[int, int]
+    ) -> None:
         super().__init__()
         self.counts = counts
         self.register_buffer("features", torch.empty(nodes, features).uniform_(-1.0, 1.0))
         sizes = (features, 2 * width)
-        self.own, self.others = (nn.ModuleList(nn.Linear(i, width, bias=False) for i in sizes) for _ in range(2))
+        self.own, self.others = (
+            nn.ModuleList(nn.Linear(i, width, bias=False) for i in sizes) for _ in range(2)
+        )
         self.head = nn.Linear(2 * width, classes)
 
     def _joined(self, layer: int, own: Tensor, others: Tensor, count: int) -> Tensor:
@@ -207,7 +243,9 @@ class _SampledGraph(nn.Module):
 
 @registered("graphsage")
 def _graphsage(batch: int) -> tuple[nn.Module, Inputs]:
-    """The 232,965 posts of Reddit's graph; ten neighbours and 25 of each, as the reference draws them."""
+    """The 232,965 posts of Reddit's graph; ten neighbours and 25 of each, as the reference draws
+    them.
+    """
     first, second = 10, 25
     ids = [torch.randint(232_965, (batch * count,)) for count in (1, first, first * second)]
     return _SampledGraph(232_965, 602, 128, 41, (first, second)), tuple(ids)

@@ -13,7 +13,8 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__ = ["ConvLstm", "PeepholeCell", "Tagger"]
 
 
-# -- sound -----------------------------------------------------------------------------------------------------------
+# -- sound
+# -----------------------------------------------------------------------------------------------------------
 
 
 @registered("m5-audio")
@@ -27,7 +28,9 @@ def _m5(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 class _Separable(nn.Sequential):
-    """A depthwise convolution over time, a 1x1 over channels, a norm; the activation is left to others."""
+    """A depthwise convolution over time, a 1x1 over channels, a norm; the activation is left to
+    others.
+    """
 
     def __init__(self, i: int, o: int, k: int, s: int = 1, gap: int = 1) -> None:
         across = nn.Conv1d(i, i, k, s, gap * (k // 2), gap, i, bias=False)
@@ -64,7 +67,8 @@ def _quartznet(batch: int) -> tuple[nn.Module, Inputs]:
     )
 
 
-# -- lines of text ---------------------------------------------------------------------------------------------------
+# -- lines of text
+# ---------------------------------------------------------------------------------------------------
 
 
 class _TwoWays(nn.Module):
@@ -111,11 +115,13 @@ def _reader(batch: int) -> tuple[nn.Module, Inputs]:
     return _Reader(37), (torch.randn(batch, 1, 32, 100),)
 
 
-# -- sentences -------------------------------------------------------------------------------------------------------
+# -- sentences
+# -------------------------------------------------------------------------------------------------------
 
 
 class Tagger(nn.Module):
-    """How improbable the tags of a sentence are: letters, words and their neighbours (Ma and Hovy, ACL 2016).
+    """How improbable the tags of a sentence are: letters, words and their neighbours (Ma and Hovy,
+    ACL 2016).
 
     Args:
         words: Rows of the word table.
@@ -143,14 +149,21 @@ class Tagger(nn.Module):
         """Logarithm of the sum over all ways through a sentence."""
         alpha = self.steps[self.tags] + emissions[:, 0]
         for n in range(1, emissions.shape[1]):
-            alpha = torch.logsumexp(alpha.unsqueeze(2) + self.steps + emissions[:, n].unsqueeze(1), 1)
+            alpha = torch.logsumexp(
+                alpha.unsqueeze(2) + self.steps + emissions[:, n].unsqueeze(1), 1
+            )
         return torch.logsumexp(alpha + self.steps[:, self.tags + 1], 1)
 
     def _one(self, emissions: Tensor, tags: Tensor) -> Tensor:
         """The logarithm of one way."""
         own = emissions.gather(2, tags.unsqueeze(2)).squeeze(2).sum(1)
         between = self.steps[tags[:, :-1], tags[:, 1:]].sum(1)
-        return own + between + self.steps[self.tags, tags[:, 0]] + self.steps[tags[:, -1], self.tags + 1]
+        return (
+            own
+            + between
+            + self.steps[self.tags, tags[:, 0]]
+            + self.steps[tags[:, -1], self.tags + 1]
+        )
 
     def forward(self, words: Tensor, letters: Tensor, tags: Tensor) -> Tensor:
         """Negative logarithm of a probability.
@@ -170,11 +183,16 @@ class Tagger(nn.Module):
 @registered("bilstm-crf-tagger")
 def _tagger(batch: int) -> tuple[nn.Module, Inputs]:
     """GloVe's words and the 17 tags of CoNLL 2003."""
-    ids = token_ids(batch, 25, 400_000), torch.randint(100, (batch, 25, 16)), token_ids(batch, 25, 17)
+    ids = (
+        token_ids(batch, 25, 400_000),
+        torch.randint(100, (batch, 25, 16)),
+        token_ids(batch, 25, 17),
+    )
     return Tagger(400_000, 100, 17, 200), ids
 
 
-# -- images in a row -------------------------------------------------------------------------------------------------
+# -- images in a row
+# -------------------------------------------------------------------------------------------------
 
 
 class PeepholeCell(nn.Module):
@@ -195,7 +213,9 @@ class PeepholeCell(nn.Module):
         y = self.own(h)
         y = y if x is None or self.input is None else self.input(x) + y
         i, f, g, o = y.chunk(4, 1)
-        c = torch.sigmoid(f + self.peeps[1] * c) * c + torch.sigmoid(i + self.peeps[0] * c) * torch.tanh(g)
+        c = torch.sigmoid(f + self.peeps[1] * c) * c + torch.sigmoid(
+            i + self.peeps[0] * c
+        ) * torch.tanh(g)
         return torch.sigmoid(o + self.peeps[2] * c) * torch.tanh(c), c
 
 
@@ -206,7 +226,8 @@ def _conv_cell(i: int, hidden: int) -> PeepholeCell:
 
 
 class ConvLstm(nn.Module):
-    """Pictures read one by one, then foretold one by one from the states alone (Shi et al., NIPS 2015).
+    """Pictures read one by one, then foretold one by one from the states alone (Shi et al., NIPS
+    2015).
 
     Args:
         channels: Of a picture, whose squares of 4 x 4 pixels are one pixel.
@@ -217,14 +238,22 @@ class ConvLstm(nn.Module):
     def __init__(self, channels: int, sizes: tuple[int, ...], steps: int) -> None:
         super().__init__()
         self.sizes, self.steps, below = sizes, steps, sizes[:-1]
-        self.encoder = nn.ModuleList(_conv_cell(i, o) for i, o in zip((channels, *below), sizes, strict=True))
-        self.forecaster = nn.ModuleList(_conv_cell(i, o) for i, o in zip((0, *below), sizes, strict=True))
+        self.encoder = nn.ModuleList(
+            _conv_cell(i, o) for i, o in zip((channels, *below), sizes, strict=True)
+        )
+        self.forecaster = nn.ModuleList(
+            _conv_cell(i, o) for i, o in zip((0, *below), sizes, strict=True)
+        )
         self.head = nn.Conv2d(sum(sizes), channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Pictures to come, shape (batch, steps, channels, height, width), of those seen, shape (batch, seen, ...)."""
+        """Pictures to come, shape (batch, steps, channels, height, width), of those seen, shape
+        (batch, seen, ...).
+        """
         b, seen, _, height, width = x.shape
-        states = [(x.new_zeros(b, o, height, width), x.new_zeros(b, o, height, width)) for o in self.sizes]
+        states = [
+            (x.new_zeros(b, o, height, width), x.new_zeros(b, o, height, width)) for o in self.sizes
+        ]
         found: list[Tensor] = []
         for step in range(seen + self.steps):
             cells = self.encoder if step < seen else self.forecaster
@@ -239,15 +268,19 @@ class ConvLstm(nn.Module):
 
 @registered("convlstm")
 def _convlstm(batch: int) -> tuple[nn.Module, Inputs]:
-    """Moving digits of 64 x 64 pixels, three pictures seen and three foretold; the paper has ten of each."""
+    """Moving digits of 64 x 64 pixels, three pictures seen and three foretold; the paper has ten of
+    each.
+    """
     return ConvLstm(16, (128, 64, 64), 3), (torch.rand(batch, 3, 16, 16, 16),)
 
 
-# -- series ----------------------------------------------------------------------------------------------------------
+# -- series
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _DeepAr(nn.Module):
-    """Series foretold by drawing from what a recurrent network says of the next value (Salinas et al., 2020).
+    """Series foretold by drawing from what a recurrent network says of the next value (Salinas et
+    al., 2020).
 
     In training the negative logarithm of each value's density; else samples of the hours to come.
     """
@@ -265,7 +298,9 @@ class _DeepAr(nn.Module):
         y, state = self.layers(x[:, : -self.ahead])
         h, c = (part.repeat_interleave(self.samples, 1) for part in state)
         mean, spread = self._next(y[:, -1])
-        value = torch.normal(mean.repeat_interleave(self.samples), spread.repeat_interleave(self.samples))
+        value = torch.normal(
+            mean.repeat_interleave(self.samples), spread.repeat_interleave(self.samples)
+        )
         found = [value]
         for n in range(1, self.ahead):
             step = known[:, n - self.ahead].repeat_interleave(self.samples, 0)

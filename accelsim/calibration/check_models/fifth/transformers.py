@@ -15,11 +15,14 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__ = ["ClassAttention"]
 
 
-# -- BEiT ------------------------------------------------------------------------------------------------------------
+# -- BEiT
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _patch_places(side: int) -> Tensor:
-    """Which relative place each pair of patches has; the class token's pairs have three of their own."""
+    """Which relative place each pair of patches has; the class token's pairs have three of their
+    own.
+    """
     row, column = torch.arange(side).repeat_interleave(side), torch.arange(side).repeat(side)
     down, right = row[:, None] - row[None, :], column[:, None] - column[None, :]
     count = (2 * side - 1) ** 2
@@ -44,8 +47,18 @@ class _BiasedAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         b, n, width = x.shape
         bias = torch.cat([self.query_bias, self.key_bias, self.value_bias])
-        q, k, v = functional.linear(x, self.parts.weight, bias).view(b, n, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        place = self.table[self.places.flatten()].view(n, n, self.heads).permute(2, 0, 1).contiguous().unsqueeze(0)
+        q, k, v = (
+            functional.linear(x, self.parts.weight, bias)
+            .view(b, n, 3, self.heads, -1)
+            .permute(2, 0, 3, 1, 4)
+        )
+        place = (
+            self.table[self.places.flatten()]
+            .view(n, n, self.heads)
+            .permute(2, 0, 1)
+            .contiguous()
+            .unsqueeze(0)
+        )
         y = functional.scaled_dot_product_attention(q, k, v, place)
         return self.output(y.transpose(1, 2).reshape(b, n, width))
 
@@ -85,7 +98,9 @@ class _Beit(nn.Module):
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
         self.patches, self.token = _Patches(width), nn.Parameter(torch.zeros(1, 1, width))
-        blocks = (_ScaledBlock(_BiasedAttention(width, heads, 14), width, 0.1) for _ in range(layers))
+        blocks = (
+            _ScaledBlock(_BiasedAttention(width, heads, 14), width, 0.1) for _ in range(layers)
+        )
         self.blocks, self.norm = nn.Sequential(*blocks), nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, 1000)
 
@@ -100,7 +115,8 @@ def _beit(batch: int) -> tuple[nn.Module, Inputs]:
     return _Beit(768, 12, 12), images(batch)
 
 
-# -- CaiT ------------------------------------------------------------------------------------------------------------
+# -- CaiT
+# ------------------------------------------------------------------------------------------------------------
 
 
 class _TalkingHeads(nn.Module):
@@ -114,7 +130,9 @@ class _TalkingHeads(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         b, n, width = x.shape
-        q, k, v = self.parts(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.parts(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        )
         weights = (q * self.scale) @ k.transpose(-2, -1)
         weights = self.before(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2).softmax(-1)
         weights = self.behind(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
@@ -124,20 +142,28 @@ class _TalkingHeads(nn.Module):
 class ClassAttention(Attention):
     """The class token alone asks."""
 
-    def forward(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Features of the class token, shape (batch, 1, width)."""
         return super().forward(x[:, :1], x if source is None else source, mask)
 
 
 class _Cait(nn.Module):
-    """A deep and narrow encoder of patches, then two layers for the class (Touvron et al., ICCV 2021)."""
+    """A deep and narrow encoder of patches, then two layers for the class (Touvron et al., ICCV
+    2021).
+    """
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
         self.patches, self.place = _Patches(width), nn.Parameter(torch.zeros(1, 196, width))
         self.token = nn.Parameter(torch.zeros(1, 1, width))
-        self.blocks = nn.Sequential(*(_ScaledBlock(_TalkingHeads(width, heads), width, 1e-5) for _ in range(layers)))
-        self.last = nn.ModuleList(_ScaledBlock(ClassAttention(width, heads), width, 1e-5) for _ in range(2))
+        self.blocks = nn.Sequential(
+            *(_ScaledBlock(_TalkingHeads(width, heads), width, 1e-5) for _ in range(layers))
+        )
+        self.last = nn.ModuleList(
+            _ScaledBlock(ClassAttention(width, heads), width, 1e-5) for _ in range(2)
+        )
         self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -153,17 +179,22 @@ def _cait(batch: int) -> tuple[nn.Module, Inputs]:
     return _Cait(192, 4, 24), images(batch)
 
 
-# -- PoolFormer ------------------------------------------------------------------------------------------------------
+# -- PoolFormer
+# ------------------------------------------------------------------------------------------------------
 
 
 class _PoolBlock(nn.Module):
-    """The difference of a patch from the mean around it, in place of attention (Yu et al., CVPR 2022)."""
+    """The difference of a patch from the mean around it, in place of attention (Yu et al., CVPR
+    2022).
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.GroupNorm(1, width), nn.GroupNorm(1, width)
         self.pool = nn.AvgPool2d(3, 1, 1, count_include_pad=False)
-        self.mlp = nn.Sequential(nn.Conv2d(width, 4 * width, 1), nn.GELU(), nn.Conv2d(4 * width, width, 1))
+        self.mlp = nn.Sequential(
+            nn.Conv2d(width, 4 * width, 1), nn.GELU(), nn.Conv2d(4 * width, width, 1)
+        )
         self.scale1, self.scale2 = (nn.Parameter(torch.full((width, 1, 1), 1e-5)) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -191,7 +222,8 @@ def _poolformer(batch: int) -> tuple[nn.Module, Inputs]:
     return _PoolFormer((64, 128, 320, 512), (2, 2, 6, 2)), images(batch)
 
 
-# -- SqueezeBERT -----------------------------------------------------------------------------------------------------
+# -- SqueezeBERT
+# -----------------------------------------------------------------------------------------------------
 
 
 class _FeatureNorm(nn.LayerNorm):
@@ -207,7 +239,9 @@ class _GroupedAttention(nn.Module):
     def __init__(self, width: int, heads: int, groups: int) -> None:
         super().__init__()
         self.heads, self.drop = heads, nn.Dropout(0.1)
-        self.query, self.key, self.value = (nn.Conv1d(width, width, 1, groups=groups) for _ in range(3))
+        self.query, self.key, self.value = (
+            nn.Conv1d(width, width, 1, groups=groups) for _ in range(3)
+        )
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         q, k, v = (f(x).unflatten(1, (self.heads, -1)) for f in (self.query, self.key, self.value))
@@ -218,12 +252,17 @@ class _GroupedAttention(nn.Module):
 
 
 class _SqueezeBlock(nn.Module):
-    """A BERT layer whose products are convolutions, most of them in four groups (Iandola et al., 2020)."""
+    """A BERT layer whose products are convolutions, most of them in four groups (Iandola et al.,
+    2020).
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.attention, self.output = _GroupedAttention(width, heads, 4), nn.Conv1d(width, width, 1)
-        self.wide, self.narrow = nn.Conv1d(width, 4 * width, 1, groups=4), nn.Conv1d(4 * width, width, 1, groups=4)
+        self.wide, self.narrow = (
+            nn.Conv1d(width, 4 * width, 1, groups=4),
+            nn.Conv1d(4 * width, width, 1, groups=4),
+        )
         self.norm1, self.norm2 = _FeatureNorm(width, eps=1e-12), _FeatureNorm(width, eps=1e-12)
         self.drop = nn.Dropout(0.1)
 
@@ -238,7 +277,11 @@ class _SqueezeBert(nn.Module):
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
-        self.token, self.place, self.kind = nn.Embedding(30528, width), nn.Embedding(512, width), nn.Embedding(2, width)
+        self.token, self.place, self.kind = (
+            nn.Embedding(30528, width),
+            nn.Embedding(512, width),
+            nn.Embedding(2, width),
+        )
         self.norm, self.drop = nn.LayerNorm(width, eps=1e-12), nn.Dropout(0.1)
         self.blocks = nn.ModuleList(_SqueezeBlock(width, heads) for _ in range(layers))
         self.pool, self.head = nn.Linear(width, width), nn.Linear(width, 3)

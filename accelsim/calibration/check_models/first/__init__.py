@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
-from accelsim.calibration.check_models.first import convolutional, recurrent_and_tabular, transformers  # noqa: F401
+from accelsim.calibration.check_models.first import (
+    convolutional,
+    recurrent_and_tabular,
+    transformers,
+)

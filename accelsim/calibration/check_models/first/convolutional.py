@@ -16,7 +16,9 @@ __all__: list[str] = []
 
 
 class _Residual(nn.Module):
-    def __init__(self, path: nn.Module, skip: nn.Module | None, act: Callable[[Tensor], Tensor] | None) -> None:
+    def __init__(
+        self, path: nn.Module, skip: nn.Module | None, act: Callable[[Tensor], Tensor] | None
+    ) -> None:
         super().__init__()
         self.path, self.skip, self.act = path, skip or nn.Identity(), act
 
@@ -27,7 +29,9 @@ class _Residual(nn.Module):
 
 def _basic(i: int, o: int, s: int) -> nn.Module:
     skip = None if i == o and s == 1 else ConvNorm(i, o, 1, s, act=None)
-    return _Residual(nn.Sequential(ConvNorm(i, o, 3, s), ConvNorm(o, o, act=None)), skip, functional.relu)
+    return _Residual(
+        nn.Sequential(ConvNorm(i, o, 3, s), ConvNorm(o, o, act=None)), skip, functional.relu
+    )
 
 
 def _bottleneck(i: int, w: int, s: int) -> nn.Module:
@@ -37,7 +41,9 @@ def _bottleneck(i: int, w: int, s: int) -> nn.Module:
     return _Residual(path, skip, functional.relu)
 
 
-def _resnet(counts: tuple[int, ...], block: Callable[[int, int, int], nn.Module], growth: int) -> nn.Module:
+def _resnet(
+    counts: tuple[int, ...], block: Callable[[int, int, int], nn.Module], growth: int
+) -> nn.Module:
     layers: list[nn.Module] = [ConvNorm(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
     channels = 64
     for stage, count in enumerate(counts):
@@ -75,11 +81,18 @@ def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
             stride, wide = s if position == 0 else 1, channels * t
             parts = [ConvNorm(channels, wide, 1, act=nn.ReLU6)] if t > 1 else []
             path = nn.Sequential(
-                *parts, ConvNorm(wide, wide, 3, stride, wide, nn.ReLU6), ConvNorm(wide, c, 1, act=None)
+                *parts,
+                ConvNorm(wide, wide, 3, stride, wide, nn.ReLU6),
+                ConvNorm(wide, c, 1, act=None),
             )
             layers.append(_Residual(path, None, None) if stride == 1 and channels == c else path)
             channels = c
-    head = [ConvNorm(320, 1280, 1, act=nn.ReLU6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000)]
+    head = [
+        ConvNorm(320, 1280, 1, act=nn.ReLU6),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(1280, 1000),
+    ]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 224, 224),)
 
 
@@ -112,11 +125,19 @@ def _efficientnet(batch: int) -> tuple[nn.Module, Inputs]:
         for position in range(n):
             stride, wide = s if position == 0 else 1, channels * t
             parts: list[nn.Module] = [ConvNorm(channels, wide, 1, act=nn.SiLU)] if t > 1 else []
-            parts += [ConvNorm(wide, wide, k, stride, wide, nn.SiLU), _SqueezeExcite(wide, max(4, channels // 4))]
+            parts += [
+                ConvNorm(wide, wide, k, stride, wide, nn.SiLU),
+                _SqueezeExcite(wide, max(4, channels // 4)),
+            ]
             path = nn.Sequential(*parts, ConvNorm(wide, c, 1, act=None))
             layers.append(_Residual(path, None, None) if stride == 1 and channels == c else path)
             channels = c
-    head = [ConvNorm(192, 1280, 1, act=nn.SiLU), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(1280, 1000)]
+    head = [
+        ConvNorm(192, 1280, 1, act=nn.SiLU),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(1280, 1000),
+    ]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 192, 192),)
 
 
@@ -125,9 +146,20 @@ def _vgg(batch: int) -> tuple[nn.Module, Inputs]:
     layers: list[nn.Module] = []
     channels = 3
     for width in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0):
-        layers += [nn.MaxPool2d(2)] if not width else [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+        layers += (
+            [nn.MaxPool2d(2)]
+            if not width
+            else [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+        )
         channels = width or channels
-    head = [nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1000)]
+    head = [
+        nn.Flatten(),
+        nn.Linear(25088, 4096),
+        nn.ReLU(),
+        nn.Linear(4096, 4096),
+        nn.ReLU(),
+        nn.Linear(4096, 1000),
+    ]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 224, 224),)
 
 
@@ -135,7 +167,10 @@ class _Dense(nn.Module):
     def __init__(self, i: int, growth: int) -> None:
         super().__init__()
         self.path = nn.Sequential(
-            nn.BatchNorm2d(i), nn.ReLU(), nn.Conv2d(i, 4 * growth, 1, bias=False), ConvNorm(4 * growth, growth)
+            nn.BatchNorm2d(i),
+            nn.ReLU(),
+            nn.Conv2d(i, 4 * growth, 1, bias=False),
+            ConvNorm(4 * growth, growth),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -153,9 +188,9 @@ def _densenet(batch: int) -> tuple[nn.Module, Inputs]:
         if stage < 2:
             layers += [ConvNorm(channels, channels // 2, 1), nn.AvgPool2d(2)]
             channels //= 2
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000)), (
-        torch.randn(batch, 3, 160, 160),
-    )
+    return nn.Sequential(
+        *layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 1000)
+    ), (torch.randn(batch, 3, 160, 160),)
 
 
 class _UNet(nn.Module):

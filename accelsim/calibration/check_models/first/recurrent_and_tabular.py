@@ -43,10 +43,17 @@ class _Dlrm(nn.Module):
         super().__init__()
         self.bags = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables))
         self.bottom = nn.Sequential(
-            nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, width), nn.ReLU()
+            nn.Linear(13, 512),
+            nn.ReLU(),
+            nn.Linear(512, 256),
+            nn.ReLU(),
+            nn.Linear(256, width),
+            nn.ReLU(),
         )
         pairs = (tables + 1) ** 2 + width
-        self.top = nn.Sequential(nn.Linear(pairs, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1))
+        self.top = nn.Sequential(
+            nn.Linear(pairs, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)
+        )
 
     def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
         x = self.bottom(dense)
@@ -91,7 +98,11 @@ def _audio(batch: int) -> tuple[nn.Module, Inputs]:
 
 @registered("mlp")
 def _mlp(batch: int) -> tuple[nn.Module, Inputs]:
-    layers = [part for i, o in ((784, 1024), (1024, 1024), (1024, 512)) for part in (nn.Linear(i, o), nn.ReLU())]
+    layers = [
+        part
+        for i, o in ((784, 1024), (1024, 1024), (1024, 512))
+        for part in (nn.Linear(i, o), nn.ReLU())
+    ]
     return nn.Sequential(*layers, nn.Linear(512, 10)), (torch.randn(batch, 784),)
 
 
@@ -110,4 +121,6 @@ class _Mixer(nn.Module):
 @registered("mlp-mixer")
 def _mixer(batch: int) -> tuple[nn.Module, Inputs]:
     blocks = [_Mixer(196, 256) for _ in range(6)]
-    return nn.Sequential(*blocks, nn.LayerNorm(256), nn.Linear(256, 100)), (torch.randn(batch, 196, 256),)
+    return nn.Sequential(*blocks, nn.LayerNorm(256), nn.Linear(256, 100)), (
+        torch.randn(batch, 196, 256),
+    )

@@ -1,4 +1,6 @@
-"""Transformers: encoders, decoders with and without a cache, encoder-decoders, vision, mixtures of experts."""
+"""Transformers: encoders, decoders with and without a cache, encoder-decoders, vision, mixtures of
+experts.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -15,16 +17,28 @@ __all__ = ["Encoder", "Llama", "MoeTransformer", "VisionTransformer"]
 
 class _Attention(nn.Module):
     def __init__(
-        self, width: int, heads: int, kv_heads: int | None = None, causal: bool = False, bias: bool = True
+        self,
+        width: int,
+        heads: int,
+        kv_heads: int | None = None,
+        causal: bool = False,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.causal, self.size = heads, kv_heads or heads, causal, width // heads
+        self.heads, self.kv_heads, self.causal, self.size = (
+            heads,
+            kv_heads or heads,
+            causal,
+            width // heads,
+        )
         self.query = nn.Linear(width, width, bias=bias)
         self.key = nn.Linear(width, self.kv_heads * self.size, bias=bias)
         self.value = nn.Linear(width, self.kv_heads * self.size, bias=bias)
         self.output = nn.Linear(width, width, bias=bias)
 
-    def forward(self, x: Tensor, source: Tensor | None = None, past: tuple[Tensor, Tensor] | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, source: Tensor | None = None, past: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
         b, n, _ = x.shape
         source = x if source is None else source
         q = self.query(x).view(b, n, self.heads, self.size).transpose(1, 2)
@@ -41,7 +55,13 @@ class _Attention(nn.Module):
 
 class _Block(nn.Module):
     def __init__(
-        self, width: int, heads: int, inner: int, causal: bool = False, cross: bool = False, pre: bool = True
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        causal: bool = False,
+        cross: bool = False,
+        pre: bool = True,
     ) -> None:
         super().__init__()
         self.pre = pre
@@ -68,11 +88,20 @@ class Encoder(nn.Module):
     """A transformer over token ids; causal where it is a decoder."""
 
     def __init__(
-        self, vocabulary: int, width: int, heads: int, layers: int, causal: bool, head: int, pre: bool
+        self,
+        vocabulary: int,
+        width: int,
+        heads: int,
+        layers: int,
+        causal: bool,
+        head: int,
+        pre: bool,
     ) -> None:
         super().__init__()
         self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(1024, width)
-        self.blocks = nn.ModuleList(_Block(width, heads, 4 * width, causal, pre=pre) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            _Block(width, heads, 4 * width, causal, pre=pre) for _ in range(layers)
+        )
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, head)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -86,17 +115,23 @@ class Encoder(nn.Module):
 
 @registered("bert-base")
 def _bert_base(batch: int) -> tuple[nn.Module, Inputs]:
-    return Encoder(30522, 768, 12, 12, causal=False, head=2, pre=False), (token_ids(batch, 128, 30522),)
+    return Encoder(30522, 768, 12, 12, causal=False, head=2, pre=False), (
+        token_ids(batch, 128, 30522),
+    )
 
 
 @registered("bert-large-6-layers")
 def _bert_large(batch: int) -> tuple[nn.Module, Inputs]:
-    return Encoder(30522, 1024, 16, 6, causal=False, head=2, pre=False), (token_ids(batch, 256, 30522),)
+    return Encoder(30522, 1024, 16, 6, causal=False, head=2, pre=False), (
+        token_ids(batch, 256, 30522),
+    )
 
 
 @registered("gpt2-6-layers")
 def _gpt2(batch: int) -> tuple[nn.Module, Inputs]:
-    return Encoder(50257, 768, 12, 6, causal=True, head=1000, pre=True), (token_ids(batch, 192, 50257),)
+    return Encoder(50257, 768, 12, 6, causal=True, head=1000, pre=True), (
+        token_ids(batch, 192, 50257),
+    )
 
 
 @registered("tiny-transformer")
@@ -107,9 +142,14 @@ def _tiny(batch: int) -> tuple[nn.Module, Inputs]:
 class Llama(nn.Module):
     """A decoder with grouped keys and gated feed-forward layers."""
 
-    def __init__(self, width: int, heads: int, kv_heads: int, inner: int, layers: int, vocabulary: int) -> None:
+    def __init__(
+        self, width: int, heads: int, kv_heads: int, inner: int, layers: int, vocabulary: int
+    ) -> None:
         super().__init__()
-        self.token, self.head = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary, bias=False)
+        self.token, self.head = (
+            nn.Embedding(vocabulary, width),
+            nn.Linear(width, vocabulary, bias=False),
+        )
         self.attention = nn.ModuleList(
             _Attention(width, heads, kv_heads, causal=True, bias=False) for _ in range(layers)
         )
@@ -148,7 +188,9 @@ class _EncoderDecoder(nn.Module):
         super().__init__()
         self.token = nn.Embedding(8192, width)
         self.encoder = nn.ModuleList(_Block(width, heads, 4 * width) for _ in range(layers))
-        self.decoder = nn.ModuleList(_Block(width, heads, 4 * width, causal=True, cross=True) for _ in range(layers))
+        self.decoder = nn.ModuleList(
+            _Block(width, heads, 4 * width, causal=True, cross=True) for _ in range(layers)
+        )
         self.head = nn.Linear(width, 8192)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -171,7 +213,10 @@ class VisionTransformer(nn.Module):
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
-        self.patch, self.place = nn.Conv2d(3, width, 16, 16), nn.Parameter(torch.randn(1, 196, width))
+        self.patch, self.place = (
+            nn.Conv2d(3, width, 16, 16),
+            nn.Parameter(torch.randn(1, 196, width)),
+        )
         self.blocks = nn.ModuleList(_Block(width, heads, 4 * width) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
 
@@ -190,13 +235,16 @@ def _vit(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 class _Moe(nn.Module):
-    """Feed-forward experts that choose their tokens (expert-choice routing; Zhou et al., NeurIPS 2022)."""
+    """Feed-forward experts that choose their tokens (expert-choice routing; Zhou et al., NeurIPS
+    2022).
+    """
 
     def __init__(self, width: int, inner: int, experts: int) -> None:
         super().__init__()
         self.router = nn.Linear(width, experts, bias=False)
         self.experts = nn.ModuleList(
-            nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width)) for _ in range(experts)
+            nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
+            for _ in range(experts)
         )
 
     def forward(self, x: Tensor) -> Tensor:

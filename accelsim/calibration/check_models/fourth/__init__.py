@@ -1,4 +1,6 @@
-"""The fourth check list, measured by one committed run: networks that people run, at their published sizes."""
+"""The fourth check list, measured by one committed run: networks that people run, at their
+published sizes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Networks of convolutions: classifiers from AlexNet to ConvNeXt, a U-Net and a detector, at their published sizes."""
+"""Networks of convolutions: classifiers from AlexNet to ConvNeXt, a U-Net and a detector, at their
+published sizes.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -14,7 +16,15 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.register import ConvNorm, Inputs, registered
 
-__all__ = ["ChannelNorm", "Residual", "SqueezeExcite", "densenet", "images", "pooled_head", "relu_conv"]
+__all__ = [
+    "ChannelNorm",
+    "Residual",
+    "SqueezeExcite",
+    "densenet",
+    "images",
+    "pooled_head",
+    "relu_conv",
+]
 
 _RELU: Final = partial(nn.ReLU, inplace=True)
 _SILU: Final = partial(nn.SiLU, inplace=True)
@@ -22,7 +32,13 @@ _LEAKY: Final = partial(nn.LeakyReLU, 0.1, inplace=True)
 
 
 def relu_conv(
-    i: int, o: int, k: int = 3, s: int = 1, g: int = 1, act: Callable[[], nn.Module] | None = _RELU, d: int = 1
+    i: int,
+    o: int,
+    k: int = 3,
+    s: int = 1,
+    g: int = 1,
+    act: Callable[[], nn.Module] | None = _RELU,
+    d: int = 1,
 ) -> nn.Module:
     """Convolution, batch norm and an activation in place."""
     return ConvNorm(i, o, k, s, g, act, d)
@@ -106,7 +122,9 @@ class _NormConv(nn.Sequential):
     """Batch norm and activation before a convolution."""
 
     def __init__(self, i: int, o: int, k: int) -> None:
-        super().__init__(nn.BatchNorm2d(i), nn.ReLU(inplace=True), nn.Conv2d(i, o, k, padding=k // 2, bias=False))
+        super().__init__(
+            nn.BatchNorm2d(i), nn.ReLU(inplace=True), nn.Conv2d(i, o, k, padding=k // 2, bias=False)
+        )
 
 
 class _DenseBlock(nn.Module):
@@ -115,7 +133,9 @@ class _DenseBlock(nn.Module):
     def __init__(self, i: int, count: int, growth: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.Sequential(_NormConv(i + growth * n, 4 * growth, 1), _NormConv(4 * growth, growth, 3))
+            nn.Sequential(
+                _NormConv(i + growth * n, 4 * growth, 1), _NormConv(4 * growth, growth, 3)
+            )
             for n in range(count)
         )
 
@@ -150,7 +170,17 @@ def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
     """Depthwise and 1x1 convolutions in turn (Howard et al., arXiv 1704.04861)."""
     layers: list[nn.Module] = [relu_conv(3, 32, 3, 2)]
     channels = 32
-    steps = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
+    steps = (
+        (64, 1),
+        (128, 2),
+        (128, 1),
+        (256, 2),
+        (256, 1),
+        (512, 2),
+        *((512, 1),) * 5,
+        (1024, 2),
+        (1024, 1),
+    )
     for o, s in steps:
         layers += [relu_conv(channels, channels, 3, s, channels), relu_conv(channels, o, 1)]
         channels = o
@@ -160,10 +190,16 @@ def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
 class SqueezeExcite(nn.Module):
     """Channels scaled by what all pixels say together (Hu et al., CVPR 2018)."""
 
-    def __init__(self, channels: int, inner: int, act: type[nn.Module], gate: type[nn.Module] = nn.Sigmoid) -> None:
+    def __init__(
+        self, channels: int, inner: int, act: type[nn.Module], gate: type[nn.Module] = nn.Sigmoid
+    ) -> None:
         super().__init__()
         self.gate = nn.Sequential(
-            nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, inner, 1), act(), nn.Conv2d(inner, channels, 1), gate()
+            nn.AdaptiveAvgPool2d(1),
+            nn.Conv2d(channels, inner, 1),
+            act(),
+            nn.Conv2d(inner, channels, 1),
+            gate(),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -177,7 +213,10 @@ class _InvertedBottleneck(nn.Module):
         wide = growth * i
         layers: list[nn.Module] = [relu_conv(i, wide, 1, act=_SILU)] if growth > 1 else []
         layers += [relu_conv(wide, wide, k, s, wide, _SILU), SqueezeExcite(wide, i // 4, nn.SiLU)]
-        self.path, self.adds = nn.Sequential(*layers, relu_conv(wide, o, 1, act=None)), i == o and s == 1
+        self.path, self.adds = (
+            nn.Sequential(*layers, relu_conv(wide, o, 1, act=None)),
+            i == o and s == 1,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.path(x) + x if self.adds else self.path(x)
@@ -200,7 +239,9 @@ def _efficientnet(batch: int) -> tuple[nn.Module, Inputs]:
         for position in range(count):
             layers.append(_InvertedBottleneck(channels, o, growth, k, 1 if position else s))
             channels = o
-    return nn.Sequential(*layers, relu_conv(320, 1280, 1, act=_SILU), *pooled_head(1280, 0.2)), images(batch)
+    return nn.Sequential(
+        *layers, relu_conv(320, 1280, 1, act=_SILU), *pooled_head(1280, 0.2)
+    ), images(batch)
 
 
 class _GroupedBlock(nn.Module):
@@ -245,8 +286,13 @@ class _ConvNextBlock(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.across, self.norm = nn.Conv2d(width, width, 7, padding=3, groups=width), nn.LayerNorm(width, eps=1e-6)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.across, self.norm = (
+            nn.Conv2d(width, width, 7, padding=3, groups=width),
+            nn.LayerNorm(width, eps=1e-6),
+        )
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
         self.scale = nn.Parameter(torch.full((width, 1, 1), 1e-6))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -267,7 +313,9 @@ def _convnext(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 class _UNet(nn.Module):
-    """Four levels down and up, each of two 3x3 convolutions, joined by copies (Ronneberger et al., MICCAI 2015)."""
+    """Four levels down and up, each of two 3x3 convolutions, joined by copies (Ronneberger et al.,
+    MICCAI 2015).
+    """
 
     def __init__(self, sizes: Sequence[int], classes: int) -> None:
         super().__init__()
@@ -304,7 +352,9 @@ class _TinyDetector(nn.Module):
             layers += [conv(i, o), nn.MaxPool2d(2)]
         self.near = nn.Sequential(*layers, conv(128, 256))
         same = [nn.ZeroPad2d((0, 1, 0, 1)), nn.MaxPool2d(2, 1)]
-        self.far = nn.Sequential(nn.MaxPool2d(2), conv(256, 512), *same, conv(512, 1024), conv(1024, 256, 1))
+        self.far = nn.Sequential(
+            nn.MaxPool2d(2), conv(256, 512), *same, conv(512, 1024), conv(1024, 256, 1)
+        )
         self.coarse = nn.Sequential(conv(256, 512), nn.Conv2d(512, outputs, 1))
         self.rise = nn.Sequential(conv(256, 128, 1), nn.Upsample(scale_factor=2.0, mode="nearest"))
         self.fine = nn.Sequential(conv(384, 256), nn.Conv2d(256, outputs, 1))

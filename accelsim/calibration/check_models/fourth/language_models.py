@@ -1,6 +1,7 @@
 """Language models: decoders with and without a cache, an encoder-decoder and a mixture of experts.
 
-Activations, norms and rotations are the parts that the library transformers writes out, as it is what most people run.
+Activations, norms and rotations are the parts that the library transformers writes out, as it is
+what most people run.
 """
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
@@ -29,12 +30,15 @@ __all__ = [
 ]
 
 
-# -- GPT-2 -----------------------------------------------------------------------------------------------------------
+# -- GPT-2
+# -----------------------------------------------------------------------------------------------------------
 
 
 def written_gelu(x: Tensor) -> Tensor:
     """GELU by a hyperbolic tangent, operator by operator."""
-    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+    return (
+        0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+    )
 
 
 class _GptBlock(nn.Module):
@@ -65,16 +69,24 @@ class Gpt(nn.Module):
         last: Whether the logits are the last token's alone.
     """
 
-    def __init__(self, width: int, heads: int, layers: int, vocabulary: int, *, last: bool = False) -> None:
+    def __init__(
+        self, width: int, heads: int, layers: int, vocabulary: int, *, last: bool = False
+    ) -> None:
         super().__init__()
-        self.token, self.place, self.last = nn.Embedding(vocabulary, width), nn.Embedding(1024, width), last
+        self.token, self.place, self.last = (
+            nn.Embedding(vocabulary, width),
+            nn.Embedding(1024, width),
+            last,
+        )
         self.blocks = nn.ModuleList(_GptBlock(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, ids: Tensor, *past: Tensor) -> Tensor:
         """Logits; with keys and values of the past, one step of decoding."""
         start = past[0].shape[2] if past else 0
-        x = self.token(ids) + self.place(torch.arange(start, start + ids.shape[1], device=ids.device))
+        x = self.token(ids) + self.place(
+            torch.arange(start, start + ids.shape[1], device=ids.device)
+        )
         for n, block in enumerate(self.blocks):
             x = block(x, past[2 * n : 2 * n + 2])
         x = self.norm(x)
@@ -86,7 +98,8 @@ def _gpt2(batch: int) -> tuple[nn.Module, Inputs]:
     return Gpt(768, 12, 12, 50257), (token_ids(batch, 128, 50257),)
 
 
-# -- T5 --------------------------------------------------------------------------------------------------------------
+# -- T5
+# --------------------------------------------------------------------------------------------------------------
 
 
 class RmsNorm(nn.Module):
@@ -133,7 +146,9 @@ class _T5Attention(nn.Module):
     def __init__(self, width: int, heads: int, size: int, drop: float) -> None:
         super().__init__()
         self.heads, self.drop = heads, nn.Dropout(drop)
-        self.query, self.key, self.value = (nn.Linear(width, heads * size, bias=False) for _ in range(3))
+        self.query, self.key, self.value = (
+            nn.Linear(width, heads * size, bias=False) for _ in range(3)
+        )
         self.output = nn.Linear(heads * size, width, bias=False)
 
     def forward(self, x: Tensor, source: Tensor, bias: Tensor | None) -> Tensor:
@@ -149,13 +164,18 @@ class _T5Attention(nn.Module):
 class _T5Block(nn.Module):
     """Attention and a feed-forward layer, which may be gated."""
 
-    def __init__(self, width: int, heads: int, inner: int, drop: float, decodes: bool, size: int, gated: bool) -> None:
+    def __init__(
+        self, width: int, heads: int, inner: int, drop: float, decodes: bool, size: int, gated: bool
+    ) -> None:
         super().__init__()
         self.attention, self.norm1 = _T5Attention(width, heads, size, drop), RmsNorm(width)
         self.cross = _T5Attention(width, heads, size, drop) if decodes else None
         self.norm2 = RmsNorm(width) if decodes else None
         self.gate = nn.Linear(width, inner, bias=False) if gated else None
-        self.wide, self.narrow = nn.Linear(width, inner, bias=False), nn.Linear(inner, width, bias=False)
+        self.wide, self.narrow = (
+            nn.Linear(width, inner, bias=False),
+            nn.Linear(inner, width, bias=False),
+        )
         self.norm3, self.drop = RmsNorm(width), nn.Dropout(drop)
 
     def forward(self, x: Tensor, bias: Tensor, source: Tensor | None = None) -> Tensor:
@@ -181,7 +201,8 @@ class T5(nn.Module):
         layers: Of the encoder and of the decoder.
         vocabulary: Tokens.
         size: Features of a head; those of a token by the heads if None.
-        gated: Whether feed-forward layers are gated and the logits have a table of their own (version 1.1).
+        gated: Whether feed-forward layers are gated and the logits have a table of their own
+            (version 1.1).
     """
 
     def __init__(
@@ -198,12 +219,21 @@ class T5(nn.Module):
         super().__init__()
         size = size or width // heads
         self.head = nn.Linear(width, vocabulary, bias=False) if gated else None
-        self.token, self.drop, self.scale = nn.Embedding(vocabulary, width), nn.Dropout(0.1), width**-0.5
+        self.token, self.drop, self.scale = (
+            nn.Embedding(vocabulary, width),
+            nn.Dropout(0.1),
+            width**-0.5,
+        )
         self.encoder, self.decoder = (
-            nn.ModuleList(_T5Block(width, heads, inner, 0.1, decodes, size, gated) for _ in range(layers))
+            nn.ModuleList(
+                _T5Block(width, heads, inner, 0.1, decodes, size, gated) for _ in range(layers)
+            )
             for decodes in (False, True)
         )
-        self.both_ways, self.one_way = _PlaceBias(heads, both_ways=True), _PlaceBias(heads, both_ways=False)
+        self.both_ways, self.one_way = (
+            _PlaceBias(heads, both_ways=True),
+            _PlaceBias(heads, both_ways=False),
+        )
         self.norm1, self.norm2 = RmsNorm(width), RmsNorm(width)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -227,11 +257,14 @@ def _t5(batch: int) -> tuple[nn.Module, Inputs]:
     return T5(512, 8, 2048, 6, 32128), (token_ids(batch, 128, 32128), token_ids(batch, 32, 32128))
 
 
-# -- Llama's decoder and its kin -------------------------------------------------------------------------------------
+# -- Llama's decoder and its kin
+# -------------------------------------------------------------------------------------
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Heads turned by their places' angles; the two halves of a head are the parts of complex numbers."""
+    """Heads turned by their places' angles; the two halves of a head are the parts of complex
+    numbers.
+    """
     half = x.shape[-1] // 2
     return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
@@ -248,12 +281,23 @@ class GroupedAttention(nn.Module):
     """
 
     def __init__(
-        self, width: int, heads: int, kv_heads: int, *, biased: bool = False, scale: float | None = None
+        self,
+        width: int,
+        heads: int,
+        kv_heads: int,
+        *,
+        biased: bool = False,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
         self.size, self.shares, self.scale = width // heads, heads // kv_heads, scale
-        self.query, self.output = nn.Linear(width, width, bias=biased), nn.Linear(width, width, bias=False)
-        self.key, self.value = (nn.Linear(width, kv_heads * self.size, bias=biased) for _ in range(2))
+        self.query, self.output = (
+            nn.Linear(width, width, bias=biased),
+            nn.Linear(width, width, bias=False),
+        )
+        self.key, self.value = (
+            nn.Linear(width, kv_heads * self.size, bias=biased) for _ in range(2)
+        )
 
     def _parts(self, x: Tensor) -> tuple[Tensor, ...]:
         return self.query(x), self.key(x), self.value(x)
@@ -263,7 +307,11 @@ class GroupedAttention(nn.Module):
 
     def _shared(self, x: Tensor) -> Tensor:
         b, heads, n, size = x.shape
-        return x[:, :, None].expand(b, heads, self.shares, n, size).reshape(b, heads * self.shares, n, size)
+        return (
+            x[:, :, None]
+            .expand(b, heads, self.shares, n, size)
+            .reshape(b, heads * self.shares, n, size)
+        )
 
     def forward(self, x: Tensor, turns: tuple[Tensor, Tensor], past: tuple[Tensor, ...]) -> Tensor:
         """Features of the same shape, of what `past` keeps too."""
@@ -283,7 +331,10 @@ class GatedMlp(nn.Module):
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
-        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.gate, self.up = (
+            nn.Linear(width, inner, bias=False),
+            nn.Linear(width, inner, bias=False),
+        )
         self.down = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -292,7 +343,8 @@ class GatedMlp(nn.Module):
 
 
 class Experts(nn.Module):
-    """The best few of many gated layers for each token, their tokens sorted by expert (Jiang et al., 2024).
+    """The best few of many gated layers for each token, their tokens sorted by expert (Jiang et
+    al., 2024).
 
     Args:
         width: Features of a token.
@@ -302,9 +354,15 @@ class Experts(nn.Module):
         normed: Whether the weights of those chosen are divided by their sum.
     """
 
-    def __init__(self, width: int, inner: int, experts: int = 8, chosen: int = 2, *, normed: bool = True) -> None:
+    def __init__(
+        self, width: int, inner: int, experts: int = 8, chosen: int = 2, *, normed: bool = True
+    ) -> None:
         super().__init__()
-        self.router, self.experts, self.chosen = nn.Linear(width, experts, bias=False), experts, chosen
+        self.router, self.experts, self.chosen = (
+            nn.Linear(width, experts, bias=False),
+            experts,
+            chosen,
+        )
         self.normed = normed
         self.wide = nn.Parameter(torch.randn(experts, 2 * inner, width) * 0.02)
         self.narrow = nn.Parameter(torch.randn(experts, width, inner) * 0.02)
@@ -312,14 +370,18 @@ class Experts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Features of the same shape."""
         flat = x.view(-1, x.shape[-1])
-        weights, found = torch.topk(functional.softmax(self.router(flat).float(), dim=-1), self.chosen, dim=-1)
+        weights, found = torch.topk(
+            functional.softmax(self.router(flat).float(), dim=-1), self.chosen, dim=-1
+        )
         weights = weights / weights.sum(-1, keepdim=True) if self.normed else weights
         expert, order = torch.sort(found.reshape(-1))
         counts = torch.histc(expert.float(), bins=self.experts, min=0, max=self.experts - 1)
         ends = torch.cumsum(counts, dim=0, dtype=torch.int32)
         rows = flat[torch.div(order, self.chosen, rounding_mode="floor")]
         gate, up = functional.grouped_mm(rows, self.wide.transpose(-2, -1), offs=ends).chunk(2, -1)
-        y = functional.grouped_mm(functional.silu(gate) * up, self.narrow.transpose(-2, -1), offs=ends)
+        y = functional.grouped_mm(
+            functional.silu(gate) * up, self.narrow.transpose(-2, -1), offs=ends
+        )
         y = y * weights.reshape(-1)[order].unsqueeze(-1)
         back = torch.empty_like(order)
         back[order] = torch.arange(order.shape[0], device=order.device)
@@ -327,7 +389,8 @@ class Experts(nn.Module):
 
 
 class Llama(nn.Module):
-    """Logits of the last token; with keys and values of the past, one step of decoding (Touvron et al., 2023).
+    """Logits of the last token; with keys and values of the past, one step of decoding (Touvron et
+    al., 2023).
 
     Args:
         width: Features of a token.
@@ -353,8 +416,14 @@ class Llama(nn.Module):
         scale: float | None = None,
     ) -> None:
         super().__init__()
-        self.token, self.mlps, self.norm = nn.Embedding(vocabulary, width), nn.ModuleList(layers), RmsNorm(width)
-        self.attention = nn.ModuleList(GroupedAttention(width, *heads, biased=biased, scale=scale) for _ in layers)
+        self.token, self.mlps, self.norm = (
+            nn.Embedding(vocabulary, width),
+            nn.ModuleList(layers),
+            RmsNorm(width),
+        )
+        self.attention = nn.ModuleList(
+            GroupedAttention(width, *heads, biased=biased, scale=scale) for _ in layers
+        )
         self.norms = nn.ModuleList(RmsNorm(width) for _ in range(2 * len(layers)))
         self.head = None if tied else nn.Linear(width, vocabulary, bias=False)
         size = width // heads[0]

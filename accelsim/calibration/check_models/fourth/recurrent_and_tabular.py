@@ -1,4 +1,6 @@
-"""Recurrent networks, recommenders, a convolution over time and a graph network, at their published sizes."""
+"""Recurrent networks, recommenders, a convolution over time and a graph network, at their published
+sizes.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -17,7 +19,8 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__ = ["CRITEO_ROWS", "Bag", "Dlrm", "dlrm_inputs", "perceptron"]
 
 
-# -- recurrent -------------------------------------------------------------------------------------------------------
+# -- recurrent
+# -------------------------------------------------------------------------------------------------------
 
 
 class _SpeechLayer(nn.Module):
@@ -41,11 +44,21 @@ class _DeepSpeech(nn.Module):
     def __init__(self, hidden: int, layers: int, letters: int) -> None:
         super().__init__()
         self.convs = nn.Sequential(
-            *(nn.Conv2d(1, 32, (41, 11), (2, 2), (0, 10)), nn.BatchNorm2d(32), nn.Hardtanh(0.0, 20.0, inplace=True)),
-            *(nn.Conv2d(32, 32, (21, 11), (2, 1)), nn.BatchNorm2d(32), nn.Hardtanh(0.0, 20.0, inplace=True)),
+            *(
+                nn.Conv2d(1, 32, (41, 11), (2, 2), (0, 10)),
+                nn.BatchNorm2d(32),
+                nn.Hardtanh(0.0, 20.0, inplace=True),
+            ),
+            *(
+                nn.Conv2d(32, 32, (21, 11), (2, 1)),
+                nn.BatchNorm2d(32),
+                nn.Hardtanh(0.0, 20.0, inplace=True),
+            ),
         )
         sizes = [32 * 21, *(hidden for _ in range(layers - 1))]
-        self.layers = nn.Sequential(*(_SpeechLayer(i, hidden, norm=n > 0) for n, i in enumerate(sizes)))
+        self.layers = nn.Sequential(
+            *(_SpeechLayer(i, hidden, norm=n > 0) for n, i in enumerate(sizes))
+        )
         self.norm, self.head = nn.BatchNorm1d(hidden), nn.Linear(hidden, letters, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -69,16 +82,23 @@ class _LockedDropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
-        mask = x.new_empty(1, x.shape[1], x.shape[2]).bernoulli_(1.0 - self.drop) / (1.0 - self.drop)
+        mask = x.new_empty(1, x.shape[1], x.shape[2]).bernoulli_(1.0 - self.drop) / (
+            1.0 - self.drop
+        )
         return x * mask.expand_as(x)
 
 
 class _AwdLstm(nn.Module):
-    """Three recurrent layers and one table for input and output (Merity et al., ICLR 2018; no weights dropped)."""
+    """Three recurrent layers and one table for input and output (Merity et al., ICLR 2018; no
+    weights dropped).
+    """
 
     def __init__(self, vocabulary: int, width: int, hidden: int) -> None:
         super().__init__()
-        self.token, self.bias = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(vocabulary))
+        self.token, self.bias = (
+            nn.Embedding(vocabulary, width),
+            nn.Parameter(torch.zeros(vocabulary)),
+        )
         sizes = ((width, hidden), (hidden, hidden), (hidden, width))
         self.layers = nn.ModuleList(nn.LSTM(i, o) for i, o in sizes)
         self.drops = nn.ModuleList(_LockedDropout(drop) for drop in (0.4, 0.25, 0.25, 0.4))
@@ -95,7 +115,8 @@ def _awd_lstm(batch: int) -> tuple[nn.Module, Inputs]:
     return _AwdLstm(10_000, 400, 1150), (token_ids(70, batch, 10_000),)
 
 
-# -- recommenders ----------------------------------------------------------------------------------------------------
+# -- recommenders
+# ----------------------------------------------------------------------------------------------------
 
 
 def perceptron(*sizes: int) -> nn.Sequential:
@@ -114,7 +135,9 @@ CRITEO_ROWS: Final = (
 
 
 class Bag(nn.EmbeddingBag):
-    """A table of uniform numbers, as drawing hundreds of millions from a normal distribution takes long."""
+    """A table of uniform numbers, as drawing hundreds of millions from a normal distribution takes
+    long.
+    """
 
     def reset_parameters(self) -> None:
         """Draw the rows anew."""
@@ -132,12 +155,16 @@ class Dlrm(nn.Module):
         top: Widths of the layers over all pairs, less the last.
     """
 
-    def __init__(self, rows: tuple[int, ...], width: int, bottom: tuple[int, ...], top: tuple[int, ...]) -> None:
+    def __init__(
+        self, rows: tuple[int, ...], width: int, bottom: tuple[int, ...], top: tuple[int, ...]
+    ) -> None:
         super().__init__()
         self.bags = nn.ModuleList(Bag(n, width, mode="sum") for n in rows)
         self.bottom = perceptron(13, *bottom, width)
         count = len(rows) + 1
-        self.top = nn.Sequential(perceptron(width + count * (count - 1) // 2, *top), nn.Linear(top[-1], 1))
+        self.top = nn.Sequential(
+            perceptron(width + count * (count - 1) // 2, *top), nn.Linear(top[-1], 1)
+        )
         self.register_buffer("pairs", torch.tril_indices(count, count, -1))
 
     def forward(self, dense: Tensor, ids: Tensor, starts: Tensor) -> Tensor:
@@ -166,7 +193,10 @@ class _NeuralFiltering(nn.Module):
     def __init__(self, users: int, items: int, factors: int, sizes: tuple[int, ...]) -> None:
         super().__init__()
         self.user, self.item = nn.Embedding(users, factors), nn.Embedding(items, factors)
-        self.deep_user, self.deep_item = nn.Embedding(users, sizes[0] // 2), nn.Embedding(items, sizes[0] // 2)
+        self.deep_user, self.deep_item = (
+            nn.Embedding(users, sizes[0] // 2),
+            nn.Embedding(items, sizes[0] // 2),
+        )
         self.deep, self.head = perceptron(*sizes), nn.Linear(factors + sizes[-1], 1)
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
@@ -181,7 +211,8 @@ def _neumf(batch: int) -> tuple[nn.Module, Inputs]:
     return module, (torch.randint(138_493, (batch,)), torch.randint(26_744, (batch,)))
 
 
-# -- sequences and graphs --------------------------------------------------------------------------------------------
+# -- sequences and graphs
+# --------------------------------------------------------------------------------------------
 
 
 class _TimeBlock(nn.Module):
@@ -190,7 +221,9 @@ class _TimeBlock(nn.Module):
     def __init__(self, i: int, o: int, k: int, gap: int, drop: float) -> None:
         super().__init__()
         self.cut = (k - 1) * gap
-        self.conv1, self.conv2 = (weight_norm(nn.Conv1d(n, o, k, padding=self.cut, dilation=gap)) for n in (i, o))
+        self.conv1, self.conv2 = (
+            weight_norm(nn.Conv1d(n, o, k, padding=self.cut, dilation=gap)) for n in (i, o)
+        )
         self.drop, self.skip = nn.Dropout(drop), nn.Conv1d(i, o, 1) if i != o else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -238,7 +271,10 @@ class _GraphLayer(nn.Module):
         super().__init__()
         self.own, self.bond = nn.Parameter(torch.zeros(1)), _Features(bonds, width)
         self.mlp = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.BatchNorm1d(2 * width), nn.ReLU(), nn.Linear(2 * width, width)
+            nn.Linear(width, 2 * width),
+            nn.BatchNorm1d(2 * width),
+            nn.ReLU(),
+            nn.Linear(2 * width, width),
         )
         self.norm = nn.BatchNorm1d(width)
 
@@ -261,7 +297,9 @@ class _Isomorphism(nn.Module):
         self.layers = nn.ModuleList(_GraphLayer(width, _BOND_ROWS) for _ in range(layers))
         self.drop, self.head = nn.Dropout(0.5), nn.Linear(width, 1)
 
-    def forward(self, atoms: Tensor, edges: Tensor, bonds: Tensor, molecule: Tensor, size: Tensor) -> Tensor:
+    def forward(
+        self, atoms: Tensor, edges: Tensor, bonds: Tensor, molecule: Tensor, size: Tensor
+    ) -> Tensor:
         x = self.atom(atoms)
         for layer in self.layers[:-1]:
             x = self.drop(functional.relu(layer(x, edges, bonds)))
@@ -273,7 +311,10 @@ class _Isomorphism(nn.Module):
 @registered("graph-isomorphism")
 def _isomorphism(batch: int) -> tuple[nn.Module, Inputs]:
     """Molecules of 26 atoms and 28 bonds, the set's mean, each bond in both directions."""
-    molecule, start = torch.arange(batch).repeat_interleave(26), torch.arange(batch).repeat_interleave(28) * 26
+    molecule, start = (
+        torch.arange(batch).repeat_interleave(26),
+        torch.arange(batch).repeat_interleave(28) * 26,
+    )
     near, far = (torch.randint(26, (28 * batch,)) + start for _ in range(2))
     edges = torch.stack([torch.cat([near, far]), torch.cat([far, near])])
     atoms = torch.stack([torch.randint(rows, (26 * batch,)) for rows in _ATOM_ROWS], 1)

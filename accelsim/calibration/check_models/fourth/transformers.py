@@ -28,17 +28,23 @@ __all__ = [
 class Attention(nn.Module):
     """Queries of one sequence, keys and values of another or the same (Vaswani et al., NIPS 2017)."""
 
-    def __init__(self, width: int, heads: int, causal: bool = False, biased_keys: bool = True) -> None:
+    def __init__(
+        self, width: int, heads: int, causal: bool = False, biased_keys: bool = True
+    ) -> None:
         super().__init__()
         self.heads, self.causal = heads, causal
         self.query, self.value, self.output = (nn.Linear(width, width) for _ in range(3))
         self.key = nn.Linear(width, width, bias=biased_keys)
 
-    def forward(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Features of the queries' shape."""
         return self.output(self.attended(x, source, mask))
 
-    def attended(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def attended(
+        self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """What the heads found, before the output's product."""
         source = x if source is None else source
         parts = (self.query(x), self.key(source), self.value(source))
@@ -72,10 +78,13 @@ class Mlp(nn.Sequential):
     """Two linear layers, the inner four times as wide."""
 
     def __init__(self, width: int, drop: float = 0.0) -> None:
-        super().__init__(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(drop))
+        super().__init__(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(drop)
+        )
 
 
-# -- images ----------------------------------------------------------------------------------------------------------
+# -- images
+# ----------------------------------------------------------------------------------------------------------
 
 
 class VisionBlock(nn.Module):
@@ -83,13 +92,25 @@ class VisionBlock(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.norm1, self.norm2 = heads, nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
-        self.parts, self.output, self.mlp = nn.Linear(width, 3 * width), nn.Linear(width, width), Mlp(width)
+        self.heads, self.norm1, self.norm2 = (
+            heads,
+            nn.LayerNorm(width, eps=1e-6),
+            nn.LayerNorm(width, eps=1e-6),
+        )
+        self.parts, self.output, self.mlp = (
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+            Mlp(width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Features of the same shape."""
         b, n, width = x.shape
-        q, k, v = self.parts(self.norm1(x)).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.parts(self.norm1(x))
+            .view(b, n, 3, self.heads, width // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
         y = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, width)
         x = x + self.output(y)
         return x + self.mlp(self.norm2(x))
@@ -140,29 +161,41 @@ def window_places(side: int) -> Tensor:
 
 
 def shift_mask(size: int, shift: int, side: int) -> Tensor:
-    """What keeps patches apart that a shift brought into one window: (windows, side^2, side^2), 0 or -100."""
+    """What keeps patches apart that a shift brought into one window: (windows, side^2, side^2), 0
+    or -100.
+    """
     part = (torch.arange(size) >= size - side).long() + (torch.arange(size) >= size - shift).long()
     region = windows((3 * part[:, None] + part[None, :])[None, :, :, None], side).squeeze(-1)
     return -100.0 * (region[:, None, :] != region[:, :, None]).float()
 
 
 class _WindowBlock(nn.Module):
-    """Attention within windows of 7 x 7 patches, in every other block shifted by three (Liu et al., ICCV 2021)."""
+    """Attention within windows of 7 x 7 patches, in every other block shifted by three (Liu et al.,
+    ICCV 2021).
+    """
 
     def __init__(self, width: int, heads: int, size: int, shift: int) -> None:
         super().__init__()
         self.heads, self.shift, self.scale = heads, shift, (width // heads) ** -0.5
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.parts, self.output, self.mlp = nn.Linear(width, 3 * width), nn.Linear(width, width), Mlp(width)
+        self.parts, self.output, self.mlp = (
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+            Mlp(width),
+        )
         self.bias = nn.Parameter(torch.zeros((2 * _WINDOW - 1) ** 2, heads))
         self.register_buffer("places", window_places(_WINDOW))
         self.register_buffer("mask", shift_mask(size, shift, _WINDOW) if shift else None)
 
     def _attention(self, x: Tensor) -> Tensor:
         count, n, width = x.shape
-        q, k, v = self.parts(x).view(count, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.parts(x).view(count, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        )
         scores = (q * self.scale) @ k.transpose(-2, -1)
-        scores = scores + self.bias[self.places].view(n, n, self.heads).permute(2, 0, 1).contiguous()
+        scores = (
+            scores + self.bias[self.places].view(n, n, self.heads).permute(2, 0, 1).contiguous()
+        )
         if self.mask is not None:
             own = scores.view(-1, self.mask.shape[0], self.heads, n, n) + self.mask[:, None]
             scores = own.view(count, self.heads, n, n)
@@ -182,7 +215,10 @@ class _Merge(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm, self.narrow = nn.LayerNorm(4 * width), nn.Linear(4 * width, 2 * width, bias=False)
+        self.norm, self.narrow = (
+            nn.LayerNorm(4 * width),
+            nn.Linear(4 * width, 2 * width, bias=False),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         parts = [x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]]
@@ -212,7 +248,8 @@ def _swin(batch: int) -> tuple[nn.Module, Inputs]:
     return _Swin(96, (2, 2, 6, 2)), (torch.randn(batch, 3, 224, 224),)
 
 
-# -- sentences -------------------------------------------------------------------------------------------------------
+# -- sentences
+# -------------------------------------------------------------------------------------------------------
 
 
 class PostNorm(nn.Module):
@@ -241,9 +278,15 @@ class BertEncoder(nn.Module):
 
     def __init__(self, width: int, heads: int, layers: int, attention: type[Attention]) -> None:
         super().__init__()
-        self.token, self.place, self.kind = nn.Embedding(30522, width), nn.Embedding(512, width), nn.Embedding(2, width)
+        self.token, self.place, self.kind = (
+            nn.Embedding(30522, width),
+            nn.Embedding(512, width),
+            nn.Embedding(2, width),
+        )
         self.norm, self.drop = nn.LayerNorm(width, eps=1e-12), nn.Dropout(0.1)
-        self.blocks = nn.ModuleList(PostNorm(attention(width, heads), width, 1e-12) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            PostNorm(attention(width, heads), width, 1e-12) for _ in range(layers)
+        )
 
     def features(self, ids: Tensor, kept: Tensor) -> Tensor:
         """Shape (batch, length, width); `kept` is 0 where a token is padding."""
@@ -256,7 +299,9 @@ class BertEncoder(nn.Module):
 
 
 class _SentenceEncoder(BertEncoder):
-    """A distilled BERT whose tokens' mean, normalised, stands for the sentence (Wang et al., NeurIPS 2020)."""
+    """A distilled BERT whose tokens' mean, normalised, stands for the sentence (Wang et al.,
+    NeurIPS 2020).
+    """
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__(width, heads, layers, WrittenAttention)
@@ -272,7 +317,8 @@ def _minilm(batch: int) -> tuple[nn.Module, Inputs]:
     return _SentenceEncoder(384, 12, 6), (token_ids(batch, 64, 30522), torch.ones(batch, 64))
 
 
-# -- speech ----------------------------------------------------------------------------------------------------------
+# -- speech
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _SpeechBlock(nn.Module):
@@ -281,7 +327,10 @@ class _SpeechBlock(nn.Module):
     def __init__(self, width: int, heads: int, decodes: bool) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.mlp = Attention(width, heads, causal=decodes, biased_keys=False), Mlp(width)
+        self.attention, self.mlp = (
+            Attention(width, heads, causal=decodes, biased_keys=False),
+            Mlp(width),
+        )
         self.norm3 = nn.LayerNorm(width) if decodes else None
         self.cross = Attention(width, heads, biased_keys=False) if decodes else None
 
@@ -297,15 +346,28 @@ class _Whisper(nn.Module):
 
     def __init__(self, width: int, heads: int, layers: int, vocabulary: int) -> None:
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv1d(80, width, 3, padding=1), nn.Conv1d(width, width, 3, 2, 1)
+        self.conv1, self.conv2 = (
+            nn.Conv1d(80, width, 3, padding=1),
+            nn.Conv1d(width, width, 3, 2, 1),
+        )
         self.frame, self.norm1 = nn.Parameter(torch.zeros(1500, width)), nn.LayerNorm(width)
-        self.encoder = nn.ModuleList(_SpeechBlock(width, heads, decodes=False) for _ in range(layers))
-        self.token, self.place = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(448, width))
-        self.decoder = nn.ModuleList(_SpeechBlock(width, heads, decodes=True) for _ in range(layers))
+        self.encoder = nn.ModuleList(
+            _SpeechBlock(width, heads, decodes=False) for _ in range(layers)
+        )
+        self.token, self.place = (
+            nn.Embedding(vocabulary, width),
+            nn.Parameter(torch.zeros(448, width)),
+        )
+        self.decoder = nn.ModuleList(
+            _SpeechBlock(width, heads, decodes=True) for _ in range(layers)
+        )
         self.norm2 = nn.LayerNorm(width)
 
     def forward(self, frames: Tensor, ids: Tensor) -> Tensor:
-        x = functional.gelu(self.conv2(functional.gelu(self.conv1(frames)))).transpose(1, 2) + self.frame
+        x = (
+            functional.gelu(self.conv2(functional.gelu(self.conv1(frames)))).transpose(1, 2)
+            + self.frame
+        )
         for block in self.encoder:
             x = block(x)
         x, y = self.norm1(x), self.token(ids) + self.place[: ids.shape[1]]
@@ -320,7 +382,9 @@ def _whisper(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 class _Wave(nn.Module):
-    """Convolutions over raw sound, then an encoder; letters of every frame (Baevski et al., NeurIPS 2020)."""
+    """Convolutions over raw sound, then an encoder; letters of every frame (Baevski et al., NeurIPS
+    2020).
+    """
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
@@ -329,7 +393,9 @@ class _Wave(nn.Module):
         self.first, self.norm1 = nn.GroupNorm(512, 512), nn.LayerNorm(512)
         self.widen, self.norm2 = nn.Linear(512, width), nn.LayerNorm(width)
         self.place = weight_norm(nn.Conv1d(width, width, 128, padding=64, groups=16), dim=2)
-        self.blocks = nn.Sequential(*(PostNorm(Attention(width, heads), width, 1e-5) for _ in range(layers)))
+        self.blocks = nn.Sequential(
+            *(PostNorm(Attention(width, heads), width, 1e-5) for _ in range(layers))
+        )
         self.head = nn.Linear(width, 32)
 
     def forward(self, sound: Tensor) -> Tensor:

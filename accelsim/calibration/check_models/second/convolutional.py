@@ -22,7 +22,9 @@ def _head(channels: int, classes: int = 1000) -> list[nn.Module]:
 
 
 class _GroupedBottleneck(nn.Module):
-    """Aggregated transformations: a grouped 3x3 convolution between two 1x1 (Xie et al., CVPR 2017)."""
+    """Aggregated transformations: a grouped 3x3 convolution between two 1x1 (Xie et al., CVPR
+    2017).
+    """
 
     def __init__(self, i: int, width: int, o: int, s: int) -> None:
         super().__init__()
@@ -42,7 +44,9 @@ def _resnext(batch: int) -> tuple[nn.Module, Inputs]:
     for stage in range(4):
         width, o = 128 * 2**stage, 256 * 2**stage
         for position in range(2):
-            layers.append(_GroupedBottleneck(channels, width, o, 2 if stage and not position else 1))
+            layers.append(
+                _GroupedBottleneck(channels, width, o, 2 if stage and not position else 1)
+            )
             channels = o
     return nn.Sequential(*layers, *_head(channels)), _image(batch, 224)
 
@@ -51,7 +55,10 @@ class _Fire(nn.Module):
     def __init__(self, i: int, squeeze: int, expand: int) -> None:
         super().__init__()
         self.squeeze = nn.Conv2d(i, squeeze, 1)
-        self.one, self.three = nn.Conv2d(squeeze, expand, 1), nn.Conv2d(squeeze, expand, 3, padding=1)
+        self.one, self.three = (
+            nn.Conv2d(squeeze, expand, 1),
+            nn.Conv2d(squeeze, expand, 3, padding=1),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = functional.relu(self.squeeze(x))
@@ -60,7 +67,11 @@ class _Fire(nn.Module):
 
 @registered("squeezenet")
 def _squeezenet(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, 2), nn.ReLU(), nn.MaxPool2d(3, 2, ceil_mode=True)]
+    layers: list[nn.Module] = [
+        nn.Conv2d(3, 64, 3, 2),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, ceil_mode=True),
+    ]
     channels = 64
     for squeeze, expand, pool in (
         (16, 64, False),
@@ -85,9 +96,13 @@ class _Shuffle(nn.Module):
     def __init__(self, i: int, o: int, s: int) -> None:
         super().__init__()
         half, source = o // 2, i if s > 1 else i // 2
-        self.near = nn.Sequential(ConvNorm(i, i, 3, s, i, None), ConvNorm(i, half, 1)) if s > 1 else None
+        self.near = (
+            nn.Sequential(ConvNorm(i, i, 3, s, i, None), ConvNorm(i, half, 1)) if s > 1 else None
+        )
         self.far = nn.Sequential(
-            ConvNorm(source, half, 1), ConvNorm(half, half, 3, s, half, None), ConvNorm(half, half, 1)
+            ConvNorm(source, half, 1),
+            ConvNorm(half, half, 3, s, half, None),
+            ConvNorm(half, half, 1),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -114,7 +129,10 @@ def _shufflenet(batch: int) -> tuple[nn.Module, Inputs]:
 class _ConvNextBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.across, self.norm = nn.Conv2d(width, width, 7, padding=3, groups=width), nn.LayerNorm(width, eps=1e-6)
+        self.across, self.norm = (
+            nn.Conv2d(width, width, 7, padding=3, groups=width),
+            nn.LayerNorm(width, eps=1e-6),
+        )
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.scale = nn.Parameter(torch.full((width,), 1e-6))
 
@@ -140,9 +158,13 @@ def _convnext(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 class _MobileV3(nn.Module):
-    def __init__(self, i: int, wide: int, o: int, k: int, s: int, squeezes: bool, act: type[nn.Module]) -> None:
+    def __init__(
+        self, i: int, wide: int, o: int, k: int, s: int, squeezes: bool, act: type[nn.Module]
+    ) -> None:
         super().__init__()
-        self.spread = nn.Sequential(ConvNorm(i, wide, 1, act=act), ConvNorm(wide, wide, k, s, wide, act))
+        self.spread = nn.Sequential(
+            ConvNorm(i, wide, 1, act=act), ConvNorm(wide, wide, k, s, wide, act)
+        )
         self.gate = (
             nn.Sequential(
                 nn.AdaptiveAvgPool2d(1),
@@ -194,10 +216,14 @@ class _Inception(nn.Module):
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
         line = lambda i, o, k: nn.Sequential(  # noqa: E731
-            nn.Conv2d(i, o, k, padding=(k[0] // 2, k[1] // 2), bias=False), nn.BatchNorm2d(o), nn.ReLU()
+            nn.Conv2d(i, o, k, padding=(k[0] // 2, k[1] // 2), bias=False),
+            nn.BatchNorm2d(o),
+            nn.ReLU(),
         )
         self.one = ConvNorm(channels, 192, 1)
-        self.seven = nn.Sequential(ConvNorm(channels, width, 1), line(width, width, (1, 7)), line(width, 192, (7, 1)))
+        self.seven = nn.Sequential(
+            ConvNorm(channels, width, 1), line(width, width, (1, 7)), line(width, 192, (7, 1))
+        )
         self.three = nn.Sequential(ConvNorm(channels, 64, 1), ConvNorm(64, 96), ConvNorm(96, 192))
         self.pool = ConvNorm(channels, 192, 1)
 
@@ -208,8 +234,19 @@ class _Inception(nn.Module):
 
 @registered("inception-like")
 def _inception(batch: int) -> tuple[nn.Module, Inputs]:
-    stem = [ConvNorm(3, 32, 3, 2), ConvNorm(32, 64), nn.MaxPool2d(3, 2, 1), ConvNorm(64, 192), nn.MaxPool2d(3, 2, 1)]
-    blocks = [_Inception(192, 128), nn.MaxPool2d(3, 2, 1), _Inception(768, 160), _Inception(768, 192)]
+    stem = [
+        ConvNorm(3, 32, 3, 2),
+        ConvNorm(32, 64),
+        nn.MaxPool2d(3, 2, 1),
+        ConvNorm(64, 192),
+        nn.MaxPool2d(3, 2, 1),
+    ]
+    blocks = [
+        _Inception(192, 128),
+        nn.MaxPool2d(3, 2, 1),
+        _Inception(768, 160),
+        _Inception(768, 192),
+    ]
     return nn.Sequential(*stem, *blocks, *_head(768)), _image(batch, 192)
 
 
@@ -219,8 +256,13 @@ class _CrossStage(nn.Module):
     def __init__(self, i: int, o: int, count: int) -> None:
         super().__init__()
         half = o // 2
-        self.first, self.second = ConvNorm(i, half, 1, act=nn.SiLU), ConvNorm(i, half, 1, act=nn.SiLU)
-        pair = lambda: nn.Sequential(ConvNorm(half, half, 1, act=nn.SiLU), ConvNorm(half, half, act=nn.SiLU))  # noqa: E731
+        self.first, self.second = (
+            ConvNorm(i, half, 1, act=nn.SiLU),
+            ConvNorm(i, half, 1, act=nn.SiLU),
+        )
+        pair = lambda: nn.Sequential(  # noqa: E731
+            ConvNorm(half, half, 1, act=nn.SiLU), ConvNorm(half, half, act=nn.SiLU)
+        )
         self.inner = nn.ModuleList(pair() for _ in range(count))
         self.join = ConvNorm(2 * half, o, 1, act=nn.SiLU)
 
@@ -235,10 +277,15 @@ class _Detector(nn.Module):
     def __init__(self, width: int, outputs: int) -> None:
         super().__init__()
         w, step = width, lambda i, o: ConvNorm(i, o, 3, 2, act=nn.SiLU)
-        self.stem = nn.Sequential(ConvNorm(3, w, 3, 2, act=nn.SiLU), step(w, 2 * w), _CrossStage(2 * w, 2 * w, 1))
+        self.stem = nn.Sequential(
+            ConvNorm(3, w, 3, 2, act=nn.SiLU), step(w, 2 * w), _CrossStage(2 * w, 2 * w, 1)
+        )
         self.middle = nn.Sequential(step(2 * w, 4 * w), _CrossStage(4 * w, 4 * w, 2))
         self.deep = nn.Sequential(step(4 * w, 8 * w), _CrossStage(8 * w, 8 * w, 1))
-        self.narrow, self.widen = ConvNorm(8 * w, 4 * w, 1, act=nn.SiLU), ConvNorm(16 * w, 8 * w, 1, act=nn.SiLU)
+        self.narrow, self.widen = (
+            ConvNorm(8 * w, 4 * w, 1, act=nn.SiLU),
+            ConvNorm(16 * w, 8 * w, 1, act=nn.SiLU),
+        )
         self.neck = _CrossStage(8 * w, 4 * w, 1)
         self.heads = nn.ModuleList([nn.Conv2d(4 * w, outputs, 1), nn.Conv2d(8 * w, outputs, 1)])
 
@@ -265,18 +312,27 @@ class _Segmenter(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            ConvNorm(3, 32, 3, 2), ConvNorm(32, 64, 3, 2), ConvNorm(64, 128, 3, 2), ConvNorm(128, 256)
+            ConvNorm(3, 32, 3, 2),
+            ConvNorm(32, 64, 3, 2),
+            ConvNorm(64, 128, 3, 2),
+            ConvNorm(128, 256),
         )
         self.near = ConvNorm(256, 64, 1)
-        self.far = nn.ModuleList(nn.Conv2d(256, 64, 3, padding=d, dilation=d, bias=False) for d in (2, 4, 8))
+        self.far = nn.ModuleList(
+            nn.Conv2d(256, 64, 3, padding=d, dilation=d, bias=False) for d in (2, 4, 8)
+        )
         self.norms = nn.ModuleList(nn.BatchNorm2d(64) for _ in range(3))
         self.last = nn.Sequential(ConvNorm(256, 64, 1), nn.Conv2d(64, 21, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.body(x)
         parts = [self.near(y)]
-        parts += [functional.relu(norm(far(y))) for far, norm in zip(self.far, self.norms, strict=True)]
-        return functional.interpolate(self.last(torch.cat(parts, 1)), size=x.shape[-2:], mode="bilinear")
+        parts += [
+            functional.relu(norm(far(y))) for far, norm in zip(self.far, self.norms, strict=True)
+        ]
+        return functional.interpolate(
+            self.last(torch.cat(parts, 1)), size=x.shape[-2:], mode="bilinear"
+        )
 
 
 @registered("deeplab-like")
@@ -286,16 +342,36 @@ def _deeplab(batch: int) -> tuple[nn.Module, Inputs]:
 
 @registered("dcgan-generator")
 def _dcgan(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = [nn.ConvTranspose2d(100, 512, 4, 1, 0, bias=False), nn.BatchNorm2d(512), nn.ReLU(True)]
+    layers: list[nn.Module] = [
+        nn.ConvTranspose2d(100, 512, 4, 1, 0, bias=False),
+        nn.BatchNorm2d(512),
+        nn.ReLU(True),
+    ]
     for i, o in ((512, 256), (256, 128), (128, 64)):
         layers += [nn.ConvTranspose2d(i, o, 4, 2, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU(True)]
-    return nn.Sequential(*layers, nn.ConvTranspose2d(64, 3, 4, 2, 1), nn.Tanh()), (torch.randn(batch, 100, 1, 1),)
+    return nn.Sequential(*layers, nn.ConvTranspose2d(64, 3, 4, 2, 1), nn.Tanh()), (
+        torch.randn(batch, 100, 1, 1),
+    )
 
 
 @registered("mnist-cnn")
 def _mnist(batch: int) -> tuple[nn.Module, Inputs]:
-    layers = [nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25)]
-    head = [nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10), nn.LogSoftmax(1)]
+    layers = [
+        nn.Conv2d(1, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.25),
+    ]
+    head = [
+        nn.Flatten(),
+        nn.Linear(9216, 128),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+        nn.Linear(128, 10),
+        nn.LogSoftmax(1),
+    ]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 1, 28, 28),)
 
 
@@ -307,7 +383,10 @@ class _TimeResidual(nn.Module):
         self.time, self.skip = nn.Linear(time, o), nn.Conv2d(i, o, 1) if i != o else nn.Identity()
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
-        y = self.conv1(functional.silu(self.norm1(x))) + self.time(functional.silu(t))[:, :, None, None]
+        y = (
+            self.conv1(functional.silu(self.norm1(x)))
+            + self.time(functional.silu(t))[:, :, None, None]
+        )
         return self.skip(x) + self.conv2(functional.silu(self.norm2(y)))
 
 
@@ -328,7 +407,9 @@ class _ImageAttention(nn.Module):
 
 
 class _DiffusionUNet(nn.Module):
-    """Noise prediction with time conditioning and attention at the coarsest level (Ho et al., NeurIPS 2020)."""
+    """Noise prediction with time conditioning and attention at the coarsest level (Ho et al.,
+    NeurIPS 2020).
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -338,7 +419,9 @@ class _DiffusionUNet(nn.Module):
         self.down = nn.ModuleList([_TimeResidual(w, w, time), _TimeResidual(w, 2 * w, time)])
         self.shrink = nn.ModuleList([nn.Conv2d(w, w, 3, 2, 1), nn.Conv2d(2 * w, 2 * w, 3, 2, 1)])
         self.middle, self.attention = _TimeResidual(2 * w, 4 * w, time), _ImageAttention(4 * w)
-        self.grow = nn.ModuleList([nn.Conv2d(4 * w, 2 * w, 3, padding=1), nn.Conv2d(2 * w, w, 3, padding=1)])
+        self.grow = nn.ModuleList(
+            [nn.Conv2d(4 * w, 2 * w, 3, padding=1), nn.Conv2d(2 * w, w, 3, padding=1)]
+        )
         self.up = nn.ModuleList([_TimeResidual(4 * w, 2 * w, time), _TimeResidual(2 * w, w, time)])
         self.norm, self.last = nn.GroupNorm(8, w), nn.Conv2d(w, 3, 3, padding=1)
 
@@ -380,7 +463,9 @@ class _WaveNet(nn.Module):
         super().__init__()
         self.first = nn.Conv1d(1, width, 1)
         self.layers = nn.ModuleList(_GatedDilated(width, 2**i) for _ in range(2) for i in range(8))
-        self.last = nn.Sequential(nn.ReLU(), nn.Conv1d(2 * width, 128, 1), nn.ReLU(), nn.Conv1d(128, 256, 1))
+        self.last = nn.Sequential(
+            nn.ReLU(), nn.Conv1d(2 * width, 128, 1), nn.ReLU(), nn.Conv1d(128, 256, 1)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x, total = self.first(x), None

@@ -1,4 +1,6 @@
-"""Recurrent networks, recommenders, graphs, points and fields: small networks over vectors and sequences."""
+"""Recurrent networks, recommenders, graphs, points and fields: small networks over vectors and
+sequences.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -47,12 +49,17 @@ def _language_model(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 class _Translator(nn.Module):
-    """Gated recurrent encoder and decoder with attention over the source (Bahdanau et al., ICLR 2015)."""
+    """Gated recurrent encoder and decoder with attention over the source (Bahdanau et al., ICLR
+    2015).
+    """
 
     def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__()
         self.source, self.target = nn.Embedding(vocabulary, width), nn.Embedding(vocabulary, width)
-        self.encoder, self.decoder = nn.GRU(width, width, batch_first=True), nn.GRU(width, width, batch_first=True)
+        self.encoder, self.decoder = (
+            nn.GRU(width, width, batch_first=True),
+            nn.GRU(width, width, batch_first=True),
+        )
         self.join, self.head = nn.Linear(2 * width, width), nn.Linear(width, vocabulary)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -73,7 +80,11 @@ class _DeepFm(nn.Module):
     def __init__(self, fields: int, rows: int, width: int) -> None:
         super().__init__()
         self.token, self.weight = nn.Embedding(fields * rows, width), nn.Embedding(fields * rows, 1)
-        layers = [part for i, o in ((fields * width, 400), (400, 400)) for part in (nn.Linear(i, o), nn.ReLU())]
+        layers = [
+            part
+            for i, o in ((fields * width, 400), (400, 400))
+            for part in (nn.Linear(i, o), nn.ReLU())
+        ]
         self.deep = nn.Sequential(*layers, nn.Linear(400, 1))
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -90,7 +101,10 @@ def _deepfm(batch: int) -> tuple[nn.Module, Inputs]:
 class _TwoTower(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.history, self.item = nn.EmbeddingBag(100_000, 64, mode="mean"), nn.Embedding(100_000, 64)
+        self.history, self.item = (
+            nn.EmbeddingBag(100_000, 64, mode="mean"),
+            nn.Embedding(100_000, 64),
+        )
         tower = lambda: nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128))  # noqa: E731
         self.user_tower, self.item_tower = tower(), tower()
 
@@ -109,7 +123,11 @@ class _TabularBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.path = nn.Sequential(
-            nn.BatchNorm1d(width), nn.Linear(width, 2 * width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(2 * width, width)
+            nn.BatchNorm1d(width),
+            nn.Linear(width, 2 * width),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Linear(2 * width, width),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -119,9 +137,9 @@ class _TabularBlock(nn.Module):
 @registered("tabular-resnet")
 def _tabular(batch: int) -> tuple[nn.Module, Inputs]:
     blocks = [_TabularBlock(256) for _ in range(6)]
-    return nn.Sequential(nn.Linear(54, 256), *blocks, nn.BatchNorm1d(256), nn.ReLU(), nn.Linear(256, 7)), (
-        torch.randn(batch, 54),
-    )
+    return nn.Sequential(
+        nn.Linear(54, 256), *blocks, nn.BatchNorm1d(256), nn.ReLU(), nn.Linear(256, 7)
+    ), (torch.randn(batch, 54),)
 
 
 class _GraphNetwork(nn.Module):
@@ -146,12 +164,20 @@ def _point_net(batch: int) -> tuple[nn.Module, Inputs]:
     layers: list[nn.Module] = []
     for i, o in ((3, 64), (64, 64), (64, 128), (128, 512)):
         layers += [nn.Conv1d(i, o, 1), nn.BatchNorm1d(o), nn.ReLU()]
-    head = [nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 40)]
+    head = [
+        nn.AdaptiveMaxPool1d(1),
+        nn.Flatten(),
+        nn.Linear(512, 256),
+        nn.ReLU(),
+        nn.Linear(256, 40),
+    ]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 1024),)
 
 
 class _Field(nn.Module):
-    """A radiance field: sines of the position, a perceptron with a skip (Mildenhall et al., ECCV 2020)."""
+    """A radiance field: sines of the position, a perceptron with a skip (Mildenhall et al., ECCV
+    2020).
+    """
 
     def __init__(self, width: int, bands: int) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Transformers: encoders, decoders with rotary positions, windows, speech, linear attention, soft mixtures of experts."""
+"""Transformers: encoders, decoders with rotary positions, windows, speech, linear attention, soft
+mixtures of experts.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -23,7 +25,9 @@ class _FusedAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         b, n, width = x.shape
-        q, k, v = self.parts(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.parts(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        )
         y = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal)
         return self.output(y.transpose(1, 2).reshape(b, n, width))
 
@@ -77,14 +81,19 @@ def _electra(batch: int) -> tuple[nn.Module, Inputs]:
 @registered("torch-encoder")
 def _torch_encoder(batch: int) -> tuple[nn.Module, Inputs]:
     layer = nn.TransformerEncoderLayer(320, 5, 1280, 0.1, "gelu", batch_first=True, norm_first=True)
-    return nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), (torch.randn(batch, 160, 320),)
+    return nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), (
+        torch.randn(batch, 160, 320),
+    )
 
 
 class _DecoderBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.mlp = _FusedAttention(width, heads, causal=True), _feed_forward(width, 4 * width)
+        self.attention, self.mlp = (
+            _FusedAttention(width, heads, causal=True),
+            _feed_forward(width, 4 * width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
@@ -96,7 +105,10 @@ class _NanoGpt(nn.Module):
 
     def __init__(self, vocabulary: int, width: int, heads: int, layers: int, length: int) -> None:
         super().__init__()
-        self.token, self.place = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(1, length, width))
+        self.token, self.place = (
+            nn.Embedding(vocabulary, width),
+            nn.Parameter(torch.zeros(1, length, width)),
+        )
         self.blocks = nn.Sequential(*(_DecoderBlock(width, heads) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
 
@@ -122,9 +134,14 @@ class _RotaryAttention(nn.Module):
         self.key, self.value = (nn.Linear(width, kv_heads * self.size) for _ in range(2))
         self.output = nn.Linear(width, width, bias=False)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, past: tuple[Tensor, Tensor] | None) -> Tensor:
+    def forward(
+        self, x: Tensor, cos: Tensor, sin: Tensor, past: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
         b, n, _ = x.shape
-        q, k, v = (t.view(b, n, -1, self.size).transpose(1, 2) for t in (self.query(x), self.key(x), self.value(x)))
+        q, k, v = (
+            t.view(b, n, -1, self.size).transpose(1, 2)
+            for t in (self.query(x), self.key(x), self.value(x))
+        )
         q, k = _rotated(q, cos, sin), _rotated(k, cos, sin)
         if past is not None:
             k, v = torch.cat([past[0], k], 2), torch.cat([past[1], v], 2)
@@ -136,17 +153,26 @@ class _RotaryAttention(nn.Module):
 class _RotaryDecoder(nn.Module):
     """Grouped keys, rotary positions, gated feed-forward layers."""
 
-    def __init__(self, width: int, heads: int, kv_heads: int, inner: int, layers: int, vocabulary: int) -> None:
+    def __init__(
+        self, width: int, heads: int, kv_heads: int, inner: int, layers: int, vocabulary: int
+    ) -> None:
         super().__init__()
-        self.token, self.head = nn.Embedding(vocabulary, width), nn.Linear(width, vocabulary, bias=False)
-        self.attention = nn.ModuleList(_RotaryAttention(width, heads, kv_heads) for _ in range(layers))
+        self.token, self.head = (
+            nn.Embedding(vocabulary, width),
+            nn.Linear(width, vocabulary, bias=False),
+        )
+        self.attention = nn.ModuleList(
+            _RotaryAttention(width, heads, kv_heads) for _ in range(layers)
+        )
         self.wide = nn.ModuleList(nn.Linear(width, 2 * inner, bias=False) for _ in range(layers))
         self.narrow = nn.ModuleList(nn.Linear(inner, width, bias=False) for _ in range(layers))
         self.norms = nn.ModuleList(nn.RMSNorm(width, eps=1e-6) for _ in range(2 * layers + 1))
 
     def forward(self, ids: Tensor, cos: Tensor, sin: Tensor, *past: Tensor) -> Tensor:
         x = self.token(ids)
-        for i, (attention, wide, narrow) in enumerate(zip(self.attention, self.wide, self.narrow, strict=True)):
+        for i, (attention, wide, narrow) in enumerate(
+            zip(self.attention, self.wide, self.narrow, strict=True)
+        ):
             kept = (past[2 * i], past[2 * i + 1]) if past else None
             x = x + attention(self.norms[2 * i](x), cos, sin, kept)
             gate, up = wide(self.norms[2 * i + 1](x)).chunk(2, -1)
@@ -160,13 +186,20 @@ def _rotary(length: int, size: int) -> Inputs:
 
 @registered("qwen-shaped-prefill")
 def _qwen_prefill(batch: int) -> tuple[nn.Module, Inputs]:
-    return _RotaryDecoder(896, 14, 2, 4864, 4, 16384), (token_ids(batch, 96, 16384), *_rotary(96, 64))
+    return _RotaryDecoder(896, 14, 2, 4864, 4, 16384), (
+        token_ids(batch, 96, 16384),
+        *_rotary(96, 64),
+    )
 
 
 @registered("qwen-shaped-decode")
 def _qwen_decode(batch: int) -> tuple[nn.Module, Inputs]:
     past = [torch.randn(batch, 2, 512, 64) for _ in range(8)]
-    return _RotaryDecoder(896, 14, 2, 4864, 4, 16384), (token_ids(batch, 1, 16384), *_rotary(1, 64), *past)
+    return _RotaryDecoder(896, 14, 2, 4864, 4, 16384), (
+        token_ids(batch, 1, 16384),
+        *_rotary(1, 64),
+        *past,
+    )
 
 
 class _Speech(nn.Module):
@@ -174,7 +207,10 @@ class _Speech(nn.Module):
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
-        self.first, self.second = nn.Conv1d(80, width, 3, padding=1), nn.Conv1d(width, width, 3, 2, 1)
+        self.first, self.second = (
+            nn.Conv1d(80, width, 3, padding=1),
+            nn.Conv1d(width, width, 3, 2, 1),
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * layers + 1))
         self.attention = nn.ModuleList(_FusedAttention(width, heads) for _ in range(layers))
         self.mlp = nn.ModuleList(_feed_forward(width, 4 * width) for _ in range(layers))
@@ -251,7 +287,10 @@ class _LinearAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         b, n, width = x.shape
         y = self.norm1(x)
-        q, k, v = (f(y).view(b, n, self.heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
+        q, k, v = (
+            f(y).view(b, n, self.heads, -1).transpose(1, 2)
+            for f in (self.query, self.key, self.value)
+        )
         q, k = functional.elu(q) + 1.0, functional.elu(k) + 1.0
         total = 1.0 / (q @ k.sum(2).unsqueeze(-1) + 1e-6)
         y = (q @ (k.transpose(-2, -1) @ v)) * total
@@ -262,7 +301,9 @@ class _LinearAttention(nn.Module):
 @registered("linear-transformer")
 def _linear(batch: int) -> tuple[nn.Module, Inputs]:
     blocks = [_LinearAttention(256, 8) for _ in range(6)]
-    return nn.Sequential(*blocks, nn.LayerNorm(256), nn.Linear(256, 64)), (torch.randn(batch, 512, 256),)
+    return nn.Sequential(*blocks, nn.LayerNorm(256), nn.Linear(256, 64)), (
+        torch.randn(batch, 512, 256),
+    )
 
 
 class _SoftExperts(nn.Module):
@@ -279,7 +320,11 @@ class _SoftExperts(nn.Module):
         b, _, width = x.shape
         scores = self.route(x)
         taken = scores.softmax(1).transpose(1, 2) @ x
-        taken = taken.view(b, self.experts, self.slots, width).transpose(0, 1).reshape(self.experts, -1, width)
+        taken = (
+            taken.view(b, self.experts, self.slots, width)
+            .transpose(0, 1)
+            .reshape(self.experts, -1, width)
+        )
         y = torch.bmm(functional.gelu(torch.bmm(taken, self.first)), self.second)
         y = y.view(self.experts, b, self.slots, width).transpose(0, 1).reshape(b, -1, width)
         return scores.softmax(-1) @ y
@@ -289,7 +334,10 @@ class _SoftMoeBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.moe = _FusedAttention(width, heads), _SoftExperts(width, 4 * width, 8, 16)
+        self.attention, self.moe = (
+            _FusedAttention(width, heads),
+            _SoftExperts(width, 4 * width, 8, 16),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
@@ -299,18 +347,28 @@ class _SoftMoeBlock(nn.Module):
 @registered("soft-moe")
 def _soft_moe(batch: int) -> tuple[nn.Module, Inputs]:
     blocks = [_SoftMoeBlock(320, 5) for _ in range(4)]
-    return nn.Sequential(*blocks, nn.LayerNorm(320), nn.Linear(320, 100)), (torch.randn(batch, 144, 320),)
+    return nn.Sequential(*blocks, nn.LayerNorm(320), nn.Linear(320, 100)), (
+        torch.randn(batch, 144, 320),
+    )
 
 
 class _Conformer(nn.Module):
-    """Half-step feed-forward layers around attention and a depthwise convolution (Gulati et al., 2020)."""
+    """Half-step feed-forward layers around attention and a depthwise convolution (Gulati et al.,
+    2020).
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.before, self.after = _feed_forward(width, 4 * width, nn.SiLU), _feed_forward(width, 4 * width, nn.SiLU)
+        self.before, self.after = (
+            _feed_forward(width, 4 * width, nn.SiLU),
+            _feed_forward(width, 4 * width, nn.SiLU),
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(5))
         self.attention = _FusedAttention(width, heads)
-        self.gate, self.across = nn.Conv1d(width, 2 * width, 1), nn.Conv1d(width, width, 15, padding=7, groups=width)
+        self.gate, self.across = (
+            nn.Conv1d(width, 2 * width, 1),
+            nn.Conv1d(width, width, 15, padding=7, groups=width),
+        )
         self.batch_norm, self.mix = nn.BatchNorm1d(width), nn.Conv1d(width, width, 1)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Networks of convolutions that classify images: dense, aggregated once, shuffled and mobile, at their published sizes."""
+"""Networks of convolutions that classify images: dense, aggregated once, shuffled and mobile, at
+their published sizes.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -10,7 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.fourth.convolutional import densenet, images, pooled_head, relu_conv
+from accelsim.calibration.check_models.fourth.convolutional import (
+    densenet,
+    images,
+    pooled_head,
+    relu_conv,
+)
 from accelsim.calibration.check_models.register import Inputs, registered
 
 __all__: list[str] = []
@@ -22,11 +29,14 @@ def _densenet(batch: int) -> tuple[nn.Module, Inputs]:
     return densenet((6, 12, 32, 32)), images(batch)
 
 
-# -- VoVNet ----------------------------------------------------------------------------------------------------------
+# -- VoVNet
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _Aggregated(nn.Module):
-    """Five convolutions in a row whose outputs are joined once, at the end (Lee et al., CVPRW 2019)."""
+    """Five convolutions in a row whose outputs are joined once, at the end (Lee et al., CVPRW
+    2019).
+    """
 
     def __init__(self, i: int, width: int, o: int) -> None:
         super().__init__()
@@ -44,7 +54,9 @@ class _Aggregated(nn.Module):
 def _vovnet(batch: int) -> tuple[nn.Module, Inputs]:
     layers: list[nn.Module] = [relu_conv(3, 64, 3, 2), relu_conv(64, 64), relu_conv(64, 128, 3, 2)]
     channels = 128
-    for stage, (width, o, count) in enumerate(((128, 256, 1), (160, 512, 1), (192, 768, 2), (224, 1024, 2))):
+    for stage, (width, o, count) in enumerate(
+        ((128, 256, 1), (160, 512, 1), (192, 768, 2), (224, 1024, 2))
+    ):
         layers += [nn.MaxPool2d(3, 2, ceil_mode=True)] if stage else []
         for _ in range(count):
             layers.append(_Aggregated(channels, width, o))
@@ -52,7 +64,8 @@ def _vovnet(batch: int) -> tuple[nn.Module, Inputs]:
     return nn.Sequential(*layers, *pooled_head(1024)), images(batch)
 
 
-# -- ShuffleNet ------------------------------------------------------------------------------------------------------
+# -- ShuffleNet
+# ------------------------------------------------------------------------------------------------------
 
 _GROUPS: Final = 3
 
@@ -87,14 +100,18 @@ def _shufflenet(batch: int) -> tuple[nn.Module, Inputs]:
         for position in range(count):
             layers.append(_Shuffled(channels, o, 1 if position else 2, channels == 24))
             channels = o
-    return nn.Sequential(*layers, nn.AvgPool2d(7), nn.Flatten(), nn.Linear(960, 1000, bias=False)), images(batch)
+    return nn.Sequential(
+        *layers, nn.AvgPool2d(7), nn.Flatten(), nn.Linear(960, 1000, bias=False)
+    ), images(batch)
 
 
-# -- MobileNet V4 ----------------------------------------------------------------------------------------------------
+# -- MobileNet V4
+# ----------------------------------------------------------------------------------------------------
 
 
 class _Universal(nn.Module):
-    """An inverted bottleneck with depthwise convolutions before it, within it, or both (Qin et al., ECCV 2024).
+    """An inverted bottleneck with depthwise convolutions before it, within it, or both (Qin et al.,
+    ECCV 2024).
 
     Args:
         i: Channels in.
@@ -111,7 +128,10 @@ class _Universal(nn.Module):
         layers = [relu_conv(i, i, before, 1 if within else s, i, None)] if before else []
         layers.append(relu_conv(i, wide, 1))
         layers += [relu_conv(wide, wide, within, s, wide)] if within else []
-        self.path, self.adds = nn.Sequential(*layers, relu_conv(wide, o, 1, act=None)), i == o and s == 1
+        self.path, self.adds = (
+            nn.Sequential(*layers, relu_conv(wide, o, 1, act=None)),
+            i == o and s == 1,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.path(x) + x if self.adds else self.path(x)
@@ -120,14 +140,24 @@ class _Universal(nn.Module):
 #: Channels out, growth, sides of the two depthwise convolutions, stride.
 _UNIVERSAL: Final = (
     *((96, 3, 5, 5, 2), *((96, 2, 0, 3, 1),) * 4, (96, 4, 3, 0, 1)),
-    *((128, 6, 3, 3, 2), (128, 4, 5, 5, 1), (128, 4, 0, 5, 1), (128, 3, 0, 5, 1), *((128, 4, 0, 3, 1),) * 2),
+    *(
+        (128, 6, 3, 3, 2),
+        (128, 4, 5, 5, 1),
+        (128, 4, 0, 5, 1),
+        (128, 3, 0, 5, 1),
+        *((128, 4, 0, 3, 1),) * 2,
+    ),
 )
 
 
 @registered("mobilenet-v4-small")
 def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
     """The small network of convolutions alone."""
-    layers: list[nn.Module] = [relu_conv(3, 32, 3, 2), relu_conv(32, 32, 3, 2), relu_conv(32, 32, 1)]
+    layers: list[nn.Module] = [
+        relu_conv(3, 32, 3, 2),
+        relu_conv(32, 32, 3, 2),
+        relu_conv(32, 32, 1),
+    ]
     layers += [relu_conv(32, 96, 3, 2), relu_conv(96, 64, 1)]
     channels = 64
     for o, growth, before, within, s in _UNIVERSAL:

@@ -1,4 +1,6 @@
-"""Language models: which words were replaced, decoders with a cache or a memory, one that shrinks, one of many experts."""
+"""Language models: which words were replaced, decoders with a cache or a memory, one that shrinks,
+one of many experts.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -18,7 +20,8 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__ = ["Dispatched", "nllb", "shifted"]
 
 
-# -- ELECTRA ---------------------------------------------------------------------------------------------------------
+# -- ELECTRA
+# ---------------------------------------------------------------------------------------------------------
 
 
 class _Discriminator(BertEncoder):
@@ -37,7 +40,8 @@ def _electra(batch: int) -> tuple[nn.Module, Inputs]:
     return _Discriminator(768, 12, 12), (token_ids(batch, 64, 30_522), torch.ones(batch, 64))
 
 
-# -- GPT-2 -----------------------------------------------------------------------------------------------------------
+# -- GPT-2
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _gpt() -> nn.Module:
@@ -55,17 +59,20 @@ def _gpt_decode(batch: int) -> tuple[nn.Module, Inputs]:
     return _gpt(), (token_ids(batch, 1, 50_257), *past)
 
 
-# -- Transformer-XL --------------------------------------------------------------------------------------------------
+# -- Transformer-XL
+# --------------------------------------------------------------------------------------------------
 
 _CUTOFFS: Final = (0, 20_000, 40_000, 200_000, 267_735)
 _MEMORY: Final = 150
 
 
 def shifted(x: Tensor) -> Tensor:
-    """Columns that count distances as columns that count places: row i moves left by what is behind it.
+    """Columns that count distances as columns that count places: row i moves left by what is behind
+    it.
 
     Args:
-        x: Shape (queries, keys, ...); column j is for the distance of keys - 1 - j from the last query.
+        x: Shape (queries, keys, ...); column j is for the distance of keys - 1 - j from the last
+            query.
     """
     n, m, *rest = x.shape
     zero = x.new_zeros(n, 1, *rest)
@@ -78,7 +85,10 @@ class _MemoryBlock(nn.Module):
     def __init__(self, width: int, heads: int, inner: int, drop: float) -> None:
         super().__init__()
         self.heads, self.scale, self.drop = heads, (width // heads) ** -0.5, nn.Dropout(drop)
-        self.parts, self.distance = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.parts, self.distance = (
+            nn.Linear(width, 3 * width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
         self.output, self.norm1, self.norm2 = (
             nn.Linear(width, width, bias=False),
             nn.LayerNorm(width),
@@ -90,7 +100,12 @@ class _MemoryBlock(nn.Module):
         )
 
     def _attended(
-        self, x: Tensor, memory: Tensor, places: Tensor, biases: tuple[Tensor, Tensor], later: Tensor
+        self,
+        x: Tensor,
+        memory: Tensor,
+        places: Tensor,
+        biases: tuple[Tensor, Tensor],
+        later: Tensor,
     ) -> Tensor:
         n, b, width = x.shape
         q, k, v = self.parts(torch.cat([memory, x], 0)).chunk(3, -1)
@@ -104,22 +119,34 @@ class _MemoryBlock(nn.Module):
         return self.drop(self.output(y))
 
     def forward(
-        self, x: Tensor, memory: Tensor, places: Tensor, biases: tuple[Tensor, Tensor], later: Tensor
+        self,
+        x: Tensor,
+        memory: Tensor,
+        places: Tensor,
+        biases: tuple[Tensor, Tensor],
+        later: Tensor,
     ) -> Tensor:
         x = self.norm1(x + self._attended(x, memory, places, biases, later))
         return self.norm2(x + self.mlp(x))
 
 
 class _TransformerXl(nn.Module):
-    """Logarithms of the probabilities of all words, and what to keep for the next stretch (Dai et al., ACL 2019)."""
+    """Logarithms of the probabilities of all words, and what to keep for the next stretch (Dai et
+    al., ACL 2019).
+    """
 
     def __init__(self, width: int, heads: int, inner: int, layers: int) -> None:
         super().__init__()
         self.token, self.drop = nn.Embedding(_CUTOFFS[-1], width), nn.Dropout(0.1)
         self.blocks = nn.ModuleList(_MemoryBlock(width, heads, inner, 0.1) for _ in range(layers))
-        self.word_bias, self.place_bias = (nn.Parameter(torch.zeros(heads, width // heads)) for _ in range(2))
+        self.word_bias, self.place_bias = (
+            nn.Parameter(torch.zeros(heads, width // heads)) for _ in range(2)
+        )
         self.bias, tails = nn.Parameter(torch.zeros(_CUTOFFS[-1])), len(_CUTOFFS) - 2
-        self.tail_weight, self.tail_bias = nn.Parameter(torch.zeros(tails, width)), nn.Parameter(torch.zeros(tails))
+        self.tail_weight, self.tail_bias = (
+            nn.Parameter(torch.zeros(tails, width)),
+            nn.Parameter(torch.zeros(tails)),
+        )
         self.register_buffer("frequency", 10_000 ** (-torch.arange(0, width, 2) / width))
 
     def _words(self, x: Tensor) -> Tensor:
@@ -127,7 +154,9 @@ class _TransformerXl(nn.Module):
         weight, ends = self.token.weight, _CUTOFFS
         found = x.new_empty(x.shape[0], ends[-1])
         head_weight = torch.cat([weight[: ends[1]], self.tail_weight], 0)
-        head = functional.linear(x, head_weight, torch.cat([self.bias[: ends[1]], self.tail_bias])).log_softmax(1)
+        head = functional.linear(
+            x, head_weight, torch.cat([self.bias[: ends[1]], self.tail_bias])
+        ).log_softmax(1)
         found[:, : ends[1]] = head[:, : ends[1]]
         for n in range(1, len(ends) - 1):
             here = slice(ends[n], ends[n + 1])
@@ -139,8 +168,14 @@ class _TransformerXl(nn.Module):
         ids = ids.transpose(0, 1).contiguous()
         n, m, width = ids.shape[0], memories[0].shape[0], self.token.embedding_dim
         x = self.drop(self.token(ids) * math.sqrt(width))
-        later = torch.ones(n, n + m, dtype=torch.uint8, device=x.device).triu(1 + m).bool()[:, :, None, None]
-        angles = torch.outer(torch.arange(n + m - 1, -1, -1.0, device=x.device), self.frequency.float())
+        later = (
+            torch.ones(n, n + m, dtype=torch.uint8, device=x.device)
+            .triu(1 + m)
+            .bool()[:, :, None, None]
+        )
+        angles = torch.outer(
+            torch.arange(n + m - 1, -1, -1.0, device=x.device), self.frequency.float()
+        )
         places = self.drop(torch.cat([angles.sin(), angles.cos()], -1).to(x.dtype))
         kept = []
         for block, memory in zip(self.blocks, memories, strict=True):
@@ -156,7 +191,8 @@ def _transformer_xl(batch: int) -> tuple[nn.Module, Inputs]:
     return _TransformerXl(410, 10, 2100, 16), (token_ids(batch, 32, _CUTOFFS[-1]), *memories)
 
 
-# -- Funnel ----------------------------------------------------------------------------------------------------------
+# -- Funnel
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _halved_places(places: list[int], block: int) -> list[int]:
@@ -177,13 +213,19 @@ class _FunnelAttention(nn.Module):
     def __init__(self, width: int, heads: int, drop: float) -> None:
         super().__init__()
         self.heads, size = heads, width // heads
-        self.scale, self.drop, self.norm = size**-0.5, nn.Dropout(drop), nn.LayerNorm(width, eps=1e-9)
+        self.scale, self.drop, self.norm = (
+            size**-0.5,
+            nn.Dropout(drop),
+            nn.LayerNorm(width, eps=1e-9),
+        )
         self.query, self.key, self.value = (
             nn.Linear(width, width, bias=False),
             nn.Linear(width, width),
             nn.Linear(width, width),
         )
-        self.word_bias, self.place_bias, self.kind_bias = (nn.Parameter(torch.zeros(heads, size)) for _ in range(3))
+        self.word_bias, self.place_bias, self.kind_bias = (
+            nn.Parameter(torch.zeros(heads, size)) for _ in range(3)
+        )
         self.distance, self.kind = (nn.Parameter(torch.zeros(n, heads, size)) for n in (width, 2))
         self.output = nn.Linear(width, width)
 
@@ -200,7 +242,9 @@ class _FunnelAttention(nn.Module):
         other, own = torch.split(found, 1, dim=-1)
         return torch.where(same, own.expand(same.shape), other.expand(same.shape))
 
-    def forward(self, x: Tensor, source: Tensor, places: Tensor, same: Tensor, apart: Tensor, kept: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, source: Tensor, places: Tensor, same: Tensor, apart: Tensor, kept: Tensor
+    ) -> Tensor:
         b, n, width = x.shape
         m, size = source.shape[1], width // self.heads
         q = self.query(x).view(b, n, self.heads, size)
@@ -225,7 +269,9 @@ class _FunnelLayer(nn.Module):
         self.wide, self.narrow = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.norm = nn.LayerNorm(width, 1e-9)
 
-    def forward(self, x: Tensor, source: Tensor, places: Tensor, same: Tensor, apart: Tensor, kept: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, source: Tensor, places: Tensor, same: Tensor, apart: Tensor, kept: Tensor
+    ) -> Tensor:
         x = self.attention(x, source, places, same, apart, kept)
         return self.norm(x + self.drop(self.narrow(written_gelu(self.wide(x)))))
 
@@ -236,15 +282,22 @@ class _Funnel(nn.Module):
     def __init__(self, width: int, heads: int, blocks: tuple[int, ...], back: int) -> None:
         super().__init__()
         layers = lambda count: nn.ModuleList(_FunnelLayer(width, heads, 0.1) for _ in range(count))  # noqa: E731
-        self.token, self.norm, self.drop = nn.Embedding(30_522, width), nn.LayerNorm(width, eps=1e-9), nn.Dropout(0.1)
+        self.token, self.norm, self.drop = (
+            nn.Embedding(30_522, width),
+            nn.LayerNorm(width, eps=1e-9),
+            nn.Dropout(0.1),
+        )
         self.blocks, self.back = nn.ModuleList(layers(count) for count in blocks), layers(back)
 
     def _structure(self, x: Tensor, kinds: Tensor) -> tuple[list[list[Tensor]], Tensor, Tensor]:
-        """Sines of all distances of each block, which tokens are of one segment, and what is beside the class token."""
+        """Sines of all distances of each block, which tokens are of one segment, and what is beside
+        the class token.
+        """
         n, width, device = x.shape[1], x.shape[2], x.device
         steps = torch.arange(0, width // 2, 1.0, device=device)
         angles = (
-            torch.arange(-2 * n, 2 * n, 1.0, device=device)[:, None] * (1 / (10_000 ** (steps / (width // 2))))[None]
+            torch.arange(-2 * n, 2 * n, 1.0, device=device)[:, None]
+            * (1 / (10_000 ** (steps / (width // 2))))[None]
         )
         sines = torch.cat([self.drop(angles.sin()), self.drop(angles.cos())], -1).to(x.dtype)
 
@@ -285,7 +338,9 @@ class _Funnel(nn.Module):
     def forward(self, ids: Tensor, kinds: Tensor, kept: Tensor) -> Tensor:
         start, x = self._shrunk(ids, kinds, kept)
         rate, n = 2 ** (len(self.blocks) - 1), ids.shape[1]
-        more = functional.pad(torch.repeat_interleave(x[:, 1:], rate, 1), (0, 0, 0, rate - 1))[:, : n - 1]
+        more = functional.pad(torch.repeat_interleave(x[:, 1:], rate, 1), (0, 0, 0, rate - 1))[
+            :, : n - 1
+        ]
         x = torch.cat([x[:, :1], more], 1) + start
         places, same, apart = self._structure(x, kinds)
         for layer in self.back:
@@ -300,7 +355,8 @@ def _funnel(batch: int) -> tuple[nn.Module, Inputs]:
     return _Funnel(768, 12, (4, 4, 4), 2), (*ids, torch.ones(batch, 128))
 
 
-# -- NLLB ------------------------------------------------------------------------------------------------------------
+# -- NLLB
+# ------------------------------------------------------------------------------------------------------------
 
 
 class _ReluMlp(nn.Module):
@@ -315,7 +371,8 @@ class _ReluMlp(nn.Module):
 
 
 class Dispatched(nn.Module):
-    """The best two of many feed-forward layers for each token, by one-hot products (Lepikhin et al., ICLR 2021).
+    """The best two of many feed-forward layers for each token, by one-hot products (Lepikhin et
+    al., ICLR 2021).
 
     Args:
         width: Features of a token.
@@ -363,7 +420,11 @@ class _TranslationLayer(nn.Module):
 
     def __init__(self, width: int, heads: int, mlp: nn.Module, decodes: bool) -> None:
         super().__init__()
-        self.attention, self.mlp, self.drop = Attention(width, heads, causal=decodes), mlp, nn.Dropout(0.1)
+        self.attention, self.mlp, self.drop = (
+            Attention(width, heads, causal=decodes),
+            mlp,
+            nn.Dropout(0.1),
+        )
         self.cross = Attention(width, heads) if decodes else None
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 if decodes else 2))
 
@@ -379,14 +440,22 @@ class _Translator(nn.Module):
 
     def __init__(self, width: int, inner: int, layers: int, experts: int, vocabulary: int) -> None:
         super().__init__()
-        self.token, self.drop, self.scale = nn.Embedding(vocabulary, width), nn.Dropout(0.1), math.sqrt(width)
+        self.token, self.drop, self.scale = (
+            nn.Embedding(vocabulary, width),
+            nn.Dropout(0.1),
+            math.sqrt(width),
+        )
         mlp = lambda n: Dispatched(width, inner, experts) if n % 4 == 3 else _ReluMlp(width, inner)  # noqa: E731
         self.encoder, self.decoder = (
-            nn.ModuleList(_TranslationLayer(width, width // 128, mlp(n), decodes) for n in range(layers))
+            nn.ModuleList(
+                _TranslationLayer(width, width // 128, mlp(n), decodes) for n in range(layers)
+            )
             for decodes in (False, True)
         )
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        angles = torch.outer(torch.arange(1026.0), 10_000 ** (-torch.arange(width // 2) / (width // 2 - 1)))
+        angles = torch.outer(
+            torch.arange(1026.0), 10_000 ** (-torch.arange(width // 2) / (width // 2 - 1))
+        )
         self.register_buffer("places", torch.cat([angles.sin(), angles.cos()], 1))
 
     def _embedded(self, ids: Tensor) -> Tensor:
@@ -410,6 +479,8 @@ def nllb(shrink: int, layers: int, experts: int, vocabulary: int) -> nn.Module:
 
 @registered("nllb-moe-shaped")
 def _nllb(batch: int) -> tuple[nn.Module, Inputs]:
-    """Widths by four, an eighth of experts and words, a third of the layers: 0.8 GB of weights in place of 218."""
+    """Widths by four, an eighth of experts and words, a third of the layers: 0.8 GB of weights in
+    place of 218.
+    """
     words = 256_206 // 8
     return nllb(4, 8, 16, words), (token_ids(batch, 32, words), token_ids(batch, 32, words))

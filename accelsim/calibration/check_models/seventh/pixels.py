@@ -1,4 +1,6 @@
-"""Networks that answer for every pixel, read videos or draw: flow, poses, actions, roads, and a decoder of latent images."""
+"""Networks that answer for every pixel, read videos or draw: flow, poses, actions, roads, and a
+decoder of latent images.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -18,7 +20,8 @@ from accelsim.calibration.check_models.register import Inputs, registered
 __all__ = ["correlated"]
 
 
-# -- PWC-Net ---------------------------------------------------------------------------------------------------------
+# -- PWC-Net
+# ---------------------------------------------------------------------------------------------------------
 
 _REACH: Final = 4
 _LEVELS: Final = (16, 32, 64, 96, 128, 196)
@@ -31,11 +34,15 @@ def _leaky(i: int, o: int, s: int = 1, d: int = 1) -> nn.Sequential:
 
 
 def correlated(a: Tensor, b: Tensor) -> Tensor:
-    """Means of products over channels with all pixels up to four away, shape (batch, 81, height, width)."""
+    """Means of products over channels with all pixels up to four away, shape (batch, 81, height,
+    width).
+    """
     h, w = a.shape[-2:]
     wide, side = functional.pad(b, (_REACH,) * 4), range(2 * _REACH + 1)
     found = [
-        (a * wide[:, :, down : down + h, right : right + w]).mean(1, keepdim=True) for down in side for right in side
+        (a * wide[:, :, down : down + h, right : right + w]).mean(1, keepdim=True)
+        for down in side
+        for right in side
     ]
     return torch.cat(found, 1)
 
@@ -53,7 +60,9 @@ def _warped(x: Tensor, flow: Tensor) -> Tensor:
 
 
 class _FlowLevel(nn.Module):
-    """Five convolutions that each read all before them, then a flow; both are passed on at twice the size."""
+    """Five convolutions that each read all before them, then a flow; both are passed on at twice
+    the size.
+    """
 
     def __init__(self, i: int, finest: bool) -> None:
         super().__init__()
@@ -61,7 +70,9 @@ class _FlowLevel(nn.Module):
         self.layers = nn.ModuleList(_leaky(n, o) for n, o in zip(sizes[:-1], _ADDED, strict=True))
         self.channels = sizes[-1]
         self.flow = nn.Conv2d(self.channels, 2, 3, padding=1)
-        self.grow_flow = nn.ConvTranspose2d(2, 2, 4, 2, 1)  # the finest has one too, which nothing reads
+        self.grow_flow = nn.ConvTranspose2d(
+            2, 2, 4, 2, 1
+        )  # the finest has one too, which nothing reads
         self.grow = None if finest else nn.ConvTranspose2d(self.channels, 2, 4, 2, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,13 +82,16 @@ class _FlowLevel(nn.Module):
 
 
 class _PwcNet(nn.Module):
-    """Pyramids of two images, one warped towards the other, and their correlation (Sun et al., CVPR 2018)."""
+    """Pyramids of two images, one warped towards the other, and their correlation (Sun et al., CVPR
+    2018).
+    """
 
     def __init__(self) -> None:
         super().__init__()
         befores = (3, *_LEVELS[:-1])
         self.pyramid = nn.ModuleList(
-            nn.Sequential(_leaky(i, o, 2), _leaky(o, o)) for i, o in zip(befores, _LEVELS, strict=True)
+            nn.Sequential(_leaky(i, o, 2), _leaky(o, o))
+            for i, o in zip(befores, _LEVELS, strict=True)
         )
         seen = (2 * _REACH + 1) ** 2
         inputs = (seen, *(seen + width + 4 for width in _LEVELS[4:0:-1]))
@@ -101,7 +115,9 @@ class _PwcNet(nn.Module):
             below = self.levels[n - 1]
             flow, grown = below.grow_flow(flow), below.grow(x)
             a, b = near[5 - n], _warped(far[5 - n], flow * (0.625 * 2 ** (n - 1)))
-            x, flow = level(torch.cat([functional.leaky_relu(correlated(a, b), 0.1), a, flow, grown], 1))
+            x, flow = level(
+                torch.cat([functional.leaky_relu(correlated(a, b), 0.1), a, flow, grown], 1)
+            )
             flows.append(flow)
         flows[-1] = flows[-1] + self.context(x)
         return tuple(flows) if self.training else flows[-1]
@@ -113,7 +129,8 @@ def _pwc(batch: int) -> tuple[nn.Module, Inputs]:
     return _PwcNet(), (torch.randn(batch, 6, 128, 192),)
 
 
-# -- stacked hourglass -----------------------------------------------------------------------------------------------
+# -- stacked hourglass
+# -----------------------------------------------------------------------------------------------
 
 
 class _PreBottleneck(nn.Module):
@@ -123,7 +140,11 @@ class _PreBottleneck(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for before, o, k in ((i, width, 1), (width, width, 3), (width, 2 * width, 1)):
-            layers += [nn.BatchNorm2d(before), nn.ReLU(inplace=True), nn.Conv2d(before, o, k, padding=k // 2)]
+            layers += [
+                nn.BatchNorm2d(before),
+                nn.ReLU(inplace=True),
+                nn.Conv2d(before, o, k, padding=k // 2),
+            ]
         self.path = nn.Sequential(*layers)
         self.skip = nn.Conv2d(i, 2 * width, 1) if i != 2 * width else nn.Identity()
 
@@ -150,12 +171,19 @@ class _Hourglass(nn.Module):
 
 
 class _Stack(nn.Module):
-    """Hourglasses one after the other, each with its own heatmaps of joints (Newell et al., ECCV 2016)."""
+    """Hourglasses one after the other, each with its own heatmaps of joints (Newell et al., ECCV
+    2016).
+    """
 
     def __init__(self, stacks: int, width: int, joints: int) -> None:
         super().__init__()
         wide = 2 * width
-        first = [nn.Conv2d(3, 64, 7, 2, 3), nn.BatchNorm2d(64), nn.ReLU(inplace=True), _PreBottleneck(64, 64)]
+        first = [
+            nn.Conv2d(3, 64, 7, 2, 3),
+            nn.BatchNorm2d(64),
+            nn.ReLU(inplace=True),
+            _PreBottleneck(64, 64),
+        ]
         further = [nn.MaxPool2d(2, 2), _PreBottleneck(128, 128), _PreBottleneck(256, width)]
         self.stem = nn.Sequential(*first, *further)
         self.stacks = nn.ModuleList(
@@ -185,7 +213,8 @@ def _hourglass(batch: int) -> tuple[nn.Module, Inputs]:
     return _Stack(8, 128, 16), images(batch, 128)
 
 
-# -- X3D -------------------------------------------------------------------------------------------------------------
+# -- X3D
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _conv3d(i: int, o: int, k: tuple[int, int, int], s: int = 1, g: int = 1) -> nn.Module:
@@ -215,9 +244,13 @@ class _ClipBlock(nn.Module):
         before = [_conv3d(i, wide, (1, 1, 1)), nn.BatchNorm3d(wide), nn.ReLU()]
         across = [_conv3d(wide, wide, (3, 3, 3), s, wide), nn.BatchNorm3d(wide)]
         across += [_Squeezed3d(wide, inner)] if inner else []
-        self.path = nn.Sequential(*before, *across, nn.SiLU(), _conv3d(wide, o, (1, 1, 1)), nn.BatchNorm3d(o))
+        self.path = nn.Sequential(
+            *before, *across, nn.SiLU(), _conv3d(wide, o, (1, 1, 1)), nn.BatchNorm3d(o)
+        )
         norm = [nn.BatchNorm3d(o)] if i != o else []
-        self.skip = nn.Sequential(_conv3d(i, o, (1, 1, 1), s), *norm) if i != o or s > 1 else nn.Identity()
+        self.skip = (
+            nn.Sequential(_conv3d(i, o, (1, 1, 1), s), *norm) if i != o or s > 1 else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(self.skip(x) + self.path(x))
@@ -235,8 +268,15 @@ class _X3d(nn.Module):
             for n in range(count):
                 layers.append(_ClipBlock(channels, o, 1 if n else 2, None if n % 2 else inner))
                 channels = o
-        layers += [_conv3d(192, 432, (1, 1, 1)), nn.BatchNorm3d(432), nn.ReLU(), nn.AdaptiveAvgPool3d(1)]
-        self.layers = nn.Sequential(*layers, _conv3d(432, 2048, (1, 1, 1)), nn.ReLU(), nn.Dropout(0.5))
+        layers += [
+            _conv3d(192, 432, (1, 1, 1)),
+            nn.BatchNorm3d(432),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool3d(1),
+        ]
+        self.layers = nn.Sequential(
+            *layers, _conv3d(432, 2048, (1, 1, 1)), nn.ReLU(), nn.Dropout(0.5)
+        )
         self.head = nn.Linear(2048, classes)
 
     def forward(self, clip: Tensor) -> Tensor:
@@ -250,11 +290,14 @@ def _x3d(batch: int) -> tuple[nn.Module, Inputs]:
     return _X3d(400), (torch.randn(batch, 3, 13, 160, 160),)
 
 
-# -- ResUNet ---------------------------------------------------------------------------------------------------------
+# -- ResUNet
+# ---------------------------------------------------------------------------------------------------------
 
 
 class _ResidualUnit(nn.Module):
-    """Norms and activations before two 3x3 convolutions, beside a 1x1; the first has none before it."""
+    """Norms and activations before two 3x3 convolutions, beside a 1x1; the first has none before
+    it.
+    """
 
     def __init__(self, i: int, o: int, s: int = 1, first: bool = False) -> None:
         super().__init__()
@@ -274,7 +317,8 @@ class _ResidualU(nn.Module):
         super().__init__()
         befores = (3, *sizes[:-1])
         self.down = nn.ModuleList(
-            _ResidualUnit(i, o, 2 if n else 1, not n) for n, (i, o) in enumerate(zip(befores, sizes, strict=True))
+            _ResidualUnit(i, o, 2 if n else 1, not n)
+            for n, (i, o) in enumerate(zip(befores, sizes, strict=True))
         )
         pairs = zip(sizes[:0:-1], sizes[-2::-1], strict=True)
         self.up = nn.ModuleList(_ResidualUnit(below + o, o) for below, o in pairs)
@@ -297,7 +341,8 @@ def _resunet(batch: int) -> tuple[nn.Module, Inputs]:
     return _ResidualU((64, 128, 256, 512)), images(batch, 112)
 
 
-# -- the decoder of Stable Diffusion ---------------------------------------------------------------------------------
+# -- the decoder of Stable Diffusion
+# ---------------------------------------------------------------------------------
 
 
 def _norm(width: int) -> nn.GroupNorm:
@@ -309,7 +354,14 @@ class _DecodedBlock(nn.Module):
 
     def __init__(self, i: int, o: int) -> None:
         super().__init__()
-        layers = [_norm(i), nn.SiLU(), nn.Conv2d(i, o, 3, padding=1), _norm(o), nn.SiLU(), nn.Dropout(0.0)]
+        layers = [
+            _norm(i),
+            nn.SiLU(),
+            nn.Conv2d(i, o, 3, padding=1),
+            _norm(o),
+            nn.SiLU(),
+            nn.Dropout(0.0),
+        ]
         self.path = nn.Sequential(*layers, nn.Conv2d(o, o, 3, padding=1))
         self.skip = nn.Conv2d(i, o, 1) if i != o else nn.Identity()
 
@@ -335,7 +387,9 @@ class _OneHead(nn.Module):
 
 @registered("sd-vae-decoder")
 def _decoder(batch: int) -> tuple[nn.Module, Inputs]:
-    """What draws images from four numbers per 8 x 8 pixels (Rombach et al., CVPR 2022); 48 x 48 pixels in place of 512."""
+    """What draws images from four numbers per 8 x 8 pixels (Rombach et al., CVPR 2022); 48 x 48
+    pixels in place of 512.
+    """
     layers: list[nn.Module] = [nn.Conv2d(4, 4, 1), nn.Conv2d(4, 512, 3, padding=1)]
     layers += [_DecodedBlock(512, 512), _OneHead(512), _DecodedBlock(512, 512)]
     channels = 512
@@ -343,6 +397,10 @@ def _decoder(batch: int) -> tuple[nn.Module, Inputs]:
         for _ in range(3):
             layers.append(_DecodedBlock(channels, width))
             channels = width
-        layers += [nn.Upsample(scale_factor=2.0), nn.Conv2d(width, width, 3, padding=1)] if level < 3 else []
+        layers += (
+            [nn.Upsample(scale_factor=2.0), nn.Conv2d(width, width, 3, padding=1)]
+            if level < 3
+            else []
+        )
     head = [_norm(128), nn.SiLU(), nn.Conv2d(128, 3, 3, padding=1)]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 4, 6, 6),)

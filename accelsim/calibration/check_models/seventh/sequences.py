@@ -1,4 +1,6 @@
-"""Networks over sound, pictures in a row, pen strokes and what an agent saw, at their published sizes."""
+"""Networks over sound, pictures in a row, pen strokes and what an agent saw, at their published
+sizes.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -17,14 +19,16 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__ = ["StateSpaceModel", "demucs_length", "stroke_density"]
 
 
-# -- voices ----------------------------------------------------------------------------------------------------------
+# -- voices
+# ----------------------------------------------------------------------------------------------------------
 
 _CHUNK: Final = 512
 _CONTEXT: Final = 64
 
 
 class _VoiceDetector(nn.Module):
-    """How likely each thirtieth of a second is speech: a spectrum, four convolutions, a recurrent cell (Silero, 2024).
+    """How likely each thirtieth of a second is speech: a spectrum, four convolutions, a recurrent
+    cell (Silero, 2024).
 
     Args:
         width: Features of the cell.
@@ -58,7 +62,8 @@ def _voices(batch: int) -> tuple[nn.Module, Inputs]:
     return _VoiceDetector(128), (torch.randn(batch, 32 * _CHUNK),)
 
 
-# -- ContextNet ------------------------------------------------------------------------------------------------------
+# -- ContextNet
+# ------------------------------------------------------------------------------------------------------
 
 
 def _separable(i: int, o: int, s: int = 1) -> list[nn.Module]:
@@ -75,7 +80,9 @@ class _ContextBlock(nn.Module):
         for n in range(count):
             layers += [*_separable(o if n else i, o, s if n == count - 1 else 1), nn.SiLU()]
         self.path = nn.Sequential(*layers)
-        self.gate = nn.Sequential(nn.Linear(o, o // 8), nn.SiLU(), nn.Linear(o // 8, o), nn.Sigmoid())
+        self.gate = nn.Sequential(
+            nn.Linear(o, o // 8), nn.SiLU(), nn.Linear(o // 8, o), nn.Sigmoid()
+        )
         skip = nn.Sequential(nn.Conv1d(i, o, 1, s), nn.BatchNorm1d(o))
         self.skip = skip if count > 1 else None
 
@@ -86,10 +93,12 @@ class _ContextBlock(nn.Module):
 
 
 class _ContextNet(nn.Module):
-    """Scores of each piece of a word at each frame, behind those so far (Han et al., Interspeech 2020).
+    """Scores of each piece of a word at each frame, behind those so far (Han et al., Interspeech
+    2020).
 
     Args:
-        width: Channels of the first eleven blocks; then twice as many, in the last two and a half times.
+        width: Channels of the first eleven blocks; then twice as many, in the last two and a half
+            times.
         pieces: Of words, with one for none.
         hidden: Of the recurrent network over pieces, and of the layer where both meet.
     """
@@ -103,7 +112,10 @@ class _ContextNet(nn.Module):
             channels = o
         last = 5 * width // 2
         self.encoder = nn.Sequential(*layers, _ContextBlock(channels, last, 1, 1))
-        self.piece, self.layer = nn.Embedding(pieces, hidden), nn.LSTM(hidden, hidden, batch_first=True)
+        self.piece, self.layer = (
+            nn.Embedding(pieces, hidden),
+            nn.LSTM(hidden, hidden, batch_first=True),
+        )
         self.heard, self.written = nn.Linear(last, hidden), nn.Linear(hidden, hidden)
         self.head = nn.Linear(hidden, pieces)
 
@@ -115,17 +127,22 @@ class _ContextNet(nn.Module):
 
 @registered("contextnet-s")
 def _contextnet(batch: int) -> tuple[nn.Module, Inputs]:
-    """Half of the widths, as published: eight seconds of speech as frames of 80 frequencies, and 20 pieces."""
+    """Half of the widths, as published: eight seconds of speech as frames of 80 frequencies, and 20
+    pieces.
+    """
     return _ContextNet(128, 1024, 640), (torch.randn(batch, 80, 800), token_ids(batch, 20, 1024))
 
 
-# -- Demucs ----------------------------------------------------------------------------------------------------------
+# -- Demucs
+# ----------------------------------------------------------------------------------------------------------
 
 _DEPTH: Final = 6
 
 
 def demucs_length(samples: int) -> int:
-    """The length to which sound is padded, so that all strides divide and as much comes out (Défossez et al., 2019)."""
+    """The length to which sound is padded, so that all strides divide and as much comes out
+    (Défossez et al., 2019).
+    """
     for _ in range(_DEPTH):
         samples = max(1, math.ceil((samples - 8) / 4) + 1) + 2
     for _ in range(_DEPTH):
@@ -134,16 +151,24 @@ def demucs_length(samples: int) -> int:
 
 
 class _Demucs(nn.Module):
-    """Four instruments from a stereo track: a U-Net over raw sound with a recurrent middle (arXiv 1911.13254)."""
+    """Four instruments from a stereo track: a U-Net over raw sound with a recurrent middle (arXiv
+    1911.13254).
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         down, up, i = [], [], 2
         for level in range(_DEPTH):
             o = width * 2**level
-            down.append(nn.Sequential(nn.Conv1d(i, o, 8, 4), nn.ReLU(), nn.Conv1d(o, 2 * o, 1), nn.GLU(1)))
+            down.append(
+                nn.Sequential(nn.Conv1d(i, o, 8, 4), nn.ReLU(), nn.Conv1d(o, 2 * o, 1), nn.GLU(1))
+            )
             grow = nn.ConvTranspose1d(o, i if level else 8, 8, 4)
-            up.append(nn.Sequential(nn.Conv1d(o, 2 * o, 3), nn.GLU(1), grow, *([nn.ReLU()] if level else [])))
+            up.append(
+                nn.Sequential(
+                    nn.Conv1d(o, 2 * o, 3), nn.GLU(1), grow, *([nn.ReLU()] if level else [])
+                )
+            )
             i = o
         self.down, self.up = nn.ModuleList(down), nn.ModuleList(up[::-1])
         self.layers, self.join = nn.LSTM(i, i, 2, bidirectional=True), nn.Linear(2 * i, i)
@@ -167,7 +192,8 @@ def _demucs(batch: int) -> tuple[nn.Module, Inputs]:
     return _Demucs(64), (torch.randn(batch, 2, demucs_length(44_100)),)
 
 
-# -- pictures in a row -----------------------------------------------------------------------------------------------
+# -- pictures in a row
+# -----------------------------------------------------------------------------------------------
 
 
 def _peephole_cell(i: int, hidden: int) -> PeepholeCell:
@@ -176,7 +202,8 @@ def _peephole_cell(i: int, hidden: int) -> PeepholeCell:
 
 
 class _VideoAutoencoder(nn.Module):
-    """What was seen, last picture first, and what comes next, from one state (Srivastava et al., ICML 2015).
+    """What was seen, last picture first, and what comes next, from one state (Srivastava et al.,
+    ICML 2015).
 
     Args:
         pixels: Of a picture.
@@ -214,16 +241,19 @@ def _video(batch: int) -> tuple[nn.Module, Inputs]:
     return _VideoAutoencoder(4096, 2048, 10), (torch.rand(batch, 10, 4096),)
 
 
-# -- strokes ---------------------------------------------------------------------------------------------------------
+# -- strokes
+# ---------------------------------------------------------------------------------------------------------
 
 
 def stroke_density(x: Tensor, y: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
-    """Density of a mixture of normal distributions in the plane (Graves, arXiv 1308.0850, equations 23 to 25).
+    """Density of a mixture of normal distributions in the plane (Graves, arXiv 1308.0850, equations
+    23 to 25).
 
     Args:
         x: Steps to the right, shape (points, 1).
         y: Steps down, likewise.
-        parts: Weights, two means, two deviations and a correlation, each of shape (points, mixtures).
+        parts: Weights, two means, two deviations and a correlation, each of shape (points,
+            mixtures).
 
     Returns:
         Shape (points,).
@@ -232,20 +262,26 @@ def stroke_density(x: Tensor, y: Tensor, parts: tuple[Tensor, ...]) -> Tensor:
     right, down, both = x - mean_x, y - mean_y, spread_x * spread_y
     z = (right / spread_x) ** 2 + (down / spread_y) ** 2 - 2 * (together * (right * down)) / both
     left = 1 - together**2
-    return (weight * (torch.exp(-z / (2 * left)) / (2 * math.pi * (both * torch.sqrt(left))))).sum(1)
+    return (weight * (torch.exp(-z / (2 * left)) / (2 * math.pi * (both * torch.sqrt(left))))).sum(
+        1
+    )
 
 
 class _SketchRnn(nn.Module):
     """A drawing as one vector, and the strokes that it becomes (Ha and Eck, ICLR 2018).
 
-    In training how improbable each point is, with what the vector costs; else the distribution of every point.
+    In training how improbable each point is, with what the vector costs; else the distribution of
+    every point.
     """
 
     def __init__(self, encoder: int, vector: int, decoder: int, mixtures: int) -> None:
         super().__init__()
         self.encoder = nn.LSTM(5, encoder, batch_first=True, bidirectional=True)
         self.mean, self.spread = nn.Linear(2 * encoder, vector), nn.Linear(2 * encoder, vector)
-        self.start, self.decoder = nn.Linear(vector, 2 * decoder), nn.LSTM(5 + vector, decoder, batch_first=True)
+        self.start, self.decoder = (
+            nn.Linear(vector, 2 * decoder),
+            nn.LSTM(5 + vector, decoder, batch_first=True),
+        )
         self.head = nn.Linear(decoder, 3 + 6 * mixtures)
 
     def forward(self, strokes: Tensor) -> Tensor | tuple[Tensor, ...]:
@@ -258,11 +294,20 @@ class _SketchRnn(nn.Module):
         x = torch.cat([before, z.unsqueeze(1).expand(-1, before.shape[1], -1)], 2)
         y = self.head(self.decoder(x, (h, c))[0].flatten(0, 1))
         pen, (weight, mean_x, mean_y, spread_x, spread_y, together) = y[:, :3], y[:, 3:].chunk(6, 1)
-        parts = (weight.softmax(1), mean_x, mean_y, spread_x.exp(), spread_y.exp(), torch.tanh(together))
+        parts = (
+            weight.softmax(1),
+            mean_x,
+            mean_y,
+            spread_x.exp(),
+            spread_y.exp(),
+            torch.tanh(together),
+        )
         if not self.training:
             return pen.softmax(1), *parts
         wanted = after.flatten(0, 1)
-        drawn = -torch.log(stroke_density(wanted[:, :1], wanted[:, 1:2], parts) + 1e-6) * (1 - wanted[:, 4])
+        drawn = -torch.log(stroke_density(wanted[:, :1], wanted[:, 1:2], parts) + 1e-6) * (
+            1 - wanted[:, 4]
+        )
         lifted = -(wanted[:, 2:] * pen.log_softmax(1)).sum(1)
         cost = -0.5 * (1 + spread - mean**2 - spread.exp()).mean()
         return drawn + lifted + 0.5 * torch.clamp(cost, min=0.2)
@@ -275,11 +320,13 @@ def _sketch(batch: int) -> tuple[nn.Module, Inputs]:
     return _SketchRnn(256, 128, 512, 20), (torch.cat([torch.randn(batch, 101, 2), pens], 2),)
 
 
-# -- Dreamer ---------------------------------------------------------------------------------------------------------
+# -- Dreamer
+# ---------------------------------------------------------------------------------------------------------
 
 
 class StateSpaceModel(nn.Module):
-    """States drawn from what was seen, and those foretold without seeing (Hafner et al., ICLR 2020).
+    """States drawn from what was seen, and those foretold without seeing (Hafner et al., ICLR
+    2020).
 
     Args:
         seen: Features of a picture.
@@ -292,8 +339,12 @@ class StateSpaceModel(nn.Module):
         super().__init__()
         self.drawn, self.hidden = drawn, hidden
         self.join, self.cell = nn.Linear(drawn + moves, hidden), nn.GRUCell(hidden, hidden)
-        self.foretell = nn.Sequential(nn.Linear(hidden, hidden), nn.ELU(), nn.Linear(hidden, 2 * drawn))
-        self.look = nn.Sequential(nn.Linear(hidden + seen, hidden), nn.ELU(), nn.Linear(hidden, 2 * drawn))
+        self.foretell = nn.Sequential(
+            nn.Linear(hidden, hidden), nn.ELU(), nn.Linear(hidden, 2 * drawn)
+        )
+        self.look = nn.Sequential(
+            nn.Linear(hidden + seen, hidden), nn.ELU(), nn.Linear(hidden, 2 * drawn)
+        )
 
     @staticmethod
     def _sampled(y: Tensor) -> list[Tensor]:
@@ -302,9 +353,15 @@ class StateSpaceModel(nn.Module):
         return [mean, spread, mean + spread * torch.randn_like(mean)]
 
     def forward(self, pictures: Tensor, actions: Tensor) -> Tensor:
-        """Both distributions with their samples, and the rest of the state, shape (batch, steps, 6 drawn + hidden)."""
+        """Both distributions with their samples, and the rest of the state, shape (batch, steps, 6
+        drawn + hidden).
+        """
         b, steps, _ = pictures.shape
-        state, rest, found = pictures.new_zeros(b, self.drawn), pictures.new_zeros(b, self.hidden), []
+        state, rest, found = (
+            pictures.new_zeros(b, self.drawn),
+            pictures.new_zeros(b, self.hidden),
+            [],
+        )
         for step in range(steps):
             x = functional.elu(self.join(torch.cat([state, actions[:, step]], 1)))
             rest = self.cell(x, rest)
@@ -318,4 +375,7 @@ class StateSpaceModel(nn.Module):
 @registered("dreamer-rssm")
 def _dreamer(batch: int) -> tuple[nn.Module, Inputs]:
     """Fifty steps of a walker, which has six joints."""
-    return StateSpaceModel(1024, 6, 30, 200), (torch.randn(batch, 50, 1024), torch.randn(batch, 50, 6))
+    return StateSpaceModel(1024, 6, 30, 200), (
+        torch.randn(batch, 50, 1024),
+        torch.randn(batch, 50, 6),
+    )

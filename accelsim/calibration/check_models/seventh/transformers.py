@@ -1,4 +1,6 @@
-"""Transformers over images: across channels, within patches, and over the few patches that are not masked."""
+"""Transformers over images: across channels, within patches, and over the few patches that are not
+masked.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -19,7 +21,8 @@ from accelsim.calibration.check_models.register import Inputs, registered
 __all__: list[str] = []
 
 
-# -- XCiT ------------------------------------------------------------------------------------------------------------
+# -- XCiT
+# ------------------------------------------------------------------------------------------------------------
 
 
 class _FourierPlaces(nn.Module):
@@ -40,13 +43,17 @@ class _FourierPlaces(nn.Module):
         found = []
         for place in (down, across):
             angles = place[:, :, :, None] / steps
-            found.append(torch.stack([angles[..., 0::2].sin(), angles[..., 1::2].cos()], 4).flatten(3))
+            found.append(
+                torch.stack([angles[..., 0::2].sin(), angles[..., 1::2].cos()], 4).flatten(3)
+            )
         both = torch.cat(found, 3).permute(0, 3, 1, 2)
         return self.project(both.to(weight.dtype)).repeat(batch, 1, 1, 1)
 
 
 class _ChannelAttention(nn.Module):
-    """Weights of channels, not of patches: products of normalised queries and keys over all patches."""
+    """Weights of channels, not of patches: products of normalised queries and keys over all
+    patches.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -55,7 +62,12 @@ class _ChannelAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         b, n, width = x.shape
-        q, k, v = self.parts(x).reshape(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 4, 1).unbind(0)
+        q, k, v = (
+            self.parts(x)
+            .reshape(b, n, 3, self.heads, width // self.heads)
+            .permute(2, 0, 3, 4, 1)
+            .unbind(0)
+        )
         q, k = functional.normalize(q, dim=-1), functional.normalize(k, dim=-1)
         weights = ((q @ k.transpose(-2, -1)) * self.heat).softmax(-1)
         return self.output((weights @ v).permute(0, 3, 1, 2).reshape(b, n, width))
@@ -71,15 +83,25 @@ class _LocalPatches(nn.Module):
 
     def forward(self, x: Tensor, h: int, w: int) -> Tensor:
         b, n, width = x.shape
-        return self.layers(x.permute(0, 2, 1).reshape(b, width, h, w)).reshape(b, width, n).permute(0, 2, 1)
+        return (
+            self.layers(x.permute(0, 2, 1).reshape(b, width, h, w))
+            .reshape(b, width, n)
+            .permute(0, 2, 1)
+        )
 
 
 class _CovarianceBlock(nn.Module):
-    """Attention across channels, convolutions, a perceptron; each with a norm before and a scale behind."""
+    """Attention across channels, convolutions, a perceptron; each with a norm before and a scale
+    behind.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.attention, self.local, self.mlp = _ChannelAttention(width, heads), _LocalPatches(width), Mlp(width)
+        self.attention, self.local, self.mlp = (
+            _ChannelAttention(width, heads),
+            _LocalPatches(width),
+            Mlp(width),
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(width, eps=1e-6) for _ in range(3))
         self.scales = nn.ParameterList(torch.ones(width) for _ in range(3))
 
@@ -135,7 +157,8 @@ def _xcit(batch: int) -> tuple[nn.Module, Inputs]:
     return _Xcit(128, 4, 12), images(batch)
 
 
-# -- TNT -------------------------------------------------------------------------------------------------------------
+# -- TNT
+# -------------------------------------------------------------------------------------------------------------
 
 
 class _PlainAttention(nn.Module):
@@ -144,25 +167,40 @@ class _PlainAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads, self.scale = heads, (width // heads) ** -0.5
-        self.both, self.value = nn.Linear(width, 2 * width, bias=False), nn.Linear(width, width, bias=False)
+        self.both, self.value = (
+            nn.Linear(width, 2 * width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
         self.output = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         b, n, width = x.shape
-        q, k = self.both(x).reshape(b, n, 2, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k = (
+            self.both(x)
+            .reshape(b, n, 2, self.heads, width // self.heads)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         v = self.value(x).reshape(b, n, self.heads, -1).permute(0, 2, 1, 3)
         weights = (torch.matmul(q, k.transpose(-2, -1)) * self.scale).softmax(-1)
         return self.output(torch.matmul(weights, v).transpose(1, 2).reshape(b, n, width))
 
 
 class _NestedBlock(nn.Module):
-    """A small transformer within each patch, whose pixels are added to the patch, then one over patches."""
+    """A small transformer within each patch, whose pixels are added to the patch, then one over
+    patches.
+    """
 
     def __init__(self, width: int, heads: int, inner: int, inner_heads: int, pixels: int) -> None:
         super().__init__()
-        self.within, self.across = _PlainAttention(inner, inner_heads), _PlainAttention(width, heads)
+        self.within, self.across = (
+            _PlainAttention(inner, inner_heads),
+            _PlainAttention(width, heads),
+        )
         self.mlp1, self.mlp2, self.join = Mlp(inner), Mlp(width), nn.Linear(pixels * inner, width)
-        self.norms = nn.ModuleList(nn.LayerNorm(size) for size in (inner, inner, inner, width, width))
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(size) for size in (inner, inner, inner, width, width)
+        )
 
     def forward(self, pixels: Tensor, patches: Tensor) -> tuple[Tensor, Tensor]:
         pixels = pixels + self.within(self.norms[0](pixels))
@@ -175,20 +213,34 @@ class _NestedBlock(nn.Module):
 
 
 class _Nested(nn.Module):
-    """Transformer in transformer (Han et al., NeurIPS 2021): 16 pixels of a patch, each of 4 x 4 image pixels."""
+    """Transformer in transformer (Han et al., NeurIPS 2021): 16 pixels of a patch, each of 4 x 4
+    image pixels.
+    """
 
     def __init__(self, width: int, heads: int, inner: int, inner_heads: int, layers: int) -> None:
         super().__init__()
         self.conv, self.unfold = nn.Conv2d(3, inner, 7, 4, 3), nn.Unfold(4, stride=4)
-        self.norm1, self.join, self.norm2 = nn.LayerNorm(16 * inner), nn.Linear(16 * inner, width), nn.LayerNorm(width)
-        self.token, self.place = nn.Parameter(torch.zeros(1, 1, width)), nn.Parameter(torch.zeros(1, 197, width))
+        self.norm1, self.join, self.norm2 = (
+            nn.LayerNorm(16 * inner),
+            nn.Linear(16 * inner, width),
+            nn.LayerNorm(width),
+        )
+        self.token, self.place = (
+            nn.Parameter(torch.zeros(1, 1, width)),
+            nn.Parameter(torch.zeros(1, 197, width)),
+        )
         self.pixel_place, self.inner = nn.Parameter(torch.zeros(1, inner, 4, 4)), inner
-        self.blocks = nn.ModuleList(_NestedBlock(width, heads, inner, inner_heads, 16) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            _NestedBlock(width, heads, inner, inner_heads, 16) for _ in range(layers)
+        )
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
         b = x.shape[0]
-        pixels = self.unfold(self.conv(x)).transpose(1, 2).reshape(-1, self.inner, 4, 4) + self.pixel_place
+        pixels = (
+            self.unfold(self.conv(x)).transpose(1, 2).reshape(-1, self.inner, 4, 4)
+            + self.pixel_place
+        )
         pixels = pixels.reshape(-1, self.inner, 16).transpose(1, 2)
         patches = self.norm2(self.join(self.norm1(pixels.reshape(b, 196, -1))))
         patches = torch.cat([self.token.expand(b, -1, -1), patches], 1) + self.place
@@ -202,13 +254,15 @@ def _tnt(batch: int) -> tuple[nn.Module, Inputs]:
     return _Nested(384, 6, 24, 4, 12), images(batch)
 
 
-# -- MAE -------------------------------------------------------------------------------------------------------------
+# -- MAE
+# -------------------------------------------------------------------------------------------------------------
 
 _PATCH = 16
 
 
 class _MaskedAutoencoder(nn.Module):
-    """A quarter of the patches encoded, all of them decoded; how far the masked are off (He et al., CVPR 2022).
+    """A quarter of the patches encoded, all of them decoded; how far the masked are off (He et al.,
+    CVPR 2022).
 
     Args:
         width: Features of a patch in the encoder.
@@ -220,8 +274,14 @@ class _MaskedAutoencoder(nn.Module):
     def __init__(self, width: int, heads: int, layers: int, back: tuple[int, int, int]) -> None:
         super().__init__()
         fixed = lambda size: nn.Parameter(torch.zeros(1, 197, size), requires_grad=False)  # noqa: E731
-        self.patch, self.token = nn.Conv2d(3, width, _PATCH, _PATCH), nn.Parameter(torch.zeros(1, 1, width))
-        self.place, self.blocks = fixed(width), nn.Sequential(*(VisionBlock(width, heads) for _ in range(layers)))
+        self.patch, self.token = (
+            nn.Conv2d(3, width, _PATCH, _PATCH),
+            nn.Parameter(torch.zeros(1, 1, width)),
+        )
+        self.place, self.blocks = (
+            fixed(width),
+            nn.Sequential(*(VisionBlock(width, heads) for _ in range(layers))),
+        )
         narrow, back_heads, back_layers = back
         self.norm, self.narrow = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, narrow)
         self.masked, self.back_place = nn.Parameter(torch.zeros(1, 1, narrow)), fixed(narrow)

@@ -1,4 +1,6 @@
-"""Networks of convolutions that classify images, from the first to the second ConvNeXt, at their published sizes."""
+"""Networks of convolutions that classify images, from the first to the second ConvNeXt, at their
+published sizes.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -10,21 +12,43 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from accelsim.calibration.check_models.fourth.convolutional import ChannelNorm, images, pooled_head, relu_conv
+from accelsim.calibration.check_models.fourth.convolutional import (
+    ChannelNorm,
+    images,
+    pooled_head,
+    relu_conv,
+)
 from accelsim.calibration.check_models.register import Inputs, registered
 from accelsim.calibration.check_models.third.convolutional import PreActivation
 
 __all__: list[str] = []
 
 
-# -- small images ----------------------------------------------------------------------------------------------------
+# -- small images
+# ----------------------------------------------------------------------------------------------------
 
 
 @registered("lenet-5")
 def _lenet(batch: int) -> tuple[nn.Module, Inputs]:
-    """Digits of 32 x 32 pixels (LeCun et al., Proc. IEEE 1998), every map of one layer seen by all of the next."""
-    layers = [nn.Conv2d(1, 6, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2)]
-    head = [nn.Conv2d(16, 120, 5), nn.Tanh(), nn.Flatten(), nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10)]
+    """Digits of 32 x 32 pixels (LeCun et al., Proc. IEEE 1998), every map of one layer seen by all
+    of the next.
+    """
+    layers = [
+        nn.Conv2d(1, 6, 5),
+        nn.Tanh(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.Tanh(),
+        nn.AvgPool2d(2),
+    ]
+    head = [
+        nn.Conv2d(16, 120, 5),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(120, 84),
+        nn.Tanh(),
+        nn.Linear(84, 10),
+    ]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 1, 32, 32),)
 
 
@@ -37,11 +61,18 @@ def _wide(batch: int) -> tuple[nn.Module, Inputs]:
         for position in range(4):
             layers.append(PreActivation(channels, width, 2 if stage and not position else 1))
             channels = width
-    head = [nn.BatchNorm2d(640), nn.ReLU(inplace=True), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(640, 10)]
+    head = [
+        nn.BatchNorm2d(640),
+        nn.ReLU(inplace=True),
+        nn.AvgPool2d(8),
+        nn.Flatten(),
+        nn.Linear(640, 10),
+    ]
     return nn.Sequential(*layers, *head), images(batch, 32)
 
 
-# -- ConvNeXt V2 -----------------------------------------------------------------------------------------------------
+# -- ConvNeXt V2
+# -----------------------------------------------------------------------------------------------------
 
 
 class _ResponseNorm(nn.Module):
@@ -58,13 +89,20 @@ class _ResponseNorm(nn.Module):
 
 
 class _ConvNextBlock(nn.Module):
-    """A wide depthwise convolution, then a perceptron over channels that compete (Woo et al., CVPR 2023)."""
+    """A wide depthwise convolution, then a perceptron over channels that compete (Woo et al., CVPR
+    2023).
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.across, self.norm = nn.Conv2d(width, width, 7, padding=3, groups=width), nn.LayerNorm(width, eps=1e-6)
+        self.across, self.norm = (
+            nn.Conv2d(width, width, 7, padding=3, groups=width),
+            nn.LayerNorm(width, eps=1e-6),
+        )
         wide = 4 * width
-        self.mlp = nn.Sequential(nn.Linear(width, wide), nn.GELU(), _ResponseNorm(wide), nn.Linear(wide, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, wide), nn.GELU(), _ResponseNorm(wide), nn.Linear(wide, width)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.mlp(self.norm(self.across(x).permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
@@ -92,7 +130,8 @@ def _convnext(batch: int) -> tuple[nn.Module, Inputs]:
     return nn.Sequential(*layers, _Classes(320)), images(batch)
 
 
-# -- HarDNet ---------------------------------------------------------------------------------------------------------
+# -- HarDNet
+# ---------------------------------------------------------------------------------------------------------
 
 _RELU6: Final = partial(nn.ReLU6, inplace=True)
 _GROWTH: Final = 1.7
@@ -104,12 +143,17 @@ def _links(layer: int) -> list[int]:
 
 
 class _HarmonicBlock(nn.Module):
-    """Layers that read few of those before them; odd ones and the last come out (Chao et al., ICCV 2019)."""
+    """Layers that read few of those before them; odd ones and the last come out (Chao et al., ICCV
+    2019).
+    """
 
     def __init__(self, i: int, growth: int, count: int) -> None:
         super().__init__()
         numbers = range(1, count + 1)
-        widths = [i, *(int(int(growth * _GROWTH ** (len(_links(n)) - 1) + 1) / 2) * 2 for n in numbers)]
+        widths = [
+            i,
+            *(int(int(growth * _GROWTH ** (len(_links(n)) - 1) + 1) / 2) * 2 for n in numbers),
+        ]
         self.links = [_links(n) for n in numbers]
         self.layers = nn.ModuleList(
             relu_conv(sum(widths[k] for k in links), o, act=_RELU6)
@@ -128,7 +172,11 @@ class _HarmonicBlock(nn.Module):
 
 @registered("hardnet-68")
 def _hardnet(batch: int) -> tuple[nn.Module, Inputs]:
-    layers: list[nn.Module] = [relu_conv(3, 32, 3, 2, act=_RELU6), relu_conv(32, 64, act=_RELU6), nn.MaxPool2d(3, 2, 1)]
+    layers: list[nn.Module] = [
+        relu_conv(3, 32, 3, 2, act=_RELU6),
+        relu_conv(32, 64, act=_RELU6),
+        nn.MaxPool2d(3, 2, 1),
+    ]
     channels = 64
     for o, growth, count, halves in (
         (128, 14, 8, True),
@@ -138,6 +186,10 @@ def _hardnet(batch: int) -> tuple[nn.Module, Inputs]:
         (1024, 160, 4, False),
     ):
         block = _HarmonicBlock(channels, growth, count)
-        layers += [block, relu_conv(block.channels, o, 1, act=_RELU6), *([nn.MaxPool2d(2)] if halves else [])]
+        layers += [
+            block,
+            relu_conv(block.channels, o, 1, act=_RELU6),
+            *([nn.MaxPool2d(2)] if halves else []),
+        ]
         channels = o
     return nn.Sequential(*layers, *pooled_head(1024, 0.1)), images(batch)

@@ -1,4 +1,6 @@
-"""Language models: of characters, of landmarks, of states in place of attention, and decoders, one of many experts."""
+"""Language models: of characters, of landmarks, of states in place of attention, and decoders, one
+of many experts.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -25,7 +27,8 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__ = ["dbrx", "scanned", "stable_lm"]
 
 
-# -- CANINE ----------------------------------------------------------------------------------------------------------
+# -- CANINE
+# ----------------------------------------------------------------------------------------------------------
 
 _PRIMES: Final = (31, 43, 59, 61, 73, 97, 103, 113)
 _STRETCH: Final = 128
@@ -34,33 +37,51 @@ _STRETCH: Final = 128
 class _StretchAttention(WrittenAttention):
     """Within stretches of 128 characters, one after the other."""
 
-    def forward(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         del source
         found = []
         for start in range(0, x.shape[1], _STRETCH):
             here = slice(start, start + _STRETCH)
-            seen = None if mask is None else (1.0 - mask[:, None, here, here].float()) * torch.finfo(x.dtype).min
-            found.append(self.attended(x[:, here], None, None if seen is None else seen.to(x.dtype)))
+            seen = (
+                None
+                if mask is None
+                else (1.0 - mask[:, None, here, here].float()) * torch.finfo(x.dtype).min
+            )
+            found.append(
+                self.attended(x[:, here], None, None if seen is None else seen.to(x.dtype))
+            )
         return self.output(torch.cat(found, 1))
 
 
 class _Canine(nn.Module):
-    """Characters, four of which become one position of a BERT, and characters again (Clark et al., TACL 2022)."""
+    """Characters, four of which become one position of a BERT, and characters again (Clark et al.,
+    TACL 2022).
+    """
 
     def __init__(self, width: int, heads: int, layers: int, buckets: int) -> None:
         super().__init__()
         self.buckets = buckets
         self.shards = nn.ModuleList(nn.Embedding(buckets, width // len(_PRIMES)) for _ in _PRIMES)
         self.place, self.kind = nn.Embedding(buckets, width), nn.Embedding(16, width)
-        self.norms, self.drop = nn.ModuleList(nn.LayerNorm(width, eps=1e-12) for _ in range(3)), nn.Dropout(0.1)
+        self.norms, self.drop = (
+            nn.ModuleList(nn.LayerNorm(width, eps=1e-12) for _ in range(3)),
+            nn.Dropout(0.1),
+        )
         self.near = PostNorm(_StretchAttention(width, heads), width, 1e-12)
         self.down, self.up = nn.Conv1d(width, width, 4, 4), nn.Conv1d(2 * width, width, 4)
-        self.deep = nn.ModuleList(PostNorm(WrittenAttention(width, heads), width, 1e-12) for _ in range(layers))
+        self.deep = nn.ModuleList(
+            PostNorm(WrittenAttention(width, heads), width, 1e-12) for _ in range(layers)
+        )
         self.last = PostNorm(WrittenAttention(width, heads), width, 1e-12)
         self.pool = nn.Linear(width, width)
 
     def _characters(self, ids: Tensor) -> Tensor:
-        parts = [shard((ids + 1) * p % self.buckets) for shard, p in zip(self.shards, _PRIMES, strict=True)]
+        parts = [
+            shard((ids + 1) * p % self.buckets)
+            for shard, p in zip(self.shards, _PRIMES, strict=True)
+        ]
         x = torch.cat(parts, -1) + self.kind(torch.zeros_like(ids))
         x += self.place(torch.arange(ids.shape[1], device=ids.device).unsqueeze(0))
         return self.drop(self.norms[0](x))
@@ -73,11 +94,16 @@ class _Canine(nn.Module):
         n, least = ids.shape[1], torch.finfo(kept.dtype).min
         pairs = torch.ones_like(kept).unsqueeze(2) * kept.unsqueeze(1)
         x = self.near(self._characters(ids), pairs)
-        y, mask = self._molecules(x), (1.0 - functional.max_pool1d(kept.unsqueeze(1), 4, 4))[:, None] * least
+        y, mask = (
+            self._molecules(x),
+            (1.0 - functional.max_pool1d(kept.unsqueeze(1), 4, 4))[:, None] * least,
+        )
         for block in self.deep:
             y = block(y, mask)
         pooled = torch.tanh(self.pool(y[:, 0]))
-        repeated = torch.cat([y[:, 1:].repeat_interleave(4, 1), y[:, -1:].repeat_interleave(n % 4 + 4, 1)], 1)
+        repeated = torch.cat(
+            [y[:, 1:].repeat_interleave(4, 1), y[:, -1:].repeat_interleave(n % 4 + 4, 1)], 1
+        )
         both = functional.pad(torch.cat([x, repeated], -1).transpose(1, 2), (1, 2))
         x = self.drop(self.norms[2](functional.gelu(self.up(both).transpose(1, 2))))
         return self.last(x, (1.0 - kept)[:, None, None, :] * least), pooled
@@ -89,7 +115,8 @@ def _canine(batch: int) -> tuple[nn.Module, Inputs]:
     return _Canine(768, 12, 12, 16_384), (token_ids(batch, 192, 1_114_112), torch.ones(batch, 192))
 
 
-# -- Nystroemformer --------------------------------------------------------------------------------------------------
+# -- Nystroemformer
+# --------------------------------------------------------------------------------------------------
 
 
 class _LandmarkAttention(nn.Module):
@@ -108,15 +135,22 @@ class _LandmarkAttention(nn.Module):
         y = 1 / torch.max(torch.sum(x, dim=-2)) * x.transpose(-1, -2)
         for _ in range(6):
             xy = torch.matmul(x, y)
-            y = torch.matmul(0.25 * y, 13 * eye - torch.matmul(xy, 15 * eye - torch.matmul(xy, 7 * eye - xy)))
+            y = torch.matmul(
+                0.25 * y, 13 * eye - torch.matmul(xy, 15 * eye - torch.matmul(xy, 7 * eye - xy))
+            )
         return y
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         b, n, width = x.shape
-        q, k, v = (f(x).view(b, n, self.heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
+        q, k, v = (
+            f(x).view(b, n, self.heads, -1).transpose(1, 2)
+            for f in (self.query, self.key, self.value)
+        )
         root = (width // self.heads) ** 0.25
         q, k = q / root, k / root
-        near, far = (t.reshape(b, self.heads, self.marks, n // self.marks, -1).mean(-2) for t in (q, k))
+        near, far = (
+            t.reshape(b, self.heads, self.marks, n // self.marks, -1).mean(-2) for t in (q, k)
+        )
         first = torch.matmul(q, far.transpose(-1, -2)).softmax(-1)
         second = torch.matmul(near, far.transpose(-1, -2)).softmax(-1)
         third = (torch.matmul(near, k.transpose(-1, -2)) + mask).softmax(-1)
@@ -168,7 +202,8 @@ def _nystromformer(batch: int) -> tuple[nn.Module, Inputs]:
     return _Nystromformer(768, 12, 12, 64), (token_ids(batch, 128, 30_000), torch.ones(batch, 128))
 
 
-# -- Mamba 2 ---------------------------------------------------------------------------------------------------------
+# -- Mamba 2
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _decays(a: Tensor) -> Tensor:
@@ -181,7 +216,8 @@ def _decays(a: Tensor) -> Tensor:
 
 
 def scanned(x: Tensor, a: Tensor, b: Tensor, c: Tensor, stretch: int) -> Tensor:
-    """States that decay, by products within stretches and one state between (Dao and Gu, ICML 2024, listing 1).
+    """States that decay, by products within stretches and one state between (Dao and Gu, ICML 2024,
+    listing 1).
 
     Args:
         x: Inputs times their steps, shape (batch, length, heads, size).
@@ -204,7 +240,9 @@ def scanned(x: Tensor, a: Tensor, b: Tensor, c: Tensor, stretch: int) -> Tensor:
     states = torch.cat([torch.zeros_like(states[:, :1]), states], 1)
     between = torch.exp(_decays(functional.pad(total[..., -1], (1, 0)))).transpose(1, 3)
     states = torch.einsum("bzch,bzhpn->bchpn", between, states)[:, :-1]
-    across = torch.einsum("bclhn,bchpn->bclhp", c, states) * torch.exp(total).permute(0, 2, 3, 1).unsqueeze(-1)
+    across = torch.einsum("bclhn,bchpn->bclhp", c, states) * torch.exp(total).permute(
+        0, 2, 3, 1
+    ).unsqueeze(-1)
     return (within + across).contiguous().reshape(shape)
 
 
@@ -216,7 +254,9 @@ class _StateMixer(nn.Module):
         inner = 2 * width
         self.size, self.states, self.stretch, heads = size, states, stretch, inner // size
         self.parts = nn.Linear(width, 2 * inner + 2 * states + heads, bias=False)
-        self.conv = nn.Conv1d(inner + 2 * states, inner + 2 * states, 4, padding=3, groups=inner + 2 * states)
+        self.conv = nn.Conv1d(
+            inner + 2 * states, inner + 2 * states, 4, padding=3, groups=inner + 2 * states
+        )
         self.step, self.rate = nn.Parameter(torch.ones(heads)), nn.Parameter(torch.zeros(heads))
         self.skip, self.norm = nn.Parameter(torch.ones(heads)), RmsNorm(inner)
         self.output = nn.Linear(inner, width, bias=False)
@@ -227,9 +267,14 @@ class _StateMixer(nn.Module):
         gate, x, step = self.parts(x).split([inner, inner + 2 * self.states, heads], -1)
         x = functional.silu(self.conv(x.transpose(1, 2))[..., :n].transpose(1, 2))
         x, b, c = x.split([inner, self.states, self.states], -1)
-        x, step = x.reshape(batch, n, heads, -1).float(), functional.softplus(step + self.step).float()
+        x, step = (
+            x.reshape(batch, n, heads, -1).float(),
+            functional.softplus(step + self.step).float(),
+        )
         b, c = (t.unsqueeze(2).float().repeat_interleave(heads, 2) for t in (b, c))
-        y = scanned(x * step.unsqueeze(-1), -torch.exp(self.rate.float()) * step, b, c, self.stretch)
+        y = scanned(
+            x * step.unsqueeze(-1), -torch.exp(self.rate.float()) * step, b, c, self.stretch
+        )
         y = (y + self.skip.unsqueeze(-1) * x).reshape(batch, n, inner).to(gate.dtype)
         return self.output(self.norm(y * functional.silu(gate)))
 
@@ -256,7 +301,8 @@ def _mamba(batch: int) -> tuple[nn.Module, Inputs]:
     return _Mamba(768, 24, 50_288, 32), (token_ids(batch, 64, 50_288),)
 
 
-# -- StableLM 2 ------------------------------------------------------------------------------------------------------
+# -- StableLM 2
+# ------------------------------------------------------------------------------------------------------
 
 
 class _PartlyTurned(GroupedAttention):
@@ -271,9 +317,16 @@ class _StableLm(Llama):
     """Layer norms, and biases of queries, keys and values (Bellagente et al., arXiv 2402.17834)."""
 
     def __init__(self, width: int, heads: int, layers: list[nn.Module], vocabulary: int) -> None:
-        super().__init__(width, (heads, heads), layers, vocabulary, tied=False, base=1e4, biased=True)
-        self.attention = nn.ModuleList(_PartlyTurned(width, heads, heads, biased=True) for _ in layers)
-        self.norms, self.norm = nn.ModuleList(nn.LayerNorm(width) for _ in self.norms), nn.LayerNorm(width)
+        super().__init__(
+            width, (heads, heads), layers, vocabulary, tied=False, base=1e4, biased=True
+        )
+        self.attention = nn.ModuleList(
+            _PartlyTurned(width, heads, heads, biased=True) for _ in layers
+        )
+        self.norms, self.norm = (
+            nn.ModuleList(nn.LayerNorm(width) for _ in self.norms),
+            nn.LayerNorm(width),
+        )
         size = width // heads // 4
         self.register_buffer("frequency", 1e4 ** (-torch.arange(0, size, 2) / size))
 
@@ -283,7 +336,10 @@ def stable_lm(layers: int, vocabulary: int) -> nn.Module:
     return _StableLm(2048, 32, [GatedMlp(2048, 5632) for _ in range(layers)], vocabulary)
 
 
-_STABLE: Final = (3, 25_088)  # an eighth of the layers, a quarter of the tokens: 1.03 GB of weights in place of 6.6
+_STABLE: Final = (
+    3,
+    25_088,
+)  # an eighth of the layers, a quarter of the tokens: 1.03 GB of weights in place of 6.6
 
 
 @registered("stablelm-2-shaped-prefill")
@@ -297,7 +353,8 @@ def _stable_decode(batch: int) -> tuple[nn.Module, Inputs]:
     return stable_lm(*_STABLE), (token_ids(batch, 1, _STABLE[1]), *past)
 
 
-# -- DBRX ------------------------------------------------------------------------------------------------------------
+# -- DBRX
+# ------------------------------------------------------------------------------------------------------------
 
 
 class _ClippedAttention(GroupedAttention):
@@ -316,7 +373,9 @@ class _ClippedAttention(GroupedAttention):
 class _Dbrx(Llama):
     """Norms without biases; logits of every token in training."""
 
-    def __init__(self, width: int, heads: tuple[int, int], layers: list[nn.Module], vocabulary: int) -> None:
+    def __init__(
+        self, width: int, heads: tuple[int, int], layers: list[nn.Module], vocabulary: int
+    ) -> None:
         super().__init__(width, heads, layers, vocabulary, tied=False, base=5e5)
         self.attention = nn.ModuleList(_ClippedAttention(width, *heads) for _ in layers)
         self.norms = nn.ModuleList(nn.LayerNorm(width, bias=False) for _ in self.norms)
@@ -327,8 +386,12 @@ class _Dbrx(Llama):
 
 
 def dbrx(shrink: int, layers: int) -> nn.Module:
-    """DBRX with all widths and the vocabulary divided, four of 16 experts for each token; published as (1, 40)."""
-    experts: list[nn.Module] = [Experts(6144 // shrink, 10_752 // shrink, 16, 4) for _ in range(layers)]
+    """DBRX with all widths and the vocabulary divided, four of 16 experts for each token; published
+    as (1, 40).
+    """
+    experts: list[nn.Module] = [
+        Experts(6144 // shrink, 10_752 // shrink, 16, 4) for _ in range(layers)
+    ]
     return _Dbrx(6144 // shrink, (48 // shrink, 8 // shrink), experts, 100_352 // shrink)
 
 

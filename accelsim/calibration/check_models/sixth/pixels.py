@@ -1,4 +1,6 @@
-"""Networks that answer for every pixel: segmentation, super-resolution, boxes, salience, and likelihoods of images."""
+"""Networks that answer for every pixel: segmentation, super-resolution, boxes, salience, and
+likelihoods of images.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -20,7 +22,8 @@ __all__: list[str] = []
 _SILU: Final = partial(nn.SiLU, inplace=True)
 
 
-# -- BiSeNet V2 ------------------------------------------------------------------------------------------------------
+# -- BiSeNet V2
+# ------------------------------------------------------------------------------------------------------
 
 
 class _Stem(nn.Module):
@@ -29,7 +32,10 @@ class _Stem(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.join = relu_conv(3, 16, 3, 2), relu_conv(32, 16)
-        self.left, self.right = nn.Sequential(relu_conv(16, 8, 1), relu_conv(8, 16, 3, 2)), nn.MaxPool2d(3, 2, 1)
+        self.left, self.right = (
+            nn.Sequential(relu_conv(16, 8, 1), relu_conv(8, 16, 3, 2)),
+            nn.MaxPool2d(3, 2, 1),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)
@@ -84,16 +90,36 @@ class _Guided(nn.Module):
 
 
 class _Bilateral(nn.Module):
-    """A wide and shallow branch beside a narrow and deep one (Yu et al., IJCV 2021), without the heads for training."""
+    """A wide and shallow branch beside a narrow and deep one (Yu et al., IJCV 2021), without the
+    heads for training.
+    """
 
     def __init__(self, classes: int) -> None:
         super().__init__()
-        wide = ((3, 64, 2), (64, 64, 1), (64, 64, 2), (64, 64, 1), (64, 64, 1), (64, 128, 2), *((128, 128, 1),) * 2)
+        wide = (
+            (3, 64, 2),
+            (64, 64, 1),
+            (64, 64, 2),
+            (64, 64, 1),
+            (64, 64, 1),
+            (64, 128, 2),
+            *((128, 128, 1),) * 2,
+        )
         self.details = nn.Sequential(*(relu_conv(i, o, 3, s) for i, o, s in wide))
-        deep = ((16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1), (64, 128, 2), *((128, 128, 1),) * 3)
+        deep = (
+            (16, 32, 2),
+            (32, 32, 1),
+            (32, 64, 2),
+            (64, 64, 1),
+            (64, 128, 2),
+            *((128, 128, 1),) * 3,
+        )
         self.meaning = nn.Sequential(_Stem(), *(_Gather(*sizes) for sizes in deep), _Context(128))
         head = [relu_conv(128, 1024), nn.Dropout(0.1), nn.Conv2d(1024, classes, 1)]
-        self.join, self.head = _Guided(128), nn.Sequential(*head, nn.Upsample(scale_factor=8, mode="bilinear"))
+        self.join, self.head = (
+            _Guided(128),
+            nn.Sequential(*head, nn.Upsample(scale_factor=8, mode="bilinear")),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.join(self.details(x), self.meaning(x)))
@@ -105,7 +131,8 @@ def _bisenet(batch: int) -> tuple[nn.Module, Inputs]:
     return _Bilateral(19), images(batch, 256)
 
 
-# -- RCAN ------------------------------------------------------------------------------------------------------------
+# -- RCAN
+# ------------------------------------------------------------------------------------------------------------
 
 
 class _Beside(nn.Module):
@@ -128,7 +155,9 @@ def _colour_shift() -> nn.Module:
 
 @registered("rcan")
 def _rcan(batch: int) -> tuple[nn.Module, Inputs]:
-    """Ten groups of twenty blocks with attention to channels, twice the size (Zhang et al., ECCV 2018)."""
+    """Ten groups of twenty blocks with attention to channels, twice the size (Zhang et al., ECCV
+    2018).
+    """
     conv = lambda o=64: nn.Conv2d(64, o, 3, padding=1)  # noqa: E731
     block = lambda: _Beside(conv(), nn.ReLU(inplace=True), conv(), SqueezeExcite(64, 4, nn.ReLU))  # noqa: E731
     group = lambda: _Beside(*(block() for _ in range(20)), conv())  # noqa: E731
@@ -138,7 +167,8 @@ def _rcan(batch: int) -> tuple[nn.Module, Inputs]:
     return nn.Sequential(_colour_shift(), first, body, *tail, _colour_shift()), images(batch, 24)
 
 
-# -- YOLO v8 ---------------------------------------------------------------------------------------------------------
+# -- YOLO v8
+# ---------------------------------------------------------------------------------------------------------
 
 _BINS: Final = 16
 _CLASSES: Final = 80
@@ -152,7 +182,9 @@ class _Split(nn.Module):
         half = o // 2
         conv = partial(relu_conv, act=_SILU)
         self.adds, self.first, self.last = adds, conv(i, o, 1), conv((2 + count) * half, o, 1)
-        self.blocks = nn.ModuleList(nn.Sequential(conv(half, half), conv(half, half)) for _ in range(count))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(conv(half, half), conv(half, half)) for _ in range(count)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         found = list(self.first(x).chunk(2, 1))
@@ -168,7 +200,11 @@ class _Pools(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         conv = partial(relu_conv, act=_SILU)
-        self.first, self.last, self.pool = conv(width, width // 2, 1), conv(2 * width, width, 1), nn.MaxPool2d(5, 1, 2)
+        self.first, self.last, self.pool = (
+            conv(width, width // 2, 1),
+            conv(2 * width, width, 1),
+            nn.MaxPool2d(5, 1, 2),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         found = [self.first(x)]
@@ -188,14 +224,19 @@ class _Boxes(nn.Module):
         self.classes = nn.ModuleList(side(i, 80, _CLASSES) for i in widths)
         self.mean = nn.Conv2d(_BINS, 1, 1, bias=False).requires_grad_(requires_grad=False)
         counts = [size // s for s in (8, 16, 32)]
-        places = [torch.cartesian_prod(torch.arange(n), torch.arange(n)).flip(1).t() + 0.5 for n in counts]
+        places = [
+            torch.cartesian_prod(torch.arange(n), torch.arange(n)).flip(1).t() + 0.5 for n in counts
+        ]
         self.register_buffer("places", torch.cat(places, 1))
         steps = [torch.full((1, n * n), float(s)) for n, s in zip(counts, (8, 16, 32), strict=True)]
         self.register_buffer("steps", torch.cat(steps, 1))
 
     def forward(self, *scales: Tensor) -> Tensor:
         b = scales[0].shape[0]
-        parts = [torch.cat([f(x), g(x)], 1) for f, g, x in zip(self.boxes, self.classes, scales, strict=True)]
+        parts = [
+            torch.cat([f(x), g(x)], 1)
+            for f, g, x in zip(self.boxes, self.classes, scales, strict=True)
+        ]
         both = torch.cat([part.view(b, 4 * _BINS + _CLASSES, -1) for part in parts], 2)
         box, classes = both.split((4 * _BINS, _CLASSES), 1)
         shares = box.view(b, 4, _BINS, -1).transpose(2, 1).softmax(1)
@@ -212,7 +253,11 @@ class _Yolo(nn.Module):
         super().__init__()
         conv = partial(relu_conv, act=_SILU)
         self.near = nn.Sequential(
-            conv(3, 16, 3, 2), conv(16, 32, 3, 2), _Split(32, 32, 1, True), conv(32, 64, 3, 2), _Split(64, 64, 2, True)
+            conv(3, 16, 3, 2),
+            conv(16, 32, 3, 2),
+            _Split(32, 32, 1, True),
+            conv(32, 64, 3, 2),
+            _Split(64, 64, 2, True),
         )
         self.middle = nn.Sequential(conv(64, 128, 3, 2), _Split(128, 128, 2, True))
         self.far = nn.Sequential(conv(128, 256, 3, 2), _Split(256, 256, 1, True), _Pools(256))
@@ -239,15 +284,19 @@ def _yolo(batch: int) -> tuple[nn.Module, Inputs]:
     return _Yolo(640), images(batch, 640)
 
 
-# -- U2-Net ----------------------------------------------------------------------------------------------------------
+# -- U2-Net
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _biased(i: int, o: int, d: int = 1) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(i, o, 3, padding=d, dilation=d), nn.BatchNorm2d(o), nn.ReLU(inplace=True))
+    return nn.Sequential(
+        nn.Conv2d(i, o, 3, padding=d, dilation=d), nn.BatchNorm2d(o), nn.ReLU(inplace=True)
+    )
 
 
 class _InnerU(nn.Module):
-    """A small U-Net beside a convolution; where its size must stay, gaps that double replace the pools.
+    """A small U-Net beside a convolution; where its size must stay, gaps that double replace the
+    pools.
 
     Args:
         i: Channels in.
@@ -263,8 +312,13 @@ class _InnerU(nn.Module):
         self.first, self.pools = _biased(i, o), pools
         self.down = nn.ModuleList(_biased(width if n else o, width, d) for n, d in enumerate(gaps))
         back = [1] * (depth - 1) if pools else gaps[-2::-1]
-        self.up = nn.ModuleList(_biased(2 * width, o if n == depth - 2 else width, d) for n, d in enumerate(back))
-        self.pool, self.rise = nn.MaxPool2d(2, 2, ceil_mode=True), nn.Upsample(scale_factor=2, mode="bilinear")
+        self.up = nn.ModuleList(
+            _biased(2 * width, o if n == depth - 2 else width, d) for n, d in enumerate(back)
+        )
+        self.pool, self.rise = (
+            nn.MaxPool2d(2, 2, ceil_mode=True),
+            nn.Upsample(scale_factor=2, mode="bilinear"),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         start = self.first(x)
@@ -278,15 +332,21 @@ class _InnerU(nn.Module):
 
 
 class _NestedU(nn.Module):
-    """A U-Net of U-Nets; a map from each level and one of all (Qin et al., Pattern Recognition 2020)."""
+    """A U-Net of U-Nets; a map from each level and one of all (Qin et al., Pattern Recognition
+    2020).
+    """
 
     def __init__(self) -> None:
         super().__init__()
         depths = ((7, True), (6, True), (5, True), (4, True), (4, False), (4, False))
-        self.down = nn.ModuleList(_InnerU(64 if n else 3, 64, 16, *depth) for n, depth in enumerate(depths))
+        self.down = nn.ModuleList(
+            _InnerU(64 if n else 3, 64, 16, *depth) for n, depth in enumerate(depths)
+        )
         self.up = nn.ModuleList(_InnerU(128, 64, 16, *depth) for depth in depths[-2::-1])
         self.sides = nn.ModuleList(nn.Conv2d(64, 1, 3, padding=1) for _ in depths)
-        self.rises = nn.ModuleList(nn.Upsample(scale_factor=2**n, mode="bilinear") for n in range(len(depths)))
+        self.rises = nn.ModuleList(
+            nn.Upsample(scale_factor=2**n, mode="bilinear") for n in range(len(depths))
+        )
         self.pool, self.join = nn.MaxPool2d(2, 2, ceil_mode=True), nn.Conv2d(len(depths), 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -308,7 +368,8 @@ def _u2net(batch: int) -> tuple[nn.Module, Inputs]:
     return _NestedU(), images(batch, 160)
 
 
-# -- Glow ------------------------------------------------------------------------------------------------------------
+# -- Glow
+# ------------------------------------------------------------------------------------------------------------
 
 
 class _ActNorm(nn.Module):
@@ -359,7 +420,9 @@ class _Mixed(nn.Module):
         upper = self.upper * self.below.transpose(0, 1).contiguous()
         upper = upper + torch.diag(self.signs * torch.exp(self.logs))
         weight = torch.matmul(self.order, torch.matmul(lower, upper))
-        return functional.conv2d(x, weight[:, :, None, None]), self.logs.sum() * (x.shape[2] * x.shape[3])
+        return functional.conv2d(x, weight[:, :, None, None]), self.logs.sum() * (
+            x.shape[2] * x.shape[3]
+        )
 
 
 def _log_density(x: Tensor, mean: Tensor, logs: Tensor) -> Tensor:
@@ -375,7 +438,12 @@ class _FlowStep(nn.Module):
         super().__init__()
         self.norm, self.mix = _ActNorm(width), _Mixed(width)
         self.block = nn.Sequential(
-            *(_NormedConv(width // 2, hidden, 3), nn.ReLU(), _NormedConv(hidden, hidden, 1), nn.ReLU()),
+            *(
+                _NormedConv(width // 2, hidden, 3),
+                nn.ReLU(),
+                _NormedConv(hidden, hidden, 1),
+                nn.ReLU(),
+            ),
             _ScaledConv(hidden, width),
         )
 
@@ -409,7 +477,12 @@ class _Glow(nn.Module):
         found = torch.zeros_like(x[:, 0, 0, 0]) - math.log(256.0) * count
         for level, steps in enumerate(self.levels):
             b, c, h, w = x.shape
-            x = x.view(b, c, h // 2, 2, w // 2, 2).permute(0, 1, 3, 5, 2, 4).contiguous().view(b, 4 * c, h // 2, w // 2)
+            x = (
+                x.view(b, c, h // 2, 2, w // 2, 2)
+                .permute(0, 1, 3, 5, 2, 4)
+                .contiguous()
+                .view(b, 4 * c, h // 2, w // 2)
+            )
             for step in steps:
                 x, found = step(x, found)
             if level < len(self.splits):

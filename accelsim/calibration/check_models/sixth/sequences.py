@@ -13,7 +13,8 @@ from accelsim.calibration.check_models.register import Inputs, registered, token
 __all__ = ["SimpleUnit"]
 
 
-# -- separation of speakers ------------------------------------------------------------------------------------------
+# -- separation of speakers
+# ------------------------------------------------------------------------------------------
 
 
 class _GlobalNorm(nn.Module):
@@ -36,7 +37,9 @@ class _TwoPaths(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.LSTM(width, hidden, batch_first=True, bidirectional=True) for _ in range(2))
+        self.layers = nn.ModuleList(
+            nn.LSTM(width, hidden, batch_first=True, bidirectional=True) for _ in range(2)
+        )
         self.heads = nn.ModuleList(nn.Linear(2 * hidden, width) for _ in range(2))
         self.norms = nn.ModuleList(_GlobalNorm(width) for _ in range(2))
 
@@ -62,7 +65,9 @@ class _Separator(nn.Module):
         speakers: Voices.
     """
 
-    def __init__(self, filters: int, width: int, hidden: int, blocks: int, size: int, speakers: int) -> None:
+    def __init__(
+        self, filters: int, width: int, hidden: int, blocks: int, size: int, speakers: int
+    ) -> None:
         super().__init__()
         self.size, self.speakers = size, speakers
         self.encoder = nn.Conv1d(1, filters, 16, 8, bias=False)
@@ -94,25 +99,39 @@ def _dprnn(batch: int) -> tuple[nn.Module, Inputs]:
     return _Separator(64, 64, 128, 6, 100, 2), (torch.randn(batch, 1, 8000),)
 
 
-# -- words of command ------------------------------------------------------------------------------------------------
+# -- words of command
+# ------------------------------------------------------------------------------------------------
 
 
 @registered("ds-cnn-keywords")
 def _keywords(batch: int) -> tuple[nn.Module, Inputs]:
-    """The large network for 12 words (Zhang et al., arXiv 1711.07128): a second as 49 frames of ten coefficients."""
+    """The large network for 12 words (Zhang et al., arXiv 1711.07128): a second as 49 frames of ten
+    coefficients.
+    """
     norm = lambda: [nn.BatchNorm2d(276), nn.ReLU()]  # noqa: E731
-    layers: list[nn.Module] = [nn.ZeroPad2d((1, 2, 4, 5)), nn.Conv2d(1, 276, (10, 4), (2, 1)), *norm()]
+    layers: list[nn.Module] = [
+        nn.ZeroPad2d((1, 2, 4, 5)),
+        nn.Conv2d(1, 276, (10, 4), (2, 1)),
+        *norm(),
+    ]
     for n in range(5):
-        layers += [nn.Conv2d(276, 276, 3, 1 if n else 2, 1, groups=276), *norm(), nn.Conv2d(276, 276, 1), *norm()]
+        layers += [
+            nn.Conv2d(276, 276, 3, 1 if n else 2, 1, groups=276),
+            *norm(),
+            nn.Conv2d(276, 276, 1),
+            *norm(),
+        ]
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(276, 12)]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 1, 49, 10),)
 
 
-# -- speech ----------------------------------------------------------------------------------------------------------
+# -- speech
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _Speaker(nn.Module):
-    """Frames of speech one after the other, each from the last and from where in the text it is (Shen et al., 2018).
+    """Frames of speech one after the other, each from the last and from where in the text it is
+    (Shen et al., 2018).
 
     Args:
         frame: Frequencies.
@@ -125,19 +144,32 @@ class _Speaker(nn.Module):
         super().__init__()
         self.hidden, self.steps = hidden, steps
         self.before = nn.ModuleList(nn.Linear(i, 256, bias=False) for i in (frame, 256))
-        self.listen, self.speak = nn.LSTMCell(256 + memory, hidden), nn.LSTMCell(hidden + memory, hidden)
-        self.query, self.key = nn.Linear(hidden, 128, bias=False), nn.Linear(memory, 128, bias=False)
-        self.where, self.place = nn.Conv1d(2, 32, 31, padding=15, bias=False), nn.Linear(32, 128, bias=False)
+        self.listen, self.speak = (
+            nn.LSTMCell(256 + memory, hidden),
+            nn.LSTMCell(hidden + memory, hidden),
+        )
+        self.query, self.key = (
+            nn.Linear(hidden, 128, bias=False),
+            nn.Linear(memory, 128, bias=False),
+        )
+        self.where, self.place = (
+            nn.Conv1d(2, 32, 31, padding=15, bias=False),
+            nn.Linear(32, 128, bias=False),
+        )
         self.energy = nn.Linear(128, 1, bias=False)
         self.frame, self.stop = nn.Linear(hidden + memory, frame), nn.Linear(hidden + memory, 1)
 
     def _attended(self, h: Tensor, keys: Tensor, seen: Tensor, total: Tensor) -> Tensor:
-        places = self.place(self.where(torch.cat([seen.unsqueeze(1), total.unsqueeze(1)], 1)).transpose(1, 2))
+        places = self.place(
+            self.where(torch.cat([seen.unsqueeze(1), total.unsqueeze(1)], 1)).transpose(1, 2)
+        )
         energies = self.energy(torch.tanh(self.query(h.unsqueeze(1)) + places + keys))
         return energies.squeeze(-1).softmax(1)
 
     def forward(self, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Frames, shape (batch, frame, steps), whether to stop, and weights of letters; dropout stays on before cells."""
+        """Frames, shape (batch, frame, steps), whether to stop, and weights of letters; dropout
+        stays on before cells.
+        """
         b, n, width = memory.shape
         x = memory.new_zeros(b, self.frame.out_features)
         h1, c1, h2, c2 = (memory.new_zeros(b, self.hidden) for _ in range(4))
@@ -166,11 +198,13 @@ def _tacotron(batch: int) -> tuple[nn.Module, Inputs]:
     return _Speaker(80, 512, 1024, 40), (torch.randn(batch, 64, 512),)
 
 
-# -- letters ---------------------------------------------------------------------------------------------------------
+# -- letters
+# ---------------------------------------------------------------------------------------------------------
 
 
 class SimpleUnit(nn.Module):
-    """A recurrent layer whose products do not wait for the last step (Lei et al., EMNLP 2018), step by step on a CPU.
+    """A recurrent layer whose products do not wait for the last step (Lei et al., EMNLP 2018), step
+    by step on a CPU.
 
     Args:
         i: Features in.
@@ -181,8 +215,13 @@ class SimpleUnit(nn.Module):
     def __init__(self, i: int, hidden: int, drop: float) -> None:
         super().__init__()
         self.hidden, self.drop, self.products = hidden, drop, 3 if i == hidden else 4
-        self.weight = nn.Parameter(torch.empty(i, self.products * hidden).uniform_(-((3 / i) ** 0.5), (3 / i) ** 0.5))
-        self.state, self.bias = nn.Parameter(torch.zeros(2 * hidden)), nn.Parameter(torch.zeros(2 * hidden))
+        self.weight = nn.Parameter(
+            torch.empty(i, self.products * hidden).uniform_(-((3 / i) ** 0.5), (3 / i) ** 0.5)
+        )
+        self.state, self.bias = (
+            nn.Parameter(torch.zeros(2 * hidden)),
+            nn.Parameter(torch.zeros(2 * hidden)),
+        )
         self.register_buffer("scale", torch.ones(1))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -192,7 +231,11 @@ class SimpleUnit(nn.Module):
         way = x * self.scale if self.products == 3 else u[..., 3]
         keep, out = (part.expand(b, self.hidden) for part in self.state.chunk(2))
         keep_bias, out_bias = self.bias.chunk(2)
-        new, kept, let = u[..., 0].unbind(0), (u[..., 1] + keep_bias).unbind(0), (u[..., 2] + out_bias).unbind(0)
+        new, kept, let = (
+            u[..., 0].unbind(0),
+            (u[..., 1] + keep_bias).unbind(0),
+            (u[..., 2] + out_bias).unbind(0),
+        )
         ways, c, h = way.unbind(0), x.new_zeros(b, self.hidden), x.new_zeros(n, b, self.hidden)
         mask = functional.dropout(torch.ones_like(c), self.drop) if self.training else 1
         for t in range(n):
@@ -208,7 +251,9 @@ class _LetterModel(nn.Module):
     def __init__(self, letters: int, hidden: int, layers: int) -> None:
         super().__init__()
         self.token, self.drop = nn.Embedding(letters, letters), nn.Dropout(0.2)
-        self.layers = nn.Sequential(*(SimpleUnit(hidden if n else letters, hidden, 0.2) for n in range(layers)))
+        self.layers = nn.Sequential(
+            *(SimpleUnit(hidden if n else letters, hidden, 0.2) for n in range(layers))
+        )
         self.head = nn.Linear(hidden, letters)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -217,15 +262,20 @@ class _LetterModel(nn.Module):
 
 @registered("sru")
 def _sru(batch: int) -> tuple[nn.Module, Inputs]:
-    """The 205 letters of enwik8, a hundred at a time through six layers, as its authors' program has them."""
+    """The 205 letters of enwik8, a hundred at a time through six layers, as its authors' program
+    has them.
+    """
     return _LetterModel(205, 1024, 6), (token_ids(100, batch, 205),)
 
 
-# -- telemetry -------------------------------------------------------------------------------------------------------
+# -- telemetry
+# -------------------------------------------------------------------------------------------------------
 
 
 class _Telemetry(nn.Module):
-    """The next ten values of a spacecraft's channel; what departs from them is odd (Hundman et al., KDD 2018)."""
+    """The next ten values of a spacecraft's channel; what departs from them is odd (Hundman et al.,
+    KDD 2018).
+    """
 
     def __init__(self, inputs: int, hidden: int, ahead: int) -> None:
         super().__init__()

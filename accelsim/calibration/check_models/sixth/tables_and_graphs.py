@@ -16,7 +16,8 @@ from accelsim.calibration.check_models.register import Inputs, registered
 __all__ = ["gathered", "video_candidates"]
 
 
-# -- films and clicks ------------------------------------------------------------------------------------------------
+# -- films and clicks
+# ------------------------------------------------------------------------------------------------
 
 _SEEN: Final = 50
 _OTHERS: Final = 5000
@@ -25,15 +26,21 @@ _OTHERS: Final = 5000
 class _Candidates(nn.Module):
     """The next video from those watched and words searched (Covington et al., RecSys 2016).
 
-    In training the scores of the one watched and of some thousand others; else the best two hundred of all.
+    In training the scores of the one watched and of some thousand others; else the best two hundred
+    of all.
     """
 
     def __init__(self, videos: int, words: int, width: int) -> None:
         super().__init__()
-        self.watched, self.searched = Bag(videos, width, mode="mean"), Bag(words, width, mode="mean")
+        self.watched, self.searched = (
+            Bag(videos, width, mode="mean"),
+            Bag(words, width, mode="mean"),
+        )
         self.region, self.device = nn.Embedding(250, 32), nn.Embedding(16, 16)
         self.tower = perceptron(2 * width + 48 + 5, 1024, 512, width)
-        self.videos = nn.Embedding(videos, width, _weight=torch.empty(videos, width).uniform_(-0.01, 0.01))
+        self.videos = nn.Embedding(
+            videos, width, _weight=torch.empty(videos, width).uniform_(-0.01, 0.01)
+        )
 
     def forward(
         self,
@@ -45,7 +52,9 @@ class _Candidates(nn.Module):
         others: Tensor,
     ) -> Tensor | tuple[Tensor, Tensor]:
         where = [self.region(places[:, 0]), self.device(places[:, 1])]
-        user = self.tower(torch.cat([self.watched(watched), self.searched(searched), *where, numbers], 1))
+        user = self.tower(
+            torch.cat([self.watched(watched), self.searched(searched), *where, numbers], 1)
+        )
         if not self.training:
             return torch.topk(user @ self.videos.weight.t(), 200)
         own = (user * self.videos(following)).sum(1, keepdim=True)
@@ -92,7 +101,8 @@ def _nfm(batch: int) -> tuple[nn.Module, Inputs]:
     return _NeuralFactors(5382, 256), (torch.randint(5382, (batch, 10)), torch.ones(batch, 10))
 
 
-# -- series ----------------------------------------------------------------------------------------------------------
+# -- series
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _VariateBlock(nn.Module):
@@ -139,10 +149,14 @@ class _SeriesAsTokens(nn.Module):
 @registered("itransformer")
 def _itransformer(batch: int) -> tuple[nn.Module, Inputs]:
     """Electricity of 321 customers: four days, and the four to come."""
-    return _SeriesAsTokens(96, 96, 512, 8, 3), (torch.randn(batch, 96, 321), torch.randn(batch, 96, 4))
+    return _SeriesAsTokens(96, 96, 512, 8, 3), (
+        torch.randn(batch, 96, 321),
+        torch.randn(batch, 96, 4),
+    )
 
 
-# -- papers ----------------------------------------------------------------------------------------------------------
+# -- papers
+# ----------------------------------------------------------------------------------------------------------
 
 
 def gathered(x: Tensor, near: Tensor, far: Tensor, weights: Tensor) -> Tensor:
@@ -173,13 +187,18 @@ class _GraphConvolution(nn.Module):
 
 
 class _PaperGraph(nn.Module):
-    """Subjects of papers, three citations deep, as the graph benchmark's baseline has it (Hu et al., NeurIPS 2020)."""
+    """Subjects of papers, three citations deep, as the graph benchmark's baseline has it (Hu et
+    al., NeurIPS 2020).
+    """
 
     def __init__(self, features: int, width: int, classes: int) -> None:
         super().__init__()
         sizes = ((features, width), (width, width), (width, classes))
         self.layers = nn.ModuleList(_GraphConvolution(*pair) for pair in sizes)
-        self.norms, self.drop = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(2)), nn.Dropout(0.5)
+        self.norms, self.drop = (
+            nn.ModuleList(nn.BatchNorm1d(width) for _ in range(2)),
+            nn.Dropout(0.5),
+        )
 
     def forward(self, x: Tensor, near: Tensor, far: Tensor, weights: Tensor) -> Tensor:
         for layer, norm in zip(self.layers, self.norms, strict=False):
@@ -189,14 +208,22 @@ class _PaperGraph(nn.Module):
 
 @registered("gcn-arxiv")
 def _gcn(batch: int) -> tuple[nn.Module, Inputs]:
-    """A sample is a hundredth of the 169,343 papers and of their 1,166,243 citations, which count both ways."""
+    """A sample is a hundredth of the 169,343 papers and of their 1,166,243 citations, which count
+    both ways.
+    """
     nodes, edges = 1693 * batch, 23_156 * batch
     own = torch.arange(nodes)
     near, far = (torch.cat([torch.randint(nodes, (edges,)), own]) for _ in range(2))
-    return _PaperGraph(128, 256, 40), (torch.randn(nodes, 128), near, far, torch.rand(edges + nodes))
+    return _PaperGraph(128, 256, 40), (
+        torch.randn(nodes, 128),
+        near,
+        far,
+        torch.rand(edges + nodes),
+    )
 
 
-# -- proteins --------------------------------------------------------------------------------------------------------
+# -- proteins
+# --------------------------------------------------------------------------------------------------------
 
 
 class _GatedAttention(nn.Module):
@@ -205,17 +232,24 @@ class _GatedAttention(nn.Module):
     def __init__(self, width: int, heads: int, size: int) -> None:
         super().__init__()
         self.heads, self.scale = heads, size**-0.5
-        self.query, self.key, self.value = (nn.Linear(width, heads * size, bias=False) for _ in range(3))
+        self.query, self.key, self.value = (
+            nn.Linear(width, heads * size, bias=False) for _ in range(3)
+        )
         self.gate, self.output = nn.Linear(width, heads * size), nn.Linear(heads * size, width)
 
     def forward(self, x: Tensor, *biases: Tensor) -> Tensor:
-        parts = (f(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3) for f in (self.query, self.key, self.value))
+        parts = (
+            f(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3)
+            for f in (self.query, self.key, self.value)
+        )
         q, k, v = parts
         scores = torch.matmul(q * self.scale, k.transpose(-1, -2))
         for bias in biases:
             scores += bias
         y = torch.matmul(scores.softmax(-1), v).transpose(-2, -3)
-        return self.output((y * torch.sigmoid(self.gate(x)).unflatten(-1, (self.heads, -1))).flatten(-2))
+        return self.output(
+            (y * torch.sigmoid(self.gate(x)).unflatten(-1, (self.heads, -1))).flatten(-2)
+        )
 
 
 class _AxisAttention(nn.Module):
@@ -241,7 +275,11 @@ class _OuterMean(nn.Module):
 
     def __init__(self, width: int, size: int, o: int) -> None:
         super().__init__()
-        self.norm, self.a, self.b = nn.LayerNorm(width), nn.Linear(width, size), nn.Linear(width, size)
+        self.norm, self.a, self.b = (
+            nn.LayerNorm(width),
+            nn.Linear(width, size),
+            nn.Linear(width, size),
+        )
         self.output = nn.Linear(size * size, o)
 
     def forward(self, x: Tensor, kept: Tensor) -> Tensor:
@@ -258,7 +296,9 @@ class _TriangleProduct(nn.Module):
     def __init__(self, width: int, along_rows: bool) -> None:
         super().__init__()
         self.rows, self.norm1, self.norm2 = along_rows, nn.LayerNorm(width), nn.LayerNorm(width)
-        self.sides, self.gates = (nn.ModuleList(nn.Linear(width, width) for _ in range(2)) for _ in range(2))
+        self.sides, self.gates = (
+            nn.ModuleList(nn.Linear(width, width) for _ in range(2)) for _ in range(2)
+        )
         self.output, self.gate = nn.Linear(width, width), nn.Linear(width, width)
 
     def forward(self, x: Tensor, kept: Tensor) -> Tensor:
@@ -271,7 +311,9 @@ class _TriangleProduct(nn.Module):
 
 
 def _transition(width: int) -> nn.Sequential:
-    return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
+    return nn.Sequential(
+        nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)
+    )
 
 
 class _Evoformer(nn.Module):
@@ -279,7 +321,10 @@ class _Evoformer(nn.Module):
 
     def __init__(self, width: int, pair: int) -> None:
         super().__init__()
-        self.row, self.column = _AxisAttention(width, pair, 8, 32), _AxisAttention(width, None, 8, 32)
+        self.row, self.column = (
+            _AxisAttention(width, pair, 8, 32),
+            _AxisAttention(width, None, 8, 32),
+        )
         self.step, self.outer = _transition(width), _OuterMean(width, 32, pair)
         self.products = nn.ModuleList(_TriangleProduct(pair, rows) for rows in (True, False))
         self.start, self.end = (_AxisAttention(pair, pair, 4, 32) for _ in range(2))

@@ -17,7 +17,8 @@ from accelsim.calibration.check_models.register import Inputs, registered
 __all__: list[str] = []
 
 
-# -- DETR ------------------------------------------------------------------------------------------------------------
+# -- DETR
+# ------------------------------------------------------------------------------------------------------------
 
 
 class _FrozenNorm(nn.Module):
@@ -63,25 +64,40 @@ class _Places(nn.Module):
         found = []
         for place in (down, across):
             angles = place[:, :, :, None] / steps
-            found.append(torch.stack([angles[..., 0::2].sin(), angles[..., 1::2].cos()], 4).flatten(3))
+            found.append(
+                torch.stack([angles[..., 0::2].sin(), angles[..., 1::2].cos()], 4).flatten(3)
+            )
         return torch.cat(found, 3).permute(0, 3, 1, 2).to(x.dtype)
 
 
 class _Layer(nn.Module):
-    """Attention to itself, to what was seen where it decodes, and a feed-forward layer, with norms behind each."""
+    """Attention to itself, to what was seen where it decodes, and a feed-forward layer, with norms
+    behind each.
+    """
 
     def __init__(self, width: int, heads: int, inner: int, decodes: bool) -> None:
         super().__init__()
         self.attention = nn.MultiheadAttention(width, heads, 0.1)
         self.cross = nn.MultiheadAttention(width, heads, 0.1) if decodes else None
-        self.wide, self.narrow, self.drop = nn.Linear(width, inner), nn.Linear(inner, width), nn.Dropout(0.1)
+        self.wide, self.narrow, self.drop = (
+            nn.Linear(width, inner),
+            nn.Linear(inner, width),
+            nn.Dropout(0.1),
+        )
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 if decodes else 2))
 
     def forward(
-        self, x: Tensor, place: Tensor, outside: Tensor, seen: Tensor | None = None, where: Tensor | None = None
+        self,
+        x: Tensor,
+        place: Tensor,
+        outside: Tensor,
+        seen: Tensor | None = None,
+        where: Tensor | None = None,
     ) -> Tensor:
         q = x + place
-        x = self.norms[0](x + self.drop(self.attention(q, q, x, None if self.cross else outside)[0]))
+        x = self.norms[0](
+            x + self.drop(self.attention(q, q, x, None if self.cross else outside)[0])
+        )
         if self.cross is not None and seen is not None and where is not None:
             y = self.cross(x + place, seen + where, seen, outside)[0]
             x = self.norms[1](x + self.drop(y))
@@ -91,15 +107,27 @@ class _Layer(nn.Module):
 class _Detr(nn.Module):
     """A hundred boxes and their classes, of all six layers that decode (Carion et al., ECCV 2020)."""
 
-    def __init__(self, width: int, heads: int, inner: int, layers: int, queries: int, classes: int) -> None:
+    def __init__(
+        self, width: int, heads: int, inner: int, layers: int, queries: int, classes: int
+    ) -> None:
         super().__init__()
-        self.trunk, self.places = _frozen(nn.Sequential(*residual_layers(64, 1))), _Places(width // 2)
+        self.trunk, self.places = (
+            _frozen(nn.Sequential(*residual_layers(64, 1))),
+            _Places(width // 2),
+        )
         self.narrow, self.query = nn.Conv2d(2048, width, 1), nn.Embedding(queries, width)
         self.encoder, self.decoder = (
-            nn.ModuleList(_Layer(width, heads, inner, decodes) for _ in range(layers)) for decodes in (False, True)
+            nn.ModuleList(_Layer(width, heads, inner, decodes) for _ in range(layers))
+            for decodes in (False, True)
         )
         self.norm, self.classes = nn.LayerNorm(width), nn.Linear(width, classes + 1)
-        box = [nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 4)]
+        box = [
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.ReLU(),
+            nn.Linear(width, 4),
+        ]
         self.boxes = nn.Sequential(*box)
 
     def forward(self, x: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,7 +153,8 @@ def _detr(batch: int) -> tuple[nn.Module, Inputs]:
     return _Detr(256, 8, 2048, 6, 100, 91), (*images(batch, 256), outside)
 
 
-# -- Visformer -------------------------------------------------------------------------------------------------------
+# -- Visformer
+# -------------------------------------------------------------------------------------------------------
 
 
 class _PixelAttention(nn.Module):
@@ -134,23 +163,37 @@ class _PixelAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads, self.scale = heads, (width // heads) ** -0.5
-        self.parts, self.output = nn.Conv2d(width, 3 * width, 1, bias=False), nn.Conv2d(width, width, 1, bias=False)
+        self.parts, self.output = (
+            nn.Conv2d(width, 3 * width, 1, bias=False),
+            nn.Conv2d(width, width, 1, bias=False),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         b, c, h, w = x.shape
-        q, k, v = self.parts(x).reshape(b, 3, self.heads, c // self.heads, -1).permute(1, 0, 2, 4, 3).unbind(0)
+        q, k, v = (
+            self.parts(x)
+            .reshape(b, 3, self.heads, c // self.heads, -1)
+            .permute(1, 0, 2, 4, 3)
+            .unbind(0)
+        )
         weights = ((q @ k.transpose(-2, -1)) * self.scale).softmax(-1)
         return self.output((weights @ v).permute(0, 1, 3, 2).reshape(b, -1, h, w))
 
 
 class _PixelBlock(nn.Module):
-    """Grouped 3x3 convolutions where the image is large, attention where it is small (Chen et al., ICCV 2021)."""
+    """Grouped 3x3 convolutions where the image is large, attention where it is small (Chen et al.,
+    ICCV 2021).
+    """
 
     def __init__(self, width: int, heads: int | None) -> None:
         super().__init__()
-        self.attention = nn.Sequential(nn.BatchNorm2d(width), _PixelAttention(width, heads)) if heads else None
+        self.attention = (
+            nn.Sequential(nn.BatchNorm2d(width), _PixelAttention(width, heads)) if heads else None
+        )
         wide = 4 * width if heads else 2 * width
-        across = [] if heads else [nn.Conv2d(wide, wide, 3, padding=1, groups=8, bias=False), nn.GELU()]
+        across = (
+            [] if heads else [nn.Conv2d(wide, wide, 3, padding=1, groups=8, bias=False), nn.GELU()]
+        )
         ends = nn.Conv2d(width, wide, 1, bias=False), nn.Conv2d(wide, width, 1, bias=False)
         self.mlp = nn.Sequential(nn.BatchNorm2d(width), ends[0], nn.GELU(), *across, ends[1])
 
@@ -175,13 +218,18 @@ class _Patches(nn.Module):
 @registered("visformer-tiny")
 def _visformer(batch: int) -> tuple[nn.Module, Inputs]:
     layers: list[nn.Module] = [relu_conv(3, 16, 7, 2)]
-    for i, o, k, side, count, heads in ((16, 96, 4, 28, 7, None), (96, 192, 2, 14, 4, 3), (192, 384, 2, 7, 4, 3)):
+    for i, o, k, side, count, heads in (
+        (16, 96, 4, 28, 7, None),
+        (96, 192, 2, 14, 4, 3),
+        (192, 384, 2, 7, 4, 3),
+    ):
         layers += [_Patches(i, o, k, side), *(_PixelBlock(o, heads) for _ in range(count))]
     head = [nn.BatchNorm2d(384), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(384, 1000)]
     return nn.Sequential(*layers, *head), images(batch)
 
 
-# -- EfficientFormer -------------------------------------------------------------------------------------------------
+# -- EfficientFormer
+# -------------------------------------------------------------------------------------------------
 
 
 class _PoolMixer(nn.Module):
@@ -191,7 +239,9 @@ class _PoolMixer(nn.Module):
         super().__init__()
         self.pool = nn.AvgPool2d(3, 1, 1, count_include_pad=False)
         wide, narrow = nn.Conv2d(width, 4 * width, 1), nn.Conv2d(4 * width, width, 1)
-        self.mlp = nn.Sequential(wide, nn.BatchNorm2d(4 * width), nn.GELU(), narrow, nn.BatchNorm2d(width))
+        self.mlp = nn.Sequential(
+            wide, nn.BatchNorm2d(4 * width), nn.GELU(), narrow, nn.BatchNorm2d(width)
+        )
         self.scale1, self.scale2 = (nn.Parameter(torch.full((width, 1, 1), 1e-5)) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -205,20 +255,27 @@ class _BiasedMixer(nn.Module):
     def __init__(self, width: int, heads: int, key: int, side: int) -> None:
         super().__init__()
         self.heads, self.key, self.scale = heads, key, key**-0.5
-        self.parts, self.output = nn.Linear(width, 6 * key * heads), nn.Linear(4 * key * heads, width)
+        self.parts, self.output = (
+            nn.Linear(width, 6 * key * heads),
+            nn.Linear(4 * key * heads, width),
+        )
         row, column = torch.arange(side).repeat_interleave(side), torch.arange(side).repeat(side)
         down, right = (row[:, None] - row[None, :]).abs(), (column[:, None] - column[None, :]).abs()
         self.biases = nn.Parameter(torch.zeros(heads, side * side))
         self.register_buffer("distances", down * side + right)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
         self.scale1, self.scale2 = (nn.Parameter(torch.full((width,), 1e-5)) for _ in range(2))
 
     def _attention(self, x: Tensor) -> Tensor:
         b, n, _ = x.shape
         parts = self.parts(x).reshape(b, n, self.heads, -1).permute(0, 2, 1, 3)
         q, k, v = parts.split([self.key, self.key, 4 * self.key], 3)
-        weights = ((q @ k.transpose(-2, -1)) * self.scale + self.biases[:, self.distances]).softmax(-1)
+        weights = ((q @ k.transpose(-2, -1)) * self.scale + self.biases[:, self.distances]).softmax(
+            -1
+        )
         return self.output((weights @ v).transpose(1, 2).reshape(b, n, -1))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -233,7 +290,12 @@ class _EfficientFormer(nn.Module):
         super().__init__()
         conv = lambda i, o: [nn.Conv2d(i, o, 3, 2, 1), nn.BatchNorm2d(o)]  # noqa: E731
         first = widths[0]
-        layers: list[nn.Module] = [*conv(3, first // 2), nn.ReLU(), *conv(first // 2, first), nn.ReLU()]
+        layers: list[nn.Module] = [
+            *conv(3, first // 2),
+            nn.ReLU(),
+            *conv(first // 2, first),
+            nn.ReLU(),
+        ]
         for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
             layers += conv(widths[stage - 1], width) if stage else []
             layers += [_PoolMixer(width) for _ in range(depth - (stage == len(depths) - 1))]

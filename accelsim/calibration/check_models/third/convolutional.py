@@ -1,4 +1,6 @@
-"""Networks of convolutions: residual, fused mobile, plain, poses, super-resolution, text in images, speech, signals."""
+"""Networks of convolutions: residual, fused mobile, plain, poses, super-resolution, text in images,
+speech, signals.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -48,7 +50,9 @@ class _FusedMobile(nn.Module):
 
     def __init__(self, i: int, o: int, growth: int, s: int) -> None:
         super().__init__()
-        self.path = nn.Sequential(ConvNorm(i, growth * i, 3, s, act=nn.SiLU), ConvNorm(growth * i, o, 1, act=None))
+        self.path = nn.Sequential(
+            ConvNorm(i, growth * i, 3, s, act=nn.SiLU), ConvNorm(growth * i, o, 1, act=None)
+        )
         self.adds = i == o and s == 1
 
     def forward(self, x: Tensor) -> Tensor:
@@ -63,7 +67,12 @@ def _fused(batch: int) -> tuple[nn.Module, Inputs]:
         for position in range(count):
             layers.append(_FusedMobile(channels, o, 4, s if not position else 1))
             channels = o
-    head = [ConvNorm(96, 640, 1, act=nn.SiLU), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(640, 1000)]
+    head = [
+        ConvNorm(96, 640, 1, act=nn.SiLU),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(640, 1000),
+    ]
     return nn.Sequential(*layers, *head), (torch.randn(batch, 3, 192, 192),)
 
 
@@ -73,7 +82,10 @@ def _plain(batch: int) -> tuple[nn.Module, Inputs]:
     channels = 3
     for width, count in ((48, 1), (48, 2), (96, 3), (192, 4), (640, 1)):
         for position in range(count):
-            layers += [nn.Conv2d(channels, width, 3, 1 if position else 2, 1), nn.ReLU(inplace=True)]
+            layers += [
+                nn.Conv2d(channels, width, 3, 1 if position else 2, 1),
+                nn.ReLU(inplace=True),
+            ]
             channels = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(640, 1000)), (
         torch.randn(batch, 3, 224, 224),
@@ -83,10 +95,19 @@ def _plain(batch: int) -> tuple[nn.Module, Inputs]:
 @registered("pose-estimator")
 def _pose(batch: int) -> tuple[nn.Module, Inputs]:
     """A trunk and transposed convolutions up to heat maps (Xiao et al., ECCV 2018)."""
-    trunk = [ConvNorm(3, 32, 3, 2), ConvNorm(32, 64, 3, 2), ConvNorm(64, 128, 3, 2), ConvNorm(128, 256, 3, 2)]
+    trunk = [
+        ConvNorm(3, 32, 3, 2),
+        ConvNorm(32, 64, 3, 2),
+        ConvNorm(64, 128, 3, 2),
+        ConvNorm(128, 256, 3, 2),
+    ]
     heads: list[nn.Module] = []
     for i in (256, 128, 128):
-        heads += [nn.ConvTranspose2d(i, 128, 4, 2, 1, bias=False), nn.BatchNorm2d(128), nn.ReLU(inplace=True)]
+        heads += [
+            nn.ConvTranspose2d(i, 128, 4, 2, 1, bias=False),
+            nn.BatchNorm2d(128),
+            nn.ReLU(inplace=True),
+        ]
     return nn.Sequential(*trunk, *heads, nn.Conv2d(128, 17, 1)), (torch.randn(batch, 3, 192, 128),)
 
 
@@ -120,8 +141,18 @@ class _TextReader(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for i, o, pool in ((1, 32, (2, 2)), (32, 64, (2, 2)), (64, 128, (2, 1)), (128, 128, (4, 1))):
-            layers += [nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(), nn.MaxPool2d(pool)]
+        for i, o, pool in (
+            (1, 32, (2, 2)),
+            (32, 64, (2, 2)),
+            (64, 128, (2, 1)),
+            (128, 128, (4, 1)),
+        ):
+            layers += [
+                nn.Conv2d(i, o, 3, padding=1),
+                nn.BatchNorm2d(o),
+                nn.ReLU(),
+                nn.MaxPool2d(pool),
+            ]
         self.body = nn.Sequential(*layers)
         self.layers = nn.LSTM(128, 128, batch_first=True, bidirectional=True)
         self.head = nn.Linear(256, 80)
@@ -139,7 +170,11 @@ def _reader(batch: int) -> tuple[nn.Module, Inputs]:
 @registered("keyword-spotting")
 def _keyword(batch: int) -> tuple[nn.Module, Inputs]:
     """Depthwise separable convolutions over a spectrogram (Zhang et al., 2017)."""
-    layers: list[nn.Module] = [nn.Conv2d(1, 64, (10, 4), 2, (5, 1), bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    layers: list[nn.Module] = [
+        nn.Conv2d(1, 64, (10, 4), 2, (5, 1), bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+    ]
     for _ in range(4):
         layers += [ConvNorm(64, 64, 3, 1, 64), ConvNorm(64, 64, 1)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 12)), (
@@ -169,7 +204,11 @@ class _SignalUNet(nn.Module):
     @staticmethod
     def _pair(i: int, o: int) -> nn.Module:
         return nn.Sequential(
-            nn.Conv1d(i, o, 9, padding=4), nn.BatchNorm1d(o), nn.ReLU(), nn.Conv1d(o, o, 9, padding=4), nn.ReLU()
+            nn.Conv1d(i, o, 9, padding=4),
+            nn.BatchNorm1d(o),
+            nn.ReLU(),
+            nn.Conv1d(o, o, 9, padding=4),
+            nn.ReLU(),
         )
 
     def forward(self, x: Tensor) -> Tensor:

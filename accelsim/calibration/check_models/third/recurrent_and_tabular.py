@@ -34,7 +34,10 @@ class _SessionRecommender(nn.Module):
 
     def __init__(self, items: int, hidden: int) -> None:
         super().__init__()
-        self.item, self.layer = nn.Embedding(items, hidden), nn.GRU(hidden, hidden, batch_first=True)
+        self.item, self.layer = (
+            nn.Embedding(items, hidden),
+            nn.GRU(hidden, hidden, batch_first=True),
+        )
 
     def forward(self, ids: Tensor) -> Tensor:
         y, _ = self.layer(self.item(ids))
@@ -54,7 +57,9 @@ class _CrossNetwork(nn.Module):
         self.bags = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="mean") for _ in range(tables))
         total = tables * width + 13
         self.crosses = nn.ModuleList(nn.Linear(total, total) for _ in range(3))
-        layers = [part for i, o in ((total, 512), (512, 256)) for part in (nn.Linear(i, o), nn.ReLU())]
+        layers = [
+            part for i, o in ((total, 512), (512, 256)) for part in (nn.Linear(i, o), nn.ReLU())
+        ]
         self.deep, self.head = nn.Sequential(*layers), nn.Linear(total + 256, 1)
 
     def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
@@ -66,15 +71,23 @@ class _CrossNetwork(nn.Module):
 
 @registered("cross-network")
 def _cross(batch: int) -> tuple[nn.Module, Inputs]:
-    return _CrossNetwork(12, 30_000, 32), (torch.randn(batch, 13), torch.randint(30_000, (batch, 12, 4)))
+    return _CrossNetwork(12, 30_000, 32), (
+        torch.randn(batch, 13),
+        torch.randint(30_000, (batch, 12, 4)),
+    )
 
 
 class _WideAndDeep(nn.Module):
     def __init__(self, fields: int, rows: int, width: int) -> None:
         super().__init__()
-        self.wide, self.deep_tokens = nn.EmbeddingBag(fields * rows, 1, mode="sum"), nn.Embedding(fields * rows, width)
+        self.wide, self.deep_tokens = (
+            nn.EmbeddingBag(fields * rows, 1, mode="sum"),
+            nn.Embedding(fields * rows, width),
+        )
         sizes = ((fields * width + 10, 256), (256, 128), (128, 64))
-        layers = [part for i, o in sizes for part in (nn.Linear(i, o), nn.BatchNorm1d(o), nn.ReLU())]
+        layers = [
+            part for i, o in sizes for part in (nn.Linear(i, o), nn.BatchNorm1d(o), nn.ReLU())
+        ]
         self.deep = nn.Sequential(*layers, nn.Linear(64, 1))
 
     def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
@@ -99,7 +112,9 @@ class _Twins(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tower = nn.Sequential(nn.Linear(512, 512), nn.PReLU(), nn.LayerNorm(512), nn.Linear(512, 128))
+        self.tower = nn.Sequential(
+            nn.Linear(512, 512), nn.PReLU(), nn.LayerNorm(512), nn.Linear(512, 128)
+        )
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         return functional.cosine_similarity(self.tower(a), self.tower(b), dim=-1)

@@ -1,4 +1,6 @@
-"""Transformers: small vision, masked language, parallel blocks, sliding caches, switched experts, queries, latents."""
+"""Transformers: small vision, masked language, parallel blocks, sliding caches, switched experts,
+queries, latents.
+"""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -16,7 +18,9 @@ __all__: list[str] = []
 class _CrossAttention(nn.Module):
     """Queries of one sequence, keys and values of another or the same."""
 
-    def __init__(self, width: int, heads: int, source: int | None = None, causal: bool = False) -> None:
+    def __init__(
+        self, width: int, heads: int, source: int | None = None, causal: bool = False
+    ) -> None:
         super().__init__()
         self.heads, self.causal = heads, causal
         self.query, self.output = nn.Linear(width, width), nn.Linear(width, width)
@@ -31,7 +35,9 @@ class _CrossAttention(nn.Module):
 
 
 def _mlp(width: int, inner: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(width, inner), nn.GELU(approximate="tanh"), nn.Linear(inner, width))
+    return nn.Sequential(
+        nn.Linear(width, inner), nn.GELU(approximate="tanh"), nn.Linear(inner, width)
+    )
 
 
 class _Block(nn.Module):
@@ -78,7 +84,9 @@ class _MaskedLanguage(nn.Module):
         self.token, self.place = nn.Embedding(30522, width), nn.Embedding(512, width)
         self.kind, self.norm = nn.Embedding(2, width), nn.LayerNorm(width)
         self.blocks = nn.Sequential(*(_Block(width, heads) for _ in range(layers)))
-        self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, 30522))
+        self.head = nn.Sequential(
+            nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width), nn.Linear(width, 30522)
+        )
 
     def forward(self, ids: Tensor, kinds: Tensor) -> Tensor:
         place = self.place(torch.arange(ids.shape[1], device=ids.device))
@@ -96,7 +104,10 @@ class _ParallelBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.mlp = _CrossAttention(width, heads, causal=True), _mlp(width, 4 * width)
+        self.attention, self.mlp = (
+            _CrossAttention(width, heads, causal=True),
+            _mlp(width, 4 * width),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.attention(self.norm1(x)) + self.mlp(self.norm2(x))
@@ -105,9 +116,9 @@ class _ParallelBlock(nn.Module):
 @registered("parallel-decoder")
 def _parallel(batch: int) -> tuple[nn.Module, Inputs]:
     blocks = [_ParallelBlock(640, 10) for _ in range(5)]
-    return nn.Sequential(nn.Embedding(10_000, 640), *blocks, nn.LayerNorm(640), nn.Linear(640, 2000)), (
-        token_ids(batch, 160, 10_000),
-    )
+    return nn.Sequential(
+        nn.Embedding(10_000, 640), *blocks, nn.LayerNorm(640), nn.Linear(640, 2000)
+    ), (token_ids(batch, 160, 10_000),)
 
 
 class _SlidingLayer(nn.Module):
@@ -117,15 +128,26 @@ class _SlidingLayer(nn.Module):
         super().__init__()
         self.size = width // heads
         self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
-        self.query, self.output = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
-        self.key, self.value = (nn.Linear(width, kv_heads * self.size, bias=False) for _ in range(2))
-        self.gate, self.up = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
+        self.query, self.output = (
+            nn.Linear(width, width, bias=False),
+            nn.Linear(width, width, bias=False),
+        )
+        self.key, self.value = (
+            nn.Linear(width, kv_heads * self.size, bias=False) for _ in range(2)
+        )
+        self.gate, self.up = (
+            nn.Linear(width, inner, bias=False),
+            nn.Linear(width, inner, bias=False),
+        )
         self.down = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         b, n, width = x.shape
         y = self.norm1(x)
-        q, k, v = (f(y).view(b, n, -1, self.size).transpose(1, 2) for f in (self.query, self.key, self.value))
+        q, k, v = (
+            f(y).view(b, n, -1, self.size).transpose(1, 2)
+            for f in (self.query, self.key, self.value)
+        )
         k, v = torch.cat([keys[:, :, 1:], k], 2), torch.cat([values[:, :, 1:], v], 2)
         y = functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
         x = x + self.output(y.transpose(1, 2).reshape(b, n, width))
@@ -136,7 +158,11 @@ class _SlidingLayer(nn.Module):
 class _SlidingDecoder(nn.Module):
     def __init__(self, layers: int) -> None:
         super().__init__()
-        self.token, self.norm, self.head = nn.Embedding(12_000, 768), nn.RMSNorm(768), nn.Linear(768, 12_000)
+        self.token, self.norm, self.head = (
+            nn.Embedding(12_000, 768),
+            nn.RMSNorm(768),
+            nn.Linear(768, 12_000),
+        )
         self.layers = nn.ModuleList(_SlidingLayer(768, 12, 4, 2048) for _ in range(layers))
 
     def forward(self, ids: Tensor, *past: Tensor) -> Tensor:
@@ -153,7 +179,9 @@ def _sliding(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 class _SwitchedExperts(nn.Module):
-    """The best expert of each token, dispatched by one-hot products with a capacity (Lepikhin et al., 2020)."""
+    """The best expert of each token, dispatched by one-hot products with a capacity (Lepikhin et
+    al., 2020).
+    """
 
     def __init__(self, width: int, inner: int, experts: int, capacity: int) -> None:
         super().__init__()
@@ -177,7 +205,10 @@ class _SwitchedBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention, self.moe = _CrossAttention(width, heads, causal=True), _SwitchedExperts(width, 1024, 8, 48)
+        self.attention, self.moe = (
+            _CrossAttention(width, heads, causal=True),
+            _SwitchedExperts(width, 1024, 8, 48),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))
@@ -186,19 +217,24 @@ class _SwitchedBlock(nn.Module):
 
 @registered("switch-moe")
 def _switch(batch: int) -> tuple[nn.Module, Inputs]:
-    return nn.Sequential(nn.Embedding(8000, 256), *(_SwitchedBlock(256, 4) for _ in range(4)), nn.LayerNorm(256)), (
-        token_ids(batch, 128, 8000),
-    )
+    return nn.Sequential(
+        nn.Embedding(8000, 256), *(_SwitchedBlock(256, 4) for _ in range(4)), nn.LayerNorm(256)
+    ), (token_ids(batch, 128, 8000),)
 
 
 class _QueryDetector(nn.Module):
-    """A convolutional trunk, an encoder of its pixels, a decoder of object queries (Carion et al., ECCV 2020)."""
+    """A convolutional trunk, an encoder of its pixels, a decoder of object queries (Carion et al.,
+    ECCV 2020).
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         sizes = ((3, 32), (32, 64), (64, 128), (128, 256), (256, width))
         self.trunk = nn.Sequential(*(ConvNorm(i, o, 3, 2) for i, o in sizes))
-        self.place, self.queries = nn.Parameter(torch.zeros(1, 64, width)), nn.Parameter(torch.zeros(1, 50, width))
+        self.place, self.queries = (
+            nn.Parameter(torch.zeros(1, 64, width)),
+            nn.Parameter(torch.zeros(1, 50, width)),
+        )
         self.encoder = nn.ModuleList(_Block(width, 8) for _ in range(3))
         self.decoder = nn.ModuleList(_Block(width, 8, crosses=True) for _ in range(3))
         self.kinds = nn.Linear(width, 92)

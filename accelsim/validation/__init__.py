@@ -1,0 +1,48 @@
+"""Validation: score predictions on measured tables, suite by suite.
+
+`validate` runs suites over a data folder; `scoreboard_dict` and `markdown` write what it found;
+`worse_figures` compares it with an earlier report. A new suite is a module that registers itself
+with `register_suite`.
+"""
+
+from accelsim.validation.compare import uncompared_suites, worse_figures
+from accelsim.validation.finished_suites import KeptSuites
+from accelsim.validation.report import (
+    markdown,
+    row_columns,
+    row_names,
+    row_records,
+    scoreboard_dict,
+)
+from accelsim.validation.score import Scoreboard, SuiteScore, validate
+from accelsim.validation.scored import Step
+from accelsim.validation.suite import Batch, Prediction, Suite, register_suite, suite, suites
+from accelsim.validation.tables import DataFolder, DataProblem, Schema
+from accelsim.validation.tiers import TIERS, TierName, tier_name
+
+__all__ = [
+    "TIERS",
+    "Batch",
+    "DataFolder",
+    "DataProblem",
+    "KeptSuites",
+    "Prediction",
+    "Schema",
+    "Scoreboard",
+    "Step",
+    "Suite",
+    "SuiteScore",
+    "TierName",
+    "markdown",
+    "register_suite",
+    "row_columns",
+    "row_names",
+    "row_records",
+    "scoreboard_dict",
+    "suite",
+    "suites",
+    "tier_name",
+    "uncompared_suites",
+    "validate",
+    "worse_figures",
+]

@@ -1,0 +1,159 @@
+"""Suite `silicon-kernels`: GEMM, attention, MLA and MoE kernels of data-centre GPUs (extra
+`silicon`).
+
+Rows come from the installed package aiconfigurator-core, not from the data folder: every number
+format from one serving backend. Only the fifth of the shapes that no fit may see is scored, at
+every tier. Kernels were timed in replayed CUDA graphs, so the prediction is the kernel and the gap
+between kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.table import Execution
+from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
+from accelsim.hardware.profile import GpuProfile
+from accelsim.validation.aiconfigurator_graphs import KernelGraph, kernel_graphs
+from accelsim.validation.aiconfigurator_tables import (
+    EAGER_SYSTEMS,
+    KINDS,
+    SYSTEMS,
+    SiliconRows,
+    preferred_rows,
+    silicon_root,
+    unknown_systems,
+)
+from accelsim.validation.columns import roofline_s
+from accelsim.validation.names import gpu_of
+from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
+from accelsim.validation.tables import DataFolder, DataProblem
+
+__all__ = ["GROUPS"]
+
+#: Operator names of the kinds.
+GROUPS = {
+    "gemm": "gemm",
+    "context_attention": "prefill-attention",
+    "generation_attention": "decode-attention",
+    "context_mla": "prefill-mla",
+    "generation_mla": "decode-mla",
+    "moe": "moe",
+}
+
+
+#: Operators that one timed call of an eager system issues one after the other: its linear layers go
+#: in sixes (collector/vllm/collect_gemm_xpu.py of aiconfigurator), its attention alone.
+_ISSUED_TOGETHER = {"gemm": 6}
+
+
+@register_suite(
+    "silicon-kernels",
+    "GPU kernels of aiconfigurator-core: the fifth of shapes no fit may see",
+    (),
+    "operator",
+)
+def load(folder: DataFolder) -> list[Batch]:
+    """Held-out rows of every system and kind that the package has.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+    """
+    silicon_root()
+    for system in unknown_systems():
+        _note(
+            folder,
+            DataProblem(
+                f"data/{system}",
+                None,
+                None,
+                "unknown system",
+                "kernels of a system that no GPU profile is known for",
+            ),
+        )
+    return [
+        batch for system in SYSTEMS for kind in KINDS for batch in _batches(folder, system, kind)
+    ]
+
+
+def _note(folder: DataFolder, problem: DataProblem) -> None:
+    if problem not in folder.problems:
+        folder.problems.append(problem)
+
+
+def _batches(folder: DataFolder, system: str, kind: str) -> Iterator[Batch]:
+    def refuse(error: ProfileError) -> None:
+        _note(
+            folder,
+            DataProblem(
+                _short_path(error.path), None, None, "damaged table", "; ".join(error.problems)
+            ),
+        )
+
+    for table in preferred_rows(system, kind, refuse):
+        rows = table.take(table.held_out)
+        words = np.full(len(rows), GROUPS[kind])
+        try:
+            profile = gpu_of(system)
+            graphs = kernel_graphs(rows)
+        except UnknownNameError as error:
+            yield refused_batch(
+                system, words, words, rows.time_s, f"no GPU profile of {error.name}"
+            )
+        except InvalidValueError as error:
+            yield refused_batch(
+                system, words, words, rows.time_s, f"{kind} of {table.backend}: {error}"
+            )
+        else:
+            yield from (_batch(system, profile, kernels) for kernels in graphs)
+
+
+def _short_path(path: str) -> str:
+    """Path below the package's folder."""
+    return path.removeprefix(f"{silicon_root()}/")
+
+
+def _batch(system: str, profile: GpuProfile, kernels: KernelGraph) -> Batch:
+    name = f"{GROUPS[kernels.rows.kind]} {kernels.format_name} ({kernels.rows.backend})"
+    line = kernels.sum_stages(roofline_s(kernels.graph, profile))
+    label = _labels(kernels.rows)
+    group = np.full(len(label), name)
+    return Batch(
+        system, profile, group, label, kernels.rows.time_s, line, _prediction(kernels, profile)
+    )
+
+
+def _labels(rows: SiliconRows) -> Any:
+    names = list(rows.sizes)
+    table = np.stack([rows.sizes[name].astype(np.int64) for name in names], axis=1)
+    return np.array([" ".join(map(str, row)) for row in table.tolist()], dtype=str)
+
+
+def _share_beyond_first(kind: str) -> float:
+    """Part of the operators in a timed call that follow another one: nothing ends between them."""
+    return 1.0 - 1.0 / _ISSUED_TOGETHER.get(kind, 1)
+
+
+def _prediction(kernels: KernelGraph, profile: GpuProfile) -> Callable[[Any | None], Prediction]:
+    def predict(parameters: Any | None) -> Prediction:
+        base = GpuParameters.class_wide() if parameters is None else parameters
+        measured = kernels.measured(base, profile)
+        # Surfaces fitted to operators issued one by one hold the host's time; without them the
+        # slower of the two counts.
+        is_eager = kernels.rows.system in EAGER_SYSTEMS and not base.is_fitted
+        costs = cost_gpu(
+            kernels.graph, profile, Execution.EAGER if is_eager else Execution.GRAPH, measured
+        )
+        issue_s = (
+            costs.dispatch_s
+            - base.trailing_dispatch_s * _share_beyond_first(kernels.rows.kind) * is_eager
+        )
+        busy_s, issued_s = kernels.sum_stages(costs.time_s), kernels.sum_stages(issue_s)
+        time_s = np.maximum(busy_s, issued_s) if is_eager else busy_s + issued_s
+        return Prediction(time_s + kernels.beside_s(base, profile), kernels.log_sigma(costs))
+
+    return predict

@@ -1,0 +1,434 @@
+"""Measured GPU kernels of the package aiconfigurator-core (extra `silicon`): GEMM, attention, MLA
+and MoE layers.
+
+The package (NVIDIA, Apache-2.0; version pinned in pyproject.toml) carries kernel times of several
+systems as parquet tables, one folder per system, kind, serving backend and backend version. Rows
+are read into columns in SI units; where one configuration was measured with several kernels the
+fastest is kept, since that is what a backend would run. Backends differ: some time whole framework
+calls (vLLM's block-scaled FP8 GEMM never takes less than 55 us on an H200), so the kernels of a
+format come from one backend (see `preferred_rows`). Nothing of the package is copied into this
+project, and its end-to-end file is not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.calibration.split import HELD_OUT_SHARE, held_out_rows
+from accelsim.datafile import read_mapping
+from accelsim.errors import MissingDependencyError, ProfileError, UnknownNameError
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.graph import FloatArray
+
+__all__ = [
+    "BACKENDS",
+    "EAGER_SYSTEMS",
+    "FORMATS",
+    "KINDS",
+    "SYSTEMS",
+    "NumberFormat",
+    "SiliconRows",
+    "format_names",
+    "preferred_rows",
+    "read_silicon",
+    "silicon_root",
+    "unknown_systems",
+    "versions",
+]
+
+#: Systems the package has kernels of; `validation.names` says which device each is.
+SYSTEMS: Final = (
+    *("a100_sxm", "l40s", "h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300"),
+    *("rtx_pro_6000_server", "b60"),
+)
+#: Systems whose operators were issued one by one: the package replays CUDA graphs, which Intel's
+#: boards do not have.
+EAGER_SYSTEMS: Final = frozenset({"b60"})
+#: Serving backends, those whose times scatter least first: interpolated from their neighbours, GEMM
+#: and attention kernels of an H200 are 1 to 3 % off in TensorRT-LLM's tables, 2 to 6 % in vLLM's
+#: and 3 to 7 % in sglang's.
+BACKENDS: Final = ("trtllm", "vllm", "sglang")
+#: The same for expert layers: TensorRT-LLM's tuning failed for whole cells (BF16 layers of an H200
+#: five times slower than their neighbours), and sglang switches between untuned and tuned kernels
+#: by model.
+_LAYER_BACKENDS: Final = ("vllm", "trtllm", "sglang")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormat:
+    """What a kernel multiplies in and how its weights are stored.
+
+    Attributes:
+        compute: Format of the arithmetic.
+        weight: Format of stored weights.
+        scale_bytes: Bytes of block scales per weight.
+    """
+
+    compute: Dtype
+    weight: Dtype
+    scale_bytes: float = 0.0
+
+
+_D = Dtype
+#: Formats by the package's name for them.
+FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
+    {
+        "bfloat16": NumberFormat(_D.BF16, _D.BF16),
+        "fp8": NumberFormat(_D.FP8, _D.FP8),
+        "fp8_block": NumberFormat(
+            _D.FP8, _D.FP8, 4 / 128**2
+        ),  # an FP32 per block of 128 x 128 (DeepSeek-V3, 2024)
+        "nvfp4": NumberFormat(_D.FP4, _D.FP4, 1 / 16),  # an FP8 per 16 values
+        "sq": NumberFormat(_D.INT8, _D.INT8),
+        "int8_wo": NumberFormat(_D.BF16, _D.INT8),
+        "int4_wo": NumberFormat(_D.BF16, _D.INT4),
+        "w4a16_mxfp4": NumberFormat(_D.BF16, _D.FP4, 1 / 32),  # OCP MX: a byte per 32 values
+        "w4a8_mxfp4_mxfp8": NumberFormat(_D.FP8, _D.FP4, 1 / 32),
+        "w4afp8": NumberFormat(_D.FP8, _D.INT4),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Where a kind's table lies and which columns it has."""
+
+    family: str
+    file: str
+    sizes: tuple[str, ...]
+    formats: tuple[str, ...]
+    words: tuple[str, ...] = ()
+
+
+_ATTENTION = (
+    "batch_size",
+    "isl",
+    "num_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "window_size",
+    "step",
+)
+_ATTENTION_FORMATS = ("attn_dtype", "kv_cache_dtype")
+_LATENT = ("batch_size", "isl", "num_heads", "step")
+_LATENT_FORMATS = ("mla_dtype", "kv_cache_dtype")
+_MOE = (
+    "num_tokens",
+    "hidden_size",
+    "inter_size",
+    "topk",
+    "num_experts",
+    "moe_tp_size",
+    "moe_ep_size",
+)
+#: Values of columns that older tables lack.
+_DEFAULTS: Final = {"window_size": 0, "step": 0}
+#: Kinds of kernel by name.
+KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
+    {
+        "gemm": _Kind("gemm", "gemm_perf.parquet", ("m", "n", "k"), ("gemm_dtype",)),
+        "context_attention": _Kind(
+            "attention", "context_attention_perf.parquet", _ATTENTION, _ATTENTION_FORMATS
+        ),
+        "generation_attention": _Kind(
+            "attention", "generation_attention_perf.parquet", _ATTENTION, _ATTENTION_FORMATS
+        ),
+        "context_mla": _Kind("mla", "context_mla_perf.parquet", _LATENT, _LATENT_FORMATS),
+        "generation_mla": _Kind("mla", "generation_mla_perf.parquet", _LATENT, _LATENT_FORMATS),
+        "moe": _Kind(
+            "moe", "moe_perf.parquet", _MOE, ("moe_dtype",), ("distribution", "kernel_source")
+        ),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SiliconRows:
+    """Measured kernels of one kind on one system; n rows.
+
+    Attributes:
+        system: Name in the package.
+        backend: Serving backend whose kernels were measured.
+        version: Version of the backend.
+        kind: Name in `KINDS`.
+        sizes: Dimensions by the package's column names, shape (n,) each.
+        formats: Format columns by name, names in `FORMATS`, shape (n,) each.
+        words: Other text columns by name, shape (n,) each.
+        time_s: Measured times, shape (n,), s.
+        held_out: Shapes that no fit may see, shape (n,).
+    """
+
+    system: str
+    backend: str
+    version: str
+    kind: str
+    sizes: Mapping[str, FloatArray]
+    formats: Mapping[str, NDArray[Any]]
+    words: Mapping[str, NDArray[Any]]
+    time_s: FloatArray
+    held_out: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def take(self, rows: NDArray[Any]) -> SiliconRows:
+        """The given rows (indices or mask)."""
+        return SiliconRows(
+            self.system,
+            self.backend,
+            self.version,
+            self.kind,
+            {name: column[rows] for name, column in self.sizes.items()},
+            {name: column[rows] for name, column in self.formats.items()},
+            {name: column[rows] for name, column in self.words.items()},
+            self.time_s[rows],
+            self.held_out[rows],
+        )
+
+
+def silicon_root() -> Path:
+    """Folder of the package's systems.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+    """
+    spec = find_spec("aiconfigurator_core")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingDependencyError("aiconfigurator-core", "silicon")
+    return Path(next(iter(spec.submodule_search_locations))) / "systems"
+
+
+def versions(system: str, kind: str, backend: str) -> tuple[str, ...]:
+    """Versions of a backend that a system has kernels of, the package's current one first, then
+    newer before older.
+
+    Empty where there are none. The current version is the newest complete one; later ones may hold
+    a few kernels only.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+        UnknownNameError: If the system, kind or backend does not exist.
+    """
+    for what, name, known in (
+        ("system", system, SYSTEMS),
+        ("kind", kind, KINDS),
+        ("backend", backend, BACKENDS),
+    ):
+        if name not in known:
+            raise UnknownNameError(what, name, known, f"Known: {', '.join(known)}.")
+    folder = silicon_root() / "data" / system / KINDS[kind].family / backend
+    found = [path.parent.name for path in folder.glob(f"*/{KINDS[kind].file}")]
+    current = _current_version(system, backend)
+    return tuple(
+        sorted(found, key=lambda version: (version == current, _version_key(version)), reverse=True)
+    )
+
+
+def _current_version(system: str, backend: str) -> str | None:
+    path = silicon_root() / "query_versions.yaml"
+    if not path.is_file():
+        return None
+    table = read_mapping(path)
+    for part in (table.get("overrides", {}).get(system, {}), table.get("defaults", {})):
+        if backend in part:
+            return str(part[backend].get("current"))
+    return None
+
+
+def _version_key(version: str) -> list[int]:
+    """Digits of a version; a release candidate comes before what follows it, which is enough to
+    find the newest.
+    """
+    return [int(digits) for digits in re.findall(r"\d+", version)]
+
+
+def read_silicon(system: str, backend: str, version: str | None, kind: str) -> SiliconRows:
+    """Read one table.
+
+    Args:
+        system: One of `SYSTEMS`.
+        backend: One of `BACKENDS`.
+        version: Version of the backend; None takes the current one.
+        kind: One of `KINDS`.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+        UnknownNameError: If there is no such table.
+        ProfileError: If the table does not have the columns expected.
+    """
+    known = versions(system, kind, backend)
+    chosen = version or (known[0] if known else "")
+    if chosen not in known:
+        raise UnknownNameError(
+            f"{backend} version of {system} {kind}",
+            chosen,
+            known,
+            f"Known: {', '.join(known) or 'none'}.",
+        )
+    table = KINDS[kind]
+    path = silicon_root() / "data" / system / table.family / backend / chosen / table.file
+    columns = _columns(path, (*table.sizes, *table.formats, *table.words, "latency"))
+    sizes = {name: _numbers(path, name, columns[name]) for name in table.sizes}
+    time_s = _numbers(path, "latency", columns["latency"]) * 1e-3
+    rows = SiliconRows(
+        system=system,
+        backend=backend,
+        version=chosen,
+        kind=kind,
+        sizes=sizes,
+        formats={name: columns[name].astype(str) for name in table.formats},
+        words={name: columns[name].astype(str) for name in table.words},
+        time_s=time_s,
+        held_out=held_out_rows(list(sizes.values()), HELD_OUT_SHARE),
+    )
+    return _fastest(rows)
+
+
+def preferred_rows(
+    system: str, kind: str, on_damage: Callable[[ProfileError], None] | None = None
+) -> list[SiliconRows]:
+    """Tables of a system with every number format once: from the first backend that has it.
+
+    Args:
+        system: One of `SYSTEMS`.
+        kind: One of `KINDS`.
+        on_damage: Called with what is wrong with a table, which then counts as missing; raised
+            where None.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+        ProfileError: If a table is damaged.
+    """
+    found: list[SiliconRows] = []
+    taken: set[str] = set()
+    for backend in _LAYER_BACKENDS if kind == "moe" else BACKENDS:
+        if not versions(system, kind, backend):
+            continue
+        try:
+            rows = read_silicon(system, backend, None, kind)
+            if system in EAGER_SYSTEMS:
+                rows = _with_repeats(rows)
+        except ProfileError as error:
+            if on_damage is None:
+                raise
+            on_damage(error)
+            continue
+        names = format_names(rows)
+        new = ~np.isin(names, list(taken))
+        if new.any():
+            found.append(rows.take(new))
+            taken |= set(np.unique(names).tolist())
+    return found
+
+
+def format_names(rows: SiliconRows) -> NDArray[Any]:
+    """Name of each row's format, with the cache's where it is another, shape (n,)."""
+    first, *others = rows.formats.values()
+    names = first.astype(object)
+    for other in others:
+        names = names + np.where(other == first, "", " cache " + other.astype(object))
+    return names.astype(str)
+
+
+def _columns(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+    except ImportError:
+        raise MissingDependencyError("pyarrow", "silicon") from None
+    try:
+        file = ParquetFile(path)
+        found = [name for name in names if name in file.schema_arrow.names]
+        if missing := [name for name in names if name not in found and name not in _DEFAULTS]:
+            raise ProfileError(str(path), [f"column {name} is missing" for name in missing])
+        table = file.read(columns=found)
+    except (OSError, ArrowException) as error:
+        raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
+    absent = {name: np.full(table.num_rows, _DEFAULTS[name]) for name in names if name not in found}
+    return {name: table[name].to_numpy() for name in found} | absent
+
+
+def _numbers(path: Path, name: str, column: NDArray[Any]) -> FloatArray:
+    """A column as numbers: finite and >= 0, measured times above 0.
+
+    Raises:
+        ProfileError: If a cell is none of that, with the first such row.
+    """
+    try:
+        values = column.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ProfileError(str(path), [f"column {name} holds no numbers"]) from None
+    least = np.finfo(np.float64).tiny if name == "latency" else 0.0
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= least)))
+    if wrong.size:
+        expected = "a time above 0" if name == "latency" else "a number of 0 or more"
+        found = f"row {int(wrong[0]) + 1}, column {name}: {column[wrong[0]]!r} is not {expected}"
+        raise ProfileError(str(path), [f"{found} ({wrong.size} such rows)"])
+    return values
+
+
+def unknown_systems() -> list[str]:
+    """Systems that the package has kernel tables of and `SYSTEMS` has not.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+    """
+    folders = sorted(
+        path
+        for path in (silicon_root() / "data").iterdir()
+        if path.is_dir() and path.name not in SYSTEMS
+    )
+    files = [f"{kind.family}/*/*/{kind.file}" for kind in KINDS.values()]
+    return [path.name for path in folders if any(next(path.glob(file), None) for file in files)]
+
+
+def _fastest(rows: SiliconRows) -> SiliconRows:
+    """One row per configuration: its fastest kernel."""
+    keys = [
+        np.unique(column, return_inverse=True)[1]
+        for column in (*rows.formats.values(), *_named(rows))
+    ]
+    order = np.lexsort((rows.time_s, *rows.sizes.values(), *keys))
+    columns = [column[order] for column in (*rows.sizes.values(), *keys)]
+    first = np.ones(len(order), dtype=np.bool_)
+    if len(order) > 1:
+        first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return rows.take(np.sort(order[first]))
+
+
+def _with_repeats(rows: SiliconRows) -> SiliconRows:
+    """Each configuration at its fastest in any version of the backend.
+
+    Versions time the same operators again. Issued one by one, a row holds the host's delays, which
+    only ever add: two versions' decoding rows of a B60 differ by 60 % (90th percentile),
+    independently of each other and of the shape.
+    """
+    repeats = [
+        read_silicon(rows.system, rows.backend, version, rows.kind)
+        for version in versions(rows.system, rows.kind, rows.backend)
+        if version != rows.version
+    ]
+    tables = [rows, *repeats]
+    columns = zip(
+        *([*table.sizes.values(), *table.formats.values(), *_named(table)] for table in tables),
+        strict=True,
+    )
+    codes = [np.unique(np.concatenate(column), return_inverse=True)[1] for column in columns]
+    which = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    fastest_s = np.full(int(which.max(initial=-1)) + 1, np.inf)
+    np.minimum.at(fastest_s, which, np.concatenate([table.time_s for table in tables]))
+    return replace(rows, time_s=fastest_s[which[: len(rows)]])
+
+
+def _named(rows: SiliconRows) -> list[NDArray[Any]]:
+    """Text columns that are part of a configuration: the kernel is not."""
+    return [column for name, column in rows.words.items() if name != "kernel_source"]

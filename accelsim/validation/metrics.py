@@ -1,0 +1,201 @@
+"""How far predictions are from measurements: error quantiles, bias, ranking, and what intervals
+cover.
+
+The absolute percentage error |p/m - 1| is relative to the measurement. MAPE is its mean, bias the
+mean of p/m - 1 (above 0: predicted too slow). Ranking is Kendall's tau-b (Kendall, Biometrika 33,
+1945), which counts pairs put in the right order and corrects for ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.workloads.graph import FloatArray
+
+__all__ = [
+    "INTERVAL_LEVEL",
+    "Z_LEVEL",
+    "Figures",
+    "absolute_errors",
+    "figures",
+    "interval_s",
+    "kendall_tau",
+    "knee_batch",
+    "quantile_noise",
+    "ranking_tau",
+]
+
+#: Share of rows a prediction interval should cover.
+INTERVAL_LEVEL = 0.9
+#: Quantile of the normal distribution that leaves half of the rest on each side.
+Z_LEVEL = 1.6448536269514722
+_MIN_RANKED = 3
+_KNEE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Accuracy of one group of rows; fractions of the measured time, None where there are no rows.
+
+    Attributes:
+        rows_answered: Rows with a prediction.
+        mape_fraction: Mean absolute error.
+        mape_noise_fraction: Half width of its 95 % confidence interval: 1.96 standard errors.
+        median_ape_fraction: Median absolute error.
+        median_noise_fraction: Half width of its 95 % confidence interval, from order statistics.
+        p90_ape_fraction: 90th percentile.
+        p90_noise_fraction: The same for it.
+        max_ape_fraction: Largest.
+        bias_fraction: Mean signed error; above 0 where predictions are too slow.
+        kendall_tau: Rank correlation of predicted and measured times over the rows; None under
+            three rows.
+        interval_coverage_fraction: Rows inside their 90 % interval.
+        interval_width_fraction: Median of (high - low) / predicted.
+        roofline_mape_fraction: MAPE of the plain roofline on the same rows.
+    """
+
+    rows_answered: int
+    mape_fraction: float | None
+    mape_noise_fraction: float | None
+    median_ape_fraction: float | None
+    median_noise_fraction: float | None
+    p90_ape_fraction: float | None
+    p90_noise_fraction: float | None
+    max_ape_fraction: float | None
+    bias_fraction: float | None
+    kendall_tau: float | None
+    interval_coverage_fraction: float | None
+    interval_width_fraction: float | None
+    roofline_mape_fraction: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Field by field."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def absolute_errors(predicted_s: FloatArray, measured_s: FloatArray) -> FloatArray:
+    """|predicted / measured - 1|, shape (n,)."""
+    errors: FloatArray = np.abs(predicted_s / measured_s - 1.0)
+    return errors
+
+
+def interval_s(predicted_s: FloatArray, log_sigma: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Low and high end of the 90 % interval of a log-normal error, shape (n,) each.
+
+    Args:
+        predicted_s: Median of the prediction, s.
+        log_sigma: Standard deviation of ln(true / predicted).
+    """
+    spread = np.exp(Z_LEVEL * log_sigma)
+    return predicted_s / spread, predicted_s * spread
+
+
+def kendall_tau(predicted: FloatArray, measured: FloatArray) -> float | None:
+    """Kendall's tau-b; None under three rows or where one side is constant."""
+    if len(measured) < _MIN_RANKED:
+        return None
+    from scipy.stats import kendalltau
+
+    tau = float(kendalltau(predicted, measured).statistic)
+    return None if np.isnan(tau) else tau
+
+
+def ranking_tau(
+    predicted: FloatArray, measured: FloatArray, choice: Sequence[str] | NDArray[Any]
+) -> float | None:
+    """Mean tau over the questions "which of these is fastest": rows of one `choice` are the
+    candidates.
+
+    Args:
+        predicted: Predicted times.
+        measured: Measured times.
+        choice: Names the question each row is a candidate of, length n.
+
+    Returns:
+        Mean over the questions with three candidates or more; None where there are none.
+    """
+    names, inverse = np.unique(np.asarray(choice, dtype=str), return_inverse=True)
+    groups = [np.flatnonzero(inverse == index) for index in range(len(names))]
+    taus = [kendall_tau(predicted[rows], measured[rows]) for rows in groups]
+    known = [tau for tau in taus if tau is not None]
+    return float(np.mean(known)) if known else None
+
+
+def quantile_noise(values: FloatArray, share: float) -> float | None:
+    """Half the width of a quantile's 95 % confidence interval; None for one value.
+
+    The number of values below a quantile is binomial, so its standard deviation in ranks is sqrt(n
+    q (1 - q)) (Conover, Practical Nonparametric Statistics, 3rd edition, section 3.2).
+
+    Args:
+        values: Sample, shape (n,).
+        share: The quantile, 0 to 1.
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    reach = 1.96 * np.sqrt(share * (1.0 - share) / count)
+    low, high = np.quantile(values, np.clip([share - reach, share + reach], 0.0, 1.0))
+    return float(high - low) / 2.0
+
+
+def knee_batch(batch: FloatArray, time_s: FloatArray) -> int:
+    """Smallest batch of a sweep that reaches 90 % of the sweep's best throughput: from there on
+    more hardly helps.
+
+    Args:
+        batch: Batch sizes, rising.
+        time_s: Time of one batch at each.
+    """
+    rate = batch / time_s
+    return int(batch[int(np.argmax(rate >= _KNEE * rate.max()))])
+
+
+def _median_ratio(above: FloatArray, below: FloatArray) -> float | None:
+    """Median of a ratio over the rows that have one."""
+    known = below > 0
+    return float(np.median(above[known] / below[known])) if known.any() else None
+
+
+def figures(
+    predicted_s: FloatArray,
+    measured_s: FloatArray,
+    low_s: FloatArray,
+    high_s: FloatArray,
+    roofline_s: FloatArray,
+) -> Figures:
+    """Accuracy of rows that were answered.
+
+    Args:
+        predicted_s: Predicted times, shape (n,), above 0.
+        measured_s: Measured times.
+        low_s: Low ends of the intervals.
+        high_s: High ends.
+        roofline_s: Roofline times; NaN where the device has no roofline for the row.
+    """
+    count = len(measured_s)
+    if count == 0:
+        return Figures(0, *(None,) * (len(fields(Figures)) - 1))
+    error = absolute_errors(predicted_s, measured_s)
+    has_line = ~np.isnan(roofline_s)
+    line = absolute_errors(roofline_s[has_line], measured_s[has_line])
+    return Figures(
+        rows_answered=count,
+        mape_fraction=float(error.mean()),
+        mape_noise_fraction=float(1.96 * error.std(ddof=1) / np.sqrt(count)) if count > 1 else None,
+        median_ape_fraction=float(np.median(error)),
+        median_noise_fraction=quantile_noise(error, 0.5),
+        p90_ape_fraction=float(np.quantile(error, 0.9)),
+        p90_noise_fraction=quantile_noise(error, 0.9),
+        max_ape_fraction=float(error.max()),
+        bias_fraction=float((predicted_s / measured_s - 1.0).mean()),
+        kendall_tau=kendall_tau(predicted_s, measured_s),
+        interval_coverage_fraction=float(((low_s <= measured_s) & (measured_s <= high_s)).mean()),
+        interval_width_fraction=_median_ratio(high_s - low_s, predicted_s),
+        roofline_mape_fraction=float(line.mean()) if line.size else None,
+    )

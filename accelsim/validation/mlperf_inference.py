@@ -1,0 +1,294 @@
+"""Suite `mlperf-inference`: offline throughput of MLPerf Inference submissions (closed division),
+per accelerator.
+
+A submission feeds every accelerator (a socket where there is none) with batches of its own choice
+as fast as they finish; the prediction is the best of the batches below, or the batch that
+submitters publish, in a compiled engine, in the format submitters use: INT8 for vision,
+recommendation and BERT at 99 % of the reference accuracy, FP16 where 99.9 % is asked and for images
+from text. Rows of generated tokens are scored by the serving suites. Sizes of a sample: BERT runs
+without padding, so a SQuAD sample is its mean length (384 tokens over a packing factor of 2.2;
+Krell et al., arXiv:2107.02027); a DLRM sample is 100 to 700 user-item pairs, 270 on average (MLPerf
+Inference, recommendation reference); a RetinaNet sample is an 800 x 800 image, whose boxes are
+chosen from 264 scores of 120,087 anchors, an SSD-ResNet-34 sample one of 1200 x 1200. A 3D-UNet
+sample is one volume of 224 x 224 x 160 up to round 1.1 (BraTS 2019). From 2.0 on it is a KiTS 2019
+scan cut into windows of 128 voxels every 64, at 1.6 x 1.2 x 1.2 mm: the mean number of windows in a
+plane over the 42 cases of the benchmark, from their pixel widths (kits.json), is 20.2, times 3 for
+the median length of a scan, 128 slices of 3.22 mm (Isensee and Maier-Hein, arXiv:1908.02182): 61
+windows. A Stable Diffusion XL sample is 20 steps of the U-Net on two prompts (guidance) and one
+pass of the image decoder (MLPerf Inference, text_to_image reference); the text encoders, under 1 %
+of the work, are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from accelsim.errors import UnknownNameError
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.hardware.sourced import Sourced, SourceKind
+from accelsim.validation.names import device_of, note_unknown_devices, workload_of
+from accelsim.validation.suite import Batch, refused_batch, register_suite
+from accelsim.validation.tables import (
+    WRONG_UNIT,
+    DataFolder,
+    Schema,
+    Table,
+    number,
+    text,
+    time_column,
+)
+from accelsim.validation.throughput import (
+    Stage,
+    Throughput,
+    throughput_prediction,
+    throughput_roofline_s,
+)
+from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
+from accelsim.workloads.model import RunShape
+
+__all__ = ["MLPERF_SCHEMA"]
+
+MLPERF_SCHEMA = Schema(
+    "serving/mlperf_inference.csv",
+    (
+        *text(
+            "round",
+            "submitter",
+            "system",
+            "accelerator",
+            "model",
+            "scenario",
+            "valid",
+            "unit",
+            "framework",
+        ),
+        *number("acc_per_node", optional=True),
+        *time_column("samples_per_s", optional=True),
+        *text("host_cpu", may_lack=True),
+        *number("sockets", may_lack=True),
+        *number("nodes"),
+    ),
+    ("round", "submitter", "system", "accelerator", "model", "scenario", "framework"),
+)
+_UNITS = ("samples/s", "tokens/s")
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """How a benchmark's sample maps to a workload.
+
+    Attributes:
+        batches: Samples per batch a submitter may choose.
+        rows_per_sample: Rows of the workload's batch per sample.
+        seq_len: Tokens, where the workload has them.
+        image_size: Pixels, where not the workload's own.
+        workload: Name in the catalogue, where it is not the benchmark's.
+        repeats: Times the workload runs for one batch.
+        decoder: A network that runs once on each sample afterwards.
+        scores: Class scores of a sample from which its boxes are chosen.
+    """
+
+    batches: tuple[float, ...]
+    rows_per_sample: float = 1.0
+    seq_len: int = 0
+    image_size: int = 0
+    workload: str = ""
+    repeats: float = 1.0
+    decoder: str = ""
+    scores: float = 0.0
+
+
+_IMAGES = (8, 16, 32, 64, 128, 256, 512, 1024)
+_LARGE_IMAGES = (1, 2, 4, 8, 16, 32)
+_PAIRS = (16, 32, 64, 128, 256, 512, 1024)
+_KITS_WINDOWS = 61.0
+_TASKS: Mapping[str, _Task] = {
+    "resnet50": _Task(_IMAGES),
+    "ssd-mobilenet": _Task(_IMAGES),
+    "ssd-resnet34": _Task(_LARGE_IMAGES),
+    "retinanet": _Task(_LARGE_IMAGES, image_size=800, scores=120087.0 * 264),
+    "bert": _Task((8, 16, 32, 64, 128, 256), seq_len=175),
+    "dlrm": _Task(_PAIRS, rows_per_sample=270.0),
+    "dlrm-v2": _Task(_PAIRS, rows_per_sample=270.0),
+    "3d-unet": _Task(
+        tuple(count / _KITS_WINDOWS for count in (1, 2, 4, 8)),
+        _KITS_WINDOWS,
+        workload="3d-unet-kits",
+    ),
+    "3d-unet brats": _Task((1, 2, 4), workload="3d-unet-brats"),
+    "stable-diffusion-xl": _Task(
+        (1, 2, 4, 8),
+        rows_per_sample=2.0,
+        image_size=1024,
+        repeats=20.0,
+        decoder="stable-diffusion-vae-decoder",
+    ),
+}
+#: Benchmarks in the half precision of their reference checkpoint; results do not state the format
+#: they run in.
+_HALF = frozenset({"stable-diffusion-xl"})
+_NO_LENGTHS = "the reference states no mean lengths of its prompts and answers"
+_REFUSED_TASKS: Mapping[str, str] = {"gptj-99": _NO_LENGTHS, "gptj-99.9": _NO_LENGTHS}
+#: Devices and benchmarks whose engines mix formats layer by layer (krai/ck-qaic, packed-bert:
+#: precision.mixed for BERT-99).
+_MIXED = frozenset({("cloud-ai-100-pro", "bert-99")})
+_MIXED_FORMATS = "engine of mixed INT8 and FP16: which layers run in which is not published"
+#: Programs side by side on one device and samples in each one's batch, where submissions publish
+#: them; a program's cores share its weights. Cloud AI 100: mlcommons/ck, compile-model-for.qaic
+#: (ResNet-50: programs of 4 of 16 cores; RetinaNet: of one core and one sample); krai/ck-qaic,
+#: image-classification-qaic-loadgen (8 samples per batch).
+_PROGRAMS: Mapping[tuple[str, str], tuple[int, float]] = {
+    ("cloud-ai-100-pro", "resnet50"): (4, 8.0),
+    ("cloud-ai-100-pro", "retinanet"): (16, 1.0),
+}
+_BRATS_ROUNDS = ("v0.7", "v1.0", "v1.1")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    device: str
+    model: str
+    measured_s: float
+    run: Throughput | None
+    refusal: str = ""
+    program_count: int = 0
+
+
+@register_suite(
+    "mlperf-inference",
+    "MLPerf Inference offline throughput per accelerator",
+    (MLPERF_SCHEMA,),
+    "model",
+    is_ranked=True,
+)
+def load(folder: DataFolder) -> list[Batch]:
+    """Offline rows by device, and by reason where they are refused."""
+    table = folder.table(MLPERF_SCHEMA)
+    if table is None:
+        return []
+    offline = table.take(table["scenario"] == "offline")
+    note_unknown_devices(folder, offline, "accelerator")
+    folder.refuse_units(offline, np.where(np.isin(offline["unit"], _UNITS), "", _UNITS[0]))
+    parts: dict[tuple[str, str, int], list[_Row]] = {}
+    for row in _rows(offline):
+        parts.setdefault((row.device, row.refusal, row.program_count), []).append(row)
+    return [_batch(*key, own) for key, own in parts.items()]
+
+
+def _batch(device: str, refusal: str, program_count: int, rows: list[_Row]) -> Batch:
+    group = np.array([row.model for row in rows], dtype=str)
+    measured = np.array([row.measured_s for row in rows])
+    runs = [row.run for row in rows if row.run is not None]
+    if refusal:
+        return refused_batch(device, group, group, measured, refusal)
+    profile = _programmed(device_of(device), program_count)
+    line = throughput_roofline_s(runs, profile)
+    return Batch(
+        device, profile, group, group, measured, line, throughput_prediction(runs, profile)
+    )
+
+
+def _rows(table: Table) -> Iterable[_Row]:
+    names = (
+        "round",
+        "accelerator",
+        "host_cpu",
+        "model",
+        "unit",
+        "acc_per_node",
+        "sockets",
+        "nodes",
+        "samples_per_s",
+    )
+    for version, accelerator, host, model, unit, per_node, sockets, nodes, rate, valid in zip(
+        *(table[name].tolist() for name in (*names, "valid")), strict=True
+    ):
+        is_host = accelerator in {"", "-"}
+        device, count = (host or accelerator, sockets) if is_host else (accelerator, per_node)
+        known = count if np.isfinite(count) and count > 0 else 1.0
+        yield _row(
+            version, device, model, unit, known * max(nodes, 1.0), rate, is_valid=valid == "VALID"
+        )
+
+
+def _row(
+    version: str, device: str, model: str, unit: str, count: float, rate: float, *, is_valid: bool
+) -> _Row:
+    """One row; its time is that of one sample on one device."""
+    usable = bool(np.isfinite(rate)) and rate > 0
+    measured_s = count / rate if usable else float("nan")
+    task = _task(version, model)
+    reason = _refusal(device, model, unit, task, is_usable=is_valid and usable)
+    if reason or task is None:
+        return _Row(device, model, measured_s, None, reason)
+    try:
+        profile = device_of(device)
+        programs, samples = _PROGRAMS.get((profile.name, model), (0, 0.0))
+        task = replace(task, batches=(programs * samples,)) if programs else task
+        stages = _stages(model, task)
+    except UnknownNameError as error:
+        reason = f"no workload {model}" if error.what == "workload" else f"no profile of {device}"
+        return _Row(device, model, measured_s, None, reason)
+    if (profile.name, model) in _MIXED:
+        return _Row(device, model, measured_s, None, _MIXED_FORMATS)
+    run = Throughput(stages, task.batches, _precision(model, profile), task.scores)
+    return _Row(device, model, measured_s, run, program_count=programs)
+
+
+def _programmed(profile: DeviceProfile, program_count: int) -> DeviceProfile:
+    """The device with so many programs side by side, each of which fetches its weights."""
+    if not program_count:
+        return profile
+    cores = Sourced(
+        value=program_count, kind=SourceKind.DERIVED, source="programs of the submission"
+    )
+    return profile.model_copy(update={"core_count": cores})
+
+
+def _stages(model: str, task: _Task) -> tuple[Stage, ...]:
+    """The benchmark's network, and what runs after it."""
+
+    def stage(name: str, rows_per_sample: float, repeats: float = 1.0) -> Stage:
+        shapes = tuple(
+            RunShape(
+                batch=round(samples * rows_per_sample),
+                seq_len=task.seq_len,
+                image_size=task.image_size,
+            )
+            for samples in task.batches
+        )
+        return Stage(workload_of(name), shapes, repeats)
+
+    first = stage(task.workload or model, task.rows_per_sample, task.repeats)
+    return (first, stage(task.decoder, 1.0)) if task.decoder else (first,)
+
+
+def _task(version: str, model: str) -> _Task | None:
+    base = model.removesuffix("-99.9").removesuffix("-99")
+    return _TASKS.get(f"{base} brats" if base == "3d-unet" and version in _BRATS_ROUNDS else base)
+
+
+def _refusal(device: str, model: str, unit: str, task: _Task | None, *, is_usable: bool) -> str:
+    """Why a row is not asked; empty where it is."""
+    if device in {"", "-"}:
+        return "submission without an accelerator whose host is not named"
+    if not is_usable:
+        return "no valid samples per second in the row"
+    if unit not in _UNITS:
+        return WRONG_UNIT
+    if unit == "tokens/s":
+        return "generated tokens are scored by the serving suites"
+    return "" if task is not None else _REFUSED_TASKS.get(model, f"no workload {model}")
+
+
+def _precision(model: str, profile: DeviceProfile) -> Precision:
+    """INT8, or FP16 where 99.9 % of the reference accuracy is asked; FP32 where the device has
+    neither.
+    """
+    wanted = (
+        (Dtype.FP16, "fp16") if model.endswith("99.9") or model in _HALF else (Dtype.INT8, "int8")
+    )
+    return PRECISIONS[wanted[1] if wanted[0] in profile.peak_flop_per_s else "fp32"]

@@ -1,0 +1,233 @@
+"""The scoreboard as plain data and as Markdown.
+
+Figures are rounded to four digits so that a report that is written again differs only where a
+figure does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from accelsim.validation.score import GroupScore, Scoreboard, SuiteScore
+from accelsim.validation.scored import ScoredRows
+from accelsim.workloads.graph import FloatArray
+
+__all__ = ["markdown", "row_columns", "row_names", "row_records", "scoreboard_dict"]
+
+_ROW_HEAD = ("suite", "device", "profile")
+_ROW_TAIL = (
+    "configuration",
+    "tier",
+    "measured_s",
+    "predicted_s",
+    "low_s",
+    "high_s",
+    "roofline_s",
+    "error_fraction",
+    "refusal",
+)
+
+
+def scoreboard_dict(board: Scoreboard) -> dict[str, Any]:
+    """The scoreboard as plain values, ready for JSON."""
+    return {
+        "suites": {score.suite.name: _suite(score) for score in board.suites},
+        "skipped": dict(board.skipped),
+        "bad_data": [
+            {
+                "file": p.file,
+                "row": p.row,
+                "column": p.column,
+                "reason": p.reason,
+                "detail": p.detail,
+            }
+            for p in board.problems
+        ],
+    }
+
+
+def _suite(score: SuiteScore) -> dict[str, Any]:
+    head: dict[str, Any] = {
+        "tier": score.tier,
+        "title": score.suite.title,
+        "rows_asked": score.rows_asked,
+        "rows_used_in_fit": score.rows_used_in_fit,
+        "refused": dict(score.refused),
+    }
+    body = _rounded(score.figures.to_dict())
+    if score.suite.is_ranked:
+        body["device_ranking_tau"] = _round(score.ranking_tau)
+    if score.suite.findings is not None:
+        body |= score.suite.findings(score.rows)
+    key = score.suite.group_key
+    return (
+        head
+        | body
+        | {"notes": dict(score.notes), "groups": [_group(group, key) for group in score.groups]}
+    )
+
+
+def _group(group: GroupScore, key: str) -> dict[str, Any]:
+    head: dict[str, Any] = {
+        "device": group.device,
+        "profile": group.profile or None,
+        key: group.group,
+        "tier": group.tier or "none",
+        "rows_asked": group.rows_asked,
+        "refused": dict(group.refused),
+    }
+    return head | _rounded(group.figures.to_dict()) | ({"is_view": True} if group.is_view else {})
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _round(value) for name, value in values.items()}
+
+
+def _round(value: Any) -> Any:
+    """Four digits; None for what is no number, as of an error relative to next to nothing."""
+    if not isinstance(value, float):
+        return value
+    return round(value, 4) if math.isfinite(value) else None
+
+
+def row_records(board: Scoreboard) -> Iterator[dict[str, Any]]:
+    """Every row asked: what was measured and predicted, or why it was refused."""
+    for columns in row_columns(board):
+        for values in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, values, strict=True))
+
+
+def row_names(board: Scoreboard) -> tuple[str, ...]:
+    """Names of the columns of `row_columns`, over all suites."""
+    keys = dict.fromkeys(score.suite.group_key for score in board.suites)
+    return (*_ROW_HEAD, *keys, *_ROW_TAIL)
+
+
+def row_columns(board: Scoreboard) -> Iterator[dict[str, list[Any]]]:
+    """The same as columns, one mapping per batch of rows."""
+    for score in board.suites:
+        for part in score.rows:
+            if len(part):
+                yield _row_columns(score, part)
+
+
+def _row_columns(score: SuiteScore, part: ScoredRows) -> dict[str, list[Any]]:
+    def always(value: str) -> list[Any]:
+        return [value] * len(part)
+
+    head = zip(_ROW_HEAD, map(always, (score.suite.name, part.device, part.profile)), strict=True)
+    error = part.predicted_s / part.measured_s - 1.0
+    times = (part.measured_s, part.predicted_s, part.low_s, part.high_s, part.roofline_s, error)
+    tail = (part.label.tolist(), always(part.tier), *map(_known, times), always(part.refusal))
+    return {
+        **dict(head),
+        score.suite.group_key: part.group.tolist(),
+        **dict(zip(_ROW_TAIL, tail, strict=True)),
+    }
+
+
+def _known(values: FloatArray) -> list[float | None]:
+    """Plain numbers; None where there is none."""
+    finite = np.isfinite(values)
+    if finite.all():
+        return values.tolist()  # type: ignore[no-any-return]
+    return [
+        value if known else None
+        for value, known in zip(values.tolist(), finite.tolist(), strict=True)
+    ]
+
+
+def markdown(report: Mapping[str, Any], title: str = "Accuracy") -> str:
+    """A report for people.
+
+    Args:
+        report: Result of `scoreboard_dict`.
+        title: Heading.
+    """
+    lines = [
+        f"# {title}",
+        "",
+        "Written by `accelsim validate`; do not edit. Errors are |predicted / measured - 1|; bias is above 0 where",
+        "predictions are too slow; coverage is the share of rows inside their 90 % interval, width its median relative to",
+        "the prediction.",
+        "Roofline is the MAPE of max(FLOP / peak, bytes / bandwidth) on the same rows.",
+        "",
+        *_markdown_table([(name, suite) for name, suite in report["suites"].items()], "suite"),
+    ]
+    for name, suite in report["suites"].items():
+        lines += ["", f"## {name}: {suite['title']}", "", *_suite_notes(suite), ""]
+        key = "operator" if suite["groups"] and "operator" in suite["groups"][0] else "model"
+        shown = [
+            (f"{group['device']} · {group[key]}", group)
+            for group in suite["groups"]
+            if group["rows_answered"]
+        ]
+        lines += _markdown_table(shown, f"device · {key}")
+    return "\n".join(lines) + "\n"
+
+
+def _suite_notes(suite: Mapping[str, Any]) -> list[str]:
+    refused = [f"- {count:,} rows refused: {reason}" for reason, count in suite["refused"].items()]
+    used = (
+        [f"- {suite['rows_used_in_fit']:,} rows of shapes that fits may have used are not scored"]
+        if suite["rows_used_in_fit"]
+        else []
+    )
+    notes: dict[str, list[str]] = {}
+    for device, note in suite["notes"].items():
+        notes.setdefault(note, []).append(device)
+    told = [f"- {', '.join(devices)}: {note}" for note, devices in notes.items()]
+    ranking = suite.get("device_ranking_tau")
+    ranked = [] if ranking is None else [f"- choosing the device: mean Kendall tau {ranking:.2f}"]
+    knees = [
+        f"- knee of {knee['device']} {knee['sweep']}: measured at batch {knee['measured_batch']}, "
+        f"predicted at {knee['predicted_batch']}"
+        for knee in suite.get("knees", [])
+    ]
+    return [*refused, *used, *told, *ranked, *knees] or ["- every row answered"]
+
+
+_HEADERS = (
+    "tier",
+    "rows",
+    "answered",
+    "MAPE",
+    "median",
+    "p90",
+    "max",
+    "bias",
+    "tau",
+    "coverage",
+    "width",
+    "roofline",
+)
+_FIELDS = (
+    "mape_fraction",
+    "median_ape_fraction",
+    "p90_ape_fraction",
+    "max_ape_fraction",
+    "bias_fraction",
+    "kendall_tau",
+    "interval_coverage_fraction",
+    "interval_width_fraction",
+    "roofline_mape_fraction",
+)
+
+
+def _markdown_table(rows: Sequence[tuple[str, Mapping[str, Any]]], first: str) -> list[str]:
+    lines = [f"| {' | '.join((first, *_HEADERS))} |", "|---|---|" + "---:|" * (len(_HEADERS) - 1)]
+    for name, values in rows:
+        cells = [name, values["tier"], f"{values['rows_asked']:,}", f"{values['rows_answered']:,}"]
+        cells += [_cell(field, values[field]) for field in _FIELDS]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(field: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if field == "kendall_tau" else f"{100 * value:.1f} %"

@@ -1,0 +1,91 @@
+"""Rows of a suite with what was predicted for them, before any figure is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.validation.suite import TextArray
+from accelsim.validation.tables import DataProblem
+from accelsim.workloads.graph import FloatArray
+
+__all__ = ["ScoredRows", "Step", "SuiteRows"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredRows:
+    """Rows of one batch with what was predicted; n rows.
+
+    Attributes:
+        device: Name in the table.
+        profile: Name in the catalogue; empty where unknown.
+        tier: Tier of the parameters; empty where refused.
+        note: What a reader should know of the parameters.
+        group: Operator or model, shape (n,).
+        label: Configuration, shape (n,).
+        measured_s: Measured.
+        predicted_s: Predicted; NaN where refused.
+        low_s: Low end of the 90 % interval.
+        high_s: High end.
+        roofline_s: Plain roofline; NaN where unknown.
+        refusal: Why all rows are refused; empty where they are not.
+        used_in_fit: Rows left out because a fit may have used them.
+        views: Named subsets.
+    """
+
+    device: str
+    profile: str
+    tier: str
+    note: str
+    group: TextArray
+    label: TextArray
+    measured_s: FloatArray
+    predicted_s: FloatArray
+    low_s: FloatArray
+    high_s: FloatArray
+    roofline_s: FloatArray
+    refusal: str
+    used_in_fit: int
+    views: tuple[tuple[str, NDArray[np.bool_]], ...]
+
+    def __len__(self) -> int:
+        return len(self.measured_s)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SuiteRows:
+    """What reading and predicting one suite gave.
+
+    Attributes:
+        rows: One entry per batch.
+        bad: Rows of its tables refused as bad data, by reason.
+        problems: What was wrong with its tables.
+    """
+
+    rows: tuple[ScoredRows, ...]
+    bad: Mapping[str, int]
+    problems: tuple[DataProblem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far a validation has come.
+
+    Attributes:
+        suite: Suite that is being scored.
+        place: Its place among the suites, from 1.
+        suite_count: Suites of the run.
+        doing: What is being done, in a word or two.
+        rows_done: Rows of the suite predicted so far.
+        rows_total: Rows of the suite; None while its tables are read.
+    """
+
+    suite: str
+    place: int
+    suite_count: int
+    doing: str
+    rows_done: int = 0
+    rows_total: int | None = None

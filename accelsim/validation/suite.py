@@ -1,0 +1,222 @@
+"""Suites of measured rows and the registry they stand in.
+
+A suite reads its tables into `Batch`es: rows of one device that are predicted by one call, with a
+function from parameters to times. What a suite cannot ask the model (an unknown device, a model
+that is not in the catalogue) is a batch of refusals with their reason. The scoring is the same for
+every suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.calibration.split import HELD_OUT_SHARE
+from accelsim.errors import InvalidValueError, UnknownNameError
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.validation.tables import DataFolder, Schema
+from accelsim.workloads.graph import FloatArray
+
+__all__ = [
+    "Batch",
+    "Predict",
+    "Prediction",
+    "Suite",
+    "TextArray",
+    "refused_batch",
+    "register_suite",
+    "suite",
+    "suites",
+]
+
+TextArray = NDArray[np.str_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """Times of one batch.
+
+    Attributes:
+        time_s: Predicted times, shape (n,), s.
+        log_sigma: Standard deviation of ln(true / predicted), shape (n,).
+    """
+
+    time_s: FloatArray
+    log_sigma: FloatArray
+
+
+#: Predicts all rows of a batch with given parameters; None takes the class-wide ones.
+Predict = Callable[[Any | None], Prediction]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Measured rows of one device.
+
+    Attributes:
+        device: Name in the table.
+        profile: Its profile; None where it is unknown.
+        group: Operator or model of each row, shape (n,).
+        label: Configuration of each row without the device; equal labels on several devices are the
+            same work, shape (n,).
+        measured_s: Measured times, shape (n,), s.
+        roofline_s: Plain roofline of the rows, shape (n,); NaN where unknown.
+        predict: Predicts the rows; None where all are refused.
+        refusal: Why all rows are refused; empty where they are not.
+        views: Named subsets reported beside the groups (rows count in their group, too).
+        fit_source: Data a fit may have used, whose held-out shapes alone are scored at tier
+            `fitted`; empty where fits never use such rows.
+        held_out_share: Part of the shapes that fits never use.
+    """
+
+    device: str
+    profile: DeviceProfile | None
+    group: TextArray
+    label: TextArray
+    measured_s: FloatArray
+    roofline_s: FloatArray
+    predict: Predict | None
+    refusal: str = ""
+    views: tuple[tuple[str, NDArray[np.bool_]], ...] = ()
+    fit_source: str = ""
+    held_out_share: float = HELD_OUT_SHARE
+
+    def __len__(self) -> int:
+        return len(self.measured_s)
+
+
+def refused_batch(
+    device: str,
+    group: TextArray,
+    label: TextArray,
+    measured_s: FloatArray,
+    refusal: str,
+    profile: DeviceProfile | None = None,
+) -> Batch:
+    """Rows that are not asked of the model, with the reason."""
+    return Batch(
+        device, profile, group, label, measured_s, np.full(len(measured_s), np.nan), None, refusal
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A named set of measured rows.
+
+    Attributes:
+        name: As on the command line.
+        title: What it holds, in a few words.
+        files: Tables it needs.
+        group_key: What the groups of a device are: "operator" or "model".
+        load: Reads the tables into batches.
+        optional_files: Tables it scores where they are there.
+        is_ranked: Whether rows of one label are devices to choose from, so that their ranking is
+            scored.
+        findings: Further figures of the scored rows, by name.
+        quantity: What is measured, for the axes of plots.
+        fits_folder: Whether tier `fitted` fits a device without an overlay for such rows to the
+            folder's operator rows.
+    """
+
+    name: str
+    title: str
+    files: tuple[Schema, ...]
+    group_key: Literal["operator", "model"]
+    load: Callable[[DataFolder], Sequence[Batch]] = field(repr=False)
+    optional_files: tuple[Schema, ...] = ()
+    is_ranked: bool = False
+    findings: Callable[[Sequence[Any]], dict[str, Any]] | None = field(default=None, repr=False)
+    quantity: str = "time, s"
+    fits_folder: bool = False
+
+
+_SUITES: dict[str, Suite] = {}
+Load = Callable[[DataFolder], Sequence[Batch]]
+
+
+def register_suite(
+    name: str,
+    title: str,
+    files: tuple[Schema, ...],
+    group_key: Literal["operator", "model"],
+    *,
+    optional_files: tuple[Schema, ...] = (),
+    is_ranked: bool = False,
+    findings: Callable[[Sequence[Any]], dict[str, Any]] | None = None,
+    quantity: str = "time, s",
+    fits_folder: bool = False,
+) -> Callable[[Load], Load]:
+    """Register a suite; the decorated function reads its tables into batches.
+
+    Raises:
+        InvalidValueError: If the name is taken.
+    """
+
+    def add(load: Load) -> Load:
+        if name in _SUITES:
+            raise InvalidValueError("suite", name, "a name that is not registered yet")
+        _SUITES[name] = Suite(
+            name,
+            title,
+            files,
+            group_key,
+            load,
+            optional_files,
+            is_ranked,
+            findings,
+            quantity,
+            fits_folder,
+        )
+        return load
+
+    return add
+
+
+def suites() -> tuple[Suite, ...]:
+    """All suites, in the order of their modules here; suites of other modules last."""
+    _import_all()
+    place = {f"{__package__}.{module}": index for index, module in enumerate(_MODULES)}
+    return tuple(
+        sorted(_SUITES.values(), key=lambda found: place.get(found.load.__module__, len(place)))
+    )
+
+
+def suite(name: str) -> Suite:
+    """A suite by name.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    _import_all()
+    found = _SUITES.get(name)
+    if found is None:
+        raise UnknownNameError("suite", name, _SUITES, f"Suites: {', '.join(_SUITES)}.")
+    return found
+
+
+def _import_all() -> None:
+    """Suites register themselves when their module is imported; a new one is added to this list."""
+    from importlib import import_module
+
+    for module in _MODULES:
+        import_module(f"accelsim.validation.{module}")
+
+
+_MODULES = (
+    "gpu_operators",
+    "gpu_models",
+    "cnn_gpus",
+    "mlperf_inference",
+    "llm_serving",
+    "aiconfigurator_kernels",
+    "systolic",
+    "tpu_v1",
+    "eyeriss",
+    "asic_networks",
+    "dpu",
+    "fpga_dataflow",
+)

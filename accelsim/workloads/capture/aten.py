@@ -1,0 +1,542 @@
+"""What each ATen operator of a captured module costs: a registry from operator name to operator
+rows.
+
+A formula is one short pure function over shapes, registered under the ATen names it prices, after
+the model of ``torch.utils.flop_counter``; registering a name twice raises. This module knows no
+torch: the recorder describes every tensor of a call as an `Operand`. FLOP count a multiply-add as
+2; the counts per element of norms, softmax and activations are those of `builder`. Matrix
+operators, convolutions, attention and recurrent cells are here, everything bound by memory is in
+`aten_memory`, `aten_lookups` and `aten_reductions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.window import three_axes
+
+__all__ = [
+    "FORMULAS",
+    "Call",
+    "Formula",
+    "Kernel",
+    "Operand",
+    "attention_kernel",
+    "formula",
+    "inner_tensor",
+    "lies_together",
+    "recurrent_kernel",
+]
+
+_K = OperatorKind
+#: Backward attention recomputes the scores: five products for the forward's two (Dao 2022, section
+#: 3).
+ATTENTION_BACKWARD_RATIO = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor as an operator sees it.
+
+    Attributes:
+        shape: Sizes.
+        stride: Strides in elements; 0 marks a broadcast axis.
+        storage: Identity of the memory behind it.
+        offset: Where in the storage it starts, in elements.
+        element_bytes: Width of one element as captured.
+        scaled: Whether it has the module's own dtype, whose width follows the precision policy.
+        state: Whether it is (a view of) a parameter or buffer.
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    storage: int
+    offset: int
+    element_bytes: int
+    scaled: bool
+    state: bool
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def distinct(self) -> int:
+        """Number of elements in memory: broadcast axes count once."""
+        return prod(
+            [size for size, step in zip(self.shape, self.stride, strict=True) if step or not size]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One dispatched operator, tensors replaced by operands.
+
+    Attributes:
+        name: ATen name without overload ("addmm").
+        arguments: Positional arguments.
+        keywords: Keyword arguments.
+        outputs: Tensors returned.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    outputs: tuple[Operand, ...]
+
+    @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """All tensors among the arguments, in order, `out=` excepted."""
+        values = [*self.arguments, *(value for key, value in self.keywords.items() if key != "out")]
+        flat: list[Operand] = []
+        for value in values:
+            parts = value if isinstance(value, (list, tuple)) else (value,)
+            flat.extend(part for part in parts if isinstance(part, Operand))
+        return tuple(flat)
+
+    def argument(self, place: int, name: str, default: Any = None) -> Any:
+        """A positional-or-keyword argument."""
+        if place < len(self.arguments):
+            return self.arguments[place]
+        return self.keywords.get(name, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One operator row to be.
+
+    Attributes:
+        kind: Operator kind.
+        dims: Dimensions in the order of ``DIMENSIONS[kind]``.
+        flop: FLOP.
+        reads: Tensors read in full.
+        writes: Tensors written in full.
+        suffix: Added to the operator's name where one call makes several rows.
+        gathered: Elements read beside `reads`, at the precision's activation width.
+        scattered: Elements written beside `writes`, likewise.
+        waits: Tensors waited for whose bytes `gathered` counts.
+    """
+
+    kind: OperatorKind
+    dims: tuple[int, ...]
+    flop: float
+    reads: tuple[Operand, ...]
+    writes: tuple[Operand, ...]
+    suffix: str = ""
+    gathered: float = 0.0
+    scattered: float = 0.0
+    waits: tuple[Operand, ...] = ()
+
+
+Formula = Callable[[Call], Sequence[Kernel]]
+#: ATen name (without overload, without in-place underscore) -> formula.
+FORMULAS: dict[str, Formula] = {}
+
+
+def formula(*names: str) -> Callable[[Formula], Formula]:
+    """Register a formula under ATen names.
+
+    Raises:
+        InvalidValueError: If a name is taken.
+    """
+
+    def register(function: Formula) -> Formula:
+        for name in names:
+            if name in FORMULAS:
+                raise InvalidValueError("aten operator", name, "a name that is not registered yet")
+            FORMULAS[name] = function
+        return function
+
+    return register
+
+
+# -- matrix products
+# -------------------------------------------------------------------------------------------------
+
+
+@formula("mm", "addmm", "_int_mm", "_addmm_activation", "_scaled_mm")
+def matrix_product(call: Call) -> list[Kernel]:
+    """(m, k) times (k, n): 2mnk. A weight on the left makes its rows the output features."""
+    matrices = [x for x in call.inputs if len(x.shape) == 2]
+    a, b = matrices[-2:] if call.name != "_scaled_mm" else matrices[:2]
+    (m, k), n = a.shape, b.shape[1]
+    dims = (1, n, m, k) if a.state and not b.state else (1, m, n, k)
+    return [Kernel(_K.GEMM, dims, 2.0 * m * n * k, call.inputs, call.outputs)]
+
+
+@formula("linear", "mkldnn_linear")
+def linear(call: Call) -> list[Kernel]:
+    """x (..., k) times a weight (n, k): 2mnk."""
+    x, weight = call.inputs[:2]
+    n, k = weight.shape
+    m = x.elements // max(k, 1)
+    return [Kernel(_K.GEMM, (1, m, n, k), 2.0 * m * n * k, call.inputs, call.outputs)]
+
+
+@formula("mv", "addmv")
+def matrix_vector(call: Call) -> list[Kernel]:
+    """(n, k) times (k): 2nk; of a matrix that is no weight, a product of one column."""
+    matrix = next(x for x in call.inputs if len(x.shape) == 2)
+    n, k = matrix.shape
+    dims = (1, 1, n, k) if matrix.state else (1, n, 1, k)
+    return [Kernel(_K.GEMM, dims, 2.0 * n * k, call.inputs, call.outputs)]
+
+
+@formula("_euclidean_dist")
+def distances(call: Call) -> list[Kernel]:
+    """Distances of all pairs by a product of (m, k + 2) and (n, k + 2), then a bound and a root
+    (ATen Distance.cpp).
+    """
+    a, b = call.inputs[:2]
+    (m, k), n, result = a.shape[-2:], b.shape[-2], call.outputs[0]
+    count, k = a.elements // max(m * k, 1), k + 2
+    kind = _K.BATCHED_GEMM if count > 1 else _K.GEMM
+    product = Kernel(kind, (count, m, n, k), 2.0 * count * m * n * k, (a, b), (result,), "mm")
+    each = Kernel(
+        _K.ELEMENTWISE, (result.elements, 1, 1), float(result.elements), (result,), (result,)
+    )
+    return [product, replace(each, suffix="clamp"), replace(each, suffix="sqrt")]
+
+
+@formula("dot", "vdot")
+def inner_product(call: Call) -> list[Kernel]:
+    """(k) times (k): 2k."""
+    k = call.inputs[0].elements
+    return [Kernel(_K.GEMM, (1, 1, 1, k), 2.0 * k, call.inputs, call.outputs)]
+
+
+@formula("bmm", "baddbmm", "addbmm")
+def batched_product(call: Call) -> list[Kernel]:
+    """(b, m, k) times (b, k, n): 2bmnk. A stack of weights is one product per group, a broadcast
+    weight one GEMM.
+    """
+    a, b = [x for x in call.inputs if len(x.shape) == 3][-2:]
+    (count, m, k), n = a.shape, b.shape[2]
+    flop = 2.0 * count * m * n * k
+    if b.state == a.state:
+        return [Kernel(_K.BATCHED_GEMM, (count, m, n, k), flop, call.inputs, call.outputs)]
+    weight, rows, columns = (b, m, n) if b.state else (a, n, m)
+    if weight.stride[0] == 0 or count == 1:
+        return [Kernel(_K.GEMM, (1, count * rows, columns, k), flop, call.inputs, call.outputs)]
+    return [
+        Kernel(_K.GROUPED_GEMM, (count, count * rows, columns, k), flop, call.inputs, call.outputs)
+    ]
+
+
+@formula("_grouped_mm", "_scaled_grouped_mm")
+def grouped_product(call: Call) -> list[Kernel]:
+    """Rows sorted by group times one (k, n) matrix per group; two flat operands make one (k, n)
+    product per group.
+    """
+    a, b = call.inputs[:2]
+    if len(a.shape) == 2 and len(b.shape) == 2:
+        groups = call.outputs[0].shape[0]
+        (m, k), n = a.shape, b.shape[1]
+        dims = (groups, groups * m, n, -(-k // max(groups, 1)))
+        return [Kernel(_K.GROUPED_GEMM, dims, 2.0 * m * n * k, call.inputs, call.outputs)]
+    k = a.shape[-1]
+    output = call.outputs[0]
+    n, groups = output.shape[-1], (b if len(b.shape) == 3 else a).shape[0]
+    m = output.elements // max(n, 1)
+    return [Kernel(_K.GROUPED_GEMM, (groups, m, n, k), 2.0 * m * n * k, call.inputs, call.outputs)]
+
+
+@formula("_trilinear")
+def trilinear(call: Call) -> list[Kernel]:
+    """Three tensors multiplied and summed over the axes the result lacks: 2 x all index
+    combinations.
+    """
+    shapes = []
+    for place, x in enumerate(call.inputs):
+        shape = list(x.shape)
+        for axis in sorted(call.argument(3 + place, "")):
+            shape.insert(axis, 1)
+        shapes.append(shape)
+    combinations = prod([max(sizes) for sizes in zip(*shapes, strict=True)])
+    m = max(call.outputs[0].elements, 1)
+    return [
+        Kernel(_K.GEMM, (1, m, 1, combinations // m), 2.0 * combinations, call.inputs, call.outputs)
+    ]
+
+
+# -- convolutions
+# ----------------------------------------------------------------------------------------------------
+
+
+def _largest(values: Any) -> int:
+    return int(max(values)) if isinstance(values, (list, tuple)) and values else int(values or 1)
+
+
+def _conv_shape(
+    x: Operand,
+    weight: Operand,
+    output: tuple[int, ...],
+    call: Call,
+    first: int,
+    *,
+    transposed: bool,
+) -> tuple[tuple[int, ...], float]:
+    """Dimensions and FLOP of a convolution whose stride is argument `first`."""
+    groups = int(call.argument(first + 5, "groups", 1))
+    window = weight.shape[2:]
+    c_in, c_out = x.shape[1], output[1]
+    dims = (
+        x.shape[0],
+        c_in,
+        c_out,
+        groups,
+        *three_axes(x.shape[2:]),
+        *three_axes(output[2:]),
+        *three_axes(window),
+    )
+    steps = (
+        _largest(call.argument(first, "stride", 1)),
+        _largest(call.argument(first + 2, "dilation", 1)),
+    )
+    positions = prod(x.shape[2:]) if transposed else prod(output[2:])
+    flop = 2.0 * x.shape[0] * positions * c_out * c_in // groups * prod(window)
+    return dims + steps, flop
+
+
+@formula("convolution", "_convolution", "convolution_overrideable")
+def convolution(call: Call) -> list[Kernel]:
+    """Each output position takes c_in/groups x window multiply-adds per channel; transposed: each
+    input position.
+
+    A sequence that is not contiguous is copied first (ATen Convolution.cpp).
+    """
+    x, weight = call.inputs[:2]
+    transposed = bool(call.argument(6, "transposed", default=False))
+    dims, flop = _conv_shape(x, weight, call.outputs[0].shape, call, 3, transposed=transposed)
+    kind = _K.CONV_TRANSPOSE if transposed else _K.CONV
+    return made_contiguous(
+        [Kernel(kind, dims, flop, call.inputs, call.outputs)], *([x] if len(x.shape) == 3 else [])
+    )
+
+
+@formula("convolution_backward", "convolution_backward_overrideable")
+def convolution_backward(call: Call) -> list[Kernel]:
+    """The forward's FLOP for the input's gradient, again for the weight's; the bias gradient is a
+    column sum.
+    """
+    gradient, x, weight = call.inputs[:3]
+    transposed = bool(call.argument(7, "transposed", default=False))
+    dims, flop = _conv_shape(x, weight, gradient.shape, call, 4, transposed=transposed)
+    if transposed:
+        dims = _swapped(dims)
+    mask = call.argument(10, "output_mask", (True, True, True))
+    results = iter(call.outputs)
+    kernels = []
+    if mask[0]:
+        kind = _K.CONV if transposed else _K.CONV_BACKWARD_DATA
+        kernels.append(Kernel(kind, dims, flop, (gradient, weight), (next(results),), "grad_input"))
+    if mask[1]:
+        kernels.append(
+            Kernel(
+                _K.CONV_BACKWARD_WEIGHT, dims, flop, (gradient, x), (next(results),), "grad_weight"
+            )
+        )
+    if mask[2]:
+        channels, size = gradient.shape[1], gradient.elements
+        rows = (channels, size // max(channels, 1))
+        kernels.append(
+            Kernel(_K.REDUCTION, rows, float(size), (gradient,), (next(results),), "grad_bias")
+        )
+    return made_contiguous(kernels, *([x, gradient] if len(x.shape) == 3 else []))
+
+
+def _swapped(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Dimensions of the convolution whose data gradient a transposed one is: input and output trade
+    places.
+    """
+    batch, c_in, c_out, groups, *sizes = dims
+    return (batch, c_out, c_in, groups, *sizes[3:6], *sizes[:3], *sizes[6:])
+
+
+# -- attention
+# -------------------------------------------------------------------------------------------------------
+
+
+def attention_kernel(
+    parts: tuple[Operand, Operand, Operand],
+    reads: tuple[Operand, ...],
+    writes: tuple[Operand, ...],
+    *,
+    causal: bool,
+    backward: bool = False,
+) -> Kernel:
+    """Attention over query, key and value laid out (..., heads, length, width); three axes mean one
+    head.
+
+    2 x batch x heads x q_len x kv_len x (head_dim + value_dim), the full rectangle; backward 2.5
+    times that.
+    """
+    q, k, v = parts
+    heads, kv_heads = (x.shape[-3] if len(x.shape) > 3 else 1 for x in (q, k))
+    (q_len, head_dim), kv_len, value_dim = q.shape[-2:], k.shape[-2], v.shape[-1]
+    batch = q.elements // max(heads * q_len * head_dim, 1)
+    dims = (batch, heads, kv_heads, q_len, kv_len, head_dim, value_dim, int(causal), 0, 0)
+    flop = 2.0 * batch * heads * q_len * kv_len * (head_dim + value_dim)
+    if backward:
+        return Kernel(_K.ATTENTION_BACKWARD, dims, ATTENTION_BACKWARD_RATIO * flop, reads, writes)
+    return Kernel(_K.ATTENTION, dims, flop, reads, writes)
+
+
+#: Fused attention operators: place of the causal flag in the forward and in the backward call.
+_FUSED_ATTENTION = {
+    "_scaled_dot_product_flash_attention": (4, 11),
+    "_scaled_dot_product_flash_attention_for_cpu": (4, 7),
+    "_scaled_dot_product_efficient_attention": (6, 11),
+    "_scaled_dot_product_cudnn_attention": (6, 14),
+    "_scaled_dot_product_fused_attention_overrideable": (5, 13),
+    "_scaled_dot_product_attention_math": (5, -1),
+    "_scaled_dot_product_attention_math_for_mps": (5, -1),
+    "scaled_dot_product_attention": (5, -1),
+}
+
+
+@formula(*_FUSED_ATTENTION)
+def fused_attention(call: Call) -> list[Kernel]:
+    """Query, key, value and mask read once, output and log-sum-exp written once."""
+    q, k, v = call.inputs[:3]
+    causal = bool(call.argument(_FUSED_ATTENTION[call.name][0], "is_causal", default=False))
+    return [attention_kernel((q, k, v), call.inputs, call.outputs[:2], causal=causal)]
+
+
+@formula(*(f"{name}_backward" for name, (_, place) in _FUSED_ATTENTION.items() if place >= 0))
+def fused_attention_backward(call: Call) -> list[Kernel]:
+    """Gradient, query, key, value and output read; their three gradients written."""
+    q, k, v = call.inputs[1:4]
+    place = _FUSED_ATTENTION[call.name.removesuffix("_backward")][1]
+    causal = bool(call.argument(place, "is_causal", default=False))
+    return [attention_kernel((q, k, v), call.inputs, call.outputs, causal=causal, backward=True)]
+
+
+@formula("_flash_attention_forward", "_efficient_attention_forward")
+def flash_attention(call: Call) -> list[Kernel]:
+    """The same with operands laid out (batch, length, heads, width)."""
+    q, k, v = (_heads_first(x) for x in call.inputs[:3])
+    place = 8 if call.name == "_flash_attention_forward" else -1
+    causal = (
+        bool(call.argument(place, "is_causal", default=False)) if place > 0 else _custom_mask(call)
+    )
+    return [attention_kernel((q, k, v), call.inputs, call.outputs[:2], causal=causal)]
+
+
+def _custom_mask(call: Call) -> bool:
+    return int(call.argument(9, "custom_mask_type", 0)) > 0
+
+
+def _heads_first(x: Operand) -> Operand:
+    if len(x.shape) != 4:
+        return x
+    order = (0, 2, 1, 3)
+    shape, stride = tuple(x.shape[i] for i in order), tuple(x.stride[i] for i in order)
+    return Operand(shape, stride, x.storage, x.offset, x.element_bytes, x.scaled, x.state)
+
+
+def inner_tensor(like: Operand, *shape: int) -> Operand:
+    """A tensor inside a fused operator: described, but with no storage of its own."""
+    return Operand(shape, (1,) * len(shape), -1, 0, like.element_bytes, like.scaled, state=False)
+
+
+def _own_strides(x: Operand) -> tuple[int, ...]:
+    return tuple(prod(x.shape[axis + 1 :]) for axis in range(len(x.shape)))
+
+
+def lies_together(x: Operand) -> bool:
+    """Whether a tensor lies in memory as its shape says."""
+    return all(
+        size <= 1 or a == b for size, a, b in zip(x.shape, x.stride, _own_strides(x), strict=True)
+    )
+
+
+def made_contiguous(kernels: Sequence[Kernel], *taken: Operand) -> list[Kernel]:
+    """The kernels behind copies of those operands that do not lie as their shape says; they read
+    the copies.
+    """
+    made = {
+        x: replace(inner_tensor(x, *x.shape), stride=_own_strides(x))
+        for x in taken
+        if not lies_together(x)
+    }
+    copies = [
+        Kernel(_K.COPY, (x.elements,), 0.0, (x,), (lying,), "clone") for x, lying in made.items()
+    ]
+    return [
+        *copies,
+        *(replace(kernel, reads=tuple(made.get(x, x) for x in kernel.reads)) for kernel in kernels),
+    ]
+
+
+# -- recurrent cells
+# -------------------------------------------------------------------------------------------------
+
+_GATES = {_K.RNN: 1, _K.LSTM: 4, _K.GRU: 3}
+
+
+def recurrent_kernel(
+    kind: OperatorKind,
+    sizes: tuple[int, int, int, int, int],
+    reads: tuple[Operand, ...],
+    writes: tuple[Operand, ...],
+    *,
+    projection: int = 0,
+    suffix: str = "",
+) -> Kernel:
+    """One recurrent layer: 2 x directions x batch x steps x gates x hidden x (input + state).
+
+    Args:
+        kind: RNN, LSTM or GRU.
+        sizes: batch, steps, input_size, hidden_size, directions.
+        reads: Tensors read.
+        writes: Tensors written.
+        projection: Width of a projected LSTM state; 0 for none.
+        suffix: Layer name.
+    """
+    batch, steps, width, hidden, directions = sizes
+    matrix = _GATES[kind] * hidden * (width + (projection or hidden)) + hidden * projection
+    return Kernel(kind, sizes, 2.0 * directions * batch * steps * matrix, reads, writes, suffix)
+
+
+@formula("mkldnn_rnn_layer")
+def recurrent_layer(call: Call) -> list[Kernel]:
+    """One direction of one LSTM layer, input (steps, batch, width)."""
+    steps, batch, width = call.inputs[0].shape
+    hidden = int(call.argument(10, "hidden_size"))
+    sizes = (batch, steps, width, hidden, 1)
+    return [recurrent_kernel(_K.LSTM, sizes, call.inputs, call.outputs[:3])]
+
+
+@formula("_cudnn_rnn", "miopen_rnn")
+def recurrent_stack(call: Call) -> list[Kernel]:
+    """All layers and directions of a recurrent stack in one call; weights in groups of
+    `weight_stride0`.
+    """
+    x, weights = call.inputs[0], [w for w in call.arguments[1] if isinstance(w, Operand)]
+    fused = call.name == "_cudnn_rnn"
+    mode, hidden = (int(call.argument(i, "")) for i in ((6, 7) if fused else (5, 6)))
+    layers, batch_first = (
+        int(call.argument(9 if fused else 7, "")),
+        bool(call.argument(10 if fused else 8, "")),
+    )
+    directions = 2 if call.argument(13 if fused else 11, "") else 1
+    kind = {0: _K.RNN, 1: _K.RNN, 2: _K.LSTM, 3: _K.GRU}[mode]
+    batch, steps = x.shape[:2] if batch_first else (x.shape[1], x.shape[0])
+    per_layer = len(weights) // max(layers, 1)
+    kernels, source = [], x
+    for layer in range(layers):
+        width = x.shape[2] if layer == 0 else hidden * directions
+        last = layer == layers - 1
+        target = call.outputs[0] if last else inner_tensor(x, batch * steps, hidden * directions)
+        reads = (source, *weights[layer * per_layer : (layer + 1) * per_layer])
+        sizes = (batch, steps, width, hidden, directions)
+        kernels.append(recurrent_kernel(kind, sizes, reads, (target,), suffix=f"layer{layer}"))
+        source = target
+    return kernels

@@ -1,0 +1,285 @@
+"""Finds attention written out as products and softmax, and merges it into one row.
+
+The pattern is product, elementwise rows and copies (scale, mask, cast, one more column for an
+attention sink), softmax over the keys, elementwise rows (dropout), product; backward the four
+products and the softmax gradient between them. Where any part is missing the rows stay as they are.
+Attention weights that something else reads (``need_weights=True``) are still written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from accelsim.workloads.capture.aten import ATTENTION_BACKWARD_RATIO, Kernel, Operand
+from accelsim.workloads.operator import OperatorKind, Phase
+
+if TYPE_CHECKING:
+    from accelsim.workloads.capture.recorder import Row
+
+__all__ = ["merge_attention"]
+
+_K = OperatorKind
+_BETWEEN = frozenset({_K.ELEMENTWISE, _K.COPY, _K.SCATTER})
+_MOST_ROWS = 16  # between softmax and product; more is not attention
+
+
+@dataclass(slots=True)
+class _Match:
+    """Rows of one attention, by number."""
+
+    softmax: int
+    scores: int
+    context: int
+    before: list[int] = field(default_factory=list)
+    after: list[int] = field(default_factory=list)
+    backward: list[int] = field(default_factory=list)
+
+    @property
+    def forward(self) -> list[int]:
+        return [self.scores, *self.before, self.softmax, *self.after, self.context]
+
+
+class _Reader:
+    """The rows with their consumers."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.consumers: list[list[int]] = [[] for _ in rows]
+        for number, row in enumerate(rows):
+            for source in row.sources:
+                self.consumers[source].append(number)
+
+    def kind(self, number: int) -> OperatorKind:
+        return self.rows[number].kernel.kind
+
+    def size(self, number: int) -> int:
+        kernel = self.rows[number].kernel
+        written = kernel.writes or kernel.waits
+        return written[0].elements if written else 0
+
+    def readers(self, number: int, phase: Phase) -> list[int]:
+        return [n for n in self.consumers[number] if self.rows[n].phase is phase]
+
+    def inner(self, number: int, size: int, columns: int) -> bool:
+        """Whether a row works on the scores, with or without the sink's column, or on one statistic
+        per query.
+        """
+        if self.kind(number) is _K.REDUCTION:
+            return self.rows[number].kernel.dims[1] == columns
+        sizes = (size, size // columns * (columns - 1), size // max(columns - 1, 1) * columns)
+        return self.kind(number) in _BETWEEN and self.size(number) in sizes
+
+    def climb(self, start: int, phase: Phase, columns: int) -> tuple[int, list[int]] | None:
+        """From a softmax up to the product that feeds it, and the rows passed; side branches
+        (masks) stay outside.
+        """
+        size = self.size(start)
+        for source in sorted(self.rows[start].sources, reverse=True):
+            readers = self.readers(source, phase)
+            statistics = [
+                n for n in readers if self.kind(n) is _K.REDUCTION and self.inner(n, size, columns)
+            ]
+            if self.rows[source].phase is not phase or len(readers) - len(statistics) != 1:
+                continue
+            narrower = self.kind(start) is _K.COPY and self.size(source) == size // columns * (
+                columns - 1
+            )
+            if self.kind(source) is _K.BATCHED_GEMM and (narrower or self.size(source) == size):
+                return source, statistics
+            if not self.inner(source, size, columns):
+                continue
+            further = self.climb(source, phase, columns)
+            if further is not None:
+                return further[0], [*further[1], source, *statistics]
+        return None
+
+    def descend(self, start: int, phase: Phase, columns: int) -> tuple[list[int], list[int]] | None:
+        """From a softmax down to the products that read it, and the rows passed."""
+        size, passed, level = self.size(start), set[int](), {start}
+        while level and len(passed) <= _MOST_ROWS:
+            readers = {n for number in level for n in self.readers(number, phase)} - passed
+            products = sorted(n for n in readers if self.kind(n) is _K.BATCHED_GEMM)
+            if products:
+                return products, sorted(
+                    passed | self._enclosed({start} | passed, phase, size, columns)
+                )
+            level = {n for n in readers if self.inner(n, size, columns)}
+            passed |= level
+        return None
+
+    def _enclosed(self, members: set[int], phase: Phase, size: int, columns: int) -> set[int]:
+        """Rows that read one member and feed another."""
+        readers = {n for number in members for n in self.readers(number, phase)} - members
+        return {
+            n for n in readers if self.inner(n, size, columns) and members & set(self.consumers[n])
+        }
+
+
+def merge_attention(rows: list[Row]) -> list[Row]:
+    """Rows with every written-out attention merged; the same list where there is none.
+
+    Args:
+        rows: Rows in launch order.
+    """
+    reader = _Reader(rows)
+    training = any(row.phase is Phase.BACKWARD for row in rows)
+    matches = []
+    for number, row in enumerate(rows):
+        if row.kernel.kind is _K.SOFTMAX and row.phase is Phase.FORWARD:
+            match = _forward(reader, number)
+            if match is not None and (not training or _backward(reader, match)):
+                matches.append(match)
+    return _merged(rows, reader, matches) if matches else rows
+
+
+def _forward(reader: _Reader, softmax: int) -> _Match | None:
+    columns = reader.rows[softmax].kernel.dims[1]
+    up, down = (
+        reader.climb(softmax, Phase.FORWARD, columns),
+        reader.descend(softmax, Phase.FORWARD, columns),
+    )
+    if up is None or down is None or len(down[0]) != 1:
+        return None
+    scores, context = reader.rows[up[0]].kernel, reader.rows[down[0][0]].kernel
+    if scores.dims[2] not in (columns, columns - 1) or context.dims[3] != scores.dims[2]:
+        return None
+    return (
+        _Match(softmax, up[0], down[0][0], up[1], down[1])
+        if scores.dims[:2] == context.dims[:2]
+        else None
+    )
+
+
+def _backward(reader: _Reader, match: _Match) -> bool:
+    """Find the gradient rows of a match; False where one is missing."""
+    own, columns = {match.softmax, *match.after}, reader.rows[match.softmax].kernel.dims[1]
+    gradients = [
+        n for n in reader.readers(match.softmax, Phase.BACKWARD) if reader.kind(n) is _K.SOFTMAX
+    ]
+    if len(gradients) != 1:
+        return False
+    up = reader.climb(gradients[0], Phase.BACKWARD, columns)
+    down = reader.descend(gradients[0], Phase.BACKWARD, columns)
+    if up is None or down is None or len(down[0]) != 2:
+        return False
+    values = {
+        n
+        for s in own
+        for n in reader.readers(s, Phase.BACKWARD)
+        if reader.kind(n) is _K.BATCHED_GEMM
+    }
+    values -= {up[0], *down[0]}
+    if len(values) != 1:
+        return False
+    match.backward = sorted({gradients[0], up[0], *up[1], *down[0], *down[1], *values})
+    return True
+
+
+def _merged(rows: list[Row], reader: _Reader, matches: Iterable[_Match]) -> list[Row]:
+    leader = list(range(len(rows)))
+    replaced: dict[int, Row] = {}
+    for match in matches:
+        replaced[match.context] = _forward_row(rows, reader, match)
+        for number in match.forward:
+            leader[number] = match.context
+        if match.backward:
+            last = match.backward[-1]
+            replaced[last] = _backward_row(rows, reader, match, replaced[match.context].kernel)
+            for number in match.backward:
+                leader[number] = last
+    order = _order(rows, leader)
+    if order is None:
+        return rows
+    place = {number: position for position, number in enumerate(order)}
+    result = [replaced.get(number, rows[number]) for number in order]
+    sources: list[set[int]] = [set() for _ in order]
+    for number, row in enumerate(rows):
+        target = place[leader[number]]
+        sources[target] |= {place[leader[s]] for s in row.sources} - {target}
+    for row, edges in zip(result, sources, strict=True):
+        row.sources, row.freed_after = edges, -1
+    return result
+
+
+def _order(rows: list[Row], leader: list[int]) -> list[int] | None:
+    """Launch order of the merged rows: the old order wherever dependencies allow; None if they form
+    a circle.
+    """
+    waits: dict[int, set[int]] = {number: set() for number in set(leader)}
+    for number, row in enumerate(rows):
+        waits[leader[number]] |= {leader[s] for s in row.sources} - {leader[number]}
+    readers: dict[int, list[int]] = {number: [] for number in waits}
+    for number, sources in waits.items():
+        for source in sources:
+            readers[source].append(number)
+    left = {number: len(sources) for number, sources in waits.items()}
+    ready = [number for number, count in left.items() if count == 0]
+    heapify(ready)
+    order = []
+    while ready:
+        number = heappop(ready)
+        order.append(number)
+        for following in readers[number]:
+            left[following] -= 1
+            if left[following] == 0:
+                heappush(ready, following)
+    return order if len(order) == len(waits) else None
+
+
+def _outer_reads(rows: list[Row], members: Sequence[int]) -> tuple[Operand, ...]:
+    """What the members read that none of them has written before."""
+    inner, outer = set[int](), list[Operand]()
+    for kernel in (rows[n].kernel for n in sorted(members)):
+        outer += [x for x in kernel.reads if x.storage not in inner]
+        inner |= {x.storage for x in kernel.writes}
+    return tuple(outer)
+
+
+def _forward_row(rows: list[Row], reader: _Reader, match: _Match) -> Row:
+    scores, context, softmax = (rows[n] for n in (match.scores, match.context, match.softmax))
+    count, q_len, kv_len, head_dim = scores.kernel.dims
+    shape = softmax.kernel.reads[0].shape
+    heads = shape[-3] if len(shape) > 3 else 1
+    value_dim = context.kernel.dims[2]
+    dims = (count // heads, heads, heads, q_len, kv_len, head_dim, value_dim, 0, 0, 0)
+    flop = 2.0 * count * q_len * kv_len * (head_dim + value_dim)
+    members = set(match.forward)
+    watched = [
+        n for n in (match.softmax, *match.after) if set(reader.readers(n, Phase.FORWARD)) - members
+    ]
+    extra = tuple(x for n in watched for x in rows[n].kernel.writes[:1])
+    reads, writes = _outer_reads(rows, match.forward), (*context.kernel.writes, *extra)
+    merged = type(scores)(
+        Kernel(_K.ATTENTION, dims, flop, reads, writes),
+        "attention",
+        softmax.path,
+        softmax.phase,
+        set(),
+    )
+    merged.saved_elements, merged.saved_fixed_bytes = (
+        context.saved_elements,
+        context.saved_fixed_bytes,
+    )
+    if match.backward:
+        merged.saved_fixed_bytes += 4.0 * count * q_len  # log-sum-exp, FP32
+    return merged
+
+
+def _backward_row(rows: list[Row], reader: _Reader, match: _Match, forward: Kernel) -> Row:
+    members = set(match.backward)
+    inner = {x.storage for n in match.forward for x in rows[n].kernel.writes}
+    outer = [
+        n for n in match.backward if set(reader.consumers[n]) - members or not reader.consumers[n]
+    ]
+    reads = (
+        tuple(x for x in _outer_reads(rows, match.backward) if x.storage not in inner)
+        + forward.writes[:1]
+    )
+    writes = tuple(x for n in outer for x in rows[n].kernel.writes[:1])
+    flop = ATTENTION_BACKWARD_RATIO * forward.flop
+    kernel = Kernel(_K.ATTENTION_BACKWARD, forward.dims, flop, reads, writes)
+    softmax = rows[match.softmax]
+    return type(softmax)(kernel, "attention_backward", softmax.path, Phase.BACKWARD, set())

@@ -1,0 +1,257 @@
+"""Meta twins of modules and inputs: the same shapes without memory.
+
+A module is copied with every parameter, buffer and stray tensor replaced by a meta tensor, so that
+the caller's module is never touched and nothing is allocated; a factory is called under the meta
+device. Small real tensors keep their values beside the twins.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from accelsim.errors import CaptureError
+
+__all__ = [
+    "AcceleratorOnMeta",
+    "Inputs",
+    "Known",
+    "batch_size",
+    "brief",
+    "made",
+    "meta_copy",
+    "meta_inputs",
+    "resolve",
+    "scaled_inputs",
+    "tensors_in",
+]
+
+#: Positional and keyword arguments of one call.
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+#: Meta tensors with the real tensors they stand for.
+Known = list[tuple[torch.Tensor, torch.Tensor]]
+#: Devices that the machine of the capture may not have.
+_ACCELERATOR = re.compile(r"(cuda|hpu|mps|xpu)(:\d+)?")
+#: Largest real tensor whose value is kept.
+_KNOWN_ELEMENTS = 16384
+
+
+class AcceleratorOnMeta(TorchFunctionMode):  # type: ignore[misc]
+    """Sends tensors that code makes on, or moves to, an accelerator to the meta device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The call with its accelerator replaced."""
+        if func is torch.Tensor.cuda:
+            return args[0].to("meta")
+        if func is torch.device:
+            return func(*args, **(kwargs or {}))
+        named = {name: _instead_of_accelerator(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_instead_of_accelerator, args), **named)
+
+
+def _instead_of_accelerator(value: Any) -> Any:
+    is_accelerator = isinstance(value, str | torch.device) and _ACCELERATOR.fullmatch(str(value))
+    return torch.device("meta") if is_accelerator else value
+
+
+class _Blocks(TorchDispatchMode):  # type: ignore[misc]
+    """Holds every block that is made while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._handles: dict[int, Any] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator and hold what it makes."""
+        result = func(*args, **(kwargs or {}))
+        for x in tree_flatten(result)[0]:
+            if isinstance(x, torch.Tensor) and x.layout is torch.strided:
+                handle = x.untyped_storage()
+                self._handles.setdefault(handle._cdata, handle)  # noqa: SLF001
+        return result
+
+    def discarded(self) -> tuple[float, ...]:
+        """Bytes of those that nobody else holds any more."""
+        holders = torch._C._storage_Use_Count  # noqa: SLF001
+        return tuple(
+            float(handle.nbytes()) for key, handle in self._handles.items() if holders(key) == 1
+        )
+
+
+def made(factory: Callable[[], Any]) -> tuple[Any, tuple[float, ...]]:
+    """What a factory makes on the meta device, and bytes of each block that it took and gave back
+    on the way.
+
+    Modules that others replaced, masks, matrices that weights are drawn from.
+    """
+    blocks = _Blocks()
+    with torch.device("meta"), AcceleratorOnMeta(), blocks:
+        result = factory()
+    return result, blocks.discarded()
+
+
+def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs, tuple[float, ...]]:
+    """The module, its inputs as positional and keyword arguments, and what making them took and
+    gave back.
+    """
+    result, discarded = module, ()  # type: tuple[Any, tuple[float, ...]]
+    if not isinstance(module, torch.nn.Module):
+        if not callable(module):
+            raise CaptureError(
+                f"module = {type(module).__name__} is not allowed: expected a torch.nn.Module or a factory."
+            )
+        result, discarded = _call_factory(module)
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], torch.nn.Module):
+        result, given = result
+        example_inputs = given if example_inputs is None else example_inputs
+    if not isinstance(result, torch.nn.Module):
+        raise CaptureError(
+            f"The factory returned {type(result).__name__}: expected a torch.nn.Module."
+        )
+    if example_inputs is None:
+        raise CaptureError(
+            "example_inputs are missing: give a tensor, a tuple of arguments or a mapping of keywords."
+        )
+    return result, _arguments(example_inputs), discarded
+
+
+def _call_factory(factory: Callable[[], Any]) -> tuple[Any, tuple[float, ...]]:
+    """Call a factory on the meta device; if it cannot work there, for real."""
+    try:
+        return made(factory)
+    except (Exception, SystemExit) as first:  # noqa: BLE001 - any user code may run here
+        try:
+            return factory(), ()
+        except (Exception, SystemExit) as error:
+            label = getattr(factory, "__name__", type(factory).__name__)
+            raise CaptureError(
+                f"The factory {label} failed: {brief(error)} (on the meta device: {brief(first)}). "
+                "It is called without arguments and returns a torch.nn.Module."
+            ) from error
+
+
+def _arguments(example_inputs: Any) -> Inputs:
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,), {}
+    if isinstance(example_inputs, Mapping):
+        return (), dict(example_inputs)
+    if isinstance(example_inputs, (tuple, list)):
+        return tuple(example_inputs), {}
+    found = type(example_inputs).__name__
+    raise CaptureError(
+        f"example_inputs = {found} is not allowed: expected a tensor, a tuple of arguments or a mapping."
+    )
+
+
+class _MetaTwins:
+    """Meta twins of tensors, one per tensor, views of one storage apart."""
+
+    def __init__(self) -> None:
+        self.memo: dict[int, Any] = {}
+        self.known: Known = []
+
+    def twin(self, x: Any) -> Any:
+        """The meta twin of a tensor; the same one each time."""
+        if id(x) in self.memo:
+            return self.memo[id(x)]
+        made: Any
+        data = torch.empty_strided(tuple(x.shape), x.stride(), dtype=x.dtype, device="meta")
+        if isinstance(x, torch.nn.Parameter):
+            made = torch.nn.Parameter(data, requires_grad=x.requires_grad)
+        else:
+            made = data.requires_grad_(x.requires_grad)
+            if not x.is_meta and x.numel() <= _KNOWN_ELEMENTS:
+                self.known.append((made, x))
+        self.memo[id(x)] = made
+        self.memo.setdefault(-id(x), x)  # keeps the original alive while its id is a key
+        return made
+
+
+def meta_copy(module: torch.nn.Module) -> tuple[torch.nn.Module, Known]:
+    """A copy of the module whose tensors are all on the meta device, and the values of its small
+    buffers.
+    """
+    twins = _MetaTwins()
+
+    class OnMeta(TorchFunctionMode):  # type: ignore[misc]
+        """Tensors met while copying that no module has registered become meta tensors too."""
+
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is torch.Tensor.__deepcopy__:
+                return twins.twin(args[0])
+            return func(*args, **(kwargs or {}))
+
+    for x in (*module.parameters(), *module.buffers()):
+        if type(x).__name__ in {"UninitializedParameter", "UninitializedBuffer"}:
+            raise CaptureError(
+                "The module has lazy parameters without a shape. Run it once before capturing it."
+            )
+        twins.twin(x)
+    try:
+        with OnMeta():
+            return copy.deepcopy(module, twins.memo), twins.known
+    except Exception as error:
+        raise CaptureError(
+            f"{type(module).__name__} cannot be copied to the meta device ({brief(error)}). Pass a function that makes it."
+        ) from error
+
+
+def meta_inputs(inputs: Inputs) -> tuple[Inputs, Known]:
+    """Inputs on the meta device, and the values of the small real ones."""
+    twins = _MetaTwins()
+    twin: Inputs = tree_map(lambda x: twins.twin(x) if isinstance(x, torch.Tensor) else x, inputs)
+    return twin, twins.known
+
+
+def batch_size(inputs: Inputs, dimension: int | None) -> int | None:
+    """Size of the batch axis of the first input tensor that has one."""
+    if dimension is None:
+        return None
+    for x in tensors_in(inputs):
+        if x.dim() > dimension:
+            return int(x.shape[dimension])
+    return None
+
+
+def tensors_in(inputs: Any) -> list[Any]:
+    """Every tensor in nested containers."""
+    return [x for x in tree_flatten(inputs)[0] if isinstance(x, torch.Tensor)]
+
+
+def scaled_inputs(inputs: Inputs, batch: int, dimension: int, factor: int) -> Inputs:
+    """Inputs with every batch axis `factor` times as long."""
+    grown_before: dict[int, Any] = {}
+
+    def grow(x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or x.dim() <= dimension or x.shape[dimension] != batch:
+            return x
+        if id(x) not in grown_before:  # an input given twice stays one tensor
+            grown_before[id(x)] = grow_tensor(x)
+        return grown_before[id(x)]
+
+    def grow_tensor(x: torch.Tensor) -> torch.Tensor:
+        if x.is_meta or x.numel() > _KNOWN_ELEMENTS:
+            shape = [
+                size * factor if axis == dimension else size for axis, size in enumerate(x.shape)
+            ]
+            return torch.empty(shape, dtype=x.dtype, device="meta", requires_grad=x.requires_grad)
+        repeats = [factor if axis == dimension else 1 for axis in range(x.dim())]
+        return x.detach().repeat(repeats).requires_grad_(x.requires_grad)
+
+    grown: Inputs = tree_map(grow, inputs)
+    return grown
+
+
+def brief(error: BaseException) -> str:
+    """First line of an error, with its type."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200]}" if text else type(error).__name__

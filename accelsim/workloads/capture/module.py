@@ -1,0 +1,457 @@
+"""Captures any ``torch.nn.Module`` as a workload, without allocating its weights.
+
+The module is copied (or built) on the meta device, run once under a dispatch mode and, for
+training, differentiated; every operator that autograd or the forward pass launches becomes a row.
+Where the module looks at data that the capture does not have, `torch.export` is tried: it can carry
+a value that is used as an index but never as a size. Two further captures at twice and three times
+the batch show whether every number grows linearly, so that the workload answers for any batch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from accelsim.errors import AccelsimError, CaptureError, InvalidValueError, MissingDependencyError
+from accelsim.workloads.capture.captured import (
+    BYTE_COLUMNS,
+    BatchStep,
+    CapturedGraph,
+    CapturedModel,
+    CapturedPass,
+    compute_dtypes,
+)
+from accelsim.workloads.dtype import Precision
+from accelsim.workloads.dtype import precision as named_precision
+from accelsim.workloads.graph import OperatorGraph, compressed_rows
+from accelsim.workloads.model import RunShape, Workload
+from accelsim.workloads.operator import MAX_DIMENSIONS
+from accelsim.workloads.training import optimizer as update_rule
+
+if TYPE_CHECKING:
+    import torch
+
+    from accelsim.workloads.capture.meta_module import Inputs, Known
+    from accelsim.workloads.capture.recorder import Recorder, Row
+
+__all__ = ["capture", "capture_target"]
+
+
+def capture(
+    module: torch.nn.Module | Callable[[], Any],
+    example_inputs: Any = None,
+    training: bool = False,
+    optimizer: str | None = None,
+    *,
+    name: str | None = None,
+    precision: str | Precision = "fp32",
+    fused_attention: bool = True,
+    merge_attention: bool = True,
+    fused_always: bool = True,
+    batch_dimension: int | None = 0,
+) -> Workload:
+    """Capture a module as a workload.
+
+    Args:
+        module: A module, which is not altered, or a function without arguments that makes one
+            (called on the meta device, so that even the largest model costs no memory). The
+            function may return ``(module, example_inputs)``.
+        example_inputs: A tensor, a tuple of arguments, or a mapping of keyword arguments; real or
+            meta. Small real tensors keep their values (lengths, masks).
+        training: Capture a training step too, forward and backward. The outputs' gradients arrive
+            dense; an output with a ``loss`` is differentiated from there.
+        optimizer: Update rule of the training step: sgd, momentum, adam, adamw or lamb; adamw
+            unless given.
+        name: Name of the workload; the module's class unless given.
+        precision: Policy the byte columns are stored at; lowering rescales to any other.
+        fused_attention: One operator per attention; False leaves products and softmax apart.
+        merge_attention: With fused attention, one operator also where the module writes products
+            and softmax itself; False leaves those apart, as eager execution runs them.
+        fused_always: With fused attention, one operator whatever its form; False leaves products
+            and softmax apart where a CPU runs them so: scores are dropped, tensors have three or
+            five axes, keys and values differ in width. Plain recurrent layers (``nn.RNN``) then
+            come step by step.
+        batch_dimension: Axis of every input that holds the batch; None for no batch.
+
+    Returns:
+        A workload that saves to JSON and needs torch no more.
+
+    Raises:
+        MissingDependencyError: If torch is not installed.
+        CaptureError: If the module cannot be captured; the message names the submodule or operator.
+    """
+    _require_torch()
+    from accelsim.workloads.capture.meta_module import batch_size, meta_copy, resolve
+
+    rule = None if not training and optimizer is None else update_rule(optimizer or "adamw").name
+    policy = named_precision(precision)
+    if training and not policy.trainable:
+        raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
+    found, inputs, discarded = resolve(module, example_inputs)
+    modes = (False, True) if training else (False,)
+    runs = [
+        _Run(
+            *meta_copy(found),
+            type(found).__name__,
+            mode,
+            fused_attention,
+            policy,
+            merge_attention,
+            fused_always,
+        )
+        for mode in modes
+    ]
+    batch = batch_size(inputs, batch_dimension)
+    forward, *step = [
+        _captured_pass(run, inputs, batch, batch_dimension or 0).after(discarded) for run in runs
+    ]
+    model = CapturedModel(
+        forward,
+        step[0] if step else None,
+        rule,
+        policy,
+        *_parameter_counts(found),
+        fused_attention=fused_attention,
+    )
+    unknown = set[str]().union(*(run.unknown for run in runs))
+    note = f"costed by bytes only: {', '.join(sorted(unknown))}" if unknown else None
+    label, default = name or type(found).__name__, RunShape(batch=forward.graph.batch)
+    return Workload(label, label, "captured", None, None, default, captured=model, note=note)
+
+
+def _parameter_counts(module: torch.nn.Module) -> tuple[int, int, int]:
+    """Parameters, tensors they live in, and parameters that training updates."""
+    sizes = [(x.numel(), x.requires_grad) for x in module.parameters()]
+    return sum(n for n, _ in sizes), len(sizes), sum(n for n, trainable in sizes if trainable)
+
+
+def capture_target(
+    target: str,
+    example_inputs: Any = None,
+    training: bool = False,
+    optimizer: str | None = None,
+    **options: Any,
+) -> Workload:
+    """Capture what ``"package.module:factory"`` makes.
+
+    Args:
+        target: An importable module and the name of a function without arguments, or of a
+            ``nn.Module`` or a class that needs no arguments. It gives a module or ``(module,
+            example_inputs)``.
+        example_inputs: Inputs, if the factory does not give them.
+        training: As in `capture`.
+        optimizer: As in `capture`.
+        **options: Other keywords of `capture`.
+
+    Raises:
+        CaptureError: If the target cannot be imported or called, or what it makes cannot be
+            captured.
+        MissingDependencyError: If torch is not installed.
+    """
+    _require_torch()
+    return capture(_import_target(target), example_inputs, training, optimizer, **options)
+
+
+def _import_target(target: str) -> Any:
+    place, separator, attribute = target.partition(":")
+    if not separator or not all(
+        part.isidentifier() for part in (*place.split("."), *attribute.split("."))
+    ):
+        raise CaptureError(f"target = {target!r} is not allowed: expected package.module:factory.")
+    with _working_directory_importable():
+        try:
+            found: Any = importlib.import_module(place)
+        except (Exception, SystemExit) as error:  # a script may exit as it is imported
+            raise CaptureError(
+                f"target = {target!r}: {place} cannot be imported ({type(error).__name__}: {error})."
+            ) from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise CaptureError(
+                f"target = {target!r}: {place} has no {attribute!r}. Name a function or module in it."
+            )
+        found = getattr(found, part)
+    return found
+
+
+@contextmanager
+def _working_directory_importable() -> Iterator[None]:
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def _require_torch() -> None:
+    try:
+        import torch
+    except ImportError:
+        raise MissingDependencyError("torch", "torch") from None
+    del torch
+
+
+# -- runs
+# ------------------------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """Runs one module on shapes, as often as asked."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        known: Known,
+        label: str,
+        training: bool,
+        fused_attention: bool,
+        policy: Precision,
+        merge_attention: bool = True,
+        fused_always: bool = True,
+    ) -> None:
+        self.module, self.known, self.label = module, known, label
+        self.fused_always = fused_always
+        self.merge_attention = fused_attention and merge_attention
+        self.training, self.fused_attention, self.policy = training, fused_attention, policy
+        self.unknown: set[str] = set()  # operators nothing but the bytes is known of
+        module.train(training)
+
+    def rows(self, inputs: Inputs) -> list[Row]:
+        """Operator rows of one pass."""
+        from accelsim.workloads.capture.attention_pattern import merge_attention
+        from accelsim.workloads.capture.recorder import DataDependentError
+
+        try:
+            recorder = self._record(self.module, inputs)
+        except DataDependentError as refused:
+            recorder = self._record_exported(inputs, refused)
+        if not recorder.rows:
+            raise CaptureError(f"{self.label} launches no operator: there is nothing to capture.")
+        self.unknown |= recorder.unknown
+        return merge_attention(recorder.rows) if self.merge_attention else recorder.rows
+
+    def _record(self, module: torch.nn.Module, inputs: Inputs, paths: Any = None) -> Recorder:
+        import torch
+
+        from accelsim.workloads.capture.fast_paths import admitted
+        from accelsim.workloads.capture.intercept import Interceptor
+        from accelsim.workloads.capture.meta_module import AcceleratorOnMeta, meta_inputs
+        from accelsim.workloads.capture.recorder import Recorder
+
+        (args, keywords), values = meta_inputs(inputs)
+        whole = self.fused_attention and self.fused_always
+        recorder = Recorder(self.module, self.label, [*self.known, *values], whole_attention=whole)
+        self._clear_gradients()
+        interceptor = Interceptor(
+            recorder, fused_attention=self.fused_attention, fused_always=self.fused_always
+        )
+        try:
+            with (
+                torch.set_grad_enabled(self.training),
+                recorder.tracking(),
+                interceptor.active(),
+                admitted(),
+                AcceleratorOnMeta(),
+                recorder,
+            ):
+                run = module if paths is None else paths(module, recorder)
+                output = run(*args, **keywords)
+                if self.training:
+                    _differentiate(output, recorder)
+            recorder.finish()
+        except AccelsimError:
+            raise
+        except Exception as error:
+            raise _explained(error, recorder) from error
+        finally:
+            self._clear_gradients()
+        return recorder
+
+    def _clear_gradients(self) -> None:
+        for x in self.module.parameters():
+            x.grad = None
+
+    def _record_exported(self, inputs: Inputs, refused: CaptureError) -> Recorder:
+        """Replay the graph `torch.export` makes, in which a value may stay unknown unless a size
+        depends on it.
+        """
+        from accelsim.workloads.capture.exported import export_graph, replay
+
+        graph = export_graph(self.module, inputs, refused)
+        return self._record(graph, inputs, replay)
+
+
+def _explained(error: Exception, recorder: Recorder) -> CaptureError:
+    """A failure inside the module, with where it happened."""
+    from accelsim.workloads.capture.meta_module import brief
+
+    place, last = recorder.failed or recorder.path, recorder.last_operator or "none"
+    said = brief(error)
+    remedy = (
+        "Check the shapes of example_inputs; code that reads values, calls numpy or C++ extensions must be replaced by "
+        "torch operators of fixed shape."
+    )
+    if last.startswith(("quantized", "aten.quantize")):
+        remedy = "Capture the float module, and estimate it with precision int8 or int4."
+    elif (
+        "FlexAttention" in said or "flex_attention" in said
+    ):  # torch has no kernel of it without a device
+        said = "flex_attention runs on a device alone, and capture has none"
+        remedy = "Call scaled_dot_product_attention instead, with is_causal=True for a causal mask: it costs the same."
+    return CaptureError(f"{place!r} cannot be captured: {said} (last operator {last}). {remedy}")
+
+
+def _differentiate(output: Any, recorder: Recorder) -> None:
+    """Run backward from the loss, or from every differentiable output with a dense gradient."""
+    import torch
+
+    from accelsim.workloads.capture.meta_module import tensors_in
+
+    loss = getattr(output, "loss", None)
+    if loss is None and isinstance(output, Mapping):
+        loss = output.get("loss")
+    found = [loss] if isinstance(loss, torch.Tensor) else tensors_in(_fields(output))
+    roots = [x for x in found if isinstance(x, torch.Tensor) and x.requires_grad]
+    if not roots:
+        raise CaptureError(
+            f"{recorder.path!r}: no output depends on a trainable parameter. Return a float tensor (or an object with "
+            "a loss) and leave requires_grad on."
+        )
+    torch.autograd.backward(roots, [torch.empty_like(x) for x in roots])
+
+
+def _fields(output: Any) -> Any:
+    """The parts of an output object."""
+    if isinstance(output, Mapping):
+        return list(output.values())
+    if hasattr(output, "__dataclass_fields__"):
+        return [getattr(output, name) for name in output.__dataclass_fields__]
+    return output
+
+
+# -- rows to columns
+# -------------------------------------------------------------------------------------------------
+
+
+def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
+    """Columns at the policy's widths, and the part of each byte column that keeps its width."""
+    count = len(rows)
+    dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
+    follows, fixed = np.zeros((count, len(BYTE_COLUMNS))), np.zeros((count, len(BYTE_COLUMNS)))
+    for number, row in enumerate(rows):
+        dims[number, : len(row.kernel.dims)] = row.kernel.dims
+        follows[number], fixed[number] = _traffic(row)
+    widths = np.array(
+        [
+            policy.weight.bytes if c == "weight_bytes" else policy.activation.bytes
+            for c in BYTE_COLUMNS
+        ]
+    )
+    bytes_ = follows * widths + fixed
+    kind = np.array([int(row.kernel.kind) for row in rows], dtype=np.int16)
+    offset, dependency = compressed_rows([sorted(row.sources) for row in rows])
+    graph = OperatorGraph(
+        kind=kind,
+        dims=dims,
+        dtype=compute_dtypes(kind, policy),
+        phase=np.array([int(row.phase) for row in rows], dtype=np.int8),
+        flop=np.array([row.kernel.flop for row in rows], dtype=np.float64),
+        **{column: bytes_[:, place].copy() for place, column in enumerate(BYTE_COLUMNS)},
+        name=tuple(row.name for row in rows),
+        path=tuple(row.path for row in rows),
+        dependency_offset=offset,
+        dependency=dependency,
+        freed_after=np.array([row.freed_after for row in rows], dtype=np.int64),
+    )
+    return CapturedGraph(graph, batch, fixed, None)
+
+
+def _traffic(row: Row) -> tuple[list[float], list[float]]:
+    """Elements that follow the precision and bytes that do not: read, written, of weights, saved."""
+    follows = [row.kernel.gathered, row.kernel.scattered, 0.0, row.saved_elements]
+    fixed = [0.0, 0.0, 0.0, row.saved_fixed_bytes]
+    seen: set[Any] = set()
+    for x in row.kernel.reads:
+        key = (x.storage, x.offset, x.shape)
+        if key in seen and x.storage >= 0:
+            continue
+        seen.add(key)
+        _charge(x.distinct, x.element_bytes, 2 if x.state else 0, x.scaled, follows, fixed)
+    for x in row.kernel.writes:
+        _charge(x.elements, x.element_bytes, 1, x.scaled, follows, fixed)
+    return follows, fixed
+
+
+def _charge(
+    elements: int, width: int, place: int, scaled: bool, follows: list[float], fixed: list[float]
+) -> None:
+    if scaled:
+        follows[place] += elements
+    else:
+        fixed[place] += elements * width
+
+
+def _captured_pass(run: _Run, inputs: Inputs, batch: int | None, dimension: int) -> CapturedPass:
+    """One pass with its growth per batch; where the captured batch is special, rows from twice the
+    batch beside it.
+    """
+    from accelsim.workloads.capture.meta_module import scaled_inputs
+
+    unit = batch or 1
+    captures = {1: _graph(run.rows(inputs), run.policy, unit)}
+    graph = captures[1]
+    if batch is None:
+        return CapturedPass(graph, None)
+
+    def at(factor: int) -> CapturedGraph:
+        if factor not in captures:
+            rows = run.rows(scaled_inputs(inputs, unit, dimension, factor))
+            captures[factor] = _graph(rows, run.policy, factor * unit)
+        return captures[factor]
+
+    try:
+        step = _linear_step(graph, at(2), at(3))
+        if step is not None:
+            return CapturedPass(replace(graph, batch_step=step), None)
+        step = _linear_step(at(2), at(3), at(4))
+    except AccelsimError:
+        return CapturedPass(graph, None)
+    return CapturedPass(graph, None if step is None else replace(at(2), batch_step=step))
+
+
+def _linear_step(a: CapturedGraph, b: CapturedGraph, c: CapturedGraph) -> BatchStep | None:
+    """Growth from `a` to `b`, if that from `b` to `c` is the same."""
+    if not _same_structure(a.graph, b.graph) or not _same_structure(b.graph, c.graph):
+        return None
+    first, second = _difference(a, b), _difference(b, c)
+    linear = all(
+        np.array_equal(getattr(first, name), getattr(second, name))
+        for name in BatchStep.__dataclass_fields__
+    )
+    return first if linear else None
+
+
+def _difference(a: CapturedGraph, b: CapturedGraph) -> BatchStep:
+    columns = {
+        c: getattr(b.graph, c) - getattr(a.graph, c) for c in ("dims", "flop", *BYTE_COLUMNS)
+    }
+    return BatchStep(b.batch - a.batch, **columns, fixed_bytes=b.fixed_bytes - a.fixed_bytes)
+
+
+def _same_structure(a: OperatorGraph, b: OperatorGraph) -> bool:
+    return (
+        len(a) == len(b)
+        and np.array_equal(a.kind, b.kind)
+        and np.array_equal(a.phase, b.phase)
+        and a.path == b.path
+        and np.array_equal(a.dependency, b.dependency)
+    )

@@ -1,0 +1,66 @@
+"""Plain recurrent layers as a CPU runs them: step by step, their inputs multiplied at once (ATen
+native/RNN.cpp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn import functional
+
+__all__ = ["stepped"]
+
+
+def stepped(
+    name: str,
+    x: torch.Tensor,
+    hx: torch.Tensor,
+    params: Sequence[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What ``torch.rnn_tanh`` and ``torch.rnn_relu`` compute, of a sequence that is not packed.
+
+    Args:
+        name: "rnn_tanh" or "rnn_relu".
+        x: Inputs, shape (steps, batch, features), or (batch, steps, features) where `batch_first`.
+        hx: First states, shape (layers x directions, batch, hidden).
+        params: Weights of inputs and states, and their biases, layer by layer, direction by
+            direction.
+        has_biases: Whether there are biases.
+        num_layers: Layers.
+        dropout: Share dropped between layers in training.
+        train: Whether it trains.
+        bidirectional: Whether each layer goes backwards too.
+        batch_first: Which axis of `x` comes first.
+
+    Returns:
+        Outputs, as `x` with hidden x directions features, and last states, as `hx`.
+    """
+    activation = torch.tanh if name == "rnn_tanh" else torch.relu
+    directions, each = 2 if bidirectional else 1, 4 if has_biases else 2
+    if batch_first:
+        x = x.transpose(0, 1)
+    last = []
+    for layer in range(num_layers):
+        outputs = []
+        for way in range(directions):
+            index = layer * directions + way
+            w_ih, w_hh, *biases = params[index * each : (index + 1) * each]
+            b_ih, b_hh = biases or (None, None)
+            inputs = functional.linear(x, w_ih, b_ih).unbind(0)
+            state, states = hx[index], []
+            for one in inputs[::-1] if way else inputs:
+                state = activation(functional.linear(state, w_hh, b_hh).add_(one))
+                states.append(state)
+            last.append(state)
+            outputs.append(torch.stack(states[::-1] if way else states))
+        x = torch.cat(outputs, -1) if bidirectional else outputs[0]
+        if dropout and train and layer < num_layers - 1:
+            x = functional.dropout(x, dropout)
+    return x.transpose(0, 1) if batch_first else x, torch.stack(last)

@@ -1,0 +1,1 @@
+"""Workloads from the ``config.json`` of published checkpoints."""

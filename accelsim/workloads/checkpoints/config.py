@@ -1,0 +1,133 @@
+"""Typed reading of a checkpoint's ``config.json``: every field is checked, and a problem names the
+field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from accelsim.errors import InvalidValueError
+
+__all__ = ["CheckpointConfig", "Parameters"]
+
+#: Family parameters as a workload file would give them.
+Parameters = dict[str, Any]
+
+_LARGEST = 2**24
+#: Names of activations in configurations, and the activation they run as. The tanh form of GELU
+#: that PyTorch fuses costs what the exact one does; "gelu_new" is written out of eight operations.
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_new",
+    "gelu_pytorch_tanh": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointConfig:
+    """A configuration and typed access to its fields.
+
+    Attributes:
+        fields: The parsed ``config.json``.
+    """
+
+    fields: Mapping[str, Any]
+
+    def has(self, field: str) -> bool:
+        """Whether a field is there and not null."""
+        return self.fields.get(field) is not None
+
+    def integer(self, field: str, default: int | None = None, *, least: int = 1) -> int:
+        """A whole number from `least` to 2**24.
+
+        Raises:
+            InvalidValueError: If it is missing without a default, or not such a number.
+        """
+        value = self.fields.get(field)
+        value = default if value is None else value
+        if value is None:
+            raise InvalidValueError(field, None, "a number", f"The configuration lacks {field}.")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
+            raise InvalidValueError(field, value, f"a whole number from {least} to {_LARGEST}")
+        return value
+
+    def fraction(self, field: str, default: float) -> float:
+        """A number above 0, at most 1."""
+        value = self.fields.get(field)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+            raise InvalidValueError(field, value, "a number above 0, at most 1")
+        return float(value)
+
+    def flag(self, field: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self.fields.get(field)
+        value = default if value is None else value
+        if not isinstance(value, bool):
+            raise InvalidValueError(field, value, "true or false")
+        return value
+
+    def text(self, field: str, default: str) -> str:
+        """A word."""
+        value = self.fields.get(field)
+        value = default if value is None else value
+        if not isinstance(value, str):
+            raise InvalidValueError(field, value, "text")
+        return value
+
+    def integers(self, field: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        """A list of whole numbers."""
+        value = self.fields.get(field)
+        if value is None:
+            return default
+        if not isinstance(value, (list, tuple)) or not all(_is_count(item) for item in value):
+            raise InvalidValueError(field, value, f"a list of whole numbers from 1 to {_LARGEST}")
+        return tuple(value)
+
+    def activation(self, field: str, default: str) -> str:
+        """The activation a configuration names.
+
+        Raises:
+            InvalidValueError: If it is none that is modelled.
+        """
+        name = self.text(field, default)
+        if name not in _ACTIVATIONS:
+            raise InvalidValueError(field, name, f"one of {', '.join(_ACTIVATIONS)}")
+        return _ACTIVATIONS[name]
+
+    def require(self, field: str, expected: Any, default: Any) -> None:
+        """Refuse a variant that is not modelled.
+
+        Raises:
+            InvalidValueError: If the field is there and differs from `expected`.
+        """
+        value = self.fields.get(field, default)
+        if value != expected:
+            raise InvalidValueError(
+                field, value, repr(expected), "Other variants of this model are not supported."
+            )
+
+    def architecture(self) -> str:
+        """The first architecture named, or nothing."""
+        named = self.fields.get("architectures")
+        if named is None:
+            return ""
+        if not isinstance(named, (list, tuple)) or not all(isinstance(item, str) for item in named):
+            raise InvalidValueError("architectures", named, "a list of class names")
+        return str(named[0]) if named else ""
+
+    def labels(self) -> int:
+        """Classes of a classifier: entries of ``id2label``, else ``num_labels``, else 2."""
+        named = self.fields.get("id2label")
+        if isinstance(named, Mapping) and named:
+            return len(named)
+        return self.integer("num_labels", 2)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _LARGEST

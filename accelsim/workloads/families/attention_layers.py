@@ -1,0 +1,346 @@
+"""Attention layers of transformers: multi-head, grouped-query, windowed, latent (MLA) and
+cross-attention.
+
+A layer is its projections, rotary embedding, cache append and the attention operator itself.
+Grouped-query attention is Ainslie et al. 2023 (arXiv:2305.13245), sliding windows Jiang et al. 2023
+(Mistral, arXiv:2310.06825), attention sinks the gpt-oss model card (arXiv:2508.10925), and
+multi-head latent attention DeepSeek-V2 (arXiv:2405.04434, section 2.1): its prefill expands the
+latent to full heads, its decode absorbs the expansion into query and output and attends over the
+latent itself, one shared key-value row per token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.module_names import LayerNames
+from accelsim.workloads.operator import OperatorKind, Phase
+
+__all__ = [
+    "LatentAttention",
+    "MultiHeadAttention",
+    "cross_attention",
+    "latent_attention",
+    "self_attention",
+]
+
+_CACHING = frozenset({Phase.PREFILL, Phase.DECODE})
+#: Multiply by cosine, multiply the rotated half by sine, add (Su et al. 2021, RoFormer, equation
+#: 34).
+_ROTARY_FLOP = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MultiHeadAttention:
+    """A multi-head or grouped-query attention layer.
+
+    Attributes:
+        heads: Query heads.
+        kv_heads: Key-value heads; equal to `heads` unless grouped.
+        head_dim: Width of a head.
+        bias: Whether query and value projections have a bias.
+        key_bias: Whether the key projection has one.
+        output_bias: Whether the output projection has one.
+        fused_qkv: One projection for query, key and value.
+        rotary_dim: Width of each head that is rotated; 0 for none.
+        query_key_norm: RMS-normalise each query and key head.
+        causal: Each query sees earlier keys alone.
+        window: Keys a query sees at most; 0 for all.
+        sinks: One learned logit per head that takes part in the softmax.
+        masked: Whether unfused implementations add a padding mask to the scores.
+        scaled: What they divide by sqrt(head_dim): "scores", "query" or "" for neither.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    bias: bool = False
+    key_bias: bool = False
+    output_bias: bool = False
+    fused_qkv: bool = False
+    rotary_dim: int = 0
+    query_key_norm: bool = False
+    causal: bool = False
+    window: int = 0
+    sinks: bool = False
+    masked: bool = False
+    scaled: str = "scores"
+
+
+@dataclass(frozen=True, slots=True)
+class LatentAttention:
+    """A multi-head latent attention layer (DeepSeek-V2, equations 9 to 19).
+
+    Attributes:
+        heads: Query heads.
+        query_rank: Width of the query latent; 0 projects queries directly.
+        latent_rank: Width of the key-value latent.
+        nope_dim: Width of a head without positions.
+        rope_dim: Width of a head with rotary positions, shared by all keys.
+        value_dim: Width of a value head.
+    """
+
+    heads: int
+    query_rank: int
+    latent_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+
+    @property
+    def cache_width(self) -> int:
+        """Elements one token keeps in the cache."""
+        return self.latent_rank + self.rope_dim
+
+
+def _rotate(b: GraphBuilder, x: Tensor, rotary_dim: int) -> Tensor:
+    """Rotate the first `rotary_dim` of each head of x (batch, heads, len, head_dim); tables are
+    read per position.
+    """
+    batch, heads, length, head_dim = x.shape
+    tables = b.input(2, length, rotary_dim)
+    part = x if rotary_dim == head_dim else b.part(x, batch, heads, length, rotary_dim)
+    turned = b.elementwise(part, tables, name="rope", flop_per_element=_ROTARY_FLOP)
+    return b.part(turned, *x.shape)
+
+
+def _append(b: GraphBuilder, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Write new keys and values into the cache."""
+    elements = k.elements + v.elements
+    cached = b.operator(
+        OperatorKind.COPY,
+        (elements,),
+        [k, v],
+        (elements,),
+        name="kv_cache.append",
+        flop=0.0,
+        output_dtype=b.precision.kv_cache,
+    )
+    return b.part(cached, *k.shape), b.part(cached, *v.shape)
+
+
+def _heads(b: GraphBuilder, x: Tensor, heads: int) -> Tensor:
+    """(batch, len, heads * dim) seen as (batch, heads, len, dim); fused kernels read strides, so
+    nothing moves.
+    """
+    batch, length, width = x.shape
+    return b.view(x, batch, heads, length, width // heads)
+
+
+def _project(
+    b: GraphBuilder, x: Tensor, a: MultiHeadAttention, names: LayerNames
+) -> tuple[Tensor, Tensor, Tensor]:
+    query, each = a.heads * a.head_dim, a.kv_heads * a.head_dim
+    if a.fused_qkv:
+        with b.scope(names.fused_qkv):
+            fused = b.linear(x, query + 2 * each, bias=a.bias)
+        q, k, v = b.split(fused, (query, each, each))
+        return q, k, v
+    with b.scope(names.query):
+        q = b.linear(x, query, bias=a.bias)
+    with b.scope(names.key):
+        k = b.linear(x, each, bias=a.key_bias)
+    with b.scope(names.value):
+        v = b.linear(x, each, bias=a.bias)
+    return q, k, v
+
+
+def _output(b: GraphBuilder, attended: Tensor, width: int, path: str, *, bias: bool) -> Tensor:
+    batch, heads, length, value_dim = attended.shape
+    with b.scope(path):
+        return b.linear(b.view(attended, batch, length, heads * value_dim), width, bias=bias)
+
+
+def self_attention(
+    b: GraphBuilder,
+    x: Tensor,
+    a: MultiHeadAttention,
+    names: LayerNames,
+    *,
+    context_len: int = 0,
+    position_bias: Tensor | None = None,
+) -> Tensor:
+    """Attention of x (batch, len, width) to itself and to `context_len` cached tokens.
+
+    Args:
+        b: Where the rows go.
+        x: Normalised hidden states.
+        a: The layer.
+        names: Module paths within the layer.
+        context_len: Tokens in the cache.
+        position_bias: Additive scores (heads, len, keys), read by the attention kernel.
+    """
+    q, k, v = _project(b, x, a, names)
+    q, k, v = _heads(b, q, a.heads), _heads(b, k, a.kv_heads), _heads(b, v, a.kv_heads)
+    if a.query_key_norm:
+        with b.scope(names.query_norm):
+            q = b.rms_norm(q)
+        with b.scope(names.key_norm):
+            k = b.rms_norm(k)
+    with b.scope(names.attention):
+        if a.rotary_dim:
+            q, k = _rotate(b, q, a.rotary_dim), _rotate(b, k, a.rotary_dim)
+        if a.sinks:
+            b.parameters(a.heads)
+        cached = a.causal and b.phase in _CACHING  # encoders keep nothing
+        k, v = _append(b, k, v) if cached else (k, v)
+        attended = b.attention(
+            q,
+            k,
+            v,
+            causal=a.causal and q.shape[2] > 1,
+            window=a.window,
+            context_len=context_len,
+            cached=cached,
+            bias=position_bias,
+            masked=a.masked,
+            scaled=a.scaled,
+        )
+    return _output(b, attended, x.shape[-1], names.output, bias=a.output_bias)
+
+
+def cross_attention(
+    b: GraphBuilder, x: Tensor, memory: Tensor, a: MultiHeadAttention, names: LayerNames
+) -> Tensor:
+    """Attention of x (batch, len, width) to encoder states (batch, source, width).
+
+    While decoding, keys and values of the source are in the cache already: nothing projects them
+    again.
+    """
+    width, inner = x.shape[-1], a.heads * a.head_dim
+    with b.scope(names.cross_query):
+        q = _heads(b, b.linear(x, inner, bias=a.bias), a.heads)
+    if b.phase is Phase.DECODE:
+        memory_width = memory.shape[-1]
+        b.parameters(
+            2 * memory_width * inner + inner * (a.bias + a.key_bias), 2 + a.bias + a.key_bias
+        )
+        batch, source, _ = memory.shape
+        k, v = (
+            b.input(batch, a.heads, source, a.head_dim, dtype=b.precision.kv_cache)
+            for _ in range(2)
+        )
+    else:
+        with b.scope(names.cross_key):
+            k = _heads(b, b.linear(memory, inner, bias=a.key_bias), a.heads)
+        with b.scope(names.cross_value):
+            v = _heads(b, b.linear(memory, inner, bias=a.bias), a.heads)
+    with b.scope(names.cross_attention):
+        attended = b.attention(q, k, v, masked=a.masked, scaled=a.scaled)
+    return _output(b, attended, width, names.cross_output, bias=a.output_bias)
+
+
+def latent_attention(
+    b: GraphBuilder, x: Tensor, a: LatentAttention, names: LayerNames, *, context_len: int = 0
+) -> Tensor:
+    """Multi-head latent attention of x (batch, len, width): expanded in a full pass, absorbed while
+    decoding.
+    """
+    q = _latent_query(b, x, a, names)
+    latent, key_rope = _compress(b, x, a, names)
+    with b.scope(names.attention):
+        q_nope, q_rope = b.split(q, (a.nope_dim, a.rope_dim))
+        q_rope, key_rope = _rotate(b, q_rope, a.rope_dim), _rotate(b, key_rope, a.rope_dim)
+    if b.phase in _CACHING:
+        b.kv_bytes_per_token += a.cache_width * b.precision.kv_cache.bytes
+        with b.scope(names.attention):
+            latent, key_rope = _append(b, latent, key_rope)
+    absorbed = b.phase is Phase.DECODE
+    attend = _absorbed_attention if absorbed else _expanded_attention
+    attended = attend(b, (q_nope, q_rope), (latent, key_rope), a, names, context_len)
+    return _output(b, attended, x.shape[-1], names.output, bias=False)
+
+
+def _latent_query(b: GraphBuilder, x: Tensor, a: LatentAttention, names: LayerNames) -> Tensor:
+    width = a.heads * (a.nope_dim + a.rope_dim)
+    if not a.query_rank:
+        with b.scope(names.query):
+            return _heads(b, b.linear(x, width, bias=False), a.heads)
+    with b.scope(names.query_down):
+        down = b.linear(x, a.query_rank, bias=False)
+    with b.scope(names.query_down_norm):
+        down = b.rms_norm(down)
+    with b.scope(names.query_up):
+        return _heads(b, b.linear(down, width, bias=False), a.heads)
+
+
+def _compress(
+    b: GraphBuilder, x: Tensor, a: LatentAttention, names: LayerNames
+) -> tuple[Tensor, Tensor]:
+    """The cached pair: normalised latent (batch, len, rank) and one unrotated key (batch, 1, len,
+    rope).
+    """
+    with b.scope(names.latent_down):
+        both = b.linear(x, a.cache_width, bias=False)
+    latent, key_rope = b.split(both, (a.latent_rank, a.rope_dim))
+    with b.scope(names.latent_norm):
+        latent = b.rms_norm(latent)
+    return latent, _heads(b, key_rope, 1)
+
+
+def _expanded_attention(
+    b: GraphBuilder,
+    query: tuple[Tensor, Tensor],
+    key: tuple[Tensor, Tensor],
+    a: LatentAttention,
+    names: LayerNames,
+    context_len: int,
+) -> Tensor:
+    """Full heads; cached latents of earlier chunks are expanded again."""
+    batch, heads, length, _ = query[0].shape
+    keys = length + context_len
+    with b.scope(names.latent_up):
+        latent = b.part(key[0], batch, keys, a.latent_rank)
+        up = b.linear(latent, heads * (a.nope_dim + a.value_dim), bias=False)
+    nope, value = b.split(_heads(b, up, heads), (a.nope_dim, a.value_dim))
+    with b.scope(names.attention):
+        width = a.nope_dim + a.rope_dim
+        q = b.copy(*query, shape=(batch, heads, length, width), name="concat_query")
+        k = b.copy(nope, key[1], shape=(batch, heads, keys, width), name="concat_key")
+        return b.attention(q, k, value, causal=True)
+
+
+def _absorbed_attention(
+    b: GraphBuilder,
+    query: tuple[Tensor, Tensor],
+    key: tuple[Tensor, Tensor],
+    a: LatentAttention,
+    names: LayerNames,
+    context_len: int,
+) -> Tensor:
+    """Query and output in latent space; the up-projection's two halves act per head."""
+    batch, heads, length, _ = query[0].shape
+    b.parameters(a.latent_rank * heads * (a.nope_dim + a.value_dim))
+    with b.scope(names.latent_up):
+        absorbed = _per_head(b, query[0], a.latent_rank, "absorb_query")
+    with b.scope(names.attention):
+        q = b.copy(
+            absorbed, query[1], shape=(batch, heads, length, a.cache_width), name="concat_query"
+        )
+        cache = b.part(key[0], batch, 1, length, a.cache_width)
+        value = b.part(key[0], batch, 1, length, a.latent_rank)
+        attended = b.attention(
+            q, cache, value, context_len=context_len, latent=a.cache_width, causal=length > 1
+        )
+    with b.scope(names.latent_up):
+        return _per_head(b, attended, a.value_dim, "absorb_value")
+
+
+def _per_head(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
+    """x (batch, heads, len, k) times one (k, width) weight per head; the caller counts the
+    parameters.
+    """
+    batch, heads, length, k = x.shape
+    rows = batch * length
+    return b.operator(
+        OperatorKind.GEMM,
+        (heads, rows, width, k),
+        [x],
+        (batch, heads, length, width),
+        name=name,
+        flop=2.0 * heads * rows * width * k,
+        weights=heads * k * width,
+        saves=[x],
+        dtype=b.precision.compute,
+    )

@@ -1,0 +1,245 @@
+"""Decoder-only language models: GPT-2/3, OPT, Llama, Mistral, Mixtral, Qwen, gpt-oss, DeepSeek-V3
+and their relatives.
+
+One family covers them all: what differs is the norm, positions, biases, gating, grouping of heads,
+windows, experts and latent attention, each a parameter. A forward pass computes logits of every
+token, prefill those of the last token alone. The logits matrix counts as matrix arithmetic, the
+embedding lookup does not (Kaplan et al. 2020, arXiv:2001.08361).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.attention_layers import LatentAttention, MultiHeadAttention
+from accelsim.workloads.families.feed_forward import FeedForward, Mixture
+from accelsim.workloads.families.module_names import LAYOUTS
+from accelsim.workloads.families.transformer import (
+    TransformerLayer,
+    new_token_count,
+    normalise,
+    token_ids,
+    transformer_layers,
+)
+from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.operator import Phase
+from accelsim.workloads.parameters import FamilyParameters
+
+__all__ = [
+    "Activation",
+    "DecoderParameters",
+    "LatentParameters",
+    "MixtureParameters",
+    "write_decoder",
+]
+
+Activation = Literal["gelu", "gelu_new", "relu", "silu"]
+
+
+class MixtureParameters(FamilyParameters):
+    """Mixture of experts in every layer after `dense_layers`; see `feed_forward.Mixture`."""
+
+    experts: int = Field(ge=1, le=4096)
+    top_k: int = Field(ge=1, le=256)
+    intermediate_size: int = Field(ge=1, le=2**20)
+    bias: bool = False
+    correction_bias: bool = False
+    shared_intermediate_size: int = Field(default=0, ge=0, le=2**20)
+    shared_gate: bool = False
+    dense_layers: int = Field(default=0, ge=0, le=1024)
+
+    @model_validator(mode="after")
+    def _top_k_within_experts(self) -> MixtureParameters:
+        if self.top_k > self.experts:
+            raise ValueError(f"top_k = {self.top_k} is more than the {self.experts} experts")
+        return self
+
+
+class LatentParameters(FamilyParameters):
+    """Multi-head latent attention; see `attention_layers.LatentAttention`."""
+
+    query_rank: int = Field(default=0, ge=0, le=2**16)
+    latent_rank: int = Field(ge=1, le=2**16)
+    nope_dim: int = Field(ge=1, le=2**12)
+    rope_dim: int = Field(ge=1, le=2**12)
+    value_dim: int = Field(ge=1, le=2**12)
+
+
+class DecoderParameters(FamilyParameters):
+    """Parameters of a decoder-only model.
+
+    Attributes:
+        layout: Module paths to use (`module_names.LAYOUTS`).
+        vocab_size: Rows of the embedding table.
+        hidden_size: Model width.
+        layers: Transformer layers.
+        heads: Query heads.
+        kv_heads: Key-value heads; None for as many as `heads`.
+        head_dim: Width of a head; None for hidden_size / heads.
+        intermediate_size: Inner width of the dense feed-forward.
+        activation: Its activation.
+        gated: Whether the activation gates a second projection.
+        norm: Norm of all layers.
+        positions: Rotary, learned table, or none (ALiBi is free of parameters and rows).
+        max_positions: Positions the model was trained on, 0 where not known; the rows of a learned
+            table.
+        position_offset: Rows of that table that no position uses (OPT has 2).
+        rotary_fraction: Share of each head that is rotated.
+        tied_embeddings: Whether the logits matrix is the embedding table.
+        attention_bias: Biases of query, key and value projections.
+        output_bias: Bias of the attention's output projection.
+        feed_forward_bias: Biases of the feed-forward.
+        head_bias: Bias of the logits.
+        fused_qkv: One projection for query, key and value.
+        fused_gate_up: One projection for gate and up.
+        query_key_norm: RMS norm of each query and key head.
+        window: Keys a query sees at most in windowed layers; 0 for no window.
+        full_attention_every: Every n-th layer ignores the window; 0 for none.
+        sinks: Learned attention sinks, one per head.
+        parallel: Attention and feed-forward side by side.
+        post_norms: Norms on the sublayers' outputs too.
+        mixture: Mixture of experts.
+        latent: Latent attention.
+    """
+
+    layout: str = "llama"
+    vocab_size: int = Field(ge=1, le=2**24)
+    hidden_size: int = Field(ge=1, le=2**18)
+    layers: int = Field(ge=1, le=1024)
+    heads: int = Field(ge=1, le=4096)
+    kv_heads: int | None = Field(default=None, ge=1, le=4096)
+    head_dim: int | None = Field(default=None, ge=1, le=4096)
+    intermediate_size: int = Field(ge=1, le=2**20)
+    activation: Activation = "silu"
+    gated: bool = True
+    norm: Literal["layer_norm", "rms_norm"] = "rms_norm"
+    positions: Literal["rotary", "learned", "none"] = "rotary"
+    max_positions: int = Field(default=0, ge=0, le=2**24)
+    position_offset: int = Field(default=0, ge=0, le=16)
+    rotary_fraction: float = Field(default=1.0, gt=0, le=1, strict=False)
+    tied_embeddings: bool = False
+    attention_bias: bool = False
+    output_bias: bool = False
+    feed_forward_bias: bool = False
+    head_bias: bool = False
+    fused_qkv: bool = False
+    fused_gate_up: bool = False
+    query_key_norm: bool = False
+    window: int = Field(default=0, ge=0, le=2**24)
+    full_attention_every: int = Field(default=0, ge=0, le=1024)
+    sinks: bool = False
+    parallel: bool = False
+    post_norms: bool = False
+    mixture: MixtureParameters | None = None
+    latent: LatentParameters | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DecoderParameters:
+        if self.layout not in LAYOUTS:
+            raise ValueError(f"layout = {self.layout!r} is none of {', '.join(LAYOUTS)}")
+        if self.head_dim is None and self.hidden_size % self.heads:
+            raise ValueError(
+                f"hidden_size = {self.hidden_size} does not divide into {self.heads} heads; give head_dim"
+            )
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise ValueError(f"heads = {self.heads} is no multiple of kv_heads = {self.kv_heads}")
+        if self.positions == "learned" and self.max_positions < 1:
+            raise ValueError("learned positions need max_positions of at least 1")
+        return self
+
+    @property
+    def head_width(self) -> int:
+        """Width of a head."""
+        return self.head_dim or self.hidden_size // self.heads
+
+    def is_windowed(self, index: int) -> bool:
+        """Whether layer `index`, from 0, uses the window."""
+        every = self.full_attention_every
+        return self.window > 0 and not (every and (index + 1) % every == 0)
+
+
+@family("decoder", DecoderParameters, autoregressive=True, sequence=True)
+def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: RunShape) -> None:
+    """Write a decoder-only model.
+
+    FORWARD runs `seq_len` tokens without a cache; PREFILL adds them to a cache of `context_len`
+    tokens; DECODE adds `seq_len` (usually 1) tokens to it.
+    """
+    layout = LAYOUTS[p.layout]
+    length = new_token_count(b, shape, p.max_positions if p.positions == "learned" else 0)
+    x = _embed(b, p, shape.batch, length)
+    layers = [_layer(p, index) for index in range(p.layers)]
+    x = transformer_layers(b, x, layers, layout.layers, context_len=shape.context_len)
+    x = normalise(b, x, p.norm, layout.final_norm)
+    if b.phase is Phase.PREFILL:
+        x = b.part(x, shape.batch, 1, p.hidden_size)
+    with b.scope(layout.head):
+        if p.tied_embeddings and p.head_bias:
+            b.parameters(p.vocab_size)
+        b.linear(x, p.vocab_size, bias=p.head_bias, tied=p.tied_embeddings)
+
+
+def _embed(b: GraphBuilder, p: DecoderParameters, batch: int, length: int) -> Tensor:
+    layout = LAYOUTS[p.layout]
+    with b.scope(layout.embedding):
+        x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size)
+    if p.positions != "learned":
+        return x
+    with b.scope(layout.positions):
+        places = b.embedding(
+            token_ids(b, 1, length), p.max_positions + p.position_offset, p.hidden_size
+        )
+        return b.add(x, places)
+
+
+def _layer(p: DecoderParameters, index: int) -> TransformerLayer:
+    return TransformerLayer(
+        attention=_attention(p, index),
+        feed_forward=_feed_forward(p, index),
+        names=LAYOUTS[p.layout].layer,
+        norm=p.norm,
+        parallel=p.parallel,
+        post_norms=p.post_norms,
+    )
+
+
+def _attention(p: DecoderParameters, index: int) -> MultiHeadAttention | LatentAttention:
+    if p.latent is not None:
+        return LatentAttention(heads=p.heads, **p.latent.model_dump())
+    rotary = p.positions == "rotary"
+    return MultiHeadAttention(
+        heads=p.heads,
+        kv_heads=p.kv_heads or p.heads,
+        head_dim=p.head_width,
+        bias=p.attention_bias,
+        key_bias=p.attention_bias,
+        output_bias=p.output_bias,
+        fused_qkv=p.fused_qkv,
+        rotary_dim=max(1, round(p.head_width * p.rotary_fraction)) if rotary else 0,
+        query_key_norm=p.query_key_norm,
+        causal=True,
+        window=p.window if p.is_windowed(index) else 0,
+        sinks=p.sinks,
+        scaled="query" if p.layout == "opt" else "scores",
+    )
+
+
+def _feed_forward(p: DecoderParameters, index: int) -> FeedForward | Mixture:
+    m = p.mixture
+    if m is None or index < m.dense_layers:
+        return FeedForward(
+            p.intermediate_size, p.activation, p.gated, p.feed_forward_bias, p.fused_gate_up
+        )
+    return Mixture(
+        experts=m.experts,
+        top_k=m.top_k,
+        intermediate_size=m.intermediate_size,
+        activation=p.activation,
+        bias=m.bias,
+        correction_bias=m.correction_bias,
+        shared_intermediate_size=m.shared_intermediate_size,
+        shared_gate=m.shared_gate,
+    )

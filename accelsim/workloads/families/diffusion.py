@@ -1,0 +1,304 @@
+"""Latent diffusion: the denoising U-Net, once per step, and the decoder from latents to pixels.
+
+Rombach et al., CVPR 2022 (Stable Diffusion 1.x); Podell et al., arXiv:2307.01952 (SDXL); module
+names as in diffusers' ``UNet2DConditionModel`` and ``AutoencoderKL``. One pass is one denoising
+step of one prompt: classifier-free guidance runs two prompts, which is a batch of 2 per image. The
+image size is that of the picture; latents are an eighth of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.parameters import FamilyParameters
+
+__all__ = ["LatentDecoderParameters", "LatentDiffusionParameters"]
+
+_Count = Annotated[int, Field(ge=1, le=2**16)]
+_LATENT_FACTOR = 8  # pixels per latent, each way
+_GROUPS = 32
+
+
+class LatentDiffusionParameters(FamilyParameters):
+    """A text-conditioned denoising U-Net.
+
+    Attributes:
+        image_size: Side of the picture in pixels.
+        channels: Channels of each level.
+        transformer_layers: Transformer layers per attention of each level; 0 has no attention
+            there.
+        heads: Attention heads of each level.
+        context_width: Width of the text embeddings.
+        context_len: Text tokens.
+        added_width: Width of the pooled text and size embeddings added to the time embedding
+            (SDXL); 0 has none.
+        linear_projection: Whether attention projects with a linear layer instead of a 1x1
+            convolution.
+        latent_channels: Channels of the latents.
+        resnets_per_level: Residual blocks per level going down; one more going up.
+    """
+
+    image_size: Annotated[int, Field(ge=64, le=2**14)]
+    channels: Annotated[tuple[_Count, ...], Field(strict=False, min_length=2, max_length=8)]
+    transformer_layers: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(strict=False)
+    ]
+    heads: Annotated[tuple[_Count, ...], Field(strict=False)]
+    context_width: _Count
+    context_len: _Count = 77
+    added_width: Annotated[int, Field(ge=0, le=2**16)] = 0
+    linear_projection: bool = False
+    latent_channels: _Count = 4
+    resnets_per_level: _Count = 2
+
+    @model_validator(mode="after")
+    def _one_entry_per_level(self) -> LatentDiffusionParameters:
+        if not len(self.channels) == len(self.transformer_layers) == len(self.heads):
+            raise ValueError("channels, transformer_layers and heads need one entry per level")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    """What every block of one U-Net needs."""
+
+    b: GraphBuilder
+    p: LatentDiffusionParameters
+    time: Tensor
+    context: Tensor
+
+
+@family("latent-diffusion", LatentDiffusionParameters)
+def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape: RunShape) -> None:
+    """One denoising step."""
+    size = (shape.image_size or p.image_size) // _LATENT_FACTOR
+    x = b.input(shape.batch, p.latent_channels, size, size)
+    context = b.input(shape.batch, p.context_len, p.context_width)
+    w = _Writer(b, p, _time_embedding(b, p, shape.batch), context)
+    with b.scope("conv_in"):
+        x = b.conv(x, p.channels[0], 3, bias=True)
+    skips = [x]
+    for level in range(len(p.channels)):
+        with b.scope(f"down_blocks.{level}"):
+            x = _down_level(w, x, level, skips)
+    with b.scope("mid_block"):
+        x = _middle(w, x)
+    for step, level in enumerate(reversed(range(len(p.channels)))):
+        with b.scope(f"up_blocks.{step}"):
+            x = _up_level(w, x, level, skips)
+    x = _norm_act(b, x, "conv_norm_out", "conv_act")
+    with b.scope("conv_out"):
+        b.conv(x, p.latent_channels, 3, bias=True)
+
+
+def _time_embedding(b: GraphBuilder, p: LatentDiffusionParameters, batch: int) -> Tensor:
+    width = 4 * p.channels[0]
+    time = _two_layers(b, b.input(batch, p.channels[0]), width, "time_embedding")
+    if p.added_width:
+        time = b.add(time, _two_layers(b, b.input(batch, p.added_width), width, "add_embedding"))
+    return b.activation(time, "silu")
+
+
+def _two_layers(b: GraphBuilder, x: Tensor, width: int, name: str) -> Tensor:
+    with b.scope(f"{name}.linear_1"):
+        x = b.activation(b.linear(x, width), "silu")
+    with b.scope(f"{name}.linear_2"):
+        return b.linear(x, width)
+
+
+def _down_level(w: _Writer, x: Tensor, level: int, skips: list[Tensor]) -> Tensor:
+    for index in range(w.p.resnets_per_level):
+        x = _resnet(w.b, x, w.p.channels[level], w.time, f"resnets.{index}")
+        x = _attend(w, x, level, index)
+        skips.append(x)
+    if level + 1 < len(w.p.channels):
+        with w.b.scope("downsamplers.0.conv"):
+            x = w.b.conv(x, x.shape[1], 3, stride=2, padding=1, bias=True)
+        skips.append(x)
+    return x
+
+
+def _middle(w: _Writer, x: Tensor) -> Tensor:
+    channels = w.p.channels[-1]
+    x = _resnet(w.b, x, channels, w.time, "resnets.0")
+    # The middle attends even where the lowest level does not, then with one layer.
+    layers = w.p.transformer_layers[-1] or 1
+    x = _transformer(w, x, layers, w.p.heads[-1], "attentions.0")
+    return _resnet(w.b, x, channels, w.time, "resnets.1")
+
+
+def _up_level(w: _Writer, x: Tensor, level: int, skips: list[Tensor]) -> Tensor:
+    for index in range(w.p.resnets_per_level + 1):
+        x = w.b.concat([x, skips.pop()])
+        x = _resnet(w.b, x, w.p.channels[level], w.time, f"resnets.{index}")
+        x = _attend(w, x, level, index)
+    if level:
+        with w.b.scope("upsamplers.0.conv"):
+            x = w.b.conv(w.b.upsample(x), x.shape[1], 3, bias=True)
+    return x
+
+
+def _attend(w: _Writer, x: Tensor, level: int, index: int) -> Tensor:
+    layers = w.p.transformer_layers[level]
+    return _transformer(w, x, layers, w.p.heads[level], f"attentions.{index}") if layers else x
+
+
+def _norm_act(b: GraphBuilder, x: Tensor, norm: str, activation: str = "nonlinearity") -> Tensor:
+    with b.scope(norm):
+        x = b.group_norm(x, _GROUPS)
+    with b.scope(activation):
+        return b.activation(x, "silu")
+
+
+def _resnet(b: GraphBuilder, x: Tensor, channels: int, time: Tensor | None, name: str) -> Tensor:
+    """Two normalised 3x3 convolutions, the time embedding added between them."""
+    with b.scope(name):
+        y = _norm_act(b, x, "norm1")
+        with b.scope("conv1"):
+            y = b.conv(y, channels, 3, bias=True)
+        if time is not None:
+            with b.scope("time_emb_proj"):
+                shift = b.linear(time, channels)
+            y = b.elementwise(y, shift, name="add")
+        y = _norm_act(b, y, "norm2")
+        with b.scope("conv2"):
+            y = b.conv(y, channels, 3, bias=True)
+        if x.shape[1] != channels:
+            with b.scope("conv_shortcut"):
+                x = b.conv(x, channels, 1, bias=True)
+        return b.add(y, x)
+
+
+def _transformer(w: _Writer, x: Tensor, layers: int, heads: int, name: str) -> Tensor:
+    """Attention over the positions of a feature map, and from them to the text."""
+    b, residual = w.b, x
+    batch, channels, height, width = x.shape
+    with b.scope(name):
+        with b.scope("norm"):
+            x = b.group_norm(x, _GROUPS)
+        x = _projection(w, x, "proj_in")
+        x = b.copy(x, shape=(batch, height * width, channels), name="channels_last")
+        for layer in range(layers):
+            with b.scope(f"transformer_blocks.{layer}"):
+                x = _transformer_block(w, x, heads)
+        x = b.copy(x, shape=(batch, channels, height, width), name="channels_first")
+        return b.add(_projection(w, x, "proj_out"), residual)
+
+
+def _projection(w: _Writer, x: Tensor, name: str) -> Tensor:
+    batch, channels, height, width = x.shape
+    with w.b.scope(name):
+        if not w.p.linear_projection:
+            return w.b.conv(x, channels, 1, bias=True)
+        rows = w.b.view(x, batch, height * width, channels)
+        return w.b.view(w.b.linear(rows, channels), batch, channels, height, width)
+
+
+def _transformer_block(w: _Writer, x: Tensor, heads: int) -> Tensor:
+    b = w.b
+    for index, context in ((1, None), (2, w.context)):
+        with b.scope(f"norm{index}"):
+            y = b.layer_norm(x)
+        with b.scope(f"attn{index}"):
+            x = b.add(_attention(b, y, y if context is None else context, heads), x)
+    with b.scope("norm3"):
+        y = b.layer_norm(x)
+    with b.scope("ff.net"):
+        y = _gated_feed_forward(b, y)
+    return b.add(y, x)
+
+
+def _attention(b: GraphBuilder, x: Tensor, context: Tensor, heads: int) -> Tensor:
+    batch, positions, channels = x.shape
+    projected = []
+    for name, source in (("to_q", x), ("to_k", context), ("to_v", context)):
+        with b.scope(name):
+            y = b.linear(source, channels, bias=False)
+        projected.append(b.view(y, batch, heads, source.shape[1], channels // heads))
+    y = b.attention(*projected)
+    with b.scope("to_out.0"):
+        return b.linear(b.view(y, batch, positions, channels), channels)
+
+
+def _gated_feed_forward(b: GraphBuilder, x: Tensor) -> Tensor:
+    """GEGLU: half of the projection gates the other half."""
+    width = x.shape[-1]
+    with b.scope("0.proj"):
+        both = b.linear(x, 8 * width)
+    half = b.part(both, *x.shape[:-1], 4 * width)
+    x = b.elementwise(half, half, name="geglu", flop_per_element=9, saves=[both])
+    with b.scope("2"):
+        return b.linear(x, width)
+
+
+class LatentDecoderParameters(FamilyParameters):
+    """The decoder of a variational autoencoder.
+
+    Attributes:
+        image_size: Side of the picture in pixels.
+        channels: Channels of each level, from the picture to the latents.
+        latent_channels: Channels of the latents.
+        resnets_per_level: Residual blocks per level.
+    """
+
+    image_size: Annotated[int, Field(ge=64, le=2**14)] = 512
+    channels: Annotated[tuple[_Count, ...], Field(strict=False, min_length=2, max_length=8)]
+    latent_channels: _Count = 4
+    resnets_per_level: _Count = 3
+
+
+@family("latent-decoder", LatentDecoderParameters)
+def write_latent_decoder(b: GraphBuilder, p: LatentDecoderParameters, shape: RunShape) -> None:
+    """From latents to pixels."""
+    size = (shape.image_size or p.image_size) // 2 ** (len(p.channels) - 1)
+    x = b.input(shape.batch, p.latent_channels, size, size)
+    with b.scope("post_quant_conv"):
+        x = b.conv(x, p.latent_channels, 1, bias=True)
+    with b.scope("decoder"):
+        with b.scope("conv_in"):
+            x = b.conv(x, p.channels[-1], 3, bias=True)
+        with b.scope("mid_block"):
+            x = _decoder_middle(b, x)
+        x = _decoder_levels(b, x, p.channels, p.resnets_per_level)
+        x = _norm_act(b, x, "conv_norm_out", "conv_act")
+        with b.scope("conv_out"):
+            b.conv(x, 3, 3, bias=True)
+
+
+def _decoder_middle(b: GraphBuilder, x: Tensor) -> Tensor:
+    """Residual block, single-head attention over all positions, residual block."""
+    channels = x.shape[1]
+    x = _resnet(b, x, channels, None, "resnets.0")
+    batch, _, height, width = x.shape
+    with b.scope("attentions.0"):
+        with b.scope("group_norm"):
+            y = b.group_norm(x, _GROUPS)
+        rows = b.copy(y, shape=(batch, height * width, channels), name="channels_last")
+        projected = []
+        for name in ("to_q", "to_k", "to_v"):
+            with b.scope(name):
+                projected.append(
+                    b.view(b.linear(rows, channels), batch, 1, height * width, channels)
+                )
+        y = b.view(b.attention(*projected), batch, height * width, channels)
+        with b.scope("to_out.0"):
+            y = b.linear(y, channels)
+        x = b.add(b.copy(y, shape=x.shape, name="channels_first"), x)
+    return _resnet(b, x, channels, None, "resnets.1")
+
+
+def _decoder_levels(b: GraphBuilder, x: Tensor, channels: Sequence[int], resnets: int) -> Tensor:
+    for step, width in enumerate(reversed(channels)):
+        with b.scope(f"up_blocks.{step}"):
+            for index in range(resnets):
+                x = _resnet(b, x, width, None, f"resnets.{index}")
+            if step + 1 < len(channels):
+                with b.scope("upsamplers.0.conv"):
+                    x = b.conv(b.upsample(x), width, 3, bias=True)
+    return x

@@ -1,0 +1,207 @@
+"""Encoder-only transformers: BERT and its relatives, and the vision transformer.
+
+BERT is Devlin et al. 2019 (arXiv:1810.04805), the vision transformer Dosovitskiy et al. 2021
+(arXiv:2010.11929).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.attention_layers import MultiHeadAttention
+from accelsim.workloads.families.decoder import Activation
+from accelsim.workloads.families.feed_forward import FeedForward
+from accelsim.workloads.families.module_names import LAYER_NAMES
+from accelsim.workloads.families.transformer import (
+    TransformerLayer,
+    new_token_count,
+    normalise,
+    token_ids,
+    transformer_layers,
+)
+from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.parameters import FamilyParameters, ImageParameters
+
+__all__ = ["EncoderParameters", "VisionTransformerParameters", "encoder_layer", "write_encoder"]
+
+
+class StackParameters(FamilyParameters):
+    """What every encoder stack has."""
+
+    hidden_size: int = Field(ge=1, le=2**18)
+    layers: int = Field(ge=1, le=1024)
+    heads: int = Field(ge=1, le=4096)
+    intermediate_size: int = Field(ge=1, le=2**20)
+    activation: Activation = "gelu"
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> StackParameters:
+        if self.hidden_size % self.heads:
+            raise ValueError(
+                f"hidden_size = {self.hidden_size} does not divide into {self.heads} heads"
+            )
+        return self
+
+
+def encoder_layer(
+    p: StackParameters,
+    layout: str,
+    *,
+    norm_first: bool,
+    masked: bool = False,
+    scaled: str = "scores",
+) -> TransformerLayer:
+    """A layer with biases everywhere and layer norm, as in BERT, ViT and wav2vec 2.0."""
+    attention = MultiHeadAttention(
+        heads=p.heads,
+        kv_heads=p.heads,
+        head_dim=p.hidden_size // p.heads,
+        bias=True,
+        key_bias=True,
+        output_bias=True,
+        masked=masked,
+        scaled=scaled,
+    )
+    return TransformerLayer(
+        attention=attention,
+        feed_forward=FeedForward(p.intermediate_size, p.activation, bias=True),
+        names=LAYER_NAMES[layout],
+        norm_first=norm_first,
+    )
+
+
+class EncoderParameters(StackParameters):
+    """Parameters of a BERT-like encoder.
+
+    Attributes:
+        layout: Module paths to use.
+        vocab_size: Rows of the embedding table.
+        max_positions: Rows of the position table.
+        position_offset: Rows of that table no position uses (RoBERTa has 2).
+        type_vocab_size: Rows of the segment table; 0 for none.
+        head: What follows the encoder: nothing, the pooler, the masked-token logits (tied), pooler
+            with both pretraining heads, pooler with a classifier of `labels`, or a classifier of
+            every token.
+        labels: Classes of the classifier.
+    """
+
+    layout: Literal["bert", "distilbert"] = "bert"
+    vocab_size: int = Field(ge=1, le=2**24)
+    max_positions: int = Field(default=512, ge=1, le=2**24)
+    position_offset: int = Field(default=0, ge=0, le=16)
+    type_vocab_size: int = Field(default=2, ge=0, le=2**16)
+    head: Literal[
+        "none", "pooler", "masked_lm", "pretraining", "classification", "token_classification"
+    ] = "pooler"
+    labels: int = Field(default=2, ge=1, le=2**20)
+
+
+@family("encoder", EncoderParameters, sequence=True)
+def write_encoder(b: GraphBuilder, p: EncoderParameters, shape: RunShape) -> None:
+    """Write a BERT-like encoder over (batch, seq_len) tokens."""
+    length = new_token_count(b, shape, p.max_positions)
+    prefix, stack = (
+        ("bert", "encoder.layer") if p.layout == "bert" else ("distilbert", "transformer.layer")
+    )
+    with b.scope(prefix):
+        with b.scope("embeddings"):
+            x = _embed_tokens(b, p, shape.batch, length)
+        layer = encoder_layer(p, p.layout, norm_first=False, masked=True)
+        x = transformer_layers(b, x, [layer] * p.layers, stack)
+    _write_head(b, p, x, prefix)
+
+
+def _embed_tokens(b: GraphBuilder, p: EncoderParameters, batch: int, length: int) -> Tensor:
+    with b.scope("word_embeddings"):
+        x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size)
+    if p.type_vocab_size:
+        with b.scope("token_type_embeddings"):
+            x = b.add(x, b.embedding(token_ids(b, batch, length), p.type_vocab_size, p.hidden_size))
+    with b.scope("position_embeddings"):
+        rows = p.max_positions + p.position_offset
+        x = b.add(x, b.embedding(token_ids(b, 1, length), rows, p.hidden_size))
+    return normalise(b, x, "layer_norm", "LayerNorm")
+
+
+def _write_head(b: GraphBuilder, p: EncoderParameters, x: Tensor, prefix: str) -> None:
+    batch, _, width = x.shape
+    if p.head in {"pooler", "pretraining", "classification"}:
+        with b.scope(f"{prefix}.pooler.dense"):
+            pooled = b.linear(b.part(x, batch, width), width)
+        with b.scope(f"{prefix}.pooler.activation"):
+            pooled = b.activation(pooled, "tanh")
+        if p.head == "classification":
+            with b.scope("classifier"):
+                b.linear(pooled, p.labels)
+        if p.head == "pretraining":
+            with b.scope("cls.seq_relationship"):
+                b.linear(pooled, 2)
+    if p.head in {"masked_lm", "pretraining"}:
+        _masked_lm(b, p, x)
+    if p.head == "token_classification":
+        with b.scope("classifier"):
+            b.linear(x, p.labels)
+
+
+def _masked_lm(b: GraphBuilder, p: EncoderParameters, x: Tensor) -> None:
+    with b.scope("cls.predictions.transform.dense"):
+        x = b.activation(b.linear(x, p.hidden_size), "gelu")
+    x = normalise(b, x, "layer_norm", "cls.predictions.transform.LayerNorm")
+    with b.scope("cls.predictions.decoder"):
+        b.parameters(p.vocab_size)  # its bias; the matrix is the embedding table
+        b.linear(x, p.vocab_size, tied=True)
+
+
+class VisionTransformerParameters(StackParameters, ImageParameters):
+    """Parameters of a vision transformer; `image_size` is the one its position table is made for.
+
+    Attributes:
+        patch_size: Side of a patch.
+    """
+
+    patch_size: int = Field(default=16, ge=1, le=2**10)
+
+
+@family("vision-transformer", VisionTransformerParameters)
+def write_vision_transformer(
+    b: GraphBuilder, p: VisionTransformerParameters, shape: RunShape
+) -> None:
+    """Write a vision transformer; another `image_size` interpolates the position table, which keeps
+    its size.
+    """
+    side = shape.image_size or p.image_size
+    if side < p.patch_size:
+        raise InvalidValueError("image_size", side, f"at least one patch of {p.patch_size}")
+    with b.scope("vit"):
+        with b.scope("embeddings"):
+            x = _embed_patches(b, p, shape.batch, side)
+        layer = encoder_layer(p, "vit", norm_first=True)
+        x = transformer_layers(b, x, [layer] * p.layers, "encoder.layer")
+        x = normalise(b, x, "layer_norm", "layernorm")
+    with b.scope("classifier"):
+        b.linear(b.part(x, shape.batch, p.hidden_size), p.classes)
+
+
+def _embed_patches(
+    b: GraphBuilder, p: VisionTransformerParameters, batch: int, side: int
+) -> Tensor:
+    image = b.input(batch, p.image_channels, side, side)
+    with b.scope("patch_embeddings.projection"):
+        patches = b.conv(
+            image, p.hidden_size, p.patch_size, stride=p.patch_size, padding=0, bias=True
+        )
+    count = (side // p.patch_size) ** 2
+    tokens = b.view(patches, batch, count, p.hidden_size)
+    b.parameters(p.hidden_size)  # class token
+    x = b.copy(
+        tokens,
+        b.input(batch, 1, p.hidden_size),
+        shape=(batch, count + 1, p.hidden_size),
+        name="concat",
+    )
+    b.parameters(((p.image_size // p.patch_size) ** 2 + 1) * p.hidden_size)
+    return b.add(x, b.input(count + 1, p.hidden_size), name="position_embeddings")

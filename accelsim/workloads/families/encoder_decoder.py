@@ -1,0 +1,245 @@
+"""Encoder-decoder transformers: the original Transformer, T5 and BART-like models.
+
+The original is Vaswani et al. 2017 (arXiv:1706.03762), T5 with relative position biases Raffel et
+al. 2020 (arXiv:1910.10683). A forward pass (training, scoring) runs `seq_len` source and
+`target_len` target tokens. Prefill encodes the source and runs the start token of the target; a
+decode step runs one more target token on `context_len` cached ones and on the cached keys and
+values of `source_len` encoder states. The cache grows by `kv_bytes_per_token` per target token; the
+source takes as much per source token once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.attention_layers import MultiHeadAttention
+from accelsim.workloads.families.decoder import Activation
+from accelsim.workloads.families.feed_forward import FeedForward
+from accelsim.workloads.families.module_names import LAYER_NAMES
+from accelsim.workloads.families.transformer import (
+    TransformerLayer,
+    new_token_count,
+    normalise,
+    token_ids,
+    transformer_layers,
+)
+from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.operator import Phase
+from accelsim.workloads.parameters import FamilyParameters
+
+__all__ = ["EncoderDecoderParameters", "encoder_states", "target_lengths", "write_encoder_decoder"]
+
+
+class EncoderDecoderParameters(FamilyParameters):
+    """Parameters of a text-to-text model.
+
+    Attributes:
+        layout: Module paths to use.
+        vocab_size: Rows of the embedding table, shared by source and target.
+        hidden_size: Model width.
+        encoder_layers: Layers of the encoder.
+        decoder_layers: Layers of the decoder.
+        heads: Attention heads.
+        head_dim: Width of a head; None for hidden_size / heads.
+        intermediate_size: Inner width of the feed-forward.
+        activation: Its activation.
+        gated: Whether the activation gates a second projection.
+        norm: Norm of all layers.
+        norm_first: Norm before each sublayer, and after the last layer.
+        attention_bias: Biases of the attention's projections.
+        feed_forward_bias: Biases of the feed-forward.
+        positions: Relative buckets (T5), a computed sinusoid, or learned tables (one per stack).
+        relative_buckets: Rows of each stack's relative table.
+        max_positions: Rows of each learned table.
+        position_offset: Rows of that table no position uses (BART has 2).
+        embedding_norm: Norm after the embeddings (BART).
+        tied_logits: Whether the logits matrix is the embedding table.
+    """
+
+    layout: Literal["t5", "fairseq"] = "t5"
+    vocab_size: int = Field(ge=1, le=2**24)
+    hidden_size: int = Field(ge=1, le=2**18)
+    encoder_layers: int = Field(ge=1, le=1024)
+    decoder_layers: int = Field(ge=1, le=1024)
+    heads: int = Field(ge=1, le=4096)
+    head_dim: int | None = Field(default=None, ge=1, le=4096)
+    intermediate_size: int = Field(ge=1, le=2**20)
+    activation: Activation = "relu"
+    gated: bool = False
+    norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
+    norm_first: bool = True
+    attention_bias: bool = False
+    feed_forward_bias: bool = False
+    positions: Literal["relative", "sinusoidal", "learned"] = "relative"
+    relative_buckets: int = Field(default=32, ge=1, le=2**16)
+    max_positions: int = Field(default=0, ge=0, le=2**24)
+    position_offset: int = Field(default=0, ge=0, le=16)
+    embedding_norm: bool = False
+    tied_logits: bool = True
+
+    @property
+    def table_limit(self) -> int:
+        """Positions there are, 0 for no limit."""
+        return self.max_positions if self.positions == "learned" else 0
+
+
+def encoder_states(
+    b: GraphBuilder,
+    batch: int,
+    source_len: int,
+    width: int,
+    write: Callable[[GraphBuilder, int], Tensor],
+) -> Tensor:
+    """Run the encoder, or, while decoding, only count its parameters and take its states as given.
+
+    Args:
+        b: Builder of the whole model.
+        batch: Sequences.
+        source_len: Encoder positions.
+        width: Width of the encoder states.
+        write: Writes the encoder for a number of positions and returns its states.
+    """
+    if b.phase is not Phase.DECODE:
+        return write(b, source_len)
+    idle = GraphBuilder(b.precision)
+    write(idle, 1)
+    b.parameters(idle.parameter_count, idle.parameter_tensor_count)
+    return b.input(batch, source_len, width)
+
+
+def target_lengths(b: GraphBuilder, shape: RunShape, limit: int = 0) -> tuple[int, int]:
+    """New and cached target tokens of this pass: all of them, the start token, or one more.
+
+    Raises:
+        InvalidValueError: If a forward pass has no target, or there are more tokens than positions.
+    """
+    if b.phase is Phase.PREFILL:
+        return 1, 0
+    new, cached = (1, shape.context_len) if b.phase is Phase.DECODE else (shape.target_len, 0)
+    if new < 1 or (limit and new + cached > limit):
+        allowed = f"1 to {limit}" if limit else "at least 1 token"
+        raise InvalidValueError(
+            "target_len", new + cached, allowed, "Give the number of target tokens."
+        )
+    return new, cached
+
+
+@family("encoder-decoder", EncoderDecoderParameters, autoregressive=True, sequence=True)
+def write_encoder_decoder(b: GraphBuilder, p: EncoderDecoderParameters, shape: RunShape) -> None:
+    """Write a text-to-text model."""
+    decoding = b.phase is Phase.DECODE
+    source_len = (
+        shape.source_len
+        if decoding
+        else new_token_count(b, RunShape(seq_len=shape.seq_len), p.table_limit)
+    )
+    if source_len < 1:
+        raise InvalidValueError("source_len", source_len, "at least 1 encoder position")
+    new, cached = target_lengths(b, shape, p.table_limit)
+    b.parameters(p.vocab_size * p.hidden_size)  # the shared embedding table
+    memory = encoder_states(
+        b,
+        shape.batch,
+        source_len,
+        p.hidden_size,
+        lambda into, length: _encode(into, p, shape.batch, length),
+    )
+    x = _decode(b, p, memory, new, cached)
+    with b.scope("lm_head"):
+        if p.norm == "rms_norm" and p.tied_logits:
+            x = b.elementwise(x, name="scale")  # T5 scales by width^-1/2 where the table is shared
+        b.linear(x, p.vocab_size, bias=False, tied=p.tied_logits)
+
+
+def _encode(b: GraphBuilder, p: EncoderDecoderParameters, batch: int, length: int) -> Tensor:
+    with b.scope("encoder"):
+        x = _embed(b, p, batch, length)
+        bias = _relative_bias(b, p, length, length)
+        x = transformer_layers(
+            b, x, [_layer(p, decoder=False)] * p.encoder_layers, _stack(p), position_bias=bias
+        )
+        return _finish(b, p, x)
+
+
+def _decode(
+    b: GraphBuilder, p: EncoderDecoderParameters, memory: Tensor, new: int, cached: int
+) -> Tensor:
+    with b.scope("decoder"):
+        x = _embed(b, p, memory.shape[0], new)
+        bias = _relative_bias(b, p, new, new + cached)
+        layers = [_layer(p, decoder=True)] * p.decoder_layers
+        x = transformer_layers(
+            b, x, layers, _stack(p), context_len=cached, memory=memory, position_bias=bias
+        )
+        return _finish(b, p, x)
+
+
+def _stack(p: EncoderDecoderParameters) -> str:
+    return "block" if p.layout == "t5" else "layers"
+
+
+def _finish(b: GraphBuilder, p: EncoderDecoderParameters, x: Tensor) -> Tensor:
+    if not p.norm_first:
+        return x
+    return normalise(b, x, p.norm, "final_layer_norm" if p.layout == "t5" else "layer_norm")
+
+
+def _embed(b: GraphBuilder, p: EncoderDecoderParameters, batch: int, length: int) -> Tensor:
+    with b.scope("embed_tokens"):
+        x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size, tied=True)
+    if p.positions == "learned":
+        with b.scope("embed_positions"):
+            rows = p.max_positions + p.position_offset
+            x = b.add(x, b.embedding(token_ids(b, 1, length), rows, p.hidden_size))
+    if p.positions == "sinusoidal":
+        x = b.add(x, b.input(length, p.hidden_size), name="positional_encoding")
+    return normalise(b, x, p.norm, "layernorm_embedding") if p.embedding_norm else x
+
+
+def _relative_bias(
+    b: GraphBuilder, p: EncoderDecoderParameters, queries: int, keys: int
+) -> Tensor | None:
+    """Scores by distance bucket, looked up once in the first layer and added in all."""
+    if p.positions != "relative":
+        return None
+    with b.scope(f"{_stack(p)}.0.layer.0.SelfAttention.relative_attention_bias"):
+        return b.embedding(token_ids(b, queries, keys), p.relative_buckets, p.heads)
+
+
+def _layer(p: EncoderDecoderParameters, *, decoder: bool) -> TransformerLayer:
+    head_dim = p.head_dim or p.hidden_size // p.heads
+    bias = p.attention_bias
+
+    def attention(*, causal: bool) -> MultiHeadAttention:
+        return MultiHeadAttention(
+            heads=p.heads,
+            kv_heads=p.heads,
+            head_dim=head_dim,
+            bias=bias,
+            key_bias=bias,
+            output_bias=bias,
+            causal=causal,
+            masked=True,
+            scaled="query"
+            if p.layout == "fairseq"
+            else "",  # T5 folds the scale into its initialisation
+        )
+
+    side = "decoder" if decoder else "encoder"
+    names = LAYER_NAMES["fairseq" if p.layout == "fairseq" else f"t5_{side}"]
+    if p.layout == "t5" and p.gated:
+        names = replace(names, up=f"{names.up}_1")
+    return TransformerLayer(
+        attention=attention(causal=decoder),
+        feed_forward=FeedForward(p.intermediate_size, p.activation, p.gated, p.feed_forward_bias),
+        names=names,
+        norm=p.norm,
+        norm_first=p.norm_first,
+        cross=attention(causal=False) if decoder else None,
+    )

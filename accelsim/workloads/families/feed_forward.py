@@ -1,0 +1,171 @@
+"""Feed-forward layers of transformers: two-matrix, gated, and mixtures of experts.
+
+Gated layers are Shazeer 2020 (arXiv:2002.05202); mixtures with top-k routing Shazeer et al. 2017
+and Jiang et al. 2024 (Mixtral, arXiv:2401.04088); shared experts DeepSeek-MoE (arXiv:2401.06066). A
+mixture is written as a fused implementation runs it: route, gather rows by expert, two grouped
+matrix products, weighted sum back to token order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.module_names import LayerNames
+
+__all__ = ["FeedForward", "Mixture", "active_experts", "feed_forward", "mixture"]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedForward:
+    """A dense feed-forward layer.
+
+    Attributes:
+        intermediate_size: Inner width.
+        activation: Activation name; "gelu_new" is the tanh form written out of single operations.
+        gated: Whether the activation gates a second projection.
+        bias: Whether the projections have biases.
+        fused_gate_up: One projection for gate and up.
+    """
+
+    intermediate_size: int
+    activation: str
+    gated: bool = False
+    bias: bool = False
+    fused_gate_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """A mixture of gated experts.
+
+    Attributes:
+        experts: Routed experts.
+        top_k: Experts each token uses.
+        intermediate_size: Inner width of a routed expert.
+        activation: Activation of the gate.
+        bias: Whether router and experts have biases.
+        correction_bias: Whether a per-expert bias steers the choice alone (auxiliary-loss-free
+            balancing).
+        shared_intermediate_size: Inner width of the experts every token uses; 0 for none.
+        shared_gate: Whether a learned sigmoid scales the shared experts.
+    """
+
+    experts: int
+    top_k: int
+    intermediate_size: int
+    activation: str = "silu"
+    bias: bool = False
+    correction_bias: bool = False
+    shared_intermediate_size: int = 0
+    shared_gate: bool = False
+
+
+def active_experts(experts: int, top_k: int, tokens: int) -> int:
+    """Expected number of distinct experts that `tokens` tokens reach, rounded up.
+
+    E (1 - (1 - k/E)^T): each token leaves an expert out with probability 1 - k/E under balanced,
+    independent routing.
+
+    Args:
+        experts: Experts E >= 1.
+        top_k: Experts k per token, 1 <= k <= E.
+        tokens: Tokens T >= 1.
+    """
+    expected = experts * (1.0 - (1.0 - top_k / experts) ** tokens)
+    return min(experts, ceil(round(expected, 6)))
+
+
+def activate(b: GraphBuilder, x: Tensor, function: str) -> Tensor:
+    """The activation as its implementation launches it.
+
+    "gelu_new" is 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) in eight separate operations
+    (GPT-2's); the fused tanh form has the cost of "gelu".
+    """
+    if function != "gelu_new":
+        return b.activation(x, function)
+    half = b.elementwise(x, name="mul")
+    cube = b.elementwise(x, name="pow", flop_per_element=2, saves=[x])
+    inner = b.elementwise(x, b.elementwise(cube, name="mul"), name="add")
+    tanh = b.activation(b.elementwise(inner, name="mul"), "tanh")
+    return b.multiply(half, b.elementwise(tanh, name="add"))
+
+
+def feed_forward(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
+    """Dense feed-forward of x (..., width)."""
+    width = x.shape[-1]
+    hidden = _gated(b, x, f, names) if f.gated else _plain(b, x, f, names)
+    with b.scope(names.down):
+        return b.linear(hidden, width, bias=f.bias)
+
+
+def _plain(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
+    with b.scope(names.up):
+        hidden = b.linear(x, f.intermediate_size, bias=f.bias)
+    with b.scope(names.feed_forward):
+        return activate(b, hidden, f.activation)
+
+
+def _gated(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
+    size = f.intermediate_size
+    if f.fused_gate_up:
+        with b.scope(names.fused_gate_up):
+            gate, up = b.split(b.linear(x, 2 * size, bias=f.bias), (size, size))
+    else:
+        with b.scope(names.gate):
+            gate = b.linear(x, size, bias=f.bias)
+        with b.scope(names.up):
+            up = b.linear(x, size, bias=f.bias)
+    with b.scope(names.feed_forward):
+        return b.multiply(activate(b, gate, f.activation), up)
+
+
+def mixture(b: GraphBuilder, x: Tensor, m: Mixture, names: LayerNames) -> Tensor:
+    """Mixture of experts over x (batch, len, width)."""
+    batch, length, width = x.shape
+    tokens = b.view(x, batch * length, width)
+    with b.scope(names.router):
+        chosen = b.moe_routing(b.linear(tokens, m.experts, bias=m.bias), m.top_k)
+        if m.correction_bias:
+            b.parameters(m.experts)
+    with b.scope(names.experts):
+        out = _routed(b, tokens, chosen, m)
+    if m.shared_intermediate_size:
+        out = b.add(out, _shared(b, tokens, m, names))
+    return b.view(out, batch, length, width)
+
+
+def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture) -> Tensor:
+    count, width = tokens.shape
+    rows, size = count * m.top_k, m.intermediate_size
+    active = active_experts(m.experts, m.top_k, count)
+    gathered = b.copy(tokens, chosen, shape=(rows, width), name="gather_by_expert")
+    both = b.grouped_linear(
+        gathered, 2 * size, groups=m.experts, active=active, bias=m.bias, name="gate_up"
+    )
+    gate, up = b.split(both, (size, size))
+    hidden = b.multiply(activate(b, gate, m.activation), up)
+    out = b.grouped_linear(hidden, width, groups=m.experts, active=active, bias=m.bias, name="down")
+    return b.elementwise(
+        out,
+        chosen,
+        shape=(count, width),
+        name="combine",
+        flop_per_element=2 * m.top_k,
+        saves=[out, chosen],
+    )
+
+
+def _shared(b: GraphBuilder, tokens: Tensor, m: Mixture, names: LayerNames) -> Tensor:
+    path = names.shared_expert
+    inner = LayerNames(
+        gate=f"{path}.gate_proj", up=f"{path}.up_proj", down=f"{path}.down_proj", feed_forward=path
+    )
+    dense = FeedForward(m.shared_intermediate_size, m.activation, gated=True)
+    out = feed_forward(b, tokens, dense, inner)
+    if not m.shared_gate:
+        return out
+    with b.scope(f"{path}_gate"):
+        scale = b.activation(b.linear(tokens, 1, bias=False), "sigmoid")
+        return b.multiply(out, scale)

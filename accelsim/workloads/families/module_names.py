@@ -1,0 +1,216 @@
+"""Module paths inside a transformer layer, by the layout of the implementation it follows.
+
+Paths are those of the Hugging Face implementation of each model, so that a modelled row can be
+matched with a captured or profiled one. Every path is relative to its layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+__all__ = ["LAYER_NAMES", "LAYOUTS", "LayerNames", "Layout"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNames:
+    """Paths of one layer's parts."""
+
+    attention: str = "self_attn"
+    query: str = "self_attn.q_proj"
+    key: str = "self_attn.k_proj"
+    value: str = "self_attn.v_proj"
+    output: str = "self_attn.o_proj"
+    fused_qkv: str = "self_attn.qkv_proj"
+    query_norm: str = "self_attn.q_norm"
+    key_norm: str = "self_attn.k_norm"
+    query_down: str = "self_attn.q_a_proj"
+    query_down_norm: str = "self_attn.q_a_layernorm"
+    query_up: str = "self_attn.q_b_proj"
+    latent_down: str = "self_attn.kv_a_proj_with_mqa"
+    latent_norm: str = "self_attn.kv_a_layernorm"
+    latent_up: str = "self_attn.kv_b_proj"
+    attention_norm: str = "input_layernorm"
+    attention_post_norm: str = "post_attention_layernorm"
+    feed_forward: str = "mlp"
+    gate: str = "mlp.gate_proj"
+    up: str = "mlp.up_proj"
+    fused_gate_up: str = "mlp.gate_up_proj"
+    down: str = "mlp.down_proj"
+    feed_forward_norm: str = "post_attention_layernorm"
+    feed_forward_post_norm: str = "post_feedforward_layernorm"
+    router: str = "mlp.gate"
+    experts: str = "mlp.experts"
+    shared_expert: str = "mlp.shared_experts"
+    cross_attention: str = "encoder_attn"
+    cross_query: str = "encoder_attn.q_proj"
+    cross_key: str = "encoder_attn.k_proj"
+    cross_value: str = "encoder_attn.v_proj"
+    cross_output: str = "encoder_attn.out_proj"
+    cross_norm: str = "encoder_attn_layer_norm"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Paths of a decoder-only model around its layers."""
+
+    layer: LayerNames
+    layers: str = "model.layers"
+    embedding: str = "model.embed_tokens"
+    positions: str = "model.embed_positions"
+    final_norm: str = "model.norm"
+    head: str = "lm_head"
+
+
+_LLAMA = LayerNames()
+_FAIRSEQ = replace(
+    _LLAMA,
+    output="self_attn.out_proj",
+    attention_norm="self_attn_layer_norm",
+    feed_forward="activation_fn",
+    up="fc1",
+    down="fc2",
+    feed_forward_norm="final_layer_norm",
+)
+_GPT2 = replace(
+    _LLAMA,
+    attention="attn",
+    fused_qkv="attn.c_attn",
+    output="attn.c_proj",
+    attention_norm="ln_1",
+    up="mlp.c_fc",
+    down="mlp.c_proj",
+    feed_forward_norm="ln_2",
+)
+_PHI = replace(_LLAMA, output="self_attn.dense", up="mlp.fc1", down="mlp.fc2")
+_FALCON = replace(
+    _LLAMA,
+    attention="self_attention",
+    fused_qkv="self_attention.query_key_value",
+    output="self_attention.dense",
+    up="mlp.dense_h_to_4h",
+    down="mlp.dense_4h_to_h",
+)
+_BERT = replace(
+    _LLAMA,
+    attention="attention.self",
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    output="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    feed_forward="intermediate",
+    up="intermediate.dense",
+    down="output.dense",
+    feed_forward_norm="output.LayerNorm",
+)
+_VIT = replace(
+    _BERT,
+    attention="attention.attention",
+    query="attention.attention.query",
+    key="attention.attention.key",
+    value="attention.attention.value",
+    attention_norm="layernorm_before",
+    feed_forward_norm="layernorm_after",
+)
+_T5 = replace(
+    _LLAMA,
+    attention="layer.0.SelfAttention",
+    query="layer.0.SelfAttention.q",
+    key="layer.0.SelfAttention.k",
+    value="layer.0.SelfAttention.v",
+    output="layer.0.SelfAttention.o",
+    attention_norm="layer.0.layer_norm",
+    feed_forward="layer.1.DenseReluDense",
+    gate="layer.1.DenseReluDense.wi_0",
+    up="layer.1.DenseReluDense.wi",
+    down="layer.1.DenseReluDense.wo",
+    feed_forward_norm="layer.1.layer_norm",
+)
+_T5_DECODER = replace(
+    _T5,
+    cross_attention="layer.1.EncDecAttention",
+    cross_query="layer.1.EncDecAttention.q",
+    cross_key="layer.1.EncDecAttention.k",
+    cross_value="layer.1.EncDecAttention.v",
+    cross_output="layer.1.EncDecAttention.o",
+    cross_norm="layer.1.layer_norm",
+    feed_forward="layer.2.DenseReluDense",
+    gate="layer.2.DenseReluDense.wi_0",
+    up="layer.2.DenseReluDense.wi",
+    down="layer.2.DenseReluDense.wo",
+    feed_forward_norm="layer.2.layer_norm",
+)
+_WAV2VEC2 = replace(
+    _FAIRSEQ,
+    attention="attention",
+    query="attention.q_proj",
+    key="attention.k_proj",
+    value="attention.v_proj",
+    output="attention.out_proj",
+    attention_norm="layer_norm",
+    feed_forward="feed_forward",
+    up="feed_forward.intermediate_dense",
+    down="feed_forward.output_dense",
+)
+_DISTILBERT = replace(
+    _LLAMA,
+    attention="attention",
+    query="attention.q_lin",
+    key="attention.k_lin",
+    value="attention.v_lin",
+    output="attention.out_lin",
+    attention_norm="sa_layer_norm",
+    feed_forward="ffn",
+    up="ffn.lin1",
+    down="ffn.lin2",
+    feed_forward_norm="output_layer_norm",
+)
+
+#: Layer paths of encoders and encoder-decoders.
+LAYER_NAMES: Mapping[str, LayerNames] = {
+    "bert": _BERT,
+    "distilbert": _DISTILBERT,
+    "vit": _VIT,
+    "t5_encoder": _T5,
+    "t5_decoder": _T5_DECODER,
+    "fairseq": _FAIRSEQ,
+    "wav2vec2": _WAV2VEC2,
+}
+
+#: Decoder-only layouts.
+LAYOUTS: Mapping[str, Layout] = {
+    "llama": Layout(_LLAMA),
+    "mixtral": Layout(
+        replace(
+            _LLAMA,
+            router="block_sparse_moe.gate",
+            experts="block_sparse_moe.experts",
+            feed_forward="block_sparse_moe",
+        )
+    ),
+    "gpt_oss": Layout(replace(_LLAMA, router="mlp.router")),
+    "qwen2_moe": Layout(replace(_LLAMA, shared_expert="mlp.shared_expert")),
+    "gemma2": Layout(replace(_LLAMA, feed_forward_norm="pre_feedforward_layernorm")),
+    "phi": Layout(_PHI, final_norm="model.final_layernorm"),
+    "falcon": Layout(
+        _FALCON,
+        layers="transformer.h",
+        embedding="transformer.word_embeddings",
+        final_norm="transformer.ln_f",
+    ),
+    "gpt2": Layout(
+        _GPT2,
+        layers="transformer.h",
+        embedding="transformer.wte",
+        positions="transformer.wpe",
+        final_norm="transformer.ln_f",
+    ),
+    "opt": Layout(
+        _FAIRSEQ,
+        layers="model.decoder.layers",
+        embedding="model.decoder.embed_tokens",
+        positions="model.decoder.embed_positions",
+        final_norm="model.decoder.final_layer_norm",
+    ),
+}

@@ -1,0 +1,156 @@
+"""Recommenders: embedding tables, dense layers, and the interaction of their outputs.
+
+Naumov et al., arXiv:1906.00091 (DLRM, pairwise dot products); Wang et al., WWW 2021 (cross layers
+of low rank); He et al., WWW 2017 (neural collaborative filtering). One sample is one pair of user
+and item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.parameters import FamilyParameters
+
+__all__ = ["CollaborativeFilteringParameters", "DlrmParameters"]
+
+_Width = Annotated[int, Field(ge=1, le=2**20)]
+_Rows = Annotated[int, Field(ge=1, le=2**40)]
+_Widths = Annotated[tuple[_Width, ...], Field(strict=False, min_length=1, max_length=64)]
+
+
+class DlrmParameters(FamilyParameters):
+    """A deep learning recommendation model.
+
+    Attributes:
+        dense_features: Numbers per sample.
+        table_rows: Rows of each embedding table.
+        embedding: Width of an embedding.
+        lookups_per_table: Rows summed per sample: one entry for all tables, or one for each.
+        bottom_mlp: Layers from the dense features to an embedding's width.
+        top_mlp: Layers from the interactions to the prediction.
+        cross_layers: Cross layers over all vectors joined, instead of pairwise products; 0 has
+            none.
+        cross_rank: Rank of their matrices.
+    """
+
+    dense_features: _Width
+    table_rows: Annotated[tuple[_Rows, ...], Field(strict=False, min_length=1, max_length=4096)]
+    embedding: _Width
+    lookups_per_table: Annotated[
+        tuple[_Width, ...], Field(strict=False, min_length=1, max_length=4096)
+    ] = (1,)
+    bottom_mlp: _Widths
+    top_mlp: _Widths
+    cross_layers: Annotated[int, Field(ge=0, le=64)] = 0
+    cross_rank: _Width = 512
+
+    @model_validator(mode="after")
+    def _one_count_or_one_each(self) -> DlrmParameters:
+        if len(self.lookups_per_table) not in {1, len(self.table_rows)}:
+            raise ValueError("lookups_per_table needs one entry, or one per table")
+        return self
+
+
+@family("dlrm", DlrmParameters)
+def write_dlrm(b: GraphBuilder, p: DlrmParameters, shape: RunShape) -> None:
+    """Bottom layers, embeddings, pairwise dot products, top layers."""
+    batch = shape.batch
+    dense = _mlp(b, b.input(batch, p.dense_features), p.bottom_mlp, "bot_l", last="relu")
+    vectors = [dense]
+    lookups = p.lookups_per_table * (len(p.table_rows) // len(p.lookups_per_table))
+    for table, (rows, pooling) in enumerate(zip(p.table_rows, lookups, strict=True)):
+        with b.scope(f"emb_l.{table}"):
+            vectors.append(b.embedding_bag(batch, pooling, rows, p.embedding))
+    with b.scope("interact"):
+        x = (
+            _crossed(b, vectors, p)
+            if p.cross_layers
+            else b.concat([dense, _pairwise_products(b, vectors)])
+        )
+    _mlp(b, x, p.top_mlp, "top_l", last="sigmoid")
+
+
+def _pairwise_products(b: GraphBuilder, vectors: Sequence[Tensor]) -> Tensor:
+    """Dot product of every pair: a batched product of the stacked vectors with themselves, its
+    lower triangle kept.
+    """
+    batch, width = vectors[0].shape
+    count = len(vectors)
+    stacked = b.copy(*vectors, shape=(batch, count, width), name="stack")
+    products = b.matmul(stacked, b.view(stacked, batch, width, count), name="pairwise")
+    pairs = count * (count - 1) // 2
+    return b.copy(b.part(products, batch, pairs), shape=(batch, pairs), name="lower_triangle")
+
+
+def _crossed(b: GraphBuilder, vectors: Sequence[Tensor], p: DlrmParameters) -> Tensor:
+    """x0 * (W V x + bias) + x, layer by layer, over all vectors joined."""
+    start = b.concat(vectors)
+    x = start
+    for layer in range(p.cross_layers):
+        with b.scope(f"cross.{layer}"):
+            y = b.linear(x, p.cross_rank, bias=False, name="V")
+            y = b.linear(y, start.shape[1], name="W")
+            x = b.add(b.multiply(start, y), x)
+    return x
+
+
+def _mlp(
+    b: GraphBuilder, x: Tensor, widths: Sequence[int], name: str, *, last: str | None
+) -> Tensor:
+    """Linear layers with ReLU between; `last` follows the final one."""
+    for index, width in enumerate(widths):
+        with b.scope(f"{name}.{2 * index}"):
+            x = b.linear(x, width)
+        activation = "relu" if index + 1 < len(widths) else last
+        if activation:
+            with b.scope(f"{name}.{2 * index + 1}"):
+                x = b.activation(x, activation)
+    return x
+
+
+class CollaborativeFilteringParameters(FamilyParameters):
+    """Neural collaborative filtering (NeuMF).
+
+    Attributes:
+        users: Rows of the user tables.
+        items: Rows of the item tables.
+        factors: Width of the matrix-factorisation embeddings.
+        mlp: Widths of the dense part, its input (two embeddings joined) first.
+    """
+
+    users: _Rows
+    items: _Rows
+    factors: _Width
+    mlp: _Widths
+
+
+@family("collaborative-filtering", CollaborativeFilteringParameters)
+def write_collaborative_filtering(
+    b: GraphBuilder, p: CollaborativeFilteringParameters, shape: RunShape
+) -> None:
+    """Two pairs of embeddings: one multiplied, one through dense layers; both decide."""
+    user, item = b.input(shape.batch), b.input(shape.batch)
+    factors = b.multiply(
+        _lookup(b, user, p.users, p.factors, "mf_user_embed"),
+        _lookup(b, item, p.items, p.factors, "mf_item_embed"),
+    )
+    half = p.mlp[0] // 2
+    x = b.concat(
+        [
+            _lookup(b, user, p.users, half, "mlp_user_embed"),
+            _lookup(b, item, p.items, half, "mlp_item_embed"),
+        ]
+    )
+    x = _mlp(b, x, p.mlp[1:], "mlp", last="relu")
+    with b.scope("final"):
+        b.linear(b.concat([factors, x]), 1)
+
+
+def _lookup(b: GraphBuilder, ids: Tensor, rows: int, width: int, name: str) -> Tensor:
+    with b.scope(name):
+        return b.embedding(ids, rows, width)

@@ -1,0 +1,233 @@
+"""Recurrent models: stacked RNN, LSTM or GRU layers over tokens, a translator with attention, a
+speech transducer.
+
+Zaremba et al., arXiv:1409.2329 (language models); Wu et al., arXiv:1609.08144 in NVIDIA's and
+MLPerf's form (GNMT: first encoder layer bidirectional, normalised additive attention from the first
+decoder layer, its context fed to all others); Graves, arXiv:1211.3711 in MLPerf's form (RNN-T). A
+pass is teacher-forced: target lengths are known.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.parameters import FamilyParameters
+
+__all__ = [
+    "RecurrentLayer",
+    "RecurrentParameters",
+    "SpeechTransducerParameters",
+    "TranslatorParameters",
+]
+
+_Width = Annotated[int, Field(ge=1, le=2**24)]
+_Steps = Annotated[int, Field(ge=1, le=2**20)]
+_Depth = Annotated[int, Field(ge=1, le=256)]
+
+
+class RecurrentLayer(FamilyParameters):
+    """One layer.
+
+    Attributes:
+        cell: "rnn", "lstm" or "gru".
+        hidden: State width of each direction.
+        bidirectional: Whether a second direction runs backward.
+    """
+
+    cell: Literal["rnn", "lstm", "gru"] = "lstm"
+    hidden: _Width
+    bidirectional: bool = False
+
+
+class RecurrentParameters(FamilyParameters):
+    """A stack of recurrent layers over tokens.
+
+    Attributes:
+        vocabulary: Rows of the embedding table.
+        embedding: Width of an embedded token; left out, tokens enter as one-hot vectors.
+        layers: The layers.
+        outputs: Width of the linear output layer.
+        output_at: "every" step (language model) or the "last" (classifier).
+        bias_sets: Bias vectors per gate: 2 as in cuDNN and Keras' GRU, 1 as in Keras' LSTM.
+        steps: Sequence length where the run names none.
+    """
+
+    vocabulary: _Width
+    embedding: _Width | None = None
+    layers: Annotated[tuple[RecurrentLayer, ...], Field(strict=False, min_length=1, max_length=64)]
+    outputs: _Width
+    output_at: Literal["every", "last"]
+    bias_sets: Literal[1, 2] = 2
+    steps: _Steps
+
+
+@family("recurrent", RecurrentParameters, sequence=True)
+def write_recurrent(b: GraphBuilder, p: RecurrentParameters, shape: RunShape) -> None:
+    """Embedding, layers, linear output."""
+    steps = shape.seq_len or p.steps
+    if p.embedding is None:
+        x = b.input(shape.batch, steps, p.vocabulary)
+    else:
+        with b.scope("embedding"):
+            x = b.embedding(b.input(shape.batch, steps), p.vocabulary, p.embedding)
+    for index, layer in enumerate(p.layers):
+        with b.scope(f"layers.{index}"):
+            x = b.recurrent(
+                x,
+                layer.hidden,
+                cell=layer.cell,
+                bidirectional=layer.bidirectional,
+                bias_sets=p.bias_sets,
+            )
+    if p.output_at == "last":
+        x = b.part(x, shape.batch, x.shape[-1])
+    with b.scope("output"):
+        b.linear(x, p.outputs)
+
+
+class TranslatorParameters(FamilyParameters):
+    """A recurrent translator with attention; source and target share one embedding table.
+
+    Attributes:
+        vocabulary: Tokens.
+        hidden: Width of states and embeddings.
+        encoder_layers: Encoder layers, the first bidirectional.
+        decoder_layers: Decoder layers.
+        steps: Source and target length where the run names none.
+    """
+
+    vocabulary: _Width
+    hidden: _Width
+    encoder_layers: _Depth
+    decoder_layers: _Depth
+    steps: _Steps
+
+
+@family("recurrent-translator", TranslatorParameters, sequence=True)
+def write_translator(b: GraphBuilder, p: TranslatorParameters, shape: RunShape) -> None:
+    """Encode the source, decode the target with attention, classify each step."""
+    source = shape.seq_len or p.steps
+    target = shape.target_len or source
+    with b.scope("encoder.embedder"):
+        x = b.embedding(b.input(shape.batch, source), p.vocabulary, p.hidden)
+    with b.scope("encoder.rnn_layers"):
+        memory = _encode(b, x, p)
+    with b.scope("decoder.embedder"):
+        x = b.embedding(b.input(shape.batch, target), p.vocabulary, p.hidden, tied=True)
+    with b.scope("decoder"):
+        x = _decode(b, x, memory, p)
+    with b.scope("decoder.classifier"):
+        b.linear(x, p.vocabulary)
+
+
+def _encode(b: GraphBuilder, x: Tensor, p: TranslatorParameters) -> Tensor:
+    with b.scope("0"):
+        x = b.recurrent(x, p.hidden, bidirectional=True)
+    for index in range(1, p.encoder_layers):
+        with b.scope(str(index)):
+            y = b.recurrent(x, p.hidden)
+        x = b.add(y, x) if index > 1 else y  # residual where the widths agree
+    return x
+
+
+def _decode(b: GraphBuilder, x: Tensor, memory: Tensor, p: TranslatorParameters) -> Tensor:
+    with b.scope("att_rnn.rnn"):
+        x = b.recurrent(x, p.hidden)
+    with b.scope("att_rnn.attn"):
+        context = _additive_attention(b, x, memory)
+    for index in range(p.decoder_layers - 1):
+        with b.scope(f"rnn_layers.{index}"):
+            y = b.recurrent(b.concat([x, context], axis=2), p.hidden)
+        x = b.add(y, x) if index else y
+    return x
+
+
+def _additive_attention(b: GraphBuilder, query: Tensor, memory: Tensor) -> Tensor:
+    """Scores v . tanh(Wq q + Wk k + bias), normalised v (Bahdanau et al. 2015, Wu et al. 2016)."""
+    batch, q_len, width = query.shape
+    k_len = memory.shape[1]
+    with b.scope("linear_q"):
+        q = b.linear(query, width, bias=False)
+    with b.scope("linear_k"):
+        k = b.linear(memory, width, bias=False)
+    b.parameters(2 * width + 1, 3)  # v, its scale and the bias
+    pairs = b.elementwise(
+        q, k, name="tanh", flop_per_element=8, save_output=True, shape=(batch, q_len, k_len, width)
+    )
+    scores = b.operator(
+        OperatorKind.GEMM,
+        (1, batch * q_len * k_len, 1, width),
+        [pairs],
+        (batch, q_len, k_len),
+        name="scores",
+        flop=2.0 * pairs.elements,
+        weights=width,
+        dtype=b.precision.compute,
+    )
+    return b.matmul(b.softmax(scores), memory, name="context")
+
+
+class SpeechTransducerParameters(FamilyParameters):
+    """A recurrent neural network transducer.
+
+    Attributes:
+        features: Width of an acoustic frame.
+        encoder_hidden: Width of encoder states.
+        layers_before_stacking: Encoder layers on all frames.
+        layers_after_stacking: Encoder layers on frames joined in groups.
+        stacking: Frames in a group.
+        vocabulary: Output symbols, the blank included.
+        prediction_hidden: Width of the prediction network.
+        prediction_layers: Layers of the prediction network.
+        joint_hidden: Width of the joint network.
+        frames: Frames where the run names none.
+        symbols: Output symbols where the run names none.
+    """
+
+    features: _Width
+    encoder_hidden: _Width
+    layers_before_stacking: _Depth
+    layers_after_stacking: _Depth
+    stacking: Annotated[int, Field(ge=1, le=16)]
+    vocabulary: _Width
+    prediction_hidden: _Width
+    prediction_layers: _Depth
+    joint_hidden: _Width
+    frames: _Steps
+    symbols: _Steps
+
+
+@family("speech-transducer", SpeechTransducerParameters, sequence=True)
+def write_speech_transducer(
+    b: GraphBuilder, p: SpeechTransducerParameters, shape: RunShape
+) -> None:
+    """Encode frames, predict symbols, join every pair of frame and symbol."""
+    frames, symbols = shape.seq_len or p.frames, shape.target_len or p.symbols
+    x = b.input(shape.batch, frames, p.features)
+    x = _stack(b, x, p.encoder_hidden, p.layers_before_stacking, "encoder.pre_rnn")
+    groups = frames // p.stacking
+    x = b.copy(x, shape=(shape.batch, groups, p.stacking * p.encoder_hidden), name="stack_time")
+    x = _stack(b, x, p.encoder_hidden, p.layers_after_stacking, "encoder.post_rnn")
+    with b.scope("prediction.embed"):
+        y = b.embedding(b.input(shape.batch, symbols), p.vocabulary - 1, p.prediction_hidden)
+    y = _stack(b, y, p.prediction_hidden, p.prediction_layers, "prediction.dec_rnn")
+    width = p.encoder_hidden + p.prediction_hidden
+    joined = b.copy(x, y, shape=(shape.batch, groups, symbols, width), name="join")
+    with b.scope("joint_net.0"):
+        joined = b.linear(joined, p.joint_hidden)
+    with b.scope("joint_net.1"):
+        joined = b.activation(joined)
+    with b.scope("joint_net.3"):
+        b.linear(joined, p.vocabulary)
+
+
+def _stack(b: GraphBuilder, x: Tensor, hidden: int, layers: int, name: str) -> Tensor:
+    for index in range(layers):
+        with b.scope(f"{name}.{index}"):
+            x = b.recurrent(x, hidden)
+    return x

@@ -1,0 +1,224 @@
+"""Speech transformers: Whisper and wav2vec 2.0.
+
+Whisper is Radford et al. 2022 (arXiv:2212.04356), wav2vec 2.0 Baevski et al. 2020
+(arXiv:2006.11477). Whisper's encoder positions are 20 ms of log-mel spectrogram, 1,500 for its 30 s
+window: `seq_len` and `source_len` count them. Wav2vec 2.0 reads raw audio: its `seq_len` counts
+samples, 16,000 per second; its convolutions keep one frame in 320.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.attention_layers import MultiHeadAttention
+from accelsim.workloads.families.encoder import StackParameters, encoder_layer
+from accelsim.workloads.families.encoder_decoder import encoder_states, target_lengths
+from accelsim.workloads.families.feed_forward import FeedForward
+from accelsim.workloads.families.module_names import LAYER_NAMES
+from accelsim.workloads.families.transformer import (
+    TransformerLayer,
+    new_token_count,
+    normalise,
+    token_ids,
+    transformer_layers,
+)
+from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.operator import Phase
+from accelsim.workloads.parameters import FamilyParameters
+
+__all__ = ["Wav2Vec2Parameters", "WhisperParameters", "write_wav2vec2", "write_whisper"]
+
+
+class WhisperParameters(FamilyParameters):
+    """Parameters of a Whisper model.
+
+    Attributes:
+        mel_bins: Channels of the spectrogram.
+        hidden_size: Model width.
+        encoder_layers: Layers of the encoder.
+        decoder_layers: Layers of the decoder.
+        heads: Attention heads.
+        intermediate_size: Inner width of the feed-forward.
+        vocab_size: Rows of the embedding table, which is the logits matrix too.
+        source_positions: Encoder positions of one window.
+        target_positions: Rows of the decoder's position table.
+    """
+
+    mel_bins: int = Field(default=80, ge=1, le=4096)
+    hidden_size: int = Field(ge=1, le=2**18)
+    encoder_layers: int = Field(ge=1, le=1024)
+    decoder_layers: int = Field(ge=1, le=1024)
+    heads: int = Field(ge=1, le=4096)
+    intermediate_size: int = Field(ge=1, le=2**20)
+    vocab_size: int = Field(ge=1, le=2**24)
+    source_positions: int = Field(default=1500, ge=1, le=2**20)
+    target_positions: int = Field(default=448, ge=1, le=2**20)
+
+
+@family("whisper", WhisperParameters, autoregressive=True, sequence=True)
+def write_whisper(b: GraphBuilder, p: WhisperParameters, shape: RunShape) -> None:
+    """Write a Whisper model; lengths left out are those of one full window."""
+    source_len = (
+        shape.source_len if b.phase is Phase.DECODE else shape.seq_len
+    ) or p.source_positions
+    if source_len > p.source_positions:
+        raise InvalidValueError(
+            "seq_len", source_len, f"1 to {p.source_positions} encoder positions"
+        )
+    new, cached = target_lengths(b, shape, p.target_positions)
+    memory = encoder_states(
+        b,
+        shape.batch,
+        source_len,
+        p.hidden_size,
+        lambda into, length: _encode_audio(into, p, shape.batch, length),
+    )
+    with b.scope("model.decoder"):
+        x = _embed_targets(b, p, shape.batch, new)
+        layers = [_whisper_layer(p, decoder=True)] * p.decoder_layers
+        x = transformer_layers(b, x, layers, "layers", context_len=cached, memory=memory)
+        x = normalise(b, x, "layer_norm", "layer_norm")
+    with b.scope("proj_out"):
+        b.linear(x, p.vocab_size, bias=False, tied=True)
+
+
+def _encode_audio(b: GraphBuilder, p: WhisperParameters, batch: int, length: int) -> Tensor:
+    with b.scope("model.encoder"):
+        x = b.input(batch, p.mel_bins, 2 * length)
+        for name, stride in (("conv1", 1), ("conv2", 2)):
+            with b.scope(name):
+                x = b.activation(
+                    b.conv(x, p.hidden_size, 3, stride=stride, padding=1, bias=True), "gelu"
+                )
+        b.parameters(p.source_positions * p.hidden_size)  # a fixed sinusoid, kept as a table
+        x = b.add(
+            b.view(x, batch, length, p.hidden_size),
+            b.input(length, p.hidden_size),
+            name="embed_positions",
+        )
+        x = transformer_layers(
+            b, x, [_whisper_layer(p, decoder=False)] * p.encoder_layers, "layers"
+        )
+        return normalise(b, x, "layer_norm", "layer_norm")
+
+
+def _embed_targets(b: GraphBuilder, p: WhisperParameters, batch: int, length: int) -> Tensor:
+    with b.scope("embed_tokens"):
+        x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size)
+    with b.scope("embed_positions"):
+        return b.add(x, b.embedding(token_ids(b, 1, length), p.target_positions, p.hidden_size))
+
+
+def _whisper_layer(p: WhisperParameters, *, decoder: bool) -> TransformerLayer:
+    head_dim = p.hidden_size // p.heads
+    own = MultiHeadAttention(
+        p.heads, p.heads, head_dim, bias=True, output_bias=True, causal=decoder, scaled="query"
+    )
+    across = MultiHeadAttention(
+        p.heads, p.heads, head_dim, bias=True, output_bias=True, scaled="query"
+    )
+    return TransformerLayer(
+        attention=own,
+        feed_forward=FeedForward(p.intermediate_size, "gelu", bias=True),
+        names=LAYER_NAMES["fairseq"],
+        cross=across if decoder else None,
+    )
+
+
+_Sizes = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=2**14)], ...],
+    Field(strict=False, min_length=1, max_length=32),
+]
+
+
+class Wav2Vec2Parameters(StackParameters):
+    """Parameters of a wav2vec 2.0 model.
+
+    Attributes:
+        conv_channels: Channels of each layer of the feature extractor.
+        conv_kernels: Their kernels.
+        conv_strides: Their strides.
+        conv_bias: Whether they have biases.
+        conv_norm: "group" after the first alone (base), "layer" after each (large).
+        norm_first: Pre-norm transformer layers (large).
+        position_kernel: Kernel of the convolution that stands for positions.
+        position_groups: Its groups.
+        vocab_size: Characters of the CTC head; 0 for none.
+    """
+
+    conv_channels: _Sizes = (512, 512, 512, 512, 512, 512, 512)
+    conv_kernels: _Sizes = (10, 3, 3, 3, 3, 2, 2)
+    conv_strides: _Sizes = (5, 2, 2, 2, 2, 2, 2)
+    conv_bias: bool = False
+    conv_norm: Literal["group", "layer"] = "group"
+    norm_first: bool = False
+    position_kernel: int = Field(default=128, ge=1, le=4096)
+    position_groups: int = Field(default=16, ge=1, le=4096)
+    vocab_size: int = Field(default=0, ge=0, le=2**20)
+
+    @model_validator(mode="after")
+    def _one_size_per_layer(self) -> Wav2Vec2Parameters:
+        if not len(self.conv_channels) == len(self.conv_kernels) == len(self.conv_strides):
+            raise ValueError(
+                "conv_channels, conv_kernels and conv_strides need one entry per layer"
+            )
+        return self
+
+
+@family("wav2vec2", Wav2Vec2Parameters, sequence=True)
+def write_wav2vec2(b: GraphBuilder, p: Wav2Vec2Parameters, shape: RunShape) -> None:
+    """Write a wav2vec 2.0 model over (batch, seq_len) audio samples."""
+    samples = new_token_count(b, shape)
+    with b.scope("wav2vec2"):
+        x = _extract_features(b, p, b.input(shape.batch, 1, samples))
+        with b.scope("feature_projection"):
+            x = normalise(b, x, "layer_norm", "layer_norm")
+            with b.scope("projection"):
+                x = b.linear(x, p.hidden_size)
+        b.parameters(p.hidden_size)  # embedding of masked frames
+        with b.scope("encoder"):
+            x = _contextualise(b, p, x)
+    if p.vocab_size:
+        with b.scope("lm_head"):
+            b.linear(x, p.vocab_size)
+
+
+def _extract_features(b: GraphBuilder, p: Wav2Vec2Parameters, x: Tensor) -> Tensor:
+    """Raw audio (batch, 1, samples) to frames (batch, frames, channels)."""
+    sizes = zip(p.conv_channels, p.conv_kernels, p.conv_strides, strict=True)
+    for index, (channels, kernel, stride) in enumerate(sizes):
+        with b.scope(f"feature_extractor.conv_layers.{index}"):
+            with b.scope("conv"):
+                x = b.conv(x, channels, kernel, stride=stride, padding=0, bias=p.conv_bias)
+            if p.conv_norm == "layer":
+                frames = b.view(x, x.shape[0], x.shape[2], channels)
+                x = b.view(normalise(b, frames, "layer_norm", "layer_norm"), *x.shape)
+            elif index == 0:
+                with b.scope("layer_norm"):
+                    x = b.group_norm(x, channels)
+            x = b.activation(x, "gelu")
+    return b.view(x, x.shape[0], x.shape[2], x.shape[1])
+
+
+def _contextualise(b: GraphBuilder, p: Wav2Vec2Parameters, x: Tensor) -> Tensor:
+    batch, frames, width = x.shape
+    with b.scope("pos_conv_embed.conv"):
+        b.parameters(p.position_kernel)  # magnitudes of the weight norm
+        places = b.conv(
+            b.view(x, batch, width, frames),
+            width,
+            p.position_kernel,
+            padding=p.position_kernel // 2,
+            groups=p.position_groups,
+            bias=True,
+        )
+        places = b.activation(b.part(places, batch, width, frames), "gelu")
+    x = b.add(x, b.view(places, batch, frames, width))
+    x = x if p.norm_first else normalise(b, x, "layer_norm", "layer_norm")
+    layer = encoder_layer(p, "wav2vec2", norm_first=p.norm_first, scaled="query")
+    x = transformer_layers(b, x, [layer] * p.layers, "layers")
+    return normalise(b, x, "layer_norm", "layer_norm") if p.norm_first else x

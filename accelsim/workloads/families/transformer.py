@@ -1,0 +1,201 @@
+"""The transformer layer that all transformer families share (Vaswani et al. 2017,
+arXiv:1706.03762).
+
+A layer is self-attention, optional cross-attention and a feed-forward, each with its residual sum
+and its norm before ("pre-norm", GPT-2 onwards) or after ("post-norm", the original and BERT) the
+sublayer. Dropout is left out: inference has none, and current language models train without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.dtype import Dtype
+from accelsim.workloads.families.attention_layers import (
+    LatentAttention,
+    MultiHeadAttention,
+    cross_attention,
+    latent_attention,
+    self_attention,
+)
+from accelsim.workloads.families.feed_forward import FeedForward, Mixture, feed_forward, mixture
+from accelsim.workloads.families.module_names import LayerNames
+from accelsim.workloads.model import RunShape
+from accelsim.workloads.operator import Phase
+
+__all__ = [
+    "TransformerLayer",
+    "new_token_count",
+    "normalise",
+    "token_ids",
+    "transformer_layer",
+    "transformer_layers",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerLayer:
+    """One layer.
+
+    Attributes:
+        attention: Self-attention.
+        feed_forward: Dense feed-forward or mixture of experts.
+        names: Module paths within the layer.
+        norm: "layer_norm" or "rms_norm".
+        norm_bias: Whether layer norms have a bias.
+        norm_first: Norm before each sublayer instead of after the residual sum.
+        post_norms: A further norm on each sublayer's output, before the residual sum (Gemma 2).
+        parallel: Attention and feed-forward read the same normalised input (GPT-J, Falcon, Phi).
+        cross: Cross-attention of a decoder layer.
+    """
+
+    attention: MultiHeadAttention | LatentAttention
+    feed_forward: FeedForward | Mixture
+    names: LayerNames
+    norm: str = "layer_norm"
+    norm_bias: bool = True
+    norm_first: bool = True
+    post_norms: bool = False
+    parallel: bool = False
+    cross: MultiHeadAttention | None = None
+
+
+def normalise(b: GraphBuilder, x: Tensor, norm: str, path: str, *, bias: bool = True) -> Tensor:
+    """The norm named `norm` at a module path."""
+    with b.scope(path):
+        return b.rms_norm(x) if norm == "rms_norm" else b.layer_norm(x, bias=bias)
+
+
+def transformer_layer(
+    b: GraphBuilder,
+    x: Tensor,
+    layer: TransformerLayer,
+    *,
+    context_len: int = 0,
+    memory: Tensor | None = None,
+    position_bias: Tensor | None = None,
+) -> Tensor:
+    """One layer over x (batch, len, width).
+
+    Args:
+        b: Where the rows go.
+        x: Hidden states.
+        layer: The layer.
+        context_len: Tokens in the key-value cache.
+        memory: Encoder states a decoder layer attends to.
+        position_bias: Additive attention scores.
+    """
+    names = layer.names
+    if layer.parallel:
+        return _parallel_layer(b, x, layer, context_len)
+    inner = _before(b, x, layer, names.attention_norm)
+    inner = _attend(b, inner, layer, context_len, position_bias)
+    x = _after(b, x, inner, layer, names.attention_norm, names.attention_post_norm)
+    if layer.cross is not None and memory is not None:
+        inner = cross_attention(
+            b, _before(b, x, layer, names.cross_norm), memory, layer.cross, names
+        )
+        x = _after(b, x, inner, layer, names.cross_norm, "")
+    inner = _transform(b, _before(b, x, layer, names.feed_forward_norm), layer)
+    return _after(b, x, inner, layer, names.feed_forward_norm, names.feed_forward_post_norm)
+
+
+def transformer_layers(
+    b: GraphBuilder,
+    x: Tensor,
+    layers: Sequence[TransformerLayer],
+    path: str,
+    **states: Any,
+) -> Tensor:
+    """Layers one after the other, at module paths ``path.0``, ``path.1`` ...
+
+    Args:
+        b: Where the rows go.
+        x: Hidden states.
+        layers: The layers.
+        path: Module path of the list.
+        **states: Further arguments of `transformer_layer`.
+    """
+    for layer, indices in groupby(range(len(layers)), key=layers.__getitem__):
+        places = [f"{path}.{index}" for index in indices]
+        x = b.repeated(x, places, partial(transformer_layer, b, layer=layer, **states))
+    return x
+
+
+def _parallel_layer(
+    b: GraphBuilder, x: Tensor, layer: TransformerLayer, context_len: int
+) -> Tensor:
+    shared = normalise(b, x, layer.norm, layer.names.attention_norm, bias=layer.norm_bias)
+    attended = _attend(b, shared, layer, context_len, None)
+    return b.add(b.add(attended, _transform(b, shared, layer)), x)
+
+
+def _before(b: GraphBuilder, x: Tensor, layer: TransformerLayer, path: str) -> Tensor:
+    return normalise(b, x, layer.norm, path, bias=layer.norm_bias) if layer.norm_first else x
+
+
+def _after(
+    b: GraphBuilder, x: Tensor, inner: Tensor, layer: TransformerLayer, path: str, post_path: str
+) -> Tensor:
+    if layer.post_norms:
+        inner = normalise(b, inner, layer.norm, post_path, bias=layer.norm_bias)
+    total = b.add(x, inner)
+    return (
+        total if layer.norm_first else normalise(b, total, layer.norm, path, bias=layer.norm_bias)
+    )
+
+
+def _attend(
+    b: GraphBuilder,
+    x: Tensor,
+    layer: TransformerLayer,
+    context_len: int,
+    position_bias: Tensor | None,
+) -> Tensor:
+    if isinstance(layer.attention, LatentAttention):
+        return latent_attention(b, x, layer.attention, layer.names, context_len=context_len)
+    return self_attention(
+        b, x, layer.attention, layer.names, context_len=context_len, position_bias=position_bias
+    )
+
+
+def _transform(b: GraphBuilder, x: Tensor, layer: TransformerLayer) -> Tensor:
+    if isinstance(layer.feed_forward, Mixture):
+        return mixture(b, x, layer.feed_forward, layer.names)
+    return feed_forward(b, x, layer.feed_forward, layer.names)
+
+
+def token_ids(b: GraphBuilder, batch: int, length: int) -> Tensor:
+    """Token identifiers (batch, length), 64-bit as the tokenisers give them."""
+    return b.input(batch, length, dtype=Dtype.INT64)
+
+
+def new_token_count(b: GraphBuilder, shape: RunShape, limit: int = 0) -> int:
+    """New tokens per sequence of this pass.
+
+    Args:
+        b: Builder; its phase says what a missing length means.
+        shape: Sizes of the run.
+        limit: Positions the model has tables for; 0 for no such limit.
+
+    Raises:
+        InvalidValueError: If there is no token, or more than the model has positions for.
+    """
+    length = max(shape.seq_len, 1) if b.phase is Phase.DECODE else shape.seq_len
+    if length < 1:
+        raise InvalidValueError("seq_len", length, "at least 1 token", "Give a sequence length.")
+    total = length + shape.context_len
+    if limit and total > limit:
+        raise InvalidValueError(
+            "seq_len",
+            total,
+            f"1 to {limit}, the learned positions of the model",
+            "Shorten the sequence.",
+        )
+    return length

@@ -1,0 +1,215 @@
+"""Residual and densely connected image classifiers, layer for layer as torchvision builds them.
+
+He et al., CVPR 2016 (ResNet, stride in the 3x3 convolution of a bottleneck: the "v1.5" of most
+measurements); Xie et al., CVPR 2017 (ResNeXt); Zagoruyko and Komodakis, BMVC 2016 (wide ResNet);
+Huang et al., CVPR 2017 (DenseNet).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.parameters import ImageParameters
+
+__all__ = [
+    "DenseNetParameters",
+    "ResNetParameters",
+    "classify",
+    "conv_norm",
+    "image_input",
+    "residual_stages",
+]
+
+_Depths = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(strict=False, min_length=1, max_length=8)
+]
+
+
+def image_input(b: GraphBuilder, p: ImageParameters, shape: RunShape) -> Tensor:
+    """A batch of square images; the model's own size where the run names none."""
+    size = shape.image_size or p.image_size
+    return b.input(shape.batch, p.image_channels, size, size)
+
+
+def conv_norm(
+    b: GraphBuilder,
+    x: Tensor,
+    channels: int,
+    kernel: int | tuple[int, int] = 3,
+    *,
+    stride: int = 1,
+    padding: int | tuple[int, int] | None = None,
+    groups: int = 1,
+    dilation: int = 1,
+    activation: str | None = "relu",
+    names: tuple[str, str, str] = ("0", "1", "2"),
+) -> Tensor:
+    """Convolution, batch normalisation, activation.
+
+    Args:
+        b: Builder.
+        x: Input (n, c, h, w).
+        channels: Output channels.
+        kernel: Window.
+        stride: Step.
+        padding: Zeros on each side; None keeps the size at stride 1.
+        groups: Channel groups.
+        dilation: Spacing of the window's taps.
+        activation: Activation, or None.
+        names: Module names of the three, under the current scope.
+    """
+    with b.scope(names[0]):
+        x = b.conv(
+            x, channels, kernel, stride=stride, padding=padding, groups=groups, dilation=dilation
+        )
+    with b.scope(names[1]):
+        x = b.batch_norm(x)
+    if activation is None:
+        return x
+    with b.scope(names[2]):
+        return b.activation(x, activation)
+
+
+def classify(
+    b: GraphBuilder, x: Tensor, classes: int, *, pool: str = "avgpool", name: str = "fc"
+) -> Tensor:
+    """Global average pooling and a linear classifier."""
+    with b.scope(pool):
+        x = b.global_pool(x)
+    x = b.view(x, x.shape[0], x.shape[1])
+    with b.scope(name):
+        return b.linear(x, classes)
+
+
+class ResNetParameters(ImageParameters):
+    """A residual network.
+
+    Attributes:
+        block: "basic" (two 3x3) or "bottleneck" (1x1, 3x3, 1x1).
+        depths: Blocks per stage.
+        groups: Groups of the 3x3 convolution (ResNeXt).
+        width_per_group: Bottleneck channels per group in the first stage, of 64 output channels.
+    """
+
+    block: Literal["basic", "bottleneck"]
+    depths: _Depths
+    groups: Annotated[int, Field(ge=1, le=1024)] = 1
+    width_per_group: Annotated[int, Field(ge=1, le=1024)] = 64
+
+
+@family("resnet", ResNetParameters)
+def write_resnet(b: GraphBuilder, p: ResNetParameters, shape: RunShape) -> None:
+    """Stem, stages, classifier."""
+    stages = residual_stages(b, image_input(b, p, shape), p)
+    classify(b, stages[-1], p.classes)
+
+
+def residual_stages(b: GraphBuilder, x: Tensor, p: ResNetParameters) -> list[Tensor]:
+    """The stem and the stages of a residual network; returns each stage's output."""
+    x = conv_norm(b, x, 64, 7, stride=2, names=("conv1", "bn1", "relu"))
+    with b.scope("maxpool"):
+        x = b.pool(x, 3, stride=2, padding=1)
+    outputs = []
+    for stage, depth in enumerate(p.depths):
+        for index in range(depth):
+            stride = 2 if stage and not index else 1
+            with b.scope(f"layer{stage + 1}.{index}"):
+                x = _residual_block(b, x, p, planes=64 * 2**stage, stride=stride)
+        outputs.append(x)
+    return outputs
+
+
+def _residual_block(
+    b: GraphBuilder, x: Tensor, p: ResNetParameters, *, planes: int, stride: int
+) -> Tensor:
+    out_channels = planes * (4 if p.block == "bottleneck" else 1)
+    branch = (
+        _bottleneck(b, x, p, planes, stride)
+        if p.block == "bottleneck"
+        else _basic(b, x, planes, stride)
+    )
+    if stride != 1 or x.shape[1] != out_channels:
+        with b.scope("downsample"):
+            x = conv_norm(b, x, out_channels, 1, stride=stride, activation=None)
+    x = b.add(branch, x)
+    with b.scope("relu"):
+        return b.activation(x)
+
+
+def _basic(b: GraphBuilder, x: Tensor, planes: int, stride: int) -> Tensor:
+    x = conv_norm(b, x, planes, 3, stride=stride, names=("conv1", "bn1", "relu"))
+    return conv_norm(b, x, planes, 3, activation=None, names=("conv2", "bn2", "relu"))
+
+
+def _bottleneck(
+    b: GraphBuilder, x: Tensor, p: ResNetParameters, planes: int, stride: int
+) -> Tensor:
+    width = planes * p.width_per_group // 64 * p.groups
+    x = conv_norm(b, x, width, 1, names=("conv1", "bn1", "relu"))
+    x = conv_norm(b, x, width, 3, stride=stride, groups=p.groups, names=("conv2", "bn2", "relu"))
+    return conv_norm(b, x, planes * 4, 1, activation=None, names=("conv3", "bn3", "relu"))
+
+
+class DenseNetParameters(ImageParameters):
+    """A densely connected network.
+
+    Attributes:
+        growth_rate: Channels each layer adds.
+        depths: Layers per dense block.
+        initial_channels: Channels of the stem.
+        bottleneck_ratio: Channels of the 1x1 convolution, in growth rates.
+    """
+
+    growth_rate: Annotated[int, Field(ge=1, le=512)]
+    depths: _Depths
+    initial_channels: Annotated[int, Field(ge=1, le=1024)] = 64
+    bottleneck_ratio: Annotated[int, Field(ge=1, le=64)] = 4
+
+
+@family("densenet", DenseNetParameters)
+def write_densenet(b: GraphBuilder, p: DenseNetParameters, shape: RunShape) -> None:
+    """Stem, dense blocks with transitions, classifier."""
+    x = image_input(b, p, shape)
+    with b.scope("features"):
+        x = conv_norm(b, x, p.initial_channels, 7, stride=2, names=("conv0", "norm0", "relu0"))
+        with b.scope("pool0"):
+            x = b.pool(x, 3, stride=2, padding=1)
+        for block, depth in enumerate(p.depths, start=1):
+            with b.scope(f"denseblock{block}"):
+                x = _dense_block(b, x, p, depth)
+            if block < len(p.depths):
+                with b.scope(f"transition{block}"):
+                    x = _transition(b, x)
+        with b.scope("norm5"):
+            x = b.batch_norm(x)
+    classify(b, b.activation(x), p.classes, pool="", name="classifier")
+
+
+def _norm_conv(b: GraphBuilder, x: Tensor, channels: int, kernel: int, suffix: str) -> Tensor:
+    """Batch normalisation, ReLU, convolution: the order of a pre-activation network."""
+    with b.scope(f"norm{suffix}"):
+        x = b.batch_norm(x)
+    with b.scope(f"relu{suffix}"):
+        x = b.activation(x)
+    with b.scope(f"conv{suffix}"):
+        return b.conv(x, channels, kernel)
+
+
+def _dense_block(b: GraphBuilder, x: Tensor, p: DenseNetParameters, depth: int) -> Tensor:
+    features = [x]
+    for layer in range(1, depth + 1):
+        with b.scope(f"denselayer{layer}"):
+            y = b.concat(features) if layer > 1 else x
+            y = _norm_conv(b, y, p.bottleneck_ratio * p.growth_rate, 1, "1")
+            features.append(_norm_conv(b, y, p.growth_rate, 3, "2"))
+    return b.concat(features)
+
+
+def _transition(b: GraphBuilder, x: Tensor) -> Tensor:
+    x = _norm_conv(b, x, x.shape[1] // 2, 1, "")
+    with b.scope("pool"):
+        return b.pool(x, 2, mode="avg")

@@ -1,0 +1,290 @@
+"""Fits a device's overlay to the measured kernels of the package aiconfigurator-core (extra
+`silicon`).
+
+One surface per operator and number format, fitted to the four fifths of shapes that fits may see.
+Its spread comes from a further split of those: the surface fitted to four fifths of them predicts
+the rest. The class-wide parameters the surfaces correct are pinned in the overlay; after a change
+of the cost model's formulas, fit again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from accelsim.calibration.overlay import write_overlay
+from accelsim.calibration.split import held_out_rows
+from accelsim.calibration.surface_fit import fit_surface, fit_surface_to_sums, knots_within
+from accelsim.cost.fitted import FittedParameters, fitted_parameters
+from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.shape_surface import Surface, SurfaceSum
+from accelsim.errors import InputError, InvalidValueError, UnknownNameError
+from accelsim.validation.aiconfigurator_tables import (
+    BACKENDS,
+    KINDS,
+    SYSTEMS,
+    SiliconRows,
+    preferred_rows,
+    read_silicon,
+    versions,
+)
+from accelsim.validation.names import gpu_of
+from accelsim.workloads.graph import FloatArray
+from tools.refit.aiconfigurator_sample import Sample, samples_by_surface
+from tools.refit.aiconfigurator_table import compact_table, completed_layers, completed_table
+from tools.refit.layer_table import LayerSurface
+
+__all__ = [
+    "LADDERS",
+    "import_silicon",
+    "silicon_overlay",
+    "silicon_spec",
+    "silicon_specs",
+    "silicon_surfaces",
+]
+
+_POWERS = tuple(2.0**step for step in range(18))
+#: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
+LADDERS: dict[str, tuple[Sequence[float], ...]] = {
+    "gemm": (_POWERS, _POWERS, _POWERS),
+    "grouped_gemm": (_POWERS, _POWERS[:10], (2, 4, 8, 16, 64, 256), _POWERS[6:], _POWERS[6:]),
+    "prefill": (_POWERS[::2], _POWERS[5:], _POWERS[::2], (64, 128, 192, 256)),
+    "decode": (_POWERS[::2], _POWERS[4::2], _POWERS[:7], (64, 128, 192, 256)),
+}
+#: Axes of each term of the surfaces that are sums, and their curvature penalty: the one that
+#: predicts the expert layers of models left out of the fit best.
+_TERMS = {"grouped_gemm": ((0, 1, 2), (0, 1, 3), (0, 1, 4), (0, 3, 4), (1, 3, 4), (2, 3, 4))}
+_SUM_CURVATURE = 0.3
+_FEWEST_ROWS = 40
+#: The 90th percentile of a normal distribution's absolute value, in standard deviations.
+_P90 = 1.645
+_PREFIX, _SOURCE = "aiconfigurator", "aiconfigurator-core 0.12.0"
+
+
+def silicon_spec(spec: str) -> tuple[str, str | None, str | None]:
+    """System, backend and version of ``aiconfigurator:SYSTEM[:BACKEND[:VERSION]]``.
+
+    Raises:
+        InvalidValueError: If the text has another form.
+        UnknownNameError: If there is no such system or backend.
+    """
+    source, _, rest = spec.partition(":")
+    parts = rest.split(":")
+    if source != _PREFIX or not rest or len(parts) > 3:
+        raise InvalidValueError("--import", spec, "aiconfigurator:SYSTEM[:BACKEND[:VERSION]]")
+    for what, known, given in zip(("system", "backend"), (SYSTEMS, BACKENDS), parts, strict=False):
+        if given not in known:
+            raise UnknownNameError(what, given, known, f"Known: {', '.join(known)}.")
+    backend, version = ([*parts[1:], None, None])[:2]
+    return parts[0], backend, version
+
+
+def silicon_specs(spec: str) -> list[str]:
+    """The specs of one request: itself, or one per system with a GPU profile for
+    ``aiconfigurator:all``.
+    """
+    if spec != f"{_PREFIX}:all":
+        return [spec]
+    return [f"{_PREFIX}:{system}" for system in SYSTEMS if _has_profile(system)]
+
+
+def _has_profile(system: str) -> bool:
+    try:
+        gpu_of(system)
+    except UnknownNameError:
+        return False
+    return True
+
+
+def import_silicon(
+    spec: str, out: Path | None = None, progress: Callable[[str], None] | None = None
+) -> Path:
+    """Fit the overlay of a system's device and write it; other surfaces and parameters of its
+    overlay are kept.
+
+    Args:
+        spec: ``aiconfigurator:SYSTEM[:BACKEND[:VERSION]]``; every format from the preferred backend
+            that has it where none is named.
+        out: Folder of overlays; the user's where None.
+        progress: Called with a line of text for each table.
+
+    Returns:
+        The file.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+        InvalidValueError: If `spec` has another form.
+        UnknownNameError: If there is no such system, backend or version, or the catalogue lacks the
+            device.
+        InputError: If the system has no rows that can be fitted.
+    """
+    overlay = silicon_overlay(*silicon_spec(spec), progress=progress)
+    before = fitted_parameters(overlay.device)
+    if before is not None:
+        overlay = replace(
+            overlay,
+            parameters={**before.parameters, **overlay.parameters},
+            families={**before.families, **overlay.families},
+            surfaces={**before.surfaces, **overlay.surfaces},
+        )
+    return write_overlay(overlay, out)
+
+
+def silicon_overlay(
+    system: str,
+    backend: str | None = None,
+    version: str | None = None,
+    progress: Callable[[str], None] | None = None,
+    parameters: GpuParameters | None = None,
+) -> FittedParameters:
+    """The overlay fitted to a system's kernels; arguments and errors as of `import_silicon`."""
+    profile = gpu_of(system)
+    tables: dict[str, None] = {}
+
+    def note(rows: SiliconRows) -> None:
+        tables[f"{rows.backend} {rows.version}"] = None
+        if progress is not None:
+            progress(f"{system}: {rows.kind} of {rows.backend} {rows.version}, {len(rows):,} rows")
+
+    surfaces = silicon_surfaces(system, backend, version, parameters=parameters, progress=note)
+    if not surfaces:
+        raise InputError(
+            f"aiconfigurator-core has no kernels of {system} that {profile.name} can run."
+        )
+    return FittedParameters(
+        device=profile.name,
+        device_class="gpu",
+        date=datetime.now(UTC).date().isoformat(),
+        data=f"{_SOURCE}, kernels of {system}: {', '.join(tables)}; four fifths of the shapes",
+        rows=sum(surface.rows for surface in surfaces.values()),
+        parameters={},
+        families={},
+        surfaces=surfaces,
+        pinned=_numbers(GpuParameters.class_wide() if parameters is None else parameters),
+    )
+
+
+def _numbers(parameters: GpuParameters) -> dict[str, float]:
+    """Parameters a surface builds on: all numbers but the spreads."""
+    values = {entry.name: getattr(parameters, entry.name) for entry in fields(parameters)}
+    return {
+        name: value
+        for name, value in values.items()
+        if type(value) is float and not name.startswith("sigma_")
+    }
+
+
+def silicon_surfaces(
+    system: str,
+    backend: str | None = None,
+    version: str | None = None,
+    *,
+    parameters: GpuParameters | None = None,
+    dense: bool = False,
+    progress: Callable[[SiliconRows], None] | None = None,
+) -> dict[str, Surface]:
+    """Surfaces fitted to a system's kernels, by name.
+
+    Args:
+        system: One of `SYSTEMS`.
+        backend: Backend; the preferred one of each format where None.
+        version: Its version; the current one where None.
+        parameters: What the surfaces correct; the class-wide ones where None.
+        dense: Whether all tables are completed on their own sizes; else only the smallest are, and
+            others are smoothed on those of `LADDERS`.
+        progress: Called with each table before it is fitted.
+
+    Raises:
+        MissingDependencyError: If the package is not installed.
+        UnknownNameError: If there is no such system, backend or version, or the catalogue lacks the
+            device.
+    """
+    profile = gpu_of(system)
+    base = GpuParameters.class_wide() if parameters is None else parameters
+    tables: list[SiliconRows] = []
+    for rows in _tables(system, backend, version):
+        (progress or (lambda _rows: None))(rows)
+        tables.append(rows)
+    surfaces = {}
+    for name, cells in samples_by_surface(tables, profile, base).items():
+        sample = cells.seen()
+        if len(sample.measured) >= _FEWEST_ROWS:
+            surfaces[name] = _surface(
+                sample, partial(_completed if dense else _smooth_or_compact, cells=cells)
+            )
+    return surfaces
+
+
+def _tables(system: str, backend: str | None, version: str | None) -> Iterator[SiliconRows]:
+    if backend is None:
+        for kind in KINDS:
+            yield from preferred_rows(system, kind)
+        return
+    known = {kind: versions(system, kind, backend) for kind in KINDS}
+    if version is not None and not any(version in names for names in known.values()):
+        names = sorted({name for found in known.values() for name in found})
+        raise UnknownNameError(
+            f"{backend} version of {system}",
+            version,
+            names,
+            f"Known: {', '.join(names) or 'none'}.",
+        )
+    for kind, found in known.items():
+        if found and (version is None or version in found):
+            yield read_silicon(system, backend, version, kind)
+
+
+def _surface(sample: Sample, fit: Callable[[Sample], Sequence[Surface]]) -> Surface:
+    """The surface of a sample, with the spread of rows it has not seen; of several, the one that
+    predicts those best.
+    """
+    kept = held_out_rows([*sample.shapes, np.ones(len(sample.measured))])
+    unseen, count = sample.take(kept), len(sample.measured)
+    trials = fit(sample.take(~kept))
+    missed = [_missed(trial, unseen) for trial in trials]
+    best = int(np.argmin([np.median(errors) if len(errors) else 0.0 for errors in missed]))
+    surface = fit(sample)[best].with_evidence(_spread(missed[best]), count)
+    if isinstance(surface, LayerSurface):
+        smooth = [trial.surface for trial in trials if isinstance(trial, LayerSurface)][best]
+        below = surface.surface.with_evidence(_spread(_missed(smooth, unseen)), count)
+        surface = replace(surface, surface=below)
+    return surface
+
+
+def _missed(surface: Surface, unseen: Sample) -> FloatArray:
+    """|ln(measured / predicted)|, shape (r,)."""
+    missed: FloatArray = np.abs(np.log(unseen.measured / unseen.predict(surface)))
+    return missed
+
+
+def _spread(missed: FloatArray) -> float:
+    return float(np.quantile(missed, 0.9)) / _P90 if len(missed) else 0.0
+
+
+def _completed(sample: Sample, cells: Sample) -> list[Surface]:
+    if len(sample.stages) > 1:
+        return completed_layers(sample, cells, *_smooth(sample))
+    return completed_table(sample, cells)
+
+
+def _smooth_or_compact(sample: Sample, cells: Sample) -> list[Surface]:
+    return compact_table(sample, cells) or _smooth(sample)
+
+
+def _smooth(sample: Sample) -> list[Surface]:
+    ladders = LADDERS[sample.operator]
+    stages = [(place[: len(ladders)], time) for place, time in sample.stages]
+    sizes = [
+        np.concatenate(columns) for columns in zip(*(place for place, _ in stages), strict=True)
+    ]
+    knots = [knots_within(size, ladder) for size, ladder in zip(sizes, ladders, strict=True)]
+    if len(stages) > 1:
+        empty = SurfaceSum.empty(knots, _TERMS[sample.operator])
+        return [fit_surface_to_sums(empty, stages, sample.fixed, sample.measured, _SUM_CURVATURE)]
+    ((place, time),) = stages
+    return [fit_surface(knots, place, np.log((sample.measured - sample.fixed) / time))]

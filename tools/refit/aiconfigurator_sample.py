@@ -1,0 +1,187 @@
+"""Measured kernels sorted by the surface that corrects them.
+
+A row of a kernel table is one operator, or several whose times add up; those of a kind that has a
+surface are corrected, what lies beside them is not. Rows kept from every fit come along without
+their times: a table is completed at the sizes it has, measured or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.gpu import cost_gpu
+from accelsim.cost.gpu.parameters import GpuParameters, LoopConditions
+from accelsim.cost.gpu.surface import coordinates, surface_rows
+from accelsim.cost.shape_surface import Surface
+from accelsim.cost.table import CostTable, Execution, Rows
+from accelsim.errors import UnsupportedOperatorError
+from accelsim.hardware.profile import GpuProfile
+from accelsim.validation.aiconfigurator_graphs import KernelGraph, kernel_graphs
+from accelsim.validation.aiconfigurator_tables import SiliconRows
+from accelsim.validation.expert_load import routing_exponent
+from accelsim.workloads.graph import FloatArray
+from accelsim.workloads.operator import OperatorKind
+
+__all__ = ["Sample", "samples_by_surface"]
+
+#: Part of a row's time that a fixed gap between kernels may take at most, so that a residual stays
+#: finite.
+_MOST_GAP = 0.9
+#: Sizes of an expert layer along the axes of its table, but for its routing, whose exponent counts
+#: as this many doublings.
+_MODEL = ("hidden_size", "inter_size", "topk", "num_experts")
+_PARALLELISM, _TOKENS = ("moe_tp_size", "moe_ep_size"), ("num_tokens",)
+_ROUTING_SCALE = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """Rows of one surface, r of them.
+
+    Attributes:
+        operator: A key of `accelsim.cost.gpu.surface.AXES`.
+        stages: Coordinates and modelled times of each corrected operator of the rows, shape (r,)
+            each.
+        fixed: Time of what is not corrected, shape (r,), s; below the measured time.
+        measured: Measured times, shape (r,), s; NaN where a row is kept from fits.
+        shapes: Dimensions by which rows are told apart, shape (r,) each.
+        layers: Sizes along the axes of a table of layers, shape (r, d) each; none where a row is
+            one operator.
+    """
+
+    operator: str
+    stages: list[tuple[list[FloatArray], FloatArray]]
+    fixed: FloatArray
+    measured: FloatArray
+    shapes: list[FloatArray]
+    layers: list[FloatArray]
+
+    def take(self, rows: NDArray[np.bool_]) -> Self:
+        """Some of the rows."""
+        stages = [([column[rows] for column in place], time[rows]) for place, time in self.stages]
+        shapes, layers = (
+            [column[rows] for column in columns] for columns in (self.shapes, self.layers)
+        )
+        return type(self)(
+            self.operator, stages, self.fixed[rows], self.measured[rows], shapes, layers
+        )
+
+    def seen(self) -> Self:
+        """The rows that fits may see."""
+        return self.take(np.isfinite(self.measured))
+
+    def join(self, other: Self) -> Self:
+        """These rows and the other ones."""
+        stages = [
+            (
+                [np.concatenate(pair) for pair in zip(a[0], b[0], strict=True)],
+                np.concatenate([a[1], b[1]]),
+            )
+            for a, b in zip(self.stages, other.stages, strict=True)
+        ]
+        shapes = [np.concatenate(pair) for pair in zip(self.shapes, other.shapes, strict=True)]
+        layers = [np.concatenate(pair) for pair in zip(self.layers, other.layers, strict=True)]
+        fixed, measured = (
+            np.concatenate([self.fixed, other.fixed]),
+            np.concatenate([self.measured, other.measured]),
+        )
+        return type(self)(self.operator, stages, fixed, measured, shapes, layers)
+
+    def modelled(self) -> FloatArray:
+        """Time of the corrected operators before any correction, shape (r,)."""
+        total: FloatArray = np.sum([time for _, time in self.stages], axis=0)
+        return total
+
+    def predict(self, surface: Surface) -> FloatArray:
+        """Times with a surface, shape (r,)."""
+        corrected = [time * np.exp(surface(place)) for place, time in self.stages]
+        total: FloatArray = self.fixed + np.sum(corrected, axis=0)
+        return total
+
+
+def samples_by_surface(
+    tables: Iterable[SiliconRows], profile: GpuProfile, parameters: GpuParameters
+) -> dict[str, Sample]:
+    """All rows of kernel tables by the name of their surface; rows of formats the device lacks are
+    left out.
+
+    Args:
+        tables: The tables.
+        profile: Device they were measured on.
+        parameters: What the surfaces correct.
+    """
+    samples: dict[str, Sample] = {}
+    for rows in tables:
+        blind = replace(rows, time_s=np.where(rows.held_out, np.nan, rows.time_s))
+        for kernels in kernel_graphs(blind):
+            for name, sample in _samples(kernels, profile, parameters):
+                samples[name] = samples[name].join(sample) if name in samples else sample
+    return samples
+
+
+def _samples(
+    kernels: KernelGraph, profile: GpuProfile, base: GpuParameters
+) -> Iterable[tuple[str, Sample]]:
+    """Samples of a graph's rows by surface; none where the device lacks the format."""
+    parameters = kernels.measured(replace(base, surfaces={}), profile)
+    try:
+        costs = cost_gpu(kernels.graph, profile, Execution.GRAPH, parameters)
+    except UnsupportedOperatorError:
+        return
+    if kernels.stages > 1:
+        yield _layer_sample(kernels, costs, parameters.conditions)
+        return
+    rows = Rows(
+        kernels.graph, np.arange(len(kernels.rows)), OperatorKind(int(kernels.graph.kind[0]))
+    )
+    measured, shapes = kernels.rows.time_s, list(kernels.rows.sizes.values())
+    for name, (operator, index) in surface_rows(rows).items():
+        place = [column[index] for column in coordinates(rows, operator)]
+        fixed = np.fmin(
+            costs.dispatch_s + kernels.beside_s(parameters, profile), _MOST_GAP * measured
+        )[index]
+        stage, own = (place, costs.time_s[index]), [size[index] for size in shapes]
+        yield name, Sample(operator, [stage], fixed, measured[index], own, [])
+
+
+def _layer_sample(
+    kernels: KernelGraph, costs: CostTable, conditions: LoopConditions | None
+) -> tuple[str, Sample]:
+    """A row of several operators: its GEMMs are corrected, what lies beside them is not."""
+    count = len(kernels.rows)
+    kinds = kernels.graph.kind.reshape(kernels.stages, count)[:, 0]
+    times = costs.time_s.reshape(kernels.stages, count)
+    corrected = np.isin(
+        kinds, [int(kind) for kind in (OperatorKind.GEMM, OperatorKind.GROUPED_GEMM)]
+    )
+    stages, name, operator = [], "", ""
+    for stage in np.flatnonzero(corrected).tolist():
+        rows = Rows(
+            kernels.graph,
+            np.arange(stage * count, (stage + 1) * count),
+            OperatorKind(int(kinds[stage])),
+        )
+        name, (operator, _) = next(iter(surface_rows(rows).items()))
+        stages.append((coordinates(rows, operator, conditions), times[stage]))
+    beside = times[~corrected].sum(axis=0) + kernels.sum_stages(costs.dispatch_s)
+    measured = kernels.rows.time_s
+    fixed = np.fmin(beside, _MOST_GAP * measured)
+    layers = _layer_sizes(kernels.rows) if kernels.rows.kind == "moe" else []
+    return name, Sample(
+        operator, stages, fixed, measured, list(kernels.rows.sizes.values()), layers
+    )
+
+
+def _layer_sizes(rows: SiliconRows) -> list[FloatArray]:
+    """Axes of a table of expert layers: model, parallelism, routing, tokens; shape (r, d) each."""
+    exponents = [routing_exponent(str(word)) for word in rows.words["distribution"]]
+    model, parallelism, tokens = (
+        np.log2(np.stack([rows.sizes[name] for name in names], axis=1))
+        for names in (_MODEL, _PARALLELISM, _TOKENS)
+    )
+    return [model, parallelism, _ROUTING_SCALE * np.array(exponents), tokens]

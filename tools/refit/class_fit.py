@@ -1,0 +1,109 @@
+"""Class-wide parameters of GPUs from the rows of many boards, and the sets fitted with one chip
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from accelsim.calibration.fit.gpu import (
+    STAGES,
+    energy_starts,
+    fit_stage,
+    page_walk_loss,
+    stage_cells,
+    with_values,
+)
+from accelsim.calibration.fit.rows import Cell
+from accelsim.calibration.overlay import as_written
+from accelsim.cost.gpu import GpuParameters
+from tools.refit.priors import CENTRES, class_prior
+
+__all__ = ["DISPATCH", "ClassFit", "dispatch_times", "fit_class"]
+
+#: Operators whose eager rows tell the time to issue an operator, by parameter.
+DISPATCH: Mapping[str, tuple[str, ...]] = {
+    "dispatch_contraction_s": ("linear",),
+    "dispatch_batched_s": ("bmm",),
+    "dispatch_convolution_s": ("conv",),
+    "dispatch_norm_s": ("ln",),
+    "dispatch_softmax_s": ("softmax",),
+    "dispatch_scalar_s": ("addu", "mulu", "divu", "powu", "relu"),
+    "dispatch_activation_s": ("gelu",),
+    "dispatch_elementwise_s": ("add", "mul", "div", "pow", "tanh"),
+}
+#: Starts of the energies over their priors: below the power limit a fit sees no slope.
+_ENERGY_FACTORS = (1.0, 0.6, 1.6)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFit:
+    """A fitted class set.
+
+    Attributes:
+        parameters: All of them, to the digits that files have.
+        unconverged: Stages that kept the prior.
+    """
+
+    parameters: GpuParameters
+    unconverged: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> dict[str, float]:
+        """What a class-wide fit gives, by name."""
+        return {name: getattr(self.parameters, name) for name in CENTRES}
+
+
+def fit_class(
+    cells: Sequence[Cell],
+    prior: GpuParameters | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> ClassFit:
+    """Fit the class-wide parameters of GPUs.
+
+    Args:
+        cells: Measured rows of several boards.
+        prior: Centre of the priors; `class_prior` where None.
+        progress: Called with a line of text before each stage.
+    """
+    parameters = class_prior() if prior is None else prior
+    unconverged, issued, waited = [], list[tuple[Cell, float]](), list[tuple[Cell, float]]()
+    for stage in STAGES:
+        own = stage_cells(stage, cells, class_wide=True)
+        if not own:
+            continue
+        if progress:
+            progress(f"fitting {stage.name}: {sum(map(len, own)):,} rows of {len(own)} cells")
+        fit = fit_stage(stage, own, parameters, energy_starts(parameters, _ENERGY_FACTORS))
+        parameters = fit.parameters
+        unconverged += [] if fit.solution.has_converged else [stage.name]
+        issued += [(own[index], value) for index, value in fit.issue_s.items()]
+        waited += [(own[index], value) for index, value in fit.wait_s.items()]
+    parameters = with_values(parameters, dispatch_times(issued, waited))
+    if (loss := page_walk_loss(cells, parameters)) is not None:
+        parameters = with_values(parameters, {"page_walk_loss": loss})
+    return ClassFit(as_written(parameters), tuple(unconverged))
+
+
+def dispatch_times(
+    issued: Sequence[tuple[Cell, float]], waited: Sequence[tuple[Cell, float]]
+) -> dict[str, float]:
+    """Time to issue an operator, by parameter: the median over boards and operators, NVIDIA's where
+    there are any.
+
+    Args:
+        issued: Eager cells with the time fitted to them.
+        waited: Eager cells of convolutions with the mean wait beyond that.
+    """
+    found = {"plan_lookup_s": float(np.median([value for _, value in waited]))} if waited else {}
+    for name, operators in DISPATCH.items():
+        own = [(cell.device.vendor, value) for cell, value in issued if cell.operator in operators]
+        times = [value for vendor, value in own if vendor == "NVIDIA"] or [
+            value for _, value in own
+        ]
+        if times:
+            found[name] = float(np.median(times))
+    return found
