@@ -19,14 +19,32 @@ if TYPE_CHECKING:
     from accelsim.planning.compare import Comparison, compare
     from accelsim.planning.estimate import Estimate, estimate
     from accelsim.planning.operators import operator_costs
+    from accelsim.planning.options import (
+        ModelOptions,
+        PriceChoice,
+        RunOptions,
+        RunShape,
+        TrainingOptions,
+    )
+    from accelsim.planning.simulate import Simulation, simulate
+    from accelsim.simulation.timeline import Timeline
     from accelsim.workload_catalog import workload, workload_names
+    from accelsim.workloads.dtype import Precision
 
 __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "CostTable",
     "Estimate",
+    "ModelOptions",
+    "Precision",
     "PriceBook",
+    "PriceChoice",
+    "RunOptions",
+    "RunShape",
+    "Simulation",
+    "Timeline",
+    "TrainingOptions",
     "capture",
     "compare",
     "device",
@@ -34,6 +52,7 @@ __all__ = [
     "errors",
     "estimate",
     "operator_costs",
+    "simulate",
     "workload",
     "workload_names",
 ]
@@ -42,13 +61,22 @@ _HOME = {
     "Comparison": "accelsim.planning.compare",
     "CostTable": "accelsim.cost.table",
     "Estimate": "accelsim.planning.estimate",
+    "ModelOptions": "accelsim.planning.options",
+    "Precision": "accelsim.workloads.dtype",
     "PriceBook": "accelsim.economics.price",
+    "PriceChoice": "accelsim.planning.options",
+    "RunOptions": "accelsim.planning.options",
+    "RunShape": "accelsim.planning.options",
+    "Simulation": "accelsim.planning.simulate",
+    "Timeline": "accelsim.simulation.timeline",
+    "TrainingOptions": "accelsim.planning.options",
     "capture": "accelsim.workloads.capture.module",
     "compare": "accelsim.planning.compare",
     "device": "accelsim.catalog",
     "device_names": "accelsim.catalog",
     "estimate": "accelsim.planning.estimate",
     "operator_costs": "accelsim.planning.operators",
+    "simulate": "accelsim.planning.simulate",
     "workload": "accelsim.workload_catalog",
     "workload_names": "accelsim.workload_catalog",
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accelsim.cli import options as opt
+from accelsim.cli.run_options import with_run_options
 from accelsim.cli.sink import Sink
 from accelsim.report.formats import OutputFormat
 
@@ -24,9 +25,13 @@ _WON_FIGURES = {
     "energy_per_sample_j": "energy",
     "cost_usd_per_1000": "cost",
 }
-_MIXED_NOTE = "CPUs and GPUs run eagerly, the others compiled models: --execution compiled compares like with like"
+_MIXED_NOTE = (
+    "CPUs and GPUs run eagerly, the others compiled models: "
+    "--execution compiled compares like with like"
+)
 
 
+@with_run_options
 def compare(
     models: Annotated[
         list[str], typer.Argument(metavar="MODEL...", help="Workload names or files.")
@@ -46,19 +51,6 @@ def compare(
             "--mode", metavar="MODE", help="inference, training or both; may be repeated."
         ),
     ] = None,
-    batch: opt.BatchOption = None,
-    precision: opt.PrecisionOption = None,
-    execution: opt.ExecutionOption = None,
-    heap: opt.HeapOption = "default",
-    seq_len: opt.SeqLenOption = None,
-    output_len: opt.OutputLenOption = None,
-    image_size: opt.ImageSizeOption = None,
-    optimizer: opt.OptimizerOption = "adamw",
-    unfused_attention: opt.UnfusedOption = False,
-    sparse_weights: opt.SparseOption = False,
-    host: opt.HostOption = None,
-    usd_per_hour: opt.UsdPerHourOption = None,
-    tier: opt.TierOption = "best",
     device_file: opt.DeviceFileOption = None,
     batches: Annotated[
         str,
@@ -66,12 +58,14 @@ def compare(
             "--batches", metavar="N,N,...", help="Batches to name the winners of inference at."
         ),
     ] = "1,8,64,512",
+    *,
+    keywords: dict[str, Any],
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
     quiet: opt.QuietOption = False,
 ) -> None:
-    """Compare models over devices; the best of each column is marked, and what cannot run says why."""
+    """Compare models over devices; the best of each column is marked, what cannot run says why."""
     sink = Sink(output_format, out, force, quiet)
     sink.check()
     from accelsim.cli.selection import chosen_devices, chosen_modes
@@ -79,25 +73,12 @@ def compare(
 
     names, profiles = list(dict.fromkeys(models)), chosen_devices(devices or [], device_file or [])
     modes, sizes = chosen_modes(mode or ["inference"]), _batches(batches)
-    settings: dict[str, Any] = {
-        "precision": precision,
-        "execution": execution,
-        "heap": heap,
-        "seq_len": seq_len,
-        "output_len": output_len,
-        "image_size": image_size,
-        "optimizer": optimizer,
-        "fused_attention": not unfused_attention,
-        "host": host,
-        "usd_per_hour": usd_per_hour,
-        "tier": tier,
-        "sparse_weights": sparse_weights,
-    }
-    comparison = compare_runs(names, profiles, modes=modes, batch=batch, **settings)
+    comparison = compare_runs(names, profiles, modes=modes, **keywords)
     winners: list[tuple[BatchWinners, ...]] = []
     if "inference" in modes and len(profiles) > 1:
         from accelsim.planning.batch_winners import batch_winners
 
+        settings = {name: value for name, value in keywords.items() if name != "batch"}
         winners = [batch_winners(name, profiles, sizes, **settings) for name in names]
     emit_comparison(sink, comparison, winners)
 
@@ -123,7 +104,7 @@ def emit_comparison(
     from accelsim.cost.memory import MemoryFootprint
     from accelsim.cost.systolic.row_energy import ENERGY_PARTS
     from accelsim.planning.energy_order import energy_order_text
-    from accelsim.planning.estimate import Estimate
+    from accelsim.planning.estimate import FIGURES
     from accelsim.planning.evidence import Evidence
     from accelsim.report.formats import uniform_rows
     from accelsim.report.tables import COMPARISON_NOTE, comparison_view
@@ -131,14 +112,14 @@ def emit_comparison(
     found = [
         row | won for row, won in zip(comparison.to_dict(), _won(comparison, winners), strict=True)
     ]
-    rows = uniform_rows(found, (*_PAIR, *Estimate.__slots__))
+    rows = uniform_rows(found, (*_PAIR, *FIGURES))
     flat = [
         {key: value for key, value in row.items() if value is not None and key != "operators"}
         for row in rows
     ]
     scalars = [
         name
-        for name in Estimate.__slots__
+        for name in FIGURES
         if name not in {"memory", "operators", "energy_parts_j", "evidence"}
     ]
     nested = [f"memory.{part}" for part in MemoryFootprint.__slots__]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accelsim.cli import options as opt
+from accelsim.cli.run_options import with_run_options
 from accelsim.cli.sink import Sink
 from accelsim.report.formats import OutputFormat
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["estimate"]
 
 
+@with_run_options
 def estimate(
     model: Annotated[
         str,
@@ -27,20 +29,9 @@ def estimate(
         str | None,
         typer.Option("--device", "-d", metavar="NAME", help="Device, or a slice: epyc-7763@8vcpu."),
     ] = None,
-    batch: opt.BatchOption = None,
-    precision: opt.PrecisionOption = None,
     mode: Annotated[
         str, typer.Option("--mode", metavar="MODE", help="inference or training.")
     ] = "inference",
-    execution: opt.ExecutionOption = None,
-    heap: opt.HeapOption = "default",
-    seq_len: opt.SeqLenOption = None,
-    output_len: opt.OutputLenOption = None,
-    image_size: opt.ImageSizeOption = None,
-    optimizer: opt.OptimizerOption = "adamw",
-    unfused_attention: opt.UnfusedOption = False,
-    sparse_weights: opt.SparseOption = False,
-    host: opt.HostOption = None,
     offer: Annotated[
         str | None,
         typer.Option(
@@ -49,14 +40,14 @@ def estimate(
             help="Price to use: provider/region/instance[:spot]; else the cheapest.",
         ),
     ] = None,
-    usd_per_hour: opt.UsdPerHourOption = None,
-    tier: opt.TierOption = "best",
     device_file: Annotated[
         Path | None,
         typer.Option(
             "--device-file", metavar="FILE", help="Device profile of yours, instead of --device."
         ),
     ] = None,
+    *,
+    keywords: dict[str, Any],
     output_format: opt.FormatOption = OutputFormat.TABLE,
     out: opt.OutOption = None,
     force: opt.ForceOption = False,
@@ -68,33 +59,13 @@ def estimate(
     from accelsim.planning.estimate import estimate as estimate_run
 
     profile = _profile(device, device_file)
-    result = estimate_run(
-        model,
-        profile,
-        batch=batch,
-        precision=precision,
-        mode=mode,
-        execution=execution,
-        heap=heap,
-        seq_len=seq_len,
-        output_len=output_len,
-        image_size=image_size,
-        optimizer=optimizer,
-        fused_attention=not unfused_attention,
-        host=host,
-        offer=offer,
-        usd_per_hour=usd_per_hour,
-        tier=tier,
-        sparse_weights=sparse_weights,
-    )
+    result = estimate_run(model, profile, mode=mode, offer=offer, **keywords)
 
     from accelsim.report.tables import estimate_view
 
-    document = result.to_dict()
-    scalars = {key: value for key, value in document.items() if key != "operators"}
-    sink.emit(
-        document, lambda: estimate_view(result, profile, _quote(result.offer)), rows=[scalars]
-    )
+    scalars = {key: value for key, value in result.figures().items() if key != "operators"}
+    quote = _quote(result.offer)
+    sink.emit(result.to_dict(), lambda: estimate_view(result, profile, quote), rows=[scalars])
 
 
 def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:

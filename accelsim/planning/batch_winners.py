@@ -10,12 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Unpack
 
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.compare import compare
 from accelsim.planning.estimate import Estimate
+from accelsim.planning.options import (
+    EstimateKeywords,
+    PriceChoice,
+    RunOptions,
+    options_and_price,
+)
 from accelsim.workloads.model import Workload
 
 __all__ = ["DEFAULT_BATCHES", "BatchWinners", "Win", "batch_winners"]
@@ -55,7 +61,7 @@ def batch_winners(
     workload: str | Workload,
     devices: Iterable[str | DeviceProfile],
     batches: Sequence[int] = DEFAULT_BATCHES,
-    **settings: Any,
+    **keywords: Unpack[EstimateKeywords],
 ) -> tuple[BatchWinners, ...]:
     """The winners of inference at each batch.
 
@@ -63,7 +69,7 @@ def batch_winners(
         workload: Name or workload.
         devices: Names or profiles.
         batches: Samples per iteration, in the order wanted.
-        settings: Further arguments of `accelsim.estimate` but batch and mode.
+        keywords: What else runs and what it costs; batch and mode are set here.
 
     Raises:
         InputError: If a name, batch or setting is wrong.
@@ -71,16 +77,18 @@ def batch_winners(
     if not batches:
         raise InvalidValueError("batches", list(batches), "at least one batch")
     listed = list(devices)
-    return tuple(_winners(workload, listed, batch, settings) for batch in batches)
+    options, price = options_and_price(None, None, keywords)
+    return tuple(_winners(workload, listed, batch, options, price) for batch in batches)
 
 
 def _winners(
     workload: str | Workload,
     devices: Sequence[str | DeviceProfile],
     batch: int,
-    settings: dict[str, Any],
+    options: RunOptions,
+    price: PriceChoice,
 ) -> BatchWinners:
-    rows = compare(workload, devices, batch=batch, **settings).rows
+    rows = compare(workload, devices, options, price, batch=batch).rows
     done = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
     name = rows[0].workload if rows else str(workload)
     return BatchWinners(

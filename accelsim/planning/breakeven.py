@@ -174,7 +174,8 @@ def _point(
     volume = break_even_volume(option.nre_usd, cost, reference.nre_usd, base)
     names = (option.name, reference.name, option.nre_usd, cost, base)
     if math.isinf(volume):
-        reason = f"its hardware and electricity cost more per demand ({cost:,.2f} against {base:,.2f} USD)"
+        both = f"{cost:,.2f} against {base:,.2f} USD"
+        reason = f"its hardware and electricity cost more per demand ({both})"
         if option.nre_usd < reference.nre_usd:
             most = (reference.nre_usd - option.nre_usd) / (cost - base)
             reason += f"; it is cheaper below {most:,.1f} demands, since its development costs less"

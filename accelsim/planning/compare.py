@@ -7,16 +7,22 @@ the comparison with its reason; it is never dropped.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from accelsim.errors import DoesNotFitError, UnknownNameError, UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.estimate import NESTED, Estimate, estimate
-from accelsim.planning.scenario import Scenario
+from accelsim.planning.options import (
+    EstimateKeywords,
+    PriceChoice,
+    RunOptions,
+    options_and_price,
+)
+from accelsim.planning.run import resolve
+from accelsim.result import json_text
 from accelsim.workloads.model import Workload
 
 if TYPE_CHECKING:
@@ -57,6 +63,19 @@ class Comparison:
 
     rows: tuple[ComparisonRow, ...]
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[ComparisonRow]:
+        return iter(self.rows)
+
+    def __getitem__(self, place: int) -> ComparisonRow:
+        return self.rows[place]
+
+    def __repr__(self) -> str:
+        done = sum(row.estimate is not None for row in self.rows)
+        return f"<Comparison: {len(self)} pairs, {done} estimated>"
+
     def best(self, column: str) -> dict[tuple[str, str], str]:
         """Device with the best value of a column, per (workload, mode).
 
@@ -83,13 +102,13 @@ class Comparison:
         """One mapping per pair: the estimate's figures, or the reason there is none."""
         return [
             {"workload": r.workload, "device": r.device, "mode": r.mode, "reason": r.reason}
-            | ({} if r.estimate is None else r.estimate.to_dict())
+            | ({} if r.estimate is None else r.estimate.figures())
             for r in self.rows
         ]
 
     def to_json(self) -> str:
         """`to_dict` as JSON text."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+        return json_text(self.to_dict())
 
     def to_frame(self) -> pd.DataFrame:
         """One row per pair with every scalar figure."""
@@ -103,9 +122,11 @@ class Comparison:
 def compare(
     workloads: str | Path | Workload | Sequence[str | Path | Workload],
     devices: str | DeviceProfile | Iterable[str | DeviceProfile],
+    options: RunOptions | None = None,
+    price: PriceChoice | None = None,
     *,
     modes: str | Sequence[str] = ("inference",),
-    **settings: Any,
+    **keywords: Unpack[EstimateKeywords],
 ) -> Comparison:
     """Estimate every model on every device in every mode.
 
@@ -113,9 +134,10 @@ def compare(
         workloads: Names or workloads.
         devices: Names or profiles.
         modes: "inference", "training" or both.
-        settings: Further arguments of `estimate` (batch, precision, host, ...), the same for all
-            pairs. A setting that does not apply to a model at all (``output_len`` of an image
-            classifier) is refused.
+        options: What runs, the same for all pairs; defaults where None.
+        price: Which price; the cheapest on-demand offer where None.
+        keywords: Fields of either, in place of theirs. One that does not apply to a model at all
+            (``output_len`` of an image classifier) is refused.
 
     Raises:
         InputError: If a name or setting is wrong. Pairs a device cannot run are rows with a reason
@@ -124,24 +146,28 @@ def compare(
     models = [workloads] if isinstance(workloads, str | Path | Workload) else list(workloads)
     wanted = [modes] if isinstance(modes, str) else list(modes)
     profiles = [devices] if isinstance(devices, str | DeviceProfile) else list(devices)
-    rows = [_row(m, d, mode, settings) for m in models for mode in wanted for d in profiles]
+    chosen, paid = options_and_price(options, price, keywords)
+    rows = [
+        _row(model, device, replace(chosen, mode=mode), paid)
+        for model in models
+        for mode in wanted
+        for device in profiles
+    ]
     return Comparison(tuple(rows))
 
 
 def _row(
     workload: str | Path | Workload,
     device: str | DeviceProfile,
-    mode: str,
-    settings: dict[str, Any],
+    options: RunOptions,
+    price: PriceChoice,
 ) -> ComparisonRow:
     try:
-        result = estimate(workload, device, mode=mode, **settings)
+        result = estimate(workload, device, options, price)
     except (UnsupportedOperatorError, DoesNotFitError) as error:
-        named = Scenario.resolve(workload, device)
-        return ComparisonRow(named.workload.name, named.device.name, mode, None, str(error))
-    missing = (
-        f"does not fit: {result.memory_short_bytes / 1e9:,.1f} GB short"
-        if not result.fits
-        else None
-    )
-    return ComparisonRow(result.workload, result.device, mode, result, missing)
+        named = resolve(workload, device)
+        pair = (named.workload.name, named.device.name, options.mode)
+        return ComparisonRow(*pair, None, str(error))
+    short_gb = result.memory_short_bytes / 1e9
+    missing = None if result.fits else f"does not fit: {short_gb:,.1f} GB short"
+    return ComparisonRow(result.workload, result.device, options.mode, result, missing)

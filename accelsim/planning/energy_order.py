@@ -84,5 +84,6 @@ def energy_order_text(estimates: Iterable[Estimate]) -> str:
 
 
 def _reason(low: ClassEnergy, high: ClassEnergy) -> str:
-    drawn = f"{high.device} draws {high.average_power_w:.3g} W at {high.throughput_per_s:,.0f} samples/s"
+    rate = f"{high.throughput_per_s:,.0f} samples/s"
+    drawn = f"{high.device} draws {high.average_power_w:.3g} W at {rate}"
     return f"{drawn}, {low.device} {low.average_power_w:.3g} W at {low.throughput_per_s:,.0f}"

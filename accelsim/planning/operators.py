@@ -6,7 +6,7 @@ from accelsim import catalog
 from accelsim.cost import registry
 from accelsim.cost.table import CostTable, Execution
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.planning.scenario import resolve_host
+from accelsim.planning.run import resolve_host
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.graph import OperatorGraph

@@ -1,9 +1,9 @@
-"""The passes of a scenario: which graphs run, how often, and what memory they need.
+"""The passes of a run: which graphs run, how often, and what memory they need.
 
 Inference of an autoregressive model is one prefill and a decode step per further token; the steps'
 costs change slowly and almost linearly with the context, so they are costed at three contexts and
-summed with Simpson's weights instead of one by one. Everything else is one pass: a forward pass, or
-a training step.
+summed with Simpson's weights instead of one by one. A training step whose batch is accumulated is
+its parts and one update. Everything else is one pass.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from accelsim.cost.memory import MemoryFootprint, inference_footprint, training_footprint
 from accelsim.cost.table import Execution
-from accelsim.planning.scenario import Scenario
+from accelsim.planning.run import ResolvedRun
 from accelsim.workloads.capture.captured import captured_training
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
@@ -21,7 +21,7 @@ from accelsim.workloads.model import Lowered, RunShape
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import training_graph
 
-__all__ = ["Pass", "Plan", "plan_passes"]
+__all__ = ["Pass", "RunPasses", "run_passes"]
 
 # Graphs are immutable and lowered once: what is derived from one is kept beside it.
 _step = lru_cache(maxsize=64)(training_graph)
@@ -44,7 +44,7 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class RunPasses:
     """Passes of one iteration with its memory and model FLOP."""
 
     passes: tuple[Pass, ...]
@@ -55,69 +55,69 @@ class Plan:
     input_bytes: float
 
 
-def plan_passes(scenario: Scenario) -> Plan:
-    """Lower a scenario to passes.
+def run_passes(run: ResolvedRun) -> RunPasses:
+    """Lower a run to passes.
 
     Raises:
         InvalidValueError: If the workload cannot be lowered at these sizes.
     """
-    if scenario.mode == "training":
-        return _training(scenario)
-    if scenario.output_len > 0:
-        return _generation(scenario)
-    lowered = _lower(scenario, Phase.FORWARD)
-    memory = inference_footprint(lowered.graph, lowered.parameter_count, scenario.precision)
-    return _plan(scenario, [("forward", lowered.graph, 1.0)], memory, lowered)
+    if run.mode == "training":
+        return _training(run)
+    if run.output_len > 0:
+        return _generation(run)
+    lowered = _lower(run, Phase.FORWARD)
+    memory = inference_footprint(lowered.graph, lowered.parameter_count, run.precision)
+    return _passes(run, [("forward", lowered.graph, 1.0)], memory, lowered)
 
 
-def _shape(scenario: Scenario, **changes: int) -> RunShape:
-    default = scenario.workload.default
+def _shape(run: ResolvedRun, **changes: int) -> RunShape:
+    default = run.workload.default
     sizes = {
-        "batch": scenario.batch,
-        "seq_len": scenario.seq_len,
-        "image_size": scenario.image_size,
+        "batch": run.batch // run.accumulation,
+        "seq_len": run.seq_len,
+        "image_size": run.image_size,
         "target_len": default.target_len,
     }
     return RunShape(**(sizes | changes))
 
 
-def _lower(scenario: Scenario, phase: Phase, **changes: int) -> Lowered:
-    shape = _shape(scenario, **changes)
-    return scenario.workload.lower(
-        shape, scenario.precision, phase, fused_attention=scenario.fused_attention
-    )
+def _lower(run: ResolvedRun, phase: Phase, **changes: int) -> Lowered:
+    shape = _shape(run, **changes)
+    return run.workload.lower(shape, run.precision, phase, fused_attention=run.fused_attention)
 
 
-def _training(scenario: Scenario) -> Plan:
-    forward = _lower(scenario, Phase.FORWARD)
+def _training(run: ResolvedRun) -> RunPasses:
+    forward = _lower(run, Phase.FORWARD)
     graph, counts = forward.graph, (forward.parameter_count, forward.parameter_tensor_count)
-    if scenario.workload.captured is None:
-        step = _step(graph, *counts, scenario.precision, scenario.optimizer)
+    if run.workload.captured is None:
+        step = _step(graph, *counts, run.precision, run.optimizer)
     else:
-        rule = scenario.optimizer.name
-        step = captured_training(
-            scenario.workload, _shape(scenario), scenario.precision, optimizer_name=rule
-        )
-        graph = step.take(
-            step.phase == int(Phase.FORWARD)
-        )  # with what training keeps, unlike the inference pass
-    memory = training_footprint(graph, step, counts[0], scenario.precision, scenario.optimizer)
-    return _plan(scenario, [("training step", step, 1.0)], memory, forward)
+        rule = run.optimizer.name
+        step = captured_training(run.workload, _shape(run), run.precision, optimizer_name=rule)
+        # with what training keeps, unlike the inference pass
+        graph = step.take(step.phase == int(Phase.FORWARD))
+    memory = training_footprint(graph, step, counts[0], run.precision, run.optimizer)
+    if run.accumulation == 1:
+        return _passes(run, [("training step", step, 1.0)], memory, forward)
+    is_update = step.phase == int(Phase.OPTIMIZER)
+    part, update = step.take(~is_update), step.take(is_update)
+    parts = [("part of the batch", part, float(run.accumulation)), ("optimizer", update, 1.0)]
+    return _passes(run, parts, memory, forward)
 
 
-def _generation(scenario: Scenario) -> Plan:
-    prompt, tokens = scenario.seq_len, scenario.output_len
-    prefill = _lower(scenario, Phase.PREFILL)
+def _generation(run: ResolvedRun) -> RunPasses:
+    prompt, tokens = run.seq_len, run.output_len
+    prefill = _lower(run, Phase.PREFILL)
     graphs = [("prefill", prefill.graph, 1.0)]
     # an encoder-decoder attends to its prompt as the source: its own cache starts with the start
     # token
-    cached = 1 if scenario.workload.default.target_len else prompt
+    cached = 1 if run.workload.default.target_len else prompt
     for context, repeats in _decode_contexts(cached, tokens - 1):
-        step = _lower(scenario, Phase.DECODE, seq_len=1, context_len=context, source_len=prompt)
+        step = _lower(run, Phase.DECODE, seq_len=1, context_len=context, source_len=prompt)
         graphs.append(("decode", step.graph, repeats))
-    cache = prefill.kv_bytes_per_token * scenario.batch * (prompt + tokens)
-    memory = inference_footprint(prefill.graph, prefill.parameter_count, scenario.precision, cache)
-    return _plan(scenario, graphs, memory, prefill)
+    cache = prefill.kv_bytes_per_token * run.batch * (prompt + tokens)
+    memory = inference_footprint(prefill.graph, prefill.parameter_count, run.precision, cache)
+    return _passes(run, graphs, memory, prefill)
 
 
 def _decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
@@ -132,16 +132,16 @@ def _decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
     return [(first, steps / 6), ((first + last) // 2, 4 * steps / 6), (last, steps / 6)]
 
 
-def _plan(
-    scenario: Scenario,
+def _passes(
+    run: ResolvedRun,
     graphs: list[tuple[str, OperatorGraph, float]],
     memory: MemoryFootprint,
     lowered: Lowered,
-) -> Plan:
+) -> RunPasses:
     # What an FPGA's compiler joins is part of its cost model.
-    compiled = scenario.execution == Execution.COMPILED and scenario.device.device_class != "fpga"
+    compiled = run.execution == Execution.COMPILED and run.device.device_class != "fpga"
     passes = tuple(Pass(name, _fused(g) if compiled else g, repeats) for name, g, repeats in graphs)
-    return Plan(
+    return RunPasses(
         passes,
         memory,
         lowered.parameter_count,
@@ -152,7 +152,9 @@ def _plan(
 
 
 def _input_bytes(graph: OperatorGraph) -> float:
-    """Bytes of one batch as it comes from the host: operands no row wrote; 8-byte ids for lookups."""
+    """Bytes of one batch as it comes from the host: operands no row wrote; 8-byte ids for
+    lookups.
+    """
     roots = graph.dependency_offset[1:] == graph.dependency_offset[:-1]
     forward = (graph.phase != int(Phase.BACKWARD)) & (graph.phase != int(Phase.OPTIMIZER))
     lookup = (graph.kind == int(OperatorKind.EMBEDDING)) | (

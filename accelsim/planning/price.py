@@ -1,4 +1,4 @@
-"""Hourly price of one device in a scenario: the user's own, a named offer's share, or the cheapest
+"""Hourly price of one device of a run: the user's own, a named offer's share, or the cheapest
 on-demand offer's.
 
 A slice of a device is priced at its share: cores of a CPU, the fraction of a GPU's multiprocessors.
@@ -14,6 +14,7 @@ from accelsim.economics.offer import Quote
 from accelsim.economics.price import PriceBook
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
+from accelsim.planning.options import PriceChoice
 
 __all__ = ["DevicePrice", "device_price"]
 
@@ -31,40 +32,59 @@ class DevicePrice:
     offer: str | None
 
 
-def device_price(
-    device: DeviceProfile, offer: str | None = None, usd_per_hour: float | None = None
-) -> DevicePrice:
+def device_price(device: DeviceProfile, choice: PriceChoice | None = None) -> DevicePrice:
     """Price of a device (or of a slice's share of it).
 
     Args:
         device: Profile.
-        offer: Offer to use; the cheapest on-demand offer where None.
-        usd_per_hour: Own price, >= 0, instead of an offer.
+        choice: Which price; the cheapest on-demand offer where None.
 
     Raises:
         InvalidValueError: If the price is out of range or beside an offer, or the offer is of
             another device.
         UnknownNameError: If there is no such offer.
     """
-    if usd_per_hour is not None:
-        if offer is not None:
-            raise InvalidValueError(
-                "usd_per_hour",
-                usd_per_hour,
-                f"no value beside the offer {offer}",
-                "Give one of them.",
-            )
-        if not isinstance(usd_per_hour, Real) or not 0 <= usd_per_hour < math.inf:
-            raise InvalidValueError("usd_per_hour", usd_per_hour, "a finite number >= 0")
-        return DevicePrice(float(usd_per_hour), None)
+    wanted = PriceChoice() if choice is None else choice
+    if wanted.usd_per_hour is not None:
+        return DevicePrice(_own_price(wanted), None)
     whole, share = _share(device)
     cores = device.core_count.value if isinstance(device, CpuProfile) else None
-    book = PriceBook.load()
-    quote = book.find(offer) if offer is not None else book.cheapest(whole, core_count=cores)
+    quote = _quote(wanted, whole, cores)
     if quote is None:
         return DevicePrice(None, None)
     _check_offer(quote, whole)
     return DevicePrice(quote.usd_per_hour(share, core_count=cores), quote.quote_id)
+
+
+def _own_price(choice: PriceChoice) -> float:
+    """A price of the user's, which stands beside no offer."""
+    price = choice.usd_per_hour
+    beside = choice.offer or choice.provider or choice.region or choice.kind
+    if beside is not None:
+        allowed = f"no value beside the offer {beside}"
+        raise InvalidValueError("usd_per_hour", price, allowed, "Give one of them.")
+    if not isinstance(price, Real) or not 0 <= price < math.inf:
+        raise InvalidValueError("usd_per_hour", price, "a finite number >= 0")
+    return float(price)
+
+
+def _quote(choice: PriceChoice, device: str, core_count: float | None) -> Quote | None:
+    """The offer named, or the cheapest of those chosen among."""
+    book = PriceBook.load()
+    if choice.offer is None:
+        return book.cheapest(
+            device,
+            choice.kind or "on_demand",
+            core_count=core_count,
+            provider=choice.provider,
+            region=choice.region,
+        )
+    for name in ("provider", "region", "kind"):
+        value = getattr(choice, name)
+        if value is not None:
+            allowed = f"no value beside the offer {choice.offer}"
+            raise InvalidValueError(name, value, allowed, "The offer says it already.")
+    return book.find(choice.offer)
 
 
 def _share(device: DeviceProfile) -> tuple[str, float]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import accelsim
 from accelsim.errors import InvalidValueError, UnknownNameError, UnsupportedOperatorError
 from accelsim.planning.estimate import estimate
-from accelsim.planning.passes import plan_passes
-from accelsim.planning.scenario import Scenario
+from accelsim.planning.passes import run_passes
+from accelsim.planning.run import resolve
 
 KEYS = [
     "workload",
@@ -286,14 +286,14 @@ def test_unknown_names_offer_near_matches(model, device):
 
 
 def test_passes_of_a_scenario():
-    scenario = Scenario.resolve("llama-3.2-1b", "t4", seq_len=64, output_len=20)
-    plan = plan_passes(scenario)
+    scenario = resolve("llama-3.2-1b", "t4", seq_len=64, output_len=20)
+    plan = run_passes(scenario)
     assert [p.name for p in plan.passes] == ["prefill", "decode", "decode", "decode"]
     assert sum(p.repeats for p in plan.passes) == pytest.approx(20)
     assert plan.memory.kv_cache_bytes == pytest.approx(
         84 * 32 * 1024
     )  # 16 layers x 8 heads x 64 x 2 x 2 bytes per token
-    single = plan_passes(dataclasses.replace(scenario, output_len=1))
+    single = run_passes(dataclasses.replace(scenario, output_len=1))
     assert [p.name for p in single.passes] == ["prefill"]
 
 

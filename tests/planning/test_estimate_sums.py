@@ -14,8 +14,8 @@ from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.table import Execution
 from accelsim.planning.estimate import estimate
-from accelsim.planning.passes import _decode_contexts, plan_passes
-from accelsim.planning.scenario import Scenario
+from accelsim.planning.passes import _decode_contexts, run_passes
+from accelsim.planning.run import resolve
 
 Z90 = 1.6448536269514722
 
@@ -64,13 +64,13 @@ def test_flop_of_generation_by_hand():
     ],
 )
 def test_a_batch_comes_from_the_host_once(model, precision, batch, input_bytes):
-    plan = plan_passes(Scenario.resolve(model, "a100-sxm-80gb", batch=batch, precision=precision))
+    plan = run_passes(resolve(model, "a100-sxm-80gb", batch=batch, precision=precision))
     assert plan.input_bytes == input_bytes
 
 
 def test_training_and_inference_copy_the_same_images():
     plans = [
-        plan_passes(Scenario.resolve("resnet-50", "t4", batch=8, mode=mode))
+        run_passes(resolve("resnet-50", "t4", batch=8, mode=mode))
         for mode in ("inference", "training")
     ]
     assert plans[0].input_bytes == plans[1].input_bytes
@@ -107,7 +107,7 @@ def test_operators_are_the_largest_and_share_the_device_time(model, device, sett
     shares = [operator.share_fraction for operator in run.operators]
     assert len(times) <= 10
     assert times == sorted(times, reverse=True)
-    plan = plan_passes(Scenario.resolve(model, device, **settings))
+    plan = run_passes(resolve(model, device, **settings))
     profile = accelsim.device(device)
     total = sum(
         operator_costs(p.graph, profile, parameters=tier_parameters(profile)).total_time_s
@@ -139,7 +139,7 @@ def test_the_interval_is_symmetric_in_logarithms_and_no_wider_than_its_widest_ro
     run = estimate(model, device, execution="graph")
     assert run.latency_low_s * run.latency_high_s == pytest.approx(run.latency_s**2)
     sigma = math.log(run.latency_high_s / run.latency_s) / Z90
-    (one,) = plan_passes(Scenario.resolve(model, device, execution="graph")).passes
+    (one,) = run_passes(resolve(model, device, execution="graph")).passes
     profile = accelsim.device(device)
     table = operator_costs(one.graph, profile, Execution.GRAPH, tier_parameters(profile))
     weight = table.time_s / table.time_s.sum()
@@ -150,7 +150,7 @@ def test_the_interval_is_symmetric_in_logarithms_and_no_wider_than_its_widest_ro
 
 def test_the_share_outside_measured_sizes_is_that_of_the_time():
     run = estimate("resnet-50", "t4", batch=512, execution="graph")
-    (one,) = plan_passes(Scenario.resolve("resnet-50", "t4", batch=512, execution="graph")).passes
+    (one,) = run_passes(resolve("resnet-50", "t4", batch=512, execution="graph")).passes
     profile = accelsim.device("t4")
     table = operator_costs(one.graph, profile, Execution.GRAPH, tier_parameters(profile))
     outside = table.time_s[table.extrapolation_decades > 0].sum() / table.time_s.sum()
@@ -196,7 +196,7 @@ def test_the_interval_of_generation_weighs_each_step_by_how_often_it_runs():
     settings = {"seq_len": 16, "output_len": 400, "execution": "graph"}
     run = estimate("llama-3.2-1b", "t4", **settings)
     profile = accelsim.device("t4")
-    passes = plan_passes(Scenario.resolve("llama-3.2-1b", "t4", **settings)).passes
+    passes = run_passes(resolve("llama-3.2-1b", "t4", **settings)).passes
     tables = [
         operator_costs(p.graph, profile, Execution.GRAPH, tier_parameters(profile)) for p in passes
     ]
@@ -239,7 +239,5 @@ def test_each_sequence_of_a_batch_has_its_cache(batch):
     """Llama 3.2 1B: 16 layers of keys and values of 8 heads of 64, two bytes each, for 64 tokens in
     and 20 out.
     """
-    plan = plan_passes(
-        Scenario.resolve("llama-3.2-1b", "t4", seq_len=64, output_len=20, batch=batch)
-    )
+    plan = run_passes(resolve("llama-3.2-1b", "t4", seq_len=64, output_len=20, batch=batch))
     assert plan.memory.kv_cache_bytes == batch * 84 * 16 * 2 * 8 * 64 * 2

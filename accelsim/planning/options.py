@@ -1,0 +1,224 @@
+"""What runs, how it is trained and what it costs, as the caller says it.
+
+`ModelOptions`, `RunShape` and `TrainingOptions` say what runs, `RunOptions` holds the three, and
+`PriceChoice` stands apart, for a price is no property of a run. All are frozen and hashable. Every
+field may be left out: `None` is the default of the workload or the device, which
+`accelsim.planning.run.resolve` fills in. Functions that take options take the same fields as
+keywords, too (`RunKeywords`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, TypedDict
+
+from accelsim.cost.table import Execution
+from accelsim.hardware.profile import DeviceProfile
+from accelsim.workloads.dtype import Precision
+
+__all__ = [
+    "EstimateKeywords",
+    "ModelOptions",
+    "PriceChoice",
+    "PriceKeywords",
+    "RunKeywords",
+    "RunOptions",
+    "RunShape",
+    "TrainingOptions",
+    "options_and_price",
+    "run_options",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How a model is represented and issued.
+
+    Attributes:
+        precision: fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4; the device's usual
+            one where None.
+        weight_format: Format of the stored weights alone, such as int4 beside bf16 arithmetic; the
+            precision's where None.
+        kv_format: Format of cached keys and values; the precision's where None.
+        execution: "eager", "graph" or "compiled"; eager on CPUs and GPUs, compiled elsewhere where
+            None.
+        fused_attention: False writes attention scores to memory, as eager code without a fused
+            kernel does.
+        sparse_weights: Weights are pruned to the structured sparsity the chip has a rate for;
+            memory is that of dense ones.
+    """
+
+    precision: str | Precision | None = None
+    weight_format: str | None = None
+    kv_format: str | None = None
+    execution: str | Execution | None = None
+    fused_attention: bool = True
+    sparse_weights: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunShape:
+    """Sizes of a run; the workload's own where None.
+
+    Attributes:
+        batch: Samples or sequences per iteration, >= 1.
+        seq_len: Input tokens per sequence.
+        output_len: Tokens generated per sequence; 0 runs one forward pass.
+        image_size: Side of the image, pixels.
+    """
+
+    batch: int | None = None
+    seq_len: int | None = None
+    output_len: int | None = None
+    image_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How a model is trained.
+
+    Attributes:
+        optimizer: sgd, momentum, adam, adamw or lamb.
+        accumulation: Parts the batch is split into, one after the other, before the optimizer's
+            step; must divide the batch.
+    """
+
+    optimizer: str = "adamw"
+    accumulation: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Everything that decides a run besides the model and the device.
+
+    Attributes:
+        mode: "inference" or "training".
+        model: How the model is represented and issued.
+        shape: Sizes.
+        training: How it is trained; of mode "training".
+        host: Device that runs operators the other cannot, with transfers charged; None refuses
+            them.
+        tier: "best" takes the best parameters the device has, "fitted" insists on its overlay,
+            "spec" takes the class-wide ones.
+        heap: "default", or "kept" where the memory allocator keeps what is freed (jemalloc,
+            tcmalloc, glibc told so) and nothing page-faults; for CPUs with a calibration.
+    """
+
+    mode: str = "inference"
+    model: ModelOptions = field(default_factory=ModelOptions)
+    shape: RunShape = field(default_factory=RunShape)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    host: str | DeviceProfile | None = None
+    tier: str = "best"
+    heap: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChoice:
+    """Which price a device is paid at.
+
+    Attributes:
+        offer: Offer to use, ``provider/region/instance[:kind]``; the cheapest that matches the
+            other fields where None.
+        usd_per_hour: Own price of the device, instead of an offer.
+        provider: Only offers of this provider.
+        region: Only offers of this region.
+        kind: Price kind: on_demand, spot, ...; on_demand where None.
+    """
+
+    offer: str | None = None
+    usd_per_hour: float | None = None
+    provider: str | None = None
+    region: str | None = None
+    kind: str | None = None
+
+
+class RunKeywords(TypedDict, total=False):
+    """Fields of `RunOptions` and of the three it holds, as keywords."""
+
+    mode: str
+    precision: str | Precision | None
+    weight_format: str | None
+    kv_format: str | None
+    execution: str | Execution | None
+    fused_attention: bool
+    sparse_weights: bool
+    batch: int | None
+    seq_len: int | None
+    output_len: int | None
+    image_size: int | None
+    optimizer: str
+    accumulation: int
+    host: str | DeviceProfile | None
+    tier: str
+    heap: str
+
+
+class PriceKeywords(TypedDict, total=False):
+    """Fields of `PriceChoice`, as keywords."""
+
+    offer: str | None
+    usd_per_hour: float | None
+    provider: str | None
+    region: str | None
+    kind: str | None
+
+
+class EstimateKeywords(RunKeywords, PriceKeywords, total=False):
+    """Keywords of an estimate: what runs and what it costs."""
+
+
+def _names(kind: type) -> frozenset[str]:
+    return frozenset(f.name for f in fields(kind))
+
+
+#: Group of `RunOptions` -> fields it has.
+_GROUPS: Final = {
+    "model": _names(ModelOptions),
+    "shape": _names(RunShape),
+    "training": _names(TrainingOptions),
+}
+_OWN_FIELDS: Final = _names(RunOptions) - set(_GROUPS)
+_PRICE_FIELDS: Final = _names(PriceChoice)
+
+
+def run_options(options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
+    """Options with keywords put in place of their fields.
+
+    Args:
+        options: Options to start from; defaults where None.
+        keywords: `RunKeywords`.
+
+    Raises:
+        TypeError: If a keyword is no field.
+    """
+    chosen = RunOptions() if options is None else options
+    for group, names in _GROUPS.items():
+        changes = {name: value for name, value in keywords.items() if name in names}
+        if changes:
+            chosen = replace(chosen, **{group: replace(getattr(chosen, group), **changes)})
+    own = {name: value for name, value in keywords.items() if name in _OWN_FIELDS}
+    unknown = keywords.keys() - own.keys() - set().union(*_GROUPS.values())
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+    return replace(chosen, **own)
+
+
+def options_and_price(
+    options: RunOptions | None, price: PriceChoice | None, keywords: Mapping[str, Any]
+) -> tuple[RunOptions, PriceChoice]:
+    """Options and price with keywords put in place of their fields.
+
+    Args:
+        options: Options to start from; defaults where None.
+        price: Price to start from; the cheapest on-demand offer where None.
+        keywords: `EstimateKeywords`.
+
+    Raises:
+        TypeError: If a keyword is no field.
+    """
+    of_price = {name: value for name, value in keywords.items() if name in _PRICE_FIELDS}
+    of_run = {name: value for name, value in keywords.items() if name not in _PRICE_FIELDS}
+    paid = replace(PriceChoice() if price is None else price, **of_price)
+    return run_options(options, of_run), paid

@@ -1,0 +1,334 @@
+"""One run: a model, a device, and how it is run, resolved and checked.
+
+`resolve` turns names into profiles and workloads, fills defaults in, and refuses bad values with
+the field, the value and the range, before anything is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Final, Literal, Unpack, cast, get_args
+
+from accelsim import __version__, catalog, workload_catalog
+from accelsim.cost.fitted import fitted_parameters
+from accelsim.cost.registry import HEAPS
+from accelsim.cost.table import Execution
+from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
+from accelsim.planning.options import ModelOptions, RunKeywords, RunOptions, run_options
+from accelsim.result import Provenance
+from accelsim.workloads.capture.captured import captured_document
+from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
+from accelsim.workloads.dtype import precision as find_precision
+from accelsim.workloads.model import Workload
+from accelsim.workloads.training import Optimizer
+from accelsim.workloads.training import optimizer as find_optimizer
+
+__all__ = ["Mode", "ResolvedRun", "default_precision", "resolve", "resolve_host"]
+
+Mode = Literal["inference", "training"]
+_LARGEST: Final = {
+    "batch": 1_048_576,
+    "seq_len": 10_000_000,
+    "output_len": 10_000_000,
+    "image_size": 16_384,
+    "accumulation": 1_048_576,
+}
+#: Formats that weights or cached keys and values may be stored in.
+_STORED_FORMATS: Final = (
+    *(Dtype.FP32, Dtype.FP16, Dtype.BF16, Dtype.FP8, Dtype.INT8, Dtype.FP6, Dtype.INT4, Dtype.FP4),
+)
+#: Precisions tried in order where the caller names none.
+_PREFERRED: Final = {
+    "inference": ("bf16", "fp16", "int8", "int16", "fp32"),
+    "training": ("bf16", "fp16", "fp32"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ResolvedRun:
+    """Everything one estimate depends on: names looked up, defaults filled in.
+
+    Attributes:
+        workload: The model.
+        device: The device.
+        batch: Samples or sequences per iteration.
+        precision: Dtypes.
+        mode: Inference or training.
+        execution: How operators are issued.
+        seq_len: Input tokens per sequence; 0 where the model has none.
+        output_len: Generated tokens per sequence; 0 for one forward pass.
+        image_size: Side of the image; 0 for the model's own.
+        optimizer: Update rule of training.
+        accumulation: Parts of a training step's batch, one after the other.
+        fused_attention: Whether attention is one operator.
+        host: Device that runs what `device` cannot; None refuses.
+        tier: Parameters to predict with.
+        sparse_weights: Whether weights are pruned to the structured sparsity the chip has a rate
+            for.
+        heap: "default", or "kept" where the memory allocator keeps what is freed; calibrated CPUs.
+    """
+
+    workload: Workload
+    device: DeviceProfile
+    batch: int
+    precision: Precision
+    mode: Mode
+    execution: Execution
+    seq_len: int
+    output_len: int
+    image_size: int
+    optimizer: Optimizer
+    accumulation: int
+    fused_attention: bool
+    host: CpuProfile | GpuProfile | None
+    tier: str = "best"
+    sparse_weights: bool = False
+    heap: str = "default"
+
+    @property
+    def provenance(self) -> Provenance:
+        """Version of accelsim, and content of the device, the workload and the device's overlay."""
+        parts = {"device": self.device, "workload": partial(_content, self.workload)}
+        overlay = fitted_parameters(self.device.whole_name) if self.tier != "spec" else None
+        return Provenance(__version__, None, parts | ({"overlay": overlay} if overlay else {}))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Names and sizes, ready for JSON."""
+        return {
+            "workload": self.workload.name,
+            "device": self.device.name,
+            "mode": self.mode,
+            "batch": self.batch,
+            "precision": self.precision.name,
+            "weight_format": self.precision.weight.label,
+            "kv_format": self.precision.kv_cache.label,
+            "execution": self.execution.value,
+            "seq_len": self.seq_len,
+            "output_len": self.output_len,
+            "image_size": self.image_size,
+            "optimizer": self.optimizer.name if self.mode == "training" else None,
+            "accumulation": self.accumulation,
+            "fused_attention": self.fused_attention,
+            "sparse_weights": self.sparse_weights,
+            "host": None if self.host is None else self.host.name,
+            "tier": self.tier,
+            "heap": self.heap,
+        }
+
+
+def _content(workload: Workload) -> tuple[Any, ...]:
+    """What tells a workload from another of its name."""
+    captured = None if workload.captured is None else captured_document(workload)
+    return workload.name, workload.parameters, captured
+
+
+def resolve(
+    workload: str | Path | Workload,
+    device: str | DeviceProfile,
+    options: RunOptions | None = None,
+    **keywords: Unpack[RunKeywords],
+) -> ResolvedRun:
+    """Look names up, fill defaults in and check every value.
+
+    Args:
+        workload: Name, path of a workload file, or a `Workload`.
+        device: Name (slices like ``epyc-7763@8vcpu`` too) or a profile.
+        options: What runs; defaults where None.
+        keywords: Fields of `RunOptions` and of the options it holds, in place of theirs.
+
+    Raises:
+        UnknownNameError: If a device, workload, precision or optimizer does not exist.
+        InvalidValueError: If a size or choice is out of range.
+        UnsupportedOperatorError: If training is asked of a device that has integer arithmetic
+            alone, or sparse weights of one that has no sparse rate for them.
+    """
+    chosen = run_options(options, keywords)
+    named = (str, Path)
+    model = workload_catalog.workload(str(workload)) if isinstance(workload, named) else workload
+    profile = catalog.device(device) if isinstance(device, str) else device
+    _check_types(model, profile, chosen)
+    mode = cast("Mode", _choice("mode", chosen.mode, get_args(Mode)))
+    shape = chosen.shape
+    batch = _size("batch", shape.batch, model.default.batch, 1)
+    return ResolvedRun(
+        workload=model,
+        device=profile,
+        batch=batch,
+        precision=_precision(chosen.model, profile, mode),
+        mode=mode,
+        execution=_execution(chosen.model.execution, profile),
+        seq_len=_sequence("seq_len", shape.seq_len, model.default.seq_len, model),
+        output_len=0 if mode == "training" else _output_len(shape.output_len, model),
+        image_size=_size("image_size", shape.image_size, model.default.image_size, 0),
+        optimizer=find_optimizer(chosen.training.optimizer),
+        accumulation=_accumulation(chosen.training.accumulation, batch, mode),
+        fused_attention=chosen.model.fused_attention,
+        host=resolve_host(chosen.host),
+        tier=chosen.tier,
+        sparse_weights=chosen.model.sparse_weights,
+        heap=_choice("heap", chosen.heap, HEAPS),
+    )
+
+
+def _precision(options: ModelOptions, device: DeviceProfile, mode: Mode) -> Precision:
+    """The policy asked for, or the device's usual one, with the formats named beside it."""
+    asked = options.precision
+    policy = default_precision(device, mode) if asked is None else find_precision(asked)
+    if mode == "training" and not policy.trainable:
+        if asked is None:
+            reason = f"{policy.name} is its only arithmetic"
+            remedy = "Choose another device."
+            raise UnsupportedOperatorError(device.name, "training", reason, remedy)
+        trainable = ", ".join(p.name for p in PRECISIONS.values() if p.trainable)
+        raise InvalidValueError("precision", policy.name, f"for training one of {trainable}")
+    if options.sparse_weights:
+        _check_sparse(device, policy, mode)
+    weight = _format("weight_format", options.weight_format, policy.weight)
+    kv_cache = _format("kv_format", options.kv_format, policy.kv_cache)
+    if mode == "training" and weight != policy.weight:
+        remedy = "Leave weight_format out."
+        raise InvalidValueError("weight_format", weight.label, "no value in training", remedy)
+    return replace(policy, weight=weight, kv_cache=kv_cache)
+
+
+def _format(field: str, name: str | None, default: Dtype) -> Dtype:
+    """A storage format by name."""
+    if name is None:
+        return default
+    formats = {dtype.label: dtype for dtype in _STORED_FORMATS}
+    return formats[_choice(field, name, tuple(formats))]
+
+
+def _accumulation(count: int, batch: int, mode: Mode) -> int:
+    """Parts of a step's batch; must divide it."""
+    parts = _size("accumulation", count, 1, 1)
+    if mode == "inference" and parts > 1:
+        remedy = "Leave accumulation out, or train."
+        raise InvalidValueError("accumulation", parts, "1 in inference", remedy)
+    if batch % parts:
+        raise InvalidValueError("accumulation", parts, f"a divisor of the batch of {batch}")
+    return parts
+
+
+def default_precision(device: DeviceProfile, mode: Mode) -> Precision:
+    """The precision people use on a device: the first of bf16, fp16, int8 its matrix units have,
+    else fp32.
+
+    Training takes no integer format.
+    """
+    matrix = set(device.matrix_flop_per_s)
+    for name in _PREFERRED[mode]:
+        if PRECISIONS[name].compute in matrix:
+            return PRECISIONS[name]
+    rates = set(device.peak_flop_per_s)
+    return (
+        PRECISIONS["int8"]
+        if Dtype.FP32 not in rates and Dtype.INT8 in rates
+        else PRECISIONS["fp32"]
+    )
+
+
+def resolve_host(host: str | DeviceProfile | None) -> CpuProfile | GpuProfile | None:
+    """The device that runs what another cannot.
+
+    Raises:
+        UnknownNameError: If there is no device of that name.
+        InvalidValueError: If it is not a CPU or GPU.
+    """
+    profile = catalog.device(host) if isinstance(host, str) else host
+    if profile is not None and not isinstance(profile, (CpuProfile, GpuProfile)):
+        raise InvalidValueError(
+            "host", getattr(profile, "name", profile), "a CPU or GPU, which run every operator"
+        )
+    return profile
+
+
+def _check_types(workload: object, device: object, options: RunOptions) -> None:
+    """Refuse arguments that are neither a name nor what a name stands for, as callers without a
+    type checker pass them.
+    """
+    if not isinstance(workload, Workload):
+        raise InvalidValueError("workload", workload, "a name, the path of a file, or a Workload")
+    if not isinstance(device, DeviceProfile):
+        raise InvalidValueError("device", device, "a name or a device profile")
+    precision, optimizer = options.model.precision, options.training.optimizer
+    if not isinstance(precision, str | Precision | None):
+        raise InvalidValueError("precision", precision, "a name or a Precision")
+    if not isinstance(optimizer, str):
+        raise InvalidValueError("optimizer", optimizer, "a name")
+
+
+def _check_sparse(device: DeviceProfile, precision: Precision, mode: Mode) -> None:
+    """Refuse sparse weights where a chip, or its model, has no rate for them."""
+    if mode == "training":
+        remedy = "Leave sparse_weights out: weights are pruned once they are trained."
+        raise InvalidValueError("sparse_weights", True, "dense weights in training", remedy)
+    if precision.compute in device.matrix_sparse_flop_per_s and isinstance(device, AsicProfile):
+        return
+    formats = ", ".join(dtype.label for dtype in device.matrix_sparse_flop_per_s)
+    if not isinstance(device, AsicProfile):
+        reason = "sparse weights are modelled on matrix ASICs alone"
+    elif formats:
+        reason = f"its sparse rates are for {formats}"
+    else:
+        reason = "it has no rate for sparse weights"
+    remedy = "Leave sparse_weights out, or choose a chip with a sparse rate (trainium2 in bf16)."
+    raise UnsupportedOperatorError(
+        device.name, f"sparse weights in {precision.name}", reason, remedy
+    )
+
+
+def _choice(field: str, value: object, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise InvalidValueError(field, value, "one of " + ", ".join(allowed))
+    return str(value)
+
+
+def _size(field: str, value: int | None, default: int, lowest: int) -> int:
+    if value is None:
+        return max(default, lowest)
+    if (
+        not isinstance(value, Integral)
+        or isinstance(value, bool)
+        or not lowest <= value <= _LARGEST[field]
+    ):
+        raise InvalidValueError(field, value, f"an integer from {lowest} to {_LARGEST[field]:,}")
+    return int(value)
+
+
+def _sequence(field: str, value: int | None, default: int, workload: Workload) -> int:
+    if value is not None and workload.family is not None and not workload.family.sequence:
+        raise InvalidValueError(
+            field, value, f"no value: {workload.name} has no sequence", f"Leave {field} out."
+        )
+    return _size(
+        field, value, default, 1 if workload.family is not None and workload.family.sequence else 0
+    )
+
+
+def _output_len(value: int | None, workload: Workload) -> int:
+    if value and not workload.autoregressive:
+        raise InvalidValueError(
+            "output_len",
+            value,
+            f"no value: {workload.name} does not generate tokens",
+            "Leave output_len out.",
+        )
+    return _size("output_len", value, workload.output_len if workload.autoregressive else 0, 0)
+
+
+def _execution(value: str | Execution | None, device: DeviceProfile) -> Execution:
+    """The caller's choice; else eager on CPUs and GPUs, compiled on devices that only run compiled
+    models.
+    """
+    if value is None:
+        return Execution.EAGER if device.device_class in {"cpu", "gpu"} else Execution.COMPILED
+    try:
+        return Execution(value)
+    except ValueError:
+        raise InvalidValueError("execution", value, "one of " + ", ".join(Execution)) from None
