@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from accelsim.economics.price import PriceBook
     from accelsim.planning.compare import Comparison, compare
     from accelsim.planning.estimate import Estimate, estimate
+    from accelsim.planning.estimate_many import EstimateColumns, estimate_many
     from accelsim.planning.operators import operator_costs
     from accelsim.planning.options import (
         ModelOptions,
@@ -36,6 +37,7 @@ __all__ = [
     "Comparison",
     "CostTable",
     "Estimate",
+    "EstimateColumns",
     "ModelOptions",
     "Precision",
     "PriceBook",
@@ -51,6 +53,7 @@ __all__ = [
     "device_names",
     "errors",
     "estimate",
+    "estimate_many",
     "operator_costs",
     "simulate",
     "workload",
@@ -58,6 +61,8 @@ __all__ = [
 ]
 
 _HOME = {
+    "estimate_many": "accelsim.planning.estimate_many",
+    "EstimateColumns": "accelsim.planning.estimate_many",
     "Comparison": "accelsim.planning.compare",
     "CostTable": "accelsim.cost.table",
     "Estimate": "accelsim.planning.estimate",

@@ -21,7 +21,7 @@ from accelsim.workloads.model import Lowered, RunShape
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import training_graph
 
-__all__ = ["Pass", "RunPasses", "run_passes"]
+__all__ = ["Pass", "RunPasses", "decode_contexts", "input_bytes", "run_passes"]
 
 # Graphs are immutable and lowered once: what is derived from one is kept beside it.
 _step = lru_cache(maxsize=64)(training_graph)
@@ -112,7 +112,7 @@ def _generation(run: ResolvedRun) -> RunPasses:
     # an encoder-decoder attends to its prompt as the source: its own cache starts with the start
     # token
     cached = 1 if run.workload.default.target_len else prompt
-    for context, repeats in _decode_contexts(cached, tokens - 1):
+    for context, repeats in decode_contexts(cached, tokens - 1):
         step = _lower(run, Phase.DECODE, seq_len=1, context_len=context, source_len=prompt)
         graphs.append(("decode", step.graph, repeats))
     cache = prefill.kv_bytes_per_token * run.batch * (prompt + tokens)
@@ -120,7 +120,7 @@ def _generation(run: ResolvedRun) -> RunPasses:
     return _passes(run, graphs, memory, prefill)
 
 
-def _decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
+def decode_contexts(prompt: int, steps: int) -> list[tuple[int, float]]:
     """Contexts to cost and how many steps each stands for: Simpson's rule over the first, middle
     and last step.
     """
@@ -147,11 +147,11 @@ def _passes(
         lowered.parameter_count,
         sum(g.model_flop * repeats for _, g, repeats in graphs),
         sum(p.graph.total_bytes * p.repeats for p in passes),
-        _input_bytes(graphs[0][1]),
+        input_bytes(graphs[0][1]),
     )
 
 
-def _input_bytes(graph: OperatorGraph) -> float:
+def input_bytes(graph: OperatorGraph) -> float:
     """Bytes of one batch as it comes from the host: operands no row wrote; 8-byte ids for
     lookups.
     """

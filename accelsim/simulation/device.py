@@ -29,7 +29,7 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 if TYPE_CHECKING:
     from accelsim.cost.table import CostTable
 
-__all__ = ["DeviceRows", "DeviceSettings", "SimulationResult", "simulate_device", "simulate_rows"]
+__all__ = ["LIMIT_OF", "DeviceRows", "DeviceSettings", "SimulationResult", "simulate_device", "simulate_rows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -372,7 +372,7 @@ class _DeviceRun:
             by_bound[Bound.DISPATCH] += self.rows.dispatch_s.sum()
         by_label = {"compute": 0.0, "memory": 0.0, "launch": 0.0, "host_copy": 0.0}
         for code, total_s in enumerate(by_bound.tolist()):
-            by_label[_LIMIT_OF[Bound(code)]] += total_s
+            by_label[LIMIT_OF[Bound(code)]] += total_s
         return max(by_label, key=lambda name: by_label[name])
 
     def _dispatch_wait_s(self) -> float:
@@ -403,7 +403,7 @@ class _DeviceRun:
         return StepFunction(np.concatenate([starts[order], [end_s]]), level)
 
 
-_LIMIT_OF = {
+LIMIT_OF = {
     Bound.COMPUTE: "compute",
     Bound.MEMORY: "memory",
     Bound.OVERHEAD: "launch",

@@ -310,7 +310,7 @@ class GraphBuilder(RowWriter):
             inputs,
             out,
             name=name,
-            flop=float(flop_per_element * elements),
+            flop=1.0 * flop_per_element * elements,
             saves=saves,
             save_output=save_output,
             extra_saved_bytes=extra_saved_bytes,
@@ -339,7 +339,7 @@ class GraphBuilder(RowWriter):
     def dropout(self, x: Tensor) -> Tensor:
         """Dropout of a training run: reads, scales, keeps a one-byte mask."""
         return self.elementwise(
-            x, name="dropout", flop_per_element=2, extra_saved_bytes=float(x.elements)
+            x, name="dropout", flop_per_element=2, extra_saved_bytes=1.0 * x.elements
         )
 
     def _norm(
@@ -352,7 +352,7 @@ class GraphBuilder(RowWriter):
             [x],
             x.shape,
             name=kind.label,
-            flop=float(flop * x.elements),
+            flop=1.0 * flop * x.elements,
             weights=parameters,
             saves=[x],
             extra_saved_bytes=8.0 * rows,
@@ -411,7 +411,7 @@ class GraphBuilder(RowWriter):
         """Reduce x to `shape`."""
         rows = max(prod(shape), 1)
         dims = (rows, x.elements // rows)
-        return self.operator(_K.REDUCTION, dims, [x], shape, name=name, flop=float(x.elements))
+        return self.operator(_K.REDUCTION, dims, [x], shape, name=name, flop=1.0 * x.elements)
 
     def pool(
         self,
@@ -451,7 +451,7 @@ class GraphBuilder(RowWriter):
             [x],
             (batch, channels, *out),
             name=f"{mode}_pool",
-            flop=float(outputs * volume),
+            flop=1.0 * outputs * volume,
             saves=[x] if mode == "max" else [],
             extra_saved_bytes=8.0 * outputs if mode == "max" else 0.0,  # int64 indices
         )
@@ -494,7 +494,7 @@ class GraphBuilder(RowWriter):
             [],
             (bags, width),
             name=name,
-            flop=float(lookups * width),
+            flop=1.0 * lookups * width,
             read_bytes=ids_bytes + lookups * width * self.precision.activation.bytes,
             extra_saved_bytes=ids_bytes,
         )
@@ -575,7 +575,7 @@ class GraphBuilder(RowWriter):
             [logits],
             (tokens, top_k),
             name="moe_routing",
-            flop=float(tokens * experts * 8),
+            flop=8.0 * tokens * experts,
             save_output=True,
         )
 
@@ -588,6 +588,6 @@ class GraphBuilder(RowWriter):
             [x],
             (rows, 1),
             name="tree_ensemble",
-            flop=float(rows * trees * (depth + 1)),
+            flop=1.0 * rows * trees * (depth + 1),
             read_bytes=x.bytes + 8.0 * trees * 2 ** (depth + 1),
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from accelsim.workloads.dtype import Dtype, Precision
 from accelsim.workloads.graph import OperatorGraph, compressed_rows
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 
-__all__ = ["RowWriter", "Tensor"]
+__all__ = ["RowEntry", "RowWriter", "Tensor", "Written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,19 @@ class Tensor:
         return self.elements * self.element_bytes
 
 
+#: Kind, dimensions, dtype, FLOP, bytes read, written and of weights, bytes kept.
+RowEntry = tuple[int, tuple[int, ...], int, float, float, float, float, float]
+
+
+class Written(NamedTuple):
+    """Rows of a graph before they are columns."""
+
+    rows: list[RowEntry]
+    names: list[str]
+    paths: list[str]
+    edges: list[list[int]]
+
+
 class RowWriter:
     """Collects rows and their dependencies, parameters and kept tensors; `build` returns the
     immutable graph.
@@ -63,7 +77,7 @@ class RowWriter:
         self.parameter_count = 0
         self.parameter_tensor_count = 0
         self.kv_bytes_per_token = 0.0  # of one sequence, over all layers
-        self._rows: list[tuple[int, tuple[int, ...], int, float, float, float, float, float]] = []
+        self._rows: list[RowEntry] = []
         self._names: list[str] = []
         self._paths: list[str] = []
         self._edges: list[list[int]] = []
@@ -107,6 +121,10 @@ class RowWriter:
             Tensor((*x.shape[:-1], width), x.row, self._storage(), x.element_bytes)
             for width in widths
         )
+
+    def written(self) -> Written:
+        """Rows so far as they were written, for who makes columns of them."""
+        return Written(self._rows, self._names, self._paths, self._edges)
 
     def build(self) -> OperatorGraph:
         """The graph of all rows so far."""

@@ -11,7 +11,7 @@ __all__ = ["per_axis", "pooled_size", "three_axes", "transposed_size", "window_o
 
 def per_axis(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """One value for each of `rank` axes, where one stands for all of them."""
-    return (value,) * rank if isinstance(value, int) else tuple(value)
+    return tuple(value) if isinstance(value, Sequence) else (value,) * rank
 
 
 def three_axes(values: Sequence[int]) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ from accelsim.cost.registry import operator_costs, tier_parameters
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.table import Execution
 from accelsim.planning.estimate import estimate
-from accelsim.planning.passes import _decode_contexts, run_passes
+from accelsim.planning.passes import decode_contexts, run_passes
 from accelsim.planning.run import resolve
 
 Z90 = 1.6448536269514722
@@ -231,7 +231,7 @@ def test_a_transformer_with_a_convolution_at_its_door_is_no_convolutional_networ
     ],
 )
 def test_decode_steps_are_summed_by_simpsons_rule(prompt, steps, expected):
-    assert _decode_contexts(prompt, steps) == expected
+    assert decode_contexts(prompt, steps) == expected
 
 
 @pytest.mark.parametrize("batch", [1, 4])

@@ -157,7 +157,7 @@ def _unit_bias(b: GraphBuilder, x: Tensor) -> Tensor:
         [x],
         x.shape,
         name="bias",
-        flop=float(x.elements),
+        flop=1.0 * x.elements,
         weights=count,
     )
 

@@ -1,0 +1,679 @@
+"""Estimates of many runs at once: columns in, columns out, the same figures as one by one.
+
+Runs of one workload on one device differ in their sizes alone, so they are lowered together
+(`accelsim.workloads.lowering`), their distinct operators are costed in one call, and the device is
+simulated in closed form: with one stream, the row-by-row recurrence
+
+    end[j] = max(end[j - 1], issued[j]) + time[j]
+
+unrolls to ``max(start + sum(time), issue start + K)``, where K is the largest of what is issued up
+to a row and the time from it on. Iterations then follow each other as `simulate_device`'s do. Runs
+that this does not cover (training, hosts, captured modules, calibrated CPUs, overlays of FPGAs,
+compiled graphs) go through `estimate`, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.registry import operator_costs, tier_parameters
+from accelsim.cost.residual import KIND_CORRELATION
+from accelsim.cost.table import CostTable, Execution, Tier
+from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
+from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
+from accelsim.hardware.profile import GpuProfile
+from accelsim.planning.estimate import estimate
+from accelsim.planning.options import (
+    EstimateKeywords,
+    PriceChoice,
+    RunOptions,
+    options_and_price,
+)
+from accelsim.planning.price import DevicePrice, device_price
+from accelsim.planning.run import ResolvedRun, resolve
+from accelsim.planning.simulate import device_settings
+from accelsim.simulation.device import LIMIT_OF
+from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
+from accelsim.workloads.operator import CONTRACTION_KINDS, Phase
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["EstimateColumns", "estimate_many"]
+
+#: Two-sided standard normal quantile of the 90 % interval.
+_Z90: Final = 1.6448536269514722
+#: Kinds whose FLOP count as the model's.
+_CONTRACTION_CODES: Final = tuple(int(kind) for kind in CONTRACTION_KINDS)
+#: Columns a question may have.
+_SHAPE_COLUMNS: Final = ("batch", "seq_len", "output_len", "image_size")
+#: Figures of the answer, as `Estimate` names them.
+_FLOAT_FIGURES: Final = (
+    "latency_s",
+    "latency_low_s",
+    "latency_high_s",
+    "throughput_per_s",
+    "tokens_per_s",
+    "time_to_first_token_s",
+    "time_per_output_token_s",
+    "energy_j",
+    "average_power_w",
+    "energy_per_sample_j",
+    "memory_bytes",
+    "memory_short_bytes",
+    "flop",
+    "bytes",
+    "usd_per_hour",
+    "cost_usd_per_1000",
+    "cost_usd_per_million_tokens",
+)
+_WORD_FIGURES: Final = ("precision", "execution", "tier", "bound", "offer", "reason")
+#: Scenarios costed in one call; more take memory without saving time.
+_CHUNK: Final = 1024
+#: Iterations of a pass before its steady state is looked for, and rows that one may simulate in
+#: all: those of `accelsim.simulation.device`.
+_WARM_UP: Final = 2
+_MAX_ROWS: Final = 100_000
+_EVENTS_IN_ROWS: Final = 200
+_TOLERANCE: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EstimateColumns:
+    """Estimates of n runs, in the order they were asked for.
+
+    Attributes:
+        columns: Name -> column, shape (n,): workload, device, mode, the sizes, then the figures of
+            `Estimate` with their names. An unknown figure is NaN, an unknown word "". ``reason``
+            says why a run has no figures.
+    """
+
+    columns: Mapping[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns["workload"])
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+    def __repr__(self) -> str:
+        answered = int((self.columns["reason"] == "").sum())
+        return f"<EstimateColumns: {len(self)} runs, {answered} answered>"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per run."""
+        import pandas as pd
+
+        return pd.DataFrame(dict(self.columns))
+
+
+def estimate_many(
+    workload: str | Sequence[str],
+    device: str | Sequence[str],
+    options: RunOptions | None = None,
+    price: PriceChoice | None = None,
+    *,
+    shapes: Mapping[str, Any] | None = None,
+    **keywords: Unpack[EstimateKeywords],
+) -> EstimateColumns:
+    """Estimate many runs: one per place of the columns.
+
+    Args:
+        workload: A name, or one per run.
+        device: A name, or one per run.
+        options: What runs; the same for all but the sizes.
+        price: Which price; the cheapest on-demand offer where None.
+        shapes: Columns batch, seq_len, output_len and image_size: one value or one per run; those
+            left out are the options'.
+        keywords: Fields of `RunOptions` and of `PriceChoice`, the same for all runs.
+
+    Returns:
+        A row per run. One that cannot run or does not fit has a reason instead of figures.
+
+    Raises:
+        InputError: If a name or option is wrong, or columns are of different lengths.
+    """
+    chosen, paid = options_and_price(options, price, keywords)
+    asked = _asked(workload, device, shapes or {})
+    count = len(asked["workload"])
+    answer = _empty(count)
+    pairs = np.char.add(np.char.add(asked["workload"], "\n"), asked["device"])
+    for pair in np.unique(pairs):
+        runs = np.flatnonzero(pairs == pair)
+        model, name = str(pair).split("\n")
+        _answer_pair(answer, runs, model, name, asked, chosen, paid)
+    return EstimateColumns(answer)
+
+
+def _asked(
+    workload: str | Sequence[str], device: str | Sequence[str], shapes: Mapping[str, Any]
+) -> dict[str, NDArray[Any]]:
+    """Columns of the question, all of one length; -1 stands for a size that was left out."""
+    unknown = shapes.keys() - set(_SHAPE_COLUMNS)
+    if unknown:
+        raise InvalidValueError("shapes", min(unknown), "columns of " + ", ".join(_SHAPE_COLUMNS))
+    columns: dict[str, Any] = {"workload": np.asarray(workload), "device": np.asarray(device)}
+    for name in _SHAPE_COLUMNS:
+        columns[name] = np.asarray(shapes.get(name, -1))
+        if not np.issubdtype(columns[name].dtype, np.integer):
+            raise InvalidValueError(f"shapes[{name!r}]", columns[name].dtype, "whole numbers")
+    try:
+        arrays = np.broadcast_arrays(*(np.atleast_1d(column) for column in columns.values()))
+    except ValueError:
+        lengths = {name: len(np.atleast_1d(column)) for name, column in columns.items()}
+        raise InvalidValueError("shapes", lengths, "columns of one length, or of one") from None
+    return dict(zip(columns, arrays, strict=True))
+
+
+def _empty(count: int) -> dict[str, NDArray[Any]]:
+    words = {name: np.full(count, "", dtype=object) for name in ("workload", "device", "mode")}
+    sizes = {name: np.zeros(count, dtype=np.int64) for name in _SHAPE_COLUMNS}
+    floats = {name: np.full(count, np.nan) for name in _FLOAT_FIGURES}
+    named = {name: np.full(count, "", dtype=object) for name in _WORD_FIGURES}
+    return words | sizes | floats | named | {"fits": np.zeros(count, dtype=bool)}
+
+
+def _answer_pair(
+    answer: dict[str, NDArray[Any]],
+    runs: IntArray,
+    workload: str,
+    device: str,
+    asked: Mapping[str, NDArray[Any]],
+    options: RunOptions,
+    price: PriceChoice,
+) -> None:
+    """Fill in the runs of one workload on one device."""
+    run = resolve(workload, device, options)
+    cost = device_price(run.device, price)
+    answer["workload"][runs], answer["device"][runs] = run.workload.name, run.device.name
+    answer["mode"][runs], answer["precision"][runs] = run.mode, run.precision.name
+    answer["execution"][runs] = run.execution.value
+    for name in _SHAPE_COLUMNS:
+        given = asked[name][runs]
+        answer[name][runs] = np.where(given < 0, getattr(run, name), given)
+    if not _is_covered(run):
+        _one_by_one(answer, runs, workload, device, options, price)
+        return
+    _check_sizes(workload, device, options, answer, runs)
+    generates = answer["output_len"][runs] > 0
+    for alike in (runs[generates], runs[~generates]):
+        for start in range(0, len(alike), _CHUNK):
+            _answer_chunk(answer, alike[start : start + _CHUNK], run, cost)
+
+
+def _check_sizes(
+    workload: str,
+    device: str,
+    options: RunOptions,
+    answer: Mapping[str, NDArray[Any]],
+    runs: IntArray,
+) -> None:
+    """Refuse sizes that a single run refuses: the ends of each column are checked for all."""
+    for name in _SHAPE_COLUMNS:
+        for value in {int(answer[name][runs].min()), int(answer[name][runs].max())}:
+            sizes = replace(options.shape, **{name: value})
+            if getattr(resolve(workload, device, options), name) != value:
+                resolve(workload, device, replace(options, shape=sizes))
+
+
+def _is_covered(run: ResolvedRun) -> bool:
+    """Whether runs of this kind are answered together."""
+    device = run.device
+    return (
+        run.mode == "inference"
+        and run.workload.family is not None
+        and run.host is None
+        and isinstance(device, GpuProfile)
+        and run.execution != Execution.COMPILED
+    )
+
+
+def _one_by_one(
+    answer: dict[str, NDArray[Any]],
+    runs: IntArray,
+    workload: str,
+    device: str,
+    options: RunOptions,
+    price: PriceChoice,
+) -> None:
+    for place in runs.tolist():
+        sizes = {name: int(answer[name][place]) for name in _SHAPE_COLUMNS}
+        shape = {name: value for name, value in sizes.items() if value}
+        try:
+            result = estimate(workload, device, options, price, **shape)  # type: ignore[arg-type]
+        except (UnsupportedOperatorError, DoesNotFitError) as error:
+            answer["reason"][place] = str(error)
+            continue
+        for name in (*_FLOAT_FIGURES, *_WORD_FIGURES[:-1], "fits"):
+            value = getattr(result, name)
+            if value is not None:
+                answer[name][place] = value
+        if not result.fits:
+            answer["reason"][place] = _short(result.memory_short_bytes)
+
+
+def _short(missing_bytes: float) -> str:
+    return f"does not fit: {missing_bytes / 1e9:,.1f} GB short"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PassColumns:
+    """One pass in every scenario of a chunk: how often it runs, and its lowered batches."""
+
+    name: str
+    repeats: FloatArray
+    batches: tuple[LoweredBatch, ...]
+
+
+def _answer_chunk(
+    answer: dict[str, NDArray[Any]], runs: IntArray, run: ResolvedRun, price: DevicePrice
+) -> None:
+    sizes = {name: answer[name][runs] for name in _SHAPE_COLUMNS}
+    try:
+        passes = _pass_columns(run, sizes)
+        figures = _figures(run, sizes, passes)
+    except UnsupportedOperatorError as error:
+        answer["reason"][runs] = str(error)
+        return
+    capacity = run.device.memory.capacity_bytes.value
+    short = np.maximum(0.0, figures["memory_bytes"] - capacity)
+    fits = short <= 0
+    for name, column in figures.items():
+        always = name in {"memory_bytes", "flop", "bytes"}
+        answer[name][runs] = column if always else np.where(fits, column, _missing(column))
+    answer["memory_short_bytes"][runs], answer["fits"][runs] = short, fits
+    answer["bound"][runs[~fits]], answer["tier"][runs[~fits]] = "memory_capacity", Tier.SPEC.value
+    answer["reason"][runs[~fits]] = [_short(value) for value in short[~fits].tolist()]
+    _add_prices(answer, runs, price)
+
+
+def _missing(column: NDArray[Any]) -> Any:
+    return "" if column.dtype == object else np.nan
+
+
+def _add_prices(answer: dict[str, NDArray[Any]], runs: IntArray, price: DevicePrice) -> None:
+    if price.usd_per_hour is None:
+        return
+    answer["usd_per_hour"][runs], answer["offer"][runs] = price.usd_per_hour, price.offer or ""
+    for name, rate_name, cost in (
+        ("cost_usd_per_1000", "throughput_per_s", usd_per_1000_inferences),
+        ("cost_usd_per_million_tokens", "tokens_per_s", usd_per_million_tokens),
+    ):
+        known = runs[answer[rate_name][runs] > 0]  # NaN where there is no rate
+        answer[name][known] = cost(price.usd_per_hour, answer[rate_name][known])
+
+
+def _pass_columns(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> list[_PassColumns]:
+    """The passes of all scenarios, which generate tokens or do not."""
+    batch, prompt, tokens = sizes["batch"], sizes["seq_len"], sizes["output_len"]
+    target_len = run.workload.default.target_len
+    always: dict[str, Any] = {"batch": batch, "image_size": sizes["image_size"]}
+    always["target_len"] = target_len
+    if not tokens[0]:
+        shapes = ShapeColumns.of(**always, seq_len=prompt)
+        return [_PassColumns("forward", np.ones(len(batch)), _lower(run, shapes, Phase.FORWARD))]
+    shapes = ShapeColumns.of(**always, seq_len=prompt)
+    passes = [_PassColumns("prefill", np.ones(len(batch)), _lower(run, shapes, Phase.PREFILL))]
+    first = np.ones_like(prompt) if target_len else prompt
+    for context, repeats in zip(*_decode_columns(first, tokens - 1), strict=True):
+        step = ShapeColumns.of(**always, seq_len=1, context_len=context, source_len=prompt)
+        passes.append(_PassColumns("decode", repeats, _lower(run, step, Phase.DECODE)))
+    return passes
+
+
+def _decode_columns(first: IntArray, steps: IntArray) -> tuple[list[IntArray], list[FloatArray]]:
+    """Contexts of the first, middle and last step, and how many steps each stands for; see
+    `accelsim.planning.passes.decode_contexts`.
+    """
+    last = np.maximum(first + steps - 1, first)
+    is_long, is_any, is_pair = steps > 2, steps > 0, steps == 2
+    ends = np.where(is_long, steps / 6, 0.0)
+    repeats = [
+        np.where(is_long, ends, 1.0 * is_any),
+        np.where(is_long, 4 * steps / 6, 0.0),
+        np.where(is_long, ends, 1.0 * is_pair),
+    ]
+    return [first, (first + last) // 2, last], repeats
+
+
+def _lower(run: ResolvedRun, shapes: ShapeColumns, phase: Phase) -> tuple[LoweredBatch, ...]:
+    return lower(run.workload, run.precision, shapes, phase, fused_attention=run.fused_attention)
+
+
+def _figures(
+    run: ResolvedRun, sizes: Mapping[str, IntArray], passes: Sequence[_PassColumns]
+) -> dict[str, NDArray[Any]]:
+    """Figures of every scenario, whether it fits or not; see `Simulation` and `Estimate`."""
+    batch, tokens = sizes["batch"], sizes["output_len"]
+    done = [_pass_figures(run, p, len(batch)) for p in passes]
+    repeats = [p.repeats for p in passes]
+    latency = _weighted(done, repeats, "latency_s")
+    period = np.minimum(_weighted(done, repeats, "period_s"), latency)
+    energy = _weighted(done, repeats, "energy_j")
+    spread = np.exp(_Z90 * _log_sigma(done, repeats, len(batch)))
+    rate = batch / period
+    figures: dict[str, NDArray[Any]] = {
+        "latency_s": latency,
+        "latency_low_s": latency / spread,
+        "latency_high_s": latency * spread,
+        "throughput_per_s": rate,
+        "energy_j": energy,
+        "average_power_w": energy / period,
+        "energy_per_sample_j": energy / batch,
+        "memory_bytes": _memory_bytes(run, sizes, passes[0]),
+        "flop": _weighted(done, repeats, "flop"),
+        "bytes": _weighted(done, repeats, "bytes"),
+        "tier": done[0].tier,
+        "bound": _longest_bound(done, repeats),
+    }
+    if tokens[0]:
+        steps = sum(repeats[1:])
+        stepped = _weighted(done[1:], repeats[1:], "latency_s")
+        unknown = np.full(len(batch), np.nan)
+        figures["time_to_first_token_s"] = done[0].latency_s
+        figures["time_per_output_token_s"] = np.divide(
+            stepped, steps, out=unknown, where=np.asarray(steps) > 0
+        )
+        figures["tokens_per_s"] = rate * tokens
+    return figures
+
+
+def _weighted(
+    passes: Sequence[_PassFigures], repeats: Sequence[FloatArray], name: str
+) -> FloatArray:
+    """Sum of a figure over passes, each as often as it runs."""
+    parts = [getattr(p, name) * count for p, count in zip(passes, repeats, strict=True)]
+    total: FloatArray = np.sum(parts, axis=0)
+    return total
+
+
+def _memory_bytes(
+    run: ResolvedRun, sizes: Mapping[str, IntArray], first: _PassColumns
+) -> FloatArray:
+    """Weights, live activations and cache; see `accelsim.cost.memory.inference_footprint`."""
+    memory = np.empty(len(sizes["batch"]))
+    widths = run.precision.weight.bytes, run.precision.activation.bytes
+    for lowered in first.batches:
+        count = float(lowered.parameter_count)
+        tables = np.minimum(lowered.table_elements(), count)
+        weights = (count - tables) * widths[0] + tables * widths[1]
+        cached = sizes["batch"] * (sizes["seq_len"] + sizes["output_len"])
+        cache = lowered.kv_bytes_per_token * cached[lowered.scenario] * bool(sizes["output_len"][0])
+        memory[lowered.scenario] = weights + lowered.peak_live_bytes() + cache
+    return memory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PassFigures:
+    """What one pass takes in each scenario, shape (s,), and its rows for the interval.
+
+    Attributes:
+        latency_s: One run alone.
+        period_s: Time per run, back to back.
+        energy_j: Energy per run in steady state; NaN where unknown.
+        flop: Model FLOP.
+        bytes: Bytes moved.
+        bound: What limits it.
+        tier: Where the parameters come from.
+        rows: Scenario, kind, time, launches, spread and shared spread of each distinct row.
+        context_s: Time weighted with the spread that all rows share.
+        device_s: Time of all rows.
+    """
+
+    latency_s: FloatArray
+    period_s: FloatArray
+    energy_j: FloatArray
+    flop: FloatArray
+    bytes: FloatArray
+    bound: NDArray[Any]
+    tier: NDArray[Any]
+    rows: tuple[list[NDArray[Any]], ...]
+    context_s: FloatArray
+    device_s: FloatArray
+
+
+def _pass_figures(run: ResolvedRun, columns: _PassColumns, count: int) -> _PassFigures:
+    empty = [np.empty(count) for _ in range(7)]
+    words = [np.empty(count, dtype=object) for _ in range(2)]
+    figures = _PassFigures(*empty[:5], *words, tuple([] for _ in range(6)), *empty[5:])
+    parameters = tier_parameters(
+        run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
+    )
+    for lowered in columns.batches:
+        table = operator_costs(lowered.distinct_rows(), run.device, run.execution, parameters)
+        _fill(figures, run, lowered, table, is_decode=columns.name == "decode")
+    return figures
+
+
+def _fill(
+    figures: _PassFigures,
+    run: ResolvedRun,
+    lowered: LoweredBatch,
+    table: CostTable,
+    *,
+    is_decode: bool,
+) -> None:
+    """Figures of one batch of scenarios from the costs of its distinct rows."""
+    at, shape, launches = lowered.scenario, lowered.flop.shape, lowered.repeat_count
+    settings = device_settings(run.device, run.execution, 0.0, is_decode=is_decode)
+    time_s = _device_time_s(table, settings).reshape(shape)
+    schedule = _Schedule.of(run, lowered, time_s, table.dispatch_s.reshape(shape), settings)
+    figures.latency_s[at], figures.period_s[at] = schedule.latency_and_period_s()
+    rated = table.time_s.reshape(shape)
+    dynamic = table.energy_j.reshape(shape) @ launches
+    idle_w = settings["idle_w"]
+    idle_j = np.nan if idle_w is None else idle_w * figures.period_s[at]
+    figures.energy_j[at] = dynamic + idle_j
+    is_matrix = np.isin(lowered.kind, _CONTRACTION_CODES)
+    figures.flop[at] = lowered.flop @ (launches * is_matrix)
+    moved = lowered.read_bytes + lowered.weight_bytes + lowered.write_bytes
+    figures.bytes[at] = moved @ launches
+    figures.bound[at] = schedule.bound(rated, table.bound.reshape(shape), launches)
+    figures.tier[at] = table.tier.value
+    figures.device_s[at] = rated @ launches
+    figures.context_s[at] = table.context_log_sigma * figures.device_s[at]
+    shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
+    columns = (
+        np.repeat(at, shape[1]),
+        np.tile(lowered.kind, shape[0]),
+        table.time_s,
+        np.tile(launches, shape[0]),
+        table.log_sigma,
+        shared,
+    )
+    for kept, column in zip(figures.rows, columns, strict=True):
+        kept.append(column)
+
+
+def _device_time_s(table: CostTable, settings: Mapping[str, Any]) -> FloatArray:
+    """Row times under the power limit, which binds row by row, and the gaps of a captured graph."""
+    time_s = table.time_s
+    limit_w, idle_w = settings["power_limit_w"], settings["idle_w"]
+    if limit_w is not None and idle_w is not None:
+        time_s = np.maximum(time_s, table.energy_j / (limit_w - idle_w))
+    is_eager = settings["execution"] == Execution.EAGER
+    return time_s if is_eager and settings["is_asynchronous"] else time_s + table.dispatch_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Schedule:
+    """Iterations of one pass on a device with one stream, in s scenarios; shape (s,) each.
+
+    Attributes:
+        launch_count: Rows of an iteration.
+        busy_s: Device time of an iteration.
+        issue_s: Host time to issue it.
+        issued_to_end_s: From the start of issuing to the end of the last row, the device free.
+        copy_s: Time to copy an iteration's input.
+        is_captured: Whether one launch issues the whole iteration.
+        synchronize: Whether the host waits for each iteration's results.
+        dispatch_s: Time to issue each distinct row, shape (s, d).
+    """
+
+    launch_count: int
+    busy_s: FloatArray
+    issue_s: FloatArray
+    issued_to_end_s: FloatArray
+    copy_s: FloatArray
+    is_captured: bool
+    synchronize: bool
+    dispatch_s: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        run: ResolvedRun,
+        lowered: LoweredBatch,
+        time_s: FloatArray,
+        dispatch_s: FloatArray,
+        settings: Mapping[str, Any],
+    ) -> _Schedule:
+        """The schedule of one batch of scenarios."""
+        busy_s = time_s @ lowered.repeat_count
+        is_captured = settings["execution"] != Execution.EAGER
+        if is_captured:
+            launch_s = settings["graph_launch_s"]
+            longest = dispatch_s.max(axis=1)
+            issue_s = longest if launch_s is None else np.full(len(busy_s), launch_s)
+            issued_to_end_s = issue_s + busy_s
+        else:
+            issue_s = dispatch_s @ lowered.repeat_count
+            launch, before = lowered.launches_before()
+            issued = dispatch_s @ before + dispatch_s[:, lowered.order[launch]]
+            left_s = time_s @ (lowered.repeat_count[:, None] - before)
+            issued_to_end_s = (issued + left_s).max(axis=1)
+        given = _device_settings_input(run, lowered, settings)
+        return cls(
+            launch_count=len(lowered.order),
+            busy_s=busy_s,
+            issue_s=issue_s,
+            issued_to_end_s=issued_to_end_s,
+            copy_s=given / settings["host_bandwidth_bytes_per_s"],
+            is_captured=is_captured,
+            synchronize=settings["synchronize"],
+            dispatch_s=dispatch_s,
+        )
+
+    def latency_and_period_s(self) -> tuple[FloatArray, FloatArray]:
+        """End of the first iteration, and time between the last two once they come evenly."""
+        count, warm_up = len(self.busy_s), _WARM_UP
+        ends = self._ends(warm_up + 1)
+        latency_s, period_s = ends[0], ends[-1] - ends[-2]
+        pending = ~self._is_steady(ends)
+        iterations = warm_up + 1
+        while pending.any() and self._may_go_on(iterations):
+            warm_up *= 4
+            iterations = warm_up + 1
+            ends = self._ends(iterations)
+            period_s = np.where(pending, ends[-1] - ends[-2], period_s)
+            pending &= ~self._is_steady(ends)
+        return latency_s, np.broadcast_to(period_s, (count,))
+
+    def _may_go_on(self, iterations: int) -> bool:
+        return 4 * iterations * (self.launch_count + _EVENTS_IN_ROWS) <= _MAX_ROWS
+
+    def _ends(self, iterations: int) -> list[FloatArray]:
+        """Ends of the iterations: two input buffers, host and copy engine and device in order."""
+        free = np.zeros_like(self.busy_s)
+        copied, issued, ends = free, free, [free, free]  # two iterations before the first
+        for _ in range(iterations):
+            copied = np.maximum(copied, ends[-2]) + self.copy_s
+            held = ends[-1] if self.synchronize else ends[-2]
+            issue_start = np.maximum(issued, held)
+            issued = issue_start + self.issue_s
+            start = np.maximum(np.maximum(ends[-1], copied), held)
+            ends.append(np.maximum(start + self.busy_s, issue_start + self.issued_to_end_s))
+        return ends[2:]
+
+    def _is_steady(self, ends: Sequence[FloatArray]) -> NDArray[np.bool_]:
+        """See `accelsim.simulation.device`: the last two iterations took the same time, no less
+        than the busiest stage needs.
+        """
+        last_s, before_s = ends[-1] - ends[-2], ends[-2] - ends[-3]
+        needed_s = np.maximum(np.maximum(self.issue_s, self.busy_s), self.copy_s)
+        even: NDArray[np.bool_] = np.abs(last_s - before_s) <= _TOLERANCE * last_s
+        return even & (last_s >= needed_s * (1 - _TOLERANCE))
+
+    def bound(
+        self, time_s: FloatArray, bound: NDArray[np.int8], launches: IntArray
+    ) -> NDArray[Any]:
+        """The stage with the largest demand; of compute, what most of its time goes to.
+
+        Args:
+            time_s: Times of the distinct rows, shape (s, d).
+            bound: Their `Bound` codes, shape (s, d).
+            launches: Launches of each, shape (d,).
+        """
+        weighted = time_s * launches
+        by_label = {label: np.zeros(len(weighted)) for label in _COMPUTE_LABELS}
+        for code, label in LIMIT_OF.items():
+            by_label[label] += np.where(bound == int(code), weighted, 0.0).sum(axis=1)
+        if self.is_captured:
+            by_label["launch"] += self.dispatch_s @ launches
+        sums = np.stack([by_label[label] for label in _COMPUTE_LABELS])
+        within = np.array(_COMPUTE_LABELS, dtype=object)[sums.argmax(axis=0)]
+        stages = np.stack([self.issue_s, self.busy_s, self.copy_s]).argmax(axis=0)
+        named = np.array(["launch", "compute", "host_copy"], dtype=object)[stages]
+        return np.where(stages == 1, within, named)
+
+
+_COMPUTE_LABELS: Final = ("compute", "memory", "launch", "host_copy")
+
+
+def _device_settings_input(
+    run: ResolvedRun, lowered: LoweredBatch, settings: Mapping[str, Any]
+) -> FloatArray:
+    """Bytes copied to the device per iteration, shape (s,)."""
+    one = device_settings(run.device, run.execution, 1.0, is_decode=settings["synchronize"])
+    return lowered.input_bytes() * one["input_bytes"]
+
+
+def _longest_bound(passes: Sequence[_PassFigures], repeats: Sequence[FloatArray]) -> NDArray[Any]:
+    """Bound of the pass that takes the most time."""
+    times = [p.latency_s * count for p, count in zip(passes, repeats, strict=True)]
+    longest = np.stack(times).argmax(axis=0)
+    bounds = np.stack([p.bound for p in passes])
+    found: NDArray[Any] = bounds[longest, np.arange(bounds.shape[1])]
+    return found
+
+
+def _log_sigma(
+    passes: Sequence[_PassFigures], repeats: Sequence[FloatArray], count: int
+) -> FloatArray:
+    """Spread of ln(true / predicted) of each scenario; see `accelsim.cost.residual.run_log_sigma`
+    and `Simulation.log_sigma`.
+    """
+    columns: list[list[NDArray[Any]]] = [[] for _ in range(6)]
+    for p, often in zip(passes, repeats, strict=True):
+        rows = [np.concatenate(column) for column in p.rows]
+        rows[2] = rows[2] * often[rows[0]]
+        for kept, column in zip(columns, rows, strict=True):
+            kept.append(column)
+    scenario, kind, time_s, launches, log_sigma, shared = map(np.concatenate, columns)
+    total = np.bincount(scenario, time_s * launches, count)
+    kinds = int(kind.max()) + 1
+    by_kind = np.bincount(scenario * kinds + kind, time_s * launches * shared, count * kinds)
+    by_kind = by_kind.reshape(count, kinds) / total[:, None]
+    variance = (1.0 - KIND_CORRELATION) * (by_kind**2).sum(axis=1)
+    variance += KIND_CORRELATION * by_kind.sum(axis=1) ** 2
+    own = np.sqrt(np.maximum(log_sigma**2 - shared**2, 0.0))
+    order = np.lexsort((time_s, kind, scenario))
+    changes = np.zeros(len(order), dtype=bool)
+    for column in (scenario, kind, time_s):
+        changes[1:] |= np.diff(column[order]) != 0
+    changes[0] = True
+    starts = np.flatnonzero(changes)
+    by_shape = np.add.reduceat((time_s * launches * own)[order], starts)
+    by_shape /= total[scenario[order][starts]]
+    variance += np.bincount(scenario[order][starts], by_shape**2, count)
+    context = _weighted(passes, repeats, "context_s") / _weighted(passes, repeats, "device_s")
+    return np.hypot(np.sqrt(variance), context)

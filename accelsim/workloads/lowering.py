@@ -1,0 +1,307 @@
+"""Lowers one pass of a workload at many sizes at once.
+
+`lower` runs the family's own code once with `Sizes` in place of numbers: the rows of all scenarios
+come out as columns. Rows that are the same in every scenario (the layers of a transformer) are kept
+once, with the order they are launched in. Scenarios that the family treats differently (a length
+within a window and one beyond it) come out as separate batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.dtype import Precision
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, compressed_rows
+from accelsim.workloads.model import RunShape, Workload
+from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.row_writer import RowEntry, Written
+from accelsim.workloads.sizes import ScenariosPart, Sizes
+
+__all__ = ["LoweredBatch", "ShapeColumns", "lower"]
+
+_SIZES = tuple(f.name for f in fields(RunShape))
+_LOOKUPS = (int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShapeColumns:
+    """Sizes of one pass in each scenario, shape (scenarios,) each; see `RunShape`."""
+
+    batch: IntArray
+    seq_len: IntArray
+    context_len: IntArray
+    target_len: IntArray
+    source_len: IntArray
+    image_size: IntArray
+
+    @classmethod
+    def of(cls, **columns: Any) -> ShapeColumns:
+        """Columns from arrays and numbers, which stand for every scenario.
+
+        Args:
+            columns: Fields of `RunShape`; batch is 1 and the others 0 where left out.
+        """
+        defaults = {name: 1 if name == "batch" else 0 for name in _SIZES}
+        arrays = [np.asarray(value, dtype=np.int64) for value in (defaults | columns).values()]
+        return cls(*np.broadcast_arrays(*(np.atleast_1d(array) for array in arrays)))
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def take(self, scenarios: NDArray[Any]) -> ShapeColumns:
+        """Columns of some scenarios."""
+        return ShapeColumns(*(getattr(self, name)[scenarios] for name in _SIZES))
+
+    def shape(self) -> RunShape:
+        """A shape whose sizes stand for all scenarios; plain numbers where they are one."""
+        return RunShape(**{name: _size(getattr(self, name)) for name in _SIZES})
+
+
+def _size(column: IntArray) -> int:
+    first = int(column[0])
+    return first if (column == first).all() else cast("int", Sizes(column))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredBatch:
+    """One pass in s scenarios that have the same operators: r launched rows, d of them distinct.
+
+    Attributes:
+        scenario: Places of the scenarios among those asked for, shape (s,).
+        kind: `OperatorKind` codes of the distinct rows, shape (d,).
+        dtype: Compute `Dtype` codes, shape (d,).
+        dims: Dimensions, shape (s, d, MAX_DIMENSIONS).
+        flop: FLOP, shape (s, d).
+        read_bytes: Activation bytes read, shape (s, d).
+        write_bytes: Bytes written, shape (s, d).
+        weight_bytes: Parameter bytes read, shape (s, d).
+        name: Operator names, length d.
+        path: Module paths, length d; those of the first launch.
+        order: Distinct row of each launch, shape (r,).
+        dependency_offset: Start of each launch's slice of `dependency`, shape (r + 1,).
+        dependency: Launches that each waits for, shape (edges,).
+        phase: Phase of all rows.
+        parameter_count: Parameters of the model.
+        parameter_tensor_count: Tensors they live in.
+        kv_bytes_per_token: Cache bytes one token of one sequence takes over all layers.
+    """
+
+    scenario: IntArray
+    kind: NDArray[np.int16]
+    dtype: NDArray[np.int8]
+    dims: IntArray
+    flop: FloatArray
+    read_bytes: FloatArray
+    write_bytes: FloatArray
+    weight_bytes: FloatArray
+    name: tuple[str, ...]
+    path: tuple[str, ...]
+    order: IntArray
+    dependency_offset: IntArray
+    dependency: IntArray
+    phase: Phase
+    parameter_count: int
+    parameter_tensor_count: int
+    kv_bytes_per_token: float
+
+    @property
+    def repeat_count(self) -> IntArray:
+        """Launches of each distinct row, shape (d,)."""
+        return np.bincount(self.order, minlength=len(self.kind))
+
+    def distinct_rows(self) -> OperatorGraph:
+        """The distinct rows of all scenarios, one scenario after the other; no dependencies."""
+        scenarios, rows = self.flop.shape
+        count = scenarios * rows
+        return OperatorGraph(
+            kind=np.tile(self.kind, scenarios),
+            dims=self.dims.reshape(count, MAX_DIMENSIONS),
+            dtype=np.tile(self.dtype, scenarios),
+            phase=np.full(count, int(self.phase), dtype=np.int8),
+            flop=self.flop.reshape(count),
+            read_bytes=self.read_bytes.reshape(count),
+            write_bytes=self.write_bytes.reshape(count),
+            weight_bytes=self.weight_bytes.reshape(count),
+            saved_bytes=np.zeros(count),
+            name=self.name * scenarios,
+            path=self.path * scenarios,
+            dependency_offset=np.zeros(count + 1, dtype=np.int64),
+            dependency=np.zeros(0, dtype=np.int64),
+        )
+
+    def launches_before(self) -> tuple[IntArray, IntArray]:
+        """Launches that decide how long issuing holds the device up, and how often each distinct
+        row has been launched before them.
+
+        Between the first and the last copy of a layer, what is issued and what is left to run
+        change by the same amount from copy to copy: one of the two ends is the largest.
+
+        Returns:
+            Launches, shape (k,), and counts before each, shape (d, k).
+        """
+        before = self._counts_before()
+        by_row = np.argsort(self.order, kind="stable")
+        steps = np.diff(before[:, by_row], axis=1)
+        same_row = np.diff(self.order[by_row]) == 0
+        same_step = (steps[:, 1:] == steps[:, :-1]).all(axis=0) & same_row[1:] & same_row[:-1]
+        is_between = np.zeros(len(by_row), dtype=bool)
+        is_between[by_row[1:-1]] = same_step
+        kept = np.flatnonzero(~is_between)
+        return kept, before[:, kept]
+
+    def _counts_before(self) -> IntArray:
+        """Launches of each distinct row before each launch, shape (d, r)."""
+        launched = np.zeros((len(self.kind), len(self.order) + 1), dtype=np.int64)
+        launched[self.order, np.arange(1, len(self.order) + 1)] = 1
+        return np.cumsum(launched, axis=1)[:, :-1]
+
+    def peak_live_bytes(self) -> FloatArray:
+        """Largest set of outputs alive at once with the first row's operands, shape (s,); see
+        `accelsim.cost.memory.live_bytes`.
+        """
+        launches = len(self.order)
+        last = np.full(launches, -1, dtype=np.int64)
+        reader = np.repeat(np.arange(launches), np.diff(self.dependency_offset))
+        np.maximum.at(last, self.dependency, reader)
+        last[last < 0] = launches - 1
+        alive = np.zeros((len(self.kind), launches + 1), dtype=np.int64)
+        np.add.at(alive, (self.order, np.arange(launches)), 1)
+        np.subtract.at(alive, (self.order, last + 1), 1)
+        sets = np.unique(np.cumsum(alive, axis=1)[:, :launches], axis=1)  # of copied layers once
+        peak: FloatArray = self.read_bytes[:, self.order[0]] + (self.write_bytes @ sets).max(axis=1)
+        return peak
+
+    def table_elements(self) -> FloatArray:
+        """Elements of the embedding tables that are gathered from, shape (s,)."""
+        rows = np.flatnonzero(np.isin(self.kind, _LOOKUPS))
+        sizes = self.dims[:, rows, 1].astype(np.float64) * self.dims[:, rows, 2]
+        total: FloatArray = (sizes * self.repeat_count[rows]).sum(axis=1)
+        return total
+
+    def input_bytes(self) -> FloatArray:
+        """Bytes of one batch as it comes from the host, shape (s,): operands no row wrote, 8-byte
+        ids for lookups.
+        """
+        roots = self.order[np.diff(self.dependency_offset) == 0]
+        is_lookup = np.isin(self.kind[roots], _LOOKUPS)
+        ids = 8.0 * self.dims[:, roots[is_lookup], 0].sum(axis=1)
+        total: FloatArray = self.read_bytes[:, roots[~is_lookup]].sum(axis=1) + ids
+        return total
+
+
+def lower(
+    workload: Workload,
+    precision: Precision,
+    shapes: ShapeColumns,
+    phase: Phase = Phase.FORWARD,
+    *,
+    fused_attention: bool = True,
+) -> tuple[LoweredBatch, ...]:
+    """Lower one pass of a catalogued workload in many scenarios.
+
+    Args:
+        workload: A workload of a family; captured modules are lowered one by one.
+        precision: Dtypes.
+        shapes: Sizes of each scenario.
+        phase: FORWARD, PREFILL or DECODE.
+        fused_attention: False writes attention as scores, softmax and context.
+
+    Returns:
+        Batches of scenarios with the same operators; each scenario is in one of them.
+
+    Raises:
+        InvalidValueError: If the workload has no family, or a size is out of its range.
+    """
+    if workload.family is None:
+        raise InvalidValueError("workload", workload.name, "a workload of a catalogued family")
+    key = tuple(getattr(shapes, name).tobytes() for name in _SIZES)
+    return _lowered(workload, precision, key, phase, fused_attention)
+
+
+@lru_cache(maxsize=64)
+def _lowered(
+    workload: Workload,
+    precision: Precision,
+    key: tuple[bytes, ...],
+    phase: Phase,
+    fused_attention: bool,
+) -> tuple[LoweredBatch, ...]:
+    shapes = ShapeColumns(*(np.frombuffer(column, dtype=np.int64) for column in key))
+    pending, done = [np.arange(len(shapes))], []
+    while pending:
+        scenario = pending.pop()
+        builder = GraphBuilder(precision, phase, fused_attention=fused_attention)
+        try:
+            workload.family.write(builder, workload.parameters, shapes.take(scenario).shape())  # type: ignore[union-attr]
+        except ScenariosPart as parting:
+            answers = np.unique(parting.answer)
+            pending += [scenario[parting.answer == answer] for answer in answers]
+            continue
+        done.append(_batch(builder, scenario))
+    return tuple(done)
+
+
+def _batch(builder: GraphBuilder, scenario: IntArray) -> LoweredBatch:
+    written = builder.written()
+    order, first = _distinct(written)
+    rows = [written.rows[row] for row in first]
+    count = len(scenario)
+    offset, dependency = compressed_rows(written.edges)
+    return LoweredBatch(
+        scenario=scenario,
+        kind=np.array([row[0] for row in rows], dtype=np.int16),
+        dtype=np.array([row[2] for row in rows], dtype=np.int8),
+        dims=_dims(rows, count),
+        flop=_column(rows, 3, count),
+        read_bytes=_column(rows, 4, count),
+        write_bytes=_column(rows, 5, count),
+        weight_bytes=_column(rows, 6, count),
+        name=tuple(written.names[row] for row in first),
+        path=tuple(written.paths[row] for row in first),
+        order=order,
+        dependency_offset=offset,
+        dependency=dependency,
+        phase=builder.phase,
+        parameter_count=builder.parameter_count,
+        parameter_tensor_count=builder.parameter_tensor_count,
+        kv_bytes_per_token=builder.kv_bytes_per_token,
+    )
+
+
+def _distinct(written: Written) -> tuple[IntArray, list[int]]:
+    """Distinct row of each launch, and the first launch of each distinct row."""
+    by_object: dict[int, int] = {}  # copies of a layer are the same objects
+    by_content: dict[Any, int] = {}
+    order, first = np.empty(len(written.rows), dtype=np.int64), []
+    for place, row in enumerate(written.rows):
+        found = by_object.get(id(row))
+        if found is None:
+            found = by_content.setdefault((row[:7], written.names[place]), len(first))
+            by_object[id(row)] = found
+            if found == len(first):
+                first.append(place)
+        order[place] = found
+    return order, first
+
+
+def _column(rows: list[RowEntry], place: int, count: int) -> FloatArray:
+    column = np.empty((count, len(rows)))
+    for index, row in enumerate(rows):
+        value: Any = row[place]
+        column[:, index] = value.values if isinstance(value, Sizes) else value
+    return column
+
+
+def _dims(rows: list[RowEntry], count: int) -> IntArray:
+    dims = np.zeros((count, len(rows), MAX_DIMENSIONS), dtype=np.int64)
+    for index, row in enumerate(rows):
+        for axis, value in enumerate(row[1]):
+            dims[:, index, axis] = value.values if isinstance(value, Sizes) else value
+    return dims
