@@ -41,6 +41,7 @@ from accelsim.simulation.device import LIMIT_OF
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.operator import CONTRACTION_KINDS, Phase
+from accelsim.workloads.options import ModelOptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -346,7 +347,8 @@ def _decode_columns(first: IntArray, steps: IntArray) -> tuple[list[IntArray], l
 
 
 def _lower(run: ResolvedRun, shapes: ShapeColumns, phase: Phase) -> tuple[LoweredBatch, ...]:
-    return lower(run.workload, run.precision, shapes, phase, fused_attention=run.fused_attention)
+    model = ModelOptions(precision=run.precision, fused_attention=run.fused_attention)
+    return lower(run.workload, model, shapes, phase=phase)
 
 
 def _figures(

@@ -16,6 +16,7 @@ from typing import Any, Final, TypedDict
 from accelsim.cost.table import Execution
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import Precision
+from accelsim.workloads.options import ModelOptions
 
 __all__ = [
     "EstimateKeywords",
@@ -29,32 +30,6 @@ __all__ = [
     "options_and_price",
     "run_options",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOptions:
-    """How a model is represented and issued.
-
-    Attributes:
-        precision: fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4; the device's usual
-            one where None.
-        weight_format: Format of the stored weights alone, such as int4 beside bf16 arithmetic; the
-            precision's where None.
-        kv_format: Format of cached keys and values; the precision's where None.
-        execution: "eager", "graph" or "compiled"; eager on CPUs and GPUs, compiled elsewhere where
-            None.
-        fused_attention: False writes attention scores to memory, as eager code without a fused
-            kernel does.
-        sparse_weights: Weights are pruned to the structured sparsity the chip has a rate for;
-            memory is that of dense ones.
-    """
-
-    precision: str | Precision | None = None
-    weight_format: str | None = None
-    kv_format: str | None = None
-    execution: str | Execution | None = None
-    fused_attention: bool = True
-    sparse_weights: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ the field, the value and the range, before anything is computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -19,12 +19,12 @@ from accelsim.cost.registry import HEAPS
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
-from accelsim.planning.options import ModelOptions, RunKeywords, RunOptions, run_options
+from accelsim.planning.options import RunKeywords, RunOptions, run_options
 from accelsim.result import Provenance
 from accelsim.workloads.capture.captured import captured_document
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
-from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.model import Workload
+from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.training import Optimizer
 from accelsim.workloads.training import optimizer as find_optimizer
 
@@ -38,10 +38,6 @@ _LARGEST: Final = {
     "image_size": 16_384,
     "accumulation": 1_048_576,
 }
-#: Formats that weights or cached keys and values may be stored in.
-_STORED_FORMATS: Final = (
-    *(Dtype.FP32, Dtype.FP16, Dtype.BF16, Dtype.FP8, Dtype.INT8, Dtype.FP6, Dtype.INT4, Dtype.FP4),
-)
 #: Precisions tried in order where the caller names none.
 _PREFERRED: Final = {
     "inference": ("bf16", "fp16", "int8", "int16", "fp32"),
@@ -177,10 +173,9 @@ def resolve(
 
 def _precision(options: ModelOptions, device: DeviceProfile, mode: Mode) -> Precision:
     """The policy asked for, or the device's usual one, with the formats named beside it."""
-    asked = options.precision
-    policy = default_precision(device, mode) if asked is None else find_precision(asked)
+    policy = options.policy(default_precision(device, mode))
     if mode == "training" and not policy.trainable:
-        if asked is None:
+        if options.precision is None:
             reason = f"{policy.name} is its only arithmetic"
             remedy = "Choose another device."
             raise UnsupportedOperatorError(device.name, "training", reason, remedy)
@@ -188,20 +183,12 @@ def _precision(options: ModelOptions, device: DeviceProfile, mode: Mode) -> Prec
         raise InvalidValueError("precision", policy.name, f"for training one of {trainable}")
     if options.sparse_weights:
         _check_sparse(device, policy, mode)
-    weight = _format("weight_format", options.weight_format, policy.weight)
-    kv_cache = _format("kv_format", options.kv_format, policy.kv_cache)
-    if mode == "training" and weight != policy.weight:
+    if mode == "training" and options.weight_format is not None:
         remedy = "Leave weight_format out."
-        raise InvalidValueError("weight_format", weight.label, "no value in training", remedy)
-    return replace(policy, weight=weight, kv_cache=kv_cache)
-
-
-def _format(field: str, name: str | None, default: Dtype) -> Dtype:
-    """A storage format by name."""
-    if name is None:
-        return default
-    formats = {dtype.label: dtype for dtype in _STORED_FORMATS}
-    return formats[_choice(field, name, tuple(formats))]
+        raise InvalidValueError(
+            "weight_format", options.weight_format, "no value in training", remedy
+        )
+    return policy
 
 
 def _accumulation(count: int, batch: int, mode: Mode) -> int:

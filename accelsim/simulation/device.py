@@ -29,7 +29,14 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 if TYPE_CHECKING:
     from accelsim.cost.table import CostTable
 
-__all__ = ["LIMIT_OF", "DeviceRows", "DeviceSettings", "SimulationResult", "simulate_device", "simulate_rows"]
+__all__ = [
+    "LIMIT_OF",
+    "DeviceRows",
+    "DeviceSettings",
+    "SimulationResult",
+    "simulate_device",
+    "simulate_rows",
+]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

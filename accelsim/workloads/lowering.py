@@ -15,13 +15,14 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.dtype import Precision
+from accelsim.workloads.dtype import PRECISIONS, Precision
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, compressed_rows
 from accelsim.workloads.model import RunShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.row_writer import RowEntry, Written
+from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.sizes import ScenariosPart, Sizes
 
 __all__ = ["LoweredBatch", "ShapeColumns", "lower"]
@@ -198,31 +199,30 @@ class LoweredBatch:
 
 def lower(
     workload: Workload,
-    precision: Precision,
+    model: ModelOptions,
     shapes: ShapeColumns,
-    phase: Phase = Phase.FORWARD,
+    shard: Shard = WHOLE,
     *,
-    fused_attention: bool = True,
+    phase: Phase = Phase.FORWARD,
 ) -> tuple[LoweredBatch, ...]:
     """Lower one pass of a catalogued workload in many scenarios.
 
     Args:
         workload: A workload of a family; captured modules are lowered one by one.
-        precision: Dtypes.
+        model: Precision (bf16 where it names none), formats and form of attention.
         shapes: Sizes of each scenario.
+        shard: The part of one rank; the whole model unless given.
         phase: FORWARD, PREFILL or DECODE.
-        fused_attention: False writes attention as scores, softmax and context.
 
     Returns:
         Batches of scenarios with the same operators; each scenario is in one of them.
 
     Raises:
-        InvalidValueError: If the workload has no family, or a size is out of its range.
+        InvalidValueError: If the workload has no family, or the sizes or ranks do not fit it.
     """
-    if workload.family is None:
-        raise InvalidValueError("workload", workload.name, "a workload of a catalogued family")
     key = tuple(getattr(shapes, name).tobytes() for name in _SIZES)
-    return _lowered(workload, precision, key, phase, fused_attention)
+    policy = model.policy(PRECISIONS["bf16"])
+    return _lowered(workload, policy, key, shard, phase, model.fused_attention)
 
 
 @lru_cache(maxsize=64)
@@ -230,6 +230,7 @@ def _lowered(
     workload: Workload,
     precision: Precision,
     key: tuple[bytes, ...],
+    shard: Shard,
     phase: Phase,
     fused_attention: bool,
 ) -> tuple[LoweredBatch, ...]:
@@ -237,9 +238,10 @@ def _lowered(
     pending, done = [np.arange(len(shapes))], []
     while pending:
         scenario = pending.pop()
-        builder = GraphBuilder(precision, phase, fused_attention=fused_attention)
+        builder = workload.builder(precision, phase, fused_attention=fused_attention, shard=shard)
         try:
-            workload.family.write(builder, workload.parameters, shapes.take(scenario).shape())  # type: ignore[union-attr]
+            shape = shapes.take(scenario).shape()
+            workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
         except ScenariosPart as parting:
             answers = np.unique(parting.answer)
             pending += [scenario[parting.answer == answer] for answer in answers]

@@ -22,6 +22,7 @@ from accelsim.workloads.capture.captured import CapturedModel, captured_forward,
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
+from accelsim.workloads.sharding import WHOLE, Shard
 
 __all__ = ["FAMILIES", "Family", "Lowered", "Published", "RunShape", "Workload", "family"]
 
@@ -61,6 +62,7 @@ class Family:
             DECODE).
         autoregressive: Whether it has a decode phase.
         sequence: Whether `seq_len` applies.
+        shards: Whether its layers can be split over ranks.
     """
 
     name: str
@@ -68,13 +70,19 @@ class Family:
     write: Callable[[GraphBuilder, Any, RunShape], None]
     autoregressive: bool = False
     sequence: bool = False
+    shards: bool = False
 
 
 FAMILIES: dict[str, Family] = {}
 
 
 def family(
-    name: str, parameters: type[BaseModel], *, autoregressive: bool = False, sequence: bool = False
+    name: str,
+    parameters: type[BaseModel],
+    *,
+    autoregressive: bool = False,
+    sequence: bool = False,
+    shards: bool = False,
 ) -> Callable[
     [Callable[[GraphBuilder, Any, RunShape], None]], Callable[[GraphBuilder, Any, RunShape], None]
 ]:
@@ -89,7 +97,7 @@ def family(
     ) -> Callable[[GraphBuilder, Any, RunShape], None]:
         if name in FAMILIES:
             raise InvalidValueError("family", name, "a name that is not registered yet")
-        FAMILIES[name] = Family(name, parameters, write, autoregressive, sequence)
+        FAMILIES[name] = Family(name, parameters, write, autoregressive, sequence, shards)
         return write
 
     return register
@@ -165,6 +173,7 @@ class Workload:
         phase: Phase = Phase.FORWARD,
         *,
         fused_attention: bool = True,
+        shard: Shard = WHOLE,
     ) -> Lowered:
         """Lower one pass.
 
@@ -174,8 +183,33 @@ class Workload:
             phase: FORWARD (whole model, training or encoders), PREFILL (fills a cache), DECODE (one
                 token per sequence).
             fused_attention: False writes attention as scores, softmax and context.
+            shard: The part of one rank; the whole model unless given.
+
+        Raises:
+            InvalidValueError: If the sizes or the ranks do not fit the model.
         """
-        return _lower(self, shape, precision, phase, fused_attention)
+        return _lower(self, shape, precision, phase, fused_attention, shard)
+
+    def builder(
+        self,
+        precision: Precision,
+        phase: Phase,
+        *,
+        fused_attention: bool = True,
+        shard: Shard = WHOLE,
+    ) -> GraphBuilder:
+        """An empty builder of one pass of a catalogued workload.
+
+        Raises:
+            InvalidValueError: If the workload has no family, or its family cannot be split.
+        """
+        if self.family is None:
+            allowed = "a catalogued family or a captured module"
+            raise InvalidValueError("workload", self.name, allowed)
+        if not shard.is_whole and not self.family.shards:
+            allowed = f"the whole model: {self.family.name} models are not split over ranks"
+            raise InvalidValueError("shard", shard, allowed, "Give every rank a copy of it.")
+        return GraphBuilder(precision, phase, fused_attention=fused_attention, shard=shard)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a captured workload as JSON that `accelsim.workload(path)` reads back.
@@ -189,18 +223,20 @@ class Workload:
 
 @lru_cache(maxsize=256)
 def _lower(
-    workload: Workload, shape: RunShape, precision: Precision, phase: Phase, fused_attention: bool
+    workload: Workload,
+    shape: RunShape,
+    precision: Precision,
+    phase: Phase,
+    fused_attention: bool,
+    shard: Shard,
 ) -> Lowered:
     if workload.captured is not None:
-        return _lower_captured(
-            workload, workload.captured, shape, precision, phase, fused_attention
-        )
-    if workload.family is None:
-        raise InvalidValueError(
-            "workload", workload.name, "a catalogued family or a captured module"
-        )
-    builder = GraphBuilder(precision, phase, fused_attention=fused_attention)
-    workload.family.write(builder, workload.parameters, shape)
+        if not shard.is_whole:
+            raise InvalidValueError("shard", shard, "the whole model of a captured module")
+        captured = (workload, workload.captured)
+        return _lower_captured(*captured, shape, precision, phase, fused_attention)
+    builder = workload.builder(precision, phase, fused_attention=fused_attention, shard=shard)
+    workload.family.write(builder, workload.parameters, shape)  # type: ignore[union-attr]
     return Lowered(
         builder.build(),
         builder.parameter_count,

@@ -139,7 +139,7 @@ _ATTENTION = (
 _ROWS = ("rows", "columns")
 _GATHER = ("lookups", "width", "table_rows")
 _RECURRENT = ("batch", "steps", "input_size", "hidden_size", "directions")
-_BYTES = ("bytes", "ranks")
+_BYTES = ("bytes", "ranks", "group")  # group: a `ParallelGroup`, 0 where none
 
 #: Names of the dimensions of each kind, in column order.
 DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {

@@ -20,6 +20,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.workloads.dtype import Dtype, Precision
 from accelsim.workloads.graph import OperatorGraph, compressed_rows
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.sharding import WHOLE, ParallelGroup, Shard
 
 __all__ = ["RowEntry", "RowWriter", "Tensor", "Written"]
 
@@ -66,14 +67,21 @@ class RowWriter:
         phase: Phase of the rows.
         fused_attention: One attention operator with fused traffic; False writes scores, softmax and
             context separately.
+        shard: The part of the model that is written.
     """
 
     def __init__(
-        self, precision: Precision, phase: Phase = Phase.FORWARD, *, fused_attention: bool = True
+        self,
+        precision: Precision,
+        phase: Phase = Phase.FORWARD,
+        *,
+        fused_attention: bool = True,
+        shard: Shard = WHOLE,
     ) -> None:
         self.precision = precision
         self.phase = phase
         self.fused_attention = fused_attention
+        self.shard = shard
         self.parameter_count = 0
         self.parameter_tensor_count = 0
         self.kv_bytes_per_token = 0.0  # of one sequence, over all layers
@@ -204,6 +212,40 @@ class RowWriter:
         self._paths.append(".".join(self._scope))
         self._edges.append(sorted({x.row for x in inputs if x.row >= 0}))
         return output
+
+    def collective(
+        self,
+        kind: OperatorKind,
+        x: Tensor,
+        group: ParallelGroup,
+        shape: Sequence[int],
+        *,
+        payload_bytes: float | None = None,
+    ) -> Tensor:
+        """Append a collective over a group of ranks; nothing where the group is one rank.
+
+        Args:
+            kind: A collective kind.
+            x: What the rank brings.
+            group: The ranks.
+            shape: What it has afterwards.
+            payload_bytes: Payload in the sense of `accelsim.cost.collective`; the larger of what
+                is brought and had where None.
+        """
+        ranks = self.shard.ranks[group]
+        if ranks == 1:
+            return x
+        made = Tensor(tuple(shape), x.row, x.storage, x.element_bytes)
+        payload = max(x.bytes, made.bytes) if payload_bytes is None else payload_bytes
+        return self.operator(
+            kind,
+            (payload // 1, ranks, int(group)),
+            [x],
+            shape,
+            name=f"{group.label}.{kind.label}",
+            flop=0.0,
+            write_bytes=made.bytes,
+        )
 
     def repeated(
         self, x: Tensor, places: Sequence[str], write: Callable[[Tensor], Tensor]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,9 +17,11 @@ from accelsim.workloads.dtype import precision
 from accelsim.workloads.lowering import ShapeColumns, lower
 from accelsim.workloads.model import RunShape
 from accelsim.workloads.operator import Phase
+from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sizes import ScenariosPart, Sizes
 
 BF16 = precision("bf16")
+MODEL = ModelOptions(precision="bf16")
 BATCHES = np.array([1, 2, 5, 64])
 LENGTHS = np.array([16, 97, 300, 17])
 WITH_LIMITS = {"wav2vec2-base", "wav2vec2-large"}  # a clip has at least one frame
@@ -43,7 +47,7 @@ def test_every_workload_lowers_to_the_same_rows(name):
     phase = Phase.PREFILL if model.autoregressive else Phase.FORWARD
     shapes = ShapeColumns.of(batch=BATCHES, seq_len=lengths, **fixed)
     seen = []
-    for batch in lower(model, BF16, shapes, phase):
+    for batch in lower(model, MODEL, shapes, phase=phase):
         memory, inputs = batch.peak_live_bytes(), batch.input_bytes()
         for place, scenario in enumerate(batch.scenario.tolist()):
             sizes = {"batch": int(BATCHES[scenario]), "seq_len": int(lengths[scenario])}
@@ -58,7 +62,7 @@ def test_every_workload_lowers_to_the_same_rows(name):
 
 def test_equal_layers_are_kept_once():
     shapes = ShapeColumns.of(batch=BATCHES, seq_len=512)
-    (batch,) = lower(workload("llama-3.1-8b"), BF16, shapes, Phase.PREFILL)
+    (batch,) = lower(workload("llama-3.1-8b"), MODEL, shapes, phase=Phase.PREFILL)
     assert (len(batch.kind), len(batch.order)) == (14, 547)
     assert batch.repeat_count.sum() == 547
 
@@ -66,18 +70,17 @@ def test_equal_layers_are_kept_once():
 def test_scenarios_that_a_family_treats_differently_part():
     shapes = ShapeColumns.of(batch=np.array([1, 200]), seq_len=1, context_len=10)
     few, many = sorted(
-        lower(workload("mixtral-8x7b"), BF16, shapes, Phase.DECODE), key=lambda b: b.scenario[0]
+        lower(workload("mixtral-8x7b"), MODEL, shapes, phase=Phase.DECODE),
+        key=lambda b: b.scenario[0],
     )
     groups = [int(batch.dims[0, batch.name.index("gate_up"), 0]) for batch in (few, many)]
     assert groups == [2, 8]  # one token reaches its two experts, 200 reach all
 
 
 def test_a_captured_module_is_refused():
-    class Captured:
-        family, name = None, "net"
-
+    captured = replace(workload("resnet-50"), family=None)
     with pytest.raises(InvalidValueError, match="family"):
-        lower(Captured(), BF16, ShapeColumns.of(batch=1))
+        lower(captured, MODEL, ShapeColumns.of(batch=1))
 
 
 @given(st.lists(st.integers(1, 2**20), min_size=1, max_size=6), st.integers(1, 2**10))

@@ -11,20 +11,24 @@ latent itself, one shared key-value row per token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.sharding import ParallelGroup, split_evenly
 
 __all__ = [
     "LatentAttention",
     "MultiHeadAttention",
     "cross_attention",
+    "enter_split",
     "latent_attention",
+    "leave_split",
     "self_attention",
 ]
 
+_K = OperatorKind
 _CACHING = frozenset({Phase.PREFILL, Phase.DECODE})
 #: Multiply by cosine, multiply the rotated half by sine, add (Su et al. 2021, RoFormer, equation
 #: 34).
@@ -152,6 +156,59 @@ def _output(b: GraphBuilder, attended: Tensor, width: int, path: str, *, bias: b
         return b.linear(b.view(attended, batch, length, heads * value_dim), width, bias=bias)
 
 
+def _held_heads(b: GraphBuilder, a: MultiHeadAttention) -> MultiHeadAttention:
+    """The heads that the builder's rank holds; key-value heads fewer than ranks are held by
+    several.
+    """
+    tp = b.shard.tp
+    if tp == 1:
+        return a
+    heads = split_evenly("tp", tp, a.heads, "attention heads")
+    if a.kv_heads < tp and tp % a.kv_heads == 0:
+        return replace(a, heads=heads, kv_heads=1)
+    return replace(a, heads=heads, kv_heads=split_evenly("tp", tp, a.kv_heads, "key-value heads"))
+
+
+def enter_split(b: GraphBuilder, x: Tensor) -> Tensor:
+    """Hidden states x (batch, len, width) as every rank of a split layer needs them: with sequence
+    parallelism gathered from the ranks of the group.
+    """
+    if not b.shard.sp:
+        return x
+    batch, length, width = x.shape
+    whole = (batch, length * b.shard.tp, width)
+    return b.collective(_K.ALL_GATHER, x, ParallelGroup.TENSOR, whole)
+
+
+def leave_split(b: GraphBuilder, x: Tensor) -> Tensor:
+    """The sum of what the ranks of a split layer made of x (batch, len, width): on all of them, or
+    with sequence parallelism each its tokens.
+    """
+    batch, length, width = x.shape
+    if not b.shard.sp:
+        return b.collective(_K.ALL_REDUCE, x, ParallelGroup.TENSOR, x.shape)
+    part = (batch, length // b.shard.tp, width)
+    return b.collective(_K.REDUCE_SCATTER, x, ParallelGroup.TENSOR, part)
+
+
+def _with_context(b: GraphBuilder, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, int]:
+    """New keys and values after those of the other ranks of the sequence have come, and how many
+    keys a query of this rank sees of theirs.
+
+    Ranks hold one early and one late part of the sequence, so that causal work is even: a rank's
+    queries see half of the others' keys in the mean (Llama 3, arXiv:2407.21783, section 3.3.2).
+    """
+    ranks = b.shard.cp
+    if ranks == 1:
+        return k, v, 0
+    batch, heads, length, width = k.shape
+    both = b.part(k, batch, heads, length, width + v.shape[3])
+    whole = (batch, heads, length * ranks, width + v.shape[3])
+    gathered = b.collective(_K.ALL_GATHER, both, ParallelGroup.CONTEXT, whole)
+    keys = b.part(gathered, *k.shape)
+    return keys, b.part(gathered, *v.shape), (ranks - 1) * length
+
+
 def self_attention(
     b: GraphBuilder,
     x: Tensor,
@@ -171,7 +228,8 @@ def self_attention(
         context_len: Tokens in the cache.
         position_bias: Additive scores (heads, len, keys), read by the attention kernel.
     """
-    q, k, v = _project(b, x, a, names)
+    a, width = _held_heads(b, a), x.shape[-1]
+    q, k, v = _project(b, enter_split(b, x), a, names)
     q, k, v = _heads(b, q, a.heads), _heads(b, k, a.kv_heads), _heads(b, v, a.kv_heads)
     if a.query_key_norm:
         with b.scope(names.query_norm):
@@ -185,19 +243,20 @@ def self_attention(
             b.parameters(a.heads)
         cached = a.causal and b.phase in _CACHING  # encoders keep nothing
         k, v = _append(b, k, v) if cached else (k, v)
+        k, v, others = _with_context(b, k, v)
         attended = b.attention(
             q,
             k,
             v,
             causal=a.causal and q.shape[2] > 1,
             window=a.window,
-            context_len=context_len,
+            context_len=context_len + (others // 2 if a.causal else others),
             cached=cached,
             bias=position_bias,
             masked=a.masked,
             scaled=a.scaled,
         )
-    return _output(b, attended, x.shape[-1], names.output, bias=a.output_bias)
+    return leave_split(b, _output(b, attended, width, names.output, bias=a.output_bias))
 
 
 def cross_attention(
@@ -208,9 +267,10 @@ def cross_attention(
     While decoding, keys and values of the source are in the cache already: nothing projects them
     again.
     """
-    width, inner = x.shape[-1], a.heads * a.head_dim
+    a, width = _held_heads(b, a), x.shape[-1]
+    inner = a.heads * a.head_dim
     with b.scope(names.cross_query):
-        q = _heads(b, b.linear(x, inner, bias=a.bias), a.heads)
+        q = _heads(b, b.linear(enter_split(b, x), inner, bias=a.bias), a.heads)
     if b.phase is Phase.DECODE:
         memory_width = memory.shape[-1]
         b.parameters(
@@ -228,7 +288,7 @@ def cross_attention(
             v = _heads(b, b.linear(memory, inner, bias=a.bias), a.heads)
     with b.scope(names.cross_attention):
         attended = b.attention(q, k, v, masked=a.masked, scaled=a.scaled)
-    return _output(b, attended, width, names.cross_output, bias=a.output_bias)
+    return leave_split(b, _output(b, attended, width, names.cross_output, bias=a.output_bias))
 
 
 def latent_attention(
@@ -237,6 +297,8 @@ def latent_attention(
     """Multi-head latent attention of x (batch, len, width): expanded in a full pass, absorbed while
     decoding.
     """
+    a = replace(a, heads=split_evenly("tp", b.shard.tp, a.heads, "attention heads"))
+    width, x = x.shape[-1], enter_split(b, x)
     q = _latent_query(b, x, a, names)
     latent, key_rope = _compress(b, x, a, names)
     with b.scope(names.attention):
@@ -249,7 +311,7 @@ def latent_attention(
     absorbed = b.phase is Phase.DECODE
     attend = _absorbed_attention if absorbed else _expanded_attention
     attended = attend(b, (q_nope, q_rope), (latent, key_rope), a, names, context_len)
-    return _output(b, attended, x.shape[-1], names.output, bias=False)
+    return leave_split(b, _output(b, attended, width, names.output, bias=False))
 
 
 def _latent_query(b: GraphBuilder, x: Tensor, a: LatentAttention, names: LayerNames) -> Tensor:

@@ -14,19 +14,27 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.attention_layers import LatentAttention, MultiHeadAttention
+from accelsim.workloads.families.attention_layers import (
+    LatentAttention,
+    MultiHeadAttention,
+    enter_split,
+    leave_split,
+)
 from accelsim.workloads.families.feed_forward import FeedForward, Mixture
 from accelsim.workloads.families.module_names import LAYOUTS
 from accelsim.workloads.families.transformer import (
     TransformerLayer,
+    held_tokens,
+    held_vocabulary,
     new_token_count,
     normalise,
     token_ids,
     transformer_layers,
 )
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.operator import Phase
+from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.parameters import FamilyParameters
+from accelsim.workloads.sharding import ParallelGroup, stage_layers
 
 __all__ = [
     "Activation",
@@ -161,31 +169,48 @@ class DecoderParameters(FamilyParameters):
         return self.window > 0 and not (every and (index + 1) % every == 0)
 
 
-@family("decoder", DecoderParameters, autoregressive=True, sequence=True)
+@family("decoder", DecoderParameters, autoregressive=True, sequence=True, shards=True)
 def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: RunShape) -> None:
     """Write a decoder-only model.
 
     FORWARD runs `seq_len` tokens without a cache; PREFILL adds them to a cache of `context_len`
     tokens; DECODE adds `seq_len` (usually 1) tokens to it.
     """
-    layout = LAYOUTS[p.layout]
+    layout, stage = LAYOUTS[p.layout], b.shard.stage
     length = new_token_count(b, shape, p.max_positions if p.positions == "learned" else 0)
-    x = _embed(b, p, shape.batch, length)
-    layers = [_layer(p, index) for index in range(p.layers)]
-    x = transformer_layers(b, x, layers, layout.layers, context_len=shape.context_len)
+    held = held_tokens(b, length)
+    received = b.input(shape.batch, held, p.hidden_size)
+    x = _embed(b, p, shape.batch, held) if stage.is_first else received
+    indices = stage_layers(p.layers, stage)
+    layers = [_layer(p, index) for index in indices]
+    x = transformer_layers(
+        b, x, layers, layout.layers, context_len=shape.context_len, first=indices.start
+    )
+    if not stage.is_last:
+        b.collective(OperatorKind.SEND_RECV, x, ParallelGroup.PIPELINE, x.shape)
+        return
     x = normalise(b, x, p.norm, layout.final_norm)
     if b.phase is Phase.PREFILL:
         x = b.part(x, shape.batch, 1, p.hidden_size)
+    elif b.shard.tp > 1:
+        x = enter_split(b, x)
     with b.scope(layout.head):
         if p.tied_embeddings and p.head_bias:
             b.parameters(p.vocab_size)
-        b.linear(x, p.vocab_size, bias=p.head_bias, tied=p.tied_embeddings)
+        tied = p.tied_embeddings and stage.is_first
+        logits = b.linear(x, held_vocabulary(b, p.vocab_size), bias=p.head_bias, tied=tied)
+    if b.shard.vocabulary and b.phase is not Phase.FORWARD:  # training sums its loss in parts
+        whole = (*logits.shape[:-1], p.vocab_size)
+        b.collective(OperatorKind.ALL_GATHER, logits, ParallelGroup.TENSOR, whole)
 
 
 def _embed(b: GraphBuilder, p: DecoderParameters, batch: int, length: int) -> Tensor:
     layout = LAYOUTS[p.layout]
+    tokens = length * b.shard.tp if b.shard.sp else length
     with b.scope(layout.embedding):
-        x = b.embedding(token_ids(b, batch, length), p.vocab_size, p.hidden_size)
+        ids = token_ids(b, batch, tokens)
+        x = b.embedding(ids, held_vocabulary(b, p.vocab_size), p.hidden_size)
+        x = leave_split(b, x) if b.shard.vocabulary else b.part(x, batch, length, p.hidden_size)
     if p.positions != "learned":
         return x
     with b.scope(layout.positions):

@@ -8,13 +8,19 @@ matrix products, weighted sum back to token order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.attention_layers import enter_split, leave_split
 from accelsim.workloads.families.module_names import LayerNames
+from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.sharding import ParallelGroup, split_evenly
 
 __all__ = ["FeedForward", "Mixture", "active_experts", "feed_forward", "mixture"]
+
+
+_K = OperatorKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +100,22 @@ def activate(b: GraphBuilder, x: Tensor, function: str) -> Tensor:
 
 def feed_forward(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
     """Dense feed-forward of x (..., width)."""
-    width = x.shape[-1]
-    hidden = _gated(b, x, f, names) if f.gated else _plain(b, x, f, names)
+    width, tp = x.shape[-1], b.shard.tp
+    size = split_evenly("tp", tp, f.intermediate_size, "columns of the feed-forward")
+    held = replace(f, intermediate_size=size)
+    x = enter_split(b, x)
+    hidden = _gated(b, x, held, names) if f.gated else _plain(b, x, held, names)
     with b.scope(names.down):
-        return b.linear(hidden, width, bias=f.bias)
+        return leave_split(b, b.linear(hidden, width, bias=f.bias))
+
+
+def _expert(b: GraphBuilder, tokens: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
+    """The experts that every token uses, on the rank's columns; their sum is the mixture's."""
+    ranks = b.shard.expert_tp
+    size = split_evenly("etp", ranks, f.intermediate_size, "columns of the shared experts")
+    hidden = _gated(b, tokens, replace(f, intermediate_size=size), names)
+    with b.scope(names.down):
+        return b.linear(hidden, tokens.shape[-1], bias=f.bias)
 
 
 def _plain(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Tensor:
@@ -122,9 +140,15 @@ def _gated(b: GraphBuilder, x: Tensor, f: FeedForward, names: LayerNames) -> Ten
 
 
 def mixture(b: GraphBuilder, x: Tensor, m: Mixture, names: LayerNames) -> Tensor:
-    """Mixture of experts over x (batch, len, width)."""
-    batch, length, width = x.shape
-    tokens = b.view(x, batch * length, width)
+    """Mixture of experts over x (batch, len, width).
+
+    Where ranks share the experts, each sends its own tokens to where their experts are and takes
+    the results back. Otherwise the ranks of a tensor group each run their columns of all experts.
+    """
+    is_spread = b.shard.ep > 1
+    held = x if is_spread else enter_split(b, x)
+    batch, length, width = held.shape
+    tokens = b.view(held, batch * length, width)
     with b.scope(names.router):
         chosen = b.moe_routing(b.linear(tokens, m.experts, bias=m.bias), m.top_k)
         if m.correction_bias:
@@ -133,28 +157,56 @@ def mixture(b: GraphBuilder, x: Tensor, m: Mixture, names: LayerNames) -> Tensor
         out = _routed(b, tokens, chosen, m)
     if m.shared_intermediate_size:
         out = b.add(out, _shared(b, tokens, m, names))
-    return b.view(out, batch, length, width)
+    out = b.view(out, batch, length, width)
+    return out if is_spread else leave_split(b, out)
 
 
 def _routed(b: GraphBuilder, tokens: Tensor, chosen: Tensor, m: Mixture) -> Tensor:
+    shard = b.shard
+    experts = split_evenly("ep", shard.ep, m.experts, "experts")
+    size = split_evenly("etp", shard.expert_tp, m.intermediate_size, "columns of an expert")
     count, width = tokens.shape
-    rows, size = count * m.top_k, m.intermediate_size
-    active = active_experts(m.experts, m.top_k, count)
+    rows = count * m.top_k
+    active = active_experts(m.experts, m.top_k, count * shard.ep)
+    held = max(active // shard.ep, 1)
     gathered = b.copy(tokens, chosen, shape=(rows, width), name="gather_by_expert")
+    sent = _to_experts(b, gathered)
     both = b.grouped_linear(
-        gathered, 2 * size, groups=m.experts, active=active, bias=m.bias, name="gate_up"
+        sent, 2 * size, groups=experts, active=held, bias=m.bias, name="gate_up"
     )
     gate, up = b.split(both, (size, size))
     hidden = b.multiply(activate(b, gate, m.activation), up)
-    out = b.grouped_linear(hidden, width, groups=m.experts, active=active, bias=m.bias, name="down")
+    out = b.grouped_linear(hidden, width, groups=experts, active=held, bias=m.bias, name="down")
+    returned = _from_experts(b, out, rows)
     return b.elementwise(
-        out,
+        returned,
         chosen,
         shape=(count, width),
         name="combine",
         flop_per_element=2 * m.top_k,
-        saves=[out, chosen],
+        saves=[returned, chosen],
     )
+
+
+def _to_experts(b: GraphBuilder, rows: Tensor) -> Tensor:
+    """Rows where their experts are: exchanged over the ranks of the experts, then had by all ranks
+    that share their columns.
+    """
+    if b.shard.ep == 1:
+        return rows
+    count, width = rows.shape
+    sent = b.collective(_K.ALL_TO_ALL, rows, ParallelGroup.EXPERT, rows.shape)
+    everywhere = (count * b.shard.expert_tp, width)
+    return b.collective(_K.ALL_GATHER, sent, ParallelGroup.EXPERT_TENSOR, everywhere)
+
+
+def _from_experts(b: GraphBuilder, rows: Tensor, count: int) -> Tensor:
+    """The experts' results back where their tokens are: summed over columns, then exchanged."""
+    if b.shard.ep == 1:
+        return rows
+    own = (count, rows.shape[-1])
+    summed = b.collective(_K.REDUCE_SCATTER, rows, ParallelGroup.EXPERT_TENSOR, own)
+    return b.collective(_K.ALL_TO_ALL, summed, ParallelGroup.EXPERT, own)
 
 
 def _shared(b: GraphBuilder, tokens: Tensor, m: Mixture, names: LayerNames) -> Tensor:
@@ -163,7 +215,7 @@ def _shared(b: GraphBuilder, tokens: Tensor, m: Mixture, names: LayerNames) -> T
         gate=f"{path}.gate_proj", up=f"{path}.up_proj", down=f"{path}.down_proj", feed_forward=path
     )
     dense = FeedForward(m.shared_intermediate_size, m.activation, gated=True)
-    out = feed_forward(b, tokens, dense, inner)
+    out = _expert(b, tokens, dense, inner)
     if not m.shared_gate:
         return out
     with b.scope(f"{path}_gate"):

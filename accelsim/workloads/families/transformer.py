@@ -28,9 +28,12 @@ from accelsim.workloads.families.feed_forward import FeedForward, Mixture, feed_
 from accelsim.workloads.families.module_names import LayerNames
 from accelsim.workloads.model import RunShape
 from accelsim.workloads.operator import Phase
+from accelsim.workloads.sharding import split_evenly
 
 __all__ = [
     "TransformerLayer",
+    "held_tokens",
+    "held_vocabulary",
     "new_token_count",
     "normalise",
     "token_ids",
@@ -111,6 +114,8 @@ def transformer_layers(
     x: Tensor,
     layers: Sequence[TransformerLayer],
     path: str,
+    *,
+    first: int = 0,
     **states: Any,
 ) -> Tensor:
     """Layers one after the other, at module paths ``path.0``, ``path.1`` ...
@@ -120,10 +125,11 @@ def transformer_layers(
         x: Hidden states.
         layers: The layers.
         path: Module path of the list.
+        first: Number of the first layer: of a pipeline stage.
         **states: Further arguments of `transformer_layer`.
     """
     for layer, indices in groupby(range(len(layers)), key=layers.__getitem__):
-        places = [f"{path}.{index}" for index in indices]
+        places = [f"{path}.{first + index}" for index in indices]
         x = b.repeated(x, places, partial(transformer_layer, b, layer=layer, **states))
     return x
 
@@ -169,6 +175,22 @@ def _transform(b: GraphBuilder, x: Tensor, layer: TransformerLayer) -> Tensor:
     if isinstance(layer.feed_forward, Mixture):
         return mixture(b, x, layer.feed_forward, layer.names)
     return feed_forward(b, x, layer.feed_forward, layer.names)
+
+
+def held_tokens(b: GraphBuilder, length: int) -> int:
+    """Tokens of each sequence that the builder's rank holds between layers.
+
+    Raises:
+        InvalidValueError: If the ranks do not divide the tokens.
+    """
+    shard = b.shard
+    tokens = split_evenly("cp", shard.cp, length, "tokens")
+    return split_evenly("sp", shard.tp, tokens, "tokens") if shard.sp else tokens
+
+
+def held_vocabulary(b: GraphBuilder, size: int) -> int:
+    """Rows of the embedding that the builder's rank holds: the table is padded to a multiple."""
+    return -(-size // b.shard.tp) if b.shard.vocabulary else size
 
 
 def token_ids(b: GraphBuilder, batch: int, length: int) -> Tensor:

@@ -1,0 +1,161 @@
+"""What of a model one rank holds and runs, and the collectives that join the ranks.
+
+A `Shard` is one rank's part under tensor parallelism of attention heads and feed-forward columns
+(Shoeybi et al. 2019, arXiv:1909.08053), sequence parallelism of what lies between them (Korthikanti
+et al. 2022, arXiv:2205.05198), context parallelism of the tokens, expert parallelism (Lepikhin et
+al. 2020, arXiv:2006.16668) with tensor parallelism inside experts, and pipeline stages. Layers that
+are split write the collective as a row of its own: its dimensions are the payload in bytes, the
+ranks, and the `ParallelGroup` they form. A cluster prices these rows; no device does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from accelsim.errors import InvalidValueError
+
+__all__ = ["WHOLE", "ParallelGroup", "Shard", "Stage", "split_evenly", "stage_layers"]
+
+
+class ParallelGroup(IntEnum):
+    """Which ranks a collective joins; the code is the third dimension of its row."""
+
+    TENSOR = 1
+    CONTEXT = 2
+    EXPERT = 3
+    EXPERT_TENSOR = 4
+    PIPELINE = 5
+    DATA = 6
+
+    @property
+    def label(self) -> str:
+        """Lower-case name."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A pipeline stage.
+
+    Attributes:
+        index: Its place, from 0.
+        count: Stages in all.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it takes the model's input."""
+        return self.index == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it gives the model's output."""
+        return self.index == self.count - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One rank's part of a model.
+
+    Attributes:
+        tp: Ranks that share heads and feed-forward columns.
+        sp: Whether these ranks also share the tokens of norms, residuals and dropout.
+        cp: Ranks that share the tokens of a sequence.
+        ep: Ranks that share the experts.
+        etp: Ranks that share the columns of each expert; as many as `tp` where None and `ep` is 1,
+            else 1.
+        stage: The pipeline stage.
+        vocabulary: Whether the ranks of `tp` share the embedding and the logits.
+    """
+
+    tp: int = 1
+    sp: bool = False
+    cp: int = 1
+    ep: int = 1
+    etp: int | None = None
+    stage: Stage = Stage()
+    vocabulary: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse counts that are none, and stages that do not exist.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        for name in ("tp", "cp", "ep", "expert_tp"):
+            if getattr(self, name) < 1:
+                raise InvalidValueError(name, getattr(self, name), "at least 1 rank")
+        if self.ep == 1 and self.expert_tp != self.tp:
+            allowed = f"{self.tp}, as tp, where the experts are not shared"
+            raise InvalidValueError("etp", self.expert_tp, allowed, "Give ep, too.")
+        if not 0 <= self.stage.index < self.stage.count:
+            allowed = f"a stage from 0 to {self.stage.count - 1}"
+            raise InvalidValueError("stage", self.stage.index, allowed)
+
+    @property
+    def expert_tp(self) -> int:
+        """Ranks that share the columns of each expert."""
+        if self.etp is not None:
+            return self.etp
+        return self.tp if self.ep == 1 else 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one rank holds the whole model."""
+        sizes = (self.tp, self.cp, self.ep, self.expert_tp, self.stage.count)
+        return sizes == (1, 1, 1, 1, 1)
+
+    @property
+    def ranks(self) -> dict[ParallelGroup, int]:
+        """Ranks of each group."""
+        return {
+            ParallelGroup.TENSOR: self.tp,
+            ParallelGroup.CONTEXT: self.cp,
+            ParallelGroup.EXPERT: self.ep,
+            ParallelGroup.EXPERT_TENSOR: self.expert_tp,
+            ParallelGroup.PIPELINE: self.stage.count,
+        }
+
+
+#: One rank holds everything.
+WHOLE = Shard()
+
+
+def split_evenly(field: str, ranks: int, amount: int, what: str) -> int:
+    """Each rank's part of an amount.
+
+    Args:
+        field: Field of `Shard` that splits it, for the message.
+        ranks: Ranks.
+        amount: Heads, columns, tokens ...
+        what: Their name, for the message.
+
+    Raises:
+        InvalidValueError: If the ranks do not divide the amount.
+    """
+    if ranks == 1:
+        return amount
+    if amount % ranks != 0:
+        raise InvalidValueError(field, ranks, f"a divisor of {amount} {what}")
+    return amount // ranks
+
+
+def stage_layers(layer_count: int, stage: Stage) -> range:
+    """Layers of a stage; the first stages take one more where they do not divide.
+
+    Args:
+        layer_count: Layers of the model.
+        stage: The stage.
+
+    Raises:
+        InvalidValueError: If there are more stages than layers.
+    """
+    if stage.count > layer_count:
+        raise InvalidValueError("stage", stage.count, f"at most {layer_count} stages, one a layer")
+    each, more = divmod(layer_count, stage.count)
+    first = stage.index * each + min(stage.index, more)
+    return range(first, first + each + (stage.index < more))
