@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from accelsim.catalog import device, device_names
+    from accelsim.cluster_catalog import cluster, cluster_names
+    from accelsim.cost.collective import collective_costs
     from accelsim.cost.table import CostTable
     from accelsim.economics.price import PriceBook
+    from accelsim.hardware.placement import RankGroup
     from accelsim.planning.compare import Comparison, compare
     from accelsim.planning.estimate import Estimate, estimate
     from accelsim.planning.operators import operator_costs
@@ -27,7 +30,11 @@ __all__ = [
     "CostTable",
     "Estimate",
     "PriceBook",
+    "RankGroup",
     "capture",
+    "cluster",
+    "cluster_names",
+    "collective_costs",
     "compare",
     "device",
     "device_names",
@@ -43,7 +50,11 @@ _HOME = {
     "CostTable": "accelsim.cost.table",
     "Estimate": "accelsim.planning.estimate",
     "PriceBook": "accelsim.economics.price",
+    "RankGroup": "accelsim.hardware.placement",
     "capture": "accelsim.workloads.capture.module",
+    "cluster": "accelsim.cluster_catalog",
+    "cluster_names": "accelsim.cluster_catalog",
+    "collective_costs": "accelsim.cost.collective",
     "compare": "accelsim.planning.compare",
     "device": "accelsim.catalog",
     "device_names": "accelsim.catalog",

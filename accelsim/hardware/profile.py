@@ -35,6 +35,7 @@ __all__ = [
     "PowerSpec",
     "Rates",
     "parse_device",
+    "resolve_citations",
 ]
 
 
@@ -301,12 +302,15 @@ _ADAPTER: TypeAdapter[DeviceProfile] = TypeAdapter(
 )
 
 
-def _resolve(data: Any, sources: Mapping[str, str]) -> Any:
+def resolve_citations(data: Any, sources: Mapping[str, str]) -> Any:
+    """The data with each ``source`` that is a key of ``sources`` replaced by its citation."""
     if isinstance(data, list):
-        return [_resolve(item, sources) for item in data]
+        return [resolve_citations(item, sources) for item in data]
     if not isinstance(data, Mapping):
         return data
-    resolved = {key: _resolve(item, sources) for key, item in data.items() if key != "sources"}
+    resolved = {
+        key: resolve_citations(item, sources) for key, item in data.items() if key != "sources"
+    }
     if isinstance(resolved.get("source"), str):
         resolved["source"] = sources.get(resolved["source"], resolved["source"])
     return resolved
@@ -330,7 +334,7 @@ def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
     """
     table = data.get("sources", {})
     citations = table if isinstance(table, Mapping) else {}
-    prepared = dict(to_si(_resolve(data, citations)))
+    prepared = dict(to_si(resolve_citations(data, citations)))
     prepared["sources"] = table
     if "class" in prepared:
         prepared["device_class"] = prepared.pop("class")
