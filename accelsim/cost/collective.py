@@ -15,8 +15,9 @@ reduce-scatter the vector before scattering, for all-to-all what one rank holds 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,52 +33,34 @@ __all__ = ["ALGORITHMS", "AlphaBeta", "CollectiveCosts", "Tiers", "collective_co
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """The levels of a placement as columns, nearest first; see `Level` for each.
+    """The levels of a placement as columns, nearest first.
 
     Attributes:
         size: Ranks of the group.
-        fanout: Units joined at each level.
-        lanes: Ranks in a unit that carry its traffic.
-        hops: Hops of a ring through all ranks.
-        steps: Steps of a ring through the units.
-        latency_s: Of a hop.
-        bandwidth: To neighbours, bytes/s.
-        pair_bandwidth: To one rank, bytes/s.
-        exchange_bandwidth: When all send to all, bytes/s.
         is_any_to_any: Whether each unit reaches each other in one hop, at all levels.
+
+    The others are the fields of `Level`.
     """
 
     size: int
-    fanout: FloatArray
-    lanes: FloatArray
-    hops: FloatArray
-    steps: FloatArray
-    latency_s: FloatArray
-    bandwidth: FloatArray
-    pair_bandwidth: FloatArray
-    exchange_bandwidth: FloatArray
     is_any_to_any: bool
+    fanout: FloatArray
+    lane_count: FloatArray
+    hop_count: FloatArray
+    step_count: FloatArray
+    latency_s: FloatArray
+    bandwidth_bytes_per_s: FloatArray
+    pair_bandwidth_bytes_per_s: FloatArray
+    exchange_bandwidth_bytes_per_s: FloatArray
 
     @classmethod
     def of(cls, placement: Placement) -> Tiers:
         """The columns of a placement."""
         levels = placement.levels
-
-        def column(field: str) -> FloatArray:
-            return np.array([getattr(level, field) for level in levels], dtype=np.float64)
-
-        return cls(
-            size=placement.size,
-            fanout=column("fanout"),
-            lanes=column("lane_count"),
-            hops=column("hop_count"),
-            steps=column("step_count"),
-            latency_s=column("latency_s"),
-            bandwidth=column("bandwidth_bytes_per_s"),
-            pair_bandwidth=column("pair_bandwidth_bytes_per_s"),
-            exchange_bandwidth=column("exchange_bandwidth_bytes_per_s"),
-            is_any_to_any=all(level.is_any_to_any for level in levels),
-        )
+        names = [field.name for field in fields(cls)[2:]]
+        columns = {name: [getattr(level, name) for level in levels] for name in names}
+        arrays = {name: np.array(column, dtype=np.float64) for name, column in columns.items()}
+        return cls(placement.size, all(level.is_any_to_any for level in levels), **arrays)
 
     @property
     def share(self) -> float:
@@ -104,27 +87,26 @@ class AlphaBeta:
     Attributes:
         latency_s: Hops times latency, per level.
         sent_share: Bytes a device sends over its links for each byte of payload, per level.
-        bandwidth: At which it sends them, bytes/s per level.
+        bandwidth_bytes_per_s: At which it sends them, per level.
         is_pipelined: Whether levels move different parts of the payload at the same time.
     """
 
     latency_s: FloatArray
     sent_share: FloatArray
-    bandwidth: FloatArray
+    bandwidth_bytes_per_s: FloatArray
     is_pipelined: bool = False
 
-    def time_s(self, payload_bytes: FloatArray) -> FloatArray:
-        """Seconds for each payload."""
-        seconds_per_byte = self.sent_share / self.bandwidth
-        combined = seconds_per_byte.max() if self.is_pipelined else seconds_per_byte.sum()
-        time: FloatArray = self.latency_s.sum() + payload_bytes * combined
-        return time
+    @property
+    def seconds_per_byte(self) -> float:
+        """Seconds for each byte of payload: of the slowest level where pipelined, else of all."""
+        levels = self.level_seconds_per_byte
+        return float(levels.max() if self.is_pipelined else levels.sum())
 
-    def level_time_s(self, payload_bytes: FloatArray) -> FloatArray:
-        """Seconds at each level alone, shape (payloads, levels)."""
-        seconds_per_byte = self.sent_share / self.bandwidth
-        time: FloatArray = self.latency_s + np.multiply.outer(payload_bytes, seconds_per_byte)
-        return time
+    @property
+    def level_seconds_per_byte(self) -> FloatArray:
+        """Seconds at each level for each byte of payload."""
+        seconds: FloatArray = self.sent_share / self.bandwidth_bytes_per_s
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +116,7 @@ class CollectiveCosts:
     Attributes:
         payload_bytes: Shape (k,).
         time_s: Seconds, shape (k,).
-        link_names: Links crossed, nearest first; length L.
+        link_names: Links crossed, nearest first; length L. One rank crosses one without a name.
         bytes_on_link: Bytes that one device sends over its links of each tier, shape (k, L).
         binding_link: Link that takes the most of the time, shape (k,); empty text where none.
         algorithm: Which was quickest, shape (k,); empty text for one rank.
@@ -155,8 +137,9 @@ def ring_all_reduce(tiers: Tiers) -> AlphaBeta:
 
     Thakur et al. 2005, section 4.5 (reduce-scatter, all-gather); Patarasuk and Yuan, JPDC 69, 2009.
     """
-    sent = 2.0 * tiers.share / tiers.lanes
-    return AlphaBeta(2.0 * tiers.hops * tiers.latency_s, sent, tiers.bandwidth, is_pipelined=True)
+    sent = 2.0 * tiers.share / tiers.lane_count
+    latency = 2.0 * tiers.hop_count * tiers.latency_s
+    return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s, is_pipelined=True)
 
 
 def tree_all_reduce(tiers: Tiers) -> AlphaBeta:
@@ -167,7 +150,8 @@ def tree_all_reduce(tiers: Tiers) -> AlphaBeta:
     2009; NCCL since 2.4.
     """
     latency = 2.0 * tiers.rounds * tiers.latency_s
-    return AlphaBeta(latency, 2.0 / tiers.lanes, tiers.pair_bandwidth, is_pipelined=True)
+    sent = 2.0 / tiers.lane_count
+    return AlphaBeta(latency, sent, tiers.pair_bandwidth_bytes_per_s, is_pipelined=True)
 
 
 def recursive_doubling_all_reduce(tiers: Tiers) -> AlphaBeta:
@@ -176,7 +160,7 @@ def recursive_doubling_all_reduce(tiers: Tiers) -> AlphaBeta:
     Thakur et al. 2005, section 4.5.
     """
     rounds = np.floor(np.log2(tiers.fanout)) + _folds(tiers.fanout)
-    return AlphaBeta(rounds * tiers.latency_s, rounds, tiers.pair_bandwidth)
+    return AlphaBeta(rounds * tiers.latency_s, rounds, tiers.pair_bandwidth_bytes_per_s)
 
 
 def halving_doubling_all_reduce(tiers: Tiers) -> AlphaBeta:
@@ -189,8 +173,8 @@ def halving_doubling_all_reduce(tiers: Tiers) -> AlphaBeta:
     whole = 2.0 ** np.floor(np.log2(tiers.fanout))
     folds = _folds(tiers.fanout)
     rounds = 2.0 * np.log2(whole) + folds
-    sent = (2.0 * (whole - 1.0) / whole + folds) / tiers.lanes
-    return AlphaBeta(rounds * tiers.latency_s, sent, tiers.pair_bandwidth)
+    sent = (2.0 * (whole - 1.0) / whole + folds) / tiers.lane_count
+    return AlphaBeta(rounds * tiers.latency_s, sent, tiers.pair_bandwidth_bytes_per_s)
 
 
 def hierarchical_all_reduce(tiers: Tiers) -> AlphaBeta:
@@ -198,9 +182,9 @@ def hierarchical_all_reduce(tiers: Tiers) -> AlphaBeta:
 
     Rings at every tier; on a torus, axis by axis. Cho et al., MLSys 2019.
     """
-    latency = 2.0 * tiers.steps * tiers.latency_s
-    sent = 2.0 * tiers.level_share / tiers.lanes
-    return AlphaBeta(latency, sent, tiers.bandwidth)
+    latency = 2.0 * tiers.step_count * tiers.latency_s
+    sent = 2.0 * tiers.level_share / tiers.lane_count
+    return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s)
 
 
 def ring_gather(tiers: Tiers) -> AlphaBeta:
@@ -208,14 +192,15 @@ def ring_gather(tiers: Tiers) -> AlphaBeta:
 
     Thakur et al. 2005, sections 4.1 and 4.3.
     """
-    sent = tiers.share / tiers.lanes
-    return AlphaBeta(tiers.hops * tiers.latency_s, sent, tiers.bandwidth, is_pipelined=True)
+    sent = tiers.share / tiers.lane_count
+    latency = tiers.hop_count * tiers.latency_s
+    return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s, is_pipelined=True)
 
 
 def hierarchical_gather(tiers: Tiers) -> AlphaBeta:
     """All-gather or reduce-scatter tier by tier, rings at each. Cho et al., MLSys 2019."""
-    sent = tiers.level_share / tiers.lanes
-    return AlphaBeta(tiers.steps * tiers.latency_s, sent, tiers.bandwidth)
+    sent = tiers.level_share / tiers.lane_count
+    return AlphaBeta(tiers.step_count * tiers.latency_s, sent, tiers.bandwidth_bytes_per_s)
 
 
 def doubling_gather(tiers: Tiers) -> AlphaBeta:
@@ -223,8 +208,8 @@ def doubling_gather(tiers: Tiers) -> AlphaBeta:
 
     Thakur et al. 2005, sections 4.1 and 4.3.
     """
-    sent = tiers.level_share / tiers.lanes
-    return AlphaBeta(tiers.rounds * tiers.latency_s, sent, tiers.pair_bandwidth)
+    sent = tiers.level_share / tiers.lane_count
+    return AlphaBeta(tiers.rounds * tiers.latency_s, sent, tiers.pair_bandwidth_bytes_per_s)
 
 
 def pairwise_all_to_all(tiers: Tiers) -> AlphaBeta:
@@ -232,21 +217,22 @@ def pairwise_all_to_all(tiers: Tiers) -> AlphaBeta:
 
     What leaves a unit also crosses the tiers below it.
     """
-    peers = tiers.lanes * (tiers.fanout - 1.0)
-    sent = (tiers.size - tiers.lanes) / tiers.size
-    return AlphaBeta(peers * tiers.latency_s, sent, tiers.exchange_bandwidth, is_pipelined=True)
+    peers = tiers.lane_count * (tiers.fanout - 1.0)
+    sent = (tiers.size - tiers.lane_count) / tiers.size
+    latency = peers * tiers.latency_s
+    return AlphaBeta(latency, sent, tiers.exchange_bandwidth_bytes_per_s, is_pipelined=True)
 
 
 def binomial_broadcast(tiers: Tiers) -> AlphaBeta:
     """log2(n) sends of the whole payload. Thakur et al. 2005, section 4.2."""
-    return AlphaBeta(tiers.rounds * tiers.latency_s, tiers.rounds, tiers.pair_bandwidth)
+    return AlphaBeta(tiers.rounds * tiers.latency_s, tiers.rounds, tiers.pair_bandwidth_bytes_per_s)
 
 
 def scatter_gather_broadcast(tiers: Tiers) -> AlphaBeta:
     """Scatter by a binomial tree, then a ring all-gather. Thakur et al. 2005, section 4.2."""
-    latency = (tiers.rounds + tiers.hops) * tiers.latency_s
-    sent = 2.0 * tiers.share / tiers.lanes
-    return AlphaBeta(latency, sent, tiers.bandwidth, is_pipelined=True)
+    latency = (tiers.rounds + tiers.hop_count) * tiers.latency_s
+    sent = 2.0 * tiers.share / tiers.lane_count
+    return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s, is_pipelined=True)
 
 
 def chain_broadcast(tiers: Tiers) -> AlphaBeta:
@@ -254,15 +240,16 @@ def chain_broadcast(tiers: Tiers) -> AlphaBeta:
 
     Bus bandwidth factor 1 of nccl-tests, doc/PERFORMANCE.md; chunks are taken as small.
     """
-    latency = tiers.hops * tiers.latency_s
-    return AlphaBeta(latency, 1.0 / tiers.lanes, tiers.bandwidth, is_pipelined=True)
+    latency = tiers.hop_count * tiers.latency_s
+    sent = 1.0 / tiers.lane_count
+    return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s, is_pipelined=True)
 
 
 def neighbour_send(tiers: Tiers) -> AlphaBeta:
     """One message to the next rank, over the last tier crossed: alpha + s beta (Hockney 1994)."""
     is_last = np.zeros_like(tiers.latency_s)
     is_last[-1] = 1.0
-    return AlphaBeta(is_last * tiers.latency_s, is_last, tiers.pair_bandwidth)
+    return AlphaBeta(is_last * tiers.latency_s, is_last, tiers.pair_bandwidth_bytes_per_s)
 
 
 def _folds(fanout: FloatArray) -> FloatArray:
@@ -330,34 +317,71 @@ def collective_costs(
     payload = np.atleast_1d(np.asarray(payload_bytes, dtype=np.float64))
     if payload.size and not (payload >= 0).all():
         raise InvalidValueError("payload_bytes", float(payload.min()), "bytes >= 0")
-    choices = _algorithms(kind, algorithm)
-    placement = place(group, cluster)
-    if not placement.levels:
-        return _nothing(payload, placement)
-    tiers = Tiers.of(placement)
-    if algorithm is None:
-        choices = {name: form for name, form in choices.items() if _is_suited(name, tiers)}
-    costs = [form(tiers) for form in choices.values()]
-    times = np.stack([cost.time_s(payload) for cost in costs])
-    quickest = times.argmin(axis=0)
-    links = np.array([level.link_name for level in placement.levels])
-    level_times = np.stack([cost.level_time_s(payload) for cost in costs])
-    sent = np.stack([cost.sent_share for cost in costs])
-    places = np.arange(payload.size)
+    label = kind.label if isinstance(kind, OperatorKind) else kind
+    choices = _choices(label, group, cluster, algorithm)
+    times = choices.latency_s + np.multiply.outer(payload, choices.seconds_per_byte)
+    quickest = times.argmin(axis=1)
+    column = payload[:, np.newaxis]
+    level_times = choices.level_latency_s[quickest]
+    level_times = level_times + choices.level_seconds_per_byte[quickest] * column
     return CollectiveCosts(
         payload_bytes=payload,
-        time_s=times[quickest, places],
-        link_names=tuple(links.tolist()),
-        bytes_on_link=sent[quickest] * payload[:, np.newaxis],
-        binding_link=links[level_times[quickest, places].argmax(axis=1)],
-        algorithm=np.array(list(choices))[quickest],
+        time_s=times.min(axis=1),
+        link_names=tuple(choices.link_names.tolist()),
+        bytes_on_link=choices.sent_share[quickest] * column,
+        binding_link=choices.link_names[level_times.argmax(axis=1)],
+        algorithm=choices.names[quickest],
+        warnings=choices.warnings,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """The algorithms open to a group, as rows: totals, and per level."""
+
+    names: NDArray[np.str_]
+    link_names: NDArray[np.str_]
+    latency_s: FloatArray
+    seconds_per_byte: FloatArray
+    level_latency_s: FloatArray
+    level_seconds_per_byte: FloatArray
+    sent_share: FloatArray
+    warnings: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def _choices(label: str, group: RankGroup, cluster: Cluster, algorithm: str | None) -> _Choices:
+    forms = _algorithms(label, algorithm)
+    placement = place(group, cluster)
+    if not placement.levels:
+        return _nothing(placement)
+    tiers = Tiers.of(placement)
+    if algorithm is None:
+        forms = {name: form for name, form in forms.items() if _is_suited(name, tiers)}
+    costs = [form(tiers) for form in forms.values()]
+    return _Choices(
+        names=np.array(list(forms)),
+        link_names=np.array([level.link_name for level in placement.levels]),
+        latency_s=np.array([cost.latency_s.sum() for cost in costs]),
+        seconds_per_byte=np.array([cost.seconds_per_byte for cost in costs]),
+        level_latency_s=np.stack([cost.latency_s for cost in costs]),
+        level_seconds_per_byte=np.stack([cost.level_seconds_per_byte for cost in costs]),
+        sent_share=np.stack([cost.sent_share for cost in costs]),
         warnings=placement.warnings,
     )
 
 
-def _algorithms(kind: OperatorKind | str, algorithm: str | None) -> Mapping[str, Algorithm]:
+def _nothing(placement: Placement) -> _Choices:
+    """One rank: no time, and no bytes over a link without a name."""
+    none = np.zeros(1)
+    no_level = np.zeros((1, 1))
+    nameless = np.array([""])
+    warnings = placement.warnings
+    return _Choices(nameless, nameless, none, none, no_level, no_level, no_level, warnings)
+
+
+def _algorithms(label: str, algorithm: str | None) -> Mapping[str, Algorithm]:
     by_label = {collective.label: forms for collective, forms in ALGORITHMS.items()}
-    label = kind.label if isinstance(kind, OperatorKind) else kind
     known = by_label.get(label)
     if known is None:
         raise InvalidValueError("kind", label, f"one of {', '.join(by_label)}")
@@ -370,17 +394,3 @@ def _algorithms(kind: OperatorKind | str, algorithm: str | None) -> Mapping[str,
 
 def _is_suited(name: str, tiers: Tiers) -> bool:
     return tiers.is_any_to_any or name not in _FAR_PARTNERS
-
-
-def _nothing(payload: FloatArray, placement: Placement) -> CollectiveCosts:
-    """One rank: no time, no bytes."""
-    empty: NDArray[Any] = np.full(payload.size, "")
-    return CollectiveCosts(
-        payload_bytes=payload,
-        time_s=np.zeros_like(payload),
-        link_names=(),
-        bytes_on_link=np.zeros((payload.size, 0)),
-        binding_link=empty,
-        algorithm=empty,
-        warnings=placement.warnings,
-    )

@@ -120,7 +120,7 @@ class PowerSpec(FrozenModel):
 
 
 class Conflict(FrozenModel):
-    """An independent source that disagrees with this profile, and why the profile keeps its value."""
+    """An independent source that disagrees with a profile, and why the profile keeps its value."""
 
     field: str
     reference_value: float | str
@@ -270,9 +270,8 @@ class ComputeArray(FrozenModel):
     def _check_size(self) -> ComputeArray:
         elements = self.rows.value * self.columns.value * self.count.value
         if elements > MOST_MULTIPLY_ADDERS:
-            raise ValueError(
-                f"{elements:,} multiply-adders; expected at most {MOST_MULTIPLY_ADDERS:,}, ten wafers'"
-            )
+            allowed = f"at most {MOST_MULTIPLY_ADDERS:,}, ten wafers'"
+            raise ValueError(f"{elements:,} multiply-adders; expected {allowed}")
         return self
 
 
