@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from accelsim.cost.collective import collective_costs
     from accelsim.cost.table import CostTable
     from accelsim.economics.price import PriceBook
+    from accelsim.hardware.cluster import Cluster, Fleet, Pool
     from accelsim.hardware.placement import RankGroup
     from accelsim.planning.compare import Comparison, compare
     from accelsim.planning.estimate import Estimate, estimate
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Cluster",
     "Comparison",
     "CostTable",
     "Estimate",
+    "Fleet",
+    "Pool",
     "PriceBook",
     "RankGroup",
     "capture",
@@ -46,9 +50,12 @@ __all__ = [
 ]
 
 _HOME = {
+    "Cluster": "accelsim.hardware.cluster",
     "Comparison": "accelsim.planning.compare",
     "CostTable": "accelsim.cost.table",
     "Estimate": "accelsim.planning.estimate",
+    "Fleet": "accelsim.hardware.cluster",
+    "Pool": "accelsim.hardware.cluster",
     "PriceBook": "accelsim.economics.price",
     "RankGroup": "accelsim.hardware.placement",
     "capture": "accelsim.workloads.capture.module",

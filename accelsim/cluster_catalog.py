@@ -27,7 +27,7 @@ from accelsim.hardware.interconnect import (
     TierShape,
     parse_interconnect,
 )
-from accelsim.hardware.sourced import value_of
+from accelsim.hardware.sourced import Positive, value_of
 
 __all__ = [
     "cluster",
@@ -84,10 +84,13 @@ def cluster_sources(found: Cluster) -> dict[str, ClusterProfile | NodeProfile | 
 
     Every number in them has its source.
     """
-    own = [cluster_profile(found.name)] if found.name in _paths("clusters") else []
-    link_names_used = dict.fromkeys(tier.link_name for tier in found.tiers)
-    files = [*own, node(found.node.name), *map(link, link_names_used)]
-    return {file.name: file for file in files}
+    files: dict[str, ClusterProfile | NodeProfile | Link] = {}
+    if found.name in _paths("clusters"):
+        files[found.name] = cluster_profile(found.name)
+    files[found.node.name] = node(found.node.name)
+    for tier in found.tiers:
+        files[tier.link_name] = link(tier.link_name)
+    return files
 
 
 def load_cluster_file(path: str | Path) -> Cluster:
@@ -197,20 +200,25 @@ def _node(base: NodeProfile) -> Node:
         host_count=base.host_count.value,
         device_name=base.device,
         device_count=base.device_count.value,
-        host_memory_bytes=base.host_memory_bytes and base.host_memory_bytes.value,
+        host_memory_bytes=_known(base.host_memory_bytes),
         network_link_name=base.network_link,
         network_link_count=base.network_link_count.value if base.network_link_count else 0,
-        max_power_w=base.max_power_w and base.max_power_w.value,
+        max_power_w=_known(base.max_power_w),
         host_power_w=_host_power_w(base),
     )
 
 
+def _known(number: Positive | None) -> float | None:
+    return None if number is None else number.value
+
+
 def _host_power_w(base: NodeProfile) -> float | None:
     """Power of a node less its devices' limits; None where unknown or where they are its CPUs."""
-    limit = device(base.device).power.limit_w
-    if base.max_power_w is None or limit is None or base.device == base.host:
+    limit_w = _known(device(base.device).power.limit_w)
+    node_w = _known(base.max_power_w)
+    if node_w is None or limit_w is None or base.device == base.host:
         return None
-    return base.max_power_w.value - base.device_count.value * limit.value
+    return node_w - base.device_count.value * limit_w
 
 
 def _cards_per_device(base: NodeProfile) -> float:
@@ -234,7 +242,6 @@ def _shaped_tier(
     oversubscription: float = 1.0,
 ) -> Tier:
     wire = link(shape.link)
-    energy = wire.energy_per_byte_j
     bandwidth = wire.bandwidth_bytes_per_s.value * links_per_device / oversubscription
     return Tier(
         name=name,
@@ -248,7 +255,7 @@ def _shaped_tier(
         dimensions=shape.dimensions,
         closed_multiple=value_of(shape.closed_multiple, 1),
         lane_counts=shape.lane_counts,
-        energy_per_byte_j=None if energy is None else energy.value,
+        energy_per_byte_j=_known(wire.energy_per_byte_j),
     )
 
 
