@@ -30,6 +30,9 @@ Ranks = NDArray[np.int64]
 class RankGroup:
     """The devices that take part in a collective.
 
+    A size and stride stand for the group that starts at the first device; name the devices of one
+    that straddles units.
+
     Attributes:
         size: Ranks, >= 1.
         stride: Devices from one rank to the next.
