@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from accelsim.catalog import device, device_names
+    from accelsim.cluster_catalog import cluster, cluster_names
+    from accelsim.cost.collective import collective_costs
     from accelsim.cost.table import CostTable
     from accelsim.economics.price import PriceBook
+    from accelsim.hardware.cluster import Cluster, Fleet, Pool
+    from accelsim.hardware.placement import RankGroup
     from accelsim.planning.compare import Comparison, compare
     from accelsim.planning.estimate import Estimate, estimate
     from accelsim.planning.estimate_many import EstimateColumns, estimate_many
@@ -34,20 +38,27 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Cluster",
     "Comparison",
     "CostTable",
     "Estimate",
     "EstimateColumns",
+    "Fleet",
     "ModelOptions",
+    "Pool",
     "Precision",
     "PriceBook",
     "PriceChoice",
+    "RankGroup",
     "RunOptions",
     "RunShape",
     "Simulation",
     "Timeline",
     "TrainingOptions",
     "capture",
+    "cluster",
+    "cluster_names",
+    "collective_costs",
     "compare",
     "device",
     "device_names",
@@ -61,25 +72,32 @@ __all__ = [
 ]
 
 _HOME = {
-    "estimate_many": "accelsim.planning.estimate_many",
-    "EstimateColumns": "accelsim.planning.estimate_many",
+    "Cluster": "accelsim.hardware.cluster",
     "Comparison": "accelsim.planning.compare",
     "CostTable": "accelsim.cost.table",
     "Estimate": "accelsim.planning.estimate",
+    "EstimateColumns": "accelsim.planning.estimate_many",
+    "Fleet": "accelsim.hardware.cluster",
     "ModelOptions": "accelsim.planning.options",
+    "Pool": "accelsim.hardware.cluster",
     "Precision": "accelsim.workloads.dtype",
     "PriceBook": "accelsim.economics.price",
     "PriceChoice": "accelsim.planning.options",
+    "RankGroup": "accelsim.hardware.placement",
     "RunOptions": "accelsim.planning.options",
     "RunShape": "accelsim.planning.options",
     "Simulation": "accelsim.planning.simulate",
     "Timeline": "accelsim.simulation.timeline",
     "TrainingOptions": "accelsim.planning.options",
     "capture": "accelsim.workloads.capture.module",
+    "cluster": "accelsim.cluster_catalog",
+    "cluster_names": "accelsim.cluster_catalog",
+    "collective_costs": "accelsim.cost.collective",
     "compare": "accelsim.planning.compare",
     "device": "accelsim.catalog",
     "device_names": "accelsim.catalog",
     "estimate": "accelsim.planning.estimate",
+    "estimate_many": "accelsim.planning.estimate_many",
     "operator_costs": "accelsim.planning.operators",
     "simulate": "accelsim.planning.simulate",
     "workload": "accelsim.workload_catalog",

@@ -20,7 +20,6 @@ from pydantic import ValidationError
 
 from accelsim.datafile import data_root, read_mapping, validation_problems
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
-from accelsim.hardware.interconnect import Cluster, Link, Node, parse_interconnect
 from accelsim.hardware.local import (
     local_cpu_facts,
     local_cpu_profile,
@@ -34,19 +33,13 @@ from accelsim.units import to_si
 __all__ = [
     "aliases",
     "clear_cache",
-    "cluster",
-    "cluster_names",
     "data_root",
     "detect_local_devices",
     "device",
     "device_file_problems",
     "device_names",
     "device_search_path",
-    "link",
-    "link_names",
     "load_device_file",
-    "node",
-    "node_names",
 ]
 
 _CLASSES = ("cpu", "gpu", "fpga", "asic")
@@ -132,48 +125,6 @@ def load_device_file(path: str | Path) -> DeviceProfile:
     return _load(Path(path), 0)
 
 
-def link(name: str) -> Link:
-    """A link of the catalogue.
-
-    Raises:
-        UnknownNameError: If there is none.
-    """
-    return _interconnect("link", "interconnects", name, Link)
-
-
-def node(name: str) -> Node:
-    """A node of the catalogue.
-
-    Raises:
-        UnknownNameError: If there is none.
-    """
-    return _interconnect("node", "nodes", name, Node)
-
-
-def cluster(name: str) -> Cluster:
-    """A cluster of the catalogue.
-
-    Raises:
-        UnknownNameError: If there is none.
-    """
-    return _interconnect("cluster", "clusters", name, Cluster)
-
-
-def link_names() -> tuple[str, ...]:
-    """Names of the catalogue's links, sorted."""
-    return tuple(sorted(_paths("interconnects")))
-
-
-def node_names() -> tuple[str, ...]:
-    """Names of the catalogue's nodes, sorted."""
-    return tuple(sorted(_paths("nodes")))
-
-
-def cluster_names() -> tuple[str, ...]:
-    """Names of the catalogue's clusters, sorted."""
-    return tuple(sorted(_paths("clusters")))
-
-
 def detect_local_devices() -> list[DeviceProfile]:
     """Profiles of this machine's own CPU and GPUs; what cannot be recognised is left out.
 
@@ -195,10 +146,8 @@ def clear_cache() -> None:
     for cached in (
         _catalogue_paths,
         _aliases,
-        _paths,
         _mapping,
         _catalogue_device,
-        _interconnect_file,
     ):
         cached.cache_clear()
 
@@ -363,34 +312,6 @@ def _check(path: Path, parse: Callable[[], T]) -> T:
         raise ProfileError(str(path), validation_problems(path, error)) from None
     except ValueError as error:
         raise ProfileError(str(path), [str(error)]) from None
-
-
-@lru_cache(maxsize=8)
-def _paths(folder: str) -> dict[str, Path]:
-    return {
-        path.stem: path
-        for path in sorted((data_root() / "device_profiles" / folder).glob("*.yaml"))
-    }
-
-
-K = TypeVar("K", Link, Node, Cluster)
-
-
-def _interconnect(what: str, folder: str, name: str, kind: type[K]) -> K:
-    wanted = re.sub(r"[\s_]+", "-", name.strip().lower())
-    path = _paths(folder).get(wanted)
-    if path is None:
-        raise UnknownNameError(what, name, _paths(folder))
-    entry = _interconnect_file(path)
-    if not isinstance(entry, kind):
-        raise ProfileError(str(path), [f"kind: expected a {what}"])
-    return entry
-
-
-@lru_cache(maxsize=256)
-def _interconnect_file(path: Path) -> Link | Node | Cluster:
-    data = read_mapping(path)
-    return _check(path, lambda: parse_interconnect(data))
 
 
 def product_device(model_name: str) -> DeviceProfile | None:

@@ -8,6 +8,7 @@ import pytest
 
 import accelsim
 from accelsim.catalog import load_device_file
+from accelsim.cluster_catalog import load_cluster_file
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,6 +28,17 @@ def test_device_files_can_be_loaded(page, tmp_path):
         assert (
             accelsim.estimate("resnet-50", load_device_file(path), precision="fp32").latency_s > 0
         )
+
+
+def test_cluster_files_can_be_loaded_and_examples_run(tmp_path):
+    path = tmp_path / "mine.yaml"
+    for text in blocks("docs/clusters.md", "yaml"):
+        path.write_text(text, encoding="utf-8")
+        assert load_cluster_file(path).device_count > 0
+    names = {}
+    for text in blocks("docs/clusters.md", "python"):
+        exec(compile(text, "docs/clusters.md", "exec"), names)
+    assert names["costs"].time_s.shape == (2,)
 
 
 def test_workload_files_can_be_loaded(tmp_path):

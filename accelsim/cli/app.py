@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "compare": "compare",
     "breakeven": "breakeven",
     "devices": "devices",
+    "clusters": "clusters",
     "calibrate": "calibrate",
     "workloads": "workloads",
     "capture": "capture",

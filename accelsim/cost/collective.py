@@ -1,305 +1,396 @@
-"""Collectives over alpha-beta links: how long n ranks take to exchange a payload.
+"""Collectives over the tiers of a cluster: the time that a group takes to exchange a payload.
 
-A message of s bytes takes alpha + s beta, with alpha the link's latency and beta the inverse of its
-bandwidth in one direction. Algorithms and their costs follow Thakur, Rabenseifner and Gropp,
-"Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005; the reduction
-arithmetic (gamma) is left out: devices reduce faster than links deliver. The hierarchical
-all-reduce is the reduce-scatter, all-reduce, all-gather of two-level fabrics (Cho et al.,
-BlueConnect, MLSys 2019). A payload is the full vector of one rank; for all-gather it is the
-gathered result, for reduce-scatter the vector before scattering, for all-to-all what one rank holds
-before sending.
+A message of s bytes takes alpha + s beta, with alpha the latency and beta the inverse of the
+bandwidth in one direction. Every algorithm here is that per tier: hops of latency, and bytes that a
+device sends for each byte of payload. Costs follow Thakur, Rabenseifner and Gropp, "Optimization of
+collective communication operations in MPICH", IJHPCA 19(1), 2005, and, over tiers, Cho et al.,
+"BlueConnect", MLSys 2019. Left out are the reduction arithmetic (gamma), as devices reduce faster
+than links deliver, the launch of a kernel, which belongs to the device's stack, and reduction
+inside switches (SHARP).
+
+A payload is the full vector of one rank; for all-gather it is the gathered result, for
+reduce-scatter the vector before scattering, for all-to-all what one rank holds before sending.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from accelsim.errors import InvalidValueError
-from accelsim.hardware.interconnect import Link
+from accelsim.hardware.cluster import Cluster
+from accelsim.hardware.placement import Placement, RankGroup, place
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = [
-    "COLLECTIVES",
-    "all_gather_time_s",
-    "all_to_all_time_s",
-    "best_all_reduce_time_s",
-    "broadcast_time_s",
-    "collective_time_s",
-    "halving_doubling_all_reduce_time_s",
-    "hierarchical_all_reduce_time_s",
-    "recursive_doubling_all_reduce_time_s",
-    "reduce_scatter_time_s",
-    "ring_all_reduce_time_s",
-    "send_recv_time_s",
-    "tree_all_reduce_time_s",
-]
+__all__ = ["ALGORITHMS", "AlphaBeta", "CollectiveCosts", "Tiers", "collective_costs"]
 
 
-def _inputs(size_bytes: ArrayLike, rank_count: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Payload and ranks as float64 of one shape.
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """The levels of a placement as columns, nearest first.
 
-    Raises:
-        InvalidValueError: If a payload is negative or a rank count below 1.
+    Attributes:
+        size: Ranks of the group.
+        is_any_to_any: Whether each unit reaches each other in one hop, at all levels.
+
+    The others are the fields of `Level`.
     """
-    size, ranks = np.broadcast_arrays(
-        np.asarray(size_bytes, dtype=np.float64), np.asarray(rank_count, dtype=np.float64)
-    )
-    if size.size and not (size >= 0).all():
-        raise InvalidValueError("size_bytes", float(size.min()), "bytes >= 0")
-    if ranks.size and not (ranks >= 1).all():
-        raise InvalidValueError("rank_count", float(ranks.min()), "ranks >= 1")
-    return size, ranks
+
+    size: int
+    is_any_to_any: bool
+    fanout: FloatArray
+    lane_count: FloatArray
+    hop_count: FloatArray
+    step_count: FloatArray
+    latency_s: FloatArray
+    bandwidth_bytes_per_s: FloatArray
+    pair_bandwidth_bytes_per_s: FloatArray
+    exchange_bandwidth_bytes_per_s: FloatArray
+
+    @classmethod
+    def of(cls, placement: Placement) -> Tiers:
+        """The columns of a placement."""
+        levels = placement.levels
+        names = [field.name for field in fields(cls)[2:]]
+        columns = {name: [getattr(level, name) for level in levels] for name in names}
+        arrays = {name: np.array(column, dtype=np.float64) for name, column in columns.items()}
+        return cls(placement.size, all(level.is_any_to_any for level in levels), **arrays)
+
+    @property
+    def share(self) -> float:
+        """(n - 1)/n: the part of a payload that is not a rank's own."""
+        return (self.size - 1.0) / self.size
+
+    @property
+    def level_share(self) -> FloatArray:
+        """(m - 1)/m of each level's fanout m."""
+        share: FloatArray = (self.fanout - 1.0) / self.fanout
+        return share
+
+    @property
+    def rounds(self) -> FloatArray:
+        """log2 of each level's fanout, rounded up."""
+        rounds: FloatArray = np.ceil(np.log2(self.fanout))
+        return rounds
 
 
-def _alpha_beta(link: Link) -> tuple[float, float]:
-    """Latency in s (0 where the link does not know it) and seconds per byte in one direction."""
-    alpha = 0.0 if link.latency_s is None else link.latency_s.value
-    return alpha, 1.0 / link.bandwidth_bytes_per_s.value
+@dataclass(frozen=True, slots=True)
+class AlphaBeta:
+    """An algorithm on a placement: its cost is linear in the payload.
 
-
-def _time(steps: FloatArray, moved_bytes: FloatArray, link: Link) -> FloatArray:
-    alpha, beta = _alpha_beta(link)
-    time: FloatArray = steps * alpha + moved_bytes * beta
-    return time
-
-
-def _share(ranks: FloatArray) -> FloatArray:
-    """(n - 1)/n: the part of a payload that is not a rank's own."""
-    share: FloatArray = (ranks - 1.0) / ranks
-    return share
-
-
-def _log2_up(ranks: FloatArray) -> FloatArray:
-    steps: FloatArray = np.ceil(np.log2(ranks))
-    return steps
-
-
-def send_recv_time_s(size_bytes: ArrayLike, link: Link) -> FloatArray:
-    """One message: alpha + s beta (Hockney 1994).
-
-    Args:
-        size_bytes: Payload, bytes, >= 0.
-        link: Link between the two ranks.
+    Attributes:
+        latency_s: Hops times latency, per level.
+        sent_share: Bytes a device sends over its links for each byte of payload, per level.
+        bandwidth_bytes_per_s: At which it sends them, per level.
+        is_pipelined: Whether levels move different parts of the payload at the same time.
     """
-    size, ranks = _inputs(size_bytes, 2)
-    return _time(ranks - 1.0, size, link)
+
+    latency_s: FloatArray
+    sent_share: FloatArray
+    bandwidth_bytes_per_s: FloatArray
+    is_pipelined: bool = False
+
+    @property
+    def seconds_per_byte(self) -> float:
+        """Seconds for each byte of payload: of the slowest level where pipelined, else of all."""
+        levels = self.level_seconds_per_byte
+        return float(levels.max() if self.is_pipelined else levels.sum())
+
+    @property
+    def level_seconds_per_byte(self) -> FloatArray:
+        """Seconds at each level for each byte of payload."""
+        seconds: FloatArray = self.sent_share / self.bandwidth_bytes_per_s
+        return seconds
 
 
-def ring_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Bandwidth-optimal ring: 2(n-1) steps that each move s/n. Thakur et al. 2005, section 4.5
-    (reduce-scatter, all-gather).
+@dataclass(frozen=True, slots=True)
+class CollectiveCosts:
+    """One collective at many payloads.
 
-    Args:
-        size_bytes: Payload per rank, shape (k,), bytes, >= 0.
-        rank_count: Ranks n >= 1; 1 takes no time.
-        link: Alpha-beta link of each rank, one direction.
-
-    Returns:
-        Seconds, broadcast shape.
-
-    Raises:
-        InvalidValueError: If an input is out of range.
+    Attributes:
+        payload_bytes: Shape (k,).
+        time_s: Seconds, shape (k,).
+        link_names: Links crossed, nearest first; length L. One rank crosses one without a name.
+        bytes_on_link: Bytes that one device sends over its links of each tier, shape (k, L).
+        binding_link: Link that takes the most of the time, shape (k,); empty text where none.
+        algorithm: Which was quickest, shape (k,); empty text for one rank.
+        warnings: What a result should say.
     """
-    size, ranks = _inputs(size_bytes, rank_count)
-    return _time(2.0 * (ranks - 1.0), 2.0 * _share(ranks) * size, link)
+
+    payload_bytes: FloatArray
+    time_s: FloatArray
+    link_names: tuple[str, ...]
+    bytes_on_link: FloatArray
+    binding_link: NDArray[np.str_]
+    algorithm: NDArray[np.str_]
+    warnings: tuple[str, ...] = ()
 
 
-def tree_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Two complementary binary trees, pipelined: 2 log2(n) steps of latency, 2 s moved. Sanders et
-    al. 2009; NCCL 2.4.
+def ring_all_reduce(tiers: Tiers) -> AlphaBeta:
+    """Rings through all ranks: 2(n-1) steps of s/n; a unit's ranks share its traffic.
+
+    Thakur et al. 2005, section 4.5 (reduce-scatter, all-gather); Patarasuk and Yuan, JPDC 69, 2009.
+    """
+    sent = 2.0 * tiers.share / tiers.lane_count
+    latency = 2.0 * tiers.hop_count * tiers.latency_s
+    return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s, is_pipelined=True)
+
+
+def tree_all_reduce(tiers: Tiers) -> AlphaBeta:
+    """Two complementary binary trees, pipelined: 2 log2(n) hops of latency, 2 s moved.
 
     Every rank is inner node of one tree and leaf of the other, so each sends and receives its
-    payload about once per direction and phase.
-
-    Args:
-        size_bytes: As in `ring_all_reduce_time_s`, like the other arguments.
-        rank_count: Ranks.
-        link: Link of each rank.
+    payload about once per direction and phase. Sanders, Speck and Träff, Parallel Computing 35,
+    2009; NCCL since 2.4.
     """
-    size, ranks = _inputs(size_bytes, rank_count)
-    return _time(2.0 * _log2_up(ranks), np.where(ranks > 1, 2.0 * size, 0.0), link)
+    latency = 2.0 * tiers.rounds * tiers.latency_s
+    sent = 2.0 / tiers.lane_count
+    return AlphaBeta(latency, sent, tiers.pair_bandwidth_bytes_per_s, is_pipelined=True)
 
 
-def recursive_doubling_all_reduce_time_s(
-    size_bytes: ArrayLike, rank_count: ArrayLike, link: Link
-) -> FloatArray:
-    """log2(n) exchanges of the whole payload; two more where n is no power of two. Thakur et al.
-    2005, section 4.5.
+def recursive_doubling_all_reduce(tiers: Tiers) -> AlphaBeta:
+    """log2(n) exchanges of the whole payload; two more where n is no power of two.
 
-    Args:
-        size_bytes: As in `ring_all_reduce_time_s`, like the other arguments.
-        rank_count: Ranks.
-        link: Link of each rank.
+    Thakur et al. 2005, section 4.5.
     """
-    size, ranks = _inputs(size_bytes, rank_count)
-    steps = _doubling_steps(ranks)
-    return _time(steps, steps * size, link)
+    rounds = np.floor(np.log2(tiers.fanout)) + _folds(tiers.fanout)
+    return AlphaBeta(rounds * tiers.latency_s, rounds, tiers.pair_bandwidth_bytes_per_s)
 
 
-def _doubling_steps(ranks: FloatArray) -> FloatArray:
-    """Exchanges among the largest power of two, plus a fold before and after where ranks are left
-    over.
-    """
-    whole = np.floor(np.log2(ranks))
-    steps: FloatArray = whole + np.where(ranks > 2.0**whole, 2.0, 0.0)
-    return steps
+def halving_doubling_all_reduce(tiers: Tiers) -> AlphaBeta:
+    """Rabenseifner's recursive halving and doubling: 2 log2(n) steps, 2 (n-1)/n s moved.
 
-
-def halving_doubling_all_reduce_time_s(
-    size_bytes: ArrayLike, rank_count: ArrayLike, link: Link
-) -> FloatArray:
-    """Rabenseifner's recursive halving and doubling: 2 log2(n) steps, 2 (n-1)/n s moved. Thakur et
+    Near partners first, so that a shard of the payload crosses the outer tiers. Ranks beyond the
+    largest power of two first hand their payload to a partner and get the result back. Thakur et
     al. 2005, section 4.5.
-
-    Ranks beyond the largest power of two first hand their payload to a partner and get the result
-    back.
-
-    Args:
-        size_bytes: As in `ring_all_reduce_time_s`, like the other arguments.
-        rank_count: Ranks.
-        link: Link of each rank.
     """
-    size, ranks = _inputs(size_bytes, rank_count)
-    whole = 2.0 ** np.floor(np.log2(ranks))
-    extra = np.where(ranks > whole, 2.0, 0.0)
-    return _time(2.0 * np.log2(whole) + extra, (2.0 * _share(whole) + extra) * size, link)
+    whole = 2.0 ** np.floor(np.log2(tiers.fanout))
+    folds = _folds(tiers.fanout)
+    rounds = 2.0 * np.log2(whole) + folds
+    sent = (2.0 * (whole - 1.0) / whole + folds) / tiers.lane_count
+    return AlphaBeta(rounds * tiers.latency_s, sent, tiers.pair_bandwidth_bytes_per_s)
 
 
-def best_all_reduce_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """The fastest of ring, tree, recursive doubling and halving-doubling, as libraries choose by
-    size.
+def hierarchical_all_reduce(tiers: Tiers) -> AlphaBeta:
+    """Reduce-scatter inward tier by tier, all-reduce of each shard at the last, all-gather back.
 
-    Args:
-        size_bytes: As in `ring_all_reduce_time_s`, like the other arguments.
-        rank_count: Ranks.
-        link: Link of each rank.
+    Rings at every tier; on a torus, axis by axis. Cho et al., MLSys 2019.
     """
-    candidates = (
-        ring_all_reduce_time_s,
-        tree_all_reduce_time_s,
-        recursive_doubling_all_reduce_time_s,
-        halving_doubling_all_reduce_time_s,
-    )
-    best: FloatArray = np.min([form(size_bytes, rank_count, link) for form in candidates], axis=0)
-    return best
+    latency = 2.0 * tiers.step_count * tiers.latency_s
+    sent = 2.0 * tiers.level_share / tiers.lane_count
+    return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s)
 
 
-def hierarchical_all_reduce_time_s(
-    size_bytes: ArrayLike,
-    local_count: ArrayLike,
-    node_count: ArrayLike,
-    local_link: Link,
-    network_link: Link,
-) -> FloatArray:
-    """Reduce-scatter inside nodes, all-reduce of each shard across nodes, all-gather inside. Cho et
-    al., MLSys 2019.
+def ring_gather(tiers: Tiers) -> AlphaBeta:
+    """All-gather or reduce-scatter by rings through all ranks: n-1 steps of s/n.
 
-    Args:
-        size_bytes: Payload per rank, bytes, >= 0.
-        local_count: Ranks per node, >= 1.
-        node_count: Nodes, >= 1.
-        local_link: Link of a rank inside its node.
-        network_link: Network share of one rank: its own card, or a card's bandwidth over the ranks
-            that share it.
+    Thakur et al. 2005, sections 4.1 and 4.3.
     """
-    size, local = _inputs(size_bytes, local_count)
-    inside = reduce_scatter_time_s(size, local, local_link) + all_gather_time_s(
-        size, local, local_link
-    )
-    return inside + ring_all_reduce_time_s(size / local, node_count, network_link)
+    sent = tiers.share / tiers.lane_count
+    latency = tiers.hop_count * tiers.latency_s
+    return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s, is_pipelined=True)
 
 
-def all_gather_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Ring all-gather: n-1 steps of s/n, with s the gathered result. Thakur et al. 2005, section
-    4.1.
+def hierarchical_gather(tiers: Tiers) -> AlphaBeta:
+    """All-gather or reduce-scatter tier by tier, rings at each. Cho et al., MLSys 2019."""
+    sent = tiers.level_share / tiers.lane_count
+    return AlphaBeta(tiers.step_count * tiers.latency_s, sent, tiers.bandwidth_bytes_per_s)
 
-    Args:
-        size_bytes: Gathered bytes, >= 0.
-        rank_count: Ranks n >= 1.
-        link: Link of each rank.
+
+def doubling_gather(tiers: Tiers) -> AlphaBeta:
+    """All-gather by Bruck's algorithm, reduce-scatter by recursive halving: log2(n) steps.
+
+    Thakur et al. 2005, sections 4.1 and 4.3.
     """
-    size, ranks = _inputs(size_bytes, rank_count)
-    return _time(ranks - 1.0, _share(ranks) * size, link)
+    sent = tiers.level_share / tiers.lane_count
+    return AlphaBeta(tiers.rounds * tiers.latency_s, sent, tiers.pair_bandwidth_bytes_per_s)
 
 
-def reduce_scatter_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Ring reduce-scatter: n-1 steps of s/n, with s the vector before scattering. Thakur et al.
-    2005, section 4.3.
+def pairwise_all_to_all(tiers: Tiers) -> AlphaBeta:
+    """n-1 exchanges of s/n, one with each other rank. Thakur et al. 2005, section 4.4.
 
-    Args:
-        size_bytes: Bytes of the vector, >= 0.
-        rank_count: Ranks n >= 1.
-        link: Link of each rank.
+    What leaves a unit also crosses the tiers below it.
     """
-    return all_gather_time_s(size_bytes, rank_count, link)
+    peers = tiers.lane_count * (tiers.fanout - 1.0)
+    sent = (tiers.size - tiers.lane_count) / tiers.size
+    latency = peers * tiers.latency_s
+    return AlphaBeta(latency, sent, tiers.exchange_bandwidth_bytes_per_s, is_pipelined=True)
 
 
-def all_to_all_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """Pairwise exchange: n-1 steps of s/n, with s what one rank holds. Thakur et al. 2005, section
-    4.4.
+def binomial_broadcast(tiers: Tiers) -> AlphaBeta:
+    """log2(n) sends of the whole payload. Thakur et al. 2005, section 4.2."""
+    return AlphaBeta(tiers.rounds * tiers.latency_s, tiers.rounds, tiers.pair_bandwidth_bytes_per_s)
 
-    Args:
-        size_bytes: Bytes one rank holds, >= 0.
-        rank_count: Ranks n >= 1.
-        link: Link of each rank.
+
+def scatter_gather_broadcast(tiers: Tiers) -> AlphaBeta:
+    """Scatter by a binomial tree, then a ring all-gather. Thakur et al. 2005, section 4.2."""
+    latency = (tiers.rounds + tiers.hop_count) * tiers.latency_s
+    sent = 2.0 * tiers.share / tiers.lane_count
+    return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s, is_pipelined=True)
+
+
+def chain_broadcast(tiers: Tiers) -> AlphaBeta:
+    """A pipelined chain through all ranks, as NCCL sends: each passes the payload on once.
+
+    Bus bandwidth factor 1 of nccl-tests, doc/PERFORMANCE.md; chunks are taken as small.
     """
-    return all_gather_time_s(size_bytes, rank_count, link)
+    latency = tiers.hop_count * tiers.latency_s
+    sent = 1.0 / tiers.lane_count
+    return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s, is_pipelined=True)
 
 
-def broadcast_time_s(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    """The better of a binomial tree (short) and scatter with ring all-gather (long). Thakur et al.
-    2005, section 4.2.
-
-    Args:
-        size_bytes: Payload, bytes, >= 0.
-        rank_count: Ranks n >= 1.
-        link: Link of each rank.
-    """
-    size, ranks = _inputs(size_bytes, rank_count)
-    steps = _log2_up(ranks)
-    binomial = _time(steps, steps * size, link)
-    scattered = _time(steps + ranks - 1.0, 2.0 * _share(ranks) * size, link)
-    return np.minimum(binomial, scattered)
+def neighbour_send(tiers: Tiers) -> AlphaBeta:
+    """One message to the next rank, over the last tier crossed: alpha + s beta (Hockney 1994)."""
+    is_last = np.zeros_like(tiers.latency_s)
+    is_last[-1] = 1.0
+    return AlphaBeta(is_last * tiers.latency_s, is_last, tiers.pair_bandwidth_bytes_per_s)
 
 
-def _point_to_point(size_bytes: ArrayLike, rank_count: ArrayLike, link: Link) -> FloatArray:
-    size, ranks = _inputs(size_bytes, rank_count)
-    return np.where(ranks > 1, send_recv_time_s(size, link), 0.0)
+def _folds(fanout: FloatArray) -> FloatArray:
+    """Two exchanges more where ranks are left over from the largest power of two."""
+    whole = 2.0 ** np.floor(np.log2(fanout))
+    folds: FloatArray = np.where(fanout > whole, 2.0, 0.0)
+    return folds
 
 
-#: Time of each collective kind: (size_bytes, rank_count, link) -> seconds.
-COLLECTIVES: Final[dict[OperatorKind, Callable[[ArrayLike, ArrayLike, Link], FloatArray]]] = {
-    OperatorKind.ALL_REDUCE: best_all_reduce_time_s,
-    OperatorKind.ALL_GATHER: all_gather_time_s,
-    OperatorKind.REDUCE_SCATTER: reduce_scatter_time_s,
-    OperatorKind.ALL_TO_ALL: all_to_all_time_s,
-    OperatorKind.BROADCAST: broadcast_time_s,
-    OperatorKind.SEND_RECV: _point_to_point,
+Algorithm = Callable[[Tiers], AlphaBeta]
+_GATHERS: Final[dict[str, Algorithm]] = {
+    "ring": ring_gather,
+    "hierarchical": hierarchical_gather,
+    "doubling": doubling_gather,
 }
+#: Algorithms of each collective kind by name.
+ALGORITHMS: Final[Mapping[OperatorKind, Mapping[str, Algorithm]]] = {
+    OperatorKind.ALL_REDUCE: {
+        "ring": ring_all_reduce,
+        "hierarchical": hierarchical_all_reduce,
+        "tree": tree_all_reduce,
+        "recursive_doubling": recursive_doubling_all_reduce,
+        "halving_doubling": halving_doubling_all_reduce,
+    },
+    OperatorKind.ALL_GATHER: _GATHERS,
+    OperatorKind.REDUCE_SCATTER: _GATHERS,
+    OperatorKind.ALL_TO_ALL: {"pairwise": pairwise_all_to_all},
+    OperatorKind.BROADCAST: {
+        "chain": chain_broadcast,
+        "scatter_gather": scatter_gather_broadcast,
+        "binomial": binomial_broadcast,
+    },
+    OperatorKind.SEND_RECV: {"send": neighbour_send},
+}
+#: Algorithms whose partners stand far apart: for networks where any two units are one hop apart.
+_FAR_PARTNERS: Final = frozenset(
+    {"tree", "recursive_doubling", "halving_doubling", "doubling", "binomial"}
+)
 
 
-def collective_time_s(
-    kind: OperatorKind, size_bytes: ArrayLike, rank_count: ArrayLike, link: Link
-) -> FloatArray:
-    """Time of a collective row over one level of links.
+def collective_costs(
+    kind: OperatorKind | str,
+    payload_bytes: ArrayLike,
+    group: RankGroup,
+    cluster: Cluster,
+    *,
+    algorithm: str | None = None,
+) -> CollectiveCosts:
+    """Time and traffic of a collective, at each payload by the quickest algorithm.
 
     Args:
-        kind: A collective kind.
-        size_bytes: Payload in that collective's sense, bytes, >= 0.
-        rank_count: Ranks n >= 1; 1 takes no time.
-        link: Link of each rank.
+        kind: A collective kind or its name, such as "all_reduce".
+        payload_bytes: Payloads in that collective's sense, shape (k,) or one, bytes, >= 0.
+        group: Ranks; one takes no time.
+        cluster: Where they stand.
+        algorithm: Name in `ALGORITHMS` of the only one to take; the quickest unless given.
+
+    Returns:
+        Columns of length k.
 
     Raises:
-        InvalidValueError: If the kind is no collective or an input is out of range.
+        InvalidValueError: If the kind is no collective, the algorithm is not one of it, or a
+            payload is negative.
     """
-    form = COLLECTIVES.get(kind)
-    if form is None:
-        raise InvalidValueError(
-            "kind", kind.label, "one of " + ", ".join(known.label for known in COLLECTIVES)
-        )
-    return form(size_bytes, rank_count, link)
+    payload = np.atleast_1d(np.asarray(payload_bytes, dtype=np.float64))
+    if payload.size and not (payload >= 0).all():
+        raise InvalidValueError("payload_bytes", float(payload.min()), "bytes >= 0")
+    label = kind.label if isinstance(kind, OperatorKind) else kind
+    choices = _choices(label, group, cluster, algorithm)
+    times = choices.latency_s + np.multiply.outer(payload, choices.seconds_per_byte)
+    quickest = times.argmin(axis=1)
+    column = payload[:, np.newaxis]
+    level_times = choices.level_latency_s[quickest]
+    level_times = level_times + choices.level_seconds_per_byte[quickest] * column
+    return CollectiveCosts(
+        payload_bytes=payload,
+        time_s=times.min(axis=1),
+        link_names=tuple(choices.link_names.tolist()),
+        bytes_on_link=choices.sent_share[quickest] * column,
+        binding_link=choices.link_names[level_times.argmax(axis=1)],
+        algorithm=choices.names[quickest],
+        warnings=choices.warnings,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """The algorithms open to a group, as rows: totals, and per level."""
+
+    names: NDArray[np.str_]
+    link_names: NDArray[np.str_]
+    latency_s: FloatArray
+    seconds_per_byte: FloatArray
+    level_latency_s: FloatArray
+    level_seconds_per_byte: FloatArray
+    sent_share: FloatArray
+    warnings: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def _choices(label: str, group: RankGroup, cluster: Cluster, algorithm: str | None) -> _Choices:
+    forms = _algorithms(label, algorithm)
+    placement = place(group, cluster)
+    if not placement.levels:
+        return _nothing(placement)
+    tiers = Tiers.of(placement)
+    if algorithm is None:
+        forms = {name: form for name, form in forms.items() if _is_suited(name, tiers)}
+    costs = [form(tiers) for form in forms.values()]
+    return _Choices(
+        names=np.array(list(forms)),
+        link_names=np.array([level.link_name for level in placement.levels]),
+        latency_s=np.array([cost.latency_s.sum() for cost in costs]),
+        seconds_per_byte=np.array([cost.seconds_per_byte for cost in costs]),
+        level_latency_s=np.stack([cost.latency_s for cost in costs]),
+        level_seconds_per_byte=np.stack([cost.level_seconds_per_byte for cost in costs]),
+        sent_share=np.stack([cost.sent_share for cost in costs]),
+        warnings=placement.warnings,
+    )
+
+
+def _nothing(placement: Placement) -> _Choices:
+    """One rank: no time, and no bytes over a link without a name."""
+    none = np.zeros(1)
+    no_level = np.zeros((1, 1))
+    nameless = np.array([""])
+    warnings = placement.warnings
+    return _Choices(nameless, nameless, none, none, no_level, no_level, no_level, warnings)
+
+
+def _algorithms(label: str, algorithm: str | None) -> Mapping[str, Algorithm]:
+    by_label = {collective.label: forms for collective, forms in ALGORITHMS.items()}
+    known = by_label.get(label)
+    if known is None:
+        raise InvalidValueError("kind", label, f"one of {', '.join(by_label)}")
+    if algorithm is None:
+        return known
+    if algorithm not in known:
+        raise InvalidValueError("algorithm", algorithm, f"one of {', '.join(known)}")
+    return {algorithm: known[algorithm]}
+
+
+def _is_suited(name: str, tiers: Tiers) -> bool:
+    return tiers.is_any_to_any or name not in _FAR_PARTNERS

@@ -196,8 +196,10 @@ def local_cpu_profile(facts: CpuFacts, known: CpuProfile | None) -> CpuProfile:
 def _estimated(facts: CpuFacts) -> CpuProfile:
     width, ports, extension = _vector_unit(facts)
     clock = facts.clock_hz or _GENERIC_CLOCK_HZ
-    rate = facts.core_count * (width // 32) * ports * 2 * clock
-    formula = f"{facts.core_count} cores x {width // 32} lanes x {ports} ports x 2 x {clock / 1e9:.3g} GHz ({extension})"
+    lanes = width // 32
+    rate = facts.core_count * lanes * ports * 2 * clock
+    units = f"{facts.core_count} cores x {lanes} lanes x {ports} ports x 2"
+    formula = f"{units} x {clock / 1e9:.3g} GHz ({extension})"
     cache = facts.cache_bytes
     level = (
         None

@@ -35,6 +35,7 @@ __all__ = [
     "PowerSpec",
     "Rates",
     "parse_device",
+    "resolve_citations",
 ]
 
 
@@ -119,7 +120,7 @@ class PowerSpec(FrozenModel):
 
 
 class Conflict(FrozenModel):
-    """An independent source that disagrees with this profile, and why the profile keeps its value."""
+    """An independent source that disagrees with a profile, and why the profile keeps its value."""
 
     field: str
     reference_value: float | str
@@ -269,9 +270,8 @@ class ComputeArray(FrozenModel):
     def _check_size(self) -> ComputeArray:
         elements = self.rows.value * self.columns.value * self.count.value
         if elements > MOST_MULTIPLY_ADDERS:
-            raise ValueError(
-                f"{elements:,} multiply-adders; expected at most {MOST_MULTIPLY_ADDERS:,}, ten wafers'"
-            )
+            allowed = f"at most {MOST_MULTIPLY_ADDERS:,}, ten wafers'"
+            raise ValueError(f"{elements:,} multiply-adders; expected {allowed}")
         return self
 
 
@@ -301,12 +301,15 @@ _ADAPTER: TypeAdapter[DeviceProfile] = TypeAdapter(
 )
 
 
-def _resolve(data: Any, sources: Mapping[str, str]) -> Any:
+def resolve_citations(data: Any, sources: Mapping[str, str]) -> Any:
+    """The data with each ``source`` that is a key of ``sources`` replaced by its citation."""
     if isinstance(data, list):
-        return [_resolve(item, sources) for item in data]
+        return [resolve_citations(item, sources) for item in data]
     if not isinstance(data, Mapping):
         return data
-    resolved = {key: _resolve(item, sources) for key, item in data.items() if key != "sources"}
+    resolved = {
+        key: resolve_citations(item, sources) for key, item in data.items() if key != "sources"
+    }
     if isinstance(resolved.get("source"), str):
         resolved["source"] = sources.get(resolved["source"], resolved["source"])
     return resolved
@@ -330,7 +333,7 @@ def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
     """
     table = data.get("sources", {})
     citations = table if isinstance(table, Mapping) else {}
-    prepared = dict(to_si(_resolve(data, citations)))
+    prepared = dict(to_si(resolve_citations(data, citations)))
     prepared["sources"] = table
     if "class" in prepared:
         prepared["device_class"] = prepared.pop("class")

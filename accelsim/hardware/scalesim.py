@@ -200,7 +200,6 @@ def _words_per_cycle(
     if not all(
         part.isascii() and part.isdigit() and 1 <= int(part[:12]) <= _LARGEST for part in parts
     ):
-        return None, [
-            f"Bandwidth: {presets.get('bandwidth', '')[:40]!r}; expected whole numbers above 0 in USER mode"
-        ]
+        given = presets.get("bandwidth", "")[:40]
+        return None, [f"Bandwidth: {given!r}; expected whole numbers above 0 in USER mode"]
     return float(min(int(part) for part in parts)), []

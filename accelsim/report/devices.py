@@ -25,6 +25,7 @@ __all__ = [
     "device_row",
     "device_view",
     "devices_table",
+    "numbers_view",
     "quantity_of",
 ]
 
@@ -185,7 +186,15 @@ def _facts(profile: DeviceProfile) -> dict[str, Any]:
 
 def device_view(profile: DeviceProfile) -> RenderableType:
     """A profile, number by number, each with its kind and a numbered source."""
-    numbers = device_numbers(profile)
+    return Group(
+        *_heading(profile),
+        numbers_view(device_numbers(profile)),
+        *_conflicts(profile),
+    )
+
+
+def numbers_view(numbers: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Rows of `device_numbers` as a table, and the sources that it cites by number."""
     sources = list(dict.fromkeys(row["source"] for row in numbers))
     table = plain_table(("field", "value", "kind", "source"), right=(1,), fold=(0,))
     for row in numbers:
@@ -197,14 +206,7 @@ def device_view(profile: DeviceProfile) -> RenderableType:
     cited.add_column(overflow="fold")
     for index, source in enumerate(sources, start=1):
         cited.add_row(Text(f"[{index}]"), Text(source))
-    parts = [
-        *_heading(profile),
-        table,
-        Text("\nsources", style="bold"),
-        cited,
-        *_conflicts(profile),
-    ]
-    return Group(*parts)
+    return Group(table, Text("\nsources", style="bold"), cited)
 
 
 def quantity_of(field: str, value: Any) -> str:

@@ -366,39 +366,5 @@ def test_any_name_gives_a_profile_or_an_input_error(name):
         assert device(name).name
 
 
-def test_links_nodes_and_clusters_refer_to_what_exists():
-    assert len(catalog.link_names()) >= 20
-    assert len(catalog.node_names()) >= 12
-    assert len(catalog.cluster_names()) >= 4
-    for name in catalog.node_names():
-        node = catalog.node(name)
-        device(node.host)
-        if node.device is not None:
-            device(node.device)
-        for link in (node.device_link, node.host_link, node.network_link):
-            assert link is None or catalog.link(link).bandwidth_bytes_per_s.value > 0
-    for name in catalog.cluster_names():
-        cluster = catalog.cluster(name)
-        assert cluster.node in catalog.node_names()
-        assert cluster.fabric_link in catalog.link_names()
-
-
-def test_a_nodes_device_link_agrees_with_the_device():
-    for name in catalog.node_names():
-        node = catalog.node(name)
-        if node.device is None or node.device_link is None or device(node.device).peer_link is None:
-            continue
-        link, peer = catalog.link(node.device_link), device(node.device).peer_link
-        assert link.bandwidth_bytes_per_s.value == pytest.approx(
-            peer.bandwidth_bytes_per_s.value, rel=0.02
-        ), name
-
-
-def test_unknown_links_nodes_and_clusters_are_refused():
-    for lookup in (catalog.link, catalog.node, catalog.cluster):
-        with pytest.raises(UnknownNameError):
-            lookup("nothing")
-
-
 def test_this_machine_is_detected_without_failing():
     assert all(profile.name for profile in catalog.detect_local_devices())

@@ -23,7 +23,8 @@ def cpuinfo(
     vendor="GenuineIntel",
 ):
     return "\n\n".join(
-        f"processor\t: {i}\nvendor_id\t: {vendor}\nmodel name\t: {model}\ncpu MHz\t\t: 2300.0\ncache size\t: 61440 KB\n"
+        f"processor\t: {i}\nvendor_id\t: {vendor}\nmodel name\t: {model}\n"
+        f"cpu MHz\t\t: 2300.0\ncache size\t: 61440 KB\n"
         f"physical id\t: 0\ncore id\t\t: {i // 2}\nflags\t\t: {flags}"
         for i in range(vcpus)
     )

@@ -16,7 +16,7 @@ from accelsim.planning.architecture import design_grid, sweep_architectures
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.scalesim import parse_scalesim_topology, read_scalesim_topology
 
-CONV = """Layer name, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, Num Filter, Strides,
+CONV = """Layer, IFMAP Height, IFMAP Width, Filter Height, Filter Width, Channels, Filters, Strides,
 Conv1,224,224,7,7,3,64,2,
 Conv2DP,58,58,3,3,64,1,1,
 Conv3,28,28,1,1,128,256,1,2:4,

@@ -1,0 +1,66 @@
+"""``accelsim clusters``: list and show clusters and the nodes they repeat."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from accelsim.cli import options as opt
+from accelsim.cli.sink import Sink
+from accelsim.report.formats import OutputFormat
+
+__all__ = ["clusters"]
+
+clusters = typer.Typer(
+    name="clusters", help="List and show clusters of devices.", no_args_is_help=True
+)
+
+
+@clusters.command("list")
+def list_clusters(
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="NAME", help="Only of this device.")
+    ] = None,
+    nodes: Annotated[
+        bool, typer.Option("--nodes", help="Also single nodes, which are clusters of one.")
+    ] = False,
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """List all clusters with their tiers of links."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.cluster_catalog import cluster, cluster_names, node_names
+    from accelsim.report.clusters import CLUSTER_COLUMNS, cluster_row, clusters_table
+
+    names = (*cluster_names(), *node_names()) if nodes else cluster_names()
+    rows = [cluster_row(cluster(name)) for name in names]
+    if device is not None:
+        from accelsim.catalog import device as find_device
+
+        wanted = find_device(device).name
+        rows = [row for row in rows if row["device"] == wanted]
+    note = f"{len(rows)} clusters; of each tier the devices below it and a device's bandwidth"
+    sink.emit(rows, lambda: clusters_table(rows), columns=CLUSTER_COLUMNS, note=note)
+
+
+@clusters.command("show")
+def show_cluster(
+    name: Annotated[str, typer.Argument(help="Cluster or node.")],
+    output_format: opt.FormatOption = OutputFormat.TABLE,
+    out: opt.OutOption = None,
+    force: opt.ForceOption = False,
+    quiet: opt.QuietOption = False,
+) -> None:
+    """Show one cluster: its node, its tiers, and every number with its kind and source."""
+    sink = Sink(output_format, out, force, quiet)
+    sink.check()
+    from accelsim.cluster_catalog import cluster, cluster_sources
+    from accelsim.report.clusters import cluster_document, cluster_view
+
+    found = cluster(name)
+    document = cluster_document(found, cluster_sources(found))
+    sink.emit(document, lambda: cluster_view(document), rows=document["tiers"])

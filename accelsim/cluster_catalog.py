@@ -1,0 +1,281 @@
+"""Finds, reads and validates links, nodes and clusters of the catalogue.
+
+They are the YAML files under ``device_profiles/interconnects``, ``nodes`` and ``clusters``. A node
+is a cluster too: one server, and more of them behind its network cards.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from accelsim.catalog import device
+from accelsim.datafile import data_root, read_mapping, validation_problems
+from accelsim.errors import ProfileError, UnknownNameError
+from accelsim.hardware.cluster import Cluster, Node, Tier
+from accelsim.hardware.interconnect import (
+    ClusterProfile,
+    Link,
+    NodeProfile,
+    TierProfile,
+    TierShape,
+    parse_interconnect,
+)
+from accelsim.hardware.sourced import Positive, value_of
+
+__all__ = [
+    "cluster",
+    "cluster_names",
+    "cluster_profile",
+    "cluster_sources",
+    "link",
+    "link_names",
+    "load_cluster_file",
+    "node",
+    "node_names",
+]
+
+_FOLDERS = {Link: "interconnects", NodeProfile: "nodes", ClusterProfile: "clusters"}
+_REMEDY = "See all with: accelsim clusters list."
+P = TypeVar("P", Link, NodeProfile, ClusterProfile)
+
+
+def cluster(name: str) -> Cluster:
+    """A cluster of the catalogue, or one node of it as a cluster.
+
+    Args:
+        name: Name of a cluster or node, in any case.
+
+    Raises:
+        UnknownNameError: If there is none; near matches are offered.
+        ProfileError: If its file does not validate.
+    """
+    wanted = _key(name)
+    if wanted in _paths("clusters"):
+        return _cluster(cluster_profile(wanted))
+    if wanted in _paths("nodes"):
+        return _node_cluster(node(wanted))
+    known = (*_paths("clusters"), *_paths("nodes"))
+    raise UnknownNameError("cluster", name, known, _REMEDY)
+
+
+def cluster_names() -> tuple[str, ...]:
+    """Names of the catalogue's clusters, sorted."""
+    return tuple(sorted(_paths("clusters")))
+
+
+def cluster_profile(name: str) -> ClusterProfile:
+    """The file of a cluster, with the source of each number.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    return _entry("cluster", name, ClusterProfile)
+
+
+def cluster_sources(found: Cluster) -> dict[str, ClusterProfile | NodeProfile | Link]:
+    """The files that a cluster of the catalogue is made from, by name: itself, its node, its links.
+
+    Every number in them has its source.
+    """
+    files: dict[str, ClusterProfile | NodeProfile | Link] = {}
+    if found.name in _paths("clusters"):
+        files[found.name] = cluster_profile(found.name)
+    files[found.node.name] = node(found.node.name)
+    for tier in found.tiers:
+        files[tier.link_name] = link(tier.link_name)
+    return files
+
+
+def load_cluster_file(path: str | Path) -> Cluster:
+    """Read and validate one cluster file; its links and node are those of the catalogue.
+
+    Raises:
+        ProfileError: If it does not validate; names the line and field of each problem.
+        UnknownNameError: If its node or a link is not in the catalogue.
+    """
+    profile = _file(Path(path))
+    if not isinstance(profile, ClusterProfile):
+        raise ProfileError(str(path), ["kind: expected a cluster"])
+    return _cluster(profile)
+
+
+def node(name: str) -> NodeProfile:
+    """A node of the catalogue.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    return _entry("node", name, NodeProfile)
+
+
+def node_names() -> tuple[str, ...]:
+    """Names of the catalogue's nodes, sorted."""
+    return tuple(sorted(_paths("nodes")))
+
+
+def link(name: str) -> Link:
+    """A link of the catalogue.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    return _entry("link", name, Link)
+
+
+def link_names() -> tuple[str, ...]:
+    """Names of the catalogue's links, sorted."""
+    return tuple(sorted(_paths("interconnects")))
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[\s_]+", "-", name.strip().lower())
+
+
+@lru_cache(maxsize=8)
+def _paths(folder: str) -> dict[str, Path]:
+    files = (data_root() / "device_profiles" / folder).glob("*.yaml")
+    return {path.stem: path for path in sorted(files)}
+
+
+def _entry(what: str, name: str, profile_class: type[P]) -> P:
+    paths = _paths(_FOLDERS[profile_class])
+    path = paths.get(_key(name))
+    if path is None:
+        raise UnknownNameError(what, name, paths)
+    profile = _file(path)
+    if not isinstance(profile, profile_class):
+        raise ProfileError(str(path), [f"kind: expected a {what}"])
+    return profile
+
+
+@lru_cache(maxsize=512)
+def _file(path: Path) -> Link | NodeProfile | ClusterProfile:
+    data = read_mapping(path)
+    try:
+        return parse_interconnect(data)
+    except ValidationError as error:
+        raise ProfileError(str(path), validation_problems(path, error)) from None
+    except ValueError as error:
+        raise ProfileError(str(path), [str(error)]) from None
+
+
+def _cluster(profile: ClusterProfile) -> Cluster:
+    base = node(profile.node)
+    tiers = [_tier(tier, base) for tier in profile.tiers]
+    device_tier = base.device_tier
+    if device_tier is not None and device_tier.link != tiers[0].link_name:
+        tiers.insert(0, _shaped_tier("node", device_tier, base.device_count.value))
+    count = profile.node_count.value
+    problems = _size_problems(tiers, count * base.device_count.value)
+    if problems:
+        raise ProfileError(profile.name, problems)
+    return Cluster(profile.name, profile.title, _node(base), count, count, tuple(tiers))
+
+
+def _node_cluster(base: NodeProfile) -> Cluster:
+    """A node as a cluster: its own tier, and a switch over its network cards."""
+    count = base.device_count.value
+    tiers = []
+    if base.device_tier is not None:
+        tiers.append(_shaped_tier("node", base.device_tier, count))
+    if base.network_link is not None:
+        network = TierShape(link=base.network_link, topology="switch")
+        tiers.append(_shaped_tier("network", network, count, _cards_per_device(base)))
+    if not tiers:
+        raise ProfileError(base.name, ["neither device_tier nor network_link: nothing joins it"])
+    return Cluster(base.name, base.title, _node(base), 1, 1, tuple(tiers))
+
+
+def _node(base: NodeProfile) -> Node:
+    return Node(
+        name=base.name,
+        host_name=base.host,
+        host_count=base.host_count.value,
+        device_name=base.device,
+        device_count=base.device_count.value,
+        host_memory_bytes=_known(base.host_memory_bytes),
+        network_link_name=base.network_link,
+        network_link_count=base.network_link_count.value if base.network_link_count else 0,
+        max_power_w=_known(base.max_power_w),
+        host_power_w=_host_power_w(base),
+    )
+
+
+def _known(number: Positive | None) -> float | None:
+    return None if number is None else number.value
+
+
+def _host_power_w(base: NodeProfile) -> float | None:
+    """Power of a node less its devices' limits; None where unknown or where they are its CPUs."""
+    limit_w = _known(device(base.device).power.limit_w)
+    node_w = _known(base.max_power_w)
+    if node_w is None or limit_w is None or base.device == base.host:
+        return None
+    return node_w - base.device_count.value * limit_w
+
+
+def _cards_per_device(base: NodeProfile) -> float:
+    cards = base.network_link_count
+    return 1.0 if cards is None else cards.value / base.device_count.value
+
+
+def _tier(profile: TierProfile, base: NodeProfile) -> Tier:
+    default = _cards_per_device(base) if profile.link == base.network_link else 1.0
+    links_per_device = value_of(profile.links_per_device, default)
+    oversubscription = value_of(profile.oversubscription, 1.0)
+    count = profile.device_count.value
+    return _shaped_tier(profile.name, profile, count, links_per_device, oversubscription)
+
+
+def _shaped_tier(
+    name: str,
+    shape: TierShape,
+    device_count: int,
+    links_per_device: float = 1.0,
+    oversubscription: float = 1.0,
+) -> Tier:
+    wire = link(shape.link)
+    bandwidth = wire.bandwidth_bytes_per_s.value * links_per_device / oversubscription
+    return Tier(
+        name=name,
+        link_name=wire.name,
+        topology=shape.topology,
+        device_count=device_count,
+        bandwidth_bytes_per_s=bandwidth,
+        latency_s=value_of(shape.latency_s, wire.latency_s.value),
+        achieved_fraction=wire.achieved_fraction.value,
+        oversubscription=oversubscription,
+        dimensions=shape.dimensions,
+        closed_multiple=value_of(shape.closed_multiple, 1),
+        lane_counts=shape.lane_counts,
+        energy_per_byte_j=_known(wire.energy_per_byte_j),
+    )
+
+
+def _size_problems(tiers: list[Tier], device_count: int) -> list[str]:
+    """What is wrong with the sizes of a cluster's tiers.
+
+    The last tier may hold one group of the tier below: an installation of one rack or pod.
+    """
+    problems = []
+    last = tiers[-1]
+    for below, above in pairwise(tiers):
+        if above.device_count < below.device_count:
+            problems.append(f"tiers.{above.name}: expected at least the devices of {below.name}")
+        elif above is not last and above.device_count % below.device_count:
+            problems.append(f"tiers.{above.name}: expected whole groups of {below.name}")
+    problems += [
+        f"tiers.{tier.name}: expected the product of its dimensions"
+        for tier in tiers
+        if tier.dimensions and tier.device_count != math.prod(tier.dimensions)
+    ]
+    if last.device_count != device_count:
+        problems.append(f"tiers.{last.name}: expected all {device_count} devices")
+    return problems

@@ -1,0 +1,258 @@
+"""Where the ranks of a group stand in a cluster, and what each gets of the links there.
+
+A group crosses a tier where its ranks stand in several of the units that the tier joins: devices,
+nodes, racks. What a rank gets follows from the topology. A switch gives it all of its own links. In
+an all-to-all mesh only the links to the group's members count. A torus gives the axes that the
+group spans, half of an axis that does not close to a ring. Groups of one shape communicate at the
+same time (as tensor- or data-parallel groups do), so that a rank uses its own share of a node's
+network cards and no other's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.errors import InvalidValueError
+from accelsim.hardware.cluster import Cluster, Tier
+
+__all__ = ["Level", "Placement", "RankGroup", "place"]
+
+Ranks = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """The devices that take part in a collective.
+
+    A size and stride stand for the group that starts at the first device; name the devices of one
+    that straddles units.
+
+    Attributes:
+        size: Ranks, >= 1.
+        stride: Devices from one rank to the next.
+        explicit: Device numbers where they do not follow a stride; empty otherwise.
+    """
+
+    size: int
+    stride: int = 1
+    explicit: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse groups without ranks or with a rank twice.
+
+        Raises:
+            InvalidValueError: Naming the field.
+        """
+        if self.size < 1:
+            raise InvalidValueError("size", self.size, "at least one rank")
+        if self.stride < 1:
+            raise InvalidValueError("stride", self.stride, "at least one device")
+        if self.explicit and len(set(self.explicit)) != self.size:
+            raise InvalidValueError("explicit", self.explicit, f"{self.size} different devices")
+        if self.explicit and min(self.explicit) < 0:
+            raise InvalidValueError("explicit", min(self.explicit), "device numbers from 0")
+
+    @classmethod
+    def of(cls, ranks: Sequence[int]) -> RankGroup:
+        """The group of these devices."""
+        return cls(len(ranks), explicit=tuple(ranks))
+
+    @property
+    def ranks(self) -> Ranks:
+        """Device numbers, ascending."""
+        if self.explicit:
+            return np.sort(np.asarray(self.explicit, dtype=np.int64))
+        return np.arange(self.size, dtype=np.int64) * self.stride
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a rank of a group gets at one tier that the group crosses.
+
+    Attributes:
+        tier_name: Tier.
+        link_name: Link of the tier.
+        fanout: Units that the group joins here, in the fullest of the tier's groups.
+        lane_count: Ranks of the group in each unit, at least; they carry the unit's traffic.
+        hop_count: Hops at this tier of a ring through all ranks, less the one that closes it.
+        step_count: Steps of a ring through the units, all axes of a torus one after the other.
+        latency_s: Of one hop.
+        bandwidth_bytes_per_s: What a rank sends to its neighbours, all its links together.
+        pair_bandwidth_bytes_per_s: What it sends to one other rank.
+        exchange_bandwidth_bytes_per_s: What it sends when all send to all.
+        is_any_to_any: Whether any two units are one hop apart.
+    """
+
+    tier_name: str
+    link_name: str
+    fanout: int
+    lane_count: int
+    hop_count: int
+    step_count: int
+    latency_s: float
+    bandwidth_bytes_per_s: float
+    pair_bandwidth_bytes_per_s: float
+    exchange_bandwidth_bytes_per_s: float
+    is_any_to_any: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A group in a cluster.
+
+    Attributes:
+        size: Ranks.
+        levels: Tiers that the group crosses, nearest first; none for one rank.
+        warnings: Where the group needs more devices than the installation has.
+    """
+
+    size: int
+    levels: tuple[Level, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=4096)
+def place(group: RankGroup, cluster: Cluster) -> Placement:
+    """Find the tiers that a group crosses and what a rank gets at each.
+
+    Args:
+        group: Ranks; those beyond the cluster's devices extend its last tier.
+        cluster: Pattern.
+
+    Returns:
+        Levels from the nearest tier to the last one crossed.
+    """
+    ranks = group.ranks
+    needed = int(ranks[-1]) + 1
+    warnings = cluster.warnings
+    if needed > cluster.device_count:
+        cluster = cluster.with_devices(needed)
+        warnings = cluster.warnings
+    levels: list[Level] = []
+    unit_size = 1
+    for tier in cluster.tiers:
+        level = _level(tier, ranks, unit_size)
+        if level is not None:
+            levels.append(level)
+        unit_size = tier.device_count
+    return Placement(group.size, tuple(levels), warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """Shares of a device's bandwidth that its rank gets, and the steps of a ring."""
+
+    neighbours: float
+    pair: float
+    exchange: float
+    step_count: int
+    hop_length: int = 1
+    is_any_to_any: bool = True
+
+
+def _level(tier: Tier, ranks: Ranks, unit_size: int) -> Level | None:
+    """What the group gets at a tier; None where it does not cross it."""
+    units, lanes = np.unique(ranks // unit_size, return_counts=True)
+    groups, unit_counts = np.unique(units * unit_size // tier.device_count, return_counts=True)
+    fanout = int(unit_counts.max())
+    if fanout == 1:
+        return None
+    fullest = groups[unit_counts.argmax()]
+    units_per_group = math.ceil(tier.device_count / unit_size)
+    members = units[units // units_per_group == fullest] % units_per_group
+    reach = _reach(tier, members, units_per_group)
+    achieved = tier.achieved_bytes_per_s
+    return Level(
+        tier_name=tier.name,
+        link_name=tier.link_name,
+        fanout=fanout,
+        lane_count=int(lanes.min()),
+        hop_count=len(units) - len(groups),
+        step_count=reach.step_count,
+        latency_s=tier.latency_s * reach.hop_length,
+        bandwidth_bytes_per_s=achieved * reach.neighbours,
+        pair_bandwidth_bytes_per_s=achieved * reach.pair,
+        exchange_bandwidth_bytes_per_s=achieved * reach.exchange,
+        is_any_to_any=reach.is_any_to_any,
+    )
+
+
+def _reach(tier: Tier, members: Ranks, unit_count: int) -> _Reach:
+    if tier.topology == "all_to_all":
+        return _mesh_reach(len(members), unit_count)
+    if tier.topology == "hybrid_cube_mesh":
+        return _lane_reach(members, np.asarray(tier.lane_counts))
+    if tier.topology in {"ring", "torus"}:
+        dimensions = tier.dimensions or (unit_count,)
+        return _torus_reach(members, dimensions, tier.closed_multiple)
+    return _Reach(neighbours=1.0, pair=1.0, exchange=1.0, step_count=len(members) - 1)
+
+
+def _mesh_reach(member_count: int, unit_count: int) -> _Reach:
+    """Direct links: a device has as many as it has peers, and those to members are used."""
+    pair = 1.0 / (unit_count - 1)
+    share = (member_count - 1) * pair
+    return _Reach(share, pair, share, step_count=member_count - 1)
+
+
+def _lane_reach(members: Ranks, lane_counts: Ranks) -> _Reach:
+    """Lanes of the member that has least of them to other members; one where it has none.
+
+    A member without lanes to others is reached through a device that is no member.
+    """
+    lanes = lane_counts[np.ix_(members, members)].sum(axis=1).min()
+    lane = 1.0 / lane_counts.sum(axis=1).max()
+    share = max(int(lanes), 1) * lane
+    return _Reach(share, lane, share, step_count=len(members) - 1, is_any_to_any=False)
+
+
+def _torus_reach(members: Ranks, dimensions: tuple[int, ...], closed_multiple: int) -> _Reach:
+    """Axes that the members span, each with two of a device's links.
+
+    A ring along an axis keeps both links of each device busy, a line one of them in each direction
+    at its ends; members that stand apart share the links with those between. For all-to-all the
+    middle of the longest axis binds: of s bytes a device, s e / 8 cross each link of a ring of e
+    and s e / 4 the middle of a line (Dally and Towles, Principles and Practices of Interconnection
+    Networks, 2004, section 3.3).
+    """
+    axis_share = 1.0 / len(dimensions)
+    coordinates = np.unravel_index(members, dimensions, order="F")
+    spans = [np.unique(coordinate) for coordinate in coordinates]
+    extents = [len(span) for span in spans]
+    if int(np.prod(extents)) != len(members):
+        return _line_reach(len(members), axis_share)
+    neighbours = 0.0
+    seconds_per_byte = 0.0
+    spacings = [1]
+    for span, extent, dimension in zip(spans, extents, dimensions, strict=True):
+        if extent == 1:
+            continue
+        spacing = int(span[1] - span[0])
+        is_closed = spacing * extent == dimension and dimension % closed_multiple == 0
+        use = axis_share / spacing * (1.0 if is_closed else 0.5)
+        neighbours += use
+        seconds_per_byte = max(seconds_per_byte, extent / 4.0 / use)
+        spacings.append(spacing)
+    sent_share = (len(members) - 1) / len(members)
+    return _Reach(
+        neighbours,
+        pair=axis_share / 2.0,
+        exchange=sent_share / seconds_per_byte,
+        step_count=sum(extents) - len(extents),
+        hop_length=max(spacings),
+        is_any_to_any=False,
+    )
+
+
+def _line_reach(member_count: int, axis_share: float) -> _Reach:
+    """Members that fill no box: a line of them."""
+    use = axis_share / 2.0
+    sent_share = (member_count - 1) / member_count
+    exchange = sent_share * use * 4.0 / member_count
+    return _Reach(use, use, exchange, step_count=member_count - 1, is_any_to_any=False)
