@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from accelsim.simulation.timeline import Timeline
     from accelsim.workload_catalog import workload, workload_names
     from accelsim.workloads.dtype import Precision
+    from accelsim.workloads.sharding import Shard, Stage
 
 __version__ = "0.1.0"
 __all__ = [
@@ -52,7 +53,9 @@ __all__ = [
     "RankGroup",
     "RunOptions",
     "RunShape",
+    "Shard",
     "Simulation",
+    "Stage",
     "Timeline",
     "TrainingOptions",
     "capture",
@@ -72,6 +75,8 @@ __all__ = [
 ]
 
 _HOME = {
+    "Shard": "accelsim.workloads.sharding",
+    "Stage": "accelsim.workloads.sharding",
     "Cluster": "accelsim.hardware.cluster",
     "Comparison": "accelsim.planning.compare",
     "CostTable": "accelsim.cost.table",

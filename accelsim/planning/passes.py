@@ -83,7 +83,9 @@ def _shape(run: ResolvedRun, **changes: int) -> RunShape:
 
 def _lower(run: ResolvedRun, phase: Phase, **changes: int) -> Lowered:
     shape = _shape(run, **changes)
-    return run.workload.lower(shape, run.precision, phase, fused_attention=run.fused_attention)
+    return run.workload.lower(
+        shape, run.precision, phase, fused_attention=run.fused_attention, shard=run.shard
+    )
 
 
 def _training(run: ResolvedRun) -> RunPasses:

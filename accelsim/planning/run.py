@@ -18,6 +18,7 @@ from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.registry import HEAPS
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.options import RunKeywords, RunOptions, run_options
 from accelsim.result import Provenance
@@ -25,6 +26,7 @@ from accelsim.workloads.capture.captured import captured_document
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.model import Workload
 from accelsim.workloads.options import ModelOptions
+from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.training import Optimizer
 from accelsim.workloads.training import optimizer as find_optimizer
 
@@ -67,6 +69,8 @@ class ResolvedRun:
         sparse_weights: Whether weights are pruned to the structured sparsity the chip has a rate
             for.
         heap: "default", or "kept" where the memory allocator keeps what is freed; calibrated CPUs.
+        shard: The rank's part of the model.
+        cluster: What joins the ranks; None for one device.
     """
 
     workload: Workload
@@ -85,6 +89,8 @@ class ResolvedRun:
     tier: str = "best"
     sparse_weights: bool = False
     heap: str = "default"
+    shard: Shard = WHOLE
+    cluster: Cluster | None = None
 
     @property
     def provenance(self) -> Provenance:
@@ -95,7 +101,7 @@ class ResolvedRun:
 
     def to_dict(self) -> dict[str, Any]:
         """Names and sizes, ready for JSON."""
-        return {
+        named: dict[str, Any] = {
             "workload": self.workload.name,
             "device": self.device.name,
             "mode": self.mode,
@@ -115,6 +121,10 @@ class ResolvedRun:
             "tier": self.tier,
             "heap": self.heap,
         }
+        if self.cluster is not None:
+            ranks = {group.label: count for group, count in self.shard.ranks.items() if count > 1}
+            named |= {"cluster": self.cluster.name, "ranks": ranks}
+        return named
 
 
 def _content(workload: Workload) -> tuple[Any, ...]:

@@ -10,29 +10,33 @@ different kinds are independent.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 import numpy as np
 
+from accelsim import cluster_catalog
 from accelsim.cost.idle import idle_power_w
 from accelsim.cost.memory import MemoryFootprint
-from accelsim.cost.registry import operator_costs, tier_parameters
+from accelsim.cost.registry import tier_parameters
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.table import Bound, CostTable, Execution, Tier
 from accelsim.errors import DoesNotFitError
+from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.options import RunKeywords, RunOptions
 from accelsim.planning.passes import Pass, RunPasses, run_passes
 from accelsim.planning.run import ResolvedRun, resolve
+from accelsim.planning.sharded_costs import sharded_costs
 from accelsim.result import Metric, Provenance, Result
 from accelsim.simulation.device import SimulationResult, simulate_device
 from accelsim.simulation.timeline import Timeline, merge
 from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.model import Workload
 from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.sharding import WHOLE, Shard
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -294,14 +298,19 @@ def simulate(
     workload: str | Path | Workload,
     device: str | DeviceProfile,
     options: RunOptions | None = None,
+    *,
+    shard: Shard = WHOLE,
+    cluster: str | Cluster | None = None,
     **keywords: Unpack[RunKeywords],
 ) -> Simulation:
-    """Simulate one run of a model on a device.
+    """Simulate one run of a model on a device, or of one rank's part of it.
 
     Args:
         workload: Name, path of a workload file, or a `Workload`.
         device: Name (slices like ``epyc-7763@8vcpu`` too) or a profile.
         options: What runs; defaults where None.
+        shard: The rank's part of the model; all of it unless given.
+        cluster: Name of the cluster that joins the ranks, or the cluster.
         keywords: Fields of `RunOptions` and of the options it holds, in place of theirs.
 
     Raises:
@@ -310,6 +319,8 @@ def simulate(
             subclasses say which.
     """
     run = resolve(workload, device, options, **keywords)
+    joined = cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
+    run = replace(run, shard=shard, cluster=joined)
     passes = run_passes(run)
     capacity = run.device.memory.capacity_bytes.value
     short = passes.memory.short_bytes(capacity)
@@ -338,16 +349,17 @@ def simulated(run: ResolvedRun, passes: RunPasses) -> Simulation:
         flop=passes.model_flop,
         bytes=passes.total_bytes,
         relatives=getattr(parameters, "relatives", ()),
+        warnings=() if run.cluster is None else run.cluster.warnings,
     )
 
 
 def _simulated_pass(
     run: ResolvedRun, passes: RunPasses, run_pass: Pass, parameters: Any | None
 ) -> SimulatedPass:
-    same = (_Same(run.device), _Same(parameters), _Same(run.host))
+    same = (_Same(run.device), _Same(parameters), _Same(run.host), _Same(run.cluster))
     is_decode = run_pass.name == "decode"
     table, result = _costs_and_result(
-        run_pass.graph, *same, run.execution, passes.input_bytes, is_decode=is_decode
+        run_pass.graph, *same, run.shard, run.execution, passes.input_bytes, is_decode=is_decode
     )
     return SimulatedPass(
         run_pass.name, run_pass.repeats, run_pass.graph, table, result, passes.input_bytes
@@ -373,6 +385,8 @@ def _costs_and_result(
     device_key: _Same,
     parameters: _Same,
     host: _Same,
+    cluster: _Same,
+    shard: Shard,
     execution: Execution,
     input_bytes: float,
     *,
@@ -382,7 +396,8 @@ def _costs_and_result(
     prices) is looked up.
     """
     device = device_key.value
-    table = operator_costs(graph, device, execution, parameters.value, host=host.value)
+    priced = (device, execution, parameters.value, host.value)
+    table = sharded_costs(graph, *priced, shard=shard, cluster=cluster.value)
     settings = device_settings(device, execution, input_bytes, is_decode=is_decode)
     return table, simulate_device(table, iterations=1, warmup_iterations=2, **settings)
 

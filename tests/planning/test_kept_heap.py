@@ -46,7 +46,7 @@ def test_intervals_hold_what_no_operator_shows(mode, context, monkeypatch):
     tables = []
     cost = registry.operator_costs
     monkeypatch.setattr(
-        "accelsim.planning.simulate.operator_costs",
+        "accelsim.planning.sharded_costs.operator_costs",
         lambda *a, **k: tables.append(cost(*a, **k)) or tables[-1],
     )
     for heap in ("default", "kept"):
