@@ -22,7 +22,7 @@ __all__ = ["UNIT_SUFFIXES", "Difference", "Metric", "Provenance", "Result", "jso
 #: Units a key of a result may end in; a key without one is a count, a name or a flag.
 UNIT_SUFFIXES: Final = (
     *("_s", "_per_s", "_j", "_w", "_usd", "_bytes", "_kgco2e", "_hz"),
-    *("_usd_per_hour", "_usd_per_1000", "_usd_per_million_tokens"),
+    *("usd_per_hour", "_usd_per_1000", "_usd_per_million_tokens"),
     *("_fraction", "_ratio", "_count"),
 )
 
