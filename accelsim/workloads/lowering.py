@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS, Precision
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph, compressed_rows
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.model import RunShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
@@ -255,7 +255,7 @@ def _batch(builder: GraphBuilder, scenario: IntArray) -> LoweredBatch:
     order, first = _distinct(written)
     rows = [written.rows[row] for row in first]
     count = len(scenario)
-    offset, dependency = compressed_rows(written.edges)
+    offset, dependency = written.dependencies()
     return LoweredBatch(
         scenario=scenario,
         kind=np.array([row[0] for row in rows], dtype=np.int16),

@@ -18,7 +18,7 @@ import numpy as np
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.dtype import Dtype, Precision
-from accelsim.workloads.graph import OperatorGraph, compressed_rows
+from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.sharding import WHOLE, ParallelGroup, Shard
 
@@ -50,12 +50,21 @@ RowEntry = tuple[int, tuple[int, ...], int, float, float, float, float, float]
 
 
 class Written(NamedTuple):
-    """Rows of a graph before they are columns."""
+    """Rows of a graph before they are columns; `sources` lists what each row waits for, row after
+    row, `source_counts` how many rows that is.
+    """
 
     rows: list[RowEntry]
     names: list[str]
     paths: list[str]
-    edges: list[list[int]]
+    source_counts: list[int]
+    sources: list[int]
+
+    def dependencies(self) -> tuple[IntArray, IntArray]:
+        """Offsets, shape (rows + 1,), and rows waited for, as an `OperatorGraph` has them."""
+        offset = np.zeros(len(self.rows) + 1, dtype=np.int64)
+        np.cumsum(self.source_counts, out=offset[1:])
+        return offset, np.array(self.sources, dtype=np.int64)
 
 
 class RowWriter:
@@ -88,7 +97,8 @@ class RowWriter:
         self._rows: list[RowEntry] = []
         self._names: list[str] = []
         self._paths: list[str] = []
-        self._edges: list[list[int]] = []
+        self._source_counts: list[int] = []
+        self._sources: list[int] = []
         self._scope: list[str] = []
         self._saved: set[int] = set()
         self._storages = 0
@@ -132,7 +142,7 @@ class RowWriter:
 
     def written(self) -> Written:
         """Rows so far as they were written, for who makes columns of them."""
-        return Written(self._rows, self._names, self._paths, self._edges)
+        return Written(self._rows, self._names, self._paths, self._source_counts, self._sources)
 
     def build(self) -> OperatorGraph:
         """The graph of all rows so far."""
@@ -143,7 +153,7 @@ class RowWriter:
         numbers = np.array([(r[0], r[2], *r[3:]) for r in self._rows], dtype=np.float64).reshape(
             count, 7
         )
-        offset, dependency = compressed_rows(self._edges)
+        offset, dependency = self.written().dependencies()
         return OperatorGraph(
             kind=numbers[:, 0].astype(np.int16),
             dims=dims,
@@ -210,7 +220,9 @@ class RowWriter:
         )
         self._names.append(name)
         self._paths.append(".".join(self._scope))
-        self._edges.append(sorted({x.row for x in inputs if x.row >= 0}))
+        sources = sorted({x.row for x in inputs if x.row >= 0})
+        self._source_counts.append(len(sources))
+        self._sources += sources
         return output
 
     def collective(
@@ -268,34 +280,35 @@ class RowWriter:
                 x = write(x)
         return self._copied(x, first[0], start, places[1:]) if len(places) > 2 else x
 
-    def _counts(self) -> tuple[int, int, int, int, float]:
+    def _counts(self) -> tuple[int, int, int, int, int, float]:
         totals = self.parameter_count, self.parameter_tensor_count, self.kv_bytes_per_token
-        return len(self._rows), self._storages, *totals
+        return len(self._rows), len(self._sources), self._storages, *totals
 
     def _copied(
         self,
         x: Tensor,
         first_row: int,
-        start: tuple[int, int, int, int, float],
+        start: tuple[int, int, int, int, int, float],
         places: Sequence[str],
     ) -> Tensor:
         """Append copies of the rows since `start`, the layer at the first place, for the other
         places.
         """
-        rows, storages, parameters, tensors, kv_bytes = (
+        rows, _, storages, parameters, tensors, kv_bytes = (
             now - then for now, then in zip(self._counts(), start, strict=True)
         )
-        copies, row, storage = len(places) - 1, int(start[0]), int(start[1])
-        names, paths, edges = self._names[row:], self._paths[row:], self._edges[row:]
+        copies, row, storage = len(places) - 1, int(start[0]), int(start[2])
+        names, paths = self._names[row:], self._paths[row:]
+        sources = np.array(self._sources[start[1] :], dtype=np.int64)
         within = len(".".join([*self._scope, places[0]]))
         self._rows += self._rows[row:] * copies
         self._names += names * copies
         for copy, place in enumerate(places[1:], start=1):
-            scope, shift = ".".join([*self._scope, place]), int(rows) * copy
+            scope = ".".join([*self._scope, place])
             self._paths += [scope + path[within:] for path in paths]
-            self._edges += [
-                [e + shift if e >= first_row else e for e in sources] for sources in edges
-            ]
+            shifted = sources + int(rows) * copy * (sources >= first_row)
+            self._sources += shifted.tolist()
+        self._source_counts += self._source_counts[row:] * copies
         moved = int(storages) * copies
         self._saved |= {kept + moved for kept in self._saved if kept > storage}
         self._storages += moved
