@@ -4,7 +4,14 @@ kernels.
 
 from __future__ import annotations
 
-from accelsim.workloads.capture.aten import Call, Kernel, Operand, formula, inner_tensor
+from accelsim.workloads.capture.aten import (
+    Call,
+    Kernel,
+    Operand,
+    formula,
+    inner_tensor,
+    whole,
+)
 from accelsim.workloads.capture.aten_memory import POINTWISE_FLOP, across, elementwise, rows_of
 from accelsim.workloads.operator import OperatorKind
 
@@ -61,7 +68,7 @@ def reduction(call: Call) -> list[Kernel]:
     inner = _stretch(x, call.argument(_BY_AXIS[call.name], "dim")) if call.name in _BY_AXIS else 0
     dims = (rows, x.elements // rows, inner) if inner else (rows, x.elements // rows)
     form = "outer" if inner else form
-    return [Kernel(_K.REDUCTION, dims, float(x.elements), call.inputs, call.outputs, form)]
+    return whole(call, _K.REDUCTION, dims, x.elements, form)
 
 
 def _stretch(x: Operand, axes: object) -> int:
@@ -119,9 +126,7 @@ def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
     ]
 
 
-@formula(
-    "cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "kthvalue", "median", "cummax", "cummin"
-)
+@formula("cumsum cumprod logcumsumexp sort argsort kthvalue median cummax cummin")
 def scan(call: Call) -> list[Kernel]:
     """One FLOP per element along one axis; without an axis all elements are one row."""
     x = call.inputs[0]
@@ -129,7 +134,7 @@ def scan(call: Call) -> list[Kernel]:
         2 if call.name == "kthvalue" else 1, "dim", None if call.name == "median" else -1
     )
     if axis is None or not x.shape:
-        return [Kernel(_K.REDUCTION, (1, x.elements), float(x.elements), call.inputs, call.outputs)]
+        return whole(call, _K.REDUCTION, (1, x.elements), x.elements)
     rows = rows_of(x, x.shape[int(axis)])
     return [
         Kernel(
