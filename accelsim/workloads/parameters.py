@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["FamilyParameters", "ImageParameters"]
+__all__ = [
+    "Count",
+    "Counts",
+    "Depth",
+    "FamilyParameters",
+    "ImageParameters",
+    "Multiplier",
+    "Natural",
+    "Rows",
+]
+
+#: A width or a number of things.
+Count = Annotated[int, Field(ge=1, le=2**24)]
+#: The same where there may be none.
+Natural = Annotated[int, Field(ge=0, le=2**24)]
+#: Layers, which are written one by one.
+Depth = Annotated[int, Field(ge=1, le=1024)]
+#: Rows of a table.
+Rows = Annotated[int, Field(ge=1, le=2**40)]
+Counts = Annotated[tuple[Count, ...], Field(strict=False, min_length=1, max_length=4096)]
+#: Scale of widths or depths.
+Multiplier = Annotated[float, Field(gt=0, le=16)]
 
 
 class FamilyParameters(BaseModel):
@@ -22,6 +45,6 @@ class ImageParameters(FamilyParameters):
         classes: Outputs of the classifier.
     """
 
-    image_size: int = Field(default=224, ge=1, le=2**14)
-    image_channels: int = Field(default=3, ge=1, le=1024)
-    classes: int = Field(default=1000, ge=1, le=2**20)
+    image_size: Count = 224
+    image_channels: Count = 3
+    classes: Count = 1000

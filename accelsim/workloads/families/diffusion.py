@@ -16,11 +16,10 @@ from pydantic import Field, model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import FamilyParameters
+from accelsim.workloads.parameters import Count, FamilyParameters, Natural
 
 __all__ = ["LatentDecoderParameters", "LatentDiffusionParameters"]
 
-_Count = Annotated[int, Field(ge=1, le=2**16)]
 _LATENT_FACTOR = 8  # pixels per latent, each way
 _GROUPS = 32
 
@@ -45,17 +44,17 @@ class LatentDiffusionParameters(FamilyParameters):
     """
 
     image_size: Annotated[int, Field(ge=64, le=2**14)]
-    channels: Annotated[tuple[_Count, ...], Field(strict=False, min_length=2, max_length=8)]
+    channels: Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
     transformer_layers: Annotated[
         tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(strict=False)
     ]
-    heads: Annotated[tuple[_Count, ...], Field(strict=False)]
-    context_width: _Count
-    context_len: _Count = 77
-    added_width: Annotated[int, Field(ge=0, le=2**16)] = 0
+    heads: Annotated[tuple[Count, ...], Field(strict=False)]
+    context_width: Count
+    context_len: Count = 77
+    added_width: Natural = 0
     linear_projection: bool = False
-    latent_channels: _Count = 4
-    resnets_per_level: _Count = 2
+    latent_channels: Count = 4
+    resnets_per_level: Count = 2
 
     @model_validator(mode="after")
     def _one_entry_per_level(self) -> LatentDiffusionParameters:
@@ -254,9 +253,9 @@ class LatentDecoderParameters(FamilyParameters):
     """
 
     image_size: Annotated[int, Field(ge=64, le=2**14)] = 512
-    channels: Annotated[tuple[_Count, ...], Field(strict=False, min_length=2, max_length=8)]
-    latent_channels: _Count = 4
-    resnets_per_level: _Count = 3
+    channels: Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
+    latent_channels: Count = 4
+    resnets_per_level: Count = 3
 
 
 @family("latent-decoder", LatentDecoderParameters)

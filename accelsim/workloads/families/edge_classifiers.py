@@ -8,9 +8,7 @@ Iandola et al., arXiv:1602.07360 (SqueezeNet 1.1).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple
-
-from pydantic import Field
+from typing import Literal, NamedTuple
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import (
@@ -27,6 +25,7 @@ from accelsim.workloads.families.mobile import (
 )
 from accelsim.workloads.families.vision import classify
 from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.parameters import Multiplier
 
 __all__ = [
     "EdgeBlock",
@@ -106,8 +105,8 @@ class EdgeClassifierParameters(RectangleParameters):
         "mobilenet-v2",
         "squeezenet",
     ]
-    width_multiplier: Annotated[float, Field(gt=0, le=16)] = 1.0
-    depth_multiplier: Annotated[float, Field(gt=0, le=16)] = 1.0
+    width_multiplier: Multiplier = 1.0
+    depth_multiplier: Multiplier = 1.0
 
 
 @family("edge-classifier", EdgeClassifierParameters)

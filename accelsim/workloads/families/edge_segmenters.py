@@ -24,6 +24,7 @@ from accelsim.workloads.families.image_network import (
 )
 from accelsim.workloads.families.residual_variants import ResidualVariantParameters, residual_maps
 from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.parameters import Depth
 
 __all__ = ["EdgeSegmenterParameters"]
 
@@ -39,7 +40,7 @@ class EdgeSegmenterParameters(RectangleParameters):
     """
 
     network: Literal["erfnet", "semantic-fpn", "deeplab-mobilenet-v2", "sesr", "unet"]
-    base_channels: Annotated[int, Field(ge=1, le=1024)] = 16
+    base_channels: Depth = 16
     raised_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 

@@ -15,12 +15,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pydantic import Field
-
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import conv_norm
 from accelsim.workloads.model import RunShape
-from accelsim.workloads.parameters import FamilyParameters
+from accelsim.workloads.parameters import Count, FamilyParameters
 
 __all__ = [
     "LayerStep",
@@ -46,10 +44,10 @@ class RectangleParameters(FamilyParameters):
         classes: Outputs of the classifier, per position for dense predictions.
     """
 
-    image_height: int = Field(default=224, ge=1, le=2**14)
-    image_width: int = Field(default=224, ge=1, le=2**14)
-    image_channels: int = Field(default=3, ge=1, le=1024)
-    classes: int = Field(default=1000, ge=1, le=2**20)
+    image_height: Count = 224
+    image_width: Count = 224
+    image_channels: Count = 3
+    classes: Count = 1000
 
 
 class LayerStep(NamedTuple):

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
-from typing import Annotated, Literal, NamedTuple
-
-from pydantic import Field
+from typing import Literal, NamedTuple
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import layer
 from accelsim.workloads.families.vision import conv_norm, image_input
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import ImageParameters
+from accelsim.workloads.parameters import ImageParameters, Multiplier
 
 __all__ = [
     "EFFICIENTNET_STAGES",
@@ -29,8 +27,6 @@ __all__ = [
     "round_channels",
     "separable_conv",
 ]
-
-_Multiplier = Annotated[float, Field(gt=0, le=16)]
 
 
 def round_channels(channels: float, divisor: int = 8) -> int:
@@ -131,7 +127,7 @@ class MobileNetParameters(ImageParameters):
         width_multiplier: Scale of all channel counts.
     """
 
-    width_multiplier: _Multiplier = 1.0
+    width_multiplier: Multiplier = 1.0
 
 
 #: Output channels and stride of the separable convolutions of MobileNet v1, table 1.
@@ -283,8 +279,8 @@ class EfficientNetParameters(ImageParameters):
         depth_multiplier: Scale of block repeats.
     """
 
-    width_multiplier: _Multiplier
-    depth_multiplier: _Multiplier
+    width_multiplier: Multiplier
+    depth_multiplier: Multiplier
 
 
 #: Expansion, kernel, stride, channels and repeats of EfficientNet-B0, table 1.

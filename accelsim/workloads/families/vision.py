@@ -13,7 +13,7 @@ from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import ImageParameters
+from accelsim.workloads.parameters import Depth, ImageParameters
 
 __all__ = [
     "DenseNetParameters",
@@ -26,9 +26,7 @@ __all__ = [
 ]
 
 #: Blocks of each stage.
-Depths = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(strict=False, min_length=1, max_length=8)
-]
+Depths = Annotated[tuple[Depth, ...], Field(strict=False, min_length=1, max_length=8)]
 
 
 def image_input(b: GraphBuilder, p: ImageParameters, shape: RunShape) -> Tensor:
@@ -99,8 +97,8 @@ class ResNetParameters(ImageParameters):
 
     block: Literal["basic", "bottleneck"]
     depths: Depths
-    groups: Annotated[int, Field(ge=1, le=1024)] = 1
-    width_per_group: Annotated[int, Field(ge=1, le=1024)] = 64
+    groups: Depth = 1
+    width_per_group: Depth = 64
 
 
 @family("resnet", ResNetParameters)
@@ -166,9 +164,9 @@ class DenseNetParameters(ImageParameters):
         bottleneck_ratio: Channels of the 1x1 convolution, in growth rates.
     """
 
-    growth_rate: Annotated[int, Field(ge=1, le=512)]
+    growth_rate: Depth
     depths: Depths
-    initial_channels: Annotated[int, Field(ge=1, le=1024)] = 64
+    initial_channels: Depth = 64
     bottleneck_ratio: Annotated[int, Field(ge=1, le=64)] = 4
 
 

@@ -13,11 +13,10 @@ from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import FamilyParameters
+from accelsim.workloads.parameters import Count, FamilyParameters
 
 __all__ = ["VolumetricUnetParameters"]
 
-_Width = Annotated[int, Field(ge=1, le=4096)]
 _Edge = Annotated[int, Field(ge=8, le=4096)]
 
 
@@ -32,9 +31,9 @@ class VolumetricUnetParameters(FamilyParameters):
     """
 
     volume: Annotated[tuple[_Edge, _Edge, _Edge], Field(strict=False)]
-    image_channels: _Width
-    classes: _Width
-    channels: Annotated[tuple[_Width, ...], Field(strict=False, min_length=2, max_length=8)]
+    image_channels: Count
+    classes: Count
+    channels: Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
 
 
 @family("volumetric-unet", VolumetricUnetParameters)

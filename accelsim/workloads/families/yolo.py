@@ -13,7 +13,7 @@ from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import layer
 from accelsim.workloads.families.vision import image_input
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import ImageParameters
+from accelsim.workloads.parameters import ImageParameters, Multiplier
 
 __all__ = ["YoloV8Parameters"]
 
@@ -27,8 +27,8 @@ class YoloV8Parameters(ImageParameters):
         max_channels: Limit of channels before scaling.
     """
 
-    depth_multiplier: Annotated[float, Field(gt=0, le=4)]
-    width_multiplier: Annotated[float, Field(gt=0, le=4)]
+    depth_multiplier: Multiplier
+    width_multiplier: Multiplier
     max_channels: Annotated[int, Field(ge=64, le=4096)] = 1024
 
     def channels(self, base: int) -> int:
