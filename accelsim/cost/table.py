@@ -115,7 +115,10 @@ class CostTable:
         return len(self.time_s)
 
     def __repr__(self) -> str:
-        return f"<CostTable: {len(self)} operators, {self.total_time_s:.4g} s, {self.total_energy_j:.4g} J, {self.tier}>"
+        return (
+            f"<CostTable: {len(self)} operators, {self.total_time_s:.4g} s, "
+            f"{self.total_energy_j:.4g} J, {self.tier}>"
+        )
 
     @property
     def total_time_s(self) -> float:

@@ -185,7 +185,9 @@ def _whole_fraction(count: float) -> float:
 
 
 def _name_vcpus(row: FeedRow) -> None:
-    """Azure size names carry the vCPU count (Microsoft Learn, "Azure VM sizes naming conventions")."""
+    """Azure size names carry the vCPU count (Microsoft Learn, "Azure VM sizes naming
+    conventions").
+    """
     size = _AZURE_SIZE.fullmatch(row.text["instance"])
     if size and row.text["provider"] == "azure" and row.number["vcpu_count"] is None:
         row.number["vcpu_count"] = float(size[1])

@@ -178,7 +178,8 @@ def _slipped(peers: list[FeedRow], refusals: list[Finding], already: set[int]) -
         ratio = price / median if price > median else median / price
         side = "above" if price > median else "below"
         reason = (
-            f"{ratio:.0f} times {side} the median of {len(known)} prices of its kind ({median:.4g} USD per "
+            f"{ratio:.0f} times {side} the median of {len(known)} prices of its kind "
+            f"({median:.4g} USD per "
             "unit-hour): a slipped decimal point, or a price nobody else confirms"
         )
         refusals.append(row.note("refused", _ON_DEMAND, row.number[_ON_DEMAND], reason))
@@ -220,7 +221,10 @@ def _add_hosts(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
         if row.host_apart:
             count = row.number["device_count"]
             if not count:
-                reason = "accelerator priced without its host instance, and how many there are is not known"
+                reason = (
+                    "accelerator priced without its host instance, and how many there are is "
+                    "not known"
+                )
                 refusals.append(row.note("refused", "device_count", row.number[_ON_DEMAND], reason))
                 continue
             host = hosts.get(

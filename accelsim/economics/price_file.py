@@ -127,7 +127,10 @@ def read_rules(path: Path) -> tuple[DeviceRule, ...]:
     for place, row in _csv_rows(Path(path)):
         per_core = row.get("vcpus_per_core", "")
         if not row.get("provider") or not row.get("instance") or per_core not in ("", "1", "2"):
-            problem = "a rule has provider, instance, accelerator, device and vcpus_per_core of 1, 2 or empty"
+            problem = (
+                "a rule has provider, instance, accelerator, device and vcpus_per_core of "
+                "1, 2 or empty"
+            )
             raise ProfileError(str(path), [f"{place}: {problem}"])
         rule = DeviceRule(
             row["provider"],

@@ -53,7 +53,6 @@ class GraphBuilder(RowWriter):
     """The layers of a model, each a method that takes and returns tensors."""
 
     # -- matrix operators
-    # --------------------------------------------------------------------------------------------
 
     def linear(
         self,
@@ -140,7 +139,9 @@ class GraphBuilder(RowWriter):
         transposed: bool = False,
         name: str = "conv",
     ) -> Tensor:
-        """1-, 2- or 3-D convolution of x (n, c, spatial...); padding None means "same" at stride 1."""
+        """1-, 2- or 3-D convolution of x (n, c, spatial...); padding None means "same" at stride
+        1.
+        """
         rank = len(x.shape) - 2
         window, step = per_axis(kernel, rank), per_axis(stride, rank)
         pad = (
@@ -289,7 +290,6 @@ class GraphBuilder(RowWriter):
         return self.copy(whole, shape=(batch, heads, length, width), name=f"{name}.repeat_heads")
 
     # -- memory-bound operators
-    # --------------------------------------------------------------------------------------
 
     def elementwise(
         self,
@@ -527,7 +527,6 @@ class GraphBuilder(RowWriter):
         )
 
     # -- sequences, experts, trees
-    # -----------------------------------------------------------------------------------
 
     def recurrent(
         self,

@@ -86,10 +86,28 @@ def test_block_rams_are_those_of_finns_estimate(rows, columns, more_rows, more_c
 
 @pytest.mark.parametrize(
     ("depth", "width", "blocks"),
-    [(128, 1, 0), (129, 1, 1), (16384, 1, 1), (16385, 1, 2), (8192, 2, 1), (8193, 2, 2), (4096, 3, 1), (4097, 4, 2),
-     (2048, 5, 1), (2048, 9, 1), (2049, 9, 2), (1024, 10, 1), (1024, 18, 1), (1025, 18, 2), (512, 19, 1), (512, 36, 1),
-     (512, 37, 2), (513, 36, 2), (513, 37, 3)],
-)  # fmt: skip
+    [
+        (128, 1, 0),
+        (129, 1, 1),
+        (16384, 1, 1),
+        (16385, 1, 2),
+        (8192, 2, 1),
+        (8193, 2, 2),
+        (4096, 3, 1),
+        (4097, 4, 2),
+        (2048, 5, 1),
+        (2048, 9, 1),
+        (2049, 9, 2),
+        (1024, 10, 1),
+        (1024, 18, 1),
+        (1025, 18, 2),
+        (512, 19, 1),
+        (512, 36, 1),
+        (512, 37, 2),
+        (513, 36, 2),
+        (513, 37, 3),
+    ],
+)
 def test_block_rams_at_the_edges_of_their_shapes(depth, width, blocks):
     assert bram18_estimate(depth, 1, 1, 1, width) == blocks
     luts = weight_lut_estimate(depth, 1, 1, 1, width)
@@ -226,9 +244,15 @@ def test_power_of_finns_largest_designs():
 
 @pytest.mark.parametrize(
     ("arguments", "field"),
-    [((-1, 0, 1e8, 28.0), "lut_count"), ((0, -1, 1e8, 28.0), "bram_18k_count"), ((0, 0, -1.0, 28.0), "clock_hz"),
-     ((0, 0, 1e8, 0.0), "process_nm"), ((0, 0, 1e8, float("nan")), "process_nm"), ((0, 0, 1e8, 28.0, -1.0), "static_w")],
-)  # fmt: skip
+    [
+        ((-1, 0, 1e8, 28.0), "lut_count"),
+        ((0, -1, 1e8, 28.0), "bram_18k_count"),
+        ((0, 0, -1.0, 28.0), "clock_hz"),
+        ((0, 0, 1e8, 0.0), "process_nm"),
+        ((0, 0, 1e8, float("nan")), "process_nm"),
+        ((0, 0, 1e8, 28.0, -1.0), "static_w"),
+    ],
+)
 def test_power_refuses_what_no_design_has(arguments, field):
     with pytest.raises(InvalidValueError, match=f"^{field} "):
         design_power_w(*arguments)

@@ -77,7 +77,8 @@ def parse_folding(data: Mapping[str, Any], origin: str) -> tuple[LayerFolding, .
             found.append((int(match[2]), LayerFolding(name, attributes["PE"], attributes["SIMD"])))
     if not found and not problems:
         problems.append(
-            "no matrix layer: expected names like MatrixVectorActivation_0 or MVAU_hls_0 with PE and SIMD"
+            "no matrix layer: expected names like MatrixVectorActivation_0 or MVAU_hls_0 with PE "
+            "and SIMD"
         )
     if problems:
         raise ProfileError(origin, problems)
@@ -92,7 +93,8 @@ def _problems(name: str, attributes: Any) -> list[str]:
         value = attributes.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
             wrong.append(
-                f"{name}.{key}: {value!r} is not a whole number from 1 to {_LARGEST}; give the layer's {key}"
+                f"{name}.{key}: {value!r} is not a whole number from 1 to {_LARGEST}; give the "
+                f"layer's {key}"
             )
     return wrong
 

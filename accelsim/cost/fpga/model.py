@@ -119,7 +119,9 @@ def _assemble(
 
 
 def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCosts:
-    """The costs with the times of layers from the fitted model; joined maps are written in place."""
+    """The costs with the times of layers from the fitted model; joined maps are written in
+    place.
+    """
     layer = np.zeros(len(graph), dtype=np.bool_)
     layer[times.rows] = True
     inside = ~layer & (_fused_rows(graph) | (graph.kind == int(_K.COPY)))
@@ -203,7 +205,6 @@ def _fused_rows(graph: OperatorGraph) -> NDArray[np.bool_]:
 
 
 # -- overlay
-# ---------------------------------------------------------------------------------------------------------
 
 
 def _layer(
@@ -334,7 +335,6 @@ def _moved(rows: Rows, moved: FloatArray, bandwidth: float, values: FpgaParamete
 
 
 # -- streaming dataflow
-# ----------------------------------------------------------------------------------------------
 
 _STREAMED = (_K.CONV, _K.GEMM)
 _HIDDEN = (_K.ELEMENTWISE, _K.BATCH_NORM, _K.POOLING, _K.REDUCTION, _K.COPY)
@@ -348,7 +348,10 @@ def _streaming_nodes(
     refused = np.flatnonzero(~known | np.isin(graph.phase, _TRAINING_PHASES))
     if refused.size:
         kind, name = OperatorKind(int(graph.kind[refused[0]])), graph.name[int(refused[0])]
-        reason = "a streaming design holds convolutions, fully connected layers, activations and pooling of inference"
+        reason = (
+            "a streaming design holds convolutions, fully connected layers, activations and "
+            "pooling of inference"
+        )
         raise UnsupportedOperatorError(device.name, f"{kind.label} {name!r}", reason)
     index = np.flatnonzero(np.isin(graph.kind, [int(kind) for kind in _STREAMED]))
     dims = [

@@ -23,9 +23,15 @@ from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, GATE, POOL, Layer
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
-    "DpuBoards", "DpuNetworks", "DpuRates", "gate_fractions", "host_times_s", "join_networks", "layer_times_s",
+    "DpuBoards",
+    "DpuNetworks",
+    "DpuRates",
+    "gate_fractions",
+    "host_times_s",
+    "join_networks",
+    "layer_times_s",
     "thread_times_s",
-]  # fmt: skip
+]
 
 #: Input channels up to which the first layer's window columns fill the input lanes (PG338, channel
 #: augmentation).
@@ -209,9 +215,18 @@ def join_networks(
 
 
 _COLUMNS = (
-    "kind", "rows", "columns", "channels_in", "channels_out", "groups", "window", "window_columns",
-    "map_bytes", "write_bytes", "starts",
-)  # fmt: skip
+    "kind",
+    "rows",
+    "columns",
+    "channels_in",
+    "channels_out",
+    "groups",
+    "window",
+    "window_columns",
+    "map_bytes",
+    "write_bytes",
+    "starts",
+)
 
 
 def _cycles(
@@ -317,5 +332,11 @@ def host_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, Fl
 
 #: Rate of each host task after NONE.
 _TASK_RATES = (
-    "pixels_s", "softmax_box_s", "sigmoid_box_s", "image_byte_s", "yolo_s", "pixels_s", "sigmoid_box_s",
-)  # fmt: skip
+    "pixels_s",
+    "softmax_box_s",
+    "sigmoid_box_s",
+    "image_byte_s",
+    "yolo_s",
+    "pixels_s",
+    "sigmoid_box_s",
+)

@@ -19,9 +19,18 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, IN_PLACE, OperatorKind
 
 __all__ = [
-    "CONV", "DEPTHWISE", "GATE", "MOVE", "POOL", "SUM", "LayerColumns", "layer_columns", "layer_rows", "narrowed",
+    "CONV",
+    "DEPTHWISE",
+    "GATE",
+    "MOVE",
+    "POOL",
+    "SUM",
+    "LayerColumns",
+    "layer_columns",
+    "layer_rows",
+    "narrowed",
     "network_flop",
-]  # fmt: skip
+]
 
 _K = OperatorKind
 #: Codes of `LayerColumns.kind`.

@@ -352,9 +352,17 @@ def _best_share(
     for share in _shares(shape, columns, design.dataflow):
         ports = MemoryPorts(shared_words_per_cycle=columns.words_per_cycle / share.arrays)
         run = stalled_run(
-            share.m, share.n, share.k, columns.rows, columns.columns, design.dataflow, columns.pads, ports,
-            partial_sum_words=max(width, 1.0), pipelined=design.pipelined,
-        )  # fmt: skip
+            share.m,
+            share.n,
+            share.k,
+            columns.rows,
+            columns.columns,
+            design.dataflow,
+            columns.pads,
+            ports,
+            partial_sum_words=max(width, 1.0),
+            pipelined=design.pipelined,
+        )
         best = (share, run) if best is None else _quicker(best, (share, run))
     assert best is not None
     return best

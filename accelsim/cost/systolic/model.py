@@ -161,7 +161,6 @@ def _refuse(graph: OperatorGraph, device: AsicProfile) -> None:
 
 
 # -- matrix arrays
-# ---------------------------------------------------------------------------------------------------
 
 
 def _cycles(
@@ -423,7 +422,6 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
 
 
 # -- vector unit
-# -----------------------------------------------------------------------------------------------------
 
 
 def _vector_costs(rows: Rows, machine: AsicMachine, moved: FloatArray) -> RowCosts:

@@ -46,7 +46,9 @@ def weight_density(rows: Rows, machine: AsicMachine) -> FloatArray:
 
 
 def stored_weight_bytes(rows: Rows, machine: AsicMachine) -> FloatArray:
-    """Weight bytes that come from main memory; a sparse weight brings its place among four, 2 bits."""
+    """Weight bytes that come from main memory; a sparse weight brings its place among four, 2
+    bits.
+    """
     weights: FloatArray = rows.column("weight_bytes") * machine.streamed_weight_fraction
     density = weight_density(rows, machine)
     place = _PLACE_BITS / (8.0 * DTYPE_BYTES[rows.column("dtype")])

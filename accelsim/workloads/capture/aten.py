@@ -172,7 +172,6 @@ def formula(*named: str) -> Callable[[Formula], Formula]:
 
 
 # -- matrix products
-# -------------------------------------------------------------------------------------------------
 
 
 @formula("mm addmm _int_mm _addmm_activation _scaled_mm")
@@ -276,7 +275,6 @@ def trilinear(call: Call) -> list[Kernel]:
 
 
 # -- convolutions
-# ----------------------------------------------------------------------------------------------------
 
 
 def _largest(values: Any) -> int:
@@ -356,7 +354,6 @@ def _swapped(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # -- attention
-# -------------------------------------------------------------------------------------------------------
 
 
 def attention_kernel(
@@ -473,7 +470,6 @@ def made_contiguous(kernels: Sequence[Kernel], *taken: Operand) -> list[Kernel]:
 
 
 # -- recurrent cells
-# -------------------------------------------------------------------------------------------------
 
 _GATES = {_K.RNN: 1, _K.LSTM: 4, _K.GRU: 3}
 

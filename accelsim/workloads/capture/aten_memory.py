@@ -110,7 +110,6 @@ def search(call: Call) -> list[Kernel]:
 
 
 # -- normalisations
-# --------------------------------------------------------------------------------------------------
 
 
 @formula("native_layer_norm native_layer_norm_backward")
@@ -176,7 +175,6 @@ def batch_norm_backward(call: Call) -> list[Kernel]:
 
 
 # -- softmax, reductions
-# ---------------------------------------------------------------------------------------------
 
 
 def across(x: Operand, axis: int) -> str:
@@ -240,7 +238,9 @@ def safe_softmax(call: Call) -> list[Kernel]:
 
 @formula("topk")
 def top_k(call: Call) -> list[Kernel]:
-    """The choice of experts by a router: tokens x experts; softmax is counted where it is called."""
+    """The choice of experts by a router: tokens x experts; softmax is counted where it is
+    called.
+    """
     x = call.inputs[0]
     experts = _axis_size(x, call.argument(2, "dim", -1))
     dims = (x.elements // max(experts, 1), experts, int(call.argument(1, "k")))
@@ -248,7 +248,6 @@ def top_k(call: Call) -> list[Kernel]:
 
 
 # -- pooling
-# ---------------------------------------------------------------------------------------------------------
 
 _FLAT_POOLS = "avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices"
 _ADAPTIVE = "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d"
@@ -259,7 +258,9 @@ def _backward_of(text: str) -> str:
 
 
 def _pool(x: Operand, small: Operand, volume: int, call: Call) -> Kernel:
-    """From the positions of x to those of a smaller tensor, whose windows have `volume` elements."""
+    """From the positions of x to those of a smaller tensor, whose windows have `volume`
+    elements.
+    """
     rank = _rank(call)
     channels = x.shape[-rank - 1] if len(x.shape) > rank else 1
     batch = x.shape[0] if len(x.shape) == rank + 2 else 1
@@ -317,7 +318,6 @@ def pool_backward(call: Call) -> list[Kernel]:
 
 
 # -- copies
-# ----------------------------------------------------------------------------------------------------------
 
 
 @formula(

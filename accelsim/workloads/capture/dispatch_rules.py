@@ -32,9 +32,12 @@ __all__ = [
 
 #: Operators refused by name, with what to do instead.
 REFUSED = {
-    "_pack_padded_sequence": "packs sequences into a layout that is data. Pass padded sequences to the recurrent layer.",
-    "_pad_packed_sequence": "unpacks sequences whose layout is data. Pass padded sequences to the recurrent layer.",
-    "_nested_tensor_from_mask_left_aligned": "leaves out padded tokens, so that sizes are data. Make nn.TransformerEncoder "
+    "_pack_padded_sequence": "packs sequences into a layout that is data. Pass padded sequences "
+    "to the recurrent layer.",
+    "_pad_packed_sequence": "unpacks sequences whose layout is data. Pass padded sequences to the "
+    "recurrent layer.",
+    "_nested_tensor_from_mask_left_aligned": "leaves out padded tokens, so that sizes are data. "
+    "Make nn.TransformerEncoder "
     "with enable_nested_tensor=False, or pass no src_key_padding_mask.",
 }
 #: Largest tensor whose value is followed.

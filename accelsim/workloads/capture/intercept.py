@@ -152,7 +152,6 @@ def _dropout(
 
 
 # -- attention
-# -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,8 @@ def _attention(
     query, key, value = (recorder.to_meta(x) for x in (query, key, value))
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise CaptureError(
-            f"scaled_dot_product_attention in {recorder.path!r}: shapes {tuple(query.shape)}, {tuple(key.shape)} and "
+            f"scaled_dot_product_attention in {recorder.path!r}: shapes {tuple(query.shape)}, "
+            f"{tuple(key.shape)} and "
             f"{tuple(value.shape)} do not match."
         )
     mask = None if attn_mask is None else recorder.operand(recorder.to_meta(attn_mask))
@@ -268,7 +268,6 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
 
 
 # -- RMS norm
-# --------------------------------------------------------------------------------------------------------
 
 
 def _rms_norm(
@@ -326,7 +325,6 @@ def _rms_norm_row(
 
 
 # -- recurrent layers
-# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +369,8 @@ def _recurrent(recorder: Recorder, name: str, args: tuple[Any, ...]) -> Any:
         args
     ) < 9:
         raise CaptureError(
-            f"{recorder.path!r} runs {name} on a packed sequence, whose layout is data. Pass padded sequences instead."
+            f"{recorder.path!r} runs {name} on a packed sequence, whose layout is data. Pass "
+            f"padded sequences instead."
         )
     states = list(state) if isinstance(state, (list, tuple)) else [state]
     directions = 2 if bidirectional else 1

@@ -201,7 +201,6 @@ def _require_torch() -> None:
 
 
 # -- runs
-# ------------------------------------------------------------------------------------------------------------
 
 
 class _Run:
@@ -339,7 +338,6 @@ def _fields(output: Any) -> Any:
 
 
 # -- rows to columns
-# -------------------------------------------------------------------------------------------------
 
 
 def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:

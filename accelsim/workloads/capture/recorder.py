@@ -137,7 +137,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             self._storage(twin).values[_value_key(twin)] = value.detach().clone()
 
     # -- paths and phases
-    # --------------------------------------------------------------------------------------------
 
     @contextmanager
     def tracking(self) -> Iterator[None]:
@@ -239,7 +238,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._kept.clear()
 
     # -- tensors
-    # -----------------------------------------------------------------------------------------------------
 
     def _storage(self, x: torch.Tensor) -> _Storage:
         handle = x.untyped_storage()
@@ -280,7 +278,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return self._storage(x).values.get(_value_key(x))
 
     # -- dispatch
-    # ----------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(
         self,
@@ -422,7 +419,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 self._storage(x).values[_value_key(x)] = value
 
     # -- rows
-    # --------------------------------------------------------------------------------------------------------
 
     def _record(
         self,

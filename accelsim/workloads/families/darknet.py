@@ -109,7 +109,9 @@ def _write_v3_tiny(b: GraphBuilder, x: Tensor, outputs: int) -> None:
 
 
 def _cross_stage(b: GraphBuilder, x: Tensor, channels: int, blocks: int, name: str) -> Tensor:
-    """Half the channels pass through the residual blocks (CSPNet); the first stage keeps its width."""
+    """Half the channels pass through the residual blocks (CSPNet); the first stage keeps its
+    width.
+    """
     half = channels if blocks == 1 else channels // 2
     x = _leaky(b, x, f"{name}.down", f"{channels}/3s2")
     skip = _leaky(b, x, f"{name}.skip", f"{half}")

@@ -142,7 +142,8 @@ class DecoderParameters(FamilyParameters):
             raise ValueError(f"layout = {self.layout!r} is none of {', '.join(LAYOUTS)}")
         if self.head_dim is None and self.hidden_size % self.heads:
             raise ValueError(
-                f"hidden_size = {self.hidden_size} does not divide into {self.heads} heads; give head_dim"
+                f"hidden_size = {self.hidden_size} does not divide into {self.heads} heads; give "
+                f"head_dim"
             )
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ValueError(f"heads = {self.heads} is no multiple of kv_heads = {self.kv_heads}")

@@ -108,7 +108,9 @@ def _fully_convolutional(b: GraphBuilder, x: Tensor) -> Tensor:
 
 
 def _write_refinedet(b: GraphBuilder, x: Tensor, classes: int) -> None:
-    """Anchors are refined on four maps, then classified on the maps a top-down path makes of them."""
+    """Anchors are refined on four maps, then classified on the maps a top-down path makes of
+    them.
+    """
     fourth, fifth = _vgg_maps(b, x)[3:]
     with b.scope("pool"):
         x = b.pool(fifth, 2)

@@ -38,7 +38,9 @@ class VolumetricUnetParameters(FamilyParameters):
 
 @family("volumetric-unet", VolumetricUnetParameters)
 def write_volumetric_unet(b: GraphBuilder, p: VolumetricUnetParameters, shape: RunShape) -> None:
-    """Contract by strides, expand, classify each voxel; `image_size` asks for a cube of that edge."""
+    """Contract by strides, expand, classify each voxel; `image_size` asks for a cube of that
+    edge.
+    """
     edges = (shape.image_size,) * 3 if shape.image_size else p.volume
     x = b.input(shape.batch, p.image_channels, *edges)
     skips: list[Tensor] = []
