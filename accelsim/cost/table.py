@@ -345,7 +345,10 @@ def gather_costs(parts: list[tuple[IntArray, RowCosts]], count: int) -> RowCosts
 def bound_of(
     compute_s: FloatArray, memory_s: FloatArray, overhead_s: FloatArray | float
 ) -> NDArray[np.int8]:
-    """The largest of the three terms of each row, as `Bound` codes."""
+    """The largest of the three terms of each row, as `Bound` codes.
+
+    Williams et al., CACM 52(4), 2009.
+    """
     overhead = np.broadcast_to(np.asarray(overhead_s, dtype=np.float64), compute_s.shape)
     bound: NDArray[np.int8] = np.argmax(np.stack([compute_s, memory_s, overhead]), axis=0).astype(
         np.int8

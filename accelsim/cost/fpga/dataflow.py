@@ -220,6 +220,8 @@ def pipeline_latency_s(cycles: FloatArray, start_fractions: ArrayLike, clock_hz:
     """Time of the first image: each node waits for its share of the one before, the slowest then
     passes the image.
 
+    Blott et al., TRETS 11(3), 2018 (FINN-R).
+
     With fully connected layers (share 1) it is the sum of all nodes' cycles.
 
     Args:

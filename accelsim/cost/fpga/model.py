@@ -56,6 +56,9 @@ def cost_fpga(
 ) -> CostTable:
     """Cost every row of a graph on an FPGA.
 
+    Parallelism PP x ICP x OCP: AMD PG338 (DPUCZDX8G); the roofline of Williams et al., CACM 52(4),
+    2009.
+
     Args:
         graph: Operators.
         device: FPGA profile.
@@ -409,6 +412,8 @@ def cost_dataflow(
     parameters: FpgaParameters | None = None,
 ) -> CostTable:
     """Cost every row of a graph in one streaming design.
+
+    Blott et al., TRETS 11(3), 2018 (FINN-R).
 
     Each node's row takes the wait it adds to the first image; the slowest node's row takes the
     rest: its own pass and the images that follow, one per (slowest node's cycles). Weights stay on

@@ -250,6 +250,8 @@ def _cycles(
 def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
     """Time per image of one thread, and per image with all cores busy; s, shape (k,) each.
 
+    Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
+
     One thread waits for one core and the host; with all threads busy the longer of the cores' time
     over their number and the host's over its threads counts.
 
@@ -276,6 +278,9 @@ def layer_times_s(
 ) -> tuple[FloatArray, FloatArray]:
     """Arithmetic and traffic of every layer of one image, of which the longer counts; s, shape (n,)
     each.
+
+    Parallelism PP x ICP x OCP: AMD PG338 (DPUCZDX8G); estimate: its form is chosen to fit the
+    throughput AMD publishes for its boards.
 
     Weights, maps read and maps written have ports of their own.
 
@@ -306,6 +311,8 @@ def layer_times_s(
 def gate_fractions(networks: DpuNetworks, rates: DpuRates) -> FloatArray:
     """Share of one core's time that goes into gates and activations of their own, shape (k,).
 
+    Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
+
     Args:
         networks: Network runs.
         rates: Of the release.
@@ -319,7 +326,10 @@ def gate_fractions(networks: DpuNetworks, rates: DpuRates) -> FloatArray:
 
 
 def host_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
-    """Host time of one image alone, and per image with all threads busy, shape (k,) each."""
+    """Host time of one image alone, and per image with all threads busy, shape (k,) each.
+
+    Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
+    """
     per_unit = np.array([0.0, *(getattr(rates, name) for name in _TASK_RATES)])
     host = networks.host
     common = (rates.image_s + rates.pixel_s * host.input_pixels) * networks.host_ratio

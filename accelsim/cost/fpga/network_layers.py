@@ -165,7 +165,10 @@ def _sizes(graph: OperatorGraph, row: int, code: int) -> tuple[float, ...]:
 
 
 def network_flop(layers: LayerColumns) -> float:
-    """FLOP of the convolutions and fully connected layers."""
+    """FLOP of the convolutions and fully connected layers.
+
+    Operations of a convolution: Sze et al., Proceedings of the IEEE 105(12), 2017.
+    """
     each = (
         layers.rows
         * layers.columns
@@ -180,6 +183,8 @@ def network_flop(layers: LayerColumns) -> float:
 def narrowed(layers: LayerColumns, flop: float) -> LayerColumns:
     """The network with channels scaled down evenly until it has `flop` FLOP: what pruning does on
     average.
+
+    Estimate: the channels a pruner left are not published.
 
     In residual bottlenecks only the inner channels shrink, since all blocks of a stage are added to
     one map.

@@ -75,6 +75,8 @@ def overlay_cycles(
 ) -> FloatArray:
     """Cycles of one layer on one core: ceil(pixels/PP) ceil(C_in/ICP) ceil(C_out/OCP) window.
 
+    Parallelism PP x ICP x OCP: AMD PG338 (DPUCZDX8G).
+
     Args:
         pixels: Output pixels of one image, >= 0.
         channels_in: Input channels.

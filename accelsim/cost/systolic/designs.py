@@ -146,6 +146,8 @@ class DesignCosts:
 def tile_shortfall_bytes(products: Products, design: ArrayDesign, dtype: Dtype) -> FloatArray:
     """Bytes each product lacks in the scratchpads for one tile of each operand, shape (l,); 0 where
     it fits.
+
+    Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads.
     """
     tiles = tile_words(
         products.shape.m,
@@ -192,6 +194,9 @@ def design_costs(
     memory: str,
 ) -> DesignCosts:
     """Latency and energy of one pass on every design.
+
+    Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads; energy as
+    Accelergy counts it (Wu et al., ICCAD 2019).
 
     Args:
         products: What runs.

@@ -81,6 +81,8 @@ def cost_systolic(
 ) -> CostTable:
     """Cost every row of a graph on a matrix ASIC.
 
+    Williams et al., CACM 52(4), 2009, with cycles as Samajdar et al., ISPASS 2020 (SCALE-Sim).
+
     Args:
         graph: Operators.
         device: ASIC profile.
@@ -179,6 +181,9 @@ def split_cycles(
 ) -> FloatArray:
     """Cycles until the last array ends, under the best split of groups, pixels and filters over the
     arrays.
+
+    Estimate: the best static split; Samajdar et al., ISPASS 2020 (SCALE-Sim) for the cycles of each
+    part.
 
     Groups go to different arrays first, or not at all; the arrays left to each group split its
     pixels, its filters, or its folds in both directions.

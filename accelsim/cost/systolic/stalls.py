@@ -102,6 +102,8 @@ def tile_words(
     """Words of inputs, weights and outputs that must be on chip before anything can run: one tile
     and one vector.
 
+    Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads.
+
     Args:
         m: As in `systolic_cycles`, like the other arguments.
         n: Filters.
@@ -128,6 +130,8 @@ def stalled_run(
     pipelined: bool = False,
 ) -> StalledRun:
     """Cycles and main-memory words of products of M pixels, N filters and a window of K.
+
+    Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads.
 
     Args:
         m: Output pixels, >= 1.
