@@ -8,7 +8,7 @@ rows' dimensions and the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -265,6 +265,43 @@ class RowCosts:
     log_sigma: FloatArray | float = 0.3
     shared_log_sigma: FloatArray | float = np.nan
     outside_decades: FloatArray | float = 0.0
+
+    def or_faster(self, other: RowCosts, index: IntArray | slice = slice(None)) -> RowCosts:
+        """Row by row the faster of two ways; `other` has the costs of the rows `index`."""
+        wins = other.time_s < self.time_s[index]
+        columns = {}
+        for name in ("time_s", "compute_s", "memory_s", "flop", "bytes"):
+            column = getattr(self, name).copy()
+            column[index] = np.where(wins, getattr(other, name), column[index])
+            columns[name] = column
+        return replace(self, **columns)
+
+
+def refuse_rows(
+    graph: OperatorGraph,
+    device_name: str,
+    labels: Sequence[str],
+    refusals: Sequence[tuple[NDArray[np.bool_], str, str]],
+) -> None:
+    """Raise for the first row that a device cannot run.
+
+    Args:
+        graph: Operators.
+        device_name: Device, for the message.
+        labels: What to call each row.
+        refusals: Rows refused, shape (n,), with the reason and the remedy; the first counts.
+
+    Raises:
+        UnsupportedOperatorError: If any row is refused.
+    """
+    from accelsim.workloads.dtype import Dtype
+
+    for refused, reason, remedy in refusals:
+        if refused.any():
+            row = int(np.argmax(refused))
+            kind, dtype = OperatorKind(int(graph.kind[row])), Dtype(int(graph.dtype[row]))
+            operator = f"{kind.label} {labels[row]!r} in {dtype.label}"
+            raise UnsupportedOperatorError(device_name, operator, reason, remedy)
 
 
 D = TypeVar("D")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accelsim.cost.fpga.host_tasks import HostTask, host_work
 from accelsim.cost.fpga.network import DpuBoards, DpuRates, join_networks, thread_times_s
-from accelsim.cost.fpga.network_layers import layer_columns, narrowed, network_flop
+from accelsim.cost.fpga.network_layers import layer_columns, network_flop, pruned_to
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families import load_family
@@ -217,7 +217,7 @@ def test_host_work_is_added_to_one_thread_and_hidden_behind_the_cores():
 @given(share=st.floats(0.2, 0.95))
 def test_narrowed_networks_have_the_operations_asked_for(share):
     whole = layers()
-    pruned = narrowed(whole, share * network_flop(whole))
+    pruned = pruned_to(whole, share * network_flop(whole))
     assert network_flop(pruned) == pytest.approx(
         share * network_flop(whole), rel=0.15
     )  # channels go in eights

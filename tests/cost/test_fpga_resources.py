@@ -18,7 +18,6 @@ from accelsim.cost.fpga.dataflow import (
     StreamingNode,
     bram18_estimate,
     design_of_folding,
-    design_power_w,
     dsp_estimate,
     fold_network,
     lut_estimate,
@@ -28,7 +27,7 @@ from accelsim.cost.fpga.dataflow import (
 )
 from accelsim.cost.fpga.overlay import overlay_cycles, overlay_machine
 from accelsim.cost.fpga.parameters import fpga_parameters
-from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.errors import DoesNotFitError
 from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.dtype import Dtype
 
@@ -226,37 +225,6 @@ def test_an_ultraram_holds_as_much_as_sixteen_block_rams():
         design_of_folding(node, *fold, none, VALUES)
     with_ultraram = none.model_copy(update={"uram_count": Sourced(value=1, source="test")})
     assert design_of_folding(node, *fold, with_ultraram, VALUES).bram_18k_count == 4
-
-
-def test_power_of_finns_largest_designs():
-    # Umuroglu et al., FINN, FPGA 2017, table 3, chip power at 200 MHz and 28 nm. LUT, RAMB36 and W
-    # of SFC-max: 91,131, 4.5, 7.3; of LFC-max: 82,988, 396, 8.8; of CNV-max: 46,253, 186, 3.6.
-    measured = [(91_131, 9, 7.3), (82_988, 792, 8.8), (46_253, 372, 3.6)]
-    for lut, bram, power in measured:
-        assert design_power_w(lut, bram, 200e6, 28.0) == pytest.approx(power, rel=0.35)
-    assert design_power_w(1e5, 0, 200e6, 14.0, static_w=2.0) == pytest.approx(
-        2.0 + design_power_w(1e5, 0, 200e6, 28.0) / 2
-    )
-    assert design_power_w(1e5, 100, 100e6, 28.0) == pytest.approx(
-        design_power_w(1e5, 100, 200e6, 28.0) / 2
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        ((-1, 0, 1e8, 28.0), "lut_count"),
-        ((0, -1, 1e8, 28.0), "bram_18k_count"),
-        ((0, 0, -1.0, 28.0), "clock_hz"),
-        ((0, 0, 1e8, 0.0), "process_nm"),
-        ((0, 0, 1e8, float("nan")), "process_nm"),
-        ((0, 0, 1e8, 28.0, -1.0), "static_w"),
-    ],
-)
-def test_power_refuses_what_no_design_has(arguments, field):
-    with pytest.raises(InvalidValueError, match=f"^{field} "):
-        design_power_w(*arguments)
-    assert design_power_w(0, 0, 1e8, 0.5) == 0
 
 
 def test_uneven_foldings_take_whole_steps():

@@ -22,7 +22,7 @@ from accelsim.datafile import read_json
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.hardware.profile import FpgaProfile
 
-__all__ = ["LayerFolding", "folded_design", "parse_folding", "read_folding", "reuse_factor_cycles"]
+__all__ = ["LayerFolding", "folded_design", "parse_folding", "read_folding"]
 
 _MATRIX_LAYER = re.compile(
     r"^(MVAU|VVAU|MatrixVectorActivation|VectorVectorActivation|StreamingFCLayer)\w*?_(\d+)$"
@@ -134,25 +134,3 @@ def folded_design(
         np.array([getattr(f, name) for f in foldings], dtype=np.float64) for name in ("pe", "simd")
     )
     return design_of_folding(nodes, pe, simd, device, values)
-
-
-def reuse_factor_cycles(node: StreamingNode, reuse_factor: int) -> float:
-    """Cycles per image at an hls4ml reuse factor: each multiplier serves that many products of one
-    input vector.
-
-    Duarte et al., JINST 13 P07027, 2018: the initiation interval of a layer equals its reuse
-    factor.
-
-    Args:
-        node: Layer.
-        reuse_factor: A divisor of its MW x MH products.
-
-    Raises:
-        InvalidValueError: If it divides them not.
-    """
-    products = node.mw * node.mh
-    if reuse_factor < 1 or products % reuse_factor:
-        raise InvalidValueError(
-            f"{node.name}: reuse_factor", reuse_factor, f"a divisor of {products}"
-        )
-    return float(reuse_factor * node.vectors)

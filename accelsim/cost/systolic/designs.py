@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.counts import array_counts
@@ -368,28 +370,24 @@ def _best_share(
             partial_sum_words=max(width, 1.0),
             pipelined=design.pipelined,
         )
-        best = (share, run) if best is None else _quicker(best, (share, run))
+        if best is not None:
+            wins = share.rounds * run.cycles < best[0].rounds * best[1].cycles
+            share, run = _where(wins, share, best[0]), _where(wins, run, best[1])  # noqa: PLW2901
+        best = share, run
     assert best is not None
     return best
 
 
-def _quicker(
-    one: tuple[_Share, StalledRun], other: tuple[_Share, StalledRun]
-) -> tuple[_Share, StalledRun]:
-    wins = other[0].rounds * other[1].cycles < one[0].rounds * one[1].cycles
-    share = _Share(
-        *(
-            np.where(wins, getattr(other[0], f.name), getattr(one[0], f.name))
-            for f in fields(_Share)
-        )
+_Fields = TypeVar("_Fields", _Share, StalledRun)
+
+
+def _where(wins: NDArray[np.bool_], chosen: _Fields, otherwise: _Fields) -> _Fields:
+    """Columns of `chosen` where it wins, elsewhere those of the other."""
+    columns = (
+        np.where(wins, getattr(chosen, field.name), getattr(otherwise, field.name))
+        for field in fields(chosen)
     )
-    run = StalledRun(
-        *(
-            np.where(wins, getattr(other[1], f.name), getattr(one[1], f.name))
-            for f in fields(StalledRun)
-        )
-    )
-    return share, run
+    return type(chosen)(*columns)
 
 
 def _energy(
