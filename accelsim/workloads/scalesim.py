@@ -115,7 +115,8 @@ def _write(
         if not (cell.isascii() and cell.isdigit()) or not 1 <= int(cell[:12]) <= _LARGEST:
             return [
                 (
-                    f"line {number}, layer {layer!r}, {name}: {cell[:40]!r}; expected a whole number, "
+                    f"line {number}, layer {layer!r}, {name}: {cell[:40]!r}; expected a whole "
+                    f"number, "
                     f"1 to {_LARGEST:,}"
                 )
             ]

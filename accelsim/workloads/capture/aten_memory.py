@@ -22,11 +22,11 @@ from accelsim.workloads.capture.aten import (
     whole,
 )
 from accelsim.workloads.operator import OWN_STATISTICS, OperatorKind
+from accelsim.workloads.pointwise import POINTWISE_FLOP
 
 __all__ = [
     "CONTRACTION_MARKS",
     "FREE",
-    "POINTWISE_FLOP",
     "across",
     "by_bytes",
     "elementwise",
@@ -34,21 +34,6 @@ __all__ = [
 ]
 
 _K = OperatorKind
-_FLOP_OF_NAMES = {
-    2: """relu6 hardtanh leaky_relu _prelu_kernel rsqrt addcmul addcdiv native_dropout
-        _fused_dropout""",
-    3: "hardsigmoid lerp",
-    4: """hardswish sigmoid exp expm1 log log1p sin cos pow _weight_norm_interface""",
-    5: "silu glu",
-    6: "elu celu log_sigmoid_forward tanh softplus erf",
-    8: "gelu",
-    10: "mish",
-    20: "_thnn_fused_gru_cell",
-    28: "_thnn_fused_lstm_cell",
-}
-#: FLOP per element of pointwise operators; 1 where not listed. The counts of `builder`, and of the
-#: usual kernels.
-POINTWISE_FLOP = {name: flop for flop, text in _FLOP_OF_NAMES.items() for name in text.split()}
 #: Names that mark an operator as matrix arithmetic: unknown ones are refused, never priced by bytes
 #: alone.
 CONTRACTION_MARKS = names("mm conv attention einsum linear matmul lstm gru rnn bilinear")

@@ -12,8 +12,9 @@ from accelsim.workloads.capture.aten import (
     inner_tensor,
     whole,
 )
-from accelsim.workloads.capture.aten_memory import POINTWISE_FLOP, across, elementwise, rows_of
+from accelsim.workloads.capture.aten_memory import across, elementwise, rows_of
 from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.pointwise import POINTWISE_FLOP
 
 __all__: list[str] = []
 
@@ -21,39 +22,15 @@ _K = OperatorKind
 
 #: Reductions whose loop depends on whether the innermost axis stays, and the place of their axes.
 _BY_AXIS = {"sum": 1, "mean": 1, "amax": 1, "amin": 1, "norm": 2, "linalg_vector_norm": 2}
-_REDUCTIONS = (
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "aminmax",
-    "argmax",
-    "argmin",
-    "prod",
-    "var",
-    "var_mean",
-    "std",
-    "std_mean",
-    "norm",
-    "linalg_vector_norm",
-    "all",
-    "any",
-    "count_nonzero",
-    "max",
-    "min",
-    "nansum",
-    "nll_loss_forward",
-    "nll_loss2d_forward",
-    "mse_loss",
-    "binary_cross_entropy",
-    "smooth_l1_loss",
-    "huber_loss",
-    "histc",
-    "bincount",
+
+
+@formula(
+    """
+    sum mean amax amin aminmax argmax argmin prod var var_mean std std_mean norm
+    linalg_vector_norm all any count_nonzero max min nansum nll_loss_forward
+    nll_loss2d_forward mse_loss binary_cross_entropy smooth_l1_loss huber_loss histc bincount
+    """
 )
-
-
-@formula(*_REDUCTIONS)
 def reduction(call: Call) -> list[Kernel]:
     """One FLOP per element read; `max(a, b)` and unreduced losses are elementwise."""
     x, result = call.inputs[0], call.outputs[0]
