@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from math import prod
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 from accelsim.workloads.row_writer import RowWriter, Tensor
 from accelsim.workloads.window import (
@@ -516,7 +516,8 @@ class GraphBuilder(RowWriter):
         """One recurrent layer over x (batch, steps, input): "rnn", "lstm" or "gru"; `bias_sets` as
         in cuDNN (2).
         """
-        kind, gates = {"rnn": (_K.RNN, 1), "lstm": (_K.LSTM, 4), "gru": (_K.GRU, 3)}[cell]
+        kind = {"rnn": _K.RNN, "lstm": _K.LSTM, "gru": _K.GRU}[cell]
+        gates = RECURRENT_GATES[kind]
         batch, steps, width = x.shape
         directions = 2 if bidirectional else 1
         matrix = gates * hidden * (width + hidden)

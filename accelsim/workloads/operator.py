@@ -22,6 +22,7 @@ __all__ = [
     "IN_PLACE",
     "MAX_DIMENSIONS",
     "OWN_STATISTICS",
+    "RECURRENT_GATES",
     "RECURRENT_KINDS",
     "SORTED_WIDTH",
     "TRANSFER_KINDS",
@@ -168,7 +169,9 @@ MAX_DIMENSIONS = max(len(names) for names in DIMENSIONS.values())
 
 CONV_KINDS = frozenset({_K.CONV, _K.CONV_TRANSPOSE, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 ATTENTION_KINDS = frozenset({_K.ATTENTION, _K.ATTENTION_BACKWARD})
-RECURRENT_KINDS = frozenset({_K.RNN, _K.LSTM, _K.GRU})
+#: Gate matrices of one recurrent cell.
+RECURRENT_GATES: Mapping[OperatorKind, int] = {_K.RNN: 1, _K.LSTM: 4, _K.GRU: 3}
+RECURRENT_KINDS = frozenset(RECURRENT_GATES)
 #: Kinds whose FLOP count as model FLOP: the matrix arithmetic published figures count.
 CONTRACTION_KINDS = (
     CONV_KINDS

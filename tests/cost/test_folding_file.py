@@ -14,7 +14,7 @@ from accelsim.cost.fpga.folding_file import (
     parse_folding,
     read_folding,
 )
-from accelsim.cost.fpga.parameters import fpga_parameters
+from accelsim.cost.fpga.fpga_parameters import fpga_parameters
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.hardware.sourced import Sourced

@@ -25,8 +25,8 @@ from accelsim.cost.fpga.dataflow import (
     pipeline_latency_s,
     weight_lut_estimate,
 )
+from accelsim.cost.fpga.fpga_parameters import fpga_parameters
 from accelsim.cost.fpga.overlay import overlay_cycles, overlay_machine
-from accelsim.cost.fpga.parameters import fpga_parameters
 from accelsim.errors import DoesNotFitError
 from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.dtype import Dtype

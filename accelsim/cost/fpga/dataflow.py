@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accelsim.cost.fpga.parameters import FpgaParameters
+from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.graph import FloatArray

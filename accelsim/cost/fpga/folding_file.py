@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, design_of_folding
-from accelsim.cost.fpga.parameters import FpgaParameters
+from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.datafile import read_json
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.hardware.profile import FpgaProfile

@@ -25,8 +25,8 @@ from accelsim.cost.assemble import assemble_table, energy_rates
 from accelsim.cost.contraction import contraction, window_volume
 from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, fold_network
 from accelsim.cost.fpga.fitted_overlay import NetworkTimes, network_times
+from accelsim.cost.fpga.fpga_parameters import Flow, FpgaParameters, fpga_parameters
 from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
-from accelsim.cost.fpga.parameters import Flow, FpgaParameters, fpga_parameters
 from accelsim.cost.table import (
     CostTable,
     Execution,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accelsim.cost.fpga.parameters import FpgaParameters
+from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DpuCore, FpgaProfile

@@ -17,7 +17,7 @@ from math import prod
 from typing import Any
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 from accelsim.workloads.window import three_axes
 
 __all__ = [
@@ -471,8 +471,6 @@ def made_contiguous(kernels: Sequence[Kernel], *taken: Operand) -> list[Kernel]:
 
 # -- recurrent cells
 
-_GATES = {_K.RNN: 1, _K.LSTM: 4, _K.GRU: 3}
-
 
 def recurrent_kernel(
     kind: OperatorKind,
@@ -494,7 +492,7 @@ def recurrent_kernel(
         suffix: Layer name.
     """
     batch, steps, width, hidden, directions = sizes
-    matrix = _GATES[kind] * hidden * (width + (projection or hidden)) + hidden * projection
+    matrix = RECURRENT_GATES[kind] * hidden * (width + (projection or hidden)) + hidden * projection
     return Kernel(kind, sizes, 2.0 * directions * batch * steps * matrix, reads, writes, suffix)
 
 

@@ -79,15 +79,25 @@ def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
     rows = max(result.elements, 1)
     apart, most = inner_tensor(x, *x.shape), inner_tensor(x, rows)
 
-    def reduced(taken: Operand, made: Operand, suffix: str) -> Kernel:
+    def reduced(operand: Operand, result: Operand, suffix: str) -> Kernel:
         return Kernel(
-            _K.REDUCTION, (rows, x.elements // rows), float(x.elements), (taken,), (made,), suffix
+            _K.REDUCTION,
+            (rows, x.elements // rows),
+            float(x.elements),
+            (operand,),
+            (result,),
+            suffix,
         )
 
-    def each(taken: tuple[Operand, ...], made: Operand, suffix: str, flop: int = 1) -> Kernel:
-        count = made.elements
+    def each(operands: tuple[Operand, ...], result: Operand, suffix: str, flop: int = 1) -> Kernel:
+        count = result.elements
         return Kernel(
-            _K.ELEMENTWISE, (count, len(taken), flop), float(flop * count), taken, (made,), suffix
+            _K.ELEMENTWISE,
+            (count, len(operands), flop),
+            float(flop * count),
+            operands,
+            (result,),
+            suffix,
         )
 
     return [

@@ -14,8 +14,8 @@ from pydantic import Field
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import RectangleParameters, chain, rectangle_input
 from accelsim.workloads.families.vision import image_input
+from accelsim.workloads.family_parameters import ImageParameters
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import ImageParameters
 
 __all__ = ["DarknetParameters", "YoloV3Parameters"]
 

@@ -24,9 +24,9 @@ from accelsim.workloads.families.transformer import (
     token_ids,
     transformer_layers,
 )
+from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters, Natural
 from accelsim.workloads.model import RunShape, family
 from accelsim.workloads.operator import Phase
-from accelsim.workloads.parameters import Count, Depth, FamilyParameters, Natural
 
 __all__ = [
     "Activation",

@@ -20,9 +20,9 @@ from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import layer
 from accelsim.workloads.families.mobile import MOBILENET_V1_LAYERS, separable_conv
 from accelsim.workloads.families.vision import conv_norm, image_input
+from accelsim.workloads.family_parameters import ImageParameters
 from accelsim.workloads.model import RunShape, family
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.parameters import ImageParameters
 
 __all__ = ["SsdParameters"]
 

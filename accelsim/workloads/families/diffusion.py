@@ -15,8 +15,8 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import Count, FamilyParameters, Natural
 
 __all__ = ["LatentDecoderParameters", "LatentDiffusionParameters"]
 

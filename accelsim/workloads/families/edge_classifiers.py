@@ -24,8 +24,8 @@ from accelsim.workloads.families.mobile import (
     round_channels,
 )
 from accelsim.workloads.families.vision import classify
+from accelsim.workloads.family_parameters import Multiplier
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import Multiplier
 
 __all__ = [
     "EdgeBlock",

@@ -23,8 +23,8 @@ from accelsim.workloads.families.image_network import (
     upsample_add,
 )
 from accelsim.workloads.families.residual_variants import ResidualVariantParameters, residual_maps
+from accelsim.workloads.family_parameters import Depth
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import Depth
 
 __all__ = ["EdgeSegmenterParameters"]
 

@@ -23,14 +23,14 @@ from accelsim.workloads.families.transformer import (
     token_ids,
     transformer_layers,
 )
-from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import (
+from accelsim.workloads.family_parameters import (
     Count,
     Depth,
     FamilyParameters,
     ImageParameters,
     Natural,
 )
+from accelsim.workloads.model import RunShape, family
 
 __all__ = ["EncoderParameters", "VisionTransformerParameters", "encoder_layer", "write_encoder"]
 

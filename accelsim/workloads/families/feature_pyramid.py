@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import ResNetParameters, image_input, residual_stages
+from accelsim.workloads.family_parameters import Count
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import Count
 
 __all__ = ["RetinaNetParameters"]
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import conv_norm
+from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.model import RunShape
-from accelsim.workloads.parameters import Count, FamilyParameters
 
 __all__ = [
     "LayerStep",

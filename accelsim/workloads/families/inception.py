@@ -20,8 +20,8 @@ from accelsim.workloads.families.image_network import (
     rectangle_input,
 )
 from accelsim.workloads.families.vision import classify, image_input
+from accelsim.workloads.family_parameters import ImageParameters
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import ImageParameters
 
 __all__ = ["InceptionParameters", "InceptionVariantParameters", "inception_v2_maps"]
 

@@ -15,9 +15,9 @@ from pydantic import Field, model_validator
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Count, Counts, Depth, FamilyParameters
 from accelsim.workloads.model import RunShape, family
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.parameters import Count, Counts, Depth, FamilyParameters
 
 __all__ = ["Layer", "LayersParameters"]
 

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import layer
 from accelsim.workloads.families.vision import conv_norm, image_input
+from accelsim.workloads.family_parameters import ImageParameters, Multiplier
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import ImageParameters, Multiplier
 
 __all__ = [
     "EFFICIENTNET_STAGES",

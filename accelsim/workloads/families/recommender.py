@@ -13,8 +13,8 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Count, Counts, FamilyParameters, Rows
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import Count, Counts, FamilyParameters, Rows
 
 __all__ = ["CollaborativeFilteringParameters", "DlrmParameters"]
 

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters
 from accelsim.workloads.model import RunShape, family
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.parameters import Count, Depth, FamilyParameters
 
 __all__ = [
     "RecurrentLayer",

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Depth, ImageParameters
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import Depth, ImageParameters
 
 __all__ = ["UnetParameters"]
 

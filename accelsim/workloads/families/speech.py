@@ -26,9 +26,9 @@ from accelsim.workloads.families.transformer import (
     token_ids,
     transformer_layers,
 )
+from accelsim.workloads.family_parameters import Count, Counts, Depth, FamilyParameters, Natural
 from accelsim.workloads.model import RunShape, family
 from accelsim.workloads.operator import Phase
-from accelsim.workloads.parameters import Count, Counts, Depth, FamilyParameters, Natural
 
 __all__ = ["Wav2Vec2Parameters", "WhisperParameters", "write_wav2vec2", "write_whisper"]
 

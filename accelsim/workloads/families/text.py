@@ -8,8 +8,8 @@ the mean).
 from __future__ import annotations
 
 from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.family_parameters import Count, Counts, FamilyParameters
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import Count, Counts, FamilyParameters
 
 __all__ = ["MeanEmbeddingParameters", "TextCnnParameters"]
 

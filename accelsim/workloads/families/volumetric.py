@@ -12,8 +12,8 @@ from typing import Annotated
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import Count, FamilyParameters
 
 __all__ = ["VolumetricUnetParameters"]
 

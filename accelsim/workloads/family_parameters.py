@@ -33,7 +33,7 @@ Multiplier = Annotated[float, Field(gt=0, le=16)]
 class FamilyParameters(BaseModel):
     """Parameters of a family: strict, frozen, and nothing the family does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class ImageParameters(FamilyParameters):
