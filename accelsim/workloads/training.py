@@ -271,7 +271,8 @@ class _Rows:
 
     def are(self, kind: OperatorKind) -> NDArray[np.bool_]:
         """Which rows are of a kind."""
-        return self.graph.kind[self.rows] == int(kind)
+        matching: NDArray[np.bool_] = self.graph.kind[self.rows] == int(kind)
+        return matching
 
     def sizes(self, count: int) -> list[IntArray]:
         """The first dimensions."""
@@ -501,12 +502,13 @@ def _tree_training(forward: OperatorGraph) -> OperatorGraph:
     trees_rows = _Rows(forward, rows)
     samples, features, trees, depth = trees_rows.sizes(4)
     passes = (samples * trees * depth).astype(np.float64)
+    bins = (features * trees * depth).astype(np.float64) * 256
     block = trees_rows.gradient(
         "histogram",
         kind=_K.TREE_HISTOGRAM,
         dims=_dims(samples, features, trees, depth, np.full_like(samples, 256)),
         flop=2.0 * passes * features,
         read=passes * (features + 8.0),  # one-byte bins, gradient and hessian
-        write=16.0 * 256 * features * trees * depth,
+        write=16.0 * bins,
     )
     return _graph([block], forward.name, forward.path, forward.dtype, Phase.BACKWARD)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.economics.ingest import DeviceRule, ingest
+from tools.prices.ingest import DeviceRule, ingest
 
 T4_RULE = DeviceRule("*", "*", "T4", "t4")
 
