@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.workloads.capture import (  # noqa: F401  (they register their formulas)  # noqa: E402
+from accelsim.workloads.capture import (  # noqa: E402, F401 (they register their formulas)
     aten_lookups,
     aten_memory,
     aten_reductions,

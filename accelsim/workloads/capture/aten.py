@@ -357,7 +357,7 @@ def _swapped(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def attention_kernel(
-    parts: tuple[Operand, Operand, Operand],
+    parts: Sequence[Operand],
     reads: tuple[Operand, ...],
     writes: tuple[Operand, ...],
     *,

@@ -176,8 +176,16 @@ def edge_block(b: GraphBuilder, x: Tensor, name: str, block: EdgeBlock) -> Tenso
             return layer(b, x, "conv", block.channels, 1)
         if block.form == "split":
             y = x if inner == x.shape[1] else layer(b, x, "expand", inner, 1)
-            spacing = {"stride": early, "dilation": block.dilation}
-            y = layer(b, y, "depthwise", inner, block.kernel, groups=inner, **spacing)
+            y = layer(
+                b,
+                y,
+                "depthwise",
+                inner,
+                block.kernel,
+                stride=early,
+                groups=inner,
+                dilation=block.dilation,
+            )
         else:
             y = layer(b, x, "expand", inner, block.kernel, stride=early)
         y = layer(b, y, "project", block.channels, 1, stride=late, activation="")

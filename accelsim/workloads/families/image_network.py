@@ -137,12 +137,13 @@ def chain(
     joint = "_" if first else "."
     for index, step in enumerate(steps, start=first):
         place = f"{name}{joint}{index}" if len(steps) > 1 else name
-        spacing = {"stride": step.stride, "padding": step.padding}
+        stride, padding = step.stride, step.padding
         if step.channels:
-            x = layer(b, x, place, step.channels, step.window, **spacing, **options)
+            sizes = (step.channels, step.window)
+            x = layer(b, x, place, *sizes, stride=stride, padding=padding, **options)
         else:
             with b.scope(place):
-                x = b.pool(x, step.window, stride=step.stride, padding=step.padding)
+                x = b.pool(x, step.window, stride=stride, padding=padding)
     return x
 
 
