@@ -336,8 +336,8 @@ def host_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, Fl
     outputs = per_unit[host.task] * host.amount * networks.host_ratio
     threads = np.where(host.is_cached, rates.cached_threads, rates.host_threads)
     scan_threads = np.where(host.task == HostTask.SIGMOID_BOXES, networks.scan_threads, HOST_CORES)
-    alone = common + outputs + host.scan_s / scan_threads
-    return alone, common / rates.host_threads + outputs / threads + host.scan_s / HOST_CORES
+    single_s = common + outputs + host.scan_s / scan_threads
+    return single_s, common / rates.host_threads + outputs / threads + host.scan_s / HOST_CORES
 
 
 #: Rate of each host task after NONE.
