@@ -420,7 +420,10 @@ def _message(details: Any) -> str:
         return "class is missing: expected cpu, gpu, fpga or asic"
     if kind == "union_tag_invalid":
         context = details["ctx"]
-        return f"class {context['tag']!r} is not one of {context['expected_tags'].replace(chr(39), '')}"
+        return (
+            f"class {context['tag']!r} is not one of "
+            f"{context['expected_tags'].replace(chr(39), '')}"
+        )
     if kind.startswith("model_") and "Sourced[" in message:
         return "a figure needs its source: write {value: ..., kind: datasheet, source: ...}"
     return message[:1].lower() + message[1:]

@@ -58,7 +58,10 @@ def test_json_is_yaml(tree):
 
 
 def test_scalars_follow_the_core_schema():
-    text = "a: 1\nb: -2.5\nc: 1e9\nd: yes\ne: 2024-01-31\nf: '3'\ng: null\nh: true\ni: ~\nj: .5\nk: 0x10\n1: x\nl: 1_000\n"
+    text = (
+        "a: 1\nb: -2.5\nc: 1e9\nd: yes\ne: 2024-01-31\nf: '3'\ng: null\nh: true\ni: ~\nj: "
+        ".5\nk: 0x10\n1: x\nl: 1_000\n"
+    )
     expected = {
         "a": 1,
         "b": -2.5,

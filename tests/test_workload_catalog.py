@@ -54,9 +54,12 @@ def test_catalogue_covers_the_field():
     names = workload_names()
     assert len(names) >= 60
     wanted = (
-        "perceptron mnist-mlp lenet-5 cifar-10-cnn alexnet vgg-11 vgg-19 googlenet inception-v3 resnet-18 resnet-50 "
-        "resnet-152 mobilenet-v1 mobilenet-v2 mobilenet-v3-large efficientnet-b0 densenet-121 ssd300-vgg16 unet yolo-v3 "
-        "lstm-lm-large bilstm-imdb gnmt text-cnn dlrm-mlperf stable-diffusion-1.5 stable-diffusion-xl gbdt-higgs"
+        "perceptron mnist-mlp lenet-5 cifar-10-cnn alexnet vgg-11 vgg-19 googlenet inception-v3 "
+        "resnet-18 resnet-50 "
+        "resnet-152 mobilenet-v1 mobilenet-v2 mobilenet-v3-large efficientnet-b0 densenet-121 "
+        "ssd300-vgg16 unet yolo-v3 "
+        "lstm-lm-large bilstm-imdb gnmt text-cnn dlrm-mlperf stable-diffusion-1.5 "
+        "stable-diffusion-xl gbdt-higgs"
     )
     assert set(wanted.split()) <= set(names)
 
@@ -106,7 +109,8 @@ def test_reading_one_workload_imports_one_family():
     code = (
         "import sys; from accelsim.workload_catalog import workload; workload('resnet-50');"
         "mods = set(sys.modules); assert 'accelsim.workloads.families.vision' in mods;"
-        "assert not mods & {'accelsim.workloads.families.diffusion', 'accelsim.workloads.families.recurrent', 'torch', 'pandas', 'scipy'}"
+        "assert not mods & {'accelsim.workloads.families.diffusion', "
+        "'accelsim.workloads.families.recurrent', 'torch', 'pandas', 'scipy'}"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

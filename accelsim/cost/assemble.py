@@ -51,6 +51,8 @@ class EnergyRates:
 def energy_rates(device: DeviceProfile, overhead_ratio: float) -> EnergyRates:
     """Energy rates of a profile.
 
+    Action counts times energy per action: Wu et al., ICCAD 2019 (Accelergy).
+
     Args:
         device: Its node, main-memory technology and power.
         overhead_ratio: Energy of an executed operation over that of its adder and multiplier, >= 1.
@@ -78,6 +80,8 @@ def assemble_table(
 ) -> CostTable:
     """A finished table; the host issues nothing here (a CPU issues its own rows, compiled devices
     run alone).
+
+    Action counts times energy per action: Wu et al., ICCAD 2019 (Accelergy).
 
     Args:
         graph: Operators.

@@ -19,7 +19,10 @@ IDLE_FRACTION: Final = {"gpu": 0.12, "fpga": 0.12, "cpu": 0.24, "asic": 0.37}
 
 
 def idle_power_w(device: DeviceProfile) -> float | None:
-    """Idle power in W: the profile's, else `IDLE_FRACTION` of its limit, else None (unknown)."""
+    """Idle power in W: the profile's, else `IDLE_FRACTION` of its limit, else None (unknown).
+
+    Estimate: a fraction of the power limit where the idle power is not published.
+    """
     if device.power.idle_w is not None:
         return device.power.idle_w.value
     if device.power.limit_w is None:

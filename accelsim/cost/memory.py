@@ -43,6 +43,8 @@ class MemoryFootprint:
 def live_bytes(graph: OperatorGraph) -> FloatArray:
     """Bytes of outputs alive while each row runs, shape (n,).
 
+    Liveness of values: Aho et al., Compilers, 2nd edition, 2006.
+
     An output lives from the row that writes it to the last row that reads it; outputs nobody reads
     live to the end. Cache writes and views are not told apart.
     """
@@ -64,6 +66,8 @@ def inference_footprint(
     graph: OperatorGraph, parameter_count: int, precision: Precision, kv_cache_bytes: float = 0.0
 ) -> MemoryFootprint:
     """Weights, the largest set of live activations, and the cache.
+
+    Key-value cache: Pope et al., MLSys 2023.
 
     Args:
         graph: Forward (or prefill) rows.
@@ -98,6 +102,8 @@ def training_footprint(
 ) -> MemoryFootprint:
     """Weights, gradients, optimizer states (and master weights), kept activations and the largest
     transient.
+
+    Rajbhandari et al., SC 2020 (ZeRO), section 3.
 
     Args:
         forward: Forward rows, with what each keeps for the backward pass.

@@ -98,6 +98,8 @@ _UNKNOWN_DRAM_PJ_PER_BIT = 10.0
 def arithmetic_energy_per_flop_j(dtype: Dtype, process_nm: float | None = None) -> float:
     """Energy of half a multiply-add (one FLOP) in the arithmetic unit alone.
 
+    Horowitz, ISSCC 2014, figure 1.1.9, at 45 nm; Jouppi et al., ISCA 2021, at 7 nm.
+
     E(node) = E_7 (node / 7)^a with a from the 45 nm and 7 nm figures of the format.
 
     Args:
@@ -120,7 +122,10 @@ def arithmetic_energy_per_flop_j(dtype: Dtype, process_nm: float | None = None) 
 
 
 def arithmetic_energy_table_j(process_nm: float | None = None) -> FloatArray:
-    """`arithmetic_energy_per_flop_j` of every format, indexed by `Dtype` code, shape (formats,)."""
+    """`arithmetic_energy_per_flop_j` of every format, indexed by `Dtype` code, shape (formats,).
+
+    Horowitz, ISSCC 2014, figure 1.1.9, at 45 nm; Jouppi et al., ISCA 2021, at 7 nm.
+    """
     return np.array(
         [arithmetic_energy_per_flop_j(Dtype(code), process_nm) for code in range(len(DTYPE_BYTES))]
     )
@@ -128,6 +133,8 @@ def arithmetic_energy_table_j(process_nm: float | None = None) -> FloatArray:
 
 def dram_energy_per_byte_j(technology: str | None) -> float:
     """Energy of moving one byte to or from main memory.
+
+    Estimate: typical energies of each technology, sources beside the table.
 
     Args:
         technology: Name such as "HBM2e" or "GDDR6"; the longest known name it contains counts. None
@@ -145,6 +152,8 @@ def sram_energy_per_byte_j(
     capacity_bytes: ArrayLike, process_nm: float | None = None
 ) -> FloatArray:
     """Energy of one byte read from or written to an on-chip array.
+
+    Horowitz, ISSCC 2014, figure 1.1.9, at 45 nm; Jouppi et al., ISCA 2021, at 7 nm.
 
     Log-log through the 8 KB, 32 KB and 1 MB arrays of Horowitz (10, 20, 100 pJ per 64 bits at 45
     nm) and Jouppi (7.5, 8.5, 14 pJ at 7 nm); between nodes a power law.
@@ -171,6 +180,8 @@ def energy_fraction(
 ) -> FloatArray:
     """Dynamic energy per operation at a lower clock, over that at the highest: V^2 with V = max(f,
     floor).
+
+    Chandrakasan et al., JSSC 27(4), 1992: switching energy goes with the square of the voltage.
     """
     voltage = np.maximum(np.asarray(clock_fraction, dtype=np.float64), voltage_floor)
     squared: FloatArray = voltage * voltage
@@ -180,7 +191,10 @@ def energy_fraction(
 def dynamic_power_fraction(
     clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION
 ) -> FloatArray:
-    """Dynamic power at a lower clock, over that at the highest: f V(f)^2."""
+    """Dynamic power at a lower clock, over that at the highest: f V(f)^2.
+
+    Chandrakasan et al., JSSC 27(4), 1992: switching energy goes with the square of the voltage.
+    """
     clock = np.asarray(clock_fraction, dtype=np.float64)
     power: FloatArray = clock * energy_fraction(clock, voltage_floor)
     return power
@@ -194,6 +208,8 @@ def power_limited_clock_fraction(
 ) -> FloatArray:
     """Clock, over the highest clock, at which static + dynamic power meets the limit: inverse of
     `dynamic_power_fraction`.
+
+    Chandrakasan et al., JSSC 27(4), 1992: switching energy goes with the square of the voltage.
 
     Args:
         dynamic_w: Dynamic power the work would draw at the highest clock, W, >= 0.

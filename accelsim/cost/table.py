@@ -8,7 +8,7 @@ rows' dimensions and the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -115,7 +115,10 @@ class CostTable:
         return len(self.time_s)
 
     def __repr__(self) -> str:
-        return f"<CostTable: {len(self)} operators, {self.total_time_s:.4g} s, {self.total_energy_j:.4g} J, {self.tier}>"
+        return (
+            f"<CostTable: {len(self)} operators, {self.total_time_s:.4g} s, "
+            f"{self.total_energy_j:.4g} J, {self.tier}>"
+        )
 
     @property
     def total_time_s(self) -> float:
@@ -263,6 +266,43 @@ class RowCosts:
     shared_log_sigma: FloatArray | float = np.nan
     outside_decades: FloatArray | float = 0.0
 
+    def or_faster(self, other: RowCosts, index: IntArray | slice = slice(None)) -> RowCosts:
+        """Row by row the faster of two ways; `other` has the costs of the rows `index`."""
+        wins = other.time_s < self.time_s[index]
+        columns = {}
+        for name in ("time_s", "compute_s", "memory_s", "flop", "bytes"):
+            column = getattr(self, name).copy()
+            column[index] = np.where(wins, getattr(other, name), column[index])
+            columns[name] = column
+        return replace(self, **columns)
+
+
+def refuse_rows(
+    graph: OperatorGraph,
+    device_name: str,
+    labels: Sequence[str],
+    refusals: Sequence[tuple[NDArray[np.bool_], str, str]],
+) -> None:
+    """Raise for the first row that a device cannot run.
+
+    Args:
+        graph: Operators.
+        device_name: Device, for the message.
+        labels: What to call each row.
+        refusals: Rows refused, shape (n,), with the reason and the remedy; the first counts.
+
+    Raises:
+        UnsupportedOperatorError: If any row is refused.
+    """
+    from accelsim.workloads.dtype import Dtype
+
+    for refused, reason, remedy in refusals:
+        if refused.any():
+            row = int(np.argmax(refused))
+            kind, dtype = OperatorKind(int(graph.kind[row])), Dtype(int(graph.dtype[row]))
+            operator = f"{kind.label} {labels[row]!r} in {dtype.label}"
+            raise UnsupportedOperatorError(device_name, operator, reason, remedy)
+
 
 D = TypeVar("D")
 P = TypeVar("P")
@@ -342,7 +382,10 @@ def gather_costs(parts: list[tuple[IntArray, RowCosts]], count: int) -> RowCosts
 def bound_of(
     compute_s: FloatArray, memory_s: FloatArray, overhead_s: FloatArray | float
 ) -> NDArray[np.int8]:
-    """The largest of the three terms of each row, as `Bound` codes."""
+    """The largest of the three terms of each row, as `Bound` codes.
+
+    Williams et al., CACM 52(4), 2009.
+    """
     overhead = np.broadcast_to(np.asarray(overhead_s, dtype=np.float64), compute_s.shape)
     bound: NDArray[np.int8] = np.argmax(np.stack([compute_s, memory_s, overhead]), axis=0).astype(
         np.int8

@@ -23,6 +23,9 @@ def electricity_usd_per_hour(
 ) -> float:
     """Electricity of one hour at a constant power.
 
+    Barroso et al., The Datacenter as a Computer, 3rd edition, 2018, chapter on modelling costs;
+    power usage effectiveness: ISO/IEC 30134-2:2016.
+
     Args:
         power_w: Power of the equipment, watts, >= 0.
         electricity_usd_per_kwh: USD per kWh, >= 0.
@@ -52,6 +55,8 @@ def amortised_usd_per_hour(
     residual_fraction: float = 0.0,
 ) -> float:
     """Price of one *useful* hour of hardware one owns.
+
+    Barroso et al., The Datacenter as a Computer, 3rd edition, 2018, chapter on modelling costs.
 
     purchase·(1 − residual) / (life · hours per year · utilisation) + electricity of one busy hour
     and of the (1 − utilisation)/utilisation idle hours that go with it.

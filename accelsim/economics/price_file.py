@@ -2,7 +2,7 @@
 
 A file has the columns of `COLUMNS`; host memory is in GiB, as providers state it. Nothing is
 corrected here: a row that is wrong is an error that names its line and field. Feeds with their
-defects go through `accelsim.economics.ingest` first.
+defects go through `tools.prices` first.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import csv
 import difflib
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from accelsim.datafile import read_mapping, read_text
-from accelsim.economics.feed import Finding
-from accelsim.economics.ingest import DeviceRule
 from accelsim.economics.offer import Offer
 from accelsim.errors import InvalidValueError, ProfileError
 
-__all__ = ["COLUMNS", "findings_csv", "offers_csv", "read_offers", "read_regions", "read_rules"]
+__all__ = ["COLUMNS", "csv_rows", "read_offers"]
 
 #: Columns of a price file, in order.
 COLUMNS: Final = (
@@ -59,17 +57,6 @@ _TEXT_COLUMNS: Final = frozenset(
 _KNOWN_COLUMNS: Final = frozenset(COLUMNS)
 _NUMBER_COLUMNS: Final = _KNOWN_COLUMNS - _TEXT_COLUMNS
 _PRICE_COLUMNS: Final = frozenset(column for column in COLUMNS if column.endswith("_usd_per_hour"))
-_FINDING_COLUMNS: Final = (
-    "action",
-    "provider",
-    "region",
-    "instance",
-    "field",
-    "value",
-    "reason",
-    "source",
-    "as_of",
-)
 _MAX_BYTES: Final = 5_000_000
 _GIB: Final = 1024.0**3
 _SHOWN_PROBLEMS: Final = 20
@@ -93,7 +80,7 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
     """
     path = Path(path)
     is_table = path.suffix.lower() == ".csv"
-    rows = _csv_rows(path) if is_table else _listed_rows(path)
+    rows = csv_rows(path) if is_table else _listed_rows(path)
     offers: list[Offer] = []
     problems: list[str] = []
     places: dict[str, str] = {}
@@ -117,89 +104,12 @@ def read_offers(path: Path) -> tuple[Offer, ...]:
     return tuple(offers)
 
 
-def read_rules(path: Path) -> tuple[DeviceRule, ...]:
-    """Read device rules, a CSV with the fields of `DeviceRule`.
+def csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of a CSV file, each with the name of its line.
 
     Raises:
-        ProfileError: If the file cannot be read or a row is wrong.
+        ProfileError: If the file cannot be read, or a row has not as many fields as its header.
     """
-    rules: list[DeviceRule] = []
-    for place, row in _csv_rows(Path(path)):
-        per_core = row.get("vcpus_per_core", "")
-        if not row.get("provider") or not row.get("instance") or per_core not in ("", "1", "2"):
-            problem = "a rule has provider, instance, accelerator, device and vcpus_per_core of 1, 2 or empty"
-            raise ProfileError(str(path), [f"{place}: {problem}"])
-        rule = DeviceRule(
-            row["provider"],
-            row["instance"],
-            row.get("accelerator", ""),
-            row.get("device") or None,
-            int(per_core) if per_core else None,
-            row.get("rename") or None,
-            row.get("note", ""),
-        )
-        rules.append(rule)
-    return tuple(rules)
-
-
-def read_regions(path: Path) -> dict[str, tuple[str, ...]]:
-    """Read region codes per provider, a CSV with columns provider and region.
-
-    Raises:
-        ProfileError: If the file cannot be read.
-    """
-    regions: dict[str, tuple[str, ...]] = {}
-    for _, row in _csv_rows(Path(path)):
-        provider = row.get("provider", "")
-        regions[provider] = (*regions.get(provider, ()), row.get("region", ""))
-    return regions
-
-
-def offers_csv(offers: Iterable[Offer]) -> str:
-    """Text of the price file with these offers; `read_offers` gives them back.
-
-    Args:
-        offers: The offers.
-
-    Returns:
-        CSV with a header line.
-    """
-    return _csv_text(COLUMNS, ([_cell(offer, column) for column in COLUMNS] for offer in offers))
-
-
-def findings_csv(findings: Iterable[Finding]) -> str:
-    """Text of a file with refusals and corrections, one per line.
-
-    Args:
-        findings: What `accelsim.economics.ingest.ingest` returned.
-
-    Returns:
-        CSV with a header line.
-    """
-    return _csv_text(
-        _FINDING_COLUMNS, ([getattr(f, name) for name in _FINDING_COLUMNS] for f in findings)
-    )
-
-
-def _csv_text(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return stream.getvalue()
-
-
-def _cell(offer: Offer, column: str) -> str:
-    if column == "host_memory_gib":
-        value: object = None if offer.memory_bytes is None else offer.memory_bytes / _GIB
-    else:
-        value = getattr(offer, column)
-    if value is None:
-        return ""
-    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
     reader = csv.reader(io.StringIO(read_text(path, _MAX_BYTES), newline=""), strict=True)
     try:
         header = next(reader, [])

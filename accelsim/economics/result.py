@@ -163,6 +163,8 @@ def cost_report(
 ) -> CostReport:
     """Every cost of a result that its inputs allow.
 
+    Barroso et al., The Datacenter as a Computer, 3rd edition, 2018, chapter on modelling costs.
+
     Args:
         usd_per_hour: Price of the devices used, USD per hour; None if unknown, then so are the
             costs.

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from accelsim.cost.fpga.host_tasks import HostTask
-from accelsim.cost.fpga.network_layers import LayerColumns, layer_columns, narrowed, network_flop
+from accelsim.cost.fpga.network_layers import LayerColumns, layer_columns, network_flop, pruned_to
 from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import InvalidValueError
 from accelsim.workload_catalog import workload
@@ -105,7 +105,7 @@ def known_network(
     halved = not pruned and _HALF[0] < share < _HALF[1]
     pruned = pruned or (share < _NARROWER and not halved)
     return KnownNetwork(
-        narrowed(layers, operations) if pruned else layers, task, flop, pruned, halved
+        pruned_to(layers, operations) if pruned else layers, task, flop, pruned, halved
     )
 
 

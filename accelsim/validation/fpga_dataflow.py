@@ -24,7 +24,7 @@ import numpy as np
 from accelsim import catalog
 from accelsim.cost.fpga.dataflow import StreamingNode, fold_network
 from accelsim.cost.fpga.folding_file import folded_design, read_folding
-from accelsim.cost.fpga.parameters import fpga_parameters
+from accelsim.cost.fpga.fpga_parameters import fpga_parameters
 from accelsim.datafile import data_root
 from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import FpgaProfile

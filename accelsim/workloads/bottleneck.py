@@ -32,18 +32,13 @@ def skip_unread_pixels(graph: OperatorGraph) -> OperatorGraph:
         graph: Rows in launch order, any operators.
     """
     convolution = graph.kind == _CONV
-    stride = np.maximum(_dimension(graph, "stride"), 1.0)
-    window = (
-        _dimension(graph, "kernel_d")
-        * _dimension(graph, "kernel_h")
-        * _dimension(graph, "kernel_w")
-    )
-    pixels = _dimension(graph, "in_d") * _dimension(graph, "in_h") * _dimension(graph, "in_w")
-    used = _dimension(graph, "out_d") * _dimension(graph, "out_h") * _dimension(graph, "out_w")
-    skipped = np.where(
-        convolution & (window == 1) & (stride > 1), np.maximum(pixels - used, 0.0), 0.0
-    )
-    each = _dimension(graph, "batch") * _dimension(graph, "channels_in") * DTYPE_BYTES[graph.dtype]
+    stride = np.maximum(_dimensions(graph, "stride"), 1.0)
+    window = _dimensions(graph, "kernel_d", "kernel_h", "kernel_w")
+    pixels = _dimensions(graph, "in_d", "in_h", "in_w")
+    used = _dimensions(graph, "out_d", "out_h", "out_w")
+    steps_over = convolution & (window == 1) & (stride > 1)
+    skipped = np.where(steps_over, np.maximum(pixels - used, 0.0), 0.0)
+    each = _dimensions(graph, "batch", "channels_in") * DTYPE_BYTES[graph.dtype]
     return replace(graph, read_bytes=np.maximum(graph.read_bytes - skipped * each, 0.0))
 
 
@@ -72,20 +67,23 @@ def fuse_bottlenecks(graph: OperatorGraph, shared_memory_bytes: float) -> Operat
     return replace(graph, read_bytes=read, write_bytes=write)
 
 
-def _dimension(graph: OperatorGraph, name: str) -> FloatArray:
-    """A dimension of convolution rows; what stands in its place in other rows is of no use."""
-    column: FloatArray = graph.dims[:, _PLACE[name]].astype(np.float64)
-    return column
+def _dimensions(graph: OperatorGraph, *names: str) -> FloatArray:
+    """Product of dimensions of convolution rows; what stands in their places in other rows is of no
+    use.
+    """
+    places = [_PLACE[name] for name in names]
+    product: FloatArray = graph.dims[:, places].astype(np.float64).prod(axis=1)
+    return product
 
 
 def _is_square(graph: OperatorGraph, edge: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Plain convolutions with a window of edge x edge."""
     square: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
         (graph.kind == _CONV)
-        & (_dimension(graph, "kernel_d") <= 1)
-        & (_dimension(graph, "kernel_h") == edge)
-        & (_dimension(graph, "kernel_w") == edge)
-        & (_dimension(graph, "groups") <= 1)
+        & (_dimensions(graph, "kernel_d") <= 1)
+        & (_dimensions(graph, "kernel_h") == edge)
+        & (_dimensions(graph, "kernel_w") == edge)
+        & (_dimensions(graph, "groups") <= 1)
     )
     return square
 

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from math import prod
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
+from accelsim.workloads.pointwise import POINTWISE_FLOP
 from accelsim.workloads.row_writer import RowWriter, Tensor
 from accelsim.workloads.window import (
     per_axis,
@@ -29,22 +30,6 @@ from accelsim.workloads.window import (
 __all__ = ["GraphBuilder", "Tensor"]
 
 _K = OperatorKind
-#: FLOP per element of common activations: polynomial and special-function counts of the usual
-#: kernels.
-_ACTIVATION_FLOP = {
-    "relu": 1,
-    "relu6": 2,
-    "leaky_relu": 2,
-    "hardswish": 4,
-    "hardsigmoid": 3,
-    "sigmoid": 4,
-    "tanh": 6,
-    "silu": 5,
-    "gelu": 8,
-    "mish": 10,
-    "softplus": 6,
-    "exp": 4,
-}
 #: Activations whose gradient needs only the output.
 _SAVES_OUTPUT = {"relu", "sigmoid", "tanh", "exp"}
 
@@ -53,7 +38,6 @@ class GraphBuilder(RowWriter):
     """The layers of a model, each a method that takes and returns tensors."""
 
     # -- matrix operators
-    # --------------------------------------------------------------------------------------------
 
     def linear(
         self,
@@ -140,7 +124,9 @@ class GraphBuilder(RowWriter):
         transposed: bool = False,
         name: str = "conv",
     ) -> Tensor:
-        """1-, 2- or 3-D convolution of x (n, c, spatial...); padding None means "same" at stride 1."""
+        """1-, 2- or 3-D convolution of x (n, c, spatial...); padding None means "same" at stride
+        1.
+        """
         rank = len(x.shape) - 2
         window, step = per_axis(kernel, rank), per_axis(stride, rank)
         pad = (
@@ -289,7 +275,6 @@ class GraphBuilder(RowWriter):
         return self.copy(whole, shape=(batch, heads, length, width), name=f"{name}.repeat_heads")
 
     # -- memory-bound operators
-    # --------------------------------------------------------------------------------------
 
     def elementwise(
         self,
@@ -319,7 +304,7 @@ class GraphBuilder(RowWriter):
     def activation(self, x: Tensor, function: str = "relu") -> Tensor:
         """A named activation."""
         by_output = function in _SAVES_OUTPUT
-        flop = _ACTIVATION_FLOP[function]
+        flop = POINTWISE_FLOP.get(function, 1)
         return self.elementwise(
             x,
             name=function,
@@ -336,16 +321,10 @@ class GraphBuilder(RowWriter):
         """Product of two tensors (b may be smaller and broadcast)."""
         return self.elementwise(a, b, name=name, saves=[a, b])
 
-    def dropout(self, x: Tensor) -> Tensor:
-        """Dropout of a training run: reads, scales, keeps a one-byte mask."""
-        return self.elementwise(
-            x, name="dropout", flop_per_element=2, extra_saved_bytes=1.0 * x.elements
-        )
-
     def _norm(
         self, kind: OperatorKind, x: Tensor, rows: int, columns: int, parameters: int, flop: int
     ) -> Tensor:
-        self.parameters(parameters, max(1, parameters // max(columns, 1)) if parameters else 0)
+        self.parameters(parameters, max(1, parameters // max(columns, 1)))
         return self.operator(
             kind,
             (rows, columns),
@@ -358,11 +337,10 @@ class GraphBuilder(RowWriter):
             extra_saved_bytes=8.0 * rows,
         )
 
-    def layer_norm(self, x: Tensor, *, affine: bool = True, bias: bool = True) -> Tensor:
+    def layer_norm(self, x: Tensor, *, bias: bool = True) -> Tensor:
         """Normalise the last axis."""
         width = x.shape[-1]
-        count = width * (1 + bias) if affine else 0
-        return self._norm(_K.LAYER_NORM, x, x.elements // width, width, count, 8)
+        return self._norm(_K.LAYER_NORM, x, x.elements // width, width, width * (1 + bias), 8)
 
     def rms_norm(self, x: Tensor) -> Tensor:
         """Scale the last axis to unit root mean square."""
@@ -387,12 +365,10 @@ class GraphBuilder(RowWriter):
             extra_saved_bytes=8.0 * channels,
         )
 
-    def group_norm(self, x: Tensor, groups: int, *, affine: bool = True) -> Tensor:
+    def group_norm(self, x: Tensor, groups: int) -> Tensor:
         """Normalise groups of channels of x (n, c, ...); groups = channels is instance norm."""
         rows = x.shape[0] * groups
-        return self._norm(
-            _K.GROUP_NORM, x, rows, x.elements // rows, 2 * x.shape[1] if affine else 0, 8
-        )
+        return self._norm(_K.GROUP_NORM, x, rows, x.elements // rows, 2 * x.shape[1], 8)
 
     def softmax(self, x: Tensor, *, name: str = "softmax") -> Tensor:
         """Softmax over the last axis."""
@@ -527,7 +503,6 @@ class GraphBuilder(RowWriter):
         )
 
     # -- sequences, experts, trees
-    # -----------------------------------------------------------------------------------
 
     def recurrent(
         self,
@@ -541,7 +516,8 @@ class GraphBuilder(RowWriter):
         """One recurrent layer over x (batch, steps, input): "rnn", "lstm" or "gru"; `bias_sets` as
         in cuDNN (2).
         """
-        kind, gates = {"rnn": (_K.RNN, 1), "lstm": (_K.LSTM, 4), "gru": (_K.GRU, 3)}[cell]
+        kind = {"rnn": _K.RNN, "lstm": _K.LSTM, "gru": _K.GRU}[cell]
+        gates = RECURRENT_GATES[kind]
         batch, steps, width = x.shape
         directions = 2 if bidirectional else 1
         matrix = gates * hidden * (width + hidden)

@@ -86,7 +86,10 @@ class OperatorGraph:
         return len(self.kind)
 
     def __repr__(self) -> str:
-        return f"<OperatorGraph: {len(self)} operators, {self.total_flop:.4g} FLOP, {self.total_bytes:.4g} bytes>"
+        return (
+            f"<OperatorGraph: {len(self)} operators, {self.total_flop:.4g} FLOP, "
+            f"{self.total_bytes:.4g} bytes>"
+        )
 
     @property
     def bytes(self) -> FloatArray:

@@ -22,6 +22,7 @@ __all__ = [
     "IN_PLACE",
     "MAX_DIMENSIONS",
     "OWN_STATISTICS",
+    "RECURRENT_GATES",
     "RECURRENT_KINDS",
     "SORTED_WIDTH",
     "TRANSFER_KINDS",
@@ -103,49 +104,24 @@ class Phase(IntEnum):
 
 
 _K = OperatorKind
-_GEMM = ("batch", "m", "n", "k")
-_CONV = (
-    "batch",
-    "channels_in",
-    "channels_out",
-    "groups",
-    "in_d",
-    "in_h",
-    "in_w",
-    "out_d",
-    "out_h",
-    "out_w",
-    "kernel_d",
-    "kernel_h",
-    "kernel_w",
-    "stride",
-    "dilation",
-)
+_GEMM = "batch m n k"
+_CONV = """
+    batch channels_in channels_out groups in_d in_h in_w out_d out_h out_w kernel_d kernel_h
+    kernel_w
+    stride dilation
+"""
 # causal: 0 or 1. window: keys each query sees at most, 0 = all. latent: width of a compressed (MLA)
 # cache row, 0 = none. Attention whose scores pass through memory is written as batched GEMMs,
 # elementwise and softmax rows instead.
-_ATTENTION = (
-    "batch",
-    "heads",
-    "kv_heads",
-    "q_len",
-    "kv_len",
-    "head_dim",
-    "value_dim",
-    "causal",
-    "window",
-    "latent",
-)
-_ROWS = ("rows", "columns")
-_GATHER = ("lookups", "width", "table_rows")
-_RECURRENT = ("batch", "steps", "input_size", "hidden_size", "directions")
-_BYTES = ("bytes", "ranks", "group")  # group: a `ParallelGroup`, 0 where none
-
-#: Names of the dimensions of each kind, in column order.
-DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
+_ATTENTION = "batch heads kv_heads q_len kv_len head_dim value_dim causal window latent"
+_ROWS = "rows columns"
+_GATHER = "lookups width table_rows"
+_RECURRENT = "batch steps input_size hidden_size directions"
+_BYTES = "bytes ranks group"  # group: a `ParallelGroup`, 0 where none
+_NAMES = {
     _K.GEMM: _GEMM,
     _K.BATCHED_GEMM: _GEMM,
-    _K.GROUPED_GEMM: ("groups", "m", "n", "k"),
+    _K.GROUPED_GEMM: "groups m n k",
     _K.ATTENTION: _ATTENTION,
     _K.ATTENTION_BACKWARD: _ATTENTION,
     _K.CONV: _CONV,
@@ -159,32 +135,21 @@ DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
     _K.SOFTMAX: _ROWS,
     # runs: stretches that lie together, else 0; even: 1 where every operand goes on along all of a
     # stretch
-    _K.ELEMENTWISE: ("elements", "inputs", "flop_per_element", "runs", "even"),
-    _K.REDUCTION: (
-        *_ROWS,
-        "inner",
-    ),  # inner: results that lie together, where the innermost axis stays, else 0
-    _K.POOLING: ("batch", "channels", "in_pixels", "out_pixels", "kernel_volume"),
+    _K.ELEMENTWISE: "elements inputs flop_per_element runs even",
+    # inner: results that lie together, where the innermost axis stays, else 0
+    _K.REDUCTION: f"{_ROWS} inner",
+    _K.POOLING: "batch channels in_pixels out_pixels kernel_volume",
     _K.EMBEDDING: _GATHER,
-    _K.EMBEDDING_BAG: ("lookups", "width", "table_rows", "bags"),
+    _K.EMBEDDING_BAG: f"{_GATHER} bags",
     _K.SCATTER: _GATHER,
     _K.RNN: _RECURRENT,
     _K.LSTM: _RECURRENT,
     _K.GRU: _RECURRENT,
-    _K.MOE_ROUTING: ("tokens", "experts", "top_k"),
-    _K.OPTIMIZER: (
-        "parameters",
-        "states",
-        "tensors",
-        "idle",
-    ),  # idle: whose gradients have been zero throughout
-    _K.COPY: (
-        "elements",
-        "channels",
-        "out_h",
-        "out_w",
-        "runs",
-    ),  # sizes of resampled images alone, else 0
+    _K.MOE_ROUTING: "tokens experts top_k",
+    # idle: whose gradients have been zero throughout
+    _K.OPTIMIZER: "parameters states tensors idle",
+    # sizes of resampled images alone, else 0
+    _K.COPY: "elements channels out_h out_w runs",
     _K.HOST_TO_DEVICE: _BYTES,
     _K.DEVICE_TO_HOST: _BYTES,
     _K.ALL_REDUCE: _BYTES,
@@ -193,14 +158,20 @@ DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
     _K.ALL_TO_ALL: _BYTES,
     _K.BROADCAST: _BYTES,
     _K.SEND_RECV: _BYTES,
-    _K.TREE_ENSEMBLE: ("rows", "features", "trees", "depth"),
-    _K.TREE_HISTOGRAM: ("rows", "features", "trees", "depth", "bins"),
+    _K.TREE_ENSEMBLE: "rows features trees depth",
+    _K.TREE_HISTOGRAM: "rows features trees depth bins",
+}
+#: Names of the dimensions of each kind, in column order.
+DIMENSIONS: Mapping[OperatorKind, tuple[str, ...]] = {
+    kind: tuple(names.split()) for kind, names in _NAMES.items()
 }
 MAX_DIMENSIONS = max(len(names) for names in DIMENSIONS.values())
 
 CONV_KINDS = frozenset({_K.CONV, _K.CONV_TRANSPOSE, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT})
 ATTENTION_KINDS = frozenset({_K.ATTENTION, _K.ATTENTION_BACKWARD})
-RECURRENT_KINDS = frozenset({_K.RNN, _K.LSTM, _K.GRU})
+#: Gate matrices of one recurrent cell.
+RECURRENT_GATES: Mapping[OperatorKind, int] = {_K.RNN: 1, _K.LSTM: 4, _K.GRU: 3}
+RECURRENT_KINDS = frozenset(RECURRENT_GATES)
 #: Kinds whose FLOP count as model FLOP: the matrix arithmetic published figures count.
 CONTRACTION_KINDS = (
     CONV_KINDS

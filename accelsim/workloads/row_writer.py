@@ -181,7 +181,6 @@ class RowWriter:
         flop: float,
         weights: int = 0,
         read_bytes: float | None = None,
-        write_bytes: float | None = None,
         saves: Sequence[Tensor] = (),
         save_output: bool = False,
         extra_saved_bytes: float = 0.0,
@@ -199,7 +198,6 @@ class RowWriter:
             flop: FLOP of the row.
             weights: Number of parameter elements read.
             read_bytes: Activation bytes read, if not the sum of the inputs.
-            write_bytes: Bytes written, if not the output's.
             saves: Tensors the backward pass needs.
             save_output: Whether the backward pass needs the output.
             extra_saved_bytes: Other bytes kept (masks, indices, statistics).
@@ -212,11 +210,10 @@ class RowWriter:
         saved = extra_saved_bytes + sum(self._save(x) for x in saves)
         saved += self._save(output) if save_output else 0.0
         read = sum(x.bytes for x in inputs) if read_bytes is None else read_bytes
-        write = output.bytes if write_bytes is None else write_bytes
         code = self.precision.activation if dtype is None else dtype
         weight_bytes = weights * self.precision.weight.bytes
         self._rows.append(
-            (int(kind), tuple(dims), int(code), flop, read, write, weight_bytes, saved)
+            (int(kind), tuple(dims), int(code), flop, read, output.bytes, weight_bytes, saved)
         )
         self._names.append(name)
         self._paths.append(".".join(self._scope))

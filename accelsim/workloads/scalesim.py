@@ -114,7 +114,11 @@ def _write(
             continue
         if not (cell.isascii() and cell.isdigit()) or not 1 <= int(cell[:12]) <= _LARGEST:
             return [
-                f"line {number}, layer {layer!r}, {name}: {cell[:40]!r}; expected a whole number, 1 to {_LARGEST:,}"
+                (
+                    f"line {number}, layer {layer!r}, {name}: {cell[:40]!r}; expected a whole "
+                    f"number, "
+                    f"1 to {_LARGEST:,}"
+                )
             ]
         values.append(int(cell))
     problem = write(builder, layer, values, batch, bool(compat))
@@ -138,7 +142,10 @@ def _conv(builder: GraphBuilder, layer: str, sides: list[int], batch: int, compa
     height, width, down, across, channels, filters, stride = sides[:7]
     step = (stride, sides[7] if len(sides) > 7 else stride)
     if down > height or across > width:
-        return f"filter {down} x {across} larger than its input {height} x {width}; state the input with its padding"
+        return (
+            f"filter {down} x {across} larger than its input {height} x {width}; state the "
+            f"input with its padding"
+        )
     out = [
         -(-(size - window) // pace) + 1 if compat else (size - window) // pace + 1
         for size, window, pace in zip((height, width), (down, across), step, strict=True)

@@ -168,16 +168,12 @@ def optimizer_graph(
     stored = master or weight
     read = rule.passes * (stored * (1 + rule.state_count) + gradient)
     write = stored * (1 + rule.state_count) + (weight if master else 0.0)
+    sizes = (parameter_count, rule.state_count, max(tensor_count, 1), idle_count)
     block = _Block(
         source=np.zeros(1, dtype=np.int64),
         step=0,
         kind=np.array([int(_K.OPTIMIZER)], dtype=np.int16),
-        dims=_dims(
-            *(
-                np.array([x])
-                for x in (parameter_count, rule.state_count, max(tensor_count, 1), idle_count)
-            )
-        ),
+        dims=_dims(*(np.array([size]) for size in sizes)),
         flop=np.array([float(rule.flop_per_parameter * parameter_count)]),
         read_bytes=np.array([read * parameter_count]),
         write_bytes=np.array([write * parameter_count]),
@@ -197,9 +193,9 @@ def backward_graph(forward: OperatorGraph) -> OperatorGraph:
     has_input_gradient = np.diff(forward.dependency_offset) > 0
     blocks = [_accumulations(forward)]
     for kind, rows in forward.rows_by_kind():
-        make = _BACKWARD.get(kind)
-        if make is not None:
-            blocks.extend(make(forward, rows, has_input_gradient[rows]))
+        gradients = _BACKWARD.get(kind)
+        if gradients is not None:
+            blocks += gradients(_Rows(forward, rows), has_input_gradient[rows])
     return _graph(blocks, forward.name, forward.path, forward.dtype, Phase.BACKWARD)
 
 
@@ -210,27 +206,26 @@ def _graph(
     dtypes: NDArray[np.int8],
     phase: Phase,
 ) -> OperatorGraph:
-    source = np.concatenate([b.source for b in blocks])
-    step = np.concatenate([np.full(len(b.source), b.step) for b in blocks])
-    suffix = [s for b in blocks for s in [b.suffix] * len(b.source)]
+    source = np.concatenate([block.source for block in blocks])
+    step = np.repeat([block.step for block in blocks], [len(block.source) for block in blocks])
+    suffixes = [suffix for block in blocks for suffix in [block.suffix] * len(block.source)]
     order = np.lexsort((step, -source))
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(b, name) for b in blocks])[order]
+        name: np.concatenate([getattr(block, name) for block in blocks])[order]
         for name in ("kind", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes")
     }
     count, picked = len(order), source[order].tolist()
+    labels = [
+        f"{names[row]}.{suffixes[place]}".lstrip(".")
+        for row, place in zip(picked, order.tolist(), strict=True)
+    ]
     return OperatorGraph(
         **columns,
         dtype=dtypes[source[order]],
         phase=np.full(count, int(phase), dtype=np.int8),
         saved_bytes=np.zeros(count),
-        name=tuple(
-            [
-                f"{names[i]}.{suffix[j]}".lstrip(".")
-                for i, j in zip(picked, order.tolist(), strict=True)
-            ]
-        ),
-        path=tuple([paths[i] for i in picked]),
+        name=tuple(labels),
+        path=tuple([paths[row] for row in picked]),
         dependency_offset=np.maximum(np.arange(count + 1, dtype=np.int64) - 1, 0),
         dependency=np.arange(max(count - 1, 0), dtype=np.int64),
     )
@@ -243,158 +238,166 @@ def _dims(*columns: NDArray[np.int64]) -> IntArray:
     return dims
 
 
-def _block(
-    graph: OperatorGraph,
-    rows: IntArray,
-    step: int,
-    suffix: str,
-    *,
-    kind: OperatorKind | None = None,
-    dims: IntArray | None = None,
-    flop: FloatArray | None = None,
-    read: FloatArray | None = None,
-    write: FloatArray | None = None,
-    weight: FloatArray | None = None,
-) -> _Block:
-    """A block whose columns default to the forward rows' own."""
-    kinds = graph.kind[rows] if kind is None else np.full(len(rows), int(kind), dtype=np.int16)
-    return _Block(
-        rows,
-        step,
-        kinds,
-        graph.dims[rows] if dims is None else dims,
-        graph.flop[rows] if flop is None else flop,
-        graph.read_bytes[rows] + graph.write_bytes[rows] if read is None else read,
-        graph.read_bytes[rows] if write is None else write,
-        np.zeros(len(rows)) if weight is None else weight,
-        suffix,
-    )
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Some forward rows and their columns."""
+
+    graph: OperatorGraph
+    rows: IntArray
+
+    @property
+    def read(self) -> FloatArray:
+        return self.graph.read_bytes[self.rows]
+
+    @property
+    def write(self) -> FloatArray:
+        return self.graph.write_bytes[self.rows]
+
+    @property
+    def weight(self) -> FloatArray:
+        return self.graph.weight_bytes[self.rows]
+
+    @property
+    def flop(self) -> FloatArray:
+        return self.graph.flop[self.rows]
+
+    @property
+    def dims(self) -> IntArray:
+        return self.graph.dims[self.rows]
+
+    @property
+    def element_bytes(self) -> FloatArray:
+        return DTYPE_BYTES[self.graph.dtype[self.rows]]
+
+    def are(self, kind: OperatorKind) -> NDArray[np.bool_]:
+        """Which rows are of a kind."""
+        matching: NDArray[np.bool_] = self.graph.kind[self.rows] == int(kind)
+        return matching
+
+    def sizes(self, count: int) -> list[IntArray]:
+        """The first dimensions."""
+        return [self.dims[:, place] for place in range(count)]
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Rows:
+        """Some of the rows."""
+        return replace(self, rows=self.rows[chosen])
+
+    def gradient(
+        self,
+        suffix: str = "grad",
+        step: int = 0,
+        *,
+        kind: OperatorKind | NDArray[np.int16] | None = None,
+        dims: IntArray | None = None,
+        flop: FloatArray | None = None,
+        read: FloatArray | None = None,
+        write: FloatArray | None = None,
+        weight: FloatArray | None = None,
+    ) -> _Block:
+        """Gradient rows whose columns default to the forward rows' own."""
+        count = len(self.rows)
+        own = self.graph.kind[self.rows] if kind is None else kind
+        return _Block(
+            source=self.rows,
+            step=step,
+            kind=np.broadcast_to(own, count).astype(np.int16),
+            dims=self.dims if dims is None else dims,
+            flop=self.flop if flop is None else flop,
+            read_bytes=self.read + self.write if read is None else read,
+            write_bytes=self.read if write is None else write,
+            weight_bytes=np.zeros(count) if weight is None else weight,
+            suffix=suffix,
+        )
 
 
-_Gradients = Callable[[OperatorGraph, IntArray, NDArray[np.bool_]], list[_Block]]
+_Gradients = Callable[[_Rows, NDArray[np.bool_]], list[_Block]]
 
 
-def _matrix(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
+def _matrix(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     """Weight GEMMs: dX = dY W^T (m x k over n), dW = X^T dY (n x k over m)."""
-    b, m, n, k = (graph.dims[rows, i] for i in range(4))
-    grouped = graph.kind[rows] == int(_K.GROUPED_GEMM)
-    width = graph.weight_bytes[rows]
-    gradient_width = width * _gradient_ratio(graph, rows)
-    data = rows[needed]
-    swap = _dims(b, m, k, n)[needed]
-    to_weight = _dims(
-        b, np.where(grouped, b * n, n), k, np.where(grouped, -(-m // np.maximum(b, 1)), m)
-    )
-    biased = ~grouped & (width / DTYPE_BYTES[graph.dtype[rows]] - n * k >= n)
+    groups, m, n, k = forward.sizes(4)
+    grouped = forward.are(_K.GROUPED_GEMM)
+    rows_each = np.where(grouped, -(-m // np.maximum(groups, 1)), m)
+    to_weight = _dims(groups, np.where(grouped, groups * n, n), k, rows_each)
+    biased = ~grouped & (forward.weight / forward.element_bytes - n * k >= n)
+    data = forward.where(needed)
+    to_input = _dims(groups, m, k, n)[needed]
     return [
-        _block(
-            graph,
-            data,
-            0,
-            "grad_input",
-            dims=swap,
-            read=graph.write_bytes[data],
-            weight=width[needed],
-        ),
-        _block(graph, rows, 1, "grad_weight", dims=to_weight, write=gradient_width),
-        _bias(graph, rows[biased], n[biased], m[biased]),
+        data.gradient("grad_input", dims=to_input, read=data.write, weight=data.weight),
+        forward.gradient("grad_weight", 1, dims=to_weight, write=_weight_gradient_bytes(forward)),
+        _bias(forward.where(biased), n[biased], m[biased]),
     ]
 
 
-def _bias(graph: OperatorGraph, rows: IntArray, outputs: IntArray, samples: IntArray) -> _Block:
+def _bias(forward: _Rows, outputs: IntArray, samples: IntArray) -> _Block:
     """Gradient of a bias: the output's gradient summed over all samples, shape (outputs,) from
     (samples, outputs).
     """
     flop = (outputs * samples).astype(np.float64)
-    size = graph.write_bytes[rows]
+    size = forward.write
     write = size / np.maximum(samples, 1)
     dims = _dims(outputs, samples)
-    return _block(
-        graph, rows, 2, "grad_bias", kind=_K.REDUCTION, dims=dims, flop=flop, read=size, write=write
+    return forward.gradient(
+        "grad_bias", 2, kind=_K.REDUCTION, dims=dims, flop=flop, read=size, write=write
     )
 
 
-def _gradient_ratio(graph: OperatorGraph, rows: IntArray) -> FloatArray:
-    """Bytes of a weight's gradient per byte of the weight: narrow weights have gradients of at
-    least 2 bytes.
-    """
-    width = DTYPE_BYTES[graph.dtype[rows]]
-    return np.maximum(width, 2.0) / width
+def _weight_gradient_bytes(forward: _Rows) -> FloatArray:
+    """Narrow weights have gradients of at least 2 bytes."""
+    width = forward.element_bytes
+    return forward.weight * (np.maximum(width, 2.0) / width)
 
 
-def _batched(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
+def _batched(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     """Activation products: one product per operand."""
-    b, m, n, k = (graph.dims[rows, i] for i in range(4))
-    element = graph.write_bytes[rows] / np.maximum(b * m * n, 1)
-    size_a, size_b = b * m * k * element, b * k * n * element
-    output = graph.write_bytes[rows]
     del needed
+    batch, m, n, k = forward.sizes(4)
+    output = forward.write
+    element = output / np.maximum(batch * m * n, 1)
+    left, right = batch * m * k * element, batch * k * n * element
+    to_left, to_right = _dims(batch, m, k, n), _dims(batch, k, n, m)
     return [
-        _block(
-            graph, rows, 0, "grad_a", dims=_dims(b, m, k, n), read=output + size_b, write=size_a
-        ),
-        _block(
-            graph, rows, 1, "grad_b", dims=_dims(b, k, n, m), read=output + size_a, write=size_b
-        ),
+        forward.gradient("grad_a", dims=to_left, read=output + right, write=left),
+        forward.gradient("grad_b", 1, dims=to_right, read=output + left, write=right),
     ]
 
 
-def _convolution(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
+def _convolution(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     """Data and weight gradients; those of a transposed convolution are a convolution and that one's
     weight gradient.
     """
-    data = rows[needed]
-    transposed = graph.kind[rows] == int(_K.CONV_TRANSPOSE)
-    dims = graph.dims[rows].copy()
-    dims[transposed] = dims[transposed][
-        :, [0, 2, 1, 3, 7, 8, 9, 4, 5, 6, 10, 11, 12, 13, 14, *range(15, MAX_DIMENSIONS)]
-    ]
-    to_input = _block(
-        graph,
-        data,
-        0,
-        "grad_input",
-        dims=dims[needed],
-        read=graph.write_bytes[data],
-        weight=graph.weight_bytes[data],
-    )
-    kinds = np.where(transposed[needed], int(_K.CONV), int(_K.CONV_BACKWARD_DATA)).astype(np.int16)
-    gradient = graph.weight_bytes[rows] * _gradient_ratio(graph, rows)
-    channels, pixels = (
-        graph.dims[rows, 2],
-        graph.dims[rows, 0] * graph.dims[rows, 7:10].prod(axis=1),
-    )
-    volume = (
-        graph.dims[rows, 10:13].prod(axis=1)
-        * graph.dims[rows, 1]
-        // np.maximum(graph.dims[rows, 3], 1)
-    )
-    biased = (
-        graph.weight_bytes[rows] / DTYPE_BYTES[graph.dtype[rows]] - channels * volume >= channels
-    )
+    transposed = forward.are(_K.CONV_TRANSPOSE)
+    batch, c_in, channels, groups = forward.sizes(4)
+    dims = forward.dims.copy()
+    # Input and output trade places.
+    dims[transposed, 1:3] = dims[transposed, 2:0:-1]
+    dims[transposed, 4:10] = np.roll(dims[transposed, 4:10], 3, axis=1)
+    pixels = batch * forward.dims[:, 7:10].prod(axis=1)
+    volume = forward.dims[:, 10:13].prod(axis=1) * c_in // np.maximum(groups, 1)
+    biased = forward.weight / forward.element_bytes - channels * volume >= channels
+    data = forward.where(needed)
+    kinds = np.where(transposed[needed], int(_K.CONV), int(_K.CONV_BACKWARD_DATA))
     return [
-        _bias(graph, rows[biased], channels[biased], pixels[biased]),
-        replace(to_input, kind=kinds),
-        _block(
-            graph, rows, 1, "grad_weight", kind=_K.CONV_BACKWARD_WEIGHT, dims=dims, write=gradient
+        _bias(forward.where(biased), channels[biased], pixels[biased]),
+        data.gradient(
+            "grad_input", kind=kinds, dims=dims[needed], read=data.write, weight=data.weight
+        ),
+        forward.gradient(
+            "grad_weight",
+            1,
+            kind=_K.CONV_BACKWARD_WEIGHT,
+            dims=dims,
+            write=_weight_gradient_bytes(forward),
         ),
     ]
 
 
-def _attention(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
+def _attention(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+    """Five products for the forward's two (Dao 2022, section 3)."""
     del needed
-    read = graph.read_bytes[rows] + 2 * graph.write_bytes[rows]
-    return [
-        _block(
-            graph,
-            rows,
-            0,
-            "grad",
-            kind=_K.ATTENTION_BACKWARD,
-            flop=2.5 * graph.flop[rows],
-            read=read,
-        )
-    ]
+    read = forward.read + 2 * forward.write
+    flop = 2.5 * forward.flop
+    return [forward.gradient(kind=_K.ATTENTION_BACKWARD, flop=flop, read=read)]
 
 
 def _same_kind(flop_ratio: float) -> _Gradients:
@@ -402,111 +405,71 @@ def _same_kind(flop_ratio: float) -> _Gradients:
     the input's.
     """
 
-    def make(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
+    def gradients(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
         del needed
-        weight = graph.weight_bytes[rows]
-        write = graph.read_bytes[rows] + weight
-        return [
-            _block(
-                graph,
-                rows,
-                0,
-                "grad",
-                flop=flop_ratio * graph.flop[rows],
-                write=write,
-                weight=weight,
-            )
-        ]
+        weight = forward.weight
+        flop = flop_ratio * forward.flop
+        return [forward.gradient(flop=flop, write=forward.read + weight, weight=weight)]
 
-    return make
+    return gradients
 
 
-def _elementwise(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
+def _elementwise(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     """Sums pass gradients on; everything else is one pass over operands and gradient."""
-    passes_on = np.array(
-        ["add" in graph.name[i] and graph.dims[i, 1] > 1 for i in rows.tolist()], dtype=bool
-    )
-    rows = rows[needed & ~passes_on]
-    dims = graph.dims[rows].copy()
+    is_sum = np.array(["add" in forward.graph.name[row] for row in forward.rows.tolist()], bool)
+    passes_on = is_sum & (forward.dims[:, 1] > 1)
+    taken = forward.where(needed & ~passes_on)
+    dims = taken.dims.copy()
     dims[:, 1] += 1
-    return [_block(graph, rows, 0, "grad", dims=dims)]
+    return [taken.gradient(dims=dims)]
 
 
-def _pooling(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
-    rows = rows[needed]
-    return [_block(graph, rows, 0, "grad", read=2 * graph.write_bytes[rows])]
+def _pooling(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+    taken = forward.where(needed)
+    return [taken.gradient(read=2 * taken.write)]
 
 
-def _broadcast(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
-    rows = rows[needed]
-    elements = graph.dims[rows, 0] * graph.dims[rows, 1]
-    one = np.ones_like(elements)
-    return [
-        _block(
-            graph,
-            rows,
-            0,
-            "grad",
-            kind=_K.ELEMENTWISE,
-            dims=_dims(elements, one, one),
-            read=graph.write_bytes[rows],
-        )
-    ]
+def _broadcast(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+    taken = forward.where(needed)
+    rows, columns = taken.sizes(2)
+    single = np.ones_like(rows)
+    dims = _dims(rows * columns, single, single)
+    return [taken.gradient(kind=_K.ELEMENTWISE, dims=dims, read=taken.write)]
 
 
-def _copy(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
-    rows = rows[needed]
-    return [_block(graph, rows, 0, "grad", read=graph.write_bytes[rows])]
+def _copy(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
+    taken = forward.where(needed)
+    return [taken.gradient(read=taken.write)]
 
 
-def _lookup(graph: OperatorGraph, rows: IntArray, needed: NDArray[np.bool_]) -> list[_Block]:
+def _lookup(forward: _Rows, needed: NDArray[np.bool_]) -> list[_Block]:
     """Dense table gradient of an embedding: zero the table, add the rows. Bags keep a sparse
     gradient.
     """
     del needed
-    bag = graph.kind[rows] == int(_K.EMBEDDING_BAG)
-    lookups, width, table = (graph.dims[rows, i] for i in range(3))
-    element = graph.write_bytes[rows] / np.maximum(
-        np.where(bag, graph.dims[rows, 3], lookups) * width, 1
-    )
+    lookups, width, table, bags = forward.sizes(4)
+    is_bag = forward.are(_K.EMBEDDING_BAG)
+    written = np.where(is_bag, bags, lookups) * width
+    element = forward.write / np.maximum(written, 1)
     moved = lookups * width * element
-    zeroed = np.where(bag, 0.0, table * width * element)
+    zeroed = np.where(is_bag, 0.0, table * width * element)
     dims = _dims(lookups, width, table)
     flop = (lookups * width).astype(np.float64)
-    read = graph.write_bytes[rows] + moved
-    return [
-        _block(
-            graph,
-            rows,
-            0,
-            "grad",
-            kind=_K.SCATTER,
-            dims=dims,
-            flop=flop,
-            read=read,
-            write=moved + zeroed,
-        )
-    ]
+    read, write = forward.write + moved, moved + zeroed
+    return [forward.gradient(kind=_K.SCATTER, dims=dims, flop=flop, read=read, write=write)]
 
 
 def _accumulations(graph: OperatorGraph) -> _Block:
     """Sums of the gradients of tensors that several rows read."""
     consumers = np.bincount(graph.dependency, minlength=len(graph))
-    rows = np.repeat(np.arange(len(graph), dtype=np.int64), np.maximum(consumers - 1, 0))
-    size = graph.write_bytes[rows]
-    elements = np.maximum(size / DTYPE_BYTES[graph.dtype[rows]], 1).astype(np.int64)
+    further = np.maximum(consumers - 1, 0)
+    forward = _Rows(graph, np.repeat(np.arange(len(graph), dtype=np.int64), further))
+    size = forward.write
+    elements = np.maximum(size / forward.element_bytes, 1).astype(np.int64)
     dims = _dims(elements, np.full_like(elements, 2), np.ones_like(elements))
     flop = elements.astype(np.float64)
-    return _block(
-        graph,
-        rows,
-        -1,
-        "grad_add",
-        kind=_K.ELEMENTWISE,
-        dims=dims,
-        flop=flop,
-        read=2 * size,
-        write=size.copy(),
+    return forward.gradient(
+        "grad_add", -1, kind=_K.ELEMENTWISE, dims=dims, flop=flop, read=2 * size, write=size
     )
 
 
@@ -517,14 +480,7 @@ _BACKWARD: dict[OperatorKind, _Gradients] = {
     _K.CONV: _convolution,
     _K.CONV_TRANSPOSE: _convolution,
     _K.ATTENTION: _attention,
-    _K.LAYER_NORM: _same_kind(2.0),
-    _K.RMS_NORM: _same_kind(2.0),
-    _K.BATCH_NORM: _same_kind(2.0),
-    _K.GROUP_NORM: _same_kind(2.0),
     _K.SOFTMAX: _same_kind(0.7),
-    _K.RNN: _same_kind(2.0),
-    _K.LSTM: _same_kind(2.0),
-    _K.GRU: _same_kind(2.0),
     _K.MOE_ROUTING: _same_kind(1.0),
     _K.ELEMENTWISE: _elementwise,
     _K.REDUCTION: _broadcast,
@@ -532,7 +488,10 @@ _BACKWARD: dict[OperatorKind, _Gradients] = {
     _K.COPY: _copy,
     _K.EMBEDDING: _lookup,
     _K.EMBEDDING_BAG: _lookup,
-}
+} | dict.fromkeys(
+    (_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.RNN, _K.LSTM, _K.GRU),
+    _same_kind(2.0),
+)
 
 
 def _tree_training(forward: OperatorGraph) -> OperatorGraph:
@@ -540,17 +499,16 @@ def _tree_training(forward: OperatorGraph) -> OperatorGraph:
     once, with 256 bins.
     """
     rows = np.flatnonzero(forward.kind == int(_K.TREE_ENSEMBLE)).astype(np.int64)
-    samples, features, trees, depth = (forward.dims[rows, i] for i in range(4))
+    trees_rows = _Rows(forward, rows)
+    samples, features, trees, depth = trees_rows.sizes(4)
     passes = (samples * trees * depth).astype(np.float64)
-    block = _block(
-        forward,
-        rows,
-        0,
+    bins = (features * trees * depth).astype(np.float64) * 256
+    block = trees_rows.gradient(
         "histogram",
         kind=_K.TREE_HISTOGRAM,
         dims=_dims(samples, features, trees, depth, np.full_like(samples, 256)),
         flop=2.0 * passes * features,
         read=passes * (features + 8.0),  # one-byte bins, gradient and hessian
-        write=16.0 * 256 * features * trees * depth,
+        write=16.0 * bins,
     )
     return _graph([block], forward.name, forward.path, forward.dtype, Phase.BACKWARD)

@@ -73,9 +73,15 @@ def test_a_bound_is_the_longest_of_arithmetic_traffic_and_what_is_left(compute_s
 def test_rates_are_those_of_node_memory_and_limit():
     device = catalog.device("zcu102")
     limited = device.model_copy(
-        update={"power": device.power.model_copy(update={"limit_w": Sourced(value=60.0, source="test"),
-                                                         "idle_w": Sourced(value=20.0, source="test")})}
-    )  # fmt: skip
+        update={
+            "power": device.power.model_copy(
+                update={
+                    "limit_w": Sourced(value=60.0, source="test"),
+                    "idle_w": Sourced(value=20.0, source="test"),
+                }
+            )
+        }
+    )
     rates = energy_rates(limited, 3.0)
     assert rates.room_w == 40.0
     assert rates.per_flop_j[Dtype.INT8] == pytest.approx(

@@ -117,9 +117,12 @@ def test_both_counts_of_visible_pairs_are_those_of_the_mask(q_len, past, causal,
 
 @settings(max_examples=60, deadline=None)
 @given(
-    heads=st.sampled_from([(8, 8), (8, 2), (4, 1)]), q_len=st.integers(1, 30), past=st.integers(0, 30),
-    causal=st.booleans(), window=st.integers(0, 50),
-)  # fmt: skip
+    heads=st.sampled_from([(8, 8), (8, 2), (4, 1)]),
+    q_len=st.integers(1, 30),
+    past=st.integers(0, 30),
+    causal=st.booleans(),
+    window=st.integers(0, 50),
+)
 def test_attention_executes_four_flop_per_visible_pair_and_width(
     heads, q_len, past, causal, window
 ):

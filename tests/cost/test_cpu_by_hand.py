@@ -91,7 +91,6 @@ ONE = np.array([1.0])
 
 
 # -- memory
-# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -178,7 +177,6 @@ def test_parallel_regions_fork_and_join() -> None:
 
 
 # -- products
-# --------------------------------------------------------------------------------------------------------
 
 
 def shape(m, n, k) -> Contraction:
@@ -332,7 +330,6 @@ def test_steps_of_a_single_sequence_are_bound_by_their_weights() -> None:
 
 
 # -- vectors
-# ---------------------------------------------------------------------------------------------------------
 
 
 def test_elementwise_rows_take_lanes_or_traffic() -> None:
@@ -438,7 +435,6 @@ def test_copies_only_move() -> None:
 
 
 # -- a profile's numbers
-# ---------------------------------------------------------------------------------------------
 
 
 def machine_of(name, execution=Execution.EAGER, graph=None, **changes) -> CpuMachine:

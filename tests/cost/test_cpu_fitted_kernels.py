@@ -100,7 +100,6 @@ def test_a_correction_is_a_sum_of_covariances():
 
 
 # -- threads
-# ---------------------------------------------------------------------------------------------------------
 
 
 def test_several_threads_follow_from_the_time_on_one():
@@ -133,7 +132,6 @@ def test_the_nearest_measured_count_stands_for_others(threads, sigma):
 
 
 # -- whole rows
-# ------------------------------------------------------------------------------------------------------
 
 XEON = catalog.device("xeon-e5-2630-v3")
 

@@ -341,7 +341,6 @@ def test_blocked_attention_computes_half_and_its_diagonal_blocks(q_len, causal, 
 
 
 # -- kernels
-# ---------------------------------------------------------------------------------------------------------
 
 
 def kernel(kind, dims, *, training=False, threads=1, **columns) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from accelsim.cost.fpga.host_tasks import HostTask, host_work
 from accelsim.cost.fpga.network import DpuBoards, DpuRates, join_networks, thread_times_s
-from accelsim.cost.fpga.network_layers import layer_columns, narrowed, network_flop
+from accelsim.cost.fpga.network_layers import layer_columns, network_flop, pruned_to
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families import load_family
@@ -64,11 +64,31 @@ PUBLISHED = [
     # timm; 990 M multiply-adds
     ("edge-classifier", {"network": "mobilenet-edge"}, 4_092_713, 1.98),
     ("edge-classifier", {"network": "squeezenet"}, 1_235_496, 0.70),  # torchvision
-    ("darknet", {"version": "4", "classes": 80, "image_height": 416, "image_width": 416}, 64_363_101, 60.1),
-    ("darknet", {"version": "2", "classes": 20, "anchors": 5, "image_height": 448, "image_width": 448}, 50_655_389, 34.0),
-    ("edge-detector", {"network": "superpoint", "classes": 256, "image_channels": 1, "image_height": 480,
-                       "image_width": 640}, 1_300_865, 52.4),
-]  # fmt: skip
+    (
+        "darknet",
+        {"version": "4", "classes": 80, "image_height": 416, "image_width": 416},
+        64_363_101,
+        60.1,
+    ),
+    (
+        "darknet",
+        {"version": "2", "classes": 20, "anchors": 5, "image_height": 448, "image_width": 448},
+        50_655_389,
+        34.0,
+    ),
+    (
+        "edge-detector",
+        {
+            "network": "superpoint",
+            "classes": 256,
+            "image_channels": 1,
+            "image_height": 480,
+            "image_width": 640,
+        },
+        1_300_865,
+        52.4,
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "parameters", "count", "gflop"), PUBLISHED)
@@ -83,18 +103,53 @@ def test_networks_have_their_published_size(name, parameters, count, gflop):
     ("name", "parameters", "gop"),
     [
         ("resnet-variant", {"block": "bottleneck", "depths": [3, 4, 6, 3]}, 7.7),
-        ("resnet-variant", {"block": "bottleneck", "depths": [3, 4, 23, 3], "stride_in": "middle",
-                            "stride_last_block": True}, 14.4),
-        ("resnet-variant", {"block": "bottleneck", "depths": [3, 8, 36, 3], "stride_in": "middle", "preactivation": True,
-                            "stride_last_block": True, "image_height": 299, "image_width": 299}, 40.47),
-        ("sphereface", {"depths": [1, 2, 4, 1], "classes": 512, "image_height": 112, "image_width": 96}, 3.5),
+        (
+            "resnet-variant",
+            {
+                "block": "bottleneck",
+                "depths": [3, 4, 23, 3],
+                "stride_in": "middle",
+                "stride_last_block": True,
+            },
+            14.4,
+        ),
+        (
+            "resnet-variant",
+            {
+                "block": "bottleneck",
+                "depths": [3, 8, 36, 3],
+                "stride_in": "middle",
+                "preactivation": True,
+                "stride_last_block": True,
+                "image_height": 299,
+                "image_width": 299,
+            },
+            40.47,
+        ),
+        (
+            "sphereface",
+            {"depths": [1, 2, 4, 1], "classes": 512, "image_height": 112, "image_width": 96},
+            3.5,
+        ),
         ("inception-v2", {"stem": "separable"}, 3.88),
         ("edge-segmenter", {"network": "sesr", "image_height": 360, "image_width": 640}, 10.2),
-        ("edge-segmenter", {"network": "erfnet", "classes": 19, "image_height": 512, "image_width": 1024}, 54.0),
-        ("edge-detector", {"network": "ssd-mobilenet-v1", "classes": 91, "image_height": 300, "image_width": 300}, 2.47),
-        ("edge-detector", {"network": "ssd-inception-v2", "classes": 91, "image_height": 300, "image_width": 300}, 9.6),
+        (
+            "edge-segmenter",
+            {"network": "erfnet", "classes": 19, "image_height": 512, "image_width": 1024},
+            54.0,
+        ),
+        (
+            "edge-detector",
+            {"network": "ssd-mobilenet-v1", "classes": 91, "image_height": 300, "image_width": 300},
+            2.47,
+        ),
+        (
+            "edge-detector",
+            {"network": "ssd-inception-v2", "classes": 91, "image_height": 300, "image_width": 300},
+            9.6,
+        ),
     ],
-)  # fmt: skip
+)
 def test_networks_have_the_operations_of_their_names(name, parameters, gop):
     assert network_flop(layers(name, **parameters)) / 1e9 == pytest.approx(gop, rel=0.04)
 
@@ -162,7 +217,7 @@ def test_host_work_is_added_to_one_thread_and_hidden_behind_the_cores():
 @given(share=st.floats(0.2, 0.95))
 def test_narrowed_networks_have_the_operations_asked_for(share):
     whole = layers()
-    pruned = narrowed(whole, share * network_flop(whole))
+    pruned = pruned_to(whole, share * network_flop(whole))
     assert network_flop(pruned) == pytest.approx(
         share * network_flop(whole), rel=0.15
     )  # channels go in eights
@@ -179,12 +234,26 @@ def test_rates_and_vectors_are_inverse():
     ("name", "parameters", "single_per_s", "multi_per_s"),
     [
         ("inception-v4", {"image_height": 299, "image_width": 299}, 30.9, 31.8),
-        ("resnet-variant", {"block": "bottleneck", "depths": [3, 4, 23, 3], "stride_in": "middle",
-                            "stride_last_block": True}, 50.3, 51.7),
+        (
+            "resnet-variant",
+            {
+                "block": "bottleneck",
+                "depths": [3, 4, 23, 3],
+                "stride_in": "middle",
+                "stride_last_block": True,
+            },
+            50.3,
+            51.7,
+        ),
         ("edge-classifier", {"network": "mobilenet-v2", "width_multiplier": 1.4}, 205.7, 228.1),
-        ("darknet", {"version": "3", "classes": 20, "image_height": 416, "image_width": 416}, 14.5, 14.9),
+        (
+            "darknet",
+            {"version": "3", "classes": 20, "image_height": 416, "image_width": 416},
+            14.5,
+            14.9,
+        ),
     ],
-)  # fmt: skip
+)
 def test_first_guess_rates_are_near_published_throughput(
     name, parameters, single_per_s, multi_per_s
 ):

@@ -2,21 +2,19 @@
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim import catalog
-from accelsim.cost.fpga.dataflow import StreamingNode, design_power_w, node_cycles
+from accelsim.cost.fpga.dataflow import node_cycles
 from accelsim.cost.fpga.folding_file import (
     LayerFolding,
     folded_design,
     parse_folding,
     read_folding,
-    reuse_factor_cycles,
 )
-from accelsim.cost.fpga.parameters import fpga_parameters
+from accelsim.cost.fpga.fpga_parameters import fpga_parameters
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.hardware.sourced import Sourced
@@ -147,32 +145,3 @@ def test_any_mapping_is_read_or_refused(data):
     except ProfileError:
         return
     assert all(f.pe >= 1 and f.simd >= 1 for f in foldings)
-
-
-def test_reuse_factor_is_the_initiation_interval():
-    node = StreamingNode("dense", 16, 5, 1.0, 16, 16)
-    assert reuse_factor_cycles(node, 8) == 8
-    assert reuse_factor_cycles(node, 80) == node_cycles(16, 5, 1, 1, 1)
-    with pytest.raises(InvalidValueError, match="dense"):
-        reuse_factor_cycles(node, 7)
-
-
-@pytest.mark.parametrize(
-    ("luts", "brams", "chip_w"),
-    [(91_131, 4.5, 7.3), (82_988, 396, 8.8), (46_253, 186, 3.6), (29_274, 152.5, 2.3)],
-)
-def test_power_of_finns_designs(luts, brams, chip_w):
-    # Umuroglu et al., FINN, FPGA 2017, table 3: SFC-max, LFC-max, CNV-max (fitted) and CNV-fix (not
-    # fitted), 200 MHz, 28 nm.
-    assert design_power_w(luts, 2 * brams, 200e6, 28.0) == pytest.approx(chip_w, rel=0.45)
-
-
-@settings(max_examples=30, deadline=None)
-@given(luts=st.floats(1, 1e6), brams=st.floats(0, 5e3), factor=st.floats(1, 4))
-def test_power_is_additive_and_grows_with_clock_and_feature_size(luts, brams, factor):
-    base = design_power_w(luts, brams, 100e6, 16.0)
-    parts = design_power_w(luts, 0, 100e6, 16.0) + design_power_w(0, brams, 100e6, 16.0)
-    assert parts == pytest.approx(float(base), rel=1e-9)
-    assert design_power_w(luts, brams, factor * 100e6, 16.0) == pytest.approx(factor * float(base))
-    assert design_power_w(luts, brams, 100e6, 16.0 * factor) >= base
-    assert np.isclose(design_power_w(luts, brams, 100e6, 16.0, 3.0) - base, 3.0)

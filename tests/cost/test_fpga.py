@@ -62,7 +62,6 @@ def uncapped(device):
 
 
 # -- overlay
-# ---------------------------------------------------------------------------------------------------------
 
 
 def test_b4096_does_4096_operations_per_cycle():
@@ -205,7 +204,6 @@ def test_refusals_name_the_operator(graph, words):
 
 
 # -- streaming dataflow
-# ----------------------------------------------------------------------------------------------
 
 
 def test_fully_folded_and_unfolded_nodes():
@@ -296,8 +294,10 @@ def test_designs_fit_and_larger_boards_are_no_slower(board, bits):
         <= design.latency_s
         <= design.cycles.sum() / device.fabric_clock_hz.value * (1 + 1e-9)
     )
-    twice = {name: Sourced(value=2 * getattr(device, name).value, source="law test") for name in
-             ("lut_count", "bram_36k_count", "dsp_count")}  # fmt: skip
+    twice = {
+        name: Sourced(value=2 * getattr(device, name).value, source="law test")
+        for name in ("lut_count", "bram_36k_count", "dsp_count")
+    }
     assert (
         fold_network(network(bits), device.model_copy(update=twice), fpga_parameters()).fps
         >= design.fps

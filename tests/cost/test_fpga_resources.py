@@ -18,7 +18,6 @@ from accelsim.cost.fpga.dataflow import (
     StreamingNode,
     bram18_estimate,
     design_of_folding,
-    design_power_w,
     dsp_estimate,
     fold_network,
     lut_estimate,
@@ -26,9 +25,9 @@ from accelsim.cost.fpga.dataflow import (
     pipeline_latency_s,
     weight_lut_estimate,
 )
+from accelsim.cost.fpga.fpga_parameters import fpga_parameters
 from accelsim.cost.fpga.overlay import overlay_cycles, overlay_machine
-from accelsim.cost.fpga.parameters import fpga_parameters
-from accelsim.errors import DoesNotFitError, InvalidValueError
+from accelsim.errors import DoesNotFitError
 from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.dtype import Dtype
 
@@ -86,10 +85,28 @@ def test_block_rams_are_those_of_finns_estimate(rows, columns, more_rows, more_c
 
 @pytest.mark.parametrize(
     ("depth", "width", "blocks"),
-    [(128, 1, 0), (129, 1, 1), (16384, 1, 1), (16385, 1, 2), (8192, 2, 1), (8193, 2, 2), (4096, 3, 1), (4097, 4, 2),
-     (2048, 5, 1), (2048, 9, 1), (2049, 9, 2), (1024, 10, 1), (1024, 18, 1), (1025, 18, 2), (512, 19, 1), (512, 36, 1),
-     (512, 37, 2), (513, 36, 2), (513, 37, 3)],
-)  # fmt: skip
+    [
+        (128, 1, 0),
+        (129, 1, 1),
+        (16384, 1, 1),
+        (16385, 1, 2),
+        (8192, 2, 1),
+        (8193, 2, 2),
+        (4096, 3, 1),
+        (4097, 4, 2),
+        (2048, 5, 1),
+        (2048, 9, 1),
+        (2049, 9, 2),
+        (1024, 10, 1),
+        (1024, 18, 1),
+        (1025, 18, 2),
+        (512, 19, 1),
+        (512, 36, 1),
+        (512, 37, 2),
+        (513, 36, 2),
+        (513, 37, 3),
+    ],
+)
 def test_block_rams_at_the_edges_of_their_shapes(depth, width, blocks):
     assert bram18_estimate(depth, 1, 1, 1, width) == blocks
     luts = weight_lut_estimate(depth, 1, 1, 1, width)
@@ -208,31 +225,6 @@ def test_an_ultraram_holds_as_much_as_sixteen_block_rams():
         design_of_folding(node, *fold, none, VALUES)
     with_ultraram = none.model_copy(update={"uram_count": Sourced(value=1, source="test")})
     assert design_of_folding(node, *fold, with_ultraram, VALUES).bram_18k_count == 4
-
-
-def test_power_of_finns_largest_designs():
-    # Umuroglu et al., FINN, FPGA 2017, table 3, chip power at 200 MHz and 28 nm. LUT, RAMB36 and W
-    # of SFC-max: 91,131, 4.5, 7.3; of LFC-max: 82,988, 396, 8.8; of CNV-max: 46,253, 186, 3.6.
-    measured = [(91_131, 9, 7.3), (82_988, 792, 8.8), (46_253, 372, 3.6)]
-    for lut, bram, power in measured:
-        assert design_power_w(lut, bram, 200e6, 28.0) == pytest.approx(power, rel=0.35)
-    assert design_power_w(1e5, 0, 200e6, 14.0, static_w=2.0) == pytest.approx(
-        2.0 + design_power_w(1e5, 0, 200e6, 28.0) / 2
-    )
-    assert design_power_w(1e5, 100, 100e6, 28.0) == pytest.approx(
-        design_power_w(1e5, 100, 200e6, 28.0) / 2
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [((-1, 0, 1e8, 28.0), "lut_count"), ((0, -1, 1e8, 28.0), "bram_18k_count"), ((0, 0, -1.0, 28.0), "clock_hz"),
-     ((0, 0, 1e8, 0.0), "process_nm"), ((0, 0, 1e8, float("nan")), "process_nm"), ((0, 0, 1e8, 28.0, -1.0), "static_w")],
-)  # fmt: skip
-def test_power_refuses_what_no_design_has(arguments, field):
-    with pytest.raises(InvalidValueError, match=f"^{field} "):
-        design_power_w(*arguments)
-    assert design_power_w(0, 0, 1e8, 0.5) == 0
 
 
 def test_uneven_foldings_take_whole_steps():

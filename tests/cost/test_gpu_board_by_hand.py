@@ -18,7 +18,6 @@ from accelsim.cost.table import Execution, RowCosts
 from accelsim.workloads.dtype import Dtype
 
 # -- operands that stay in the cache of a measuring loop
-# --------------------------------------------------------------
 
 
 def looped(cycle_bytes, compute_s=1e-6, memory_s=8e-6, latency_s=2e-6):
@@ -52,7 +51,6 @@ def test_a_cache_slower_than_memory_or_none_gains_nothing() -> None:
 
 
 # -- power
-# -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_board_over_its_limit_slows_to_the_cube_root_of_its_room() -> None:
@@ -85,7 +83,6 @@ def test_a_limited_product_takes_longer_in_arithmetic_and_traffic_alike() -> Non
 
 
 # -- a profile's numbers
-# ---------------------------------------------------------------------------------------------
 
 
 def test_a_machine_is_its_profile_times_the_parameters() -> None:
@@ -136,7 +133,6 @@ def test_matrix_cores_move_operands_in_proportion_to_their_width() -> None:
 
 
 # -- the whole model
-# -------------------------------------------------------------------------------------------------
 
 DISPATCH = {
     "dispatch_contraction_s": 1e-6, "dispatch_batched_s": 2e-6, "dispatch_convolution_s": 3e-6, "dispatch_norm_s": 4e-6,

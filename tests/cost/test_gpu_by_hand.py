@@ -14,7 +14,6 @@ from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import Phase
 
 # -- streaming
-# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [K.ELEMENTWISE, K.COPY, K.POOLING])
@@ -108,7 +107,6 @@ def test_copies_take_the_host_link() -> None:
 
 
 # -- products
-# --------------------------------------------------------------------------------------------------------
 
 
 def shape(m, n, k, batch=1.0, width=4.0, rate=1e12) -> GemmShape:
@@ -272,7 +270,6 @@ def test_arithmetic_and_traffic_join_in_a_p_norm(exponent, joined) -> None:
 
 
 # -- attention
-# -------------------------------------------------------------------------------------------------------
 
 
 def attention_dims(batch, heads, q_len, kv_len, *, kv_heads=None, causal=0, window=0):
@@ -347,7 +344,6 @@ def test_one_slice_needs_no_sum_and_17_queries_no_padding() -> None:
 
 
 # -- recurrent layers
-# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "gates"), [(K.RNN, 1), (K.GRU, 3), (K.LSTM, 4)])

@@ -73,11 +73,25 @@ def layers():
     sides = st.integers(1, 40)
     return st.builds(
         lambda batch, c, m, kernel, out, stride: ConvLayer(
-            batch, c, m, 1, (out - 1) * stride + kernel, (out - 1) * stride + kernel, kernel, kernel, out, out, stride
+            batch,
+            c,
+            m,
+            1,
+            (out - 1) * stride + kernel,
+            (out - 1) * stride + kernel,
+            kernel,
+            kernel,
+            out,
+            out,
+            stride,
         ),
-        st.integers(1, 4), st.integers(1, 64), st.integers(1, 64), st.sampled_from([1, 3, 5, 7, 11]), sides,
+        st.integers(1, 4),
+        st.integers(1, 64),
+        st.integers(1, 64),
+        st.sampled_from([1, 3, 5, 7, 11]),
+        sides,
         st.integers(1, 2),
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=60, deadline=None)

@@ -96,12 +96,19 @@ def test_errors_drawn_as_the_model_says_spread_as_it_says():
 
 
 # -- families
-# --------------------------------------------------------------------------------------------------------
 
 
 def family(**changes) -> FamilyResidual:
-    values = {"rows": 100, "log_sigma": 0.2, "long_log_sigma": 0.1, "shared_log_sigma": 0.05, "median_ape_fraction": 0.05,
-              "p90_ape_fraction": 0.2, "flop": (1e6, 1e9), "bytes": (1e3, 1e9)}  # fmt: skip
+    values = {
+        "rows": 100,
+        "log_sigma": 0.2,
+        "long_log_sigma": 0.1,
+        "shared_log_sigma": 0.05,
+        "median_ape_fraction": 0.05,
+        "p90_ape_fraction": 0.2,
+        "flop": (1e6, 1e9),
+        "bytes": (1e3, 1e9),
+    }
     return FamilyResidual(**(values | changes))
 
 

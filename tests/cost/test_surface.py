@@ -247,9 +247,7 @@ def board(name: str) -> Board:
     return Board.of(catalog.device(name))
 
 
-def test_relatives_are_of_the_same_architecture_where_there_are_any_and_never_the_board_itself() -> (
-    None
-):
+def test_relatives_share_the_architecture_if_any_do_and_never_are_the_board() -> None:
     for name in ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "gb200", "h100-pcie-80gb"):
         relatives = measured_relatives(board(name))
         assert relatives

@@ -59,8 +59,11 @@ def test_a_chip_does_not_check_itself():
 
 
 def test_area_grows_with_node_width_and_capacity():
-    for area in (lambda n: AREA.multiply_adder_um2(Dtype.INT8, n), AREA.register_bit_um2,
-                 lambda n: float(AREA.sram_bit_um2(1e5, n))):  # fmt: skip
+    for area in (
+        lambda n: AREA.multiply_adder_um2(Dtype.INT8, n),
+        AREA.register_bit_um2,
+        lambda n: float(AREA.sram_bit_um2(1e5, n)),
+    ):
         assert np.all(np.diff([area(node) for node in NODES]) > 0)
     order = [Dtype.INT8, Dtype.INT16, Dtype.BF16, Dtype.FP16, Dtype.FP32]
     assert np.all(np.diff([AREA.multiply_adder_um2(dtype, 7) for dtype in order]) > 0)

@@ -131,8 +131,12 @@ def test_inferentia_is_near_its_published_rates():
     # AWS Neuron documentation, Inf1 inference performance, data parallel on four cores: batch of
     # each core, sequences/s.
     published = {4: 1056, 6: 1182, 8: 1121}
-    error = [accelsim.estimate("bert-base", "inferentia1", batch=4 * batch, seq_len=128).throughput_per_s / rate - 1
-             for batch, rate in published.items()]  # fmt: skip
+    error = [
+        accelsim.estimate("bert-base", "inferentia1", batch=4 * batch, seq_len=128).throughput_per_s
+        / rate
+        - 1
+        for batch, rate in published.items()
+    ]
     assert np.mean(np.abs(error)) < 0.30
 
 

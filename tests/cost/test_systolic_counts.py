@@ -84,8 +84,10 @@ def test_counts_equal_a_walk_over_the_folds(m, n, k, rows, columns, dataflow):
     mapping, inputs, weights, outputs = simulated(m, n, k, rows, columns, dataflow)
     assert float(counts.mapping_efficiency_fraction) == pytest.approx(mapping)
     assert (float(counts.input_reads), float(counts.weight_reads), float(counts.output_writes)) == (
-        inputs, weights, outputs,
-    )  # fmt: skip
+        inputs,
+        weights,
+        outputs,
+    )
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,6 @@
-"""Memory stalls: laws over 10,000 random layers, arrays, scratchpads and bandwidths per dataflow."""
+"""Memory stalls: laws over 10,000 random layers, arrays, scratchpads and bandwidths per
+dataflow.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ ROUNDING = 1 + 1e-12
 
 
 def random_cases(dataflow):
-    """Layers from one element to 10,000 a side, arrays to 256 a side, scratchpads from one tile up."""
+    """Layers from one element to 10,000 a side, arrays to 256 a side, scratchpads from one tile
+    up.
+    """
     random = np.random.default_rng(2024)
     sides = [np.ceil(10 ** random.uniform(0, 4, CASES)) for _ in range(3)]
     array = [2.0 ** random.integers(0, 9, CASES) for _ in range(2)]

@@ -13,17 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accelsim.economics import PRICE_KINDS, Offer, PriceBook, Quote, price_kind
-from accelsim.economics.ingest import ingest
 from accelsim.economics.price import prices_folder
-from accelsim.economics.price_file import (
-    COLUMNS,
-    findings_csv,
-    offers_csv,
-    read_offers,
-    read_regions,
-    read_rules,
-)
+from accelsim.economics.price_file import COLUMNS, read_offers
 from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
+from tools.prices.ingest import ingest
+from tools.prices.price_lists import findings_csv, offers_csv, read_regions, read_rules
 
 BOOK = PriceBook.load()
 OFFERS_FILE = prices_folder() / "offers.csv"
@@ -196,8 +190,15 @@ def test_any_unknown_id_gives_a_clear_error(text):
 
 
 def test_own_offers_replace_and_add():
-    mine = Offer(provider="lab", region="any", instance="box", source="invoice", device="t4", device_count=2,
-                 on_demand_usd_per_hour=0.2)  # fmt: skip
+    mine = Offer(
+        provider="lab",
+        region="any",
+        instance="box",
+        source="invoice",
+        device="t4",
+        device_count=2,
+        on_demand_usd_per_hour=0.2,
+    )
     cheaper = Offer(
         provider="aws",
         region="us-east-1",
@@ -219,8 +220,15 @@ def test_own_offers_replace_and_add():
 @given(count=st.floats(0.01, 1e4), price=st.floats(1e-3, 1e5), devices=st.integers(1, 64))
 @settings(max_examples=40, deadline=None)
 def test_share_is_linear_in_devices_and_price(count, price, devices):
-    offer = Offer(provider="p", region="r", instance="i", source="s", device="d", device_count=devices,
-                  on_demand_usd_per_hour=price)  # fmt: skip
+    offer = Offer(
+        provider="p",
+        region="r",
+        instance="i",
+        source="s",
+        device="d",
+        device_count=devices,
+        on_demand_usd_per_hour=price,
+    )
     quote = Quote(offer)
     assert quote.usd_per_hour(devices) == pytest.approx(price)
     assert quote.usd_per_hour(count) == pytest.approx(count * quote.usd_per_hour(1))
@@ -313,7 +321,10 @@ def test_json_and_csv_give_the_same_offers(tmp_path):
         ("device: [t4]\n    on_demand_usd_per_hour: 1", "device"),
         ("device: t4\n    on_demand_usd_per_hour: .nan", "not a finite number"),
         (
-            "device: t4\n    on_demand_usd_per_hour: 1\n  - device: t4\n    on_demand_usd_per_hour: 2",
+            (
+                "device: t4\n    on_demand_usd_per_hour: 1\n  - device: t4\n    "
+                "on_demand_usd_per_hour: 2"
+            ),
             "already",
         ),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.workloads.capture import (  # noqa: F401  (they register their formulas)  # noqa: E402
+from accelsim.workloads.capture import (  # noqa: E402, F401 (they register their formulas)
     aten_lookups,
     aten_memory,
     aten_reductions,
@@ -79,16 +79,51 @@ def one(name, *outputs, **given):
         ("dot", {"self": (9,), "tensor": (9,)}, (), (1, 1, 1, 9), 18),
         ("mm", {"self": (3, 4), "mat2": (4, 5)}, (3, 5), (1, 3, 5, 4), 120),
         ("addmm", {"self": (3, 5), "mat1": (3, 4), "mat2": (4, 5)}, (3, 5), (1, 3, 5, 4), 120),
-        ("linear", {"input": (2, 3, 4), "weight": (5, 4), "bias": (5,)}, (2, 3, 5), (1, 6, 5, 4), 240),
+        (
+            "linear",
+            {"input": (2, 3, 4), "weight": (5, 4), "bias": (5,)},
+            (2, 3, 5),
+            (1, 6, 5, 4),
+            240,
+        ),
         ("bmm", {"self": (6, 3, 4), "mat2": (6, 4, 5)}, (6, 3, 5), (6, 3, 5, 4), 720),
-        ("baddbmm", {"self": (6, 3, 5), "batch1": (6, 3, 4), "batch2": (6, 4, 5)}, (6, 3, 5), (6, 3, 5, 4), 720),
-        ("addbmm", {"self": (3, 5), "batch1": (6, 3, 4), "batch2": (6, 4, 5)}, (3, 5), (6, 3, 5, 4), 720),
-        ("_grouped_mm", {"self": (10, 4), "mat2": (3, 4, 5), "offs": (3,)}, (10, 5), (3, 10, 5, 4), 400),
-        ("_grouped_mm", {"self": (4, 12), "mat2": (12, 5), "offs": (3,)}, (3, 4, 5), (3, 12, 5, 4), 480),
-        ("_scaled_mm", {"self": (3, 4), "mat2": (4, 5), "scale_a": (3, 1), "scale_b": (1, 5)}, (3, 5), (1, 3, 5, 4),
-         120),
+        (
+            "baddbmm",
+            {"self": (6, 3, 5), "batch1": (6, 3, 4), "batch2": (6, 4, 5)},
+            (6, 3, 5),
+            (6, 3, 5, 4),
+            720,
+        ),
+        (
+            "addbmm",
+            {"self": (3, 5), "batch1": (6, 3, 4), "batch2": (6, 4, 5)},
+            (3, 5),
+            (6, 3, 5, 4),
+            720,
+        ),
+        (
+            "_grouped_mm",
+            {"self": (10, 4), "mat2": (3, 4, 5), "offs": (3,)},
+            (10, 5),
+            (3, 10, 5, 4),
+            400,
+        ),
+        (
+            "_grouped_mm",
+            {"self": (4, 12), "mat2": (12, 5), "offs": (3,)},
+            (3, 4, 5),
+            (3, 12, 5, 4),
+            480,
+        ),
+        (
+            "_scaled_mm",
+            {"self": (3, 4), "mat2": (4, 5), "scale_a": (3, 1), "scale_b": (1, 5)},
+            (3, 5),
+            (1, 3, 5, 4),
+            120,
+        ),
     ],
-)  # fmt: skip
+)
 def test_matrix_products(name, given, output, dims, flop):
     kernel = one(name, tensor(*output), **{place: tensor(*shape) for place, shape in given.items()})
     assert kernel.dims == dims
@@ -115,16 +150,27 @@ def test_stacked_weights_are_one_product_per_group_and_broadcast_ones_a_single_p
 def test_bilinear_form_counts_every_combination():
     # nn.Bilinear(7, 11, 5) on 3 rows: 2 x 3 x 7 x 11 x 5.
     kernel = one(
-        "_trilinear", tensor(3, 5), i1=tensor(3, 7), i2=tensor(5, 7, 11), i3=tensor(3, 11),
-        expand1=[1, 3], expand2=[0], expand3=[1, 2], sumdim=[2, 3],
-    )  # fmt: skip
+        "_trilinear",
+        tensor(3, 5),
+        i1=tensor(3, 7),
+        i2=tensor(5, 7, 11),
+        i3=tensor(3, 11),
+        expand1=[1, 3],
+        expand2=[0],
+        expand3=[1, 2],
+        sumdim=[2, 3],
+    )
     assert kernel.flop == 2 * 3 * 7 * 11 * 5
     assert kernel.dims == (1, 15, 1, 77)
 
 
 CONVOLUTION = {
-    "stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "output_padding": [0, 0], "groups": 2,
-}  # fmt: skip
+    "stride": [2, 2],
+    "padding": [1, 1],
+    "dilation": [1, 1],
+    "output_padding": [0, 0],
+    "groups": 2,
+}
 
 
 @pytest.mark.parametrize(
@@ -144,9 +190,17 @@ def test_convolutions_and_their_gradients(transposed, size, out):
     assert forward.flop == flop
     assert forward.dims == (3, 6, 10, 2, 1, *size, 1, *out, 1, 3, 3, 2, 1)
     data, weights, bias = kernels(
-        "convolution_backward", x, weight, tensor(10), grad_output=y, input=x, weight=weight, transposed=transposed,
-        output_mask=[True, True, True], **CONVOLUTION,
-    )  # fmt: skip
+        "convolution_backward",
+        x,
+        weight,
+        tensor(10),
+        grad_output=y,
+        input=x,
+        weight=weight,
+        transposed=transposed,
+        output_mask=[True, True, True],
+        **CONVOLUTION,
+    )
     assert (data.flop, weights.flop, bias.flop) == (flop, flop, 3 * 10 * prod(out))
     assert data.kind is (K.CONV if transposed else K.CONV_BACKWARD_DATA)
     if transposed:  # the data gradient is a plain convolution of the output's gradient
@@ -157,9 +211,12 @@ def test_convolutions_and_their_gradients(transposed, size, out):
 
 @pytest.mark.parametrize(
     ("mask", "names"),
-    [([True, False, False], ["grad_input"]), ([False, True, False], ["grad_weight"]),
-     ([False, True, True], ["grad_weight", "grad_bias"])],
-)  # fmt: skip
+    [
+        ([True, False, False], ["grad_input"]),
+        ([False, True, False], ["grad_weight"]),
+        ([False, True, True], ["grad_weight", "grad_bias"]),
+    ],
+)
 def test_only_the_wanted_gradients_are_computed(mask, names):
     x, y, weight = tensor(1, 4, 6, 6), tensor(1, 8, 6, 6), tensor(8, 4, 3, 3)
     wanted = [operand for operand, on in zip((x, weight, tensor(8)), mask, strict=True) if on]
@@ -239,9 +296,16 @@ def test_recurrent_stacks_of_the_gpu_libraries(name, batch_first, bidirectional,
     x = tensor(3, 7, 20) if batch_first else tensor(7, 3, 20)
     weights = [tensor(1, index + 1) for index in range(2 * directions * 4)]
     first, second = kernels(
-        name, x, input=x, weight=weights, mode=mode, hidden_size=32, num_layers=2, batch_first=batch_first,
+        name,
+        x,
+        input=x,
+        weight=weights,
+        mode=mode,
+        hidden_size=32,
+        num_layers=2,
+        batch_first=batch_first,
         bidirectional=bidirectional,
-    )  # fmt: skip
+    )
     assert (first.kind, second.kind) == (kind, kind)
     assert first.dims == (3, 7, 20, 32, directions)
     assert second.dims == (3, 7, 32 * directions, 32, directions)
@@ -254,14 +318,28 @@ def test_recurrent_stacks_of_the_gpu_libraries(name, batch_first, bidirectional,
     ("name", "given", "dims", "flop"),
     [
         ("native_layer_norm", {"input": (4, 6, 8), "normalized_shape": [8]}, (24, 8), 8),
-        ("native_layer_norm_backward", {"grad_out": (4, 6, 8), "input": (4, 6, 8), "normalized_shape": [6, 8]}, (4, 48),
-         16),
+        (
+            "native_layer_norm_backward",
+            {"grad_out": (4, 6, 8), "input": (4, 6, 8), "normalized_shape": [6, 8]},
+            (4, 48),
+            16,
+        ),
         ("_fused_rms_norm", {"input": (4, 6, 8), "normalized_shape": [8]}, (24, 8), 4),
-        ("_fused_rms_norm_backward", {"grad_out": (4, 6, 8), "input": (4, 6, 8), "normalized_shape": [8]}, (24, 8), 8),
+        (
+            "_fused_rms_norm_backward",
+            {"grad_out": (4, 6, 8), "input": (4, 6, 8), "normalized_shape": [8]},
+            (24, 8),
+            8,
+        ),
         ("native_group_norm", {"input": (4, 6, 8), "group": 3}, (12, 16), 8),
-        ("native_group_norm_backward", {"grad_out": (4, 6, 8), "input": (4, 6, 8), "group": 3}, (12, 16), 16),
+        (
+            "native_group_norm_backward",
+            {"grad_out": (4, 6, 8), "input": (4, 6, 8), "group": 3},
+            (12, 16),
+            16,
+        ),
     ],
-)  # fmt: skip
+)
 def test_norms_count_rows_and_width(name, given, dims, flop):
     operands = {
         place: tensor(*value) if isinstance(value, tuple) else value
@@ -276,15 +354,33 @@ def test_norms_count_rows_and_width(name, given, dims, flop):
     ("name", "given", "outputs", "window"),
     [
         ("avg_pool2d", {"self": (2, 3, 8, 8), "kernel_size": [2, 4]}, [(2, 3, 4, 2)], 8),
-        ("max_pool2d_with_indices", {"self": (2, 3, 8, 8), "kernel_size": [2]}, [(2, 3, 4, 4)] * 2, 4),
+        (
+            "max_pool2d_with_indices",
+            {"self": (2, 3, 8, 8), "kernel_size": [2]},
+            [(2, 3, 4, 4)] * 2,
+            4,
+        ),
         ("_adaptive_avg_pool2d", {"self": (2, 3, 8, 8), "output_size": [4, 2]}, [(2, 3, 4, 2)], 8),
-        ("avg_pool2d_backward", {"grad_output": (2, 3, 4, 2), "self": (2, 3, 8, 8), "kernel_size": [2, 4]},
-         [(2, 3, 8, 8)], 8),
-        ("max_pool2d_with_indices_backward", {"grad_output": (2, 3, 4, 4), "self": (2, 3, 8, 8), "kernel_size": [2]},
-         [(2, 3, 8, 8)], 4),
-        ("_adaptive_avg_pool2d_backward", {"grad_output": (2, 3, 4, 2), "self": (2, 3, 8, 8)}, [(2, 3, 8, 8)], 8),
+        (
+            "avg_pool2d_backward",
+            {"grad_output": (2, 3, 4, 2), "self": (2, 3, 8, 8), "kernel_size": [2, 4]},
+            [(2, 3, 8, 8)],
+            8,
+        ),
+        (
+            "max_pool2d_with_indices_backward",
+            {"grad_output": (2, 3, 4, 4), "self": (2, 3, 8, 8), "kernel_size": [2]},
+            [(2, 3, 8, 8)],
+            4,
+        ),
+        (
+            "_adaptive_avg_pool2d_backward",
+            {"grad_output": (2, 3, 4, 2), "self": (2, 3, 8, 8)},
+            [(2, 3, 8, 8)],
+            8,
+        ),
     ],
-)  # fmt: skip
+)
 def test_pools_count_one_flop_per_element_of_each_window(name, given, outputs, window):
     operands = {
         place: tensor(*value) if isinstance(value, tuple) else value
@@ -485,8 +581,10 @@ def captured(function, *inputs, training=False):
 
 def test_an_instance_norm_takes_its_own_statistics_in_inference():
     x, statistics = torch.randn(2, 4, 6, 6), torch.ones(4)
-    norms = (torch.nn.functional.instance_norm, lambda x: torch.batch_norm(x, None, None, statistics,
-             statistics, False, 0.1, 1e-5, False))  # fmt: skip
+    norms = (
+        torch.nn.functional.instance_norm,
+        lambda x: torch.batch_norm(x, None, None, statistics, statistics, False, 0.1, 1e-5, False),
+    )
     assert [captured(norm, x).name[0].endswith(".own") for norm in norms] == [True, False]
 
 

@@ -120,10 +120,23 @@ def test_convolution():
     flop = 2 * 2 * 10 * (5 * 4) * 3 * 9
     image, output, weights = 4 * 2 * 6 * 63, 4 * 2 * 10 * 20, 4 * (10 * 3 * 9 + 10)
     dims = (2, 6, 10, 2, 1, 9, 7, 1, 5, 4, 1, 3, 3, 2, 1)
-    assert_row(rows["conv.grad_input"], kind=K.CONV_BACKWARD_DATA, dims=dims, flop=flop, read=output, write=image,
-               weight=weights)  # fmt: skip
-    assert_row(rows["conv.grad_weight"], kind=K.CONV_BACKWARD_WEIGHT, dims=dims, flop=flop, read=image + output,
-               write=weights)  # fmt: skip
+    assert_row(
+        rows["conv.grad_input"],
+        kind=K.CONV_BACKWARD_DATA,
+        dims=dims,
+        flop=flop,
+        read=output,
+        write=image,
+        weight=weights,
+    )
+    assert_row(
+        rows["conv.grad_weight"],
+        kind=K.CONV_BACKWARD_WEIGHT,
+        dims=dims,
+        flop=flop,
+        read=image + output,
+        write=weights,
+    )
     assert_row(rows["conv.grad_bias"], dims=(10, 40), flop=400, read=output, write=40)
 
 
@@ -207,11 +220,23 @@ def test_embeddings_zero_their_table_and_bags_do_not():
     b.embedding_bag(6, 20, 1000, 16, name="bag")
     rows = gradients(b)
     looked_up, table = 4 * 35 * 16, 4 * 1000 * 16
-    assert_row(rows["words.grad"], kind=K.SCATTER, dims=(35, 16, 1000), flop=35 * 16, read=2 * looked_up,
-               write=looked_up + table)  # fmt: skip
+    assert_row(
+        rows["words.grad"],
+        kind=K.SCATTER,
+        dims=(35, 16, 1000),
+        flop=35 * 16,
+        read=2 * looked_up,
+        write=looked_up + table,
+    )
     summed, gathered = 4 * 6 * 16, 4 * 120 * 16
-    assert_row(rows["bag.grad"], kind=K.SCATTER, dims=(120, 16, 1000), flop=120 * 16, read=summed + gathered,
-               write=gathered)  # fmt: skip
+    assert_row(
+        rows["bag.grad"],
+        kind=K.SCATTER,
+        dims=(120, 16, 1000),
+        flop=120 * 16,
+        read=summed + gathered,
+        write=gathered,
+    )
 
 
 def test_backward_rows_run_last_layer_first():

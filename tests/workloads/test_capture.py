@@ -60,7 +60,6 @@ class Apply(nn.Module):
 
 
 # -- models whose FLOP are known in closed form or published
-# ----------------------------------------------------------
 
 
 class Bottleneck(nn.Module):
@@ -307,7 +306,6 @@ def test_moe_counts_chosen_experts_only():
 
 
 # -- training
-# ---------------------------------------------------------------------------------------------------------
 
 
 def test_backward_is_twice_forward_but_for_the_first_input():
@@ -406,7 +404,6 @@ def test_grouped_convolutions_match_closed_form(factory, shape, forward):
 
 
 # -- module paths and dependencies
-# ------------------------------------------------------------------------------------
 
 TRAINED = {
     "resnet": (ResNet50, lambda: meta(2, 3, 224, 224)),
@@ -485,7 +482,6 @@ def test_views_of_weights_are_weights():
 
 
 # -- attention
-# --------------------------------------------------------------------------------------------------------
 
 
 def by_hand(q, k, v, mask=None, rate=0.0):
@@ -569,7 +565,6 @@ def test_attention_weights_that_are_wanted_are_written():
 
 
 # -- known zero-FLOP traps of dispatch counting
-# -----------------------------------------------------------------------
 
 ATTENTION_FLOP = 4 * 2 * 4 * 10 * 10 * 16
 
@@ -640,7 +635,6 @@ def test_inference_mode_is_seen_through():
 
 
 # -- the caller's module
-# ----------------------------------------------------------------------------------------------
 
 
 def test_the_module_is_not_altered():
@@ -663,7 +657,6 @@ def test_random_state_is_not_touched():
 
 
 # -- batch
-# ------------------------------------------------------------------------------------------------------------
 
 BATCHED = {
     "cnn": (
@@ -707,7 +700,6 @@ def test_what_is_not_linear_in_batch_keeps_its_batch():
 
 
 # -- size and time
-# ----------------------------------------------------------------------------------------------------
 
 
 def test_llama_70b_from_transformers_is_quick_and_small():
@@ -728,7 +720,6 @@ def test_importing_the_capture_needs_no_torch():
 
 
 # -- an independent counter
-# -------------------------------------------------------------------------------------------
 
 COUNTED = {
     "resnet": (ResNet50, lambda: meta(2, 3, 64, 64)),
@@ -768,7 +759,6 @@ def test_flop_equal_those_of_torchs_own_counter(name, training):
 
 
 # -- the catalogue, written from shapes alone
-# -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

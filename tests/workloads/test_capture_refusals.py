@@ -37,7 +37,6 @@ X = torch.ones(4, 8)
 
 
 # -- data
-# -------------------------------------------------------------------------------------------------------------
 
 
 def test_known_values_are_followed():
@@ -108,7 +107,6 @@ def test_a_random_scalar_takes_its_median():
 
 
 # -- failures
-# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,7 +161,6 @@ def test_state_is_restored_after_a_failure():
 
 
 # -- unknown operators
-# ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -195,7 +192,6 @@ def test_a_formula_is_registered_once():
 
 
 # -- inputs
-# -----------------------------------------------------------------------------------------------------------
 
 
 def test_inputs_by_keyword_and_from_the_factory():
@@ -224,7 +220,6 @@ def test_bf16_modules_follow_the_policy():
 
 
 # -- import targets
-# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -265,7 +260,6 @@ def test_bad_targets_are_refused(target, says):
 
 
 # -- devices and formats of the code that is captured
-# -----------------------------------------------------------------
 
 
 class NamesItsDevice(torch.nn.Module):

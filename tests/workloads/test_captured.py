@@ -87,8 +87,15 @@ def perceptron_graph(batch, *, training, step):
         fixed[1, 1] = 8 * b
         saved = np.zeros(count)
         saved[0] = 96 * b if training else 0
-        return {"dims": dims, "flop": flop, "read_bytes": read, "write_bytes": write, "weight_bytes": weight,
-                "saved_bytes": saved, "fixed_bytes": fixed}  # fmt: skip
+        return {
+            "dims": dims,
+            "flop": flop,
+            "read_bytes": read,
+            "write_bytes": write,
+            "weight_bytes": weight,
+            "saved_bytes": saved,
+            "fixed_bytes": fixed,
+        }
 
     here, there = columns(batch), columns(2 * batch)
     growth = BatchStep(batch, **{name: there[name] - here[name] for name in here}) if step else None
@@ -223,7 +230,6 @@ def test_training_needs_a_training_capture():
 
 
 # -- without torch
-# ----------------------------------------------------------------------------------------------------
 
 
 def test_capturing_without_torch_names_the_extra(monkeypatch):
@@ -254,7 +260,6 @@ def test_a_saved_capture_needs_no_torch(tmp_path):
 
 
 # -- hostile files
-# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -324,7 +329,6 @@ def test_any_replaced_field_loads_or_is_refused(key, value):
 
 
 # -- with torch
-# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.torch

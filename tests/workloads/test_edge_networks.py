@@ -33,19 +33,60 @@ OPERATIONS = [
     # multiply-adds
     ("edge-detector", {"network": "ultrafast-lane", "classes": 14472}, (288, 800), 2 * 8.4, 0.01),
     ("edge-segmenter", {"network": "semantic-fpn", "classes": 19}, (256, 512), 10.56, 0.08),
-    ("edge-segmenter", {"network": "deeplab-mobilenet-v2", "classes": 19}, (1024, 2048), 132.74, 0.04),
-    ("edge-segmenter", {"network": "unet", "classes": 4, "base_channels": 16}, (512, 512), 23.3, 0.05),
-    ("edge-classifier", {"network": "mobilenet-v1", "width_multiplier": 0.25, "classes": 1001}, (128, 128), 0.02715, 0.001),
+    (
+        "edge-segmenter",
+        {"network": "deeplab-mobilenet-v2", "classes": 19},
+        (1024, 2048),
+        132.74,
+        0.04,
+    ),
+    (
+        "edge-segmenter",
+        {"network": "unet", "classes": 4, "base_channels": 16},
+        (512, 512),
+        23.3,
+        0.05,
+    ),
+    (
+        "edge-classifier",
+        {"network": "mobilenet-v1", "width_multiplier": 0.25, "classes": 1001},
+        (128, 128),
+        0.02715,
+        0.001,
+    ),
     ("edge-classifier", {"network": "mobilenet-v1", "classes": 1001}, (224, 224), 1.14, 0.003),
-    ("edge-classifier", {"network": "mobilenet-v2", "width_multiplier": 1.4, "classes": 1001}, (224, 224), 1.16, 0.005),
-    ("edge-classifier", {"network": "mobilenet-edge", "width_multiplier": 0.75}, (224, 224), 2 * 0.624, 0.002),
-    ("edge-classifier", {"network": "efficientnet-edge", "depth_multiplier": 1.1}, (240, 240), 7.34, 0.03),
-    ("edge-classifier", {"network": "efficientnet-edge", "width_multiplier": 1.2, "depth_multiplier": 1.4}, (300, 300),
-     19.36, 0.04),
+    (
+        "edge-classifier",
+        {"network": "mobilenet-v2", "width_multiplier": 1.4, "classes": 1001},
+        (224, 224),
+        1.16,
+        0.005,
+    ),
+    (
+        "edge-classifier",
+        {"network": "mobilenet-edge", "width_multiplier": 0.75},
+        (224, 224),
+        2 * 0.624,
+        0.002,
+    ),
+    (
+        "edge-classifier",
+        {"network": "efficientnet-edge", "depth_multiplier": 1.1},
+        (240, 240),
+        7.34,
+        0.03,
+    ),
+    (
+        "edge-classifier",
+        {"network": "efficientnet-edge", "width_multiplier": 1.2, "depth_multiplier": 1.4},
+        (300, 300),
+        19.36,
+        0.04,
+    ),
     # Redmon's table of YOLOv3 at 416 pixels: 65.86 and 5.56 Bn.
     ("darknet", {"version": "3", "classes": 80}, (416, 416), 65.86, 0.0002),
     ("darknet", {"version": "3-tiny", "classes": 80}, (416, 416), 5.56, 0.002),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("family", "parameters", "size", "gflop", "tolerance"), OPERATIONS)
@@ -63,12 +104,30 @@ def test_operations_are_those_of_the_published_name(family, parameters, size, gf
         ("darknet", {"version": "3-tiny", "classes": 80}, (416, 416), 8_852_366, 0),
         ("edge-detector", {"network": "ssd-vgg", "classes": 21}, (300, 300), 26_285_486, 1e-4),
         ("edge-classifier", {"network": "mobilenet-v2"}, (224, 224), 3_504_872, 0),
-        ("edge-classifier", {"network": "mobilenet-v1", "width_multiplier": 0.25, "classes": 1001}, (128, 128), 470e3, 0.01),
-        ("edge-classifier", {"network": "mobilenet-v1", "width_multiplier": 0.5, "classes": 1001}, (160, 160), 1.34e6, 0.01),
+        (
+            "edge-classifier",
+            {"network": "mobilenet-v1", "width_multiplier": 0.25, "classes": 1001},
+            (128, 128),
+            470e3,
+            0.01,
+        ),
+        (
+            "edge-classifier",
+            {"network": "mobilenet-v1", "width_multiplier": 0.5, "classes": 1001},
+            (160, 160),
+            1.34e6,
+            0.01,
+        ),
         ("edge-classifier", {"network": "mobilenet-v1", "classes": 1001}, (224, 224), 4.24e6, 0.01),
-        ("edge-classifier", {"network": "mobilenet-v2", "width_multiplier": 1.4, "classes": 1001}, (224, 224), 6.06e6, 0.01),
+        (
+            "edge-classifier",
+            {"network": "mobilenet-v2", "width_multiplier": 1.4, "classes": 1001},
+            (224, 224),
+            6.06e6,
+            0.01,
+        ),
     ],
-)  # fmt: skip
+)
 def test_parameters_are_the_published_ones(family, parameters, size, count, tolerance):
     assert network(family, size, **parameters).parameter_count == pytest.approx(
         count, rel=tolerance

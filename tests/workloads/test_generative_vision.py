@@ -113,7 +113,9 @@ def test_a_picture_that_does_not_halve_evenly_is_refused(name, size):
 
 
 def test_retinanet_shares_its_heads_over_five_levels():
-    """At 800 pixels the levels are 100, 50, 25, 13 and 7 wide: 9 anchors each make 120,087 boxes."""
+    """At 800 pixels the levels are 100, 50, 25, 13 and 7 wide: 9 anchors each make 120,087
+    boxes.
+    """
     graph = graph_of("retinanet-resnet-50")
     heads = [
         graph.dimensions_of(i)

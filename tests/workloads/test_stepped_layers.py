@@ -1,4 +1,6 @@
-"""Plain recurrent layers step by step: what they compute, and what a capture for a CPU has of them."""
+"""Plain recurrent layers step by step: what they compute, and what a capture for a CPU has of
+them.
+"""
 
 from collections import Counter
 

@@ -49,7 +49,6 @@ def dimension(run: Lowered, kind: OperatorKind, name: str) -> np.ndarray:
 
 
 # -- published figures
-# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -134,7 +133,6 @@ def test_one_token_costs_two_flop_per_active_parameter(name, active):
 
 
 # -- closed forms over random sizes
-# -------------------------------------------------------------------------------------
 
 SIZES = st.fixed_dictionaries(
     {
@@ -181,7 +179,9 @@ def test_active_experts_law(experts, data):
 @given(st.integers(1, 64), st.integers(1, 64))
 @settings(max_examples=20, deadline=None)
 def test_batch_and_tokens_share_the_matrix_work(batch, tokens):
-    """Matrix FLOP depends on batch x tokens alone; attention grows with the square of the tokens."""
+    """Matrix FLOP depends on batch x tokens alone; attention grows with the square of the
+    tokens.
+    """
     run = lowered("qwen3-0.6b", RunShape(batch, tokens))
     gemm = run.graph.flop[rows(run, K.GEMM)].sum()
     attention = run.graph.flop[rows(run, K.ATTENTION)].sum()
@@ -195,7 +195,6 @@ def test_batch_and_tokens_share_the_matrix_work(batch, tokens):
 
 
 # -- phases
-# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["llama-3.2-1b", "gpt2", "qwen3-30b-a3b", "mixtral-8x7b"])
@@ -282,7 +281,6 @@ def prod_bytes(run: Lowered, names: tuple[str, ...]) -> float:
 
 
 # -- attention variants
-# -------------------------------------------------------------------------------------------------
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 200))
@@ -417,7 +415,6 @@ def test_decomposed_latent_decode_reads_the_cache_once_per_product():
 
 
 # -- mixtures of experts
-# ------------------------------------------------------------------------------------------------
 
 
 def test_decode_reads_the_experts_it_uses_and_a_large_batch_all():
@@ -441,7 +438,6 @@ def test_grouped_rows_carry_top_k_rows_per_token():
 
 
 # -- encoder-decoders, vision, speech
-# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["t5-base", "transformer-big", "whisper-small"])
@@ -501,7 +497,6 @@ def test_wav2vec2_keeps_one_frame_in_320():
 
 
 # -- bad sizes
-# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -569,7 +564,6 @@ def test_split_parts_are_kept_apart():
 
 
 # -- paths, precision, speed
-# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

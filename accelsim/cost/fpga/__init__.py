@@ -11,9 +11,9 @@ from accelsim.cost.fpga.dataflow import (
     pipeline_latency_s,
     weight_lut_estimate,
 )
+from accelsim.cost.fpga.fpga_parameters import FpgaParameters, board_parameters, fpga_parameters
 from accelsim.cost.fpga.model import cost_dataflow, cost_fpga, dataflow_design, supported_rows_fpga
 from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
-from accelsim.cost.fpga.parameters import FpgaParameters, board_parameters, fpga_parameters
 
 __all__ = [
     "DataflowDesign",

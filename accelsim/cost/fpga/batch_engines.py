@@ -50,6 +50,8 @@ def engine_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, 
     """Time per image of one thread, which feeds all engines, and with all threads busy; s, shape
     (k,) each.
 
+    Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
+
     Args:
         networks: Network runs; a server's cache holds the scores of a detector, so that they are
             not read one by one.

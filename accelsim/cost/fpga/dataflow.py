@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accelsim.cost.fpga.parameters import FpgaParameters
+from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.graph import FloatArray
@@ -26,7 +26,6 @@ __all__ = [
     "StreamingNode",
     "bram18_estimate",
     "design_of_folding",
-    "design_power_w",
     "dsp_estimate",
     "fold_network",
     "lut_estimate",
@@ -220,6 +219,8 @@ def pipeline_latency_s(cycles: FloatArray, start_fractions: ArrayLike, clock_hz:
     """Time of the first image: each node waits for its share of the one before, the slowest then
     passes the image.
 
+    Blott et al., TRETS 11(3), 2018 (FINN-R).
+
     With fully connected layers (share 1) it is the sum of all nodes' cycles.
 
     Args:
@@ -399,53 +400,6 @@ def _folding(node: StreamingNode, pe: float, simd: float, values: FpgaParameters
         [float(cycles), float(luts), float(blocks), float(dsp_estimate(pe, simd, *bits)), pe, simd]
     )
     return row
-
-
-#: Energy per cycle of a lookup table and of an 18 kbit RAM in a streaming design that never waits,
-#: joules, at 28 nm: least squares over the chip power of SFC-max, LFC-max and CNV-max (Umuroglu et
-#: al., FINN, FPGA 2017, table 3, 200 MHz).
-_LUT_J, _BRAM_18K_J = 3.95e-13, 1.14e-11
-
-
-def design_power_w(
-    lut_count: ArrayLike,
-    bram_18k_count: ArrayLike,
-    clock_hz: float,
-    process_nm: float,
-    static_w: float = 0.0,
-) -> FloatArray:
-    """Power of a streaming design that never waits: static, and logic, RAM and their clocks per
-    cycle.
-
-    The coefficients are those of 28 nm designs; energy per cycle is taken as proportional to the
-    feature size (constant field scaling of capacitance, Dennard et al., 1974, at the near-constant
-    supply of 28 to 16 nm).
-
-    Args:
-        lut_count: Lookup tables used.
-        bram_18k_count: 18 kbit RAMs used.
-        clock_hz: Clock.
-        process_nm: Feature size of the device, nm, > 0.
-        static_w: Leakage and what the board draws beside the design, W.
-
-    Raises:
-        InvalidValueError: If a count, the clock or the power is negative, or the feature size is
-            not above 0.
-    """
-    for name, value in (
-        ("lut_count", lut_count),
-        ("bram_18k_count", bram_18k_count),
-        ("clock_hz", clock_hz),
-    ):
-        if np.any(np.asarray(value) < 0):
-            raise InvalidValueError(name, value, ">= 0")
-    if static_w < 0:
-        raise InvalidValueError("static_w", static_w, ">= 0 W")
-    if not process_nm > 0:
-        raise InvalidValueError("process_nm", process_nm, "> 0 nm")
-    per_cycle = np.asarray(lut_count) * _LUT_J + np.asarray(bram_18k_count) * _BRAM_18K_J
-    power: FloatArray = static_w + per_cycle * clock_hz * process_nm / 28.0
-    return power
 
 
 def _design(chosen: FloatArray, nodes: Sequence[StreamingNode], clock_hz: float) -> DataflowDesign:

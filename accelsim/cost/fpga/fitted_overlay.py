@@ -82,14 +82,14 @@ def network_times(
     compute, traffic = layer_times_s(
         networks, board.rates, is_shared=active > 1 and not board.has_engines
     )
-    alone, together = host_times_s(networks, board.rates)
+    single_s, busy_s = host_times_s(networks, board.rates)
     rounds = np.ceil(images / active)
     return NetworkTimes(
         rows=layer_rows(graph),
         time_s=rounds * (np.maximum(compute, traffic) + board.rates.layer_s * networks.starts),
         compute_s=rounds * compute,
         memory_s=rounds * traffic,
-        host_s=float(alone[0]) if images == 1 else images * float(together[0]),
+        host_s=float(single_s[0]) if images == 1 else images * float(busy_s[0]),
         log_sigma=board.log_sigma(
             float(gate_fractions(networks, board.rates)[0]), is_shared=images > 1
         ),

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, design_of_folding
-from accelsim.cost.fpga.parameters import FpgaParameters
+from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.datafile import read_json
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.hardware.profile import FpgaProfile
 
-__all__ = ["LayerFolding", "folded_design", "parse_folding", "read_folding", "reuse_factor_cycles"]
+__all__ = ["LayerFolding", "folded_design", "parse_folding", "read_folding"]
 
 _MATRIX_LAYER = re.compile(
     r"^(MVAU|VVAU|MatrixVectorActivation|VectorVectorActivation|StreamingFCLayer)\w*?_(\d+)$"
@@ -77,7 +77,8 @@ def parse_folding(data: Mapping[str, Any], origin: str) -> tuple[LayerFolding, .
             found.append((int(match[2]), LayerFolding(name, attributes["PE"], attributes["SIMD"])))
     if not found and not problems:
         problems.append(
-            "no matrix layer: expected names like MatrixVectorActivation_0 or MVAU_hls_0 with PE and SIMD"
+            "no matrix layer: expected names like MatrixVectorActivation_0 or MVAU_hls_0 with PE "
+            "and SIMD"
         )
     if problems:
         raise ProfileError(origin, problems)
@@ -92,7 +93,8 @@ def _problems(name: str, attributes: Any) -> list[str]:
         value = attributes.get(key)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
             wrong.append(
-                f"{name}.{key}: {value!r} is not a whole number from 1 to {_LARGEST}; give the layer's {key}"
+                f"{name}.{key}: {value!r} is not a whole number from 1 to {_LARGEST}; give the "
+                f"layer's {key}"
             )
     return wrong
 
@@ -132,25 +134,3 @@ def folded_design(
         np.array([getattr(f, name) for f in foldings], dtype=np.float64) for name in ("pe", "simd")
     )
     return design_of_folding(nodes, pe, simd, device, values)
-
-
-def reuse_factor_cycles(node: StreamingNode, reuse_factor: int) -> float:
-    """Cycles per image at an hls4ml reuse factor: each multiplier serves that many products of one
-    input vector.
-
-    Duarte et al., JINST 13 P07027, 2018: the initiation interval of a layer equals its reuse
-    factor.
-
-    Args:
-        node: Layer.
-        reuse_factor: A divisor of its MW x MH products.
-
-    Raises:
-        InvalidValueError: If it divides them not.
-    """
-    products = node.mw * node.mh
-    if reuse_factor < 1 or products % reuse_factor:
-        raise InvalidValueError(
-            f"{node.name}: reuse_factor", reuse_factor, f"a divisor of {products}"
-        )
-    return float(reuse_factor * node.vectors)

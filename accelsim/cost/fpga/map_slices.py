@@ -28,6 +28,8 @@ def burst_ratios(
     """Bytes the memory moves over the bytes asked for, of what each row reads and of what it
     writes, shape (n,) each.
 
+    Estimate: whole bursts of the board's memory port.
+
     Args:
         graph: Operators; one byte per element.
         is_layer: Rows that are layers of their own; the others run inside the layer before them.

@@ -25,9 +25,17 @@ from accelsim.cost.assemble import assemble_table, energy_rates
 from accelsim.cost.contraction import contraction, window_volume
 from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, fold_network
 from accelsim.cost.fpga.fitted_overlay import NetworkTimes, network_times
+from accelsim.cost.fpga.fpga_parameters import Flow, FpgaParameters, fpga_parameters
 from accelsim.cost.fpga.overlay import OverlayMachine, overlay_cycles, overlay_machine
-from accelsim.cost.fpga.parameters import Flow, FpgaParameters, fpga_parameters
-from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, Tier
+from accelsim.cost.table import (
+    CostTable,
+    Execution,
+    Formulas,
+    RowCosts,
+    Rows,
+    Tier,
+    refuse_rows,
+)
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
@@ -55,6 +63,9 @@ def cost_fpga(
     parameters: FpgaParameters | None = None,
 ) -> CostTable:
     """Cost every row of a graph on an FPGA.
+
+    Parallelism PP x ICP x OCP: AMD PG338 (DPUCZDX8G); the roofline of Williams et al., CACM 52(4),
+    2009.
 
     Args:
         graph: Operators.
@@ -119,7 +130,9 @@ def _assemble(
 
 
 def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCosts:
-    """The costs with the times of layers from the fitted model; joined maps are written in place."""
+    """The costs with the times of layers from the fitted model; joined maps are written in
+    place.
+    """
     layer = np.zeros(len(graph), dtype=np.bool_)
     layer[times.rows] = True
     inside = ~layer & (_fused_rows(graph) | (graph.kind == int(_K.COPY)))
@@ -139,9 +152,8 @@ def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCo
 def supported_rows_fpga(graph: OperatorGraph, device: FpgaProfile) -> NDArray[np.bool_]:
     """Which rows the board's overlay can run, shape (n,)."""
     machine = overlay_machine(device, fpga_parameters())
-    return ~(
-        _unknown_kind(graph, machine) | _unknown_format(graph, machine) | _training(graph, machine)
-    )
+    trains = np.isin(graph.phase, _TRAINING_PHASES)
+    return ~(_unknown_kind(graph, machine) | _unknown_format(graph, machine) | trains)
 
 
 def _unknown_kind(graph: OperatorGraph, machine: OverlayMachine) -> NDArray[np.bool_]:
@@ -159,38 +171,27 @@ def _unknown_format(graph: OperatorGraph, machine: OverlayMachine) -> NDArray[np
     return missing
 
 
-def _training(graph: OperatorGraph, machine: OverlayMachine) -> NDArray[np.bool_]:
-    del machine
-    return np.isin(graph.phase, _TRAINING_PHASES)
-
-
 def _refuse(graph: OperatorGraph, machine: OverlayMachine) -> None:
     """Raise for the first row the overlay cannot run."""
     formats = ", ".join(d.label for d in Dtype if not np.isnan(machine.seconds_per_cycle[d]))
-    checks = (
+    refusals = (
         (
-            _training,
+            np.isin(graph.phase, _TRAINING_PHASES),
             "FPGA overlays run inference only",
             "Choose inference, or a device that trains.",
         ),
         (
-            _unknown_kind,
+            _unknown_kind(graph, machine),
             "its overlay has no such operator",
             "Allow host fallback, or choose another device.",
         ),
         (
-            _unknown_format,
+            _unknown_format(graph, machine),
             f"its overlay computes in {formats}",
             "Choose one of these precisions, or allow host fallback.",
         ),
     )
-    for check, reason, remedy in checks:
-        refused = np.flatnonzero(check(graph, machine))
-        if refused.size:
-            row = int(refused[0])
-            kind, dtype = OperatorKind(int(graph.kind[row])), Dtype(int(graph.dtype[row]))
-            operator = f"{kind.label} {graph.name[row]!r} in {dtype.label}"
-            raise UnsupportedOperatorError(machine.name, operator, reason, remedy)
+    refuse_rows(graph, machine.name, graph.name, refusals)
 
 
 def _fused_rows(graph: OperatorGraph) -> NDArray[np.bool_]:
@@ -203,7 +204,6 @@ def _fused_rows(graph: OperatorGraph) -> NDArray[np.bool_]:
 
 
 # -- overlay
-# ---------------------------------------------------------------------------------------------------------
 
 
 def _layer(
@@ -267,19 +267,8 @@ def _gemm(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCos
 
     best = on_cores(1.0)
     for count in range(2, int(machine.cores) + 1):
-        best = _faster(best, on_cores(float(count)))
+        best = best.or_faster(on_cores(float(count)))
     return best
-
-
-def _faster(one: RowCosts, other: RowCosts) -> RowCosts:
-    """The faster of two ways for each row."""
-    first = one.time_s <= other.time_s
-    columns = (
-        np.where(first, getattr(one, name), getattr(other, name))
-        for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")
-    )
-    time, compute, memory, flop, moved = columns
-    return RowCosts(time, compute, memory, flop, moved, _SIGMA)
 
 
 @FORMULAS.register(_K.POOLING)
@@ -308,9 +297,14 @@ def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) ->
     cycles = np.maximum(flop, results) / images / (machine.pixels * machine.inputs)
     costs = _layer(rows, machine, values, cycles, images, flop)
     keep = np.where(_fused_rows(rows.graph)[rows.index], 0.0, 1.0)
-    columns = (costs.time_s, costs.compute_s, costs.memory_s, flop, costs.bytes)
-    time, compute, memory, executed, moved = (column * keep for column in columns)
-    return RowCosts(time, compute, memory, executed, moved, _SIGMA)
+    return RowCosts(
+        costs.time_s * keep,
+        costs.compute_s * keep,
+        costs.memory_s * keep,
+        flop * keep,
+        costs.bytes * keep,
+        _SIGMA,
+    )
 
 
 @FORMULAS.register(_K.COPY)
@@ -334,7 +328,6 @@ def _moved(rows: Rows, moved: FloatArray, bandwidth: float, values: FpgaParamete
 
 
 # -- streaming dataflow
-# ----------------------------------------------------------------------------------------------
 
 _STREAMED = (_K.CONV, _K.GEMM)
 _HIDDEN = (_K.ELEMENTWISE, _K.BATCH_NORM, _K.POOLING, _K.REDUCTION, _K.COPY)
@@ -348,7 +341,10 @@ def _streaming_nodes(
     refused = np.flatnonzero(~known | np.isin(graph.phase, _TRAINING_PHASES))
     if refused.size:
         kind, name = OperatorKind(int(graph.kind[refused[0]])), graph.name[int(refused[0])]
-        reason = "a streaming design holds convolutions, fully connected layers, activations and pooling of inference"
+        reason = (
+            "a streaming design holds convolutions, fully connected layers, activations and "
+            "pooling of inference"
+        )
         raise UnsupportedOperatorError(device.name, f"{kind.label} {name!r}", reason)
     index = np.flatnonzero(np.isin(graph.kind, [int(kind) for kind in _STREAMED]))
     dims = [
@@ -406,6 +402,8 @@ def cost_dataflow(
     parameters: FpgaParameters | None = None,
 ) -> CostTable:
     """Cost every row of a graph in one streaming design.
+
+    Blott et al., TRETS 11(3), 2018 (FINN-R).
 
     Each node's row takes the wait it adds to the first image; the slowest node's row takes the
     rest: its own pass and the images that follow, one per (slowest node's cycles). Weights stay on

@@ -23,9 +23,15 @@ from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, GATE, POOL, Layer
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
-    "DpuBoards", "DpuNetworks", "DpuRates", "gate_fractions", "host_times_s", "join_networks", "layer_times_s",
+    "DpuBoards",
+    "DpuNetworks",
+    "DpuRates",
+    "gate_fractions",
+    "host_times_s",
+    "join_networks",
+    "layer_times_s",
     "thread_times_s",
-]  # fmt: skip
+]
 
 #: Input channels up to which the first layer's window columns fill the input lanes (PG338, channel
 #: augmentation).
@@ -209,9 +215,18 @@ def join_networks(
 
 
 _COLUMNS = (
-    "kind", "rows", "columns", "channels_in", "channels_out", "groups", "window", "window_columns",
-    "map_bytes", "write_bytes", "starts",
-)  # fmt: skip
+    "kind",
+    "rows",
+    "columns",
+    "channels_in",
+    "channels_out",
+    "groups",
+    "window",
+    "window_columns",
+    "map_bytes",
+    "write_bytes",
+    "starts",
+)
 
 
 def _cycles(
@@ -234,6 +249,8 @@ def _cycles(
 
 def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
     """Time per image of one thread, and per image with all cores busy; s, shape (k,) each.
+
+    Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
 
     One thread waits for one core and the host; with all threads busy the longer of the cores' time
     over their number and the host's over its threads counts.
@@ -261,6 +278,9 @@ def layer_times_s(
 ) -> tuple[FloatArray, FloatArray]:
     """Arithmetic and traffic of every layer of one image, of which the longer counts; s, shape (n,)
     each.
+
+    Parallelism PP x ICP x OCP: AMD PG338 (DPUCZDX8G); estimate: its form is chosen to fit the
+    throughput AMD publishes for its boards.
 
     Weights, maps read and maps written have ports of their own.
 
@@ -291,6 +311,8 @@ def layer_times_s(
 def gate_fractions(networks: DpuNetworks, rates: DpuRates) -> FloatArray:
     """Share of one core's time that goes into gates and activations of their own, shape (k,).
 
+    Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
+
     Args:
         networks: Network runs.
         rates: Of the release.
@@ -304,18 +326,27 @@ def gate_fractions(networks: DpuNetworks, rates: DpuRates) -> FloatArray:
 
 
 def host_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
-    """Host time of one image alone, and per image with all threads busy, shape (k,) each."""
+    """Host time of one image alone, and per image with all threads busy, shape (k,) each.
+
+    Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
+    """
     per_unit = np.array([0.0, *(getattr(rates, name) for name in _TASK_RATES)])
     host = networks.host
     common = (rates.image_s + rates.pixel_s * host.input_pixels) * networks.host_ratio
     outputs = per_unit[host.task] * host.amount * networks.host_ratio
     threads = np.where(host.is_cached, rates.cached_threads, rates.host_threads)
     scan_threads = np.where(host.task == HostTask.SIGMOID_BOXES, networks.scan_threads, HOST_CORES)
-    alone = common + outputs + host.scan_s / scan_threads
-    return alone, common / rates.host_threads + outputs / threads + host.scan_s / HOST_CORES
+    single_s = common + outputs + host.scan_s / scan_threads
+    return single_s, common / rates.host_threads + outputs / threads + host.scan_s / HOST_CORES
 
 
 #: Rate of each host task after NONE.
 _TASK_RATES = (
-    "pixels_s", "softmax_box_s", "sigmoid_box_s", "image_byte_s", "yolo_s", "pixels_s", "sigmoid_box_s",
-)  # fmt: skip
+    "pixels_s",
+    "softmax_box_s",
+    "sigmoid_box_s",
+    "image_byte_s",
+    "yolo_s",
+    "pixels_s",
+    "sigmoid_box_s",
+)

@@ -19,9 +19,18 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import DIMENSIONS, IN_PLACE, OperatorKind
 
 __all__ = [
-    "CONV", "DEPTHWISE", "GATE", "MOVE", "POOL", "SUM", "LayerColumns", "layer_columns", "layer_rows", "narrowed",
+    "CONV",
+    "DEPTHWISE",
+    "GATE",
+    "MOVE",
+    "POOL",
+    "SUM",
+    "LayerColumns",
+    "layer_columns",
+    "layer_rows",
     "network_flop",
-]  # fmt: skip
+    "pruned_to",
+]
 
 _K = OperatorKind
 #: Codes of `LayerColumns.kind`.
@@ -156,7 +165,10 @@ def _sizes(graph: OperatorGraph, row: int, code: int) -> tuple[float, ...]:
 
 
 def network_flop(layers: LayerColumns) -> float:
-    """FLOP of the convolutions and fully connected layers."""
+    """FLOP of the convolutions and fully connected layers.
+
+    Operations of a convolution: Sze et al., Proceedings of the IEEE 105(12), 2017.
+    """
     each = (
         layers.rows
         * layers.columns
@@ -168,9 +180,11 @@ def network_flop(layers: LayerColumns) -> float:
     return float(2.0 * each[layers.kind <= DEPTHWISE].sum())
 
 
-def narrowed(layers: LayerColumns, flop: float) -> LayerColumns:
+def pruned_to(layers: LayerColumns, flop: float) -> LayerColumns:
     """The network with channels scaled down evenly until it has `flop` FLOP: what pruning does on
     average.
+
+    Estimate: the channels a pruner left are not published.
 
     In residual bottlenecks only the inner channels shrink, since all blocks of a stage are added to
     one map.
@@ -180,17 +194,17 @@ def narrowed(layers: LayerColumns, flop: float) -> LayerColumns:
         flop: FLOP of the pruned one; at most the whole network's.
     """
     inner = _inner_channels(layers)
-    if network_flop(_narrowed_by(layers, _NARROWEST, *inner)) > flop:
+    if network_flop(_scaled_channels(layers, _NARROWEST, *inner)) > flop:
         inner = _all_channels(layers)
     low, high = _NARROWEST, 1.0
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (
             (low, middle)
-            if network_flop(_narrowed_by(layers, middle, *inner)) > flop
+            if network_flop(_scaled_channels(layers, middle, *inner)) > flop
             else (middle, high)
         )
-    return _narrowed_by(layers, low, *inner)
+    return _scaled_channels(layers, low, *inner)
 
 
 _NARROWEST = 0.02
@@ -232,7 +246,9 @@ def _rounded(channels: FloatArray) -> FloatArray:
     return np.where(channels < _CHANNEL_STEP, np.maximum(np.round(channels), 1.0), rounded)
 
 
-def _narrowed_by(layers: LayerColumns, share: float, inputs: _Mask, outputs: _Mask) -> LayerColumns:
+def _scaled_channels(
+    layers: LayerColumns, share: float, inputs: _Mask, outputs: _Mask
+) -> LayerColumns:
     shaped = layers.kind <= POOL
     c_in = np.where(inputs & shaped, _rounded(layers.channels_in * share), layers.channels_in)
     c_out = np.where(outputs & shaped, _rounded(layers.channels_out * share), layers.channels_out)

@@ -112,6 +112,8 @@ class BoardRates:
         """Spread of a network's time: few of the measured networks have gates, so that more of them
         tell less.
 
+        Estimate: measured spreads weighted by the time in gates.
+
         Args:
             gate_fraction: Share of the time in gates and activations of their own.
             is_shared: Whether several cores are busy.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accelsim.cost.fpga.parameters import FpgaParameters
+from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DpuCore, FpgaProfile
@@ -74,6 +74,8 @@ def overlay_cycles(
     parallelism: tuple[float, float, float],
 ) -> FloatArray:
     """Cycles of one layer on one core: ceil(pixels/PP) ceil(C_in/ICP) ceil(C_out/OCP) window.
+
+    Parallelism PP x ICP x OCP: AMD PG338 (DPUCZDX8G).
 
     Args:
         pixels: Output pixels of one image, >= 0.

@@ -143,6 +143,9 @@ class AreaCells:
     def part_um2(self, part: str, node_nm: float) -> float:
         """A part of logic, such as "multiply-int8" or "register-bit".
 
+        Estimate: published cells scaled to a node, times the placed-over-cell ratio of published
+        floor plans.
+
         Raises:
             MissingCoefficientError: If nobody has published it, or the node is beyond the tables.
         """
@@ -156,17 +159,29 @@ class AreaCells:
         return entry.area_um2 * _at_node(scale, node_nm) / _at_node(scale, entry.node_nm)
 
     def arithmetic_um2(self, dtype: Dtype, node_nm: float, *, accumulates: bool = True) -> float:
-        """A multiplier and, where it accumulates, the 32-bit adder behind it."""
+        """A multiplier and, where it accumulates, the 32-bit adder behind it.
+
+        Estimate: published cells scaled to a node, times the placed-over-cell ratio of published
+        floor plans.
+        """
         adder = "add-int32" if _is_integer(dtype) else "add-fp32"
         multiply = self.part_um2(f"multiply-{dtype.label}", node_nm)
         return multiply + (self.part_um2(adder, node_nm) if accumulates else 0.0)
 
     def sram_bit_um2(self, node_nm: float) -> float:
-        """A six-transistor cell."""
+        """A six-transistor cell.
+
+        Estimate: published cells scaled to a node, times the placed-over-cell ratio of published
+        floor plans.
+        """
         return _at_node({cell.node_nm: cell.area_um2 for cell in self.file.sram_cells}, node_nm)
 
     def published_logic_um2(self, part: _Published) -> float:
-        """Cells of the arithmetic and registers of a published part."""
+        """Cells of the arithmetic and registers of a published part.
+
+        Estimate: published cells scaled to a node, times the placed-over-cell ratio of published
+        floor plans.
+        """
         if part.dtype is None:
             return 0.0
         arithmetic = self.arithmetic_um2(part.dtype, part.node_nm, accumulates=part.accumulates)
@@ -194,6 +209,9 @@ class AreaCoefficients:
     def multiply_adder_um2(self, dtype: Dtype, node_nm: float) -> float:
         """Placed area of a multiplier and the 32-bit adder behind it.
 
+        Estimate: published cells scaled to a node, times the placed-over-cell ratio of published
+        floor plans.
+
         Raises:
             MissingCoefficientError: If nobody has published the format's multiplier, or the node is
                 beyond the tables.
@@ -201,12 +219,19 @@ class AreaCoefficients:
         return self.logic_ratio * self.cells.arithmetic_um2(dtype, node_nm)
 
     def register_bit_um2(self, node_nm: float) -> float:
-        """Placed area of one bit of a pipeline register."""
+        """Placed area of one bit of a pipeline register.
+
+        Estimate: published cells scaled to a node, times the placed-over-cell ratio of published
+        floor plans.
+        """
         return self.logic_ratio * self.cells.part_um2("register-bit", node_nm)
 
     def sram_bit_um2(self, capacity_bytes: ArrayLike, node_nm: float) -> FloatArray:
         """Placed area of one bit of a scratchpad of that size, in banks of 1 MiB at most, in the
         shape of the size.
+
+        Estimate: published cells scaled to a node, times the placed-over-cell ratio of published
+        floor plans.
         """
         bank = np.asarray(capacity_bytes, dtype=np.float64)
         if not np.all(bank > 0):
@@ -225,6 +250,9 @@ class AreaCoefficients:
         node_nm: float,
     ) -> AreaParts:
         """Area of designs, by part, in their common shape (d,).
+
+        Estimate: published cells scaled to a node, times the placed-over-cell ratio of published
+        floor plans.
 
         Args:
             element_count: Multiply-adders of all arrays.
@@ -260,7 +288,11 @@ class AreaCoefficients:
         return AreaParts(*(part * _MM2_PER_UM2 for part in np.broadcast_arrays(*parts_um2)))
 
     def published_mm2(self, part: _Published) -> float:
-        """What the coefficients say of a published part."""
+        """What the coefficients say of a published part.
+
+        Estimate: published cells scaled to a node, times the placed-over-cell ratio of published
+        floor plans.
+        """
         logic = self.logic_ratio * self.cells.published_logic_um2(part)
         if part.capacity_bytes:
             logic += (
@@ -307,6 +339,9 @@ def area_coefficients(without: str | None = None) -> AreaCoefficients:
 def area_checks() -> tuple[AreaCheck, ...]:
     """Every published part against the ratios of the other chips; parts of logic and memory
     together enter no ratio.
+
+    Estimate: published cells scaled to a node, times the placed-over-cell ratio of published floor
+    plans.
     """
     file = area_coefficients().cells.file
     return tuple(

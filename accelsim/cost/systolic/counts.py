@@ -63,6 +63,8 @@ def array_counts(
 ) -> ArrayCounts:
     """Counts of products of M pixels, N filters and a window of K.
 
+    Samajdar et al., ISPASS 2020 (SCALE-Sim).
+
     Args:
         m: Output pixels, >= 1.
         n: Filters, >= 1.

@@ -100,6 +100,8 @@ def pipelined_cycles(
 ) -> FloatArray:
     """Cycles when folds follow each other without draining the array in between.
 
+    Jouppi et al., ISCA 2017 (TPU), section 2: the next weights load while the present tile streams.
+
     Each fold takes the longer of its stream and the R cycles that load (or unload) the stationary
     operand in the shadow of the fold before; the first load and the last skew are paid once. Never
     more than `systolic_cycles`.

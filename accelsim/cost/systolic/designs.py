@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.cost.contraction import Contraction
 from accelsim.cost.systolic.counts import array_counts
@@ -146,6 +148,8 @@ class DesignCosts:
 def tile_shortfall_bytes(products: Products, design: ArrayDesign, dtype: Dtype) -> FloatArray:
     """Bytes each product lacks in the scratchpads for one tile of each operand, shape (l,); 0 where
     it fits.
+
+    Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads.
     """
     tiles = tile_words(
         products.shape.m,
@@ -192,6 +196,9 @@ def design_costs(
     memory: str,
 ) -> DesignCosts:
     """Latency and energy of one pass on every design.
+
+    Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads; energy as
+    Accelergy counts it (Wu et al., ICCAD 2019).
 
     Args:
         products: What runs.
@@ -352,31 +359,35 @@ def _best_share(
     for share in _shares(shape, columns, design.dataflow):
         ports = MemoryPorts(shared_words_per_cycle=columns.words_per_cycle / share.arrays)
         run = stalled_run(
-            share.m, share.n, share.k, columns.rows, columns.columns, design.dataflow, columns.pads, ports,
-            partial_sum_words=max(width, 1.0), pipelined=design.pipelined,
-        )  # fmt: skip
-        best = (share, run) if best is None else _quicker(best, (share, run))
+            share.m,
+            share.n,
+            share.k,
+            columns.rows,
+            columns.columns,
+            design.dataflow,
+            columns.pads,
+            ports,
+            partial_sum_words=max(width, 1.0),
+            pipelined=design.pipelined,
+        )
+        if best is not None:
+            wins = share.rounds * run.cycles < best[0].rounds * best[1].cycles
+            share, run = _where(wins, share, best[0]), _where(wins, run, best[1])  # noqa: PLW2901
+        best = share, run
     assert best is not None
     return best
 
 
-def _quicker(
-    one: tuple[_Share, StalledRun], other: tuple[_Share, StalledRun]
-) -> tuple[_Share, StalledRun]:
-    wins = other[0].rounds * other[1].cycles < one[0].rounds * one[1].cycles
-    share = _Share(
-        *(
-            np.where(wins, getattr(other[0], f.name), getattr(one[0], f.name))
-            for f in fields(_Share)
-        )
+_Fields = TypeVar("_Fields", _Share, StalledRun)
+
+
+def _where(wins: NDArray[np.bool_], chosen: _Fields, otherwise: _Fields) -> _Fields:
+    """Columns of `chosen` where it wins, elsewhere those of the other."""
+    columns = (
+        np.where(wins, getattr(chosen, field.name), getattr(otherwise, field.name))
+        for field in fields(chosen)
     )
-    run = StalledRun(
-        *(
-            np.where(wins, getattr(other[1], f.name), getattr(one[1], f.name))
-            for f in fields(StalledRun)
-        )
-    )
-    return share, run
+    return type(chosen)(*columns)
 
 
 def _energy(

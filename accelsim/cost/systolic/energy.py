@@ -107,17 +107,28 @@ class EnergyCoefficients:
     def per_mac_j(self, dtype: Dtype, node_nm: float) -> float:
         """Energy of one multiply-add.
 
+        Coefficients and the source of each: ``calibration/class/asic-energy.yaml``; the method is
+        Accelergy's (Wu et al., ICCAD 2019).
+
         Raises:
             MissingCoefficientError: If no coefficient is known for the format.
         """
         return self._energy_pj(f"mac-{dtype.label}", node_nm) * _PJ
 
     def per_register_bit_j(self, node_nm: float) -> float:
-        """Energy of one bit read from, or written to, a pipeline register."""
+        """Energy of one bit read from, or written to, a pipeline register.
+
+        Coefficients and the source of each: ``calibration/class/asic-energy.yaml``; the method is
+        Accelergy's (Wu et al., ICCAD 2019).
+        """
         return self._energy_pj("register", node_nm, per_bit=True) * _PJ
 
     def per_hop_bit_j(self, node_nm: float, operand_bits: float) -> float:
-        """Energy of one bit moved to the next element of the array."""
+        """Energy of one bit moved to the next element of the array.
+
+        Coefficients and the source of each: ``calibration/class/asic-energy.yaml``; the method is
+        Accelergy's (Wu et al., ICCAD 2019).
+        """
         pitch_mm = (
             self.pitch_um
             * 1e-3
@@ -130,6 +141,9 @@ class EnergyCoefficients:
     def per_dram_bit_j(self, technology: str | None) -> float:
         """Energy of one bit to or from main memory; the longest known technology the name contains
         counts (HBM3e is HBM3).
+
+        Coefficients and the source of each: ``calibration/class/asic-energy.yaml``; the method is
+        Accelergy's (Wu et al., ICCAD 2019).
 
         Raises:
             MissingCoefficientError: If the technology is unknown.
@@ -151,6 +165,9 @@ class EnergyCoefficients:
     def per_sram_bit_j(self, capacity_bytes: ArrayLike, node_nm: float) -> FloatArray:
         """Energy of one bit read from, or written to, a scratchpad, in the shape of
         `capacity_bytes`.
+
+        Coefficients and the source of each: ``calibration/class/asic-energy.yaml``; the method is
+        Accelergy's (Wu et al., ICCAD 2019).
 
         Scratchpads above 1 MiB are banks of 1 MiB; the wire to a bank grows with the square root of
         their number.

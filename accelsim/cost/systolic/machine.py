@@ -232,7 +232,9 @@ def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine
 def _weight_density(
     device: AsicProfile, rates: FloatArray, values: SystolicParameters
 ) -> FloatArray:
-    """Dense over sparse rate by format; 1 where the chip has no sparse rate, or weights are dense."""
+    """Dense over sparse rate by format; 1 where the chip has no sparse rate, or weights are
+    dense.
+    """
     if not values.sparse_weights:
         return np.ones_like(rates)
     sparse = rate_table(

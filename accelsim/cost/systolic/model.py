@@ -51,11 +51,11 @@ from accelsim.cost.systolic.traffic import (
     stored_weight_bytes,
     weight_density,
 )
-from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
-from accelsim.errors import DoesNotFitError, UnsupportedOperatorError
+from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, refuse_rows
+from accelsim.errors import DoesNotFitError
 from accelsim.hardware.profile import AsicProfile, Dataflow
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
+from accelsim.workloads.dtype import DTYPE_BYTES
+from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
 __all__ = ["cost_systolic", "supported_rows_systolic"]
@@ -80,6 +80,8 @@ def cost_systolic(
     parameters: SystolicParameters | None = None,
 ) -> CostTable:
     """Cost every row of a graph on a matrix ASIC.
+
+    Williams et al., CACM 52(4), 2009, with cycles as Samajdar et al., ISPASS 2020 (SCALE-Sim).
 
     Args:
         graph: Operators.
@@ -134,34 +136,30 @@ def _untrainable(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]
 def _refuse(graph: OperatorGraph, device: AsicProfile) -> None:
     """Raise for the first row the chip cannot run."""
     formats = ", ".join(d.label for d in device.matrix_flop_per_s)
-    checks = (
-        (_untrainable, "it runs inference only", "Choose inference, or a device that trains."),
+    no_format = (
+        f"its arrays compute in {formats}",
+        "Choose one of these precisions, or allow host fallback.",
+    )
+    if not formats:
+        no_format = ("no rate of its arrays was published", "Choose another device.")
+    refusals = (
         (
-            _unknown_kind,
+            _untrainable(graph, device),
+            "it runs inference only",
+            "Choose inference, or a device that trains.",
+        ),
+        (
+            _unknown_kind(graph, device),
             "its compiler has no such operator",
             "Allow host fallback, or choose another device.",
         ),
-        (
-            _unknown_format,
-            f"its arrays compute in {formats}"
-            if formats
-            else "no rate of its arrays was published",
-            "Choose one of these precisions, or allow host fallback."
-            if formats
-            else "Choose another device.",
-        ),
+        (_unknown_format(graph, device), *no_format),
     )
-    for check, reason, remedy in checks:
-        refused = np.flatnonzero(check(graph, device))
-        if refused.size:
-            row = int(refused[0])
-            kind, dtype = OperatorKind(int(graph.kind[row])), Dtype(int(graph.dtype[row]))
-            operator = f"{kind.label} {(graph.path[row] or graph.name[row])!r} in {dtype.label}"
-            raise UnsupportedOperatorError(device.name, operator, reason, remedy)
+    labels = [path or name for path, name in zip(graph.path, graph.name, strict=True)]
+    refuse_rows(graph, device.name, labels, refusals)
 
 
 # -- matrix arrays
-# ---------------------------------------------------------------------------------------------------
 
 
 def _cycles(
@@ -180,6 +178,9 @@ def split_cycles(
 ) -> FloatArray:
     """Cycles until the last array ends, under the best split of groups, pixels and filters over the
     arrays.
+
+    Estimate: the best static split; Samajdar et al., ISPASS 2020 (SCALE-Sim) for the cycles of each
+    part.
 
     Groups go to different arrays first, or not at all; the arrays left to each group split its
     pixels, its filters, or its folds in both directions.
@@ -209,12 +210,12 @@ def _splits(
     shape: Contraction, arrays: FloatArray, machine: AsicMachine
 ) -> tuple[tuple[FloatArray, FloatArray], ...]:
     """Ways to cut a product's pixels and filters over so many arrays."""
-    one = np.ones_like(arrays)
+    single = np.ones_like(arrays)
     filter_folds = np.clip(np.ceil(shape.n / machine.columns), 1.0, arrays)
     pixel_folds = np.clip(np.ceil(shape.m / machine.rows), 1.0, arrays)
     return (
-        (arrays, one),
-        (one, arrays),
+        (arrays, single),
+        (single, arrays),
         (np.floor(arrays / filter_folds), filter_folds),
         (pixel_folds, np.floor(arrays / pixel_folds)),
     )
@@ -266,18 +267,6 @@ def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachin
         )
 
 
-def _quicker(one: RowCosts, other: RowCosts, index: IntArray) -> RowCosts:
-    """Row by row the faster of two ways; `other` has those of some rows."""
-    wins = other.time_s < one.time_s[index]
-    columns = {
-        name: getattr(one, name).copy()
-        for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")
-    }
-    for name, column in columns.items():
-        column[index[wins]] = getattr(other, name)[wins]
-    return RowCosts(**columns, log_sigma=_SIGMA)
-
-
 def _product_costs(
     rows: Rows,
     shape: Contraction,
@@ -304,7 +293,7 @@ def _product_costs(
     moved = parts_bytes(own, machine, count)
     split = _array_costs(own, part, compute, flop[index], moved, machine)
     late = (count - 1.0) * machine.operator_start_s
-    return _quicker(whole, replace(split, time_s=split.time_s + late), index)
+    return whole.or_faster(replace(split, time_s=split.time_s + late), index)
 
 
 @FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
@@ -406,24 +395,17 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     stored = stored_weight_bytes(rows, machine)
     kept = np.divide(stored, weights, out=np.ones(len(rows)), where=weights > 0)
     recurrent = kept * parts.step.n * parts.step.k * DTYPE_BYTES[codes]
-    again = np.where(
-        recurrent > machine.resident_bytes, recurrent * np.maximum(parts.steps - 1.0, 0.0), 0.0
-    )
+    later_steps = np.maximum(parts.steps - 1.0, 0.0)
+    reread = np.where(recurrent > machine.resident_bytes, recurrent * later_steps, 0.0)
     other = rows.bytes - weights
-    moved = (
-        stored
-        + again
-        + np.where(other <= machine.resident_bytes, saved_bytes(rows, machine), other)
-    )
+    saved = np.where(other <= machine.resident_bytes, saved_bytes(rows, machine), other)
+    moved = stored + reread + saved
     costs = _array_costs(rows, parts.inputs, compute, density * rows.column("flop"), moved, machine)
-    start = np.maximum(parts.steps - 1.0, 0.0) * machine.operator_start_s
-    return RowCosts(
-        costs.time_s + start, costs.compute_s, costs.memory_s, costs.flop, costs.bytes, _SIGMA
-    )
+    start = later_steps * machine.operator_start_s
+    return replace(costs, time_s=costs.time_s + start)
 
 
 # -- vector unit
-# -----------------------------------------------------------------------------------------------------
 
 
 def _vector_costs(rows: Rows, machine: AsicMachine, moved: FloatArray) -> RowCosts:

@@ -117,6 +117,8 @@ def _joined(
 def pack_groups(shape: Contraction, rows: float, columns: float) -> tuple[Contraction, FloatArray]:
     """Grouped products side by side on the array's diagonal, as many as its rows and columns hold.
 
+    Estimate: block-diagonal packing of groups, which compilers may or may not do.
+
     Args:
         shape: Products, shape (r,).
         rows: Array height.

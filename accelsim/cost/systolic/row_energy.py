@@ -44,6 +44,8 @@ def row_energy_parts_j(
 ) -> tuple[_Parts | None, str]:
     """Energy of every row by part.
 
+    Action counts times energy per action: Wu et al., ICCAD 2019 (Accelergy).
+
     Args:
         graph: Operators.
         costs: Their costs, in graph order.

@@ -165,7 +165,10 @@ class RowStationaryRun:
 
     @property
     def energy_j(self) -> float:
-        """Chip energy, main memory not included."""
+        """Chip energy, main memory not included.
+
+        Chen et al., ISCA 2016 and JSSC 2017 (Eyeriss).
+        """
         return self.static_j + self.array_j + self.buffer_j
 
     @property
@@ -201,6 +204,8 @@ def row_stationary_run(
     memory_bytes_per_s: float,
 ) -> RowStationaryRun:
     """Map one convolution and cost it.
+
+    Chen et al., ISCA 2016 and JSSC 2017 (Eyeriss).
 
     Args:
         layer: The convolution.

@@ -27,6 +27,8 @@ def row_stationary_runs(
 ) -> list[RowStationaryRun]:
     """Each convolution on one array of the machine, in row order.
 
+    Chen et al., ISCA 2016 and JSSC 2017 (Eyeriss).
+
     Args:
         rows: Convolutions.
         machine: Arrays.

@@ -102,6 +102,8 @@ def tile_words(
     """Words of inputs, weights and outputs that must be on chip before anything can run: one tile
     and one vector.
 
+    Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads.
+
     Args:
         m: As in `systolic_cycles`, like the other arguments.
         n: Filters.
@@ -128,6 +130,8 @@ def stalled_run(
     pipelined: bool = False,
 ) -> StalledRun:
     """Cycles and main-memory words of products of M pixels, N filters and a window of K.
+
+    Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads.
 
     Args:
         m: Output pixels, >= 1.
@@ -244,22 +248,17 @@ def _orders(
     m, n, k, rows, columns = shape
     if dataflow is Dataflow.OUTPUT_STATIONARY:
         return _output_orders(shape, halves)
-    if dataflow is Dataflow.WEIGHT_STATIONARY:
-        column_first, row_first = _stationary_orders(
-            n, m, k, rows, columns, halves.inputs, halves.outputs, width
-        )
-        return _Words(column_first[0], n * k, column_first[1]), _Words(
-            row_first[0], n * k, row_first[1]
-        )
-    column_first, row_first = _stationary_orders(
-        m, n, k, rows, columns, halves.weights, halves.outputs, width
-    )
-    return _Words(m * k, column_first[0], column_first[1]), _Words(
-        m * k, row_first[0], row_first[1]
-    )
+    is_weight = dataflow is Dataflow.WEIGHT_STATIONARY
+    across, stream, operand = (n, m, halves.inputs) if is_weight else (m, n, halves.weights)
+    orders = _stationary_orders(across, stream, k, rows, columns, operand, halves.outputs, width)
+    if is_weight:
+        column_first, row_first = (_Words(streamed, n * k, sums) for streamed, sums in orders)
+    else:
+        column_first, row_first = (_Words(m * k, streamed, sums) for streamed, sums in orders)
+    return column_first, row_first
 
 
-def _again(strip: FloatArray, capacity: FloatArray, passes: FloatArray) -> FloatArray:
+def _refetched(strip: FloatArray, capacity: FloatArray, passes: FloatArray) -> FloatArray:
     """Words fetched for `passes` uses of a strip of which `capacity` stays."""
     words: FloatArray = strip + (passes - 1) * np.maximum(strip - capacity, 0.0)
     return words
@@ -269,13 +268,13 @@ def _output_orders(shape: _Shape, halves: _Words) -> tuple[_Words, _Words]:
     m, n, k, rows, columns = shape
     row_folds, column_folds = np.ceil(m / rows), np.ceil(n / columns)
     column_first = _Words(
-        _again(m * k, halves.inputs, column_folds),
-        column_folds * _again(n * k / column_folds, halves.weights, row_folds),
+        _refetched(m * k, halves.inputs, column_folds),
+        column_folds * _refetched(n * k / column_folds, halves.weights, row_folds),
         m * n,
     )
     row_first = _Words(
-        row_folds * _again(m * k / row_folds, halves.inputs, column_folds),
-        _again(n * k, halves.weights, row_folds),
+        row_folds * _refetched(m * k / row_folds, halves.inputs, column_folds),
+        _refetched(n * k, halves.weights, row_folds),
         m * n,
     )
     return column_first, row_first
@@ -299,12 +298,12 @@ def _stationary_orders(
     outputs, operands = stream * across, stream * k
     strip = np.maximum(width * outputs / column_folds - results, 0.0)
     column_first = (
-        _again(operands, operand, column_folds),
+        _refetched(operands, operand, column_folds),
         outputs + 2 * (row_folds - 1) * column_folds * strip,
     )
     whole = np.maximum(width * outputs - results, 0.0)
     row_first = (
-        row_folds * _again(operands / row_folds, operand, column_folds),
+        row_folds * _refetched(operands / row_folds, operand, column_folds),
         outputs + 2 * (row_folds - 1) * whole,
     )
     return column_first, row_first

@@ -17,7 +17,7 @@ from math import prod
 from typing import Any
 
 from accelsim.errors import InvalidValueError
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 from accelsim.workloads.window import three_axes
 
 __all__ = [
@@ -30,7 +30,10 @@ __all__ = [
     "formula",
     "inner_tensor",
     "lies_together",
+    "made_contiguous",
+    "names",
     "recurrent_kernel",
+    "whole",
 ]
 
 _K = OperatorKind
@@ -134,20 +137,32 @@ class Kernel:
     waits: tuple[Operand, ...] = ()
 
 
+def whole(
+    call: Call, kind: OperatorKind, dims: tuple[int, ...], flop: float, suffix: str = ""
+) -> list[Kernel]:
+    """One row that reads all inputs of a call and writes all its outputs."""
+    return [Kernel(kind, dims, float(flop), call.inputs, call.outputs, suffix)]
+
+
 Formula = Callable[[Call], Sequence[Kernel]]
 #: ATen name (without overload, without in-place underscore) -> formula.
 FORMULAS: dict[str, Formula] = {}
 
 
-def formula(*names: str) -> Callable[[Formula], Formula]:
-    """Register a formula under ATen names.
+def names(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+def formula(*named: str) -> Callable[[Formula], Formula]:
+    """Register a formula under ATen names, one or several to a text.
 
     Raises:
         InvalidValueError: If a name is taken.
     """
 
     def register(function: Formula) -> Formula:
-        for name in names:
+        for name in " ".join(named).split():
             if name in FORMULAS:
                 raise InvalidValueError("aten operator", name, "a name that is not registered yet")
             FORMULAS[name] = function
@@ -157,35 +172,34 @@ def formula(*names: str) -> Callable[[Formula], Formula]:
 
 
 # -- matrix products
-# -------------------------------------------------------------------------------------------------
 
 
-@formula("mm", "addmm", "_int_mm", "_addmm_activation", "_scaled_mm")
+@formula("mm addmm _int_mm _addmm_activation _scaled_mm")
 def matrix_product(call: Call) -> list[Kernel]:
     """(m, k) times (k, n): 2mnk. A weight on the left makes its rows the output features."""
     matrices = [x for x in call.inputs if len(x.shape) == 2]
     a, b = matrices[-2:] if call.name != "_scaled_mm" else matrices[:2]
     (m, k), n = a.shape, b.shape[1]
     dims = (1, n, m, k) if a.state and not b.state else (1, m, n, k)
-    return [Kernel(_K.GEMM, dims, 2.0 * m * n * k, call.inputs, call.outputs)]
+    return whole(call, _K.GEMM, dims, 2.0 * m * n * k)
 
 
-@formula("linear", "mkldnn_linear")
+@formula("linear mkldnn_linear")
 def linear(call: Call) -> list[Kernel]:
     """x (..., k) times a weight (n, k): 2mnk."""
     x, weight = call.inputs[:2]
     n, k = weight.shape
     m = x.elements // max(k, 1)
-    return [Kernel(_K.GEMM, (1, m, n, k), 2.0 * m * n * k, call.inputs, call.outputs)]
+    return whole(call, _K.GEMM, (1, m, n, k), 2.0 * m * n * k)
 
 
-@formula("mv", "addmv")
+@formula("mv addmv")
 def matrix_vector(call: Call) -> list[Kernel]:
     """(n, k) times (k): 2nk; of a matrix that is no weight, a product of one column."""
     matrix = next(x for x in call.inputs if len(x.shape) == 2)
     n, k = matrix.shape
     dims = (1, 1, n, k) if matrix.state else (1, n, 1, k)
-    return [Kernel(_K.GEMM, dims, 2.0 * n * k, call.inputs, call.outputs)]
+    return whole(call, _K.GEMM, dims, 2.0 * n * k)
 
 
 @formula("_euclidean_dist")
@@ -198,20 +212,19 @@ def distances(call: Call) -> list[Kernel]:
     count, k = a.elements // max(m * k, 1), k + 2
     kind = _K.BATCHED_GEMM if count > 1 else _K.GEMM
     product = Kernel(kind, (count, m, n, k), 2.0 * count * m * n * k, (a, b), (result,), "mm")
-    each = Kernel(
-        _K.ELEMENTWISE, (result.elements, 1, 1), float(result.elements), (result,), (result,)
-    )
+    size = result.elements
+    each = Kernel(_K.ELEMENTWISE, (size, 1, 1), float(size), (result,), (result,))
     return [product, replace(each, suffix="clamp"), replace(each, suffix="sqrt")]
 
 
-@formula("dot", "vdot")
+@formula("dot vdot")
 def inner_product(call: Call) -> list[Kernel]:
     """(k) times (k): 2k."""
     k = call.inputs[0].elements
-    return [Kernel(_K.GEMM, (1, 1, 1, k), 2.0 * k, call.inputs, call.outputs)]
+    return whole(call, _K.GEMM, (1, 1, 1, k), 2.0 * k)
 
 
-@formula("bmm", "baddbmm", "addbmm")
+@formula("bmm baddbmm addbmm")
 def batched_product(call: Call) -> list[Kernel]:
     """(b, m, k) times (b, k, n): 2bmnk. A stack of weights is one product per group, a broadcast
     weight one GEMM.
@@ -220,16 +233,14 @@ def batched_product(call: Call) -> list[Kernel]:
     (count, m, k), n = a.shape, b.shape[2]
     flop = 2.0 * count * m * n * k
     if b.state == a.state:
-        return [Kernel(_K.BATCHED_GEMM, (count, m, n, k), flop, call.inputs, call.outputs)]
+        return whole(call, _K.BATCHED_GEMM, (count, m, n, k), flop)
     weight, rows, columns = (b, m, n) if b.state else (a, n, m)
     if weight.stride[0] == 0 or count == 1:
-        return [Kernel(_K.GEMM, (1, count * rows, columns, k), flop, call.inputs, call.outputs)]
-    return [
-        Kernel(_K.GROUPED_GEMM, (count, count * rows, columns, k), flop, call.inputs, call.outputs)
-    ]
+        return whole(call, _K.GEMM, (1, count * rows, columns, k), flop)
+    return whole(call, _K.GROUPED_GEMM, (count, count * rows, columns, k), flop)
 
 
-@formula("_grouped_mm", "_scaled_grouped_mm")
+@formula("_grouped_mm _scaled_grouped_mm")
 def grouped_product(call: Call) -> list[Kernel]:
     """Rows sorted by group times one (k, n) matrix per group; two flat operands make one (k, n)
     product per group.
@@ -239,12 +250,12 @@ def grouped_product(call: Call) -> list[Kernel]:
         groups = call.outputs[0].shape[0]
         (m, k), n = a.shape, b.shape[1]
         dims = (groups, groups * m, n, -(-k // max(groups, 1)))
-        return [Kernel(_K.GROUPED_GEMM, dims, 2.0 * m * n * k, call.inputs, call.outputs)]
+        return whole(call, _K.GROUPED_GEMM, dims, 2.0 * m * n * k)
     k = a.shape[-1]
     output = call.outputs[0]
     n, groups = output.shape[-1], (b if len(b.shape) == 3 else a).shape[0]
     m = output.elements // max(n, 1)
-    return [Kernel(_K.GROUPED_GEMM, (groups, m, n, k), 2.0 * m * n * k, call.inputs, call.outputs)]
+    return whole(call, _K.GROUPED_GEMM, (groups, m, n, k), 2.0 * m * n * k)
 
 
 @formula("_trilinear")
@@ -260,13 +271,10 @@ def trilinear(call: Call) -> list[Kernel]:
         shapes.append(shape)
     combinations = prod([max(sizes) for sizes in zip(*shapes, strict=True)])
     m = max(call.outputs[0].elements, 1)
-    return [
-        Kernel(_K.GEMM, (1, m, 1, combinations // m), 2.0 * combinations, call.inputs, call.outputs)
-    ]
+    return whole(call, _K.GEMM, (1, m, 1, combinations // m), 2.0 * combinations)
 
 
 # -- convolutions
-# ----------------------------------------------------------------------------------------------------
 
 
 def _largest(values: Any) -> int:
@@ -286,25 +294,15 @@ def _conv_shape(
     groups = int(call.argument(first + 5, "groups", 1))
     window = weight.shape[2:]
     c_in, c_out = x.shape[1], output[1]
-    dims = (
-        x.shape[0],
-        c_in,
-        c_out,
-        groups,
-        *three_axes(x.shape[2:]),
-        *three_axes(output[2:]),
-        *three_axes(window),
-    )
-    steps = (
-        _largest(call.argument(first, "stride", 1)),
-        _largest(call.argument(first + 2, "dilation", 1)),
-    )
+    sizes = (*three_axes(x.shape[2:]), *three_axes(output[2:]), *three_axes(window))
+    stride = _largest(call.argument(first, "stride", 1))
+    dilation = _largest(call.argument(first + 2, "dilation", 1))
     positions = prod(x.shape[2:]) if transposed else prod(output[2:])
     flop = 2.0 * x.shape[0] * positions * c_out * c_in // groups * prod(window)
-    return dims + steps, flop
+    return (x.shape[0], c_in, c_out, groups, *sizes, stride, dilation), flop
 
 
-@formula("convolution", "_convolution", "convolution_overrideable")
+@formula("convolution _convolution convolution_overrideable")
 def convolution(call: Call) -> list[Kernel]:
     """Each output position takes c_in/groups x window multiply-adds per channel; transposed: each
     input position.
@@ -320,7 +318,7 @@ def convolution(call: Call) -> list[Kernel]:
     )
 
 
-@formula("convolution_backward", "convolution_backward_overrideable")
+@formula("convolution_backward convolution_backward_overrideable")
 def convolution_backward(call: Call) -> list[Kernel]:
     """The forward's FLOP for the input's gradient, again for the weight's; the bias gradient is a
     column sum.
@@ -331,23 +329,19 @@ def convolution_backward(call: Call) -> list[Kernel]:
     if transposed:
         dims = _swapped(dims)
     mask = call.argument(10, "output_mask", (True, True, True))
-    results = iter(call.outputs)
-    kernels = []
-    if mask[0]:
-        kind = _K.CONV if transposed else _K.CONV_BACKWARD_DATA
-        kernels.append(Kernel(kind, dims, flop, (gradient, weight), (next(results),), "grad_input"))
-    if mask[1]:
-        kernels.append(
-            Kernel(
-                _K.CONV_BACKWARD_WEIGHT, dims, flop, (gradient, x), (next(results),), "grad_weight"
-            )
-        )
-    if mask[2]:
-        channels, size = gradient.shape[1], gradient.elements
-        rows = (channels, size // max(channels, 1))
-        kernels.append(
-            Kernel(_K.REDUCTION, rows, float(size), (gradient,), (next(results),), "grad_bias")
-        )
+    size, channels = gradient.elements, gradient.shape[1]
+    column_sum = (channels, size // max(channels, 1))
+    data_kind = _K.CONV if transposed else _K.CONV_BACKWARD_DATA
+    wanted = [
+        Kernel(data_kind, dims, flop, (gradient, weight), (), "grad_input"),
+        Kernel(_K.CONV_BACKWARD_WEIGHT, dims, flop, (gradient, x), (), "grad_weight"),
+        Kernel(_K.REDUCTION, column_sum, float(size), (gradient,), (), "grad_bias"),
+    ]
+    computed = [kernel for kernel, is_asked in zip(wanted, mask, strict=True) if is_asked]
+    kernels = [
+        replace(kernel, writes=(result,))
+        for kernel, result in zip(computed, call.outputs, strict=False)
+    ]
     return made_contiguous(kernels, *([x, gradient] if len(x.shape) == 3 else []))
 
 
@@ -360,11 +354,10 @@ def _swapped(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # -- attention
-# -------------------------------------------------------------------------------------------------------
 
 
 def attention_kernel(
-    parts: tuple[Operand, Operand, Operand],
+    parts: Sequence[Operand],
     reads: tuple[Operand, ...],
     writes: tuple[Operand, ...],
     *,
@@ -418,7 +411,7 @@ def fused_attention_backward(call: Call) -> list[Kernel]:
     return [attention_kernel((q, k, v), call.inputs, call.outputs, causal=causal, backward=True)]
 
 
-@formula("_flash_attention_forward", "_efficient_attention_forward")
+@formula("_flash_attention_forward _efficient_attention_forward")
 def flash_attention(call: Call) -> list[Kernel]:
     """The same with operands laid out (batch, length, heads, width)."""
     q, k, v = (_heads_first(x) for x in call.inputs[:3])
@@ -438,7 +431,7 @@ def _heads_first(x: Operand) -> Operand:
         return x
     order = (0, 2, 1, 3)
     shape, stride = tuple(x.shape[i] for i in order), tuple(x.stride[i] for i in order)
-    return Operand(shape, stride, x.storage, x.offset, x.element_bytes, x.scaled, x.state)
+    return replace(x, shape=shape, stride=stride)
 
 
 def inner_tensor(like: Operand, *shape: int) -> Operand:
@@ -461,24 +454,22 @@ def made_contiguous(kernels: Sequence[Kernel], *taken: Operand) -> list[Kernel]:
     """The kernels behind copies of those operands that do not lie as their shape says; they read
     the copies.
     """
-    made = {
+    copied = {
         x: replace(inner_tensor(x, *x.shape), stride=_own_strides(x))
         for x in taken
         if not lies_together(x)
     }
-    copies = [
-        Kernel(_K.COPY, (x.elements,), 0.0, (x,), (lying,), "clone") for x, lying in made.items()
+    result = [
+        Kernel(_K.COPY, (x.elements,), 0.0, (x,), (contiguous,), "clone")
+        for x, contiguous in copied.items()
     ]
-    return [
-        *copies,
-        *(replace(kernel, reads=tuple(made.get(x, x) for x in kernel.reads)) for kernel in kernels),
-    ]
+    for kernel in kernels:
+        reads = tuple(copied.get(x, x) for x in kernel.reads)
+        result.append(replace(kernel, reads=reads))
+    return result
 
 
 # -- recurrent cells
-# -------------------------------------------------------------------------------------------------
-
-_GATES = {_K.RNN: 1, _K.LSTM: 4, _K.GRU: 3}
 
 
 def recurrent_kernel(
@@ -501,7 +492,7 @@ def recurrent_kernel(
         suffix: Layer name.
     """
     batch, steps, width, hidden, directions = sizes
-    matrix = _GATES[kind] * hidden * (width + (projection or hidden)) + hidden * projection
+    matrix = RECURRENT_GATES[kind] * hidden * (width + (projection or hidden)) + hidden * projection
     return Kernel(kind, sizes, 2.0 * directions * batch * steps * matrix, reads, writes, suffix)
 
 
@@ -514,29 +505,27 @@ def recurrent_layer(call: Call) -> list[Kernel]:
     return [recurrent_kernel(_K.LSTM, sizes, call.inputs, call.outputs[:3])]
 
 
-@formula("_cudnn_rnn", "miopen_rnn")
+@formula("_cudnn_rnn miopen_rnn")
 def recurrent_stack(call: Call) -> list[Kernel]:
     """All layers and directions of a recurrent stack in one call; weights in groups of
     `weight_stride0`.
     """
     x, weights = call.inputs[0], [w for w in call.arguments[1] if isinstance(w, Operand)]
-    fused = call.name == "_cudnn_rnn"
-    mode, hidden = (int(call.argument(i, "")) for i in ((6, 7) if fused else (5, 6)))
-    layers, batch_first = (
-        int(call.argument(9 if fused else 7, "")),
-        bool(call.argument(10 if fused else 8, "")),
+    # Places of mode, hidden size, layers, batch first and bidirectional.
+    places = (6, 7, 9, 10, 13) if call.name == "_cudnn_rnn" else (5, 6, 7, 8, 11)
+    mode, hidden, layers, batch_first, bidirectional = (
+        int(call.argument(place, "")) for place in places
     )
-    directions = 2 if call.argument(13 if fused else 11, "") else 1
     kind = {0: _K.RNN, 1: _K.RNN, 2: _K.LSTM, 3: _K.GRU}[mode]
     batch, steps = x.shape[:2] if batch_first else (x.shape[1], x.shape[0])
+    directions = 2 if bidirectional else 1
     per_layer = len(weights) // max(layers, 1)
-    kernels, source = [], x
-    for layer in range(layers):
-        width = x.shape[2] if layer == 0 else hidden * directions
-        last = layer == layers - 1
-        target = call.outputs[0] if last else inner_tensor(x, batch * steps, hidden * directions)
+    between = inner_tensor(x, batch * steps, hidden * directions)
+    targets = [*[between] * (layers - 1), call.outputs[0]]
+    kernels, source, width = [], x, x.shape[2]
+    for layer, target in enumerate(targets):
         reads = (source, *weights[layer * per_layer : (layer + 1) * per_layer])
         sizes = (batch, steps, width, hidden, directions)
         kernels.append(recurrent_kernel(kind, sizes, reads, (target,), suffix=f"layer{layer}"))
-        source = target
+        source, width = target, hidden * directions
     return kernels

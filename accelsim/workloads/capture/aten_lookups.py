@@ -64,7 +64,7 @@ def embedding(call: Call) -> list[Kernel]:
     return [_lookup(table, (indices,), call.outputs[0], table.shape[1])]
 
 
-@formula("index", "index_select", "gather", "take", "_unsafe_index", "take_along_dim")
+@formula("index index_select gather take _unsafe_index take_along_dim")
 def gather(call: Call) -> list[Kernel]:
     """One element or row per index; what indices of elements gather is named after how they lie."""
     table, *indices = call.inputs
@@ -94,7 +94,7 @@ def grid_sample(call: Call) -> list[Kernel]:
     ]
 
 
-@formula("_embedding_bag", "_embedding_bag_forward_only")
+@formula("_embedding_bag _embedding_bag_forward_only")
 def embedding_bag(call: Call) -> list[Kernel]:
     """Rows looked up and summed per bag: one FLOP per element read."""
     table, indices = call.inputs[:2]
@@ -109,7 +109,7 @@ def embedding_bag(call: Call) -> list[Kernel]:
     ]
 
 
-@formula("embedding_dense_backward", "_embedding_bag_dense_backward", "_embedding_bag_backward")
+@formula("embedding_dense_backward _embedding_bag_dense_backward _embedding_bag_backward")
 def embedding_backward(call: Call) -> list[Kernel]:
     """Add one row per lookup to the table's gradient, zeroed first; a sparse gradient is those rows
     alone.
@@ -136,17 +136,10 @@ def embedding_backward(call: Call) -> list[Kernel]:
 
 
 @formula(
-    "index_put",
-    "_index_put_impl_",
-    "_unsafe_index_put",
-    "index_add",
-    "index_copy",
-    "scatter",
-    "scatter_add",
-    "scatter_reduce",
-    "masked_scatter",
-    "index_fill",
-    "put",
+    """
+    index_put _index_put_impl_ _unsafe_index_put index_add index_copy scatter scatter_add
+    scatter_reduce masked_scatter index_fill put
+    """
 )
 def scatter(call: Call) -> list[Kernel]:
     """Values written where the indices say; out of place, the whole tensor is copied first.

@@ -18,13 +18,15 @@ from accelsim.workloads.capture.aten import (
     formula,
     inner_tensor,
     made_contiguous,
+    names,
+    whole,
 )
 from accelsim.workloads.operator import OWN_STATISTICS, OperatorKind
+from accelsim.workloads.pointwise import POINTWISE_FLOP
 
 __all__ = [
     "CONTRACTION_MARKS",
     "FREE",
-    "POINTWISE_FLOP",
     "across",
     "by_bytes",
     "elementwise",
@@ -32,98 +34,20 @@ __all__ = [
 ]
 
 _K = OperatorKind
-#: FLOP per element of pointwise operators; 1 where not listed. The counts of `builder`, and of the
-#: usual kernels.
-POINTWISE_FLOP = {
-    "relu6": 2,
-    "hardtanh": 2,
-    "leaky_relu": 2,
-    "_prelu_kernel": 2,
-    "elu": 6,
-    "celu": 6,
-    "hardswish": 4,
-    "hardsigmoid": 3,
-    "sigmoid": 4,
-    "log_sigmoid_forward": 6,
-    "tanh": 6,
-    "silu": 5,
-    "glu": 5,
-    "gelu": 8,
-    "mish": 10,
-    "softplus": 6,
-    "exp": 4,
-    "expm1": 4,
-    "log": 4,
-    "log1p": 4,
-    "erf": 6,
-    "sin": 4,
-    "cos": 4,
-    "pow": 4,
-    "sqrt": 1,
-    "rsqrt": 2,
-    "addcmul": 2,
-    "addcdiv": 2,
-    "lerp": 3,
-    "native_dropout": 2,
-    "_fused_dropout": 2,
-    "_weight_norm_interface": 4,
-    "_thnn_fused_lstm_cell": 28,
-    "_thnn_fused_gru_cell": 20,
-}
 #: Names that mark an operator as matrix arithmetic: unknown ones are refused, never priced by bytes
 #: alone.
-CONTRACTION_MARKS = (
-    "mm",
-    "conv",
-    "attention",
-    "einsum",
-    "linear",
-    "matmul",
-    "lstm",
-    "gru",
-    "rnn",
-    "bilinear",
-)
+CONTRACTION_MARKS = names("mm conv attention einsum linear matmul lstm gru rnn bilinear")
 #: Operators that allocate or describe without moving data.
-FREE = frozenset(
-    {
-        "empty",
-        "new_empty",
-        "new_empty_strided",
-        "empty_like",
-        "empty_strided",
-        "empty_permuted",
-        "lift_fresh",
-        "lift",
-        "detach",
-        "alias",
-        "is_same_size",
-        "set_",
-        "as_strided_",
-        "squeeze_",
-        "unsqueeze_",
-        "transpose_",
-        "t_",
-        "detach_",
-        "_sparse_coo_tensor_with_dims_and_tensors",
-        "_indices",
-        "_values",
-        "resize_",
-        "_local_scalar_dense",
-        "record_stream",
-        "sym_size",
-        "_version",
-        "_assert_async",
-        "_assert_scalar",
-        "_assert_tensor_metadata",
-        "_async_error",
-        "sym_constrain_range_for_size",
-        "sym_constrain_range",
-    }
+FREE = names(
+    """
+    empty new_empty new_empty_strided empty_like empty_strided empty_permuted lift_fresh lift detach
+    alias is_same_size set_ as_strided_ squeeze_ unsqueeze_ transpose_ t_ detach_
+    _sparse_coo_tensor_with_dims_and_tensors _indices _values resize_ _local_scalar_dense
+    record_stream sym_size _version _assert_async _assert_scalar _assert_tensor_metadata
+    _async_error sym_constrain_range_for_size sym_constrain_range
+    """
 )
-_WRITE_ONLY = frozenset(
-    {"fill_", "zero_", "bernoulli_", "uniform_", "normal_", "random_", "exponential_", "copy_"}
-)
+_WRITE_ONLY = names("fill_ zero_ bernoulli_ uniform_ normal_ random_ exponential_ copy_")
 
 
 def rows_of(x: Operand, columns: int) -> tuple[int, int]:
@@ -137,12 +61,9 @@ def elementwise(call: Call) -> list[Kernel]:
     """
     inputs = call.inputs[1:] if call.name in _WRITE_ONLY else call.inputs
     inputs = () if call.name.startswith("new_") or call.name.endswith("_like") else inputs
-    count = sum(x.elements for x in call.outputs[:1]) if not call.name.startswith("_foreach") else 0
-    elements = (
-        count
-        or sum(x.elements for x in call.outputs)
-        or max((x.elements for x in inputs), default=0)
-    )
+    results = call.outputs if call.name.startswith("_foreach") else call.outputs[:1]
+    written = sum(x.elements for x in results) or sum(x.elements for x in call.outputs)
+    elements = written or max((x.elements for x in inputs), default=0)
     name = call.name.rstrip("_").removeprefix("_foreach_").removesuffix("_backward")
     flop = POINTWISE_FLOP.get(name, 1) if inputs else 0
     dims = (elements, len(inputs), flop)
@@ -153,128 +74,92 @@ def elementwise(call: Call) -> list[Kernel]:
 def by_bytes(call: Call) -> list[Kernel]:
     """An operator nothing is known of but its tensors: their bytes, and no arithmetic."""
     elements = max((x.elements for x in (*call.outputs, *call.inputs)), default=0)
-    return [Kernel(_K.ELEMENTWISE, (elements, len(call.inputs), 0), 0.0, call.inputs, call.outputs)]
+    return whole(call, _K.ELEMENTWISE, (elements, len(call.inputs), 0), 0.0)
 
 
-@formula("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell")
-def fused_cell(call: Call) -> list[Kernel]:
-    """Gates of one step after their products: 3 sigmoids, 2 tanhs and the state's update per hidden
-    unit (LSTM).
-    """
-    return elementwise(call)
+#: Gates of one step after their products: 3 sigmoids, 2 tanhs and the state's update per hidden
+#: unit (LSTM); backward one pass over gates and gradients.
+formula(
+    "_thnn_fused_lstm_cell _thnn_fused_gru_cell",
+    "_thnn_fused_lstm_cell_backward_impl _thnn_fused_gru_cell_backward",
+)(elementwise)
 
 
-@formula("_thnn_fused_lstm_cell_backward_impl", "_thnn_fused_gru_cell_backward")
-def fused_cell_backward(call: Call) -> list[Kernel]:
-    """One pass over gates and gradients."""
-    return elementwise(call)
-
-
-@formula("bucketize", "searchsorted")
+@formula("bucketize searchsorted")
 def search(call: Call) -> list[Kernel]:
     """Each value among sorted boundaries, halved until one is left: a comparison a halving."""
     sorted_, found = call.inputs[1 if call.name == "bucketize" else 0], call.outputs[0]
     halvings = (sorted_.shape[-1] if sorted_.shape else 1).bit_length()
     dims = (found.elements, len(call.inputs), halvings)
-    return [
-        Kernel(_K.ELEMENTWISE, dims, float(halvings * found.elements), call.inputs, call.outputs)
-    ]
+    return whole(call, _K.ELEMENTWISE, dims, halvings * found.elements)
 
 
 # -- normalisations
-# --------------------------------------------------------------------------------------------------
 
 
-def _norm(
-    call: Call, kind: OperatorKind, x: Operand, dims: tuple[int, int], flop: int
-) -> list[Kernel]:
-    return [Kernel(kind, dims, float(flop * x.elements), call.inputs, call.outputs)]
-
-
-@formula("native_layer_norm")
+@formula("native_layer_norm native_layer_norm_backward")
 def layer_norm(call: Call) -> list[Kernel]:
-    """8 FLOP per element over the normalised axes; what is not contiguous is copied first (ATen
-    layer_norm.cpp, .cu).
+    """8 FLOP per element over the normalised axes, backward twice that; what is not contiguous is
+    copied first (ATen layer_norm.cpp, .cu).
 
     784 rows of 192 elements take 58 us, transposed ones 115, the copy alone 56 (EPYC 9005, fp32).
     """
-    x = call.inputs[0]
-    return made_contiguous(
-        _norm(call, _K.LAYER_NORM, x, rows_of(x, prod(call.argument(1, "normalized_shape"))), 8), x
-    )
+    backward = _is_backward(call)
+    return made_contiguous(_last_axes_norm(call, _K.LAYER_NORM, 8), *call.inputs[: 1 + backward])
 
 
-@formula("native_layer_norm_backward")
-def layer_norm_backward(call: Call) -> list[Kernel]:
-    """Twice the forward."""
-    gradient, x = call.inputs[:2]
-    rows = rows_of(x, prod(call.argument(2, "normalized_shape")))
-    return made_contiguous(_norm(call, _K.LAYER_NORM, x, rows, 16), gradient, x)
-
-
-@formula("_fused_rms_norm")
+@formula("_fused_rms_norm _fused_rms_norm_backward")
 def rms_norm(call: Call) -> list[Kernel]:
-    """4 FLOP per element."""
-    x = call.inputs[0]
-    return _norm(call, _K.RMS_NORM, x, rows_of(x, prod(call.argument(1, "normalized_shape"))), 4)
+    """4 FLOP per element, backward twice that."""
+    return _last_axes_norm(call, _K.RMS_NORM, 4)
 
 
-@formula("_fused_rms_norm_backward")
-def rms_norm_backward(call: Call) -> list[Kernel]:
-    """Twice the forward."""
-    x = call.inputs[1]
-    return _norm(call, _K.RMS_NORM, x, rows_of(x, prod(call.argument(2, "normalized_shape"))), 8)
+def _is_backward(call: Call) -> bool:
+    """Whether a call computes gradients: the output's gradient stands before its operands then."""
+    return "_backward" in call.name
 
 
-@formula("native_group_norm")
+def _last_axes_norm(call: Call, kind: OperatorKind, flop: int) -> list[Kernel]:
+    backward = _is_backward(call)
+    x = call.inputs[backward]
+    rows = rows_of(x, prod(call.argument(1 + backward, "normalized_shape")))
+    return whole(call, kind, rows, flop * (1 + backward) * x.elements)
+
+
+@formula("native_group_norm native_group_norm_backward")
 def group_norm(call: Call) -> list[Kernel]:
-    """8 FLOP per element; one row per sample and group."""
-    x = call.inputs[0]
-    rows = x.shape[0] * int(call.argument(6, "group"))
-    return _norm(call, _K.GROUP_NORM, x, (rows, x.elements // max(rows, 1)), 8)
+    """8 FLOP per element, backward twice that; one row per sample and group."""
+    backward = _is_backward(call)
+    x = call.inputs[backward]
+    rows = x.shape[0] * int(call.argument(8 if backward else 6, "group"))
+    dims = (rows, x.elements // max(rows, 1))
+    return whole(call, _K.GROUP_NORM, dims, 8 * (1 + backward) * x.elements)
 
 
-@formula("native_group_norm_backward")
-def group_norm_backward(call: Call) -> list[Kernel]:
-    """Twice the forward."""
-    x = call.inputs[1]
-    rows = x.shape[0] * int(call.argument(8, "group"))
-    return _norm(call, _K.GROUP_NORM, x, (rows, x.elements // max(rows, 1)), 16)
-
-
-_BATCH_NORMS = (
-    "native_batch_norm",
-    "_native_batch_norm_legit",
-    "_native_batch_norm_legit_no_training",
-    "_batch_norm_with_update",
-    "_batch_norm_no_update",
-    "cudnn_batch_norm",
-    "miopen_batch_norm",
+@formula(
+    """
+    native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training
+    _batch_norm_with_update _batch_norm_no_update cudnn_batch_norm miopen_batch_norm
+    """
 )
-
-
-@formula(*_BATCH_NORMS)
 def batch_norm(call: Call) -> list[Kernel]:
     """4 FLOP per element; channels are axis 1. With statistics of its own (an instance norm) it is
     named so.
     """
     x = call.inputs[0]
-    has_own = call.name == "_batch_norm_with_update" or any(
-        flag is True for flag in call.arguments[3:6]
-    )
-    kernels = _norm(call, _K.BATCH_NORM, x, rows_of(x, x.shape[1]), 4)
-    return [replace(kernel, suffix=OWN_STATISTICS if has_own else "") for kernel in kernels]
+    has_flag = any(flag is True for flag in call.arguments[3:6])
+    suffix = OWN_STATISTICS if has_flag or call.name == "_batch_norm_with_update" else ""
+    return whole(call, _K.BATCH_NORM, rows_of(x, x.shape[1]), 4 * x.elements, suffix)
 
 
-@formula("native_batch_norm_backward", "batch_norm_backward", "cudnn_batch_norm_backward")
+@formula("native_batch_norm_backward batch_norm_backward cudnn_batch_norm_backward")
 def batch_norm_backward(call: Call) -> list[Kernel]:
     """Twice the forward."""
     x = call.inputs[1]
-    return _norm(call, _K.BATCH_NORM, x, rows_of(x, x.shape[1]), 8)
+    return whole(call, _K.BATCH_NORM, rows_of(x, x.shape[1]), 8 * x.elements)
 
 
 # -- softmax, reductions
-# ---------------------------------------------------------------------------------------------
 
 
 def across(x: Operand, axis: int) -> str:
@@ -287,23 +172,21 @@ def _axis_size(x: Operand, axis: int) -> int:
     return x.shape[axis] if x.shape else 1
 
 
-def _softmax(call: Call, x: Operand, axis: int, flop: int) -> list[Kernel]:
-    """The kernel takes rows as they lie: an operand that is not contiguous is copied first (ATen
-    SoftMax.cpp, .cu).
-
-    Over another axis than the last it goes from vector to vector of neighbours, however few the
-    elements of a row. 307,328 scores transposed from heads last take 235 us in 32 bits and 315 in
-    16, contiguous ones 168 and 232 (EPYC 9005).
-    """
-    kernels = _norm(call, _K.SOFTMAX, x, rows_of(x, _axis_size(x, axis)), flop)
-    return made_contiguous([replace(kernel, suffix=across(x, axis)) for kernel in kernels], x)
-
-
-@formula("_softmax", "_log_softmax")
+@formula("_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data")
 def softmax(call: Call) -> list[Kernel]:
-    """6 FLOP per element."""
+    """6 FLOP per element; backward 4: product, row sum, difference, product.
+
+    The kernel takes rows as they lie: an operand that is not contiguous is copied first (ATen
+    SoftMax.cpp, .cu). Over another axis than the last it goes from vector to vector of neighbours,
+    however few the elements of a row. 307,328 scores transposed from heads last take 235 us in 32
+    bits and 315 in 16, contiguous ones 168 and 232 (EPYC 9005).
+    """
     x = call.inputs[0]
-    return _softmax(call, x, call.argument(1, "dim", -1), 6)
+    backward = _is_backward(call)
+    axis = call.argument(1 + backward, "dim", -1)
+    rows = rows_of(x, _axis_size(x, axis))
+    flop = (4 if backward else 6) * x.elements
+    return made_contiguous(whole(call, _K.SOFTMAX, rows, flop, across(x, axis)), x)
 
 
 @formula("_safe_softmax")
@@ -315,184 +198,128 @@ def safe_softmax(call: Call) -> list[Kernel]:
     2.35 ms more.
     """
     x, result = call.inputs[0], call.outputs[0]
-    rows = max(x.elements // max(_axis_size(x, call.argument(1, "dim", -1)), 1), 1)
-    apart, flat = (
-        inner_tensor(x, x.elements),
-        replace(inner_tensor(x, x.elements), element_bytes=1, scaled=False),
-    )
-    masked = replace(flat, shape=(rows,))
+    count = x.elements
+    rows = max(count // max(_axis_size(x, call.argument(1, "dim", -1)), 1), 1)
+    apart = inner_tensor(x, count)
+    flags = replace(apart, element_bytes=1, scaled=False)
+    masked = replace(flags, shape=(rows,))
+
+    def kernel(
+        kind: OperatorKind,
+        dims: tuple[int, ...],
+        reads: tuple[Operand, ...],
+        to: Operand,
+        name: str,
+    ) -> Kernel:
+        return Kernel(kind, dims, float(count), reads, (to,), name)
+
     return [
-        *(replace(kernel, writes=(apart,)) for kernel in softmax(call)),
-        Kernel(_K.ELEMENTWISE, (x.elements, 1, 1), float(x.elements), (apart,), (flat,), "eq"),
-        Kernel(
-            _K.REDUCTION, (rows, x.elements // rows), float(x.elements), (flat,), (masked,), "all"
-        ),
-        Kernel(
-            _K.ELEMENTWISE,
-            (x.elements, 2, 1),
-            float(x.elements),
-            (masked, apart),
-            (result,),
-            "where",
-        ),
+        *(replace(first, writes=(apart,)) for first in softmax(call)),
+        kernel(_K.ELEMENTWISE, (count, 1, 1), (apart,), flags, "eq"),
+        kernel(_K.REDUCTION, (rows, count // rows), (flags,), masked, "all"),
+        kernel(_K.ELEMENTWISE, (count, 2, 1), (masked, apart), result, "where"),
     ]
-
-
-@formula("_softmax_backward_data", "_log_softmax_backward_data")
-def softmax_backward(call: Call) -> list[Kernel]:
-    """Product, row sum, difference, product: 4 FLOP per element."""
-    x = call.inputs[0]
-    return _softmax(call, x, call.argument(2, "dim", -1), 4)
 
 
 @formula("topk")
 def top_k(call: Call) -> list[Kernel]:
-    """The choice of experts by a router: tokens x experts; softmax is counted where it is called."""
+    """The choice of experts by a router: tokens x experts; softmax is counted where it is
+    called.
+    """
     x = call.inputs[0]
     experts = _axis_size(x, call.argument(2, "dim", -1))
     dims = (x.elements // max(experts, 1), experts, int(call.argument(1, "k")))
-    return [Kernel(_K.MOE_ROUTING, dims, float(2 * x.elements), call.inputs, call.outputs)]
+    return whole(call, _K.MOE_ROUTING, dims, 2 * x.elements)
 
 
 # -- pooling
-# ---------------------------------------------------------------------------------------------------------
 
-_WINDOWED = (
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "max_pool2d_with_indices",
-    "max_pool3d_with_indices",
-)
-_ADAPTIVE = tuple(
-    f"{mode}_pool{rank}d" for mode in ("_adaptive_avg", "adaptive_max") for rank in (2, 3)
-)
+_FLAT_POOLS = "avg_pool2d avg_pool3d max_pool2d_with_indices max_pool3d_with_indices"
+_ADAPTIVE = "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d"
 
 
-def _pool(x: Operand, small: Operand, volume: int, call: Call, rank: int) -> list[Kernel]:
+def _backward_of(text: str) -> str:
+    return " ".join(f"{name}_backward" for name in text.split())
+
+
+def _pool(x: Operand, small: Operand, volume: int, call: Call) -> Kernel:
+    """From the positions of x to those of a smaller tensor, whose windows have `volume`
+    elements.
+    """
+    rank = _rank(call)
     channels = x.shape[-rank - 1] if len(x.shape) > rank else 1
     batch = x.shape[0] if len(x.shape) == rank + 2 else 1
-    dims = (batch, channels, prod(x.shape[-rank:]), prod(small.shape[-rank:]), volume)
-    together = (
-        rank == 2 and channels > 1 and x.stride[-3] == 1 and prod(x.shape[-2:]) > 1
-    )  # whole vectors of channels
-    form = "last" if together else ""
-    return [
-        Kernel(_K.POOLING, dims, float(small.elements * volume), call.inputs, call.outputs, form)
-    ]
+    positions, outputs = prod(x.shape[-rank:]), prod(small.shape[-rank:])
+    dims = (batch, channels, positions, outputs, volume)
+    # Whole vectors of channels.
+    is_channels_last = rank == 2 and channels > 1 and x.stride[-3] == 1 and positions > 1
+    form = "last" if is_channels_last else ""
+    return whole(call, _K.POOLING, dims, small.elements * volume, form)[0]
 
 
-def _rank(name: str) -> int:
-    return next(
-        int(name[i - 1])
-        for i, letter in enumerate(name)
-        if letter == "d" and i and name[i - 1] in "123"
-    )
+def _rank(call: Call) -> int:
+    """Axes that a pool slides along: the number before the first "d" in its name."""
+    return int(call.name.partition("d_")[0].removesuffix("d")[-1])
 
 
-def _volume(window: int | list[int] | tuple[int, ...], rank: int) -> int:
+def _window_volume(call: Call, place: int) -> int:
+    rank, window = _rank(call), call.argument(place, "kernel_size")
     sizes = list(window) if isinstance(window, (list, tuple)) else [window]
-    return prod(sizes) if len(sizes) == rank else sizes[0] ** rank
+    return prod(sizes) if len(sizes) == rank else int(sizes[0]) ** rank
 
 
-@formula(*_WINDOWED)
+def _mean_volume(call: Call, x: Operand, small: Operand) -> int:
+    """Elements of an adaptive pool's window: input over output positions."""
+    rank = _rank(call)
+    return max(1, prod(x.shape[-rank:]) // max(prod(small.shape[-rank:]), 1))
+
+
+@formula("avg_pool1d", _FLAT_POOLS)
 def pool(call: Call) -> list[Kernel]:
     """One FLOP per element of each window; a sequence's maximum comes as an image of one line."""
-    rank, window = _rank(call.name), call.argument(1, "kernel_size")
-    rows = _pool(call.inputs[0], call.outputs[0], _volume(window, rank), call, rank)
-    is_line = (
-        call.name == "max_pool2d_with_indices"
-        and call.inputs[0].shape[-2] == 1
-        and list(window)[:1] == [1]
-    )
-    return [replace(row, suffix="1d") for row in rows] if is_line else rows
+    x = call.inputs[0]
+    kernel = _pool(x, call.outputs[0], _window_volume(call, 1), call)
+    window = list(call.argument(1, "kernel_size"))
+    is_line = call.name == "max_pool2d_with_indices" and x.shape[-2] == 1 and window[:1] == [1]
+    return [replace(kernel, suffix="1d") if is_line else kernel]
 
 
-@formula(*_ADAPTIVE)
+@formula(_ADAPTIVE)
 def adaptive_pool(call: Call) -> list[Kernel]:
     """Windows of the mean size input/output."""
-    x, small, rank = call.inputs[0], call.outputs[0], _rank(call.name)
-    return _pool(
-        x, small, max(1, prod(x.shape[-rank:]) // max(prod(small.shape[-rank:]), 1)), call, rank
-    )
+    x, small = call.inputs[0], call.outputs[0]
+    return [_pool(x, small, _mean_volume(call, x, small), call)]
 
 
-@formula(*(f"{name}_backward" for name in _WINDOWED if "1d" not in name))
+@formula(_backward_of(_FLAT_POOLS), _backward_of(_ADAPTIVE))
 def pool_backward(call: Call) -> list[Kernel]:
-    """Each gradient goes to its window."""
-    rank = _rank(call.name)
-    gradient, x = call.inputs[:2]
-    kernel = _pool(x, gradient, _volume(call.argument(2, "kernel_size"), rank), call, rank)[0]
-    reads = tuple(operand for operand in call.inputs if operand is not x)
-    return [Kernel(kernel.kind, kernel.dims, kernel.flop, reads, call.outputs)]
-
-
-@formula(*(f"{name}_backward" for name in _ADAPTIVE))
-def adaptive_pool_backward(call: Call) -> list[Kernel]:
-    """Each gradient goes to its window."""
-    gradient, rank = call.inputs[0], _rank(call.name)
-    x = call.outputs[0]
-    volume = max(1, prod(x.shape[-rank:]) // max(prod(gradient.shape[-rank:]), 1))
-    kernel = _pool(x, gradient, volume, call, rank)[0]
-    reads = tuple(operand for operand in call.inputs if operand is not call.inputs[1])
-    return [Kernel(kernel.kind, kernel.dims, kernel.flop, reads, call.outputs)]
+    """Each gradient goes to its window; the picture itself is not read."""
+    gradient, image = call.inputs[:2]
+    is_adaptive = "adaptive" in call.name
+    x = call.outputs[0] if is_adaptive else image
+    volume = _mean_volume(call, x, gradient) if is_adaptive else _window_volume(call, 2)
+    reads = tuple(operand for operand in call.inputs if operand is not image)
+    return [replace(_pool(x, gradient, volume, call), reads=reads, suffix="")]
 
 
 # -- copies
-# ----------------------------------------------------------------------------------------------------------
 
 
 @formula(
-    "cat",
-    "stack",
-    "clone",
-    "contiguous",
-    "_to_copy",
-    "copy",
-    "_reshape_copy",
-    "repeat",
-    "repeat_interleave",
-    "flip",
-    "constant_pad_nd",
-    "reflection_pad1d",
-    "reflection_pad2d",
-    "reflection_pad3d",
-    "replication_pad1d",
-    "replication_pad2d",
-    "replication_pad3d",
-    "upsample_nearest1d",
-    "upsample_nearest3d",
-    "_upsample_nearest_exact1d",
-    "_upsample_nearest_exact3d",
-    "upsample_bicubic2d",
-    "upsample_linear1d",
-    "upsample_trilinear3d",
-    "_upsample_bilinear2d_aa",
-    "_upsample_bicubic2d_aa",
-    "upsample_nearest1d_backward",
-    "upsample_nearest3d_backward",
-    "upsample_bicubic2d_backward",
-    "upsample_linear1d_backward",
-    "upsample_trilinear3d_backward",
-    "_upsample_bilinear2d_aa_backward",
-    "reflection_pad1d_backward",
-    "reflection_pad2d_backward",
-    "reflection_pad3d_backward",
-    "replication_pad1d_backward",
-    "replication_pad2d_backward",
-    "replication_pad3d_backward",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "channel_shuffle",
-    "native_channel_shuffle",
-    "unfold_backward",
-    "slice_backward",
-    "select_backward",
-    "slice_scatter",
-    "select_scatter",
-    "as_strided_scatter",
-    "diagonal_scatter",
-    "diag_embed",
+    """
+    cat stack clone contiguous _to_copy copy _reshape_copy repeat repeat_interleave flip
+    constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
+    replication_pad2d replication_pad3d upsample_nearest1d upsample_nearest3d
+    _upsample_nearest_exact1d _upsample_nearest_exact3d upsample_bicubic2d upsample_linear1d
+    upsample_trilinear3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+    upsample_nearest1d_backward upsample_nearest3d_backward upsample_bicubic2d_backward
+    upsample_linear1d_backward upsample_trilinear3d_backward
+    _upsample_bilinear2d_aa_backward reflection_pad1d_backward reflection_pad2d_backward
+    reflection_pad3d_backward replication_pad1d_backward replication_pad2d_backward
+    replication_pad3d_backward pixel_shuffle pixel_unshuffle channel_shuffle
+    native_channel_shuffle unfold_backward slice_backward select_backward slice_scatter
+    select_scatter as_strided_scatter diagonal_scatter diag_embed
+    """
 )
 def copy(call: Call) -> list[Kernel]:
     """Moves its inputs to its output; a copy into a tensor does not read it."""
@@ -523,11 +350,10 @@ def roll(call: Call) -> list[Kernel]:
 
 
 @formula(
-    "upsample_nearest2d",
-    "_upsample_nearest_exact2d",
-    "upsample_bilinear2d",
-    "upsample_nearest2d_backward",
-    "upsample_bilinear2d_backward",
+    """
+    upsample_nearest2d _upsample_nearest_exact2d upsample_bilinear2d
+    upsample_nearest2d_backward upsample_bilinear2d_backward
+    """
 )
 def resample(call: Call) -> list[Kernel]:
     """Images of another size; the gradient has the output's dimensions too."""
@@ -535,7 +361,7 @@ def resample(call: Call) -> list[Kernel]:
     return [Kernel(_K.COPY, (fine.elements, *fine.shape[1:]), 0.0, call.inputs[:1], call.outputs)]
 
 
-@formula("_fft_r2c", "_fft_c2r", "_fft_c2c")
+@formula("_fft_r2c _fft_c2r _fft_c2c")
 def spectrum(call: Call) -> list[Kernel]:
     """Fast Fourier transform: 2.5 n log2 n FLOP for n numbers, real and imaginary parts apart
     (Cooley and Tukey, 1965).
@@ -547,22 +373,21 @@ def spectrum(call: Call) -> list[Kernel]:
     elements = whole.elements * (2 if call.name.endswith("c2c") else 1)
     each = round(2.5 * log2(max(length, 2)))
     runs = 1 if len(whole.shape) - 1 in axes else elements
-    return [
-        Kernel(_K.ELEMENTWISE, (elements, 1, each, runs), float(each * elements), (x,), (result,))
-    ]
+    dims = (elements, 1, each, runs)
+    return [Kernel(_K.ELEMENTWISE, dims, float(each * elements), (x,), (result,))]
 
 
-@formula("im2col", "col2im")
+@formula("im2col col2im")
 def unfold(call: Call) -> list[Kernel]:
     """An image's windows as columns, and columns added up to an image: each element of the columns
     is moved.
     """
     elements = max(call.inputs[0].elements, call.outputs[0].elements)
-    return [Kernel(_K.COPY, (elements,), 0.0, call.inputs, call.outputs)]
+    return whole(call, _K.COPY, (elements,), 0.0)
 
 
-@formula("split_with_sizes_copy", "unbind_copy", "split_copy", "chunk_cat", "_foreach_copy")
+@formula("split_with_sizes_copy unbind_copy split_copy chunk_cat _foreach_copy")
 def list_copy(call: Call) -> list[Kernel]:
     """Moves a list of tensors."""
     elements = sum(x.elements for x in call.outputs) or sum(x.elements for x in call.inputs) // 2
-    return [Kernel(_K.COPY, (elements,), 0.0, call.inputs, call.outputs)]
+    return whole(call, _K.COPY, (elements,), 0.0)

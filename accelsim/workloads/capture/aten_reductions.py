@@ -4,9 +4,17 @@ kernels.
 
 from __future__ import annotations
 
-from accelsim.workloads.capture.aten import Call, Kernel, Operand, formula, inner_tensor
-from accelsim.workloads.capture.aten_memory import POINTWISE_FLOP, across, elementwise, rows_of
+from accelsim.workloads.capture.aten import (
+    Call,
+    Kernel,
+    Operand,
+    formula,
+    inner_tensor,
+    whole,
+)
+from accelsim.workloads.capture.aten_memory import across, elementwise, rows_of
 from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.pointwise import POINTWISE_FLOP
 
 __all__: list[str] = []
 
@@ -14,39 +22,15 @@ _K = OperatorKind
 
 #: Reductions whose loop depends on whether the innermost axis stays, and the place of their axes.
 _BY_AXIS = {"sum": 1, "mean": 1, "amax": 1, "amin": 1, "norm": 2, "linalg_vector_norm": 2}
-_REDUCTIONS = (
-    "sum",
-    "mean",
-    "amax",
-    "amin",
-    "aminmax",
-    "argmax",
-    "argmin",
-    "prod",
-    "var",
-    "var_mean",
-    "std",
-    "std_mean",
-    "norm",
-    "linalg_vector_norm",
-    "all",
-    "any",
-    "count_nonzero",
-    "max",
-    "min",
-    "nansum",
-    "nll_loss_forward",
-    "nll_loss2d_forward",
-    "mse_loss",
-    "binary_cross_entropy",
-    "smooth_l1_loss",
-    "huber_loss",
-    "histc",
-    "bincount",
+
+
+@formula(
+    """
+    sum mean amax amin aminmax argmax argmin prod var var_mean std std_mean norm
+    linalg_vector_norm all any count_nonzero max min nansum nll_loss_forward
+    nll_loss2d_forward mse_loss binary_cross_entropy smooth_l1_loss huber_loss histc bincount
+    """
 )
-
-
-@formula(*_REDUCTIONS)
 def reduction(call: Call) -> list[Kernel]:
     """One FLOP per element read; `max(a, b)` and unreduced losses are elementwise."""
     x, result = call.inputs[0], call.outputs[0]
@@ -61,7 +45,7 @@ def reduction(call: Call) -> list[Kernel]:
     inner = _stretch(x, call.argument(_BY_AXIS[call.name], "dim")) if call.name in _BY_AXIS else 0
     dims = (rows, x.elements // rows, inner) if inner else (rows, x.elements // rows)
     form = "outer" if inner else form
-    return [Kernel(_K.REDUCTION, dims, float(x.elements), call.inputs, call.outputs, form)]
+    return whole(call, _K.REDUCTION, dims, x.elements, form)
 
 
 def _stretch(x: Operand, axes: object) -> int:
@@ -95,15 +79,25 @@ def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
     rows = max(result.elements, 1)
     apart, most = inner_tensor(x, *x.shape), inner_tensor(x, rows)
 
-    def reduced(taken: Operand, made: Operand, suffix: str) -> Kernel:
+    def reduced(operand: Operand, result: Operand, suffix: str) -> Kernel:
         return Kernel(
-            _K.REDUCTION, (rows, x.elements // rows), float(x.elements), (taken,), (made,), suffix
+            _K.REDUCTION,
+            (rows, x.elements // rows),
+            float(x.elements),
+            (operand,),
+            (result,),
+            suffix,
         )
 
-    def each(taken: tuple[Operand, ...], made: Operand, suffix: str, flop: int = 1) -> Kernel:
-        count = made.elements
+    def each(operands: tuple[Operand, ...], result: Operand, suffix: str, flop: int = 1) -> Kernel:
+        count = result.elements
         return Kernel(
-            _K.ELEMENTWISE, (count, len(taken), flop), float(flop * count), taken, (made,), suffix
+            _K.ELEMENTWISE,
+            (count, len(operands), flop),
+            float(flop * count),
+            operands,
+            (result,),
+            suffix,
         )
 
     return [
@@ -119,9 +113,7 @@ def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
     ]
 
 
-@formula(
-    "cumsum", "cumprod", "logcumsumexp", "sort", "argsort", "kthvalue", "median", "cummax", "cummin"
-)
+@formula("cumsum cumprod logcumsumexp sort argsort kthvalue median cummax cummin")
 def scan(call: Call) -> list[Kernel]:
     """One FLOP per element along one axis; without an axis all elements are one row."""
     x = call.inputs[0]
@@ -129,7 +121,7 @@ def scan(call: Call) -> list[Kernel]:
         2 if call.name == "kthvalue" else 1, "dim", None if call.name == "median" else -1
     )
     if axis is None or not x.shape:
-        return [Kernel(_K.REDUCTION, (1, x.elements), float(x.elements), call.inputs, call.outputs)]
+        return whole(call, _K.REDUCTION, (1, x.elements), x.elements)
     rows = rows_of(x, x.shape[int(axis)])
     return [
         Kernel(

@@ -137,20 +137,16 @@ def merge_attention(rows: list[Row]) -> list[Row]:
 
 def _forward(reader: _Reader, softmax: int) -> _Match | None:
     columns = reader.rows[softmax].kernel.dims[1]
-    up, down = (
-        reader.climb(softmax, Phase.FORWARD, columns),
-        reader.descend(softmax, Phase.FORWARD, columns),
-    )
+    up = reader.climb(softmax, Phase.FORWARD, columns)
+    down = reader.descend(softmax, Phase.FORWARD, columns)
     if up is None or down is None or len(down[0]) != 1:
         return None
     scores, context = reader.rows[up[0]].kernel, reader.rows[down[0][0]].kernel
     if scores.dims[2] not in (columns, columns - 1) or context.dims[3] != scores.dims[2]:
         return None
-    return (
-        _Match(softmax, up[0], down[0][0], up[1], down[1])
-        if scores.dims[:2] == context.dims[:2]
-        else None
-    )
+    if scores.dims[:2] != context.dims[:2]:
+        return None
+    return _Match(softmax, up[0], down[0][0], up[1], down[1])
 
 
 def _backward(reader: _Reader, match: _Match) -> bool:
@@ -215,16 +211,16 @@ def _order(rows: list[Row], leader: list[int]) -> list[int] | None:
     for number, sources in waits.items():
         for source in sources:
             readers[source].append(number)
-    left = {number: len(sources) for number, sources in waits.items()}
-    ready = [number for number, count in left.items() if count == 0]
+    missing = {number: len(sources) for number, sources in waits.items()}
+    ready = [number for number, count in missing.items() if count == 0]
     heapify(ready)
     order = []
     while ready:
         number = heappop(ready)
         order.append(number)
         for following in readers[number]:
-            left[following] -= 1
-            if left[following] == 0:
+            missing[following] -= 1
+            if missing[following] == 0:
                 heappush(ready, following)
     return order if len(order) == len(waits) else None
 
@@ -259,10 +255,8 @@ def _forward_row(rows: list[Row], reader: _Reader, match: _Match) -> Row:
         softmax.phase,
         set(),
     )
-    merged.saved_elements, merged.saved_fixed_bytes = (
-        context.saved_elements,
-        context.saved_fixed_bytes,
-    )
+    merged.saved_elements = context.saved_elements
+    merged.saved_fixed_bytes = context.saved_fixed_bytes
     if match.backward:
         merged.saved_fixed_bytes += 4.0 * count * q_len  # log-sum-exp, FP32
     return merged
@@ -274,10 +268,8 @@ def _backward_row(rows: list[Row], reader: _Reader, match: _Match, forward: Kern
     outer = [
         n for n in match.backward if set(reader.consumers[n]) - members or not reader.consumers[n]
     ]
-    reads = (
-        tuple(x for x in _outer_reads(rows, match.backward) if x.storage not in inner)
-        + forward.writes[:1]
-    )
+    from_outside = tuple(x for x in _outer_reads(rows, match.backward) if x.storage not in inner)
+    reads = from_outside + forward.writes[:1]
     writes = tuple(x for n in outer for x in rows[n].kernel.writes[:1])
     flop = ATTENTION_BACKWARD_RATIO * forward.flop
     kernel = Kernel(_K.ATTENTION_BACKWARD, forward.dims, flop, reads, writes)

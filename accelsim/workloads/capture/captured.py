@@ -189,7 +189,6 @@ def compute_dtypes(kind: NDArray[np.int16], policy: Precision) -> NDArray[np.int
 
 
 # -- lowering
-# --------------------------------------------------------------------------------------------------------
 
 
 def captured_forward(
@@ -235,7 +234,6 @@ def captured_training(
 
 
 # -- JSON
-# ------------------------------------------------------------------------------------------------------------
 
 
 def captured_document(workload: Workload) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import torch
 from torch._prims_common import suggest_memory_format
 from torch.utils._pytree import tree_flatten
 
-from accelsim.workloads.capture.aten_memory import POINTWISE_FLOP
+from accelsim.workloads.capture.aten import names
+from accelsim.workloads.pointwise import POINTWISE_FLOP
 
 __all__ = [
     "KNOWN_ELEMENTS",
@@ -32,9 +33,12 @@ __all__ = [
 
 #: Operators refused by name, with what to do instead.
 REFUSED = {
-    "_pack_padded_sequence": "packs sequences into a layout that is data. Pass padded sequences to the recurrent layer.",
-    "_pad_packed_sequence": "unpacks sequences whose layout is data. Pass padded sequences to the recurrent layer.",
-    "_nested_tensor_from_mask_left_aligned": "leaves out padded tokens, so that sizes are data. Make nn.TransformerEncoder "
+    "_pack_padded_sequence": "packs sequences into a layout that is data. Pass padded sequences "
+    "to the recurrent layer.",
+    "_pad_packed_sequence": "unpacks sequences whose layout is data. Pass padded sequences to the "
+    "recurrent layer.",
+    "_nested_tensor_from_mask_left_aligned": "leaves out padded tokens, so that sizes are data. "
+    "Make nn.TransformerEncoder "
     "with enable_nested_tensor=False, or pass no src_key_padding_mask.",
 }
 #: Largest tensor whose value is followed.
@@ -86,9 +90,7 @@ def is_composite(func: Any) -> bool:
 
 
 #: Operators whose real result is never worth computing.
-UNKNOWABLE = frozenset(
-    {"mm", "addmm", "bmm", "convolution", "empty", "empty_like", "new_empty", "empty_strided"}
-)
+UNKNOWABLE = names("mm addmm bmm convolution empty empty_like new_empty empty_strided")
 
 
 def too_large(
@@ -154,37 +156,12 @@ def tensor_arguments(func: Any) -> list[Any]:
     return [argument for argument in func._schema.arguments if "Tensor" in str(argument.type)]  # noqa: SLF001
 
 
-_POINTWISE_NAMES = (
-    "fill",
-    "zero",
-    "zeros",
-    "ones",
-    "full",
-    "arange",
-    "linspace",
-    "scalar_tensor",
-    "rand",
-    "randn",
-    "randint",
-    "randperm",
-    "normal",
-    "uniform",
-    "random",
-    "bernoulli",
-    "exponential",
-    "dropout",
-    "where",
-    "masked_fill",
-    "tril",
-    "triu",
-    "eye",
-    "one_hot",
-    "floor_divide",
-    "polar",
-    "complex",
-    "binary_cross_entropy_with_logits",
-    "remainder",
-    "fmod",
+_POINTWISE_NAMES = names(
+    """
+    fill zero zeros ones full arange linspace scalar_tensor rand randn randint randperm normal
+    uniform random bernoulli exponential dropout where masked_fill tril triu eye one_hot
+    floor_divide polar complex binary_cross_entropy_with_logits remainder fmod
+    """
 )
 
 

@@ -120,7 +120,9 @@ def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.
 def _projected(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, weight: torch.Tensor
 ) -> torch.Tensor:
-    """Queries, keys and values beside each other, (batch, tokens, 3 x width), without their bias."""
+    """Queries, keys and values beside each other, (batch, tokens, 3 x width), without their
+    bias.
+    """
     if query is key is value:
         sources, sizes = [query], [3]
     else:

@@ -8,9 +8,9 @@ can follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from threading import get_ident
 from typing import Any
@@ -30,7 +30,7 @@ from accelsim.workloads.capture.aten import (
 from accelsim.workloads.capture.aten_memory import elementwise
 from accelsim.workloads.capture.recorder import Recorder
 from accelsim.workloads.capture.stepped_layers import stepped
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import RECURRENT_GATES, OperatorKind
 
 __all__ = ["Interceptor"]
 
@@ -152,7 +152,6 @@ def _dropout(
 
 
 # -- attention
-# -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +204,8 @@ def _attention(
     query, key, value = (recorder.to_meta(x) for x in (query, key, value))
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise CaptureError(
-            f"scaled_dot_product_attention in {recorder.path!r}: shapes {tuple(query.shape)}, {tuple(key.shape)} and "
+            f"scaled_dot_product_attention in {recorder.path!r}: shapes {tuple(query.shape)}, "
+            f"{tuple(key.shape)} and "
             f"{tuple(value.shape)} do not match."
         )
     mask = None if attn_mask is None else recorder.operand(recorder.to_meta(attn_mask))
@@ -232,6 +232,10 @@ def _attention_output(q: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     )
 
 
+def _operands(recorder: Recorder, *tensors: torch.Tensor) -> tuple[Operand, ...]:
+    return tuple(recorder.operand(x) for x in tensors)
+
+
 class _Attention(torch.autograd.Function):  # type: ignore[misc]
     """One ATTENTION row forward, one ATTENTION_BACKWARD row backward."""
 
@@ -241,8 +245,8 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
     ) -> torch.Tensor:
         recorder = call.recorder
         output = _attention_output(q, v)
-        parts = (recorder.operand(q), recorder.operand(k), recorder.operand(v))
-        reads: tuple[Operand, ...] = parts if call.mask is None else (*parts, call.mask)
+        parts = _operands(recorder, q, k, v)
+        reads = parts if call.mask is None else (*parts, call.mask)
         kernel = attention_kernel(parts, reads, (recorder.operand(output),), causal=call.causal)
         row = recorder.rows[recorder.add([kernel], "scaled_dot_product_attention")]
         ctx.call = call
@@ -258,9 +262,9 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
         recorder = ctx.call.recorder
         q, k, v, output = ctx.saved_tensors
         results = [torch.empty_like(x) for x in (q, k, v)]
-        parts = (recorder.operand(q), recorder.operand(k), recorder.operand(v))
-        reads = (recorder.operand(gradients[0]), *parts, recorder.operand(output))
-        writes = tuple(recorder.operand(x) for x in results)
+        parts = _operands(recorder, q, k, v)
+        reads = _operands(recorder, gradients[0], q, k, v, output)
+        writes = _operands(recorder, *results)
         causal = ctx.call.causal
         kernel = attention_kernel(parts, reads, writes, causal=causal, backward=True)
         recorder.add([kernel], "scaled_dot_product_attention_backward")
@@ -268,7 +272,6 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
 
 
 # -- RMS norm
-# --------------------------------------------------------------------------------------------------------
 
 
 def _rms_norm(
@@ -318,15 +321,13 @@ def _rms_norm_row(
     name: str,
 ) -> None:
     elements = writes[0].numel()
-    operands = tuple(recorder.operand(t) for t in reads), tuple(recorder.operand(t) for t in writes)
-    kernel = Kernel(
-        OperatorKind.RMS_NORM, (elements // columns, columns), float(flop * elements), *operands
-    )
+    rows = (elements // columns, columns)
+    operands = _operands(recorder, *reads), _operands(recorder, *writes)
+    kernel = Kernel(OperatorKind.RMS_NORM, rows, float(flop * elements), *operands)
     recorder.add([kernel], name)
 
 
 # -- recurrent layers
-# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +344,11 @@ class _Stack:
     projection: int
     per_layer: int
     differentiable: bool
+
+    @property
+    def gates(self) -> int:
+        """Gate matrices of one cell."""
+        return RECURRENT_GATES[_RECURRENT[self.name]]
 
     @property
     def width(self) -> int:
@@ -371,12 +377,13 @@ def _recurrent(recorder: Recorder, name: str, args: tuple[Any, ...]) -> Any:
         args
     ) < 9:
         raise CaptureError(
-            f"{recorder.path!r} runs {name} on a packed sequence, whose layout is data. Pass padded sequences instead."
+            f"{recorder.path!r} runs {name} on a packed sequence, whose layout is data. Pass "
+            f"padded sequences instead."
         )
     states = list(state) if isinstance(state, (list, tuple)) else [state]
     directions = 2 if bidirectional else 1
     per_layer = len(weights) // (int(layers) * directions)
-    gates = {"lstm": 4, "gru": 3}.get(name, 1)
+    gates = RECURRENT_GATES[_RECURRENT[name]]
     hidden = weights[0].shape[0] // gates
     projection = (
         weights[per_layer - 1].shape[0]
@@ -385,19 +392,17 @@ def _recurrent(recorder: Recorder, name: str, args: tuple[Any, ...]) -> Any:
     )
     rate = float(dropout) if training else 0.0
     tensors = [recorder.to_meta(t) for t in (x, *states, *weights)]
-    kept = _differentiable(*tensors)
-    batch_first, count = bool(args[8]), int(layers)
     stack = _Stack(
         recorder,
         name,
-        count,
+        int(layers),
         directions,
         rate,
-        batch_first,
+        bool(args[8]),
         hidden,
         projection,
         per_layer * directions,
-        kept,
+        _differentiable(*tensors),
     )
     outputs = _Recurrent.apply(stack, len(states), *tensors)
     return tuple(outputs)
@@ -468,17 +473,12 @@ def _layer_kernel(
     writes: list[torch.Tensor],
     suffix: str,
 ) -> Kernel:
-    batch, steps = (
-        (source.shape[0], source.shape[1])
-        if stack.batch_first
-        else (source.shape[1], source.shape[0])
-    )
-    describe: Callable[[torch.Tensor], Operand] = stack.recorder.operand
+    batch, steps = source.shape[:2] if stack.batch_first else source.shape[1::-1]
     return recurrent_kernel(
         _RECURRENT[stack.name],
         (batch, steps, source.shape[2], stack.hidden, stack.directions),
-        tuple(describe(t) for t in reads),
-        tuple(describe(t) for t in writes),
+        _operands(stack.recorder, *reads),
+        _operands(stack.recorder, *writes),
         projection=stack.projection,
         suffix=suffix,
     )
@@ -499,8 +499,7 @@ def _keep_gates(stack: _Stack, row: int, output: torch.Tensor) -> None:
     """The reserve space of a training pass: gates and cell state of every step (as
     `GraphBuilder.recurrent`).
     """
-    gates = {"lstm": 4, "gru": 3}.get(stack.name, 1)
-    per_feature = (gates + 1) * stack.hidden / stack.width
+    per_feature = (stack.gates + 1) * stack.hidden / stack.width
     stack.recorder.rows[row].saved_elements += output.numel() * per_feature
 
 
@@ -522,9 +521,6 @@ def _backward_row(
     """Twice the forward's products; without the input's gradient its share is left out."""
     source = activations[0]
     kernel = _layer_kernel(stack, source, [*activations, *weights], results, "")
-    gates = {"lstm": 4, "gru": 3}.get(stack.name, 1)
-    skipped = 0.0 if needed else 2.0 * source.numel() * stack.directions * gates * stack.hidden
-    whole = Kernel(
-        kernel.kind, kernel.dims, 2.0 * kernel.flop - skipped, kernel.reads, kernel.writes
-    )
-    stack.recorder.add([whole], f"{stack.name}_backward")
+    skipped = 2.0 * source.numel() * stack.directions * stack.gates * stack.hidden
+    flop = 2.0 * kernel.flop - (0.0 if needed else skipped)
+    stack.recorder.add([replace(kernel, flop=flop)], f"{stack.name}_backward")

@@ -105,7 +105,8 @@ def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs, 
     if not isinstance(module, torch.nn.Module):
         if not callable(module):
             raise CaptureError(
-                f"module = {type(module).__name__} is not allowed: expected a torch.nn.Module or a factory."
+                f"module = {type(module).__name__} is not allowed: expected a torch.nn.Module or "
+                f"a factory."
             )
         result, discarded = _call_factory(module)
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], torch.nn.Module):
@@ -117,7 +118,8 @@ def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs, 
         )
     if example_inputs is None:
         raise CaptureError(
-            "example_inputs are missing: give a tensor, a tuple of arguments or a mapping of keywords."
+            "example_inputs are missing: give a tensor, a tuple of arguments or a mapping of "
+            "keywords."
         )
     return result, _arguments(example_inputs), discarded
 
@@ -146,7 +148,8 @@ def _arguments(example_inputs: Any) -> Inputs:
         return tuple(example_inputs), {}
     found = type(example_inputs).__name__
     raise CaptureError(
-        f"example_inputs = {found} is not allowed: expected a tensor, a tuple of arguments or a mapping."
+        f"example_inputs = {found} is not allowed: expected a tensor, a tuple of arguments or a "
+        f"mapping."
     )
 
 
@@ -201,7 +204,8 @@ def meta_copy(module: torch.nn.Module) -> tuple[torch.nn.Module, Known]:
             return copy.deepcopy(module, twins.memo), twins.known
     except Exception as error:
         raise CaptureError(
-            f"{type(module).__name__} cannot be copied to the meta device ({brief(error)}). Pass a function that makes it."
+            f"{type(module).__name__} cannot be copied to the meta device ({brief(error)}). Pass "
+            f"a function that makes it."
         ) from error
 
 

@@ -170,12 +170,14 @@ def _import_target(target: str) -> Any:
             found: Any = importlib.import_module(place)
         except (Exception, SystemExit) as error:  # a script may exit as it is imported
             raise CaptureError(
-                f"target = {target!r}: {place} cannot be imported ({type(error).__name__}: {error})."
+                f"target = {target!r}: {place} cannot be imported ({type(error).__name__}: "
+                f"{error})."
             ) from error
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise CaptureError(
-                f"target = {target!r}: {place} has no {attribute!r}. Name a function or module in it."
+                f"target = {target!r}: {place} has no {attribute!r}. Name a function or module in "
+                f"it."
             )
         found = getattr(found, part)
     return found
@@ -201,7 +203,6 @@ def _require_torch() -> None:
 
 
 # -- runs
-# ------------------------------------------------------------------------------------------------------------
 
 
 class _Run:
@@ -297,7 +298,8 @@ def _explained(error: Exception, recorder: Recorder) -> CaptureError:
     place, last = recorder.failed or recorder.path, recorder.last_operator or "none"
     said = brief(error)
     remedy = (
-        "Check the shapes of example_inputs; code that reads values, calls numpy or C++ extensions must be replaced by "
+        "Check the shapes of example_inputs; code that reads values, calls numpy or C++ "
+        "extensions must be replaced by "
         "torch operators of fixed shape."
     )
     if last.startswith(("quantized", "aten.quantize")):
@@ -306,7 +308,10 @@ def _explained(error: Exception, recorder: Recorder) -> CaptureError:
         "FlexAttention" in said or "flex_attention" in said
     ):  # torch has no kernel of it without a device
         said = "flex_attention runs on a device alone, and capture has none"
-        remedy = "Call scaled_dot_product_attention instead, with is_causal=True for a causal mask: it costs the same."
+        remedy = (
+            "Call scaled_dot_product_attention instead, with is_causal=True for a causal "
+            "mask: it costs the same."
+        )
     return CaptureError(f"{place!r} cannot be captured: {said} (last operator {last}). {remedy}")
 
 
@@ -323,7 +328,8 @@ def _differentiate(output: Any, recorder: Recorder) -> None:
     roots = [x for x in found if isinstance(x, torch.Tensor) and x.requires_grad]
     if not roots:
         raise CaptureError(
-            f"{recorder.path!r}: no output depends on a trainable parameter. Return a float tensor (or an object with "
+            f"{recorder.path!r}: no output depends on a trainable parameter. Return a float "
+            f"tensor (or an object with "
             "a loss) and leave requires_grad on."
         )
     torch.autograd.backward(roots, [torch.empty_like(x) for x in roots])
@@ -339,7 +345,6 @@ def _fields(output: Any) -> Any:
 
 
 # -- rows to columns
-# -------------------------------------------------------------------------------------------------
 
 
 def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
@@ -376,7 +381,9 @@ def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
 
 
 def _traffic(row: Row) -> tuple[list[float], list[float]]:
-    """Elements that follow the precision and bytes that do not: read, written, of weights, saved."""
+    """Elements that follow the precision and bytes that do not: read, written, of weights,
+    saved.
+    """
     follows = [row.kernel.gathered, row.kernel.scattered, 0.0, row.saved_elements]
     fixed = [0.0, 0.0, 0.0, row.saved_fixed_bytes]
     seen: set[Any] = set()

@@ -129,15 +129,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             storage = self._storage(tensor)
             storage.state = True
             self._storage_names.setdefault(
-                tensor.untyped_storage()._cdata,
-                path.rpartition(".")[0] or name,  # noqa: SLF001
+                tensor.untyped_storage()._cdata,  # noqa: SLF001
+                path.rpartition(".")[0] or name,
             )
 
         for twin, value in known:
             self._storage(twin).values[_value_key(twin)] = value.detach().clone()
 
     # -- paths and phases
-    # --------------------------------------------------------------------------------------------
 
     @contextmanager
     def tracking(self) -> Iterator[None]:
@@ -239,7 +238,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._kept.clear()
 
     # -- tensors
-    # -----------------------------------------------------------------------------------------------------
 
     def _storage(self, x: torch.Tensor) -> _Storage:
         handle = x.untyped_storage()
@@ -280,7 +278,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return self._storage(x).values.get(_value_key(x))
 
     # -- dispatch
-    # ----------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(
         self,
@@ -402,8 +399,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _data_message(self, func: Any) -> str:
         return (
-            f"{func} in {self.path!r} looks at a value or makes a size that depends on data the capture does "
-            "not have. Pass that input as a real (small) tensor, or replace the branch by one of fixed shape."
+            f"{func} in {self.path!r} looks at a value or makes a size that depends on data the "
+            f"capture does "
+            "not have. Pass that input as a real (small) tensor, or replace the branch by one of "
+            "fixed shape."
         )
 
     def _remember(
@@ -422,7 +421,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 self._storage(x).values[_value_key(x)] = value
 
     # -- rows
-    # --------------------------------------------------------------------------------------------------------
 
     def _record(
         self,
@@ -474,7 +472,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if not is_pointwise and any(mark in plain for mark in CONTRACTION_MARKS):
             raise CaptureError(
                 f"{func} in {self.path!r} is matrix arithmetic with no formula. "
-                "Write it with matmul, convolution or scaled_dot_product_attention, or register a formula for it."
+                "Write it with matmul, convolution or scaled_dot_product_attention, or register a "
+                "formula for it."
             )
         if is_pointwise or plain.startswith("_foreach") or is_pointwise_name(plain):
             return elementwise(call)

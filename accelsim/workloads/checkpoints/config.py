@@ -38,6 +38,10 @@ class CheckpointConfig:
 
     fields: Mapping[str, Any]
 
+    def _value(self, field: str, default: Any) -> Any:
+        value = self.fields.get(field)
+        return default if value is None else value
+
     def has(self, field: str) -> bool:
         """Whether a field is there and not null."""
         return self.fields.get(field) is not None
@@ -48,34 +52,50 @@ class CheckpointConfig:
         Raises:
             InvalidValueError: If it is missing without a default, or not such a number.
         """
-        value = self.fields.get(field)
-        value = default if value is None else value
+        value = self._value(field, default)
         if value is None:
             raise InvalidValueError(field, None, "a number", f"The configuration lacks {field}.")
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _LARGEST:
             raise InvalidValueError(field, value, f"a whole number from {least} to {_LARGEST}")
         return value
 
+    def counts(self, notation: str) -> Parameters:
+        """Whole numbers by family parameter.
+
+        Args:
+            notation: Words "parameter=field:default". The field is left out where it has the
+                parameter's name, the default where there is none; "?" in place of a default leaves
+                a parameter out whose field is missing.
+
+        Raises:
+            InvalidValueError: If a field without a default is missing, or one is no such number.
+        """
+        found = {}
+        for word in notation.split():
+            place, _, default = word.removesuffix("?").partition(":")
+            parameter, _, field = place.partition("=")
+            field = field or parameter
+            if self.has(field) or not word.endswith("?"):
+                found[parameter] = self.integer(field, int(default) if default else None)
+        return found
+
     def fraction(self, field: str, default: float) -> float:
         """A number above 0, at most 1."""
-        value = self.fields.get(field)
-        value = default if value is None else value
+        value = self._value(field, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
             raise InvalidValueError(field, value, "a number above 0, at most 1")
         return float(value)
 
-    def flag(self, field: str, *, default: bool) -> bool:
+    def flag(self, field: str, *, default: bool = False) -> bool:
         """True or false."""
-        value = self.fields.get(field)
-        value = default if value is None else value
+        value = self._value(field, default)
         if not isinstance(value, bool):
             raise InvalidValueError(field, value, "true or false")
         return value
 
     def text(self, field: str, default: str) -> str:
         """A word."""
-        value = self.fields.get(field)
-        value = default if value is None else value
+        value = self._value(field, default)
         if not isinstance(value, str):
             raise InvalidValueError(field, value, "text")
         return value

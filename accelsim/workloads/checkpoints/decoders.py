@@ -31,28 +31,26 @@ __all__ = [
 def _decoder(c: CheckpointConfig) -> Parameters:
     """What Llama and its relatives share."""
     heads = c.integer("num_attention_heads")
-    parameters = {
-        "vocab_size": c.integer("vocab_size"),
-        "hidden_size": c.integer("hidden_size"),
-        "layers": c.integer("num_hidden_layers"),
-        "heads": heads,
-        "kv_heads": c.integer("num_key_value_heads", heads),
-        "intermediate_size": c.integer("intermediate_size"),
+    known = c.counts(
+        f"vocab_size hidden_size layers=num_hidden_layers heads=num_attention_heads "
+        f"kv_heads=num_key_value_heads:{heads} intermediate_size head_dim? "
+        f"max_positions=max_position_embeddings?"
+    )
+    return known | {
         "activation": c.activation("hidden_act", "silu"),
-        "tied_embeddings": c.flag("tie_word_embeddings", default=False),
+        "tied_embeddings": c.flag("tie_word_embeddings"),
     }
-    known = {"head_dim": "head_dim", "max_positions": "max_position_embeddings"}
-    return parameters | {name: c.integer(field) for name, field in known.items() if c.has(field)}
+
+
+def _attention_bias(c: CheckpointConfig, *, default: bool = False) -> Parameters:
+    bias = c.flag("attention_bias", default=default)
+    return {"attention_bias": bias, "output_bias": bias}
 
 
 def read_llama(c: CheckpointConfig) -> Parameters:
     """Llama 1 to 3."""
-    bias = c.flag("attention_bias", default=False)
-    return _decoder(c) | {
-        "attention_bias": bias,
-        "output_bias": bias,
-        "feed_forward_bias": c.flag("mlp_bias", default=False),
-    }
+    feed_forward = {"feed_forward_bias": c.flag("mlp_bias")}
+    return _decoder(c) | _attention_bias(c) | feed_forward
 
 
 def read_mistral(c: CheckpointConfig) -> Parameters:
@@ -62,11 +60,7 @@ def read_mistral(c: CheckpointConfig) -> Parameters:
 
 def read_mixtral(c: CheckpointConfig) -> Parameters:
     """Mixtral."""
-    mixture = {
-        "experts": c.integer("num_local_experts", 8),
-        "top_k": c.integer("num_experts_per_tok", 2),
-        "intermediate_size": c.integer("intermediate_size"),
-    }
+    mixture = c.counts("experts=num_local_experts:8 top_k=num_experts_per_tok:2 intermediate_size")
     return read_mistral(c) | {"layout": "mixtral", "mixture": mixture}
 
 
@@ -79,36 +73,26 @@ def read_qwen2(c: CheckpointConfig) -> Parameters:
 def _qwen_mixture(c: CheckpointConfig, experts: int, top_k: int) -> Parameters:
     c.require("decoder_sparse_step", 1, 1)
     c.require("mlp_only_layers", [], [])
-    field = (
-        "num_experts" if c.has("num_experts") else "num_local_experts"
-    )  # the name in newer releases
-    return {
-        "experts": c.integer(field, experts),
-        "top_k": c.integer("num_experts_per_tok", top_k),
-        "intermediate_size": c.integer("moe_intermediate_size"),
-    }
+    # Newer releases have another name for it.
+    field = "num_experts" if c.has("num_experts") else "num_local_experts"
+    return c.counts(
+        f"experts={field}:{experts} top_k=num_experts_per_tok:{top_k} "
+        f"intermediate_size=moe_intermediate_size"
+    )
 
 
 def read_qwen2_moe(c: CheckpointConfig) -> Parameters:
     """Qwen 1.5 and 2 mixtures, with a gated shared expert."""
-    shared = {
-        "shared_intermediate_size": c.integer("shared_expert_intermediate_size"),
-        "shared_gate": True,
-    }
-    return read_qwen2(c) | {"layout": "qwen2_moe", "mixture": _qwen_mixture(c, 60, 4) | shared}
+    shared = c.counts("shared_intermediate_size=shared_expert_intermediate_size")
+    mixture = _qwen_mixture(c, 60, 4) | shared | {"shared_gate": True}
+    return read_qwen2(c) | {"layout": "qwen2_moe", "mixture": mixture}
 
 
 def read_qwen3(c: CheckpointConfig) -> Parameters:
     """Qwen 3."""
     c.require("use_sliding_window", expected=False, default=False)
-    bias = c.flag("attention_bias", default=False)
-    own = {
-        "head_dim": c.integer("head_dim", 128),
-        "query_key_norm": True,
-        "attention_bias": bias,
-        "output_bias": bias,
-    }
-    return _decoder(c) | own
+    own = c.counts("head_dim:128") | {"query_key_norm": True}
+    return _decoder(c) | _attention_bias(c) | own
 
 
 def read_qwen3_moe(c: CheckpointConfig) -> Parameters:
@@ -119,24 +103,9 @@ def read_qwen3_moe(c: CheckpointConfig) -> Parameters:
 def read_gpt_oss(c: CheckpointConfig) -> Parameters:
     """gpt-oss."""
     top_k = "num_experts_per_tok" if c.has("num_experts_per_tok") else "experts_per_token"
-    mixture = {
-        "experts": c.integer("num_local_experts", 128),
-        "top_k": c.integer(top_k, 4),
-        "intermediate_size": c.integer("intermediate_size"),
-        "bias": True,
-    }
-    bias = c.flag("attention_bias", default=True)
-    return (
-        _decoder(c)
-        | _windows(c, every=2)
-        | {
-            "layout": "gpt_oss",
-            "attention_bias": bias,
-            "output_bias": bias,
-            "sinks": True,
-            "mixture": mixture,
-        }
-    )
+    mixture = c.counts(f"experts=num_local_experts:128 top_k={top_k}:4 intermediate_size")
+    own = {"layout": "gpt_oss", "sinks": True, "mixture": mixture | {"bias": True}}
+    return _decoder(c) | _windows(c, every=2) | _attention_bias(c, default=True) | own
 
 
 def _windows(c: CheckpointConfig, every: int) -> Parameters:
@@ -156,16 +125,12 @@ def read_deepseek(c: CheckpointConfig) -> Parameters:
     """DeepSeek-V2 and V3."""
     size = c.integer("moe_intermediate_size")
     c.require("moe_layer_freq", 1, 1)
-    latent = {
-        "query_rank": c.integer("q_lora_rank") if c.has("q_lora_rank") else 0,
-        "latent_rank": c.integer("kv_lora_rank"),
-        "nope_dim": c.integer("qk_nope_head_dim"),
-        "rope_dim": c.integer("qk_rope_head_dim"),
-        "value_dim": c.integer("v_head_dim"),
-    }
-    mixture = {
-        "experts": c.integer("n_routed_experts"),
-        "top_k": c.integer("num_experts_per_tok"),
+    latent = c.counts(
+        "query_rank=q_lora_rank? latent_rank=kv_lora_rank nope_dim=qk_nope_head_dim "
+        "rope_dim=qk_rope_head_dim value_dim=v_head_dim"
+    )
+    routed = c.counts("experts=n_routed_experts top_k=num_experts_per_tok")
+    mixture = routed | {
         "intermediate_size": size,
         "shared_intermediate_size": size * c.integer("n_shared_experts", 0, least=0),
         "dense_layers": c.integer("first_k_dense_replace", 0, least=0),
@@ -179,11 +144,11 @@ def read_deepseek(c: CheckpointConfig) -> Parameters:
 def read_gemma(c: CheckpointConfig) -> Parameters:
     """Gemma 1."""
     activation = "hidden_activation" if c.has("hidden_activation") else "hidden_act"
-    return _decoder(c) | {
-        "head_dim": c.integer("head_dim", 256),
+    own = {
         "activation": c.activation(activation, "gelu_pytorch_tanh"),
         "tied_embeddings": c.flag("tie_word_embeddings", default=True),
     }
+    return _decoder(c) | c.counts("head_dim:256") | own
 
 
 def read_gemma2(c: CheckpointConfig) -> Parameters:
@@ -193,11 +158,8 @@ def read_gemma2(c: CheckpointConfig) -> Parameters:
 
 def read_gemma3(c: CheckpointConfig) -> Parameters:
     """Gemma 3, text only: five windowed layers to a full one."""
-    return (
-        read_gemma(c)
-        | _windows(c, every=6)
-        | {"layout": "gemma2", "post_norms": True, "query_key_norm": True}
-    )
+    own = {"layout": "gemma2", "post_norms": True, "query_key_norm": True}
+    return read_gemma(c) | _windows(c, every=6) | own
 
 
 def read_phi3(c: CheckpointConfig) -> Parameters:
@@ -212,18 +174,17 @@ def read_phi3(c: CheckpointConfig) -> Parameters:
 def read_gpt2(c: CheckpointConfig) -> Parameters:
     """GPT-2."""
     width = c.integer("n_embd", 768)
-    return {
+    sizes = c.counts(
+        f"vocab_size:50257 hidden_size=n_embd:768 layers=n_layer:12 heads=n_head:12 "
+        f"intermediate_size=n_inner:{4 * width} max_positions=n_positions:1024"
+    )
+    own = {
         "layout": "gpt2",
-        "vocab_size": c.integer("vocab_size", 50257),
-        "hidden_size": width,
-        "layers": c.integer("n_layer", 12),
-        "heads": c.integer("n_head", 12),
-        "intermediate_size": c.integer("n_inner", 4 * width),
         "activation": c.activation("activation_function", "gelu_new"),
-        "max_positions": c.integer("n_positions", 1024),
         "tied_embeddings": c.flag("tie_word_embeddings", default=True),
         "fused_qkv": True,
-    } | _LEARNED
+    }
+    return sizes | own | _LEARNED
 
 
 #: Layer norm, learned positions and biases everywhere: GPT-2 and OPT.
@@ -243,18 +204,17 @@ def read_opt(c: CheckpointConfig) -> Parameters:
     c.require("do_layer_norm_before", expected=True, default=True)
     c.require("word_embed_proj_dim", width, width)
     c.require("enable_bias", expected=True, default=True)
-    return {
+    sizes = c.counts(
+        "vocab_size:50272 hidden_size layers=num_hidden_layers heads=num_attention_heads "
+        "intermediate_size=ffn_dim max_positions=max_position_embeddings:2048"
+    )
+    own = {
         "layout": "opt",
-        "vocab_size": c.integer("vocab_size", 50272),
-        "hidden_size": width,
-        "layers": c.integer("num_hidden_layers"),
-        "heads": c.integer("num_attention_heads"),
-        "intermediate_size": c.integer("ffn_dim"),
         "activation": c.activation("activation_function", "relu"),
-        "max_positions": c.integer("max_position_embeddings", 2048),
         "position_offset": 2,
         "tied_embeddings": c.flag("tie_word_embeddings", default=True),
-    } | _LEARNED
+    }
+    return sizes | own | _LEARNED
 
 
 def read_phi(c: CheckpointConfig) -> Parameters:
@@ -280,15 +240,14 @@ def read_falcon(c: CheckpointConfig) -> Parameters:
     c.require("parallel_attn", expected=True, default=True)
     c.require("bias", expected=False, default=False)
     c.require("alibi", expected=False, default=False)
-    width, heads = c.integer("hidden_size"), c.integer("num_attention_heads")
-    return {
+    width = c.integer("hidden_size")
+    sizes = c.counts(
+        f"vocab_size hidden_size layers=num_hidden_layers heads=num_attention_heads "
+        f"intermediate_size=ffn_hidden_size:{4 * width}"
+    )
+    return sizes | {
         "layout": "falcon",
-        "vocab_size": c.integer("vocab_size"),
-        "hidden_size": width,
-        "layers": c.integer("num_hidden_layers"),
-        "heads": heads,
-        "kv_heads": 1 if c.flag("multi_query", default=True) else heads,
-        "intermediate_size": c.integer("ffn_hidden_size", 4 * width),
+        "kv_heads": 1 if c.flag("multi_query", default=True) else sizes["heads"],
         "activation": c.activation("activation", "gelu"),
         "gated": False,
         "norm": "layer_norm",

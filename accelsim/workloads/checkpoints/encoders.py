@@ -37,16 +37,11 @@ def _head(c: CheckpointConfig, otherwise: str) -> Parameters:
 
 def read_bert(c: CheckpointConfig) -> Parameters:
     """BERT."""
-    return {
-        "vocab_size": c.integer("vocab_size"),
-        "hidden_size": c.integer("hidden_size"),
-        "layers": c.integer("num_hidden_layers"),
-        "heads": c.integer("num_attention_heads"),
-        "intermediate_size": c.integer("intermediate_size"),
-        "activation": c.activation("hidden_act", "gelu"),
-        "max_positions": c.integer("max_position_embeddings", 512),
-        "type_vocab_size": c.integer("type_vocab_size", 2),
-    } | _head(c, "pooler")
+    sizes = c.counts(
+        "vocab_size hidden_size layers=num_hidden_layers heads=num_attention_heads "
+        "intermediate_size max_positions=max_position_embeddings:512 type_vocab_size:2"
+    )
+    return sizes | {"activation": c.activation("hidden_act", "gelu")} | _head(c, "pooler")
 
 
 def read_roberta(c: CheckpointConfig) -> Parameters:
@@ -59,32 +54,30 @@ def read_roberta(c: CheckpointConfig) -> Parameters:
 
 def read_distilbert(c: CheckpointConfig) -> Parameters:
     """DistilBERT."""
-    return {
+    sizes = c.counts(
+        "vocab_size hidden_size=dim:768 layers=n_layers:6 heads=n_heads:12 "
+        "intermediate_size=hidden_dim:3072 max_positions=max_position_embeddings:512"
+    )
+    own = {
         "layout": "distilbert",
-        "vocab_size": c.integer("vocab_size"),
-        "hidden_size": c.integer("dim", 768),
-        "layers": c.integer("n_layers", 6),
-        "heads": c.integer("n_heads", 12),
-        "intermediate_size": c.integer("hidden_dim", 3072),
         "activation": c.activation("activation", "gelu"),
-        "max_positions": c.integer("max_position_embeddings", 512),
         "type_vocab_size": 0,
-    } | _head(c, "none")
+    }
+    return sizes | own | _head(c, "none")
+
+
+#: Sizes of vision transformer and wav2vec 2.0, with the defaults of their base models.
+_BASE_SIZES = (
+    "hidden_size:768 layers=num_hidden_layers:12 heads=num_attention_heads:12 "
+    "intermediate_size:3072 "
+)
 
 
 def read_vit(c: CheckpointConfig) -> Parameters:
     """Vision transformer."""
-    return {
-        "hidden_size": c.integer("hidden_size", 768),
-        "layers": c.integer("num_hidden_layers", 12),
-        "heads": c.integer("num_attention_heads", 12),
-        "intermediate_size": c.integer("intermediate_size", 3072),
-        "activation": c.activation("hidden_act", "gelu"),
-        "image_size": c.integer("image_size", 224),
-        "patch_size": c.integer("patch_size", 16),
-        "image_channels": c.integer("num_channels", 3),
-        "classes": c.labels(),
-    }
+    image = "image_size:224 patch_size:16 image_channels=num_channels:3"
+    own = {"activation": c.activation("hidden_act", "gelu"), "classes": c.labels()}
+    return c.counts(_BASE_SIZES + image) | own
 
 
 def read_t5(c: CheckpointConfig) -> Parameters:
@@ -93,21 +86,17 @@ def read_t5(c: CheckpointConfig) -> Parameters:
     projection = c.text("feed_forward_proj", "relu")
     gated = projection.startswith("gated-")
     activation = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
-    return {
+    named = CheckpointConfig({"feed_forward_proj": activation})
+    sizes = c.counts(
+        f"vocab_size:32128 hidden_size=d_model encoder_layers=num_layers "
+        f"decoder_layers=num_decoder_layers:{layers} heads=num_heads head_dim=d_kv "
+        f"intermediate_size=d_ff relative_buckets=relative_attention_num_buckets:32"
+    )
+    return sizes | {
         "layout": "t5",
-        "vocab_size": c.integer("vocab_size", 32128),
-        "hidden_size": c.integer("d_model"),
-        "encoder_layers": layers,
-        "decoder_layers": c.integer("num_decoder_layers", layers),
-        "heads": c.integer("num_heads"),
-        "head_dim": c.integer("d_kv"),
-        "intermediate_size": c.integer("d_ff"),
-        "activation": CheckpointConfig({"feed_forward_proj": activation}).activation(
-            "feed_forward_proj", "relu"
-        ),
+        "activation": named.activation("feed_forward_proj", "relu"),
         "gated": gated,
         "norm": "rms_norm",
-        "relative_buckets": c.integer("relative_attention_num_buckets", 32),
         "tied_logits": c.flag("tie_word_embeddings", default=True),
     }
 
@@ -117,14 +106,10 @@ def _stacks(c: CheckpointConfig) -> Parameters:
     heads, inner = c.integer("encoder_attention_heads"), c.integer("encoder_ffn_dim")
     c.require("decoder_attention_heads", heads, heads)
     c.require("decoder_ffn_dim", inner, inner)
-    return {
-        "vocab_size": c.integer("vocab_size"),
-        "hidden_size": c.integer("d_model"),
-        "encoder_layers": c.integer("encoder_layers"),
-        "decoder_layers": c.integer("decoder_layers"),
-        "heads": heads,
-        "intermediate_size": inner,
-    }
+    return c.counts(
+        "vocab_size hidden_size=d_model encoder_layers decoder_layers "
+        "heads=encoder_attention_heads intermediate_size=encoder_ffn_dim"
+    )
 
 
 def read_bart(c: CheckpointConfig) -> Parameters:
@@ -147,28 +132,25 @@ def read_bart(c: CheckpointConfig) -> Parameters:
 def read_whisper(c: CheckpointConfig) -> Parameters:
     """Whisper."""
     c.require("activation_function", "gelu", "gelu")
-    return _stacks(c) | {
-        "mel_bins": c.integer("num_mel_bins", 80),
-        "source_positions": c.integer("max_source_positions", 1500),
-        "target_positions": c.integer("max_target_positions", 448),
-    }
+    return _stacks(c) | c.counts(
+        "mel_bins=num_mel_bins:80 source_positions=max_source_positions:1500 "
+        "target_positions=max_target_positions:448"
+    )
 
 
 def read_wav2vec2(c: CheckpointConfig) -> Parameters:
     """Wav2vec 2.0."""
-    return {
-        "hidden_size": c.integer("hidden_size", 768),
-        "layers": c.integer("num_hidden_layers", 12),
-        "heads": c.integer("num_attention_heads", 12),
-        "intermediate_size": c.integer("intermediate_size", 3072),
+    positions = (
+        "position_kernel=num_conv_pos_embeddings:128 "
+        "position_groups=num_conv_pos_embedding_groups:16"
+    )
+    return c.counts(_BASE_SIZES + positions) | {
         "activation": c.activation("hidden_act", "gelu"),
         "conv_channels": c.integers("conv_dim", (512,) * 7),
         "conv_kernels": c.integers("conv_kernel", (10, 3, 3, 3, 3, 2, 2)),
         "conv_strides": c.integers("conv_stride", (5, 2, 2, 2, 2, 2, 2)),
-        "conv_bias": c.flag("conv_bias", default=False),
+        "conv_bias": c.flag("conv_bias"),
         "conv_norm": c.text("feat_extract_norm", "group"),
-        "norm_first": c.flag("do_stable_layer_norm", default=False),
-        "position_kernel": c.integer("num_conv_pos_embeddings", 128),
-        "position_groups": c.integer("num_conv_pos_embedding_groups", 16),
+        "norm_first": c.flag("do_stable_layer_norm"),
         "vocab_size": c.integer("vocab_size", 32) if c.architecture().endswith("ForCTC") else 0,
     }

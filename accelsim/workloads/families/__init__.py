@@ -15,51 +15,36 @@ from accelsim.workloads.model import FAMILIES, Family
 __all__ = ["FAMILY_MODULES", "load_family"]
 
 _PACKAGE = "accelsim.workloads.families"
-#: Module, within this package, that registers each family.
-FAMILY_MODULES: Mapping[str, str] = {
-    "boosted-trees": "trees",
-    "collaborative-filtering": "recommender",
-    "darknet": "darknet",
+#: Families by the module, within this package, that registers them.
+_FAMILIES = {
+    "darknet": "darknet yolo-v3",
     "decoder": "decoder",
-    "densenet": "vision",
-    "dlrm": "recommender",
-    "edge-classifier": "edge_classifiers",
-    "edge-detector": "edge_detectors",
-    "edge-segmenter": "edge_segmenters",
-    "efficientnet": "mobile",
-    "encoder": "encoder",
-    "encoder-decoder": "encoder_decoder",
-    "googlenet": "inception",
-    "inception-resnet-v2": "inception_variants",
-    "inception-v1": "inception_variants",
-    "inception-v2": "inception_variants",
-    "inception-v3": "inception",
-    "inception-v4": "inception_variants",
-    "latent-decoder": "diffusion",
-    "latent-diffusion": "diffusion",
-    "layers": "layer_stack",
-    "mean-embedding": "text",
-    "mobilenet-v1": "mobile",
-    "mobilenet-v2": "mobile",
-    "mobilenet-v3": "mobile",
-    "recurrent": "recurrent",
-    "recurrent-translator": "recurrent",
-    "resnet": "vision",
-    "resnet-variant": "residual_variants",
-    "retinanet": "feature_pyramid",
-    "speech-transducer": "recurrent",
-    "sphereface": "residual_variants",
-    "ssd-mobilenet-v1": "detection",
-    "ssd-resnet34": "large_ssd",
-    "ssd-vgg16": "detection",
-    "text-cnn": "text",
-    "unet": "segmentation",
-    "vision-transformer": "encoder",
-    "volumetric-unet": "volumetric",
-    "wav2vec2": "speech",
-    "whisper": "speech",
-    "yolo-v3": "yolo",
-    "yolo-v8": "yolo",
+    "detection": "ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16",
+    "diffusion": "latent-decoder latent-diffusion",
+    "edge_classifiers": "edge-classifier",
+    "edge_detectors": "edge-detector",
+    "edge_segmenters": "edge-segmenter",
+    "encoder": "encoder vision-transformer",
+    "encoder_decoder": "encoder-decoder",
+    "feature_pyramid": "retinanet",
+    "inception": """googlenet inception-resnet-v2 inception-v1 inception-v2
+        inception-v3 inception-v4""",
+    "layer_stack": "layers",
+    "mobile": "efficientnet mobilenet-v1 mobilenet-v2 mobilenet-v3",
+    "recommender": "collaborative-filtering dlrm",
+    "recurrent": "recurrent recurrent-translator speech-transducer",
+    "residual_variants": "resnet-variant sphereface",
+    "segmentation": "unet",
+    "speech": "wav2vec2 whisper",
+    "text": "mean-embedding text-cnn",
+    "trees": "boosted-trees",
+    "vision": "densenet resnet",
+    "volumetric": "volumetric-unet",
+    "yolo": "yolo-v8",
+}
+#: Module that registers each family.
+FAMILY_MODULES: Mapping[str, str] = {
+    name: module for module, names in _FAMILIES.items() for name in names.split()
 }
 
 

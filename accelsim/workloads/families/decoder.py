@@ -31,9 +31,9 @@ from accelsim.workloads.families.transformer import (
     token_ids,
     transformer_layers,
 )
+from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters, Natural
 from accelsim.workloads.model import RunShape, family
 from accelsim.workloads.operator import OperatorKind, Phase
-from accelsim.workloads.parameters import FamilyParameters
 from accelsim.workloads.sharding import ParallelGroup, stage_layers
 
 __all__ = [
@@ -50,12 +50,12 @@ Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 class MixtureParameters(FamilyParameters):
     """Mixture of experts in every layer after `dense_layers`; see `feed_forward.Mixture`."""
 
-    experts: int = Field(ge=1, le=4096)
-    top_k: int = Field(ge=1, le=256)
-    intermediate_size: int = Field(ge=1, le=2**20)
+    experts: Count
+    top_k: Count
+    intermediate_size: Count
     bias: bool = False
     correction_bias: bool = False
-    shared_intermediate_size: int = Field(default=0, ge=0, le=2**20)
+    shared_intermediate_size: Natural = 0
     shared_gate: bool = False
     dense_layers: int = Field(default=0, ge=0, le=1024)
 
@@ -69,11 +69,11 @@ class MixtureParameters(FamilyParameters):
 class LatentParameters(FamilyParameters):
     """Multi-head latent attention; see `attention_layers.LatentAttention`."""
 
-    query_rank: int = Field(default=0, ge=0, le=2**16)
-    latent_rank: int = Field(ge=1, le=2**16)
-    nope_dim: int = Field(ge=1, le=2**12)
-    rope_dim: int = Field(ge=1, le=2**12)
-    value_dim: int = Field(ge=1, le=2**12)
+    query_rank: Natural = 0
+    latent_rank: Count
+    nope_dim: Count
+    rope_dim: Count
+    value_dim: Count
 
 
 class DecoderParameters(FamilyParameters):
@@ -114,19 +114,19 @@ class DecoderParameters(FamilyParameters):
     """
 
     layout: str = "llama"
-    vocab_size: int = Field(ge=1, le=2**24)
-    hidden_size: int = Field(ge=1, le=2**18)
-    layers: int = Field(ge=1, le=1024)
-    heads: int = Field(ge=1, le=4096)
-    kv_heads: int | None = Field(default=None, ge=1, le=4096)
-    head_dim: int | None = Field(default=None, ge=1, le=4096)
-    intermediate_size: int = Field(ge=1, le=2**20)
+    vocab_size: Count
+    hidden_size: Count
+    layers: Depth
+    heads: Count
+    kv_heads: Count | None = None
+    head_dim: Count | None = None
+    intermediate_size: Count
     activation: Activation = "silu"
     gated: bool = True
     norm: Literal["layer_norm", "rms_norm"] = "rms_norm"
     positions: Literal["rotary", "learned", "none"] = "rotary"
-    max_positions: int = Field(default=0, ge=0, le=2**24)
-    position_offset: int = Field(default=0, ge=0, le=16)
+    max_positions: Natural = 0
+    position_offset: Natural = 0
     rotary_fraction: float = Field(default=1.0, gt=0, le=1, strict=False)
     tied_embeddings: bool = False
     attention_bias: bool = False
@@ -136,8 +136,8 @@ class DecoderParameters(FamilyParameters):
     fused_qkv: bool = False
     fused_gate_up: bool = False
     query_key_norm: bool = False
-    window: int = Field(default=0, ge=0, le=2**24)
-    full_attention_every: int = Field(default=0, ge=0, le=1024)
+    window: Natural = 0
+    full_attention_every: Natural = 0
     sinks: bool = False
     parallel: bool = False
     post_norms: bool = False
@@ -150,7 +150,8 @@ class DecoderParameters(FamilyParameters):
             raise ValueError(f"layout = {self.layout!r} is none of {', '.join(LAYOUTS)}")
         if self.head_dim is None and self.hidden_size % self.heads:
             raise ValueError(
-                f"hidden_size = {self.hidden_size} does not divide into {self.heads} heads; give head_dim"
+                f"hidden_size = {self.hidden_size} does not divide into {self.heads} heads; give "
+                f"head_dim"
             )
         if self.kv_heads is not None and self.heads % self.kv_heads:
             raise ValueError(f"heads = {self.heads} is no multiple of kv_heads = {self.kv_heads}")

@@ -15,12 +15,11 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import FamilyParameters
 
 __all__ = ["LatentDecoderParameters", "LatentDiffusionParameters"]
 
-_Count = Annotated[int, Field(ge=1, le=2**16)]
 _LATENT_FACTOR = 8  # pixels per latent, each way
 _GROUPS = 32
 
@@ -45,17 +44,17 @@ class LatentDiffusionParameters(FamilyParameters):
     """
 
     image_size: Annotated[int, Field(ge=64, le=2**14)]
-    channels: Annotated[tuple[_Count, ...], Field(strict=False, min_length=2, max_length=8)]
+    channels: Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
     transformer_layers: Annotated[
         tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(strict=False)
     ]
-    heads: Annotated[tuple[_Count, ...], Field(strict=False)]
-    context_width: _Count
-    context_len: _Count = 77
-    added_width: Annotated[int, Field(ge=0, le=2**16)] = 0
+    heads: Annotated[tuple[Count, ...], Field(strict=False)]
+    context_width: Count
+    context_len: Count = 77
+    added_width: Natural = 0
     linear_projection: bool = False
-    latent_channels: _Count = 4
-    resnets_per_level: _Count = 2
+    latent_channels: Count = 4
+    resnets_per_level: Count = 2
 
     @model_validator(mode="after")
     def _one_entry_per_level(self) -> LatentDiffusionParameters:
@@ -81,8 +80,7 @@ def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape:
     x = b.input(shape.batch, p.latent_channels, size, size)
     context = b.input(shape.batch, p.context_len, p.context_width)
     w = _Writer(b, p, _time_embedding(b, p, shape.batch), context)
-    with b.scope("conv_in"):
-        x = b.conv(x, p.channels[0], 3, bias=True)
+    x = _conv(b, x, "conv_in", p.channels[0])
     skips = [x]
     for level in range(len(p.channels)):
         with b.scope(f"down_blocks.{level}"):
@@ -93,8 +91,7 @@ def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape:
         with b.scope(f"up_blocks.{step}"):
             x = _up_level(w, x, level, skips)
     x = _norm_act(b, x, "conv_norm_out", "conv_act")
-    with b.scope("conv_out"):
-        b.conv(x, p.latent_channels, 3, bias=True)
+    _conv(b, x, "conv_out", p.latent_channels)
 
 
 def _time_embedding(b: GraphBuilder, p: LatentDiffusionParameters, batch: int) -> Tensor:
@@ -139,14 +136,23 @@ def _up_level(w: _Writer, x: Tensor, level: int, skips: list[Tensor]) -> Tensor:
         x = _resnet(w.b, x, w.p.channels[level], w.time, f"resnets.{index}")
         x = _attend(w, x, level, index)
     if level:
-        with w.b.scope("upsamplers.0.conv"):
-            x = w.b.conv(w.b.upsample(x), x.shape[1], 3, bias=True)
+        x = _upsampled(w.b, x)
     return x
+
+
+def _upsampled(b: GraphBuilder, x: Tensor) -> Tensor:
+    with b.scope("upsamplers.0.conv"):
+        return b.conv(b.upsample(x), x.shape[1], 3, bias=True)
 
 
 def _attend(w: _Writer, x: Tensor, level: int, index: int) -> Tensor:
     layers = w.p.transformer_layers[level]
     return _transformer(w, x, layers, w.p.heads[level], f"attentions.{index}") if layers else x
+
+
+def _conv(b: GraphBuilder, x: Tensor, name: str, channels: int, kernel: int = 3) -> Tensor:
+    with b.scope(name):
+        return b.conv(x, channels, kernel, bias=True)
 
 
 def _norm_act(b: GraphBuilder, x: Tensor, norm: str, activation: str = "nonlinearity") -> Tensor:
@@ -160,18 +166,15 @@ def _resnet(b: GraphBuilder, x: Tensor, channels: int, time: Tensor | None, name
     """Two normalised 3x3 convolutions, the time embedding added between them."""
     with b.scope(name):
         y = _norm_act(b, x, "norm1")
-        with b.scope("conv1"):
-            y = b.conv(y, channels, 3, bias=True)
+        y = _conv(b, y, "conv1", channels)
         if time is not None:
             with b.scope("time_emb_proj"):
                 shift = b.linear(time, channels)
             y = b.elementwise(y, shift, name="add")
         y = _norm_act(b, y, "norm2")
-        with b.scope("conv2"):
-            y = b.conv(y, channels, 3, bias=True)
+        y = _conv(b, y, "conv2", channels)
         if x.shape[1] != channels:
-            with b.scope("conv_shortcut"):
-                x = b.conv(x, channels, 1, bias=True)
+            x = _conv(b, x, "conv_shortcut", channels, 1)
         return b.add(y, x)
 
 
@@ -214,12 +217,14 @@ def _transformer_block(w: _Writer, x: Tensor, heads: int) -> Tensor:
     return b.add(y, x)
 
 
-def _attention(b: GraphBuilder, x: Tensor, context: Tensor, heads: int) -> Tensor:
+def _attention(
+    b: GraphBuilder, x: Tensor, context: Tensor, heads: int, *, bias: bool = False
+) -> Tensor:
     batch, positions, channels = x.shape
     projected = []
     for name, source in (("to_q", x), ("to_k", context), ("to_v", context)):
         with b.scope(name):
-            y = b.linear(source, channels, bias=False)
+            y = b.linear(source, channels, bias=bias)
         projected.append(b.view(y, batch, heads, source.shape[1], channels // heads))
     y = b.attention(*projected)
     with b.scope("to_out.0"):
@@ -248,9 +253,9 @@ class LatentDecoderParameters(FamilyParameters):
     """
 
     image_size: Annotated[int, Field(ge=64, le=2**14)] = 512
-    channels: Annotated[tuple[_Count, ...], Field(strict=False, min_length=2, max_length=8)]
-    latent_channels: _Count = 4
-    resnets_per_level: _Count = 3
+    channels: Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
+    latent_channels: Count = 4
+    resnets_per_level: Count = 3
 
 
 @family("latent-decoder", LatentDecoderParameters)
@@ -258,17 +263,14 @@ def write_latent_decoder(b: GraphBuilder, p: LatentDecoderParameters, shape: Run
     """From latents to pixels."""
     size = (shape.image_size or p.image_size) // 2 ** (len(p.channels) - 1)
     x = b.input(shape.batch, p.latent_channels, size, size)
-    with b.scope("post_quant_conv"):
-        x = b.conv(x, p.latent_channels, 1, bias=True)
+    x = _conv(b, x, "post_quant_conv", p.latent_channels, 1)
     with b.scope("decoder"):
-        with b.scope("conv_in"):
-            x = b.conv(x, p.channels[-1], 3, bias=True)
+        x = _conv(b, x, "conv_in", p.channels[-1])
         with b.scope("mid_block"):
             x = _decoder_middle(b, x)
         x = _decoder_levels(b, x, p.channels, p.resnets_per_level)
         x = _norm_act(b, x, "conv_norm_out", "conv_act")
-        with b.scope("conv_out"):
-            b.conv(x, 3, 3, bias=True)
+        _conv(b, x, "conv_out", 3)
 
 
 def _decoder_middle(b: GraphBuilder, x: Tensor) -> Tensor:
@@ -280,15 +282,7 @@ def _decoder_middle(b: GraphBuilder, x: Tensor) -> Tensor:
         with b.scope("group_norm"):
             y = b.group_norm(x, _GROUPS)
         rows = b.copy(y, shape=(batch, height * width, channels), name="channels_last")
-        projected = []
-        for name in ("to_q", "to_k", "to_v"):
-            with b.scope(name):
-                projected.append(
-                    b.view(b.linear(rows, channels), batch, 1, height * width, channels)
-                )
-        y = b.view(b.attention(*projected), batch, height * width, channels)
-        with b.scope("to_out.0"):
-            y = b.linear(y, channels)
+        y = _attention(b, rows, rows, 1, bias=True)
         x = b.add(b.copy(y, shape=x.shape, name="channels_first"), x)
     return _resnet(b, x, channels, None, "resnets.1")
 
@@ -299,6 +293,5 @@ def _decoder_levels(b: GraphBuilder, x: Tensor, channels: Sequence[int], resnets
             for index in range(resnets):
                 x = _resnet(b, x, width, None, f"resnets.{index}")
             if step + 1 < len(channels):
-                with b.scope("upsamplers.0.conv"):
-                    x = b.conv(b.upsample(x), width, 3, bias=True)
+                x = _upsampled(b, x)
     return x

@@ -7,25 +7,40 @@ Iandola et al., arXiv:1602.07360 (SqueezeNet 1.1).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
-
-from pydantic import Field
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.image_network import RectangleParameters, layer, rectangle_input
-from accelsim.workloads.families.mobile import round_channels
+from accelsim.workloads.families.image_network import (
+    RectangleParameters,
+    chain,
+    layer,
+    rectangle_input,
+)
+from accelsim.workloads.families.mobile import (
+    EFFICIENTNET_STAGES,
+    MOBILENET_V1_LAYERS,
+    MOBILENET_V2_STAGES,
+    round_channels,
+)
 from accelsim.workloads.families.vision import classify
+from accelsim.workloads.family_parameters import Multiplier
 from accelsim.workloads.model import RunShape, family
 
-__all__ = ["EdgeClassifierParameters", "EdgeStage", "edge_block", "mobilenet_v2_maps"]
+__all__ = [
+    "EdgeBlock",
+    "EdgeClassifierParameters",
+    "edge_block",
+    "mobilenet_v1_maps",
+    "mobilenet_v2_maps",
+]
 
 
-class EdgeStage(NamedTuple):
+class _Stage(NamedTuple):
     """Blocks of one width.
 
     Attributes:
-        kind: "fused" (full 3x3 expansion; "fused-late" strides in the projection), "split" (1x1
-            expansion, depthwise) or "plain" (1x1).
+        form: As of `EdgeBlock`.
         kernel: Window.
         first: Expansion of the first block.
         rest: Expansion of the others.
@@ -34,7 +49,7 @@ class EdgeStage(NamedTuple):
         stride: Of the first block.
     """
 
-    kind: Literal["fused", "fused-late", "split", "plain"]
+    form: str
     kernel: int
     first: int
     rest: int
@@ -43,41 +58,32 @@ class EdgeStage(NamedTuple):
     stride: int
 
 
-_STAGES: dict[str, tuple[EdgeStage, ...]] = {
+#: MobileNet v2 and EfficientNet-Lite have the stages of their big relatives.
+_STAGES = {
     "mobilenet-edge": (
-        EdgeStage("plain", 1, 1, 1, 16, 1, 1),
-        EdgeStage("fused", 3, 8, 4, 32, 4, 2),
-        EdgeStage("fused", 3, 8, 4, 48, 4, 2),
-        EdgeStage("split", 3, 8, 4, 96, 4, 2),
-        EdgeStage("split", 3, 8, 4, 96, 4, 1),
-        EdgeStage("split", 5, 8, 4, 160, 4, 2),
-        EdgeStage("split", 3, 8, 4, 192, 1, 1),
+        _Stage("plain", 1, 1, 1, 16, 1, 1),
+        _Stage("fused", 3, 8, 4, 32, 4, 2),
+        _Stage("fused", 3, 8, 4, 48, 4, 2),
+        _Stage("split", 3, 8, 4, 96, 4, 2),
+        _Stage("split", 3, 8, 4, 96, 4, 1),
+        _Stage("split", 5, 8, 4, 160, 4, 2),
+        _Stage("split", 3, 8, 4, 192, 1, 1),
     ),
     "efficientnet-edge": (
-        EdgeStage("fused-late", 3, 3, 3, 24, 1, 1),  # four times its output
-        EdgeStage("fused-late", 3, 8, 8, 32, 2, 2),
-        EdgeStage("fused-late", 3, 8, 8, 48, 4, 2),
-        EdgeStage("split", 5, 8, 8, 96, 5, 2),
-        EdgeStage("split", 5, 8, 8, 144, 4, 1),
-        EdgeStage("split", 5, 8, 8, 192, 2, 2),
+        _Stage("fused-late", 3, 3, 3, 24, 1, 1),  # four times its output
+        _Stage("fused-late", 3, 8, 8, 32, 2, 2),
+        _Stage("fused-late", 3, 8, 8, 48, 4, 2),
+        _Stage("split", 5, 8, 8, 96, 5, 2),
+        _Stage("split", 5, 8, 8, 144, 4, 1),
+        _Stage("split", 5, 8, 8, 192, 2, 2),
     ),
-    "efficientnet-lite": (
-        EdgeStage("split", 3, 1, 1, 16, 1, 1),
-        EdgeStage("split", 3, 6, 6, 24, 2, 2),
-        EdgeStage("split", 5, 6, 6, 40, 2, 2),
-        EdgeStage("split", 3, 6, 6, 80, 3, 2),
-        EdgeStage("split", 5, 6, 6, 112, 3, 1),
-        EdgeStage("split", 5, 6, 6, 192, 4, 2),
-        EdgeStage("split", 3, 6, 6, 320, 1, 1),
+    "efficientnet-lite": tuple(
+        _Stage("split", kernel, expansion, expansion, channels, repeats, stride)
+        for expansion, kernel, stride, channels, repeats in EFFICIENTNET_STAGES
     ),
-    "mobilenet-v2": (
-        EdgeStage("split", 3, 1, 1, 16, 1, 1),
-        EdgeStage("split", 3, 6, 6, 24, 2, 2),
-        EdgeStage("split", 3, 6, 6, 32, 3, 2),
-        EdgeStage("split", 3, 6, 6, 64, 4, 2),
-        EdgeStage("split", 3, 6, 6, 96, 3, 1),
-        EdgeStage("split", 3, 6, 6, 160, 3, 2),
-        EdgeStage("split", 3, 6, 6, 320, 1, 1),
+    "mobilenet-v2": tuple(
+        _Stage("split", 3, expansion, expansion, channels, repeats, stride)
+        for expansion, channels, repeats, stride in MOBILENET_V2_STAGES
     ),
 }
 
@@ -99,8 +105,8 @@ class EdgeClassifierParameters(RectangleParameters):
         "mobilenet-v2",
         "squeezenet",
     ]
-    width_multiplier: Annotated[float, Field(gt=0, le=16)] = 1.0
-    depth_multiplier: Annotated[float, Field(gt=0, le=16)] = 1.0
+    width_multiplier: Multiplier = 1.0
+    depth_multiplier: Multiplier = 1.0
 
 
 @family("edge-classifier", EdgeClassifierParameters)
@@ -108,163 +114,129 @@ def write_edge_classifier(b: GraphBuilder, p: EdgeClassifierParameters, shape: R
     """Stem, blocks, classifier."""
     x = rectangle_input(b, p, shape)
     if p.network == "squeezenet":
-        _squeezenet(b, x, p)
+        _write_squeezenet(b, x, p.classes)
     elif p.network == "mobilenet-v1":
-        _mobilenet_v1(b, x, p)
+        classify(b, mobilenet_v1_maps(b, x, p.width_multiplier)[-1], p.classes)
     else:
-        _staged(b, x, p)
+        _write_stages(b, x, p)
 
 
-def _staged(b: GraphBuilder, x: Tensor, p: EdgeClassifierParameters) -> None:
+def _write_stages(b: GraphBuilder, x: Tensor, p: EdgeClassifierParameters) -> None:
     stages = _STAGES[p.network]
-    stem = 32 if p.network == "efficientnet-lite" else round_channels(32 * p.width_multiplier)
-    x = layer(b, x, "stem", stem, 3, stride=2)
+    is_lite = p.network == "efficientnet-lite"
+    x = layer(b, x, "stem", 32 if is_lite else round_channels(32 * p.width_multiplier), stride=2)
     for index, stage in enumerate(stages):
-        x = _stage(b, x, stage, p, f"stage{index}", last=index == len(stages) - 1)
-    classify(
-        b, layer(b, x, "head", max(1280, round_channels(1280 * p.width_multiplier)), 1), p.classes
-    )
+        is_outer = index in {0, len(stages) - 1}
+        depth = 1.0 if is_lite and is_outer else p.depth_multiplier
+        for name, block in _blocks(stage, f"stage{index}", p.width_multiplier, depth):
+            x = edge_block(b, x, name, block)
+    x = layer(b, x, "head", max(1280, round_channels(1280 * p.width_multiplier)), 1)
+    classify(b, x, p.classes)
 
 
-def _stage(
-    b: GraphBuilder,
-    x: Tensor,
-    stage: EdgeStage,
-    p: EdgeClassifierParameters,
-    name: str,
-    *,
-    last: bool,
-) -> Tensor:
-    scaled = (
-        stage.repeats if (name == "stage0" or last) and p.network == "efficientnet-lite" else None
-    )
-    repeats = scaled or max(1, -int(-stage.repeats * p.depth_multiplier // 1))
-    for repeat in range(repeats):
-        expansion = stage.rest if repeat else stage.first
-        out = round_channels(stage.channels * p.width_multiplier)
-        step = 1 if repeat else stage.stride
-        x = edge_block(
-            b,
-            x,
-            f"{name}.{repeat}",
-            x.shape[1] * expansion,
-            out,
-            step,
-            kernel=stage.kernel,
-            kind=stage.kind,
-        )
-    return x
+class EdgeBlock(NamedTuple):
+    """One block.
+
+    Attributes:
+        channels: Output channels.
+        expansion: Inner channels over those of the input.
+        stride: Step.
+        kernel: Window.
+        form: "fused" (full expansion; "fused-late" strides in the projection), "split" (1x1
+            expansion, depthwise) or "plain" (1x1).
+        dilation: Spacing of the depthwise window's taps.
+        inner: Inner channels; 0 follows from the expansion.
+    """
+
+    channels: int
+    expansion: int
+    stride: int
+    kernel: int = 3
+    form: str = "split"
+    dilation: int = 1
+    inner: int = 0
 
 
-def edge_block(
-    b: GraphBuilder,
-    x: Tensor,
-    name: str,
-    expanded: int,
-    out: int,
-    stride: int,
-    *,
-    kernel: int = 3,
-    kind: str = "split",
-    dilation: int = 1,
-) -> Tensor:
+def _blocks(
+    stage: _Stage, name: str, width: float, depth: float = 1.0
+) -> Iterator[tuple[str, EdgeBlock]]:
+    channels = round_channels(stage.channels * width)
+    for repeat in range(max(1, -int(-stage.repeats * depth // 1))):
+        expansion, stride = (stage.rest, 1) if repeat else (stage.first, stage.stride)
+        yield f"{name}.{repeat}", EdgeBlock(channels, expansion, stride, stage.kernel, stage.form)
+
+
+def edge_block(b: GraphBuilder, x: Tensor, name: str, block: EdgeBlock) -> Tensor:
     """Expand, convolve each channel, project; a fused block expands and convolves at once."""
-    y = x
+    inner = block.inner or x.shape[1] * block.expansion
+    is_late = block.form == "fused-late"
+    early, late = (1, block.stride) if is_late else (block.stride, 1)
     with b.scope(name):
-        if kind == "plain":
-            return layer(b, y, "conv", out, 1)
-        projection_stride = 1
-        if kind.startswith("fused"):
-            late = kind == "fused-late"
-            projection_stride = stride if late else 1
-            y = layer(b, y, "expand", expanded, kernel, stride=1 if late else stride)
-        else:
-            if expanded != x.shape[1]:
-                y = layer(b, y, "expand", expanded, 1)
+        if block.form == "plain":
+            return layer(b, x, "conv", block.channels, 1)
+        if block.form == "split":
+            y = x if inner == x.shape[1] else layer(b, x, "expand", inner, 1)
             y = layer(
                 b,
                 y,
                 "depthwise",
-                expanded,
-                kernel,
-                stride=stride,
-                groups=expanded,
-                dilation=dilation,
+                inner,
+                block.kernel,
+                stride=early,
+                groups=inner,
+                dilation=block.dilation,
             )
-        y = layer(b, y, "project", out, 1, stride=projection_stride, activation=None)
-        return b.add(y, x) if stride == 1 and x.shape[1] == out else y
+        else:
+            y = layer(b, x, "expand", inner, block.kernel, stride=early)
+        y = layer(b, y, "project", block.channels, 1, stride=late, activation="")
+        is_residual = block.stride == 1 and x.shape[1] == block.channels
+        return b.add(y, x) if is_residual else y
 
 
-def mobilenet_v2_maps(
-    b: GraphBuilder, x: Tensor, *, width: float = 1.0, dilated: bool = False
-) -> list[Tensor]:
+def mobilenet_v1_maps(b: GraphBuilder, x: Tensor, width: float = 1.0) -> list[Tensor]:
+    """MobileNet v1 without its classifier; one map per separable convolution."""
+    x = layer(b, x, "stem", int(32 * width), stride=2)
+    maps = []
+    for index, (channels, stride) in enumerate(MOBILENET_V1_LAYERS):
+        x = layer(b, x, f"{index}.depthwise", x.shape[1], stride=stride, groups=x.shape[1])
+        x = layer(b, x, f"{index}.pointwise", int(channels * width), 1)
+        maps.append(x)
+    return maps
+
+
+def mobilenet_v2_maps(b: GraphBuilder, x: Tensor, *, dilated: bool = False) -> list[Tensor]:
     """MobileNet v2 without its last convolution; one map per stage, the stem first.
 
     Args:
         b: Builder.
         x: Image.
-        width: Scale of channel counts.
         dilated: Whether the last stages dilate instead of striding (output stride 8), for dense
             prediction.
     """
-    maps = [layer(b, x, "stem", round_channels(32 * width), 3, stride=2)]
+    maps = [layer(b, x, "stem", 32, stride=2)]
     for index, stage in enumerate(_STAGES["mobilenet-v2"]):
-        for repeat in range(stage.repeats):
-            held = dilated and index >= 3
-            stride = 1 if repeat or held else stage.stride
-            out = round_channels(stage.channels * width)
-            y = maps.pop() if repeat else maps[-1]
-            dilation = 2 if held else 1
-            maps.append(
-                edge_block(
-                    b,
-                    y,
-                    f"{index}.{repeat}",
-                    y.shape[1] * stage.first,
-                    out,
-                    stride,
-                    dilation=dilation,
-                )
-            )
+        x = maps[-1]
+        is_held = dilated and index >= 3
+        for name, block in _blocks(stage, str(index), 1.0):
+            held = block._replace(stride=1, dilation=2) if is_held else block
+            x = edge_block(b, x, name, held)
+        maps.append(x)
     return maps
-
-
-#: Output channels and stride of MobileNet v1's separable convolutions.
-_V1 = (
-    (64, 1),
-    (128, 2),
-    (128, 1),
-    (256, 2),
-    (256, 1),
-    (512, 2),
-    *[(512, 1)] * 5,
-    (1024, 2),
-    (1024, 1),
-)
-
-
-def _mobilenet_v1(b: GraphBuilder, x: Tensor, p: EdgeClassifierParameters) -> None:
-    x = layer(b, x, "stem", int(32 * p.width_multiplier), 3, stride=2)
-    for index, (channels, stride) in enumerate(_V1):
-        x = layer(b, x, f"{index}.depthwise", x.shape[1], 3, stride=stride, groups=x.shape[1])
-        x = layer(b, x, f"{index}.pointwise", int(channels * p.width_multiplier), 1)
-    classify(b, x, p.classes)
 
 
 #: Squeeze channels of the fire modules; 0 stands for a pool.
 _FIRES = (0, 16, 16, 0, 32, 32, 0, 48, 48, 64, 64)
 
 
-def _squeezenet(b: GraphBuilder, x: Tensor, p: EdgeClassifierParameters) -> None:
-    x = layer(b, x, "conv1", 64, 3, stride=2, padding=0)
+def _write_squeezenet(b: GraphBuilder, x: Tensor, classes: int) -> None:
+    x = chain(b, x, "conv1", "64/3s2v")
     for index, squeeze in enumerate(_FIRES):
         with b.scope(f"{index}"):
             if not squeeze:
                 x = b.pool(x, 3, stride=2, ceil=True)
                 continue
             y = layer(b, x, "squeeze", squeeze, 1)
-            x = b.concat(
-                [layer(b, y, "expand1x1", 4 * squeeze, 1), layer(b, y, "expand3x3", 4 * squeeze, 3)]
-            )
+            wide = layer(b, y, "expand1x1", 4 * squeeze, 1)
+            x = b.concat([wide, layer(b, y, "expand3x3", 4 * squeeze)])
     with b.scope("pool"):
-        b.global_pool(layer(b, x, "classifier", p.classes, 1))
+        b.global_pool(layer(b, x, "classifier", classes, 1))

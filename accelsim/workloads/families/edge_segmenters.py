@@ -16,11 +16,14 @@ from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.edge_classifiers import mobilenet_v2_maps
 from accelsim.workloads.families.image_network import (
     RectangleParameters,
+    chain,
     layer,
+    pyramid_levels,
     rectangle_input,
     upsample_add,
 )
 from accelsim.workloads.families.residual_variants import ResidualVariantParameters, residual_maps
+from accelsim.workloads.family_parameters import Depth
 from accelsim.workloads.model import RunShape, family
 
 __all__ = ["EdgeSegmenterParameters"]
@@ -37,7 +40,7 @@ class EdgeSegmenterParameters(RectangleParameters):
     """
 
     network: Literal["erfnet", "semantic-fpn", "deeplab-mobilenet-v2", "sesr", "unet"]
-    base_channels: Annotated[int, Field(ge=1, le=1024)] = 16
+    base_channels: Depth = 16
     raised_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
 
 
@@ -45,13 +48,18 @@ class EdgeSegmenterParameters(RectangleParameters):
 def write_edge_segmenter(b: GraphBuilder, p: EdgeSegmenterParameters, shape: RunShape) -> None:
     """The whole network."""
     writers = {
-        "erfnet": _erfnet,
-        "semantic-fpn": _semantic_fpn,
-        "deeplab-mobilenet-v2": _deeplab,
-        "sesr": _sesr,
-        "unet": _unet,
+        "erfnet": _write_erfnet,
+        "semantic-fpn": _write_semantic_fpn,
+        "deeplab-mobilenet-v2": _write_deeplab,
+        "sesr": _write_sesr,
+        "unet": _write_unet,
     }
     writers[p.network](b, rectangle_input(b, p, shape), p)
+
+
+def _classify(b: GraphBuilder, x: Tensor, classes: int) -> Tensor:
+    with b.scope("classify"):
+        return b.conv(x, classes, 1, bias=True)
 
 
 def _factored(b: GraphBuilder, x: Tensor, name: str, dilation: int = 1) -> Tensor:
@@ -64,7 +72,7 @@ def _factored(b: GraphBuilder, x: Tensor, name: str, dilation: int = 1) -> Tenso
 
 
 def _downsample(b: GraphBuilder, x: Tensor, name: str, channels: int) -> Tensor:
-    y = layer(b, x, name, channels - x.shape[1], 3, stride=2)
+    y = layer(b, x, name, channels - x.shape[1], stride=2)
     with b.scope(f"{name}.pool"):
         return b.concat([y, b.pool(x, 2)])
 
@@ -76,7 +84,7 @@ def _raise(b: GraphBuilder, x: Tensor, name: str, channels: int) -> Tensor:
         return b.activation(b.batch_norm(y))
 
 
-def _erfnet(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
+def _write_erfnet(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
     x = _downsample(b, _downsample(b, x, "down0", 16), "down1", 64)
     for index in range(5):
         x = _factored(b, x, f"encoder.{index}")
@@ -90,56 +98,43 @@ def _erfnet(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
     _raise(b, x, "classify", p.classes)
 
 
-def _semantic_fpn(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
-    maps = residual_maps(b, x, ResidualVariantParameters(block="basic", depths=(2, 2, 2, 2)))
-    levels: list[Tensor] = []
-    for index in (3, 2, 1, 0):
-        with b.scope(f"lateral.{index}"):
-            y = b.conv(maps[index], 128, 1, bias=True)
-        levels.append(upsample_add(b, levels[-1], y) if levels else y)
-    total = layer(b, levels[-1], "smooth.3", 64, 3)
-    for index, level in enumerate(levels[:-1]):
-        y = layer(b, level, f"smooth.{index}", 64, 3)
-        total = upsample_add(b, y, total)
-    with b.scope("classify"):
-        b.conv(total, p.classes, 1, bias=True)
+def _write_semantic_fpn(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
+    backbone = ResidualVariantParameters(block="basic", depths=(2, 2, 2, 2))
+    *coarse, finest = pyramid_levels(b, residual_maps(b, x, backbone), 128)
+    total = layer(b, finest, "smooth.3", 64)
+    for index, level in enumerate(coarse):
+        total = upsample_add(b, layer(b, level, f"smooth.{index}", 64), total)
+    _classify(b, total, p.classes)
 
 
-def _deeplab(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
-    maps = mobilenet_v2_maps(b, x, dilated=True)
-    x = maps[-1]
+def _write_deeplab(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
+    x = mobilenet_v2_maps(b, x, dilated=True)[-1]
+    batch, _, height, width = x.shape
     pooled = layer(b, b.global_pool(x), "pool", 256, 1)
     y = layer(b, x, "aspp", 256, 1)
     y = b.concat([y, b.copy(pooled, shape=y.shape, name="broadcast")])
-    y = layer(b, y, "project", 256, 1)
-    with b.scope("classify"):
-        y = b.conv(y, p.classes, 1, bias=True)
-    b.copy(y, shape=(x.shape[0], p.classes, 8 * x.shape[2], 8 * x.shape[3]), name="upsample")
+    y = _classify(b, layer(b, y, "project", 256, 1), p.classes)
+    b.copy(y, shape=(batch, p.classes, 8 * height, 8 * width), name="upsample")
 
 
-def _sesr(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
+def _write_sesr(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
     """Seven 3x3 convolutions between two 5x5, at the low resolution."""
-    first = x = layer(b, x, "first", p.base_channels, 5)
-    for index in range(7):
-        x = layer(b, x, f"middle.{index}", p.base_channels, 3)
+    first = layer(b, x, "first", p.base_channels, 5)
+    x = chain(b, first, "middle", " ".join([f"{p.base_channels}/3"] * 7))
     with b.scope("last"):
         x = b.conv(b.add(x, first), 12, 5, bias=True)
     b.copy(x, name="depth_to_space")
 
 
-def _unet(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
+def _write_unet(b: GraphBuilder, x: Tensor, p: EdgeSegmenterParameters) -> None:
+    widths = [p.base_channels << level for level in range(5)]
     skips: list[Tensor] = []
-    for level in range(5):
-        if level:
-            with b.scope("pool"):
-                x = b.pool(x, 2)
-        for index in range(2):
-            x = layer(b, x, f"down{level}.{index}", p.base_channels << level, 3)
+    for level, width in enumerate(widths):
+        pooled = "pool/2s2 " if level else ""
+        x = chain(b, x, f"down{level}", f"{pooled}{width}/3 {width}/3")
         skips.append(x)
     for level in (3, 2, 1, 0):
-        raised = max(int((p.base_channels << level) * p.raised_fraction), 1)
-        x = b.concat([_raise(b, x, f"up{level}.raise", raised), skips[level]])
-        for index in range(2):
-            x = layer(b, x, f"up{level}.{index}", p.base_channels << level, 3)
-    with b.scope("classify"):
-        b.conv(x, p.classes, 1, bias=True)
+        width = widths[level]
+        raised = _raise(b, x, f"up{level}.raise", max(int(width * p.raised_fraction), 1))
+        x = chain(b, b.concat([raised, skips[level]]), f"up{level}", f"{width}/3 {width}/3")
+    _classify(b, x, p.classes)

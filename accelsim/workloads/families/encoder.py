@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder, Tensor
@@ -23,8 +23,14 @@ from accelsim.workloads.families.transformer import (
     token_ids,
     transformer_layers,
 )
+from accelsim.workloads.family_parameters import (
+    Count,
+    Depth,
+    FamilyParameters,
+    ImageParameters,
+    Natural,
+)
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import FamilyParameters, ImageParameters
 
 __all__ = ["EncoderParameters", "VisionTransformerParameters", "encoder_layer", "write_encoder"]
 
@@ -32,10 +38,10 @@ __all__ = ["EncoderParameters", "VisionTransformerParameters", "encoder_layer", 
 class StackParameters(FamilyParameters):
     """What every encoder stack has."""
 
-    hidden_size: int = Field(ge=1, le=2**18)
-    layers: int = Field(ge=1, le=1024)
-    heads: int = Field(ge=1, le=4096)
-    intermediate_size: int = Field(ge=1, le=2**20)
+    hidden_size: Count
+    layers: Depth
+    heads: Count
+    intermediate_size: Count
     activation: Activation = "gelu"
 
     @model_validator(mode="after")
@@ -90,14 +96,14 @@ class EncoderParameters(StackParameters):
     """
 
     layout: Literal["bert", "distilbert"] = "bert"
-    vocab_size: int = Field(ge=1, le=2**24)
-    max_positions: int = Field(default=512, ge=1, le=2**24)
-    position_offset: int = Field(default=0, ge=0, le=16)
-    type_vocab_size: int = Field(default=2, ge=0, le=2**16)
+    vocab_size: Count
+    max_positions: Count = 512
+    position_offset: Natural = 0
+    type_vocab_size: Natural = 2
     head: Literal[
         "none", "pooler", "masked_lm", "pretraining", "classification", "token_classification"
     ] = "pooler"
-    labels: int = Field(default=2, ge=1, le=2**20)
+    labels: Count = 2
 
 
 @family("encoder", EncoderParameters, sequence=True)
@@ -163,7 +169,7 @@ class VisionTransformerParameters(StackParameters, ImageParameters):
         patch_size: Side of a patch.
     """
 
-    patch_size: int = Field(default=16, ge=1, le=2**10)
+    patch_size: Count = 16
 
 
 @family("vision-transformer", VisionTransformerParameters)

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import Field
-
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.attention_layers import MultiHeadAttention
@@ -29,9 +27,9 @@ from accelsim.workloads.families.transformer import (
     token_ids,
     transformer_layers,
 )
+from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters, Natural
 from accelsim.workloads.model import RunShape, family
 from accelsim.workloads.operator import Phase
-from accelsim.workloads.parameters import FamilyParameters
 
 __all__ = ["EncoderDecoderParameters", "encoder_states", "target_lengths", "write_encoder_decoder"]
 
@@ -63,13 +61,13 @@ class EncoderDecoderParameters(FamilyParameters):
     """
 
     layout: Literal["t5", "fairseq"] = "t5"
-    vocab_size: int = Field(ge=1, le=2**24)
-    hidden_size: int = Field(ge=1, le=2**18)
-    encoder_layers: int = Field(ge=1, le=1024)
-    decoder_layers: int = Field(ge=1, le=1024)
-    heads: int = Field(ge=1, le=4096)
-    head_dim: int | None = Field(default=None, ge=1, le=4096)
-    intermediate_size: int = Field(ge=1, le=2**20)
+    vocab_size: Count
+    hidden_size: Count
+    encoder_layers: Depth
+    decoder_layers: Depth
+    heads: Count
+    head_dim: Count | None = None
+    intermediate_size: Count
     activation: Activation = "relu"
     gated: bool = False
     norm: Literal["layer_norm", "rms_norm"] = "layer_norm"
@@ -77,9 +75,9 @@ class EncoderDecoderParameters(FamilyParameters):
     attention_bias: bool = False
     feed_forward_bias: bool = False
     positions: Literal["relative", "sinusoidal", "learned"] = "relative"
-    relative_buckets: int = Field(default=32, ge=1, le=2**16)
-    max_positions: int = Field(default=0, ge=0, le=2**24)
-    position_offset: int = Field(default=0, ge=0, le=16)
+    relative_buckets: Count = 32
+    max_positions: Natural = 0
+    position_offset: Natural = 0
     embedding_norm: bool = False
     tied_logits: bool = True
 

@@ -7,17 +7,13 @@ and box offsets of all anchors. Choosing boxes is not modelled: its cost depends
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
-
-from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import ResNetParameters, image_input, residual_stages
+from accelsim.workloads.family_parameters import Count
 from accelsim.workloads.model import RunShape, family
 
 __all__ = ["RetinaNetParameters"]
-
-_Count = Annotated[int, Field(ge=1, le=4096)]
 
 
 class RetinaNetParameters(ResNetParameters):
@@ -29,9 +25,9 @@ class RetinaNetParameters(ResNetParameters):
         head_depth: 3x3 convolutions of each head before its output.
     """
 
-    pyramid_channels: _Count = 256
-    anchors: _Count = 9
-    head_depth: _Count = 4
+    pyramid_channels: Count = 256
+    anchors: Count = 9
+    head_depth: Count = 4
 
 
 @family("retinanet", RetinaNetParameters)

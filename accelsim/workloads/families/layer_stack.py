@@ -15,13 +15,12 @@ from pydantic import Field, model_validator
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Count, Counts, Depth, FamilyParameters
 from accelsim.workloads.model import RunShape, family
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.parameters import FamilyParameters
 
 __all__ = ["Layer", "LayersParameters"]
 
-_Size = Annotated[int, Field(ge=1, le=2**20)]
 Activation = Literal["relu", "relu6", "leaky_relu", "sigmoid", "tanh", "silu", "gelu", "hardswish"]
 
 
@@ -46,20 +45,20 @@ class Layer(FamilyParameters):
         repeat: Times the entry is repeated.
     """
 
-    conv: _Size | None = None
-    linear: _Size | None = None
+    conv: Count | None = None
+    linear: Count | None = None
     pool: Literal["max", "avg"] | None = None
-    adaptive_pool: _Size | None = None
+    adaptive_pool: Count | None = None
     dropout: bool = False
     flatten: bool = False
-    kernel: _Size = 1
-    stride: _Size | None = None
+    kernel: Count = 1
+    stride: Count | None = None
     padding: Annotated[int, Field(ge=0, le=1024)] | None = None
-    channels_in: _Size | None = None
+    channels_in: Count | None = None
     bias: bool | Literal["unit"] = True
     norm: Literal["batch"] | None = None
     activation: Activation | None = None
-    repeat: Annotated[int, Field(ge=1, le=1024)] = 1
+    repeat: Depth = 1
 
     @model_validator(mode="after")
     def _one_kind(self) -> Layer:
@@ -87,7 +86,7 @@ class LayersParameters(FamilyParameters):
             none).
     """
 
-    input: Annotated[tuple[_Size, ...], Field(strict=False, min_length=1, max_length=4)]
+    input: Counts
     sections: Annotated[dict[str, list[Layer]], Field(min_length=1)]
 
 

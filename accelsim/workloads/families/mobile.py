@@ -7,29 +7,26 @@ v1 the Keras application.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import ceil
-from typing import Annotated, Literal, NamedTuple
-
-from pydantic import Field
+from typing import Literal, NamedTuple
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.families.image_network import layer
 from accelsim.workloads.families.vision import conv_norm, image_input
+from accelsim.workloads.family_parameters import ImageParameters, Multiplier
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import ImageParameters
 
 __all__ = [
+    "EFFICIENTNET_STAGES",
     "MOBILENET_V1_LAYERS",
+    "MOBILENET_V2_STAGES",
     "EfficientNetParameters",
-    "InvertedResidual",
     "MobileNetParameters",
     "MobileNetV3Parameters",
-    "inverted_residual",
-    "mobilenet_v3_blocks",
     "round_channels",
     "separable_conv",
 ]
-
-_Multiplier = Annotated[float, Field(gt=0, le=16)]
 
 
 def round_channels(channels: float, divisor: int = 8) -> int:
@@ -62,57 +59,38 @@ class InvertedResidual(NamedTuple):
     gate: tuple[str, str] = ("relu", "hardsigmoid")
 
 
-def inverted_residual(
-    b: GraphBuilder, x: Tensor, block: InvertedResidual, *, dilation: int = 1, scope: str = "block"
+def _inverted_residual(
+    b: GraphBuilder, x: Tensor, block: InvertedResidual, *, scope: str = "block"
 ) -> Tensor:
-    """Write one block.
+    """Write one block, its layers numbered in a sequence named `scope`.
 
-    Args:
-        b: Builder.
-        x: Input (n, c, h, w).
-        block: Its sizes.
-        dilation: Dilation of the depthwise convolution; a dilated block does not stride.
-        scope: Name of the block's sequence of layers.
+    MobileNet v2 keeps the two layers of the closing 1x1 beside the others instead of in a module of
+    their own.
     """
-    inner, index = x, 0
+    inner, index, act = x, 0, block.activation
     with b.scope(scope):
         if block.expanded != x.shape[1]:
-            inner = _indexed(b, inner, block.expanded, 1, index, activation=block.activation)
+            inner = layer(b, inner, str(index), block.expanded, 1, activation=act)
             index += 1
-        stride = 1 if dilation > 1 else block.stride
-        with b.scope(str(index)):
-            inner = conv_norm(
-                b,
-                inner,
-                block.expanded,
-                block.kernel,
-                stride=stride,
-                groups=block.expanded,
-                dilation=dilation,
-                activation=block.activation,
-            )
+        groups, stride = block.expanded, block.stride
+        inner = layer(
+            b,
+            inner,
+            str(index),
+            block.expanded,
+            block.kernel,
+            stride=stride,
+            groups=groups,
+            activation=act,
+        )
+        index += 1
         if block.squeezed:
-            with b.scope(str(index + 1)):
+            with b.scope(str(index)):
                 inner = _squeeze_excite(b, inner, block.squeezed, block.gate)
             index += 1
-        inner = _project(b, inner, block.out, index + 1, nested=scope == "block")
+        names = (f"{index}.0", f"{index}.1") if scope == "block" else (f"{index}", f"{index + 1}")
+        inner = conv_norm(b, inner, block.out, 1, activation="", names=(*names, ""))
     return b.add(inner, x) if block.stride == 1 and x.shape[1] == block.out else inner
-
-
-def _indexed(
-    b: GraphBuilder, x: Tensor, channels: int, kernel: int, index: int, *, activation: str | None
-) -> Tensor:
-    with b.scope(str(index)):
-        return conv_norm(b, x, channels, kernel, activation=activation)
-
-
-def _project(b: GraphBuilder, x: Tensor, channels: int, index: int, *, nested: bool) -> Tensor:
-    """The closing 1x1; MobileNet v2 keeps its two layers beside the others instead of in a module
-    of their own.
-    """
-    prefix = f"{index}." if nested else ""
-    names = (f"{prefix}{0 if nested else index}", f"{prefix}{1 if nested else index + 1}", "")
-    return conv_norm(b, x, channels, 1, activation=None, names=names)
 
 
 def _squeeze_excite(b: GraphBuilder, x: Tensor, squeezed: int, gate: tuple[str, str]) -> Tensor:
@@ -149,7 +127,7 @@ class MobileNetParameters(ImageParameters):
         width_multiplier: Scale of all channel counts.
     """
 
-    width_multiplier: _Multiplier = 1.0
+    width_multiplier: Multiplier = 1.0
 
 
 #: Output channels and stride of the separable convolutions of MobileNet v1, table 1.
@@ -170,8 +148,7 @@ MOBILENET_V1_LAYERS = [
 def write_mobilenet_v1(b: GraphBuilder, p: MobileNetParameters, shape: RunShape) -> None:
     """Stem, thirteen depthwise separable convolutions, classifier."""
     x = image_input(b, p, shape)
-    with b.scope("conv1"):
-        x = conv_norm(b, x, int(32 * p.width_multiplier), 3, stride=2, activation="relu6")
+    x = layer(b, x, "conv1", int(32 * p.width_multiplier), 3, stride=2, activation="relu6")
     for index, (channels, stride) in enumerate(MOBILENET_V1_LAYERS, start=1):
         x = separable_conv(b, x, int(channels * p.width_multiplier), stride, index)
     _pooled_classifier(b, x, [p.classes], "relu", 0)
@@ -179,14 +156,21 @@ def write_mobilenet_v1(b: GraphBuilder, p: MobileNetParameters, shape: RunShape)
 
 def separable_conv(b: GraphBuilder, x: Tensor, channels: int, stride: int, index: int) -> Tensor:
     """Depthwise 3x3, then 1x1, each normalised and rectified."""
-    with b.scope(f"conv_dw_{index}"):
-        x = conv_norm(b, x, x.shape[1], 3, stride=stride, groups=x.shape[1], activation="relu6")
-    with b.scope(f"conv_pw_{index}"):
-        return conv_norm(b, x, channels, 1, activation="relu6")
+    x = layer(
+        b,
+        x,
+        f"conv_dw_{index}",
+        x.shape[1],
+        3,
+        stride=stride,
+        groups=x.shape[1],
+        activation="relu6",
+    )
+    return layer(b, x, f"conv_pw_{index}", channels, 1, activation="relu6")
 
 
 #: Expansion, channels, repeats and stride of MobileNet v2, table 2.
-_V2 = [
+MOBILENET_V2_STAGES = [
     (1, 16, 1, 1),
     (6, 24, 2, 2),
     (6, 32, 3, 2),
@@ -202,10 +186,9 @@ def write_mobilenet_v2(b: GraphBuilder, p: MobileNetParameters, shape: RunShape)
     """Stem, inverted residuals, last convolution, classifier."""
     x = image_input(b, p, shape)
     width = p.width_multiplier
-    with b.scope("features.0"):
-        x = conv_norm(b, x, round_channels(32 * width), 3, stride=2, activation="relu6")
+    x = layer(b, x, "features.0", round_channels(32 * width), 3, stride=2, activation="relu6")
     index = 0
-    for expansion, channels, repeats, stride in _V2:
+    for expansion, channels, repeats, stride in MOBILENET_V2_STAGES:
         for repeat in range(repeats):
             index += 1
             expanded = x.shape[1] * expansion
@@ -214,9 +197,10 @@ def write_mobilenet_v2(b: GraphBuilder, p: MobileNetParameters, shape: RunShape)
                 3, expanded, round_channels(channels * width), 0, "relu6", step
             )
             with b.scope(f"features.{index}"):
-                x = inverted_residual(b, x, block, scope="conv")
-    with b.scope(f"features.{index + 1}"):
-        x = conv_norm(b, x, round_channels(1280 * max(1.0, width)), 1, activation="relu6")
+                x = _inverted_residual(b, x, block, scope="conv")
+    x = layer(
+        b, x, f"features.{index + 1}", round_channels(1280 * max(1.0, width)), 1, activation="relu6"
+    )
     _pooled_classifier(b, x, [p.classes], "relu6", 1)
 
 
@@ -230,68 +214,60 @@ class MobileNetV3Parameters(ImageParameters):
     size: Literal["large", "small"]
 
 
-# Kernel, expanded, out, squeeze and excite, activation, stride: tables 1 and 2 of Howard et al.
-# 2019.
-_V3_LARGE = [
-    (3, 16, 16, False, "relu", 1),
-    (3, 64, 24, False, "relu", 2),
-    (3, 72, 24, False, "relu", 1),
-    (5, 72, 40, True, "relu", 2),
-    (5, 120, 40, True, "relu", 1),
-    (5, 120, 40, True, "relu", 1),
-    (3, 240, 80, False, "hardswish", 2),
-    (3, 200, 80, False, "hardswish", 1),
-    (3, 184, 80, False, "hardswish", 1),
-    (3, 184, 80, False, "hardswish", 1),
-    (3, 480, 112, True, "hardswish", 1),
-    (3, 672, 112, True, "hardswish", 1),
-    (5, 672, 160, True, "hardswish", 2),
-    (5, 960, 160, True, "hardswish", 1),
-    (5, 960, 160, True, "hardswish", 1),
-]
-_V3_SMALL = [
-    (3, 16, 16, True, "relu", 2),
-    (3, 72, 24, False, "relu", 2),
-    (3, 88, 24, False, "relu", 1),
-    (5, 96, 40, True, "hardswish", 2),
-    (5, 240, 40, True, "hardswish", 1),
-    (5, 240, 40, True, "hardswish", 1),
-    (5, 120, 48, True, "hardswish", 1),
-    (5, 144, 48, True, "hardswish", 1),
-    (5, 288, 96, True, "hardswish", 2),
-    (5, 576, 96, True, "hardswish", 1),
-    (5, 576, 96, True, "hardswish", 1),
-]
+#: Kernel, expanded and output channels, squeeze and excite, activation and stride of each block:
+#: tables 1 and 2 of Howard et al. 2019.
+_V3_BLOCKS = {
+    "large": """
+        3 16 16 - relu 1
+        3 64 24 - relu 2
+        3 72 24 - relu 1
+        5 72 40 SE relu 2
+        5 120 40 SE relu 1
+        5 120 40 SE relu 1
+        3 240 80 - hardswish 2
+        3 200 80 - hardswish 1
+        3 184 80 - hardswish 1
+        3 184 80 - hardswish 1
+        3 480 112 SE hardswish 1
+        3 672 112 SE hardswish 1
+        5 672 160 SE hardswish 2
+        5 960 160 SE hardswish 1
+        5 960 160 SE hardswish 1
+    """,
+    "small": """
+        3 16 16 SE relu 2
+        3 72 24 - relu 2
+        3 88 24 - relu 1
+        5 96 40 SE hardswish 2
+        5 240 40 SE hardswish 1
+        5 240 40 SE hardswish 1
+        5 120 48 SE hardswish 1
+        5 144 48 SE hardswish 1
+        5 288 96 SE hardswish 2
+        5 576 96 SE hardswish 1
+        5 576 96 SE hardswish 1
+    """,
+}
 
 
-def mobilenet_v3_blocks(size: str) -> list[InvertedResidual]:
-    """The blocks of MobileNet v3 "large" or "small"."""
-    table = _V3_LARGE if size == "large" else _V3_SMALL
-    return [
-        InvertedResidual(
-            kernel,
-            expanded,
-            out,
-            round_channels(expanded // 4) if squeeze else 0,
-            activation,
-            stride,
-        )
-        for kernel, expanded, out, squeeze, activation, stride in table
-    ]
+def _v3_blocks(size: str) -> Iterator[InvertedResidual]:
+    for line in _V3_BLOCKS[size].strip().splitlines():
+        kernel, expanded, out, squeeze, activation, stride = line.split()
+        squeezed = round_channels(int(expanded) // 4) if squeeze == "SE" else 0
+        sizes = (int(kernel), int(expanded), int(out), squeezed)
+        yield InvertedResidual(*sizes, activation, int(stride))
 
 
 @family("mobilenet-v3", MobileNetV3Parameters)
 def write_mobilenet_v3(b: GraphBuilder, p: MobileNetV3Parameters, shape: RunShape) -> None:
     """Stem, inverted residuals, last convolution, two-layer classifier."""
     x = image_input(b, p, shape)
-    with b.scope("features.0"):
-        x = conv_norm(b, x, 16, 3, stride=2, activation="hardswish")
-    blocks = mobilenet_v3_blocks(p.size)
+    x = layer(b, x, "features.0", 16, 3, stride=2, activation="hardswish")
+    blocks = list(_v3_blocks(p.size))
     for index, block in enumerate(blocks, start=1):
         with b.scope(f"features.{index}"):
-            x = inverted_residual(b, x, block)
-    with b.scope(f"features.{len(blocks) + 1}"):
-        x = conv_norm(b, x, 6 * x.shape[1], 1, activation="hardswish")
+            x = _inverted_residual(b, x, block)
+    x = layer(b, x, f"features.{len(blocks) + 1}", 6 * x.shape[1], 1, activation="hardswish")
     _pooled_classifier(b, x, [1280 if p.size == "large" else 1024, p.classes], "hardswish", 0)
 
 
@@ -303,12 +279,12 @@ class EfficientNetParameters(ImageParameters):
         depth_multiplier: Scale of block repeats.
     """
 
-    width_multiplier: _Multiplier
-    depth_multiplier: _Multiplier
+    width_multiplier: Multiplier
+    depth_multiplier: Multiplier
 
 
 #: Expansion, kernel, stride, channels and repeats of EfficientNet-B0, table 1.
-_EFFICIENTNET = [
+EFFICIENTNET_STAGES = [
     (1, 3, 1, 16, 1),
     (6, 3, 2, 24, 2),
     (6, 5, 2, 40, 2),
@@ -323,9 +299,12 @@ _EFFICIENTNET = [
 def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: RunShape) -> None:
     """Stem, inverted residuals with squeeze and excite, last convolution, classifier."""
     x = image_input(b, p, shape)
-    with b.scope("features.0"):
-        x = conv_norm(b, x, round_channels(32 * p.width_multiplier), 3, stride=2, activation="silu")
-    for stage, (expansion, kernel, stride, channels, repeats) in enumerate(_EFFICIENTNET, start=1):
+    x = layer(
+        b, x, "features.0", round_channels(32 * p.width_multiplier), 3, stride=2, activation="silu"
+    )
+    for stage, (expansion, kernel, stride, channels, repeats) in enumerate(
+        EFFICIENTNET_STAGES, start=1
+    ):
         out = round_channels(channels * p.width_multiplier)
         for repeat in range(ceil(repeats * p.depth_multiplier)):
             width, step = x.shape[1], 1 if repeat else stride
@@ -334,7 +313,8 @@ def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: RunSha
                 kernel, expanded, out, squeezed, "silu", step, ("silu", "sigmoid")
             )
             with b.scope(f"features.{stage}.{repeat}"):
-                x = inverted_residual(b, x, block)
-    with b.scope(f"features.{len(_EFFICIENTNET) + 1}"):
-        x = conv_norm(b, x, 4 * x.shape[1], 1, activation="silu")
+                x = _inverted_residual(b, x, block)
+    x = layer(
+        b, x, f"features.{len(EFFICIENTNET_STAGES) + 1}", 4 * x.shape[1], 1, activation="silu"
+    )
     _pooled_classifier(b, x, [p.classes], "silu", 1)

@@ -62,109 +62,92 @@ class Layout:
     head: str = "lm_head"
 
 
+def _renamed(names: LayerNames, changes: str) -> LayerNames:
+    """Names with some changed, each given as part=path."""
+    return replace(names, **dict(word.split("=") for word in changes.split()))
+
+
 _LLAMA = LayerNames()
-_FAIRSEQ = replace(
+_FAIRSEQ = _renamed(
     _LLAMA,
-    output="self_attn.out_proj",
-    attention_norm="self_attn_layer_norm",
-    feed_forward="activation_fn",
-    up="fc1",
-    down="fc2",
-    feed_forward_norm="final_layer_norm",
+    """
+    output=self_attn.out_proj attention_norm=self_attn_layer_norm feed_forward=activation_fn
+    up=fc1 down=fc2 feed_forward_norm=final_layer_norm
+    """,
 )
-_GPT2 = replace(
+_GPT2 = _renamed(
     _LLAMA,
-    attention="attn",
-    fused_qkv="attn.c_attn",
-    output="attn.c_proj",
-    attention_norm="ln_1",
-    up="mlp.c_fc",
-    down="mlp.c_proj",
-    feed_forward_norm="ln_2",
+    """
+    attention=attn fused_qkv=attn.c_attn output=attn.c_proj attention_norm=ln_1 up=mlp.c_fc
+    down=mlp.c_proj feed_forward_norm=ln_2
+    """,
 )
-_PHI = replace(_LLAMA, output="self_attn.dense", up="mlp.fc1", down="mlp.fc2")
-_FALCON = replace(
+_PHI = _renamed(
     _LLAMA,
-    attention="self_attention",
-    fused_qkv="self_attention.query_key_value",
-    output="self_attention.dense",
-    up="mlp.dense_h_to_4h",
-    down="mlp.dense_4h_to_h",
+    """
+    output=self_attn.dense up=mlp.fc1 down=mlp.fc2
+    """,
 )
-_BERT = replace(
+_FALCON = _renamed(
     _LLAMA,
-    attention="attention.self",
-    query="attention.self.query",
-    key="attention.self.key",
-    value="attention.self.value",
-    output="attention.output.dense",
-    attention_norm="attention.output.LayerNorm",
-    feed_forward="intermediate",
-    up="intermediate.dense",
-    down="output.dense",
-    feed_forward_norm="output.LayerNorm",
+    """
+    attention=self_attention fused_qkv=self_attention.query_key_value output=self_attention.dense
+    up=mlp.dense_h_to_4h down=mlp.dense_4h_to_h
+    """,
 )
-_VIT = replace(
+_BERT = _renamed(
+    _LLAMA,
+    """
+    attention=attention.self query=attention.self.query key=attention.self.key
+    value=attention.self.value output=attention.output.dense
+    attention_norm=attention.output.LayerNorm feed_forward=intermediate up=intermediate.dense
+    down=output.dense feed_forward_norm=output.LayerNorm
+    """,
+)
+_VIT = _renamed(
     _BERT,
-    attention="attention.attention",
-    query="attention.attention.query",
-    key="attention.attention.key",
-    value="attention.attention.value",
-    attention_norm="layernorm_before",
-    feed_forward_norm="layernorm_after",
+    """
+    attention=attention.attention query=attention.attention.query key=attention.attention.key
+    value=attention.attention.value attention_norm=layernorm_before
+    feed_forward_norm=layernorm_after
+    """,
 )
-_T5 = replace(
+_T5 = _renamed(
     _LLAMA,
-    attention="layer.0.SelfAttention",
-    query="layer.0.SelfAttention.q",
-    key="layer.0.SelfAttention.k",
-    value="layer.0.SelfAttention.v",
-    output="layer.0.SelfAttention.o",
-    attention_norm="layer.0.layer_norm",
-    feed_forward="layer.1.DenseReluDense",
-    gate="layer.1.DenseReluDense.wi_0",
-    up="layer.1.DenseReluDense.wi",
-    down="layer.1.DenseReluDense.wo",
-    feed_forward_norm="layer.1.layer_norm",
+    """
+    attention=layer.0.SelfAttention query=layer.0.SelfAttention.q key=layer.0.SelfAttention.k
+    value=layer.0.SelfAttention.v output=layer.0.SelfAttention.o attention_norm=layer.0.layer_norm
+    feed_forward=layer.1.DenseReluDense gate=layer.1.DenseReluDense.wi_0
+    up=layer.1.DenseReluDense.wi down=layer.1.DenseReluDense.wo
+    feed_forward_norm=layer.1.layer_norm
+    """,
 )
-_T5_DECODER = replace(
+_T5_DECODER = _renamed(
     _T5,
-    cross_attention="layer.1.EncDecAttention",
-    cross_query="layer.1.EncDecAttention.q",
-    cross_key="layer.1.EncDecAttention.k",
-    cross_value="layer.1.EncDecAttention.v",
-    cross_output="layer.1.EncDecAttention.o",
-    cross_norm="layer.1.layer_norm",
-    feed_forward="layer.2.DenseReluDense",
-    gate="layer.2.DenseReluDense.wi_0",
-    up="layer.2.DenseReluDense.wi",
-    down="layer.2.DenseReluDense.wo",
-    feed_forward_norm="layer.2.layer_norm",
+    """
+    cross_attention=layer.1.EncDecAttention cross_query=layer.1.EncDecAttention.q
+    cross_key=layer.1.EncDecAttention.k cross_value=layer.1.EncDecAttention.v
+    cross_output=layer.1.EncDecAttention.o cross_norm=layer.1.layer_norm
+    feed_forward=layer.2.DenseReluDense gate=layer.2.DenseReluDense.wi_0
+    up=layer.2.DenseReluDense.wi down=layer.2.DenseReluDense.wo
+    feed_forward_norm=layer.2.layer_norm
+    """,
 )
-_WAV2VEC2 = replace(
+_WAV2VEC2 = _renamed(
     _FAIRSEQ,
-    attention="attention",
-    query="attention.q_proj",
-    key="attention.k_proj",
-    value="attention.v_proj",
-    output="attention.out_proj",
-    attention_norm="layer_norm",
-    feed_forward="feed_forward",
-    up="feed_forward.intermediate_dense",
-    down="feed_forward.output_dense",
+    """
+    attention=attention query=attention.q_proj key=attention.k_proj value=attention.v_proj
+    output=attention.out_proj attention_norm=layer_norm feed_forward=feed_forward
+    up=feed_forward.intermediate_dense down=feed_forward.output_dense
+    """,
 )
-_DISTILBERT = replace(
+_DISTILBERT = _renamed(
     _LLAMA,
-    attention="attention",
-    query="attention.q_lin",
-    key="attention.k_lin",
-    value="attention.v_lin",
-    output="attention.out_lin",
-    attention_norm="sa_layer_norm",
-    feed_forward="ffn",
-    up="ffn.lin1",
-    down="ffn.lin2",
-    feed_forward_norm="output_layer_norm",
+    """
+    attention=attention query=attention.q_lin key=attention.k_lin value=attention.v_lin
+    output=attention.out_lin attention_norm=sa_layer_norm feed_forward=ffn up=ffn.lin1
+    down=ffn.lin2 feed_forward_norm=output_layer_norm
+    """,
 )
 
 #: Layer paths of encoders and encoder-decoders.

@@ -13,14 +13,10 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Count, Counts, FamilyParameters, Rows
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import FamilyParameters
 
 __all__ = ["CollaborativeFilteringParameters", "DlrmParameters"]
-
-_Width = Annotated[int, Field(ge=1, le=2**20)]
-_Rows = Annotated[int, Field(ge=1, le=2**40)]
-_Widths = Annotated[tuple[_Width, ...], Field(strict=False, min_length=1, max_length=64)]
 
 
 class DlrmParameters(FamilyParameters):
@@ -38,16 +34,14 @@ class DlrmParameters(FamilyParameters):
         cross_rank: Rank of their matrices.
     """
 
-    dense_features: _Width
-    table_rows: Annotated[tuple[_Rows, ...], Field(strict=False, min_length=1, max_length=4096)]
-    embedding: _Width
-    lookups_per_table: Annotated[
-        tuple[_Width, ...], Field(strict=False, min_length=1, max_length=4096)
-    ] = (1,)
-    bottom_mlp: _Widths
-    top_mlp: _Widths
+    dense_features: Count
+    table_rows: Annotated[tuple[Rows, ...], Field(strict=False, min_length=1, max_length=4096)]
+    embedding: Count
+    lookups_per_table: Counts = (1,)
+    bottom_mlp: Counts
+    top_mlp: Counts
     cross_layers: Annotated[int, Field(ge=0, le=64)] = 0
-    cross_rank: _Width = 512
+    cross_rank: Count = 512
 
     @model_validator(mode="after")
     def _one_count_or_one_each(self) -> DlrmParameters:
@@ -123,10 +117,10 @@ class CollaborativeFilteringParameters(FamilyParameters):
         mlp: Widths of the dense part, its input (two embeddings joined) first.
     """
 
-    users: _Rows
-    items: _Rows
-    factors: _Width
-    mlp: _Widths
+    users: Rows
+    items: Rows
+    factors: Count
+    mlp: Counts
 
 
 @family("collaborative-filtering", CollaborativeFilteringParameters)

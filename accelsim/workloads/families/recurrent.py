@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters
 from accelsim.workloads.model import RunShape, family
 from accelsim.workloads.operator import OperatorKind
-from accelsim.workloads.parameters import FamilyParameters
 
 __all__ = [
     "RecurrentLayer",
@@ -24,10 +24,6 @@ __all__ = [
     "SpeechTransducerParameters",
     "TranslatorParameters",
 ]
-
-_Width = Annotated[int, Field(ge=1, le=2**24)]
-_Steps = Annotated[int, Field(ge=1, le=2**20)]
-_Depth = Annotated[int, Field(ge=1, le=256)]
 
 
 class RecurrentLayer(FamilyParameters):
@@ -40,7 +36,7 @@ class RecurrentLayer(FamilyParameters):
     """
 
     cell: Literal["rnn", "lstm", "gru"] = "lstm"
-    hidden: _Width
+    hidden: Count
     bidirectional: bool = False
 
 
@@ -57,13 +53,13 @@ class RecurrentParameters(FamilyParameters):
         steps: Sequence length where the run names none.
     """
 
-    vocabulary: _Width
-    embedding: _Width | None = None
+    vocabulary: Count
+    embedding: Count | None = None
     layers: Annotated[tuple[RecurrentLayer, ...], Field(strict=False, min_length=1, max_length=64)]
-    outputs: _Width
+    outputs: Count
     output_at: Literal["every", "last"]
     bias_sets: Literal[1, 2] = 2
-    steps: _Steps
+    steps: Count
 
 
 @family("recurrent", RecurrentParameters, sequence=True)
@@ -101,11 +97,11 @@ class TranslatorParameters(FamilyParameters):
         steps: Source and target length where the run names none.
     """
 
-    vocabulary: _Width
-    hidden: _Width
-    encoder_layers: _Depth
-    decoder_layers: _Depth
-    steps: _Steps
+    vocabulary: Count
+    hidden: Count
+    encoder_layers: Depth
+    decoder_layers: Depth
+    steps: Count
 
 
 @family("recurrent-translator", TranslatorParameters, sequence=True)
@@ -189,17 +185,17 @@ class SpeechTransducerParameters(FamilyParameters):
         symbols: Output symbols where the run names none.
     """
 
-    features: _Width
-    encoder_hidden: _Width
-    layers_before_stacking: _Depth
-    layers_after_stacking: _Depth
+    features: Count
+    encoder_hidden: Count
+    layers_before_stacking: Depth
+    layers_after_stacking: Depth
     stacking: Annotated[int, Field(ge=1, le=16)]
-    vocabulary: _Width
-    prediction_hidden: _Width
-    prediction_layers: _Depth
-    joint_hidden: _Width
-    frames: _Steps
-    symbols: _Steps
+    vocabulary: Count
+    prediction_hidden: Count
+    prediction_layers: Depth
+    joint_hidden: Count
+    frames: Count
+    symbols: Count
 
 
 @family("speech-transducer", SpeechTransducerParameters, sequence=True)

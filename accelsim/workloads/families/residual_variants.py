@@ -15,15 +15,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.image_network import RectangleParameters, layer, rectangle_input
-from accelsim.workloads.families.vision import classify
+from accelsim.workloads.families.image_network import (
+    RectangleParameters,
+    chain,
+    layer,
+    rectangle_input,
+)
+from accelsim.workloads.families.vision import Depths, classify
 from accelsim.workloads.model import RunShape, family
 
 __all__ = ["ResidualVariantParameters", "SphereFaceParameters", "residual_maps"]
-
-_Depths = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(strict=False, min_length=1, max_length=8)
-]
 
 
 class ResidualVariantParameters(RectangleParameters):
@@ -41,7 +42,7 @@ class ResidualVariantParameters(RectangleParameters):
     """
 
     block: Literal["basic", "bottleneck"]
-    depths: _Depths
+    depths: Depths
     stride_in: Literal["first", "middle"] = "first"
     stride_last_block: bool = False
     last_stride: Annotated[int, Field(ge=1, le=2)] = 2
@@ -56,9 +57,7 @@ def write_resnet_variant(b: GraphBuilder, p: ResidualVariantParameters, shape: R
 
 def residual_maps(b: GraphBuilder, x: Tensor, p: ResidualVariantParameters) -> list[Tensor]:
     """Stem and stages; returns each stage's output."""
-    x = layer(b, x, "conv1", 64, 7, stride=2)
-    with b.scope("maxpool"):
-        x = b.pool(x, 3, stride=2, padding=1)
+    x = chain(b, x, "stem", "64/7s2 pool/3s2")
     maps = []
     for stage, depth in enumerate(p.depths):
         for index in range(depth):
@@ -82,17 +81,17 @@ def _block(
     out = planes * (4 if p.block == "bottleneck" else 1)
     shortcut = x
     if x.shape[1] != out:
-        shortcut = layer(b, x, "shortcut", out, 1, stride=stride, activation=None)
+        shortcut = layer(b, x, "shortcut", out, 1, stride=stride, activation="")
     elif stride > 1:
         shortcut = b.pool(x, 1, stride=stride)
     if p.block == "basic":
         y = layer(b, x, "conv1", planes, 3, stride=stride)
-        y = layer(b, y, "conv2", planes, 3, activation=None)
+        y = layer(b, y, "conv2", planes, 3, activation="")
     else:
         first, middle = (stride, 1) if p.stride_in == "first" else (1, stride)
         y = layer(b, x, "conv1", planes, 1, stride=first)
         y = layer(b, y, "conv2", planes, 3, stride=middle)
-        y = layer(b, y, "conv3", out, 1, activation=None)
+        y = layer(b, y, "conv3", out, 1, activation="")
     y = b.add(y, shortcut)
     return b.activation(b.batch_norm(y) if p.preactivation else y)
 
@@ -104,7 +103,7 @@ class SphereFaceParameters(RectangleParameters):
         depths: Residual pairs per stage.
     """
 
-    depths: _Depths
+    depths: Depths
 
 
 @family("sphereface", SphereFaceParameters)
@@ -113,8 +112,8 @@ def write_sphereface(b: GraphBuilder, p: SphereFaceParameters, shape: RunShape) 
     x = rectangle_input(b, p, shape)
     for stage, depth in enumerate(p.depths):
         x = layer(b, x, f"{stage}.down", 64 << stage, 3, stride=2)
+        width = x.shape[1]
         for index in range(depth):
-            y = layer(b, x, f"{stage}.{index}.0", x.shape[1], 3)
-            x = b.add(layer(b, y, f"{stage}.{index}.1", x.shape[1], 3), x)
+            x = b.add(chain(b, x, f"{stage}.{index}", f"{width}/3 {width}/3"), x)
     x = b.view(x, x.shape[0], x.elements // x.shape[0])
     b.linear(x, p.classes)

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Depth, ImageParameters
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import ImageParameters
 
 __all__ = ["UnetParameters"]
 
@@ -31,7 +31,7 @@ class UnetParameters(ImageParameters):
             upsampling keeps the channels it is given (Cicek et al.).
     """
 
-    base_channels: Annotated[int, Field(ge=1, le=1024)] = 64
+    base_channels: Depth = 64
     levels: Annotated[int, Field(ge=2, le=8)] = 5
     padded: bool = True
     norm: Literal["batch"] | None = None

@@ -8,9 +8,9 @@ samples, 16,000 per second; its convolutions keep one frame in 320.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder, Tensor
@@ -26,9 +26,9 @@ from accelsim.workloads.families.transformer import (
     token_ids,
     transformer_layers,
 )
+from accelsim.workloads.family_parameters import Count, Counts, Depth, FamilyParameters, Natural
 from accelsim.workloads.model import RunShape, family
 from accelsim.workloads.operator import Phase
-from accelsim.workloads.parameters import FamilyParameters
 
 __all__ = ["Wav2Vec2Parameters", "WhisperParameters", "write_wav2vec2", "write_whisper"]
 
@@ -48,15 +48,15 @@ class WhisperParameters(FamilyParameters):
         target_positions: Rows of the decoder's position table.
     """
 
-    mel_bins: int = Field(default=80, ge=1, le=4096)
-    hidden_size: int = Field(ge=1, le=2**18)
-    encoder_layers: int = Field(ge=1, le=1024)
-    decoder_layers: int = Field(ge=1, le=1024)
-    heads: int = Field(ge=1, le=4096)
-    intermediate_size: int = Field(ge=1, le=2**20)
-    vocab_size: int = Field(ge=1, le=2**24)
-    source_positions: int = Field(default=1500, ge=1, le=2**20)
-    target_positions: int = Field(default=448, ge=1, le=2**20)
+    mel_bins: Count = 80
+    hidden_size: Count
+    encoder_layers: Depth
+    decoder_layers: Depth
+    heads: Count
+    intermediate_size: Count
+    vocab_size: Count
+    source_positions: Count = 1500
+    target_positions: Count = 448
 
 
 @family("whisper", WhisperParameters, autoregressive=True, sequence=True)
@@ -129,12 +129,6 @@ def _whisper_layer(p: WhisperParameters, *, decoder: bool) -> TransformerLayer:
     )
 
 
-_Sizes = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=2**14)], ...],
-    Field(strict=False, min_length=1, max_length=32),
-]
-
-
 class Wav2Vec2Parameters(StackParameters):
     """Parameters of a wav2vec 2.0 model.
 
@@ -150,15 +144,15 @@ class Wav2Vec2Parameters(StackParameters):
         vocab_size: Characters of the CTC head; 0 for none.
     """
 
-    conv_channels: _Sizes = (512, 512, 512, 512, 512, 512, 512)
-    conv_kernels: _Sizes = (10, 3, 3, 3, 3, 2, 2)
-    conv_strides: _Sizes = (5, 2, 2, 2, 2, 2, 2)
+    conv_channels: Counts = (512, 512, 512, 512, 512, 512, 512)
+    conv_kernels: Counts = (10, 3, 3, 3, 3, 2, 2)
+    conv_strides: Counts = (5, 2, 2, 2, 2, 2, 2)
     conv_bias: bool = False
     conv_norm: Literal["group", "layer"] = "group"
     norm_first: bool = False
-    position_kernel: int = Field(default=128, ge=1, le=4096)
-    position_groups: int = Field(default=16, ge=1, le=4096)
-    vocab_size: int = Field(default=0, ge=0, le=2**20)
+    position_kernel: Count = 128
+    position_groups: Count = 16
+    vocab_size: Natural = 0
 
     @model_validator(mode="after")
     def _one_size_per_layer(self) -> Wav2Vec2Parameters:

@@ -7,17 +7,11 @@ the mean).
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.family_parameters import Count, Counts, FamilyParameters
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import FamilyParameters
 
 __all__ = ["MeanEmbeddingParameters", "TextCnnParameters"]
-
-_Width = Annotated[int, Field(ge=1, le=2**24)]
 
 
 class TextCnnParameters(FamilyParameters):
@@ -32,15 +26,12 @@ class TextCnnParameters(FamilyParameters):
         words: Sentence length where the run names none.
     """
 
-    vocabulary: _Width
-    embedding: _Width
-    windows: Annotated[
-        tuple[Annotated[int, Field(ge=1, le=64)], ...],
-        Field(strict=False, min_length=1, max_length=16),
-    ]
-    maps: _Width
-    classes: _Width
-    words: Annotated[int, Field(ge=1, le=2**20)]
+    vocabulary: Count
+    embedding: Count
+    windows: Counts
+    maps: Count
+    classes: Count
+    words: Count
 
 
 @family("text-cnn", TextCnnParameters, sequence=True)
@@ -69,10 +60,10 @@ class MeanEmbeddingParameters(FamilyParameters):
         words: Tokens of a text where the run names none.
     """
 
-    vocabulary: _Width
-    embedding: _Width
-    classes: _Width
-    words: Annotated[int, Field(ge=1, le=2**20)]
+    vocabulary: Count
+    embedding: Count
+    classes: Count
+    words: Count
 
 
 @family("mean-embedding", MeanEmbeddingParameters, sequence=True)

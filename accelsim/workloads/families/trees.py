@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import FamilyParameters
 
 __all__ = ["BoostedTreesParameters"]
 
@@ -26,8 +26,8 @@ class BoostedTreesParameters(FamilyParameters):
         depth: Decisions from root to leaf.
     """
 
-    features: Annotated[int, Field(ge=1, le=2**20)]
-    trees: Annotated[int, Field(ge=1, le=2**20)]
+    features: Count
+    trees: Count
     depth: Annotated[int, Field(ge=1, le=30)]
 
 

@@ -12,11 +12,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Depth, ImageParameters
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import ImageParameters
 
 __all__ = [
     "DenseNetParameters",
+    "Depths",
     "ResNetParameters",
     "classify",
     "conv_norm",
@@ -24,9 +25,8 @@ __all__ = [
     "residual_stages",
 ]
 
-_Depths = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(strict=False, min_length=1, max_length=8)
-]
+#: Blocks of each stage.
+Depths = Annotated[tuple[Depth, ...], Field(strict=False, min_length=1, max_length=8)]
 
 
 def image_input(b: GraphBuilder, p: ImageParameters, shape: RunShape) -> Tensor:
@@ -45,7 +45,7 @@ def conv_norm(
     padding: int | tuple[int, int] | None = None,
     groups: int = 1,
     dilation: int = 1,
-    activation: str | None = "relu",
+    activation: str = "relu",
     names: tuple[str, str, str] = ("0", "1", "2"),
 ) -> Tensor:
     """Convolution, batch normalisation, activation.
@@ -59,7 +59,7 @@ def conv_norm(
         padding: Zeros on each side; None keeps the size at stride 1.
         groups: Channel groups.
         dilation: Spacing of the window's taps.
-        activation: Activation, or None.
+        activation: Activation; "" for none.
         names: Module names of the three, under the current scope.
     """
     with b.scope(names[0]):
@@ -68,7 +68,7 @@ def conv_norm(
         )
     with b.scope(names[1]):
         x = b.batch_norm(x)
-    if activation is None:
+    if not activation:
         return x
     with b.scope(names[2]):
         return b.activation(x, activation)
@@ -96,9 +96,9 @@ class ResNetParameters(ImageParameters):
     """
 
     block: Literal["basic", "bottleneck"]
-    depths: _Depths
-    groups: Annotated[int, Field(ge=1, le=1024)] = 1
-    width_per_group: Annotated[int, Field(ge=1, le=1024)] = 64
+    depths: Depths
+    groups: Depth = 1
+    width_per_group: Depth = 64
 
 
 @family("resnet", ResNetParameters)
@@ -134,7 +134,7 @@ def _residual_block(
     )
     if stride != 1 or x.shape[1] != out_channels:
         with b.scope("downsample"):
-            x = conv_norm(b, x, out_channels, 1, stride=stride, activation=None)
+            x = conv_norm(b, x, out_channels, 1, stride=stride, activation="")
     x = b.add(branch, x)
     with b.scope("relu"):
         return b.activation(x)
@@ -142,7 +142,7 @@ def _residual_block(
 
 def _basic(b: GraphBuilder, x: Tensor, planes: int, stride: int) -> Tensor:
     x = conv_norm(b, x, planes, 3, stride=stride, names=("conv1", "bn1", "relu"))
-    return conv_norm(b, x, planes, 3, activation=None, names=("conv2", "bn2", "relu"))
+    return conv_norm(b, x, planes, 3, activation="", names=("conv2", "bn2", "relu"))
 
 
 def _bottleneck(
@@ -151,7 +151,7 @@ def _bottleneck(
     width = planes * p.width_per_group // 64 * p.groups
     x = conv_norm(b, x, width, 1, names=("conv1", "bn1", "relu"))
     x = conv_norm(b, x, width, 3, stride=stride, groups=p.groups, names=("conv2", "bn2", "relu"))
-    return conv_norm(b, x, planes * 4, 1, activation=None, names=("conv3", "bn3", "relu"))
+    return conv_norm(b, x, planes * 4, 1, activation="", names=("conv3", "bn3", "relu"))
 
 
 class DenseNetParameters(ImageParameters):
@@ -164,9 +164,9 @@ class DenseNetParameters(ImageParameters):
         bottleneck_ratio: Channels of the 1x1 convolution, in growth rates.
     """
 
-    growth_rate: Annotated[int, Field(ge=1, le=512)]
-    depths: _Depths
-    initial_channels: Annotated[int, Field(ge=1, le=1024)] = 64
+    growth_rate: Depth
+    depths: Depths
+    initial_channels: Depth = 64
     bottleneck_ratio: Annotated[int, Field(ge=1, le=64)] = 4
 
 

@@ -12,12 +12,11 @@ from typing import Annotated
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
+from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import FamilyParameters
 
 __all__ = ["VolumetricUnetParameters"]
 
-_Width = Annotated[int, Field(ge=1, le=4096)]
 _Edge = Annotated[int, Field(ge=8, le=4096)]
 
 
@@ -32,14 +31,16 @@ class VolumetricUnetParameters(FamilyParameters):
     """
 
     volume: Annotated[tuple[_Edge, _Edge, _Edge], Field(strict=False)]
-    image_channels: _Width
-    classes: _Width
-    channels: Annotated[tuple[_Width, ...], Field(strict=False, min_length=2, max_length=8)]
+    image_channels: Count
+    classes: Count
+    channels: Annotated[tuple[Count, ...], Field(strict=False, min_length=2, max_length=8)]
 
 
 @family("volumetric-unet", VolumetricUnetParameters)
 def write_volumetric_unet(b: GraphBuilder, p: VolumetricUnetParameters, shape: RunShape) -> None:
-    """Contract by strides, expand, classify each voxel; `image_size` asks for a cube of that edge."""
+    """Contract by strides, expand, classify each voxel; `image_size` asks for a cube of that
+    edge.
+    """
     edges = (shape.image_size,) * 3 if shape.image_size else p.volume
     x = b.input(shape.batch, p.image_channels, *edges)
     skips: list[Tensor] = []

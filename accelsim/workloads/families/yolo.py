@@ -1,8 +1,6 @@
-"""YOLO detectors: version 3 as in Darknet, version 8 as in the Ultralytics release, up to the raw
-predictions.
+"""YOLOv8 as in the Ultralytics release, up to the raw predictions.
 
-Redmon and Farhadi, arXiv:1804.02767; the layer table of yolov8.yaml. Choosing boxes is not
-modelled: its cost depends on the picture.
+The layer table of yolov8.yaml. Choosing boxes is not modelled: its cost depends on the picture.
 """
 
 from __future__ import annotations
@@ -12,56 +10,12 @@ from typing import Annotated
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
-from accelsim.workloads.families.vision import conv_norm, image_input
+from accelsim.workloads.families.image_network import layer
+from accelsim.workloads.families.vision import image_input
+from accelsim.workloads.family_parameters import ImageParameters, Multiplier
 from accelsim.workloads.model import RunShape, family
-from accelsim.workloads.parameters import ImageParameters
 
-__all__ = ["YoloV3Parameters", "YoloV8Parameters"]
-
-
-class YoloV3Parameters(ImageParameters):
-    """YOLOv3 with three anchors per position."""
-
-
-#: Channels and residual blocks of Darknet-53's stages.
-_DARKNET = ((64, 1), (128, 2), (256, 8), (512, 8), (1024, 4))
-
-
-@family("yolo-v3", YoloV3Parameters)
-def write_yolo_v3(b: GraphBuilder, p: YoloV3Parameters, shape: RunShape) -> None:
-    """Darknet-53 and three detection scales."""
-    x = _leaky(b, image_input(b, p, shape), 32, 3, "backbone.stem")
-    maps = []
-    for stage, (channels, blocks) in enumerate(_DARKNET):
-        x = _leaky(b, x, channels, 3, f"backbone.{stage}.down", stride=2)
-        for block in range(blocks):
-            inner = _leaky(b, x, channels // 2, 1, f"backbone.{stage}.{block}.0")
-            x = b.add(_leaky(b, inner, channels, 3, f"backbone.{stage}.{block}.1"), x)
-        maps.append(x)
-    route: Tensor | None = None
-    for scale, (width, lateral) in enumerate(zip((512, 256, 128), reversed(maps[2:]), strict=True)):
-        if route is not None:
-            route = b.upsample(_leaky(b, route, width, 1, f"head.{scale}.lateral"))
-        route = _scale(
-            b, lateral if route is None else b.concat([route, lateral]), width, scale, p.classes
-        )
-
-
-def _leaky(
-    b: GraphBuilder, x: Tensor, channels: int, kernel: int, name: str, *, stride: int = 1
-) -> Tensor:
-    with b.scope(name):
-        return conv_norm(b, x, channels, kernel, stride=stride, activation="leaky_relu")
-
-
-def _scale(b: GraphBuilder, x: Tensor, width: int, scale: int, classes: int) -> Tensor:
-    """Five alternating convolutions, then the prediction; returns what the next scale starts from."""
-    for index in range(5):
-        kernel, channels = (3, 2 * width) if index % 2 else (1, width)
-        x = _leaky(b, x, channels, kernel, f"head.{scale}.{index}")
-    with b.scope(f"head.{scale}.predict"):
-        b.conv(_leaky(b, x, 2 * width, 3, "0"), 3 * (5 + classes), 1, bias=True)
-    return x
+__all__ = ["YoloV8Parameters"]
 
 
 class YoloV8Parameters(ImageParameters):
@@ -73,8 +27,8 @@ class YoloV8Parameters(ImageParameters):
         max_channels: Limit of channels before scaling.
     """
 
-    depth_multiplier: Annotated[float, Field(gt=0, le=4)]
-    width_multiplier: Annotated[float, Field(gt=0, le=4)]
+    depth_multiplier: Multiplier
+    width_multiplier: Multiplier
     max_channels: Annotated[int, Field(ge=64, le=4096)] = 1024
 
     def channels(self, base: int) -> int:
@@ -117,10 +71,8 @@ def write_yolo_v8(b: GraphBuilder, p: YoloV8Parameters, shape: RunShape) -> None
 def _silu(
     b: GraphBuilder, x: Tensor, channels: int, kernel: int, name: str, *, stride: int = 1
 ) -> Tensor:
-    with b.scope(name):
-        return conv_norm(
-            b, x, channels, kernel, stride=stride, activation="silu", names=("conv", "bn", "act")
-        )
+    names = ("conv", "bn", "act")
+    return layer(b, x, name, channels, kernel, stride=stride, activation="silu", names=names)
 
 
 def _split_block(
@@ -161,9 +113,8 @@ def _detect(b: GraphBuilder, maps: list[Tensor], classes: int, name: str) -> Non
         for index, x in enumerate(maps):
             boxes += x.shape[2] * x.shape[3]
             for branch, width in widths.items():
-                y = _silu(
-                    b, _silu(b, x, width, 3, f"{branch}.{index}.0"), width, 3, f"{branch}.{index}.1"
-                )
+                y = _silu(b, x, width, 3, f"{branch}.{index}.0")
+                y = _silu(b, y, width, 3, f"{branch}.{index}.1")
                 with b.scope(f"{branch}.{index}.2"):
                     b.conv(y, outputs[branch], 1, bias=True)
         with b.scope("dfl"):  # expectation over the bins: softmax, then a fixed 1x1 convolution

@@ -1,4 +1,6 @@
-"""One test for each known defect of public price feeds, and for what the checks must leave alone."""
+"""One test for each known defect of public price feeds, and for what the checks must leave
+alone.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.economics.ingest import DeviceRule, ingest
+from tools.prices.ingest import DeviceRule, ingest
 
 T4_RULE = DeviceRule("*", "*", "T4", "t4")
 
@@ -361,9 +363,14 @@ def test_what_no_offer_may_hold_is_refused_with_its_field_and_reason():
 
 def cpu_row(provider, instance, vcpus, usd_per_vcpu):
     return row(
-        provider=provider, instance_type=instance, vcpus=str(vcpus), accelerator_name="", accelerator_count="0",
-        price_usd_per_h=str(vcpus * usd_per_vcpu), spot_price_usd_per_h="",
-    )  # fmt: skip
+        provider=provider,
+        instance_type=instance,
+        vcpus=str(vcpus),
+        accelerator_name="",
+        accelerator_count="0",
+        price_usd_per_h=str(vcpus * usd_per_vcpu),
+        spot_price_usd_per_h="",
+    )
 
 
 def test_a_family_ends_at_the_dot_on_aws_alone():

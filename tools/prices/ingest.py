@@ -1,6 +1,6 @@
 """A price feed into offers: the checks that compare rows with each other.
 
-After `accelsim.economics.feed` has cleaned each row alone, rows are compared: a price ten times its
+After `tools.prices.feed` has cleaned each row alone, rows are compared: a price ten times its
 neighbours' (a slipped decimal point), a CPU instance dearer per vCPU than its own family (a licence
 in the price), an accelerator priced without its host instance, and two sources with two prices for
 one instance. What cannot be corrected with certainty is refused, and every refusal and correction
@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from accelsim.economics.feed import PRICE_FIELDS, FeedRow, Finding, RefusedRowError, clean_row
 from accelsim.economics.offer import Offer
 from accelsim.errors import InvalidValueError
+from tools.prices.feed import PRICE_FIELDS, FeedRow, Finding, RefusedRowError, clean_row
 
 __all__ = ["DeviceRule", "Ingested", "ingest"]
 
@@ -91,7 +91,7 @@ def ingest(
 
     Args:
         rows: Rows with the columns of `Offer` or the feeds' own
-            (`accelsim.economics.feed.FIELD_ALIASES`).
+            (`tools.prices.feed.FIELD_ALIASES`).
         rules: Device rules, the first that matches counts; rows without one get no device.
         regions: Region codes per provider; providers not listed are not checked.
 
@@ -178,7 +178,8 @@ def _slipped(peers: list[FeedRow], refusals: list[Finding], already: set[int]) -
         ratio = price / median if price > median else median / price
         side = "above" if price > median else "below"
         reason = (
-            f"{ratio:.0f} times {side} the median of {len(known)} prices of its kind ({median:.4g} USD per "
+            f"{ratio:.0f} times {side} the median of {len(known)} prices of its kind "
+            f"({median:.4g} USD per "
             "unit-hour): a slipped decimal point, or a price nobody else confirms"
         )
         refusals.append(row.note("refused", _ON_DEMAND, row.number[_ON_DEMAND], reason))
@@ -220,7 +221,10 @@ def _add_hosts(rows: list[FeedRow], refusals: list[Finding]) -> list[FeedRow]:
         if row.host_apart:
             count = row.number["device_count"]
             if not count:
-                reason = "accelerator priced without its host instance, and how many there are is not known"
+                reason = (
+                    "accelerator priced without its host instance, and how many there are is "
+                    "not known"
+                )
                 refusals.append(row.note("refused", "device_count", row.number[_ON_DEMAND], reason))
                 continue
             host = hosts.get(

@@ -4,7 +4,7 @@ which.
 Public feeds carry known defects: a key with a trailing blank, an empty price, 0.00 for unknown,
 700.0 as the price of a TPU nobody sells, spot above on-demand, a spot price that is a tenth of
 on-demand to the last digit, a misspelt region. Each has one check here; checks that need other rows
-are in `accelsim.economics.ingest`.
+are in `tools.prices.ingest`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HOST_APART = "billed separately"
 
 
 class RefusedRowError(Exception):
-    """A row that cannot become an offer; caught by `accelsim.economics.ingest.ingest`."""
+    """A row that cannot become an offer; caught by `tools.prices.ingest.ingest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,9 @@ def _whole_fraction(count: float) -> float:
 
 
 def _name_vcpus(row: FeedRow) -> None:
-    """Azure size names carry the vCPU count (Microsoft Learn, "Azure VM sizes naming conventions")."""
+    """Azure size names carry the vCPU count (Microsoft Learn, "Azure VM sizes naming
+    conventions").
+    """
     size = _AZURE_SIZE.fullmatch(row.text["instance"])
     if size and row.text["provider"] == "azure" and row.number["vcpu_count"] is None:
         row.number["vcpu_count"] = float(size[1])

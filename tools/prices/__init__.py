@@ -1,0 +1,1 @@
+"""Price feeds into the price files that ship: what maintainers run when prices change."""

@@ -1,0 +1,116 @@
+"""Price lists as text: offers and findings written, device rules and region codes read."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from accelsim.economics.offer import Offer
+from accelsim.economics.price_file import COLUMNS, csv_rows
+from accelsim.errors import ProfileError
+from tools.prices.feed import Finding
+from tools.prices.ingest import DeviceRule
+
+__all__ = ["findings_csv", "offers_csv", "read_regions", "read_rules"]
+
+_FINDING_COLUMNS: Final = (
+    "action",
+    "provider",
+    "region",
+    "instance",
+    "field",
+    "value",
+    "reason",
+    "source",
+    "as_of",
+)
+_GIB: Final = 1024.0**3
+
+
+def read_rules(path: Path) -> tuple[DeviceRule, ...]:
+    """Read device rules, a CSV with the fields of `DeviceRule`.
+
+    Raises:
+        ProfileError: If the file cannot be read or a row is wrong.
+    """
+    rules: list[DeviceRule] = []
+    for place, row in csv_rows(Path(path)):
+        per_core = row.get("vcpus_per_core", "")
+        if not row.get("provider") or not row.get("instance") or per_core not in ("", "1", "2"):
+            problem = (
+                "a rule has provider, instance, accelerator, device and vcpus_per_core of "
+                "1, 2 or empty"
+            )
+            raise ProfileError(str(path), [f"{place}: {problem}"])
+        rule = DeviceRule(
+            row["provider"],
+            row["instance"],
+            row.get("accelerator", ""),
+            row.get("device") or None,
+            int(per_core) if per_core else None,
+            row.get("rename") or None,
+            row.get("note", ""),
+        )
+        rules.append(rule)
+    return tuple(rules)
+
+
+def read_regions(path: Path) -> dict[str, tuple[str, ...]]:
+    """Read region codes per provider, a CSV with columns provider and region.
+
+    Raises:
+        ProfileError: If the file cannot be read.
+    """
+    regions: dict[str, tuple[str, ...]] = {}
+    for _, row in csv_rows(Path(path)):
+        provider = row.get("provider", "")
+        regions[provider] = (*regions.get(provider, ()), row.get("region", ""))
+    return regions
+
+
+def offers_csv(offers: Iterable[Offer]) -> str:
+    """Text of the price file with these offers; `accelsim.economics.price_file.read_offers`
+    gives them back.
+
+    Args:
+        offers: The offers.
+
+    Returns:
+        CSV with a header line.
+    """
+    return _csv_text(COLUMNS, ([_cell(offer, column) for column in COLUMNS] for offer in offers))
+
+
+def findings_csv(findings: Iterable[Finding]) -> str:
+    """Text of a file with refusals and corrections, one per line.
+
+    Args:
+        findings: What `tools.prices.ingest.ingest` returned.
+
+    Returns:
+        CSV with a header line.
+    """
+    return _csv_text(
+        _FINDING_COLUMNS, ([getattr(f, name) for name in _FINDING_COLUMNS] for f in findings)
+    )
+
+
+def _csv_text(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return stream.getvalue()
+
+
+def _cell(offer: Offer, column: str) -> str:
+    if column == "host_memory_gib":
+        value: object = None if offer.memory_bytes is None else offer.memory_bytes / _GIB
+    else:
+        value = getattr(offer, column)
+    if value is None:
+        return ""
+    return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
