@@ -28,6 +28,8 @@ from accelsim.workloads.sizes import ScenariosPart, Sizes
 __all__ = ["LoweredBatch", "ShapeColumns", "lower"]
 
 _SIZES = tuple(f.name for f in fields(RunShape))
+#: A row that a layer launches so often is still told from the same of the layer before.
+_MOST_IN_LAYER = 4
 _LOOKUPS = (int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG))
 
 
@@ -149,11 +151,13 @@ class LoweredBatch:
         """
         before = self._counts_before()
         by_row = np.argsort(self.order, kind="stable")
-        steps = np.diff(before[:, by_row], axis=1)
-        same_row = np.diff(self.order[by_row]) == 0
-        same_step = (steps[:, 1:] == steps[:, :-1]).all(axis=0) & same_row[1:] & same_row[:-1]
+        counts, rows = before[:, by_row], self.order[by_row]
         is_between = np.zeros(len(by_row), dtype=bool)
-        is_between[by_row[1:-1]] = same_step
+        for apart in range(1, _MOST_IN_LAYER + 1):
+            steps = counts[:, apart:] - counts[:, :-apart]
+            even = (steps[:, apart:] == steps[:, :-apart]).all(axis=0)
+            same = rows[2 * apart :] == rows[: -2 * apart]
+            is_between[by_row[apart:-apart]] |= even & same
         kept = np.flatnonzero(~is_between)
         return kept, before[:, kept]
 

@@ -253,7 +253,6 @@ class RowWriter:
             shape,
             name=f"{group.label}.{kind.label}",
             flop=0.0,
-            write_bytes=made.bytes,
         )
 
     def repeated(
