@@ -24,7 +24,7 @@ import numpy as np
 
 from accelsim.calibration.calibrate import fit_run
 from accelsim.calibration.check import CheckCase, CheckResult, predict
-from accelsim.calibration.large_models import ALL_MODELS
+from accelsim.calibration.check_models import CHECK_MODELS
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.cpu import cpu_parameters
@@ -151,8 +151,8 @@ def main() -> None:
     arguments = parser.parse_args()
     run = read_run(arguments.run)
     rows = json.loads((arguments.run / "results.json").read_text(encoding="utf-8"))["results"]
-    chosen = set(arguments.models.split(",")) - {""} or set(ALL_MODELS)
-    known = [row for row in rows if row["model"] in chosen & set(ALL_MODELS) and row["measured_s"]]
+    chosen = set(arguments.models.split(",")) - {""} or set(CHECK_MODELS)
+    known = [row for row in rows if row["model"] in chosen & set(CHECK_MODELS) and row["measured_s"]]
     counts = {"asked": 0, "answered": 0}
     start = time.monotonic()
     results = results_of(known, run, counts)

@@ -22,9 +22,9 @@ from accelsim.planning.evidence import evidence
 pytestmark = pytest.mark.torch
 ENVIRONMENT = describe("cpu") | {"cpu_caches": {"L2": "1024K", "L3": "32768K"}}
 FEW = [
-    CheckCase("mlp", 1, "fp32", 1),
-    CheckCase("mlp", 64, "fp32", 1),
-    CheckCase("mlp", 128, "fp32", 1, is_training=True),
+    CheckCase("sac-humanoid", 1, "fp32", 1),
+    CheckCase("sac-humanoid", 64, "fp32", 1),
+    CheckCase("sac-humanoid", 128, "fp32", 1, is_training=True),
 ]
 
 
@@ -109,7 +109,7 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
         "at the calibration's speed: 2 runs, MAPE 0.0 %" in printed
     )  # the reference took 1.1 times as long too
     assert "took 1.100 times as long" in (folder / "report.md").read_text()
-    assert "mlp b64" in (folder / "report.md").read_text()
+    assert "sac-humanoid b64" in (folder / "report.md").read_text()
     speed["factor"] = 1.4
     assert accelsim("calibrate", "check", "--out", str(folder)) == 1
     assert "drifted" in capsys.readouterr().err
@@ -235,7 +235,7 @@ def test_an_interrupted_check_reports_what_it_measured(folder, monkeypatch, caps
 
 def test_a_check_says_which_file_is_damaged_or_missing(folder, capsys):
     assert fit(folder) == 0
-    for content in ("", "{", "[]", "{}", '{"results": 3}', '{"results": [{"model": "mlp"}]}'):
+    for content in ("", "{", "[]", "{}", '{"results": 3}', '{"results": [{"model": "sac-humanoid"}]}'):
         (folder / "results.json").write_text(content)
         assert accelsim("calibrate", "check", "--out", str(folder)) == 2
         assert "results.json" in capsys.readouterr().err
