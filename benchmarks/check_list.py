@@ -11,7 +11,6 @@ divided by how much slower the reference operator ran beside it.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,43 +24,11 @@ import numpy as np
 from accelsim.calibration.calibrate import fit_run
 from accelsim.calibration.check import CheckCase, CheckResult, predict
 from accelsim.calibration.check_models import CHECK_MODELS
-from accelsim.calibration.measurement.case import Case
-from accelsim.calibration.run_file import CalibrationRun, Measurement
+from accelsim.calibration.run_file import CalibrationRun
 from accelsim.cost.cpu import cpu_parameters
 from accelsim.cost.cpu.fitted_kernels import FittedKernels
 from accelsim.hardware.local import CpuFacts, local_cpu_profile
-
-COMMITTED = Path(__file__).parents[1] / "calibration/runs/amd-epyc-2cpu-eighth-list"
-
-
-def number(text: str) -> float:
-    return float(text) if "." in text else int(text)
-
-
-def measurement(row: Mapping[str, str]) -> Measurement:
-    """A row of ``operators.csv``."""
-    dimensions = (pair.split("=") for pair in row["shape"].split())
-    case = Case(
-        family=row["family"],
-        operator=row["operator"],
-        shape={name: number(value) for name, value in dimensions},
-        dtype=row["dtype"],
-        threads=int(row["threads"]),
-        cold=row["cold"] == "True",
-        execution=row["execution"],
-        amid=row["amid"] == "True",
-    )
-    noise = float(row["noise_fraction"] or 0.0)
-    return Measurement(case, float(row["time_s"]), noise, int(row["round"]), {})
-
-
-def read_run(folder: Path) -> CalibrationRun:
-    """A committed run: its rows are at one speed and undisturbed."""
-    about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    with (folder / "operators.csv").open(newline="", encoding="utf-8") as file:
-        rows = [measurement(row) for row in csv.DictReader(file) if row["time_s"]]
-    digest = str(about["run_hash"])
-    return CalibrationRun(about["environment"], about["settings"], rows, about["notes"], digest, 0)
+from tools.committed_run import COMMITTED_RUN, read_committed_run
 
 
 def profile_of(environment: Mapping[str, Any]) -> Any:
@@ -145,14 +112,16 @@ def print_table(results: Sequence[CheckResult]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--run", type=Path, default=COMMITTED, help="folder of a committed run")
+    parser.add_argument("--run", type=Path, default=COMMITTED_RUN, help="folder of a committed run")
     parser.add_argument("--models", default="", help="networks to predict, all if left out")
     parser.add_argument("--each", action="store_true", help="print every network")
     arguments = parser.parse_args()
-    run = read_run(arguments.run)
+    run = read_committed_run(arguments.run)
     rows = json.loads((arguments.run / "results.json").read_text(encoding="utf-8"))["results"]
     chosen = set(arguments.models.split(",")) - {""} or set(CHECK_MODELS)
-    known = [row for row in rows if row["model"] in chosen & set(CHECK_MODELS) and row["measured_s"]]
+    known = [
+        row for row in rows if row["model"] in chosen & set(CHECK_MODELS) and row["measured_s"]
+    ]
     counts = {"asked": 0, "answered": 0}
     start = time.monotonic()
     results = results_of(known, run, counts)

@@ -342,7 +342,8 @@ def measure_model(
     usable = [timing for timing in timings if case.threads <= 1 or timing["undisturbed"]]
     if not usable:
         raise MeasurementError(
-            f"{case.key}: other programs took a core during every repeat; measure on an idle machine"
+            f"{case.key}: other programs took a core during every repeat; "
+            "measure on an idle machine"
         )
     times, references = (
         [float(t["mean_s"]) for t in usable],

@@ -114,7 +114,7 @@ def _training_step(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) ->
 
 
 def reference_s() -> float:
-    """Time of the operator that a calibration times again and again: how fast the machine is now."""
+    """Time of the operator that a calibration times throughout: how fast the machine is now."""
     torch.set_num_threads(1)
     with torch.no_grad():
         calls = build_calls(REFERENCE, Pool("cpu"))

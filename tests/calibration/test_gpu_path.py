@@ -16,9 +16,9 @@ import fake_gpu  # noqa: E402
 
 from accelsim import catalog  # noqa: E402
 from accelsim.calibration import check, energy, measure, model_timer  # noqa: E402
+from accelsim.calibration.check_models import CHECK_MODELS  # noqa: E402
 from accelsim.calibration.gpu_check import gpu_check_list  # noqa: E402
 from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile, shipped_parameters  # noqa: E402
-from accelsim.calibration.check_models import CHECK_MODELS  # noqa: E402
 from accelsim.calibration.measurement import compiled_suite, cuda, gpu_suite, suite  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.calibration.measurement.operators import BUILDERS  # noqa: E402
@@ -181,7 +181,7 @@ def test_calibrate_fits_freezes_checks_and_other_commands_use_it(gpu, folder, mo
         )
         return timing.time_s, timing.noise_fraction, reading["energy_per_call_j"], None
 
-    monkeypatch.setattr("accelsim.calibration.calibrate.measure_model", in_this_process)
+    monkeypatch.setattr("accelsim.calibration.check_run.measure_model", in_this_process)
     assert accelsim("calibrate", "check", "--out", str(home)) == 0
     printed = capsys.readouterr()
     assert "inference:" in printed.out

@@ -1,4 +1,4 @@
-"""Measures this machine's operators: ``python -m accelsim.calibration.measure``.
+"""Measures this machine's operators: ``python -m accelsim.calibration.run_measurement``.
 
 Needs torch and the standard library alone, so that it runs on a bare GPU box; the run file it
 writes is fitted anywhere with ``accelsim calibrate --from``. Exit codes: 0 done (also when
@@ -265,7 +265,8 @@ def check_dtypes(torch: Any, dtypes: Sequence[str], device: str) -> tuple[str, .
 
 def _settings(arguments: Sequence[str] | None) -> MeasureSettings:
     parser = argparse.ArgumentParser(
-        prog="accelsim.calibration.measure", description="Measure this machine's operators."
+        prog="accelsim.calibration.run_measurement",
+        description="Measure this machine's operators.",
     )
     parser.add_argument("--device", default="cpu", help="cpu or cuda:N")
     parser.add_argument("--threads", default="", help="thread counts, as 1,2")
@@ -297,7 +298,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         nonlocal last, end
         if time.monotonic() - last > 2.0:
             last, end = time.monotonic(), "\n"
-            line = f"{progress.done}/{progress.total}, at most {progress.remaining_s:.0f} s left: {progress.label}"
+            share = f"{progress.done}/{progress.total}"
+            line = f"{share}, at most {progress.remaining_s:.0f} s left: {progress.label}"
             sys.stderr.write(f"\r{line[:110]:<110}")
 
     try:
