@@ -110,8 +110,9 @@ class _PyramidBlock(nn.Module):
         y, kept = self.path(x), self.pool(x)
         if self.more:
             b, _, h, w = kept.shape
-            zeros = torch.zeros(b, self.more, h, w, dtype=x.dtype, device=x.device)
-            kept = torch.cat([kept, zeros], 1)
+            kept = torch.cat(
+                [kept, torch.zeros(b, self.more, h, w, dtype=x.dtype, device=x.device)], 1
+            )
         y += kept
         return y
 

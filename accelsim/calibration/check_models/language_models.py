@@ -160,8 +160,9 @@ class _T5Attention(nn.Module):
 
 def _written_gelu(x: Tensor) -> Tensor:
     """GELU by a hyperbolic tangent, operator by operator."""
-    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))
-    return 0.5 * x * (1.0 + torch.tanh(inner))
+    return (
+        0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+    )
 
 
 class _T5Block(nn.Module):
