@@ -33,6 +33,7 @@ __all__ = [
     "INTERRUPTED",
     "check_calibration",
     "freeze_predictions",
+    "measure_model",
     "read_results",
     "results_document",
 ]

@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch")
 import fake_gpu  # noqa: E402
 
 from accelsim import catalog  # noqa: E402
-from accelsim.calibration import check, energy, measure, model_timer  # noqa: E402
+from accelsim.calibration import check, energy, model_timer  # noqa: E402
+from accelsim.calibration import run_measurement as measure  # noqa: E402
 from accelsim.calibration.check_models import CHECK_MODELS  # noqa: E402
 from accelsim.calibration.gpu_check import gpu_check_list  # noqa: E402
 from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile, shipped_parameters  # noqa: E402
