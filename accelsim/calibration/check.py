@@ -58,10 +58,10 @@ _KEPT_HEAP: Final = (
 )
 _FEW_FAULTS: Final = 16.0
 _QUIET_FRACTION: Final = 0.05
+#: Networks that are trained too, and at which batch.
 _TRAINED: Final = (
     ("pyramidnet-110", 8),
     ("yolo-v2-tiny", 1),
-    ("transunet", 1),
     ("wgan-gp-resnet", 8),
     ("efficientvit-b0", 8),
     ("roberta-base", 1),
@@ -72,20 +72,20 @@ _TRAINED: Final = (
     ("appnp", 1),
     ("sac-humanoid", 256),
 )
+#: Networks of the check and their batches in inference; the last in every format and thread count.
 _BATCHES: Final[Mapping[str, tuple[int, ...]]] = {
+    "resnet-50": (1,),
     "eca-resnet-50": (1,),
     "pyramidnet-110": (1, 8),
     "resnet-50-d": (2,),
     "mobileone-s0": (1, 16),
-    "retinaface-mobilenet": (1,),
+    "mobilenet-v2": (1,),
     "yolo-v2-tiny": (1,),
+    "u-net": (1,),
     "monodepth2": (1,),
-    "transunet": (1,),
     "wgan-gp-resnet": (1, 16),
-    "swin-v2-tiny": (1,),
     "efficientvit-b0": (1, 16),
-    "tinyvit-5m": (2,),
-    "linformer": (1,),
+    "mlp-mixer": (1,),
     "roberta-base": (1,),
     "mt5-small": (1,),
     "rwkv-169m": (1,),
@@ -93,9 +93,10 @@ _BATCHES: Final[Mapping[str, tuple[int, ...]]] = {
     "olmoe-shaped-decode": (1, 8),
     "crepe": (1, 4),
     "rnnoise": (1, 16),
-    "fastspeech-2": (1,),
-    "predrnn": (1,),
     "text-rcnn": (1, 64),
+    "text-cnn": (16,),
+    "lstm-classifier": (16,),
+    "dlrm": (256,),
     "starspace": (64, 2048),
     "n-hits": (32, 1024),
     "fibinet": (256,),
@@ -109,7 +110,7 @@ class CheckCase:
     """One run of one model.
 
     Attributes:
-        model: Name in `large_models.ALL_MODELS`.
+        model: Name in `check_models.CHECK_MODELS`.
         batch: Samples.
         dtype: "fp32" or "bf16".
         threads: Threads; 0 on a GPU.
@@ -225,7 +226,7 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
 
     Eager execution leaves attention that it writes out apart.
     """
-    from accelsim.calibration.large_models import ALL_MODELS
+    from accelsim.calibration.check_models import CHECK_MODELS
     from accelsim.calibration.measurement.operands import torch_dtype
     from accelsim.workloads.capture.captured import captured_training
     from accelsim.workloads.capture.meta_module import made
@@ -233,7 +234,7 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     from accelsim.workloads.dtype import precision
     from accelsim.workloads.model import RunShape
 
-    factory = (models or ALL_MODELS)[case.model]
+    factory = (models or CHECK_MODELS)[case.model]
     (module, inputs), discarded = made(
         lambda: factory(case.batch)
     )  # shapes suffice: weights would take time and memory
@@ -341,7 +342,8 @@ def measure_model(
     usable = [timing for timing in timings if case.threads <= 1 or timing["undisturbed"]]
     if not usable:
         raise MeasurementError(
-            f"{case.key}: other programs took a core during every repeat; measure on an idle machine"
+            f"{case.key}: other programs took a core during every repeat; "
+            "measure on an idle machine"
         )
     times, references = (
         [float(t["mean_s"]) for t in usable],

@@ -70,13 +70,16 @@ def _model_lines(results: Sequence[CheckResult]) -> list[str]:
         middle = ratios[len(ratios) // 2]
         lines += [
             "",
-            f"Beside the models the reference operator took {middle:.3f} times as long as in the calibration",
-            f"(median; {ratios[0]:.3f} to {ratios[-1]:.3f}). The same at the calibration's speed, each measurement divided",
-            "by its ratio:",
+            f"Beside the models the reference operator took {middle:.3f} times as long as in the",
+            f"calibration (median; {ratios[0]:.3f} to {ratios[-1]:.3f}). The same at the",
+            "calibration's speed, each measurement divided by its ratio:",
             "",
             *lines[3:5],
             *_group_lines(
-                {key: [r.at_calibrated_speed() for r in group] for key, group in groups.items()}
+                {
+                    key: [result.at_calibrated_speed() for result in group]
+                    for key, group in groups.items()
+                }
             ),
         ]
     lines += [
@@ -100,25 +103,34 @@ def _group_lines(groups: Mapping[tuple[str, str, str], Sequence[CheckResult]]) -
 
 def _energy_lines(results: Sequence[CheckResult]) -> list[str]:
     """Energy of each run, where it was predicted and measured."""
-    known = [(r, r.energy_error_fraction) for r in results if r.energy_error_fraction is not None]
+    errors = [(result, result.energy_error_fraction) for result in results]
+    known = [(result, error) for result, error in errors if error is not None]
     if not known:
         return []
     mape = sum(abs(error) for _, error in known) / len(known)
     lines = ["", f"## Energy ({len(known)} models, MAPE {100 * mape:.1f} %)", ""]
     lines += ["| model | predicted | measured | error |", "|---|---|---|---|"]
     return lines + [
-        f"| {r.prediction.case.key} | {r.prediction.energy_j:.3g} J | {r.energy_j:.3g} J | {100 * error:+.1f} % |"
-        for r, error in known
+        f"| {result.prediction.case.key} | {result.prediction.energy_j:.3g} J "
+        f"| {result.energy_j:.3g} J | {100 * error:+.1f} % |"
+        for result, error in known
     ]
 
 
 def _result_line(result: CheckResult) -> str:
     prediction = result.prediction
     if result.measured_s is None or result.error_fraction is None or result.noise_fraction is None:
-        return f"| {prediction.case.key} | {1e3 * prediction.time_s:.3g} ms | not measured: {result.skipped} | | | | |"
+        predicted = f"{1e3 * prediction.time_s:.3g} ms"
+        return f"| {prediction.case.key} | {predicted} | not measured: {result.skipped} | | | | |"
     slowdown = "" if result.slowdown_ratio is None else f"{result.slowdown_ratio:.3f}"
     inside = "inside" if result.is_inside else "outside"
-    return (
-        f"| {prediction.case.key} | {1e3 * prediction.time_s:.3g} ms | {1e3 * result.measured_s:.3g} ms "
-        f"| {100 * result.error_fraction:+.1f} % | {inside} | {100 * result.noise_fraction:.0f} % | {slowdown} |"
+    cells = (
+        prediction.case.key,
+        f"{1e3 * prediction.time_s:.3g} ms",
+        f"{1e3 * result.measured_s:.3g} ms",
+        f"{100 * result.error_fraction:+.1f} %",
+        inside,
+        f"{100 * result.noise_fraction:.0f} %",
+        slowdown,
     )
+    return f"| {' | '.join(cells)} |"

@@ -186,7 +186,10 @@ class NvmlMeter:
         duration = time.perf_counter() - start
         if len(samples) < 3 or sum(samples) <= 0:
             return None
-        caveat = f"mean of {len(samples)} power samples; boards average power over up to 100 ms before they report it"
+        caveat = (
+            f"mean of {len(samples)} power samples; boards average power over up to 100 ms before "
+            "they report it"
+        )
         return EnergyReading(
             sum(samples) / len(samples) * duration, duration, "nvml sampled power", caveat
         )

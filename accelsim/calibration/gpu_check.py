@@ -31,12 +31,12 @@ _BATCHES: Final[Mapping[str, tuple[int, ...]]] = {
     "mobilenet-v2": (32,),
     "u-net": (8,),
     "vit-large": (1, 16, 64),
-    "bert-large": (1, 8, 64),
+    "roberta-large": (1, 8, 64),
     "gpt2-large": (1, 8),
     "llama-3.1-8b-prefill": (1, 4),
     "llama-3.1-8b-decode": (1, 16, 64),
-    "moe-transformer-large": (4, 16),
-    "t5-like": (16,),
+    "olmoe-shaped-prefill": (4, 16),
+    "mt5-small": (16,),
     "lstm-classifier": (16, 128),
     "dlrm": (256, 4096),
     "mlp-mixer": (32,),
@@ -46,9 +46,9 @@ _TRAINED: Final[Mapping[str, int]] = {
     "resnet-50": 32,
     "u-net": 4,
     "vit-large": 16,
-    "bert-large": 8,
+    "roberta-large": 8,
     "gpt2-large": 2,
-    "moe-transformer-large": 4,
+    "olmoe-shaped-prefill": 4,
     "lstm-classifier": 64,
     "dlrm": 2048,
 }
@@ -75,7 +75,9 @@ def gpu_check_list(dtypes: Sequence[str]) -> list[CheckCase]:
             ]
             cases += [CheckCase(model, batch, dtype, 0, execution="graph") for batch in batches[1:]]
     cases += [
-        CheckCase(m, b, dtype, 0, is_training=True) for m, b in _TRAINED.items() for dtype in dtypes
+        CheckCase(model, batch, dtype, 0, is_training=True)
+        for model, batch in _TRAINED.items()
+        for dtype in dtypes
     ]
     return cases
 

@@ -19,9 +19,8 @@ from typing import Any
 
 import torch
 
-from accelsim.calibration.check_models import Factory
+from accelsim.calibration.check_models import CHECK_MODELS, Factory
 from accelsim.calibration.energy import find_meter, measure_energy
-from accelsim.calibration.large_models import ALL_MODELS
 from accelsim.calibration.measurement.cuda import captured, tf32_products
 from accelsim.calibration.measurement.operators import Pool, build_calls, torch_dtype
 from accelsim.calibration.measurement.session import REFERENCE
@@ -35,7 +34,7 @@ _WARM_UP_CALLS, _FEWEST_WARM_UP_CALLS, _WARM_UP_S = 5, 2, 0.5
 
 
 def time_model(
-    case: Mapping[str, Any], models: Mapping[str, Factory] = ALL_MODELS
+    case: Mapping[str, Any], models: Mapping[str, Factory] = CHECK_MODELS
 ) -> tuple[Timing, Mapping[str, Any] | None]:
     """Time and energy of one forward pass or training step.
 
@@ -115,7 +114,7 @@ def _training_step(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) ->
 
 
 def reference_s() -> float:
-    """Time of the operator that a calibration times again and again: how fast the machine is now."""
+    """Time of the operator that a calibration times throughout: how fast the machine is now."""
     torch.set_num_threads(1)
     with torch.no_grad():
         calls = build_calls(REFERENCE, Pool("cpu"))

@@ -240,7 +240,8 @@ class RunFile:
         if self.path.exists() and self.path.stat().st_size:
             if not resume:
                 raise OutputError(
-                    f"{self.path} exists. Continue it with --resume, remove it to measure anew, or give another --out."
+                    f"{self.path} exists. Continue it with --resume, remove it to measure anew, "
+                    "or give another --out."
                 )
             self.fatal_case = _text(self._marker)
             self.run = read_run(self.path)
@@ -278,8 +279,8 @@ class RunFile:
             with suppress(OSError):  # a line cut off is dropped on the next opening anyway
                 os.ftruncate(self._descriptor, self._size)
             raise OutputError(
-                f"{self.path} cannot be extended: {reason}. Everything measured before is kept; make room and "
-                "continue with --resume."
+                f"{self.path} cannot be extended: {reason}. Everything measured before is kept; "
+                "make room and continue with --resume."
             )
         self._size += len(line)
         self._digest = digest
@@ -340,28 +341,25 @@ def calibration_lock(folder: str | Path | None = None) -> Iterator[Path]:
     Raises:
         OutputError: If another calibration holds it, or there is no place for it.
     """
-    import fcntl
     import tempfile
 
+    from filelock import FileLock, Timeout
+
+    place = Path(folder or tempfile.gettempdir()) / f"accelsim-calibration-{os.getuid()}.lock"
+    lock = FileLock(place, timeout=0)
     try:
-        place = Path(folder or tempfile.gettempdir()) / f"accelsim-calibration-{os.getuid()}.lock"
-        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        lock.acquire()
+    except Timeout:
+        raise OutputError(
+            f"Another calibration is running (it holds {place}); two at once would measure each "
+            "other. Wait for it."
+        ) from None
     except OSError as error:
         remedy = "Set TMPDIR to a folder that can be written."
         raise OutputError(
             f"The lock against a second calibration cannot be made: {error}. {remedy}"
         ) from None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            raise OutputError(
-                f"Another calibration is running (process {holder}); two at once would measure each other. Wait for it."
-            ) from None
-        with suppress(OSError):  # the name of the holder is for the message only
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield place
     finally:
-        os.close(descriptor)
+        lock.release()

@@ -72,7 +72,8 @@ def run(
         typer.Option(
             "--import",
             metavar="SOURCE",
-            help="Fit a GPU to published kernels instead: aiconfigurator:SYSTEM[:BACKEND[:VERSION]], or aiconfigurator:all.",
+            help="Fit a GPU to published kernels instead: "
+            "aiconfigurator:SYSTEM[:BACKEND[:VERSION]], or aiconfigurator:all.",
         ),
     ] = None,
 ) -> None:
@@ -82,7 +83,7 @@ def run(
     if imported is not None:
         _import(imported, _folder(out) / "fitted")
         return
-    from accelsim.calibration.measure import (
+    from accelsim.calibration.run_measurement import (
         MeasureSettings,
         measure,
         parse_budget_s,
@@ -123,14 +124,16 @@ def _import(spec: str, folder: Path) -> None:
 
 
 def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
-    from accelsim.calibration import calibrate as library
+    from accelsim.calibration.calibrate import refuse_other_machine
     from accelsim.calibration.check_report import report_markdown
-    from accelsim.calibration.measure import require_torch
+    from accelsim.calibration.files import write_text
+    from accelsim.calibration.noise import disturbed_fraction
     from accelsim.calibration.run_file import read_run
+    from accelsim.calibration.run_measurement import require_torch
 
     require_torch()
     run_data = read_run(path)
-    for count, share in library.disturbed_fraction(run_data).items():
+    for count, share in disturbed_fraction(run_data).items():
         if share > _MENTIONED_FRACTION:
             said = f"{100 * share:.0f} % of the measurements on {count} thread(s)"
             typer.echo(
@@ -143,15 +146,16 @@ def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:
         errors, written = _fit_gpu(run_data, folder, name, despite_noise)
     else:
         if not name:
-            library.refuse_other_machine(run_data, path)
+            refuse_other_machine(run_data, path)
         errors, written = _fit_cpu(run_data, folder, name or "local/cpu", despite_noise)
-    library.write_text(folder / "report.md", report_markdown(run_data.environment, errors, (), {}))
+    write_text(folder / "report.md", report_markdown(run_data.environment, errors, (), {}))
     for row in errors:
         if row["family"] == "all" and row["dtype"] == "all":
             threads = f" on {row['threads']} thread(s)" if row["threads"] else ""
             typer.echo(
                 f"{row['rows']} operators{threads}, held out: "
-                f"MAPE {100 * row['mape_fraction']:.1f} %, median {100 * row['median_fraction']:.1f} %"
+                f"MAPE {100 * row['mape_fraction']:.1f} %, "
+                f"median {100 * row['median_fraction']:.1f} %"
             )
     for file in (*written, folder / "report.md"):
         typer.echo(f"wrote {file}")
@@ -161,18 +165,19 @@ def _fit_cpu(
     run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool
 ) -> tuple[list[dict[str, Any]], list[Path]]:
     from accelsim.calibration import calibrate as library
+    from accelsim.calibration.check_run import freeze_predictions
 
     profile = library.cpu_profile(name)
     fitted = library.fit_run(run_data, profile.name, despite_noise=despite_noise)
     written = library.write_calibration(fitted, folder / "fitted")
-    frozen = library.freeze_predictions(fitted, profile, folder / "frozen.json")
+    frozen = freeze_predictions(fitted, profile, folder / "frozen.json")
     return library.operator_errors(fitted), [*written, frozen]
 
 
 def _fit_gpu(
     run_data: CalibrationRun, folder: Path, name: str, despite_noise: bool
 ) -> tuple[list[dict[str, Any]], list[Path]]:
-    from accelsim.calibration.calibrate import write_json
+    from accelsim.calibration.files import write_json
     from accelsim.calibration.gpu_check import freeze_gpu
     from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile
     from accelsim.calibration.overlay import write_overlay
@@ -194,7 +199,7 @@ def _write_profile(profile: GpuProfile, folder: Path) -> Path:
     """
     import yaml
 
-    from accelsim.calibration.calibrate import write_text
+    from accelsim.calibration.files import write_text
     from accelsim.catalog import device_search_path
     from accelsim.hardware.driver_gpu import device_document
 
@@ -202,7 +207,8 @@ def _write_profile(profile: GpuProfile, folder: Path) -> Path:
     path = devices / f"{profile.name}.yaml"
     write_text(path, yaml.safe_dump(device_document(profile), sort_keys=False))
     typer.echo(
-        f"{profile.title}: not in the catalogue; its profile comes from the driver and its generation",
+        f"{profile.title}: not in the catalogue; its profile comes from the driver and its "
+        "generation",
         err=True,
     )
     if devices not in device_search_path():
@@ -218,12 +224,14 @@ def check(
         str, typer.Option(help="CPU: default, kept (the allocator keeps what is freed) or both.")
     ] = "both",
 ) -> None:
-    """Measure whole models against the frozen predictions; exits with 1 if the machine has drifted."""
+    """Measure whole models against the frozen predictions; exits with 1 if the machine drifted."""
     from accelsim.calibration import calibrate as library
+    from accelsim.calibration import check_run
     from accelsim.calibration.check_report import report_markdown
     from accelsim.calibration.environment import describe, differences
-    from accelsim.calibration.measure import require_torch
+    from accelsim.calibration.files import write_json, write_text
     from accelsim.calibration.run_file import calibration_lock, read_run
+    from accelsim.calibration.run_measurement import require_torch
     from accelsim.datafile import read_json
     from accelsim.errors import InputError, InvalidValueError
 
@@ -234,29 +242,30 @@ def check(
     for name in ("run.jsonl", "frozen.json"):
         if not (folder / name).exists():
             raise InputError(
-                f"{folder / name} does not exist: nothing is calibrated there. Run accelsim calibrate first."
+                f"{folder / name} does not exist: nothing is calibrated there. "
+                "Run accelsim calibrate first."
             )
     run_data = read_run(folder / "run.jsonl")
     device = str(run_data.settings.get("device", "cpu"))
     frozen = read_json(folder / "frozen.json", max_bytes=16 * 2**20)
-    before = library.read_results(folder / "results.json", str(frozen.get("hash")))
+    before = check_run.read_results(folder / "results.json", str(frozen.get("hash")))
     for change in differences(run_data.environment, describe(device)):
         typer.echo(f"changed since the calibration: {change}", err=True)
-    measured = partial(library.measure_model, device=device)
+    measured = partial(check_run.measure_model, device=device)
     with calibration_lock(), progress_bar("checking") as report:
-        results = library.check_calibration(
+        results = check_run.check_calibration(
             frozen, str(folder / "frozen.json"), budget, report, measured, heap
         )
-    document = library.results_document(results, str(frozen["hash"]))
-    is_whole = all(result.skipped != library.INTERRUPTED for result in results)
+    document = check_run.results_document(results, str(frozen["hash"]))
+    is_whole = all(result.skipped != check_run.INTERRUPTED for result in results)
     if not before and is_whole:
-        library.write_json(folder / "results.json", document)
+        write_json(folder / "results.json", document)
     facts = {"predictions frozen": frozen["hash"]}
     errors = frozen["origin"].get("operators") or library.operator_errors(
         library.fit_run(run_data, despite_noise=True)
     )
     text = report_markdown(run_data.environment, errors, results, facts)
-    library.write_text(folder / "report.md", text)
+    write_text(folder / "report.md", text)
     _say_summary(results)
     typer.echo(f"wrote {folder / 'report.md'}")
     if not is_whole:
@@ -290,7 +299,8 @@ def _say_drift(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> None:
 
 def _summary_line(total: dict[str, Any]) -> str:
     return (
-        f"{total['count']} runs, MAPE {100 * total['mape_fraction']:.1f} %, largest {100 * total['max_fraction']:.1f} %, "
+        f"{total['count']} runs, MAPE {100 * total['mape_fraction']:.1f} %, "
+        f"largest {100 * total['max_fraction']:.1f} %, "
         f"{100 * total['coverage_fraction']:.0f} % in their interval"
     )
 

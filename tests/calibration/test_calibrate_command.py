@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accelsim.calibration import calibrate as module
+from accelsim.calibration import calibrate, check_run
 from accelsim.calibration.check import CheckCase
 from accelsim.calibration.environment import describe
 from accelsim.calibration.measurement.case import Case
@@ -22,9 +22,9 @@ from accelsim.planning.evidence import evidence
 pytestmark = pytest.mark.torch
 ENVIRONMENT = describe("cpu") | {"cpu_caches": {"L2": "1024K", "L3": "32768K"}}
 FEW = [
-    CheckCase("mlp", 1, "fp32", 1),
-    CheckCase("mlp", 64, "fp32", 1),
-    CheckCase("mlp", 128, "fp32", 1, is_training=True),
+    CheckCase("sac-humanoid", 1, "fp32", 1),
+    CheckCase("sac-humanoid", 64, "fp32", 1),
+    CheckCase("sac-humanoid", 128, "fp32", 1, is_training=True),
 ]
 
 
@@ -37,7 +37,7 @@ def accelsim(*arguments):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A run in which every operator takes 2 us plus 0.1 ns per unit of its shape's size."""
-    monkeypatch.setattr(module, "check_list", lambda *_: FEW)
+    monkeypatch.setattr(check_run, "check_list", lambda *_: FEW)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with RunFile(tmp_path / "run.jsonl", ENVIRONMENT, {"device": "cpu"}) as file:
         for case in operator_suite("cpu", ("fp32",), (1,))[:900]:
@@ -101,7 +101,7 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
         assert device == "cpu"
         return 1.1 * speed["factor"] * predicted[case.batch, case.is_training], 0.0, None, 4.4e-3
 
-    monkeypatch.setattr(module, "measure_model", measured)
+    monkeypatch.setattr(check_run, "measure_model", measured)
     assert accelsim("calibrate", "check", "--out", str(folder)) == 0
     printed = capsys.readouterr().out
     assert "inference: 2 runs, MAPE 9.1 %" in printed
@@ -109,7 +109,7 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
         "at the calibration's speed: 2 runs, MAPE 0.0 %" in printed
     )  # the reference took 1.1 times as long too
     assert "took 1.100 times as long" in (folder / "report.md").read_text()
-    assert "mlp b64" in (folder / "report.md").read_text()
+    assert "sac-humanoid b64" in (folder / "report.md").read_text()
     speed["factor"] = 1.4
     assert accelsim("calibrate", "check", "--out", str(folder)) == 1
     assert "drifted" in capsys.readouterr().err
@@ -118,7 +118,7 @@ def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):
 def test_a_new_calibration_starts_new_checks_and_its_check_is_what_estimates_rest_on(
     folder, monkeypatch, capsys
 ):
-    monkeypatch.setattr(module, "measure_model", lambda *_, **__: (1e-3, 0.0, None, None))
+    monkeypatch.setattr(check_run, "measure_model", lambda *_, **__: (1e-3, 0.0, None, None))
     home = folder / "config" / "accelsim" / "calibration"
     home.mkdir(parents=True)
     (home / "run.jsonl").write_bytes((folder / "run.jsonl").read_bytes())
@@ -226,7 +226,7 @@ def test_an_interrupted_check_reports_what_it_measured(folder, monkeypatch, caps
             raise KeyboardInterrupt
         return 1e-3, 0.0, None, None
 
-    monkeypatch.setattr(module, "measure_model", measured)
+    monkeypatch.setattr(check_run, "measure_model", measured)
     assert accelsim("calibrate", "check", "--out", str(folder)) == 0
     assert "interrupted" in capsys.readouterr().err
     assert "not measured: interrupted" in (folder / "report.md").read_text()
@@ -235,7 +235,14 @@ def test_an_interrupted_check_reports_what_it_measured(folder, monkeypatch, caps
 
 def test_a_check_says_which_file_is_damaged_or_missing(folder, capsys):
     assert fit(folder) == 0
-    for content in ("", "{", "[]", "{}", '{"results": 3}', '{"results": [{"model": "mlp"}]}'):
+    for content in (
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"results": 3}',
+        '{"results": [{"model": "sac-humanoid"}]}',
+    ):
         (folder / "results.json").write_text(content)
         assert accelsim("calibrate", "check", "--out", str(folder)) == 2
         assert "results.json" in capsys.readouterr().err
@@ -256,7 +263,7 @@ def test_a_fit_that_is_interrupted_says_what_is_kept(folder, monkeypatch, capsys
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "fit_run", interrupted)
+    monkeypatch.setattr(calibrate, "fit_run", interrupted)
     assert fit(folder) == 0
     assert (
         f"run.jsonl keeps what was measured; fit it with --from {folder}" in capsys.readouterr().err
@@ -268,7 +275,7 @@ def test_an_interrupt_before_the_first_row_promises_nothing(tmp_path, monkeypatc
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("accelsim.calibration.measure.measure", interrupted)
+    monkeypatch.setattr("accelsim.calibration.run_measurement.measure", interrupted)
     assert accelsim("calibrate", "--out", str(tmp_path)) == 0
     assert "nothing was measured" in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accelsim import catalog  # noqa: E402
-from accelsim.calibration import measure  # noqa: E402
+from accelsim.calibration import run_measurement as measure  # noqa: E402
 from accelsim.calibration.calibrate import fit_run  # noqa: E402
 from accelsim.calibration.case_rows import case_graph, has_row  # noqa: E402
 from accelsim.calibration.measurement import compiled_operators  # noqa: E402

@@ -532,7 +532,7 @@ def test_page_faults_on_several_threads_cost_what_rows_show():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's tunables")
 def test_a_kept_heap_does_not_fault_where_the_default_one_does():
-    case = CheckCase("autoencoder", 16, "fp32", 1)
+    case = CheckCase("n-hits", 1024, "fp32", 1)
     faults = {}
     for heap in ("default", "kept"):
         faults[heap] = check_module._timed(replace(case, heap=heap), 0.05, 60.0, "cpu")[

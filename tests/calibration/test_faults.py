@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.calibration import measure as entry  # noqa: E402
+from accelsim.calibration import run_measurement as entry  # noqa: E402
 from accelsim.calibration.environment import describe  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.calibration.measurement.memory import available_bytes, memory_limit  # noqa: E402
@@ -41,7 +41,7 @@ class Finder:
         if name.partition(".")[0] in blocked:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Finder())
-from accelsim.calibration import measure
+from accelsim.calibration import run_measurement as measure
 if "torch" not in blocked:
     from accelsim.calibration.measurement import operators, session, suite
     from accelsim.calibration.measurement.case import Case

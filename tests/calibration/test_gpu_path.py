@@ -15,10 +15,11 @@ torch = pytest.importorskip("torch")
 import fake_gpu  # noqa: E402
 
 from accelsim import catalog  # noqa: E402
-from accelsim.calibration import check, energy, measure, model_timer  # noqa: E402
+from accelsim.calibration import check, energy, model_timer  # noqa: E402
+from accelsim.calibration import run_measurement as measure  # noqa: E402
+from accelsim.calibration.check_models import CHECK_MODELS  # noqa: E402
 from accelsim.calibration.gpu_check import gpu_check_list  # noqa: E402
 from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile, shipped_parameters  # noqa: E402
-from accelsim.calibration.large_models import ALL_MODELS  # noqa: E402
 from accelsim.calibration.measurement import compiled_suite, cuda, gpu_suite, suite  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.calibration.measurement.operators import BUILDERS  # noqa: E402
@@ -181,7 +182,7 @@ def test_calibrate_fits_freezes_checks_and_other_commands_use_it(gpu, folder, mo
         )
         return timing.time_s, timing.noise_fraction, reading["energy_per_call_j"], None
 
-    monkeypatch.setattr("accelsim.calibration.calibrate.measure_model", in_this_process)
+    monkeypatch.setattr("accelsim.calibration.check_run.measure_model", in_this_process)
     assert accelsim("calibrate", "check", "--out", str(home)) == 0
     printed = capsys.readouterr()
     assert "inference:" in printed.out
@@ -325,26 +326,9 @@ def test_a_gpu_the_catalogue_lacks_says_what_to_do():
 
 def test_the_check_list_spans_what_the_guide_says():
     cases = gpu_check_list(["fp32", "tf32", "bf16"])
-    assert {case.model for case in cases} <= set(ALL_MODELS)
+    assert {case.model for case in cases} <= set(CHECK_MODELS)
     assert len({case.model for case in cases if not case.is_training}) >= 12
     assert {case.dtype for case in cases} == {"fp32", "tf32", "bf16"}
     assert len({case.batch for case in cases if case.model == "resnet-50"}) >= 3
     assert len({case.key for case in cases}) == len(cases)
     assert {case.dtype for case in cases if case.model.startswith("llama")} == {"bf16"}
-
-
-def test_large_models_have_their_published_sizes():
-    counts = {
-        "vit-large": 0.304e9,
-        "bert-large": 0.335e9,
-        "gpt2-large": 0.774e9,
-        "llama-3.1-8b-decode": 8.03e9,
-    }
-    for name, count in counts.items():
-        with torch.device("meta"):
-            module, _ = ALL_MODELS[name](1)
-        total = sum(x.numel() for x in module.parameters())
-        head = (
-            50257 * 1280 if name == "gpt2-large" else 0
-        )  # tied to the embedding in the published model
-        assert total - head == pytest.approx(count, rel=0.02)

@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.calibration import measure as entry  # noqa: E402
+from accelsim.calibration import run_measurement as entry  # noqa: E402
 from accelsim.calibration.measurement import timing as timing_module  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.calibration.measurement.operators import BUILDERS, Pool, build_calls, prepare  # noqa: E402
@@ -361,7 +361,7 @@ def test_an_unwritable_place_is_refused(tmp_path):
 
 def test_measuring_imports_torch_and_the_standard_library_alone():
     code = (
-        "import sys; import accelsim.calibration.measure as m, accelsim.calibration.measurement.session, "
+        "import sys; import accelsim.calibration.run_measurement as m, accelsim.calibration.measurement.session, "
         "accelsim.calibration.environment, accelsim.calibration.energy, accelsim.calibration.model_timer; "
         "bad = {'pydantic', 'yaml', 'scipy', 'pandas', 'simpy', 'rich', 'typer'} & set(sys.modules); print(sorted(bad))"
     )

@@ -145,11 +145,17 @@ def test_not_finite_times_are_refused(tmp_path):
 def test_two_calibrations_at_once_are_refused(tmp_path):
     with (
         calibration_lock(tmp_path),
-        pytest.raises(OutputError, match=f"process {os.getpid()}"),
+        pytest.raises(OutputError, match="Another calibration is running"),
         calibration_lock(tmp_path),
     ):
         pass
     with calibration_lock(tmp_path):
+        pass
+
+
+def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="TMPDIR"), calibration_lock(tmp_path / "file" / "within"):
         pass
 
 

@@ -1,6 +1,4 @@
-"""Recommenders, texts among texts, forecasts, a graph of papers and what an agent learns, at their
-published sizes.
-"""
+"""Recommenders, texts among texts, forecasts, a graph of papers and what an agent learns."""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -14,23 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.fourth.recurrent_and_tabular import (
-    CRITEO_ROWS,
-    Bag,
-    perceptron,
-)
-from accelsim.calibration.check_models.register import Inputs, registered
-from accelsim.calibration.check_models.sixth.tables_and_graphs import gathered
+from accelsim.calibration.check_models.parts import Inputs, perceptron, registered
 
-__all__ = ["Policy", "pairs_by_matrices"]
+_WORDS, _PAIRS = 100_000, 2_000_000
 
 
-# -- texts
-# -----------------------------------------------------------------------------------------------------------
+class _Bag(nn.EmbeddingBag):
+    """A table of uniform numbers: drawing millions of rows from a normal distribution is slow."""
 
-_BUCKETS: Final = 2_000_000
-_TERMS: Final = 100_000
-_ARTICLES: Final = 10_000
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            self.weight.uniform_(-(self.num_embeddings**-0.5), self.num_embeddings**-0.5)
 
 
 class _StarSpace(nn.Module):
@@ -38,7 +30,7 @@ class _StarSpace(nn.Module):
 
     def __init__(self, rows: int, width: int, articles: int) -> None:
         super().__init__()
-        self.table = Bag(rows, width, mode="sum")
+        self.table = _Bag(rows, width, mode="sum")
         self.register_buffer(
             "articles", functional.normalize(torch.empty(articles, width).uniform_(-1.0, 1.0))
         )
@@ -49,58 +41,64 @@ class _StarSpace(nn.Module):
 
 @registered("starspace")
 def _starspace(batch: int) -> tuple[nn.Module, Inputs]:
-    """The program's default of 100 features and two million rows for pairs of words; 25 words and
-    their 24 pairs.
-    """
-    ids = torch.randint(_TERMS, (batch, 25)), torch.randint(_TERMS, _TERMS + _BUCKETS, (batch, 24))
-    return _StarSpace(_TERMS + _BUCKETS, 100, _ARTICLES), (torch.cat(ids, 1),)
+    """The program's 100 features and two million rows for pairs; 25 words and their 24 pairs."""
+    words, rows = torch.randint(_WORDS, (batch, 25)), _WORDS + _PAIRS
+    pairs = torch.randint(_WORDS, rows, (batch, 24))
+    return _StarSpace(rows, 100, 10_000), (torch.cat((words, pairs), 1),)
 
 
-# -- clicks
-# ----------------------------------------------------------------------------------------------------------
+class _Dlrm(nn.Module):
+    """Dense features and sums of rows, crossed pair by pair (Naumov et al., arXiv 1906.00091)."""
+
+    def __init__(self, tables: int, rows: int, width: int) -> None:
+        super().__init__()
+        self.bags = nn.ModuleList(_Bag(rows, width, mode="sum") for _ in range(tables))
+        self.bottom = perceptron(13, 512, 256, width)
+        self.top = nn.Sequential(perceptron((tables + 1) ** 2 + width, 512, 256), nn.Linear(256, 1))
+
+    def forward(self, dense: Tensor, ids: Tensor) -> Tensor:
+        x = self.bottom(dense)
+        parts = torch.stack([x, *(bag(ids[:, n]) for n, bag in enumerate(self.bags))], 1)
+        crossed = torch.bmm(parts, parts.transpose(1, 2)).flatten(1)
+        return torch.sigmoid(self.top(torch.cat([x, crossed], 1)))
+
+
+@registered("dlrm")
+def _dlrm(batch: int) -> tuple[nn.Module, Inputs]:
+    """Sixteen tables of 50,000 rows, eight of each looked up."""
+    return _Dlrm(16, 50_000, 64), (torch.randn(batch, 13), torch.randint(50_000, (batch, 16, 8)))
+
+
+#: Values of the 26 features in Criteo's Kaggle set.
+_CRITEO_ROWS: Final = (
+    *(1460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5683, 8_351_593, 3194),
+    *(27, 14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572),
+)
 
 
 def _table(rows: int, width: int) -> nn.Embedding:
-    """A table of small uniform numbers, as drawing hundreds of millions from a normal distribution
-    takes long.
-    """
+    """A table of small uniform numbers, as `_Bag` has them."""
     return nn.Embedding(rows, width, _weight=torch.empty(rows, width).uniform_(-0.01, 0.01))
 
 
-def pairs_by_matrices(x: Tensor, matrices: nn.ModuleList) -> Tensor:
-    """Products, feature by feature, of each pair of fields, the first of which has passed through
-    the pair's matrix.
-
-    Args:
-        x: Shape (batch, fields, width).
-        matrices: One for each pair.
-
-    Returns:
-        Shape (batch, pairs, width).
-    """
+def _pairs_by_matrices(x: Tensor, matrices: nn.ModuleList) -> Tensor:
+    """Products of each pair of fields, the first passed through the pair's matrix."""
     pairs = combinations(x.split(1, 1), 2)
     return torch.cat([matrix(a) * b for (a, b), matrix in zip(pairs, matrices, strict=True)], 1)
 
 
 class _BilinearClicks(nn.Module):
-    """Pairs of features, as they are and weighed by their importance (Huang et al., RecSys 2019)."""
+    """Pairs of features, plain and weighed by importance (Huang et al., RecSys 2019)."""
 
     def __init__(self, rows: tuple[int, ...], width: int, hidden: int) -> None:
         super().__init__()
         fields, fewer = len(rows), len(rows) // 3
         count = fields * (fields - 1) // 2
         self.tables = nn.ModuleList(_table(n, width) for n in rows)
-        self.singles, self.dense = (
-            nn.ModuleList(_table(n, 1) for n in rows),
-            nn.Parameter(torch.zeros(13, 1)),
-        )
-        squeeze = [
-            nn.Linear(fields, fewer, bias=False),
-            nn.ReLU(),
-            nn.Linear(fewer, fields, bias=False),
-            nn.ReLU(),
-        ]
-        self.importance = nn.Sequential(*squeeze)
+        self.singles = nn.ModuleList(_table(n, 1) for n in rows)
+        self.dense = nn.Parameter(torch.zeros(13, 1))
+        squeeze = nn.Linear(fields, fewer, bias=False), nn.Linear(fewer, fields, bias=False)
+        self.importance = nn.Sequential(squeeze[0], nn.ReLU(), squeeze[1], nn.ReLU())
         self.matrices = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(count))
         self.deep = perceptron(2 * count * width + 13, hidden, hidden, hidden)
         self.head, self.bias = nn.Linear(hidden, 1, bias=False), nn.Parameter(torch.zeros(1))
@@ -110,7 +108,7 @@ class _BilinearClicks(nn.Module):
         single = torch.cat([table(ids[:, n : n + 1]) for n, table in enumerate(self.singles)], -1)
         linear = single.sum(-1) + dense.matmul(self.dense)
         weighed = x * self.importance(x.mean(-1)).unsqueeze(2)
-        both = torch.cat([pairs_by_matrices(part, self.matrices) for part in (weighed, x)], 1)
+        both = torch.cat([_pairs_by_matrices(part, self.matrices) for part in (weighed, x)], 1)
         pairs = torch.cat(both.split(1, 1), -1).flatten(1)
         deep = self.head(self.deep(torch.cat([pairs, dense], -1)))
         return torch.sigmoid(linear + deep + self.bias)
@@ -118,15 +116,9 @@ class _BilinearClicks(nn.Module):
 
 @registered("fibinet")
 def _fibinet(batch: int) -> tuple[nn.Module, Inputs]:
-    """Criteo's Kaggle set with the paper's ten features of a row and three layers of 400; a matrix
-    for every pair.
-    """
-    ids = torch.stack([torch.randint(count, (batch,)) for count in CRITEO_ROWS], 1)
-    return _BilinearClicks(CRITEO_ROWS, 10, 400), (torch.randn(batch, 13), ids)
-
-
-# -- series
-# ----------------------------------------------------------------------------------------------------------
+    """Criteo's Kaggle set, ten features of a row, three layers of 400, a matrix for every pair."""
+    ids = torch.stack([torch.randint(count, (batch,)) for count in _CRITEO_ROWS], 1)
+    return _BilinearClicks(_CRITEO_ROWS, 10, 400), (torch.randn(batch, 13), ids)
 
 
 class _PooledBlock(nn.Module):
@@ -153,9 +145,9 @@ class _HierarchicalSeries(nn.Module):
 
     def __init__(self, past: int, ahead: int, hidden: int) -> None:
         super().__init__()
-        sizes = ((2, 4), (2, 2), (1, 1))
         self.blocks = nn.ModuleList(
-            _PooledBlock(past, ahead, hidden, pool, ahead // each) for pool, each in sizes
+            _PooledBlock(past, ahead, hidden, pool, ahead // steps)
+            for pool, steps in ((2, 4), (2, 2), (1, 1))
         )
 
     def forward(self, x: Tensor, known: Tensor) -> Tensor:
@@ -173,63 +165,42 @@ def _nhits(batch: int) -> tuple[nn.Module, Inputs]:
     return _HierarchicalSeries(480, 96, 512), (torch.randn(batch, 480), torch.ones(batch, 480))
 
 
-# -- papers
-# ----------------------------------------------------------------------------------------------------------
-
-_PAPERS: Final = 19_717
-_CITATIONS: Final = 88_648
+def _gathered(x: Tensor, near: Tensor, far: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sums over each node's neighbours, along edges from `near` to `far`."""
+    messages = weights.view(-1, 1) * x.index_select(0, near)
+    return torch.zeros_like(x).scatter_add_(0, far.view(-1, 1).expand_as(messages), messages)
 
 
 class _SpreadPredictions(nn.Module):
-    """Subjects of papers by their words alone, then spread along citations ten times (Gasteiger et
-    al., ICLR 2019).
-    """
+    """Subjects of papers by their words, spread along citations (Gasteiger et al., ICLR 2019)."""
 
     def __init__(self, features: int, hidden: int, classes: int, steps: int, share: float) -> None:
         super().__init__()
-        self.first, self.second, self.drop = (
-            nn.Linear(features, hidden),
-            nn.Linear(hidden, classes),
-            nn.Dropout(0.5),
-        )
-        self.steps, self.share = steps, share
+        self.first, self.second = nn.Linear(features, hidden), nn.Linear(hidden, classes)
+        self.drop, self.steps, self.share = nn.Dropout(0.5), steps, share
 
     def forward(self, x: Tensor, near: Tensor, far: Tensor, weights: Tensor) -> Tensor:
         own = self.second(self.drop(functional.relu(self.first(self.drop(x)))))
         y = own
         for _ in range(self.steps):
-            y = gathered(y, near, far, self.drop(weights)) * (1 - self.share)
+            y = _gathered(y, near, far, self.drop(weights)) * (1 - self.share)
             y = y + self.share * own
         return y.log_softmax(1)
 
 
 @registered("appnp")
 def _appnp(batch: int) -> tuple[nn.Module, Inputs]:
-    """A sample is the whole of PubMed, whose citations count both ways, with each paper beside
-    itself.
-    """
-    nodes = _PAPERS * batch
+    """A sample is the whole of PubMed; citations count both ways, and each paper is its own."""
+    nodes, citations = 19_717 * batch, 88_648 * batch
     near, far = (
-        torch.cat([torch.randint(nodes, (_CITATIONS * batch,)), torch.arange(nodes)])
-        for _ in range(2)
+        torch.cat([torch.randint(nodes, (citations,)), torch.arange(nodes)]) for _ in range(2)
     )
     features = torch.rand(nodes, 500), torch.rand(near.shape[0])
     return _SpreadPredictions(500, 64, 3, 10, 0.1), (features[0], near, far, features[1])
 
 
-# -- an agent
-# --------------------------------------------------------------------------------------------------------
-
-
-class Policy(nn.Module):
-    """Actions of a body and how surprising each is (Haarnoja et al., ICML 2018).
-
-    Args:
-        seen: Numbers that the body reports.
-        moves: Numbers of an action.
-        hidden: Of both layers.
-        limit: Of an action.
-    """
+class _Policy(nn.Module):
+    """Actions of a body and how surprising each is (Haarnoja et al., ICML 2018)."""
 
     def __init__(self, seen: int, moves: int, hidden: int, limit: float) -> None:
         super().__init__()
@@ -252,13 +223,11 @@ class Policy(nn.Module):
 
 
 class _SoftActorCritic(nn.Module):
-    """In training what the policy's step makes small, through the lesser of two critics; else
-    actions.
-    """
+    """In training what the policy's step makes small, by two critics; else actions."""
 
     def __init__(self, seen: int, moves: int, hidden: int) -> None:
         super().__init__()
-        self.policy = Policy(seen, moves, hidden, 0.4)
+        self.policy = _Policy(seen, moves, hidden, 0.4)
         self.critics = nn.ModuleList(
             nn.Sequential(perceptron(seen + moves, hidden, hidden), nn.Linear(hidden, 1))
             for _ in range(2)

@@ -1,0 +1,43 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from accelsim.errors import OutputError
+
+__all__ = ["write_json", "write_text"]
+
+
+def write_json(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a document, whole or not at all.
+
+    Raises:
+        OutputError: If it cannot be written.
+    """
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    write_text(
+        path, text.replace('{"kernel":', '\n{"kernel":').replace('{"model":', '\n{"model":') + "\n"
+    )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        OutputError: If it cannot be written.
+    """
+    unfinished = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, path)  # noqa: PTH105  (atomic)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise OutputError(f"{path} cannot be written: {error.strerror}.") from None

@@ -1,0 +1,108 @@
+"""Committed calibration runs: operators as one Parquet file, machine and settings beside it.
+
+``python -m tools.committed_run RUN.jsonl FOLDER`` writes one from a run file. Rows from which other
+programs took a core, and those without a time, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.run_file import CalibrationRun, Measurement, read_run
+
+__all__ = ["COMMITTED_RUN", "read_committed_run", "write_committed_run"]
+
+#: The run that the figures of the documentation are of.
+COMMITTED_RUN: Final = Path(__file__).parents[1] / "calibration/runs/amd-epyc-2cpu"
+
+
+def write_committed_run(run: CalibrationRun, folder: Path) -> None:
+    """Write a run for the repository.
+
+    Args:
+        run: What `accelsim calibrate` measured.
+        folder: Where ``operators.parquet`` and ``run.json`` go.
+    """
+    rows = [
+        _columns(row)
+        for row in run.rows
+        if row.time_s is not None and row.details.get("undisturbed", True)
+    ]
+    about = {
+        "run_hash": run.digest,
+        "environment": dict(run.environment),
+        "settings": dict(run.settings),
+        "notes": list(run.notes),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(about, indent=1, sort_keys=True)
+    (folder / "run.json").write_text(text + "\n", encoding="utf-8")
+    table = pa.Table.from_pylist(rows)
+    path = folder / "operators.parquet"
+    pq.write_table(table, path, compression="zstd", compression_level=19)
+
+
+def _columns(row: Measurement) -> dict[str, Any]:
+    case = row.case
+    shape = " ".join(f"{name}={value}" for name, value in case.shape.items())
+    return {
+        "family": case.family,
+        "operator": case.operator,
+        "shape": shape,
+        "dtype": case.dtype,
+        "threads": case.threads,
+        "cold": case.cold,
+        "execution": case.execution,
+        "amid": case.amid,
+        "time_s": row.time_s,
+        "noise_fraction": row.noise_fraction,
+        "round": row.round_number,
+        "reference_s": row.details.get("reference_s"),
+    }
+
+
+def read_committed_run(folder: Path = COMMITTED_RUN) -> CalibrationRun:
+    """Read what `write_committed_run` wrote, as a run to fit.
+
+    Args:
+        folder: Folder of the run.
+    """
+    about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    rows = pq.read_table(folder / "operators.parquet").to_pylist()
+    measurements = [_measurement(row) for row in rows]
+    return CalibrationRun(
+        environment=about["environment"],
+        settings=about["settings"],
+        rows=measurements,
+        notes=about["notes"],
+        digest=str(about["run_hash"]),
+        dropped_bytes=0,
+    )
+
+
+def _measurement(row: dict[str, Any]) -> Measurement:
+    dimensions = (pair.split("=") for pair in row["shape"].split())
+    case = Case(
+        family=row["family"],
+        operator=row["operator"],
+        shape={name: int(value) for name, value in dimensions},
+        dtype=row["dtype"],
+        threads=row["threads"],
+        cold=row["cold"],
+        execution=row["execution"],
+        amid=row["amid"],
+    )
+    reference_s = row["reference_s"]
+    details = {} if reference_s is None else {"reference_s": reference_s}
+    return Measurement(case, row["time_s"], row["noise_fraction"], row["round"], details)
+
+
+if __name__ == "__main__":
+    write_committed_run(read_run(sys.argv[1]), Path(sys.argv[2]))
