@@ -32,13 +32,13 @@ def html_fragment(figure: Any, *, with_script: bool = True) -> str:
         MissingDependencyError: If plotly is not installed.
     """
     try:
+        from plotly.graph_objects import Figure
         from plotly.io import to_html
     except ImportError:
         raise MissingDependencyError("plotly", "plots") from None
     config = {"displaylogo": False, "responsive": True}
-    fragment = to_html(
-        figure, config=config, include_plotlyjs=with_script, full_html=False, validate=False
-    )
+    whole = Figure(figure)  # brings what a template's name stands for
+    fragment = to_html(whole, config=config, include_plotlyjs=with_script, full_html=False)
     return str(fragment)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from accelsim.report.output import write_file
 
 if TYPE_CHECKING:
-    from accelsim.simulation.timeline import StepFunction, Timeline
+    from accelsim.simulation.timeline import CodeArray, StepFunction, Timeline
     from accelsim.workloads.graph import FloatArray, IntArray
 
 __all__ = ["write_trace"]
@@ -157,7 +157,7 @@ def _counter(name: str, steps: StepFunction) -> Iterator[list[str]]:
         yield [f'{head}{time},"args":{{{key}:{value}}}}}' for time, value in pairs]
 
 
-def _words(table: tuple[str, ...], codes: IntArray) -> list[str]:
+def _words(table: tuple[str, ...], codes: CodeArray) -> list[str]:
     """JSON texts of coded words."""
     distinct, place = np.unique(codes, return_inverse=True)
     texts = [json.dumps(table[code]) for code in distinct.tolist()]

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from simpy.events import Event
@@ -28,6 +29,7 @@ __all__ = ["JobColumns", "TaskColumns"]
 _CHUNK_ROWS = 65_536
 
 _HAS_ENDED = -1  # in place of how many events a row waits for
+_NO_FOLLOWER, _SEVERAL = -1, -2  # in place of the one row that waits for a row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,22 +94,20 @@ class TaskColumns:
         offset, dependency = self.dependency_offset, self.dependency
         if offset is None and dependency is None:
             return
-        is_complete = offset is not None and dependency is not None
-        if (
-            not is_complete
-            or offset.shape != (len(self) + 1,)
-            or offset[0] != 0
-            or offset[-1] != len(dependency)
-            or (np.diff(offset) < 0).any()
-        ):
-            raise InvalidValueError(
-                "dependency_offset",
-                offset,
-                f"{len(self) + 1} ascending starts of slices of dependency, from 0 to its length",
+        if offset is None or dependency is None or not self._is_offset(offset, dependency):
+            expected = (
+                f"{len(self) + 1} ascending starts of slices of dependency, from 0 to its end"
             )
+            raise InvalidValueError("dependency_offset", offset, expected)
         source, target = self.edges()
         if ((source < 0) | (source >= target)).any():
             raise InvalidValueError("dependency", dependency, "earlier rows, counted from 0")
+
+    def _is_offset(self, offset: IntArray, dependency: IntArray) -> bool:
+        if offset.shape != (len(self) + 1,):
+            return False
+        is_ascending = bool((np.diff(offset) >= 0).all())
+        return is_ascending and offset[0] == 0 and offset[-1] == len(dependency)
 
 
 def _check_numbers(name: str, column: FloatArray | None) -> None:
@@ -136,8 +136,8 @@ class _RowEnd(Event):
         self.row = -1
 
 
-def _triggered(event: Event, callbacks: list[Callable[[Event], None]] | None) -> Event:
-    """An event that is going to happen, or (without callbacks) has happened."""
+def _triggered(event: Event, callbacks: Any) -> Event:
+    """An event that is going to happen, or (with None for callbacks) has happened."""
     event._ok, event._value = True, None  # noqa: SLF001, succeed() would schedule it for now
     event.callbacks = callbacks
     return event
@@ -213,7 +213,7 @@ class JobColumns(Event):
         if self._waiting[row] != _HAS_ENDED:
             self._row_events[row] = event
             return event
-        return _triggered(event, None)  # has happened: waiting for it takes no time
+        return _triggered(event, callbacks=None)  # waiting for it takes no time
 
     def priority_of(self, row: int) -> int:
         """Priority of a row."""
@@ -244,6 +244,10 @@ class JobColumns(Event):
         self._follower = target[order].tolist()
         follower_count = np.bincount(source, minlength=count)
         self._follower_offset = [0, *np.cumsum(follower_count).tolist()]
+        only_follower = np.where(follower_count > 1, _SEVERAL, _NO_FOLLOWER)
+        has_one = follower_count[source] == 1
+        only_follower[source[has_one]] = target[has_one]
+        self._only_follower: list[int] = only_follower.tolist()
         waiting = np.bincount(target, minlength=count)
         first_rows = np.flatnonzero(waiting == 0)
         waiting[first_rows] += 1  # for the submission itself
@@ -280,8 +284,8 @@ class JobColumns(Event):
         """On in-order servers, hold the first row behind what was submitted before it."""
         codes = self.tasks.resource
         for code, server in enumerate(self.servers):
-            rows = np.flatnonzero(codes == code) if server.discipline == "in_order" else ()
-            if not len(rows):
+            rows = np.flatnonzero(codes == code)
+            if server.discipline != "in_order" or not len(rows):
                 continue
             first = int(rows[0])
             if server.wait_for_last(partial(self._count_off, first)):
@@ -310,12 +314,16 @@ class JobColumns(Event):
                 self._count_off(row)
 
     def _count_off(self, row: int, _event: Event | None = None) -> None:
+        """Something other than a row has happened that a row waited for."""
         self._free_s[row] = self._clock.now
+        self._count_off_row(row)
+
+    def _count_off_row(self, row: int) -> None:
         self._waiting[row] -= 1
         if not self._waiting[row]:
             self._server[row].enqueue(self, row)
 
-    def _end(self, event: Event) -> None:
+    def _end(self, event: Any) -> None:
         """Free a row's server, then let the rows that wait for it go on."""
         row = event.row
         event.callbacks = self._row_end_callbacks
@@ -323,11 +331,15 @@ class JobColumns(Event):
         self._server[row].release()
         waiting = self._waiting
         waiting[row] = _HAS_ENDED
-        offset = self._follower_offset
-        for follower in self._follower[offset[row] : offset[row + 1]]:
+        follower = self._only_follower[row]
+        if follower >= 0:  # `_count_off_row`, without the call
             left = waiting[follower] = waiting[follower] - 1
             if not left:
                 self._server[follower].enqueue(self, follower)
+        elif follower == _SEVERAL:
+            offset = self._follower_offset
+            for each in self._follower[offset[row] : offset[row + 1]]:
+                self._count_off_row(each)
         if self._row_events and row in self._row_events:
             self._row_events.pop(row).succeed()
         self._ended.append(row)

@@ -91,9 +91,13 @@ class Recorder:
         """
         self._expand_jobs()
         spans = self._kept()
-        columns = {name: np.ascontiguousarray(spans[name]) for name in _SPAN.names or ()}
         return Timeline(
-            **columns,
+            resource=spans["resource"].copy(),
+            name=spans["name"].copy(),
+            category=spans["category"].copy(),
+            start_s=spans["start_s"].copy(),
+            end_s=spans["end_s"].copy(),
+            energy_j=spans["energy_j"].copy(),
             resources=tuple(capacities),
             capacities=tuple(capacities.values()),
             names=tuple(self._names),

@@ -28,7 +28,6 @@ def run(rows, **fields):
 
 
 # --- the two limits
-# ----------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -48,7 +47,7 @@ def test_latency_lies_between_its_largest_part_and_their_sum(pairs, execution):
 @settings(max_examples=80, deadline=None)
 @given(row_lists)
 def test_long_runs_take_the_largest_demand_per_iteration(pairs):
-    """Bottleneck law: throughput is set by the busiest stage alone, once the pipeline has filled."""
+    """Bottleneck law: the busiest stage alone sets throughput, once the pipeline has filled."""
     rows = rows_of(pairs)
     result = run(rows)
     # Two stages within 1 % of each other may still be filling after the longest warm-up.
@@ -161,7 +160,6 @@ def test_events_do_not_depend_on_the_row_count_but_the_timeline_has_every_row():
 
 
 # --- copies and loading
-# ------------------------------------------------------------------------------------------------
 
 
 def test_copies_overlap_compute_with_two_buffers_and_not_with_one():
@@ -205,7 +203,6 @@ def test_no_iteration_starts_before_its_batch_is_there():
 
 
 # --- streams
-# -----------------------------------------------------------------------------------------------------------
 
 
 def diamond(occupancy):
@@ -244,7 +241,6 @@ def test_streams_respect_dependencies_and_keep_energy():
 
 
 # --- energy, power, memory
-# -----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)
@@ -300,7 +296,6 @@ def test_what_does_not_fit_is_refused_with_the_bytes_short():
 
 
 # --- cost tables, repeatability, bad input
-# -----------------------------------------------------------------------------
 
 
 def cost_table(count):

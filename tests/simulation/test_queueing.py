@@ -49,7 +49,7 @@ def test_m_d_1_waiting_time_matches_pollaczek_khinchine_to_one_percent():
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_claim():
-    """Of 60 runs at 95 %, fewer than 51 inside would happen once in 1,000 if the claim were true."""
+    """Of 60 runs at 95 %, fewer than 51 inside would happen once in 1,000 were the claim true."""
     theory = 1.0 + mmc_waiting_s(0.5, 1.0)
     inside = 0
     for seed in range(60):
