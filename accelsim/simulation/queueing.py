@@ -113,6 +113,8 @@ def simulate_queue(
         raise InvalidValueError(
             "service_s", service_s.shape, f"shape {interarrival_s.shape}, as interarrival_s"
         )
+    if interarrival_s.min(initial=0.0) < 0:
+        raise InvalidValueError("interarrival_s", interarrival_s, "numbers >= 0")
     engine = Engine(record=False)
     engine.add_server("server", server_count)
     customers = TaskColumns(

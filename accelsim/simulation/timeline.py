@@ -238,10 +238,11 @@ class Timeline:
         Args:
             idle_w: Idle power from time 0 on, in watts.
         """
-        rows = self.take(self.end_s > self.start_s)
-        draw = rows.energy_j / rows.duration_s
-        times = np.concatenate([[0.0], rows.start_s, rows.end_s])
-        change = np.concatenate([[idle_w], draw, -draw])
+        lasts = self.end_s > self.start_s
+        start_s, end_s = self.start_s[lasts], self.end_s[lasts]
+        draw_w = self.energy_j[lasts] / (end_s - start_s)
+        times = np.concatenate([[0.0], start_s, end_s])
+        change = np.concatenate([[idle_w], draw_w, -draw_w])
         return accumulate(times, change)
 
     def to_frame(self) -> pd.DataFrame:
