@@ -75,6 +75,8 @@ class TaskColumns:
                 raise InvalidValueError(name, column.shape, f"shape ({len(self)},), as duration_s")
         for name in ("duration_s", "ready_s", "energy_j"):
             _check_numbers(name, getattr(self, name))
+        if len(set(self.resources)) < len(self.resources):
+            raise InvalidValueError("resources", self.resources, "each name once")
         _check_codes("resource", self.resource, self.resources)
         _check_codes("name", self.name, self.names)
         _check_codes("category", self.category, self.categories)
@@ -239,15 +241,8 @@ class JobColumns(Event):
     def _submit(self) -> None:
         """Count what each row waits for, and let those go on that wait for nothing."""
         source, target = self._edges()
+        self._invert(source, target)
         count = len(self.tasks)
-        order = np.lexsort((target, source))
-        self._follower = target[order].tolist()
-        follower_count = np.bincount(source, minlength=count)
-        self._follower_offset = [0, *np.cumsum(follower_count).tolist()]
-        only_follower = np.where(follower_count > 1, _SEVERAL, _NO_FOLLOWER)
-        has_one = follower_count[source] == 1
-        only_follower[source[has_one]] = target[has_one]
-        self._only_follower: list[int] = only_follower.tolist()
         waiting = np.bincount(target, minlength=count)
         first_rows = np.flatnonzero(waiting == 0)
         waiting[first_rows] += 1  # for the submission itself
@@ -279,6 +274,18 @@ class JobColumns(Event):
         is_same_server = resource[rows[1:]] == resource[rows[:-1]]
         before, behind = rows[:-1][is_same_server], rows[1:][is_same_server]
         return np.concatenate([source, before]), np.concatenate([target, behind])
+
+    def _invert(self, source: IntArray, target: IntArray) -> None:
+        """Which rows wait for a row: the one, or a slice of those of all rows."""
+        count = len(self.tasks)
+        order = np.lexsort((target, source))
+        self._follower = target[order].tolist()
+        follower_count = np.bincount(source, minlength=count)
+        self._follower_offset = [0, *np.cumsum(follower_count).tolist()]
+        only_follower = np.where(follower_count > 1, _SEVERAL, _NO_FOLLOWER)
+        has_one = follower_count[source] == 1
+        only_follower[source[has_one]] = target[has_one]
+        self._only_follower: list[int] = only_follower.tolist()
 
     def _line_up(self) -> None:
         """On in-order servers, hold the first row behind what was submitted before it."""

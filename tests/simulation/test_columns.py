@@ -208,6 +208,7 @@ def test_rows_that_wait_for_ever_are_counted():
         {"duration_s": np.array([1.0, np.nan])},
         {"ready_s": np.array([0.0, np.inf])},
         {"energy_j": np.zeros(3)},
+        {"resources": ("server", "server")},
         {"resource": np.array([0, 1], dtype=np.int32)},
         {"resource": np.array([0, -1], dtype=np.int32)},
         {"name": np.array([0, 1], dtype=np.int32)},
