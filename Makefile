@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS   ?= auto
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check bench validate examples wheel wheel-check docs format clean help
+.PHONY: demo test laws check bench validate examples wheel wheel-check docs format clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ demo: $(VENV)/.core
 ## make test         run the tests (installs torch for CPU and the test tools first)
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS)
+
+## make laws         the properties that hold for any input, on 10,000 cases each
+laws: $(VENV)/.dev
+	HYPOTHESIS_PROFILE=laws $(BIN)/python -m pytest -n $(JOBS) -m law
 
 ## make check        lint, types, layer contracts, docs
 check: $(VENV)/.dev

@@ -319,12 +319,14 @@ class _DeviceRun:
         dynamic = None if self.rows.energy_j is None else float(self.rows.energy_j.sum())
         idle_w = self.settings.idle_w
         energy = None if dynamic is None or idle_w is None else dynamic + idle_w * steady_s
+        memory = self._memory()
+        counters = {} if memory is None else {"memory_bytes": memory}
         return SimulationResult(
             latency_s=ends[0] - loaded_s,
             steady_state_s=steady_s,
             first_iteration_s=ends[0],
             makespan_s=ends[-1],
-            timeline=self.engine.timeline(),
+            timeline=replace(self.engine.timeline(), counters=counters),
             window_s=window,
             demand_s=demand,
             utilisation=self._utilisation(steady_s),
@@ -335,7 +337,7 @@ class _DeviceRun:
             dynamic_energy_j=dynamic,
             energy_j=energy,
             average_power_w=None if energy is None or not steady_s else energy / steady_s,
-            memory=self._memory(),
+            memory=memory,
         )
 
     def _demand_s(self) -> dict[str, float]:

@@ -9,17 +9,18 @@ nothing here is random, so the same input gives the same bits.
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
-import simpy
 from simpy.events import Event, Process
 
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
-from accelsim.simulation.recording import Recorder
+from accelsim.simulation.clock import Clock, collection_paused
+from accelsim.simulation.columns import JobColumns, TaskColumns
+from accelsim.simulation.recording import FileRecorder, Recorder, RingRecorder
 from accelsim.simulation.resources import Discipline, Memory, Server, SharedLink
 from accelsim.simulation.task import (
     Job,
-    Resource,
     RowDependency,
     Task,
     back_to_back_end_s,
@@ -30,12 +31,17 @@ from accelsim.simulation.timeline import Timeline
 __all__ = [
     "Discipline",
     "Engine",
+    "FileRecorder",
     "Job",
+    "JobColumns",
     "Memory",
+    "Recorder",
+    "RingRecorder",
     "RowDependency",
     "Server",
     "SharedLink",
     "Task",
+    "TaskColumns",
     "back_to_back_end_s",
 ]
 
@@ -44,20 +50,21 @@ class Engine:
     """Resources, tasks and one simulated clock.
 
     Args:
-        record: Keep finished jobs for the timeline. Off for long runs that only need their own
-            statistics.
+        record: Keep everything that ends for the timeline (True), nothing (False), or what a
+            recorder of one's own keeps: the last rows (`RingRecorder`) or a file (`FileRecorder`).
 
     Attributes:
         environment: The SimPy environment, for processes and events of one's own.
+        memories: Memories by name.
     """
 
-    def __init__(self, *, record: bool = True) -> None:
-        self.environment = simpy.Environment()
+    def __init__(self, *, record: bool | Recorder = True) -> None:
+        self.environment = Clock()
         self.memories: dict[str, Memory] = {}
-        self._resources: dict[str, Resource] = {}
-        self._recorder = Recorder() if record else None
+        self._resources: dict[str, Server | SharedLink] = {}
+        self._recorder = Recorder() if record is True else record or None
         self._open_count = 0
-        self._blocked: dict[Job, None] = {}
+        self._open_columns: dict[JobColumns, None] = {}
 
     @property
     def now_s(self) -> float:
@@ -77,7 +84,7 @@ class Engine:
         """
         if capacity < 1 or (discipline == "in_order" and capacity != 1):
             raise InvalidValueError("capacity", capacity, "an integer >= 1, and 1 for in_order")
-        server = Server(name, capacity, discipline, self._grant)
+        server = Server(name, len(self._resources), capacity, discipline)
         self._add(name, server)
         return server
 
@@ -100,7 +107,8 @@ class Engine:
             )
         if not 0 <= latency_s < float("inf"):
             raise InvalidValueError("latency_s", latency_s, "a finite number >= 0")
-        link = SharedLink(self.environment, name, bandwidth_bytes_per_s, latency_s)
+        code = len(self._resources)
+        link = SharedLink(self.environment, name, code, bandwidth_bytes_per_s, latency_s)
         self._add(name, link)
         return link
 
@@ -134,92 +142,116 @@ class Engine:
             InvalidValueError: If a number of the task is out of range.
             UnknownNameError: If its resource or memory does not exist.
         """
-        resource = self._resources.get(task.resource)
-        if resource is None:
-            raise UnknownNameError("resource", task.resource, self._resources)
+        resource = self._resource(task.resource)
         check_task(task, isinstance(resource, SharedLink))
-        self._check_memory(task)
-        job = Job(self.environment, task, resource)
+        job = Job(self.environment, task, resource, self._memory(task))
         job.callbacks.append(self._finish)
         self._open_count += 1
         for event in task.dependencies:
             job.wait_for(event)
         if task.row_dependency is not None:
             job.wait_for_rows_of(task.row_dependency.job)
-        resource.line_up(job)
-        if job.waiting_count == 0:
-            resource.enqueue(job)
+        if isinstance(resource, Server) and resource.discipline == "in_order":
+            job.waiting_count += resource.wait_for_last(job.dependency_done)
+            resource.last = lambda: job
+        job.dependency_done()
         return job
+
+    def submit_many(self, tasks: TaskColumns) -> JobColumns:
+        """Hand in many plain tasks for servers; each runs as if it were submitted alone.
+
+        Returns:
+            The jobs: an event that happens when the last of them ends, with their times.
+
+        Raises:
+            InvalidValueError: If a resource is a shared link.
+            UnknownNameError: If a resource does not exist.
+        """
+        servers = []
+        for name in tasks.resources:
+            resource = self._resource(name)
+            if isinstance(resource, SharedLink):
+                raise InvalidValueError("resources", name, "servers; submit transfers one by one")
+            servers.append(resource)
+        with collection_paused():
+            jobs = JobColumns(self.environment, tasks, servers, self._note_rows)
+        if len(tasks):
+            self._open_columns[jobs] = None
+        return jobs
 
     def run(self, until_s: float | Event | None = None) -> None:
         """Run until nothing is left to happen, until a time, or until an event.
+
+        Python's cyclic garbage collector pauses meanwhile.
 
         Raises:
             DoesNotFitError: If nothing can go on because tasks wait for memory that nobody frees.
             InvalidValueError: If tasks wait for events that never happen.
         """
-        self.environment.run(until_s)
-        if until_s is None and self._open_count:
+        with collection_paused():
+            self.environment.run(until_s)
+        if until_s is None and (self._open_count or self._open_columns):
             self._explain_stall()
 
     def timeline(self) -> Timeline:
-        """Everything that has ended so far.
+        """Everything that has ended so far (and that the recorder has kept).
 
         Raises:
             InvalidValueError: If the engine does not record.
         """
         if self._recorder is None:
             raise InvalidValueError("record", False, "True", "Make the engine with record=True.")
-        return self._recorder.timeline({name: r.capacity for name, r in self._resources.items()})
+        for jobs in list(self._open_columns):
+            jobs.flush()
+        capacities = {name: resource.capacity for name, resource in self._resources.items()}
+        usage = {f"{name} memory_bytes": memory.usage() for name, memory in self.memories.items()}
+        return replace(self._recorder.timeline(capacities), counters=usage)
 
-    def _add(self, name: str, resource: Resource) -> None:
+    def _add(self, name: str, resource: Server | SharedLink) -> None:
         if name in self._resources:
             raise InvalidValueError("name", name, "a name no other resource of this engine has")
         self._resources[name] = resource
 
-    def _check_memory(self, task: Task) -> None:
+    def _resource(self, name: str) -> Server | SharedLink:
+        if name not in self._resources:
+            raise UnknownNameError("resource", name, self._resources)
+        return self._resources[name]
+
+    def _memory(self, task: Task) -> Memory | None:
         if task.memory is None:
-            return
+            return None
         if task.memory not in self.memories:
             raise UnknownNameError("memory", task.memory, self.memories)
-        capacity = self.memories[task.memory].capacity
-        if task.memory_delta_bytes > capacity:
-            raise DoesNotFitError(task.memory, "memory_bytes", task.memory_delta_bytes, capacity)
+        memory = self.memories[task.memory]
+        if task.memory_delta_bytes > memory.capacity:
+            needed = task.memory_delta_bytes
+            raise DoesNotFitError(task.memory, "memory_bytes", needed, memory.capacity)
+        return memory
 
-    def _grant(self, job: Job) -> None:
-        task = job.task
-        if task.memory is None or task.memory_delta_bytes <= 0:
-            job.begin()
-            return
-        self._blocked[job] = None
-        allocation = self.memories[task.memory].put(task.memory_delta_bytes)
-        allocation.callbacks.append(lambda _event: self._unblock(job))
-
-    def _unblock(self, job: Job) -> None:
-        del self._blocked[job]
-        job.begin()
-
-    def _finish(self, event: Event) -> None:
-        job: Any = event.value
+    def _finish(self, job: Any) -> None:
         self._open_count -= 1
         if self._recorder is not None:
-            self._recorder.note(job)
-        task = job.task
-        if task.memory is not None and task.memory_delta_bytes < 0:
-            self.memories[task.memory].free(-task.memory_delta_bytes)
-        job.resource.release(job)
+            self._recorder.note_job(job)
+        freed_bytes = -job.task.memory_delta_bytes
+        if job.memory is not None and freed_bytes > 0:
+            job.memory.free(freed_bytes)
+        job.resource.release()
+
+    def _note_rows(self, jobs: JobColumns, rows: list[int]) -> None:
+        if self._recorder is not None and rows:
+            self._recorder.note_rows(jobs, rows)
+        if not jobs.open_count:
+            del self._open_columns[jobs]
 
     def _explain_stall(self) -> None:
-        for job in self._blocked:
-            memory = self.memories[str(job.task.memory)]
-            needed = memory.level + job.task.memory_delta_bytes
-            raise DoesNotFitError(
-                memory.name,
-                "memory_bytes",
-                needed,
-                memory.capacity,
-                f"Task {job.task.name!r} waits for ever.",
-            )
+        for memory in self.memories.values():
+            for job in memory.blocked:
+                needed = memory.level + job.task.memory_delta_bytes
+                advice = f"Task {job.task.name!r} waits for ever."
+                raise DoesNotFitError(memory.name, "memory_bytes", needed, memory.capacity, advice)
+        for jobs in list(self._open_columns):
+            jobs.flush()
+        waiting_count = self._open_count + sum(jobs.open_count for jobs in self._open_columns)
         raise InvalidValueError(
-            "dependencies", f"{self._open_count} waiting tasks", "events that happen"
+            "dependencies", f"{waiting_count} waiting tasks", "events that happen"
         )

@@ -7,15 +7,12 @@ excludes service, sojourn includes it.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from simpy.events import Event
 
 from accelsim.errors import InvalidValueError
-from accelsim.simulation.engine import Engine, Job, Task
+from accelsim.simulation.engine import Engine, TaskColumns
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
@@ -116,25 +113,16 @@ def simulate_queue(
         raise InvalidValueError(
             "service_s", service_s.shape, f"shape {interarrival_s.shape}, as interarrival_s"
         )
+    if interarrival_s.min(initial=0.0) < 0:
+        raise InvalidValueError("interarrival_s", interarrival_s, "numbers >= 0")
     engine = Engine(record=False)
     engine.add_server("server", server_count)
-    seen: list[tuple[float, float, float]] = []
-
-    def depart(event: Event) -> None:
-        job: Any = event.value
-        seen.append((job.ready_s, job.start_s, job.end_s))
-
-    engine.process(_arrive(engine, interarrival_s.tolist(), service_s.tolist(), depart))
+    customers = TaskColumns(
+        resource=np.zeros(len(service_s), dtype=np.int32),
+        duration_s=service_s,
+        resources=("server",),
+        ready_s=np.cumsum(interarrival_s),
+    )
+    jobs = engine.submit_many(customers)
     engine.run()
-    # First come, first served: with customers sorted by arrival, ties by start.
-    times = np.array(sorted(seen)).reshape(-1, 3)
-    return QueueResult(times[:, 0], times[:, 1] - times[:, 0], times[:, 2] - times[:, 0])
-
-
-def _arrive(
-    engine: Engine, interarrival_s: list[float], service_s: list[float], depart: Any
-) -> Generator[Event, Any, None]:
-    for gap_s, duration_s in zip(interarrival_s, service_s, strict=True):
-        yield engine.environment.timeout(gap_s)
-        job: Job = engine.submit(Task("customer", "server", duration_s))
-        job.callbacks.append(depart)
+    return QueueResult(jobs.ready_s, jobs.start_s - jobs.ready_s, jobs.end_s - jobs.ready_s)

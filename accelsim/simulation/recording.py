@@ -1,111 +1,213 @@
-"""Turns finished jobs into timeline columns, expanding column tasks row by row only when asked for."""
+"""Recorders: what becomes of tasks that have ended, and the timeline made of it.
+
+A recorder turns ended tasks into spans (fixed records of codes and times) some thousands at a time.
+It keeps them all, or the last ones, or writes them to a file, so that what a long run holds in
+memory is the caller's choice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from accelsim.simulation.timeline import CodeArray, Timeline
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.errors import InvalidValueError
+from accelsim.simulation.timeline import Timeline
+from accelsim.workloads.graph import FloatArray
 
 if TYPE_CHECKING:
+    from accelsim.simulation.columns import JobColumns
     from accelsim.simulation.task import Job
 
-__all__ = ["Recorder"]
+__all__ = ["FileRecorder", "Recorder", "RingRecorder"]
+
+SpanArray = NDArray[np.void]
+
+_SPAN = np.dtype(
+    [
+        ("start_s", np.float64),
+        ("end_s", np.float64),
+        ("energy_j", np.float64),
+        ("resource", np.int32),
+        ("name", np.int32),
+        ("category", np.int32),
+    ],
+    align=True,
+)
+
+#: Rows of single jobs that are turned into spans together.
+_CHUNK_ROWS = 65_536
 
 
 class Recorder:
-    """Keeps finished jobs in the order they ended."""
+    """Keeps all that has ended, in that order."""
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []
+        self._job_rows = 0
+        self._chunks: list[SpanArray] = []
+        self._names: list[str] = []
+        self._base_of_name: dict[int | str, tuple[int, object]] = {}
+        self._categories: dict[str, int] = {}
 
-    def note(self, job: Job) -> None:
-        """Keep a finished job."""
+    def note_job(self, job: Job) -> None:
+        """Take a job that has ended."""
         self._jobs.append(job)
+        self._job_rows += job.row_count
+        if self._job_rows >= _CHUNK_ROWS:
+            self._expand_jobs()
 
-    def timeline(self, capacities: Mapping[str, int]) -> Timeline:
-        """Timeline of all kept jobs.
+    def note_rows(self, jobs: JobColumns, rows: list[int]) -> None:
+        """Take rows of columns that have ended.
 
         Args:
-            capacities: Capacity of each resource, by name.
+            jobs: The columns' jobs.
+            rows: Row numbers, in the order in which they ended.
         """
-        counts = np.fromiter(
-            (job.row_count for job in self._jobs), dtype=np.int64, count=len(self._jobs)
-        )
-        offset = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
-        names, name = _name_codes(self._jobs, offset)
-        categories, category = _codes(
-            (job.task.category for job in self._jobs), {}, len(self._jobs)
-        )
-        table = {resource: code for code, resource in enumerate(capacities)}
-        _, resource = _codes((job.task.resource for job in self._jobs), table, len(self._jobs))
-        times = np.empty((3, int(offset[-1])))
-        for job, low, high in zip(
-            self._jobs, offset[:-1].tolist(), offset[1:].tolist(), strict=True
-        ):
-            _write_rows(job, times[:, low:high])
+        index = np.array(rows)
+        tasks = jobs.tasks
+        spans = np.zeros(len(index), dtype=_SPAN)
+        spans["start_s"] = start_s = jobs.start_of(rows)
+        spans["end_s"] = start_s + tasks.duration_s[index]
+        if tasks.energy_j is not None:
+            spans["energy_j"] = tasks.energy_j[index]
+        server_codes = np.array([server.code for server in jobs.servers], dtype=np.int32)
+        spans["resource"] = server_codes[tasks.resource[index]]
+        spans["name"] = self._name_base(tasks.names)
+        if tasks.name is not None:
+            spans["name"] += tasks.name[index]
+        categories = [self._category(word) for word in tasks.categories]
+        category = 0 if tasks.category is None else tasks.category[index]
+        spans["category"] = np.array(categories, dtype=np.int32)[category]
+        self._keep(spans)
+
+    def timeline(self, capacities: Mapping[str, int]) -> Timeline:
+        """Timeline of all that was kept.
+
+        Args:
+            capacities: Capacity of each resource by name, in the order of their codes.
+        """
+        self._expand_jobs()
+        spans = self._kept()
         return Timeline(
-            resource=np.repeat(resource, counts),
-            name=name,
-            category=np.repeat(category, counts),
-            start_s=times[0],
-            end_s=times[1],
-            energy_j=times[2],
+            resource=spans["resource"].copy(),
+            name=spans["name"].copy(),
+            category=spans["category"].copy(),
+            start_s=spans["start_s"].copy(),
+            end_s=spans["end_s"].copy(),
+            energy_j=spans["energy_j"].copy(),
             resources=tuple(capacities),
             capacities=tuple(capacities.values()),
-            names=names,
-            categories=categories,
+            names=tuple(self._names),
+            categories=tuple(self._categories),
         )
 
+    def _keep(self, spans: SpanArray) -> None:
+        self._chunks.append(spans)
 
-def _write_rows(job: Job, rows: FloatArray) -> None:
-    """Write start, end and energy of a job's rows into `rows`, shape (3, row count)."""
-    energy = job.task.energy_j
-    if job.row_end_s is None:
-        rows[0, 0], rows[1, 0] = job.start_s, job.end_s
-        rows[2] = energy
-        return
-    rows[0] = job.row_start_s()
-    np.maximum(
-        job.row_end_s, rows[0], out=rows[1]
-    )  # a row of zero length must not end an ulp too early
-    rows[2] = (
-        energy
-        if isinstance(energy, np.ndarray) or not energy
-        else _shared(energy, rows[1] - rows[0])
-    )
+    def _kept(self) -> SpanArray:
+        self._chunks = [np.concatenate([np.zeros(0, dtype=_SPAN), *self._chunks])]
+        return self._chunks[0]
+
+    def _expand_jobs(self) -> None:
+        """Turn the single jobs taken so far into spans, a row of a column task one each."""
+        jobs, row_count = self._jobs, self._job_rows
+        self._jobs, self._job_rows = [], 0
+        if not jobs:
+            return
+        spans = np.empty(row_count, dtype=_SPAN)
+        low = 0
+        for job in jobs:
+            high = low + job.row_count
+            self._write_job(job, spans[low:high])
+            low = high
+        self._keep(spans)
+
+    def _write_job(self, job: Job, spans: SpanArray) -> None:
+        task = job.task
+        spans["resource"] = job.resource.code
+        spans["category"] = self._category(task.category)
+        if task.row_names is not None and len(task.row_names) == len(spans):
+            base = self._name_base(task.row_names)
+            spans["name"] = np.arange(base, base + len(spans))
+        else:
+            spans["name"] = self._name_base(task.name)
+        if job.row_end_s is None:
+            spans["start_s"], spans["end_s"] = job.start_s, job.end_s
+            spans["energy_j"] = task.energy_j
+            return
+        start_s = job.row_start_s()
+        # A row of zero length must not end an ulp too early.
+        end_s = np.maximum(job.row_end_s, start_s)
+        spans["start_s"], spans["end_s"] = start_s, end_s
+        is_column = isinstance(task.energy_j, np.ndarray)
+        spans["energy_j"] = task.energy_j if is_column else _shared(task.energy_j, end_s - start_s)
+
+    def _name_base(self, names: str | tuple[str, ...]) -> int:
+        """Code of the first of some names; tasks that share one tuple share its codes."""
+        key = names if isinstance(names, str) else id(names)
+        if key not in self._base_of_name:
+            # The tuple is kept too, lest another one takes its id.
+            self._base_of_name[key] = len(self._names), names
+            self._names.extend((names,) if isinstance(names, str) else names)
+        return self._base_of_name[key][0]
+
+    def _category(self, word: str) -> int:
+        return self._categories.setdefault(word, len(self._categories))
 
 
-def _shared(energy_j: float, duration_s: FloatArray) -> FloatArray:
-    """One figure for a whole column, shared among its rows by time (evenly where they take none)."""
-    total = duration_s.sum()
-    weight = duration_s / total if total > 0 else np.full(len(duration_s), 1 / len(duration_s))
+class RingRecorder(Recorder):
+    """Keeps the rows that ended last.
+
+    Args:
+        row_count: Rows to keep, >= 1; up to twice as many are held in between.
+
+    Raises:
+        InvalidValueError: If there is none to keep.
+    """
+
+    def __init__(self, row_count: int) -> None:
+        if row_count < 1:
+            raise InvalidValueError("row_count", row_count, "an integer >= 1")
+        super().__init__()
+        self.row_count = row_count
+
+    def _keep(self, spans: SpanArray) -> None:
+        super()._keep(spans)
+        if sum(map(len, self._chunks)) > 2 * self.row_count:
+            self._kept()
+
+    def _kept(self) -> SpanArray:
+        spans = super()._kept()
+        last = np.argsort(spans["end_s"], kind="stable")[-self.row_count :]
+        self._chunks = [spans[np.sort(last)]]
+        return self._chunks[0]
+
+
+class FileRecorder(Recorder):
+    """Writes spans to a binary file as they come, 40 bytes each; a timeline reads them back.
+
+    Args:
+        file: Open for reading and writing, empty; the caller closes it.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+
+    def _keep(self, spans: SpanArray) -> None:
+        self._file.write(spans.tobytes())
+
+    def _kept(self) -> SpanArray:
+        self._file.seek(0)
+        return np.frombuffer(self._file.read(), dtype=_SPAN)
+
+
+def _shared(energy_j: float | FloatArray, duration_s: FloatArray) -> FloatArray:
+    """One figure for all rows, shared among them by time (evenly where they take none)."""
+    total_s = duration_s.sum()
+    count = len(duration_s)
+    weight = duration_s / total_s if total_s > 0 else np.full(count, 1 / count)
     return np.asarray(energy_j * weight)
-
-
-def _codes(
-    words: Iterable[str], table: dict[str, int], count: int
-) -> tuple[tuple[str, ...], CodeArray]:
-    codes = np.fromiter(
-        (table.setdefault(word, len(table)) for word in words), dtype=np.int32, count=count
-    )
-    return tuple(table), codes
-
-
-def _name_codes(jobs: list[Job], offset: IntArray) -> tuple[tuple[str, ...], CodeArray]:
-    """Name table and codes; tasks that share one tuple of row names share its entries."""
-    words: list[str] = []
-    base_of: dict[int | str, int] = {}
-    codes = np.empty(int(offset[-1]), dtype=np.int32)
-    for job, low, high in zip(jobs, offset[:-1].tolist(), offset[1:].tolist(), strict=True):
-        rows = job.task.row_names
-        is_named = rows is not None and len(rows) == high - low
-        key: int | str = id(rows) if is_named else job.task.name
-        if key not in base_of:
-            base_of[key] = len(words)
-            words.extend(rows if rows is not None and is_named else (job.task.name,))
-        codes[low:high] = base_of[key] + np.arange(high - low) if is_named else base_of[key]
-    return tuple(words), codes

@@ -5,17 +5,18 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import simpy
 from simpy.events import Event
 
 from accelsim.errors import InvalidValueError
+from accelsim.simulation.clock import Clock
 from accelsim.simulation.task import Job
 from accelsim.simulation.timeline import StepFunction
 
-__all__ = ["Discipline", "Memory", "Server", "SharedLink"]
+__all__ = ["Discipline", "Memory", "Server", "SharedLink", "Work"]
 
 #: Order in which a busy server takes waiting tasks. fifo: as they become ready. priority: lowest
 #: number first, then fifo. in_order: strictly as submitted, like a CUDA stream; a task that is not
@@ -23,59 +24,76 @@ __all__ = ["Discipline", "Memory", "Server", "SharedLink"]
 Discipline = Literal["fifo", "priority", "in_order"]
 
 
+class Work(Protocol):
+    """What a server runs: a job of one task, or the rows of columns of tasks."""
+
+    def begin(self, row: int) -> None:
+        """Start a row now."""
+
+    def priority_of(self, row: int) -> int:
+        """Priority of a row; smaller runs first."""
+
+
 class Server:
     """A resource that runs up to `capacity` tasks at once and lets the others wait.
 
     Attributes:
         name: Its name.
+        code: Its place among the engine's resources.
         capacity: Tasks it runs at once.
         discipline: Order of the waiting tasks.
         busy_count: Tasks it holds now.
+        last: Gives the end of the task submitted last, on an in-order server.
     """
 
-    def __init__(
-        self, name: str, capacity: int, discipline: Discipline, grant: Callable[[Job], None]
-    ) -> None:
+    def __init__(self, name: str, code: int, capacity: int, discipline: Discipline) -> None:
         self.name = name
+        self.code = code
         self.capacity = capacity
         self.discipline = discipline
         self.busy_count = 0
-        self._grant = grant
-        self._ready: deque[Job] = deque()
-        self._ranked: list[tuple[int, int, Job]] = []
+        self.last: Callable[[], Event] | None = None
+        self._waiting: deque[tuple[Work, int]] = deque()
+        self._ranked: list[tuple[int, int, Work, int]] = []
         self._arrival_count = 0
-        self._last: Job | None = None
 
     @property
     def queue_length(self) -> int:
         """Tasks that are ready and wait."""
-        return len(self._ready) + len(self._ranked)
+        return len(self._waiting) + len(self._ranked)
 
-    def line_up(self, job: Job) -> None:
-        """On an in-order server, hold the job behind the one submitted before it."""
-        if self.discipline == "in_order":
-            if self._last is not None:
-                job.wait_for(self._last)
-            self._last = job
+    def wait_for_last(self, go_on: Callable[[Event], None]) -> bool:
+        """On an in-order server, have `go_on` called once the task submitted last has ended.
 
-    def enqueue(self, job: Job) -> None:
-        """Take a job whose dependencies are done: run it, or queue it."""
-        job.ready_s = float(job.env.now)
+        Returns:
+            Whether it is still to end.
+        """
+        event = None if self.last is None else self.last()
+        if event is None or event.callbacks is None:
+            return False
+        event.callbacks.append(go_on)
+        return True
+
+    def enqueue(self, work: Work, row: int = 0) -> None:
+        """Take a task whose dependencies are done: run it, or queue it."""
         if self.busy_count < self.capacity:
             self.busy_count += 1
-            self._grant(job)
+            work.begin(row)
         elif self.discipline == "priority":
             self._arrival_count += 1
-            heapq.heappush(self._ranked, (job.task.priority, self._arrival_count, job))
+            rank = (work.priority_of(row), self._arrival_count, work, row)
+            heapq.heappush(self._ranked, rank)
         else:
-            self._ready.append(job)
+            self._waiting.append((work, row))
 
-    def release(self, _job: Job) -> None:
-        """Give the place of a finished job to the next in the queue."""
-        if self._ready:
-            self._grant(self._ready.popleft())
+    def release(self) -> None:
+        """Give the place of a task that has ended to the next in the queue."""
+        if self._waiting:
+            work, row = self._waiting.popleft()
+            work.begin(row)
         elif self._ranked:
-            self._grant(heapq.heappop(self._ranked)[2])
+            _, _, work, row = heapq.heappop(self._ranked)
+            work.begin(row)
         else:
             self.busy_count -= 1
 
@@ -89,6 +107,7 @@ class SharedLink:
 
     Attributes:
         name: Its name.
+        code: Its place among the engine's resources.
         bandwidth_bytes_per_s: One direction, in bytes/s.
         latency_s: Before the first byte, in seconds.
     """
@@ -97,13 +116,15 @@ class SharedLink:
 
     def __init__(
         self,
-        environment: simpy.Environment,
+        environment: Clock,
         name: str,
+        code: int,
         bandwidth_bytes_per_s: float,
         latency_s: float,
     ) -> None:
         self.environment = environment
         self.name = name
+        self.code = code
         self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self.latency_s = latency_s
         self._moved_bytes = 0.0  # by each transfer since the link was last idle
@@ -112,16 +133,13 @@ class SharedLink:
         self._arrival_count = 0
         self._timer: Event | None = None
 
-    def line_up(self, job: Job) -> None:
-        """Transfers of a shared link wait for nobody."""
-
     def enqueue(self, job: Job) -> None:
         """Start a transfer."""
-        job.ready_s = job.start_s = float(self.environment.now)
+        job.start_s = float(self.environment.now)
         timeout = self.environment.timeout(self.latency_s, job)
         timeout.callbacks.append(self._join)
 
-    def release(self, job: Job) -> None:
+    def release(self) -> None:
         """A transfer that ends leaves nothing to give on."""
 
     def _join(self, event: Event) -> None:
@@ -159,7 +177,7 @@ class SharedLink:
         target, _, job = heapq.heappop(self._active)
         self._moved_bytes = target  # exact, so that rounding never leaves a byte behind
         job.end_s = float(self.environment.now)
-        job.succeed(job)
+        job.succeed()
         self._set_timer()
 
 
@@ -172,6 +190,11 @@ class Memory(simpy.Container):
         name: Its name.
         capacity_bytes: Size in bytes.
         initial_bytes: In use at the start.
+
+    Attributes:
+        name: Its name.
+        high_water_bytes: Most bytes in use so far.
+        blocked: Jobs that wait for it, longest first.
     """
 
     def __init__(
@@ -184,8 +207,15 @@ class Memory(simpy.Container):
         super().__init__(environment, capacity_bytes, initial_bytes)
         self.name = name
         self.high_water_bytes = initial_bytes
+        self.blocked: dict[Job, None] = {}
         self._times = [float(environment.now)]
         self._levels = [initial_bytes]
+
+    def allocate(self, size_bytes: float, job: Job) -> None:
+        """Take bytes for a job as soon as they fit, and start it then."""
+        self.blocked[job] = None
+        allocation = self.put(size_bytes)
+        allocation.callbacks.append(lambda _event: self._start(job))
 
     def usage(self) -> StepFunction:
         """Bytes in use over time."""
@@ -202,6 +232,10 @@ class Memory(simpy.Container):
                 f"{self.name} bytes to free", amount_bytes, f"at most the {self.level} in use"
             )
         self.get(min(amount_bytes, self.level))
+
+    def _start(self, job: Job) -> None:
+        del self.blocked[job]
+        job.start()
 
     def _do_put(self, event: Any) -> bool | None:
         return self._noted(super()._do_put(event))

@@ -11,32 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
-import simpy
 from simpy.events import Event
 
 from accelsim.errors import InvalidValueError
+from accelsim.simulation.clock import Clock
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["Job", "Resource", "RowDependency", "Task", "back_to_back_end_s", "check_task"]
+if TYPE_CHECKING:
+    from accelsim.simulation.resources import Memory, Server, SharedLink
 
-
-class Resource(Protocol):
-    """What a job needs of the resource it runs on."""
-
-    name: str
-    capacity: int
-
-    def line_up(self, job: Job) -> None:
-        """See a job as it is submitted, ready or not."""
-
-    def enqueue(self, job: Job) -> None:
-        """Take a job whose dependencies are done."""
-
-    def release(self, job: Job) -> None:
-        """Take back the place of a job that has ended."""
+__all__ = ["Job", "RowDependency", "Task", "back_to_back_end_s", "check_task"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +38,13 @@ class RowDependency:
 
     job: Job
     rows: slice | IntArray | None = None
+
+    def end_s(self) -> FloatArray:
+        """End of each feeding row, or of the whole job where it is one row, in seconds."""
+        ends = self.job.row_end_s
+        if ends is None:
+            return np.array([self.job.end_s])
+        return ends if self.rows is None else ends[self.rows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +108,13 @@ def back_to_back_end_s(
 class Job(Event):
     """A submitted task, and the event of its end.
 
-    Attributes:
+    Args:
+        clock: The engine's clock.
         task: The task.
+        resource: What it runs on.
+        memory: The memory it allocates or frees, if any.
+
+    Attributes:
         ready_s: When its last dependency happened and it began to wait for its resource; NaN
             before.
         start_s: When it started; NaN before.
@@ -124,15 +123,19 @@ class Job(Event):
         row_end_s: End of each row of a column task, known from the start on; else None.
     """
 
-    def __init__(self, environment: simpy.Environment, task: Task, resource: Resource) -> None:
-        super().__init__(environment)
+    def __init__(
+        self, clock: Clock, task: Task, resource: Server | SharedLink, memory: Memory | None
+    ) -> None:
+        super().__init__(clock)
         self.task = task
         self.resource = resource
+        self.memory = memory
         self.ready_s = self.start_s = self.end_s = float("nan")
         self.row_ready_s: FloatArray | None = None
         self.row_end_s: FloatArray | None = None
-        self.waiting_count = 0
-        self.followers: list[Job] | None = None
+        self.waiting_count = 1
+        self._clock = clock
+        self._followers: list[Job] = []
 
     @property
     def has_started(self) -> bool:
@@ -151,6 +154,10 @@ class Job(Event):
         previous = np.concatenate([[self.start_s], self.row_end_s[:-1]])
         return previous if self.row_ready_s is None else np.maximum(previous, self.row_ready_s)
 
+    def priority_of(self, _row: int) -> int:
+        """Priority of the task."""
+        return self.task.priority
+
     def wait_for(self, event: Event) -> None:
         """Hold the job back until `event` has been processed."""
         if event.callbacks is not None:
@@ -160,38 +167,41 @@ class Job(Event):
     def wait_for_rows_of(self, job: Job) -> None:
         """Hold the job back until `job` has started, so that its row ends are known."""
         if not job.has_started:
-            job.followers = [*(job.followers or ()), self]
+            job._followers.append(self)
             self.waiting_count += 1
 
     def dependency_done(self, _event: Event | None = None) -> None:
         """Count one dependency off; the last one puts the job into its resource's queue."""
         self.waiting_count -= 1
         if self.waiting_count == 0:
+            self.ready_s = float(self._clock.now)
             self.resource.enqueue(self)
 
-    def begin(self, _event: Event | None = None) -> None:
-        """Start now on a server: fix all end times and schedule the end."""
-        self.start_s = now = float(self.env.now)
+    def begin(self, _row: int = 0) -> None:
+        """Start on a place of a server, as soon as what the task allocates fits."""
+        size_bytes = self.task.memory_delta_bytes
+        if self.memory is not None and size_bytes > 0:
+            self.memory.allocate(size_bytes, self)
+        else:
+            self.start()
+
+    def start(self) -> None:
+        """Start now: fix all end times and schedule the end."""
+        self.start_s = now = float(self._clock.now)
         duration = self.task.duration_s
         if isinstance(duration, np.ndarray):
             duration = self._fix_rows(now, duration)
         self.end_s = now + duration
-        self._ok, self._value = True, self
-        self.env.schedule(self, delay=duration)
-        if self.followers is not None:
-            for follower in self.followers:
-                follower.dependency_done()
+        self._ok, self._value = True, None
+        self._clock.schedule_end(self, duration)
+        followers, self._followers = self._followers, []
+        for follower in followers:
+            follower.dependency_done()
 
     def _fix_rows(self, now: float, duration_s: FloatArray) -> float:
         feed = self.task.row_dependency
         if feed is not None:
-            fed = feed.job.row_end_s
-            ends = (
-                np.array([feed.job.end_s])
-                if fed is None
-                else (fed if feed.rows is None else fed[feed.rows])
-            )
-            self.row_ready_s = np.broadcast_to(ends, duration_s.shape)
+            self.row_ready_s = np.broadcast_to(feed.end_s(), duration_s.shape)
         self.row_end_s = back_to_back_end_s(now, duration_s, self.row_ready_s)
         return max(float(self.row_end_s[-1]) - now, 0.0)
 

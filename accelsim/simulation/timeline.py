@@ -8,8 +8,9 @@ the engine that produced them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +56,14 @@ class StepFunction:
         edges = np.concatenate([[start_s], inside, [end_s]])
         return float((self.at(edges[:-1]) * np.diff(edges)).sum())
 
+    def repeated(self, count: int, period_s: float) -> StepFunction:
+        """The steps of the first `period_s` from the first step on, `count` times in a row."""
+        if not len(self.time_s):
+            return self
+        is_within = self.time_s < self.time_s[0] + period_s
+        times = [self.time_s[is_within] + repeat * period_s for repeat in range(count)]
+        return StepFunction(np.concatenate(times), np.tile(self.value[is_within], count))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
@@ -71,6 +80,8 @@ class Timeline:
         capacities: Tasks each resource runs at once.
         names: Row names.
         categories: Category names.
+        counters: Quantities over time that the rows do not tell, by name with unit, as
+            `memory_bytes`.
     """
 
     resource: CodeArray
@@ -83,6 +94,7 @@ class Timeline:
     capacities: tuple[int, ...]
     names: tuple[str, ...]
     categories: tuple[str, ...]
+    counters: Mapping[str, StepFunction] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.start_s)
@@ -129,10 +141,36 @@ class Timeline:
 
     def shifted(self, offset_s: float) -> Timeline:
         """The same rows, `offset_s` seconds later."""
-        return replace(self, start_s=self.start_s + offset_s, end_s=self.end_s + offset_s)
+        counters = {
+            name: StepFunction(steps.time_s + offset_s, steps.value)
+            for name, steps in self.counters.items()
+        }
+        start_s, end_s = self.start_s + offset_s, self.end_s + offset_s
+        return replace(self, start_s=start_s, end_s=end_s, counters=counters)
+
+    def repeated(self, count: int, period_s: float) -> Timeline:
+        """The same rows `count` times, each time `period_s` seconds later: one repeat expanded.
+
+        Args:
+            count: Repeats >= 1.
+            period_s: From the start of one repeat to that of the next, in seconds, >= 0.
+
+        Raises:
+            InvalidValueError: If a number is out of range.
+        """
+        if count < 1:
+            raise InvalidValueError("count", count, "an integer >= 1")
+        if not 0 <= period_s < np.inf:
+            raise InvalidValueError("period_s", period_s, "a finite number >= 0")
+        offset_s = np.repeat(np.arange(count) * period_s, len(self))
+        rows = self.take(np.tile(np.arange(len(self)), count))
+        counters = {name: steps.repeated(count, period_s) for name, steps in self.counters.items()}
+        start_s, end_s = rows.start_s + offset_s, rows.end_s + offset_s
+        return replace(rows, start_s=start_s, end_s=end_s, counters=counters)
 
     def between(self, start_s: float, end_s: float) -> Timeline:
         """Rows that overlap the window, clipped to it; a cut row keeps its share of the energy.
+        Counters stay whole.
 
         A row of zero duration is in the window that it starts in, its end excluded, with all of its
         energy.
@@ -200,10 +238,11 @@ class Timeline:
         Args:
             idle_w: Idle power from time 0 on, in watts.
         """
-        rows = self.take(self.end_s > self.start_s)
-        draw = rows.energy_j / rows.duration_s
-        times = np.concatenate([[0.0], rows.start_s, rows.end_s])
-        change = np.concatenate([[idle_w], draw, -draw])
+        lasts = self.end_s > self.start_s
+        start_s, end_s = self.start_s[lasts], self.end_s[lasts]
+        draw_w = self.energy_j[lasts] / (end_s - start_s)
+        times = np.concatenate([[0.0], start_s, end_s])
+        change = np.concatenate([[idle_w], draw_w, -draw_w])
         return accumulate(times, change)
 
     def to_frame(self) -> pd.DataFrame:
@@ -221,6 +260,23 @@ class Timeline:
                 "energy_j": rows.energy_j,
             }
         )
+
+    def to_perfetto(self, path: str | Path, *, force: bool = False) -> None:
+        """Write a trace that https://ui.perfetto.dev and chrome://tracing open.
+
+        Each resource is a track; dynamic power (where rows have energy) and `counters` are counter
+        tracks.
+
+        Args:
+            path: A JSON file, compressed where its name ends in .gz.
+            force: Whether an existing file may be replaced.
+
+        Raises:
+            OutputError: If the file exists or cannot be written.
+        """
+        from accelsim.report.trace import write_trace
+
+        write_trace(self, path, force=force)
 
 
 def accumulate(time_s: FloatArray, change: FloatArray) -> StepFunction:
@@ -240,6 +296,8 @@ def merge(timelines: Sequence[Timeline], prefixes: Sequence[str] | None = None) 
     """One timeline of several; equal resource names become one resource unless prefixes keep them
     apart.
 
+    Of counters of one name the last one stays.
+
     Args:
         timelines: At least one timeline.
         prefixes: Put before the resource names of each ("device0/"), or None.
@@ -252,31 +310,30 @@ def merge(timelines: Sequence[Timeline], prefixes: Sequence[str] | None = None) 
     if prefixes is not None and len(prefixes) != len(timelines):
         raise InvalidValueError("prefixes", prefixes, f"{len(timelines)} texts, one per timeline")
     tables: tuple[dict[str, int], ...] = ({}, {}, {})
-    capacities: dict[str, int] = {}
     codes: tuple[list[CodeArray], ...] = ([], [], [])
-    for index, line in enumerate(timelines):
-        prefix = prefixes[index] if prefixes is not None else ""
+    capacities: dict[str, int] = {}
+    counters: dict[str, StepFunction] = {}
+    for line, prefix in zip(timelines, prefixes or [""] * len(timelines), strict=True):
         resources = tuple(prefix + name for name in line.resources)
-        capacities |= {
-            n: max(c, capacities.get(n, 1)) for n, c in zip(resources, line.capacities, strict=True)
-        }
+        for resource, capacity in zip(resources, line.capacities, strict=True):
+            capacities[resource] = max(capacity, capacities.get(resource, 1))
+        counters |= {prefix + name: steps for name, steps in line.counters.items()}
         columns = (line.resource, line.name, line.category)
-        for column, words, table, out in zip(
-            columns, (resources, line.names, line.categories), tables, codes, strict=True
-        ):
-            recode = np.array(
-                [table.setdefault(word, len(table)) for word in words], dtype=np.int32
-            )
-            out.append(recode[column])
+        words_of = (resources, line.names, line.categories)
+        for column, words, table, out in zip(columns, words_of, tables, codes, strict=True):
+            recode = [table.setdefault(word, len(table)) for word in words]
+            out.append(np.array(recode, dtype=np.int32)[column])
+    resource_code, name, category = (np.concatenate(parts) for parts in codes)
     return Timeline(
-        resource=np.concatenate(codes[0]),
-        name=np.concatenate(codes[1]),
-        category=np.concatenate(codes[2]),
+        resource=resource_code,
+        name=name,
+        category=category,
         start_s=np.concatenate([line.start_s for line in timelines]),
         end_s=np.concatenate([line.end_s for line in timelines]),
         energy_j=np.concatenate([line.energy_j for line in timelines]),
         resources=tuple(tables[0]),
-        capacities=tuple(capacities[name] for name in tables[0]),
+        capacities=tuple(capacities[resource] for resource in tables[0]),
         names=tuple(tables[1]),
         categories=tuple(tables[2]),
+        counters=counters,
     )

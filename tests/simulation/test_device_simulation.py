@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.cost.table import Bound, CostTable, Execution
@@ -28,10 +28,9 @@ def run(rows, **fields):
 
 
 # --- the two limits
-# ----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.law
 @given(row_lists, st.sampled_from(["eager", "graph", "compiled"]))
 def test_latency_lies_between_its_largest_part_and_their_sum(pairs, execution):
     rows = rows_of(pairs)
@@ -45,10 +44,10 @@ def test_latency_lies_between_its_largest_part_and_their_sum(pairs, execution):
     )
 
 
-@settings(max_examples=80, deadline=None)
+@pytest.mark.law
 @given(row_lists)
 def test_long_runs_take_the_largest_demand_per_iteration(pairs):
-    """Bottleneck law: throughput is set by the busiest stage alone, once the pipeline has filled."""
+    """Bottleneck law: the busiest stage alone sets throughput, once the pipeline has filled."""
     rows = rows_of(pairs)
     result = run(rows)
     # Two stages within 1 % of each other may still be filling after the longest warm-up.
@@ -56,7 +55,7 @@ def test_long_runs_take_the_largest_demand_per_iteration(pairs):
     assert all(0 <= share <= 1 + 1e-9 for share in result.utilisation.values())
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.law
 @given(row_lists, st.floats(0.1, 2), st.floats(0.1, 2), st.integers(1, 3))
 def test_law_holds_with_copies_and_loading(pairs, copied, loaded, workers):
     rows = rows_of(pairs)
@@ -135,7 +134,7 @@ def test_host_that_is_the_device_adds_dispatch_to_every_row():
     assert "host" not in result.utilisation
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.law
 @given(row_lists)
 def test_waiting_for_each_iteration_never_helps(pairs):
     rows = rows_of(pairs)
@@ -144,7 +143,7 @@ def test_waiting_for_each_iteration_never_helps(pairs):
     assert waits.steady_state_s >= run(rows).steady_state_s * (1 - 1e-9)
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.law
 @given(row_lists, st.integers(0, 24), st.sampled_from(["time_s", "dispatch_s"]))
 def test_a_faster_row_never_slows_the_run(pairs, row, column):
     rows = rows_of(pairs)
@@ -161,7 +160,6 @@ def test_events_do_not_depend_on_the_row_count_but_the_timeline_has_every_row():
 
 
 # --- copies and loading
-# ------------------------------------------------------------------------------------------------
 
 
 def test_copies_overlap_compute_with_two_buffers_and_not_with_one():
@@ -205,7 +203,6 @@ def test_no_iteration_starts_before_its_batch_is_there():
 
 
 # --- streams
-# -----------------------------------------------------------------------------------------------------------
 
 
 def diamond(occupancy):
@@ -244,10 +241,9 @@ def test_streams_respect_dependencies_and_keep_energy():
 
 
 # --- energy, power, memory
-# -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.law
 @given(row_lists, st.floats(0, 40))
 def test_energy_is_the_integral_of_power_over_the_measured_window(pairs, idle_w):
     rows = rows_of(pairs)
@@ -300,7 +296,6 @@ def test_what_does_not_fit_is_refused_with_the_bytes_short():
 
 
 # --- cost tables, repeatability, bad input
-# -----------------------------------------------------------------------------
 
 
 def cost_table(count):

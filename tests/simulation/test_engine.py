@@ -4,7 +4,7 @@ memory.
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
@@ -49,7 +49,7 @@ def run_graph(graph):
     return jobs, engine.timeline()
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.law
 @given(task_graphs())
 def test_dependencies_exclusivity_and_conservation(graph):
     jobs, line = run_graph(graph)
@@ -75,7 +75,7 @@ def most_at_once(line, resource):
     return peak
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.law
 @given(task_graphs())
 def test_no_server_idles_while_a_task_is_ready(graph):
     jobs, _ = run_graph(graph)
@@ -89,7 +89,7 @@ def test_no_server_idles_while_a_task_is_ready(graph):
                 assert any(o.end_s == job.start_s for o in mine)
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.law
 @given(task_graphs())
 def test_same_input_same_bits(graph):
     first, second = run_graph(graph)[1], run_graph(graph)[1]
@@ -133,7 +133,7 @@ def uncoalesced(start_s, rows, dispatch):
     return np.array([job.start_s for job in jobs]), np.array([job.end_s for job in jobs])
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.law
 @given(st.lists(st.tuples(durations, durations), min_size=1, max_size=40), durations)
 def test_coalesced_rows_end_when_single_rows_would(pairs, start_s):
     rows, dispatch = np.array(pairs).T
@@ -152,8 +152,8 @@ def test_coalesced_rows_end_when_single_rows_would(pairs, start_s):
     assert job.end_s == pytest.approx(ends[-1], rel=1e-12, abs=1e-12)
 
 
+@pytest.mark.law
 @given(columns, st.data())
-@settings(max_examples=60, deadline=None)
 def test_back_to_back_is_lindley_step_by_step(rows, data):
     ready = np.array(data.draw(st.lists(durations, min_size=len(rows), max_size=len(rows))))
     expected, free = [], 2.0
@@ -181,7 +181,6 @@ def test_rows_fed_by_a_chosen_part_of_a_job_and_by_a_single_task():
 
 
 # --- links
-# -----------------------------------------------------------------------------------------------------------
 
 
 def test_shared_link_divides_bandwidth_equally():
@@ -200,7 +199,7 @@ def test_shared_link_divides_bandwidth_equally():
     assert (first.end_s, second.end_s) == (16.0, 14.0)
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.law
 @given(st.lists(st.tuples(durations, st.floats(0, 1e3)), min_size=1, max_size=15))
 def test_shared_link_moves_all_bytes_at_full_rate_and_never_faster_than_alone(transfers):
     engine = Engine()
@@ -221,10 +220,9 @@ def test_shared_link_moves_all_bytes_at_full_rate_and_never_faster_than_alone(tr
 
 
 # --- memory
-# ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.law
 @given(st.lists(st.tuples(durations, st.floats(1, 100)), min_size=1, max_size=15))
 def test_memory_never_exceeds_capacity_and_all_is_freed(pairs):
     engine = Engine()
@@ -279,7 +277,6 @@ def test_freeing_more_than_is_in_use_is_refused():
 
 
 # --- SimPy around it, and bad input
-# ----------------------------------------------------------------------------------
 
 
 def test_jobs_and_simpy_processes_wait_for_each_other():

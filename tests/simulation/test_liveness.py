@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.simulation.liveness import activation_live_bytes, live_bytes
@@ -35,7 +35,7 @@ def test_live_bytes_of_a_chain_and_of_a_kept_activation():
     assert kept.tolist() == [10.0, 30.0, 60.0, 100.0]
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.law
 @given(graphs())
 def test_live_bytes_row_by_row(graph):
     lists, offset, dependency, time_s = graph

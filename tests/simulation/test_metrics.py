@@ -9,40 +9,16 @@ from accelsim.simulation.metrics import (
     ConfidenceInterval,
     batch_means_interval,
     control_variate_interval,
-    mean_in_system,
-    percentiles,
     replication_interval,
-    student_t_quantile,
 )
 
 
-@pytest.mark.parametrize("freedom", [6, 10, 39, 200])
-@pytest.mark.parametrize("probability", [0.005, 0.05, 0.5, 0.9, 0.975, 0.995])
-def test_student_t_quantile_matches_scipy(probability, freedom):
-    assert student_t_quantile(probability, freedom) == pytest.approx(
-        stats.t.ppf(probability, freedom), rel=1e-3, abs=1e-12
-    )
-
-
-# The first term left out falls with the fifth power of the degrees of freedom.
-@pytest.mark.parametrize(("freedom", "error"), [(8, 2e-4), (15, 6e-6), (30, 2e-7), (100, 1e-9)])
-@pytest.mark.parametrize("probability", [0.9, 0.975, 0.995])
-def test_student_t_expansion_converges_as_its_order_says(probability, freedom, error):
-    assert student_t_quantile(probability, freedom) == pytest.approx(
-        stats.t.ppf(probability, freedom), rel=error
-    )
-    assert student_t_quantile(1 - probability, freedom) == pytest.approx(
-        -student_t_quantile(probability, freedom)
-    )
-
-
-def test_defaults_are_forty_batches_at_95_percent_and_the_usual_percentiles():
+def test_defaults_are_forty_batches_at_95_percent():
     values = np.random.default_rng(4).normal(size=1_000)
     interval = batch_means_interval(values)
     means = values.reshape(40, 25).mean(axis=1)
     assert (interval.sample_count, interval.level) == (40, 0.95)
-    assert interval.half_width == pytest.approx(stats.t.ppf(0.975, 39) * stats.sem(means), rel=1e-6)
-    assert list(percentiles(values)) == [50, 90, 95, 99]
+    assert interval.half_width == pytest.approx(stats.t.ppf(0.975, 39) * stats.sem(means), rel=1e-9)
     controlled = control_variate_interval(values, [values], [0.0])
     assert (controlled.sample_count, controlled.level) == (40, 0.95)
 
@@ -68,7 +44,7 @@ def test_control_variate_interval_is_that_of_linear_regression():
     line = stats.linregress(control - 2.0, output)
     assert interval.mean == pytest.approx(line.intercept)
     assert interval.half_width == pytest.approx(
-        stats.t.ppf(0.975, 28) * line.intercept_stderr, rel=1e-5
+        stats.t.ppf(0.975, 28) * line.intercept_stderr, rel=1e-9
     )
 
 
@@ -76,7 +52,7 @@ def test_replication_interval_matches_scipy():
     values = np.random.default_rng(0).normal(5.0, 2.0, 30)
     interval = replication_interval(values, level=0.9)
     low, high = stats.t.interval(0.9, 29, values.mean(), stats.sem(values))
-    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-4)
+    assert (interval.low, interval.high) == pytest.approx((low, high), rel=1e-9)
     assert interval.sample_count == 30
 
 
@@ -111,19 +87,11 @@ def test_perfect_control_leaves_no_doubt():
     assert interval.half_width == pytest.approx(0.0, abs=1e-9)
 
 
-def test_percentiles_interpolate():
-    assert percentiles(np.arange(101.0), (0, 50, 99)) == {0: 0.0, 50: 50.0, 99: 99.0}
-
-
 def test_interval_contains_its_ends_only_inside():
     interval = ConfidenceInterval(10.0, 1.0, 0.95, 5)
     assert interval.contains(9.0)
     assert interval.contains(11.0)
     assert not interval.contains(11.1)
-
-
-def test_little():
-    assert mean_in_system(2.0, 3.0) == 6.0
 
 
 @pytest.mark.parametrize(
@@ -134,8 +102,6 @@ def test_little():
         lambda: batch_means_interval(np.ones(10), batch_count=8),
         lambda: batch_means_interval(np.ones(10), batch_count=1),
         lambda: control_variate_interval(np.ones(100), [np.ones(100)], []),
-        lambda: percentiles([]),
-        lambda: percentiles([1.0], (101,)),
     ],
 )
 def test_too_little_or_bad_input_is_refused(call):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError
@@ -13,7 +13,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@pytest.mark.law
 @given(rows, st.floats(0, 50), st.floats(1, 300))
 def test_no_row_draws_more_than_the_limit_and_none_gets_faster(triples, idle_w, above_w):
     time_s, energy_j, _ = (np.array(x, dtype=float) for x in zip(*triples, strict=True))
@@ -24,7 +24,7 @@ def test_no_row_draws_more_than_the_limit_and_none_gets_faster(triples, idle_w, 
     np.testing.assert_allclose(capped, needed, rtol=1e-9, atol=1e-300)
 
 
-@settings(max_examples=80, deadline=None)
+@pytest.mark.law
 @given(rows, st.floats(0.01, 3))
 def test_windows_average_power_and_ask_no_more_than_single_rows(triples, window_s):
     time_s, energy_j, stretchable = (np.array(x) for x in zip(*triples, strict=True))

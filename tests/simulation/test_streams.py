@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.simulation.streams import dependency_levels, spread_over_streams
@@ -20,7 +20,7 @@ def graphs(draw):
     return lists, offset, np.array([e for x in lists for e in x], dtype=np.int64), time_s
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.law
 @given(graphs(), st.integers(1, 5))
 def test_every_row_runs_once_and_after_what_it_waits_for(graph, stream_count):
     lists, offset, dependency, time_s = graph
@@ -36,7 +36,7 @@ def test_every_row_runs_once_and_after_what_it_waits_for(graph, stream_count):
     assert {s.stream for s in segments} <= set(range(stream_count))
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.law
 @given(graphs(), st.integers(2, 5), st.floats(0.1, 1))
 def test_streams_never_beat_the_device_nor_lose_to_one_stream(graph, stream_count, occupied):
     _, offset, dependency, time_s = graph

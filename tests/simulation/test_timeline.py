@@ -2,9 +2,11 @@
 nothing.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.errors import InvalidValueError, UnknownNameError
@@ -46,7 +48,7 @@ def timeline_of(tasks, names=("a", "b")):
     return engine.timeline()
 
 
-@settings(max_examples=50, deadline=None)
+@pytest.mark.law
 @given(rows, st.floats(0, 50))
 def test_energy_is_the_integral_of_power(tasks, idle_w):
     line = timeline_of(tasks)
@@ -55,7 +57,7 @@ def test_energy_is_the_integral_of_power(tasks, idle_w):
     assert line.power(idle_w).integral(0.0, end) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@pytest.mark.law
 @given(rows, st.floats(0.05, 0.95))
 def test_windows_split_energy_and_work(tasks, share):
     line = timeline_of(tasks)
@@ -69,7 +71,7 @@ def test_windows_split_energy_and_work(tasks, share):
     )
 
 
-@settings(max_examples=50, deadline=None)
+@pytest.mark.law
 @given(instants, st.integers(0, 20))
 def test_rows_without_duration_are_in_one_window_with_all_their_energy(tasks, cut):
     line = timeline_of(tasks)
@@ -80,7 +82,7 @@ def test_rows_without_duration_are_in_one_window_with_all_their_energy(tasks, cu
     )
 
 
-@settings(max_examples=50, deadline=None)
+@pytest.mark.law
 @given(rows)
 def test_busy_time_and_gaps_fill_the_span(tasks):
     line = timeline_of(tasks)
@@ -92,6 +94,31 @@ def test_busy_time_and_gaps_fill_the_span(tasks):
         assert line.busy_s("a") == pytest.approx(mine.duration_s.sum(), rel=1e-9)
     for resource in line.resources:
         assert 0.0 <= line.utilisation(resource) <= 1.0 + 1e-9
+
+
+@pytest.mark.law
+@given(rows, st.integers(1, 5), st.floats(0.0, 20.0))
+def test_repeats_multiply_work_and_energy(tasks, count, period_s):
+    line = timeline_of(tasks)
+    expanded = line.repeated(count, period_s)
+    assert len(expanded) == count * len(line)
+    assert expanded.duration_s.sum() == pytest.approx(count * line.duration_s.sum(), rel=1e-9)
+    assert expanded.energy_j.sum() == pytest.approx(count * line.energy_j.sum(), rel=1e-9)
+    assert expanded.makespan_s == pytest.approx(line.makespan_s + (count - 1) * period_s)
+    if period_s > line.makespan_s:
+        assert expanded.busy_s("a") == pytest.approx(count * line.busy_s("a"), rel=1e-9)
+
+
+def test_counters_move_and_repeat_with_their_rows():
+    steps = StepFunction(np.array([0.0, 1.0, 3.0]), np.array([5.0, 7.0, 9.0]))
+    line = replace(timeline_of([("a", 2.0, 0.0)]), counters={"memory_bytes": steps})
+    twice = line.repeated(2, 2.0).shifted(1.0).counters["memory_bytes"]
+    np.testing.assert_array_equal(twice.time_s, [1.0, 2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(twice.value, [5.0, 7.0, 5.0, 7.0])
+    assert list(merge([line], ["device0/"]).counters) == ["device0/memory_bytes"]
+    for count, period_s in ((0, 1.0), (1, -1.0), (1, float("inf"))):
+        with pytest.raises(InvalidValueError):
+            line.repeated(count, period_s)
 
 
 def test_utilisation_counts_all_places_of_a_pool():
