@@ -1,5 +1,5 @@
 """Operator graphs of measured kernels: GEMM, attention and MoE layers of
-`accelsim.validation.aiconfigurator_tables`.
+`accelsim.validation.aiconfigurator_rows`.
 
 A GEMM or attention row is one operator, multi-head latent attention (MLA) included, but for FP8
 GEMMs that search for their input's scale. A MoE row is the expert layer on one device: the rows of
@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.gpu.parameters import GpuParameters, LoopConditions
+from accelsim.cost.gpu.gpu_parameters import GpuParameters, LoopConditions
 from accelsim.cost.table import CostTable
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import GpuProfile
-from accelsim.validation.aiconfigurator_tables import FORMATS, SiliconRows, format_names
+from accelsim.validation.aiconfigurator_rows import FORMATS, KernelRows, format_names
 from accelsim.validation.columns import attention_graph, gemm_graph, graph_of_columns, vector_graph
 from accelsim.validation.expert_load import busiest_device_load, routing_exponent
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
@@ -70,7 +70,7 @@ class KernelGraph:
         stages: Operators a measured row stands for.
     """
 
-    rows: SiliconRows
+    rows: KernelRows
     format_name: str
     graph: OperatorGraph
     stages: int
@@ -99,7 +99,7 @@ class KernelGraph:
         if self.rows.kind != "gemm":
             return beside
         if self.format_name in _BETWEEN_EVENTS:
-            beside += _EVENTS * parameters.kernel_latency_s
+            beside += _EVENTS * parameters.memory.kernel_latency_s
         if (self.rows.system, self.rows.backend, self.format_name) == _QUANTISED_BY_ROWS:
             beside += (
                 np.ceil(self.rows.sizes["m"] / _ROW_BLOCKS)
@@ -120,7 +120,7 @@ class KernelGraph:
         return self.sum_stages(costs.time_s * costs.log_sigma) / self.sum_stages(costs.time_s)
 
 
-def kernel_graphs(rows: SiliconRows) -> list[KernelGraph]:
+def kernel_graphs(rows: KernelRows) -> list[KernelGraph]:
     """One graph per number format of a table.
 
     Args:
@@ -138,7 +138,7 @@ def kernel_graphs(rows: SiliconRows) -> list[KernelGraph]:
     return graphs
 
 
-def _formats(rows: SiliconRows) -> list[tuple[Dtype, Dtype]]:
+def _formats(rows: KernelRows) -> list[tuple[Dtype, Dtype]]:
     """(compute, storage) of each format column of rows that share them."""
     found = []
     for name, column in rows.formats.items():
@@ -149,12 +149,12 @@ def _formats(rows: SiliconRows) -> list[tuple[Dtype, Dtype]]:
     return found
 
 
-def _scale_bytes(rows: SiliconRows) -> float:
+def _scale_bytes(rows: KernelRows) -> float:
     """Bytes of block scales per weight."""
     return FORMATS[str(next(iter(rows.formats.values()))[0])].scale_bytes
 
 
-def _gemm(rows: SiliconRows) -> tuple[OperatorGraph, int]:
+def _gemm(rows: KernelRows) -> tuple[OperatorGraph, int]:
     m, n, k = (rows.sizes[name] for name in ("m", "n", "k"))
     ((compute, weight),) = _formats(rows)
     plain = np.zeros(len(rows), dtype=np.bool_)
@@ -189,7 +189,7 @@ def _scaling(m: FloatArray, k: FloatArray) -> list[OperatorGraph]:
     ]
 
 
-def _attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
+def _attention(rows: KernelRows) -> tuple[OperatorGraph, int]:
     sizes = rows.sizes
     (compute, _), (_, cache) = _formats(rows)
     graph = attention_graph(
@@ -204,7 +204,7 @@ def _attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     return graph, 1
 
 
-def _latent_attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
+def _latent_attention(rows: KernelRows) -> tuple[OperatorGraph, int]:
     """Multi-head latent attention: expanded heads in a prefill, one latent row per token while
     decoding.
     """
@@ -231,7 +231,7 @@ def _latent_attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     return graph, 1
 
 
-def _moe(rows: SiliconRows) -> tuple[OperatorGraph, int]:
+def _moe(rows: KernelRows) -> tuple[OperatorGraph, int]:
     sizes = rows.sizes
     ((compute, weight),) = _formats(rows)
     exponent = _by_word(rows.words["distribution"], routing_exponent)
@@ -257,7 +257,7 @@ def _moe(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     return concatenate([up, activation, down, combine]), 4
 
 
-def _is_ungated(rows: SiliconRows) -> NDArray[np.bool_]:
+def _is_ungated(rows: KernelRows) -> NDArray[np.bool_]:
     """Layers whose experts have no gate projection: some backends say so in the kernel's name, all
     by the model's sizes.
     """

@@ -8,7 +8,6 @@ apart from each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ __all__ = [
     "issued_time_s",
     "recurrent_graph",
     "roofline_s",
-    "unchained",
     "vector_graph",
 ]
 
@@ -84,16 +82,6 @@ def graph_of_columns(
         name=name,
         path=name,
         dependency_offset=np.zeros(count + 1, dtype=np.int64),
-        dependency=np.zeros(0, dtype=np.int64),
-    )
-
-
-def unchained(graph: OperatorGraph, rows: Any) -> OperatorGraph:
-    """Some rows of a graph, without dependencies: measurements apart from each other."""
-    part = graph.take(np.arange(len(graph))[rows])
-    return replace(
-        part,
-        dependency_offset=np.zeros(len(part) + 1, dtype=np.int64),
         dependency=np.zeros(0, dtype=np.int64),
     )
 

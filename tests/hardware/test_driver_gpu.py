@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from accelsim import catalog
-from accelsim.hardware.driver_gpu import device_document, estimated_gpu_profile, kin_board
+from accelsim.hardware.driver_gpu import device_document, estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile, parse_device
 from accelsim.workloads.dtype import Dtype
 
@@ -40,7 +40,7 @@ def described(name: str) -> dict[str, object]:
 
 def made(name: str) -> GpuProfile:
     facts = described(name)
-    kin = catalog.device(kin_board(facts) or "")
+    kin = catalog.device(reference_board(facts) or "")
     assert isinstance(kin, GpuProfile)
     assert kin.name != name
     return estimated_gpu_profile(facts, kin)
@@ -78,4 +78,4 @@ def test_the_document_reads_back_as_the_profile():
     ],
 )
 def test_what_the_driver_does_not_say_is_not_made_up(change):
-    assert kin_board({**described("l4"), **change}) is None
+    assert reference_board({**described("l4"), **change}) is None

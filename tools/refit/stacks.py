@@ -10,12 +10,12 @@ import numpy as np
 
 from accelsim.calibration.overlay import number
 from accelsim.cost.gpu import GpuParameters
-from accelsim.cost.gpu.parameters import read_parameters
+from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.cnn_gpus import load
+from accelsim.validation.data_folder import DataFolder
 from accelsim.validation.stacks import stack_ratio
 from accelsim.validation.suite import Batch
-from accelsim.validation.tables import DataFolder
 from accelsim.validation.tiers import chips_of
 from accelsim.workloads.graph import FloatArray
 from tools.refit.files import class_file, left_out_name

@@ -11,12 +11,14 @@ so that a later class-wide fit leaves it as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.calibration.fit.cells import Cell, limited
+from accelsim.calibration.fit.dispatch import dispatch_times
 from accelsim.calibration.fit.gpu import (
     STAGES,
     Stage,
@@ -25,10 +27,8 @@ from accelsim.calibration.fit.gpu import (
     log_residual,
     page_walk_loss,
     stage_cells,
-    with_values,
 )
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
-from accelsim.calibration.fit.rows import Cell, limited
 from accelsim.calibration.fit.solve import Prior
 from accelsim.calibration.overlay import as_written
 from accelsim.calibration.surface_fit import fit_surface_to_sums, knots_within
@@ -41,7 +41,6 @@ from accelsim.cost.table import CostTable, Rows
 from accelsim.errors import InputError
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
-from tools.refit.class_fit import dispatch_times
 
 __all__ = ["DeviceFit", "fit_device", "fit_parameters", "unseen_residuals"]
 
@@ -66,15 +65,17 @@ _MOST_ISSUE = 0.9
 #: Length over the time to issue it from which on a call shows its kernel.
 _VISIBLE = 1.5
 #: One board's matrix cores may draw less than any class-wide value.
-_OWN_PRIORS = {"matrix_energy_overhead": Prior(1.0, 30.0, 0.5)}
+_OWN_PRIORS = {"power.matrix_energy_overhead": Prior(1.0, 30.0, 0.5)}
 #: What a board's first library for matrix cores makes of operands' layout. The V100's and the T4's
 #: differ by half and mislead where they are carried over (a T4's FP16 products 33 instead of 21 %
 #: off): no class has it.
-_LIBRARY = {name: Prior(0.3, 2.0, 1.0) for name in ("m_contiguous_ratio", "k_contiguous_ratio")}
+_LIBRARY = {
+    name: Prior(0.3, 2.0, 1.0) for name in ("gemm.m_contiguous_ratio", "gemm.k_contiguous_ratio")
+}
 #: What kernels timed alone on a throttled board tell of the measurement's clock, which its models
 #: do not share.
 _MEASURED_CLOCK = Stage(
-    "clock of repeats", frozenset(PRODUCT_KINDS), {"isolated_power_ratio": Prior(0.6, 1.2, 0.3)}
+    "clock of repeats", frozenset(PRODUCT_KINDS), {"power.isolated_ratio": Prior(0.6, 1.2, 0.3)}
 )
 _STAGES = tuple(
     part
@@ -128,18 +129,13 @@ def fit_device(
     surfaces = {
         name: surface for name, surface in _surfaces(own, parameters).items() if name in useful
     }
-    numbers = {
-        f.name: getattr(parameters, f.name)
-        for f in fields(parameters)
-        if f.type in ("float", float)
-    }
     overlay = FittedParameters(
         device=device,
         device_class="gpu",
         date=datetime.now(UTC).date().isoformat(),
-        data="; ".join(dict.fromkeys(f"{_SOURCES.get(cell.source, cell.source)}" for cell in own)),
+        data="; ".join(dict.fromkeys(cell.source for cell in own)),
         rows=sum(map(len, own)),
-        parameters=numbers,
+        parameters=parameters.numbers(),
         families=families,
         surfaces=surfaces,
     )
@@ -165,17 +161,6 @@ def unseen_residuals(
     return family_residuals(residuals), frozenset(trial.surfaces)
 
 
-_NEUSIGHT = "NeuSight operators (Lee et al., ASPLOS 2025, doi 10.1145/3669940.3707265), four fifths of the shapes"
-_SOURCES = {
-    "gpu_kernels/ops_gemm.csv.gz": _NEUSIGHT,
-    "gpu_kernels/ops_vec.csv.gz": _NEUSIGHT,
-    "gpu_kernels/ops_conv.csv.gz": _NEUSIGHT,
-    "gpu_kernels/deepbench_train.csv.gz": "DeepBench (Baidu Research, 2016-2018), half of the shapes",
-    "serving/vidur_mlp_a100.csv": "Vidur (Agrawal et al., MLSys 2024), four fifths of the shapes",
-    "serving/vidur_mlp_a40.csv": "Vidur (Agrawal et al., MLSys 2024), four fifths of the shapes",
-}
-
-
 def fit_parameters(
     cells: Sequence[Cell], prior: GpuParameters, progress: Callable[[str], None] | None = None
 ) -> tuple[GpuParameters, list[str]]:
@@ -194,7 +179,7 @@ def fit_parameters(
     waited = list[tuple[Cell, float]]()
     loss = page_walk_loss(cells, parameters)
     if loss is not None:
-        parameters = with_values(parameters, {"page_walk_loss": loss})
+        parameters = parameters.with_values({"gemm.page_walk_loss": loss})
     for stage in _STAGES:
         own = stage_cells(stage, cells, class_wide=False)
         if stage is _MEASURED_CLOCK:
@@ -217,7 +202,7 @@ def fit_parameters(
             if stage is not _MEASURED_CLOCK
         ]
         waited += [(own[index], value) for index, value in fit.wait_s.items()]
-    return as_written(with_values(parameters, dispatch_times(issued, waited))), unconverged
+    return as_written(parameters.with_values(dispatch_times(issued, waited))), unconverged
 
 
 def _of_board(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stage:
@@ -229,7 +214,7 @@ def _of_board(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stag
     own = {name: _OWN_PRIORS.get(name, range_) for name, range_ in stage.priors.items()}
     own |= _LIBRARY if stage.name == "gemm" else {}
     if any(_is_throttled(cell, prior) for cell in cells):
-        own.pop("vector_energy_overhead", None)
+        own.pop("power.vector_energy_overhead", None)
     return replace(stage, priors=own)
 
 

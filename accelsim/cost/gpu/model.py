@@ -14,6 +14,7 @@ from accelsim.cost.gpu.attention import attention_costs
 from accelsim.cost.gpu.condition import board_conditions
 from accelsim.cost.gpu.convolution import convolution_costs
 from accelsim.cost.gpu.gemm import gemm_costs, grouped_gemm_costs
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.memory_bound import (
     elementwise_costs,
@@ -24,11 +25,10 @@ from accelsim.cost.gpu.memory_bound import (
     row_wise_costs,
     tree_costs,
 )
-from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.gpu.recurrent import recurrent_costs
 from accelsim.cost.gpu.surface import corrected
 from accelsim.cost.residual import row_spread
-from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, Tier, bound_of
+from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, bound_of
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -92,8 +92,7 @@ def cost_gpu(
         device: GPU profile.
         execution: Eager (the framework issues each row), graph-captured or compiled (the device
             replays them).
-        parameters: Class-wide ones where None; a set with an overlay makes the result of tier
-            `fitted`.
+        parameters: Class-wide ones where None; the result is of their tier.
 
     Returns:
         One row per operator. `dispatch_s` is host time in eager mode and the gap between kernels
@@ -119,7 +118,7 @@ def cost_gpu(
     serial_s = costs.time_s - np.maximum(
         costs.compute_s, costs.memory_s
     )  # steps of a recurrent layer wait for each other
-    overhead_s = np.where(_IS_RECURRENT[graph.kind], serial_s, used.kernel_latency_s)
+    overhead_s = np.where(_IS_RECURRENT[graph.kind], serial_s, used.memory.kernel_latency_s)
     bound = bound_of(costs.compute_s, costs.memory_s, overhead_s)
     bound[_IS_TRANSFER[graph.kind]] = Bound.LINK
     return CostTable(
@@ -134,7 +133,7 @@ def cost_gpu(
         log_sigma=spread.log_sigma,
         shared_log_sigma=spread.shared_log_sigma,
         extrapolation_decades=spread.extrapolation_decades if used.families else None,
-        tier=Tier.MEASURED if used.is_measured else Tier.FITTED if used.is_fitted else Tier.SPEC,
+        tier=used.tier,
     )
 
 
@@ -143,13 +142,13 @@ def _dispatch_s(
 ) -> FloatArray:
     """Time to issue each row: by the framework's class of operator, or the gap of a replayed graph."""
     if execution is not Execution.EAGER:
-        return np.full(len(graph), parameters.graph_gap_s)
-    by_kind = np.full(_KIND_COUNT, parameters.dispatch_elementwise_s)
-    by_kind[_IS_NORM] = parameters.dispatch_norm_s
-    by_kind[_IS_CONTRACTION] = parameters.dispatch_contraction_s
-    by_kind[_K.BATCHED_GEMM] = parameters.dispatch_batched_s
-    by_kind[_IS_CONVOLUTION] = parameters.dispatch_convolution_s
-    by_kind[_K.SOFTMAX] = parameters.dispatch_softmax_s
+        return np.full(len(graph), parameters.dispatch.graph_gap_s)
+    by_kind = np.full(_KIND_COUNT, parameters.dispatch.elementwise_s)
+    by_kind[_IS_NORM] = parameters.dispatch.norm_s
+    by_kind[_IS_CONTRACTION] = parameters.dispatch.contraction_s
+    by_kind[_K.BATCHED_GEMM] = parameters.dispatch.batched_s
+    by_kind[_IS_CONVOLUTION] = parameters.dispatch.convolution_s
+    by_kind[_K.SOFTMAX] = parameters.dispatch.softmax_s
     issued: FloatArray = by_kind[graph.kind]
     single = (graph.kind == _K.ELEMENTWISE) & (graph.dims[:, 1] == 1)
     if single.any():
@@ -163,8 +162,8 @@ def _single_input_dispatch_s(flop_per_element: IntArray, parameters: GpuParamete
     A function of tensors alone (tanh) is as quick to issue as one of two tensors.
     """
     activation = (flop_per_element > _TANH_FLOP) & (flop_per_element < _POWER_FLOP)
-    issued = np.where(activation, parameters.dispatch_activation_s, parameters.dispatch_scalar_s)
-    return np.where(flop_per_element == _TANH_FLOP, parameters.dispatch_elementwise_s, issued)
+    issued = np.where(activation, parameters.dispatch.activation_s, parameters.dispatch.scalar_s)
+    return np.where(flop_per_element == _TANH_FLOP, parameters.dispatch.elementwise_s, issued)
 
 
 def _energy_j(graph: OperatorGraph, costs: RowCosts, machine: GpuMachine) -> FloatArray:

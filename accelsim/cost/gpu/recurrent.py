@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
-from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
@@ -30,7 +30,7 @@ def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     width, directions = rows["input_size"], np.maximum(rows["directions"], 1.0)
     codes = rows.column("dtype")
     peak, matrix = machine.contraction_rate(rows), machine.uses_matrix_cores[codes]
-    rate = peak * np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency)
+    rate = peak * np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
     bytes_each: FloatArray = DTYPE_BYTES[codes]
     ones = np.ones(len(rows))
     inputs = GemmShape(
@@ -52,6 +52,6 @@ def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
         rows.bytes + again,
         machine,
         parameters,
-        sigma=parameters.sigma_recurrent,
-        extra_latency_s=passes * steps * parameters.recurrent_step_s,
+        sigma=parameters.spread.recurrent,
+        extra_latency_s=passes * steps * parameters.recurrent.step_s,
     )

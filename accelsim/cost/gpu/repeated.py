@@ -18,7 +18,7 @@ from accelsim.cost.table import RowCosts
 from accelsim.workloads.graph import FloatArray
 
 if TYPE_CHECKING:
-    from accelsim.cost.gpu.parameters import GpuParameters
+    from accelsim.cost.gpu.gpu_parameters import GpuParameters
 
 __all__ = ["cached_share", "with_cached_operands"]
 
@@ -61,7 +61,7 @@ def with_cached_operands(
     cache_rate = max(cache_bytes_per_s(machine), machine.stream_bytes_per_s)
     relief = 1.0 - machine.stream_bytes_per_s / cache_rate
     memory_s = costs.memory_s * (1.0 - share * relief)
-    exponent = parameters.overlap_exponent
+    exponent = parameters.gemm.overlap_exponent
     gained = join_times(costs.compute_s, costs.memory_s, exponent) - join_times(
         costs.compute_s, memory_s, exponent
     )

@@ -24,8 +24,8 @@ from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import ATTENTION_KINDS, CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
 if TYPE_CHECKING:
+    from accelsim.cost.gpu.gpu_parameters import GpuParameters, LoopConditions
     from accelsim.cost.gpu.machine import GpuMachine
-    from accelsim.cost.gpu.parameters import GpuParameters, LoopConditions
 
 __all__ = ["AXES", "coordinates", "corrected", "surface_rows"]
 
