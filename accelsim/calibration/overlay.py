@@ -56,7 +56,7 @@ def as_written(parameters: GpuParameters) -> GpuParameters:
 def overlay_text(overlay: FittedParameters) -> str:
     """An overlay as YAML but for its surfaces, which it names the file of; to four digits."""
     lines = [
-        f"# What measurements of {overlay.device} change of its class's parameters: tier `{overlay.tier}`.",
+        f"# What measurements change of the class's parameters for {overlay.device}.",
         f"device: {overlay.device}",
         f"device_class: {overlay.device_class}",
         f"tier: {overlay.tier}",
@@ -78,7 +78,7 @@ def overlay_text(overlay: FittedParameters) -> str:
         lines += [f"  {name}: {number(value)}" for name, value in sorted(overlay.pinned.items())]
     if overlay.families:
         lines += [
-            "# ln(measured / predicted) by operator family: spread of a row, and the part all rows share",
+            "# ln(measured / predicted) by operator family: spread of a row, part all rows share",
             "families:",
         ]
         lines += [
@@ -86,7 +86,7 @@ def overlay_text(overlay: FittedParameters) -> str:
         ]
     if overlay.surfaces:
         lines += [
-            "# Corrections over the shape: ln(measured / modelled) at the knots, a packed file beside this one",
+            "# Corrections over the shape, ln(measured / modelled), in a packed file beside this one",
             f"surfaces: {surface_file_name(overlay.device)}",
         ]
     return "\n".join(lines) + "\n"

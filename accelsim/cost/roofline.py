@@ -70,7 +70,10 @@ def rate_table(rates: Mapping[Dtype, float], *, substitute: bool = True) -> Floa
 
 
 def arithmetic_intensity(flop: ArrayLike, moved_bytes: ArrayLike) -> FloatArray:
-    """FLOP per byte moved; infinite where nothing moves, 0 where nothing is computed."""
+    """FLOP per byte moved; infinite where nothing moves, 0 where nothing is computed.
+
+    Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
+    """
     work, moved = np.broadcast_arrays(
         np.asarray(flop, dtype=np.float64), np.asarray(moved_bytes, dtype=np.float64)
     )
@@ -81,6 +84,8 @@ def arithmetic_intensity(flop: ArrayLike, moved_bytes: ArrayLike) -> FloatArray:
 
 def ridge_point(peak_flop_per_s: float, bandwidth_bytes_per_s: float) -> float:
     """Arithmetic intensity at which compute and memory take equal time, FLOP per byte.
+
+    Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
 
     Raises:
         InvalidValueError: If a rate is not above 0.
@@ -151,7 +156,10 @@ class Roofline:
     def time_s(
         self, flop: FloatArray, moved_bytes: FloatArray, dtype: NDArray[np.int8]
     ) -> FloatArray:
-        """max(FLOP / peak, bytes / bandwidth), shape of `flop`."""
+        """max(FLOP / peak, bytes / bandwidth), shape of `flop`.
+
+        Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
+        """
         bound: FloatArray = np.maximum(
             self.compute_s(flop, dtype), moved_bytes / self.bandwidth_bytes_per_s
         )
@@ -165,6 +173,8 @@ def cost_roofline(
     parameters: None = None,
 ) -> CostTable:
     """The plain roofline as a cost model: no overhead, no caches, no launch cost.
+
+    Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
 
     Args:
         graph: Operators.

@@ -107,6 +107,8 @@ class Surface:
         distance to the grid.
 
         Both spreads grow with the distance, in decades summed over the axes; shape (r,) each.
+
+        Estimate: growth by `SIGMA_PER_DECADE`.
         """
         outside = np.zeros(len(coordinates[0]))
         for column, knots in zip(coordinates[: len(self.knots)], self.knots, strict=True):

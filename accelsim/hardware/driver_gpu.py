@@ -99,7 +99,10 @@ def estimated_gpu_profile(facts: Mapping[str, Any], reference: GpuProfile) -> Gp
         memory=memory,
         power=PowerSpec(limit_w=_read(float(limit)) if limit else None),
         host_link=_assumed(reference.host_link, reference.name),
-        note=f"made from what the driver says and {reference.name}; year, process and host link are that board's",
+        note=(
+            f"made from what the driver says and {reference.name}; year, process and host link are"
+            " that board's"
+        ),
         vector_flop_per_s={
             dtype: scaled(rate) for dtype, rate in reference.vector_flop_per_s.items()
         },

@@ -45,8 +45,9 @@ _EVENTS = 2
 #: TensorRT-LLM's blockwise FP8 on the workstation's Blackwell quantises its input with a Triton
 #: kernel of 64 blocks of one warp, each of which goes through its share of the rows one after the
 #: other (tensorrt_llm/quantization/utils/fp8_utils.py, per_token_quant_and_transform). A row takes
-#: at least the load it waits for: 877 clocks on that architecture (Jarmusch et al., "Dissecting the
-#: NVIDIA Blackwell Architecture with Microbenchmarks", 2025; cited from memory).
+#: at least the load it waits for. Estimate: 877 clocks on that architecture, as Jarmusch et al. are
+#: said to measure ("Dissecting the NVIDIA Blackwell Architecture with Microbenchmarks",
+#: arXiv:2507.10789, 2025); the figure was not checked against the paper.
 _QUANTISED_BY_ROWS = ("rtx_pro_6000_server", "trtllm", "fp8_block")
 _ROW_BLOCKS, _LOAD_CLOCKS = 64, 877.0
 #: Most copies of the weights that a GEMM's loop goes through, and routings that a loop of an expert
@@ -180,11 +181,11 @@ def _scaling(m: FloatArray, k: FloatArray) -> list[OperatorGraph]:
             int(kind), dims, Dtype.BF16, flop=m * k, read=read, write=write, count=len(m)
         )
 
-    one, tensor = np.ones(len(m)), m * k
+    ones, tensor = np.ones(len(m)), m * k
     return [
         row_wise(OperatorKind.ELEMENTWISE, (tensor, 1, 1), wide * tensor, wide * tensor),
         row_wise(OperatorKind.REDUCTION, (m, k), wide * tensor, wide * m),
-        row_wise(OperatorKind.ELEMENTWISE, (one, 1, 1), wide * one, wide * one),
+        row_wise(OperatorKind.ELEMENTWISE, (ones, 1, 1), wide * ones, wide * ones),
         row_wise(OperatorKind.ELEMENTWISE, (tensor, 1, 1), wide * tensor, narrow * tensor),
     ]
 
@@ -214,8 +215,8 @@ def _latent_attention(rows: KernelRows) -> tuple[OperatorGraph, int]:
     head_dim, value_dim = _EXPANDED if expanded else _ABSORBED
     batch, heads, query = sizes["batch_size"], sizes["num_heads"], sizes["isl"]
     keys = query + sizes["step"]
-    one, zero = np.ones(len(rows)), np.zeros(len(rows))
-    kv_heads, latent = (heads, zero) if expanded else (one, zero + head_dim)
+    ones, zero = np.ones(len(rows)), np.zeros(len(rows))
+    kv_heads, latent = (heads, zero) if expanded else (ones, zero + head_dim)
     # A prefill attends to the heads it has just expanded, in the cache's format.
     stored = DTYPE_BYTES[cache] * (heads * (head_dim + value_dim) if expanded else head_dim)
     queries = batch * heads * query

@@ -183,7 +183,7 @@ def conv_graph(
         stride: The same both ways.
         dtype: Format.
     """
-    one, width = np.ones_like(batch), DTYPE_BYTES[dtype]
+    ones, width = np.ones_like(batch), DTYPE_BYTES[dtype]
     out = [
         np.floor((edge + 2 * pad - window) / stride) + 1
         for edge, pad, window in zip(size, padding, kernel, strict=True)
@@ -196,7 +196,7 @@ def conv_graph(
         _K.CONV_BACKWARD_DATA: (outputs, weights, inputs),
         _K.CONV_BACKWARD_WEIGHT: (inputs + outputs, np.zeros_like(inputs), weights),
     }[kind]
-    dims = (batch, *channels, one, one, *size, one, *out, one, *kernel, stride, one)
+    dims = (batch, *channels, ones, ones, *size, ones, *out, ones, *kernel, stride, ones)
     flop = 2.0 * batch * out[0] * out[1] * channels[0] * channels[1] * kernel[0] * kernel[1]
     return graph_of_columns(
         int(kind), dims, dtype, flop=flop, read=read, weight=weight, write=write, count=len(batch)

@@ -355,9 +355,14 @@ def _bench_pass(
 
 
 def _bench_gemm(table: Table, dtype: Dtype) -> OperatorGraph:
-    one = np.ones(len(table))
+    ones = np.ones(len(table))
     return gemm_graph(
-        one, table["m"], table["n"], table["k"], dtype, batched=np.zeros(len(table), dtype=np.bool_)
+        ones,
+        table["m"],
+        table["n"],
+        table["k"],
+        dtype,
+        batched=np.zeros(len(table), dtype=np.bool_),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from accelsim import catalog
-from accelsim.calibration.fit import folder as folder_fit
+from accelsim.validation import folder_fit
 from accelsim.calibration.fit.device_fit import DeviceFit
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.table import Execution

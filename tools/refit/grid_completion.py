@@ -182,7 +182,7 @@ def _learned(
     covariance: FloatArray,
     candidates: FloatArray,
 ) -> FloatArray:
-    """Covariance of an axis with the others taken out, drawn towards the nearest exponential one."""
+    """Covariance of an axis without the others, drawn towards the nearest exponential one."""
     size = scores.shape[axis]
     if size < _FEWEST_SIZES:
         return covariance

@@ -30,9 +30,9 @@ __all__ = [
     "determined",
     "energy_starts",
     "fit_stage",
-    "gemm.page_walk_loss",
     "is_odd",
     "log_residual",
+    "page_walk_loss",
     "stage_cells",
 ]
 

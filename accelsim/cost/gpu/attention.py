@@ -46,6 +46,9 @@ def visible_pairs(
 
     The last query sees the last key. Without a mask: q_len kv_len.
 
+    A count of the mask's entries, in whole blocks as FlashAttention-2 skips them (Dao,
+    arXiv:2307.08691, 2023, section 3.1).
+
     Args:
         q_len: Queries, shape (r,).
         kv_len: Keys, >= q_len where causal.
@@ -69,7 +72,12 @@ def visible_pairs(
 
 
 def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Attention as one operator, forward or backward."""
+    """Attention as one operator, forward or backward.
+
+    Products and softmax overlap: the longer of the two counts (estimate). Block sizes after
+    FlashAttention-2 (Dao, arXiv:2307.08691, 2023), slices of the keys after Flash-Decoding (Dao et
+    al., 2023).
+    """
     backward = rows.kind == OperatorKind.ATTENTION_BACKWARD
     products = _BACKWARD_PRODUCTS if backward else 1.0
     flop_per_pair = 2.0 * (rows["head_dim"] + rows["value_dim"]) * products

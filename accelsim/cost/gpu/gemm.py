@@ -36,9 +36,9 @@ _BATCHED_MATRIX_TILES = (*_MATRIX_TILES, (32, 32))
 #: Tile of the batched kernel with blocks of 64 threads, and how many of them fill an SM.
 _NARROW_TILE = (64, 64)
 _GROUP = 4.0
-#: Bytes the last-level cache of an RTX 4090 gives each of 128 SMs per clock: 1,622 to 1,708 over
-#: all (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024,
-#: throughput of memory levels; cited from memory).
+#: Bytes the last-level cache of an RTX 4090 gives each of 128 SMs per clock. Estimate: 1,622 to
+#: 1,708 over all, as Luo et al. are said to measure ("Benchmarking and Dissecting the Nvidia Hopper
+#: GPU Architecture", arXiv:2402.13499, 2024); the figure was not checked against the paper.
 _ADA_CACHE_BYTES_PER_SM_CLOCK = 13.0
 _PAGE_WALK_K = 16384.0
 _SPLITS = (2.0, 4.0, 8.0, 16.0, 32.0)
@@ -86,6 +86,10 @@ def gemm_compute_s(
     matrix_tiles: Tiles = _MATRIX_TILES,
 ) -> FloatArray:
     """Time of a GEMM's arithmetic and operand traffic, the fastest over tiles and splits.
+
+    Tile and wave quantisation: NVIDIA, "Matrix Multiplication Background User's Guide"; split
+    contraction: CUTLASS documentation, "Efficient GEMM in CUDA". Estimate: exposed operand loading
+    and prologue, fitted to single operators.
 
     Args:
         shape: The products, r rows.
@@ -216,6 +220,9 @@ def gemm_traffic_bytes(
     The tiles of one wave form a near square of side 128 sqrt(SMs); operands are read once per such
     square unless the smaller one fits in half of L2.
 
+    Estimate: the rule of half the cache is not fitted; blocking of the re-reads as in Hong and
+    Kung, "I/O complexity: the red-blue pebble game" (STOC 1981).
+
     Args:
         shape: The products, r rows.
         compulsory_bytes: Each operand and the result once, shape (r,).
@@ -232,8 +239,8 @@ def gemm_traffic_bytes(
     repeats_a = np.maximum(shape.n / side - 1.0, 0.0)
     repeats_b = np.maximum(shape.m / side - 1.0, 0.0)
     spilled = np.minimum(a_bytes, b_bytes) > 0.5 * machine.l2_bytes
-    again = shape.batch * (a_bytes * repeats_a + b_bytes * repeats_b)
-    traffic: FloatArray = compulsory_bytes + np.where(spilled, again, 0.0)
+    reread_bytes = shape.batch * (a_bytes * repeats_a + b_bytes * repeats_b)
+    traffic: FloatArray = compulsory_bytes + np.where(spilled, reread_bytes, 0.0)
     return traffic
 
 
@@ -252,6 +259,9 @@ def contraction_costs(
     """Join arithmetic and traffic, slow both to the clock the power limit allows, and add latency.
 
     Slowing both keeps the draw at the limit (energy over time) and the time monotone in bandwidth.
+
+    Estimate: the p-norm and its exponent are fitted to single operators; dynamic power proportional
+    to the work per time as in `accelsim.cost.power`.
 
     Args:
         rows: Rows of a matrix-arithmetic kind, r of them.
@@ -276,6 +286,8 @@ def gemm_shape(
 ) -> GemmShape:
     """Rows of a GEMM kind as a shape, with the efficiency of their units.
 
+    Estimate: efficiencies are fitted to single operators.
+
     Raises:
         UnsupportedOperatorError: If the board lacks a row's dtype.
     """
@@ -287,7 +299,11 @@ def gemm_shape(
 
 
 def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Plain and batched GEMM."""
+    """Plain and batched GEMM.
+
+    Estimate: the rate of batched kernels over plain ones is fitted to NeuSight's rows; see
+    `gemm_compute_s`.
+    """
     shape = gemm_shape(rows, machine, parameters)
     flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
     batched = rows.kind == OperatorKind.BATCHED_GEMM
@@ -404,7 +420,11 @@ def _layout_ratio(rows: Rows, machine: GpuMachine, parameters: GpuParameters) ->
 
 
 def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """One GEMM per expert in one launch: `m` rows shared evenly by `groups` products."""
+    """One GEMM per expert in one launch: `m` rows shared evenly by `groups` products.
+
+    Products of unequal experts in one launch: Gale et al., MegaBlocks, arXiv:2211.15841 (2022).
+    Estimate: an even share of the rows; popularity is the workload's or the surface's.
+    """
     whole = gemm_shape(rows, machine, parameters, batch="groups")
     shape = GemmShape(
         whole.batch,

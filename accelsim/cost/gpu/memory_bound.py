@@ -60,7 +60,11 @@ def _streamed(
 
 
 def elementwise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Elementwise operators, copies and pooling: streaming."""
+    """Elementwise operators, copies and pooling: streaming.
+
+    Bytes over bandwidth, plus a latency, is Little's law (Little, Operations Research 9(3), 1961)
+    for one kernel. Estimate: efficiencies are fitted to NeuSight's rows.
+    """
     return _streamed(rows, machine, parameters)
 
 
@@ -70,6 +74,9 @@ def row_wise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -
 
     Short rows leave lanes idle in the reduction: efficiency columns / (columns +
     reduction_columns).
+
+    Two passes over a row: estimate, after the online softmax of Milakov and Gimelshein
+    (arXiv:1805.02867, 2018) and its like; efficiencies are fitted to NeuSight's rows.
     """
     columns = np.maximum(rows["columns"], 1.0)
     # A batch norm reduces over the pixels of each channel: its long dimension is `rows`.
@@ -99,6 +106,9 @@ def gather_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> 
 
     Each row is whole sectors of 32 bytes; rows near `gather_overhead_bytes` open a DRAM page for
     little data. A scatter-add reads before it writes.
+
+    Sectors of 32 bytes: CUDA C++ Programming Guide, device memory accesses. Estimate: what opening
+    a DRAM page costs.
     """
     width: FloatArray = DTYPE_BYTES[rows.column("dtype")]
     row_bytes = np.maximum(rows["width"] * width, 1.0)
@@ -111,7 +121,10 @@ def gather_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> 
 
 
 def routing_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Expert routing: small data, several dependent kernels."""
+    """Expert routing: small data, several dependent kernels.
+
+    Estimate: six kernels of softmax, top-k, sort and permutation, none of them measured alone.
+    """
     return _streamed(
         rows, machine, parameters, latency_s=_ROUTING_KERNELS * parameters.memory.kernel_latency_s
     )
@@ -120,6 +133,9 @@ def routing_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) ->
 def optimizer_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Multi-tensor optimizer update: streams parameters, gradients and states; one launch per group
     of tensors.
+
+    Tensors per launch: PyTorch, ForeachUtils and MultiTensorApply.cuh. Estimate: the update
+    streams.
     """
     launches = np.maximum(np.ceil(rows["tensors"] / _TENSORS_PER_LAUNCH), 1.0)
     return _streamed(
@@ -132,6 +148,9 @@ def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     one 32-byte sector.
 
     Sectors come at the on-chip operand rate.
+
+    Estimate: one sector per visited node at the rate of operands; no measurement of trees was
+    fitted.
     """
     visits = rows["rows"] * rows["trees"] * (rows["depth"] + 1.0)
     if rows.kind == _K.TREE_HISTOGRAM:
@@ -147,6 +166,9 @@ def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
 
 def host_copy_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Copies between host and device over the host link.
+
+    Latency plus bytes over bandwidth (Hockney, Parallel Computing 20, 1994). Estimate: both
+    parameters, unless a calibration measured them.
 
     Raises:
         UnsupportedOperatorError: If the profile does not know its host link.

@@ -87,6 +87,8 @@ def cost_gpu(
 ) -> CostTable:
     """Cost every row of a graph on a GPU.
 
+    Each formula has its source; energy at the power limit as in `accelsim.cost.power`.
+
     Args:
         graph: Operators.
         device: GPU profile.
@@ -140,7 +142,7 @@ def cost_gpu(
 def _dispatch_s(
     graph: OperatorGraph, execution: Execution, parameters: GpuParameters
 ) -> FloatArray:
-    """Time to issue each row: by the framework's class of operator, or the gap of a replayed graph."""
+    """Time to issue each row, by class of operator, or the gap of a replayed graph."""
     if execution is not Execution.EAGER:
         return np.full(len(graph), parameters.dispatch.graph_gap_s)
     by_kind = np.full(_KIND_COUNT, parameters.dispatch.elementwise_s)

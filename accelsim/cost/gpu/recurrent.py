@@ -24,7 +24,11 @@ _GATES = {OperatorKind.RNN: 1.0, OperatorKind.LSTM: 4.0, OperatorKind.GRU: 3.0}
 
 
 def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """RNN, LSTM and GRU layers; a backward row (twice the FLOP) runs twice the products and steps."""
+    """RNN, LSTM and GRU layers; a backward row (twice the FLOP) runs twice the products and steps.
+
+    Appleyard et al., arXiv:1604.01946 (2016). Estimate: the serial time of a step is fitted to
+    DeepBench's layers.
+    """
     gates = _GATES[rows.kind]
     batch, steps, hidden = rows["batch"], rows["steps"], rows["hidden_size"]
     width, directions = rows["input_size"], np.maximum(rows["directions"], 1.0)
@@ -42,14 +46,14 @@ def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     step_s = gemm_compute_s(step, machine, parameters)
     compute_s = passes * (gemm_compute_s(inputs, machine, parameters) + steps * step_s)
     weights = directions * gates * hidden * hidden * bytes_each
-    again = np.where(
+    reread_bytes = np.where(
         weights > machine.l2_bytes, np.maximum(steps - 1.0, 0.0) * weights * passes, 0.0
     )
     return contraction_costs(
         rows,
         compute_s,
         forward_flop * passes,
-        rows.bytes + again,
+        rows.bytes + reread_bytes,
         machine,
         parameters,
         sigma=parameters.spread.recurrent,

@@ -64,6 +64,8 @@ def with_relative_surfaces(
 ) -> GpuParameters:
     """Parameters with the surfaces of the nearest relatives; as they are where there are none.
 
+    Estimate: weights and carried parts are those that predict boards left out best.
+
     Args:
         parameters: Class-wide parameters.
         board: The board; its own overlay is never used.

@@ -35,6 +35,9 @@ def cached_share(cycle_bytes: FloatArray, cache_bytes: float) -> FloatArray:
     A cyclic access over more than the cache's capacity finds nothing in a cache that drops the
     oldest line.
 
+    Least-recently-used caches thrash under cyclic access (Mattson et al., IBM Systems Journal 9(2),
+    1970: stack distances). Estimate: edge and steepness are fitted to two boards.
+
     Args:
         cycle_bytes: Bytes touched from one use of the operands to the next, shape (r,).
         cache_bytes: Capacity.
@@ -50,6 +53,8 @@ def with_cached_operands(
     costs: RowCosts, cycle_bytes: FloatArray, machine: GpuMachine, parameters: GpuParameters
 ) -> RowCosts:
     """Costs of the second and later passes over the same operands.
+
+    Estimate: hits move at the cache's rate, `cache_bytes_per_s`.
 
     Args:
         costs: Costs with all traffic to memory, r rows.

@@ -112,11 +112,12 @@ def _gemm_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
     bits = np.where(per_weight > 0, np.floor(per_weight + 1e-6), 8.0 * DTYPE_BYTES[dtype])
     scaled = (per_weight > bits + 1e-6).astype(np.int64)
     code: IntArray = (dtype * 128 + np.minimum(bits, 127).astype(np.int64)) * 2 + scaled
-    names = {
-        value: f"{kind} {Dtype(value // 256).label} w{value // 2 % 128}{' scaled' if value % 2 else ''}"
-        for value in _distinct(code)
-    }
-    return code, names
+    return code, {value: _gemm_name(kind, value) for value in _distinct(code)}
+
+
+def _gemm_name(kind: str, code: int) -> str:
+    suffix = " scaled" if code % 2 else ""
+    return f"{kind} {Dtype(code // 256).label} w{code // 2 % 128}{suffix}"
 
 
 def _other_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
@@ -189,7 +190,11 @@ def _attention_name(code: int) -> str:
 
 
 def corrected(formula: Formula) -> Formula:
-    """A formula whose times follow the surfaces of the parameters, where they have any."""
+    """A formula whose times follow the surfaces of the parameters, where they have any.
+
+    Estimate: corrections are fitted to measured kernels; the floor is the roofline of Williams et
+    al., CACM 52(4), 2009.
+    """
 
     @wraps(formula)
     def with_surfaces(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
