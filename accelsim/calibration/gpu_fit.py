@@ -25,8 +25,8 @@ from accelsim.calibration.calibrate import refuse_noise
 from accelsim.calibration.case_rows import case_graph, has_row
 from accelsim.calibration.environment import machine_name
 from accelsim.calibration.fit.cells import Cell, TimedKernels, unchained
-from accelsim.calibration.fit.device_fit import fit_parameters
 from accelsim.calibration.fit.gpu import log_residual
+from accelsim.calibration.fit.parameter_fit import fit_parameters
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measurement.case import Case

@@ -86,7 +86,7 @@ def overlay_text(overlay: FittedParameters) -> str:
         ]
     if overlay.surfaces:
         lines += [
-            "# Corrections over the shape, ln(measured / modelled), in a packed file beside this one",
+            "# Corrections over the shape, ln(measured / modelled): a packed file beside this one",
             f"surfaces: {surface_file_name(overlay.device)}",
         ]
     return "\n".join(lines) + "\n"

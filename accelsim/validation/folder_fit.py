@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from accelsim.calibration.fit.cells import Cell
-from accelsim.calibration.fit.device_fit import fit_device
 from accelsim.cost.gpu import GpuParameters
 from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.data_folder import DataFolder
+from accelsim.validation.device_fit import fit_device
 from accelsim.validation.fit_rows import gpu_cells
 from accelsim.validation.tiers import Choice
 

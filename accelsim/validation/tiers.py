@@ -106,7 +106,8 @@ def _fitted(device: DeviceProfile) -> Choice:
     overlay = fitted_parameters(device.name)
     if overlay is None or device.device_class != "gpu":
         return Choice("fitted", None, refusal=f"no overlay calibration/fitted/{_base(device)}.yaml")
-    note = f"{overlay.tier} on {overlay.rows:,} rows: {overlay.data}"
+    how = "interpolated between" if overlay.tier is Tier.MEASURED else "fitted to"
+    note = f"{how} {overlay.rows:,} rows: {overlay.data}"
     # residuals by family come with a fit to operators; overlays of kernel tables have surfaces
     # alone
     parameters = GpuParameters.class_wide().with_overlay(overlay)

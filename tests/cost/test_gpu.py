@@ -283,6 +283,20 @@ def test_parameters_out_of_range_are_refused(field: str, value: float) -> None:
         GpuParameters.class_wide().with_values({field: value})
 
 
+def test_values_are_replaced_by_group_and_name() -> None:
+    base = GpuParameters.class_wide()
+    changed = base.with_values({"gemm.prologue_k": 3.0, "dispatch.norm_s": 1e-6})
+    assert (changed.gemm.prologue_k, changed.dispatch.norm_s) == (3.0, 1e-6)
+    assert changed.with_values(base.numbers()) == base
+    assert (
+        changed.numbers()
+        | {name: base.value(name) for name in ("gemm.prologue_k", "dispatch.norm_s")}
+        == base.numbers()
+    )
+    with pytest.raises(InvalidValueError, match="prologue_k"):
+        base.with_values({"prologue_k": 3.0})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -22,7 +22,7 @@ from accelsim.workloads.dtype import Dtype
 
 
 def looped(cycle_bytes, compute_s=1e-6, memory_s=8e-6, latency_s=2e-6):
-    """Exponent 1; a cache of 8 bytes a clock for each of 25 SMs has twice the memory's bandwidth."""
+    """Exponent 1; a cache of 8 bytes a clock for each of 25 SMs is twice as fast as memory."""
     columns = [
         np.array([value])
         for value in (compute_s + memory_s + latency_s, compute_s, memory_s, 0.0, 0.0)
@@ -52,7 +52,7 @@ def test_a_cache_slower_than_memory_or_none_gains_nothing() -> None:
 
 
 # -- power
-# -----------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 
 
 def test_a_board_over_its_limit_slows_to_the_cube_root_of_its_room() -> None:
@@ -76,8 +76,13 @@ def test_a_limited_product_takes_longer_in_arithmetic_and_traffic_alike() -> Non
     kind, dims, flop, moved = gemm(1280, 128, 256)
     free = costs(kind, dims, flop, moved)
     busy_s = float(free.time_s[0]) - 2e-6
-    machine = bench(limit_w=74.0, static_w=10.0, power_window_s=0.0, byte_energy_j=0.0,
-                    flop_energy_j=np.full(len(Dtype), 100.0 * busy_s / flop))  # fmt: skip
+    machine = bench(
+        limit_w=74.0,
+        static_w=10.0,
+        power_window_s=0.0,
+        byte_energy_j=0.0,
+        flop_energy_j=np.full(len(Dtype), 100.0 * busy_s / flop),
+    )
     limited = costs(kind, dims, flop, moved, machine=machine)
     clock = 0.64 ** (1 / 3)
     assert limited.time_s[0] == pytest.approx(busy_s / clock + 2e-6)
@@ -85,13 +90,21 @@ def test_a_limited_product_takes_longer_in_arithmetic_and_traffic_alike() -> Non
 
 
 # -- a profile's numbers
-# ---------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 
 
 def test_a_machine_is_its_profile_times_the_parameters() -> None:
     """T4 (NVIDIA data sheet): 40 SMs at 1590 MHz, 8.1 TFLOP/s, 320 GB/s GDDR6, 70 W."""
     used = parameters(
-        {"memory.gddr_efficiency": 0.5, "gemm.operand_bytes_per_lane_clock": 0.25, "gemm.matrix_operand_bytes_per_clock": 128.0, "power.active_static_w": 5.0, "power.active_static_fraction": 0.1, "power.window_s": 1e-3})  # fmt: skip
+        {
+            "memory.gddr_efficiency": 0.5,
+            "gemm.operand_bytes_per_lane_clock": 0.25,
+            "gemm.matrix_operand_bytes_per_clock": 128.0,
+            "power.active_static_w": 5.0,
+            "power.active_static_fraction": 0.1,
+            "power.window_s": 1e-3,
+        }
+    )
     board = gpu("t4")
     machine = GpuMachine.of(board, used)
     assert machine.stream_bytes_per_s == pytest.approx(0.5 * 320e9)
@@ -108,9 +121,17 @@ def test_a_machine_is_its_profile_times_the_parameters() -> None:
 
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("t4", "gddr"), ("a100-pcie-40gb", "hbm"), ("p100-pcie-16gb", "early"), ("gtx-1080", "early"),
-     ("mi100", "other"), ("rtx-4090", "plain_gddr"), ("l40s", "gddr"), ("arc-pro-b60", "plain_gddr")],
-)  # fmt: skip
+    [
+        ("t4", "gddr"),
+        ("a100-pcie-40gb", "hbm"),
+        ("p100-pcie-16gb", "early"),
+        ("gtx-1080", "early"),
+        ("mi100", "other"),
+        ("rtx-4090", "plain_gddr"),
+        ("l40s", "gddr"),
+        ("arc-pro-b60", "plain_gddr"),
+    ],
+)
 def test_memory_efficiency_is_that_of_generation_vendor_and_kind(name, field) -> None:
     fields = ("gddr", "plain_gddr", "hbm", "early", "other")
     values = {f"memory.{other}_efficiency": 0.3 if other == field else 0.9 for other in fields}
@@ -134,13 +155,19 @@ def test_matrix_cores_move_operands_in_proportion_to_their_width() -> None:
 
 
 # -- the whole model
-# -------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 
 DISPATCH = {
-    "dispatch.contraction_s": 1e-6, "dispatch.batched_s": 2e-6, "dispatch.convolution_s": 3e-6, "dispatch.norm_s": 4e-6,
-    "dispatch.softmax_s": 5e-6, "dispatch.scalar_s": 6e-6, "dispatch.activation_s": 7e-6,
-    "dispatch.elementwise_s": 8e-6, "dispatch.graph_gap_s": 9e-6,
-}  # fmt: skip
+    "dispatch.contraction_s": 1e-6,
+    "dispatch.batched_s": 2e-6,
+    "dispatch.convolution_s": 3e-6,
+    "dispatch.norm_s": 4e-6,
+    "dispatch.softmax_s": 5e-6,
+    "dispatch.scalar_s": 6e-6,
+    "dispatch.activation_s": 7e-6,
+    "dispatch.elementwise_s": 8e-6,
+    "dispatch.graph_gap_s": 9e-6,
+}
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from accelsim.workloads.graph import concatenate
 from accelsim.workloads.operator import Phase
 
 # -- streaming
-# -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [K.ELEMENTWISE, K.COPY, K.POOLING])
@@ -108,7 +108,7 @@ def test_copies_take_the_host_link() -> None:
 
 
 # -- products
-# --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 
 
 def shape(m, n, k, batch=1.0, width=4.0, rate=1e12) -> GemmShape:
@@ -128,9 +128,16 @@ TILE_S = 2 * 128 * 128 * 256 / (1e12 / 10)  # one tile of 128 x 128 x 256 on one
 
 @pytest.mark.parametrize(
     ("m", "n", "batch", "waves"),
-    [(128, 128, 1, 1), (128, 1280, 1, 1), (129, 640, 1, 1), (128, 1281, 1, 2), (129, 641, 1, 2), (1, 1, 21, 3),
-     (2560, 128, 1, 2)],
-)  # fmt: skip
+    [
+        (128, 128, 1, 1),
+        (128, 1280, 1, 1),
+        (129, 640, 1, 1),
+        (128, 1281, 1, 2),
+        (129, 641, 1, 2),
+        (1, 1, 21, 3),
+        (2560, 128, 1, 2),
+    ],
+)
 def test_tiles_run_in_waves_and_edges_cost_whole_tiles(m, n, batch, waves) -> None:
     assert product_s(m, n, 256, batch) == pytest.approx(waves * TILE_S)
 
@@ -272,7 +279,7 @@ def test_arithmetic_and_traffic_join_in_a_p_norm(exponent, joined) -> None:
 
 
 # -- attention
-# -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 
 
 def attention_dims(batch, heads, q_len, kv_len, *, kv_heads=None, causal=0, window=0):
@@ -347,7 +354,7 @@ def test_one_slice_needs_no_sum_and_17_queries_no_padding() -> None:
 
 
 # -- recurrent layers
-# ------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("kind", "gates"), [(K.RNN, 1), (K.GRU, 3), (K.LSTM, 4)])

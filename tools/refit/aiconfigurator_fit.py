@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from accelsim.calibration.overlay import write_overlay
-from accelsim.calibration.surface_fit import fit_surface, fit_surface_to_sums, knots_within
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.shape_surface import Surface, SurfaceSum
@@ -35,6 +34,7 @@ from accelsim.validation.aiconfigurator_rows import (
 )
 from accelsim.validation.names import gpu_of
 from accelsim.validation.split import held_out_rows
+from accelsim.validation.surface_fit import fit_surface, fit_surface_to_sums, knots_within
 from accelsim.workloads.graph import FloatArray
 from tools.refit.aiconfigurator_sample import Sample, samples_by_surface
 from tools.refit.small_grids import compact_surfaces

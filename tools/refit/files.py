@@ -87,8 +87,7 @@ def write_left_out(
         folder: Where.
     """
     lines = [
-        f"# Class-wide GPU parameters fitted without any row of {chip} boards, for scores of tier"
-        " `spec` there. See gpu.yaml.",
+        f"# GPU parameters without any row of {chip} boards: they score tier `spec` there.",
         f'source: "As in gpu.yaml, without the rows of {chip} boards"',
         "parameters:",
         *(

@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from accelsim.calibration.fit.cells import Cell, chip_of, limited, without
-from accelsim.calibration.fit.device_fit import fit_device, unseen_residuals
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
 from accelsim.calibration.overlay import write_overlay
 from accelsim.cost.fitted import read_fitted
@@ -24,6 +23,7 @@ from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.residual import FamilyResidual
 from accelsim.datafile import data_root
+from accelsim.validation.device_fit import fit_device, unseen_residuals
 from tools.refit.class_fit import ClassFit, fit_class
 from tools.refit.files import class_file, left_out_name, write_class, write_left_out
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from accelsim import catalog
 from accelsim.calibration.fit.cells import Cell, chip_of, limited, without
-from accelsim.calibration.fit.device_fit import DeviceFit, fit_device
 from accelsim.calibration.fit.gpu import STAGES, fit_stage
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
 from accelsim.calibration.fit.solve import Prior, robust, solve
@@ -23,6 +22,7 @@ from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, FamilyResidual, row_sprea
 from accelsim.cost.table import Execution, Tier
 from accelsim.errors import InputError
 from accelsim.validation.columns import conv_graph, gemm_graph, vector_graph
+from accelsim.validation.device_fit import DeviceFit, fit_device
 from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.validation.stacks import _stacks, stack_ratio
 from accelsim.workloads.dtype import Dtype

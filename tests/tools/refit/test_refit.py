@@ -110,8 +110,8 @@ def test_the_same_tables_give_the_same_files_from_any_shipped_set(tmp_path, monk
 
 
 def test_every_fitted_value_has_a_fixed_prior():
-    from accelsim.calibration.fit.gpu import STAGES
     from accelsim.calibration.fit.dispatch import DISPATCH
+    from accelsim.calibration.fit.gpu import STAGES
 
     fitted = {name for stage in STAGES for name in stage.priors} | set(DISPATCH)
     assert set(CENTRES) == fitted | {"gemm.page_walk_loss", "dispatch.plan_lookup_s"}
