@@ -105,8 +105,8 @@ def _vidur_cells(table: Table, source: str, device: str) -> Iterator[Cell]:
             continue  # gated or not is not stated row by row in every file
         rows = np.flatnonzero(np.isfinite(table[column]))
         labels = [
-            f"{column} {a:.0f} {b:.0f} {c:.0f}"
-            for a, b, c in zip(table["num_tokens"], n, k, strict=True)
+            f"{column} {tokens:.0f} {columns:.0f} {contraction:.0f}"
+            for tokens, columns, contraction in zip(table["num_tokens"], n, k, strict=True)
         ]
         rows = rows[~held_out_mask(labels)[rows]]
         ones = np.ones(len(rows))

@@ -236,7 +236,7 @@ def _conv(table: Table) -> OperatorGraph:
 
 _SETS: Sequence[tuple[Schema, Callable[[Table], OperatorGraph], tuple[str, ...]]] = (
     (GEMM_SCHEMA, _gemm, ("op", "b", "m", "n", "k")),
-    (VECTOR_SCHEMA, lambda t: vector_graph(t["op"], t["b"], t["h"]), ("op", "b", "h")),
+    (VECTOR_SCHEMA, lambda rows: vector_graph(rows["op"], rows["b"], rows["h"]), ("op", "b", "h")),
     (CONV_SCHEMA, _conv, ("op", *_CONV_SIZES)),
 )
 
@@ -258,8 +258,8 @@ def load(folder: DataFolder) -> list[Batch]:
             batches += operator_batches(
                 table,
                 build,
-                lambda t, shape=shape: labels(*(t[name] for name in shape)),  # type: ignore[misc]
-                lambda t: t["op"],
+                lambda rows, shape=shape: labels(*(rows[name] for name in shape)),  # type: ignore[misc]
+                lambda rows: rows["op"],
                 "latency_ms",
                 execution=Execution.EAGER,
                 fit_source=schema.file,
@@ -300,7 +300,12 @@ def _bench_operator(table: Table, op: str, dtype: Dtype) -> Iterator[Batch]:
     if op == "gemm":
         shape = ("m", "n", "k", "ta", "tb")
         yield from _bench_pass(
-            table, "fwd_ms", name, lambda t: _bench_gemm(t, dtype), shape, lambda t: t["ta"] == "N"
+            table,
+            "fwd_ms",
+            name,
+            lambda rows: _bench_gemm(rows, dtype),
+            shape,
+            lambda rows: rows["ta"] == "N",
         )
     elif op == "conv":
         for column, suffix, kind in _CONV_PASSES:
@@ -345,8 +350,8 @@ def _bench_pass(
         yield from operator_batches(
             rows,
             build,
-            lambda t: labels(np.full(len(t), name), *(t[size] for size in shape)),
-            lambda t: np.full(len(t), name),
+            lambda part: labels(np.full(len(part), name), *(part[size] for size in shape)),
+            lambda part: np.full(len(part), name),
             column,
             execution=Execution.GRAPH,
             fit_source=DEEPBENCH_SCHEMA.file,

@@ -26,7 +26,7 @@ from accelsim.cost.gpu.memory_bound import (
     tree_costs,
 )
 from accelsim.cost.gpu.recurrent import recurrent_costs
-from accelsim.cost.gpu.surface import corrected
+from accelsim.cost.gpu.surface import with_surfaces
 from accelsim.cost.residual import row_spread
 from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, bound_of
 from accelsim.hardware.profile import GpuProfile
@@ -44,15 +44,15 @@ __all__ = ["GPU", "cost_gpu"]
 _K = OperatorKind
 #: Formulas by operator kind; collectives belong to the links, not to the device.
 GPU: Formulas[GpuMachine, GpuParameters] = Formulas("gpu")
-GPU.register(_K.GEMM, _K.BATCHED_GEMM)(corrected(gemm_costs))
-GPU.register(_K.GROUPED_GEMM)(corrected(grouped_gemm_costs))
-GPU.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)(corrected(attention_costs))
-GPU.register(*sorted(CONV_KINDS))(corrected(convolution_costs))
+GPU.register(_K.GEMM, _K.BATCHED_GEMM)(with_surfaces(gemm_costs))
+GPU.register(_K.GROUPED_GEMM)(with_surfaces(grouped_gemm_costs))
+GPU.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)(with_surfaces(attention_costs))
+GPU.register(*sorted(CONV_KINDS))(with_surfaces(convolution_costs))
 GPU.register(*sorted(RECURRENT_KINDS))(recurrent_costs)
 GPU.register(_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)(
-    corrected(row_wise_costs)
+    with_surfaces(row_wise_costs)
 )
-GPU.register(_K.ELEMENTWISE)(corrected(elementwise_costs))
+GPU.register(_K.ELEMENTWISE)(with_surfaces(elementwise_costs))
 GPU.register(_K.POOLING, _K.COPY)(elementwise_costs)
 GPU.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)(gather_costs)
 GPU.register(_K.MOE_ROUTING)(routing_costs)
