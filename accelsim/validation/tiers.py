@@ -117,7 +117,7 @@ def _fitted(device: DeviceProfile) -> Choice:
 def _measured(device: DeviceProfile) -> Choice:
     overlay = _fitted(device)
     if overlay.refusal or overlay.tier != Tier.MEASURED:
-        return Choice("measured", None, refusal=f"no measured surfaces of {_base(device)}")
+        return Choice("measured", None, refusal=f"no measured table of {_base(device)}")
     return overlay
 
 

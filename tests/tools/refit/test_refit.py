@@ -156,3 +156,29 @@ def test_an_overlay_that_says_the_same_keeps_its_date(tmp_path):
     assert read_fitted(path).date == "2020-01-01"
     write_overlay(replace(overlay, date="2021-01-01", rows=overlay.rows + 1), tmp_path)
     assert read_fitted(path).date == "2021-01-01"
+
+
+@pytest.mark.parametrize("source", ["aiconfigurator:b9000", "tables:h200_sxm", "aiconfigurator:"])
+def test_an_import_of_something_unknown_is_refused(source, tmp_path, capsys):
+    assert command.main(["--import", source, "--out", str(tmp_path)]) == 1
+    assert "error:" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_import_is_fitted_and_listed(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        command, "import_kernels", lambda request, *_rest: asked.append(request) or tmp_path
+    )
+    (tmp_path / "fitted").mkdir()
+    assert command.main(["--import", "aiconfigurator:h200_sxm", "--out", str(tmp_path)]) == 0
+    assert asked == ["aiconfigurator:h200_sxm"]
+    assert (tmp_path / "fitted" / "measured_boards.json").is_file()
+
+
+def test_the_command_explains_itself(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        command.main(["--help"])
+    assert "--import" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        command.main([])
