@@ -458,7 +458,7 @@ def _repeats(
         if found.max() > found.min() * (1.0 + schema.repeat_tolerance_fraction):
             others = ", ".join(str(int(line[r])) for r in rows)
             span = f"times from {found.min():g} to {found.max():g}"
-            wrong |= {row: f"rows {others} are one configuration with {span}" for row in rows}
+            wrong |= dict.fromkeys(rows, f"rows {others} are one configuration with {span}")
     return wrong
 
 
