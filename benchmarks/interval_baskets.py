@@ -21,11 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from accelsim.calibration.split import held_out_mask
 from accelsim.cost.residual import LONG_S, run_log_sigma
 from accelsim.cost.table import Execution
+from accelsim.validation.data_folder import data_folder
 from accelsim.validation.gpu_operators import KernelPrediction, load
-from accelsim.validation.tables import data_folder
+from accelsim.validation.split import held_out_mask
 from accelsim.validation.tiers import choose
 from accelsim.workloads.operator import OperatorKind
 

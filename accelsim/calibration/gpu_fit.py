@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import md5
 from typing import Any, Final
@@ -24,22 +24,20 @@ from accelsim import catalog
 from accelsim.calibration.calibrate import refuse_noise
 from accelsim.calibration.case_rows import case_graph, has_row
 from accelsim.calibration.environment import machine_name
-from accelsim.calibration.fit.device_fit import fit_parameters
-from accelsim.calibration.fit.gpu import log_residual, with_values
+from accelsim.calibration.fit.cells import Cell, TimedKernels, unchained
+from accelsim.calibration.fit.gpu import log_residual
+from accelsim.calibration.fit.parameter_fit import fit_parameters
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
-from accelsim.calibration.fit.rows import Cell
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement
-from accelsim.cost.fitted import FittedParameters, apply_overlay, read_fitted
-from accelsim.cost.gpu import GpuParameters, cost_gpu
-from accelsim.cost.table import CostTable, Execution
+from accelsim.cost.fitted import FittedParameters, read_fitted
+from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.table import Execution
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
-from accelsim.hardware.driver_gpu import estimated_gpu_profile, kin_board
+from accelsim.hardware.driver_gpu import estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile
-from accelsim.validation.columns import unchained
-from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GpuCalibration", "fit_gpu_run", "gpu_profile", "shipped_parameters"]
@@ -51,22 +49,13 @@ _HOST_BOUND: Final = 0.5
 _BYTES_PER_ELEMENT: Final = 4.0
 #: Operators whose eager calls tell the time to issue one, by parameter.
 _ISSUED: Final[Mapping[str, tuple[str, ...]]] = {
-    "dispatch_contraction_s": ("addmm", "mm_nn", "mm_tn"),
-    "dispatch_batched_s": ("bmm",),
-    "dispatch_convolution_s": ("convolution",),
-    "dispatch_norm_s": ("native_layer_norm", "native_batch_norm", "sum", "mean"),
-    "dispatch_softmax_s": ("_softmax",),
-    "dispatch_elementwise_s": ("relu", "add", "mul", "sub", "gelu", "mul_scalar", "neg"),
+    "dispatch.contraction_s": ("addmm", "mm_nn", "mm_tn"),
+    "dispatch.batched_s": ("bmm",),
+    "dispatch.convolution_s": ("convolution",),
+    "dispatch.norm_s": ("native_layer_norm", "native_batch_norm", "sum", "mean"),
+    "dispatch.softmax_s": ("_softmax",),
+    "dispatch.elementwise_s": ("relu", "add", "mul", "sub", "gelu", "mul_scalar", "neg"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _ReplayedKernels(KernelPrediction):
-    """Kernels in sustained replay, on operands that are in no cache."""
-
-    def costs(self, parameters: GpuParameters) -> CostTable:
-        """Cost every row."""
-        return cost_gpu(self.graph, self.profile, self.execution, parameters)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,8 +92,9 @@ def gpu_profile(environment: Mapping[str, Any], name: str = "") -> GpuProfile:
     """
     product = str(environment.get("device_name"))
     found = catalog.device(name) if name else catalog.product_device(product)
-    if found is None and (kin := kin_board(environment)):
-        board = catalog.device(kin)
+    reference = reference_board(environment) if found is None else None
+    if reference is not None:
+        board = catalog.device(reference)
         found = estimated_gpu_profile(environment, board) if isinstance(board, GpuProfile) else None
     if not isinstance(found, GpuProfile):
         remedy = (
@@ -122,7 +112,7 @@ def shipped_parameters(profile: GpuProfile) -> GpuParameters:
     """
     base = GpuParameters.class_wide()
     path = data_root() / "calibration" / "fitted" / f"{profile.name}.yaml"
-    return apply_overlay(base, read_fitted(path)) if path.is_file() else base
+    return base.with_overlay(read_fitted(path)) if path.is_file() else base
 
 
 def fit_gpu_run(
@@ -155,10 +145,10 @@ def fit_gpu_run(
     prior = replace(shipped_parameters(profile), families={})
     seen = [cell.take(~mask) for cell, mask in zip(cells, out, strict=True) if not mask.all()]
     fitted, unconverged = fit_parameters(seen, prior)
-    parameters = with_values(fitted, {**_issue_times(rows), **_copies(run, profile)})
+    parameters = fitted.with_values({**_issue_times(rows), **_copies(run, profile)})
     unseen = [cell.take(mask) for cell, mask in zip(cells, out, strict=True) if mask.any()]
     overlay = _overlay(profile, run, parameters, unseen, source, len(rows))
-    full = replace(apply_overlay(GpuParameters.class_wide(), overlay), surfaces=prior.surfaces)
+    full = GpuParameters.class_wide().with_overlay(overlay)
     return GpuCalibration(overlay, full, _errors(unseen, parameters), tuple(unconverged), run)
 
 
@@ -174,7 +164,7 @@ def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> Cell
     graph = unchained(case_graph([row.case for row in rows]), slice(None))
     measured: FloatArray = np.array([row.time_s for row in rows], dtype=np.float64)
     execution = Execution(rows[0].case.execution)
-    return Cell(rows[0].case.family, source, _ReplayedKernels(graph, profile, execution), measured)
+    return Cell(rows[0].case.family, source, TimedKernels(graph, profile, execution), measured)
 
 
 def _is_left_out(rows: Sequence[Measurement]) -> NDArray[np.bool_]:
@@ -225,7 +215,7 @@ def _copies(run: CalibrationRun, profile: GpuProfile) -> dict[str, float]:
     if per_byte <= 0:
         return {}
     efficiency = 1.0 / (per_byte * profile.host_link.bandwidth_bytes_per_s.value)
-    return {"host_copy_latency_s": latency, "host_link_efficiency": min(efficiency, 1.0)}
+    return {"host.copy_latency_s": latency, "host.link_efficiency": min(efficiency, 1.0)}
 
 
 def _overlay(
@@ -236,18 +226,13 @@ def _overlay(
     source: str,
     count: int,
 ) -> FittedParameters:
-    numbers = {
-        f.name: getattr(parameters, f.name)
-        for f in fields(parameters)
-        if f.type in ("float", float)
-    }
     return FittedParameters(
         device=profile.name,
         device_class="gpu",
         date=str(run.environment.get("measured_at") or "")[:10] or "unknown",
         data=source,
         rows=count,
-        parameters=numbers,
+        parameters=parameters.numbers(),
         families=family_residuals([CellResidual.of(cell, parameters) for cell in unseen]),
         surfaces=parameters.surfaces,
     )

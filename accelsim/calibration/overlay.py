@@ -1,16 +1,13 @@
 """Writes fitted parameter overlays; `accelsim.cost.fitted` reads them.
 
-The file is replaced as a whole and only once it is complete, so that a fit that is interrupted
+Files are replaced as a whole and only once they are complete, so that a fit that is interrupted
 leaves the previous overlay.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from accelsim.cost.fitted import (
     FittedParameters,
@@ -18,7 +15,9 @@ from accelsim.cost.fitted import (
     fitted_parameters,
     read_fitted,
 )
+from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.residual import FamilyResidual
+from accelsim.cost.surface_file import surface_file_name, write_surfaces
 
 __all__ = [
     "FittedParameters",
@@ -31,8 +30,6 @@ __all__ = [
     "user_folder",
     "write_overlay",
 ]
-
-P = TypeVar("P")
 
 
 def user_folder() -> Path:
@@ -48,24 +45,21 @@ def number(value: float) -> str:
     return short.replace("e", ".0e") if "e" in short and "." not in short else short
 
 
-def as_written(parameters: P) -> P:
+def as_written(parameters: GpuParameters) -> GpuParameters:
     """A parameter set with its numbers as files state them: fits on top of it and on top of the
     file are the same.
     """
-    numbers = {f.name: getattr(parameters, f.name) for f in fields(parameters)}  # type: ignore[arg-type]
-    stated: dict[str, Any] = {
-        name: float(number(value)) for name, value in numbers.items() if type(value) is float
-    }
-    written: P = replace(parameters, **stated)  # type: ignore[type-var]
-    return written
+    stated = {name: float(number(value)) for name, value in parameters.numbers().items()}
+    return parameters.with_values(stated)
 
 
 def overlay_text(overlay: FittedParameters) -> str:
-    """An overlay as YAML; `read_fitted` reads it back, to four digits."""
+    """An overlay as YAML but for its surfaces, which it names the file of; to four digits."""
     lines = [
-        f"# Parameters of {overlay.device} fitted to measurements (tier `fitted`): they replace those of the class.",
+        f"# What measurements change of the class's parameters for {overlay.device}.",
         f"device: {overlay.device}",
         f"device_class: {overlay.device_class}",
+        f"tier: {overlay.tier}",
         f'date: "{overlay.date}"',
         f"data: {{rows: {overlay.rows}, source: {_quoted(overlay.data)}}}",
     ]
@@ -84,42 +78,18 @@ def overlay_text(overlay: FittedParameters) -> str:
         lines += [f"  {name}: {number(value)}" for name, value in sorted(overlay.pinned.items())]
     if overlay.families:
         lines += [
-            "# ln(measured / predicted) by operator family: spread of a row, and the part all rows share"
+            "# ln(measured / predicted) by operator family: spread of a row, part all rows share",
+            "families:",
         ]
-        lines.append("families:")
         lines += [
             f"  {name}: {family_line(entry)}" for name, entry in sorted(overlay.families.items())
         ]
     if overlay.surfaces:
-        lines.append(
-            "# Corrections over the shape: ln(measured / modelled) in thousandths at the knots, last axis fastest"
-        )
-        lines.append("surfaces:")
-        for name, surface in sorted(overlay.surfaces.items()):
-            entry = surface.to_mapping()
-            knots = ", ".join(
-                "[" + ", ".join(f"{knot:g}" for knot in axis) + "]" for axis in entry["knots"]
-            )
-            lines += [
-                f"  {name}:",
-                f"    rows: {surface.rows}",
-                f"    log_sigma: {number(surface.log_sigma)}",
-            ]
-            lines += [f"    knots: [{knots}]", *_value_lines(entry)]
+        lines += [
+            "# Corrections over the shape, ln(measured / modelled): a packed file beside this one",
+            f"surfaces: {surface_file_name(overlay.device)}",
+        ]
     return "\n".join(lines) + "\n"
-
-
-def _value_lines(entry: Mapping[str, Any]) -> list[str]:
-    """Values of a surface: of its one grid, or of each term of a sum."""
-    if "terms" not in entry:
-        return [f'    values: "{entry["values"]}"']
-    return [
-        "    terms:",
-        *(
-            f'      - {{axes: {term["axes"]}, values: "{term["values"]}"}}'
-            for term in entry["terms"]
-        ),
-    ]
 
 
 def family_line(entry: FamilyResidual) -> str:
@@ -142,24 +112,28 @@ def _quoted(text: str) -> str:
 
 
 def write_overlay(overlay: FittedParameters, folder: Path | None = None) -> Path:
-    """Write ``<folder>/<device>.yaml``, whole or not at all; a file that says the same keeps its
-    date.
+    """Write ``<folder>/<device>.yaml`` and the file of its surfaces, each whole or not at all; a
+    file that says the same keeps its date.
 
     Args:
         overlay: What to write.
         folder: Where; the user's folder where None.
 
     Returns:
-        The file.
+        The YAML file.
     """
     target = (folder or user_folder()) / f"{overlay.device}.yaml"
     target.parent.mkdir(parents=True, exist_ok=True)
+    packed = target.with_name(surface_file_name(overlay.device))
+    if overlay.surfaces:
+        write_surfaces(overlay.surfaces, packed)
     text = overlay_text(overlay)
-    if target.is_file() and _undated(target.read_text(encoding="utf-8")) == _undated(text):
-        return target
-    unfinished = target.with_suffix(".yaml.tmp")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, target)  # noqa: PTH105
+    if not target.is_file() or _undated(target.read_text(encoding="utf-8")) != _undated(text):
+        unfinished = target.with_suffix(".yaml.tmp")
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, target)  # noqa: PTH105
+    if not overlay.surfaces:
+        packed.unlink(missing_ok=True)
     return target
 
 

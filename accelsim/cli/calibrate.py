@@ -67,21 +67,9 @@ def run(
     despite_noise: Annotated[
         bool, typer.Option("--despite-noise", help="Fit although the machine was busy.")
     ] = False,
-    imported: Annotated[
-        str | None,
-        typer.Option(
-            "--import",
-            metavar="SOURCE",
-            help="Fit a GPU to published kernels instead: "
-            "aiconfigurator:SYSTEM[:BACKEND[:VERSION]], or aiconfigurator:all.",
-        ),
-    ] = None,
 ) -> None:
     """Measure this machine's operators and fit its cost model; then: accelsim calibrate check."""
     if context.invoked_subcommand is not None:
-        return
-    if imported is not None:
-        _import(imported, _folder(out) / "fitted")
         return
     from accelsim.calibration.run_measurement import (
         MeasureSettings,
@@ -114,13 +102,6 @@ def run(
             f"interrupted: {path} keeps what was measured; fit it with --from {path}", err=True
         )
         raise typer.Exit(0) from None
-
-
-def _import(spec: str, folder: Path) -> None:
-    from tools.refit.aiconfigurator_fit import import_silicon, silicon_specs
-
-    for one in silicon_specs(spec):
-        typer.echo(f"wrote {import_silicon(one, folder, lambda line: typer.echo(line, err=True))}")
 
 
 def _fit(path: Path, folder: Path, name: str, despite_noise: bool) -> None:

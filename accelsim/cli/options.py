@@ -99,7 +99,7 @@ TierOption = Annotated[
     typer.Option(
         "--tier",
         metavar="TIER",
-        help="Parameters: best (fitted where there are any), spec or fitted.",
+        help="Parameters: best (the device's own where there are any), spec, fitted or measured.",
     ),
 ]
 UsdPerHourOption = Annotated[

@@ -52,6 +52,8 @@ class Contraction:
 def contraction(rows: Rows) -> Contraction:
     """Matrix products of GEMM and convolution rows.
 
+    Convolutions as implicit GEMMs: Chetlur et al., cuDNN, arXiv:1410.0759 (2014), section 3.
+
     Args:
         rows: Rows of one GEMM or convolution kind.
 
@@ -96,6 +98,9 @@ def visible_pairs(
 
     Query i of q sees min(kv - q + i + 1, window) keys when causal, min(kv, window) otherwise.
 
+    A count of the mask's entries: causal (Vaswani et al., NeurIPS 2017, section 3.2.3) and sliding
+    window (Beltagy et al., Longformer, arXiv:2004.05150, 2020, section 3).
+
     Args:
         q_len: Queries, shape (r,).
         kv_len: Keys, shape (r,).
@@ -134,6 +139,9 @@ def attention_products(rows: Rows) -> Attention:
     """Scores and context products of attention rows, with masked pairs left out.
 
     The backward kind multiplies five times instead of two; its extra products show in `flop`.
+
+    Two products per head, query heads sharing keys: Vaswani et al., NeurIPS 2017; Ainslie et al.,
+    grouped-query attention, arXiv:2305.13245 (2023).
     """
     q_len, kv_len, heads = rows["q_len"], rows["kv_len"], rows["heads"]
     pairs = visible_pairs(q_len, kv_len, rows["causal"], rows["window"])
@@ -169,7 +177,11 @@ class Recurrence:
 
 
 def recurrence(rows: Rows) -> Recurrence:
-    """Matrix products of RNN, LSTM and GRU rows."""
+    """Matrix products of RNN, LSTM and GRU rows.
+
+    Inputs of all steps in one product: Appleyard et al., arXiv:1604.01946 (2016); gates: Hochreiter
+    and Schmidhuber (LSTM, 1997), Cho et al. (GRU, arXiv:1406.1078, 2014).
+    """
     batch, steps, hidden = rows["batch"], rows["steps"], rows["hidden_size"]
     gates = RECURRENT_GATES[rows.kind] * hidden
     directions = np.maximum(rows["directions"], 1.0)

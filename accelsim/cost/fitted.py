@@ -3,33 +3,33 @@
 An overlay is ``fitted/<device>.yaml``, looked up in the user's configuration folder
 (``$XDG_CONFIG_HOME/accelsim/calibration``), then in the ``calibration`` folder that ships with
 accelsim. It replaces fields of the class's parameter set and never touches a data-sheet value. It
-says what it was fitted to and how far its own rows lie from it. A share of a device has the
-device's overlay.
+says what it was fitted to and how far its own rows lie from it. Its surfaces, where it has any, are
+a packed file beside it. A share of a device has the device's overlay.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from accelsim.cost.residual import FamilyResidual
-from accelsim.cost.shape_surface import Surface, surface_from_mapping
+from accelsim.cost.shape_surface import Surface
+from accelsim.cost.surface_file import SurfaceFile
+from accelsim.cost.table import Tier
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import ProfileError
 
 __all__ = [
     "FittedParameters",
-    "apply_overlay",
     "calibration_folders",
     "fitted_parameters",
     "read_fitted",
 ]
 
-P = TypeVar("P")
 E = TypeVar("E")
 _TEXTS = ("device", "device_class", "date")
 
@@ -49,6 +49,8 @@ class FittedParameters:
         note: What a reader should know; may be empty.
         surfaces: Corrections of kernels over their shape, by name.
         pinned: Class-wide values on the day of the fit: the surfaces correct a model with these.
+        tier: `FITTED`, or `MEASURED` where the surfaces interpolate the device's own kernel tables
+            and nothing else is changed.
     """
 
     device: str
@@ -61,6 +63,7 @@ class FittedParameters:
     note: str = ""
     surfaces: Mapping[str, Surface] = field(default_factory=dict)
     pinned: Mapping[str, float] = field(default_factory=dict)
+    tier: Tier = Tier.FITTED
 
 
 def calibration_folders() -> tuple[Path, ...]:
@@ -95,7 +98,8 @@ def read_fitted(path: Path) -> FittedParameters:
     """Read an overlay file.
 
     Raises:
-        ProfileError: If an entry is missing, no number, or without a source.
+        ProfileError: If an entry is missing, no number, or without a source, or the file of its
+            surfaces is missing.
     """
     data = read_mapping(path)
     problems = [f"{name}: expected text" for name in _TEXTS if not isinstance(data.get(name), str)]
@@ -111,7 +115,8 @@ def read_fitted(path: Path) -> FittedParameters:
         problem for name, entry in entries.items() for problem in _entry_problems(name, entry)
     ]
     families = _entries("families", data, FamilyResidual.from_mapping, problems)
-    surfaces = _entries("surfaces", data, surface_from_mapping, problems)
+    surfaces = _surfaces(path, data, problems)
+    tier = _tier(data, problems)
     pinned = _entries("pinned", data, float, problems)
     if problems:
         raise ProfileError(str(path), problems)
@@ -124,7 +129,28 @@ def read_fitted(path: Path) -> FittedParameters:
         note=str(data.get("note") or ""),
         surfaces=surfaces,
         pinned=pinned,
+        tier=tier,
     )
+
+
+def _surfaces(path: Path, data: Mapping[str, Any], problems: list[str]) -> Mapping[str, Surface]:
+    """The surfaces of the file that an overlay names; nothing of it is read yet."""
+    name = data.get("surfaces")
+    if name is None:
+        return {}
+    beside = path.parent / str(name)
+    if not isinstance(name, str) or beside.parent != path.parent or not beside.is_file():
+        problems.append(f"surfaces: expected the name of a file beside this one, not {name!r:.60}")
+        return {}
+    return SurfaceFile(beside)
+
+
+def _tier(data: Mapping[str, Any], problems: list[str]) -> Tier:
+    word = data.get("tier", Tier.FITTED)
+    if word in (Tier.FITTED, Tier.MEASURED):
+        return Tier(word)
+    problems.append(f"tier: expected {Tier.FITTED} or {Tier.MEASURED}, not {word!r:.60}")
+    return Tier.FITTED
 
 
 def _entry_problems(name: str, entry: Any) -> list[str]:
@@ -148,34 +174,3 @@ def _entries(
         except (KeyError, TypeError, ValueError) as error:
             problems.append(f"{section}.{name}: {error}")
     return found
-
-
-def apply_overlay(base: P, overlay: FittedParameters) -> P:
-    """A class's parameter set with an overlay's values.
-
-    A set with a field ``families`` gets the overlay's residuals on top of its own, one with
-    ``surfaces`` its corrections.
-
-    Args:
-        base: Frozen dataclass of parameters.
-        overlay: Values of some of its fields.
-
-    Raises:
-        ProfileError: If the overlay names a parameter the set does not have.
-    """
-    names = {f.name for f in fields(base)}  # type: ignore[arg-type]
-    unknown = sorted(set(overlay.parameters) - names)
-    if unknown:
-        problem = f"parameters.{unknown[0]}: unknown; expected one of {', '.join(sorted(names))}"
-        raise ProfileError(f"fitted/{overlay.device}.yaml", [problem])
-    pinned = {name: value for name, value in overlay.pinned.items() if name in names}
-    values: dict[str, Any] = {**pinned, **overlay.parameters}
-    if "families" in names:
-        own = {name: replace(entry, is_own=True) for name, entry in overlay.families.items()}
-        values["families"] = {**(getattr(base, "families", None) or {}), **own}
-    if "surfaces" in names:
-        values["surfaces"] = {**(getattr(base, "surfaces", None) or {}), **overlay.surfaces}
-    if "is_fitted" in names:
-        values["is_fitted"] = True
-    merged: P = replace(base, **values)  # type: ignore[type-var]
-    return merged

@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.fitted import FittedParameters, apply_overlay, fitted_parameters
+from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.power import dram_energy_per_byte_j
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
-from accelsim.cost.table import Bound, CostModel, CostTable, Execution
+from accelsim.cost.table import Bound, CostModel, CostTable, Execution, Tier
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import (
     AsicProfile,
@@ -40,9 +40,9 @@ __all__ = [
     "tier_parameters",
 ]
 
-#: What a caller may ask for: the highest tier a device has, the class-wide parameters, or the
-#: device's own overlay.
-TIER_CHOICES: Final = ("best", "spec", "fitted")
+#: What a caller may ask for: the highest tier a device has, the class-wide parameters, the device's
+#: own overlay, or one that interpolates the device's own measurements.
+TIER_CHOICES: Final = ("best", "spec", "fitted", "measured")
 #: Whether the memory allocator of a calibrated CPU gives back what is freed, as it comes, or keeps
 #: it.
 HEAPS: Final = ("default", "kept")
@@ -105,8 +105,8 @@ def tier_parameters(
     Raises:
         UnsupportedOperatorError: If a heap is to be kept on a device that is no CPU or has no
             calibration.
-        InvalidValueError: If there is no such tier or heap, or the device has no overlay and
-            "fitted" is asked for.
+        InvalidValueError: If there is no such tier or heap, or the device has no overlay of the
+            tier asked for; one of tier `measured` serves where "fitted" is asked for.
     """
     if tier not in TIER_CHOICES:
         raise InvalidValueError("tier", tier, "one of " + ", ".join(TIER_CHOICES))
@@ -121,11 +121,7 @@ def tier_parameters(
         board = board_parameters(device.name)
         if board is not None:
             return board
-    if tier == "fitted" and overlay is None:
-        remedy = "Measure it with: accelsim calibrate, or leave --tier out."
-        raise InvalidValueError(
-            "tier", tier, f"best or spec: {device.name} has no fitted overlay", remedy
-        )
+    _check_overlay(device, tier, overlay)
     if isinstance(device, GpuProfile):
         return _gpu_parameters(device, overlay)
     if isinstance(device, CpuProfile) and tier == "spec":
@@ -137,6 +133,19 @@ def tier_parameters(
 
         return sparse_parameters()
     return None
+
+
+def _check_overlay(device: DeviceProfile, tier: str, overlay: FittedParameters | None) -> None:
+    """Refuse a tier whose overlay a device does not have."""
+    if tier not in {Tier.FITTED, Tier.MEASURED}:
+        return
+    remedy = "Measure it with: accelsim calibrate, or leave --tier out."
+    if overlay is None:
+        there = f"best or spec: {device.name} has no {tier} overlay"
+        raise InvalidValueError("tier", tier, there, remedy)
+    if tier == Tier.MEASURED and device.device_class == "gpu" and overlay.tier is not Tier.MEASURED:
+        there = f"best, spec or fitted: the overlay of {device.name} is of tier {overlay.tier}"
+        raise InvalidValueError("tier", tier, there)
 
 
 def _kept_heap(device: DeviceProfile, tier: str) -> Any:
@@ -157,7 +166,7 @@ def _gpu_parameters_of(device: str) -> Any | None:
     from accelsim.cost.gpu import GpuParameters
 
     overlay = fitted_parameters(device)
-    return None if overlay is None else apply_overlay(GpuParameters.class_wide(), overlay)
+    return None if overlay is None else GpuParameters.class_wide().with_overlay(overlay)
 
 
 def _gpu_parameters(device: GpuProfile, overlay: FittedParameters | None) -> Any:

@@ -185,6 +185,9 @@ def run_log_sigma(
     `KIND_CORRELATION`. What each shape has of its own adds in quadrature over the distinct shapes
     (rows of one kind that take the same time are one shape).
 
+    Propagation of correlated errors to a sum (JCGM 100:2008, "Guide to the expression of
+    uncertainty in measurement", section 5.2). Estimate: `KIND_CORRELATION`.
+
     Args:
         kind: Operator kinds, shape (n,).
         time_s: Times of all repeats of each row, shape (n,).
@@ -289,6 +292,9 @@ def row_spread(
     A family of the device's own rows describes them best; then what the formula knows of the row
     (`shared_log_sigma` is a number: its surface); then the family of other boards.
 
+    Estimate: spreads are 90th percentiles of measured residuals over the normal's; see
+    `accelsim.calibration.fit.residuals`.
+
     Args:
         graph: n operators.
         families: Residuals by family, and by group and execution path for rows no family describes.
@@ -347,7 +353,7 @@ def _family(
 def _pooled(
     families: Mapping[str, FamilyResidual], group: str, path: str, condition: str
 ) -> FamilyResidual | None:
-    """Residuals of the group of rows that no family describes; None where nothing is known of it."""
+    """Residuals of the group of rows that no family describes; None where nothing is known."""
     names = ((group, path, condition), (group, path), (group, condition), (group,))
     return next(
         (families[n] for n in (" ".join(filter(None, parts)) for parts in names) if n in families),

@@ -72,7 +72,7 @@ def rate_table(rates: Mapping[Dtype, float], *, substitute: bool = True) -> Floa
 def arithmetic_intensity(flop: ArrayLike, moved_bytes: ArrayLike) -> FloatArray:
     """FLOP per byte moved; infinite where nothing moves, 0 where nothing is computed.
 
-    Williams et al., CACM 52(4), 2009.
+    Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
     """
     work, moved = np.broadcast_arrays(
         np.asarray(flop, dtype=np.float64), np.asarray(moved_bytes, dtype=np.float64)
@@ -85,7 +85,7 @@ def arithmetic_intensity(flop: ArrayLike, moved_bytes: ArrayLike) -> FloatArray:
 def ridge_point(peak_flop_per_s: float, bandwidth_bytes_per_s: float) -> float:
     """Arithmetic intensity at which compute and memory take equal time, FLOP per byte.
 
-    Williams et al., CACM 52(4), 2009.
+    Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
 
     Raises:
         InvalidValueError: If a rate is not above 0.
@@ -160,7 +160,7 @@ class Roofline:
     ) -> FloatArray:
         """max(FLOP / peak, bytes / bandwidth), shape of `flop`.
 
-        Williams et al., CACM 52(4), 2009.
+        Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
         """
         bound: FloatArray = np.maximum(
             self.compute_s(flop, dtype), moved_bytes / self.bandwidth_bytes_per_s
@@ -176,7 +176,7 @@ def cost_roofline(
 ) -> CostTable:
     """The plain roofline as a cost model: no overhead, no caches, no launch cost.
 
-    Williams et al., CACM 52(4), 2009.
+    Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
 
     Args:
         graph: Operators.

@@ -23,7 +23,6 @@ __all__ = [
     "ShapeSurface",
     "Surface",
     "SurfaceSum",
-    "surface_from_mapping",
     "surface_from_thousandths",
 ]
 
@@ -108,6 +107,8 @@ class Surface:
         distance to the grid.
 
         Both spreads grow with the distance, in decades summed over the axes; shape (r,) each.
+
+        Estimate: growth by `SIGMA_PER_DECADE`.
         """
         outside = np.zeros(len(coordinates[0]))
         for column, knots in zip(coordinates[: len(self.knots)], self.knots, strict=True):
@@ -131,11 +132,7 @@ class Surface:
     def header(self) -> dict[str, Any]:
         """Everything but the values; `surface_from_thousandths` puts the two together."""
         knots = [[float(f"{2.0**knot:.6g}") for knot in axis.tolist()] for axis in self.knots]
-        return {"rows": self.rows, "log_sigma": self.log_sigma, "knots": knots}
-
-    def to_mapping(self) -> dict[str, Any]:
-        """The entry of an overlay; `surface_from_mapping` reads it back, to 0.1 %."""
-        raise NotImplementedError
+        return {"rows": self.rows, "log_sigma": float(f"{self.log_sigma:.4g}"), "knots": knots}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,25 +187,6 @@ class ShapeSurface(Surface):
             knots: log2 knots of each axis.
         """
         return cls(tuple(knots), np.zeros([len(axis) for axis in knots]))
-
-    @classmethod
-    def from_mapping(cls, data: Mapping[str, Any]) -> ShapeSurface:
-        """Read an entry of an overlay: `rows`, `log_sigma`, `knots` in sizes, `values` as text of
-        thousandths.
-
-        The last axis runs fastest.
-
-        Raises:
-            KeyError: If a field is missing.
-            TypeError: If a field has the wrong type.
-            ValueError: If knots do not rise or the number of values does not fit them.
-        """
-        knots = _knots(data)
-        return cls(knots, _values(data["values"], [len(axis) for axis in knots]), *_evidence(data))
-
-    def to_mapping(self) -> dict[str, Any]:
-        """The entry of an overlay; `from_mapping` reads it back, to 0.1 %."""
-        return {**self.header(), "values": _text(self.values)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,45 +260,9 @@ class SurfaceSum(Surface):
             tuple((axes, np.zeros([len(knots[axis]) for axis in axes])) for axes in terms),
         )
 
-    @classmethod
-    def from_mapping(cls, data: Mapping[str, Any]) -> SurfaceSum:
-        """Read an entry of an overlay: as of `ShapeSurface`, with `terms`, a list of `axes` and
-        `values`, for `values`.
-
-        Raises:
-            KeyError: If a field is missing.
-            TypeError: If a field has the wrong type.
-            ValueError: If knots do not rise, an axis does not exist, or the number of values does
-                not fit the knots.
-        """
-        knots = _knots(data)
-        terms = _terms([term["axes"] for term in data["terms"]], knots)
-        shapes = [[len(knots[axis]) for axis in axes] for axes in terms]
-        values = [
-            _values(term["values"], shape)
-            for term, shape in zip(data["terms"], shapes, strict=True)
-        ]
-        return cls(knots, tuple(zip(terms, values, strict=True)), *_evidence(data))
-
     def header(self) -> dict[str, Any]:
         """Everything but the values: the axes of the terms, too."""
         return {**Surface.header(self), "axes": [list(axes) for axes, _ in self.grids]}
-
-    def to_mapping(self) -> dict[str, Any]:
-        """The entry of an overlay; `from_mapping` reads it back, to 0.1 %."""
-        terms = [{"axes": list(axes), "values": _text(values)} for axes, values in self.grids]
-        return {**Surface.header(self), "terms": terms}
-
-
-def surface_from_mapping(data: Mapping[str, Any]) -> Surface:
-    """Read an entry of an overlay, of either kind.
-
-    Raises:
-        KeyError: If a field is missing.
-        TypeError: If a field has the wrong type.
-        ValueError: If the entry is not well formed.
-    """
-    return SurfaceSum.from_mapping(data) if "terms" in data else ShapeSurface.from_mapping(data)
 
 
 def surface_from_thousandths(header: Mapping[str, Any], thousandths: IntArray) -> Surface:
@@ -388,19 +330,8 @@ def _knots(data: Mapping[str, Any]) -> tuple[FloatArray, ...]:
     return knots
 
 
-def _values(text: Any, shape: Sequence[int]) -> FloatArray:
-    values = np.array(str(text).split(), dtype=np.float64) * _STEP
-    if values.size != np.prod(shape) or not np.isfinite(values).all():
-        raise ValueError(f"values must be {int(np.prod(shape))} whole numbers")
-    return values.reshape(shape)
-
-
 def _evidence(data: Mapping[str, Any]) -> tuple[float, int]:
     log_sigma, rows = float(data["log_sigma"]), int(data["rows"])
     if not (np.isfinite(log_sigma) and log_sigma >= 0 and rows >= 0):
         raise ValueError("log_sigma and rows must be >= 0")
     return log_sigma, rows
-
-
-def _text(values: FloatArray) -> str:
-    return " ".join(str(round(value / _STEP)) for value in values.ravel().tolist())

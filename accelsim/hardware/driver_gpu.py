@@ -12,28 +12,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from accelsim.datafile import data_root, read_mapping
 from accelsim.hardware.local import name_candidates
 from accelsim.hardware.profile import GpuProfile, HostLink, MemoryLevel, PowerSpec
 from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind
 from accelsim.workloads.dtype import Dtype
 
-__all__ = ["device_document", "estimated_gpu_profile", "kin_board"]
+__all__ = ["device_document", "estimated_gpu_profile", "reference_board"]
 
-#: A catalogued board of each compute capability.
-_BOARDS: Final[Mapping[str, str]] = {
-    "5.2": "m40-24gb",
-    "6.0": "p100-pcie-16gb",
-    "6.1": "p4",
-    "7.0": "v100-pcie-32gb",
-    "7.5": "t4",
-    "8.0": "a100-sxm-80gb",
-    "8.6": "a40",
-    "8.9": "l40s",
-    "9.0": "h100-sxm-80gb",
-    "10.0": "b200-sxm",
-    "10.3": "b300-sxm",
-    "12.0": "rtx-pro-6000-blackwell",
-}
+#: A catalogued board of each compute capability: class data, key `compute_capability_boards`.
+_BOARDS_FILE: Final = "calibration/class/gpu-boards.yaml"
 _NEEDED: Final = (
     "multiprocessor_count",
     "device_memory_bytes",
@@ -45,7 +33,7 @@ _DRIVER: Final = "driver of this machine"
 _RATES: Final = ("vector_flop_per_s", "matrix_flop_per_s", "matrix_sparse_flop_per_s")
 
 
-def kin_board(facts: Mapping[str, Any]) -> str | None:
+def reference_board(facts: Mapping[str, Any]) -> str | None:
     """Catalogue name of the board whose SMs are those of a GPU; None where none is, or the driver
     says too little.
 
@@ -54,24 +42,26 @@ def kin_board(facts: Mapping[str, Any]) -> str | None:
     """
     if facts.get("hip_version") or any(not facts.get(name) for name in _NEEDED):
         return None
-    return _BOARDS.get(str(facts.get("compute_capability")))
+    boards = read_mapping(data_root() / _BOARDS_FILE)["compute_capability_boards"]
+    board = boards.get(str(facts.get("compute_capability")))
+    return None if board is None else str(board)
 
 
-def estimated_gpu_profile(facts: Mapping[str, Any], kin: GpuProfile) -> GpuProfile:
+def estimated_gpu_profile(facts: Mapping[str, Any], reference: GpuProfile) -> GpuProfile:
     """Profile of a GPU by its driver's facts.
 
     Args:
         facts: Environment of a calibration run: product, SMs, clocks in MHz, memory in bytes, bus
             in bits.
-        kin: Profile of the board `kin_board` names.
+        reference: Profile of the board `reference_board` names.
 
     Returns:
         A profile under the product's name; figures are marked as measured, derived or estimated.
     """
     product = str(facts["device_name"])
     sms, clock = int(facts["multiprocessor_count"]), 1e6 * float(facts["boost_clock_mhz"])
-    ratio = sms * clock / (kin.sm_count.value * kin.boost_clock_hz.value)
-    per_sm = f"{kin.name}'s per SM and clock, {sms} SMs at {clock / 1e6:.0f} MHz"
+    ratio = sms * clock / (reference.sm_count.value * reference.boost_clock_hz.value)
+    per_sm = f"{reference.name}'s per SM and clock, {sms} SMs at {clock / 1e6:.0f} MHz"
 
     def scaled(value: Positive) -> Positive:
         return Positive(value=value.value * ratio, kind=SourceKind.DERIVED, source=per_sm)
@@ -84,36 +74,43 @@ def estimated_gpu_profile(facts: Mapping[str, Any], kin: GpuProfile) -> GpuProfi
         source=f"2 transfers per clock x {bus:.0f} bits",
     )
     memory = MemoryLevel(
-        name=kin.memory.name,
-        technology=kin.memory.technology,
-        inline_ecc=kin.memory.inline_ecc,
+        name=reference.memory.name,
+        technology=reference.memory.technology,
+        inline_ecc=reference.memory.inline_ecc,
         capacity_bytes=_read(float(facts["device_memory_bytes"])),
         bandwidth_bytes_per_s=bandwidth,
     )
-    l2 = _read(float(facts["l2_bytes"])) if facts.get("l2_bytes") else kin.l2_bytes
+    l2 = _read(float(facts["l2_bytes"])) if facts.get("l2_bytes") else reference.l2_bytes
     limit = facts.get("power_limit_w")
     return GpuProfile(
         name=name_candidates(product)[0],
         title=f"{product} (by its driver)",
-        vendor=kin.vendor,
-        year=kin.year,
-        architecture=kin.architecture,
-        process_nm=kin.process_nm,
+        vendor=reference.vendor,
+        year=reference.year,
+        architecture=reference.architecture,
+        process_nm=reference.process_nm,
         sm_count=PositiveCount(value=sms, kind=SourceKind.MEASURED, source=_DRIVER),
-        lanes_per_sm=kin.lanes_per_sm,
+        lanes_per_sm=reference.lanes_per_sm,
         boost_clock_hz=_read(clock),
-        register_file_bytes_per_sm=kin.register_file_bytes_per_sm,
-        shared_memory_bytes_per_sm=kin.shared_memory_bytes_per_sm,
-        max_threads_per_sm=kin.max_threads_per_sm,
+        register_file_bytes_per_sm=reference.register_file_bytes_per_sm,
+        shared_memory_bytes_per_sm=reference.shared_memory_bytes_per_sm,
+        max_threads_per_sm=reference.max_threads_per_sm,
         l2_bytes=l2,
         memory=memory,
         power=PowerSpec(limit_w=_read(float(limit)) if limit else None),
-        host_link=_assumed(kin.host_link, kin.name),
-        note=f"made from what the driver says and {kin.name}; year, process and host link are that board's",
-        vector_flop_per_s={dtype: scaled(rate) for dtype, rate in kin.vector_flop_per_s.items()},
-        matrix_flop_per_s={dtype: scaled(rate) for dtype, rate in kin.matrix_flop_per_s.items()},
+        host_link=_assumed(reference.host_link, reference.name),
+        note=(
+            f"made from what the driver says and {reference.name}; year, process and host link are"
+            " that board's"
+        ),
+        vector_flop_per_s={
+            dtype: scaled(rate) for dtype, rate in reference.vector_flop_per_s.items()
+        },
+        matrix_flop_per_s={
+            dtype: scaled(rate) for dtype, rate in reference.matrix_flop_per_s.items()
+        },
         matrix_sparse_flop_per_s={
-            dtype: scaled(rate) for dtype, rate in kin.matrix_sparse_flop_per_s.items()
+            dtype: scaled(rate) for dtype, rate in reference.matrix_sparse_flop_per_s.items()
         },
     )
 

@@ -211,10 +211,11 @@ Group = Mapping[str, Any]
 
 
 def _groups(report: Mapping[str, Any], tier: str) -> Iterable[tuple[str, Group]]:
-    """Groups of a tier that were answered, with their suite."""
+    """Groups that were answered, with their suite: of tier `spec`, or of devices' own overlays."""
     for suite, entry in report["suites"].items():
         for group in entry["groups"]:
-            if group["rows_answered"] and group["tier"] == tier and group.get("profile"):
+            is_alike = (group["tier"] == "spec") == (tier == "spec")
+            if group["rows_answered"] and is_alike and group.get("profile"):
                 yield suite, group
 
 

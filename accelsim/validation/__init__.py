@@ -6,6 +6,7 @@ with `register_suite`.
 """
 
 from accelsim.validation.compare import uncompared_suites, worse_figures
+from accelsim.validation.data_folder import DataFolder, DataProblem, Schema
 from accelsim.validation.finished_suites import KeptSuites
 from accelsim.validation.report import (
     markdown,
@@ -17,7 +18,6 @@ from accelsim.validation.report import (
 from accelsim.validation.score import Scoreboard, SuiteScore, validate
 from accelsim.validation.scored import Step
 from accelsim.validation.suite import Batch, Prediction, Suite, register_suite, suite, suites
-from accelsim.validation.tables import DataFolder, DataProblem, Schema
 from accelsim.validation.tiers import TIERS, TierName, tier_name
 
 __all__ = [

@@ -1,5 +1,5 @@
 """Operator graphs of measured kernels: GEMM, attention and MoE layers of
-`accelsim.validation.aiconfigurator_tables`.
+`accelsim.validation.aiconfigurator_rows`.
 
 A GEMM or attention row is one operator, multi-head latent attention (MLA) included, but for FP8
 GEMMs that search for their input's scale. A MoE row is the expert layer on one device: the rows of
@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.gpu.parameters import GpuParameters, LoopConditions
+from accelsim.cost.gpu.gpu_parameters import GpuParameters, LoopConditions
 from accelsim.cost.table import CostTable
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import GpuProfile
-from accelsim.validation.aiconfigurator_tables import FORMATS, SiliconRows, format_names
+from accelsim.validation.aiconfigurator_rows import FORMATS, KernelRows, format_names
 from accelsim.validation.columns import attention_graph, gemm_graph, graph_of_columns, vector_graph
 from accelsim.validation.expert_load import busiest_device_load, routing_exponent
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
@@ -45,8 +45,9 @@ _EVENTS = 2
 #: TensorRT-LLM's blockwise FP8 on the workstation's Blackwell quantises its input with a Triton
 #: kernel of 64 blocks of one warp, each of which goes through its share of the rows one after the
 #: other (tensorrt_llm/quantization/utils/fp8_utils.py, per_token_quant_and_transform). A row takes
-#: at least the load it waits for: 877 clocks on that architecture (Jarmusch et al., "Dissecting the
-#: NVIDIA Blackwell Architecture with Microbenchmarks", 2025; cited from memory).
+#: at least the load it waits for. Estimate: 877 clocks on that architecture, as Jarmusch et al. are
+#: said to measure ("Dissecting the NVIDIA Blackwell Architecture with Microbenchmarks",
+#: arXiv:2507.10789, 2025); the figure was not checked against the paper.
 _QUANTISED_BY_ROWS = ("rtx_pro_6000_server", "trtllm", "fp8_block")
 _ROW_BLOCKS, _LOAD_CLOCKS = 64, 877.0
 #: Most copies of the weights that a GEMM's loop goes through, and routings that a loop of an expert
@@ -70,7 +71,7 @@ class KernelGraph:
         stages: Operators a measured row stands for.
     """
 
-    rows: SiliconRows
+    rows: KernelRows
     format_name: str
     graph: OperatorGraph
     stages: int
@@ -99,7 +100,7 @@ class KernelGraph:
         if self.rows.kind != "gemm":
             return beside
         if self.format_name in _BETWEEN_EVENTS:
-            beside += _EVENTS * parameters.kernel_latency_s
+            beside += _EVENTS * parameters.memory.kernel_latency_s
         if (self.rows.system, self.rows.backend, self.format_name) == _QUANTISED_BY_ROWS:
             beside += (
                 np.ceil(self.rows.sizes["m"] / _ROW_BLOCKS)
@@ -120,7 +121,7 @@ class KernelGraph:
         return self.sum_stages(costs.time_s * costs.log_sigma) / self.sum_stages(costs.time_s)
 
 
-def kernel_graphs(rows: SiliconRows) -> list[KernelGraph]:
+def kernel_graphs(rows: KernelRows) -> list[KernelGraph]:
     """One graph per number format of a table.
 
     Args:
@@ -138,7 +139,7 @@ def kernel_graphs(rows: SiliconRows) -> list[KernelGraph]:
     return graphs
 
 
-def _formats(rows: SiliconRows) -> list[tuple[Dtype, Dtype]]:
+def _formats(rows: KernelRows) -> list[tuple[Dtype, Dtype]]:
     """(compute, storage) of each format column of rows that share them."""
     found = []
     for name, column in rows.formats.items():
@@ -149,12 +150,12 @@ def _formats(rows: SiliconRows) -> list[tuple[Dtype, Dtype]]:
     return found
 
 
-def _scale_bytes(rows: SiliconRows) -> float:
+def _scale_bytes(rows: KernelRows) -> float:
     """Bytes of block scales per weight."""
     return FORMATS[str(next(iter(rows.formats.values()))[0])].scale_bytes
 
 
-def _gemm(rows: SiliconRows) -> tuple[OperatorGraph, int]:
+def _gemm(rows: KernelRows) -> tuple[OperatorGraph, int]:
     m, n, k = (rows.sizes[name] for name in ("m", "n", "k"))
     ((compute, weight),) = _formats(rows)
     plain = np.zeros(len(rows), dtype=np.bool_)
@@ -180,16 +181,16 @@ def _scaling(m: FloatArray, k: FloatArray) -> list[OperatorGraph]:
             int(kind), dims, Dtype.BF16, flop=m * k, read=read, write=write, count=len(m)
         )
 
-    one, tensor = np.ones(len(m)), m * k
+    ones, tensor = np.ones(len(m)), m * k
     return [
         row_wise(OperatorKind.ELEMENTWISE, (tensor, 1, 1), wide * tensor, wide * tensor),
         row_wise(OperatorKind.REDUCTION, (m, k), wide * tensor, wide * m),
-        row_wise(OperatorKind.ELEMENTWISE, (one, 1, 1), wide * one, wide * one),
+        row_wise(OperatorKind.ELEMENTWISE, (ones, 1, 1), wide * ones, wide * ones),
         row_wise(OperatorKind.ELEMENTWISE, (tensor, 1, 1), wide * tensor, narrow * tensor),
     ]
 
 
-def _attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
+def _attention(rows: KernelRows) -> tuple[OperatorGraph, int]:
     sizes = rows.sizes
     (compute, _), (_, cache) = _formats(rows)
     graph = attention_graph(
@@ -204,7 +205,7 @@ def _attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     return graph, 1
 
 
-def _latent_attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
+def _latent_attention(rows: KernelRows) -> tuple[OperatorGraph, int]:
     """Multi-head latent attention: expanded heads in a prefill, one latent row per token while
     decoding.
     """
@@ -214,8 +215,8 @@ def _latent_attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     head_dim, value_dim = _EXPANDED if expanded else _ABSORBED
     batch, heads, query = sizes["batch_size"], sizes["num_heads"], sizes["isl"]
     keys = query + sizes["step"]
-    one, zero = np.ones(len(rows)), np.zeros(len(rows))
-    kv_heads, latent = (heads, zero) if expanded else (one, zero + head_dim)
+    ones, zero = np.ones(len(rows)), np.zeros(len(rows))
+    kv_heads, latent = (heads, zero) if expanded else (ones, zero + head_dim)
     # A prefill attends to the heads it has just expanded, in the cache's format.
     stored = DTYPE_BYTES[cache] * (heads * (head_dim + value_dim) if expanded else head_dim)
     queries = batch * heads * query
@@ -231,7 +232,7 @@ def _latent_attention(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     return graph, 1
 
 
-def _moe(rows: SiliconRows) -> tuple[OperatorGraph, int]:
+def _moe(rows: KernelRows) -> tuple[OperatorGraph, int]:
     sizes = rows.sizes
     ((compute, weight),) = _formats(rows)
     exponent = _by_word(rows.words["distribution"], routing_exponent)
@@ -257,7 +258,7 @@ def _moe(rows: SiliconRows) -> tuple[OperatorGraph, int]:
     return concatenate([up, activation, down, combine]), 4
 
 
-def _is_ungated(rows: SiliconRows) -> NDArray[np.bool_]:
+def _is_ungated(rows: KernelRows) -> NDArray[np.bool_]:
     """Layers whose experts have no gate projection: some backends say so in the kernel's name, all
     by the model's sizes.
     """

@@ -15,23 +15,23 @@ from typing import Any
 import numpy as np
 
 from accelsim.cost.gpu import GpuParameters, cost_gpu
-from accelsim.cost.table import Execution
+from accelsim.cost.table import Execution, Tier
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.aiconfigurator_graphs import KernelGraph, kernel_graphs
-from accelsim.validation.aiconfigurator_tables import (
+from accelsim.validation.aiconfigurator_rows import (
     EAGER_SYSTEMS,
     KINDS,
     SYSTEMS,
-    SiliconRows,
+    KernelRows,
+    package_root,
     preferred_rows,
-    silicon_root,
     unknown_systems,
 )
 from accelsim.validation.columns import roofline_s
+from accelsim.validation.data_folder import DataFolder, DataProblem
 from accelsim.validation.names import gpu_of
 from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
-from accelsim.validation.tables import DataFolder, DataProblem
 
 __all__ = ["GROUPS"]
 
@@ -63,7 +63,7 @@ def load(folder: DataFolder) -> list[Batch]:
     Raises:
         MissingDependencyError: If the package is not installed.
     """
-    silicon_root()
+    package_root()
     for system in unknown_systems():
         _note(
             folder,
@@ -114,7 +114,7 @@ def _batches(folder: DataFolder, system: str, kind: str) -> Iterator[Batch]:
 
 def _short_path(path: str) -> str:
     """Path below the package's folder."""
-    return path.removeprefix(f"{silicon_root()}/")
+    return path.removeprefix(f"{package_root()}/")
 
 
 def _batch(system: str, profile: GpuProfile, kernels: KernelGraph) -> Batch:
@@ -127,7 +127,7 @@ def _batch(system: str, profile: GpuProfile, kernels: KernelGraph) -> Batch:
     )
 
 
-def _labels(rows: SiliconRows) -> Any:
+def _labels(rows: KernelRows) -> Any:
     names = list(rows.sizes)
     table = np.stack([rows.sizes[name].astype(np.int64) for name in names], axis=1)
     return np.array([" ".join(map(str, row)) for row in table.tolist()], dtype=str)
@@ -144,13 +144,13 @@ def _prediction(kernels: KernelGraph, profile: GpuProfile) -> Callable[[Any | No
         measured = kernels.measured(base, profile)
         # Surfaces fitted to operators issued one by one hold the host's time; without them the
         # slower of the two counts.
-        is_eager = kernels.rows.system in EAGER_SYSTEMS and not base.is_fitted
+        is_eager = kernels.rows.system in EAGER_SYSTEMS and base.tier is Tier.SPEC
         costs = cost_gpu(
             kernels.graph, profile, Execution.EAGER if is_eager else Execution.GRAPH, measured
         )
         issue_s = (
             costs.dispatch_s
-            - base.trailing_dispatch_s * _share_beyond_first(kernels.rows.kind) * is_eager
+            - base.dispatch.trailing_s * _share_beyond_first(kernels.rows.kind) * is_eager
         )
         busy_s, issued_s = kernels.sum_stages(costs.time_s), kernels.sum_stages(issue_s)
         time_s = np.maximum(busy_s, issued_s) if is_eager else busy_s + issued_s

@@ -18,9 +18,9 @@ from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced, SourceKind
 from accelsim.validation.columns import correlated_log_sigma, roofline_s
+from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text, time_column
 from accelsim.validation.names import device_of, workload_of
 from accelsim.validation.suite import Batch, Predict, Prediction, refused_batch, register_suite
-from accelsim.validation.tables import DataFolder, Schema, Table, number, text, time_column
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph

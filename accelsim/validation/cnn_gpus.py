@@ -22,12 +22,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.table import Execution
 from accelsim.errors import InputError, UnknownNameError
-from accelsim.validation.metrics import knee_batch
-from accelsim.validation.names import gpu_of, note_unknown_devices, workload_of
-from accelsim.validation.runs import TRAINING_STEP, ModelRun, run_prediction, run_roofline_s
-from accelsim.validation.score import ScoredRows
-from accelsim.validation.suite import Batch, refused_batch, register_suite
-from accelsim.validation.tables import (
+from accelsim.validation.data_folder import (
     WRONG_UNIT,
     DataFolder,
     Schema,
@@ -36,6 +31,11 @@ from accelsim.validation.tables import (
     text,
     time_column,
 )
+from accelsim.validation.metrics import knee_batch
+from accelsim.validation.names import gpu_of, note_unknown_devices, workload_of
+from accelsim.validation.runs import TRAINING_STEP, ModelRun, run_prediction, run_roofline_s
+from accelsim.validation.score import ScoredRows
+from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.model import RunShape
 from accelsim.workloads.operator import Phase

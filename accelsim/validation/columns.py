@@ -8,7 +8,6 @@ apart from each other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ __all__ = [
     "issued_time_s",
     "recurrent_graph",
     "roofline_s",
-    "unchained",
     "vector_graph",
 ]
 
@@ -84,16 +82,6 @@ def graph_of_columns(
         name=name,
         path=name,
         dependency_offset=np.zeros(count + 1, dtype=np.int64),
-        dependency=np.zeros(0, dtype=np.int64),
-    )
-
-
-def unchained(graph: OperatorGraph, rows: Any) -> OperatorGraph:
-    """Some rows of a graph, without dependencies: measurements apart from each other."""
-    part = graph.take(np.arange(len(graph))[rows])
-    return replace(
-        part,
-        dependency_offset=np.zeros(len(part) + 1, dtype=np.int64),
         dependency=np.zeros(0, dtype=np.int64),
     )
 
@@ -195,7 +183,7 @@ def conv_graph(
         stride: The same both ways.
         dtype: Format.
     """
-    one, width = np.ones_like(batch), DTYPE_BYTES[dtype]
+    ones, width = np.ones_like(batch), DTYPE_BYTES[dtype]
     out = [
         np.floor((edge + 2 * pad - window) / stride) + 1
         for edge, pad, window in zip(size, padding, kernel, strict=True)
@@ -208,7 +196,7 @@ def conv_graph(
         _K.CONV_BACKWARD_DATA: (outputs, weights, inputs),
         _K.CONV_BACKWARD_WEIGHT: (inputs + outputs, np.zeros_like(inputs), weights),
     }[kind]
-    dims = (batch, *channels, one, one, *size, one, *out, one, *kernel, stride, one)
+    dims = (batch, *channels, ones, ones, *size, ones, *out, ones, *kernel, stride, ones)
     flop = 2.0 * batch * out[0] * out[1] * channels[0] * channels[1] * kernel[0] * kernel[1]
     return graph_of_columns(
         int(kind), dims, dtype, flop=flop, read=read, weight=weight, write=write, count=len(batch)

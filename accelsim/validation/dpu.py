@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from accelsim import catalog
 from accelsim.cost.fpga.network import gate_fractions
 from accelsim.cost.fpga.network_rates import ShippedRates, shipped_rates
+from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
 from accelsim.validation.dpu_check import DpuRow, bare_core, check_rows
 from accelsim.validation.dpu_engines import engine_of, join_engines, predict_engines
 from accelsim.validation.dpu_networks import known_network, network_family
-from accelsim.validation.dpu_table import (
+from accelsim.validation.dpu_rows import (
     LAYER_CORES,
     DpuRuns,
     join_runs,
@@ -32,7 +33,6 @@ from accelsim.validation.dpu_table import (
     predict_layers,
 )
 from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
-from accelsim.validation.tables import DataFolder, Schema, Table, number, text
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["FITTED_CORE", "SCHEMA", "checked_runs", "runs_of"]

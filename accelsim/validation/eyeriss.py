@@ -24,9 +24,9 @@ from accelsim.cost.systolic.row_stationary import (
 )
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile
+from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
 from accelsim.validation.quantities import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
-from accelsim.validation.tables import DataFolder, Schema, Table, number, text
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["NETWORKS", "SCHEMA", "network_runs", "vgg_prediction"]

@@ -28,9 +28,9 @@ import numpy as np
 from accelsim.catalog import device_search_path
 from accelsim.cost.fitted import calibration_folders
 from accelsim.datafile import data_root
+from accelsim.validation.data_folder import DataFolder, DataProblem, Schema
 from accelsim.validation.scored import ScoredRows, SuiteRows
 from accelsim.validation.suite import Suite, suites
-from accelsim.validation.tables import DataFolder, DataProblem, Schema
 
 __all__ = ["KeptSuites", "cache_folder"]
 
@@ -137,7 +137,7 @@ def _schemas(suite: Suite) -> list[Schema]:
     """Tables that a suite's rows depend on: its own, and those that fits to the folder use."""
     if not suite.fits_folder:
         return [*suite.files, *suite.optional_files]
-    from accelsim.calibration.fit.rows import VIDUR_SCHEMAS
+    from accelsim.validation.fit_rows import VIDUR_SCHEMAS
 
     fitting = [other for other in suites() if other.fits_folder]
     return [schema for other in fitting for schema in (*other.files, *other.optional_files)] + list(

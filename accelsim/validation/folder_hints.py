@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 
-from accelsim.validation.tables import DataFolder, Schema
+from accelsim.validation.data_folder import DataFolder, Schema
 
 __all__ = ["misplaced_hint", "unread_notes"]
 

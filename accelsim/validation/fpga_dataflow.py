@@ -29,8 +29,8 @@ from accelsim.datafile import data_root
 from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.hardware.sourced import Sourced
+from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
 from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
-from accelsim.validation.tables import DataFolder, Schema, Table, number, text
 
 __all__ = ["DESIGNS", "SCHEMA", "cnv_nodes", "mlp_nodes", "radioml_nodes"]
 

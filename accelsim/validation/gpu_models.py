@@ -29,9 +29,7 @@ from accelsim.validation.columns import (
     issued_time_s,
     roofline_s,
 )
-from accelsim.validation.names import device_refusal, gpu_of, note_unknown_devices
-from accelsim.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
-from accelsim.validation.tables import (
+from accelsim.validation.data_folder import (
     DataFolder,
     Schema,
     Table,
@@ -40,6 +38,8 @@ from accelsim.validation.tables import (
     number,
     time_column,
 )
+from accelsim.validation.names import device_refusal, gpu_of, note_unknown_devices
+from accelsim.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind

@@ -13,29 +13,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.calibration.split import HELD_OUT_SHARE
+from accelsim.calibration.fit.cells import TimedKernels
 from accelsim.cost.gpu import GpuParameters, cost_gpu
-from accelsim.cost.gpu.parameters import LoopConditions
+from accelsim.cost.gpu.gpu_parameters import LoopConditions
 from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnknownNameError
-from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.columns import (
     ELEMENTWISE,
     conv_graph,
     gemm_graph,
     recurrent_graph,
     roofline_s,
-    unchained,
     vector_graph,
 )
-from accelsim.validation.names import device_refusal, gpu_of, note_unknown_devices
-from accelsim.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
-from accelsim.validation.tables import (
+from accelsim.validation.data_folder import (
     Column,
     DataFolder,
     Schema,
@@ -46,6 +42,9 @@ from accelsim.validation.tables import (
     text,
     time_column,
 )
+from accelsim.validation.names import device_refusal, gpu_of, note_unknown_devices
+from accelsim.validation.split import HELD_OUT_SHARE
+from accelsim.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
@@ -184,27 +183,12 @@ def _views(group: TextArray, measured_s: FloatArray) -> tuple[tuple[str, NDArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KernelPrediction:
-    """Each row on its own: the time to issue it and the time it runs.
+class KernelPrediction(TimedKernels):
+    """What the timers of a table read, predicted row by row.
 
-    Attributes:
-        graph: One operator per row.
-        profile: The device.
-        execution: How the measurement issued its calls: eager ones are timed alone, replayed ones
-            (DeepBench, 2016 to 2018) in long loops, with the libraries of their day.
-        is_m_contiguous: GEMMs whose left operand has m contiguous, shape (n,); None where that is
-            not known.
+    Eager calls come one by one, amid thousands of other shapes; replayed ones (DeepBench, 2016 to
+    2018) run in long loops, with the libraries of their day.
     """
-
-    graph: OperatorGraph
-    profile: GpuProfile
-    execution: Execution
-    is_m_contiguous: NDArray[np.bool_] | None = None
-
-    def take(self, rows: Any) -> Self:
-        """Some of the rows."""
-        layout = None if self.is_m_contiguous is None else self.is_m_contiguous[rows]
-        return replace(self, graph=unchained(self.graph, rows), is_m_contiguous=layout)
 
     def __call__(self, parameters: Any | None) -> Prediction:
         """Predict every row."""
@@ -212,48 +196,23 @@ class KernelPrediction:
         costs = self.costs(used)
         return Prediction(self.call_s(costs, used), costs.log_sigma)
 
-    def call_s(
-        self, costs: CostTable, parameters: GpuParameters, issue_s: float | None = None
-    ) -> FloatArray:
-        """What a timer around each call reads, shape (n,).
-
-        Of an eager call the host's time and as much of the kernel as is left when the host, back
-        from the call, records the closing event.
-
-        Args:
-            costs: Of the rows.
-            parameters: Used for them.
-            issue_s: Time to issue a row; that of `costs` where None.
-        """
-        issued = costs.dispatch_s if issue_s is None else np.full(len(costs.time_s), issue_s)
-        hidden = np.minimum(self.trailing_s(parameters), issued)
-        called: FloatArray = issued + np.maximum(costs.time_s - hidden, 0.0)
-        return called
-
-    def trailing_s(self, parameters: GpuParameters) -> float:
-        """Time from a kernel's launch to the closing event that the timer reads: none where HIP
-        records the events.
-        """
-        timed = self.execution is Execution.EAGER and self.profile.vendor == "NVIDIA"
-        return parameters.trailing_dispatch_s if timed else 0.0
-
     def costs(self, parameters: GpuParameters) -> CostTable:
-        """Cost every row under the conditions of the measurement: eager calls come amid thousands
-        of other shapes.
-        """
-        eager = self.execution is Execution.EAGER
-        issued = parameters.dispatch_convolution_s + parameters.plan_lookup_s * eager
+        """Cost every row under the conditions of the measurement."""
+        is_eager = self.execution is Execution.EAGER
+        dispatch = parameters.dispatch
+        issued_s = dispatch.convolution_s + dispatch.plan_lookup_s * is_eager
         as_measured = replace(
-            parameters, is_isolated=eager, is_early_library=not eager, dispatch_convolution_s=issued
+            parameters,
+            is_isolated=is_eager,
+            is_early_library=not is_eager,
+            dispatch=replace(dispatch, convolution_s=issued_s),
         )
         if self.is_m_contiguous is not None:
             once = np.full(len(self.graph), np.inf)  # nothing of it stays in the cache
-            as_measured = replace(
-                as_measured,
-                conditions=LoopConditions(
-                    once, np.zeros_like(once), is_m_contiguous=self.is_m_contiguous
-                ),
+            conditions = LoopConditions(
+                once, np.zeros_like(once), is_m_contiguous=self.is_m_contiguous
             )
+            as_measured = replace(as_measured, conditions=conditions)
         return cost_gpu(self.graph, self.profile, self.execution, as_measured)
 
 
@@ -277,7 +236,7 @@ def _conv(table: Table) -> OperatorGraph:
 
 _SETS: Sequence[tuple[Schema, Callable[[Table], OperatorGraph], tuple[str, ...]]] = (
     (GEMM_SCHEMA, _gemm, ("op", "b", "m", "n", "k")),
-    (VECTOR_SCHEMA, lambda t: vector_graph(t["op"], t["b"], t["h"]), ("op", "b", "h")),
+    (VECTOR_SCHEMA, lambda rows: vector_graph(rows["op"], rows["b"], rows["h"]), ("op", "b", "h")),
     (CONV_SCHEMA, _conv, ("op", *_CONV_SIZES)),
 )
 
@@ -299,8 +258,8 @@ def load(folder: DataFolder) -> list[Batch]:
             batches += operator_batches(
                 table,
                 build,
-                lambda t, shape=shape: labels(*(t[name] for name in shape)),  # type: ignore[misc]
-                lambda t: t["op"],
+                lambda rows, shape=shape: labels(*(rows[name] for name in shape)),  # type: ignore[misc]
+                lambda rows: rows["op"],
                 "latency_ms",
                 execution=Execution.EAGER,
                 fit_source=schema.file,
@@ -341,7 +300,12 @@ def _bench_operator(table: Table, op: str, dtype: Dtype) -> Iterator[Batch]:
     if op == "gemm":
         shape = ("m", "n", "k", "ta", "tb")
         yield from _bench_pass(
-            table, "fwd_ms", name, lambda t: _bench_gemm(t, dtype), shape, lambda t: t["ta"] == "N"
+            table,
+            "fwd_ms",
+            name,
+            lambda rows: _bench_gemm(rows, dtype),
+            shape,
+            lambda rows: rows["ta"] == "N",
         )
     elif op == "conv":
         for column, suffix, kind in _CONV_PASSES:
@@ -386,8 +350,8 @@ def _bench_pass(
         yield from operator_batches(
             rows,
             build,
-            lambda t: labels(np.full(len(t), name), *(t[size] for size in shape)),
-            lambda t: np.full(len(t), name),
+            lambda part: labels(np.full(len(part), name), *(part[size] for size in shape)),
+            lambda part: np.full(len(part), name),
             column,
             execution=Execution.GRAPH,
             fit_source=DEEPBENCH_SCHEMA.file,
@@ -396,9 +360,14 @@ def _bench_pass(
 
 
 def _bench_gemm(table: Table, dtype: Dtype) -> OperatorGraph:
-    one = np.ones(len(table))
+    ones = np.ones(len(table))
     return gemm_graph(
-        one, table["m"], table["n"], table["k"], dtype, batched=np.zeros(len(table), dtype=np.bool_)
+        ones,
+        table["m"],
+        table["n"],
+        table["k"],
+        dtype,
+        batched=np.zeros(len(table), dtype=np.bool_),
     )
 
 

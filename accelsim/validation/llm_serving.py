@@ -29,9 +29,9 @@ from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.columns import correlated_log_sigma, roofline_s
+from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text, time_column
 from accelsim.validation.names import gpu_of, note_unknown_devices, workload_of
 from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
-from accelsim.validation.tables import DataFolder, Schema, Table, number, text, time_column
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph

@@ -29,9 +29,7 @@ import numpy as np
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced, SourceKind
-from accelsim.validation.names import device_of, note_unknown_devices, workload_of
-from accelsim.validation.suite import Batch, refused_batch, register_suite
-from accelsim.validation.tables import (
+from accelsim.validation.data_folder import (
     WRONG_UNIT,
     DataFolder,
     Schema,
@@ -40,6 +38,8 @@ from accelsim.validation.tables import (
     text,
     time_column,
 )
+from accelsim.validation.names import device_of, note_unknown_devices, workload_of
+from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.validation.throughput import (
     Stage,
     Throughput,

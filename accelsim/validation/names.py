@@ -15,7 +15,7 @@ import numpy as np
 from accelsim import catalog, workload_catalog
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
-from accelsim.validation.tables import DataFolder, DataProblem, Table
+from accelsim.validation.data_folder import DataFolder, DataProblem, Table
 from accelsim.workloads.model import Workload
 
 __all__ = [

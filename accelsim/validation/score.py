@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accelsim.calibration.split import held_out_mask
 from accelsim.errors import AccelsimError, InputError, MissingDependencyError, UnknownNameError
+from accelsim.validation.data_folder import DataFolder, DataProblem, Schema, data_folder
 from accelsim.validation.finished_suites import KeptSuites
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes
 from accelsim.validation.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.validation.names import device_of
 from accelsim.validation.scored import ScoredRows, Step, SuiteRows
+from accelsim.validation.split import held_out_mask
 from accelsim.validation.suite import Batch, Suite, suites
 from accelsim.validation.suite import suite as find_suite
-from accelsim.validation.tables import DataFolder, DataProblem, Schema, data_folder
 from accelsim.validation.tiers import Choice, TierName, choose
 from accelsim.workloads.graph import FloatArray
 
 if TYPE_CHECKING:
-    from accelsim.calibration.fit.folder import FolderFits
+    from accelsim.validation.folder_fit import FolderFits
 
 __all__ = ["GroupScore", "Scoreboard", "ScoredRows", "SuiteScore", "validate"]
 
@@ -239,7 +239,7 @@ def _say(progress: Progress, step: Step, line: str) -> None:
 
 def _folder_fits(folder: DataFolder) -> FolderFits:
     """Fits to the folder's rows, which suites of the folder share."""
-    from accelsim.calibration.fit.folder import FolderFits
+    from accelsim.validation.folder_fit import FolderFits
 
     if folder.fits is None:
         folder.fits = FolderFits(folder)

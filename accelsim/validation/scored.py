@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.validation.data_folder import DataProblem
 from accelsim.validation.suite import TextArray
-from accelsim.validation.tables import DataProblem
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["ScoredRows", "Step", "SuiteRows"]

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.calibration.split import HELD_OUT_SHARE
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.validation.tables import DataFolder, Schema
+from accelsim.validation.data_folder import DataFolder, Schema
+from accelsim.validation.split import HELD_OUT_SHARE
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [

@@ -3,8 +3,9 @@
 `spec`: one set for the whole class. For an honest score the device's own rows must not have shaped
 it, so the set fitted without the device (or its chip) is used where
 ``calibration/class/gpu-without-<device>.yaml`` has one. `fitted`: the overlay of the device in
-``calibration/fitted/<device>.yaml``. `measured`: interpolation in the device's own rows. `best`:
-the highest that there is.
+``calibration/fitted/<device>.yaml``, of whichever tier it is. `measured`: the same where its
+surfaces interpolate the device's own kernel tables, and nothing else. `best`: the highest that
+there is.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
-from accelsim.cost.fitted import apply_overlay, fitted_parameters
+from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.gpu.measured_boards import Board
-from accelsim.cost.gpu.parameters import read_parameters
 from accelsim.cost.gpu.relatives import with_relative_surfaces
+from accelsim.cost.table import Tier
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
@@ -104,20 +106,19 @@ def _fitted(device: DeviceProfile) -> Choice:
     overlay = fitted_parameters(device.name)
     if overlay is None or device.device_class != "gpu":
         return Choice("fitted", None, refusal=f"no overlay calibration/fitted/{_base(device)}.yaml")
-    note = f"fitted to {overlay.rows:,} rows: {overlay.data}"
+    how = "interpolated between" if overlay.tier is Tier.MEASURED else "fitted to"
+    note = f"{how} {overlay.rows:,} rows: {overlay.data}"
     # residuals by family come with a fit to operators; overlays of kernel tables have surfaces
     # alone
-    parameters = apply_overlay(GpuParameters.class_wide(), overlay)
-    return Choice("fitted", parameters, note, saw_operators=bool(overlay.families))
+    parameters = GpuParameters.class_wide().with_overlay(overlay)
+    return Choice(str(overlay.tier), parameters, note, saw_operators=bool(overlay.families))
 
 
 def _measured(device: DeviceProfile) -> Choice:
-    from tools.refit.measured_kernels import measured_parameters
-
-    own = measured_parameters(device.name) if device.device_class == "gpu" else None
-    if own is None:
+    overlay = _fitted(device)
+    if overlay.refusal or overlay.tier != Tier.MEASURED:
         return Choice("measured", None, refusal=f"no measured table of {_base(device)}")
-    return Choice("measured", own, "interpolated in the device's own kernel tables")
+    return overlay
 
 
 def _best(device: DeviceProfile) -> Choice:

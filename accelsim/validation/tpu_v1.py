@@ -36,9 +36,9 @@ from accelsim.cost.idle import idle_power_w
 from accelsim.cost.systolic import cost_systolic
 from accelsim.cost.table import CostTable
 from accelsim.hardware.profile import AsicProfile
+from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
 from accelsim.validation.quantities import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
-from accelsim.validation.tables import DataFolder, Schema, Table, number, text
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph

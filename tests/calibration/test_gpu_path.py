@@ -136,9 +136,9 @@ def test_the_fit_finds_the_device_behind_the_run(folder):
     profile = gpu_profile(run.environment)
     fitted = fit_gpu_run(run, profile)
     numbers = fitted.overlay.parameters
-    assert numbers["dispatch_elementwise_s"] == pytest.approx(fake_gpu.ISSUE_S, rel=0.05)
-    assert numbers["host_copy_latency_s"] == pytest.approx(fake_gpu.LINK_S, rel=0.2)
-    link = numbers["host_link_efficiency"] * profile.host_link.bandwidth_bytes_per_s.value
+    assert numbers["dispatch.elementwise_s"] == pytest.approx(fake_gpu.ISSUE_S, rel=0.05)
+    assert numbers["host.copy_latency_s"] == pytest.approx(fake_gpu.LINK_S, rel=0.2)
+    link = numbers["host.link_efficiency"] * profile.host_link.bandwidth_bytes_per_s.value
     assert link == pytest.approx(fake_gpu.LINK_BYTES_PER_S, rel=0.1)
     total = next(row for row in fitted.errors if row["family"] == row["dtype"] == "all")
     assert total["rows"] >= 60

@@ -5,14 +5,18 @@ be replaced.
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.calibration.overlay import overlay_text, read_fitted, user_folder, write_overlay
-from accelsim.cost.cpu.parameters import cpu_parameters
-from accelsim.cost.fitted import FittedParameters, apply_overlay, fitted_parameters
+from accelsim.cost.fitted import FittedParameters, fitted_parameters
+from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.residual import FamilyResidual
+from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.surface_file import surface_file_name
+from accelsim.cost.table import Tier
 from accelsim.errors import ProfileError
 
 FAMILY = FamilyResidual(120, 0.08, 0.07, 0.03, 0.05, 0.13, (1e6, 2e12), (1e3, 1e9))
@@ -22,7 +26,7 @@ OVERLAY = FittedParameters(
     "2026-01-02",
     'rows of "a table"',
     120,
-    {"kernel_latency_s": 2e-06},
+    {"memory.kernel_latency_s": 2e-06},
     {"gemm fp32": FAMILY},
 )
 
@@ -57,7 +61,7 @@ def test_the_users_overlay_comes_first_and_serves_slices(
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("value: 2.0e-06", "value: fast", "kernel_latency_s"),
+        ("value: 2.0e-06", "value: fast", "memory.kernel_latency_s"),
         ("device_class: gpu\n", "", "device_class"),
         ("rows: 120, log_sigma", "rows: -1, log_sigma", "gemm fp32"),
         ("data:", "origin:", "data"),
@@ -74,9 +78,51 @@ def test_a_damaged_overlay_is_refused_by_name(
         read_fitted(path)
 
 
-def test_an_overlay_replaces_fields_of_its_class_alone() -> None:
-    base = cpu_parameters()
-    changed = apply_overlay(base, replace(OVERLAY, parameters={"row_cycles": 3.5}))
-    assert changed == replace(base, row_cycles=3.5)
+GRID = ShapeSurface((np.array([0.0, 4.0]),), np.array([0.1, -0.2]), 0.05, 30)
+MEASURED = replace(
+    OVERLAY,
+    parameters={},
+    pinned={"gemm.prologue_k": 8.0},
+    surfaces={"gemm": GRID},
+    tier=Tier.MEASURED,
+)
+
+
+def test_surfaces_lie_in_a_file_of_their_own(tmp_path: Path) -> None:
+    read = read_fitted(write_overlay(MEASURED, tmp_path))
+    packed = tmp_path / surface_file_name("a-board")
+    assert packed.is_file()
+    assert read.tier is Tier.MEASURED
+    assert read.surfaces["gemm"].flat == pytest.approx(GRID.flat)
+    write_overlay(OVERLAY, tmp_path)
+    assert not packed.exists()
+
+
+def test_a_missing_file_of_surfaces_is_named(tmp_path: Path) -> None:
+    path = write_overlay(MEASURED, tmp_path)
+    (tmp_path / surface_file_name("a-board")).unlink()
+    with pytest.raises(ProfileError, match=r"a-board\.surfaces\.npz"):
+        read_fitted(path)
+
+
+@pytest.mark.parametrize("word", ["spec", "guess", "[measured]"])
+def test_a_tier_that_no_overlay_has_is_refused(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(overlay_text(OVERLAY).replace("tier: fitted\n", f"tier: {word}\n"))
+    with pytest.raises(ProfileError, match="tier"):
+        read_fitted(path)
+
+
+def test_an_overlay_replaces_numbers_of_its_class_alone() -> None:
+    base = GpuParameters.class_wide()
+    changed = base.with_overlay(replace(OVERLAY, parameters={"gemm.prologue_k": 3.5}))
+    assert changed.numbers() == base.numbers() | {"gemm.prologue_k": 3.5}
+    assert changed.families["gemm fp32"] == replace(FAMILY, is_own=True)
+    assert changed.tier is Tier.FITTED
     with pytest.raises(ProfileError, match="warp_drive"):
-        apply_overlay(base, replace(OVERLAY, parameters={"warp_drive": 1.0}))
+        base.with_overlay(replace(OVERLAY, parameters={"gemm.warp_drive": 1.0}))
+
+
+def test_what_surfaces_build_on_is_pinned_whatever_the_class_says() -> None:
+    base = GpuParameters.class_wide().with_values({"gemm.prologue_k": 20.0})
+    assert base.with_overlay(MEASURED).gemm.prologue_k == 8.0

@@ -6,37 +6,38 @@ is left is the formula.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 from gpu_rows import gpu, graph
 
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.model import GPU
-from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import Phase
 
 IDEAL = {
-    "vector_efficiency": 1.0,
-    "batched_ratio": 1.0,
-    "operand_exposed_fraction": 0.0,
-    "prologue_k": 0.0,
-    "lone_tile_loss": 0.0,
-    "kernel_latency_s": 1e-6,
-    "contraction_latency_s": 2e-6,
-    "softmax_efficiency": 0.8,
-    "norm_efficiency": 0.5,
-    "reduction_columns": 64.0,
-    "gather_overhead_bytes": 32.0,
-    "special_efficiency": 0.5,
-    "attention_efficiency": 0.5,
-    "attention_backward_efficiency": 0.8,
-    "recurrent_step_s": 5e-6,
-    "overlap_exponent": 1.0,
-    "host_link_efficiency": 0.5,
-    "host_copy_latency_s": 1e-5,
+    "gemm.vector_efficiency": 1.0,
+    "gemm.batched_ratio": 1.0,
+    "gemm.operand_exposed_fraction": 0.0,
+    "gemm.prologue_k": 0.0,
+    "gemm.lone_tile_loss": 0.0,
+    "memory.kernel_latency_s": 1e-6,
+    "gemm.latency_s": 2e-6,
+    "memory.softmax_efficiency": 0.8,
+    "memory.norm_efficiency": 0.5,
+    "memory.reduction_columns": 64.0,
+    "memory.gather_overhead_bytes": 32.0,
+    "memory.special_efficiency": 0.5,
+    "attention.efficiency": 0.5,
+    "attention.backward_efficiency": 0.8,
+    "recurrent.step_s": 5e-6,
+    "gemm.overlap_exponent": 1.0,
+    "host.link_efficiency": 0.5,
+    "host.copy_latency_s": 1e-5,
 }
 BENCH = {
     "sm_count": 10.0,
@@ -58,8 +59,8 @@ BENCH = {
 ONE_TILE = ((128, 128),)
 
 
-def parameters(**changes) -> GpuParameters:
-    return replace(GpuParameters.class_wide(), **(IDEAL | changes))
+def parameters(changes: Mapping[str, float] | None = None) -> GpuParameters:
+    return GpuParameters.class_wide().with_values(IDEAL | dict(changes or {}))
 
 
 def bench(**changes) -> GpuMachine:

@@ -4,8 +4,6 @@ rows read as a stream.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,9 @@ from accelsim.validation.columns import gemm_graph
 from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.workloads.dtype import Dtype
 
-PARAMETERS = replace(GpuParameters.class_wide(), m_contiguous_ratio=1.25, k_contiguous_ratio=0.5)
+PARAMETERS = GpuParameters.class_wide().with_values(
+    {"gemm.m_contiguous_ratio": 1.25, "gemm.k_contiguous_ratio": 0.5}
+)
 
 
 def skinny(dtype: Dtype, layout, device: str = "t4") -> KernelPrediction:
@@ -45,7 +45,7 @@ def test_memory_time_follows_the_layout():
 def test_vector_lanes_and_rows_of_unknown_layout_read_as_a_stream():
     plain = skinny(Dtype.FP32, None).costs(PARAMETERS)
     assert skinny(Dtype.FP32, LAYOUT).costs(PARAMETERS).time_s.tolist() == plain.time_s.tolist()
-    even = replace(PARAMETERS, m_contiguous_ratio=1.0, k_contiguous_ratio=1.0)
+    even = PARAMETERS.with_values({"gemm.m_contiguous_ratio": 1.0, "gemm.k_contiguous_ratio": 1.0})
     unknown = skinny(Dtype.FP16, None)
     assert unknown.costs(even).time_s.tolist() == unknown.costs(PARAMETERS).time_s.tolist()
 

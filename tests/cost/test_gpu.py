@@ -264,7 +264,7 @@ def test_functions_of_tensors_alone_are_quicker_to_issue_than_scalars_and_module
 def test_tier_says_where_parameters_come_from() -> None:
     rows, own = graph([gemm(64, 64, 64)]), GpuParameters.class_wide()
     assert cost_gpu(rows, gpu("t4")).tier is Tier.SPEC
-    assert cost_gpu(rows, gpu("t4"), parameters=replace(own, is_fitted=True)).tier is Tier.FITTED
+    assert cost_gpu(rows, gpu("t4"), parameters=replace(own, tier=Tier.FITTED)).tier is Tier.FITTED
 
 
 def test_batch_norm_streams_in_inference_and_reduces_in_training() -> None:
@@ -275,18 +275,33 @@ def test_batch_norm_streams_in_inference_and_reduces_in_training() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("vector_efficiency", 1.2), ("hbm_efficiency", 0.0), ("prologue_k", -1.0)]
+    ("field", "value"),
+    [("gemm.vector_efficiency", 1.2), ("memory.hbm_efficiency", 0.0), ("gemm.prologue_k", -1.0)],
 )
 def test_parameters_out_of_range_are_refused(field: str, value: float) -> None:
     with pytest.raises(InvalidValueError, match=field):
-        replace(GpuParameters.class_wide(), **{field: value})
+        GpuParameters.class_wide().with_values({field: value})
+
+
+def test_values_are_replaced_by_group_and_name() -> None:
+    base = GpuParameters.class_wide()
+    changed = base.with_values({"gemm.prologue_k": 3.0, "dispatch.norm_s": 1e-6})
+    assert (changed.gemm.prologue_k, changed.dispatch.norm_s) == (3.0, 1e-6)
+    assert changed.with_values(base.numbers()) == base
+    assert (
+        changed.numbers()
+        | {name: base.value(name) for name in ("gemm.prologue_k", "dispatch.norm_s")}
+        == base.numbers()
+    )
+    with pytest.raises(InvalidValueError, match="prologue_k"):
+        base.with_values({"prologue_k": 3.0})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"warp_speed": {"value": 1.0, "source": "x"}}, "warp_speed"),
-        ({"prologue_k": {"value": 3.0}}, "source"),
+        ({"gemm.warp_speed": {"value": 1.0, "source": "x"}}, "warp_speed"),
+        ({"gemm.prologue_k": {"value": 3.0}}, "source"),
         ({}, "fields"),
     ],
 )

@@ -21,7 +21,7 @@ from accelsim.workloads.dtype import Dtype
 
 
 def looped(cycle_bytes, compute_s=1e-6, memory_s=8e-6, latency_s=2e-6):
-    """Exponent 1; a cache of 8 bytes a clock for each of 25 SMs has twice the memory's bandwidth."""
+    """Exponent 1; a cache of 8 bytes a clock for each of 25 SMs is twice as fast as memory."""
     columns = [
         np.array([value])
         for value in (compute_s + memory_s + latency_s, compute_s, memory_s, 0.0, 0.0)
@@ -74,8 +74,13 @@ def test_a_limited_product_takes_longer_in_arithmetic_and_traffic_alike() -> Non
     kind, dims, flop, moved = gemm(1280, 128, 256)
     free = costs(kind, dims, flop, moved)
     busy_s = float(free.time_s[0]) - 2e-6
-    machine = bench(limit_w=74.0, static_w=10.0, power_window_s=0.0, byte_energy_j=0.0,
-                    flop_energy_j=np.full(len(Dtype), 100.0 * busy_s / flop))  # fmt: skip
+    machine = bench(
+        limit_w=74.0,
+        static_w=10.0,
+        power_window_s=0.0,
+        byte_energy_j=0.0,
+        flop_energy_j=np.full(len(Dtype), 100.0 * busy_s / flop),
+    )
     limited = costs(kind, dims, flop, moved, machine=machine)
     clock = 0.64 ** (1 / 3)
     assert limited.time_s[0] == pytest.approx(busy_s / clock + 2e-6)
@@ -88,9 +93,15 @@ def test_a_limited_product_takes_longer_in_arithmetic_and_traffic_alike() -> Non
 def test_a_machine_is_its_profile_times_the_parameters() -> None:
     """T4 (NVIDIA data sheet): 40 SMs at 1590 MHz, 8.1 TFLOP/s, 320 GB/s GDDR6, 70 W."""
     used = parameters(
-        gddr_efficiency=0.5, operand_bytes_per_lane_clock=0.25, matrix_operand_bytes_per_clock=128.0,
-        active_static_w=5.0, active_static_fraction=0.1, power_window_s=1e-3,
-    )  # fmt: skip
+        {
+            "memory.gddr_efficiency": 0.5,
+            "gemm.operand_bytes_per_lane_clock": 0.25,
+            "gemm.matrix_operand_bytes_per_clock": 128.0,
+            "power.active_static_w": 5.0,
+            "power.active_static_fraction": 0.1,
+            "power.window_s": 1e-3,
+        }
+    )
     board = gpu("t4")
     machine = GpuMachine.of(board, used)
     assert machine.stream_bytes_per_s == pytest.approx(0.5 * 320e9)
@@ -107,13 +118,21 @@ def test_a_machine_is_its_profile_times_the_parameters() -> None:
 
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("t4", "gddr"), ("a100-pcie-40gb", "hbm"), ("p100-pcie-16gb", "early_memory"), ("gtx-1080", "early_memory"),
-     ("mi100", "other_memory"), ("rtx-4090", "plain_gddr"), ("l40s", "gddr"), ("arc-pro-b60", "plain_gddr")],
-)  # fmt: skip
+    [
+        ("t4", "gddr"),
+        ("a100-pcie-40gb", "hbm"),
+        ("p100-pcie-16gb", "early"),
+        ("gtx-1080", "early"),
+        ("mi100", "other"),
+        ("rtx-4090", "plain_gddr"),
+        ("l40s", "gddr"),
+        ("arc-pro-b60", "plain_gddr"),
+    ],
+)
 def test_memory_efficiency_is_that_of_generation_vendor_and_kind(name, field) -> None:
-    fields = ("gddr", "plain_gddr", "hbm", "early_memory", "other_memory")
-    values = {f"{other}_efficiency": 0.3 if other == field else 0.9 for other in fields}
-    machine = GpuMachine.of(gpu(name), parameters(**values))
+    fields = ("gddr", "plain_gddr", "hbm", "early", "other")
+    values = {f"memory.{other}_efficiency": 0.3 if other == field else 0.9 for other in fields}
+    machine = GpuMachine.of(gpu(name), parameters(values))
     assert machine.stream_bytes_per_s == pytest.approx(0.3 * machine.bandwidth_bytes_per_s)
 
 
@@ -123,8 +142,8 @@ def test_matrix_cores_move_operands_in_proportion_to_their_width() -> None:
     """
     overhead = 4.0
     board = gpu("a100-pcie-40gb")
-    machine = GpuMachine.of(board, parameters(matrix_energy_overhead=overhead))
-    plain = GpuMachine.of(board, parameters(matrix_energy_overhead=1.0)).flop_energy_j
+    machine = GpuMachine.of(board, parameters({"power.matrix_energy_overhead": overhead}))
+    plain = GpuMachine.of(board, parameters({"power.matrix_energy_overhead": 1.0})).flop_energy_j
     half = plain[Dtype.FP16]
     assert machine.flop_energy_j[Dtype.FP16] == pytest.approx(overhead * half)
     assert machine.flop_energy_j[Dtype.INT8] == pytest.approx(
@@ -135,10 +154,16 @@ def test_matrix_cores_move_operands_in_proportion_to_their_width() -> None:
 # -- the whole model
 
 DISPATCH = {
-    "dispatch_contraction_s": 1e-6, "dispatch_batched_s": 2e-6, "dispatch_convolution_s": 3e-6, "dispatch_norm_s": 4e-6,
-    "dispatch_softmax_s": 5e-6, "dispatch_scalar_s": 6e-6, "dispatch_activation_s": 7e-6,
-    "dispatch_elementwise_s": 8e-6, "graph_gap_s": 9e-6,
-}  # fmt: skip
+    "dispatch.contraction_s": 1e-6,
+    "dispatch.batched_s": 2e-6,
+    "dispatch.convolution_s": 3e-6,
+    "dispatch.norm_s": 4e-6,
+    "dispatch.softmax_s": 5e-6,
+    "dispatch.scalar_s": 6e-6,
+    "dispatch.activation_s": 7e-6,
+    "dispatch.elementwise_s": 8e-6,
+    "dispatch.graph_gap_s": 9e-6,
+}
 
 
 @pytest.mark.parametrize(
@@ -163,7 +188,7 @@ DISPATCH = {
     ],
 )
 def test_the_framework_issues_each_class_of_operators_at_its_own_pace(row, issued_s) -> None:
-    used = parameters(**DISPATCH)
+    used = parameters(DISPATCH)
     assert cost_gpu(graph([row]), gpu("t4"), Execution.EAGER, used).dispatch_s[0] == issued_s
     assert cost_gpu(graph([row]), gpu("t4"), Execution.GRAPH, used).dispatch_s[0] == 9e-6
 
@@ -185,7 +210,11 @@ def test_energy_is_arithmetic_and_traffic_below_the_limit() -> None:
 def test_a_row_at_the_limit_draws_the_room_above_static_power() -> None:
     board = gpu("t4")  # 70 W
     used = parameters(
-        active_static_w=10.0, active_static_fraction=0.1, vector_energy_overhead=500.0
+        {
+            "power.active_static_w": 10.0,
+            "power.active_static_fraction": 0.1,
+            "power.vector_energy_overhead": 500.0,
+        }
     )
     table = cost_gpu(graph([gemm(4096, 4096, 4096)]), board, parameters=used)
     assert table.energy_j[0] == pytest.approx((70 - 10 - 7) * table.time_s[0])

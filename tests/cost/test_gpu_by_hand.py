@@ -126,15 +126,22 @@ TILE_S = 2 * 128 * 128 * 256 / (1e12 / 10)  # one tile of 128 x 128 x 256 on one
 
 @pytest.mark.parametrize(
     ("m", "n", "batch", "waves"),
-    [(128, 128, 1, 1), (128, 1280, 1, 1), (129, 640, 1, 1), (128, 1281, 1, 2), (129, 641, 1, 2), (1, 1, 21, 3),
-     (2560, 128, 1, 2)],
-)  # fmt: skip
+    [
+        (128, 128, 1, 1),
+        (128, 1280, 1, 1),
+        (129, 640, 1, 1),
+        (128, 1281, 1, 2),
+        (129, 641, 1, 2),
+        (1, 1, 21, 3),
+        (2560, 128, 1, 2),
+    ],
+)
 def test_tiles_run_in_waves_and_edges_cost_whole_tiles(m, n, batch, waves) -> None:
     assert product_s(m, n, 256, batch) == pytest.approx(waves * TILE_S)
 
 
 def test_the_pipeline_of_a_tile_fills_and_drains() -> None:
-    assert product_s(128, 128, 256, used=parameters(prologue_k=64.0)) == pytest.approx(
+    assert product_s(128, 128, 256, used=parameters({"gemm.prologue_k": 64.0})) == pytest.approx(
         TILE_S * (256 + 64) / 256
     )
 
@@ -154,7 +161,7 @@ def test_operands_that_arithmetic_does_not_hide_add_up(exposed, factor) -> None:
     # 256 elements of 4 bytes a step against 2 x 128 x 128 FLOP: at this rate, half the time of the
     # arithmetic.
     machine = bench(vector_operand_bytes_per_s=256 * 4 / (0.5 * 2 * 128 * 128 / 1e12))
-    used = parameters(operand_exposed_fraction=exposed)
+    used = parameters({"gemm.operand_exposed_fraction": exposed})
     assert product_s(128, 128, 256, machine=machine, used=used) == pytest.approx(factor * TILE_S)
 
 
@@ -194,7 +201,7 @@ def test_rounded_slices_take_the_longest() -> None:
 )
 def test_lone_tiles_of_64_threads_take_longer_than_their_share(tiles, own) -> None:
     """Loss 1/2: j tiles of a group of four take sqrt(4 j) tiles' time."""
-    used = parameters(lone_tile_loss=0.5)
+    used = parameters({"gemm.lone_tile_loss": 0.5})
     found = product_s(64, 64, 256, 10 * tiles, used=used, tiles=((64, 64),))
     assert found == pytest.approx(own * TILE_S / 4)
     assert product_s(128, 128, 256, 10 * tiles, used=used) == pytest.approx(
@@ -204,7 +211,7 @@ def test_lone_tiles_of_64_threads_take_longer_than_their_share(tiles, own) -> No
 
 @pytest.mark.parametrize(("k", "factor"), [(16384, 1.5), (32768, 1 + 16 / 17), (1024, 1.0)])
 def test_long_rows_walk_pages_on_early_boards(k, factor) -> None:
-    used = parameters(page_walk_loss=1.0)
+    used = parameters({"gemm.page_walk_loss": 1.0})
     plain, walking = (
         costs(*gemm(1280, 128, k), machine=bench(has_page_walks=flag), used=used).compute_s[0]
         for flag in (False, True)
@@ -226,7 +233,7 @@ def test_a_product_adds_latency_to_arithmetic_and_traffic() -> None:
 def test_batched_products_have_their_own_ratio_and_never_beat_the_peak() -> None:
     kind, dims, flop, moved = gemm(128, 128, 256, 10, kind=K.BATCHED_GEMM)
     slower, faster = (
-        costs(kind, dims, flop, moved, used=parameters(batched_ratio=ratio)).compute_s[0]
+        costs(kind, dims, flop, moved, used=parameters({"gemm.batched_ratio": ratio})).compute_s[0]
         for ratio in (0.5, 1.5)
     )
     assert slower == pytest.approx(2 * TILE_S)
@@ -292,7 +299,7 @@ def test_attention_runs_blocks_of_64_queries_in_waves() -> None:
 
 
 def test_scores_cost_eight_lane_flop_each() -> None:
-    used = parameters(special_efficiency=0.01)  # slower than the products
+    used = parameters({"memory.special_efficiency": 0.01})  # slower than the products
     found = costs(K.ATTENTION, attention_dims(2, 5, 128, 256), 0.0, 1e6, used=used)
     assert found.compute_s[0] == pytest.approx(2 * 5 * 128 * 256 * 8 / 0.01e12)
 

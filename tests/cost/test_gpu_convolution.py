@@ -2,8 +2,6 @@
 algorithms.
 """
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from gpu_rows import K, conv, gpu, graph
@@ -12,15 +10,16 @@ from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.model import cost_gpu
 
 #: No limit on the clock, latency or direct kernel beside the arithmetic.
-BARE = replace(
-    GpuParameters.class_wide(),
-    winograd_efficiency=0.5,
-    convolution_efficiency=0.5,
-    direct_efficiency=1e-3,
-    prologue_k=8.0,
-    contraction_latency_s=0.0,
-    overlap_exponent=100.0,
-    vector_energy_overhead=1.0,
+BARE = GpuParameters.class_wide().with_values(
+    {
+        "convolution.winograd_efficiency": 0.5,
+        "convolution.vector_efficiency": 0.5,
+        "convolution.direct_efficiency": 1e-3,
+        "gemm.prologue_k": 8.0,
+        "gemm.latency_s": 0.0,
+        "gemm.overlap_exponent": 100.0,
+        "power.vector_energy_overhead": 1.0,
+    }
 )
 
 
@@ -63,7 +62,7 @@ def test_fused_winograd_takes_blocks_of_32_channels_and_8_x_16_outputs():
     costs = cost_gpu(
         graph([conv(64, 17, 40, 16)]),
         gpu("v100-sxm2-16gb"),
-        parameters=replace(BARE, transformed_efficiency=0.01),
+        parameters=BARE.with_values({"convolution.transformed_efficiency": 0.01}),
     )
     flop = 2 * 16 / 4 * 128 * 32 * (24 + 8)
     assert costs.compute_s[0] == pytest.approx(
@@ -98,7 +97,7 @@ def test_a_strided_1x1_gradient_multiplies_half_of_the_zeros():
 
 @pytest.mark.parametrize("kind", [K.CONV, K.CONV_BACKWARD_DATA, K.CONV_BACKWARD_WEIGHT])
 def test_only_gradients_that_are_implicit_gemms_are_slower_than_the_forward_pass(kind):
-    slow = replace(BARE, backward_efficiency=0.3)
+    slow = BARE.with_values({"convolution.backward_efficiency": 0.3})
     row = conv(32, 256, 256, 14, kind=kind)
     assert (
         compute_s("v100-sxm2-16gb", row)[0] == compute_s("v100-sxm2-16gb", row, parameters=slow)[0]

@@ -59,12 +59,12 @@ def test_the_input_is_quantised_before_the_product(board, dtype):
     assert moved < 0.5 * machine.l2_bytes
     found = cost(m, 512, k, board, dtype=dtype)
     product_s = (
-        join_times(found.compute_s, found.memory_s, CLASS.overlap_exponent)
-        + CLASS.contraction_latency_s
+        join_times(found.compute_s, found.memory_s, CLASS.gemm.overlap_exponent)
+        + CLASS.gemm.latency_s
     )
     rate = max(8.0 * machine.sm_count * machine.clock_hz, machine.stream_bytes_per_s)
     assert found.time_s - product_s == pytest.approx(
-        CLASS.kernel_latency_s + moved / rate, rel=0.01
+        CLASS.memory.kernel_latency_s + moved / rate, rel=0.01
     )
 
 

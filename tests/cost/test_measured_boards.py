@@ -1,13 +1,15 @@
-"""The compact file of measured boards: it says what the overlays say, and estimates and validation
-read the same.
+"""The list of measured boards: it says what the overlays say, and estimates and validation read the
+same.
 """
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from accelsim import catalog
+from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import cost_gpu
 from accelsim.cost.gpu.measured_boards import (
     FILE,
@@ -17,6 +19,7 @@ from accelsim.cost.gpu.measured_boards import (
     write_measured_boards,
 )
 from accelsim.cost.registry import tier_parameters
+from accelsim.cost.surface_file import surface_file_name
 from accelsim.datafile import data_root
 from accelsim.errors import ProfileError
 from accelsim.planning.estimate import estimate
@@ -31,12 +34,7 @@ SHIPPED = data_root() / "calibration" / "fitted"
 
 def content(boards):
     return {
-        board.board.name: (
-            board.board,
-            dict(board.pinned),
-            dict(board.entries),
-            board.read_values().tolist(),
-        )
+        board.board.name: (asdict(board.board), dict(board.pinned), list(board.names))
         for board in boards
     }
 
@@ -46,22 +44,34 @@ def test_the_shipped_file_says_what_the_overlays_say() -> None:
     assert content(_read(SHIPPED / FILE)) == content(overlay_boards(SHIPPED))
 
 
-def test_surfaces_are_read_as_the_overlay_has_them() -> None:
-    overlay = {board.board.name: board for board in overlay_boards(SHIPPED)}["h100-sxm-80gb"]
-    compact = {board.board.name: board for board in measured_boards()}["h100-sxm-80gb"]
-    for name in compact.names:
-        one, other = compact.surface(name), overlay.surface(name)
-        assert np.array_equal(one.flat, other.flat)
-        assert all(np.array_equal(a, b) for a, b in zip(one.knots, other.knots, strict=True))
-        assert (one.log_sigma, one.rows) == (other.log_sigma, other.rows)
+def test_surfaces_are_those_of_the_overlay() -> None:
+    overlay = fitted_parameters("h100-sxm-80gb")
+    listed = {board.board.name: board for board in measured_boards()}["h100-sxm-80gb"]
+    assert set(listed.names) == set(overlay.surfaces) == set(listed.surfaces)
+    for name in listed.names:
+        assert np.array_equal(listed.surfaces[name].flat, overlay.surfaces[name].flat)
 
 
-def test_the_command_gathers_the_overlays_of_a_folder(tmp_path: Path) -> None:
+def test_no_surface_is_read_before_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes((SHIPPED / FILE).read_bytes())
+    board = _read(tmp_path / FILE)[0]  # no file of surfaces lies beside it
+    assert board.names
+    with pytest.raises(ProfileError, match="surfaces"):
+        board.surfaces[board.names[0]]
+
+
+def test_the_command_lists_the_overlays_of_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "fitted"
     folder.mkdir()
-    (folder / "l40s.yaml").write_bytes((SHIPPED / "l40s.yaml").read_bytes())
+    copy_overlay("l40s", folder)
+    copy_overlay("t4", folder)  # of tier `fitted`: no relative of others
     assert main(["--relatives", "--out", str(tmp_path)]) == 0
     assert [board.board.name for board in _read(folder / FILE)] == ["l40s"]
+
+
+def copy_overlay(device: str, folder: Path) -> None:
+    for name in (f"{device}.yaml", surface_file_name(device)):
+        (folder / name).write_bytes((SHIPPED / name).read_bytes())
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
@@ -74,19 +84,20 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 def test_the_users_own_overlays_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = tmp_path / "accelsim" / "calibration" / "fitted"
     own.mkdir(parents=True)
-    text = (SHIPPED / "l40s.yaml").read_text(encoding="utf-8")
-    (own / "l40s.yaml").write_text(text.replace("rows: ", "rows: 1", 1), encoding="utf-8")
+    copy_overlay("l40s", own)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     names = [board.board.name for board in measured_boards()]
     assert names.count("l40s") == 1
+    (found,) = (board for board in measured_boards() if board.board.name == "l40s")
+    assert found.surfaces.path.parent == own
     assert len(names) == len(_read(SHIPPED / FILE))
 
 
 def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     boards = overlay_boards(SHIPPED)[:2]
-    for name in ("a.npz", "b.npz"):
+    for name in ("a.json", "b.json"):
         write_measured_boards(boards, tmp_path / name)
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from operator_cases import attention, conv, gemm, inference_zoo, row, training_rows
 
 from accelsim import catalog
+from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.cpu import cost_cpu
 from accelsim.cost.fpga import cost_fpga
 from accelsim.cost.gpu import cost_gpu
-from accelsim.cost.parameters import class_parameters
 from accelsim.cost.registry import cost_model, operator_costs, supported_rows
 from accelsim.cost.systolic import SystolicParameters, cost_systolic
 from accelsim.cost.table import Bound, Execution

@@ -11,18 +11,19 @@ from hypothesis import strategies as st
 
 from accelsim import catalog
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
+from accelsim.cost.gpu.gpu_parameters import LoopConditions
 from accelsim.cost.gpu.measured_boards import Board, measured_boards
-from accelsim.cost.gpu.parameters import LoopConditions
 from accelsim.cost.gpu.relatives import measured_relatives, with_relative_surfaces
 from accelsim.cost.gpu.repeated import cached_share
 from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
 from accelsim.cost.shape_surface import (
     ShapeSurface,
     SurfaceSum,
-    surface_from_mapping,
     surface_from_thousandths,
 )
+from accelsim.cost.surface_file import SurfaceFile, surface_file_name, write_surfaces
 from accelsim.cost.table import Execution, Rows, Tier
+from accelsim.errors import ProfileError
 from accelsim.validation.columns import attention_graph, gemm_graph, vector_graph
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
@@ -86,25 +87,17 @@ def test_a_sum_of_grids_adds_its_terms() -> None:
 
 
 @pytest.mark.parametrize("surface", [SUM, SURFACE])
-def test_a_surface_of_either_kind_is_written_and_read_back(surface) -> None:
-    again = surface_from_thousandths(surface.header(), np.append(surface.thousandths, 7))
-    for read in (surface_from_mapping(surface.to_mapping()), again):
-        assert type(read) is type(surface)
-        assert read.flat == pytest.approx(surface.flat, abs=5e-4)
-        assert (read.log_sigma, read.rows) == (surface.log_sigma, surface.rows)
+def test_a_surface_of_either_kind_is_put_together_again(surface) -> None:
+    read = surface_from_thousandths(surface.header(), np.append(surface.thousandths, 7))
+    assert type(read) is type(surface)
+    assert read.flat == pytest.approx(surface.flat, abs=5e-4)
+    assert (read.log_sigma, read.rows) == (surface.log_sigma, surface.rows)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"terms": []},
-        {"terms": [{"axes": [3], "values": "1 2"}]},
-        {"terms": [{"axes": [1], "values": "1 2 3"}]},
-    ],
-)
-def test_a_damaged_sum_is_refused(changes) -> None:
-    with pytest.raises(ValueError, match=r"terms|axes|values"):
-        surface_from_mapping(SUM.to_mapping() | changes)
+@pytest.mark.parametrize("axes", [[], [[3]], [[]]])
+def test_a_damaged_sum_is_refused(axes) -> None:
+    with pytest.raises(ValueError, match="axes"):
+        surface_from_thousandths(SUM.header() | {"axes": axes}, SUM.thousandths)
 
 
 def test_too_few_values_are_refused() -> None:
@@ -112,25 +105,54 @@ def test_too_few_values_are_refused() -> None:
         surface_from_thousandths(SURFACE.header(), SURFACE.thousandths[:5])
 
 
-def test_a_surface_is_written_and_read_back() -> None:
-    read = ShapeSurface.from_mapping(SURFACE.to_mapping())
-    assert read.values == pytest.approx(SURFACE.values, abs=5e-4)
-    assert (read.log_sigma, read.rows) == (0.05, 30)
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        {"values": "1 2"},
-        {"values": "1 2 3 4 5 nan"},
         {"knots": [[1, 1], [2], [3]]},
         {"log_sigma": -1.0},
+        {"rows": -1},
         {"knots": [[0, 1]]},
     ],
 )
 def test_a_damaged_surface_is_refused(change) -> None:
     with pytest.raises((ValueError, TypeError)):
-        ShapeSurface.from_mapping(SURFACE.to_mapping() | change)
+        surface_from_thousandths(SURFACE.header() | change, SURFACE.thousandths)
+
+
+def test_surfaces_are_written_and_read_back_name_by_name(tmp_path) -> None:
+    path = tmp_path / surface_file_name("a-board")
+    write_surfaces({"sum": SUM, "grid": SURFACE}, path)
+    read = SurfaceFile(path)
+    assert list(read) == ["grid", "sum"]
+    assert read.point_count == SUM.flat.size + SURFACE.flat.size
+    for name, surface in (("sum", SUM), ("grid", SURFACE)):
+        assert np.array_equal(read[name].thousandths, surface.thousandths)
+    assert "other" not in read
+    assert read.get("other") is None
+
+
+def test_the_same_surfaces_give_the_same_bytes(tmp_path) -> None:
+    paths = [tmp_path / name for name in ("a.npz", "b.npz")]
+    for path in paths:
+        write_surfaces({"sum": SUM, "grid": SURFACE}, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@given(st.lists(st.integers(-100_000, 100_000), min_size=6, max_size=6))
+@settings(max_examples=30, deadline=None)
+def test_values_of_any_size_survive_the_file(tmp_path_factory, thousandths) -> None:
+    path = tmp_path_factory.mktemp("surfaces") / "a.npz"
+    write_surfaces({"grid": SURFACE.with_flat(1e-3 * np.array(thousandths))}, path)
+    assert SurfaceFile(path)["grid"].thousandths.tolist() == thousandths
+
+
+@pytest.mark.parametrize("size", [0, 100, 400])
+def test_a_damaged_file_of_surfaces_is_named(tmp_path, size) -> None:
+    path = tmp_path / "a.npz"
+    write_surfaces({"sum": SUM, "grid": SURFACE}, path)
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ProfileError, match=r"a\.npz"):
+        SurfaceFile(path)["sum"]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +269,7 @@ def board(name: str) -> Board:
     return Board.of(catalog.device(name))
 
 
-def test_relatives_share_the_architecture_if_any_do_and_never_are_the_board() -> None:
+def test_relatives_are_of_the_same_architecture_and_never_the_board_itself() -> None:
     for name in ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "gb200", "h100-pcie-80gb"):
         relatives = measured_relatives(board(name))
         assert relatives
@@ -276,10 +298,10 @@ def test_a_relatives_surfaces_are_wider_and_the_tier_stays_spec() -> None:
     assert whole.relatives[0] == nearest.board.name
     assert set(nearest.names) <= set(whole.surfaces)
     assert all(
-        whole.surfaces[name].log_sigma > nearest.surface(name).log_sigma for name in nearest.names
+        whole.surfaces[name].log_sigma > nearest.surfaces[name].log_sigma for name in nearest.names
     )
     assert all(
-        surface.shared_log_sigma > nearest.surface(name).shared_log_sigma
+        surface.shared_log_sigma > nearest.surfaces[name].shared_log_sigma
         for name, surface in whole.surfaces.items()
         if name in nearest.names
     )
@@ -291,7 +313,7 @@ def test_a_blend_lies_between_the_surfaces_it_is_made_of() -> None:
     assert len(relatives) > 1
     place = [np.log2(np.array([16.0, 512.0, 4096.0])), np.full(3, 12.0), np.full(3, 12.0)]
     whole = with_relative_surfaces(GpuParameters.class_wide(), board("b200-sxm"))
-    single = np.array([r.board.surface("gemm bf16 w16")(place) for r in relatives])
+    single = np.array([r.board.surfaces["gemm bf16 w16"](place) for r in relatives])
     mixed = whole.surfaces["gemm bf16 w16"](place)
     assert (single.min(axis=0) - 0.02 <= mixed).all()
     assert (mixed <= single.max(axis=0) + 0.02).all()
@@ -319,7 +341,7 @@ def test_a_kernel_that_the_nearest_boards_lack_comes_from_the_nearest_that_have_
         other for other in measured_boards() if name in other.names and other.board.name != own.name
     ]
     place = [np.log2(np.array([16.0, 512.0, 4096.0])), np.full(3, 12.0), np.full(3, 12.0)]
-    single = np.array([other.surface(name)(place) for other in having])
+    single = np.array([other.surfaces[name](place) for other in having])
     mixed = with_relative_surfaces(GpuParameters.class_wide(), own).surfaces[name]
     carried = mixed(place) / 0.5  # each architecture has kernels of its own for block scales
     assert (single.min(axis=0) - 0.02 <= carried).all()
@@ -338,13 +360,13 @@ def test_a_kernel_that_the_nearest_boards_lack_comes_from_the_nearest_that_have_
 def test_gemms_carry_over_beyond_an_architecture_in_part_and_attention_whole(
     name, surface, part
 ) -> None:
-    nearest = measured_relatives(board(name))[0].board.surface(surface)
+    nearest = measured_relatives(board(name))[0].board.surfaces[surface]
     blended = with_relative_surfaces(GpuParameters.class_wide(), board(name)).surfaces[surface]
     place = [
         column.ravel()
         for column in np.meshgrid(*(axis[::3] for axis in nearest.knots), indexing="ij")
     ]
     relatives = measured_relatives(board(name))
-    single = [relative.board.surface(surface)(place) for relative in relatives]
+    single = [relative.board.surfaces[surface](place) for relative in relatives]
     whole = np.average(single, axis=0, weights=[relative.weight for relative in relatives])
     assert blended(place) @ whole / (whole @ whole) == pytest.approx(part, abs=0.03)

@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from accelsim import catalog
-from accelsim.hardware.driver_gpu import device_document, estimated_gpu_profile, kin_board
+from accelsim.datafile import data_root, read_mapping
+from accelsim.hardware.driver_gpu import device_document, estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile, parse_device
 from accelsim.workloads.dtype import Dtype
 
@@ -40,7 +41,7 @@ def described(name: str) -> dict[str, object]:
 
 def made(name: str) -> GpuProfile:
     facts = described(name)
-    kin = catalog.device(kin_board(facts) or "")
+    kin = catalog.device(reference_board(facts) or "")
     assert isinstance(kin, GpuProfile)
     assert kin.name != name
     return estimated_gpu_profile(facts, kin)
@@ -78,4 +79,21 @@ def test_the_document_reads_back_as_the_profile():
     ],
 )
 def test_what_the_driver_does_not_say_is_not_made_up(change):
-    assert kin_board({**described("l4"), **change}) is None
+    assert reference_board({**described("l4"), **change}) is None
+
+
+def test_boards_of_class_data_are_in_the_catalogue():
+    data = read_mapping(data_root() / "calibration" / "class" / "gpu-boards.yaml")
+    boards = {*data["compute_capability_boards"].values(), *data["fitted_boards"]}
+    for name in boards:
+        assert isinstance(catalog.device(name), GpuProfile)
+    folder = data_root() / "calibration"
+    left_out = {path.stem for path in (folder / "class").glob("gpu-without-*.yaml")}
+    assert left_out == {f"gpu-without-{chip}" for chip in data["left_out_chips"]}
+    assert all((folder / "fitted" / f"{name}.yaml").is_file() for name in data["fitted_boards"])
+
+
+def test_a_capability_nobody_catalogued_has_no_reference():
+    facts = described("l4")
+    assert reference_board(facts) == "l40s"
+    assert reference_board(facts | {"compute_capability": "3.5"}) is None

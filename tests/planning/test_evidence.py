@@ -148,9 +148,9 @@ def test_every_estimate_says_what_it_rests_on_and_says_it_truly(device: str, mod
     result = estimate(model, device)
     evidence = result.evidence
     assert evidence.suite is None or reported(evidence)
-    overlay = fitted_parameters(device) if result.tier == "fitted" else None
+    overlay = None if result.tier == "spec" else fitted_parameters(device)
     assert evidence.measured_rows == (overlay.rows if overlay else 0)
-    assert ("fitted on" in evidence.sentence) == (result.tier == "fitted")
+    assert ("fitted on" in evidence.sentence) == (result.tier != "spec")
     assert all(board in evidence.sentence for board in result.relatives[:3])
     assert json.loads(result.to_json())["evidence"] == evidence.to_dict()
 

@@ -84,6 +84,20 @@ def test_a_tier_that_is_not_there_is_refused_by_name() -> None:
         accelsim.estimate("resnet-50", "t4", tier="guess")
 
 
+def test_a_board_with_surfaces_of_its_own_tables_is_measured() -> None:
+    run = {"precision": "bf16", "batch": 4, "seq_len": 128}
+    best = accelsim.estimate("bert-large", "h100-sxm-80gb", **run)
+    assert best.tier == "measured"
+    for tier in ("fitted", "measured"):
+        assert best == accelsim.estimate("bert-large", "h100-sxm-80gb", tier=tier, **run)
+
+
+@pytest.mark.parametrize(("device", "there"), [("t4", "fitted"), ("gtx-1080", "best or spec")])
+def test_a_board_without_such_surfaces_says_what_it_has(device: str, there: str) -> None:
+    with pytest.raises(InvalidValueError, match=there):
+        accelsim.estimate("resnet-50", device, tier="measured")
+
+
 def test_extrapolation_is_said() -> None:
     inside = accelsim.estimate(
         "bert-large", "a100-pcie-40gb", precision="fp32", batch=8, seq_len=512

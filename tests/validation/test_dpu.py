@@ -12,10 +12,10 @@ import yaml
 from accelsim.cost.fpga.network import DpuBoards, DpuRates, join_networks, thread_times_s
 from accelsim.datafile import data_root
 from accelsim.errors import InputError
+from accelsim.validation.data_folder import data_folder
 from accelsim.validation.dpu_check import DpuRow, check_rows, stated_operations
 from accelsim.validation.dpu_fit import family_folds, fit_rates
 from accelsim.validation.dpu_networks import known_network, network_family
-from accelsim.validation.tables import data_folder
 from tools.refit.dpu import refit_dpu
 
 NAN = float("nan")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from accelsim.validation import KeptSuites, scoreboard_dict, suite, validate
 from accelsim.validation import finished_suites as kept
+from accelsim.validation.data_folder import DataFolder, DataProblem
 from accelsim.validation.scored import ScoredRows, SuiteRows
-from accelsim.validation.tables import DataFolder, DataProblem
 
 GEMM = "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\nbmm,T4,test,8,256,64,128,-0.4\n"
 VEC = "op,device,split,b,h,latency_ms\nadd,T4,test,64,64,0.03\nadd,B9000,test,64,64,0.03\n"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from accelsim.validation import validate
+from accelsim.validation.data_folder import DataFolder
 from accelsim.validation.llm_serving import SERVING_SCHEMA, load
-from accelsim.validation.tables import DataFolder
 
 HEADER = [column.name for column in SERVING_SCHEMA.columns]
 ROW = {

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.errors import InputError
-from accelsim.validation.folder_hints import misplaced_hint, unread_notes
-from accelsim.validation.tables import (
+from accelsim.validation.data_folder import (
     DataFolder,
     Schema,
     count_column,
@@ -24,6 +23,7 @@ from accelsim.validation.tables import (
     text,
     time_column,
 )
+from accelsim.validation.folder_hints import misplaced_hint, unread_notes
 
 SCHEMA = Schema(
     "ops/vec.csv.gz",

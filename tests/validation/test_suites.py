@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from accelsim import catalog
-from accelsim.calibration.split import held_out_mask, held_out_rows
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.errors import InputError, InvalidValueError, MissingDependencyError, UnknownNameError
 from accelsim.hardware.sourced import Sourced
@@ -31,6 +30,7 @@ from accelsim.validation.columns import (
     gemm_graph,
 )
 from accelsim.validation.names import DEVICES, MODELS, device_of, gpu_of, workload_of
+from accelsim.validation.split import held_out_mask, held_out_rows
 from accelsim.workloads.dtype import Dtype
 
 GEMM = "op,device,split,b,m,n,k,latency_ms\n"
@@ -126,7 +126,7 @@ def test_operator_rows_are_the_cost_models_times(folder):
     )
     left_out = tier_module.choose(gpu_of("V100"), "spec").parameters  # no row of a V100 shaped them
     costs = cost_gpu(graph, gpu_of("V100"), parameters=replace(left_out, is_isolated=True))
-    shown = np.maximum(costs.time_s - left_out.trailing_dispatch_s, 0.0)
+    shown = np.maximum(costs.time_s - left_out.dispatch.trailing_s, 0.0)
     assert [r["predicted_s"] for r in records] == pytest.approx((costs.dispatch_s + shown).tolist())
     assert [r["measured_s"] for r in records] == [2e-4, 1.5e-3]
     assert score.rows_asked == score.figures.rows_answered == 2

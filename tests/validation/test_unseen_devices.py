@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from accelsim import catalog
-from accelsim.calibration.fit import folder as folder_fit
-from accelsim.calibration.fit.device_fit import DeviceFit
-from accelsim.calibration.split import held_out_mask
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.table import Execution
-from accelsim.validation import row_records, scoreboard_dict, validate
+from accelsim.validation import folder_fit, row_records, scoreboard_dict, validate
+from accelsim.validation.device_fit import DeviceFit
 from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.validation.names import device_of
+from accelsim.validation.split import held_out_mask
 from accelsim.workloads.dtype import Dtype
 
 #: Names of the tables and the boards they stand for.

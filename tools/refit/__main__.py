@@ -1,12 +1,14 @@
-"""``python -m tools.refit --data DIR [--class gpu] [--device D] [--spreads|--relatives|--dpu]
-[--out DIR]``.
+"""``python -m tools.refit``: refit the GPU and DPU data that ship, from reference tables.
 
-Without a choice, the class-wide set, the sets with one chip left out, and the overlay of every
-device that has one are fitted. With ``--spreads`` all values stay and the spreads behind the
-intervals are made anew; with ``--relatives`` the surfaces of all overlays are gathered into the
-file that boards without measurements read; with ``--dpu`` the rates of DPUs are fitted. Fits start
-from fixed priors (`tools.refit.priors`): the same tables give the same files, whatever was there
-before. A fit that does not converge keeps the previous file and says so; the exit status is then 1.
+With ``--data DIR`` alone, the class-wide set, the sets with one chip left out, and the overlay of
+every device that has one are fitted. With ``--spreads`` all values stay and the spreads behind the
+intervals are made anew; with ``--dpu`` the rates of DPUs are fitted. ``--import
+aiconfigurator:SYSTEM[:BACKEND[:VERSION]]`` fits the measured surfaces of a system's device to the
+kernels of the package aiconfigurator-core; ``aiconfigurator:all`` those of every known one.
+``--relatives`` lists the boards with measured surfaces in the file that boards without measurements
+read. Fits start from fixed priors (`tools.refit.priors`): the same tables give the same files,
+whatever was there before. A fit that does not converge keeps the previous file and says so; the
+exit status is then 1.
 """
 
 from __future__ import annotations
@@ -16,12 +18,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from accelsim.calibration.fit.rows import Cell, gpu_cells
+from accelsim.calibration.fit.cells import Cell
 from accelsim.cost.gpu.measured_boards import FILE, overlay_boards, write_measured_boards
-from accelsim.datafile import data_root
+from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import AccelsimError
 from accelsim.validation.cnn_gpus import MEASUREMENTS_SCHEMA
-from accelsim.validation.tables import data_folder
+from accelsim.validation.data_folder import data_folder
+from accelsim.validation.fit_rows import gpu_cells
+from tools.refit.aiconfigurator_fit import import_kernels, parsed_requests
 from tools.refit.dpu import refit_dpu
 from tools.refit.refit import (
     ClassSample,
@@ -33,38 +37,24 @@ from tools.refit.refit import (
 )
 from tools.refit.stacks import refit_stacks
 
-#: Chips whose rows validation predicts at tier `spec`, each left out of a set of its own.
-CHIPS = (
-    "a100",
-    "v100",
-    "p100",
-    "t4",
-    "p4",
-    "mi100",
-    "gtx-1080-ti",
-    "titan-x-pascal",
-    "gtx-titan-x-maxwell",
-    "m40",
-)
-DEVICES = (
-    "a100-pcie-40gb",
-    "v100-pcie-32gb",
-    "p100-pcie-16gb",
-    "t4",
-    "p4",
-    "mi100",
-    "v100-sxm2-16gb",
-)
-
 
 def _say(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 1 where a fit was refused or did not converge."""
-    parser = argparse.ArgumentParser(prog="tools.refit", description=__doc__)
-    parser.add_argument("--data", type=Path, help="folder of measured tables")
+def _boards(key: str) -> list[str]:
+    """A list of class data on GPU boards."""
+    path = data_root() / "calibration" / "class" / "gpu-boards.yaml"
+    return [str(name) for name in read_mapping(path)[key]]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.refit",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of measured tables")
     parser.add_argument(
         "--class", dest="device_class", choices=["gpu"], help="fit the class-wide sets alone"
     )
@@ -72,75 +62,96 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--device",
         action="append",
         default=[],
+        metavar="NAME",
         help="fit this device's overlay alone; may be repeated",
     )
     parser.add_argument(
         "--out",
         type=Path,
+        metavar="DIR",
         help="folder for class/ and fitted/; the shipped calibration folder if left out",
     )
     parser.add_argument(
         "--spreads", action="store_true", help="keep all values and make the spreads anew"
     )
     parser.add_argument(
-        "--relatives",
-        action="store_true",
-        help="gather the overlays' surfaces into one compact file",
+        "--import",
+        dest="imported",
+        metavar="SOURCE",
+        help="fit measured surfaces: aiconfigurator:SYSTEM[:BACKEND[:VERSION]], aiconfigurator:all",
+    )
+    parser.add_argument(
+        "--relatives", action="store_true", help="list the boards with measured surfaces"
     )
     parser.add_argument("--dpu", action="store_true", help="fit the rates of DPUs alone")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; 1 where a fit was refused or did not converge."""
+    parser = _parser()
     options = parser.parse_args(arguments)
     out = options.out or data_root() / "calibration"
-    if options.data is None and not options.relatives:
-        parser.error("--data DIR is needed for all but --relatives")
+    if options.data is None and not (options.relatives or options.imported):
+        parser.error("--data DIR is needed for all but --import and --relatives")
     try:
-        if options.relatives:
-            _gather(out / "fitted")
-            return 0
-        if options.dpu:
-            refit_dpu(data_folder(options.data), out / "class", _say)
-            return 0
-        return _refit(options, out)
+        return _run(options, out)
     except AccelsimError as error:
         _say(f"error: {error}")
         return 1
 
 
+def _run(options: argparse.Namespace, out: Path) -> int:
+    if options.imported:
+        for request in parsed_requests(options.imported):
+            _say(f"wrote {import_kernels(request, out / 'fitted', _say)}")
+    if options.imported or options.relatives:
+        _list_boards(out / "fitted")
+        return 0
+    if options.dpu:
+        refit_dpu(data_folder(options.data), out / "class", _say)
+        return 0
+    return _refit(options, out)
+
+
 def _refit(options: argparse.Namespace, out: Path) -> int:
     everything = options.device_class is None and not options.device
     cells = gpu_cells(data_folder(options.data), _say)
+    devices = options.device or (_boards("fitted_boards") if everything else [])
     if options.spreads:
-        _respread(options, cells, out, everything=everything)
+        _respread(options, cells, out, devices)
         return 0
     kept: list[str] = []
     sample = ClassSample(cells, out / "class")
     prior = sample.before()
     if everything or options.device_class:
         prior, kept = refit_class(sample, _say)
-        for chip in CHIPS:
+        for chip in _boards("left_out_chips"):
             kept += refit_left_out(chip, sample, _say)
         folder = data_folder(options.data)
         if folder.has(MEASUREMENTS_SCHEMA):
             refit_stacks(folder, out / "class")
-    for device in options.device or (DEVICES if everything else ()):
+    for device in devices:
         kept += refit_device(device, cells, out / "fitted", _say, prior)
     for line in kept:
         _say(f"kept as it was: {line}")
     return 1 if kept else 0
 
 
-def _gather(folder: Path) -> None:
-    """Surfaces of a folder's overlays in the file that other boards read them from."""
+def _list_boards(folder: Path) -> None:
+    """Boards of a folder's measured overlays in the file that other boards find them in."""
     boards = overlay_boards(folder)
     write_measured_boards(boards, folder / FILE)
     _say(f"{len(boards)} boards in {folder / FILE}")
 
 
 def _respread(
-    options: argparse.Namespace, cells: Sequence[Cell], out: Path, *, everything: bool
+    options: argparse.Namespace, cells: Sequence[Cell], out: Path, devices: Sequence[str]
 ) -> None:
-    if everything or options.device_class:
-        respread_class(ClassSample(cells, out / "class", keep_values=True), CHIPS, _say)
-    for device in options.device or (DEVICES if everything else ()):
+    if options.device_class or not options.device:
+        sample = ClassSample(cells, out / "class", keep_values=True)
+        respread_class(sample, _boards("left_out_chips"), _say)
+    for device in devices:
         respread_device(device, cells, out / "fitted", _say)
 
 

@@ -10,7 +10,7 @@ of the cost model's formulas, fit again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,34 +18,34 @@ from pathlib import Path
 import numpy as np
 
 from accelsim.calibration.overlay import write_overlay
-from accelsim.calibration.split import held_out_rows
-from accelsim.calibration.surface_fit import fit_surface, fit_surface_to_sums, knots_within
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
-from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.shape_surface import Surface, SurfaceSum
+from accelsim.cost.table import Tier
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
-from accelsim.validation.aiconfigurator_tables import (
+from accelsim.validation.aiconfigurator_rows import (
     BACKENDS,
     KINDS,
     SYSTEMS,
-    SiliconRows,
+    KernelRows,
     preferred_rows,
-    read_silicon,
+    read_kernels,
     versions,
 )
 from accelsim.validation.names import gpu_of
+from accelsim.validation.split import held_out_rows
+from accelsim.validation.surface_fit import fit_surface, fit_surface_to_sums, knots_within
 from accelsim.workloads.graph import FloatArray
 from tools.refit.aiconfigurator_sample import Sample, samples_by_surface
-from tools.refit.aiconfigurator_table import compact_table, completed_layers, completed_table
-from tools.refit.layer_table import LayerSurface
+from tools.refit.small_grids import compact_surfaces
 
 __all__ = [
     "LADDERS",
-    "import_silicon",
-    "silicon_overlay",
-    "silicon_spec",
-    "silicon_specs",
-    "silicon_surfaces",
+    "import_kernels",
+    "kernel_overlay",
+    "kernel_surfaces",
+    "parsed_request",
+    "parsed_requests",
 ]
 
 _POWERS = tuple(2.0**step for step in range(18))
@@ -66,7 +66,7 @@ _P90 = 1.645
 _PREFIX, _SOURCE = "aiconfigurator", "aiconfigurator-core 0.12.0"
 
 
-def silicon_spec(spec: str) -> tuple[str, str | None, str | None]:
+def parsed_request(spec: str) -> tuple[str, str | None, str | None]:
     """System, backend and version of ``aiconfigurator:SYSTEM[:BACKEND[:VERSION]]``.
 
     Raises:
@@ -84,7 +84,7 @@ def silicon_spec(spec: str) -> tuple[str, str | None, str | None]:
     return parts[0], backend, version
 
 
-def silicon_specs(spec: str) -> list[str]:
+def parsed_requests(spec: str) -> list[str]:
     """The specs of one request: itself, or one per system with a GPU profile for
     ``aiconfigurator:all``.
     """
@@ -101,7 +101,7 @@ def _has_profile(system: str) -> bool:
     return True
 
 
-def import_silicon(
+def import_kernels(
     spec: str, out: Path | None = None, progress: Callable[[str], None] | None = None
 ) -> Path:
     """Fit the overlay of a system's device and write it; other surfaces and parameters of its
@@ -123,7 +123,7 @@ def import_silicon(
             device.
         InputError: If the system has no rows that can be fitted.
     """
-    overlay = silicon_overlay(*silicon_spec(spec), progress=progress)
+    overlay = kernel_overlay(*parsed_request(spec), progress=progress)
     before = fitted_parameters(overlay.device)
     if before is not None:
         overlay = replace(
@@ -131,27 +131,28 @@ def import_silicon(
             parameters={**before.parameters, **overlay.parameters},
             families={**before.families, **overlay.families},
             surfaces={**before.surfaces, **overlay.surfaces},
+            tier=before.tier,
         )
     return write_overlay(overlay, out)
 
 
-def silicon_overlay(
+def kernel_overlay(
     system: str,
     backend: str | None = None,
     version: str | None = None,
     progress: Callable[[str], None] | None = None,
     parameters: GpuParameters | None = None,
 ) -> FittedParameters:
-    """The overlay fitted to a system's kernels; arguments and errors as of `import_silicon`."""
+    """The overlay fitted to a system's kernels; arguments and errors as of `import_kernels`."""
     profile = gpu_of(system)
     tables: dict[str, None] = {}
 
-    def note(rows: SiliconRows) -> None:
+    def note(rows: KernelRows) -> None:
         tables[f"{rows.backend} {rows.version}"] = None
         if progress is not None:
             progress(f"{system}: {rows.kind} of {rows.backend} {rows.version}, {len(rows):,} rows")
 
-    surfaces = silicon_surfaces(system, backend, version, parameters=parameters, progress=note)
+    surfaces = kernel_surfaces(system, backend, version, parameters=parameters, progress=note)
     if not surfaces:
         raise InputError(
             f"aiconfigurator-core has no kernels of {system} that {profile.name} can run."
@@ -165,28 +166,24 @@ def silicon_overlay(
         parameters={},
         families={},
         surfaces=surfaces,
-        pinned=_numbers(GpuParameters.class_wide() if parameters is None else parameters),
+        pinned=_pinned(GpuParameters.class_wide() if parameters is None else parameters),
+        tier=Tier.MEASURED,
     )
 
 
-def _numbers(parameters: GpuParameters) -> dict[str, float]:
+def _pinned(parameters: GpuParameters) -> dict[str, float]:
     """Parameters a surface builds on: all numbers but the spreads."""
-    values = {entry.name: getattr(parameters, entry.name) for entry in fields(parameters)}
-    return {
-        name: value
-        for name, value in values.items()
-        if type(value) is float and not name.startswith("sigma_")
-    }
+    numbers = parameters.numbers()
+    return {name: value for name, value in numbers.items() if not name.startswith("spread.")}
 
 
-def silicon_surfaces(
+def kernel_surfaces(
     system: str,
     backend: str | None = None,
     version: str | None = None,
     *,
     parameters: GpuParameters | None = None,
-    dense: bool = False,
-    progress: Callable[[SiliconRows], None] | None = None,
+    progress: Callable[[KernelRows], None] | None = None,
 ) -> dict[str, Surface]:
     """Surfaces fitted to a system's kernels, by name.
 
@@ -195,8 +192,6 @@ def silicon_surfaces(
         backend: Backend; the preferred one of each format where None.
         version: Its version; the current one where None.
         parameters: What the surfaces correct; the class-wide ones where None.
-        dense: Whether all tables are completed on their own sizes; else only the smallest are, and
-            others are smoothed on those of `LADDERS`.
         progress: Called with each table before it is fitted.
 
     Raises:
@@ -206,7 +201,7 @@ def silicon_surfaces(
     """
     profile = gpu_of(system)
     base = GpuParameters.class_wide() if parameters is None else parameters
-    tables: list[SiliconRows] = []
+    tables: list[KernelRows] = []
     for rows in _tables(system, backend, version):
         (progress or (lambda _rows: None))(rows)
         tables.append(rows)
@@ -214,13 +209,11 @@ def silicon_surfaces(
     for name, cells in samples_by_surface(tables, profile, base).items():
         sample = cells.seen()
         if len(sample.measured) >= _FEWEST_ROWS:
-            surfaces[name] = _surface(
-                sample, partial(_completed if dense else _smooth_or_compact, cells=cells)
-            )
+            surfaces[name] = _surface(sample, partial(_compact_or_smooth, cells=cells))
     return surfaces
 
 
-def _tables(system: str, backend: str | None, version: str | None) -> Iterator[SiliconRows]:
+def _tables(system: str, backend: str | None, version: str | None) -> Iterator[KernelRows]:
     if backend is None:
         for kind in KINDS:
             yield from preferred_rows(system, kind)
@@ -236,7 +229,7 @@ def _tables(system: str, backend: str | None, version: str | None) -> Iterator[S
         )
     for kind, found in known.items():
         if found and (version is None or version in found):
-            yield read_silicon(system, backend, version, kind)
+            yield read_kernels(system, backend, version, kind)
 
 
 def _surface(sample: Sample, fit: Callable[[Sample], Sequence[Surface]]) -> Surface:
@@ -248,12 +241,7 @@ def _surface(sample: Sample, fit: Callable[[Sample], Sequence[Surface]]) -> Surf
     trials = fit(sample.take(~kept))
     missed = [_missed(trial, unseen) for trial in trials]
     best = int(np.argmin([np.median(errors) if len(errors) else 0.0 for errors in missed]))
-    surface = fit(sample)[best].with_evidence(_spread(missed[best]), count)
-    if isinstance(surface, LayerSurface):
-        smooth = [trial.surface for trial in trials if isinstance(trial, LayerSurface)][best]
-        below = surface.surface.with_evidence(_spread(_missed(smooth, unseen)), count)
-        surface = replace(surface, surface=below)
-    return surface
+    return fit(sample)[best].with_evidence(_spread(missed[best]), count)
 
 
 def _missed(surface: Surface, unseen: Sample) -> FloatArray:
@@ -266,14 +254,9 @@ def _spread(missed: FloatArray) -> float:
     return float(np.quantile(missed, 0.9)) / _P90 if len(missed) else 0.0
 
 
-def _completed(sample: Sample, cells: Sample) -> list[Surface]:
-    if len(sample.stages) > 1:
-        return completed_layers(sample, cells, *_smooth(sample))
-    return completed_table(sample, cells)
-
-
-def _smooth_or_compact(sample: Sample, cells: Sample) -> list[Surface]:
-    return compact_table(sample, cells) or _smooth(sample)
+def _compact_or_smooth(sample: Sample, cells: Sample) -> list[Surface]:
+    """Small tables as they are, others smoothed on the sizes of `LADDERS`."""
+    return compact_surfaces(sample, cells) or _smooth(sample)
 
 
 def _smooth(sample: Sample) -> list[Surface]:

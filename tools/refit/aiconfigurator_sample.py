@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.gpu import cost_gpu
-from accelsim.cost.gpu.parameters import GpuParameters, LoopConditions
+from accelsim.cost.gpu.gpu_parameters import GpuParameters, LoopConditions
 from accelsim.cost.gpu.surface import coordinates, surface_rows
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import CostTable, Execution, Rows
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.aiconfigurator_graphs import KernelGraph, kernel_graphs
-from accelsim.validation.aiconfigurator_tables import SiliconRows
-from accelsim.validation.expert_load import routing_exponent
+from accelsim.validation.aiconfigurator_rows import KernelRows
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
@@ -32,11 +31,6 @@ __all__ = ["Sample", "samples_by_surface"]
 #: Part of a row's time that a fixed gap between kernels may take at most, so that a residual stays
 #: finite.
 _MOST_GAP = 0.9
-#: Sizes of an expert layer along the axes of its table, but for its routing, whose exponent counts
-#: as this many doublings.
-_MODEL = ("hidden_size", "inter_size", "topk", "num_experts")
-_PARALLELISM, _TOKENS = ("moe_tp_size", "moe_ep_size"), ("num_tokens",)
-_ROUTING_SCALE = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,8 +44,6 @@ class Sample:
         fixed: Time of what is not corrected, shape (r,), s; below the measured time.
         measured: Measured times, shape (r,), s; NaN where a row is kept from fits.
         shapes: Dimensions by which rows are told apart, shape (r,) each.
-        layers: Sizes along the axes of a table of layers, shape (r, d) each; none where a row is
-            one operator.
     """
 
     operator: str
@@ -59,17 +51,12 @@ class Sample:
     fixed: FloatArray
     measured: FloatArray
     shapes: list[FloatArray]
-    layers: list[FloatArray]
 
     def take(self, rows: NDArray[np.bool_]) -> Self:
         """Some of the rows."""
         stages = [([column[rows] for column in place], time[rows]) for place, time in self.stages]
-        shapes, layers = (
-            [column[rows] for column in columns] for columns in (self.shapes, self.layers)
-        )
-        return type(self)(
-            self.operator, stages, self.fixed[rows], self.measured[rows], shapes, layers
-        )
+        shapes = [column[rows] for column in self.shapes]
+        return type(self)(self.operator, stages, self.fixed[rows], self.measured[rows], shapes)
 
     def seen(self) -> Self:
         """The rows that fits may see."""
@@ -79,18 +66,15 @@ class Sample:
         """These rows and the other ones."""
         stages = [
             (
-                [np.concatenate(pair) for pair in zip(a[0], b[0], strict=True)],
-                np.concatenate([a[1], b[1]]),
+                [np.concatenate(pair) for pair in zip(own[0], added[0], strict=True)],
+                np.concatenate([own[1], added[1]]),
             )
-            for a, b in zip(self.stages, other.stages, strict=True)
+            for own, added in zip(self.stages, other.stages, strict=True)
         ]
         shapes = [np.concatenate(pair) for pair in zip(self.shapes, other.shapes, strict=True)]
-        layers = [np.concatenate(pair) for pair in zip(self.layers, other.layers, strict=True)]
-        fixed, measured = (
-            np.concatenate([self.fixed, other.fixed]),
-            np.concatenate([self.measured, other.measured]),
-        )
-        return type(self)(self.operator, stages, fixed, measured, shapes, layers)
+        fixed = np.concatenate([self.fixed, other.fixed])
+        measured = np.concatenate([self.measured, other.measured])
+        return type(self)(self.operator, stages, fixed, measured, shapes)
 
     def modelled(self) -> FloatArray:
         """Time of the corrected operators before any correction, shape (r,)."""
@@ -105,7 +89,7 @@ class Sample:
 
 
 def samples_by_surface(
-    tables: Iterable[SiliconRows], profile: GpuProfile, parameters: GpuParameters
+    tables: Iterable[KernelRows], profile: GpuProfile, parameters: GpuParameters
 ) -> dict[str, Sample]:
     """All rows of kernel tables by the name of their surface; rows of formats the device lacks are
     left out.
@@ -146,7 +130,7 @@ def _samples(
             costs.dispatch_s + kernels.beside_s(parameters, profile), _MOST_GAP * measured
         )[index]
         stage, own = (place, costs.time_s[index]), [size[index] for size in shapes]
-        yield name, Sample(operator, [stage], fixed, measured[index], own, [])
+        yield name, Sample(operator, [stage], fixed, measured[index], own)
 
 
 def _layer_sample(
@@ -171,17 +155,4 @@ def _layer_sample(
     beside = times[~corrected].sum(axis=0) + kernels.sum_stages(costs.dispatch_s)
     measured = kernels.rows.time_s
     fixed = np.fmin(beside, _MOST_GAP * measured)
-    layers = _layer_sizes(kernels.rows) if kernels.rows.kind == "moe" else []
-    return name, Sample(
-        operator, stages, fixed, measured, list(kernels.rows.sizes.values()), layers
-    )
-
-
-def _layer_sizes(rows: SiliconRows) -> list[FloatArray]:
-    """Axes of a table of expert layers: model, parallelism, routing, tokens; shape (r, d) each."""
-    exponents = [routing_exponent(str(word)) for word in rows.words["distribution"]]
-    model, parallelism, tokens = (
-        np.log2(np.stack([rows.sizes[name] for name in names], axis=1))
-        for names in (_MODEL, _PARALLELISM, _TOKENS)
-    )
-    return [model, parallelism, _ROUTING_SCALE * np.array(exponents), tokens]
+    return name, Sample(operator, stages, fixed, measured, list(kernels.rows.sizes.values()))

@@ -4,37 +4,24 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from accelsim.calibration.fit.cells import Cell
+from accelsim.calibration.fit.dispatch import dispatch_times
 from accelsim.calibration.fit.gpu import (
     STAGES,
     energy_starts,
     fit_stage,
     page_walk_loss,
     stage_cells,
-    with_values,
 )
-from accelsim.calibration.fit.rows import Cell
 from accelsim.calibration.overlay import as_written
 from accelsim.cost.gpu import GpuParameters
 from tools.refit.priors import CENTRES, class_prior
 
-__all__ = ["DISPATCH", "ClassFit", "dispatch_times", "fit_class"]
+__all__ = ["ClassFit", "fit_class"]
 
-#: Operators whose eager rows tell the time to issue an operator, by parameter.
-DISPATCH: Mapping[str, tuple[str, ...]] = {
-    "dispatch_contraction_s": ("linear",),
-    "dispatch_batched_s": ("bmm",),
-    "dispatch_convolution_s": ("conv",),
-    "dispatch_norm_s": ("ln",),
-    "dispatch_softmax_s": ("softmax",),
-    "dispatch_scalar_s": ("addu", "mulu", "divu", "powu", "relu"),
-    "dispatch_activation_s": ("gelu",),
-    "dispatch_elementwise_s": ("add", "mul", "div", "pow", "tanh"),
-}
 #: Starts of the energies over their priors: below the power limit a fit sees no slope.
 _ENERGY_FACTORS = (1.0, 0.6, 1.6)
 
@@ -54,7 +41,7 @@ class ClassFit:
     @property
     def values(self) -> dict[str, float]:
         """What a class-wide fit gives, by name."""
-        return {name: getattr(self.parameters, name) for name in CENTRES}
+        return {name: self.parameters.value(name) for name in CENTRES}
 
 
 def fit_class(
@@ -82,28 +69,7 @@ def fit_class(
         unconverged += [] if fit.solution.has_converged else [stage.name]
         issued += [(own[index], value) for index, value in fit.issue_s.items()]
         waited += [(own[index], value) for index, value in fit.wait_s.items()]
-    parameters = with_values(parameters, dispatch_times(issued, waited))
+    parameters = parameters.with_values(dispatch_times(issued, waited))
     if (loss := page_walk_loss(cells, parameters)) is not None:
-        parameters = with_values(parameters, {"page_walk_loss": loss})
+        parameters = parameters.with_values({"gemm.page_walk_loss": loss})
     return ClassFit(as_written(parameters), tuple(unconverged))
-
-
-def dispatch_times(
-    issued: Sequence[tuple[Cell, float]], waited: Sequence[tuple[Cell, float]]
-) -> dict[str, float]:
-    """Time to issue an operator, by parameter: the median over boards and operators, NVIDIA's where
-    there are any.
-
-    Args:
-        issued: Eager cells with the time fitted to them.
-        waited: Eager cells of convolutions with the mean wait beyond that.
-    """
-    found = {"plan_lookup_s": float(np.median([value for _, value in waited]))} if waited else {}
-    for name, operators in DISPATCH.items():
-        own = [(cell.device.vendor, value) for cell, value in issued if cell.operator in operators]
-        times = [value for vendor, value in own if vendor == "NVIDIA"] or [
-            value for _, value in own
-        ]
-        if times:
-            found[name] = float(np.median(times))
-    return found

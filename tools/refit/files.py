@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from accelsim.calibration.overlay import family_line, number
@@ -24,7 +23,7 @@ __all__ = [
 ]
 
 _FAMILIES = "families:"
-_ENTRY = re.compile(r"^(  )(\w+)(: \{value: )([^,}]+)(.*)$")
+_ENTRY = re.compile(r"^(  )([\w.]+)(: \{value: )([^,}]+)(.*)$")
 
 
 def class_text(text: str, values: Mapping[str, float]) -> str:
@@ -87,15 +86,13 @@ def write_left_out(
         families: Residuals of other chips' rows by family.
         folder: Where.
     """
-    values = {f.name: getattr(parameters, f.name) for f in fields(parameters)}
     lines = [
-        f"# Class-wide GPU parameters fitted without any row of {chip} boards: they score tier `spec` there. See gpu.yaml.",
+        f"# GPU parameters without any row of {chip} boards: they score tier `spec` there.",
         f'source: "As in gpu.yaml, without the rows of {chip} boards"',
         "parameters:",
         *(
-            f"  {name}: {{value: {number(v)}, source: source}}"
-            for name, v in values.items()
-            if isinstance(v, float)
+            f"  {name}: {{value: {number(value)}, source: source}}"
+            for name, value in parameters.numbers().items()
         ),
     ]
     if families:

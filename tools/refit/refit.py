@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from accelsim.calibration.fit.device_fit import fit_device, unseen_residuals
+from accelsim.calibration.fit.cells import Cell, chip_of, limited, without
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
-from accelsim.calibration.fit.rows import Cell, chip_of, limited, without
 from accelsim.calibration.overlay import write_overlay
-from accelsim.cost.fitted import apply_overlay, read_fitted
+from accelsim.cost.fitted import read_fitted
 from accelsim.cost.gpu import GpuParameters
-from accelsim.cost.gpu.parameters import read_parameters
+from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.residual import FamilyResidual
 from accelsim.datafile import data_root
+from accelsim.validation.device_fit import fit_device, unseen_residuals
 from tools.refit.class_fit import ClassFit, fit_class
 from tools.refit.files import class_file, left_out_name, write_class, write_left_out
 
@@ -148,18 +148,14 @@ def respread_device(device: str, cells: Sequence[Cell], folder: Path, say: Say) 
         folder: Of overlays; the shipped overlay is taken where it has none of the device.
         say: Called with a line of text.
     """
-    path, own = (
-        _overlay_file(device, folder),
-        [cell for cell in cells if cell.device.name == device],
-    )
+    path = _overlay_file(device, folder)
+    own = [cell for cell in cells if cell.device.name == device]
     if path is None or not own:
         return
     say(f"spreads of {device}")
     overlay = read_fitted(path)
-    parameters = replace(
-        apply_overlay(GpuParameters.class_wide(), overlay), families={}, surfaces={}
-    )
-    families, _ = unseen_residuals(own, parameters)
+    whole = GpuParameters.class_wide().with_overlay(overlay)
+    families, _ = unseen_residuals(own, replace(whole, families={}, surfaces={}))
     write_overlay(replace(overlay, families=families), folder)
 
 

@@ -10,19 +10,22 @@ import numpy as np
 
 from accelsim.calibration.overlay import number
 from accelsim.cost.gpu import GpuParameters
-from accelsim.cost.gpu.parameters import read_parameters
+from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.cnn_gpus import load
+from accelsim.validation.data_folder import DataFolder
 from accelsim.validation.stacks import stack_ratio
 from accelsim.validation.suite import Batch
-from accelsim.validation.tables import DataFolder
 from accelsim.validation.tiers import chips_of
 from accelsim.workloads.graph import FloatArray
 from tools.refit.files import class_file, left_out_name
 
 __all__ = ["refit_stacks"]
 
-_SOURCE = "Geometric mean of measured over predicted times of the networks of J. Johnson, cnn-benchmarks (2016-2017)"
+_SOURCE = (
+    "Geometric mean of measured over predicted times of the networks of J. Johnson, cnn-benchmarks"
+    " (2016-2017)"
+)
 
 
 def refit_stacks(folder: DataFolder, out: Path) -> Path:
@@ -42,8 +45,8 @@ def refit_stacks(folder: DataFolder, out: Path) -> Path:
             known = np.log(stack_ratio(stack, batch.profile.name))
             found.setdefault(stack, {})[batch.profile.name] = float(residual[rows].mean() + known)
     lines = [
-        "# How much longer networks take on software of another time than the model of kernels says: over all cards, and",
-        "# for each card from the others.",
+        "# How much longer networks take on software of another time than the model says: over all",
+        "# cards, and for each card from the others.",
         f'source: "{_SOURCE}"',
         "stacks:",
     ]
@@ -59,7 +62,7 @@ def refit_stacks(folder: DataFolder, out: Path) -> Path:
 
 
 def _unseen(device: DeviceProfile, folder: Path) -> GpuParameters:
-    """The set fitted without a card, else the class-wide one; no such card has measured relatives."""
+    """The set fitted without a card, else the class-wide one; no such card has relatives."""
     names = [*map(left_out_name, chips_of(device)), "gpu"]
     return read_parameters(
         next(path for name in names if (path := class_file(folder, name)) is not None)

@@ -10,13 +10,12 @@ fitted, and becomes the device's dispatch time afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from accelsim.calibration.fit.rows import Cell
+from accelsim.calibration.fit.cells import Cell
 from accelsim.calibration.fit.solve import Prior, Solution, solve
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.machine import memory_efficiency_name
@@ -35,7 +34,6 @@ __all__ = [
     "log_residual",
     "page_walk_loss",
     "stage_cells",
-    "with_values",
 ]
 
 _K = OperatorKind
@@ -46,12 +44,17 @@ _ISSUE_SHARES = (0.3, 1.0)
 #: Contraction lengths below and above which plain GEMMs of early boards do not and do walk pages.
 _SHORT_ROWS, _LONG_ROWS = (2000, 6000), 28_000
 _MEMORIES = frozenset(
-    {"hbm_efficiency", "gddr_efficiency", "early_memory_efficiency", "other_memory_efficiency"}
+    {
+        "memory.hbm_efficiency",
+        "memory.gddr_efficiency",
+        "memory.early_efficiency",
+        "memory.other_efficiency",
+    }
 )
 #: Time to issue a call. Calls of convolutions wait different times for their plan: their shortest
 #: say little of the mean.
 _ISSUE_PRIOR, _WAIT_PRIOR = Prior(1e-7, 1e-3, 0.3), Prior(1e-7, 1e-3, 5.0)
-_ENERGIES = ("vector_energy_overhead", "matrix_energy_overhead")
+_ENERGIES = ("power.vector_energy_overhead", "power.matrix_energy_overhead")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,57 +77,57 @@ STAGES = (
         "memory",
         _ROW_WISE,
         {
-            "kernel_latency_s": Prior(1e-6, 6e-6, 0.1),
-            "gddr_efficiency": Prior(0.5, 1.0, 0.3),
-            "hbm_efficiency": Prior(0.5, 1.0, 0.3),
-            "early_memory_efficiency": Prior(0.5, 1.0, 0.3),
-            "other_memory_efficiency": Prior(0.5, 1.0, 0.3),
-            "trailing_dispatch_s": Prior(1e-6, 5e-5, 0.5),
-            "softmax_efficiency": Prior(0.2, 1.0, 0.5),
-            "norm_efficiency": Prior(0.2, 1.0, 0.5),
-            "reduction_columns": Prior(1.0, 512.0, 1.0),
-            "special_efficiency": Prior(0.02, 1.0, 0.5),
+            "memory.kernel_latency_s": Prior(1e-6, 6e-6, 0.1),
+            "memory.gddr_efficiency": Prior(0.5, 1.0, 0.3),
+            "memory.hbm_efficiency": Prior(0.5, 1.0, 0.3),
+            "memory.early_efficiency": Prior(0.5, 1.0, 0.3),
+            "memory.other_efficiency": Prior(0.5, 1.0, 0.3),
+            "dispatch.trailing_s": Prior(1e-6, 5e-5, 0.5),
+            "memory.softmax_efficiency": Prior(0.2, 1.0, 0.5),
+            "memory.norm_efficiency": Prior(0.2, 1.0, 0.5),
+            "memory.reduction_columns": Prior(1.0, 512.0, 1.0),
+            "memory.special_efficiency": Prior(0.02, 1.0, 0.5),
         },
     ),
     Stage(
         "gemm",
         _GEMMS,
         {
-            "vector_efficiency": Prior(0.5, 1.0, 0.1),
-            "matrix_efficiency": Prior(0.4, 1.0, 0.2),
-            "other_matrix_efficiency": Prior(0.3, 1.0, 0.2),
-            "batched_ratio": Prior(0.5, 1.5, 0.2),
-            "operand_bytes_per_lane_clock": Prior(0.1, 8.0, 0.5),
-            "matrix_operand_bytes_per_clock": Prior(32.0, 1000.0, 0.5),
-            "operand_exposed_fraction": Prior(0.01, 0.95, 0.5),
-            "prologue_k": Prior(1.0, 200.0, 0.7),
-            "lone_tile_loss": Prior(0.02, 1.0, 0.5),
-            "power_window_s": Prior(1e-4, 1e-1, 0.7),
-            "burst_power_ratio": Prior(1.0, 3.0, 0.3),
-            "contraction_latency_s": Prior(1e-6, 1.5e-5, 0.5),
-            "overlap_exponent": Prior(1.3, 8.0, 0.5),
-            "vector_energy_overhead": Prior(3.0, 40.0, 0.3),
-            "matrix_energy_overhead": Prior(4.0, 30.0, 0.3),
+            "gemm.vector_efficiency": Prior(0.5, 1.0, 0.1),
+            "gemm.matrix_efficiency": Prior(0.4, 1.0, 0.2),
+            "gemm.other_matrix_efficiency": Prior(0.3, 1.0, 0.2),
+            "gemm.batched_ratio": Prior(0.5, 1.5, 0.2),
+            "gemm.operand_bytes_per_lane_clock": Prior(0.1, 8.0, 0.5),
+            "gemm.matrix_operand_bytes_per_clock": Prior(32.0, 1000.0, 0.5),
+            "gemm.operand_exposed_fraction": Prior(0.01, 0.95, 0.5),
+            "gemm.prologue_k": Prior(1.0, 200.0, 0.7),
+            "gemm.lone_tile_loss": Prior(0.02, 1.0, 0.5),
+            "power.window_s": Prior(1e-4, 1e-1, 0.7),
+            "power.burst_ratio": Prior(1.0, 3.0, 0.3),
+            "gemm.latency_s": Prior(1e-6, 1.5e-5, 0.5),
+            "gemm.overlap_exponent": Prior(1.3, 8.0, 0.5),
+            "power.vector_energy_overhead": Prior(3.0, 40.0, 0.3),
+            "power.matrix_energy_overhead": Prior(4.0, 30.0, 0.3),
         },
     ),
     Stage(
         "convolution",
         CONV_KINDS,
         {
-            "convolution_efficiency": Prior(0.3, 1.0, 0.5),
-            "matrix_convolution_efficiency": Prior(0.1, 1.0, 0.5),
-            "winograd_efficiency": Prior(0.2, 1.0, 0.5),
-            "transformed_efficiency": Prior(0.3, 1.0, 0.5),
-            "direct_efficiency": Prior(0.01, 0.6, 0.7),
-            "backward_efficiency": Prior(0.3, 1.0, 0.5),
+            "convolution.vector_efficiency": Prior(0.3, 1.0, 0.5),
+            "convolution.matrix_efficiency": Prior(0.1, 1.0, 0.5),
+            "convolution.winograd_efficiency": Prior(0.2, 1.0, 0.5),
+            "convolution.transformed_efficiency": Prior(0.3, 1.0, 0.5),
+            "convolution.direct_efficiency": Prior(0.01, 0.6, 0.7),
+            "convolution.backward_efficiency": Prior(0.3, 1.0, 0.5),
         },
     ),
-    Stage("recurrent", RECURRENT_KINDS, {"recurrent_step_s": Prior(1e-6, 4e-5, 1.0)}),
-    Stage("attention", frozenset({_K.ATTENTION}), {"attention_efficiency": Prior(0.05, 1.0, 0.5)}),
+    Stage("recurrent", RECURRENT_KINDS, {"recurrent.step_s": Prior(1e-6, 4e-5, 1.0)}),
+    Stage("attention", frozenset({_K.ATTENTION}), {"attention.efficiency": Prior(0.05, 1.0, 0.5)}),
     Stage(
         "gather",
         frozenset({_K.EMBEDDING, _K.EMBEDDING_BAG}),
-        {"gather_overhead_bytes": Prior(8.0, 256.0, 0.5)},
+        {"memory.gather_overhead_bytes": Prior(8.0, 256.0, 0.5)},
     ),
 )
 
@@ -165,7 +168,7 @@ def page_walk_loss(cells: Iterable[Cell], parameters: GpuParameters) -> float | 
         cells: Any; plain GEMMs of Pascal boards timed one by one are used.
         parameters: To predict with.
     """
-    flat = replace(parameters, page_walk_loss=0.0)
+    flat = parameters.with_values({"gemm.page_walk_loss": 0.0})
     ratios = []
     for cell in cells:
         if cell.operator != "linear" or cell.device.architecture != "Pascal":
@@ -230,7 +233,7 @@ def fit_stage(
             at the prior's value.
     """
     names = determined(stage, cells)
-    centre = {name: getattr(prior, name) for name in names}
+    centre = {name: prior.value(name) for name in names}
     priors = {name: stage.priors[name] for name in names}
     for index, cell in enumerate(cells):
         if cell.is_eager:
@@ -241,7 +244,7 @@ def fit_stage(
         maxsize=len(names) + 2
     )  # derivatives by the time to issue leave the kernels as they are
     def costed(values: tuple[float, ...]) -> tuple[GpuParameters, list[CostTable]]:
-        trial = with_values(prior, dict(zip(names, values, strict=True)))
+        trial = prior.with_values(dict(zip(names, values, strict=True)))
         return trial, [cell.kernels.costs(trial) for cell in cells]
 
     def residuals(values: Mapping[str, float]) -> list[FloatArray]:
@@ -253,7 +256,7 @@ def fit_stage(
 
     found = solve(residuals, centre, priors, _distinct(starts, centre))
     fitted = (
-        with_values(prior, {name: found.values[name] for name in names})
+        prior.with_values({name: found.values[name] for name in names})
         if found.has_converged
         else prior
     )
@@ -286,7 +289,7 @@ def _distinct(
 
 def energy_starts(prior: GpuParameters, factors: Sequence[float]) -> list[dict[str, float]]:
     """Starts of a fit that differ in the energies of arithmetic alone, as multiples of a set's."""
-    return [{name: getattr(prior, name) * factor for name in _ENERGIES} for factor in factors]
+    return [{name: prior.value(name) * factor for name in _ENERGIES} for factor in factors]
 
 
 def _issue_start_s(cell: Cell, prior: GpuParameters) -> float:
@@ -298,12 +301,6 @@ def _issue_start_s(cell: Cell, prior: GpuParameters) -> float:
     return float(np.clip(issued, _ISSUE_SHARES[0] * shortest, _ISSUE_SHARES[1] * shortest))
 
 
-def with_values(parameters: GpuParameters, values: Mapping[str, float]) -> GpuParameters:
-    """The same parameters with other values of some."""
-    changes: dict[str, Any] = dict(values)
-    return replace(parameters, **changes)
-
-
 def determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
     """Parameters of a stage that the cells' devices and operators use at all."""
     vendors = {cell.device.vendor for cell in cells}
@@ -311,25 +308,29 @@ def determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
     kinds = {int(kind) for cell in cells for kind in np.unique(cell.graph.kind)}
     unused = set(_MEMORIES - {memory_efficiency_name(cell.device) for cell in cells})
     if not any(cell.is_eager and cell.device.vendor == "NVIDIA" for cell in cells):
-        unused |= {"trailing_dispatch_s"}
-    unused |= {"other_matrix_efficiency"} if vendors <= {"NVIDIA"} else set()
+        unused |= {"dispatch.trailing_s"}
+    unused |= {"gemm.other_matrix_efficiency"} if vendors <= {"NVIDIA"} else set()
     if True not in matrix or "NVIDIA" not in vendors:
-        unused |= {"matrix_efficiency"}
+        unused |= {"gemm.matrix_efficiency"}
     if True not in matrix:
         unused |= {
-            "matrix_operand_bytes_per_clock",
-            "matrix_energy_overhead",
-            "matrix_convolution_efficiency",
+            "gemm.matrix_operand_bytes_per_clock",
+            "power.matrix_energy_overhead",
+            "convolution.matrix_efficiency",
         }
     if False not in matrix:
-        unused |= {"vector_efficiency", "operand_bytes_per_lane_clock", "vector_energy_overhead"}
-        unused |= {"winograd_efficiency", "transformed_efficiency"}
+        unused |= {
+            "gemm.vector_efficiency",
+            "gemm.operand_bytes_per_lane_clock",
+            "power.vector_energy_overhead",
+        }
+        unused |= {"convolution.winograd_efficiency", "convolution.transformed_efficiency"}
     if not any(_is_matrix(cell) and cell.kernels.is_m_contiguous is not None for cell in cells):
-        unused |= {"m_contiguous_ratio", "k_contiguous_ratio"}
+        unused |= {"gemm.m_contiguous_ratio", "gemm.k_contiguous_ratio"}
     if int(_K.BATCHED_GEMM) not in kinds:
-        unused |= {"batched_ratio"}
+        unused |= {"gemm.batched_ratio"}
     if not kinds & {int(_K.CONV_BACKWARD_DATA), int(_K.CONV_BACKWARD_WEIGHT)}:
-        unused |= {"backward_efficiency"}
+        unused |= {"convolution.backward_efficiency"}
     return [name for name in stage.priors if name not in unused]
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.calibration.fit.rows import Cell, chip_of
+from accelsim.calibration.fit.cells import Cell, chip_of
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.condition import SLOT_POWERED, board_conditions
 from accelsim.cost.residual import (

@@ -120,6 +120,6 @@ def solve(
         )
         for start in starts
     ]
-    best = min(found, key=lambda one: (one.status <= 0, one.cost))
+    best = min(found, key=lambda solution: (solution.status <= 0, solution.cost))
     values = dict(zip(names, np.exp(best.x).tolist(), strict=True))
     return Solution(values, best.status > 0, float(best.cost), int(best.nfev))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from accelsim.cost.parameters import class_parameters
+from accelsim.cost.class_parameters import class_parameters
 
 if TYPE_CHECKING:
     from accelsim.cost.cpu.fitted_kernels import FittedKernels

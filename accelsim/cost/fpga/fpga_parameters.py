@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.fpga.network_rates import BoardRates, board_rates
-from accelsim.cost.parameters import class_parameters
 
 __all__ = ["Flow", "FpgaParameters", "board_parameters", "fpga_parameters"]
 

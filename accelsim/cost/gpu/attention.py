@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.gpu.gemm import contraction_costs
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
-from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
@@ -46,6 +46,9 @@ def visible_pairs(
 
     The last query sees the last key. Without a mask: q_len kv_len.
 
+    A count of the mask's entries, in whole blocks as FlashAttention-2 skips them (Dao,
+    arXiv:2307.08691, 2023, section 3.1).
+
     Args:
         q_len: Queries, shape (r,).
         kv_len: Keys, >= q_len where causal.
@@ -69,7 +72,12 @@ def visible_pairs(
 
 
 def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Attention as one operator, forward or backward."""
+    """Attention as one operator, forward or backward.
+
+    Products and softmax overlap: the longer of the two counts (estimate). Block sizes after
+    FlashAttention-2 (Dao, arXiv:2307.08691, 2023), slices of the keys after Flash-Decoding (Dao et
+    al., 2023).
+    """
     backward = rows.kind == OperatorKind.ATTENTION_BACKWARD
     products = _BACKWARD_PRODUCTS if backward else 1.0
     flop_per_pair = 2.0 * (rows["head_dim"] + rows["value_dim"]) * products
@@ -81,12 +89,14 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
         executed
         * products
         * _SOFTMAX_FLOP
-        / (machine.vector_flop_per_s * parameters.special_efficiency)
+        / (machine.vector_flop_per_s * parameters.memory.special_efficiency)
     )
     # Split-KV decoding sums its slices, and the backward pass its partial gradients, in a second
     # short kernel.
     sliced = _is_short(rows) & (rows["kv_len"] > _KEY_SLICE)
-    second = parameters.kernel_latency_s * np.where(np.logical_or(sliced, backward), 1.0, 0.0)
+    second = parameters.memory.kernel_latency_s * np.where(
+        np.logical_or(sliced, backward), 1.0, 0.0
+    )
     return contraction_costs(
         rows,
         np.maximum(arithmetic_s, softmax_s),
@@ -94,7 +104,7 @@ def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
         rows.bytes,
         machine,
         parameters,
-        sigma=parameters.sigma_attention,
+        sigma=parameters.spread.attention,
         extra_latency_s=second,
     )
 
@@ -105,11 +115,11 @@ def _rate(
     """Block products' rate with every SM busy, FLOP/s."""
     matrix = machine.uses_matrix_cores[rows.column("dtype")]
     best = (
-        np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency)
-        * parameters.attention_efficiency
+        np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
+        * parameters.attention.efficiency
     )
     if backward:
-        best = best * parameters.attention_backward_efficiency
+        best = best * parameters.attention.backward_efficiency
     rate: FloatArray = machine.contraction_rate(rows) * best
     return rate
 

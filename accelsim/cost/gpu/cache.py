@@ -29,6 +29,9 @@ _GATHERS = (OperatorKind.EMBEDDING, OperatorKind.EMBEDDING_BAG)
 def hit_fraction(distance_bytes: FloatArray, cache_bytes: float) -> FloatArray:
     """Share of a tensor still cached after other traffic: exp(-distance / cache).
 
+    Survival of a line under random replacement, (1 - 1/N)^n for large N. Estimate: that caches of
+    GPUs replace at random is assumed, not measured.
+
     Args:
         distance_bytes: Bytes moved between two uses, >= 0, shape (n,).
         cache_bytes: Capacity, >= 0.
@@ -44,6 +47,9 @@ def hit_fraction(distance_bytes: FloatArray, cache_bytes: float) -> FloatArray:
 
 def cached_traffic(graph: OperatorGraph, device: GpuProfile) -> OperatorGraph:
     """The graph with bytes that count as main-memory traffic: hits at the ratio of the bandwidths.
+
+    Estimate: reuse distances of tensors with the hits of `hit_fraction`; bandwidth of the cache
+    after Jia et al., arXiv:1804.06826 (2018) and 1903.07486 (2019).
 
     Args:
         graph: Rows in launch order, with dependencies.

@@ -23,6 +23,9 @@ _EARLY_ARCHITECTURES = frozenset({"Kepler", "Maxwell", "Pascal"})
 def board_conditions(device: GpuProfile) -> tuple[str, str]:
     """Condition of a board's products (`OTHER_VENDOR`, `SLOT_POWERED`, `EARLY` or ""), and of its
     other operators.
+
+    Limit of the slot: PCI Express Card Electromechanical Specification, 75 W. Estimate: that boards
+    so fed, early ones and other vendors' depart from the rest is this project's finding.
     """
     if device.vendor != "NVIDIA":
         return OTHER_VENDOR, OTHER_VENDOR

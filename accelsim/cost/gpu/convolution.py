@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
-from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
@@ -149,12 +149,16 @@ class _Layer:
 
 
 def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Convolution, its transpose and its two gradients: the algorithm that finishes first."""
+    """Convolution, its transpose and its two gradients: the algorithm that finishes first.
+
+    Implicit GEMM: Chetlur et al., arXiv:1410.0759 (2014); Winograd: Lavin and Gray, CVPR 2016.
+    Estimate: libraries take the fastest; rates are fitted to NeuSight's and DeepBench's rows.
+    """
     layer = _Layer.of(rows, machine)
     compute_s = np.minimum(
         _implicit_s(layer, machine, parameters), _direct_s(rows, layer, machine, parameters)
     )
-    sigma = parameters.sigma_convolution
+    sigma = parameters.spread.convolution
     best = contraction_costs(
         rows, compute_s, layer.flop, rows.bytes, machine, parameters, sigma=sigma
     )
@@ -165,15 +169,15 @@ def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters
     return best
 
 
-def _faster(one: RowCosts, other: RowCosts) -> RowCosts:
-    take = other.time_s < one.time_s
+def _faster(costs: RowCosts, other: RowCosts) -> RowCosts:
+    take = other.time_s < costs.time_s
 
     def pick(name: str) -> FloatArray:
-        chosen: FloatArray = np.where(take, getattr(other, name), getattr(one, name))
+        chosen: FloatArray = np.where(take, getattr(other, name), getattr(costs, name))
         return chosen
 
     columns = {name: pick(name) for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")}
-    return RowCosts(**columns, log_sigma=one.log_sigma)
+    return RowCosts(**columns, log_sigma=costs.log_sigma)
 
 
 def _direct_s(
@@ -186,7 +190,7 @@ def _direct_s(
         lanes[rows.column("dtype") == Dtype.INT8] = max(dots, machine.vector_flop_per_s)
     rate = (
         np.minimum(layer.peak_flop_per_s, lanes)
-        * parameters.direct_efficiency
+        * parameters.convolution.direct_efficiency
         * _gradient_loss(layer, parameters)
     )
     time_s: FloatArray = layer.flop / rate
@@ -194,7 +198,7 @@ def _direct_s(
 
 
 def _gradient_loss(layer: _Layer, parameters: GpuParameters) -> float:
-    return parameters.backward_efficiency if layer.kind in _BACKWARD_KINDS else 1.0
+    return parameters.convolution.backward_efficiency if layer.kind in _BACKWARD_KINDS else 1.0
 
 
 def _implicit_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
@@ -215,9 +219,11 @@ def _implicit_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
 
 def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
     m, n, k = layer.gemm
-    best = np.where(layer.matrix, machine.matrix_efficiency, parameters.vector_efficiency)
+    best = np.where(layer.matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
     gathered = np.where(
-        layer.matrix, parameters.matrix_convolution_efficiency, parameters.convolution_efficiency
+        layer.matrix,
+        parameters.convolution.matrix_efficiency,
+        parameters.convolution.vector_efficiency,
     )
     rate = layer.peak_flop_per_s * best * gathered * _gradient_loss(layer, parameters)
     shape = GemmShape(layer.groups, m, n, k, layer.width_bytes, rate, layer.matrix)
@@ -234,9 +240,9 @@ def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
         count = layer.groups * np.ceil(m / tall) * np.ceil(n / wide)
         work = tall * wide + _EDGE_ROWS * (tall + wide)
         np.minimum(best, np.ceil(count / machine.sm_count) * work, out=best)
-    rate = layer.peak_flop_per_s * parameters.convolution_efficiency
+    rate = layer.peak_flop_per_s * parameters.convolution.vector_efficiency
     time_s: FloatArray = (
-        2.0 * machine.sm_count * best * (_stepped(k) + parameters.prologue_k) / rate
+        2.0 * machine.sm_count * best * (_stepped(k) + parameters.gemm.prologue_k) / rate
     )
     return time_s
 
@@ -266,7 +272,11 @@ def _winograd_costs(
     Transforms are kernels of their own, bound by memory: of the weights, and of an unfused
     algorithm's inputs and outputs.
     """
-    busy = parameters.winograd_efficiency if algorithm.fused else parameters.transformed_efficiency
+    busy = (
+        parameters.convolution.winograd_efficiency
+        if algorithm.fused
+        else parameters.convolution.transformed_efficiency
+    )
     formula = _fused_s if algorithm.fused else _transformed_s
     compute_s = np.full(len(rows), np.inf)
     compute_s[use] = formula(rows, layer, machine, parameters)[use]
@@ -274,7 +284,7 @@ def _winograd_costs(
     weight_bytes = (2.0 * algorithm.products + layer.window) * pairs * layer.width_bytes
     # The lanes that do not multiply transform: both draw power and count as executed.
     flop = layer.flop / algorithm.saving / busy
-    sigma = parameters.sigma_convolution
+    sigma = parameters.spread.convolution
     if algorithm.fused:
         joined_bytes, apart_bytes = rows.bytes, weight_bytes
     else:
@@ -307,7 +317,11 @@ def _transformed_s(
     """
     tiles, (c, k) = _tiles(rows, layer, _UNFUSED), layer.contracted
     m, n, depth = (k, c, tiles) if rows.kind == _K.CONV_BACKWARD_WEIGHT else (tiles, k, c)
-    rate = layer.peak_flop_per_s * parameters.vector_efficiency * parameters.transformed_efficiency
+    rate = (
+        layer.peak_flop_per_s
+        * parameters.gemm.vector_efficiency
+        * parameters.convolution.transformed_efficiency
+    )
     shape = GemmShape(
         np.full(len(rows), _UNFUSED.products), m, n, depth, layer.width_bytes, rate, layer.matrix
     )
@@ -330,6 +344,6 @@ def _fused_s(
     blocks = np.ceil(k / _FUSED_CHANNELS) * np.minimum.reduce(covers)
     waves = np.ceil(blocks / machine.sm_count) * machine.sm_count
     flop = 2.0 * _FUSED.products / _FUSED.output**2 * _FUSED_OUTPUTS * _FUSED_CHANNELS
-    rate = layer.peak_flop_per_s * parameters.winograd_efficiency
-    time_s: FloatArray = waves * (_stepped(c) + parameters.prologue_k) * flop / rate
+    rate = layer.peak_flop_per_s * parameters.convolution.winograd_efficiency
+    time_s: FloatArray = waves * (_stepped(c) + parameters.gemm.prologue_k) * flop / rate
     return time_s

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine, Tiles, cache_bytes_per_s, join_times
-from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
@@ -36,9 +36,9 @@ _BATCHED_MATRIX_TILES = (*_MATRIX_TILES, (32, 32))
 #: Tile of the batched kernel with blocks of 64 threads, and how many of them fill an SM.
 _NARROW_TILE = (64, 64)
 _GROUP = 4.0
-#: Bytes the last-level cache of an RTX 4090 gives each of 128 SMs per clock: 1,622 to 1,708 over
-#: all (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024,
-#: throughput of memory levels; cited from memory).
+#: Bytes the last-level cache of an RTX 4090 gives each of 128 SMs per clock. Estimate: 1,622 to
+#: 1,708 over all, as Luo et al. are said to measure ("Benchmarking and Dissecting the Nvidia Hopper
+#: GPU Architecture", arXiv:2402.13499, 2024); the figure was not checked against the paper.
 _ADA_CACHE_BYTES_PER_SM_CLOCK = 13.0
 _PAGE_WALK_K = 16384.0
 _SPLITS = (2.0, 4.0, 8.0, 16.0, 32.0)
@@ -87,6 +87,10 @@ def gemm_compute_s(
 ) -> FloatArray:
     """Time of a GEMM's arithmetic and operand traffic, the fastest over tiles and splits.
 
+    Tile and wave quantisation: NVIDIA, "Matrix Multiplication Background User's Guide"; split
+    contraction: CUTLASS documentation, "Efficient GEMM in CUDA". Estimate: exposed operand loading
+    and prologue, fitted to single operators.
+
     Args:
         shape: The products, r rows.
         machine: GPU.
@@ -134,10 +138,12 @@ def _fastest(
         # Time of one step of k of one tile if it had the whole device; an SM alone takes sm_count
         # times that.
         arithmetic, operands = flop_s * (tall * wide), operand_s * (tall + wide)
-        step = np.maximum(arithmetic + parameters.operand_exposed_fraction * operands, operands)
-        depth = shape.k + parameters.prologue_k
+        step = np.maximum(
+            arithmetic + parameters.gemm.operand_exposed_fraction * operands, operands
+        )
+        depth = shape.k + parameters.gemm.prologue_k
         narrow = (
-            parameters.lone_tile_loss
+            parameters.gemm.lone_tile_loss
             if (tall, wide) == _NARROW_TILE and not (matrix or split)
             else 0.0
         )
@@ -178,7 +184,7 @@ def _page_walks(
     if not machine.has_page_walks:
         return 1.0
     length = (shape.k / _PAGE_WALK_K) ** 4
-    return 1.0 + parameters.page_walk_loss * length / (1.0 + length)
+    return 1.0 + parameters.gemm.page_walk_loss * length / (1.0 + length)
 
 
 def _try_splits(
@@ -200,7 +206,7 @@ def _try_splits(
     # One 32-bit tile goes out and comes in, at one SM's share of the on-chip traffic.
     partial_s = 2 * 4.0 * tile_elements * machine.sm_count / machine.vector_operand_bytes_per_s
     for slices in _SPLITS:
-        depth = np.ceil(k / slices) + parameters.prologue_k
+        depth = np.ceil(k / slices) + parameters.gemm.prologue_k
         total = _waves(count * slices, machine) * step * depth + partial_s * np.log2(2 * slices)
         np.minimum(fastest, total, out=fastest)
     best[few] = fastest
@@ -213,6 +219,9 @@ def gemm_traffic_bytes(
 
     The tiles of one wave form a near square of side 128 sqrt(SMs); operands are read once per such
     square unless the smaller one fits in half of L2.
+
+    Estimate: the rule of half the cache is not fitted; blocking of the re-reads as in Hong and
+    Kung, "I/O complexity: the red-blue pebble game" (STOC 1981).
 
     Args:
         shape: The products, r rows.
@@ -230,8 +239,8 @@ def gemm_traffic_bytes(
     repeats_a = np.maximum(shape.n / side - 1.0, 0.0)
     repeats_b = np.maximum(shape.m / side - 1.0, 0.0)
     spilled = np.minimum(a_bytes, b_bytes) > 0.5 * machine.l2_bytes
-    again = shape.batch * (a_bytes * repeats_a + b_bytes * repeats_b)
-    traffic: FloatArray = compulsory_bytes + np.where(spilled, again, 0.0)
+    reread_bytes = shape.batch * (a_bytes * repeats_a + b_bytes * repeats_b)
+    traffic: FloatArray = compulsory_bytes + np.where(spilled, reread_bytes, 0.0)
     return traffic
 
 
@@ -251,6 +260,9 @@ def contraction_costs(
 
     Slowing both keeps the draw at the limit (energy over time) and the time monotone in bandwidth.
 
+    Estimate: the p-norm and its exponent are fitted to single operators; dynamic power proportional
+    to the work per time as in `accelsim.cost.power`.
+
     Args:
         rows: Rows of a matrix-arithmetic kind, r of them.
         compute_s: Arithmetic at the boost clock, shape (r,).
@@ -263,9 +275,9 @@ def contraction_costs(
         memory_ratio: Rate of main memory over that of a stream.
     """
     memory_s = moved_bytes / (machine.stream_bytes_per_s * memory_ratio)
-    joined_s = join_times(compute_s, memory_s, parameters.overlap_exponent)
+    joined_s = join_times(compute_s, memory_s, parameters.gemm.overlap_exponent)
     clock = machine.clock_fraction(machine.contraction_energy_j(rows, flop, moved_bytes), joined_s)
-    time_s = joined_s / clock + parameters.contraction_latency_s + extra_latency_s
+    time_s = joined_s / clock + parameters.gemm.latency_s + extra_latency_s
     return RowCosts(time_s, compute_s / clock, memory_s, flop, moved_bytes, sigma)
 
 
@@ -274,18 +286,24 @@ def gemm_shape(
 ) -> GemmShape:
     """Rows of a GEMM kind as a shape, with the efficiency of their units.
 
+    Estimate: efficiencies are fitted to single operators.
+
     Raises:
         UnsupportedOperatorError: If the board lacks a row's dtype.
     """
     codes = rows.column("dtype")
     matrix = machine.uses_matrix_cores[codes]
-    efficiency = np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency)
+    efficiency = np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
     rate = machine.contraction_rate(rows) * efficiency
     return GemmShape(rows[batch], rows["m"], rows["n"], rows["k"], DTYPE_BYTES[codes], rate, matrix)
 
 
 def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Plain and batched GEMM."""
+    """Plain and batched GEMM.
+
+    Estimate: the rate of batched kernels over plain ones is fitted to NeuSight's rows; see
+    `gemm_compute_s`.
+    """
     shape = gemm_shape(rows, machine, parameters)
     flop = 2.0 * shape.batch * shape.m * shape.n * shape.k
     batched = rows.kind == OperatorKind.BATCHED_GEMM
@@ -293,7 +311,7 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
         offered = {"tiles": machine.batched_tiles, "matrix_tiles": _BATCHED_MATRIX_TILES}
         compute_s = gemm_compute_s(shape, machine, parameters, split=False, **offered)
         compute_s = np.maximum(
-            compute_s / parameters.batched_ratio, flop / machine.contraction_rate(rows)
+            compute_s / parameters.gemm.batched_ratio, flop / machine.contraction_rate(rows)
         )
     else:
         compute_s = _plain_compute_s(rows, shape, machine, parameters) * _page_walks(
@@ -302,7 +320,7 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     moved = gemm_traffic_bytes(shape, rows.bytes, machine)
     ratio = 1.0 if batched else _layout_ratio(rows, machine, parameters)
     sigma, quantised_s = (
-        parameters.sigma_gemm,
+        parameters.spread.gemm,
         0.0 if batched else _quantisation_s(rows, shape, machine, parameters),
     )
     return contraction_costs(
@@ -378,7 +396,7 @@ def _quantisation_s(
     moved = shape.m * shape.k * (Dtype.BF16.bytes + shape.element_bytes)
     cache_rate = max(cache_bytes_per_s(machine), machine.stream_bytes_per_s)
     rate = np.where(moved <= 0.5 * machine.l2_bytes, cache_rate, machine.stream_bytes_per_s)
-    return np.where(scaled, parameters.kernel_latency_s + moved / rate, 0.0)
+    return np.where(scaled, parameters.memory.kernel_latency_s + moved / rate, 0.0)
 
 
 def _layout_ratio(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> FloatArray | float:
@@ -395,14 +413,18 @@ def _layout_ratio(rows: Rows, machine: GpuMachine, parameters: GpuParameters) ->
         return 1.0
     by_layout = np.where(
         conditions.is_m_contiguous[rows.index],
-        parameters.m_contiguous_ratio,
-        parameters.k_contiguous_ratio,
+        parameters.gemm.m_contiguous_ratio,
+        parameters.gemm.k_contiguous_ratio,
     )
     return np.where(machine.uses_matrix_cores[rows.column("dtype")], by_layout, 1.0)
 
 
 def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """One GEMM per expert in one launch: `m` rows shared evenly by `groups` products."""
+    """One GEMM per expert in one launch: `m` rows shared evenly by `groups` products.
+
+    Products of unequal experts in one launch: Gale et al., MegaBlocks, arXiv:2211.15841 (2022).
+    Estimate: an even share of the rows; popularity is the workload's or the surface's.
+    """
     whole = gemm_shape(rows, machine, parameters, batch="groups")
     shape = GemmShape(
         whole.batch,
@@ -416,5 +438,5 @@ def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameter
     compute_s = gemm_compute_s(shape, machine, parameters, split=False)
     flop = 2.0 * whole.m * whole.n * whole.k
     return contraction_costs(
-        rows, compute_s, flop, rows.bytes, machine, parameters, sigma=parameters.sigma_gemm
+        rows, compute_s, flop, rows.bytes, machine, parameters, sigma=parameters.spread.gemm
     )

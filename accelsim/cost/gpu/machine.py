@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.gpu.parameters import GpuParameters
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.power import (
     arithmetic_energy_table_j,
     dram_energy_per_byte_j,
@@ -187,9 +187,9 @@ class GpuMachine:
         scale = float(energy[Dtype.FP32] / _energies(_REFERENCE_NM)[Dtype.FP32])
         shrink = (
             (node or _REFERENCE_NM) / _REFERENCE_NM
-        ) ** parameters.vector_overhead_node_exponent
-        vector_overhead = parameters.vector_energy_overhead * shrink
-        overhead = np.where(matrix, parameters.matrix_energy_overhead, vector_overhead)
+        ) ** parameters.power.vector_overhead_node_exponent
+        vector_overhead = parameters.power.vector_energy_overhead * shrink
+        overhead = np.where(matrix, parameters.power.matrix_energy_overhead, vector_overhead)
         limit = None if profile.power.limit_w is None else float(profile.power.limit_w.value)
         sm_count, clock = float(profile.sm_count.value), float(profile.boost_clock_hz.value)
         return cls(
@@ -201,27 +201,29 @@ class GpuMachine:
             uses_matrix_cores=matrix,
             vector_flop_per_s=vector,
             bandwidth_bytes_per_s=bandwidth,
-            stream_bytes_per_s=bandwidth * getattr(parameters, memory_efficiency_name(profile)),
+            stream_bytes_per_s=bandwidth * parameters.value(memory_efficiency_name(profile)),
             l2_bytes=0.0 if profile.l2_bytes is None else float(profile.l2_bytes.value),
             matrix_efficiency=(
-                parameters.matrix_efficiency
+                parameters.gemm.matrix_efficiency
                 if profile.vendor == "NVIDIA"
-                else parameters.other_matrix_efficiency
+                else parameters.gemm.other_matrix_efficiency
             ),
-            vector_operand_bytes_per_s=0.5 * vector * parameters.operand_bytes_per_lane_clock,
-            matrix_operand_bytes_per_s=sm_count * clock * parameters.matrix_operand_bytes_per_clock,
+            vector_operand_bytes_per_s=0.5 * vector * parameters.gemm.operand_bytes_per_lane_clock,
+            matrix_operand_bytes_per_s=sm_count
+            * clock
+            * parameters.gemm.matrix_operand_bytes_per_clock,
             flop_energy_j=np.where(matrix, _matrix_energies_j(energy, overhead), energy * overhead),
             vector_energy_j=float(energy[Dtype.FP32]) * vector_overhead,
             byte_energy_j=dram_energy_per_byte_j(technology)
-            + parameters.on_chip_energy_per_byte_j * scale,
+            + parameters.power.on_chip_energy_per_byte_j * scale,
             static_w=(
-                parameters.active_static_w * profile.slice_fraction
-                + parameters.active_static_fraction * (limit or 0.0)
+                parameters.power.active_static_w * profile.slice_fraction
+                + parameters.power.active_static_fraction * (limit or 0.0)
             ),
             limit_w=limit,
-            burst_power_ratio=parameters.burst_power_ratio,
-            power_window_s=parameters.power_window_s if parameters.is_isolated else 0.0,
-            isolated_power_ratio=parameters.isolated_power_ratio,
+            burst_power_ratio=parameters.power.burst_ratio,
+            power_window_s=parameters.power.window_s if parameters.is_isolated else 0.0,
+            isolated_power_ratio=parameters.power.isolated_ratio,
             plain_tiles=_plain_tiles(profile, parameters),
             batched_tiles=_batched_tiles(profile),
             scaled_tiles=_scaled_tiles(profile),
@@ -302,10 +304,14 @@ def memory_efficiency_name(profile: GpuProfile) -> str:
     %: FluidX3D's README).
     """
     if profile.architecture in _EARLY_MEMORY:
-        return "early_memory_efficiency"
+        return "memory.early_efficiency"
     if "hbm" not in (profile.memory.technology or "").lower():
-        return "gddr_efficiency" if profile.memory.inline_ecc else "plain_gddr_efficiency"
-    return "hbm_efficiency" if profile.vendor == "NVIDIA" else "other_memory_efficiency"
+        return (
+            "memory.gddr_efficiency"
+            if profile.memory.inline_ecc
+            else "memory.plain_gddr_efficiency"
+        )
+    return "memory.hbm_efficiency" if profile.vendor == "NVIDIA" else "memory.other_efficiency"
 
 
 def _plain_tiles(profile: GpuProfile, parameters: GpuParameters) -> Tiles:
@@ -343,13 +349,19 @@ def _contraction_rates(profile: GpuProfile) -> tuple[FloatArray, NDArray[np.bool
 
 
 def cache_bytes_per_s(machine: GpuMachine) -> float:
-    """Rate at which all SMs together read the last-level cache."""
+    """Rate at which all SMs together read the last-level cache.
+
+    Estimate: 8 B per SM and clock, fitted to GEMM tables of an L40S and an RTX PRO 6000.
+    """
     return machine.sm_count * machine.clock_hz * _CACHE_BYTES_PER_SM_CLOCK
 
 
 def join_times(compute_s: FloatArray, memory_s: FloatArray, exponent: float) -> FloatArray:
     """Time of arithmetic and traffic that overlap imperfectly: (c^p + m^p)^(1/p), between max(c, m)
     and c + m.
+
+    Estimate: an interpolation between no and perfect overlap; the latter is the roofline of
+    Williams et al., CACM 52(4), 2009.
 
     Args:
         compute_s: Arithmetic alone, s.

@@ -1,30 +1,29 @@
-"""Boards whose kernel tables were fitted, with their surfaces: one compact file for all of them.
+"""Boards whose kernel tables were measured, with what tells how near two boards are.
 
-Reading ten overlays to find the relatives of a board would take longer than an estimate.
-``calibration/fitted/relatives.npz`` holds what the overlays that ship with accelsim say: an index
-(JSON) of boards and surfaces, and the surfaces' values as the overlays round them, in thousandths,
-one array per board that is read when it is needed. Overlays in the user's own folder are read as
-they are and come before those that ship. ``python -m tools.refit --relatives`` writes the file.
+Reading ten overlays and profiles to find the relatives of a board would take longer than an
+estimate. ``calibration/fitted/measured_boards.json`` holds what the overlays and profiles that ship
+with accelsim say: figures of each board, the class-wide values that its surfaces correct, and the
+surfaces' names; the surfaces themselves stay in the overlays' own files. Overlays in the user's own
+folder are read as they are and come before those that ship. ``python -m tools.refit --relatives``
+writes the file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
-
-import numpy as np
 
 from accelsim.cost.fitted import FittedParameters, calibration_folders, read_fitted
-from accelsim.cost.shape_surface import Surface, surface_from_thousandths
-from accelsim.errors import ProfileError
+from accelsim.cost.shape_surface import Surface
+from accelsim.cost.surface_file import SurfaceFile, surface_file_name
+from accelsim.cost.table import Tier
+from accelsim.datafile import read_json
+from accelsim.errors import InputError, ProfileError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.dtype import Dtype
-from accelsim.workloads.graph import IntArray
 
 __all__ = [
     "FILE",
@@ -35,16 +34,8 @@ __all__ = [
     "write_measured_boards",
 ]
 
-FILE = "relatives.npz"
-_INDEX = "index"
-_BOARD_FIELDS = (
-    "name",
-    "vendor",
-    "architecture",
-    "is_stacked",
-    "matrix_flop_per_s",
-    "bandwidth_bytes_per_s",
-)
+FILE = "measured_boards.json"
+_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,47 +79,25 @@ class MeasuredBoard:
     Attributes:
         board: Which.
         pinned: Class-wide values that the surfaces correct.
-        entries: Surfaces by name as the index has them: rows, log_sigma, knots in sizes, place of
-            their values.
-        read_values: Reads the values of all surfaces, in thousandths.
+        names: Names of the surfaces.
+        surfaces: The surfaces, each read when it is asked for.
     """
 
     board: Board
     pinned: Mapping[str, float]
-    entries: Mapping[str, Mapping[str, Any]]
-    read_values: Callable[[], IntArray]
-
-    @property
-    def names(self) -> Mapping[str, Mapping[str, Any]]:
-        """Names of the surfaces."""
-        return self.entries
-
-    def surface(self, name: str) -> Surface:
-        """One surface.
-
-        Raises:
-            KeyError: If the board has none of this name.
-        """
-        entry = self.entries[name]
-        return surface_from_thousandths(entry, self.read_values()[entry["first"] :])
+    names: tuple[str, ...]
+    surfaces: Mapping[str, Surface]
 
     @classmethod
     def of(cls, overlay: FittedParameters, device: GpuProfile) -> MeasuredBoard:
         """A board from its overlay."""
-        entries: dict[str, Mapping[str, Any]] = {}
-        values: list[IntArray] = []
-        first = 0
-        for name, surface in sorted(overlay.surfaces.items()):
-            values.append(surface.thousandths)
-            entries[name] = {**surface.header(), "first": first}
-            first += len(values[-1])
-        joined = np.concatenate(values)
-        return cls(Board.of(device), dict(sorted(overlay.pinned.items())), entries, lambda: joined)
+        pinned = dict(sorted(overlay.pinned.items()))
+        return cls(Board.of(device), pinned, tuple(sorted(overlay.surfaces)), overlay.surfaces)
 
 
 def measured_boards() -> tuple[MeasuredBoard, ...]:
-    """Boards with overlays fitted to kernel tables, by name; the user's own overlays come before
-    those that ship.
+    """Boards with overlays of tier `measured`, by name; the user's own overlays come before those
+    that ship.
 
     Raises:
         ProfileError: If a file is damaged.
@@ -139,21 +108,23 @@ def measured_boards() -> tuple[MeasuredBoard, ...]:
 
 @lru_cache(maxsize=4)
 def _measured_boards(own: Path, shipped: Path) -> tuple[MeasuredBoard, ...]:
-    found = {} if not shipped.is_file() else {board.board.name: board for board in _read(shipped)}
-    found |= {board.board.name: board for board in overlay_boards(own / "fitted")}
-    return tuple(found[name] for name in sorted(found))
+    boards = _read(shipped) if shipped.is_file() else []
+    by_name = {board.board.name: board for board in (*boards, *overlay_boards(own / "fitted"))}
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 def overlay_boards(folder: Path) -> list[MeasuredBoard]:
-    """Boards of the overlays in a folder whose surfaces came with the class-wide values they
-    correct, by name.
+    """Boards of the overlays of tier `measured` in a folder, by name.
+
+    Args:
+        folder: Of overlays.
     """
     from accelsim import catalog
 
     found = []
     for path in sorted(folder.glob("*.yaml")):
         overlay = read_fitted(path)
-        if overlay.device_class != "gpu" or not (overlay.pinned and overlay.surfaces):
+        if overlay.device_class != "gpu" or overlay.tier is not Tier.MEASURED:
             continue
         profile = catalog.device(overlay.device)
         if isinstance(profile, GpuProfile) and Dtype.BF16 in profile.matrix_flop_per_s:
@@ -162,52 +133,39 @@ def overlay_boards(folder: Path) -> list[MeasuredBoard]:
 
 
 def write_measured_boards(boards: list[MeasuredBoard], path: Path) -> None:
-    """Write the compact file, whole or not at all.
+    """Write the file, whole or not at all.
 
     Args:
-        boards: What it holds.
+        boards: What it holds; their surfaces' files must lie beside it.
         path: Where.
     """
-    index = {
+    entries = {
         board.board.name: {
-            **{name: getattr(board.board, name) for name in _BOARD_FIELDS},
+            **asdict(board.board),
             "pinned": dict(board.pinned),
-            "surfaces": {name: dict(entry) for name, entry in board.entries.items()},
+            "surfaces": list(board.names),
         }
         for board in boards
     }
-    text = np.frombuffer(json.dumps(index, separators=(",", ":")).encode(), dtype=np.uint8)
-    arrays = {board.board.name: board.read_values().astype(np.int16) for board in boards}
-    unfinished = path.with_suffix(".tmp.npz")
-    members: dict[str, Any] = {_INDEX: text, **arrays}
-    np.savez_compressed(unfinished, **members)
+    unfinished = path.with_suffix(".tmp")
+    unfinished.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
     unfinished.replace(path)
 
 
 def _read(path: Path) -> list[MeasuredBoard]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            index = json.loads(archive[_INDEX].tobytes())
-        return [
-            MeasuredBoard(
-                Board(*(entry[name] for name in _BOARD_FIELDS)),
-                entry["pinned"],
-                entry["surfaces"],
-                _reader(path, name),
-            )
-            for name, entry in index.items()
-        ]
-    except (BadZipFile, KeyError, OSError, TypeError, ValueError) as error:
-        raise ProfileError(
-            str(path), [f"damaged: {error}; write it anew with tools.refit --relatives"]
-        ) from None
+        entries = read_json(path, max_bytes=_MOST_BYTES)
+        return [_board(entry, path.parent) for entry in entries.values()]
+    except (AttributeError, InputError, KeyError, TypeError, ValueError) as error:
+        remedy = "write it anew with tools.refit --relatives"
+        raise ProfileError(str(path), [f"damaged: {error}; {remedy}"]) from None
 
 
-def _reader(path: Path, name: str) -> Callable[[], IntArray]:
-    @lru_cache(maxsize=1)
-    def read() -> IntArray:
-        with np.load(path, allow_pickle=False) as archive:
-            values: IntArray = archive[name].astype(np.int64)
-        return values
-
-    return read
+def _board(entry: Mapping[str, object], folder: Path) -> MeasuredBoard:
+    facts = dict(entry)
+    pinned, names = facts.pop("pinned"), facts.pop("surfaces")
+    if not isinstance(pinned, dict) or not isinstance(names, list):
+        raise TypeError("expected a mapping `pinned` and a list `surfaces`")
+    board = Board(**facts)  # type: ignore[arg-type]
+    surfaces = SurfaceFile(folder / surface_file_name(board.name))
+    return MeasuredBoard(board, pinned, tuple(names), surfaces)

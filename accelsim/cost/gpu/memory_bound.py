@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
-from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.workloads.dtype import DTYPE_BYTES
@@ -53,14 +53,18 @@ def _streamed(
     moved = rows.bytes if traffic_bytes is None else traffic_bytes
     flop = rows.column("flop")
     memory_s = moved / (machine.stream_bytes_per_s * efficiency)
-    compute_s = flop / (machine.vector_flop_per_s * parameters.special_efficiency)
-    latency = parameters.kernel_latency_s if latency_s is None else latency_s
+    compute_s = flop / (machine.vector_flop_per_s * parameters.memory.special_efficiency)
+    latency = parameters.memory.kernel_latency_s if latency_s is None else latency_s
     time_s = np.maximum(compute_s, memory_s) + latency
-    return RowCosts(time_s, compute_s, memory_s, flop, moved, parameters.sigma_memory)
+    return RowCosts(time_s, compute_s, memory_s, flop, moved, parameters.spread.memory)
 
 
 def elementwise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Elementwise operators, copies and pooling: streaming."""
+    """Elementwise operators, copies and pooling: streaming.
+
+    Bytes over bandwidth, plus a latency, is Little's law (Little, Operations Research 9(3), 1961)
+    for one kernel. Estimate: efficiencies are fitted to NeuSight's rows.
+    """
     return _streamed(rows, machine, parameters)
 
 
@@ -70,20 +74,23 @@ def row_wise_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -
 
     Short rows leave lanes idle in the reduction: efficiency columns / (columns +
     reduction_columns).
+
+    Two passes over a row: estimate, after the online softmax of Milakov and Gimelshein
+    (arXiv:1805.02867, 2018) and its like; efficiencies are fitted to NeuSight's rows.
     """
     columns = np.maximum(rows["columns"], 1.0)
     # A batch norm reduces over the pixels of each channel: its long dimension is `rows`.
     length = np.maximum(rows["rows"], 1.0) if rows.kind == _K.BATCH_NORM else columns
-    filled = length / (length + parameters.reduction_columns)
+    filled = length / (length + parameters.memory.reduction_columns)
     if rows.kind == _K.SOFTMAX:
-        best = parameters.softmax_efficiency
+        best = parameters.memory.softmax_efficiency
     else:
         best = (
             1.0
             if rows.kind == _K.REDUCTION or _is_folded_norm(rows)
-            else parameters.norm_efficiency
+            else parameters.memory.norm_efficiency
         )
-    latency_s = _ROW_PASSES * parameters.kernel_latency_s
+    latency_s = _ROW_PASSES * parameters.memory.kernel_latency_s
     return _streamed(rows, machine, parameters, efficiency=best * filled, latency_s=latency_s)
 
 
@@ -99,11 +106,14 @@ def gather_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> 
 
     Each row is whole sectors of 32 bytes; rows near `gather_overhead_bytes` open a DRAM page for
     little data. A scatter-add reads before it writes.
+
+    Sectors of 32 bytes: CUDA C++ Programming Guide, device memory accesses. Estimate: what opening
+    a DRAM page costs.
     """
     width: FloatArray = DTYPE_BYTES[rows.column("dtype")]
     row_bytes = np.maximum(rows["width"] * width, 1.0)
     sectors = np.ceil(row_bytes / _SECTOR_BYTES) * _SECTOR_BYTES
-    efficiency = row_bytes / (sectors + parameters.gather_overhead_bytes)
+    efficiency = row_bytes / (sectors + parameters.memory.gather_overhead_bytes)
     moved = rows.bytes
     if rows.kind == _K.SCATTER:
         moved = moved + rows["lookups"] * row_bytes
@@ -111,18 +121,26 @@ def gather_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> 
 
 
 def routing_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """Expert routing: small data, several dependent kernels."""
+    """Expert routing: small data, several dependent kernels.
+
+    Estimate: six kernels of softmax, top-k, sort and permutation, none of them measured alone.
+    """
     return _streamed(
-        rows, machine, parameters, latency_s=_ROUTING_KERNELS * parameters.kernel_latency_s
+        rows, machine, parameters, latency_s=_ROUTING_KERNELS * parameters.memory.kernel_latency_s
     )
 
 
 def optimizer_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Multi-tensor optimizer update: streams parameters, gradients and states; one launch per group
     of tensors.
+
+    Tensors per launch: PyTorch, ForeachUtils and MultiTensorApply.cuh. Estimate: the update
+    streams.
     """
     launches = np.maximum(np.ceil(rows["tensors"] / _TENSORS_PER_LAUNCH), 1.0)
-    return _streamed(rows, machine, parameters, latency_s=launches * parameters.kernel_latency_s)
+    return _streamed(
+        rows, machine, parameters, latency_s=launches * parameters.memory.kernel_latency_s
+    )
 
 
 def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
@@ -130,6 +148,9 @@ def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     one 32-byte sector.
 
     Sectors come at the on-chip operand rate.
+
+    Estimate: one sector per visited node at the rate of operands; no measurement of trees was
+    fitted.
     """
     visits = rows["rows"] * rows["trees"] * (rows["depth"] + 1.0)
     if rows.kind == _K.TREE_HISTOGRAM:
@@ -137,14 +158,17 @@ def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     base = _streamed(rows, machine, parameters)
     on_chip_s = visits * _SECTOR_BYTES / machine.vector_operand_bytes_per_s
     compute_s = np.maximum(base.compute_s, on_chip_s)
-    time_s = np.maximum(compute_s, base.memory_s) + parameters.kernel_latency_s
+    time_s = np.maximum(compute_s, base.memory_s) + parameters.memory.kernel_latency_s
     return RowCosts(
-        time_s, compute_s, base.memory_s, base.flop, base.bytes, parameters.sigma_memory
+        time_s, compute_s, base.memory_s, base.flop, base.bytes, parameters.spread.memory
     )
 
 
 def host_copy_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
     """Copies between host and device over the host link.
+
+    Latency plus bytes over bandwidth (Hockney, Parallel Computing 20, 1994). Estimate: both
+    parameters, unless a calibration measured them.
 
     Raises:
         UnsupportedOperatorError: If the profile does not know its host link.
@@ -155,7 +179,7 @@ def host_copy_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
             machine.name, rows.kind.label, "its host link is unknown", "Add host_link."
         )
     moved = rows["bytes"]
-    memory_s = moved / (float(link.bandwidth_bytes_per_s.value) * parameters.host_link_efficiency)
+    memory_s = moved / (float(link.bandwidth_bytes_per_s.value) * parameters.host.link_efficiency)
     nothing = np.zeros(len(rows))
-    time_s = memory_s + parameters.host_copy_latency_s
-    return RowCosts(time_s, nothing, memory_s, nothing, moved, parameters.sigma_memory)
+    time_s = memory_s + parameters.host.copy_latency_s
+    return RowCosts(time_s, nothing, memory_s, nothing, moved, parameters.spread.memory)

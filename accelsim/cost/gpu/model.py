@@ -14,6 +14,7 @@ from accelsim.cost.gpu.attention import attention_costs
 from accelsim.cost.gpu.condition import board_conditions
 from accelsim.cost.gpu.convolution import convolution_costs
 from accelsim.cost.gpu.gemm import gemm_costs, grouped_gemm_costs
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.memory_bound import (
     elementwise_costs,
@@ -24,11 +25,10 @@ from accelsim.cost.gpu.memory_bound import (
     row_wise_costs,
     tree_costs,
 )
-from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.gpu.recurrent import recurrent_costs
-from accelsim.cost.gpu.surface import corrected
+from accelsim.cost.gpu.surface import with_surfaces
 from accelsim.cost.residual import row_spread
-from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, Tier, bound_of
+from accelsim.cost.table import Bound, CostTable, Execution, Formulas, RowCosts, bound_of
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -44,15 +44,15 @@ __all__ = ["GPU", "cost_gpu"]
 _K = OperatorKind
 #: Formulas by operator kind; collectives belong to the links, not to the device.
 GPU: Formulas[GpuMachine, GpuParameters] = Formulas("gpu")
-GPU.register(_K.GEMM, _K.BATCHED_GEMM)(corrected(gemm_costs))
-GPU.register(_K.GROUPED_GEMM)(corrected(grouped_gemm_costs))
-GPU.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)(corrected(attention_costs))
-GPU.register(*sorted(CONV_KINDS))(corrected(convolution_costs))
+GPU.register(_K.GEMM, _K.BATCHED_GEMM)(with_surfaces(gemm_costs))
+GPU.register(_K.GROUPED_GEMM)(with_surfaces(grouped_gemm_costs))
+GPU.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)(with_surfaces(attention_costs))
+GPU.register(*sorted(CONV_KINDS))(with_surfaces(convolution_costs))
 GPU.register(*sorted(RECURRENT_KINDS))(recurrent_costs)
 GPU.register(_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)(
-    corrected(row_wise_costs)
+    with_surfaces(row_wise_costs)
 )
-GPU.register(_K.ELEMENTWISE)(corrected(elementwise_costs))
+GPU.register(_K.ELEMENTWISE)(with_surfaces(elementwise_costs))
 GPU.register(_K.POOLING, _K.COPY)(elementwise_costs)
 GPU.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)(gather_costs)
 GPU.register(_K.MOE_ROUTING)(routing_costs)
@@ -87,13 +87,14 @@ def cost_gpu(
 ) -> CostTable:
     """Cost every row of a graph on a GPU.
 
+    Each formula has its source; energy at the power limit as in `accelsim.cost.power`.
+
     Args:
         graph: Operators.
         device: GPU profile.
         execution: Eager (the framework issues each row), graph-captured or compiled (the device
             replays them).
-        parameters: Class-wide ones where None; a set with an overlay makes the result of tier
-            `fitted`.
+        parameters: Class-wide ones where None; the result is of their tier.
 
     Returns:
         One row per operator. `dispatch_s` is host time in eager mode and the gap between kernels
@@ -119,7 +120,7 @@ def cost_gpu(
     serial_s = costs.time_s - np.maximum(
         costs.compute_s, costs.memory_s
     )  # steps of a recurrent layer wait for each other
-    overhead_s = np.where(_IS_RECURRENT[graph.kind], serial_s, used.kernel_latency_s)
+    overhead_s = np.where(_IS_RECURRENT[graph.kind], serial_s, used.memory.kernel_latency_s)
     bound = bound_of(costs.compute_s, costs.memory_s, overhead_s)
     bound[_IS_TRANSFER[graph.kind]] = Bound.LINK
     return CostTable(
@@ -134,22 +135,22 @@ def cost_gpu(
         log_sigma=spread.log_sigma,
         shared_log_sigma=spread.shared_log_sigma,
         extrapolation_decades=spread.extrapolation_decades if used.families else None,
-        tier=Tier.MEASURED if used.is_measured else Tier.FITTED if used.is_fitted else Tier.SPEC,
+        tier=used.tier,
     )
 
 
 def _dispatch_s(
     graph: OperatorGraph, execution: Execution, parameters: GpuParameters
 ) -> FloatArray:
-    """Time to issue each row: by the framework's class of operator, or the gap of a replayed graph."""
+    """Time to issue each row, by class of operator, or the gap of a replayed graph."""
     if execution is not Execution.EAGER:
-        return np.full(len(graph), parameters.graph_gap_s)
-    by_kind = np.full(_KIND_COUNT, parameters.dispatch_elementwise_s)
-    by_kind[_IS_NORM] = parameters.dispatch_norm_s
-    by_kind[_IS_CONTRACTION] = parameters.dispatch_contraction_s
-    by_kind[_K.BATCHED_GEMM] = parameters.dispatch_batched_s
-    by_kind[_IS_CONVOLUTION] = parameters.dispatch_convolution_s
-    by_kind[_K.SOFTMAX] = parameters.dispatch_softmax_s
+        return np.full(len(graph), parameters.dispatch.graph_gap_s)
+    by_kind = np.full(_KIND_COUNT, parameters.dispatch.elementwise_s)
+    by_kind[_IS_NORM] = parameters.dispatch.norm_s
+    by_kind[_IS_CONTRACTION] = parameters.dispatch.contraction_s
+    by_kind[_K.BATCHED_GEMM] = parameters.dispatch.batched_s
+    by_kind[_IS_CONVOLUTION] = parameters.dispatch.convolution_s
+    by_kind[_K.SOFTMAX] = parameters.dispatch.softmax_s
     issued: FloatArray = by_kind[graph.kind]
     single = (graph.kind == _K.ELEMENTWISE) & (graph.dims[:, 1] == 1)
     if single.any():
@@ -163,8 +164,8 @@ def _single_input_dispatch_s(flop_per_element: IntArray, parameters: GpuParamete
     A function of tensors alone (tanh) is as quick to issue as one of two tensors.
     """
     activation = (flop_per_element > _TANH_FLOP) & (flop_per_element < _POWER_FLOP)
-    issued = np.where(activation, parameters.dispatch_activation_s, parameters.dispatch_scalar_s)
-    return np.where(flop_per_element == _TANH_FLOP, parameters.dispatch_elementwise_s, issued)
+    issued = np.where(activation, parameters.dispatch.activation_s, parameters.dispatch.scalar_s)
+    return np.where(flop_per_element == _TANH_FLOP, parameters.dispatch.elementwise_s, issued)
 
 
 def _energy_j(graph: OperatorGraph, costs: RowCosts, machine: GpuMachine) -> FloatArray:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
-from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
@@ -24,13 +24,17 @@ _GATES = {OperatorKind.RNN: 1.0, OperatorKind.LSTM: 4.0, OperatorKind.GRU: 3.0}
 
 
 def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
-    """RNN, LSTM and GRU layers; a backward row (twice the FLOP) runs twice the products and steps."""
+    """RNN, LSTM and GRU layers; a backward row (twice the FLOP) runs twice the products and steps.
+
+    Appleyard et al., arXiv:1604.01946 (2016). Estimate: the serial time of a step is fitted to
+    DeepBench's layers.
+    """
     gates = _GATES[rows.kind]
     batch, steps, hidden = rows["batch"], rows["steps"], rows["hidden_size"]
     width, directions = rows["input_size"], np.maximum(rows["directions"], 1.0)
     codes = rows.column("dtype")
     peak, matrix = machine.contraction_rate(rows), machine.uses_matrix_cores[codes]
-    rate = peak * np.where(matrix, machine.matrix_efficiency, parameters.vector_efficiency)
+    rate = peak * np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
     bytes_each: FloatArray = DTYPE_BYTES[codes]
     ones = np.ones(len(rows))
     inputs = GemmShape(
@@ -42,16 +46,16 @@ def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     step_s = gemm_compute_s(step, machine, parameters)
     compute_s = passes * (gemm_compute_s(inputs, machine, parameters) + steps * step_s)
     weights = directions * gates * hidden * hidden * bytes_each
-    again = np.where(
+    reread_bytes = np.where(
         weights > machine.l2_bytes, np.maximum(steps - 1.0, 0.0) * weights * passes, 0.0
     )
     return contraction_costs(
         rows,
         compute_s,
         forward_flop * passes,
-        rows.bytes + again,
+        rows.bytes + reread_bytes,
         machine,
         parameters,
-        sigma=parameters.sigma_recurrent,
-        extra_latency_s=passes * steps * parameters.recurrent_step_s,
+        sigma=parameters.spread.recurrent,
+        extra_latency_s=passes * steps * parameters.recurrent.step_s,
     )

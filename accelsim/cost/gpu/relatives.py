@@ -1,11 +1,12 @@
 """Surfaces of measured relatives for a GPU without measurements of its own.
 
-Boards run kin libraries: how measured times of their kernels depart from the model over shape
-carries over, while the model itself scales with each board's data sheet. A board takes the surfaces
-of the measured boards nearest in architecture, memory technology, matrix rate and bandwidth,
-averaged with weights that fall with the distance; a kernel that the nearest do not have comes from
-the nearest that do. The spread grows by what the transfer costs. A surface is averaged when it is
-first asked for.
+A board's relatives are other measured boards of its vendor: they run the same libraries. How
+measured times of their kernels depart from the model over shape carries over, while the model
+itself scales with each board's data sheet. A board takes the surfaces of the relatives nearest in
+architecture, memory technology, matrix rate and bandwidth, averaged with weights that fall with the
+distance; a kernel that the nearest do not have comes from the nearest that do. The spread grows by
+what the transfer costs. A surface is averaged when it is first asked for. Estimate: the form of
+distance and weights is this project's own, its numbers are fitted to boards left out.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from math import exp, hypot, log
 
 import numpy as np
 
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.measured_boards import Board, MeasuredBoard, measured_boards
-from accelsim.cost.gpu.parameters import GpuParameters
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA
 from accelsim.cost.shape_surface import ShapeSurface, Surface
 from accelsim.workloads.graph import FloatArray
@@ -28,15 +29,15 @@ __all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]
 #: Spread of ln(time) that a transfer adds, within an architecture and beyond it: 90th percentiles
 #: of the errors of nine boards' GEMM, attention and expert kernels predicted with their relatives'
 #: surfaces, over 1.645.
-_NEAR_SIGMA, _FAR_SIGMA = 0.08, 0.30
+_SAME_ARCHITECTURE_SIGMA, _OTHER_ARCHITECTURE_SIGMA = 0.08, 0.30
 #: Part of a GEMM's departure from the model that carries over beyond an architecture, whose tiles
 #: differ: the quarter with the least mean error over three lone boards (A100, L40S, RTX PRO 6000);
 #: two of them alone give the same for the A100 and the RTX PRO, and 1 for the L40S. Departures of
 #: attention are much the same everywhere and carry over whole.
-_FAR_CARRIED, _CARRIED_IN_PART = 0.75, frozenset({"gemm", "grouped_gemm"})
+_CARRIED_FRACTION, _CARRIED_IN_PART = 0.75, frozenset({"gemm", "grouped_gemm"})
 #: The same of GEMMs with block scales, whose kernels each architecture has of its own: best of
 #: quarters on the L40S and on the RTX PRO 6000, each alone.
-_FAR_CARRIED_SCALED = 0.5
+_CARRIED_FRACTION_SCALED = 0.5
 #: Distance of another architecture, and of another memory technology, in natural logarithms of
 #: rates.
 _OTHER_ARCHITECTURE, _OTHER_MEMORY = 10.0, 1.0
@@ -63,6 +64,8 @@ def with_relative_surfaces(
 ) -> GpuParameters:
     """Parameters with the surfaces of the nearest relatives; as they are where there are none.
 
+    Estimate: weights and carried parts are those that predict boards left out best.
+
     Args:
         parameters: Class-wide parameters.
         board: The board; its own overlay is never used.
@@ -73,34 +76,31 @@ def with_relative_surfaces(
     relatives = measured_relatives(board)
     if not relatives:
         return parameters
-    pinned = relatives[0].board.pinned
-    known = {
-        name: value for name, value in pinned.items() if as_fitted and hasattr(parameters, name)
-    }
     names = tuple(relative.board.board.name for relative in relatives)
-    return replace(parameters, **known, surfaces=_blended(board), relatives=names)  # type: ignore[arg-type]
+    pinned = relatives[0].board.pinned if as_fitted else {}
+    on_top = parameters.with_values(pinned)
+    return replace(on_top, surfaces=_blended(board), relatives=names)
 
 
 class _BlendedSurfaces(Mapping[str, Surface]):
-    """Surfaces of measured kin, each averaged when it is first asked for.
+    """Surfaces of a board's relatives, each averaged when it is first asked for.
 
     Args:
         board: The board that takes them.
     """
 
     def __init__(self, board: Board) -> None:
-        self._board, self._kin = board, _kin(board)
-        self._names = tuple(dict.fromkeys(name for _, other in self._kin for name in other.names))
+        self._board = board
+        self._candidates = _candidates(board)
+        names = (name for _, other in self._candidates for name in other.names)
+        self._names = tuple(dict.fromkeys(names))
         self._known: dict[str, Surface] = {}
 
     def __getitem__(self, name: str) -> Surface:
         if name not in self._known:
             if name not in self._names:
                 raise KeyError(name)
-            found = _nearest([(apart, other) for apart, other in self._kin if name in other.names])
-            self._known[name] = _blend(
-                name, found, is_near=_is_near(found[0].board.board, self._board)
-            )
+            self._known[name] = self._averaged(name)
         return self._known[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -109,19 +109,25 @@ class _BlendedSurfaces(Mapping[str, Surface]):
     def __len__(self) -> int:
         return len(self._names)
 
+    def _averaged(self, name: str) -> Surface:
+        having = [(apart, other) for apart, other in self._candidates if name in other.names]
+        found = _nearest(having)
+        is_same = _is_same_architecture(found[0].board.board, self._board)
+        return _blend(name, found, is_same_architecture=is_same)
+
 
 @lru_cache(maxsize=64)
 def _blended(board: Board) -> _BlendedSurfaces:
     return _BlendedSurfaces(board)
 
 
-def _blend(name: str, relatives: Sequence[Relative], *, is_near: bool) -> Surface:
+def _blend(name: str, relatives: Sequence[Relative], *, is_same_architecture: bool) -> Surface:
     """Weighted mean of a surface over boards that have it, on the grids of the nearest, as far as
     it carries over.
     """
-    added = _NEAR_SIGMA if is_near else _FAR_SIGMA
-    carried = 1.0 if is_near else _far_carried(name)
-    found = [(relative.board.surface(name), relative.weight) for relative in relatives]
+    added = _SAME_ARCHITECTURE_SIGMA if is_same_architecture else _OTHER_ARCHITECTURE_SIGMA
+    carried = 1.0 if is_same_architecture else _carried_fraction(name)
+    found = [(relative.board.surfaces[name], relative.weight) for relative in relatives]
     first = found[0][0]
     mean = sum(carried * weight * _resampled(surface, first) for surface, weight in found)
     sigma = hypot(sum(weight * surface.log_sigma for surface, weight in found), added)
@@ -129,12 +135,12 @@ def _blend(name: str, relatives: Sequence[Relative], *, is_near: bool) -> Surfac
     return first.with_flat(np.asarray(mean)).with_evidence(sigma, first.rows, shared)
 
 
-def _far_carried(name: str) -> float:
+def _carried_fraction(name: str) -> float:
     """Part of a surface that carries over beyond an architecture."""
     if name.split(maxsplit=1)[0] not in _CARRIED_IN_PART:
         return 1.0
     is_scaled = name.startswith("gemm ") and name.endswith(" scaled")
-    return _FAR_CARRIED_SCALED if is_scaled else _FAR_CARRIED
+    return _CARRIED_FRACTION_SCALED if is_scaled else _CARRIED_FRACTION
 
 
 def _resampled(surface: Surface, like: Surface) -> FloatArray:
@@ -148,54 +154,54 @@ def _resampled(surface: Surface, like: Surface) -> FloatArray:
 
 
 def measured_relatives(board: Board) -> tuple[Relative, ...]:
-    """The other boards with overlays fitted to kernel tables that count for a board, nearest first.
+    """The other boards with measured kernel tables that count for a board, nearest first.
 
     Empty where there are none, where the device is another vendor's, or has no BF16 matrix cores:
     tables begin there.
     """
-    return _nearest(_kin(board))
+    return _nearest(_candidates(board))
 
 
-def _kin(board: Board) -> list[tuple[float, MeasuredBoard]]:
+def _candidates(board: Board) -> list[tuple[float, MeasuredBoard]]:
     """Distances and boards of the vendor's other measured boards, nearest first; none for boards
     without matrix cores.
     """
-    others = [other for other in measured_boards() if other.board.name != board.name]
-    kin = [
-        other for other in others if other.board.vendor == board.vendor and board.matrix_flop_per_s
+    if not board.matrix_flop_per_s:
+        return []
+    others = [
+        (_distance(board, other.board), other)
+        for other in measured_boards()
+        if other.board.name != board.name and other.board.vendor == board.vendor
     ]
-    return sorted(
-        ((_distance(board, other.board), other) for other in kin), key=lambda pair: pair[0]
-    )
+    return sorted(others, key=lambda pair: pair[0])
 
 
-def _nearest(kin: Sequence[tuple[float, MeasuredBoard]]) -> tuple[Relative, ...]:
+def _nearest(candidates: Sequence[tuple[float, MeasuredBoard]]) -> tuple[Relative, ...]:
     """Those of some boards that count, nearest first, with weights that add up to 1."""
-    if not kin:
+    if not candidates:
         return ()
-    shares = [exp((kin[0][0] - apart) / _DECAY) for apart, _ in kin]
+    least = candidates[0][0]
+    shares = [exp((least - apart) / _DECAY) for apart, _ in candidates]
     total = sum(share for share in shares if share >= _LEAST_WEIGHT)
     return tuple(
         Relative(other, share / total)
-        for (_, other), share in zip(kin, shares, strict=True)
+        for (_, other), share in zip(candidates, shares, strict=True)
         if share >= _LEAST_WEIGHT
     )
 
 
-def _is_near(one: Board, other: Board) -> bool:
+def _is_same_architecture(board: Board, other: Board) -> bool:
     """Same architecture and class of memory: a workstation Blackwell has other matrix cores than
     the data centre's.
     """
-    return one.architecture == other.architecture and one.is_stacked == other.is_stacked
+    return board.architecture == other.architecture and board.is_stacked == other.is_stacked
 
 
-def _distance(one: Board, other: Board) -> float:
+def _distance(board: Board, other: Board) -> float:
     """How far apart two boards are, in natural logarithms of rates."""
-    rates = (
-        (one.matrix_flop_per_s, other.matrix_flop_per_s),
-        (one.bandwidth_bytes_per_s, other.bandwidth_bytes_per_s),
-    )
-    apart = sum(abs(log(a / b)) for a, b in rates)
-    if not _is_near(one, other):
+    matrix = abs(log(board.matrix_flop_per_s / other.matrix_flop_per_s))
+    bandwidth = abs(log(board.bandwidth_bytes_per_s / other.bandwidth_bytes_per_s))
+    apart = matrix + bandwidth
+    if not _is_same_architecture(board, other):
         apart += _OTHER_ARCHITECTURE
-    return apart + (_OTHER_MEMORY if one.is_stacked != other.is_stacked else 0.0)
+    return apart + (_OTHER_MEMORY if board.is_stacked != other.is_stacked else 0.0)

@@ -18,7 +18,7 @@ from accelsim.cost.table import RowCosts
 from accelsim.workloads.graph import FloatArray
 
 if TYPE_CHECKING:
-    from accelsim.cost.gpu.parameters import GpuParameters
+    from accelsim.cost.gpu.gpu_parameters import GpuParameters
 
 __all__ = ["cached_share", "with_cached_operands"]
 
@@ -34,6 +34,9 @@ def cached_share(cycle_bytes: FloatArray, cache_bytes: float) -> FloatArray:
 
     A cyclic access over more than the cache's capacity finds nothing in a cache that drops the
     oldest line.
+
+    Least-recently-used caches thrash under cyclic access (Mattson et al., IBM Systems Journal 9(2),
+    1970: stack distances). Estimate: edge and steepness are fitted to two boards.
 
     Args:
         cycle_bytes: Bytes touched from one use of the operands to the next, shape (r,).
@@ -51,6 +54,8 @@ def with_cached_operands(
 ) -> RowCosts:
     """Costs of the second and later passes over the same operands.
 
+    Estimate: hits move at the cache's rate, `cache_bytes_per_s`.
+
     Args:
         costs: Costs with all traffic to memory, r rows.
         cycle_bytes: Bytes touched from one use of a row's operands to the next, shape (r,).
@@ -61,7 +66,7 @@ def with_cached_operands(
     cache_rate = max(cache_bytes_per_s(machine), machine.stream_bytes_per_s)
     relief = 1.0 - machine.stream_bytes_per_s / cache_rate
     memory_s = costs.memory_s * (1.0 - share * relief)
-    exponent = parameters.overlap_exponent
+    exponent = parameters.gemm.overlap_exponent
     gained = join_times(costs.compute_s, costs.memory_s, exponent) - join_times(
         costs.compute_s, memory_s, exponent
     )

@@ -2,7 +2,8 @@
 
 A library picks its kernel by shape, and the model of tiles and waves does not know every choice.
 What measurements of a device say beyond the model is a `Surface` per operator and number format.
-Only fitted overlays have surfaces: tier `spec` has none. A corrected time never undercuts the
+They are the device's own (tiers `measured` and `fitted`) or those of its relatives (tier `spec`,
+see `accelsim.cost.gpu.relatives`). A corrected time never undercuts the
 arithmetic at the data sheet's peak, nor, where a kernel streams, its bytes at the data sheet's
 bandwidth.
 """
@@ -18,16 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.gpu.repeated import with_cached_operands
+from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.operator import ATTENTION_KINDS, CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
 if TYPE_CHECKING:
+    from accelsim.cost.gpu.gpu_parameters import GpuParameters, LoopConditions
     from accelsim.cost.gpu.machine import GpuMachine
-    from accelsim.cost.gpu.parameters import GpuParameters, LoopConditions
 
-__all__ = ["AXES", "coordinates", "corrected", "surface_rows"]
+__all__ = ["AXES", "coordinates", "surface_rows", "with_surfaces"]
 
 _K = OperatorKind
 #: Sizes a surface may span, by operator; it spans the first few of them.
@@ -46,6 +48,9 @@ AXES: Mapping[str, tuple[str, ...]] = {
 _DECODE_QUERIES = 16.0
 #: Arithmetic per element up to which an elementwise operator only streams; a power is more.
 _LIGHT_FLOP = 10.0
+#: Most taps of a window and inputs of an operator that have a name of their own, and the stride
+#: that names convolutions with groups or dilation.
+_MOST_TAPS, _MOST_INPUTS, _SPARSE = 400, 7, 15
 #: Operators whose axes are dimensions as they are.
 _PLAIN = frozenset({"gemm", "batched_gemm", "rows"})
 Formula = Callable[[Rows, "GpuMachine", "GpuParameters"], RowCosts]
@@ -112,49 +117,62 @@ def _gemm_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
     bits = np.where(per_weight > 0, np.floor(per_weight + 1e-6), 8.0 * DTYPE_BYTES[dtype])
     scaled = (per_weight > bits + 1e-6).astype(np.int64)
     code: IntArray = (dtype * 128 + np.minimum(bits, 127).astype(np.int64)) * 2 + scaled
-    names = {
-        value: f"{kind} {Dtype(value // 256).label} w{value // 2 % 128}{' scaled' if value % 2 else ''}"
-        for value in _distinct(code)
-    }
-    return code, names
+    return code, {value: _gemm_name(kind, value) for value in _distinct(code)}
+
+
+def _gemm_name(kind: str, code: int) -> str:
+    suffix = " scaled" if code % 2 else ""
+    return f"{kind} {Dtype(code // 256).label} w{code // 2 % 128}{suffix}"
 
 
 def _other_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
     """One surface per kind and format; convolutions by window and stride, elementwise operators by
     their inputs.
     """
-    kind, dtype = rows.kind, rows.column("dtype").astype(np.int64)
-    if kind in CONV_KINDS:
-        window = np.minimum(rows["kernel_h"] * rows["kernel_w"] * rows["kernel_d"], 400).astype(
-            np.int64
-        )
-        stride = np.where(
-            (rows["groups"] > 1) | (rows["dilation"] > 1), 15, np.minimum(rows["stride"], 14)
-        )
-        code: IntArray = (dtype * 512 + window) * 16 + stride.astype(np.int64)
-        form = (
-            "conv {dtype} "
-            + ("" if kind == _K.CONV else kind.label.removeprefix("conv_") + " ")
-            + "w{a} s{b}"
-        )
-        return code, {c: _form(form, c // 8192, c // 16 % 512, c % 16) for c in _distinct(code)}
-    if kind == _K.ELEMENTWISE:
-        heavy = rows["flop_per_element"] > _LIGHT_FLOP
-        code = dtype * 16 + np.minimum(rows["inputs"], 7).astype(np.int64) * 2 + heavy
-        forms = ("stream {dtype} i{a}", "stream {dtype} i{a} heavy")
-        return code, {c: _form(forms[c % 2], c // 16, c % 16 // 2, 0) for c in _distinct(code)}
-    form = "batched_gemm {dtype}" if kind == _K.BATCHED_GEMM else "rows {dtype} " + kind.label
-    return dtype, {c: _form(form, c, 0, 0) for c in _distinct(dtype)}
+    if rows.kind in CONV_KINDS:
+        return _convolution_names(rows)
+    if rows.kind == _K.ELEMENTWISE:
+        return _stream_names(rows)
+    dtype = rows.column("dtype").astype(np.int64)
+    is_batched = rows.kind == _K.BATCHED_GEMM
+    operator, suffix = ("batched_gemm", "") if is_batched else ("rows", f" {rows.kind.label}")
+    names = {code: f"{operator} {Dtype(code).label}{suffix}" for code in _distinct(dtype)}
+    return dtype, names
+
+
+def _convolution_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
+    dtype = rows.column("dtype").astype(np.int64)
+    taps = rows["kernel_h"] * rows["kernel_w"] * rows["kernel_d"]
+    window = np.minimum(taps, _MOST_TAPS).astype(np.int64)
+    is_sparse = (rows["groups"] > 1) | (rows["dilation"] > 1)
+    stride = np.where(is_sparse, _SPARSE, np.minimum(rows["stride"], _SPARSE - 1))
+    codes: IntArray = (dtype * 512 + window) * 16 + stride.astype(np.int64)
+    gradient = "" if rows.kind == _K.CONV else rows.kind.label.removeprefix("conv_") + " "
+
+    def name(code: int) -> str:
+        label = Dtype(code // 8192).label
+        return f"conv {label} {gradient}w{code // 16 % 512} s{code % 16}"
+
+    return codes, {code: name(code) for code in _distinct(codes)}
+
+
+def _stream_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
+    dtype = rows.column("dtype").astype(np.int64)
+    is_heavy = rows["flop_per_element"] > _LIGHT_FLOP
+    inputs = np.minimum(rows["inputs"], _MOST_INPUTS).astype(np.int64)
+    codes: IntArray = dtype * 16 + inputs * 2 + is_heavy
+
+    def name(code: int) -> str:
+        suffix = " heavy" if code % 2 else ""
+        return f"stream {Dtype(code // 16).label} i{code % 16 // 2}{suffix}"
+
+    return codes, {code: name(code) for code in _distinct(codes)}
 
 
 def _distinct(code: IntArray) -> list[int]:
     """The codes there are; counted, not sorted, since they are small."""
     found: list[int] = np.flatnonzero(np.bincount(code)).tolist()
     return found
-
-
-def _form(form: str, dtype: int, a: int, b: int) -> str:
-    return form.format(dtype=Dtype(dtype).label, a=a, b=b)
 
 
 def _attention_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
@@ -188,41 +206,56 @@ def _attention_name(code: int) -> str:
     return f"{operator} {Dtype(code // 1024).label} cache{code // 8 % 128}{suffix}"
 
 
-def corrected(formula: Formula) -> Formula:
-    """A formula whose times follow the surfaces of the parameters, where they have any."""
+def with_surfaces(formula: Formula) -> Formula:
+    """A formula whose times follow the surfaces of the parameters, where they have any.
+
+    Estimate: corrections are fitted to measured kernels; the floor is the roofline of Williams et
+    al., CACM 52(4), 2009.
+    """
 
     @wraps(formula)
-    def with_surfaces(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
+    def with_measured_shape(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
         costs = formula(rows, machine, parameters)
         conditions = parameters.conditions
         if conditions is not None:
-            costs = with_cached_operands(
-                costs, conditions.cycle_bytes[rows.index], machine, parameters
-            )
+            cycle_bytes = conditions.cycle_bytes[rows.index]
+            costs = with_cached_operands(costs, cycle_bytes, machine, parameters)
         if not parameters.surfaces:
             return costs
-        factor = np.ones(len(rows))
-        sigma = np.broadcast_to(np.asarray(costs.log_sigma, dtype=np.float64), (len(rows),)).copy()
-        shared, outside = np.full(len(rows), np.nan), np.zeros(len(rows))
-        for name, (operator, part) in surface_rows(rows).items():
-            # FP16 and BF16 kernels are the same but for the format: one stands for the other where
-            # it alone was measured.
-            surface = parameters.surfaces.get(name) or parameters.surfaces.get(
-                name.replace(" fp16 ", " bf16 ")
-            )
-            if surface is not None:
-                whole = coordinates(rows, operator, conditions)
-                place = whole if len(part) == len(rows) else [column[part] for column in whole]
-                departure, sigma[part], shared[part], outside[part] = surface.evaluate(place)
-                factor[part] = np.exp(departure)
-        return replace(
-            _scaled(costs, factor, rows, machine),
-            log_sigma=sigma,
-            shared_log_sigma=shared,
-            outside_decades=outside,
-        )
+        return _on_surfaces(costs, rows, machine, parameters)
 
-    return with_surfaces
+    return with_measured_shape
+
+
+def _on_surfaces(
+    costs: RowCosts, rows: Rows, machine: GpuMachine, parameters: GpuParameters
+) -> RowCosts:
+    """Costs of rows, those with a surface as it says."""
+    factor = np.ones(len(rows))
+    own_sigma = np.asarray(costs.log_sigma, dtype=np.float64)
+    sigma = np.broadcast_to(own_sigma, (len(rows),)).copy()
+    shared, outside = np.full(len(rows), np.nan), np.zeros(len(rows))
+    for name, (operator, part) in surface_rows(rows).items():
+        surface = _surface(parameters.surfaces, name)
+        if surface is None:
+            continue
+        whole = coordinates(rows, operator, parameters.conditions)
+        place = whole if len(part) == len(rows) else [column[part] for column in whole]
+        departure, sigma[part], shared[part], outside[part] = surface.evaluate(place)
+        factor[part] = np.exp(departure)
+    return replace(
+        _scaled(costs, factor, rows, machine),
+        log_sigma=sigma,
+        shared_log_sigma=shared,
+        outside_decades=outside,
+    )
+
+
+def _surface(surfaces: Mapping[str, Surface], name: str) -> Surface | None:
+    """The surface of a name: FP16 and BF16 kernels are the same but for the format, and one stands
+    for the other where it alone was measured.
+    """
+    return surfaces.get(name) or surfaces.get(name.replace(" fp16 ", " bf16 "))
 
 
 def _scaled(costs: RowCosts, factor: FloatArray, rows: Rows, machine: GpuMachine) -> RowCosts:

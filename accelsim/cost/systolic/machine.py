@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from accelsim.cost.parameters import class_parameters
+from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.roofline import rate_table
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile, Dataflow

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accelsim.cost.parameters import class_parameters
+from accelsim.cost.class_parameters import class_parameters
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.workloads.graph import FloatArray
 

@@ -11,19 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim import catalog
-from accelsim.calibration.fit.device_fit import DeviceFit, fit_device
-from accelsim.calibration.fit.gpu import STAGES, fit_stage, with_values
+from accelsim.calibration.fit.cells import Cell, chip_of, limited, without
+from accelsim.calibration.fit.gpu import STAGES, fit_stage
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
-from accelsim.calibration.fit.rows import Cell, chip_of, limited, without
 from accelsim.calibration.fit.solve import Prior, robust, solve
 from accelsim.calibration.overlay import read_fitted, write_overlay
-from accelsim.cost.fitted import apply_overlay
 from accelsim.cost.gpu import GpuParameters
-from accelsim.cost.gpu.parameters import read_parameters
+from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, FamilyResidual, row_spread, run_log_sigma
-from accelsim.cost.table import Execution
+from accelsim.cost.table import Execution, Tier
 from accelsim.errors import InputError
 from accelsim.validation.columns import conv_graph, gemm_graph, vector_graph
+from accelsim.validation.device_fit import DeviceFit, fit_device
 from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.validation.stacks import _stacks, stack_ratio
 from accelsim.workloads.dtype import Dtype
@@ -75,10 +74,10 @@ def timed(operator: str, kernels: KernelPrediction, truth: GpuParameters, noise:
 
 
 def test_a_gemm_fit_finds_the_rate_that_made_the_times() -> None:
-    truth = replace(CLASS, vector_efficiency=0.8, dispatch_contraction_s=6e-5)
+    truth = CLASS.with_values({"gemm.vector_efficiency": 0.8, "dispatch.contraction_s": 6e-5})
     fit = fit_stage(GEMM, [gemm_cell(truth, noise=0.03)], CLASS)
     assert fit.solution.has_converged
-    assert fit.parameters.vector_efficiency / fit.parameters.operand_exposed_fraction > 0
+    assert fit.parameters.gemm.vector_efficiency / fit.parameters.gemm.operand_exposed_fraction > 0
     errors = np.abs(np.log(gemm_cell(truth).measured_s / predicted(gemm_cell(truth), fit)))
     assert np.median(errors) < 0.03
     assert fit.issue_s[0] == pytest.approx(6e-5, rel=0.15)
@@ -90,38 +89,40 @@ def predicted(cell: Cell, fit: object) -> np.ndarray:
 
 
 def test_a_bandwidth_fit_finds_the_bandwidth() -> None:
-    truth = replace(CLASS, hbm_efficiency=0.7)
+    truth = CLASS.with_values({"memory.hbm_efficiency": 0.7})
     fit = fit_stage(MEMORY, [vector_cell(truth)], CLASS)
-    assert fit.parameters.hbm_efficiency == pytest.approx(0.7, rel=0.05)
+    assert fit.parameters.memory.hbm_efficiency == pytest.approx(0.7, rel=0.05)
     assert (
-        fit.parameters.gddr_efficiency == CLASS.gddr_efficiency
+        fit.parameters.memory.gddr_efficiency == CLASS.memory.gddr_efficiency
     )  # a board with HBM says nothing of GDDR
 
 
 @pytest.mark.parametrize(
     ("device", "name"),
     [
-        ("p100-pcie-16gb", "early_memory_efficiency"),
-        ("p4", "early_memory_efficiency"),
-        ("a100-pcie-40gb", "hbm_efficiency"),
-        ("t4", "gddr_efficiency"),
-        ("mi100", "other_memory_efficiency"),
+        ("p100-pcie-16gb", "memory.early_efficiency"),
+        ("p4", "memory.early_efficiency"),
+        ("a100-pcie-40gb", "memory.hbm_efficiency"),
+        ("t4", "memory.gddr_efficiency"),
+        ("mi100", "memory.other_efficiency"),
     ],
 )
 def test_each_memory_has_an_efficiency_of_its_own(device: str, name: str) -> None:
-    truth = replace(CLASS, **{name: 0.6})
+    truth = CLASS.with_values({name: 0.6})
     fit = fit_stage(MEMORY, [vector_cell(truth, device)], CLASS)
-    assert getattr(fit.parameters, name) == pytest.approx(0.6, rel=0.05)
+    assert fit.parameters.value(name) == pytest.approx(0.6, rel=0.05)
     others = {
-        n for n in ("early_memory_efficiency", "hbm_efficiency", "gddr_efficiency") if n != name
+        n
+        for n in ("memory.early_efficiency", "memory.hbm_efficiency", "memory.gddr_efficiency")
+        if n != name
     }
-    assert all(getattr(fit.parameters, other) == getattr(CLASS, other) for other in others)
+    assert all(fit.parameters.value(other) == CLASS.value(other) for other in others)
 
 
 def test_short_kernels_hide_behind_the_way_back_from_the_call() -> None:
-    truth = replace(CLASS, trailing_dispatch_s=2.5e-5)
+    truth = CLASS.with_values({"dispatch.trailing_s": 2.5e-5})
     fit = fit_stage(MEMORY, [vector_cell(truth, count=600)], CLASS)
-    assert fit.parameters.trailing_dispatch_s == pytest.approx(2.5e-5, rel=0.15)
+    assert fit.parameters.dispatch.trailing_s == pytest.approx(2.5e-5, rel=0.15)
 
 
 def test_a_call_takes_as_long_as_its_issue_until_its_kernel_shows() -> None:
@@ -134,7 +135,7 @@ def test_a_call_takes_as_long_as_its_issue_until_its_kernel_shows() -> None:
     costs = kernels.costs(CLASS)
     called = kernels.call_s(costs, CLASS)
     assert called[:2].tolist() == costs.dispatch_s[:2].tolist()
-    shown = costs.dispatch_s + costs.time_s - CLASS.trailing_dispatch_s
+    shown = costs.dispatch_s + costs.time_s - CLASS.dispatch.trailing_s
     assert called[2:] == pytest.approx(shown[2:])
     replayed = replace(kernels, execution=Execution.GRAPH)
     assert replayed.trailing_s(CLASS) == 0.0
@@ -159,24 +160,32 @@ def conv_cell(truth: GpuParameters, execution: Execution, count: int = 1500) -> 
         Dtype.FP32,
     )
     kernels = KernelPrediction(graph, catalog.device("v100-pcie-32gb"), execution)
-    at_once = timed("conv", kernels, replace(truth, plan_lookup_s=0.0), 0.05)
+    at_once = timed("conv", kernels, truth.with_values({"dispatch.plan_lookup_s": 0.0}), 0.05)
     return replace(
-        at_once, measured_s=at_once.measured_s + random.uniform(0, 2 * truth.plan_lookup_s, count)
+        at_once,
+        measured_s=at_once.measured_s + random.uniform(0, 2 * truth.dispatch.plan_lookup_s, count),
     )
 
 
 def test_a_wait_that_no_shape_tells_is_found_apart_from_the_time_to_issue() -> None:
-    truth = replace(
-        CLASS, dispatch_convolution_s=8e-5, plan_lookup_s=2e-4, winograd_efficiency=0.85
+    truth = CLASS.with_values(
+        {
+            "dispatch.convolution_s": 8e-5,
+            "dispatch.plan_lookup_s": 2e-4,
+            "convolution.winograd_efficiency": 0.85,
+        }
     )
     fit = fit_stage(CONVOLUTION, [conv_cell(truth, Execution.EAGER)], CLASS)
     assert fit.issue_s[0] + fit.wait_s[0] == pytest.approx(2.8e-4, rel=0.1)
     assert fit.issue_s[0] == pytest.approx(8e-5, rel=0.4)
-    assert fit.parameters.winograd_efficiency == pytest.approx(0.85, rel=0.1)
+    assert fit.parameters.convolution.winograd_efficiency == pytest.approx(0.85, rel=0.1)
 
 
 def test_calls_wait_amid_thousands_of_shapes_alone() -> None:
-    waiting, prompt = replace(CLASS, plan_lookup_s=1e-3), replace(CLASS, plan_lookup_s=0.0)
+    waiting, prompt = (
+        CLASS.with_values({"dispatch.plan_lookup_s": 1e-3}),
+        CLASS.with_values({"dispatch.plan_lookup_s": 0.0}),
+    )
     for execution, waited in ((Execution.EAGER, 1e-3), (Execution.GRAPH, 0.0)):
         kernels = conv_cell(CLASS, execution, 20).kernels
         longer = kernels.call_s(kernels.costs(waiting), waiting) - kernels.call_s(
@@ -189,50 +198,62 @@ def test_a_class_fit_to_its_own_model_changes_little() -> None:
     cells = [gemm_cell(CLASS), vector_cell(CLASS), gemm_cell(CLASS, "t4"), vector_cell(CLASS, "t4")]
     fit = fit_class(cells, CLASS)
     assert fit.unconverged == ()
-    assert fit.parameters.vector_efficiency == pytest.approx(CLASS.vector_efficiency, rel=0.03)
-    assert fit.parameters.hbm_efficiency == pytest.approx(CLASS.hbm_efficiency, rel=0.03)
+    assert fit.parameters.gemm.vector_efficiency == pytest.approx(
+        CLASS.gemm.vector_efficiency, rel=0.03
+    )
+    assert fit.parameters.memory.hbm_efficiency == pytest.approx(
+        CLASS.memory.hbm_efficiency, rel=0.03
+    )
 
 
 def test_a_device_fit_is_an_overlay_that_predicts_its_rows(tmp_path: Path) -> None:
-    truth = replace(CLASS, vector_efficiency=0.75, hbm_efficiency=0.8, dispatch_contraction_s=7e-5)
+    truth = CLASS.with_values(
+        {
+            "gemm.vector_efficiency": 0.75,
+            "memory.hbm_efficiency": 0.8,
+            "dispatch.contraction_s": 7e-5,
+        }
+    )
     cells = [gemm_cell(truth, count=1500, noise=0.02), vector_cell(truth), gemm_cell(CLASS, "t4")]
     fit = fit_device("v100-pcie-32gb", cells, CLASS)
     overlay = read_fitted(write_overlay(fit.overlay, tmp_path))
     assert overlay.rows == 1750
-    own = apply_overlay(CLASS, overlay)
+    own = CLASS.with_overlay(overlay)
     costs = cells[0].kernels.costs(own)
     errors = np.abs(np.log(cells[0].measured_s / cells[0].kernels.call_s(costs, own)))
     assert np.median(errors) < 0.03
     spread = overlay.families["gemm fp32"].log_sigma
     assert 0.75 < (errors < 1.645 * spread).mean() <= 1.0
-    assert own.is_fitted
+    assert own.tier is Tier.FITTED
 
 
 @pytest.mark.parametrize(("device", "keeps"), [("t4", True), ("v100-pcie-32gb", False)])
 def test_boards_far_over_their_limit_keep_the_energy_of_the_class(
     device: str, *, keeps: bool
 ) -> None:
-    truth = replace(CLASS, vector_energy_overhead=1.5 * CLASS.vector_energy_overhead)
+    truth = CLASS.with_values(
+        {"power.vector_energy_overhead": 1.5 * CLASS.power.vector_energy_overhead}
+    )
     fit = fit_device(device, [gemm_cell(truth, device, count=400, octaves=(11, 13))], CLASS)
-    fitted = fit.overlay.parameters["vector_energy_overhead"]
-    assert (fitted == CLASS.vector_energy_overhead) is keeps
+    fitted = fit.overlay.parameters["power.vector_energy_overhead"]
+    assert (fitted == CLASS.power.vector_energy_overhead) is keeps
 
 
 def test_the_clock_of_repeats_is_told_apart_from_the_board() -> None:
-    truth = replace(CLASS, isolated_power_ratio=0.85)
+    truth = CLASS.with_values({"power.isolated_ratio": 0.85})
     cells = [gemm_cell(truth, "t4", count=400, octaves=(9, 13))]
     fitted = fit_device("t4", cells, CLASS).overlay.parameters
-    assert fitted["isolated_power_ratio"] == pytest.approx(0.85, abs=0.06)
-    assert fitted["vector_energy_overhead"] == CLASS.vector_energy_overhead
+    assert fitted["power.isolated_ratio"] == pytest.approx(0.85, abs=0.06)
+    assert fitted["power.vector_energy_overhead"] == CLASS.power.vector_energy_overhead
     unthrottled = fit_device("v100-pcie-32gb", [gemm_cell(CLASS)], CLASS).overlay.parameters
-    assert unthrottled["isolated_power_ratio"] == CLASS.isolated_power_ratio
+    assert unthrottled["power.isolated_ratio"] == CLASS.power.isolated_ratio
 
 
 @pytest.mark.parametrize(("device", "is_slower"), [("t4", True), ("a100-pcie-40gb", False)])
 def test_the_clock_of_repeats_is_that_of_long_kernels_timed_alone(
     device: str, *, is_slower: bool
 ) -> None:
-    hot = replace(CLASS, isolated_power_ratio=0.85)
+    hot = CLASS.with_values({"power.isolated_ratio": 0.85})
     alone = gemm_cell(CLASS, device, octaves=(6, 13)).kernels
     before, after = (alone.costs(parameters).time_s for parameters in (CLASS, hot))
     assert (after >= before).all()
@@ -326,10 +347,10 @@ def test_class_files_keep_their_comments_and_sources() -> None:
 
 
 def test_a_left_out_set_is_a_whole_set(tmp_path: Path) -> None:
-    changed = with_values(CLASS, {"vector_efficiency": 0.7})
+    changed = CLASS.with_values({"gemm.vector_efficiency": 0.7})
     path = write_left_out("t4", changed, {"gemm fp32": FAMILY}, tmp_path)
     read = read_parameters(path)
-    assert read.vector_efficiency == 0.7
+    assert read.gemm.vector_efficiency == 0.7
     assert read.families == {"gemm fp32": FAMILY}
 
 

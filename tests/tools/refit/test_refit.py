@@ -13,7 +13,7 @@ import pytest
 from accelsim.calibration.fit.solve import Prior, solve
 from accelsim.calibration.overlay import read_fitted, write_overlay
 from accelsim.cost.gpu import GpuParameters
-from accelsim.cost.gpu.parameters import read_parameters
+from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.table import Execution
 from accelsim.datafile import data_root
 from accelsim.validation.columns import gemm_graph, vector_graph
@@ -82,8 +82,8 @@ def run(data: Path, out: Path, *options: str) -> int:
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(command, "CHIPS", ("a100", "t4", "v100"))
-    monkeypatch.setattr(command, "DEVICES", ("v100-pcie-32gb",))
+    boards = {"left_out_chips": ["a100", "t4", "v100"], "fitted_boards": ["v100-pcie-32gb"]}
+    monkeypatch.setattr(command, "_boards", boards.__getitem__)
 
 
 @pytest.mark.usefixtures("few")
@@ -93,10 +93,12 @@ def test_the_same_tables_give_the_same_files_from_any_shipped_set(tmp_path, monk
     once = contents(first)
     assert len(once) == 5
     fitted = read_parameters(first / "class" / "gpu.yaml")
-    assert fitted.hbm_efficiency != CLASS.hbm_efficiency  # the fit says something of its own
+    assert (
+        fitted.memory.hbm_efficiency != CLASS.memory.hbm_efficiency
+    )  # the fit says something of its own
     assert read_parameters(first / "class" / "gpu-without-t4.yaml") != fitted
 
-    other = replace(CLASS, **{name: 0.8 * getattr(CLASS, name) for name in CENTRES})
+    other = CLASS.with_values({name: 0.8 * CLASS.value(name) for name in CENTRES})
     monkeypatch.setattr(GpuParameters, "class_wide", classmethod(lambda cls: other))
     assert run(data, first) == 0  # starts from its own output
     assert contents(first) == once
@@ -108,11 +110,11 @@ def test_the_same_tables_give_the_same_files_from_any_shipped_set(tmp_path, monk
 
 
 def test_every_fitted_value_has_a_fixed_prior():
+    from accelsim.calibration.fit.dispatch import DISPATCH
     from accelsim.calibration.fit.gpu import STAGES
-    from tools.refit.class_fit import DISPATCH
 
     fitted = {name for stage in STAGES for name in stage.priors} | set(DISPATCH)
-    assert set(CENTRES) == fitted | {"page_walk_loss", "plan_lookup_s"}
+    assert set(CENTRES) == fitted | {"gemm.page_walk_loss", "dispatch.plan_lookup_s"}
     for stage in STAGES:
         assert all(prior.low <= CENTRES[name] <= prior.high for name, prior in stage.priors.items())
     assert class_prior().families == {}
@@ -154,3 +156,29 @@ def test_an_overlay_that_says_the_same_keeps_its_date(tmp_path):
     assert read_fitted(path).date == "2020-01-01"
     write_overlay(replace(overlay, date="2021-01-01", rows=overlay.rows + 1), tmp_path)
     assert read_fitted(path).date == "2021-01-01"
+
+
+@pytest.mark.parametrize("source", ["aiconfigurator:b9000", "tables:h200_sxm", "aiconfigurator:"])
+def test_an_import_of_something_unknown_is_refused(source, tmp_path, capsys):
+    assert command.main(["--import", source, "--out", str(tmp_path)]) == 1
+    assert "error:" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_import_is_fitted_and_listed(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        command, "import_kernels", lambda request, *_rest: asked.append(request) or tmp_path
+    )
+    (tmp_path / "fitted").mkdir()
+    assert command.main(["--import", "aiconfigurator:h200_sxm", "--out", str(tmp_path)]) == 0
+    assert asked == ["aiconfigurator:h200_sxm"]
+    assert (tmp_path / "fitted" / "measured_boards.json").is_file()
+
+
+def test_the_command_explains_itself(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        command.main(["--help"])
+    assert "--import" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        command.main([])

@@ -1,49 +1,38 @@
 """The overlay of one GPU: parameters, surfaces over the shape, dispatch times and residuals, from
 its own operator rows.
 
-Parameters come first, stage by stage, held by priors at the class-wide values. What is left over
-the shape becomes a surface per operator: the kernel's time is corrected, the time to issue it is
-not. Residuals by family are of rows the surfaces have not seen: a fifth of the fit's own rows is
-kept back for them, then the surfaces are fitted to all. An overlay holds the whole parameter set,
-so that a later class-wide fit leaves it as it is.
+Parameters come first (`accelsim.calibration.fit.parameter_fit`). What is left over the shape
+becomes a surface per operator: the kernel's time is corrected, the time to issue it is not.
+Residuals by family are of rows the surfaces have not seen: a fifth of the fit's own rows is kept
+back for them, then the surfaces are fitted to all. An overlay holds the whole parameter set, so
+that a later class-wide fit leaves it as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.calibration.fit.gpu import (
-    STAGES,
-    Stage,
-    energy_starts,
-    fit_stage,
-    log_residual,
-    page_walk_loss,
-    stage_cells,
-    with_values,
-)
+from accelsim.calibration.fit.cells import Cell, limited
+from accelsim.calibration.fit.gpu import log_residual
+from accelsim.calibration.fit.parameter_fit import fit_parameters, is_throttled
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
-from accelsim.calibration.fit.rows import Cell, limited
-from accelsim.calibration.fit.solve import Prior
-from accelsim.calibration.overlay import as_written
-from accelsim.calibration.surface_fit import fit_surface_to_sums, knots_within
 from accelsim.cost.fitted import FittedParameters
-from accelsim.cost.gpu import GpuMachine, GpuParameters
+from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.surface import coordinates, surface_rows
-from accelsim.cost.residual import PRODUCT_KINDS, FamilyResidual
+from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.shape_surface import ShapeSurface
 from accelsim.cost.table import CostTable, Rows
 from accelsim.errors import InputError
+from accelsim.validation.surface_fit import fit_surface_to_sums, knots_within
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
-from tools.refit.class_fit import dispatch_times
 
-__all__ = ["DeviceFit", "fit_device", "fit_parameters", "unseen_residuals"]
+__all__ = ["DeviceFit", "fit_device", "unseen_residuals"]
 
 _POWERS = tuple(2.0**step for step in range(32))
 #: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
@@ -56,33 +45,12 @@ LADDERS: Mapping[str, tuple[Sequence[float], ...]] = {
 }
 #: Rows per axis that a surface needs.
 _FEWEST_ROWS = 100
-#: Draw of FP32 arithmetic at its peak, over the power limit, from which on a board is taken as
-#: throttled.
-_THROTTLED = 1.5
 #: Rows of a cell that parameters are fitted to; surfaces are fitted to all.
 _PARAMETER_ROWS = 1500
 #: Part of a row's time that issuing it may take at most, so that the rest stays above 0.
 _MOST_ISSUE = 0.9
 #: Length over the time to issue it from which on a call shows its kernel.
 _VISIBLE = 1.5
-#: One board's matrix cores may draw less than any class-wide value.
-_OWN_PRIORS = {"matrix_energy_overhead": Prior(1.0, 30.0, 0.5)}
-#: What a board's first library for matrix cores makes of operands' layout. The V100's and the T4's
-#: differ by half and mislead where they are carried over (a T4's FP16 products 33 instead of 21 %
-#: off): no class has it.
-_LIBRARY = {name: Prior(0.3, 2.0, 1.0) for name in ("m_contiguous_ratio", "k_contiguous_ratio")}
-#: What kernels timed alone on a throttled board tell of the measurement's clock, which its models
-#: do not share.
-_MEASURED_CLOCK = Stage(
-    "clock of repeats", frozenset(PRODUCT_KINDS), {"isolated_power_ratio": Prior(0.6, 1.2, 0.3)}
-)
-_STAGES = tuple(
-    part
-    for stage in STAGES
-    for part in ((stage, _MEASURED_CLOCK) if stage.name == "gemm" else (stage,))
-)
-#: Starts of the energies over the class's: below the limit a fit sees no slope.
-_ENERGY_FACTORS = (1.0, 0.6, 1.8, 3.0, 5.0)
 _KEPT_BACK = 0.2
 #: Points of a surface's grid per row from which on it is coarsened.
 _MOST_POINTS_PER_ROW = 1.5
@@ -128,18 +96,13 @@ def fit_device(
     surfaces = {
         name: surface for name, surface in _surfaces(own, parameters).items() if name in useful
     }
-    numbers = {
-        f.name: getattr(parameters, f.name)
-        for f in fields(parameters)
-        if f.type in ("float", float)
-    }
     overlay = FittedParameters(
         device=device,
         device_class="gpu",
         date=datetime.now(UTC).date().isoformat(),
-        data="; ".join(dict.fromkeys(f"{_SOURCES.get(cell.source, cell.source)}" for cell in own)),
+        data="; ".join(dict.fromkeys(cell.source for cell in own)),
         rows=sum(map(len, own)),
-        parameters=numbers,
+        parameters=parameters.numbers(),
         families=families,
         surfaces=surfaces,
     )
@@ -165,74 +128,6 @@ def unseen_residuals(
     return family_residuals(residuals), frozenset(trial.surfaces)
 
 
-_NEUSIGHT = "NeuSight operators (Lee et al., ASPLOS 2025, doi 10.1145/3669940.3707265), four fifths of the shapes"
-_SOURCES = {
-    "gpu_kernels/ops_gemm.csv.gz": _NEUSIGHT,
-    "gpu_kernels/ops_vec.csv.gz": _NEUSIGHT,
-    "gpu_kernels/ops_conv.csv.gz": _NEUSIGHT,
-    "gpu_kernels/deepbench_train.csv.gz": "DeepBench (Baidu Research, 2016-2018), half of the shapes",
-    "serving/vidur_mlp_a100.csv": "Vidur (Agrawal et al., MLSys 2024), four fifths of the shapes",
-    "serving/vidur_mlp_a40.csv": "Vidur (Agrawal et al., MLSys 2024), four fifths of the shapes",
-}
-
-
-def fit_parameters(
-    cells: Sequence[Cell], prior: GpuParameters, progress: Callable[[str], None] | None = None
-) -> tuple[GpuParameters, list[str]]:
-    """Parameters fitted stage by stage.
-
-    Args:
-        cells: Rows of one device.
-        prior: Centre of the priors.
-        progress: Called with a line of text before each stage.
-
-    Returns:
-        The parameters, to the digits that files have, and the stages that did not converge and keep
-        their values.
-    """
-    parameters, unconverged, issued = prior, list[str](), list[tuple[Cell, float]]()
-    waited = list[tuple[Cell, float]]()
-    loss = page_walk_loss(cells, parameters)
-    if loss is not None:
-        parameters = with_values(parameters, {"page_walk_loss": loss})
-    for stage in _STAGES:
-        own = stage_cells(stage, cells, class_wide=False)
-        if stage is _MEASURED_CLOCK:
-            own = [cell for cell in own if cell.is_eager and _is_throttled(cell, parameters)]
-        if not own:
-            continue
-        if progress:
-            progress(f"{own[0].device.name}: {stage.name}, {sum(map(len, own)):,} rows")
-        fit = fit_stage(
-            _of_board(stage, own, parameters),
-            own,
-            parameters,
-            energy_starts(prior, _ENERGY_FACTORS),
-        )
-        parameters = fit.parameters
-        unconverged += [] if fit.solution.has_converged else [stage.name]
-        issued += [
-            (own[index], value)
-            for index, value in fit.issue_s.items()
-            if stage is not _MEASURED_CLOCK
-        ]
-        waited += [(own[index], value) for index, value in fit.wait_s.items()]
-    return as_written(with_values(parameters, dispatch_times(issued, waited))), unconverged
-
-
-def _of_board(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stage:
-    """A stage with the priors of one board.
-
-    A board far over its limit keeps the class's energy of vector arithmetic: the clock of one run
-    says little of the next.
-    """
-    own = {name: _OWN_PRIORS.get(name, range_) for name, range_ in stage.priors.items()}
-    own |= _LIBRARY if stage.name == "gemm" else {}
-    if any(_is_throttled(cell, prior) for cell in cells):
-        own.pop("vector_energy_overhead", None)
-    return replace(stage, priors=own)
-
-
 def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, ShapeSurface]:
     """One surface per operator that has enough rows timed one by one."""
     samples: dict[str, list[tuple[str, list[FloatArray], FloatArray, FloatArray, FloatArray]]] = {}
@@ -241,7 +136,7 @@ def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, Sha
         if (
             kind is None
             or not cell.is_eager
-            or (kind == OperatorKind.GEMM and _is_throttled(cell, parameters))
+            or (kind == OperatorKind.GEMM and is_throttled(cell, parameters))
         ):
             continue
         costs = cell.kernels.costs(parameters)
@@ -269,18 +164,6 @@ def _shows_kernel(cell: Cell, costs: CostTable, parameters: GpuParameters) -> ND
         cell.kernels.trailing_s(parameters), costs.dispatch_s
     )
     return is_longer | (cell.measured_s > _VISIBLE * costs.dispatch_s)
-
-
-def _is_throttled(cell: Cell, parameters: GpuParameters) -> bool:
-    """Whether sustained GEMMs run far below the boost clock: shapes timed alone then say little of
-    them.
-
-    Repeats of one shape differ by 20 to 70 % on 70 W and 75 W boards.
-    """
-    machine = GpuMachine.of(cell.device, parameters)
-    code = int(cell.graph.dtype[0])
-    peak_w = machine.static_w + machine.flop_energy_j[code] * machine.contraction_flop_per_s[code]
-    return machine.limit_w is not None and bool(peak_w > _THROTTLED * machine.limit_w)
 
 
 def _useful(

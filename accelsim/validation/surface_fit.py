@@ -161,7 +161,7 @@ def _penalties(surface: Surface, curvature: float) -> Any:
 
 
 def _penalty(shape: Sequence[int], curvature: float) -> Any:
-    """Squares of second differences along each axis, and of the values, as a sparse quadratic form."""
+    """Squares of second differences along each axis, and of the values: a sparse quadratic form."""
     from scipy.sparse import csr_matrix, identity
 
     points = np.arange(int(np.prod(shape))).reshape(shape)

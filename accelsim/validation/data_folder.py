@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InputError
-from accelsim.validation.table_file import FileRefusedError, read_records
+from accelsim.validation.csv_file import FileRefusedError, read_records
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
@@ -230,7 +230,8 @@ class DataFolder:
         """
         wrong: Mask = (wanted != "") & (table[column] != wanted)
         for row in np.flatnonzero(wrong).tolist():
-            detail = f"{str(table[column][row])[:40]!r} is not {str(wanted[row])!r}, the unit of such rows"
+            found, unit = str(table[column][row])[:40], str(wanted[row])
+            detail = f"{found!r} is not {unit!r}, the unit of such rows"
             self.problems.append(
                 DataProblem(table.file, int(table.line[row]), column, "wrong unit", detail)
             )
@@ -445,7 +446,7 @@ def _repeats(
     usable: Mask,
     schema: Schema,
 ) -> dict[int, str]:
-    """Rows of one configuration whose times disagree; every one of them, since none can be trusted."""
+    """Rows of one configuration whose times disagree: every one, since none can be trusted."""
     seen: dict[tuple[Any, ...], list[int]] = {}
     for index in np.flatnonzero(usable).tolist():
         seen.setdefault(keys[index], []).append(index)
@@ -456,10 +457,8 @@ def _repeats(
         found = times[rows]
         if found.max() > found.min() * (1.0 + schema.repeat_tolerance_fraction):
             others = ", ".join(str(int(line[r])) for r in rows)
-            wrong |= {
-                r: f"rows {others} are one configuration with times from {found.min():g} to {found.max():g}"
-                for r in rows
-            }
+            span = f"times from {found.min():g} to {found.max():g}"
+            wrong |= dict.fromkeys(rows, f"rows {others} are one configuration with {span}")
     return wrong
 
 
@@ -471,6 +470,6 @@ def data_folder(path: Path) -> DataFolder:
     """
     if not path.is_dir():
         raise InputError(
-            f"data = {str(path)!r} is not a folder. Give the folder that holds the reference tables."
+            f"data = {str(path)!r} is not a folder. Give the one that holds the reference tables."
         )
     return DataFolder(path)

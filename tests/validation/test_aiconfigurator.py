@@ -16,32 +16,31 @@ from accelsim.errors import (
     ProfileError,
     UnknownNameError,
 )
-from accelsim.validation import aiconfigurator_kernels as silicon_kernels
-from accelsim.validation import aiconfigurator_tables as silicon
+from accelsim.validation import aiconfigurator_kernels, aiconfigurator_rows
 from accelsim.validation.aiconfigurator_graphs import kernel_graphs
-from accelsim.validation.aiconfigurator_tables import (
+from accelsim.validation.aiconfigurator_rows import (
     FORMATS,
     KINDS,
-    SiliconRows,
+    KernelRows,
     format_names,
     preferred_rows,
-    read_silicon,
+    read_kernels,
     versions,
 )
+from accelsim.validation.data_folder import DataFolder
 from accelsim.validation.names import gpu_of
-from accelsim.validation.tables import DataFolder
 from accelsim.workload_catalog import workload
 from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.model import RunShape
 from accelsim.workloads.operator import OperatorKind, Phase
 
 
-def rows(kind: str, sizes: dict, formats: dict, words: dict | None = None) -> SiliconRows:
+def rows(kind: str, sizes: dict, formats: dict, words: dict | None = None) -> KernelRows:
     columns = {
         name: np.atleast_1d(np.asarray(values, dtype=float)) for name, values in sizes.items()
     }
     count = len(next(iter(columns.values())))
-    return SiliconRows(
+    return KernelRows(
         "h200_sxm",
         "vllm",
         "1",
@@ -175,8 +174,8 @@ def package(tmp_path, monkeypatch):
         path.mkdir(parents=True, exist_ok=True)
         parquet.write_table(pa.table(columns), path / "gemm_perf.parquet")
 
-    monkeypatch.setattr(silicon, "silicon_root", lambda: tmp_path)
-    monkeypatch.setattr(silicon_kernels, "silicon_root", lambda: tmp_path)
+    monkeypatch.setattr(aiconfigurator_rows, "package_root", lambda: tmp_path)
+    monkeypatch.setattr(aiconfigurator_kernels, "package_root", lambda: tmp_path)
     return write
 
 
@@ -191,7 +190,7 @@ GEMM = {
 
 def test_the_fastest_kernel_of_a_shape_is_kept_in_seconds(package):
     package(GEMM)
-    found = read_silicon("h200_sxm", "sglang", None, "gemm")
+    found = read_kernels("h200_sxm", "sglang", None, "gemm")
     assert found.time_s.tolist() == [2.5e-4, 1e-3]
     assert found.sizes["m"].tolist() == [1, 2]
     assert format_names(found).tolist() == ["bfloat16", "bfloat16"]
@@ -227,17 +226,17 @@ def test_operators_issued_one_by_one_count_at_their_fastest_in_any_version(
 def test_a_table_without_its_columns_and_unknown_versions_are_refused(package):
     package({"m": [1]})
     with pytest.raises(ProfileError, match="column n is missing"):
-        read_silicon("h200_sxm", "sglang", None, "gemm")
+        read_kernels("h200_sxm", "sglang", None, "gemm")
     with pytest.raises(UnknownNameError, match="version"):
-        read_silicon("h200_sxm", "sglang", "9.9", "gemm")
+        read_kernels("h200_sxm", "sglang", "9.9", "gemm")
     with pytest.raises(UnknownNameError, match="system"):
         versions("h900", "gemm", "sglang")
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(silicon, "find_spec", lambda _name: None)
+    monkeypatch.setattr(aiconfigurator_rows, "find_spec", lambda _name: None)
     with pytest.raises(MissingDependencyError, match="silicon"):
-        silicon.silicon_root()
+        aiconfigurator_rows.package_root()
 
 
 def test_every_kind_of_the_installed_package_is_read():
@@ -319,7 +318,7 @@ def test_a_damaged_table_is_named_and_the_others_are_still_scored(package, tmp_p
     damaged = tmp_path / "data" / "h200_sxm" / "gemm" / "trtllm" / "1.0" / "gemm_perf.parquet"
     damaged.write_bytes(damaged.read_bytes()[:40])
     folder = DataFolder(tmp_path)
-    batches = silicon_kernels.load(folder)
+    batches = aiconfigurator_kernels.load(folder)
     assert refused(folder.problems) == [
         ("data/h200_sxm/gemm/trtllm/1.0/gemm_perf.parquet", "damaged table")
     ]
@@ -338,7 +337,7 @@ def test_a_damaged_table_is_named_and_the_others_are_still_scored(package, tmp_p
 def test_cells_that_are_no_sizes_or_times_are_named(package, changes, said):
     package(GEMM | changes)
     with pytest.raises(ProfileError, match=said):
-        read_silicon("h200_sxm", "sglang", None, "gemm")
+        read_kernels("h200_sxm", "sglang", None, "gemm")
 
 
 def test_kernels_of_an_unknown_system_are_refused_by_name(package, tmp_path):
@@ -348,14 +347,14 @@ def test_kernels_of_an_unknown_system_are_refused_by_name(package, tmp_path):
     (other / "gemm_perf.parquet").write_bytes(b"")
     (tmp_path / "data" / "empty").mkdir()
     folder = DataFolder(tmp_path)
-    silicon_kernels.load(folder)
+    aiconfigurator_kernels.load(folder)
     assert refused(folder.problems) == [("data/x900", "unknown system")]
 
 
 def test_a_format_nobody_knows_is_a_refusal(package, tmp_path):
     sizes = {name: list(range(1, 101)) for name in ("m", "n", "k")}
     package({"gemm_dtype": ["posit8"] * 100, **sizes, "latency": [0.5] * 100})
-    (batch,) = silicon_kernels.load(DataFolder(tmp_path))
+    (batch,) = aiconfigurator_kernels.load(DataFolder(tmp_path))
     assert "posit8" in batch.refusal
     assert len(batch) > 0
 
@@ -385,8 +384,8 @@ def test_linear_layers_of_an_eager_board_follow_each_other_and_attention_is_time
     ]
     for table, share in cases:
         (kernels,) = kernel_graphs(replace(table, system="b60"))
-        predicted = silicon_kernels._prediction(kernels, board)(parameters).time_s
-        expected = parameters.dispatch_contraction_s - share * parameters.trailing_dispatch_s
+        predicted = aiconfigurator_kernels._prediction(kernels, board)(parameters).time_s
+        expected = parameters.dispatch.contraction_s - share * parameters.dispatch.trailing_s
         assert predicted == pytest.approx([expected])
 
 
@@ -398,17 +397,24 @@ def test_a_gemm_timed_by_a_profiler_lies_between_two_events_and_finds_nothing_in
         for name in ("bfloat16", "int8_wo")
     )
     assert looped.beside_s(parameters, board) == pytest.approx([0.0])
-    assert profiled.beside_s(parameters, board) == pytest.approx([2 * parameters.kernel_latency_s])
+    assert profiled.beside_s(parameters, board) == pytest.approx(
+        [2 * parameters.memory.kernel_latency_s]
+    )
     assert np.isinf(profiled.measured(parameters, board).conditions.cycle_bytes).all()
     cold = replace(parameters, conditions=profiled.measured(parameters, board).conditions)
     kernel_s = cost_gpu(profiled.graph, board, Execution.GRAPH, cold).time_s[0]
-    predicted = silicon_kernels._prediction(profiled, board)(parameters).time_s[0]
-    assert predicted == pytest.approx(kernel_s + 2 * parameters.kernel_latency_s)
+    predicted = aiconfigurator_kernels._prediction(profiled, board)(parameters).time_s[0]
+    assert predicted == pytest.approx(kernel_s + 2 * parameters.memory.kernel_latency_s)
 
 
-@pytest.mark.parametrize(("system", "name", "loads"), [
-    ("rtx_pro_6000_server", "fp8_block", 3), ("rtx_pro_6000_server", "nvfp4", 0), ("b200_sxm", "fp8_block", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("system", "name", "loads"),
+    [
+        ("rtx_pro_6000_server", "fp8_block", 3),
+        ("rtx_pro_6000_server", "nvfp4", 0),
+        ("b200_sxm", "fp8_block", 0),
+    ],
+)
 def test_inputs_that_64_warps_quantise_row_after_row_wait_for_each_load(system, name, loads):
     board = gpu_of(system)
     table = replace(

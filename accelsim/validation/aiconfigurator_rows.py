@@ -23,9 +23,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.calibration.split import HELD_OUT_SHARE, held_out_rows
 from accelsim.datafile import read_mapping
 from accelsim.errors import MissingDependencyError, ProfileError, UnknownNameError
+from accelsim.validation.split import HELD_OUT_SHARE, held_out_rows
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
@@ -35,12 +35,12 @@ __all__ = [
     "FORMATS",
     "KINDS",
     "SYSTEMS",
+    "KernelRows",
     "NumberFormat",
-    "SiliconRows",
     "format_names",
+    "package_root",
     "preferred_rows",
-    "read_silicon",
-    "silicon_root",
+    "read_kernels",
     "unknown_systems",
     "versions",
 ]
@@ -152,7 +152,7 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SiliconRows:
+class KernelRows:
     """Measured kernels of one kind on one system; n rows.
 
     Attributes:
@@ -180,9 +180,9 @@ class SiliconRows:
     def __len__(self) -> int:
         return len(self.time_s)
 
-    def take(self, rows: NDArray[Any]) -> SiliconRows:
+    def take(self, rows: NDArray[Any]) -> KernelRows:
         """The given rows (indices or mask)."""
-        return SiliconRows(
+        return KernelRows(
             self.system,
             self.backend,
             self.version,
@@ -195,7 +195,7 @@ class SiliconRows:
         )
 
 
-def silicon_root() -> Path:
+def package_root() -> Path:
     """Folder of the package's systems.
 
     Raises:
@@ -225,7 +225,7 @@ def versions(system: str, kind: str, backend: str) -> tuple[str, ...]:
     ):
         if name not in known:
             raise UnknownNameError(what, name, known, f"Known: {', '.join(known)}.")
-    folder = silicon_root() / "data" / system / KINDS[kind].family / backend
+    folder = package_root() / "data" / system / KINDS[kind].family / backend
     found = [path.parent.name for path in folder.glob(f"*/{KINDS[kind].file}")]
     current = _current_version(system, backend)
     return tuple(
@@ -234,7 +234,7 @@ def versions(system: str, kind: str, backend: str) -> tuple[str, ...]:
 
 
 def _current_version(system: str, backend: str) -> str | None:
-    path = silicon_root() / "query_versions.yaml"
+    path = package_root() / "query_versions.yaml"
     if not path.is_file():
         return None
     table = read_mapping(path)
@@ -251,7 +251,7 @@ def _version_key(version: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"\d+", version)]
 
 
-def read_silicon(system: str, backend: str, version: str | None, kind: str) -> SiliconRows:
+def read_kernels(system: str, backend: str, version: str | None, kind: str) -> KernelRows:
     """Read one table.
 
     Args:
@@ -275,11 +275,11 @@ def read_silicon(system: str, backend: str, version: str | None, kind: str) -> S
             f"Known: {', '.join(known) or 'none'}.",
         )
     table = KINDS[kind]
-    path = silicon_root() / "data" / system / table.family / backend / chosen / table.file
+    path = package_root() / "data" / system / table.family / backend / chosen / table.file
     columns = _columns(path, (*table.sizes, *table.formats, *table.words, "latency"))
     sizes = {name: _numbers(path, name, columns[name]) for name in table.sizes}
     time_s = _numbers(path, "latency", columns["latency"]) * 1e-3
-    rows = SiliconRows(
+    rows = KernelRows(
         system=system,
         backend=backend,
         version=chosen,
@@ -295,7 +295,7 @@ def read_silicon(system: str, backend: str, version: str | None, kind: str) -> S
 
 def preferred_rows(
     system: str, kind: str, on_damage: Callable[[ProfileError], None] | None = None
-) -> list[SiliconRows]:
+) -> list[KernelRows]:
     """Tables of a system with every number format once: from the first backend that has it.
 
     Args:
@@ -308,13 +308,13 @@ def preferred_rows(
         MissingDependencyError: If the package is not installed.
         ProfileError: If a table is damaged.
     """
-    found: list[SiliconRows] = []
+    found: list[KernelRows] = []
     taken: set[str] = set()
     for backend in _LAYER_BACKENDS if kind == "moe" else BACKENDS:
         if not versions(system, kind, backend):
             continue
         try:
-            rows = read_silicon(system, backend, None, kind)
+            rows = read_kernels(system, backend, None, kind)
             if system in EAGER_SYSTEMS:
                 rows = _with_repeats(rows)
         except ProfileError as error:
@@ -330,7 +330,7 @@ def preferred_rows(
     return found
 
 
-def format_names(rows: SiliconRows) -> NDArray[Any]:
+def format_names(rows: KernelRows) -> NDArray[Any]:
     """Name of each row's format, with the cache's where it is another, shape (n,)."""
     first, *others = rows.formats.values()
     names = first.astype(object)
@@ -384,14 +384,14 @@ def unknown_systems() -> list[str]:
     """
     folders = sorted(
         path
-        for path in (silicon_root() / "data").iterdir()
+        for path in (package_root() / "data").iterdir()
         if path.is_dir() and path.name not in SYSTEMS
     )
     files = [f"{kind.family}/*/*/{kind.file}" for kind in KINDS.values()]
     return [path.name for path in folders if any(next(path.glob(file), None) for file in files)]
 
 
-def _fastest(rows: SiliconRows) -> SiliconRows:
+def _fastest(rows: KernelRows) -> KernelRows:
     """One row per configuration: its fastest kernel."""
     keys = [
         np.unique(column, return_inverse=True)[1]
@@ -405,7 +405,7 @@ def _fastest(rows: SiliconRows) -> SiliconRows:
     return rows.take(np.sort(order[first]))
 
 
-def _with_repeats(rows: SiliconRows) -> SiliconRows:
+def _with_repeats(rows: KernelRows) -> KernelRows:
     """Each configuration at its fastest in any version of the backend.
 
     Versions time the same operators again. Issued one by one, a row holds the host's delays, which
@@ -413,7 +413,7 @@ def _with_repeats(rows: SiliconRows) -> SiliconRows:
     independently of each other and of the shape.
     """
     repeats = [
-        read_silicon(rows.system, rows.backend, version, rows.kind)
+        read_kernels(rows.system, rows.backend, version, rows.kind)
         for version in versions(rows.system, rows.kind, rows.backend)
         if version != rows.version
     ]
@@ -429,6 +429,6 @@ def _with_repeats(rows: SiliconRows) -> SiliconRows:
     return replace(rows, time_s=fastest_s[which[: len(rows)]])
 
 
-def _named(rows: SiliconRows) -> list[NDArray[Any]]:
+def _named(rows: KernelRows) -> list[NDArray[Any]]:
     """Text columns that are part of a configuration: the kernel is not."""
     return [column for name, column in rows.words.items() if name != "kernel_source"]

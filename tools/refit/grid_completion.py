@@ -21,7 +21,7 @@ import numpy as np
 
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["KernelTable", "tabulate"]
+__all__ = ["KernelGrid", "tabulate"]
 
 #: Lengths over which the exponential covariances of an axis fall, in doublings, and the part that
 #: never falls (main effects and interactions of fewer axes). These and the numbers below: best on
@@ -38,7 +38,7 @@ _FEWEST_SIZES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KernelTable:
+class KernelGrid:
     """Rows sorted into a table.
 
     Attributes:
@@ -81,7 +81,7 @@ class KernelTable:
         return middle + _completed(cells - middle, [_covariances(axis) for axis in self.axes])
 
 
-def tabulate(columns: Sequence[FloatArray]) -> KernelTable:
+def tabulate(columns: Sequence[FloatArray]) -> KernelGrid:
     """Sort rows into a table.
 
     Args:
@@ -97,7 +97,7 @@ def tabulate(columns: Sequence[FloatArray]) -> KernelTable:
             found, place = np.unique(sizes, axis=0, return_inverse=True)
         axes.append(found.reshape(len(found), -1))
         index.append(place.reshape(-1))
-    return KernelTable(tuple(axes), tuple(index))
+    return KernelGrid(tuple(axes), tuple(index))
 
 
 def _covariances(axis: FloatArray) -> FloatArray:
@@ -182,7 +182,7 @@ def _learned(
     covariance: FloatArray,
     candidates: FloatArray,
 ) -> FloatArray:
-    """Covariance of an axis with the others taken out, drawn towards the nearest exponential one."""
+    """Covariance of an axis without the others, drawn towards the nearest exponential one."""
     size = scores.shape[axis]
     if size < _FEWEST_SIZES:
         return covariance

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from accelsim.calibration.fit.device_fit import fit_device
-from accelsim.calibration.fit.rows import Cell, gpu_cells
-from accelsim.cost.fitted import apply_overlay
+from accelsim.calibration.fit.cells import Cell
 from accelsim.cost.gpu import GpuParameters
 from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.validation.tables import DataFolder
+from accelsim.validation.data_folder import DataFolder
+from accelsim.validation.device_fit import fit_device
+from accelsim.validation.fit_rows import gpu_cells
 from accelsim.validation.tiers import Choice
 
 __all__ = ["FolderFits"]
@@ -66,5 +66,5 @@ class FolderFits:
                 refusal=f"fit to the folder's rows did not converge: {fit.unconverged[0]}",
             )
         note = f"fitted to {rows:,} operator rows of this folder: {fit.overlay.data}"
-        parameters = apply_overlay(GpuParameters.class_wide(), fit.overlay)
+        parameters = GpuParameters.class_wide().with_overlay(fit.overlay)
         return Choice("fitted", parameters, note, saw_operators=True)

@@ -1,15 +1,11 @@
-"""Completion of kernel tables: steps that smoothness cannot see, scatter, outliers, open cells;
-tables of layers.
-"""
+"""Completion of kernel tables: steps that smoothness cannot see, scatter, outliers, open cells."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.cost.shape_surface import ShapeSurface
-from tools.refit.kernel_table import tabulate
-from tools.refit.layer_table import layer_surface
+from tools.refit.grid_completion import tabulate
 
 
 @pytest.fixture
@@ -84,40 +80,3 @@ def test_a_table_of_one_departure_is_that_departure_everywhere(level, rows, colu
     assert tabulate(place).completed(residual) == pytest.approx(
         np.full((rows, columns), level), abs=1e-4
     )
-
-
-@pytest.fixture
-def layers():
-    """Points of two stages on a coarse lattice, above a surface of 0.5."""
-    rng = np.random.default_rng(8)
-    places = [[rng.integers(0, 12, 60).astype(float) for _ in range(6)] for _ in range(2)]
-    departure = rng.normal(0, 0.2, 60)
-    below = ShapeSurface(
-        tuple(np.array([0.0, 12.0]) for _ in range(5)), np.full([2] * 5, 0.5), log_sigma=0.3
-    )
-    return layer_surface(below, places, departure).with_evidence(0.05, 60), places, departure
-
-
-def test_a_layer_of_the_table_is_as_the_table_says(layers) -> None:
-    surface, places, departure = layers
-    for place in places:
-        assert surface(place) == pytest.approx(departure, abs=5e-3)
-        assert surface.spread(place)[0] == pytest.approx(0.05)
-
-
-def test_a_layer_unlike_all_others_is_as_the_surface_says(layers) -> None:
-    surface, _, _ = layers
-    far = [np.full(3, -40.0) for _ in range(6)]
-    assert surface(far) == pytest.approx(0.5)
-    sigma, _, decades = surface.spread(far)
-    assert (sigma > 0.3).all()
-    assert (decades > 0).all()
-
-
-def test_one_evaluation_gives_what_the_parts_give(layers) -> None:
-    surface, places, _ = layers
-    near = [column + 0.3 for column in places[0]]
-    values, *spread = surface.evaluate(near)
-    assert values == pytest.approx(surface(near))
-    for one, other in zip(spread, surface.spread(near), strict=True):
-        assert one == pytest.approx(other)

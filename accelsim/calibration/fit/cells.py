@@ -1,0 +1,159 @@
+"""Measured kernels as a fit takes them: cells of one operator on one device from one source.
+
+A cell knows how its kernels were timed, so that what a timer read is predicted, not the kernel
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.gpu import GpuParameters, cost_gpu
+from accelsim.cost.table import CostTable, Execution
+from accelsim.datafile import data_root, read_mapping
+from accelsim.hardware.profile import GpuProfile
+from accelsim.workloads.graph import FloatArray, OperatorGraph
+
+__all__ = ["Cell", "TimedKernels", "chip_of", "limited", "unchained", "without"]
+
+
+def unchained(graph: OperatorGraph, rows: Any) -> OperatorGraph:
+    """Some rows of a graph, without dependencies: measurements apart from each other."""
+    part = graph.take(np.arange(len(graph))[rows])
+    return replace(
+        part,
+        dependency_offset=np.zeros(len(part) + 1, dtype=np.int64),
+        dependency=np.zeros(0, dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TimedKernels:
+    """Kernels, each on its own: the time to issue it and the time it runs.
+
+    Attributes:
+        graph: One operator per row.
+        profile: The device.
+        execution: How the measurement issued its calls: eager ones are timed alone, replayed ones
+            in long loops.
+        is_m_contiguous: GEMMs whose left operand has m contiguous, shape (n,); None where that is
+            not known.
+    """
+
+    graph: OperatorGraph
+    profile: GpuProfile
+    execution: Execution
+    is_m_contiguous: NDArray[np.bool_] | None = None
+
+    def take(self, rows: Any) -> Self:
+        """Some of the rows."""
+        layout = None if self.is_m_contiguous is None else self.is_m_contiguous[rows]
+        return replace(self, graph=unchained(self.graph, rows), is_m_contiguous=layout)
+
+    def call_s(
+        self, costs: CostTable, parameters: GpuParameters, issue_s: float | None = None
+    ) -> FloatArray:
+        """What a timer around each call reads, shape (n,).
+
+        Of an eager call the host's time and as much of the kernel as is left when the host, back
+        from the call, records the closing event.
+
+        Args:
+            costs: Of the rows.
+            parameters: Used for them.
+            issue_s: Time to issue a row; that of `costs` where None.
+        """
+        issued = costs.dispatch_s if issue_s is None else np.full(len(costs.time_s), issue_s)
+        hidden = np.minimum(self.trailing_s(parameters), issued)
+        called: FloatArray = issued + np.maximum(costs.time_s - hidden, 0.0)
+        return called
+
+    def trailing_s(self, parameters: GpuParameters) -> float:
+        """Time from a kernel's launch to the closing event that the timer reads: none where HIP
+        records the events.
+        """
+        is_timed = self.execution is Execution.EAGER and self.profile.vendor == "NVIDIA"
+        return parameters.dispatch.trailing_s if is_timed else 0.0
+
+    def costs(self, parameters: GpuParameters) -> CostTable:
+        """Cost every row as sustained work."""
+        return cost_gpu(self.graph, self.profile, self.execution, parameters)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cell:
+    """Rows of one operator on one device in one data set; n rows.
+
+    Attributes:
+        operator: Name in the data: "bmm", "conv-fp32-data".
+        source: What was measured, in words.
+        kernels: Operators, one per row, and how they were measured.
+        measured_s: Times, shape (n,).
+    """
+
+    operator: str
+    source: str
+    kernels: TimedKernels
+    measured_s: FloatArray
+
+    @property
+    def device(self) -> GpuProfile:
+        """Profile."""
+        return self.kernels.profile
+
+    @property
+    def graph(self) -> OperatorGraph:
+        """One operator per row."""
+        return self.kernels.graph
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether the times contain the framework's time to issue a call."""
+        return self.kernels.execution is Execution.EAGER
+
+    def __len__(self) -> int:
+        return len(self.measured_s)
+
+    def take(self, rows: Any) -> Cell:
+        """Some of the rows."""
+        return replace(self, kernels=self.kernels.take(rows), measured_s=self.measured_s[rows])
+
+
+def chip_of(device: str) -> str:
+    """The chip a board carries: leaving it out of a fit leaves all its boards out.
+
+    ``calibration/class/gpu-boards.yaml`` has the chips that several boards carry; the names of
+    these boards begin with the chip's.
+
+    Args:
+        device: Catalogue name, with or without a slice.
+    """
+    base = device.partition("@")[0]
+    return next((chip for chip in _shared_chips() if base.startswith(f"{chip}-")), base)
+
+
+@lru_cache(maxsize=1)
+def _shared_chips() -> tuple[str, ...]:
+    path = data_root() / "calibration" / "class" / "gpu-boards.yaml"
+    return tuple(read_mapping(path)["shared_chips"])
+
+
+def limited(cells: Iterable[Cell], rows: int, generator: np.random.Generator) -> list[Cell]:
+    """At most `rows` rows of each cell, drawn without replacement."""
+    return [
+        cell
+        if len(cell) <= rows
+        else cell.take(np.sort(generator.choice(len(cell), rows, replace=False)))
+        for cell in cells
+    ]
+
+
+def without(cells: Sequence[Cell], chip: str) -> list[Cell]:
+    """Cells of other chips."""
+    return [cell for cell in cells if chip_of(cell.device.name) != chip]

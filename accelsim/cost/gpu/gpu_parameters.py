@@ -1,0 +1,499 @@
+"""Parameters of the GPU cost model, by what they describe.
+
+One set serves every GPU at tier `spec`; a device's overlay replaces some of them. The values live
+in ``calibration/class/gpu.yaml`` with their provenance, each under the name of its group and its
+own ("gemm.prologue_k"); the classes here give unit, range and meaning. None of them was fitted to
+an end-to-end run: they come from single-operator measurements and from published figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.cost.fitted import FittedParameters
+from accelsim.cost.residual import FamilyResidual, read_families
+from accelsim.cost.shape_surface import Surface
+from accelsim.cost.table import Tier
+from accelsim.datafile import data_root, read_mapping
+from accelsim.errors import InvalidValueError, ProfileError
+from accelsim.workloads.graph import FloatArray
+
+__all__ = [
+    "AttentionParameters",
+    "ConvolutionParameters",
+    "DispatchParameters",
+    "GemmParameters",
+    "GpuParameters",
+    "HostParameters",
+    "LoopConditions",
+    "MemoryParameters",
+    "PowerParameters",
+    "RecurrentParameters",
+    "SpreadParameters",
+    "read_parameters",
+]
+
+#: Largest value of a fraction of a data-sheet rate, and of any other parameter.
+_WHOLE, _LARGEST = 1.0, 1e6
+
+
+class _Group:
+    """Checks the numbers of a group when it is made."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        group = type(self).__name__.removesuffix("Parameters").lower()
+        for name in self.__slots__:
+            _check(f"{group}.{name}", getattr(self, name))
+
+
+def _check(name: str, value: float) -> None:
+    """Refuse a number out of range.
+
+    Raises:
+        InvalidValueError: If a fraction is above 1, an efficiency 0, or a number negative.
+    """
+    is_fraction = name.endswith(("efficiency", "_fraction"))
+    largest = _WHOLE if is_fraction else _LARGEST
+    is_empty = value == 0 and name.endswith("efficiency")
+    if is_empty or not 0 <= value <= largest:
+        raise InvalidValueError(f"gpu parameter {name}", value, f"a number up to {largest:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class GemmParameters(_Group):
+    """Matrix products. Fractions are of the data-sheet rate, in (0, 1].
+
+    Attributes:
+        vector_efficiency: Best GEMM rate on vector (SIMT) lanes over their peak.
+        matrix_efficiency: Best GEMM rate on NVIDIA matrix (tensor) cores over their peak.
+        other_matrix_efficiency: The same on other vendors' matrix cores.
+        batched_ratio: Rate of batched activation GEMMs over plain GEMMs of the same tiles; 0.5 to
+            1.5.
+        operand_bytes_per_lane_clock: Operand bytes one vector lane takes from L2 and shared memory
+            per clock; 0.1 to 4 B.
+        matrix_operand_bytes_per_clock: Operand bytes the matrix cores of one SM take per clock; 32
+            to 1024 B.
+        operand_exposed_fraction: Part of operand loading that arithmetic does not hide, 0 to 1.
+        prologue_k: Extra steps of k a tile pays to fill and drain its pipeline; 0 to 256 elements
+            (32-bit).
+        lone_tile_loss: Loss of a tile of 64 threads that has an SM to itself; 0 (none) to 1 (as
+            long as four tiles).
+        m_contiguous_ratio: Memory rate of the first matrix-core GEMMs (libraries to 2018) whose
+            left operand has m contiguous, over a stream's; 0.3 to 2.
+        k_contiguous_ratio: The same where the contraction is contiguous. Both hold how well
+            arithmetic hides behind the traffic, too: they may exceed what is left to the data
+            sheet's rate.
+        page_walk_loss: Slow-down of plain GEMMs with very long rows on early boards, less 1; 0 to
+            4.
+        latency_s: Start, drain and memory latency of a matrix kernel, with its set-up and epilogue;
+            1 to 20 us.
+        overlap_exponent: p of the p-norm that joins compute and memory time; 1 (no overlap) to
+            infinity (perfect).
+    """
+
+    vector_efficiency: float
+    matrix_efficiency: float
+    other_matrix_efficiency: float
+    batched_ratio: float
+    operand_bytes_per_lane_clock: float
+    matrix_operand_bytes_per_clock: float
+    operand_exposed_fraction: float
+    prologue_k: float
+    lone_tile_loss: float
+    m_contiguous_ratio: float
+    k_contiguous_ratio: float
+    page_walk_loss: float
+    latency_s: float
+    overlap_exponent: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryParameters(_Group):
+    """Kernels bound by memory, and the bandwidth that all kernels see.
+
+    Attributes:
+        kernel_latency_s: Start, drain and memory latency of a streaming kernel on the device; 1 to
+            10 us.
+        gddr_efficiency: Streaming bandwidth over the data sheet's, GDDR boards with error
+            correction beside the data.
+        plain_gddr_efficiency: The same, other boards with GDDR or LPDDR.
+        hbm_efficiency: The same, HBM boards.
+        early_efficiency: The same, boards before Volta, whose memory controllers reach less
+            whatever the memory.
+        other_efficiency: The same, HBM boards of other vendors.
+        softmax_efficiency: Softmax bandwidth over streaming bandwidth, long rows.
+        norm_efficiency: Layer, group, RMS and batch normalisation bandwidth over streaming
+            bandwidth.
+        reduction_columns: Row length at which a row-wise kernel reaches half its efficiency; 0 to
+            512 elements.
+        gather_overhead_bytes: Row size at which random gathers reach half the bandwidth; 8 to 256
+            B.
+        special_efficiency: Vector peak reached by elementwise and reduction arithmetic.
+    """
+
+    kernel_latency_s: float
+    gddr_efficiency: float
+    plain_gddr_efficiency: float
+    hbm_efficiency: float
+    early_efficiency: float
+    other_efficiency: float
+    softmax_efficiency: float
+    norm_efficiency: float
+    reduction_columns: float
+    gather_overhead_bytes: float
+    special_efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionParameters(_Group):
+    """Convolutions, forward and gradients.
+
+    Attributes:
+        vector_efficiency: Implicit-GEMM convolution over the vector peak, edges of tiles apart.
+        matrix_efficiency: Implicit-GEMM convolution over GEMM of the same shape, matrix cores.
+        winograd_efficiency: Multiply rate of fused Winograd F(2x2, 3x3) over the vector peak.
+        transformed_efficiency: Product between the transforms of unfused Winograd F(4x4, 3x3) over
+            GEMM of the same shape.
+        direct_efficiency: Vector peak reached by direct (depthwise, grouped) convolution kernels.
+        backward_efficiency: Convolution gradients over the forward convolution.
+    """
+
+    vector_efficiency: float
+    matrix_efficiency: float
+    winograd_efficiency: float
+    transformed_efficiency: float
+    direct_efficiency: float
+    backward_efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionParameters(_Group):
+    """Fused attention.
+
+    Attributes:
+        efficiency: Fused attention arithmetic over GEMM's rate.
+        backward_efficiency: Its backward pass over the forward pass.
+    """
+
+    efficiency: float
+    backward_efficiency: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentParameters(_Group):
+    """Recurrent layers.
+
+    Attributes:
+        step_s: Serial latency of one recurrent step; 2 to 30 us.
+    """
+
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PowerParameters(_Group):
+    """Energy of arithmetic and movement, and what a board's power limit does.
+
+    Attributes:
+        vector_energy_overhead: Energy of a vector instruction over its arithmetic (fetch,
+            registers, caches) at 12 nm, >= 1.
+        vector_overhead_node_exponent: Power of the node by which that overhead shrinks faster than
+            the arithmetic; 0 to 2.
+        matrix_energy_overhead: The same for matrix cores, >= 1.
+        on_chip_energy_per_byte_j: Energy of moving one byte between main memory and the lanes (L2,
+            network, load and store instructions) at 12 nm; other nodes scale as FP32 arithmetic; 20
+            to 400 pJ.
+        window_s: Length of a kernel that runs alone from which on the power limit holds; 0.1 to 100
+            ms.
+        burst_ratio: Draw that such a short kernel may reach over the power limit; 1 to 3.
+        isolated_ratio: Draw over the power limit of longer kernels that run alone, again and again:
+            a hot chip leaks and leaves them less; a measurement's, not a model's; 0.6 to 1.2.
+        active_static_w: Power of a board with clocks up and no work, part that does not scale; W.
+        active_static_fraction: The same, part proportional to the power limit.
+    """
+
+    vector_energy_overhead: float
+    vector_overhead_node_exponent: float
+    matrix_energy_overhead: float
+    on_chip_energy_per_byte_j: float
+    window_s: float
+    burst_ratio: float
+    isolated_ratio: float
+    active_static_w: float
+    active_static_fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostParameters(_Group):
+    """Copies between host and device.
+
+    Attributes:
+        link_efficiency: Copy rate over the host link's rate.
+        copy_latency_s: Latency of one host-device copy; s.
+    """
+
+    link_efficiency: float
+    copy_latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchParameters(_Group):
+    """Host time to issue operators in an eager framework, and gaps of replayed graphs; s.
+
+    Attributes:
+        contraction_s: To issue one matrix operator.
+        batched_s: The same for batched GEMMs.
+        convolution_s: The same for convolutions.
+        plan_lookup_s: Mean wait of a convolution between its call and its kernels, beyond that, in
+            a process that has run thousands of other shapes. Calls wait anything between none and
+            twice as long, whatever their shape. A model's own few shapes do not wait.
+        norm_s: To issue a normalisation or reduction.
+        softmax_s: The same for softmax.
+        scalar_s: The same for elementwise operators of one tensor, whose number is wrapped as a
+            tensor first, and simple activations.
+        activation_s: The same for GELU and other activations of more arithmetic.
+        elementwise_s: The same for all other operators.
+        trailing_s: Part of that host time that follows the kernel's launch (the way back to the
+            caller, the closing event): in calls timed one by one it hides kernels that are shorter;
+            0 to 50 us.
+        graph_gap_s: Gap between two kernels of a replayed graph beyond the kernels' own latency;
+            >= 0.
+    """
+
+    contraction_s: float
+    batched_s: float
+    convolution_s: float
+    plan_lookup_s: float
+    norm_s: float
+    softmax_s: float
+    scalar_s: float
+    activation_s: float
+    elementwise_s: float
+    trailing_s: float
+    graph_gap_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadParameters(_Group):
+    """Standard deviations of ln(measured / predicted) of rows that no family describes.
+
+    Attributes:
+        gemm: GEMMs.
+        convolution: Convolutions.
+        attention: Attention.
+        memory: Memory-bound operators.
+        recurrent: Recurrent layers.
+    """
+
+    gemm: float
+    convolution: float
+    attention: float
+    memory: float
+    recurrent: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopConditions:
+    """What a loop around single kernels does to them; columns over all rows of the graph, shape
+    (n,) each.
+
+    Attributes:
+        cycle_bytes: Bytes touched from one use of a row's operands to the next, which the cache may
+            hold; infinite where nothing comes again.
+        batch_rows: Rows that the whole batch routes to experts of all devices; of grouped GEMMs
+            alone, 0 elsewhere.
+        routing_exponent: Power law by which experts differ in popularity; 0 (even) where None.
+        is_m_contiguous: GEMMs whose left operand has m contiguous in memory, else the contraction;
+            None where the library is not of the first for matrix cores.
+    """
+
+    cycle_bytes: FloatArray
+    batch_rows: FloatArray
+    routing_exponent: FloatArray | None = None
+    is_m_contiguous: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuParameters:
+    """What a GPU data sheet does not say.
+
+    Attributes:
+        gemm: Matrix products.
+        memory: Kernels bound by memory.
+        convolution: Convolutions.
+        attention: Fused attention.
+        recurrent: Recurrent layers.
+        power: Energy and power limit.
+        host: Copies between host and device.
+        dispatch: Time to issue operators.
+        spread: Spreads of rows that no family describes.
+        surfaces: Corrections of one device's kernels over their shape, by name: its own, or those
+            of its relatives.
+        families: Residuals of measured rows by operator family, where they are known.
+        relatives: Boards whose surfaces stand for the device's own.
+        tier: Where the numbers come from.
+        is_isolated: Whether kernels are measured one by one, with pauses: short ones then keep the
+            boost clock.
+        is_early_library: Whether the board's first libraries run it (to 2018), with tiles of their
+            own for plain GEMMs.
+        conditions: How a graph's kernels were measured, where they were measured in a loop; None in
+            sustained work.
+    """
+
+    gemm: GemmParameters
+    memory: MemoryParameters
+    convolution: ConvolutionParameters
+    attention: AttentionParameters
+    recurrent: RecurrentParameters
+    power: PowerParameters
+    host: HostParameters
+    dispatch: DispatchParameters
+    spread: SpreadParameters
+    surfaces: Mapping[str, Surface] = field(default_factory=dict, hash=False)
+    families: Mapping[str, FamilyResidual] = field(default_factory=dict, hash=False)
+    relatives: tuple[str, ...] = ()
+    tier: Tier = Tier.SPEC
+    is_isolated: bool = False
+    is_early_library: bool = False
+    conditions: LoopConditions | None = field(default=None, hash=False, compare=False)
+
+    def numbers(self) -> dict[str, float]:
+        """All numbers by name, group by group."""
+        return {name: self.value(name) for name in _NAMES}
+
+    def value(self, name: str) -> float:
+        """One number.
+
+        Args:
+            name: Group and name: "gemm.prologue_k".
+        """
+        group, _, field_name = name.partition(".")
+        number: float = getattr(getattr(self, group), field_name)
+        return number
+
+    def with_values(self, values: Mapping[str, float]) -> GpuParameters:
+        """The same parameters with other values of some.
+
+        Args:
+            values: By name.
+
+        Raises:
+            InvalidValueError: If there is no such parameter, or a value is out of range.
+        """
+        changes: dict[str, dict[str, float]] = {}
+        for name, value in values.items():
+            _check_name(name)
+            group, _, field_name = name.partition(".")
+            changes.setdefault(group, {})[field_name] = value
+        groups: dict[str, Any] = {
+            group: replace(getattr(self, group), **own) for group, own in changes.items()
+        }
+        return replace(self, **groups)
+
+    def with_overlay(self, overlay: FittedParameters) -> GpuParameters:
+        """The same parameters with a device's overlay.
+
+        Args:
+            overlay: Its values replace these; its residuals and surfaces come on top of them.
+
+        Raises:
+            ProfileError: If the overlay names a parameter that there is not.
+        """
+        values = {**overlay.pinned, **overlay.parameters}
+        if unknown := sorted(set(values) - set(_NAMES)):
+            expected = f"expected one of {', '.join(_NAMES)}"
+            problem = f"parameters.{unknown[0]}: unknown; {expected}"
+            raise ProfileError(f"fitted/{overlay.device}.yaml", [problem])
+        own = {name: replace(entry, is_own=True) for name, entry in overlay.families.items()}
+        surfaces = overlay.surfaces
+        if self.surfaces:
+            surfaces = {**self.surfaces, **surfaces}
+        return replace(
+            self.with_values(values),
+            families={**self.families, **own},
+            surfaces=surfaces,
+            tier=overlay.tier,
+        )
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any]) -> GpuParameters:
+        """Read the ``parameters`` table of a file: ``group.name: {value: ..., source: ...}``.
+
+        Raises:
+            InvalidValueError: If a parameter is missing, unknown, or has no source.
+        """
+        values: dict[str, dict[str, float]] = {group: {} for group in GROUPS}
+        for name, entry in data.items():
+            _check_name(name)
+            group, _, field_name = name.partition(".")
+            values[group][field_name] = _sourced(name, entry)
+        if missing := sorted(set(_NAMES) - set(data)):
+            raise InvalidValueError("gpu parameters", missing, "all fields of GpuParameters")
+        groups: dict[str, Any] = {
+            group: group_type(**values[group]) for group, group_type in GROUPS.items()
+        }
+        return cls(**groups)
+
+    @classmethod
+    def class_wide(cls) -> GpuParameters:
+        """The parameters that serve every GPU, from ``calibration/class/gpu.yaml``."""
+        return _class_wide()
+
+
+#: Groups of numbers.
+GROUPS: Final[Mapping[str, type[_Group]]] = {
+    "gemm": GemmParameters,
+    "memory": MemoryParameters,
+    "convolution": ConvolutionParameters,
+    "attention": AttentionParameters,
+    "recurrent": RecurrentParameters,
+    "power": PowerParameters,
+    "host": HostParameters,
+    "dispatch": DispatchParameters,
+    "spread": SpreadParameters,
+}
+_NAMES: Final = tuple(
+    f"{group}.{entry.name}"
+    for group, group_type in GROUPS.items()
+    for entry in fields(group_type)  # type: ignore[arg-type]
+)
+
+
+def _check_name(name: str) -> None:
+    if name not in _NAMES:
+        raise InvalidValueError("gpu parameter", name, f"one of {', '.join(_NAMES)}")
+
+
+def _sourced(name: str, entry: Any) -> float:
+    """The number of an entry of a file."""
+    value = entry.get("value") if isinstance(entry, Mapping) else None
+    if not isinstance(value, int | float) or "source" not in entry:
+        expected = "a mapping with a number `value` and a `source`"
+        raise InvalidValueError(f"gpu parameter {name}", entry, expected)
+    return float(value)
+
+
+@lru_cache(maxsize=1)
+def _class_wide() -> GpuParameters:
+    return read_parameters(data_root() / "calibration" / "class" / "gpu.yaml")
+
+
+def read_parameters(path: Path) -> GpuParameters:
+    """A whole set from a file with ``parameters`` and, where known, ``families``.
+
+    Raises:
+        ProfileError: If the file is not well formed.
+        InvalidValueError: If a parameter is missing, unknown, or has no source.
+    """
+    data = read_mapping(path)
+    parameters = GpuParameters.from_mapping(data["parameters"])
+    return replace(parameters, families=read_families(path, data.get("families")))

@@ -1,0 +1,121 @@
+"""Measured surfaces in a packed binary file beside the overlay they belong to.
+
+``<device>.surfaces.npz`` holds two arrays: `index`, JSON with everything but the values (rows,
+spread, knots in sizes, place of the values) by the name of the surface, and `values`, those of all
+surfaces in one column, as whole thousandths of ln(measured / modelled). Nothing is read before a
+surface is asked for; a surface is put together when it is first used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+from zipfile import BadZipFile
+
+import numpy as np
+
+from accelsim.cost.shape_surface import Surface, surface_from_thousandths
+from accelsim.errors import ProfileError
+from accelsim.workloads.graph import IntArray
+
+__all__ = ["SUFFIX", "SurfaceFile", "surface_file_name", "write_surfaces"]
+
+SUFFIX: Final = ".surfaces.npz"
+_INDEX, _VALUES, _FIRST = "index", "values", "first"
+_DAMAGE = (BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError)
+
+
+def surface_file_name(device: str) -> str:
+    """Name of the file of a device's surfaces."""
+    return device + SUFFIX
+
+
+class SurfaceFile(Mapping[str, Surface]):
+    """The surfaces of a file by name, each read when it is first asked for.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known: dict[str, Surface] = {}
+
+    def __getitem__(self, name: str) -> Surface:
+        if name not in self._known:
+            header = self._index[name]
+            self._known[name] = self._surface(name, header)
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def point_count(self) -> int:
+        """Values of all surfaces together."""
+        return len(self._values)
+
+    @cached_property
+    def _index(self) -> dict[str, Any]:
+        """What the file says of each surface."""
+        found = json.loads(self._array(_INDEX).tobytes())
+        if not isinstance(found, dict):
+            raise self._damaged("its index is no mapping")
+        return found
+
+    @cached_property
+    def _values(self) -> IntArray:
+        values: IntArray = self._array(_VALUES).astype(np.int64)
+        return values
+
+    def _array(self, name: str) -> Any:
+        try:
+            with np.load(self.path, allow_pickle=False) as archive:
+                return archive[name]
+        except _DAMAGE as error:
+            raise self._damaged(error) from None
+
+    def _surface(self, name: str, header: Mapping[str, Any]) -> Surface:
+        try:
+            first = int(header[_FIRST])
+            return surface_from_thousandths(header, self._values[first:])
+        except _DAMAGE as error:
+            raise self._damaged(f"{name}: {error}") from None
+
+    def _damaged(self, what: object) -> ProfileError:
+        return ProfileError(str(self.path), [f"damaged: {what}; write it anew"])
+
+
+def write_surfaces(surfaces: Mapping[str, Surface], path: Path) -> None:
+    """Write surfaces, whole or not at all; the same surfaces give the same bytes.
+
+    Args:
+        surfaces: By name.
+        path: Where.
+    """
+    index: dict[str, Any] = {}
+    columns: list[IntArray] = []
+    first = 0
+    for name, surface in sorted(surfaces.items()):
+        column = surface.thousandths
+        index[name] = {**surface.header(), _FIRST: first}
+        columns.append(column)
+        first += len(column)
+    values = np.concatenate(columns)
+    text = json.dumps(index, separators=(",", ":"))
+    members: dict[str, Any] = {
+        _INDEX: np.frombuffer(text.encode(), dtype=np.uint8),
+        _VALUES: values.astype(np.min_scalar_type(-1 - int(np.abs(values).max(initial=0)))),
+    }
+    unfinished = path.with_name(path.name + ".tmp.npz")
+    np.savez_compressed(unfinished, **members)
+    unfinished.replace(path)
