@@ -11,7 +11,7 @@ import typer
 from accelsim.cli import options as opt
 from accelsim.cli.entry import INTERRUPTED
 from accelsim.cli.progress import progress_bar
-from accelsim.cli.score_files import REPORT_NAME, ScoreFiles, plot_formats
+from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
 from accelsim.cli.sink import Sink
 from accelsim.report.formats import OutputFormat
 
@@ -61,23 +61,15 @@ def validate(
         typer.Option(
             "--report",
             metavar="DIR",
-            help="Also write ACCURACY.md and ACCURACY.json to this folder.",
+            help="Also write ACCURACY.md, ACCURACY.json and EVIDENCE.json to this folder.",
         ),
     ] = None,
     plots: Annotated[
         Path | None,
         typer.Option(
-            "--plots", metavar="DIR", help="Also draw predicted against measured into this folder."
+            "--plots", metavar="DIR", help="Also draw predicted against measured, as pages in this folder."
         ),
     ] = None,
-    plots_format: Annotated[
-        str,
-        typer.Option(
-            "--plots-format",
-            metavar="NAMES",
-            help="What --plots writes: png, html or both, as png,html.",
-        ),
-    ] = "png,html",
     check: Annotated[
         bool,
         typer.Option(
@@ -107,7 +99,7 @@ def validate(
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
     from accelsim.validation import KeptSuites, scoreboard_dict, tier_name
 
-    outputs = ScoreFiles(rows, report, plots, plot_formats(plots_format), force)
+    outputs = ScoreFiles(rows, report, plots, force)
     outputs.check()
     kept = KeptSuites(resume=resume)
     try:
@@ -204,9 +196,9 @@ def _report_path(*, is_shipped_data: bool) -> Path:
 
 
 def _shipped_report(*, is_shipped_data: bool) -> Mapping[str, Any]:
-    from accelsim.datafile import read_json
+    from accelsim.report.accuracy_file import read_accuracy
 
-    return read_json(_report_path(is_shipped_data=is_shipped_data), max_bytes=20_000_000)
+    return read_accuracy(_report_path(is_shipped_data=is_shipped_data))
 
 
 def _worse(found: Mapping[str, Any], sink: Sink, *, is_shipped_data: bool) -> list[str]:

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from accelsim.errors import MissingDependencyError
 from accelsim.report.output import write_text
 from accelsim.report.parity import COLOURS, Series, limits, parity_series, sampling_note, title
-from accelsim.validation.score import Scoreboard, SuiteScore
+
+if TYPE_CHECKING:
+    from accelsim.validation.score import Scoreboard, SuiteScore
 
 __all__ = ["SCRIPT_NAME", "parity_figure", "write_parity_pages"]
 

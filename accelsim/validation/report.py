@@ -80,7 +80,7 @@ def _group(group: GroupScore, key: str) -> dict[str, Any]:
         "rows_asked": group.rows_asked,
         "refused": dict(group.refused),
     }
-    return head | _rounded(group.figures.to_dict()) | ({"is_view": True} if group.is_view else {})
+    return head | _rounded(group.figures.to_dict()) | {"is_view": group.is_view}
 
 
 def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
