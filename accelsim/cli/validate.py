@@ -18,7 +18,7 @@ from accelsim.report.formats import OutputFormat
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from accelsim.validation import DataProblem, KeptSuites, Scoreboard, TierName
+    from accelsim.validation import DataProblem, FinishedSuites, Scoreboard, TierName
 
 __all__ = ["accuracy", "validate"]
 
@@ -67,7 +67,9 @@ def validate(
     plots: Annotated[
         Path | None,
         typer.Option(
-            "--plots", metavar="DIR", help="Also draw predicted against measured, as pages in this folder."
+            "--plots",
+            metavar="DIR",
+            help="Also draw predicted against measured, as pages in this folder.",
         ),
     ] = None,
     check: Annotated[
@@ -97,21 +99,21 @@ def validate(
     sink = Sink(output_format, out, force, quiet)
     sink.check()
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
-    from accelsim.validation import KeptSuites, scoreboard_dict, tier_name
+    from accelsim.validation import FinishedSuites, scoreboard_dict, tier_name
 
     outputs = ScoreFiles(rows, report, plots, force)
     outputs.check()
-    kept = KeptSuites(resume=resume)
+    finished = FinishedSuites(resume=resume)
     try:
-        board = _scored(suites or (), data, tier_name(tier), kept, sink)
+        board = _scored(suites or (), data, tier_name(tier), finished, sink)
         found = scoreboard_dict(board)
         view = partial(accuracy_view, found, groups=groups)
         sink.emit(found, view, rows=score_rows(found), columns=SCORE_COLUMNS, note=_NOTE)
         outputs.write(board, found)
     except KeyboardInterrupt:
-        sink.note(_interrupted(kept))
+        sink.note(_interrupted(finished))
         raise typer.Exit(INTERRUPTED) from None
-    kept.clear()
+    finished.clear()
     worse = _worse(found, sink, is_shipped_data=data is None) if check else []
     _tell(board.problems, worse)
     if board.problems or worse:
@@ -154,7 +156,7 @@ def accuracy(
 
 
 def _scored(
-    names: Sequence[str], data: Path | None, tier: TierName, kept: KeptSuites, sink: Sink
+    names: Sequence[str], data: Path | None, tier: TierName, finished: FinishedSuites, sink: Sink
 ) -> Scoreboard:
     """Run the suites beside a progress bar, and say what came from an earlier run."""
     from accelsim.validation import Step
@@ -170,19 +172,21 @@ def _scored(
                 f"{step.suite} ({step.place}/{step.suite_count})",
             )
 
-        board = score(names, data, tier, show, kept)
-    for note in (*kept.notes, *board.notes):
+        board = score(names, data, tier, show, finished)
+    for note in (*finished.notes, *board.notes):
         sink.note(note)
-    if kept.resume:
-        sink.note(f"taken over from an interrupted run: {', '.join(kept.taken) or 'nothing'}")
+    if finished.resume:
+        sink.note(f"taken over from an interrupted run: {', '.join(finished.taken) or 'nothing'}")
     return board
 
 
-def _interrupted(kept: KeptSuites) -> str:
-    if kept.problem:
-        return f"interrupted; no suite is kept: {kept.problem}"
+def _interrupted(finished: FinishedSuites) -> str:
+    if finished.problem:
+        return f"interrupted; no suite is kept: {finished.problem}"
     suites = (
-        "1 finished suite is" if len(kept.kept) == 1 else f"{len(kept.kept)} finished suites are"
+        "1 finished suite is"
+        if len(finished.stored) == 1
+        else f"{len(finished.stored)} finished suites are"
     )
     return f"interrupted; {suites} kept: run the same command with --resume"
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from accelsim.validation.score import SuiteScore
-    from accelsim.validation.scored import ScoredRows
+    from accelsim.validation.scored_rows import ScoredRows
     from accelsim.workloads.graph import FloatArray
 
 __all__ = ["COLOURS", "Series", "limits", "parity_series", "sampling_note", "title"]

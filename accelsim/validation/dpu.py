@@ -24,7 +24,7 @@ from accelsim.cost.fpga.network_rates import ShippedRates, shipped_rates
 from accelsim.validation.dpu_check import DpuRow, bare_core, check_rows
 from accelsim.validation.dpu_engines import engine_of, join_engines, predict_engines
 from accelsim.validation.dpu_networks import known_network, network_family
-from accelsim.validation.dpu_table import (
+from accelsim.validation.dpu_prediction import (
     LAYER_CORES,
     DpuRuns,
     join_runs,

@@ -24,7 +24,7 @@ from accelsim.cost.systolic.row_stationary import (
 )
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile
-from accelsim.validation.quantities import QUANTITY, quantity_batch
+from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.validation.tables import DataFolder, Schema, Table, number, text
 from accelsim.workloads.graph import FloatArray

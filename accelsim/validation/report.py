@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.validation.score import GroupScore, Scoreboard, SuiteScore
-from accelsim.validation.scored import ScoredRows
+from accelsim.validation.scored_rows import ScoredRows
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["markdown", "row_columns", "row_names", "row_records", "scoreboard_dict"]

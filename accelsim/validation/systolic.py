@@ -20,7 +20,7 @@ from accelsim.cost.systolic.counts import ArrayCounts, array_counts
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.hardware.scalesim import ScaleSimConfig
-from accelsim.validation.quantities import QUANTITY, quantity_batch
+from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, TextArray, refused_batch, register_suite
 from accelsim.validation.tables import DataFolder, Schema, Table, number, text
 from accelsim.workloads.graph import FloatArray

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.errors import InputError
-from accelsim.validation.table_file import FileRefusedError, read_records
+from accelsim.validation.csv_file import FileRefusedError, read_records
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [

@@ -36,7 +36,7 @@ from accelsim.cost.idle import idle_power_w
 from accelsim.cost.systolic import cost_systolic
 from accelsim.cost.table import CostTable
 from accelsim.hardware.profile import AsicProfile
-from accelsim.validation.quantities import QUANTITY, quantity_batch
+from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.validation.tables import DataFolder, Schema, Table, number, text
 from accelsim.workloads.builder import GraphBuilder

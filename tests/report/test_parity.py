@@ -17,7 +17,7 @@ from accelsim.errors import MissingDependencyError, OutputError
 from accelsim.report.accuracy_pages import SCRIPT_NAME, parity_figure, write_parity_pages
 from accelsim.report.parity import limits, parity_series, sampling_note, title
 from accelsim.validation.score import Scoreboard, _suite_score
-from accelsim.validation.scored import ScoredRows
+from accelsim.validation.scored_rows import ScoredRows
 from accelsim.validation.suite import suite
 
 

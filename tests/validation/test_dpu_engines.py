@@ -12,7 +12,7 @@ from accelsim.cost.fpga.network import DpuRates
 from accelsim.validation.dpu_check import DpuRow, stated_operations
 from accelsim.validation.dpu_engines import engine_of, fit_engine, join_engines, predict_engines
 from accelsim.validation.dpu_networks import known_network, network_family
-from accelsim.validation.dpu_table import DpuRuns
+from accelsim.validation.dpu_prediction import DpuRuns
 
 NAN = float("nan")
 NETWORKS = [

@@ -30,7 +30,7 @@ from accelsim.validation import tiers as tier_module
 from accelsim.validation.columns import (
     gemm_graph,
 )
-from accelsim.validation.names import DEVICES, MODELS, device_of, gpu_of, workload_of
+from accelsim.validation.names import device_names, device_of, gpu_of, model_names, workload_of
 from accelsim.workloads.dtype import Dtype
 
 GEMM = "op,device,split,b,m,n,k,latency_ms\n"
@@ -59,9 +59,9 @@ OTHER_LIST = "desc,phase,op,repeat,b,m,n,k,h,bytes\nother-inf-1-1,fw,relu,1,8,0,
 # -- names
 
 
-@pytest.mark.parametrize("name", sorted(DEVICES))
+@pytest.mark.parametrize("name", sorted(device_names()))
 def test_every_device_alias_names_a_profile(name):
-    assert device_of(name).name == DEVICES[name]
+    assert device_of(name).name == device_names()[name]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_unknown_names_are_refused():
         device_of("B9000")
     with pytest.raises(UnknownNameError, match="GPU"):
         gpu_of("Dual Xeon E5-2630 v3")
-    assert workload_of("Inception-V1").name == MODELS["inception-v1"]
+    assert workload_of("Inception-V1").name == model_names()["inception-v1"]
 
 
 # -- the split

@@ -16,7 +16,7 @@ from accelsim.errors import InputError
 from accelsim.validation.dpu import FITTED_CORE, SCHEMA, checked_runs
 from accelsim.validation.dpu_check import bare_core
 from accelsim.validation.dpu_engines import engine_of, fit_engine, predict_engines
-from accelsim.validation.dpu_table import fit_runs
+from accelsim.validation.dpu_prediction import fit_runs
 from accelsim.validation.tables import DataFolder
 from tools.refit.files import class_file, write_whole
 
