@@ -17,6 +17,7 @@ from accelsim.validation.dpu_fit import family_folds, fit_rates
 from accelsim.validation.dpu_networks import known_network, network_family
 from accelsim.validation.tables import data_folder
 from tools.refit.dpu import refit_dpu
+from tools.refit.dpu_slips import find_slips
 
 NAN = float("nan")
 
@@ -74,9 +75,9 @@ def test_repeats_and_outliers_need_their_sisters():
     boards = [
         row(board=f"board {i}", single_per_s=50.0 + i, multi_per_s=97.0 + i) for i in range(3)
     ]
-    assert check_rows(boards) == [(), (), ()]
+    assert find_slips(boards) == [(), (), ()]
     slipped = [*boards, row(single_per_s=20.0, multi_per_s=60.0)]
-    assert check_rows(slipped)[3] == ("single_thread_outlier_vs_sister_boards",)
+    assert find_slips(slipped)[3] == ("single_thread_outlier_vs_sister_boards",)
 
 
 NAMES = [
