@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accelsim.cli import options as opt
-from accelsim.cli.sink import Sink
+from accelsim.cli.result_writer import ResultWriter
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def compare(
     quiet: opt.QuietOption = False,
 ) -> None:
     """Compare models over devices; the best of each column is marked, and what cannot run says why."""
-    sink = Sink(output_format, out, force, quiet)
+    sink = ResultWriter(output_format, out, force, quiet)
     sink.check()
     from accelsim.cli.selection import chosen_devices, chosen_modes
     from accelsim.planning.compare import compare as compare_runs
@@ -115,7 +115,7 @@ def _batches(text: str) -> list[int]:
 
 
 def emit_comparison(
-    sink: Sink, comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()
+    sink: ResultWriter, comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()
 ) -> None:
     """Write a comparison: a table per model and mode, or a list of uniform rows; then the winners
     of each model by batch.

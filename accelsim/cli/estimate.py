@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from accelsim.cli import options as opt
-from accelsim.cli.sink import Sink
+from accelsim.cli.result_writer import ResultWriter
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def estimate(
     quiet: opt.QuietOption = False,
 ) -> None:
     """Estimate the time, energy, memory and cost of one model on one device."""
-    sink = Sink(output_format, out, force, quiet)
+    sink = ResultWriter(output_format, out, force, quiet)
     sink.check()
     from accelsim.planning.estimate import estimate as estimate_run
 

@@ -43,7 +43,8 @@ PrecisionOption = Annotated[
     typer.Option(
         "--precision",
         metavar="NAME",
-        help="fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4 (weights only); the device's usual if none.",
+        help="fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4 (weights only); "
+        "the device's usual if none.",
     ),
 ]
 ExecutionOption = Annotated[
@@ -57,7 +58,8 @@ HeapOption = Annotated[
     typer.Option(
         "--heap",
         metavar="HOW",
-        help="Memory of a calibrated CPU: default, or kept where the allocator keeps what is freed.",
+        help="Memory of a calibrated CPU: default, or kept where the allocator keeps "
+        "what is freed.",
     ),
 ]
 SeqLenOption = Annotated[int | None, typer.Option("--seq-len", help="Input tokens per sequence.")]

@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 
 from accelsim.cli import validate as module
-from accelsim.cli.sink import Sink
+from accelsim.cli.result_writer import ResultWriter
 from accelsim.datafile import data_root
 from accelsim.report.accuracy_file import accuracy_text, read_accuracy
 from accelsim.report.formats import OutputFormat
 from accelsim.validation.suite import _SUITES, suite
 
-GEMM = "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\nlinear,T4,test,1,512,512,512,0.2\n"
+GEMM = (
+    "op,device,split,b,m,n,k,latency_ms\n"
+    "bmm,T4,test,8,256,64,512,0.4\nlinear,T4,test,1,512,512,512,0.2\n"
+)
 
 
 @pytest.fixture
@@ -119,7 +122,7 @@ def test_suites_of_installed_packages_are_checked_without_a_folder(capsys):
     found = {
         "suites": {"silicon-kernels": dict(report["suites"]["silicon-kernels"], mape_fraction=0.9)}
     }
-    sink = Sink(OutputFormat.TABLE, None, force=False, quiet=False)
+    sink = ResultWriter(OutputFormat.TABLE, None, force=False, quiet=False)
     (line,) = [
         x
         for x in module._worse(found, sink, is_shipped_data=True)
