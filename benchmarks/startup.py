@@ -92,7 +92,8 @@ def main():
     over += taken_s > SECOND_ESTIMATE_LIMIT_S
     limit_ms = 1e3 * SECOND_ESTIMATE_LIMIT_S
     print(
-        f"{'a second estimate through the library':42s} {1e3 * taken_s:6.2f} ms  limit {limit_ms:.0f} ms"
+        f"{'a second estimate through the library':42s} {1e3 * taken_s:6.2f} ms  limit "
+        f"{limit_ms:.0f} ms"
     )
     if "--profile" in sys.argv:
         for own_ms, module in slowest_imports():

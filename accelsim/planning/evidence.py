@@ -122,7 +122,9 @@ def _quoted(name: str, suite: Mapping[str, Any]) -> dict[str, Any]:
             similar = [_similar(groups, names) for names in _SIMILAR.values()]
             kept = [id(group) for some in (groups, *similar) for group in _totals(some)]
             chosen += [group for group in groups if id(group) in kept]
-    groups = [{key: group[key] for key in _QUOTED if group.get(key) is not None} for group in chosen]
+    groups = [
+        {key: group[key] for key in _QUOTED if group.get(key) is not None} for group in chosen
+    ]
     return {key: suite[key] for key in _QUOTED_OF_ALL if key in suite} | {"groups": groups}
 
 
@@ -174,7 +176,10 @@ def _own_check(rows: int, basis: str) -> Evidence | None:
         return None
     median, p90 = (float(x) for x in np.quantile(errors, (0.5, 0.9)))
     what = _plural("whole-model run", len(errors))
-    words = f"{what} on it {'was' if len(errors) == 1 else 'were'} within {_range([median])} (median), {_range([p90])} (p90)"
+    words = (
+        f"{what} on it {'was' if len(errors) == 1 else 'were'} within {_range([median])} "
+        f"(median), {_range([p90])} (p90)"
+    )
     sentence = f"{basis}; {words} [accelsim calibrate check]"
     return Evidence(
         basis, rows, "this device", _CHECK, len(errors), 1, (median, median), (p90, p90), sentence

@@ -70,7 +70,10 @@ def write_parity_pages(board: Scoreboard, folder: Path, *, force: bool = False) 
             div_id="parity",
         )
         name = escape(f"{score.suite.name}: predicted against measured")
-        head = f'<head><title>{name}</title><meta name="viewport" content="width=device-width, initial-scale=1" />{_STYLE}'
+        head = (
+            f'<head><title>{name}</title><meta name="viewport" '
+            f'content="width=device-width, initial-scale=1" />{_STYLE}'
+        )
         path = folder / f"{score.suite.name}.html"
         write_text(path, page.replace("<head>", head, 1), force=force)
         written.append(path)
@@ -137,14 +140,21 @@ def _points(one: Series, index: int, most: int, kind: str, *, is_time: bool) -> 
     unit = "s" if is_time else ""
     error = 100 * float(np.median(np.abs(one.error)))
     words = [
-        [escape(str(one.group[i])), escape(str(one.label[i])), str(one.tier[i]), _short(one.low[i]), _short(one.high[i]),
-         round(100 * float(one.error[i]), 1)]
+        [
+            escape(str(one.group[i])),
+            escape(str(one.label[i])),
+            str(one.tier[i]),
+            _short(one.low[i]),
+            _short(one.high[i]),
+            round(100 * float(one.error[i]), 1),
+        ]
         for i in rows.tolist()
-    ]  # fmt: skip
+    ]
     hover = (
         f"<b>{escape(one.device)}</b> · %{{customdata[0]}}<br>%{{customdata[1]}}<br>"
         f"measured %{{x:.4s}}{unit}, predicted %{{y:.4s}}{unit} (%{{customdata[5]:+.1f}} %)<br>"
-        f"90 % interval %{{customdata[3]:.4s}}{unit} to %{{customdata[4]:.4s}}{unit}, tier %{{customdata[2]}}"
+        f"90 % interval %{{customdata[3]:.4s}}{unit} to %{{customdata[4]:.4s}}{unit}, tier "
+        f"%{{customdata[2]}}"
         "<extra></extra>"
     )
     return {

@@ -120,4 +120,7 @@ def sampling_note(series: Sequence[Series], most: int) -> str:
     drawn, total = sum(min(len(one), most) for one in series), sum(map(len, series))
     if drawn == total:
         return ""
-    return f"{drawn:,} of {total:,} rows drawn: of each device the {min(_WORST, most)} farthest off, others at random"
+    return (
+        f"{drawn:,} of {total:,} rows drawn: of each device the {min(_WORST, most)} "
+        "farthest off, others at random"
+    )

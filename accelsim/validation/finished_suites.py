@@ -88,7 +88,8 @@ class FinishedSuites:
             found = _read(path)
         except (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
             self.notes.append(
-                f"{path} is damaged and ignored ({type(error).__name__}); {suite.name} is scored anew"
+                f"{path} is damaged and ignored ({type(error).__name__}); {suite.name} is "
+                "scored anew"
             )
             return None
         self._mark(suite, path)

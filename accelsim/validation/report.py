@@ -151,8 +151,14 @@ def markdown(report: Mapping[str, Any], title: str = "Accuracy") -> str:
     lines = [
         f"# {title}",
         "",
-        "Written by `accelsim validate`; do not edit. Errors are |predicted / measured - 1|; bias is above 0 where",
-        "predictions are too slow; coverage is the share of rows inside their 90 % interval, width its median relative to",
+        (
+            "Written by `accelsim validate`; do not edit. Errors are |predicted / measured - 1|; "
+            "bias is above 0 where"
+        ),
+        (
+            "predictions are too slow; coverage is the share of rows inside their 90 % interval, "
+            "width its median relative to"
+        ),
         "the prediction.",
         "Roofline is the MAPE of max(FLOP / peak, bytes / bandwidth) on the same rows.",
         "",

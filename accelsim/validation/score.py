@@ -113,8 +113,8 @@ def validate(
         data: Folder of the tables; the published tables that ship with accelsim where None.
         tier: Parameters to predict with.
         progress: Called before each step.
-        finished: Where finished suites are kept until the caller clears it, and taken from where the
-            run continues another.
+        finished: Where finished suites are kept until the caller clears it, and taken from where
+            the run continues another.
 
     Raises:
         UnknownNameError: If there is no such suite.
@@ -171,7 +171,10 @@ def _check_folder(wanted: Sequence[Suite], folder: DataFolder, *, is_named: bool
     hint = partial(misplaced_hint, folder)
     for suite in wanted if is_named else ():
         if missing := _missing_files(suite, folder):
-            text = f"suite {suite.name} needs {missing} in {str(folder.root)!r}, which has no such file."
+            text = (
+                f"suite {suite.name} needs {missing} in {str(folder.root)!r}, which has "
+                "no such file."
+            )
             raise InputError(f"{text} {hint(_schemas([suite]))}".rstrip())
     schemas = _schemas(wanted)
     if schemas and not any(folder.has(schema) for schema in schemas):

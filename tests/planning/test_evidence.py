@@ -73,10 +73,12 @@ def test_models_of_the_same_kind_on_the_same_device_come_first():
     rows = fitted_parameters("t4").rows
     assert found("t4").sentence == (
         f"fitted on {rows:,} measurements of this device; "
-        "4 whole-model runs on it were within 5 % (median), 15 % (p90) [gpu-models: whole transformers, eager FP32]"
+        "4 whole-model runs on it were within 5 % (median), 15 % (p90) [gpu-models: whole "
+        "transformers, eager FP32]"
     )
     assert found("t4", is_convolutional=True).sentence.endswith(
-        "8 whole-model runs on it were within 40 % (median), 50 % (p90) [mlperf-inference, resnet50]"
+        "8 whole-model runs on it were within 40 % (median), 50 % (p90) [mlperf-inference, "
+        "resnet50]"
     )
 
 
@@ -89,7 +91,8 @@ def test_then_operators_of_the_device():
 def test_then_other_devices_of_its_class_at_its_tier_as_ranges():
     other = found("rtx-4090", "spec", ("l40s",))
     assert other.sentence == (
-        "class-wide parameters with the kernel surfaces of l40s; 11 whole-model runs on 2 other GPUs at this tier were "
+        "class-wide parameters with the kernel surfaces of l40s; 11 whole-model runs on 2 "
+        "other GPUs at this tier were "
         "within 6 to 9 % (median), 20 to 31 % (p90) [cnn-gpus]"
     )
     assert (other.scope, other.rows, other.devices, other.measured_rows) == (

@@ -129,7 +129,10 @@ def published(tmp_path):
     """A folder whose table holds what the layer model's first rates say, four releases on three
     boards, and one repeat.
     """
-    header = "release,board,core,n_cores,mhz,std_name,in_h,in_w,gops_per_image,fps_single,fps_multi,peak_gops\n"
+    header = (
+        "release,board,core,n_cores,mhz,std_name,in_h,in_w,"
+        "gops_per_image,fps_single,fps_multi,peak_gops\n"
+    )
     lines = []
     for board, cores, mhz in (
         ("ZCU104", 2, 300),
@@ -140,7 +143,8 @@ def published(tmp_path):
         for (name, size), seconds in zip(NAMES, single, strict=True):
             for copy in range(4):
                 scale = 1 + 0.01 * copy
-                rates = f"{scale / seconds},{scale * max(cores * 0.95, 1.01) / seconds},{cores * 4.096 * mhz}"
+                single, multi = scale / seconds, scale * max(cores * 0.95, 1.01) / seconds
+                rates = f"{single},{multi},{cores * 4.096 * mhz}"
                 place = f"v{copy + 1}.0,{board},DPUCZDX8G_B4096,{cores},{mhz}"
                 lines.append(
                     f"{place},{name},{size},{size},{stated_operations(name) / 1e9},{rates}\n"

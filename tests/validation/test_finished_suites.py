@@ -14,12 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.validation import FinishedSuites, scoreboard_dict, suite, validate
-from accelsim.validation import finished_suites
+from accelsim.validation import FinishedSuites, finished_suites, scoreboard_dict, suite, validate
 from accelsim.validation.scored_rows import ScoredRows, SuiteRows
 from accelsim.validation.tables import DataFolder, DataProblem
 
-GEMM = "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\nbmm,T4,test,8,256,64,128,-0.4\n"
+GEMM = (
+    "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\n"
+    "bmm,T4,test,8,256,64,128,-0.4\n"
+)
 VEC = "op,device,split,b,h,latency_ms\nadd,T4,test,64,64,0.03\nadd,B9000,test,64,64,0.03\n"
 
 

@@ -406,9 +406,14 @@ def test_a_gemm_timed_by_a_profiler_lies_between_two_events_and_finds_nothing_in
     assert predicted == pytest.approx(kernel_s + 2 * parameters.kernel_latency_s)
 
 
-@pytest.mark.parametrize(("system", "name", "loads"), [
-    ("rtx_pro_6000_server", "fp8_block", 3), ("rtx_pro_6000_server", "nvfp4", 0), ("b200_sxm", "fp8_block", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("system", "name", "loads"),
+    [
+        ("rtx_pro_6000_server", "fp8_block", 3),
+        ("rtx_pro_6000_server", "nvfp4", 0),
+        ("b200_sxm", "fp8_block", 0),
+    ],
+)
 def test_inputs_that_64_warps_quantise_row_after_row_wait_for_each_load(system, name, loads):
     board = gpu_of(system)
     table = replace(

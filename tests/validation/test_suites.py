@@ -260,7 +260,8 @@ MLPERF_NETWORKS = (
     "v2.1,N,one,NVIDIA A30,1,1,3d-unet-99,offline,VALID,samples/s,TensorRT,1.8\n"
     "v4.1,N,one,NVIDIA H100-SXM-80GB,1,1,stable-diffusion-xl,offline,VALID,samples/s,TensorRT,2\n"
     "v3.0,Q,one,QUALCOMM Cloud AI 100 PCIe/HHHL Pro,1,1,bert-99,offline,VALID,samples/s,SDK,780\n"
-    "v3.0,Q,one,QUALCOMM Cloud AI 100 PCIe/HHHL Pro,1,1,resnet50,offline,VALID,samples/s,SDK,24000\n"
+    "v3.0,Q,one,QUALCOMM Cloud AI 100 PCIe/HHHL "
+    "Pro,1,1,resnet50,offline,VALID,samples/s,SDK,24000\n"
 )
 
 
@@ -377,12 +378,15 @@ def test_a_named_suite_needs_its_tables(tmp_path):
 # -- hostile tables
 
 
-BENCH = "device,precision,op,ta,tb,m,n,k,w,h_,c,r,s,pad_h,pad_w,stride_h,stride_w,hidden,batch,steps,floats,ranks,"
-BENCH += "fwd_ms,bwd_in_ms,bwd_w_ms\n"
+BENCH = "device,precision,op,ta,tb,m,n,k,w,h_,c,r,s,pad_h,pad_w,stride_h,stride_w,"
+BENCH += "hidden,batch,steps,floats,ranks,fwd_ms,bwd_in_ms,bwd_w_ms\n"
 
 
 def test_operators_without_their_sizes_are_refused_by_name(folder):
-    rows = "NV_V100,fp32,gemm,N,N,1760,16,1760,,,,,,,,,,,,,,,0.1,,\nNV_V100,fp32,gemm,N,N,1760,,1760,,,,,,,,,,,,,,,0.1,,\n"
+    rows = (
+        "NV_V100,fp32,gemm,N,N,1760,16,1760,,,,,,,,,,,,,,,0.1,,\n"
+        "NV_V100,fp32,gemm,N,N,1760,,1760,,,,,,,,,,,,,,,0.1,,\n"
+    )
     board = validate(
         ["gpu-operators"], folder({"gpu_kernels/deepbench_train.csv": BENCH + rows}), "spec"
     )
@@ -403,7 +407,8 @@ def test_a_device_of_another_class_is_bad_data(folder):
 def test_a_workload_with_a_bad_operator_is_refused_whole(folder):
     labels = "device,model,mode,seq,batch,e2e_ms\nT4,a,inf,1,1,10\nT4,b,inf,1,1,10\n"
     lists = "desc,phase,op,repeat,b,m,n,k,h,bytes\n"
-    lists += "a-inf-1-1,fw,linear,8,1,64,64,64,0,0\na-inf-1-1,fw,warp,8,1,64,64,64,0,0\nb-inf-1-1,fw,relu,1,8,0,0,0,8,0\n"
+    lists += "a-inf-1-1,fw,linear,8,1,64,64,64,0,0\na-inf-1-1,fw,warp,8,1,64,64,64,0,0\n"
+    lists += "b-inf-1-1,fw,relu,1,8,0,0,0,8,0\n"
     data = folder({"gpu_kernels/e2e_labels.csv": labels, "gpu_kernels/e2e_opgraphs.csv": lists})
     board = validate(["gpu-models"], data, "spec")
     (score,) = board.suites
