@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import ast
 import io
-import os
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,6 +19,8 @@ import tokenize
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
+
+from startup import CLI, RUNS, cpu_times_s, import_s
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYOUT = {
@@ -34,10 +34,6 @@ CITATION = re.compile(
     r"|\b(?:UG|PG|DS|AN|WP|RFC|ISO|IEEE|JESD)[ -]?\d+",
     re.IGNORECASE,
 )
-RUNS = 7
-COMPILED = Path(tempfile.gettempdir()) / "accelsim-compiled"
-CLI = ("-m", "accelsim.cli")
-IMPORT = "import time; t = time.thread_time(); import accelsim; print(time.thread_time() - t)"
 
 
 class Figure(NamedTuple):
@@ -121,34 +117,6 @@ def wheel_bytes() -> int:
         return next(Path(folder).glob("*.whl")).stat().st_size
 
 
-def run_python(*arguments: str) -> str:
-    """Output of a process that finds its modules compiled, as an installed package's are."""
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(COMPILED), "PYTHONPATH": str(ROOT)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    command = [sys.executable, *arguments]
-    ran = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-    return ran.stdout
-
-
-def process_s(*arguments: str) -> float:
-    """CPU time of a process."""
-    times = []
-    run_python(*arguments)
-    for _ in range(RUNS):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run_python(*arguments)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(times)
-
-
-def import_s() -> float:
-    """CPU time of ``import accelsim`` in a fresh interpreter."""
-    return min(float(run_python("-c", IMPORT)) for _ in range(RUNS))
-
-
 def calibrated_estimate_s() -> float | None:
     """CPU time of one more estimate on this machine; None where it was never calibrated."""
     sys.path.insert(0, str(ROOT))
@@ -183,8 +151,8 @@ def figures(*, is_quick: bool) -> list[Figure]:
         Figure("wheel", None if is_quick else wheel_bytes() / 1e6, 4.0, "MB"),
         Figure("checkout without .git", tracked_bytes() / 1e6, 12.0, "MB"),
         Figure("import accelsim", import_s(), 0.02, "s"),
-        Figure("accelsim --help", process_s(*CLI, "--help"), 0.1, "s"),
-        Figure("accelsim estimate", process_s(*estimate), 0.4, "s"),
+        Figure("accelsim --help", cpu_times_s(*CLI, "--help")[0], 0.1, "s"),
+        Figure("accelsim estimate", cpu_times_s(*estimate)[0], 0.4, "s"),
         Figure("calibrated CPU estimate", estimated_s and 1e3 * estimated_s, 10.0, "ms"),
         Figure("tokens a code line", code / lines, 9.5, is_must=False),
         Figure("tokens a line of tests", test_code / test_lines, 9.5, is_must=False),

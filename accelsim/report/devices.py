@@ -155,7 +155,9 @@ def device_document(profile: DeviceProfile) -> dict[str, Any]:
 
 
 def _facts(profile: DeviceProfile) -> dict[str, Any]:
-    """What is neither a number with a source nor in every row: architecture, part, flows, dataflow."""
+    """What is neither a number with a source nor in every row: architecture, part, flows,
+    dataflow.
+    """
     common = {
         "name",
         "title",

@@ -166,7 +166,9 @@ def _by_layers(
 def _carried(
     runs: DpuRuns, single_s: FloatArray, index: NDArray[np.int64], good: NDArray[np.bool_]
 ) -> tuple[FloatArray, NDArray[np.str_]]:
-    """Single-thread times on other boards: the source board's measurement times the model's ratio."""
+    """Single-thread times on other boards: the source board's measurement times the
+    model's ratio.
+    """
     modelled = np.full(len(runs.rows), np.nan)
     modelled[index] = single_s
     measured = runs.times_s("single")

@@ -122,7 +122,9 @@ def _run(layer: ConvLayer) -> RowStationaryRun:
 
 
 def vgg_prediction(rows: Sequence[Any]) -> dict[str, Any]:
-    """What is predicted for VGG-16 with nothing but its layers, where no measured row was scored."""
+    """What is predicted for VGG-16 with nothing but its layers, where no measured row was
+    scored.
+    """
     if any(label.startswith("VGG-16") for part in rows for label in part.label.tolist()):
         return {}
     runs = network_runs("VGG-16", _BATCHES["VGG-16"])

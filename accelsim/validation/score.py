@@ -202,7 +202,9 @@ def _finished_or_scored(
 
 
 def _missing_files(suite: Suite, folder: DataFolder) -> str:
-    """What a suite lacks: each file it needs, or any of those it could use; empty where it can run."""
+    """What a suite lacks: each file it needs, or any of those it could use; empty where
+    it can run.
+    """
     needed = [schema.file for schema in suite.files if not folder.has(schema)]
     if needed or suite.files or any(folder.has(schema) for schema in suite.optional_files):
         return ", ".join(needed)

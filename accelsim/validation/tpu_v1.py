@@ -245,7 +245,9 @@ def _applications(apps: Table) -> list[Batch]:
 
 
 def _per_watt(table: Table, platforms: Table, apps: Table) -> Batch:
-    """Performance per watt over the CPU server's, per die and at the servers' thermal design power."""
+    """Performance per watt over the CPU server's, per die and at the servers' thermal
+    design power.
+    """
     label = np.array(
         [f"{metric} {mean}" for metric, mean in zip(table["metric"], table["mean"], strict=True)]
     )

@@ -21,8 +21,8 @@ from accelsim.validation.tpu_v1 import (
 
 # SCALE-Sim v2 (22f88b17), CALC mode: two layers as its reports print them.
 SYSTOLIC = """simulator,mode,topology,layer,dataflow,M,N,K,rows,cols,ifmap_kb,filter_kb,ofmap_kb,\
-demand_rows,mapping_eff_pct,compute_util_pct,ifmap_sram_reads,filter_sram_reads,ofmap_sram_writes,total_cycles,stall_cycles,\
-overall_util_pct
+demand_rows,mapping_eff_pct,compute_util_pct,ifmap_sram_reads,filter_sram_reads,\
+ofmap_sram_writes,total_cycles,stall_cycles,overall_util_pct
 v2,full,t.csv,QK,os,128,64,128,128,128,6144,6144,2048,382,50.0,16.75392670157068,16384,8192,8448,381,0,16.79790026246719
 v2,full,t.csv,QK,ws,128,64,128,128,128,6144,6144,2048,510,50.0,10.047095761381476,16384,8192,8192,509,0,12.573673870333987
 """
@@ -45,8 +45,8 @@ incremental,geo,1.7,41
 incremental,weighted,2.9,83
 """
 # Chen et al., JSSC 52(1), 2017, table V.
-EYERISS = """net,batch,layer,power_mw,total_latency_ms,processing_latency_ms,active_pes,zero_ifmap_pct,\
-glb_access_mb,dram_access_mb
+EYERISS = """net,batch,layer,power_mw,total_latency_ms,processing_latency_ms,active_pes,\
+zero_ifmap_pct,glb_access_mb,dram_access_mb
 AlexNet,4,CONV1,332,20.9,16.5,154,0.01,18.5,5.0
 AlexNet,4,CONV2,288,41.9,39.2,135,38.7,77.6,4.0
 AlexNet,4,CONV3,266,23.6,21.8,156,72.5,50.2,3.0

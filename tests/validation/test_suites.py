@@ -279,7 +279,9 @@ def test_mlperf_networks_follow_the_round_and_mixed_formats_are_refused(folder):
 
 
 def test_mlperf_programs_that_submitters_publish_are_what_runs(folder):
-    """Cloud AI 100: four programs of eight images for ResNet-50, each of which fetches its weights."""
+    """Cloud AI 100: four programs of eight images for ResNet-50, each of which fetches
+    its weights.
+    """
     table = MLPERF.splitlines(keepends=True)[0] + MLPERF_NETWORKS
     board = validate(["mlperf-inference"], folder({"serving/mlperf_inference.csv": table}), "spec")
     (record,) = (
