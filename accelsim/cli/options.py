@@ -29,7 +29,6 @@ __all__ = [
     "UsdPerHourOption",
 ]
 
-_RUN = "Run"
 FormatOption = Annotated[OutputFormat, typer.Option("--format", help="How the result is written.")]
 OutOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="Write the result to this new file.")

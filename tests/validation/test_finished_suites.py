@@ -193,4 +193,4 @@ def test_the_user_folder_follows_the_environment(monkeypatch, tmp_path):
 def test_a_file_name_tells_its_suite(data, store):
     name = store()._path(suite("gpu-operators"), DataFolder(data), "spec").name
     assert name.startswith("gpu-operators-")
-    assert name.endswith(".npz")
+    assert name.endswith(".json.gz")
