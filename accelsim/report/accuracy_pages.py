@@ -32,6 +32,7 @@ _SYMBOLS: Final = ("circle", "triangle-up", "square", "diamond")
 #: From this many points on the page draws on the graphics card.
 _MANY: Final = 1_500
 _DIGITS: Final = 4
+_SQUARE: Final = {"scaleanchor": "x"}
 _STYLE: Final = (
     "<style>html, body, body > div { height: 100%; margin: 0; overflow: hidden }</style>"
 )
@@ -101,15 +102,12 @@ def parity_figure(score: SuiteScore, series: Sequence[Series]) -> dict[str, Any]
         "type": "log",
         "range": [float(np.log10(low)), float(np.log10(high))],
         "exponentformat": "power",
-    }
-    axis |= {
-        "showline": True,
-        "mirror": True,
-        "gridcolor": "#eeeeee",
-        "linecolor": "#444444",
         "dtick": 1,
+        "ticks": "outside",
+        "showline": True,
+        "gridcolor": "#eeeeee",
+        "constrain": "domain",
     }
-    axis |= {"minor": {"ticks": "outside", "ticklen": 3}, "ticks": "outside"}
     note = sampling_note(series, most) or "all rows drawn"
     refused = sum(score.refused.values())
     lines = [
@@ -118,14 +116,8 @@ def parity_figure(score: SuiteScore, series: Sequence[Series]) -> dict[str, Any]
     ]
     layout = {
         "title": {"text": "<br>".join(lines), "font": {"size": 15}, "x": 0.02, "xanchor": "left"},
-        "xaxis": axis
-        | {"title": {"text": f"measured {score.suite.quantity}"}, "constrain": "domain"},
-        "yaxis": axis
-        | {
-            "title": {"text": f"predicted {score.suite.quantity}"},
-            "scaleanchor": "x",
-            "constrain": "domain",
-        },
+        "xaxis": axis | {"title": {"text": f"measured {score.suite.quantity}"}},
+        "yaxis": axis | {"title": {"text": f"predicted {score.suite.quantity}"}} | _SQUARE,
         "plot_bgcolor": "#ffffff",
         "hovermode": "closest",
         "hoverlabel": {"align": "left"},
@@ -181,28 +173,16 @@ def _short(value: Any) -> float:
 
 def _band(low: float, high: float, ratio: float) -> dict[str, Any]:
     """Area between the median ends of the 90 % intervals."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "90 % interval (median)",
-        "x": [low, high, high, low],
-        "y": [low * ratio, high * ratio, high / ratio, low / ratio],
-        "fill": "toself",
-        "fillcolor": "rgba(150, 150, 150, 0.25)",
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-    }
+    ends = [low * ratio, high * ratio, high / ratio, low / ratio]
+    shape = {"fill": "toself", "fillcolor": "rgba(150, 150, 150, 0.25)", "line": {"width": 0}}
+    return _line("90 % interval (median)", [low, high, high, low], ends) | shape
 
 
 def _diagonal(low: float, high: float) -> dict[str, Any]:
-    line = {"color": "#333333", "width": 1}
-    ends = [low, high]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "perfect",
-        "x": ends,
-        "y": ends,
-        "line": line,
-        "hoverinfo": "skip",
-    }
+    line = _line("perfect", [low, high], [low, high])
+    return line | {"line": {"color": "#333333", "width": 1}}
+
+
+def _line(name: str, x: list[float], y: list[float]) -> dict[str, Any]:
+    drawn = {"type": "scatter", "mode": "lines", "hoverinfo": "skip"}
+    return drawn | {"name": name, "x": x, "y": y}
