@@ -174,7 +174,11 @@ def _short(value: Any) -> float:
 def _band(low: float, high: float, ratio: float) -> dict[str, Any]:
     """Area between the median ends of the 90 % intervals."""
     ends = [low * ratio, high * ratio, high / ratio, low / ratio]
-    shape = {"fill": "toself", "fillcolor": "rgba(150, 150, 150, 0.25)", "line": {"width": 0}}
+    shape: dict[str, Any] = {
+        "fill": "toself",
+        "fillcolor": "rgba(150, 150, 150, 0.25)",
+        "line": {"width": 0},
+    }
     return _line("90 % interval (median)", [low, high, high, low], ends) | shape
 
 
@@ -184,5 +188,5 @@ def _diagonal(low: float, high: float) -> dict[str, Any]:
 
 
 def _line(name: str, x: list[float], y: list[float]) -> dict[str, Any]:
-    drawn = {"type": "scatter", "mode": "lines", "hoverinfo": "skip"}
+    drawn: dict[str, Any] = {"type": "scatter", "mode": "lines", "hoverinfo": "skip"}
     return drawn | {"name": name, "x": x, "y": y}
