@@ -3,39 +3,103 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
 import accelsim
 
-__all__ = ["COMMANDS", "command_tree"]
+__all__ = ["COMMANDS", "Command", "command_list", "command_tree"]
 
-#: Commands in the order of the help text, and the module each is in under its own name.
+
+class Command(NamedTuple):
+    """Where a command is, and what the list of commands says of it.
+
+    Attributes:
+        module: Module of `accelsim.cli` that has it under its own name.
+        summary: First paragraph of its help text, so that the list imports no command.
+    """
+
+    module: str
+    summary: str
+
+
+#: Commands in the order of the help text.
 COMMANDS: Final = {
-    "estimate": "estimate",
-    "compare": "compare",
-    "breakeven": "breakeven",
-    "devices": "devices",
-    "clusters": "clusters",
-    "calibrate": "calibrate",
-    "workloads": "workloads",
-    "capture": "capture",
-    "arch": "arch",
-    "offers": "offers",
-    "validate": "validate",
-    "accuracy": "validate",
-    "demo": "demo",
+    "estimate": Command(
+        "estimate", "Estimate the time, energy, memory and cost of one model on one device."
+    ),
+    "compare": Command(
+        "compare",
+        "Compare models over devices; the best of each column is marked, "
+        "and what cannot run says why.",
+    ),
+    "breakeven": Command(
+        "breakeven",
+        "Volumes from which an FPGA design or a chip is cheaper than buying the reference, "
+        "development included.",
+    ),
+    "devices": Command("devices", "List, show and validate devices."),
+    "clusters": Command("clusters", "List and show clusters."),
+    "calibrate": Command("calibrate", "Measure this machine and fit its cost model."),
+    "workloads": Command("workloads", "List, show and validate workloads."),
+    "capture": Command(
+        "capture",
+        "Capture a torch.nn.Module without allocating its weights; "
+        "--out saves it for estimate and compare.",
+    ),
+    "arch": Command("arch", "Explore designs of matrix arrays (systolic ASICs)."),
+    "offers": Command("offers", "List prices."),
+    "validate": Command(
+        "validate",
+        "Score predictions on measured tables: errors, ranking, intervals, "
+        "and the plain roofline beside them.",
+    ),
+    "accuracy": Command(
+        "validate",
+        "Show how accurate this version of accelsim was found to be, per suite or for one device.",
+    ),
+    "demo": Command(
+        "demo",
+        "Compare ResNet-50, BERT-large and Llama-3.1-8B, compiled, "
+        "on ten devices of all four classes.",
+    ),
 }
+
+
+def command_list() -> typer.Typer:
+    """The program without what its commands do: for its help text, its version, and words that are
+    no command, in a third of the time that all commands take.
+    """
+    app = _program()
+    for name, command in COMMANDS.items():
+        app.command(name, help=command.summary)(_nothing)
+    return app
 
 
 def command_tree(first_argument: str | None = None) -> typer.Typer:
     """The commands; only the one that is called where the first argument names it, as all take a
     tenth of its time.
     """
+    app = _program()
+    for name in [first_argument] if first_argument in COMMANDS else COMMANDS:
+        command = getattr(import_module(f"accelsim.cli.{COMMANDS[name].module}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command)
+        else:
+            app.command()(command)
+    return app
+
+
+def _nothing() -> None:
+    """Stands for a command that is listed and not run."""
+
+
+def _program() -> typer.Typer:
     app = typer.Typer(
         name="accelsim",
-        help="Time, energy and cost of deep learning on CPUs, GPUs, FPGAs and ASICs, before any of them is rented.",
+        help="Time, energy and cost of deep learning on CPUs, GPUs, FPGAs and ASICs, "
+        "before any of them is rented.",
         epilog="Start with: accelsim demo",
         no_args_is_help=True,
         add_completion=False,
@@ -44,12 +108,6 @@ def command_tree(first_argument: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback()(_root)
-    for name in [first_argument] if first_argument in COMMANDS else COMMANDS:
-        command = getattr(import_module(f"accelsim.cli.{COMMANDS[name]}"), name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command)
-        else:
-            app.command()(command)
     return app
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accelsim.cli import options as opt
-from accelsim.cli.sink import Sink
-from accelsim.report.formats import OutputFormat
+from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
     from accelsim.cost.systolic.designs import ArrayDesign
@@ -20,8 +19,14 @@ __all__ = ["arch"]
 arch = typer.Typer(
     name="arch", help="Explore designs of matrix arrays (systolic ASICs).", no_args_is_help=True
 )
-_NOTE = "one forward pass; area of arrays, scratchpads and vector lanes; * nothing else is better in {} at once"
-_PEAKS_NOTE = "TFLOP/s (TOPS); rate: operations per element over one multiply-add; ~ array shape chosen to match its peak"
+_NOTE = (
+    "one forward pass; area of arrays, scratchpads and vector lanes; "
+    "* nothing else is better in {} at once"
+)
+_PEAKS_NOTE = (
+    "TFLOP/s (TOPS); rate: operations per element over one multiply-add; "
+    "~ array shape chosen to match its peak"
+)
 
 
 @arch.callback()
@@ -30,7 +35,9 @@ def _group() -> None:
 
 
 @arch.command()
+@with_output
 def sweep(
+    output: ResultWriter,
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="Workload, or a SCALE-Sim topology (.csv).")
     ],
@@ -93,16 +100,10 @@ def sweep(
     everything: Annotated[
         bool, typer.Option("--all", help="Show all designs, not only the best.")
     ] = False,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Latency, energy and area of MODEL on every combination of array, dataflow, scratchpad and
     bandwidth.
     """
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.planning.architecture import dataflow_named, design_grid, sweep_architectures
 
     clock_hz = clock_mhz * 1e6
@@ -137,28 +138,26 @@ def sweep(
 
     data = found.to_dict()
     note = "; ".join(filter(None, (_NOTE.format(", ".join(found.objectives)), found.area_note)))
-    sink.emit(data, lambda: sweep_view(data, everything=everything), rows=data["points"], note=note)
+    output.emit(
+        data, lambda: sweep_view(data, everything=everything), rows=data["points"], note=note
+    )
 
 
 @arch.command()
+@with_output
 def peaks(
+    output: ResultWriter,
     devices: Annotated[
         list[str] | None, typer.Argument(metavar="[DEVICE...]", help="ASICs; all if none.")
     ] = None,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Quoted peaks of ASICs beside those derived from array, count and clock."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.planning.peaks import asic_peaks
 
     rows = [peak.to_dict() for peak in asic_peaks(devices or None)]
     from accelsim.report.architecture import peaks_view
 
-    sink.emit(rows, lambda: peaks_view(rows), note=_PEAKS_NOTE)
+    output.emit(rows, lambda: peaks_view(rows), note=_PEAKS_NOTE)
 
 
 def _model(name: str, precision: str) -> Any:

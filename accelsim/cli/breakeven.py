@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from accelsim.cli import options as opt
-from accelsim.cli.sink import Sink
-from accelsim.report.formats import OutputFormat
+from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
     from accelsim.planning.breakeven import BreakevenPoint, DeploymentOption
@@ -19,12 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["breakeven"]
 
 _COLUMNS = (
-    "option", "reference", "nre_usd", "usd_per_demand", "reference_usd_per_demand", "volume", "units", "reason",
-)  # fmt: skip
-_NOTE = "a demand is a sustained rate of inferences; USD per demand is hardware and electricity over its life"
+    *("option", "reference", "nre_usd", "usd_per_demand", "reference_usd_per_demand"),
+    *("volume", "units", "reason"),
+)
+_NOTE = (
+    "a demand is a sustained rate of inferences; "
+    "USD per demand is hardware and electricity over its life"
+)
 
 
+@with_output
 def breakeven(
+    output: ResultWriter,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Workload name or file.")],
     reference: Annotated[
         str, typer.Option("--reference", metavar="DEVICE", help="Device one buys.")
@@ -58,16 +63,10 @@ def breakeven(
         float, typer.Option("--pue", help="Power usage effectiveness of the site.")
     ] = 1.0,
     batch: opt.BatchOption = None,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development
     included.
     """
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.planning.breakeven import breakeven as points_of
 
     base = _option(model, reference, reference_usd, 0.0, batch, "--reference-usd")
@@ -91,7 +90,7 @@ def breakeven(
         pue=pue,
     )
     rows = [point.to_dict() for point in points]
-    sink.emit(rows, lambda: _view(points), columns=_COLUMNS, note=_NOTE)
+    output.emit(rows, lambda: _view(points), columns=_COLUMNS, note=_NOTE)
 
 
 def _check_class(option: str, device: str | None, wanted: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from accelsim.cli import options as opt
-from accelsim.cli.sink import Sink
+from accelsim.cli.result_writer import ResultWriter
 from accelsim.report.formats import OutputFormat
 
 __all__ = ["capture"]
@@ -28,7 +28,8 @@ def capture(
     merge_attention: Annotated[
         bool,
         typer.Option(
-            help="Take attention that the module writes out for the fused kernel; eager PyTorch runs it apart."
+            help="Take attention that the module writes out for the fused kernel; "
+            "eager PyTorch runs it apart."
         ),
     ] = True,
     precision: opt.PrecisionOption = None,
@@ -43,7 +44,7 @@ def capture(
     """Capture a torch.nn.Module without allocating its weights; --out saves it for estimate and
     compare.
     """
-    sink = Sink(output_format, None, force, quiet)
+    output = ResultWriter(output_format, None, force, quiet)
     if out is not None:
         from accelsim.report.output import check_output
 
@@ -65,6 +66,6 @@ def capture(
         from accelsim.report.output import write_file
 
         write_file(out, workload.save, force=force)
-        sink.note(f"wrote {out}; use it with: accelsim estimate {out} --device NAME")
+        output.note(f"wrote {out}; use it with: accelsim estimate {out} --device NAME")
     document = workload_document(workload)
-    sink.emit(document, lambda: workload_view(document))
+    output.emit(document, lambda: workload_view(document))

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from accelsim.cli import options as opt
-from accelsim.cli.sink import Sink
-from accelsim.report.formats import OutputFormat
+from accelsim.cli.result_writer import ResultWriter, with_output
 
 __all__ = ["clusters"]
 
@@ -18,21 +16,17 @@ clusters = typer.Typer(
 
 
 @clusters.command("list")
+@with_output
 def list_clusters(
+    output: ResultWriter,
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="Only of this device.")
     ] = None,
     nodes: Annotated[
         bool, typer.Option("--nodes", help="Also single nodes, which are clusters of one.")
     ] = False,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """List all clusters with their tiers of links."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.cluster_catalog import cluster, cluster_names, node_names
     from accelsim.report.clusters import CLUSTER_COLUMNS, cluster_row, clusters_table
 
@@ -44,23 +38,19 @@ def list_clusters(
         wanted = find_device(device).name
         rows = [row for row in rows if row["device"] == wanted]
     note = f"{len(rows)} clusters; of each tier the devices below it and a device's bandwidth"
-    sink.emit(rows, lambda: clusters_table(rows), columns=CLUSTER_COLUMNS, note=note)
+    output.emit(rows, lambda: clusters_table(rows), columns=CLUSTER_COLUMNS, note=note)
 
 
 @clusters.command("show")
+@with_output
 def show_cluster(
+    output: ResultWriter,
     name: Annotated[str, typer.Argument(help="Cluster or node.")],
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Show one cluster: its node, its tiers, and every number with its kind and source."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.cluster_catalog import cluster, cluster_sources
     from accelsim.report.clusters import cluster_document, cluster_view
 
     found = cluster(name)
     document = cluster_document(found, cluster_sources(found))
-    sink.emit(document, lambda: cluster_view(document), rows=document["tiers"])
+    output.emit(document, lambda: cluster_view(document), rows=document["tiers"])

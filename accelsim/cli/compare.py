@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accelsim.cli import options as opt
+from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.run_options import with_run_options
-from accelsim.cli.sink import Sink
-from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
     from accelsim.planning.batch_winners import BatchWinners
@@ -31,8 +30,10 @@ _MIXED_NOTE = (
 )
 
 
+@with_output
 @with_run_options
 def compare(
+    output: ResultWriter,
     models: Annotated[
         list[str], typer.Argument(metavar="MODEL...", help="Workload names or files.")
     ],
@@ -60,14 +61,8 @@ def compare(
     ] = "1,8,64,512",
     *,
     keywords: dict[str, Any],
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Compare models over devices; the best of each column is marked, what cannot run says why."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.cli.selection import chosen_devices, chosen_modes
     from accelsim.planning.compare import compare as compare_runs
 
@@ -80,7 +75,7 @@ def compare(
 
         settings = {name: value for name, value in keywords.items() if name != "batch"}
         winners = [batch_winners(name, profiles, sizes, **settings) for name in names]
-    emit_comparison(sink, comparison, winners)
+    emit_comparison(output, comparison, winners)
 
 
 def _batches(text: str) -> list[int]:
@@ -96,7 +91,7 @@ def _batches(text: str) -> list[int]:
 
 
 def emit_comparison(
-    sink: Sink, comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()
+    output: ResultWriter, comparison: Comparison, winners: Sequence[Sequence[BatchWinners]] = ()
 ) -> None:
     """Write a comparison: a table per model and mode, or a list of uniform rows; then the winners
     of each model by batch.
@@ -141,7 +136,7 @@ def emit_comparison(
     )
     mixed = [_MIXED_NOTE] if is_mixed else []
     note = "\n".join([COMPARISON_NOTE, *mixed, *(order for order in orders if order)])
-    sink.emit(
+    output.emit(
         rows, lambda: comparison_view(comparison, winners), rows=flat, columns=columns, note=note
     )
 

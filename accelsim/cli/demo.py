@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from accelsim.cli import options as opt
 from accelsim.cli.compare import emit_comparison
-from accelsim.cli.sink import Sink
-from accelsim.report.formats import OutputFormat
+from accelsim.cli.result_writer import ResultWriter, with_output
 
 __all__ = ["DEMO_DEVICES", "DEMO_MODELS", "demo"]
 
@@ -29,15 +27,13 @@ DEMO_DEVICES: Final = {
 }
 
 
+@with_output
 def demo(
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
+    output: ResultWriter,
 ) -> None:
-    """Compare ResNet-50, BERT-large and Llama-3.1-8B, compiled, on ten devices of all four classes."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
+    """Compare ResNet-50, BERT-large and Llama-3.1-8B, compiled, on ten devices of all four
+    classes.
+    """
     from accelsim.planning.compare import Comparison, compare
 
     rows = [
@@ -49,4 +45,4 @@ def demo(
             model, [device], modes=[mode], batch=batch, host=host, execution="compiled"
         ).rows
     ]
-    emit_comparison(sink, Comparison(tuple(rows)))
+    emit_comparison(output, Comparison(tuple(rows)))

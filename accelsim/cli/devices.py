@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelsim.cli import options as opt
-from accelsim.cli.sink import Sink
-from accelsim.report.formats import OutputFormat
+from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import DeviceProfile
@@ -22,21 +20,17 @@ _CHECK_COLUMNS = ("name", "valid", "problem")
 
 
 @devices.command("list")
+@with_output
 def list_devices(
+    output: ResultWriter,
     device_class: Annotated[
         str | None, typer.Option("--class", metavar="CLASS", help="Only cpu, gpu, fpga or asic.")
     ] = None,
     vendor: Annotated[
         str | None, typer.Option("--vendor", metavar="NAME", help="Only this vendor's.")
     ] = None,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """List all devices, this machine's own first."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.catalog import detect_local_devices
     from accelsim.cli.selection import check_class
     from accelsim.errors import UnknownNameError
@@ -57,9 +51,9 @@ def list_devices(
         if (wanted is None or row["class"] == wanted)
         and (vendor is None or row["vendor"].lower() == vendor.lower())
     ]
-    sink.emit(rows, lambda: devices_table(rows), columns=DEVICE_COLUMNS, note=_legend(len(rows)))
+    output.emit(rows, lambda: devices_table(rows), columns=DEVICE_COLUMNS, note=_legend(len(rows)))
     for problem in broken:
-        sink.note(f"left out: {problem}")
+        output.note(f"left out: {problem}")
 
 
 def _legend(count: int) -> str:
@@ -84,40 +78,32 @@ def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
 
 
 @devices.command("show")
+@with_output
 def show_device(
+    output: ResultWriter,
     name: Annotated[
         str, typer.Argument(help="Device name, alias, slice, or the path of a profile.")
     ],
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Show one device, every number with its kind and source."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim import catalog
     from accelsim.report.devices import device_document, device_view
 
     is_file = name.lower().endswith((".yaml", ".yml", ".json"))
     profile = catalog.load_device_file(name) if is_file else catalog.device(name)
     document = device_document(profile)
-    sink.emit(document, lambda: device_view(profile), rows=document["numbers"])
+    output.emit(document, lambda: device_view(profile), rows=document["numbers"])
 
 
 @devices.command("validate")
+@with_output
 def validate_devices(
+    output: ResultWriter,
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Profiles; all known if none.")
     ] = None,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Validate device profiles; exits with 2 if one is wrong, naming line and field."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.report.listing import Listing
 
     rows = _checked_files(files) if files else _checked_catalogue()
@@ -131,7 +117,7 @@ def validate_devices(
             ("profile", "valid", "problem"), cells, fold=frozenset({"profile", "problem"}), gap=2
         )
 
-    sink.emit(
+    output.emit(
         rows,
         view,
         columns=_CHECK_COLUMNS,

@@ -23,6 +23,8 @@ _OWN_ERROR: Final = 1
 #: Objects made between two collections: at Python's 700 the imports of a command spend a tenth of
 #: its time on them.
 _GARBAGE_THRESHOLD: Final = 100_000
+#: Tells pydantic not to search all installed packages for plugins, of which accelsim needs none.
+_NO_PLUGINS: Final = "PYDANTIC_DISABLE_PLUGINS"
 #: Exit code after Ctrl-C.
 INTERRUPTED: Final = 130
 
@@ -37,13 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         SystemExit: Always, with the exit code.
     """
     gc.set_threshold(_GARBAGE_THRESHOLD)
+    os.environ.setdefault(_NO_PLUGINS, "__all__")
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        from accelsim.cli.app import (
-            command_tree,
-        )  # here, so that Ctrl-C during the import ends in a code, too
+        # here, so that Ctrl-C during the import ends in a code, too
+        from accelsim.cli.app import COMMANDS, command_list, command_tree
 
-        command_tree(given[0] if given else None)(args=given, prog_name="accelsim")
+        first = given[0] if given else ""
+        is_run = first in COMMANDS or first == "--"
+        app = command_tree(first) if is_run else command_list()
+        app(args=given, prog_name="accelsim")
     except AccelsimError as error:
         _fail(str(error), _INPUT_ERROR, error)
     except KeyboardInterrupt:

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelsim.cli import options as opt
+from accelsim.cli.result_writer import ResultWriter, with_output
 from accelsim.cli.run_options import with_run_options
-from accelsim.cli.sink import Sink
-from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
     from accelsim.economics.offer import Quote
@@ -19,8 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["estimate"]
 
 
+@with_output
 @with_run_options
 def estimate(
+    output: ResultWriter,
     model: Annotated[
         str,
         typer.Argument(help="Workload name, or a file: workload, captured module, HF config.json."),
@@ -48,14 +48,8 @@ def estimate(
     ] = None,
     *,
     keywords: dict[str, Any],
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Estimate the time, energy, memory and cost of one model on one device."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.planning.estimate import estimate as estimate_run
 
     profile = _profile(device, device_file)
@@ -65,7 +59,7 @@ def estimate(
 
     scalars = {key: value for key, value in result.figures().items() if key != "operators"}
     quote = _quote(result.offer)
-    sink.emit(result.to_dict(), lambda: estimate_view(result, profile, quote), rows=[scalars])
+    output.emit(result.to_dict(), lambda: estimate_view(result, profile, quote), rows=[scalars])
 
 
 def _profile(device: str | None, device_file: Path | None) -> DeviceProfile:

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from accelsim.cli import options as opt
-from accelsim.cli.sink import Sink
-from accelsim.report.formats import OutputFormat
+from accelsim.cli.result_writer import ResultWriter, with_output
 
 __all__ = ["offers"]
 
@@ -16,7 +14,9 @@ offers = typer.Typer(name="offers", help="List prices.", no_args_is_help=True)
 
 
 @offers.command("list")
+@with_output
 def list_offers(
+    output: ResultWriter,
     device: Annotated[
         str | None, typer.Option("--device", "-d", metavar="NAME", help="Only this device's.")
     ] = None,
@@ -34,14 +34,8 @@ def list_offers(
             help="Only with a price of on-demand, spot, committed-1y, committed-3y.",
         ),
     ] = None,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """List offers: prices in USD per hour of an instance, and of one device (or vCPU) in it."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim import catalog
     from accelsim.economics.offer import price_kind
     from accelsim.economics.price import PriceBook
@@ -51,4 +45,4 @@ def list_offers(
     found = PriceBook.load().offers(name, provider, region, kind)
     rows = offer_rows(found, None if kind is None else price_kind(kind))
     note = f"{len(rows)} offers, USD per hour; per unit: one device, or one vCPU of a CPU instance"
-    sink.emit(rows, lambda: offers_table(rows), columns=OFFER_COLUMNS, note=note)
+    output.emit(rows, lambda: offers_table(rows), columns=OFFER_COLUMNS, note=note)

@@ -29,7 +29,6 @@ __all__ = [
     "UsdPerHourOption",
 ]
 
-_RUN = "Run"
 FormatOption = Annotated[OutputFormat, typer.Option("--format", help="How the result is written.")]
 OutOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="Write the result to this new file.")
@@ -43,7 +42,8 @@ PrecisionOption = Annotated[
     typer.Option(
         "--precision",
         metavar="NAME",
-        help="fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4 (weights only); the device's usual if none.",
+        help="fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4 (weights only); "
+        "the device's usual if none.",
     ),
 ]
 ExecutionOption = Annotated[
@@ -57,7 +57,8 @@ HeapOption = Annotated[
     typer.Option(
         "--heap",
         metavar="HOW",
-        help="Memory of a calibrated CPU: default, or kept where the allocator keeps what is freed.",
+        help="Memory of a calibrated CPU: default, or kept where the allocator keeps "
+        "what is freed.",
     ),
 ]
 SeqLenOption = Annotated[int | None, typer.Option("--seq-len", help="Input tokens per sequence.")]

@@ -114,10 +114,10 @@ def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
     parameters = [*ordered[:place], *shared, *ordered[place:]]
 
     @wraps(command)
-    def wrapped(**values: Any) -> None:
+    def wrapped(*leading: Any, **values: Any) -> None:
         keywords = {name: values.pop(name) for name in RUN_OPTIONS}
         keywords["fused_attention"] = not keywords.pop("unfused_attention")
-        command(**values, keywords=keywords)
+        command(*leading, **values, keywords=keywords)
 
     wrapped.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     hints = get_type_hints(command, include_extras=True)

@@ -8,25 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelsim.cli import options as opt
 from accelsim.cli.entry import INTERRUPTED
 from accelsim.cli.progress import progress_bar
-from accelsim.cli.score_files import REPORT_NAME, ScoreFiles, plot_formats
-from accelsim.cli.sink import Sink
-from accelsim.report.formats import OutputFormat
+from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.cli.score_files import REPORT_NAME, ScoreFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from accelsim.validation import DataProblem, KeptSuites, Scoreboard, TierName
+    from accelsim.validation import DataProblem, FinishedSuites, Scoreboard, TierName
 
 __all__ = ["accuracy", "validate"]
 
 _SHOWN_PROBLEMS = 20
-_NOTE = "percent of the measured time; cover: rows inside their 90 % interval; roofl.: MAPE of the plain roofline"
+_NOTE = (
+    "percent of the measured time; cover: rows inside their 90 % interval; "
+    "roofl.: MAPE of the plain roofline"
+)
 
 
+@with_output
 def validate(
+    output: ResultWriter,
     suites: Annotated[
         list[str] | None,
         typer.Argument(
@@ -61,23 +64,17 @@ def validate(
         typer.Option(
             "--report",
             metavar="DIR",
-            help="Also write ACCURACY.md and ACCURACY.json to this folder.",
+            help="Also write ACCURACY.md, ACCURACY.json and EVIDENCE.json to this folder.",
         ),
     ] = None,
     plots: Annotated[
         Path | None,
         typer.Option(
-            "--plots", metavar="DIR", help="Also draw predicted against measured into this folder."
+            "--plots",
+            metavar="DIR",
+            help="Also draw predicted against measured, as pages in this folder.",
         ),
     ] = None,
-    plots_format: Annotated[
-        str,
-        typer.Option(
-            "--plots-format",
-            metavar="NAMES",
-            help="What --plots writes: png, html or both, as png,html.",
-        ),
-    ] = "png,html",
     check: Annotated[
         bool,
         typer.Option(
@@ -92,52 +89,42 @@ def validate(
             help="Take over the suites that an interrupted run with the same data finished.",
         ),
     ] = False,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Score predictions on measured tables: errors, ranking, intervals, and the plain roofline
     beside them.
 
     Exit code 1: data was refused as bad, or --check found a figure worse than the shipped report.
     """
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
-    from accelsim.validation import KeptSuites, scoreboard_dict, tier_name
+    from accelsim.validation import FinishedSuites, scoreboard_dict, tier_name
 
-    outputs = ScoreFiles(rows, report, plots, plot_formats(plots_format), force)
+    outputs = ScoreFiles(rows, report, plots, output.force)
     outputs.check()
-    kept = KeptSuites(resume=resume)
+    finished = FinishedSuites(resume=resume)
     try:
-        board = _scored(suites or (), data, tier_name(tier), kept, sink)
+        board = _scored(suites or (), data, tier_name(tier), finished, output)
         found = scoreboard_dict(board)
         view = partial(accuracy_view, found, groups=groups)
-        sink.emit(found, view, rows=score_rows(found), columns=SCORE_COLUMNS, note=_NOTE)
+        output.emit(found, view, rows=score_rows(found), columns=SCORE_COLUMNS, note=_NOTE)
         outputs.write(board, found)
     except KeyboardInterrupt:
-        sink.note(_interrupted(kept))
+        output.note(_interrupted(finished))
         raise typer.Exit(INTERRUPTED) from None
-    kept.clear()
-    worse = _worse(found, sink, is_shipped_data=data is None) if check else []
+    finished.clear()
+    worse = _worse(found, output, is_shipped_data=data is None) if check else []
     _tell(board.problems, worse)
     if board.problems or worse:
         raise typer.Exit(1)
 
 
+@with_output
 def accuracy(
+    output: ResultWriter,
     device: Annotated[
         str | None, typer.Option("--device", "-d", metavar="NAME", help="Only this device.")
     ] = None,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Show how accurate this version of accelsim was found to be, per suite or for one device."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim import catalog
     from accelsim.errors import InputError, UnknownNameError
     from accelsim.report.accuracy import SCORE_COLUMNS, accuracy_view, score_rows
@@ -153,22 +140,27 @@ def accuracy(
         )
         if name == "local/cpu":
             raise InputError(
-                f"the report has no rows of {name}: accelsim calibrate check measures this machine. {remedy}"
+                f"the report has no rows of {name}: "
+                f"accelsim calibrate check measures this machine. {remedy}"
             )
         if name in catalog.device_names():
             raise InputError(f"the report has no measured rows of {name}. {remedy}")
         raise UnknownNameError("measured device", name, scored, remedy)
-    sink.emit(rows, lambda: accuracy_view(found, name), columns=SCORE_COLUMNS, note=_NOTE)
+    output.emit(rows, lambda: accuracy_view(found, name), columns=SCORE_COLUMNS, note=_NOTE)
 
 
 def _scored(
-    names: Sequence[str], data: Path | None, tier: TierName, kept: KeptSuites, sink: Sink
+    names: Sequence[str],
+    data: Path | None,
+    tier: TierName,
+    finished: FinishedSuites,
+    output: ResultWriter,
 ) -> Scoreboard:
     """Run the suites beside a progress bar, and say what came from an earlier run."""
     from accelsim.validation import Step
     from accelsim.validation import validate as score
 
-    with progress_bar("validating", unit="rows", quiet=sink.quiet) as report:
+    with progress_bar("validating", unit="rows", quiet=output.quiet) as report:
 
         def show(step: Step) -> None:
             report(
@@ -178,19 +170,21 @@ def _scored(
                 f"{step.suite} ({step.place}/{step.suite_count})",
             )
 
-        board = score(names, data, tier, show, kept)
-    for note in (*kept.notes, *board.notes):
-        sink.note(note)
-    if kept.resume:
-        sink.note(f"taken over from an interrupted run: {', '.join(kept.taken) or 'nothing'}")
+        board = score(names, data, tier, show, finished)
+    for note in (*finished.notes, *board.notes):
+        output.note(note)
+    if finished.resume:
+        output.note(f"taken over from an interrupted run: {', '.join(finished.taken) or 'nothing'}")
     return board
 
 
-def _interrupted(kept: KeptSuites) -> str:
-    if kept.problem:
-        return f"interrupted; no suite is kept: {kept.problem}"
+def _interrupted(finished: FinishedSuites) -> str:
+    if finished.problem:
+        return f"interrupted; no suite is kept: {finished.problem}"
     suites = (
-        "1 finished suite is" if len(kept.kept) == 1 else f"{len(kept.kept)} finished suites are"
+        "1 finished suite is"
+        if len(finished.stored) == 1
+        else f"{len(finished.stored)} finished suites are"
     )
     return f"interrupted; {suites} kept: run the same command with --resume"
 
@@ -204,12 +198,12 @@ def _report_path(*, is_shipped_data: bool) -> Path:
 
 
 def _shipped_report(*, is_shipped_data: bool) -> Mapping[str, Any]:
-    from accelsim.datafile import read_json
+    from accelsim.report.accuracy_file import read_accuracy
 
-    return read_json(_report_path(is_shipped_data=is_shipped_data), max_bytes=20_000_000)
+    return read_accuracy(_report_path(is_shipped_data=is_shipped_data))
 
 
-def _worse(found: Mapping[str, Any], sink: Sink, *, is_shipped_data: bool) -> list[str]:
+def _worse(found: Mapping[str, Any], output: ResultWriter, *, is_shipped_data: bool) -> list[str]:
     from accelsim.validation import suites, uncompared_suites, worse_figures
 
     shipped = _shipped_report(is_shipped_data=is_shipped_data)
@@ -220,7 +214,7 @@ def _worse(found: Mapping[str, Any], sink: Sink, *, is_shipped_data: bool) -> li
         free = {name: whole[name] for name in installed if name in whole}
         shipped = {**shipped, "suites": free | shipped["suites"]}
     for line in uncompared_suites(found, shipped):
-        sink.note(f"not compared: {line}")
+        output.note(f"not compared: {line}")
     return worse_figures(found, shipped)
 
 

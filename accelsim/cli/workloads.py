@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from accelsim.cli import options as opt
-from accelsim.cli.sink import Sink
-from accelsim.report.formats import OutputFormat
+from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
     from accelsim.workloads.model import Workload
@@ -22,62 +20,50 @@ workloads = typer.Typer(
 
 
 @workloads.command("list")
+@with_output
 def list_workloads(
+    output: ResultWriter,
     task: Annotated[
         str | None, typer.Option("--task", metavar="NAME", help="Only this task.")
     ] = None,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """List all workloads with their published parameter counts."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.report.workloads import workload_row, workloads_table
     from accelsim.workload_catalog import workload, workload_names
 
     rows = [workload_row(workload(name)) for name in workload_names()]
     rows = [row for row in rows if task is None or row["task"] == task.lower()]
     columns = () if rows else ("name",)
-    sink.emit(rows, lambda: workloads_table(rows), columns=columns, note=f"{len(rows)} workloads")
+    output.emit(rows, lambda: workloads_table(rows), columns=columns, note=f"{len(rows)} workloads")
 
 
 @workloads.command("show")
+@with_output
 def show_workload(
+    output: ResultWriter,
     name: Annotated[str, typer.Argument(help="Workload name, alias or file.")],
     operators: Annotated[
         bool, typer.Option("--operators", help="Also show its layers, by group and kind.")
     ] = False,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Show one workload: its size at the default run, and published figures beside ours."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.report.workloads import workload_document, workload_view
     from accelsim.workload_catalog import workload
 
     document = workload_document(workload(name), operators=operators)
     rows = document["operators"] if operators else None
-    sink.emit(document, lambda: workload_view(document), rows=rows)
+    output.emit(document, lambda: workload_view(document), rows=rows)
 
 
 @workloads.command("validate")
+@with_output
 def validate_workloads(
+    output: ResultWriter,
     files: Annotated[
         list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files; all known if none.")
     ] = None,
-    output_format: opt.FormatOption = OutputFormat.TABLE,
-    out: opt.OutOption = None,
-    force: opt.ForceOption = False,
-    quiet: opt.QuietOption = False,
 ) -> None:
     """Check workloads against the figures published of them; exits with 2 if one differs."""
-    sink = Sink(output_format, out, force, quiet)
-    sink.check()
     from accelsim.report.workloads import check_figures, checks_table
 
     rows = [check.to_dict() for workload in _selected(files) for check in check_figures(workload)]
@@ -86,7 +72,7 @@ def validate_workloads(
         () if rows else ("workload", "quantity", "published", "ours", "agrees")
     )
     note = f"{len(rows) - wrong} of {len(rows)} published figures agree"
-    sink.emit(rows, lambda: checks_table(rows), columns=columns, note=note)
+    output.emit(rows, lambda: checks_table(rows), columns=columns, note=note)
     if wrong:
         raise typer.Exit(2)
 

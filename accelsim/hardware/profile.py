@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced
 from accelsim.units import to_si
@@ -297,8 +297,15 @@ class AsicProfile(_Base):
 
 DeviceProfile = CpuProfile | GpuProfile | FpgaProfile | AsicProfile
 _ADAPTER: TypeAdapter[DeviceProfile] = TypeAdapter(
-    Annotated[DeviceProfile, Field(discriminator="device_class")]
+    Annotated[DeviceProfile, Field(discriminator="device_class")],
+    config=ConfigDict(defer_build=True),
 )
+_BY_CLASS: Mapping[str, type[DeviceProfile]] = {
+    "cpu": CpuProfile,
+    "gpu": GpuProfile,
+    "fpga": FpgaProfile,
+    "asic": AsicProfile,
+}
 
 
 def resolve_citations(data: Any, sources: Mapping[str, str]) -> Any:
@@ -337,4 +344,8 @@ def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
     prepared["sources"] = table
     if "class" in prepared:
         prepared["device_class"] = prepared.pop("class")
+    named = prepared.get("device_class")
+    model = _BY_CLASS.get(named) if isinstance(named, str) else None
+    if model is not None:  # the other three classes need not be built
+        return model.model_validate(prepared)
     return _ADAPTER.validate_python(prepared)

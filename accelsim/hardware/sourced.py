@@ -20,7 +20,13 @@ T = TypeVar("T")
 class FrozenModel(BaseModel):
     """Base of all boundary models: frozen, no unknown keys, no silent conversions, no NaN."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        defer_build=True,  # a command builds the validators of the one class that it reads
+    )
 
 
 class SourceKind(StrEnum):

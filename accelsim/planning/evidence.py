@@ -1,5 +1,5 @@
-"""What an estimate rests on and what its like was validated on, in a sentence, from the accuracy
-report that ships.
+"""What an estimate rests on and what its like was validated on, in a sentence, from the evidence
+that ships: the lines of the accuracy report that a sentence may quote, in a file of their own.
 
 The sentence says what the parameters come from, then how far predictions at the same tier were from
 measurements: of whole models of the same kind on the same device where there are any, else of other
@@ -21,9 +21,11 @@ from accelsim.cost.fitted import calibration_folders, fitted_parameters
 from accelsim.datafile import data_root, read_json
 from accelsim.errors import InputError
 
-__all__ = ["Evidence", "evidence", "shipped_report"]
+__all__ = ["EVIDENCE_NAME", "Evidence", "evidence", "quotable", "shipped_evidence"]
 
-_MAX_BYTES = 20_000_000
+#: File beside the accuracy report, written with it.
+EVIDENCE_NAME: Final = "EVIDENCE.json"
+_MAX_BYTES: Final = 20_000_000
 #: Suites whose rows are whole runs of models, in the order in which they speak of transformers and
 #: of other networks.
 _TRANSFORMERS: Final = ("gpu-models", "mlperf-inference", "cnn-gpus", "tpu-v1", "eyeriss")
@@ -40,6 +42,12 @@ _CLASSES: Final = ("cpu", "gpu", "fpga", "asic")
 _SHOWN_BOARDS: Final = 3
 #: Where the figures of a calibrated machine come from.
 _CHECK: Final = "calibrate check"
+#: What a sentence takes from a suite or a group.
+_QUOTED_OF_ALL: Final = ("title", "rows_answered", "median_ape_fraction", "p90_ape_fraction")
+_QUOTED: Final = (
+    *("device", "profile", "operator", "model", "tier", "is_view"),
+    *_QUOTED_OF_ALL[1:],
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +87,45 @@ class Evidence:
 
 
 @lru_cache(maxsize=1)
-def shipped_report() -> Mapping[str, Any]:
-    """The accuracy report on the bulk tables; without suites where it is missing."""
-    path = data_root() / "calibration" / "ACCURACY.json"
+def shipped_evidence() -> Mapping[str, Any]:
+    """What `quotable` kept of the accuracy report on the bulk tables; without suites where the file
+    is missing.
+    """
+    path = data_root() / "calibration" / EVIDENCE_NAME
     return read_json(path, max_bytes=_MAX_BYTES) if path.is_file() else {"suites": {}}
+
+
+def quotable(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The suites, groups and fields of an accuracy report that a sentence may quote.
+
+    Args:
+        report: Result of `accelsim.validation.scoreboard_dict`.
+
+    Returns:
+        A smaller report of the same form, on which every sentence is the same.
+    """
+    names = (*_TRANSFORMERS, *_OPERATORS, _OVERLAYS)
+    suites = {name: report["suites"][name] for name in names if name in report["suites"]}
+    return {"suites": {name: _quoted(name, suite) for name, suite in suites.items()}}
+
+
+def _quoted(name: str, suite: Mapping[str, Any]) -> dict[str, Any]:
+    answered = [group for group in suite["groups"] if group["rows_answered"]]
+    chosen = answered
+    if name != _OVERLAYS:
+        of_device: dict[tuple[str, str], list[Group]] = {}
+        for group in answered:
+            if group.get("profile"):
+                of_device.setdefault((group["tier"], _base(group["profile"])), []).append(group)
+        chosen = []
+        for groups in of_device.values():
+            similar = [_similar(groups, names) for names in _SIMILAR.values()]
+            kept = [id(group) for some in (groups, *similar) for group in _totals(some)]
+            chosen += [group for group in groups if id(group) in kept]
+    groups = [
+        {key: group[key] for key in _QUOTED if group.get(key) is not None} for group in chosen
+    ]
+    return {key: suite[key] for key in _QUOTED_OF_ALL if key in suite} | {"groups": groups}
 
 
 @lru_cache(maxsize=256)
@@ -108,7 +151,7 @@ def evidence(
         if own is not None:
             return own
     return _evidence(
-        shipped_report(), device, device_class, tier, relatives, is_convolutional=is_convolutional
+        shipped_evidence(), device, device_class, tier, relatives, is_convolutional=is_convolutional
     )
 
 
@@ -133,7 +176,10 @@ def _own_check(rows: int, basis: str) -> Evidence | None:
         return None
     median, p90 = (float(x) for x in np.quantile(errors, (0.5, 0.9)))
     what = _plural("whole-model run", len(errors))
-    words = f"{what} on it {'was' if len(errors) == 1 else 'were'} within {_range([median])} (median), {_range([p90])} (p90)"
+    words = (
+        f"{what} on it {'was' if len(errors) == 1 else 'were'} within {_range([median])} "
+        f"(median), {_range([p90])} (p90)"
+    )
     sentence = f"{basis}; {words} [accelsim calibrate check]"
     return Evidence(
         basis, rows, "this device", _CHECK, len(errors), 1, (median, median), (p90, p90), sentence
@@ -233,6 +279,11 @@ def _totals(groups: Iterable[Group]) -> list[Group]:
     )
 
 
+def _similar(groups: Iterable[Group], beginnings: tuple[str, ...]) -> list[Group]:
+    """Groups of models whose names begin so."""
+    return [group for group in groups if str(group.get("model", "")).lower().startswith(beginnings)]
+
+
 def _on_device(
     groups: list[tuple[str, Group]], device: str, order: tuple[str, ...], similar: tuple[str, ...]
 ) -> tuple[str, str, list[Group]] | None:
@@ -240,8 +291,8 @@ def _on_device(
         own = [
             group for name, group in groups if name == suite and _base(group["profile"]) == device
         ]
-        kin = [group for group in own if str(group.get("model", "")).lower().startswith(similar)]
-        chosen = _totals(kin if suite == "mlperf-inference" and kin else own)
+        alike = _similar(own, similar)
+        chosen = _totals(alike if suite == "mlperf-inference" and alike else own)
         if chosen:
             return "this device", suite, chosen
     return None

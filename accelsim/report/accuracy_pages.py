@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from accelsim.errors import MissingDependencyError
 from accelsim.report.output import write_text
 from accelsim.report.parity import COLOURS, Series, limits, parity_series, sampling_note, title
-from accelsim.validation.score import Scoreboard, SuiteScore
+
+if TYPE_CHECKING:
+    from accelsim.validation.score import Scoreboard, SuiteScore
 
 __all__ = ["SCRIPT_NAME", "parity_figure", "write_parity_pages"]
 
@@ -30,6 +32,7 @@ _SYMBOLS: Final = ("circle", "triangle-up", "square", "diamond")
 #: From this many points on the page draws on the graphics card.
 _MANY: Final = 1_500
 _DIGITS: Final = 4
+_SQUARE: Final = {"scaleanchor": "x"}
 _STYLE: Final = (
     "<style>html, body, body > div { height: 100%; margin: 0; overflow: hidden }</style>"
 )
@@ -68,7 +71,10 @@ def write_parity_pages(board: Scoreboard, folder: Path, *, force: bool = False) 
             div_id="parity",
         )
         name = escape(f"{score.suite.name}: predicted against measured")
-        head = f'<head><title>{name}</title><meta name="viewport" content="width=device-width, initial-scale=1" />{_STYLE}'
+        head = (
+            f'<head><title>{name}</title><meta name="viewport" '
+            f'content="width=device-width, initial-scale=1" />{_STYLE}'
+        )
         path = folder / f"{score.suite.name}.html"
         write_text(path, page.replace("<head>", head, 1), force=force)
         written.append(path)
@@ -96,15 +102,12 @@ def parity_figure(score: SuiteScore, series: Sequence[Series]) -> dict[str, Any]
         "type": "log",
         "range": [float(np.log10(low)), float(np.log10(high))],
         "exponentformat": "power",
-    }
-    axis |= {
-        "showline": True,
-        "mirror": True,
-        "gridcolor": "#eeeeee",
-        "linecolor": "#444444",
         "dtick": 1,
+        "ticks": "outside",
+        "showline": True,
+        "gridcolor": "#eeeeee",
+        "constrain": "domain",
     }
-    axis |= {"minor": {"ticks": "outside", "ticklen": 3}, "ticks": "outside"}
     note = sampling_note(series, most) or "all rows drawn"
     refused = sum(score.refused.values())
     lines = [
@@ -113,14 +116,8 @@ def parity_figure(score: SuiteScore, series: Sequence[Series]) -> dict[str, Any]
     ]
     layout = {
         "title": {"text": "<br>".join(lines), "font": {"size": 15}, "x": 0.02, "xanchor": "left"},
-        "xaxis": axis
-        | {"title": {"text": f"measured {score.suite.quantity}"}, "constrain": "domain"},
-        "yaxis": axis
-        | {
-            "title": {"text": f"predicted {score.suite.quantity}"},
-            "scaleanchor": "x",
-            "constrain": "domain",
-        },
+        "xaxis": axis | {"title": {"text": f"measured {score.suite.quantity}"}},
+        "yaxis": axis | {"title": {"text": f"predicted {score.suite.quantity}"}} | _SQUARE,
         "plot_bgcolor": "#ffffff",
         "hovermode": "closest",
         "hoverlabel": {"align": "left"},
@@ -135,14 +132,21 @@ def _points(one: Series, index: int, most: int, kind: str, *, is_time: bool) -> 
     unit = "s" if is_time else ""
     error = 100 * float(np.median(np.abs(one.error)))
     words = [
-        [escape(str(one.group[i])), escape(str(one.label[i])), str(one.tier[i]), _short(one.low[i]), _short(one.high[i]),
-         round(100 * float(one.error[i]), 1)]
+        [
+            escape(str(one.group[i])),
+            escape(str(one.label[i])),
+            str(one.tier[i]),
+            _short(one.low[i]),
+            _short(one.high[i]),
+            round(100 * float(one.error[i]), 1),
+        ]
         for i in rows.tolist()
-    ]  # fmt: skip
+    ]
     hover = (
         f"<b>{escape(one.device)}</b> · %{{customdata[0]}}<br>%{{customdata[1]}}<br>"
         f"measured %{{x:.4s}}{unit}, predicted %{{y:.4s}}{unit} (%{{customdata[5]:+.1f}} %)<br>"
-        f"90 % interval %{{customdata[3]:.4s}}{unit} to %{{customdata[4]:.4s}}{unit}, tier %{{customdata[2]}}"
+        f"90 % interval %{{customdata[3]:.4s}}{unit} to %{{customdata[4]:.4s}}{unit}, tier "
+        f"%{{customdata[2]}}"
         "<extra></extra>"
     )
     return {
@@ -169,28 +173,20 @@ def _short(value: Any) -> float:
 
 def _band(low: float, high: float, ratio: float) -> dict[str, Any]:
     """Area between the median ends of the 90 % intervals."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "90 % interval (median)",
-        "x": [low, high, high, low],
-        "y": [low * ratio, high * ratio, high / ratio, low / ratio],
+    ends = [low * ratio, high * ratio, high / ratio, low / ratio]
+    shape: dict[str, Any] = {
         "fill": "toself",
         "fillcolor": "rgba(150, 150, 150, 0.25)",
         "line": {"width": 0},
-        "hoverinfo": "skip",
     }
+    return _line("90 % interval (median)", [low, high, high, low], ends) | shape
 
 
 def _diagonal(low: float, high: float) -> dict[str, Any]:
-    line = {"color": "#333333", "width": 1}
-    ends = [low, high]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "perfect",
-        "x": ends,
-        "y": ends,
-        "line": line,
-        "hoverinfo": "skip",
-    }
+    line = _line("perfect", [low, high], [low, high])
+    return line | {"line": {"color": "#333333", "width": 1}}
+
+
+def _line(name: str, x: list[float], y: list[float]) -> dict[str, Any]:
+    drawn: dict[str, Any] = {"type": "scatter", "mode": "lines", "hoverinfo": "skip"}
+    return drawn | {"name": name, "x": x, "y": y}

@@ -42,7 +42,6 @@ def sweep_view(data: Mapping[str, Any], *, everything: bool = False) -> Listing:
         _HEADERS,
         rows,
         right=frozenset(_HEADERS[4:]),
-        fold=frozenset(),
         dispensable=("stall %", "count"),
     )
 

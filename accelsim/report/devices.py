@@ -156,7 +156,9 @@ def device_document(profile: DeviceProfile) -> dict[str, Any]:
 
 
 def _facts(profile: DeviceProfile) -> dict[str, Any]:
-    """What is neither a number with a source nor in every row: architecture, part, flows, dataflow."""
+    """What is neither a number with a source nor in every row: architecture, part, flows,
+    dataflow.
+    """
     common = {
         "name",
         "title",
@@ -222,7 +224,10 @@ def quantity_of(field: str, value: Any) -> str:
 
 
 def _heading(profile: DeviceProfile) -> list[RenderableType]:
-    about = f"{profile.vendor} {profile.device_class}, {profile.year}; power and memory of the {profile.scope}"
+    about = (
+        f"{profile.vendor} {profile.device_class}, {profile.year}; power and memory of "
+        f"the {profile.scope}"
+    )
     lines = [Text(f"{profile.title} ({profile.name})", style="bold cyan"), Text(about)]
     if profile.aliases:
         lines.append(Text("also called " + ", ".join(profile.aliases)))
@@ -246,6 +251,9 @@ def _conflicts(profile: DeviceProfile) -> list[RenderableType]:
         return []
     lines: list[RenderableType] = [Text("\nother sources disagree", style="bold")]
     for conflict in profile.conflicts:
-        said = f"{conflict.field}: {conflict.reference_source} says {conflict.reference_value}; {conflict.reason}"
+        said = (
+            f"{conflict.field}: {conflict.reference_source} says "
+            f"{conflict.reference_value}; {conflict.reason}"
+        )
         lines.append(Text(said))
     return lines

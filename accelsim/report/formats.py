@@ -16,7 +16,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["OutputFormat", "csv_blocks", "csv_text", "json_text", "uniform_rows"]
+__all__ = [
+    "OutputFormat",
+    "csv_blocks",
+    "csv_text",
+    "json_text",
+    "plain_values",
+    "uniform_rows",
+]
 
 
 class OutputFormat(StrEnum):
@@ -33,7 +40,7 @@ def json_text(data: Any) -> str:
     Args:
         data: Plain values, nested mappings and sequences.
     """
-    return json.dumps(_plain(data), indent=2, allow_nan=False) + "\n"
+    return json.dumps(plain_values(data), indent=2, allow_nan=False) + "\n"
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
@@ -91,11 +98,12 @@ def uniform_rows(
     return [{name: row.get(name) for name in names} for row in rows]
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
+    """Nested values as JSON can hold them: text keys, lists, None for NaN and infinity."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain_values(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain_values(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

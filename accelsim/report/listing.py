@@ -101,7 +101,9 @@ class Listing:
         return total
 
     def _records(self, width: int) -> Iterator[Text]:
-        """Each row as its first cell, then the others with their titles, as many on a line as fit."""
+        """Each row as its first cell, then the others with their titles, as many on a
+        line as fit.
+        """
         for index, row in enumerate(self.rows):
             style = self.styles[index] if self.styles else ""
             name = _plain(row[0])

@@ -36,7 +36,8 @@ def check_output(path: Path, *, force: bool = False) -> None:
             )
         if exists and not force:
             raise OutputError(
-                f"out = {str(path)!r} exists already. Choose another path, or add --force to replace it."
+                f"out = {str(path)!r} exists already. Choose another path, or add --force to "
+                "replace it."
             )
         _check_folder(path)
     except (OSError, ValueError) as error:

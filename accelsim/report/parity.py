@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.validation.score import SuiteScore
-from accelsim.validation.scored import ScoredRows
-from accelsim.workloads.graph import FloatArray
+if TYPE_CHECKING:
+    from accelsim.validation.score import SuiteScore
+    from accelsim.validation.scored_rows import ScoredRows
+    from accelsim.workloads.graph import FloatArray
 
 __all__ = ["COLOURS", "Series", "limits", "parity_series", "sampling_note", "title"]
 
@@ -119,4 +120,7 @@ def sampling_note(series: Sequence[Series], most: int) -> str:
     drawn, total = sum(min(len(one), most) for one in series), sum(map(len, series))
     if drawn == total:
         return ""
-    return f"{drawn:,} of {total:,} rows drawn: of each device the {min(_WORST, most)} farthest off, others at random"
+    return (
+        f"{drawn:,} of {total:,} rows drawn: of each device the {min(_WORST, most)} "
+        "farthest off, others at random"
+    )

@@ -39,7 +39,10 @@ __all__ = [
 _SHOWN_EXTRAPOLATION = 0.02
 _SHOWN_SHARE = 0.005
 
-COMPARISON_NOTE: Final = "* best of its column; time is that of one batch alone, all else is per sample or sequence in steady state"
+COMPARISON_NOTE: Final = (
+    "* best of its column; time is that of one batch alone, all else is "
+    "per sample or sequence in steady state"
+)
 _LIMITS: Final = {
     "compute": "arithmetic",
     "memory": "memory bandwidth",
@@ -126,14 +129,20 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
     else:
         lines += [("based on", f"{e.evidence.sentence} (tier {e.tier})")]
     if e.extrapolated_fraction is not None and e.extrapolated_fraction > _SHOWN_EXTRAPOLATION:
-        share = f"{100 * e.extrapolated_fraction:.0f} % of the time in operators outside the sizes that were measured"
+        share = (
+            f"{100 * e.extrapolated_fraction:.0f} % of the time in operators outside the "
+            "sizes that were measured"
+        )
         lines.append(("caution", f"{share}: the interval is wider for them"))
     if e.trained_positions is not None and e.seq_len + e.output_len > e.trained_positions:
         asked = f"{e.seq_len + e.output_len:,} tokens per sequence"
         lines.append(
             (
                 "caution",
-                f"{asked}, but the model was trained on {e.trained_positions:,}: its answers may be poor",
+                (
+                    f"{asked}, but the model was trained on {e.trained_positions:,}: its answers "
+                    "may be poor"
+                ),
             )
         )
     return [*lines, ("cost", _cost_words(e, quote))]

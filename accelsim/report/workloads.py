@@ -208,7 +208,10 @@ def _lines(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("parameters", number(document["parameter_count"])),
         (
             "forward pass",
-            f"{amount(document['flop'], 'FLOP', small=False)}, {document['operator_count']:,} operators",
+            (
+                f"{amount(document['flop'], 'FLOP', small=False)}, "
+                f"{document['operator_count']:,} operators"
+            ),
         ),
     ]
     if document["kv_bytes_per_token"]:

@@ -7,7 +7,7 @@ with `register_suite`.
 
 from accelsim.validation.compare import uncompared_suites, worse_figures
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema
-from accelsim.validation.finished_suites import KeptSuites
+from accelsim.validation.finished_suites import FinishedSuites
 from accelsim.validation.report import (
     markdown,
     row_columns,
@@ -16,7 +16,7 @@ from accelsim.validation.report import (
     scoreboard_dict,
 )
 from accelsim.validation.score import Scoreboard, SuiteScore, validate
-from accelsim.validation.scored import Step
+from accelsim.validation.scored_rows import Step
 from accelsim.validation.suite import Batch, Prediction, Suite, register_suite, suite, suites
 from accelsim.validation.tiers import TIERS, TierName, tier_name
 
@@ -25,7 +25,7 @@ __all__ = [
     "Batch",
     "DataFolder",
     "DataProblem",
-    "KeptSuites",
+    "FinishedSuites",
     "Prediction",
     "Schema",
     "Scoreboard",

@@ -8,19 +8,18 @@ host's link counts, elsewhere it hides behind other batches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, replace
+from typing import Any
 
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import Execution
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.hardware.sourced import Sourced, SourceKind
 from accelsim.validation.columns import correlated_log_sigma, roofline_s
 from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text, time_column
+from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.names import device_of, workload_of
-from accelsim.validation.suite import Batch, Predict, Prediction, refused_batch, register_suite
+from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
@@ -40,10 +39,11 @@ NETWORKS_SCHEMA = Schema(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Run:
-    """One row: its graph, samples, and the bytes its input sends over the link before it starts."""
+    """What one row ran: its graph, samples, and the bytes its input sends over the link before it
+    starts.
+    """
 
     graph: OperatorGraph
-    profile: DeviceProfile
     samples: float
     sent_bytes: float
 
@@ -52,45 +52,36 @@ class _Run:
     "asic-networks", "whole networks on matrix chips, as published", (NETWORKS_SCHEMA,), "model"
 )
 def load(folder: DataFolder) -> list[Batch]:
-    """One batch per row."""
+    """Rows by device and programs, or by reason where they are refused."""
     table = folder.table(NETWORKS_SCHEMA)
-    return [] if table is None else [_batch(table, row) for row in range(len(table))]
+    rows = [] if table is None else [_row(table, index) for index in range(len(table))]
+    return run_batches(rows, RunModel(device_of, _roofline_s, _time_s))
 
 
-def _batch(table: Table, row: int) -> Batch:
-    device, model = str(table["device"][row]), str(table["model"][row])
-    group, measured = np.array([model]), table["seconds_per_sample"][row : row + 1]
-    label = np.array([f"{model}-{table['batch'][row]:.0f}"])
+def _row(table: Table, index: int) -> MeasuredRun:
+    device, model, form = (str(table[name][index]) for name in ("device", "model", "precision"))
+    names = ("batch", "seq_len", "image_size")
+    sizes = {name: round(float(table[name][index])) for name in names}
+    label = f"{model}-{table['batch'][index]:.0f}"
+    row = MeasuredRun(device, model, label, float(table["seconds_per_sample"][index]))
     try:
-        run = _run(table, row, device_of(device), model)
+        device_of(device)
+        graph = workload_of(model).lower(RunShape(**sizes), find_precision(form)).graph
     except UnknownNameError as error:
-        return refused_batch(device, group, label, measured, f"no {error.what} {error.name}")
-    line = np.array([roofline_s(run.graph, run.profile).sum() / run.samples])
-    return Batch(device, run.profile, group, label, measured, line, _predict(run))
+        return row.refused(f"no {error.what} {error.name}")
+    sent_bytes = float(graph.read_bytes[0]) if sizes["batch"] == 1 else 0.0
+    run = _Run(fuse_elementwise(graph), float(sizes["batch"]), sent_bytes)
+    return replace(row, run=run, program_count=max(round(float(table["programs"][index])), 1))
 
 
-def _run(table: Table, row: int, profile: DeviceProfile, model: str) -> _Run:
-    sizes = {name: round(float(table[name][row])) for name in ("batch", "seq_len", "image_size")}
-    lowered = workload_of(model).lower(
-        RunShape(**sizes), find_precision(str(table["precision"][row]))
-    )
-    programs = max(round(float(table["programs"][row])), 1)
-    cores = Sourced(value=programs, kind=SourceKind.DERIVED, source="programs of the published run")
-    alone = sizes["batch"] == 1
-    sent = float(lowered.graph.read_bytes[0]) if alone else 0.0
-    graph = fuse_elementwise(lowered.graph)
-    return _Run(
-        graph, profile.model_copy(update={"core_count": cores}), float(sizes["batch"]), sent
-    )
+def _roofline_s(run: _Run, device: DeviceProfile) -> float:
+    return float(roofline_s(run.graph, device).sum() / run.samples)
 
 
-def _predict(run: _Run) -> Predict:
-    def predict(parameters: object | None) -> Prediction:
-        costs = operator_costs(run.graph, run.profile, Execution.COMPILED, parameters)
-        link = run.profile.host_link
-        sent_s = 0.0 if link is None else run.sent_bytes / link.bandwidth_bytes_per_s.value
-        total_s = float(costs.time_s.sum()) + sent_s
-        sigma = correlated_log_sigma(costs, run.graph)
-        return Prediction(np.array([total_s / run.samples]), np.array([sigma]))
-
-    return predict
+def _time_s(run: _Run, device: DeviceProfile, parameters: Any | None) -> tuple[float, float]:
+    """Time per sample and its log standard deviation."""
+    costs = operator_costs(run.graph, device, Execution.COMPILED, parameters)
+    link = device.host_link
+    sent_s = 0.0 if link is None else run.sent_bytes / link.bandwidth_bytes_per_s.value
+    total_s = float(costs.time_s.sum()) + sent_s
+    return total_s / run.samples, correlated_log_sigma(costs, run.graph)

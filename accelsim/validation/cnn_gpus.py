@@ -14,7 +14,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,17 @@ from accelsim.validation.data_folder import (
     text,
     time_column,
 )
+from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.metrics import knee_batch
 from accelsim.validation.names import gpu_of, note_unknown_devices, workload_of
-from accelsim.validation.runs import TRAINING_STEP, ModelRun, run_prediction, run_roofline_s
-from accelsim.validation.score import ScoredRows
-from accelsim.validation.suite import Batch, refused_batch, register_suite
+from accelsim.validation.runs import (
+    TRAINING_STEP,
+    ModelRun,
+    run_roofline_s,
+    run_time_s,
+)
+from accelsim.validation.scored_rows import ScoredRows
+from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.model import RunShape
 from accelsim.workloads.operator import Phase
@@ -43,15 +49,8 @@ from accelsim.workloads.operator import Phase
 __all__ = ["EXAMPLES_SCHEMA", "MEASUREMENTS_SCHEMA"]
 
 _MEASUREMENT_KEY = (
-    "workload",
-    "phase",
-    "device",
-    "n_devices",
-    "precision",
-    "batch",
-    "metric",
-    "note",
-    "source",
+    *("workload", "phase", "device", "n_devices", "precision"),
+    *("batch", "metric", "note", "source"),
 )
 MEASUREMENTS_SCHEMA = Schema(
     "claims/reference_measurements.csv",
@@ -61,22 +60,15 @@ MEASUREMENTS_SCHEMA = Schema(
 EXAMPLES_SCHEMA = Schema(
     "training/nvidia_deeplearningexamples.csv.gz",
     (
-        *text(
-            "framework",
-            "family",
-            "task_mode",
-            "gpu",
-            "n_gpus",
-            "precision",
-            "batch",
-            "metric_kind",
-            "metric_header",
-        ),
-        *text("row_context", "source"),
+        *text("framework", "family", "task_mode", "gpu", "n_gpus", "precision", "batch"),
+        *text("metric_kind", "metric_header", "row_context", "source"),
         *text("unit", may_lack=True),
         *number("value"),
     ),
 )
+_MEASURED = ("workload", "phase", "device", "precision", "batch", "note", "source", "value")
+#: What names a table among the examples.
+_TABLE_KEY = ("framework", "family", "task_mode", "gpu", "precision", "metric_header")
 #: Units of throughputs that say no more than that the table's header names it.
 _STATED_IN_HEADER = ("", "img/s", "images/s")
 _SWEEP = "NVIDIA/DeepLearningExamples PyTorch ResNet50v1.5"
@@ -90,15 +82,9 @@ _TORCH7_PHASES: Mapping[str, tuple[Phase, ...]] = {
 }
 _TORCH7_IMAGE = 224
 #: Image networks of the examples' families.
-_FAMILIES = frozenset(
-    {
-        "RN50v1.5",
-        "resnet50v1.5",
-        "resnext101-32x4d",
-        "efficientnet_v1",
-        "Efficientdet",
-        "UNet_Medical",
-    }
+_FAMILIES = (
+    *("RN50v1.5", "resnet50v1.5", "resnext101-32x4d"),
+    *("efficientnet_v1", "Efficientdet", "UNet_Medical"),
 )
 _EXAMPLE_PRECISIONS = {"amp": "fp16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32"}
 _EXAMPLE_PHASES: Mapping[str, tuple[Phase, ...]] = {
@@ -109,18 +95,6 @@ _EFFICIENTNETS = {224: "efficientnet-b0", 380: "efficientnet-b4"}
 Mask = NDArray[np.bool_]
 #: A knee this many times the measured one (or less) is within one power of two.
 _ONE_POWER = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """One measured run."""
-
-    device: str
-    model: str
-    label: str
-    measured_s: float
-    run: ModelRun | None
-    refusal: str = ""
 
 
 def knees(rows: Sequence[ScoredRows]) -> dict[str, Any]:
@@ -139,12 +113,9 @@ def knees(rows: Sequence[ScoredRows]) -> dict[str, Any]:
 
 
 def _knee(part: ScoredRows, name: str, points: list[tuple[int, int]]) -> dict[str, Any]:
-    batch, index = (
-        np.array([p[0] for p in points], dtype=np.float64),
-        np.array([p[1] for p in points]),
-    )
-    measured = knee_batch(batch, part.measured_s[index])
-    predicted = knee_batch(batch, part.predicted_s[index])
+    batch, index = np.array(points).T
+    measured = knee_batch(batch.astype(np.float64), part.measured_s[index])
+    predicted = knee_batch(batch.astype(np.float64), part.predicted_s[index])
     return {
         "device": part.device,
         "sweep": name,
@@ -166,7 +137,7 @@ def _knee(part: ScoredRows, name: str, points: list[tuple[int, int]]) -> dict[st
 )
 def load(folder: DataFolder) -> list[Batch]:
     """Batches of both tables, by device."""
-    rows: list[_Row] = []
+    rows: list[MeasuredRun] = []
     if (table := folder.table(MEASUREMENTS_SCHEMA)) is not None:
         asked = table.take(_is_asked(table))
         note_unknown_devices(folder, asked)
@@ -177,44 +148,21 @@ def load(folder: DataFolder) -> list[Batch]:
         note_unknown_devices(folder, asked, "gpu")
         wanted = np.where(np.isin(asked["unit"], _STATED_IN_HEADER), "", "img/s")
         rows += _examples(asked, folder.refuse_units(asked, wanted))
-    return run_batches(map(_lowerable, rows))
+    return run_batches(map(_lowerable, rows), RunModel(gpu_of, run_roofline_s, run_time_s))
 
 
-def _lowerable(row: _Row) -> _Row:
+def _lowerable(row: MeasuredRun) -> MeasuredRun:
     """The row; refused where its workload has no such run."""
     try:
         if row.run is not None:
             row.run.graph()
     except InputError as error:
-        return replace(row, run=None, refusal=f"not understood: {str(error)[:80]}")
+        return row.refused(_not_understood(error))
     return row
 
 
-def run_batches(rows: Iterable[Any]) -> list[Batch]:
-    """One batch per device, and one per device and reason of refusal; rows as `_Row`."""
-    parts: dict[tuple[str, str], list[Any]] = {}
-    for row in rows:
-        parts.setdefault((row.device, row.refusal), []).append(row)
-    return [_batch(device, refusal, own) for (device, refusal), own in parts.items()]
-
-
-def _batch(device: str, refusal: str, rows: list[Any]) -> Batch:
-    group = np.array([row.model for row in rows], dtype=str)
-    label = np.array([row.label for row in rows], dtype=str)
-    measured = np.array([row.measured_s for row in rows])
-    if refusal:
-        return refused_batch(device, group, label, measured, refusal)
-    try:
-        profile = gpu_of(device)
-    except UnknownNameError as error:
-        return refused_batch(device, group, label, measured, f"no GPU profile of {error.name}")
-    runs = [row.run for row in rows]
-    line = run_roofline_s(runs, profile)
-    sweep = np.array([name.endswith(" sweep") for name in label.tolist()], dtype=np.bool_)
-    views = (("batch sweep", sweep),) if sweep.any() else ()
-    return Batch(
-        device, profile, group, label, measured, line, run_prediction(runs, profile), views=views
-    )
+def _not_understood(error: Exception) -> str:
+    return f"not understood: {str(error)[:80]}"
 
 
 def _is_asked(table: Table) -> Mask:
@@ -231,113 +179,74 @@ def _is_asked(table: Table) -> Mask:
     return asked
 
 
-def _measurements(table: Table, wrong_unit: Mask) -> Iterable[_Row]:
-    names = ("workload", "phase", "device", "precision", "batch", "note", "source", "value")
-    for *cells, is_wrong in zip(
-        *(table[n].tolist() for n in names), wrong_unit.tolist(), strict=True
-    ):
-        yield _measurement(*cells, is_wrong=is_wrong)
+def _measurements(table: Table, wrong_unit: Mask) -> Iterable[MeasuredRun]:
+    for record, is_wrong in zip(_records(table, _MEASURED), wrong_unit.tolist(), strict=True):
+        yield _measurement(record, is_wrong=is_wrong)
 
 
-def _measurement(
-    workload: str,
-    phase: str,
-    device: str,
-    form: str,
-    batch: str,
-    note: str,
-    source: str,
-    value: float,
-    *,
-    is_wrong: bool,
-) -> _Row:
+def _records(table: Table, names: Sequence[str]) -> list[dict[str, Any]]:
+    columns = (table[name].tolist() for name in names)
+    return [dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def _measurement(record: Mapping[str, Any], *, is_wrong: bool) -> MeasuredRun:
+    workload, phase, form, batch = (
+        record[name] for name in ("workload", "phase", "precision", "batch")
+    )
     size = int(batch) if batch.isascii() and batch.isdecimal() and len(batch) < 9 else 0
     label = f"{workload} {phase} {form} batch {batch}"
+    row = MeasuredRun(record["device"], workload, label, record["value"])
     if is_wrong:
-        return _Row(device, workload, label, value, None, WRONG_UNIT)
+        return row.refused(WRONG_UNIT)
     if not 1 <= size <= _LARGEST_BATCH:
-        return _Row(
-            device,
-            workload,
-            label,
-            value,
-            None,
-            f"batch size {batch[:20]!r} is no number of images",
-        )
+        return row.refused(f"batch size {batch[:20]!r} is no number of images")
     try:
-        if source.startswith(_TORCH7):
-            return _torch7(workload, phase, device, size, note, value * 1e-3)
-        if phase == "train":
-            return _training(workload, device, form, size, size / value)
-        return _sweep(workload, device, form, size, value * 1e-3)
+        if record["source"].startswith(_TORCH7):
+            return _torch7(row, phase, size, record["note"])
+        return _pytorch(row, phase, form, size)
     except (InputError, KeyError) as error:
-        return _Row(device, workload, label, value, None, f"not understood: {str(error)[:80]}")
+        return row.refused(_not_understood(error))
 
 
-def _torch7(
-    workload: str, phase: str, device: str, batch: int, note: str, measured_s: float
-) -> _Row:
+def _torch7(row: MeasuredRun, phase: str, batch: int, note: str) -> MeasuredRun:
     library = note.split(",")[1].strip() if "," in note else note
-    label = f"{workload} {phase} batch {batch} {library}"
+    label = f"{row.group} {phase} batch {batch} {library}"
+    row = replace(row, label=label, measured_s=row.measured_s * 1e-3)
     if "cuDNN None" in note:
-        return _Row(
-            device,
-            workload,
-            label,
-            measured_s,
-            None,
-            "without cuDNN: another algorithm (explicit im2col)",
-        )
+        return row.refused("without cuDNN: another algorithm (explicit im2col)")
     try:
-        model = workload_of(workload)
+        model = workload_of(row.group)
     except UnknownNameError as error:
-        return _Row(device, workload, label, measured_s, None, f"no workload {error.name}")
+        return row.refused(f"no workload {error.name}")
     shape = RunShape(batch=batch, image_size=_TORCH7_IMAGE)
     stack = "torch7 " + ".".join(library.split(".")[:2]).lower()
-    run = ModelRun(model, shape, precision("fp32"), phases=_TORCH7_PHASES[phase], stack=stack)
-    return _Row(device, workload, label, measured_s, run)
+    phases = _TORCH7_PHASES[phase]
+    return replace(row, run=ModelRun(model, shape, precision("fp32"), phases=phases, stack=stack))
 
 
-def _sweep(workload: str, device: str, form: str, batch: int, measured_s: float) -> _Row:
-    run = ModelRun(
-        workload_of(workload), RunShape(batch=batch), precision(form), is_autocast=form == "fp16"
-    )
-    return _Row(
-        device, "resnet-50", f"resnet-50 inference {form} batch {batch} sweep", measured_s, run
-    )
-
-
-def _training(workload: str, device: str, form: str, batch: int, measured_s: float) -> _Row:
-    run = ModelRun(
-        workload_of(workload), RunShape(batch=batch), precision(form), phases=TRAINING_STEP
-    )
-    return _Row(device, "resnet-50", f"resnet-50 training {form} batch {batch}", measured_s, run)
+def _pytorch(row: MeasuredRun, phase: str, form: str, batch: int) -> MeasuredRun:
+    """Training throughput, or the latency of a batch of a sweep."""
+    model, shape, formats = workload_of(row.group), RunShape(batch=batch), precision(form)
+    if phase == "train":
+        what, end, measured_s = "training", "", batch / row.measured_s
+        run = ModelRun(model, shape, formats, phases=TRAINING_STEP)
+    else:
+        what, end, measured_s = "inference", " sweep", row.measured_s * 1e-3
+        run = ModelRun(model, shape, formats, is_autocast=form == "fp16")
+    label = f"resnet-50 {what} {form} batch {batch}{end}"
+    return replace(row, group="resnet-50", label=label, measured_s=measured_s, run=run)
 
 
 def _is_image_throughput(table: Table) -> Mask:
     """Throughput rows of image families on one GPU."""
     header = np.char.find(table["metric_header"], "hroughput") >= 0
-    one = np.isin(table["n_gpus"], ["1", "1.0"]) & np.isin(table["family"], list(_FAMILIES))
+    one = np.isin(table["n_gpus"], ["1", "1.0"]) & np.isin(table["family"], _FAMILIES)
     asked: Mask = header & one & (table["metric_kind"] == "throughput")
     return asked
 
 
-def _examples(rows: Table, wrong_unit: Mask) -> Iterable[_Row]:
-    names = (
-        "framework",
-        "family",
-        "task_mode",
-        "gpu",
-        "precision",
-        "batch",
-        "metric_header",
-        "row_context",
-        "value",
-    )
-    records = [
-        dict(zip(names, cells, strict=True))
-        for cells in zip(*(rows[n].tolist() for n in names), strict=True)
-    ]
+def _examples(rows: Table, wrong_unit: Mask) -> Iterable[MeasuredRun]:
+    records = _records(rows, (*_TABLE_KEY, "batch", "row_context", "value"))
     seen = Counter((_table_of(record), record["batch"]) for record in records)
     merged = {table for (table, _), count in seen.items() if count > 1}
     for record, is_wrong in zip(records, wrong_unit.tolist(), strict=True):
@@ -348,14 +257,7 @@ def _table_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
     """What names a table; two rows of one batch size mean that several tables were parsed under one
     name.
     """
-    size = _context(record).get("Resolution", "")
-    return (
-        *(
-            record[n]
-            for n in ("framework", "family", "task_mode", "gpu", "precision", "metric_header")
-        ),
-        size,
-    )
+    return (*(record[name] for name in _TABLE_KEY), _context(record).get("Resolution", ""))
 
 
 def _context(record: Mapping[str, Any]) -> dict[str, str]:
@@ -366,7 +268,7 @@ def _context(record: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in context.items()} if isinstance(context, dict) else {}
 
 
-def _example(record: Mapping[str, Any], *, is_merged: bool, is_wrong: bool) -> _Row:
+def _example(record: Mapping[str, Any], *, is_merged: bool, is_wrong: bool) -> MeasuredRun:
     family, form = record["family"], record["precision"]
     batch = _batch_size(record["batch"], form)
     label = f"{record['framework']} {family} {record['task_mode']} {form} batch {record['batch']}"
@@ -374,23 +276,21 @@ def _example(record: Mapping[str, Any], *, is_merged: bool, is_wrong: bool) -> _
     label = f"{label} {size}".rstrip()
     measured_s = (batch or 1) / record["value"] if record["value"] else 0.0
 
+    row = MeasuredRun(record["gpu"], family, label, measured_s)
     reason = WRONG_UNIT if is_wrong else _ambiguity(record, batch, is_merged=is_merged)
     if reason or batch is None:
-        return _Row(record["gpu"], family, label, measured_s, None, reason)
+        return row.refused(reason)
     try:
         model = workload_of(_example_model(family, size))
         image = int(size.partition("x")[0]) if size else 0
         phases, form = _EXAMPLE_PHASES[record["task_mode"]], _EXAMPLE_PRECISIONS[form]
     except UnknownNameError as error:
-        return _Row(record["gpu"], family, label, measured_s, None, f"no workload {error.name}")
+        return row.refused(f"no workload {error.name}")
     except (KeyError, ValueError) as error:
-        return _Row(
-            record["gpu"], family, label, measured_s, None, f"not understood: {str(error)[:80]}"
-        )
-    run = ModelRun(
-        model, RunShape(batch=batch, image_size=image), precision(form), Execution.GRAPH, phases
-    )
-    return _Row(record["gpu"], model.name, label, measured_s, run)
+        return row.refused(_not_understood(error))
+    shape = RunShape(batch=batch, image_size=image)
+    run = ModelRun(model, shape, precision(form), Execution.GRAPH, phases)
+    return replace(row, group=model.name, run=run)
 
 
 def _ambiguity(record: Mapping[str, Any], batch: int | None, *, is_merged: bool) -> str:

@@ -118,8 +118,10 @@ def _inflated(raw: bytes) -> bytes:
         size += len(parts[-1]) if parts else 0
         if not member.eof and size <= MAX_TABLE_BYTES:
             row = b"".join(parts).count(b"\n") + 1
-            found = f"the gzip stream is truncated or damaged after this row ({reason})"
-            detail = f"{found}; copy the file again"
+            detail = (
+                f"the gzip stream is truncated or damaged after this row ({reason}); "
+                "copy the file again"
+            )
             raise FileRefusedError("truncated gzip", detail, row=row)
         raw = member.unused_data
     return b"".join(parts)

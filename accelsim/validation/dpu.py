@@ -25,7 +25,7 @@ from accelsim.validation.data_folder import DataFolder, Schema, Table, number, t
 from accelsim.validation.dpu_check import DpuRow, bare_core, check_rows
 from accelsim.validation.dpu_engines import engine_of, join_engines, predict_engines
 from accelsim.validation.dpu_networks import known_network, network_family
-from accelsim.validation.dpu_rows import (
+from accelsim.validation.dpu_prediction import (
     LAYER_CORES,
     DpuRuns,
     join_runs,
@@ -166,7 +166,9 @@ def _by_layers(
 def _carried(
     runs: DpuRuns, single_s: FloatArray, index: NDArray[np.int64], good: NDArray[np.bool_]
 ) -> tuple[FloatArray, NDArray[np.str_]]:
-    """Single-thread times on other boards: the source board's measurement times the model's ratio."""
+    """Single-thread times on other boards: the source board's measurement times the
+    model's ratio.
+    """
     modelled = np.full(len(runs.rows), np.nan)
     modelled[index] = single_s
     measured = runs.times_s("single")

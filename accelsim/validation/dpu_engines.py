@@ -2,10 +2,10 @@
 each family left out.
 
 One set of rates per overlay holds for all boards, clocks and releases. Other data-centre overlays
-keep the fallback of `accelsim.validation.dpu_rows`. With families left out, this model and the
-fallback have median errors of 44 and 29 % on the DPUCAHX8L, 37 and 30 % on the V70's DPUCV2DX8G (13
-families), 35 and 57 % on eight engines of the DPUCVDX8H, but there 87 and 56 % on average. The
-DPUCADF8H of the U200 and U250 has ten good rows.
+keep the fallback of `accelsim.validation.dpu_prediction`. With families left out, this model and
+the fallback have median errors of 44 and 29 % on the DPUCAHX8L, 37 and 30 % on the V70's
+DPUCV2DX8G (13 families), 35 and 57 % on eight engines of the DPUCVDX8H, but there 87 and 56 % on
+average. The DPUCADF8H of the U200 and U250 has ten good rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accelsim.cost.fpga.batch_engines import engine_boards, engine_times_s
 from accelsim.cost.fpga.network import DpuNetworks, DpuRates, join_networks
 from accelsim.validation.dpu_check import DpuRow
 from accelsim.validation.dpu_fit import family_folds, fit_rates
-from accelsim.validation.dpu_rows import DpuRuns
+from accelsim.validation.dpu_prediction import DpuRuns
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["engine_of", "fit_engine", "join_engines", "predict_engines"]

@@ -25,7 +25,7 @@ from accelsim.cost.systolic.row_stationary import (
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile
 from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
-from accelsim.validation.quantities import QUANTITY, quantity_batch
+from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray
 
@@ -122,7 +122,9 @@ def _run(layer: ConvLayer) -> RowStationaryRun:
 
 
 def vgg_prediction(rows: Sequence[Any]) -> dict[str, Any]:
-    """What is predicted for VGG-16 with nothing but its layers, where no measured row was scored."""
+    """What is predicted for VGG-16 with nothing but its layers, where no measured row was
+    scored.
+    """
     if any(label.startswith("VGG-16") for part in rows for label in part.label.tolist()):
         return {}
     runs = network_runs("VGG-16", _BATCHES["VGG-16"])

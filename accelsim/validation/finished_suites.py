@@ -10,13 +10,14 @@ suite anew. Files are written under another name and then renamed: there is neve
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import platform
 import time
-import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from hashlib import sha256
 from importlib import metadata
@@ -29,16 +30,17 @@ from accelsim.catalog import device_search_path
 from accelsim.cost.fitted import calibration_folders
 from accelsim.datafile import data_root
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema
-from accelsim.validation.scored import ScoredRows, SuiteRows
+from accelsim.validation.scored_rows import ScoredRows, SuiteRows
 from accelsim.validation.suite import Suite, suites
 
-__all__ = ["KeptSuites", "cache_folder"]
+__all__ = ["FinishedSuites", "cache_folder"]
 
 #: Days after which files of runs that were never continued are removed.
 _MOST_DAYS: Final = 7
 _NUMBERS: Final = ("measured_s", "predicted_s", "low_s", "high_s", "roofline_s")
 _TEXTS: Final = ("group", "label")
-_WORDS: Final = ("device", "profile", "tier", "note", "refusal", "used_in_fit")
+_FIELDS: Final = tuple(field.name for field in fields(ScoredRows))
+_COMPRESSION: Final = 3
 _LIBRARIES: Final = ("numpy", "scipy", "aiconfigurator-core")
 _SUFFIXES: Final = frozenset({".py", ".yaml", ".json", ".csv", ".npz"})
 
@@ -51,13 +53,13 @@ def cache_folder() -> Path:
 
 
 @dataclass(slots=True)
-class KeptSuites:
+class FinishedSuites:
     """The finished suites of one run.
 
     Attributes:
         resume: Whether suites of an earlier, unfinished run are taken over.
         folder: Where they lie.
-        kept: Suites that lie there now, in order.
+        stored: Suites that lie there now, in order.
         taken: Suites that were taken over from the earlier run.
         notes: What a user should know: files that were damaged.
         problem: Why nothing can be kept; empty where it can.
@@ -65,7 +67,7 @@ class KeptSuites:
 
     resume: bool = False
     folder: Path = field(default_factory=cache_folder)
-    kept: list[str] = field(default_factory=list)
+    stored: list[str] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problem: str = ""
@@ -84,9 +86,10 @@ class KeptSuites:
             return None
         try:
             found = _read(path)
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error) as error:
             self.notes.append(
-                f"{path} is damaged and ignored ({type(error).__name__}); {suite.name} is scored anew"
+                f"{path} is damaged and ignored ({type(error).__name__}); {suite.name} is "
+                "scored anew"
             )
             return None
         self._mark(suite, path)
@@ -121,7 +124,7 @@ class KeptSuites:
                     path.unlink(missing_ok=True)
 
     def _mark(self, suite: Suite, path: Path) -> None:
-        self.kept.append(suite.name)
+        self.stored.append(suite.name)
         self._files.append(path)
 
     def _path(self, suite: Suite, data: DataFolder, tier: str) -> Path:
@@ -130,7 +133,7 @@ class KeptSuites:
         text = json.dumps(
             [suite.name, tier, own, _installation(device_search_path(), calibration_folders())]
         )
-        return self.folder / f"{suite.name}-{sha256(text.encode()).hexdigest()[:16]}.npz"
+        return self.folder / f"{suite.name}-{sha256(text.encode()).hexdigest()[:16]}.json.gz"
 
 
 def _schemas(suite: Suite) -> list[Schema]:
@@ -184,55 +187,36 @@ def _version(package: str) -> str:
 
 
 def _write(path: Path, suite: SuiteRows) -> None:
-    """Columns of all batches end to end, and a JSON text with what each batch has once."""
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in suite.rows] or [np.zeros(0)])
-        for name in _NUMBERS
-    }
-    for name in _TEXTS:
-        texts = [getattr(part, name) for part in suite.rows] or [np.zeros(0, dtype=str)]
-        columns[name] = np.char.encode(np.concatenate(texts), "utf-8")
-    masks = [mask for part in suite.rows for _, mask in part.views]
-    columns["views"] = np.concatenate(masks or [np.zeros(0, dtype=np.bool_)])
-    batches = [
-        {name: getattr(part, name) for name in _WORDS}
-        | {"rows": len(part), "views": [name for name, _ in part.views]}
-        for part in suite.rows
-    ]
     words = {
-        "batches": batches,
+        "rows": [{name: _plain(getattr(part, name)) for name in _FIELDS} for part in suite.rows],
         "bad": dict(suite.bad),
         "problems": [asdict(problem) for problem in suite.problems],
     }
-    columns["words"] = np.frombuffer(json.dumps(words).encode(), dtype=np.uint8)
-    with path.open("wb") as stream:
-        np.savez(stream, **columns)
+    path.write_bytes(gzip.compress(json.dumps(words).encode(), _COMPRESSION))
+
+
+def _plain(value: Any) -> Any:
+    """Columns as lists; views as pairs of a name and a list."""
+    if isinstance(value, tuple):
+        return [(name, mask.tolist()) for name, mask in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _read(path: Path) -> SuiteRows:
     """The opposite of `_write`.
 
     Raises:
-        OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile: If the file is not what
-            `_write` wrote.
+        OSError, ValueError, KeyError, TypeError, EOFError: If the file is not what `_write` wrote.
     """
-    with np.load(path, allow_pickle=False) as found:
-        columns = {name: found[name] for name in (*_NUMBERS, *_TEXTS, "views", "words")}
-    words = json.loads(columns["words"].tobytes())
-    for name in _TEXTS:
-        columns[name] = np.char.decode(columns[name], "utf-8")
-    rows, start, seen = [], 0, 0
-    for batch in words["batches"]:
-        end = start + batch["rows"]
-        views = []
-        for name in batch["views"]:
-            views.append((name, columns["views"][seen : seen + batch["rows"]]))
-            seen += batch["rows"]
-        own = {name: columns[name][start:end] for name in (*_NUMBERS, *_TEXTS)}
-        rows.append(ScoredRows(**{name: batch[name] for name in _WORDS}, **own, views=tuple(views)))
-        start = end
-    if start != len(columns["label"]) or seen != len(columns["views"]):
+    words = json.loads(gzip.decompress(path.read_bytes()))
+    problems = tuple(DataProblem(**problem) for problem in words["problems"])
+    return SuiteRows(tuple(map(_scored_rows, words["rows"])), words["bad"], problems)
+
+
+def _scored_rows(values: dict[str, Any]) -> ScoredRows:
+    columns = {name: np.array(values[name], dtype=np.float64) for name in _NUMBERS}
+    texts = {name: np.array(values[name], dtype=str) for name in _TEXTS}
+    views = tuple((name, np.array(mask, dtype=np.bool_)) for name, mask in values["views"])
+    if {len(column) for column in (*columns.values(), *texts.values())} - {len(columns["low_s"])}:
         raise ValueError("lengths differ")
-    return SuiteRows(
-        tuple(rows), words["bad"], tuple(DataProblem(**problem) for problem in words["problems"])
-    )
+    return ScoredRows(**values | columns | texts | {"views": views})

@@ -29,8 +29,14 @@ def misplaced_hint(folder: DataFolder, schemas: Sequence[Schema]) -> str:
         here = DataFolder(folder.root).path(Schema(path.name, ()))
         if here is not None and len(path.parts) > 1:
             if folder.root.resolve().name == path.parts[0]:
-                return f"{here.name} lies in it directly: give the folder above, {str(folder.root.resolve().parent)!r}."
-            return f"{here.name} lies in it directly: tables are looked for in {path.parts[0]}/ below it."
+                return (
+                    f"{here.name} lies in it directly: give the folder above, "
+                    f"{str(folder.root.resolve().parent)!r}."
+                )
+            return (
+                f"{here.name} lies in it directly: tables are looked for in "
+                f"{path.parts[0]}/ below it."
+            )
         below = next(
             (DataFolder(sub) for sub in _folders(folder.root) if DataFolder(sub).has(schema)), None
         )

@@ -9,7 +9,6 @@ launch and dispatch are part of the predicted time. No parameter is fitted to th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +38,13 @@ from accelsim.validation.data_folder import (
     time_column,
 )
 from accelsim.validation.names import device_refusal, gpu_of, note_unknown_devices
-from accelsim.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
+from accelsim.validation.suite import (
+    Batch,
+    TextArray,
+    predict_each,
+    refused_batch,
+    register_suite,
+)
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind
@@ -235,15 +240,8 @@ def _device_batches(device: str, rows: Table, desc: TextArray, runs: dict[str, R
         return [refused_batch(device, rows["model"], desc, measured, device_refusal(error))]
     own = [runs[name] for name in desc.tolist()]
     line = np.array([float((roofline_s(run.graph, profile) * run.repeat).sum()) for run in own])
-    return [Batch(device, profile, rows["model"], desc, measured, line, _prediction(own, profile))]
-
-
-def _prediction(runs: list[Run], profile: GpuProfile) -> Callable[[Any | None], Prediction]:
-    def predict(parameters: Any | None) -> Prediction:
-        pairs = [_predicted(run, profile, parameters) for run in runs]
-        return Prediction(np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]))
-
-    return predict
+    predict = predict_each(own, lambda run, given: _predicted(run, profile, given))
+    return [Batch(device, profile, rows["model"], desc, measured, line, predict)]
 
 
 def _predicted(run: Run, profile: GpuProfile, parameters: Any | None) -> tuple[float, float]:

@@ -16,7 +16,7 @@ the rows of other engines have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import hypot
@@ -30,8 +30,9 @@ from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.columns import correlated_log_sigma, roofline_s
 from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text, time_column
+from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.names import gpu_of, note_unknown_devices, workload_of
-from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
+from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
@@ -40,24 +41,16 @@ from accelsim.workloads.operator import Phase
 
 __all__ = ["SERVING_SCHEMA"]
 
+_DIVISIONS = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 SERVING_SCHEMA = Schema(
     "serving/measured_ttft_tpot_h200.csv",
     (
         *text("id", "backend", "model_path", "system", "precision", "mode"),
         *number("isl", "osl"),
-        *number(
-            "batch_size",
-            "tp_size",
-            "pp_size",
-            "attention_dp_size",
-            "moe_tp_size",
-            "moe_ep_size",
-            optional=True,
-        ),
+        *number("batch_size", *_DIVISIONS, optional=True),
         *time_column("silicon_tpot_ms", optional=True),
     ),
 )
-_DIVISIONS = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
 #: Share of the memory a serving engine takes by default (vLLM's gpu_memory_utilization).
 _MEMORY_SHARE = 0.9
 #: Spread of ln(time per output token) that a server adds to its kernels' (scheduling, sampling,
@@ -75,6 +68,16 @@ class _Load:
     answer: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A model, the formats of its checkpoint, its load, and the software that serves it."""
+
+    workload: Workload
+    precision: Precision
+    load: _Load
+    backend: str
+
+
 @register_suite(
     "llm-serving",
     "Language models served on one GPU: time per output token",
@@ -83,23 +86,36 @@ class _Load:
     quantity="time per output token, s",
 )
 def load(folder: DataFolder) -> list[Batch]:
-    """Rows by device, model, precision, backend and reason where they are refused."""
+    """Rows by device, and by reason where they are refused."""
     table = folder.table(SERVING_SCHEMA)
     if table is None:
         return []
     note_unknown_devices(folder, table, "system")
-    refusal = np.array([_refusal(table, row) for row in range(len(table))], dtype=object)
-    keys = list(
-        zip(
-            *(table[name].tolist() for name in ("system", "model_path", "precision", "backend")),
-            refusal,
-            strict=True,
-        )
+    rows = [_row(table, index) for index in range(len(table))]
+    return run_batches(rows, RunModel(gpu_of, _roofline_s, _time_s))
+
+
+def _row(table: Table, index: int) -> MeasuredRun:
+    system, model, form, backend = (
+        str(table[name][index]) for name in ("system", "model_path", "precision", "backend")
     )
-    parts: dict[tuple[str, ...], list[int]] = {}
-    for row, key in enumerate(keys):
-        parts.setdefault(key, []).append(row)
-    return [_batch(table.take(np.array(rows)), key) for key, rows in parts.items()]
+    lengths = [int(table[name][index]) for name in ("isl", "osl")]
+    label = f"{model} {lengths[0]}+{lengths[1]}"
+    measured_s = float(table["silicon_tpot_ms"][index]) * 1e-3
+    row = MeasuredRun(system, f"{model} {form} ({backend})", label, measured_s)
+    reason = _refusal(table, index)
+    if reason:
+        return row.refused(reason)
+    try:
+        gpu_of(system)
+        workload = workload_of(model)
+    except (UnknownNameError, InvalidValueError) as error:
+        is_system = isinstance(error, UnknownNameError) and error.what != "workload"
+        lacking = f"GPU profile of {system}" if is_system else f"workload {model}"
+        return row.refused(f"no {lacking}")
+    requests = int(table["batch_size"][index])
+    load = _Load(max(requests, 1), *(max(length, 1) for length in lengths))
+    return replace(row, run=_Served(workload, PRECISIONS[form], load, backend))
 
 
 def _refusal(table: Table, row: int) -> str:
@@ -115,45 +131,7 @@ def _refusal(table: Table, row: int) -> str:
     return ""
 
 
-def _batch(rows: Table, key: tuple[str, ...]) -> Batch:
-    system, model, precision, backend, refusal = key
-    group = np.full(len(rows), f"{model} {precision} ({backend})")
-    sizes = zip(*(rows[name].astype(int).tolist() for name in ("isl", "osl")), strict=True)
-    label = np.array([f"{model} {isl}+{osl}" for isl, osl in sizes], dtype=str)
-    measured = rows["silicon_tpot_ms"] * 1e-3
-    try:
-        profile, workload = gpu_of(system), workload_of(model)
-    except (UnknownNameError, InvalidValueError) as error:
-        is_system = isinstance(error, UnknownNameError) and error.what != "workload"
-        refusal = refusal or (
-            f"no GPU profile of {system}" if is_system else f"no workload {model}"
-        )
-    if refusal:
-        return refused_batch(system, group, label, measured, refusal)
-    loads = [
-        _Load(max(int(requests), 1), max(int(isl), 1), max(int(osl), 1))
-        for requests, isl, osl in zip(rows["batch_size"], rows["isl"], rows["osl"], strict=True)
-    ]
-    known = _served(PRECISIONS[precision], profile)
-    line = np.array(
-        [
-            _total(load, workload, known, profile, lambda g: float(roofline_s(g, profile).sum()))
-            for load in loads
-        ]
-    )
-    server = _SERVER_LOG_SIGMA.get(backend, _ANY_SERVER_LOG_SIGMA)
-    return Batch(
-        system,
-        profile,
-        group,
-        label,
-        measured,
-        line,
-        _prediction(loads, workload, known, profile, server),
-    )
-
-
-def _served(precision: Precision, device: GpuProfile) -> Precision:
+def _on(device: GpuProfile, precision: Precision) -> Precision:
     """How a device serves a checkpoint: kernels take FP4 weights to BF16 where there is no FP4
     arithmetic.
     """
@@ -162,53 +140,38 @@ def _served(precision: Precision, device: GpuProfile) -> Precision:
     return replace(precision, compute=Dtype.BF16)
 
 
-def _prediction(
-    loads: Iterable[_Load],
-    workload: Workload,
-    precision: Precision,
-    device: GpuProfile,
-    server_log_sigma: float,
-) -> Callable[[Any | None], Prediction]:
-    def predict(parameters: Any | None) -> Prediction:
-        def busy_s(graph: OperatorGraph) -> float:
-            costs = cost_gpu(graph, device, Execution.COMPILED, parameters)
-            return float((costs.time_s + costs.dispatch_s).sum())
-
-        def sigma(load: _Load) -> float:
-            step = _step(workload, precision, _running(load, workload, precision, device), load)
-            kernels = correlated_log_sigma(
-                cost_gpu(step, device, Execution.COMPILED, parameters), step
-            )
-            return hypot(kernels, server_log_sigma)
-
-        time_s = [_total(load, workload, precision, device, busy_s) for load in loads]
-        return Prediction(np.array(time_s), np.array([sigma(load) for load in loads]))
-
-    return predict
+def _roofline_s(run: _Served, device: GpuProfile) -> float:
+    return _total_s(run, device, lambda graph: float(roofline_s(graph, device).sum()))
 
 
-def _total(
-    load: _Load,
-    workload: Workload,
-    precision: Precision,
-    device: GpuProfile,
-    time_s: Callable[[OperatorGraph], float],
-) -> float:
+def _time_s(run: _Served, device: GpuProfile, parameters: Any | None) -> tuple[float, float]:
+    """Time per output token and its log standard deviation."""
+
+    def busy_s(graph: OperatorGraph) -> float:
+        costs = cost_gpu(graph, device, Execution.COMPILED, parameters)
+        return float((costs.time_s + costs.dispatch_s).sum())
+
+    step = _step(run.workload, _on(device, run.precision), _running(run, device), run.load)
+    costs = cost_gpu(step, device, Execution.COMPILED, parameters)
+    server = _SERVER_LOG_SIGMA.get(run.backend, _ANY_SERVER_LOG_SIGMA)
+    return _total_s(run, device, busy_s), hypot(correlated_log_sigma(costs, step), server)
+
+
+def _total_s(run: _Served, device: GpuProfile, time_s: Callable[[OperatorGraph], float]) -> float:
     """Time per output token of a load."""
-    running = _running(load, workload, precision, device)
-    prompts = (running - 1) / load.answer
-    return time_s(_step(workload, precision, running, load)) + prompts * time_s(
-        _prompt(workload, precision, load.prompt)
-    )
+    precision, running = _on(device, run.precision), _running(run, device)
+    prompts = (running - 1) / run.load.answer
+    step_s = time_s(_step(run.workload, precision, running, run.load))
+    return step_s + prompts * time_s(_prompt(run.workload, precision, run.load.prompt))
 
 
-def _running(load: _Load, workload: Workload, precision: Precision, device: GpuProfile) -> int:
+def _running(run: _Served, device: GpuProfile) -> int:
     """Requests whose caches fit beside the weights, at least one and at most those in flight."""
+    load = run.load
     shape = RunShape(batch=1, seq_len=1, context_len=load.prompt)
-    lowered = workload.lower(shape, precision, Phase.DECODE)
-    room = _MEMORY_SHARE * float(device.memory.capacity_bytes.value) - float(
-        lowered.graph.weight_bytes.sum()
-    )
+    lowered = run.workload.lower(shape, _on(device, run.precision), Phase.DECODE)
+    weights = float(lowered.graph.weight_bytes.sum())
+    room = _MEMORY_SHARE * float(device.memory.capacity_bytes.value) - weights
     each = lowered.kv_bytes_per_token * (load.prompt + load.answer / 2)
     return int(np.clip(room // max(each, 1.0), 1, load.requests))
 

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.hardware.sourced import Sourced, SourceKind
 from accelsim.validation.data_folder import (
     WRONG_UNIT,
     DataFolder,
@@ -38,12 +38,13 @@ from accelsim.validation.data_folder import (
     text,
     time_column,
 )
+from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.names import device_of, note_unknown_devices, workload_of
-from accelsim.validation.suite import Batch, refused_batch, register_suite
+from accelsim.validation.suite import Batch, register_suite
 from accelsim.validation.throughput import (
     Stage,
     Throughput,
-    throughput_prediction,
+    sample_time_s,
     throughput_roofline_s,
 )
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
@@ -54,17 +55,8 @@ __all__ = ["MLPERF_SCHEMA"]
 MLPERF_SCHEMA = Schema(
     "serving/mlperf_inference.csv",
     (
-        *text(
-            "round",
-            "submitter",
-            "system",
-            "accelerator",
-            "model",
-            "scenario",
-            "valid",
-            "unit",
-            "framework",
-        ),
+        *text("round", "submitter", "system", "accelerator", "model", "scenario"),
+        *text("valid", "unit", "framework"),
         *number("acc_per_node", optional=True),
         *time_column("samples_per_s", optional=True),
         *text("host_cpu", may_lack=True),
@@ -72,6 +64,10 @@ MLPERF_SCHEMA = Schema(
         *number("nodes"),
     ),
     ("round", "submitter", "system", "accelerator", "model", "scenario", "framework"),
+)
+_ASKED = (
+    *("round", "accelerator", "host_cpu", "model", "unit", "valid"),
+    *("acc_per_node", "sockets", "nodes", "samples_per_s"),
 )
 _UNITS = ("samples/s", "tokens/s")
 
@@ -147,16 +143,6 @@ _PROGRAMS: Mapping[tuple[str, str], tuple[int, float]] = {
 _BRATS_ROUNDS = ("v0.7", "v1.0", "v1.1")
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    device: str
-    model: str
-    measured_s: float
-    run: Throughput | None
-    refusal: str = ""
-    program_count: int = 0
-
-
 @register_suite(
     "mlperf-inference",
     "MLPerf Inference offline throughput per accelerator",
@@ -172,80 +158,42 @@ def load(folder: DataFolder) -> list[Batch]:
     offline = table.take(table["scenario"] == "offline")
     note_unknown_devices(folder, offline, "accelerator")
     folder.refuse_units(offline, np.where(np.isin(offline["unit"], _UNITS), "", _UNITS[0]))
-    parts: dict[tuple[str, str, int], list[_Row]] = {}
-    for row in _rows(offline):
-        parts.setdefault((row.device, row.refusal, row.program_count), []).append(row)
-    return [_batch(*key, own) for key, own in parts.items()]
+    return run_batches(_rows(offline), RunModel(device_of, throughput_roofline_s, sample_time_s))
 
 
-def _batch(device: str, refusal: str, program_count: int, rows: list[_Row]) -> Batch:
-    group = np.array([row.model for row in rows], dtype=str)
-    measured = np.array([row.measured_s for row in rows])
-    runs = [row.run for row in rows if row.run is not None]
-    if refusal:
-        return refused_batch(device, group, group, measured, refusal)
-    profile = _programmed(device_of(device), program_count)
-    line = throughput_roofline_s(runs, profile)
-    return Batch(
-        device, profile, group, group, measured, line, throughput_prediction(runs, profile)
-    )
-
-
-def _rows(table: Table) -> Iterable[_Row]:
-    names = (
-        "round",
-        "accelerator",
-        "host_cpu",
-        "model",
-        "unit",
-        "acc_per_node",
-        "sockets",
-        "nodes",
-        "samples_per_s",
-    )
-    for version, accelerator, host, model, unit, per_node, sockets, nodes, rate, valid in zip(
-        *(table[name].tolist() for name in (*names, "valid")), strict=True
-    ):
-        is_host = accelerator in {"", "-"}
-        device, count = (host or accelerator, sockets) if is_host else (accelerator, per_node)
+def _rows(table: Table) -> Iterable[MeasuredRun]:
+    for index in range(len(table)):
+        row = {name: table[name][index] for name in _ASKED}
+        is_host = row["accelerator"] in {"", "-"}
+        device = row["host_cpu"] or row["accelerator"] if is_host else row["accelerator"]
+        count = row["sockets"] if is_host else row["acc_per_node"]
         known = count if np.isfinite(count) and count > 0 else 1.0
-        yield _row(
-            version, device, model, unit, known * max(nodes, 1.0), rate, is_valid=valid == "VALID"
-        )
+        yield _row(row, str(device), known * max(row["nodes"], 1.0))
 
 
-def _row(
-    version: str, device: str, model: str, unit: str, count: float, rate: float, *, is_valid: bool
-) -> _Row:
-    """One row; its time is that of one sample on one device."""
-    usable = bool(np.isfinite(rate)) and rate > 0
-    measured_s = count / rate if usable else float("nan")
-    task = _task(version, model)
-    reason = _refusal(device, model, unit, task, is_usable=is_valid and usable)
+def _row(row: Mapping[str, Any], device: str, count: float) -> MeasuredRun:
+    """One row; its time is that of one sample on one of `count` devices."""
+    model, rate = str(row["model"]), float(row["samples_per_s"])
+    is_usable = bool(np.isfinite(rate)) and rate > 0
+    measured_s = count / rate if is_usable else float("nan")
+    found = MeasuredRun(device, model, model, measured_s)
+    task = _task(row["round"], model)
+    is_valid = is_usable and row["valid"] == "VALID"
+    reason = _refusal(device, model, row["unit"], task, is_usable=is_valid)
     if reason or task is None:
-        return _Row(device, model, measured_s, None, reason)
+        return found.refused(reason)
     try:
         profile = device_of(device)
         programs, samples = _PROGRAMS.get((profile.name, model), (0, 0.0))
         task = replace(task, batches=(programs * samples,)) if programs else task
         stages = _stages(model, task)
     except UnknownNameError as error:
-        reason = f"no workload {model}" if error.what == "workload" else f"no profile of {device}"
-        return _Row(device, model, measured_s, None, reason)
+        lacking = f"workload {model}" if error.what == "workload" else f"profile of {device}"
+        return found.refused(f"no {lacking}")
     if (profile.name, model) in _MIXED:
-        return _Row(device, model, measured_s, None, _MIXED_FORMATS)
+        return found.refused(_MIXED_FORMATS)
     run = Throughput(stages, task.batches, _precision(model, profile), task.scores)
-    return _Row(device, model, measured_s, run, program_count=programs)
-
-
-def _programmed(profile: DeviceProfile, program_count: int) -> DeviceProfile:
-    """The device with so many programs side by side, each of which fetches its weights."""
-    if not program_count:
-        return profile
-    cores = Sourced(
-        value=program_count, kind=SourceKind.DERIVED, source="programs of the submission"
-    )
-    return profile.model_copy(update={"core_count": cores})
+    return replace(found, run=run, program_count=programs)
 
 
 def _stages(model: str, task: _Task) -> tuple[Stage, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from accelsim.validation.score import GroupScore, Scoreboard, SuiteScore
-from accelsim.validation.scored import ScoredRows
+from accelsim.validation.scored_rows import ScoredRows
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["markdown", "row_columns", "row_names", "row_records", "scoreboard_dict"]
@@ -80,7 +80,7 @@ def _group(group: GroupScore, key: str) -> dict[str, Any]:
         "rows_asked": group.rows_asked,
         "refused": dict(group.refused),
     }
-    return head | _rounded(group.figures.to_dict()) | ({"is_view": True} if group.is_view else {})
+    return head | _rounded(group.figures.to_dict()) | {"is_view": group.is_view}
 
 
 def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,8 +151,14 @@ def markdown(report: Mapping[str, Any], title: str = "Accuracy") -> str:
     lines = [
         f"# {title}",
         "",
-        "Written by `accelsim validate`; do not edit. Errors are |predicted / measured - 1|; bias is above 0 where",
-        "predictions are too slow; coverage is the share of rows inside their 90 % interval, width its median relative to",
+        (
+            "Written by `accelsim validate`; do not edit. Errors are |predicted / measured - 1|; "
+            "bias is above 0 where"
+        ),
+        (
+            "predictions are too slow; coverage is the share of rows inside their 90 % interval, "
+            "width its median relative to"
+        ),
         "the prediction.",
         "Roofline is the MAPE of max(FLOP / peak, bytes / bandwidth) on the same rows.",
         "",

@@ -7,7 +7,6 @@ kernels instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,7 +18,6 @@ from accelsim.cost.table import CostTable, Execution
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.columns import correlated_log_sigma, issued_time_s, roofline_s
 from accelsim.validation.stacks import stack_ratio
-from accelsim.validation.suite import Predict, Prediction
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -27,7 +25,7 @@ from accelsim.workloads.model import RunShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, training_graph
 
-__all__ = ["TRAINING_STEP", "ModelRun", "run_prediction", "run_roofline_s"]
+__all__ = ["TRAINING_STEP", "ModelRun", "run_roofline_s", "run_time_s"]
 
 _IS_CONTRACTION = np.isin(
     np.arange(max(OperatorKind) + 1), [int(kind) for kind in CONTRACTION_KINDS]
@@ -79,17 +77,8 @@ def _graph(run: ModelRun) -> OperatorGraph:
     return fuse_elementwise(graph) if run.execution is Execution.COMPILED else graph
 
 
-def run_prediction(runs: Sequence[ModelRun], device: DeviceProfile) -> Predict:
-    """Predicts the time of each run on a device."""
-
-    def predict(parameters: Any | None) -> Prediction:
-        pairs = [_predicted(run, device, parameters) for run in runs]
-        return Prediction(np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]))
-
-    return predict
-
-
-def _predicted(run: ModelRun, device: DeviceProfile, parameters: Any | None) -> tuple[float, float]:
+def run_time_s(run: ModelRun, device: DeviceProfile, parameters: Any | None) -> tuple[float, float]:
+    """Predicted time of a run on a device, s, and its log standard deviation."""
     graph = run.graph()
     costs = operator_costs(graph, device, run.execution, parameters)
     issued_s = costs.dispatch_s + _casts_s(run, graph, costs)
@@ -109,6 +98,6 @@ def _casts_s(run: ModelRun, graph: OperatorGraph, costs: CostTable) -> FloatArra
     return cast
 
 
-def run_roofline_s(runs: Sequence[ModelRun], device: DeviceProfile) -> FloatArray:
-    """Sum of the operators' rooflines of each run, s."""
-    return np.array([float(roofline_s(run.graph(), device).sum()) for run in runs])
+def run_roofline_s(run: ModelRun, device: DeviceProfile) -> float:
+    """Sum of the operators' rooflines of a run, s."""
+    return float(roofline_s(run.graph(), device).sum())

@@ -19,11 +19,11 @@ import numpy as np
 
 from accelsim.errors import AccelsimError, InputError, MissingDependencyError, UnknownNameError
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema, data_folder
-from accelsim.validation.finished_suites import KeptSuites
+from accelsim.validation.finished_suites import FinishedSuites
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes
 from accelsim.validation.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.validation.names import device_of
-from accelsim.validation.scored import ScoredRows, Step, SuiteRows
+from accelsim.validation.scored_rows import ScoredRows, Step, SuiteRows
 from accelsim.validation.split import held_out_mask
 from accelsim.validation.suite import Batch, Suite, suites
 from accelsim.validation.suite import suite as find_suite
@@ -104,7 +104,7 @@ def validate(
     data: Path | None = None,
     tier: TierName = "best",
     progress: Progress | None = None,
-    kept: KeptSuites | None = None,
+    finished: FinishedSuites | None = None,
 ) -> Scoreboard:
     """Score suites on the tables of a folder.
 
@@ -113,8 +113,8 @@ def validate(
         data: Folder of the tables; the published tables that ship with accelsim where None.
         tier: Parameters to predict with.
         progress: Called before each step.
-        kept: Where finished suites are kept until the caller clears it, and taken from where the
-            run continues another.
+        finished: Where finished suites are kept until the caller clears it, and taken from where
+            the run continues another.
 
     Raises:
         UnknownNameError: If there is no such suite.
@@ -138,8 +138,8 @@ def validate(
             # a figure of 0 in a table makes ratios that are no numbers: they are refused, or
             # reported as unknown
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                found = _kept_or_scored(
-                    suite, folder, tier, step, progress or (lambda _step: None), kept
+                found = _finished_or_scored(
+                    suite, folder, tier, step, progress or (lambda _step: None), finished
                 )
         except MissingDependencyError as error:
             if names:
@@ -171,7 +171,10 @@ def _check_folder(wanted: Sequence[Suite], folder: DataFolder, *, is_named: bool
     hint = partial(misplaced_hint, folder)
     for suite in wanted if is_named else ():
         if missing := _missing_files(suite, folder):
-            text = f"suite {suite.name} needs {missing} in {str(folder.root)!r}, which has no such file."
+            text = (
+                f"suite {suite.name} needs {missing} in {str(folder.root)!r}, which has "
+                "no such file."
+            )
             raise InputError(f"{text} {hint(_schemas([suite]))}".rstrip())
     schemas = _schemas(wanted)
     if schemas and not any(folder.has(schema) for schema in schemas):
@@ -179,27 +182,29 @@ def _check_folder(wanted: Sequence[Suite], folder: DataFolder, *, is_named: bool
         raise InputError(f"{text} {hint(schemas)}".rstrip())
 
 
-def _kept_or_scored(
+def _finished_or_scored(
     suite: Suite,
     folder: DataFolder,
     tier: TierName,
     step: Step,
     progress: Progress,
-    kept: KeptSuites | None,
+    finished: FinishedSuites | None,
 ) -> SuiteRows:
     """Rows of a suite, from an earlier run where it left them."""
-    found = None if kept is None else kept.read(suite, folder, tier)
+    found = None if finished is None else finished.read(suite, folder, tier)
     if found is not None:
         folder.problems += [problem for problem in found.problems if problem not in folder.problems]
         return found
     found = _predicted(suite, folder, tier, step, progress)
-    if kept is not None:
-        kept.write(suite, folder, tier, found)
+    if finished is not None:
+        finished.write(suite, folder, tier, found)
     return found
 
 
 def _missing_files(suite: Suite, folder: DataFolder) -> str:
-    """What a suite lacks: each file it needs, or any of those it could use; empty where it can run."""
+    """What a suite lacks: each file it needs, or any of those it could use; empty where
+    it can run.
+    """
     needed = [schema.file for schema in suite.files if not folder.has(schema)]
     if needed or suite.files or any(folder.has(schema) for schema in suite.optional_files):
         return ", ".join(needed)

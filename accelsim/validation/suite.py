@@ -8,9 +8,9 @@ every suite.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ __all__ = [
     "Prediction",
     "Suite",
     "TextArray",
+    "predict_each",
     "refused_batch",
     "register_suite",
     "suite",
@@ -103,6 +104,27 @@ def refused_batch(
     )
 
 
+Run = TypeVar("Run", bound=Hashable)
+
+
+def predict_each(
+    runs: Sequence[Run], predicted: Callable[[Run, Any | None], tuple[float, float]]
+) -> Predict:
+    """Predicts runs one by one, equal ones once.
+
+    Args:
+        runs: What the rows of a batch ran.
+        predicted: Time of a run with given parameters, s, and its log standard deviation.
+    """
+
+    def predict(parameters: Any | None) -> Prediction:
+        known = {run: predicted(run, parameters) for run in dict.fromkeys(runs)}
+        pairs = np.array([known[run] for run in runs]).reshape(-1, 2)
+        return Prediction(pairs[:, 0], pairs[:, 1])
+
+    return predict
+
+
 @dataclass(frozen=True, slots=True)
 class Suite:
     """A named set of measured rows.
@@ -138,17 +160,22 @@ _SUITES: dict[str, Suite] = {}
 Load = Callable[[DataFolder], Sequence[Batch]]
 
 
+class SuiteOptions(TypedDict, total=False):
+    """The attributes of `Suite` that have a default."""
+
+    optional_files: tuple[Schema, ...]
+    is_ranked: bool
+    findings: Callable[[Sequence[Any]], dict[str, Any]]
+    quantity: str
+    fits_folder: bool
+
+
 def register_suite(
     name: str,
     title: str,
     files: tuple[Schema, ...],
     group_key: Literal["operator", "model"],
-    *,
-    optional_files: tuple[Schema, ...] = (),
-    is_ranked: bool = False,
-    findings: Callable[[Sequence[Any]], dict[str, Any]] | None = None,
-    quantity: str = "time, s",
-    fits_folder: bool = False,
+    **options: Unpack[SuiteOptions],
 ) -> Callable[[Load], Load]:
     """Register a suite; the decorated function reads its tables into batches.
 
@@ -159,18 +186,7 @@ def register_suite(
     def add(load: Load) -> Load:
         if name in _SUITES:
             raise InvalidValueError("suite", name, "a name that is not registered yet")
-        _SUITES[name] = Suite(
-            name,
-            title,
-            files,
-            group_key,
-            load,
-            optional_files,
-            is_ranked,
-            findings,
-            quantity,
-            fits_folder,
-        )
+        _SUITES[name] = Suite(name, title, files, group_key, load, **options)
         return load
 
     return add

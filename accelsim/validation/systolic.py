@@ -21,7 +21,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.hardware.scalesim import ScaleSimConfig
 from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
-from accelsim.validation.quantities import QUANTITY, quantity_batch
+from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, TextArray, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray
 

@@ -8,7 +8,6 @@ and its launch latency is hidden. What an accelerator's host does is not in the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,7 +22,6 @@ from accelsim.cost.table import CostTable, Execution
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
 from accelsim.validation.columns import correlated_log_sigma, graph_of_columns, roofline_s
-from accelsim.validation.suite import Predict, Prediction
 from accelsim.workloads.bottleneck import fuse_bottlenecks, skip_unread_pixels
 from accelsim.workloads.concatenation import elide_copies
 from accelsim.workloads.dtype import Dtype, Precision
@@ -32,7 +30,7 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.model import RunShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
 
-__all__ = ["Stage", "Throughput", "throughput_prediction", "throughput_roofline_s"]
+__all__ = ["Stage", "Throughput", "sample_time_s", "throughput_roofline_s"]
 
 
 #: Scores leave an engine at 16 bits: a sigmoid at 8 would tie most of them.
@@ -71,27 +69,8 @@ class Throughput:
     scores: float = 0.0
 
 
-def throughput_prediction(runs: Sequence[Throughput], device: DeviceProfile) -> Predict:
-    """Predicts the time per sample of each run on a device."""
-
-    def predict(parameters: Any | None) -> Prediction:
-        known: dict[Throughput, tuple[float, float]] = {}
-        for run in runs:
-            if run not in known:
-                known[run] = _fastest(run, device, parameters)
-        pairs = [known[run] for run in runs]
-        return Prediction(np.array([p[0] for p in pairs]), np.array([p[1] for p in pairs]))
-
-    return predict
-
-
-def throughput_roofline_s(runs: Sequence[Throughput], device: DeviceProfile) -> FloatArray:
+def throughput_roofline_s(run: Throughput, device: DeviceProfile) -> float:
     """Sum of the operators' rooflines per sample, largest batch, s."""
-    known = {run: _roofline_s(run, device) for run in set(runs)}
-    return np.array([known[run] for run in runs])
-
-
-def _roofline_s(run: Throughput, device: DeviceProfile) -> float:
     engines = (
         (stage, _engine(stage.workload, stage.shapes[-1], run.precision)[0]) for stage in run.stages
     )
@@ -101,7 +80,9 @@ def _roofline_s(run: Throughput, device: DeviceProfile) -> float:
     return total_s / run.samples[-1]
 
 
-def _fastest(run: Throughput, device: DeviceProfile, parameters: Any | None) -> tuple[float, float]:
+def sample_time_s(
+    run: Throughput, device: DeviceProfile, parameters: Any | None
+) -> tuple[float, float]:
     """Time per sample and its log standard deviation at the best batch that fits.
 
     Raises:

@@ -37,7 +37,7 @@ from accelsim.cost.systolic import cost_systolic
 from accelsim.cost.table import CostTable
 from accelsim.hardware.profile import AsicProfile
 from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
-from accelsim.validation.quantities import QUANTITY, quantity_batch
+from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
@@ -245,7 +245,9 @@ def _applications(apps: Table) -> list[Batch]:
 
 
 def _per_watt(table: Table, platforms: Table, apps: Table) -> Batch:
-    """Performance per watt over the CPU server's, per die and at the servers' thermal design power."""
+    """Performance per watt over the CPU server's, per die and at the servers' thermal
+    design power.
+    """
     label = np.array(
         [f"{metric} {mean}" for metric, mean in zip(table["metric"], table["mean"], strict=True)]
     )

@@ -8,8 +8,9 @@ REFERENCE = ("breakeven", "resnet-50", "--reference", "t4", "--reference-usd", "
 
 
 def test_a_table_names_the_volume_or_why_there_is_none(run):
-    ran = run(*REFERENCE, "--asic", "tpu-v4i", "--asic-usd", "300", "--asic-nre-usd", "1e6", "--fpga", "zcu104",
-              "--fpga-usd", "90000", "--fpga-nre-usd", "5000")  # fmt: skip
+    chip = ("--asic", "tpu-v4i", "--asic-usd", "300", "--asic-nre-usd", "1e6")
+    board = ("--fpga", "zcu104", "--fpga-usd", "90000", "--fpga-nre-usd", "5000")
+    ran = run(*REFERENCE, *chip, *board)
     assert ran.code == 0
     text = " ".join(ran.out.split())
     assert "tpu-v4i t4 1,000,000" in text

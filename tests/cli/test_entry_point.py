@@ -127,3 +127,25 @@ def test_a_command_is_found_alone_and_among_all():
     assert set(get_command(command_tree()).commands) == set(COMMANDS)
     for name in COMMANDS:
         assert list(get_command(command_tree(name)).commands) == [name]
+
+
+def test_the_list_of_commands_says_what_their_help_texts_say():
+    from typer.main import get_command
+
+    from accelsim.cli.app import command_list, command_tree
+
+    listed, whole = (get_command(app()).commands for app in (command_list, command_tree))
+    assert set(listed) == set(whole)
+    for name, command in whole.items():
+        assert listed[name].get_short_help_str(200) == command.get_short_help_str(200)
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    code = (
+        "import sys\nfrom accelsim.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted(m for m in sys.modules if m.startswith('accelsim.cli.')), "
+        "'pydantic' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.endswith("['accelsim.cli.app', 'accelsim.cli.entry'] False\n")

@@ -13,9 +13,11 @@ from rich.console import Console
 
 from accelsim import catalog
 from accelsim.cost.fitted import fitted_parameters
+from accelsim.datafile import data_root
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.planning.estimate import estimate
-from accelsim.planning.evidence import Evidence, _evidence, shipped_report
+from accelsim.planning.evidence import Evidence, _evidence, quotable, shipped_evidence
+from accelsim.report.accuracy_file import read_accuracy
 from accelsim.report.tables import estimate_view
 
 
@@ -71,10 +73,12 @@ def test_models_of_the_same_kind_on_the_same_device_come_first():
     rows = fitted_parameters("t4").rows
     assert found("t4").sentence == (
         f"fitted on {rows:,} measurements of this device; "
-        "4 whole-model runs on it were within 5 % (median), 15 % (p90) [gpu-models: whole transformers, eager FP32]"
+        "4 whole-model runs on it were within 5 % (median), 15 % (p90) [gpu-models: whole "
+        "transformers, eager FP32]"
     )
     assert found("t4", is_convolutional=True).sentence.endswith(
-        "8 whole-model runs on it were within 40 % (median), 50 % (p90) [mlperf-inference, resnet50]"
+        "8 whole-model runs on it were within 40 % (median), 50 % (p90) [mlperf-inference, "
+        "resnet50]"
     )
 
 
@@ -87,7 +91,8 @@ def test_then_operators_of_the_device():
 def test_then_other_devices_of_its_class_at_its_tier_as_ranges():
     other = found("rtx-4090", "spec", ("l40s",))
     assert other.sentence == (
-        "class-wide parameters with the kernel surfaces of l40s; 11 whole-model runs on 2 other GPUs at this tier were "
+        "class-wide parameters with the kernel surfaces of l40s; 11 whole-model runs on 2 "
+        "other GPUs at this tier were "
         "within 6 to 9 % (median), 20 to 31 % (p90) [cnn-gpus]"
     )
     assert (other.scope, other.rows, other.devices, other.measured_rows) == (
@@ -119,6 +124,7 @@ def test_nothing_is_said_where_nothing_was_measured():
     assert (nothing.scope, nothing.suite) == ("none", None)
 
 
+SHIPPED = read_accuracy(data_root() / "calibration" / "ACCURACY.json")
 DEVICES = (
     *("h100-sxm-80gb", "t4", "l4", "rtx-4090", "mi300x", "gtx-1080"),
     *("tpu-v5e", "tpu-v1", "zcu104", "xeon-platinum-8480+", "epyc-7763"),
@@ -129,13 +135,31 @@ def reported(evidence: Evidence) -> bool:
     """Whether the figures stand in the shipped report as they are, each range's ends in one group
     of the suite.
     """
-    entry = shipped_report()["suites"][evidence.suite]
+    entry = SHIPPED["suites"][evidence.suite]
     groups = [entry, *entry["groups"]]
     for name in ("median_ape_fraction", "p90_ape_fraction"):
         for edge in getattr(evidence, name):
             if not any(known[name] == edge for known in groups):
                 return False
     return evidence.devices > 1 or any(known["rows_answered"] == evidence.rows for known in groups)
+
+
+def test_the_evidence_that_ships_is_of_the_report_that_ships() -> None:
+    assert quotable(SHIPPED) == shipped_evidence()
+
+
+@pytest.mark.parametrize("device_class", ["cpu", "gpu", "fpga", "asic"])
+@pytest.mark.parametrize("tier", ["spec", "fitted", "measured"])
+def test_every_sentence_is_that_of_the_whole_report(device_class: str, tier: str) -> None:
+    folder = data_root() / "device_profiles" / device_class
+    for device in [path.stem for path in folder.glob("*.yaml")]:
+        for convolutional in (False, True):
+            asked = (device, device_class, tier, ())
+            short, whole = (
+                _evidence(report, *asked, is_convolutional=convolutional)
+                for report in (shipped_evidence(), SHIPPED)
+            )
+            assert short == whole
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -14,7 +14,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.validation.dpu_check import DpuRow
 from accelsim.validation.dpu_engines import engine_of, join_engines
 from accelsim.validation.dpu_networks import known_network
-from accelsim.validation.dpu_rows import DpuRuns, join_runs
+from accelsim.validation.dpu_prediction import DpuRuns, join_runs
 
 BOARDS = [
     ("zcu102", "ZCU102 (0432055-05)", "DPUCZDX8G_B4096", 3, 281e6),

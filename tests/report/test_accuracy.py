@@ -71,9 +71,13 @@ def drawn(view, width=100):
 def test_rows_have_every_column_and_suites_come_before_their_groups(found):
     rows = score_rows(found)
     assert [(row["suite"], row["group"]) for row in rows] == [
-        ("gpu-operators", ""), ("gpu-operators", "bmm"), ("gpu-operators", "ln"), ("gpu-operators", "bmm"),
-        ("gpu-models", ""), ("gpu-models", "bert"),
-    ]  # fmt: skip
+        ("gpu-operators", ""),
+        ("gpu-operators", "bmm"),
+        ("gpu-operators", "ln"),
+        ("gpu-operators", "bmm"),
+        ("gpu-models", ""),
+        ("gpu-models", "bert"),
+    ]
     assert all(tuple(row) == SCORE_COLUMNS for row in rows)
     assert rows[0]["refused"] == "3 unknown device B9000"
 

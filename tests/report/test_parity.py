@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -13,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.errors import MissingDependencyError, OutputError
-from accelsim.report.accuracy_figures import write_parity_plots
 from accelsim.report.accuracy_pages import SCRIPT_NAME, parity_figure, write_parity_pages
-from accelsim.report.parity import Series, limits, parity_series, sampling_note, title
+from accelsim.report.parity import limits, parity_series, sampling_note, title
 from accelsim.validation.score import Scoreboard, _suite_score
-from accelsim.validation.scored import ScoredRows
+from accelsim.validation.scored_rows import ScoredRows
 from accelsim.validation.suite import suite
 
 
@@ -160,45 +160,22 @@ def test_suites_of_several_quantities_have_no_unit_of_time():
     assert "%{x:.4s}," in figure["data"][1]["hovertemplate"]
 
 
-def test_existing_pages_and_pictures_are_not_replaced(tmp_path):
-    for write, name in (
-        (write_parity_pages, "gpu-models.html"),
-        (write_parity_plots, "gpu-models.png"),
-    ):
-        (tmp_path / name).write_text("mine")
-        with pytest.raises(OutputError, match="exists already"):
-            write(board(part()), tmp_path)
-        assert (tmp_path / name).read_text() == "mine"
-        write(board(part()), tmp_path, force=True)
-        assert (tmp_path / name).read_bytes()[:4] != b"mine"
+def test_existing_pages_are_not_replaced(tmp_path):
+    page = tmp_path / "gpu-models.html"
+    page.write_text("mine")
+    with pytest.raises(OutputError, match="exists already"):
+        write_parity_pages(board(part()), tmp_path)
+    assert page.read_text() == "mine"
+    write_parity_pages(board(part()), tmp_path, force=True)
+    assert page.read_text() != "mine"
 
 
-@pytest.mark.parametrize(
-    ("write", "module"),
-    [(write_parity_pages, "plotly.io"), (write_parity_plots, "matplotlib.figure")],
-)
-def test_a_missing_library_is_named(monkeypatch, tmp_path, write, module):
-    monkeypatch.setitem(__import__("sys").modules, module, None)
-    with pytest.raises(MissingDependencyError, match=module.split(".")[0]):
-        write(board(part()), tmp_path)
+def test_a_missing_library_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "plotly.io", None)
+    with pytest.raises(MissingDependencyError, match="plotly"):
+        write_parity_pages(board(part()), tmp_path)
 
 
 def test_a_suite_without_answered_rows_has_no_plot(tmp_path):
-    nothing = board(part(refusal="unknown device"))
-    assert write_parity_pages(nothing, tmp_path) == write_parity_plots(nothing, tmp_path) == []
+    assert write_parity_pages(board(part(refusal="unknown device")), tmp_path) == []
     assert list(tmp_path.iterdir()) == []
-
-
-def test_pictures_of_operators_have_a_panel_per_device(tmp_path):
-    pytest.importorskip("matplotlib")
-    one, many = (
-        board(part(), name="gpu-operators"),
-        board(*(part(f"D{i}", 30) for i in range(6)), name="gpu-operators"),
-    )
-    sizes = []
-    for found in (one, many):
-        (path,) = write_parity_plots(found, tmp_path, force=True)
-        header = path.read_bytes()[16:24]
-        sizes.append((int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")))
-    assert sizes[1][0] > sizes[0][0]
-    assert isinstance(parity_series(many.suites[0])[0], Series)

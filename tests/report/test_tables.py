@@ -203,8 +203,8 @@ def test_a_run_says_how_it_was_run():
     )
     text = " ".join(drawn(estimate_view(made, device("t4")), width=200).split())
     assert (
-        "inference, batch 4, fp16, eager execution, 2,048 tokens in, 128 out, sparse weights, host epyc-7763"
-        in text
+        "inference, batch 4, fp16, eager execution, 2,048 tokens in, 128 out, sparse "
+        "weights, host epyc-7763" in text
     )
     plain = " ".join(drawn(estimate_view(MADE, device("t4"))).split())
     assert "sparse" not in plain

@@ -20,15 +20,15 @@ from accelsim.validation.tpu_v1 import (
 )
 
 # SCALE-Sim v2 (22f88b17), CALC mode: two layers as its reports print them.
-SYSTOLIC = """simulator,mode,topology,layer,dataflow,M,N,K,rows,cols,ifmap_kb,filter_kb,ofmap_kb,demand_rows,\
-mapping_eff_pct,compute_util_pct,ifmap_sram_reads,filter_sram_reads,ofmap_sram_writes,total_cycles,stall_cycles,\
-overall_util_pct
+SYSTOLIC = """simulator,mode,topology,layer,dataflow,M,N,K,rows,cols,ifmap_kb,filter_kb,ofmap_kb,\
+demand_rows,mapping_eff_pct,compute_util_pct,ifmap_sram_reads,filter_sram_reads,\
+ofmap_sram_writes,total_cycles,stall_cycles,overall_util_pct
 v2,full,t.csv,QK,os,128,64,128,128,128,6144,6144,2048,382,50.0,16.75392670157068,16384,8192,8448,381,0,16.79790026246719
 v2,full,t.csv,QK,ws,128,64,128,128,128,6144,6144,2048,510,50.0,10.047095761381476,16384,8192,8192,509,0,12.573673870333987
 """
 # Jouppi et al., ISCA 2017, tables 1, 3 and 6; table 2; figure 9.
-APPS = """app,layers,weights_M,ops_per_weight_byte,batch,array_active_pct,useful_macs_pct,tops_achieved,\
-gpu_rel_cpu,tpu_rel_cpu
+APPS = """app,layers,weights_M,ops_per_weight_byte,batch,array_active_pct,useful_macs_pct,\
+tops_achieved,gpu_rel_cpu,tpu_rel_cpu
 MLP0,5,20,200,200,12.7,12.5,12.3,2.5,41.0
 LSTM0,58,52,64,64,8.2,8.2,3.7,0.4,3.5
 CNN0,16,8,2888,8,78.2,78.2,86.0,1.6,40.3
@@ -45,8 +45,8 @@ incremental,geo,1.7,41
 incremental,weighted,2.9,83
 """
 # Chen et al., JSSC 52(1), 2017, table V.
-EYERISS = """net,batch,layer,power_mw,total_latency_ms,processing_latency_ms,active_pes,zero_ifmap_pct,glb_access_mb,\
-dram_access_mb
+EYERISS = """net,batch,layer,power_mw,total_latency_ms,processing_latency_ms,active_pes,\
+zero_ifmap_pct,glb_access_mb,dram_access_mb
 AlexNet,4,CONV1,332,20.9,16.5,154,0.01,18.5,5.0
 AlexNet,4,CONV2,288,41.9,39.2,135,38.7,77.6,4.0
 AlexNet,4,CONV3,266,23.6,21.8,156,72.5,50.2,3.0
@@ -189,7 +189,8 @@ def test_unknown_networks_are_refused():
         network_runs("LeNet", 1)
 
 
-NETWORKS_TABLE = """device,model,batch,programs,seq_len,image_size,precision,seconds_per_sample,source
+NETWORKS_TABLE = """device,model,batch,programs,seq_len,image_size,precision,\
+seconds_per_sample,source
 edge-tpu,resnet-50,1,1,0,299,int8,0.056,Coral
 inferentia1,bert-base,16,4,128,0,bf16,0.000947,AWS
 inferentia1,albert-base,16,4,128,0,bf16,0.000947,AWS

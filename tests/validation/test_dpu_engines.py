@@ -12,20 +12,32 @@ from accelsim.cost.fpga.network import DpuRates
 from accelsim.validation.dpu_check import DpuRow, stated_operations
 from accelsim.validation.dpu_engines import engine_of, fit_engine, join_engines, predict_engines
 from accelsim.validation.dpu_networks import known_network, network_family
-from accelsim.validation.dpu_rows import DpuRuns
+from accelsim.validation.dpu_prediction import DpuRuns
 
 NAN = float("nan")
 NETWORKS = [
-    ("cf_resnet50_imagenet_224_224_7.7G", 224), ("cf_inceptionv1_imagenet_224_224_3.16G", 224),
-    ("tf_vgg19_imagenet_224_224_39.28G", 224), ("tf_yolov3_voc_416_416_65.63G", 416),
-    ("tf_inceptionv4_imagenet_299_299_24.55G", 299), ("tf_mobilenetv1_imagenet_224_224_1.14G", 224),
-]  # fmt: skip
+    ("cf_resnet50_imagenet_224_224_7.7G", 224),
+    ("cf_inceptionv1_imagenet_224_224_3.16G", 224),
+    ("tf_vgg19_imagenet_224_224_39.28G", 224),
+    ("tf_yolov3_voc_416_416_65.63G", 416),
+    ("tf_inceptionv4_imagenet_299_299_24.55G", 299),
+    ("tf_mobilenetv1_imagenet_224_224_1.14G", 224),
+]
 
 
 def row(network="cf_resnet50_imagenet_224_224_7.7G", **changes):
     base = DpuRow(
-        "v2.0", "Alveo U50", "DPUCAHX8H", 10, 192.5e6, network, stated_operations(network), NAN, 700.0, NAN
-    )  # fmt: skip
+        "v2.0",
+        "Alveo U50",
+        "DPUCAHX8H",
+        10,
+        192.5e6,
+        network,
+        stated_operations(network),
+        NAN,
+        700.0,
+        NAN,
+    )
     return replace(base, **changes)
 
 
@@ -41,12 +53,19 @@ def runs_of(rows):
 @pytest.mark.parametrize(
     ("core", "overlay"),
     [
-        ("DPUCAHX8H", "DPUCAHX8H"), ("DPUv3E", "DPUCAHX8H"), ("DPUCAHX8H DWC", "DPUCAHX8H-DWC"),
-        ("DPUCAHX8H-DWC", "DPUCAHX8H-DWC"), ("DPUCVDX8G_C32B6", "DPUCVDX8G"), ("DPUCVDX8G_AIE", "DPUCVDX8G"),
-        ("DPUCVDX8H", "DPUCVDX8H-6PE"), ("DPUCVDX8H-aieMISC", "DPUCVDX8H-6PE"),
-        ("DPUCAHX8L", ""), ("DPUCADF8H", ""), ("DPUCZDX8G_B4096", ""),
+        ("DPUCAHX8H", "DPUCAHX8H"),
+        ("DPUv3E", "DPUCAHX8H"),
+        ("DPUCAHX8H DWC", "DPUCAHX8H-DWC"),
+        ("DPUCAHX8H-DWC", "DPUCAHX8H-DWC"),
+        ("DPUCVDX8G_C32B6", "DPUCVDX8G"),
+        ("DPUCVDX8G_AIE", "DPUCVDX8G"),
+        ("DPUCVDX8H", "DPUCVDX8H-6PE"),
+        ("DPUCVDX8H-aieMISC", "DPUCVDX8H-6PE"),
+        ("DPUCAHX8L", ""),
+        ("DPUCADF8H", ""),
+        ("DPUCZDX8G_B4096", ""),
     ],
-)  # fmt: skip
+)
 def test_overlay_of_a_core(core, overlay):
     assert engine_of(row(core=core, core_count=6)) == overlay
 

@@ -9,8 +9,14 @@ import pytest
 from accelsim.validation import validate
 
 MEASURED = "workload,phase,device,n_devices,precision,batch,metric,value,unit,note,source\n"
-EXAMPLES = "framework,family,task_mode,gpu,n_gpus,precision,batch,metric_kind,metric_header,row_context,source,value,unit\n"
-MLPERF = "round,submitter,system,accelerator,acc_per_node,nodes,model,scenario,valid,unit,framework,samples_per_s\n"
+EXAMPLES = (
+    "framework,family,task_mode,gpu,n_gpus,precision,batch,"
+    "metric_kind,metric_header,row_context,source,value,unit\n"
+)
+MLPERF = (
+    "round,submitter,system,accelerator,acc_per_node,nodes,"
+    "model,scenario,valid,unit,framework,samples_per_s\n"
+)
 
 
 SWEEP = "NVIDIA/DeepLearningExamples PyTorch ResNet50v1.5 README"

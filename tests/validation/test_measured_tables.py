@@ -58,9 +58,16 @@ def test_good_tables_are_read_plain_or_compressed(read):
 
 @pytest.mark.parametrize(
     ("cell", "reason"),
-    [("-1", "time not above 0"), ("0", "time not above 0"), ("nan", "time not above 0"), ("fast", "time not above 0"),
-     ("", "time not above 0"), ("1e999", "time not above 0"), ("1_0", "time not above 0")],
-)  # fmt: skip
+    [
+        ("-1", "time not above 0"),
+        ("0", "time not above 0"),
+        ("nan", "time not above 0"),
+        ("fast", "time not above 0"),
+        ("", "time not above 0"),
+        ("1e999", "time not above 0"),
+        ("1_0", "time not above 0"),
+    ],
+)
 def test_a_bad_time_refuses_its_row_by_file_row_and_column(read, cell, reason):
     table, (problem,) = read(GOOD.replace("0.7", cell))
     assert (problem.file, problem.row, problem.column, problem.reason) == (

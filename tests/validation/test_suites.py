@@ -29,7 +29,7 @@ from accelsim.validation import tiers as tier_module
 from accelsim.validation.columns import (
     gemm_graph,
 )
-from accelsim.validation.names import DEVICES, MODELS, device_of, gpu_of, workload_of
+from accelsim.validation.names import device_names, device_of, gpu_of, model_names, workload_of
 from accelsim.validation.split import held_out_mask, held_out_rows
 from accelsim.workloads.dtype import Dtype
 
@@ -59,9 +59,9 @@ OTHER_LIST = "desc,phase,op,repeat,b,m,n,k,h,bytes\nother-inf-1-1,fw,relu,1,8,0,
 # -- names
 
 
-@pytest.mark.parametrize("name", sorted(DEVICES))
+@pytest.mark.parametrize("name", sorted(device_names()))
 def test_every_device_alias_names_a_profile(name):
-    assert device_of(name).name == DEVICES[name]
+    assert device_of(name).name == device_names()[name]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_unknown_names_are_refused():
         device_of("B9000")
     with pytest.raises(UnknownNameError, match="GPU"):
         gpu_of("Dual Xeon E5-2630 v3")
-    assert workload_of("Inception-V1").name == MODELS["inception-v1"]
+    assert workload_of("Inception-V1").name == model_names()["inception-v1"]
 
 
 # -- the split
@@ -260,7 +260,8 @@ MLPERF_NETWORKS = (
     "v2.1,N,one,NVIDIA A30,1,1,3d-unet-99,offline,VALID,samples/s,TensorRT,1.8\n"
     "v4.1,N,one,NVIDIA H100-SXM-80GB,1,1,stable-diffusion-xl,offline,VALID,samples/s,TensorRT,2\n"
     "v3.0,Q,one,QUALCOMM Cloud AI 100 PCIe/HHHL Pro,1,1,bert-99,offline,VALID,samples/s,SDK,780\n"
-    "v3.0,Q,one,QUALCOMM Cloud AI 100 PCIe/HHHL Pro,1,1,resnet50,offline,VALID,samples/s,SDK,24000\n"
+    "v3.0,Q,one,QUALCOMM Cloud AI 100 PCIe/HHHL "
+    "Pro,1,1,resnet50,offline,VALID,samples/s,SDK,24000\n"
 )
 
 
@@ -278,7 +279,9 @@ def test_mlperf_networks_follow_the_round_and_mixed_formats_are_refused(folder):
 
 
 def test_mlperf_programs_that_submitters_publish_are_what_runs(folder):
-    """Cloud AI 100: four programs of eight images for ResNet-50, each of which fetches its weights."""
+    """Cloud AI 100: four programs of eight images for ResNet-50, each of which fetches
+    its weights.
+    """
     table = MLPERF.splitlines(keepends=True)[0] + MLPERF_NETWORKS
     board = validate(["mlperf-inference"], folder({"serving/mlperf_inference.csv": table}), "spec")
     (record,) = (
@@ -377,12 +380,15 @@ def test_a_named_suite_needs_its_tables(tmp_path):
 # -- hostile tables
 
 
-BENCH = "device,precision,op,ta,tb,m,n,k,w,h_,c,r,s,pad_h,pad_w,stride_h,stride_w,hidden,batch,steps,floats,ranks,"
-BENCH += "fwd_ms,bwd_in_ms,bwd_w_ms\n"
+BENCH = "device,precision,op,ta,tb,m,n,k,w,h_,c,r,s,pad_h,pad_w,stride_h,stride_w,"
+BENCH += "hidden,batch,steps,floats,ranks,fwd_ms,bwd_in_ms,bwd_w_ms\n"
 
 
 def test_operators_without_their_sizes_are_refused_by_name(folder):
-    rows = "NV_V100,fp32,gemm,N,N,1760,16,1760,,,,,,,,,,,,,,,0.1,,\nNV_V100,fp32,gemm,N,N,1760,,1760,,,,,,,,,,,,,,,0.1,,\n"
+    rows = (
+        "NV_V100,fp32,gemm,N,N,1760,16,1760,,,,,,,,,,,,,,,0.1,,\n"
+        "NV_V100,fp32,gemm,N,N,1760,,1760,,,,,,,,,,,,,,,0.1,,\n"
+    )
     board = validate(
         ["gpu-operators"], folder({"gpu_kernels/deepbench_train.csv": BENCH + rows}), "spec"
     )
@@ -403,7 +409,8 @@ def test_a_device_of_another_class_is_bad_data(folder):
 def test_a_workload_with_a_bad_operator_is_refused_whole(folder):
     labels = "device,model,mode,seq,batch,e2e_ms\nT4,a,inf,1,1,10\nT4,b,inf,1,1,10\n"
     lists = "desc,phase,op,repeat,b,m,n,k,h,bytes\n"
-    lists += "a-inf-1-1,fw,linear,8,1,64,64,64,0,0\na-inf-1-1,fw,warp,8,1,64,64,64,0,0\nb-inf-1-1,fw,relu,1,8,0,0,0,8,0\n"
+    lists += "a-inf-1-1,fw,linear,8,1,64,64,64,0,0\na-inf-1-1,fw,warp,8,1,64,64,64,0,0\n"
+    lists += "b-inf-1-1,fw,relu,1,8,0,0,0,8,0\n"
     data = folder({"gpu_kernels/e2e_labels.csv": labels, "gpu_kernels/e2e_opgraphs.csv": lists})
     board = validate(["gpu-models"], data, "spec")
     (score,) = board.suites
@@ -445,7 +452,7 @@ def test_a_suite_whose_extra_is_missing_is_skipped_unless_it_is_named(folder, mo
     def missing(*_arguments, **_named):
         raise MissingDependencyError("pyarrow", "silicon")
 
-    monkeypatch.setattr(score_module, "_kept_or_scored", missing)
+    monkeypatch.setattr(score_module, "_finished_or_scored", missing)
     data = folder({"gpu_kernels/ops_gemm.csv": GEMM + "bmm,T4,test,8,256,64,512,0.4\n"})
     board = validate((), data, "spec")
     assert board.suites == ()

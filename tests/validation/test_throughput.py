@@ -7,7 +7,7 @@ from accelsim.errors import UnsupportedOperatorError
 from accelsim.validation.throughput import (
     Stage,
     Throughput,
-    throughput_prediction,
+    sample_time_s,
     throughput_roofline_s,
 )
 from accelsim.workload_catalog import workload
@@ -25,7 +25,7 @@ def images(*batches, repeats=1.0, name="resnet-50"):
 
 
 def seconds(run, device):
-    return float(throughput_prediction([run], catalog.device(device))(None).time_s[0])
+    return sample_time_s(run, catalog.device(device), None)[0]
 
 
 def test_more_batches_to_choose_from_are_never_slower():
@@ -59,7 +59,7 @@ def test_every_class_of_device_is_slower_than_its_arithmetic(device):
     flop = workload("resnet-50").lower(RunShape(batch=1), INT8).graph.model_flop
     peak = max(float(rate) for rate in profile.peak_flop_per_s.values())
     assert seconds(run, device) > flop / peak
-    assert float(throughput_roofline_s([run], profile)[0]) > flop / peak
+    assert throughput_roofline_s(run, profile) > flop / peak
 
 
 def test_scores_add_their_traffic():

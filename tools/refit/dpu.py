@@ -17,7 +17,7 @@ from accelsim.validation.data_folder import DataFolder
 from accelsim.validation.dpu import FITTED_CORE, SCHEMA, checked_runs
 from accelsim.validation.dpu_check import bare_core
 from accelsim.validation.dpu_engines import engine_of, fit_engine, predict_engines
-from accelsim.validation.dpu_rows import fit_runs
+from accelsim.validation.dpu_prediction import fit_runs
 from tools.refit.files import class_file, write_whole
 
 __all__ = ["refit_dpu"]

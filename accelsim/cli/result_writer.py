@@ -7,24 +7,35 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from accelsim.cli import options as opt
 from accelsim.report.formats import OutputFormat
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["Sink"]
+__all__ = ["ResultWriter", "with_output"]
 
 #: Width of tables that go to a file or a pipe.
 _FILE_WIDTH: Final = 100
 
 
+_OUTPUT_OPTIONS: Final = (
+    ("output_format", opt.FormatOption, OutputFormat.TABLE),
+    ("out", opt.OutOption, None),
+    ("force", opt.ForceOption, False),
+    ("quiet", opt.QuietOption, False),
+)
+
+
 @dataclass(frozen=True, slots=True)
-class Sink:
+class ResultWriter:
     """Writes one result.
 
     Attributes:
@@ -103,6 +114,34 @@ class Sink:
             self._write(_plain_text(view, self.out is None))
         if self.out is None:
             self.note(note)
+
+
+def with_output(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say where its result goes.
+
+    Args:
+        command: Takes a `ResultWriter` as its first argument, whose path was checked.
+
+    Returns:
+        The command with ``--format``, ``--out``, ``--force`` and ``--quiet`` after its own options.
+    """
+
+    @wraps(command)
+    def run(
+        output_format: OutputFormat, out: Path | None, force: bool, quiet: bool, **own: Any
+    ) -> None:
+        writer = ResultWriter(output_format, out, force, quiet)
+        writer.check()
+        command(writer, **own)
+
+    _, *own = signature(command, eval_str=True).parameters.values()
+    added = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, annotation, default in _OUTPUT_OPTIONS
+    ]
+    run.__annotations__ = {option.name: option.annotation for option in (*own, *added)}
+    run.__signature__ = Signature([*own, *added])  # type: ignore[attr-defined]
+    return run
 
 
 def _print(text: str) -> None:

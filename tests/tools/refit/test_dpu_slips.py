@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from accelsim.validation.dpu_check import DpuRow, check_rows
+from tools.refit.dpu_slips import find_slips
 
 NAN = float("nan")
 #: Board, core, cores, clock, operations per second of a core, share of peak, host threads' gain;
@@ -94,6 +95,11 @@ PLANTS = {
 COUNT = 40
 
 
+def findings(rows):
+    """What the checks and the search for slips find wrong with each row."""
+    return [(*bad, *slips) for bad, slips in zip(check_rows(rows), find_slips(rows), strict=True)]
+
+
 def planted(rows, plant, random):
     """The table with `COUNT` rows spoilt, and which."""
     spoilt, where = list(rows), []
@@ -113,7 +119,7 @@ def test_planted_errors_are_found_and_good_rows_pass(kind):
     for seed in range(3):
         random = np.random.default_rng(seed)
         rows, where = planted(table(random), PLANTS[kind], random)
-        flagged = {index for index, names in enumerate(check_rows(rows)) if names}
+        flagged = {index for index, names in enumerate(findings(rows)) if names}
         found += len(flagged & where)
         wrong += len(flagged - where)
         good += len(rows) - len(where)
@@ -139,7 +145,7 @@ def test_rows_of_an_earlier_release_given_again_are_found():
         )
     flagged = {
         index
-        for index, names in enumerate(check_rows(spoilt))
+        for index, names in enumerate(findings(spoilt))
         if "repeat_of_earlier_release" in names
     }
     assert where <= flagged
@@ -148,14 +154,14 @@ def test_rows_of_an_earlier_release_given_again_are_found():
 
 def test_a_slip_does_not_condemn_its_sisters():
     rows = [row for row in table(np.random.default_rng(5)) if row.network.startswith("pt_net7_")]
-    clean = check_rows(rows)
+    clean = findings(rows)
     spoilt = [times(rows[0], 10.0, "single", "multi"), *rows[1:]]
-    again = check_rows(spoilt)
+    again = findings(spoilt)
     assert again[0]
     assert again[1:] == clean[1:]
 
 
 def test_no_row_and_no_rate_is_no_finding():
-    assert check_rows([]) == []
+    assert findings([]) == []
     row = DpuRow("v3.0", "ZCU104", "DPUCZDX8G_B4096", 2, 300e6, "pt_net_1G", 1e9, NAN, NAN, 2.4e12)
-    assert check_rows([row]) == [()]
+    assert findings([row]) == [()]

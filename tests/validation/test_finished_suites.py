@@ -4,6 +4,7 @@ on has changed.
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
 from dataclasses import fields
@@ -13,12 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.validation import KeptSuites, scoreboard_dict, suite, validate
-from accelsim.validation import finished_suites as kept
+from accelsim.validation import FinishedSuites, finished_suites, scoreboard_dict, suite, validate
+from accelsim.validation.scored_rows import ScoredRows, SuiteRows
 from accelsim.validation.data_folder import DataFolder, DataProblem
-from accelsim.validation.scored import ScoredRows, SuiteRows
 
-GEMM = "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\nbmm,T4,test,8,256,64,128,-0.4\n"
+GEMM = (
+    "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\n"
+    "bmm,T4,test,8,256,64,128,-0.4\n"
+)
 VEC = "op,device,split,b,h,latency_ms\nadd,T4,test,64,64,0.03\nadd,B9000,test,64,64,0.03\n"
 
 
@@ -33,7 +36,7 @@ def data(tmp_path):
 
 @pytest.fixture
 def store(tmp_path):
-    return lambda resume=True: KeptSuites(resume=resume, folder=tmp_path / "cache")
+    return lambda resume=True: FinishedSuites(resume=resume, folder=tmp_path / "cache")
 
 
 TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=("Cs",)), max_size=8)
@@ -79,28 +82,28 @@ def same(one: ScoredRows, other: ScoredRows) -> bool:
 @settings(max_examples=60, deadline=None)
 @given(suite_rows())
 def test_what_is_read_is_what_was_written(tmp_path_factory, rows):
-    path = tmp_path_factory.mktemp("kept") / "suite.npz"
-    kept._write(path, rows)
-    found = kept._read(path)
+    path = tmp_path_factory.mktemp("kept") / "suite.json.gz"
+    finished_suites._write(path, rows)
+    found = finished_suites._read(path)
     assert (dict(found.bad), found.problems) == (dict(rows.bad), rows.problems)
     assert len(found.rows) == len(rows.rows)
     assert all(same(a, b) for a, b in zip(found.rows, rows.rows, strict=True))
 
 
 def test_a_continued_run_finds_the_same_figures_and_the_same_bad_data(data, store):
-    first = validate(["gpu-operators"], data, "spec", kept=store())
+    first = validate(["gpu-operators"], data, "spec", finished=store())
     again = store()
-    second = validate(["gpu-operators"], data, "spec", kept=again)
+    second = validate(["gpu-operators"], data, "spec", finished=again)
     assert again.taken == ["gpu-operators"]
     assert scoreboard_dict(second) == scoreboard_dict(first)
     assert {p.reason for p in second.problems} == {"time not above 0", "unknown device"}
 
 
 def test_without_resume_nothing_is_taken_over(data, store):
-    validate(["gpu-operators"], data, "spec", kept=store())
+    validate(["gpu-operators"], data, "spec", finished=store())
     fresh = store(resume=False)
-    validate(["gpu-operators"], data, "spec", kept=fresh)
-    assert (fresh.taken, fresh.kept) == ([], ["gpu-operators"])
+    validate(["gpu-operators"], data, "spec", finished=fresh)
+    assert (fresh.taken, fresh.stored) == ([], ["gpu-operators"])
 
 
 @pytest.mark.parametrize("change", ["table", "tier", "code", "overlay"])
@@ -108,7 +111,7 @@ def test_what_depends_on_something_changed_is_scored_anew(
     data, store, monkeypatch, tmp_path, change
 ):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    validate(["gpu-operators"], data, "spec", kept=store())
+    validate(["gpu-operators"], data, "spec", finished=store())
     tier = "spec"
     if change == "table":
         with (data / "gpu_kernels" / "ops_vec.csv").open("a") as table:
@@ -116,31 +119,30 @@ def test_what_depends_on_something_changed_is_scored_anew(
     elif change == "tier":
         tier = "best"
     elif change == "code":
-        monkeypatch.setattr(kept, "_installation", lambda *_: "another version")
+        monkeypatch.setattr(finished_suites, "_installation", lambda *_: "another version")
     else:
-        kept._installation.cache_clear()
+        finished_suites._installation.cache_clear()
         own = tmp_path / "config" / "accelsim" / "calibration" / "fitted"
         own.mkdir(parents=True)
         (own / "p4.yaml").write_text("changed")
     again = store()
-    validate(["gpu-operators"], data, tier, kept=again)
+    validate(["gpu-operators"], data, tier, finished=again)
     assert again.taken == []
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "noise", "missing column"])
 def test_a_damaged_file_is_ignored_with_a_note(data, store, damage):
-    first = validate(["gpu-operators"], data, "spec", kept=store())
+    first = validate(["gpu-operators"], data, "spec", finished=store())
     (path,) = store().folder.iterdir()
     raw = path.read_bytes()
     if damage == "missing column":
-        with path.open("wb") as stream:
-            np.savez(stream, words=np.zeros(3, dtype=np.uint8))
+        path.write_bytes(gzip.compress(b'{"rows": [{}], "bad": {}, "problems": []}'))
     else:
         path.write_bytes(
             {"cut": raw[: len(raw) // 2], "empty": b"", "noise": bytes(reversed(raw))}[damage]
         )
     again = store()
-    second = validate(["gpu-operators"], data, "spec", kept=again)
+    second = validate(["gpu-operators"], data, "spec", finished=again)
     assert again.taken == []
     assert "damaged" in again.notes[0]
     assert str(path) in again.notes[0]
@@ -149,8 +151,8 @@ def test_a_damaged_file_is_ignored_with_a_note(data, store, damage):
 
 def test_a_folder_that_cannot_be_made_stops_nothing(data, tmp_path):
     (tmp_path / "file").write_text("")
-    nowhere = KeptSuites(folder=tmp_path / "file" / "cache")
-    board = validate(["gpu-operators"], data, "spec", kept=nowhere)
+    nowhere = FinishedSuites(folder=tmp_path / "file" / "cache")
+    board = validate(["gpu-operators"], data, "spec", finished=nowhere)
     assert board.suites
     assert "cannot be written" in nowhere.problem
     nowhere.clear()
@@ -161,16 +163,16 @@ def test_a_write_that_fails_leaves_nothing(data, store, monkeypatch):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kept, "_write", full)
+    monkeypatch.setattr(finished_suites, "_write", full)
     own = store()
-    validate(["gpu-operators"], data, "spec", kept=own)
+    validate(["gpu-operators"], data, "spec", finished=own)
     assert "No space left" in own.problem
     assert list(own.folder.iterdir()) == []
 
 
 def test_clearing_removes_this_run_and_what_nobody_continued(data, store):
     own = store()
-    validate(["gpu-operators"], data, "spec", kept=own)
+    validate(["gpu-operators"], data, "spec", finished=own)
     stale, recent = own.folder / "dpu-0.npz", own.folder / "dpu-1.npz"
     stale.touch()
     recent.touch()
@@ -182,13 +184,13 @@ def test_clearing_removes_this_run_and_what_nobody_continued(data, store):
 
 def test_the_user_folder_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kept.cache_folder() == tmp_path / "accelsim" / "validate"
+    assert finished_suites.cache_folder() == tmp_path / "accelsim" / "validate"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert kept.cache_folder() == tmp_path / ".cache" / "accelsim" / "validate"
+    assert finished_suites.cache_folder() == tmp_path / ".cache" / "accelsim" / "validate"
 
 
 def test_a_file_name_tells_its_suite(data, store):
     name = store()._path(suite("gpu-operators"), DataFolder(data), "spec").name
     assert name.startswith("gpu-operators-")
-    assert name.endswith(".npz")
+    assert name.endswith(".json.gz")

@@ -1,0 +1,70 @@
+"""The accuracy report as a file: JSON with a line per group, whose fields stand once above them.
+
+A report has about a thousand groups of the same twenty fields; naming the fields in each of them
+would take most of the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from accelsim.datafile import read_json
+from accelsim.report.formats import plain_values
+
+__all__ = ["accuracy_text", "evidence_text", "read_accuracy"]
+
+_MAX_BYTES: Final = 20_000_000
+
+
+def accuracy_text(report: Mapping[str, Any]) -> str:
+    """Text of the file.
+
+    Args:
+        report: Result of `accelsim.validation.scoreboard_dict`.
+    """
+    packed = {name: _packed(suite) for name, suite in report["suites"].items()}
+    suites = ",\n".join(f"{_compact(name)}: {text}" for name, text in packed.items())
+    rest = {key: value for key, value in report.items() if key != "suites"}
+    tail = "".join(f",\n{_compact(key)}: {_compact(value)}" for key, value in rest.items())
+    return f'{{"suites": {{\n{suites}\n}}{tail}}}\n'
+
+
+def evidence_text(report: Mapping[str, Any]) -> str:
+    """Text of the file that sentences quote from, a line per group.
+
+    Args:
+        report: Result of `accelsim.planning.evidence.quotable`.
+    """
+    return _compact(report).replace("},{", "},\n{") + "\n"
+
+
+def read_accuracy(path: Path) -> dict[str, Any]:
+    """The report that `accuracy_text` wrote.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ProfileError: If it cannot be read.
+    """
+    report = read_json(path, max_bytes=_MAX_BYTES)
+    for suite in report["suites"].values():
+        fields = suite.pop("fields")
+        suite["groups"] = [dict(zip(fields, row, strict=True)) for row in suite["groups"]]
+    return report
+
+
+def _packed(suite: Mapping[str, Any]) -> str:
+    """A suite with the fields of its groups apart from their values."""
+    groups = suite["groups"]
+    fields = list(groups[0]) if groups else []
+    rows = ",\n".join(_compact([group[field] for field in fields]) for group in groups)
+    head = {key: value for key, value in suite.items() if key != "groups"} | {"fields": fields}
+    return f'{_compact(head)[:-1]}, "groups": [\n{rows}\n]}}'
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(plain_values(value), allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,185 @@
+"""How large the house is, how fast its door opens, and how well its formulas are sourced: each
+figure beside its bound; exits 1 if one that must hold does not.
+
+Code tokens are Python's own (`tokenize`) without comments, docstrings and line structure. Processes
+are timed in CPU seconds, the least of several runs, since other work on the machine can only add to
+them. ``python benchmarks/house.py``; ``--quick`` leaves the wheel out.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tokenize
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+from startup import CLI, RUNS, cpu_times_s, import_s
+
+ROOT = Path(__file__).resolve().parents[1]
+LAYOUT = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
+    *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
+}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+#: What a docstring that names its source has: a year, an identifier, a document, or its kind.
+CITATION = re.compile(
+    r"\b(?:19|20)\d\d\b|\bdoi\b|arxiv|et al\.|white ?paper|data ?sheet|\bestimate\b"
+    r"|\b(?:UG|PG|DS|AN|WP|RFC|ISO|IEEE|JESD)[ -]?\d+",
+    re.IGNORECASE,
+)
+
+
+class Figure(NamedTuple):
+    """A figure, its bound, and whether missing the bound fails; None where it is not known here."""
+
+    name: str
+    value: float | None
+    bound: float | None
+    unit: str = ""
+    is_floor: bool = False
+    is_must: bool = True
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bound is kept, as far as the figure is known."""
+        if self.value is None or self.bound is None:
+            return True
+        return self.value >= self.bound if self.is_floor else self.value <= self.bound
+
+
+def docstring_lines(tree: ast.AST) -> set[int]:
+    """Lines that docstrings take."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, DOCUMENTED) or not node.body:
+            continue
+        first = node.body[0]
+        value = first.value if isinstance(first, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            lines.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    return lines
+
+
+def code_size(path: Path) -> tuple[int, int]:
+    """Code tokens and code lines of a file."""
+    source = path.read_text(encoding="utf-8")
+    left_out = docstring_lines(ast.parse(source))
+    tokens = [
+        token.start[0]
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in LAYOUT and token.start[0] not in left_out
+    ]
+    return len(tokens), len(set(tokens))
+
+
+def rooms(folder: Path) -> dict[str, tuple[int, int]]:
+    """Code tokens and code lines by first folder, the largest first."""
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).parts
+        found[parts[0] if len(parts) > 1 else "."].append(code_size(path))
+    sums = {room: (sum(t for t, _ in s), sum(n for _, n in s)) for room, s in found.items()}
+    return dict(sorted(sums.items(), key=lambda item: -item[1][0]))
+
+
+def cited_share(*folders: Path) -> float:
+    """Share of public functions whose docstring cites a source."""
+    cited = total = 0
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                total += 1
+                cited += bool(CITATION.search(ast.get_docstring(node) or ""))
+    return cited / max(total, 1)
+
+
+def tracked_bytes() -> int:
+    """Size of the files that git tracks."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def wheel_bytes() -> int:
+    """Size of a wheel of this tree."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        return next(Path(folder).glob("*.whl")).stat().st_size
+
+
+def calibrated_estimate_s() -> float | None:
+    """CPU time of one more estimate on this machine; None where it was never calibrated."""
+    sys.path.insert(0, str(ROOT))
+    import accelsim
+    from accelsim.cost.fitted import fitted_parameters
+
+    if fitted_parameters("local/cpu") is None:
+        return None
+    times = []
+    for _ in range(RUNS):
+        start = time.thread_time()
+        accelsim.estimate("resnet-50", "local/cpu")
+        times.append(time.thread_time() - start)
+    return min(times[1:])
+
+
+def figures(*, is_quick: bool) -> list[Figure]:
+    """All figures with their bounds."""
+    source, tests = rooms(ROOT / "accelsim"), rooms(ROOT / "tests")
+    (code, lines), (test_code, test_lines) = (
+        [sum(column) for column in zip(*room.values(), strict=True)] for room in (source, tests)
+    )
+    print("\n".join(f"  {room:14} {size:8,} tokens" for room, (size, _) in source.items()))
+    largest = next(iter(source.values()))[0]
+    share = cited_share(ROOT / "accelsim" / "cost", ROOT / "accelsim" / "economics")
+    estimate = (*CLI, "estimate", "resnet-50", "-d", "t4")
+    estimated_s = calibrated_estimate_s()
+    return [
+        Figure("code in accelsim/", code, 340_000, "tokens"),
+        Figure("largest room", largest, 100_000, "tokens"),
+        Figure("calibration", source["calibration"][0], 70_000, "tokens"),
+        Figure("wheel", None if is_quick else wheel_bytes() / 1e6, 4.0, "MB"),
+        Figure("checkout without .git", tracked_bytes() / 1e6, 12.0, "MB"),
+        Figure("import accelsim", import_s(), 0.02, "s"),
+        Figure("accelsim --help", cpu_times_s(*CLI, "--help")[0], 0.1, "s"),
+        Figure("accelsim estimate", cpu_times_s(*estimate)[0], 0.4, "s"),
+        Figure("calibrated CPU estimate", estimated_s and 1e3 * estimated_s, 10.0, "ms"),
+        Figure("tokens a code line", code / lines, 9.5, is_must=False),
+        Figure("tokens a line of tests", test_code / test_lines, 9.5, is_must=False),
+        Figure("test tokens / source tokens", test_code / code, 0.75, is_floor=True, is_must=False),
+        Figure("formulas that cite a source", 100 * share, 50, "%", is_floor=True, is_must=False),
+    ]
+
+
+def digits(value: float) -> int:
+    """Digits behind the point that tell a value from its bound."""
+    return 0 if value >= 1000 else 1 if value >= 10 else 3
+
+
+def main() -> None:
+    """Print the table; exit 1 if a figure that must hold does not."""
+    found = figures(is_quick="--quick" in sys.argv)
+    for figure in found:
+        shown = (
+            "not known here"
+            if figure.value is None
+            else f"{figure.value:,.{digits(figure.value)}f} {figure.unit}"
+        )
+        verdict = "ok" if figure.holds else "MISSED" if figure.is_must else "missed (a target)"
+        sign = ">=" if figure.is_floor else "<="
+        print(f"{figure.name:30} {shown:>20}   {sign} {figure.bound:,g} {figure.unit:7} {verdict}")
+    sys.exit(any(figure.is_must and not figure.holds for figure in found))
+
+
+if __name__ == "__main__":
+    main()
