@@ -1,7 +1,7 @@
 """Measures this machine's operators: ``python -m accelsim.calibration.measure``.
 
-Needs torch, numpy and the standard library alone, so that it runs on a bare GPU box; the run file it
-writes is fitted anywhere with ``accelsim calibrate --from``. Exit codes: 0 done (also when
+Needs torch, numpy and the standard library alone, so that it runs on a bare GPU box; the run file
+it writes is fitted anywhere with ``accelsim calibrate --from``. Exit codes: 0 done (also when
 interrupted after the first row: the run is kept and can be resumed), 1 a fault of the program, 2
 wrong input or a machine that cannot measure.
 """

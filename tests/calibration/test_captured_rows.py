@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from accelsim.calibration.measurement.captured_rows import captured_graph  # noqa: E402
+from accelsim.calibration.measurement.captured_rows import case_graph  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms  # noqa: E402
 from accelsim.cost.cpu.kernels import kernel_names  # noqa: E402
@@ -356,7 +356,7 @@ PAIRS = [
     ("operator", "shape", "module", "inputs"), PAIRS, ids=[p[0] for p in PAIRS]
 )
 def test_same_kernel_dimensions_and_terms(operator, shape, module, inputs):
-    own = captured_graph([Case("x", operator, shape)])
+    own = case_graph([Case("x", operator, shape)])
     workload = capture(module.eval(), inputs, batch_dimension=None)
     graph = workload.lower(RunShape(batch=workload.default.batch), precision("fp32")).graph
     row = int(np.flatnonzero(graph.kind == own.kind[0])[0])
@@ -369,7 +369,7 @@ def test_same_kernel_dimensions_and_terms(operator, shape, module, inputs):
 
 
 def test_backward_products_of_a_linear_layer():
-    own = captured_graph(
+    own = case_graph(
         [
             Case("x", "mm_nn", {"m": 24, "n": 36, "k": 48}),
             Case("x", "mm_tn", {"m": 48, "n": 36, "k": 24}),
@@ -385,7 +385,7 @@ def test_backward_products_of_a_linear_layer():
         rows = [i for i, n in enumerate(names) if n == name]
         assert any((graph.dims[i] == dims).all() for i in rows)
     update = Case("x", "adamw", {"parameters": 36 * 37 + 48 * 37, "tensors": 4})
-    own, row = captured_graph([update]), names.index("adamw")
+    own, row = case_graph([update]), names.index("adamw")
     assert (own.dims[0] == graph.dims[row]).all()
     assert (own.flop[0], own.bytes[0]) == (
         graph.flop[row],
@@ -396,7 +396,7 @@ def test_backward_products_of_a_linear_layer():
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
 def test_the_gradient_of_a_resampled_image(mode):
     operator = f"upsample_{mode}2d_backward"
-    own = captured_graph([Case("x", operator, {"batch": 2, "channels": 8, "side": 14, "factor": 3})])
+    own = case_graph([Case("x", operator, {"batch": 2, "channels": 8, "side": 14, "factor": 3})])
     module = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Upsample(scale_factor=3, mode=mode))
     workload = capture(module, (torch.randn(2, 3, 14, 14),), True, "adamw", batch_dimension=None)
     graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
@@ -429,12 +429,12 @@ def test_rows_of_a_table_that_no_index_names_are_idle_in_the_update(tied):
 
 def test_an_update_of_idle_parameters_is_the_same_kernel():
     busy, idle = (
-        captured_graph(
+        case_graph(
             [Case("x", name, {"parameters": 640, "tensors": 4}) for name in ("adamw", "adamw_idle")]
         )[:2]
         if False
         else (
-            captured_graph([Case("x", name, {"parameters": 640, "tensors": 4})])
+            case_graph([Case("x", name, {"parameters": 640, "tensors": 4})])
             for name in ("adamw", "adamw_idle")
         )
     )
@@ -448,7 +448,7 @@ def test_an_update_of_idle_parameters_is_the_same_kernel():
 
 
 def test_the_gradient_of_a_pooling_reads_places_and_not_its_input():
-    own = captured_graph(
+    own = case_graph(
         [
             Case(
                 "x",

@@ -14,14 +14,17 @@ torch = pytest.importorskip("torch")
 from accelsim import catalog  # noqa: E402
 from accelsim.calibration import measure  # noqa: E402
 from accelsim.calibration.calibrate import fit_run  # noqa: E402
-from accelsim.calibration.measurement.captured_rows import captured_graph, has_row  # noqa: E402
-from accelsim.calibration.measurement import compiled_operators  # noqa: E402
+from accelsim.calibration.measurement import compiled_calls  # noqa: E402
+from accelsim.calibration.measurement.captured_rows import (  # noqa: E402
+    captured_row,
+    case_graph,
+    has_row,
+)
 from accelsim.calibration.measurement.case import Case  # noqa: E402
-from accelsim.calibration.measurement.compiled_operators import COMPILED_OPERATORS, why_not_compiled  # noqa: E402
-from accelsim.calibration.measurement.compiled_suite import compiled_suite  # noqa: E402
+from accelsim.calibration.measurement.compiled_calls import COMPILED_OPERATORS, why_not_compiled  # noqa: E402
 from accelsim.calibration.measurement.operators import Pool, build_calls  # noqa: E402
 from accelsim.calibration.measurement.session import Session  # noqa: E402
-from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
+from accelsim.calibration.measurement.suite import compiled_suite, operator_suite  # noqa: E402
 from accelsim.calibration.run_file import CalibrationRun, Measurement, RunFile, read_run  # noqa: E402
 from accelsim.cost.cpu import cost_cpu, cpu_parameters  # noqa: E402
 from accelsim.cost.table import Execution  # noqa: E402
@@ -53,7 +56,7 @@ def test_calls_write_what_their_rows_say(operator, dtype):
     result = build_calls(case, Pool("cpu"))[0]()
     assert torch.isfinite(result.float()).all()
     if has_row(case):
-        assert captured_graph([case]).write_bytes[0] == result.numel() * result.element_size()
+        assert case_graph([case]).write_bytes[0] == result.numel() * result.element_size()
 
 
 def test_compiled_code_computes_the_same():
@@ -62,7 +65,7 @@ def test_compiled_code_computes_the_same():
         pytest.skip(reason)
     x, y = torch.randn(1000), torch.randn(1000)
     with torch.no_grad():
-        compiled = compiled_operators._compiled(compiled_operators._elementwise, x, y)()
+        compiled = compiled_calls._compiled(compiled_calls._elementwise, x, y)()
     torch.testing.assert_close(compiled, torch.relu(x * 0.5 + y) * y)
 
 
@@ -94,9 +97,9 @@ def kernels():
         )
     ]
     for cases, price, entry in ((eager, BYTE_S, 0.0), (compiled, LOOP_S, ENTRY_S)):
-        times = 1e-6 + entry + price * captured_graph(cases).bytes
+        times = 1e-6 + entry + price * case_graph(cases).bytes
         rows += [
-            Measurement(c, float(t), 0.0, 0, {"minor_faults": 0.0})
+            Measurement(c, float(t), 0.0, 0, {"minor_faults": 0.0}, row=captured_row(c))
             for c, t in zip(cases, times, strict=True)
         ]
     return fit_run(CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0)).kernels
@@ -120,7 +123,7 @@ def priced(graph: OperatorGraph, kernels, execution):
 
 def test_compiled_execution_takes_the_compilers_loops(kernels):
     case = Case("elementwise", "add", {"elements": 4_000_000})
-    graph = captured_graph([case])
+    graph = case_graph([case])
     eager, compiled = (
         priced(graph, kernels, how).sum() for how in (Execution.EAGER, Execution.COMPILED)
     )
@@ -131,7 +134,7 @@ def test_compiled_execution_takes_the_compilers_loops(kernels):
 def test_an_epilogue_runs_after_the_librarys_product(kernels):
     product = Case("gemm", "addmm", {"m": 2048, "n": 2048, "k": 64})
     behind = Case("elementwise", "gelu", {"elements": 2048 * 2048})
-    apart = captured_graph([product, behind])
+    apart = case_graph([product, behind])
     fused = fuse_elementwise(apart)
     assert len(fused) == 1
     alone = priced(apart.take(np.array([0])), kernels, Execution.COMPILED).sum()
@@ -143,12 +146,12 @@ def test_without_measured_loops_compiled_execution_runs_the_eager_kernels(kernel
     few = replace(
         kernels, fits={k: v for k, v in kernels.fits.items() if not k[0].startswith("compiled")}
     )
-    graph = captured_graph([Case("elementwise", "add", {"elements": 4_000_000})])
+    graph = case_graph([Case("elementwise", "add", {"elements": 4_000_000})])
     assert priced(graph, few, Execution.COMPILED).sum() - ENTRY_S == pytest.approx(
         priced(graph, few, Execution.EAGER).sum(), rel=0.01
     )
     product = Case("gemm", "addmm", {"m": 2048, "n": 2048, "k": 64})
-    apart = captured_graph([product, Case("elementwise", "gelu", {"elements": 2048 * 2048})])
+    apart = case_graph([product, Case("elementwise", "gelu", {"elements": 2048 * 2048})])
     eager = priced(apart, few, Execution.EAGER).sum()
     assert priced(
         fuse_elementwise(apart), few, Execution.COMPILED

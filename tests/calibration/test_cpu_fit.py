@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("torch")
+
 from accelsim import catalog
 from accelsim.calibration import check as check_module
 from accelsim.calibration.calibrate import (
@@ -20,7 +22,6 @@ from accelsim.calibration.calibrate import (
     operator_errors,
     write_calibration,
 )
-from accelsim.calibration.measurement.captured_rows import captured_graph, has_row
 from accelsim.calibration.check import (
     CheckCase,
 )
@@ -33,6 +34,11 @@ from accelsim.calibration.cpu_fit import (
 )
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
+from accelsim.calibration.measurement.captured_rows import (
+    captured_row,
+    case_graph,
+    has_row,
+)
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import CalibrationRun, Measurement
@@ -64,7 +70,7 @@ FLOP_S, BYTE_S, START_S = 1e-11, 5e-11, 2e-6
 
 def true_time_s(cases):
     """A machine with one rate of arithmetic, one of memory and one start for every operator."""
-    graph = captured_graph(cases)
+    graph = case_graph(cases)
     return START_S + FLOP_S * graph.flop + BYTE_S * graph.bytes
 
 
@@ -73,7 +79,9 @@ def synthetic_run(noise=0.0, spread=0.02, count=2500):
     times = true_time_s(cases) * np.where([c.threads == 2 for c in cases], 0.6, 1.0)
     times *= np.exp(noise * np.random.default_rng(1).standard_normal(len(cases)))
     rows = [
-        Measurement(c, float(t), 0.0, 0, {"minor_faults": 0.0, "undisturbed": True})
+        Measurement(
+            c, float(t), 0.0, 0, {"minor_faults": 0.0, "undisturbed": True}, row=captured_row(c)
+        )
         for c, t in zip(cases, times, strict=True)
     ]
     chains = {"module_call": 64e-6, "plain_chain": 64e-6, "gradient_chain": 256e-6}
@@ -105,7 +113,7 @@ def test_fitted_machine_predicts_unseen_shapes(fitted):
     parameters = replace(
         cpu_parameters(), kernels=fitted.kernels, thread_count=1, weights_cold=False
     )
-    table = cost_cpu(captured_graph(cases), device, parameters=parameters)
+    table = cost_cpu(case_graph(cases), device, parameters=parameters)
     assert table.tier is Tier.MEASURED
     assert table.time_s == pytest.approx(true_time_s(cases), rel=0.05)
     assert (table.time_s >= np.maximum(table.compute_s, table.memory_s)).all()
@@ -150,7 +158,7 @@ def test_files_read_back_and_are_found(fitted, tmp_path, monkeypatch):
     overlay, table = write_calibration(fitted, tmp_path / "accelsim" / "calibration" / "fitted")
     assert overlay.is_file()
     found = parameters_for("local/cpu").kernels
-    graph = captured_graph(fitted.rows.cases[:200])
+    graph = case_graph(fitted.rows.cases[:200])
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
     expected, read = (k.times(graph, context, 1).time_s for k in (fitted.kernels, found))
     assert read == pytest.approx(expected, rel=5e-3, nan_ok=True)
@@ -186,7 +194,9 @@ def test_a_drifting_clock_is_taken_out():
     references = [4e-3] * 40 + [6e-3] * 20
     jitter = 1.0 + 1e-3 * np.random.default_rng(0).standard_normal(60)  # no two readings are equal
     rows = [
-        Measurement(case, 1e-6 * r / 4e-3, 0.0, 0, {"reference_s": float(r * j)})
+        Measurement(
+            case, 1e-6 * r / 4e-3, 0.0, 0, {"reference_s": float(r * j)}, row=captured_row(case)
+        )
         for r, j in zip(references, jitter, strict=True)
     ]
     run = CalibrationRun(ENVIRONMENT, {"device": "cpu"}, rows, [], "abc", 0)
@@ -208,7 +218,7 @@ def test_a_drifting_clock_is_taken_out():
 def test_a_call_is_expected_to_take_what_its_rounds_take_in_the_middle(rounds, amid, expected):
     case = Case("elementwise", "relu", {"elements": 1000}, amid=amid)
     rows = [
-        Measurement(case, time_s, noise, number, {})
+        Measurement(case, time_s, noise, number, {}, row=captured_row(case))
         for number, (time_s, noise) in enumerate(rounds)
     ]
     run = CalibrationRun(ENVIRONMENT, {"device": "cpu"}, rows, [], "abc", 0)
@@ -226,7 +236,7 @@ def test_amid_others_an_operator_takes_longer():
         if row.time_s
     ]
     fitted = fit_run(replace(run, rows=[*run.rows, *amid]))
-    graph = captured_graph([Case("gemm", "addmm", {"m": 64, "n": 1024, "k": 512})])
+    graph = case_graph([Case("gemm", "addmm", {"m": 64, "n": 1024, "k": 512})])
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
     alone, among = (
         fitted.kernels.times(graph, replace(context, amid=x), 1).time_s[0] for x in (0.0, 1.0)
@@ -238,7 +248,7 @@ def test_on_several_threads_a_kernel_relates_to_its_own_time_on_one(fitted):
     """One thread multiplies a small convolution itself, two leave it to the library: its time on
     one thread counts.
     """
-    graph = captured_graph([Case("convolution", "convolution", SMALL_CONVOLUTION)])
+    graph = case_graph([Case("convolution", "convolution", SMALL_CONVOLUTION)])
     names, alone = (kernel_names(graph, is_training=False, threads=count) for count in (2, 1))
     assert (names[0], alone[0]) == ("conv_1x1", "conv_1x1_native")
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
@@ -289,7 +299,7 @@ def test_a_page_fault_has_one_price_on_several_threads():
 
 
 def test_what_no_row_wrote_is_read_from_main_memory():
-    graph = captured_graph([Case("copy", "clone", {"rows": 512, "middle": 8, "columns": 64})])
+    graph = case_graph([Case("copy", "clone", {"rows": 512, "middle": 8, "columns": 64})])
     context = Context(2.0**20, 2.0**25, np.inf, is_training=False, page_fault_bytes=2.0**25)
     column = TERMS.index("bytes_beyond_l3")
     assert kernel_terms(graph, context)[0, column] == 0
@@ -310,7 +320,7 @@ def _kernel(dtype: str, **shape: int) -> str:
         "groups": 1,
         "stride": 1,
     }
-    graph = captured_graph([Case("convolution_other", "convolution_1d", sizes | shape, dtype)])
+    graph = case_graph([Case("convolution_other", "convolution_1d", sizes | shape, dtype)])
     return str(kernel_names(graph, is_training=False)[0])
 
 
@@ -371,7 +381,7 @@ def test_the_library_has_no_generated_code_for_gradients_of_partly_filled_blocks
         "groups": 1,
         "stride": 1,
     }
-    graph = captured_graph(
+    graph = case_graph(
         [Case("convolution_backward", f"convolution_backward.{operator}", base | sizes, dtype)]
     )
     assert str(kernel_names(graph, is_training=False)[0]) == kernel
@@ -392,7 +402,7 @@ def test_one_channel_is_filled_to_a_block_where_it_is_written(operator, multiply
         "stride": 1,
     }
     name = f"convolution_backward{operator}" if operator else "convolution"
-    graph = captured_graph([Case("convolution", name, sizes)])
+    graph = case_graph([Case("convolution", name, sizes)])
     context = Context(2.0**4, 2.0**4, 0.0, is_training=False, page_fault_bytes=2.0**25)
     terms = kernel_terms(graph, context)[0]
     assert terms[TERMS.index("first_count")] == 3 * 36 * 9 * multiply_adds
@@ -419,7 +429,7 @@ def test_a_line_of_a_stepping_gradient_takes_small_products(side, kernel, calls)
         "side": side,
         "kernel": kernel,
     }
-    graph = captured_graph(
+    graph = case_graph(
         [Case("convolution_depthwise", "convolution_backward.grad_input", sizes, "bf16")]
     )
     context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
@@ -428,7 +438,7 @@ def test_a_line_of_a_stepping_gradient_takes_small_products(side, kernel, calls)
 
 def _stepwise(operator: str, dtype: str, hidden: int = 1150, batch: int = 4) -> tuple[float, float]:
     """Bytes that ten steps move again, and what of them beyond a last-level cache of 32 MiB."""
-    graph = captured_graph(
+    graph = case_graph(
         [
             Case(
                 "recurrent",
@@ -479,7 +489,7 @@ def test_steps_of_few_rows_stay_on_one_thread(operator, dtype, batch, share):
     """Of a GRU with as many inputs as states, a quarter of the time is the product of all steps'
     inputs.
     """
-    graph = captured_graph(
+    graph = case_graph(
         [
             Case(
                 "recurrent",
@@ -501,7 +511,7 @@ def test_operands_leave_the_last_level_cache_with_what_lies_between():
         Case("elementwise", "relu", {"elements": n})
         for n in (100_000, 4_000_000, 4_000_000, 100_000)
     ]
-    graph = captured_graph(chain)
+    graph = case_graph(chain)
     graph = replace(
         graph, dependency=np.array([0, 1, 0])
     )  # the last row reads what the first wrote
@@ -642,7 +652,7 @@ def test_more_work_never_lowers_a_term(operator, factor):
     small = Case("x", operator, BASE[operator])
     large = Case("x", operator, {**BASE[operator], name: BASE[operator][name] * factor})
     context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
-    few, many = kernel_terms(captured_graph([small, large]), context)
+    few, many = kernel_terms(case_graph([small, large]), context)
     assert (many >= few).all()
 
 
@@ -655,7 +665,7 @@ def test_every_measured_operator_has_a_kernel():
         "recurrent_module",
         "recurrent_layer",
     }
-    assert (kernel_names(captured_graph(cases), is_training=False) != "").all()
+    assert (kernel_names(case_graph(cases), is_training=False) != "").all()
 
 
 def test_what_a_recurrent_module_does_before_its_first_layer_is_no_part_of_the_layer():
@@ -667,7 +677,10 @@ def test_what_a_recurrent_module_does_before_its_first_layer_is_no_part_of_the_l
         "backward": replace(lstm, operator="lstm_backward"),
     }
     times = {"module": 48e-6, "layer": 34e-6, "forward": 60e-6, "backward": 90e-6}
-    rows = [Measurement(case, times[name], 0.0, 0, {}) for name, case in cases.items()]
+    rows = [
+        Measurement(case, times[name], 0.0, 0, {}, row=captured_row(case))
+        for name, case in cases.items()
+    ]
     run = CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0)
     assert recurrent_call_s(run) == pytest.approx(14e-6)
     assert kernel_rows(run, (2.0**20, 2.0**25)).times_s.tolist() == pytest.approx([46e-6, 90e-6])
@@ -680,7 +693,8 @@ def _fit_of_comparisons(sizes, time_s):
     times = [*true_time_s(cases), *map(time_s, sizes)]
     cases += [Case("elementwise", "gt", {"elements": size}) for size in sizes]
     rows = [
-        Measurement(case, float(time), 0.0, 0, {}) for case, time in zip(cases, times, strict=True)
+        Measurement(case, float(time), 0.0, 0, {}, row=captured_row(case))
+        for case, time in zip(cases, times, strict=True)
     ]
     return fit_kernels(
         kernel_rows(CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0), (2.0**20, 2.0**25))

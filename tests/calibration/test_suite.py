@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.calibration.measurement.compiled_suite import compiled_suite
-from accelsim.calibration.measurement.plan import halton
-from accelsim.calibration.measurement.suite import FAMILIES, operator_suite
+from accelsim.calibration.measurement.plan import halton, read_plans
+from accelsim.calibration.measurement.suite import compiled_suite, operator_suite
 
 COMPILED = compiled_suite("cpu", ("fp32", "bf16"), (1, 2))
 CPU = operator_suite("cpu", ("fp32", "bf16"), (1, 2)) + COMPILED
-REPORTED = [*sorted({plan.family for plan in FAMILIES} - {"framework", "transfer"}), "compiled"]
+REPORTED = [*sorted({plan.family for plan in read_plans()} - {"framework", "transfer"})]
 
 
 @pytest.mark.parametrize("family", REPORTED)

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accelsim.calibration.measurement.captured_rows import captured_graph
+pytest.importorskip("torch")
+
+from accelsim.calibration.measurement.captured_rows import case_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.cost.cpu.heap import (
     Heap,
@@ -127,7 +129,7 @@ def test_a_large_weight_that_is_converted_raises_the_threshold():
 
 
 def test_a_large_input_that_is_converted_raises_the_threshold():
-    graph = captured_graph([Case("gemm", "addmm", {"m": 4096, "n": 64, "k": 512}, "bf16")])
+    graph = case_graph([Case("gemm", "addmm", {"m": 4096, "n": 64, "k": 512}, "bf16")])
     assert input_blocks(graph) == [(4096 * 512 * 4.0, 4096 * 512 * 2.0)]
     assert _heap_of_model([], Random(0), input_blocks(graph)).threshold == pytest.approx(
         4096 * 512 * 4, rel=0.01
@@ -139,7 +141,7 @@ def test_biases_and_statistics_have_blocks_of_their_own():
         Case("gemm", "addmm", {"m": 8, "n": 64, "k": 32}),
         Case("layer_norm", "native_layer_norm", {"rows": 8, "columns": 64}),
     ]
-    graph = captured_graph(cases)
+    graph = case_graph(cases)
     assert [used for _, used in weight_blocks(graph)] == [64 * 32 * 4, 64 * 4, 64 * 4, 64 * 4]
 
 
@@ -226,7 +228,7 @@ def test_blocks_never_overlap_and_everything_can_be_freed(sizes, seed):
 
 
 def test_small_models_do_not_fault():
-    graph = captured_graph([Case("elementwise", "relu", {"elements": 50_000}) for _ in range(20)])
+    graph = case_graph([Case("elementwise", "relu", {"elements": 50_000}) for _ in range(20)])
     memory = pass_memory(graph, kernel_names(graph, is_training=False))
     assert memory.fresh_bytes.sum() == 0
     assert memory.taken_bytes == pytest.approx(np.full(20, 200_000))
@@ -236,7 +238,7 @@ def test_small_models_do_not_fault():
 
 
 def test_a_mapped_block_is_always_fresh():
-    graph = captured_graph([Case("elementwise", "relu", {"elements": 20_000_000}) for _ in range(4)])
+    graph = case_graph([Case("elementwise", "relu", {"elements": 20_000_000}) for _ in range(4)])
     fresh = pass_memory(graph, kernel_names(graph, is_training=False)).fresh_bytes
     assert fresh == pytest.approx(np.full(4, 80e6), rel=1e-3)
 
@@ -379,10 +381,10 @@ def test_the_packing_buffer_of_products_as_traced():
         (100, 100, 100): 176800,
     }
     for (m, n, k), size in shapes.items():
-        graph = captured_graph([Case("gemm", "addmm", {"m": m, "n": n, "k": k})])
+        graph = case_graph([Case("gemm", "addmm", {"m": m, "n": n, "k": k})])
         assert buffer_bytes(graph, np.zeros(1, dtype=bool)) == [size]
     for m in (1, 3):
-        single = captured_graph([Case("gemv", "addmm", {"m": m, "n": 1024, "k": 1024})])
+        single = case_graph([Case("gemv", "addmm", {"m": m, "n": 1024, "k": 1024})])
         assert buffer_bytes(single, np.zeros(1, dtype=bool)) == [0]
 
 
@@ -398,7 +400,7 @@ def test_two_threads_share_the_rows_of_packed_products():
     }
     shapes |= {(48, 256, 1024): 250528, (100, 100, 100): 127648, (1000, 128, 256): 475808}
     for (m, n, k), size in shapes.items():
-        graph = captured_graph([Case("gemm", "addmm", {"m": m, "n": n, "k": k})])
+        graph = case_graph([Case("gemm", "addmm", {"m": m, "n": n, "k": k})])
         assert buffer_bytes(graph, np.zeros(1, dtype=bool), 2) == [size]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from accelsim.calibration.measurement.captured_rows import captured_graph
+pytest.importorskip("torch")
+
+from accelsim.calibration.measurement.captured_rows import case_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.operator_memory import operator_scripts
@@ -170,7 +172,7 @@ def _blocks(script):
 @pytest.mark.parametrize(("what", "dtype", "threads", "expected"), TRACED)
 def test_blocks_are_those_traced(what, dtype, threads, expected):
     operator, shape = what
-    graph = captured_graph([Case("", operator, shape, dtype, threads)])
+    graph = case_graph([Case("", operator, shape, dtype, threads)])
     names = kernel_names(graph, is_training=False, threads=threads)
     found = _blocks(operator_scripts(graph, names, threads)[0])
     assert [size > 0 for size in found] == [size > 0 for size in expected]

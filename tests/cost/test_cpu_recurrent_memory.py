@@ -2,7 +2,9 @@
 
 import pytest
 
-from accelsim.calibration.measurement.captured_rows import captured_graph
+pytest.importorskip("torch")
+
+from accelsim.calibration.measurement.captured_rows import case_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.cost.cpu.recurrent_memory import (
     HELD,
@@ -51,7 +53,7 @@ def test_the_scratch_is_as_large_as_traced(shape, fp32, bf16):
 
 def test_the_backward_pass_reads_the_workspace_that_the_forward_pass_left():
     shape = {"batch": 16, "steps": 40, "input": 96, "hidden": 128}
-    graph = captured_graph(
+    graph = case_graph(
         [
             Case("recurrent", name, shape)
             for name in ("lstm", "lstm_train", "lstm_backward", "gru_train")

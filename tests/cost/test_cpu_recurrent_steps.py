@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accelsim.calibration.measurement.captured_rows import captured_graph
 from accelsim.calibration.check import CheckCase, model_graph
+from accelsim.calibration.measurement.captured_rows import case_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.cost.cpu.calibrated import _step_before
 from accelsim.cost.cpu.recurrent_steps import StepWork, further_bytes, gate_rests, step_work
@@ -19,7 +19,7 @@ L3 = 32.0 * 2**20
 
 def work(operator: str, dtype: str = "fp32", **shape: int) -> tuple[StepWork, float]:
     sizes = {"batch": 2, "steps": 10, "input": 96, "hidden": 64, **shape}
-    graph = captured_graph([Case("recurrent", operator, sizes, dtype)])
+    graph = case_graph([Case("recurrent", operator, sizes, dtype)])
     kind = OperatorKind.GRU if operator.startswith("gru") else OperatorKind.LSTM
     return step_work(graph, kind, np.array([0]), is_training=False), float(graph.flop[0])
 
@@ -88,7 +88,7 @@ def test_gates_that_fill_no_pair_of_vectors_leave_elements_over():
 
 
 def test_a_second_direction_reads_the_input_again():
-    graph = captured_graph(
+    graph = case_graph(
         [Case("recurrent", "gru", {"batch": 2, "steps": 10, "input": 96, "hidden": 64})]
     )
     assert further_bytes(graph)[0] == 0

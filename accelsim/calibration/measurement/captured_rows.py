@@ -28,7 +28,7 @@ from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, optimizer_graph
 
-__all__ = ["captured_graph", "captured_row", "has_row"]
+__all__ = ["captured_row", "case_graph", "has_row"]
 
 #: Operators of a framework and a link rather than of a graph.
 _WITHOUT_ROW: Final = frozenset(
@@ -72,7 +72,7 @@ def captured_row(case: Case) -> MeasuredRow | None:
     return _captured(BUILDERS[case.operator], case.operator, shape, case.dtype)
 
 
-def captured_graph(cases: Iterable[Case]) -> OperatorGraph:
+def case_graph(cases: Iterable[Case]) -> OperatorGraph:
     """One row per case, chained.
 
     Args:
@@ -115,21 +115,24 @@ def _is_gradient(operator: str) -> bool:
 
 
 def _importance(row: Row) -> tuple[bool, float]:
-    """Of the kernels of a call the one with the most arithmetic, elementwise ones and copies last."""
+    """The main kernel of a call has the most arithmetic; elementwise ones and copies come last."""
     return row.kernel.kind not in _AT_THE_SIDE, row.kernel.flop
 
 
 def _traffic(kernels: Sequence[Kernel]) -> tuple[list[Operand], list[Operand]]:
     """Tensors that enter a call, each once, and those that leave it unread."""
     entering: dict[tuple[int, int, tuple[int, ...]], Operand] = {}
-    leaving: dict[int, list[Operand]] = {}
+    written: list[Operand] = []
+    read_inside: set[int] = set()
     for kernel in kernels:
+        made_inside = {x.storage for x in written}
         for x in kernel.reads:
-            if leaving.pop(x.storage, None) is None:
+            if x.storage in made_inside:
+                read_inside.add(x.storage)
+            else:
                 entering[x.storage, x.offset, x.shape] = x
-        for x in kernel.writes:
-            leaving.setdefault(x.storage, []).append(x)
-    return list(entering.values()), [x for each in leaving.values() for x in each]
+        written += kernel.writes
+    return list(entering.values()), [x for x in written if x.storage not in read_inside]
 
 
 def _bytes(operands: Iterable[Operand]) -> float:
@@ -178,7 +181,7 @@ def _recorded(case: Case) -> list[Row]:
     operands = Operands(case, _Shapes())
     build = BUILDERS[case.operator]
     in_format = torch.nn.Module()
-    in_format.of = torch.nn.Parameter(operands.stored(1))
+    in_format.register_parameter("weight", torch.nn.Parameter(operands.stored(1)))
     recorder = Recorder(in_format, case.operator)
     interceptor = Interceptor(recorder, fused_attention=True, fused_always=True)
     has_gradient = case.operator in GRADIENT_OPERATORS

@@ -95,5 +95,6 @@ def why_not_compiled(device: str) -> str | None:
         with torch.no_grad():
             _compiled(_elementwise, x, x.clone())()
     except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:160] if str(error).strip() else ''}"
+        first_line = next(iter(str(error).strip().splitlines()), "")
+        return f"{type(error).__name__}: {first_line[:160]}"
     return None

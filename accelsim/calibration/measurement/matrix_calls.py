@@ -14,7 +14,6 @@ __all__: list[str] = []
 _ATEN = torch.ops.aten
 
 # -- products
-# --------------------------------------------------------------------------------------------------------
 
 BUILDERS |= {
     "addmm": of(functional.linear, "input: m k", "weight: n k", "weight: n"),
@@ -55,7 +54,6 @@ def _attention_backward(source: Operands) -> Call:
 
 
 # -- convolutions
-# ----------------------------------------------------------------------------------------------------
 
 
 class _Convolution:
@@ -82,10 +80,10 @@ class _Convolution:
 
 @builds("convolution", "convolution_1d", "convolution_3d")
 def _convolution(source: Operands) -> Call:
-    of_ = _Convolution(source)
-    function = (functional.conv1d, functional.conv2d, functional.conv3d)[len(of_.size) - 1]
-    x, weight = source.input(*of_.image), source.weight(*of_.weights)
-    stride, pad, gap, groups = of_.stride, of_.pad, of_.gap, of_.groups
+    sizes = _Convolution(source)
+    function = (functional.conv1d, functional.conv2d, functional.conv3d)[len(sizes.size) - 1]
+    x, weight = source.input(*sizes.image), source.weight(*sizes.weights)
+    stride, pad, gap, groups = sizes.stride, sizes.pad, sizes.gap, sizes.groups
     return lambda: function(x, weight, None, stride, pad, gap, groups)
 
 
@@ -106,10 +104,10 @@ def _convolution_transpose(source: Operands) -> Call:
 
 
 def _convolution_backward(source: Operands, wanted: Sequence[bool]) -> Call:
-    of_ = _Convolution(source)
-    x, weight = source.stored(*of_.image), source.table(*of_.weights)
-    unmoved = [0] * len(of_.size)
-    forward = (x, weight, None, of_.stride, of_.pad, of_.gap, False, unmoved, of_.groups)
+    sizes = _Convolution(source)
+    x, weight = source.stored(*sizes.image), source.table(*sizes.weights)
+    unmoved = [0] * len(sizes.size)
+    forward = (x, weight, None, sizes.stride, sizes.pad, sizes.gap, False, unmoved, sizes.groups)
     gradient = source.values(*_ATEN.convolution(*forward).shape)
     arguments = (gradient, *forward, list(wanted))
     return lambda: _ATEN.convolution_backward(*arguments)
@@ -134,7 +132,6 @@ def _convolution_grad_weight(source: Operands) -> Call:
 
 
 # -- recurrent layers
-# -------------------------------------------------------------------------
 
 
 def _layer(source: Operands) -> tuple[torch.nn.RNNBase, torch.Tensor]:

@@ -19,7 +19,6 @@ _ROWS, _ACROSS, _LINE = "rows columns", "outer columns inner", "elements"
 _IMAGE = "batch channels side side"
 
 # -- softmax, norms, reductions, scans
-# ------------------------------------------------------------------------------------
 
 _ROW_FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "_softmax": lambda x: torch.softmax(x, -1),
@@ -137,7 +136,6 @@ def _batch_norm_backward(source: Operands) -> Call:
 
 
 # -- elementwise
-# -----------------------------------------------------------------------------------------------------
 
 _UNARY: dict[str, Callable[[torch.Tensor], Any]] = {
     "relu": torch.relu,
@@ -233,7 +231,6 @@ def _dropout_backward(source: Operands) -> Call:
 
 
 # -- pooling, resampling
-# ----------------------------------------------------------------------------------------
 
 
 def _activated(source: Operands) -> torch.Tensor:
@@ -300,7 +297,6 @@ def _upsample_backward(source: Operands) -> Call:
 
 
 # -- lookups
-# -----------------------------------------------------------------------------------------------------
 
 
 def _wanted(source: Operands) -> torch.Tensor:
@@ -373,7 +369,6 @@ def _grid_sample(source: Operands) -> Call:
 
 
 # -- copies
-# ------------------------------------------------------------------------------------------------------
 
 
 @builds("clone")

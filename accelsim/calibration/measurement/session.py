@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import torch
 
+from accelsim.calibration.measurement.captured_rows import captured_row
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.cuda import captured, rotated, tf32_products
-from accelsim.calibration.measurement.captured_rows import captured_row
 from accelsim.calibration.measurement.operators import (
     BUILDERS,
     GRADIENT_OPERATORS,
@@ -222,8 +222,8 @@ class Session:
             torch.ones(1, device=self.device).sum().item()
         except RuntimeError as error:
             raise OutputError(
-                f"{self.device} does not answer any more after {reason} ({str(error)[:80]}). What was measured is kept; "
-                "continue with --resume."
+                f"{self.device} does not answer any more after {reason} ({str(error)[:80]}). "
+                "What was measured is kept; continue with --resume."
             ) from None
 
     def _timed(self, case: Case, slot_s: float) -> list[Timing]:
