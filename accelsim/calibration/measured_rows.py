@@ -74,7 +74,9 @@ def measured_graph(measurements: Sequence[Measurement]) -> OperatorGraph:
         dims[place, : len(row.dims)] = row.dims
     dtypes = [Dtype[m.case.dtype.upper()] for m in measurements]
     columns = ("flop", "read_bytes", "write_bytes", "weight_bytes")
-    floats = {name: np.array([getattr(row, name) for row in rows], dtype=float) for name in columns}
+    floats: dict[str, Any] = {
+        name: np.array([getattr(row, name) for row in rows], dtype=float) for name in columns
+    }
     return OperatorGraph(
         kind=np.array([OperatorKind[row.kind.upper()] for row in rows], dtype=np.int16),
         dims=dims,

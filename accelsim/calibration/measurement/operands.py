@@ -52,13 +52,12 @@ def torch_dtype(label: str) -> torch.dtype:
 
 
 class Numbers(Protocol):
-    """Where operands come from.
+    """Where operands come from."""
 
-    Attributes:
-        device: Device they lie on.
-    """
-
-    device: str
+    @property
+    def device(self) -> str:
+        """Device they lie on."""
+        ...
 
     def take(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
         """A tensor of these sizes, as a view where that is possible."""

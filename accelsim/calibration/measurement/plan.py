@@ -112,10 +112,16 @@ def _is_odd(index: int) -> bool:
     return (index * 2654435761 >> 16) % 4 == 0
 
 
+@cache
+def _factors(text: str) -> list[tuple[str, str]]:
+    """Parts of a product with the sign before each."""
+    return _FACTOR.findall(text)
+
+
 def _product(text: str, shape: Mapping[str, int]) -> float:
     """Value of a product such as ``batch*side*side/stride``."""
     value = 1.0
-    for sign, factor in _FACTOR.findall(text):
+    for sign, factor in _factors(text):
         size = shape[factor] if factor in shape else float(factor)
         value = value / size if sign == "/" else value * size
     return value
