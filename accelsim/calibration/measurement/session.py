@@ -56,7 +56,7 @@ _SCRUBBED_BYTES: Final = 6 * 2**20
 _REWRITTEN_BYTES: Final = 8 * 2**20
 #: Families that have no context to run in, or whose entry from Python would pay more for it than
 #: their kernels.
-_ALONE: Final = frozenset({"framework", "transfer", "compiled"})
+_WITHOUT_CONTEXT: Final = frozenset({"framework", "transfer", "compiled"})
 
 #: Figures of a timing that are no details: columns of their own, or of no use to a fit.
 _COLUMNS: Final = frozenset({"time_s", "noise_fraction", "median_s", "mean_s"})
@@ -234,7 +234,7 @@ class Session:
                     return [self._timed_on_gpu(case, slot_s)]
             prepared, timer = prepare(case, self._pool), self._timer(case.threads)
             timings = [timer.measure(prepared.calls, slot_s)]
-            if case.family not in _ALONE and isinstance(timer, AmidTimer):
+            if case.family not in _WITHOUT_CONTEXT and isinstance(timer, AmidTimer):
                 timings.append(self._timed_amid(timer, prepared, slot_s))
             return timings
 
