@@ -68,7 +68,7 @@ sys.exit(measure.main(sys.argv[1:]))
 """
 CASES = 24
 #: What a bare GPU box does not have.
-NOT_NEEDED = "pydantic pydantic_core yaml scipy numpy pandas simpy rich typer click matplotlib plotly networkx jinja2"
+NOT_NEEDED = "pydantic pydantic_core yaml scipy pandas simpy rich typer click matplotlib plotly networkx jinja2"
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def rounds_of(path):
     return rows
 
 
-def test_torch_alone_is_enough(start, tmp_path):
+def test_torch_and_numpy_are_enough(start, tmp_path):
     code, error = end(start(BLOCKED=NOT_NEEDED))
     assert (code, "Traceback" in error) == (0, False), error
     assert {len(rows) for rows in rounds_of(tmp_path / "run.jsonl").values()} == {2}
