@@ -323,5 +323,5 @@ def test_a_case_marker_never_stops_a_run(tmp_path):
     (tmp_path / "run.jsonl.case").mkdir()
     with RunFile(tmp_path / "run.jsonl", {}, {}) as file:
         file.begin("anything")
-        assert json.loads((tmp_path / "run.jsonl").read_text())["version"] == 1
+        assert json.loads((tmp_path / "run.jsonl").read_text())["version"] == 2
     assert file.fatal_case is None

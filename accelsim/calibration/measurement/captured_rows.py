@@ -46,8 +46,9 @@ _WITHOUT_ROW: Final = frozenset(
 _UPDATES: Final = {"adamw": "adamw", "adamw_idle": "adamw", "sgd": "sgd"}
 #: Operators that the meta device does not know, and what moves and computes the same.
 _STAND_INS: Final = {"_masked_softmax": "_softmax"}
-#: Operators whose rows keep their own name.
-_OWN_NAMES: Final = frozenset({"copy", *_STAND_INS, *COMPILED_OPERATORS})
+#: Operators whose rows keep their own name: copies of what lies together, and layers that keep what
+#: a backward pass needs, which a graph tells by that pass alone.
+_OWN_NAMES: Final = frozenset({"copy", "gru_train", "lstm_train", *_STAND_INS, *COMPILED_OPERATORS})
 #: Gradients that are called by the name of another operator.
 _GRADIENTS: Final = frozenset({"mm_nn", "mm_tn", "sum_rows"})
 #: Kinds that are a call's main kernel only where it has no other.
