@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from accelsim.calibration.measured_rows import MeasuredRow
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement, read_run
 
 __all__ = ["COMMITTED_RUN", "read_committed_run", "write_committed_run"]
 
+#: Columns of a row's operator.
+_ROW_FIELDS: Final = tuple(f.name for f in fields(MeasuredRow))
 #: The run that the figures of the documentation are of.
 COMMITTED_RUN: Final = Path(__file__).parents[1] / "calibration/runs/amd-epyc-2cpu"
 
@@ -65,7 +69,15 @@ def _columns(row: Measurement) -> dict[str, Any]:
         "noise_fraction": row.noise_fraction,
         "round": row.round_number,
         "reference_s": row.details.get("reference_s"),
-    }
+    } | _row_columns(row.row)
+
+
+def _row_columns(row: MeasuredRow | None) -> dict[str, Any]:
+    """The operator row that stands for a case; empty where the cost model has none for it."""
+    if row is None:
+        return dict.fromkeys(_ROW_FIELDS)
+    columns = {name: getattr(row, name) for name in _ROW_FIELDS}
+    return columns | {"dims": " ".join(map(str, row.dims))}
 
 
 def read_committed_run(folder: Path = COMMITTED_RUN) -> CalibrationRun:
@@ -101,7 +113,15 @@ def _measurement(row: dict[str, Any]) -> Measurement:
     )
     reference_s = row["reference_s"]
     details = {} if reference_s is None else {"reference_s": reference_s}
-    return Measurement(case, row["time_s"], row["noise_fraction"], row["round"], details)
+    measured = (row["time_s"], row["noise_fraction"], row["round"], details)
+    return Measurement(case, *measured, row=_measured_row(row))
+
+
+def _measured_row(columns: dict[str, Any]) -> MeasuredRow | None:
+    if columns["kind"] is None:
+        return None
+    dims = tuple(map(int, columns["dims"].split()))
+    return MeasuredRow(**{name: columns[name] for name in _ROW_FIELDS} | {"dims": dims})
 
 
 if __name__ == "__main__":

@@ -243,10 +243,9 @@ def _starts(kernels: FittedKernels) -> dict[str, float]:
 
 def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
     """Held-out residuals by operator kind and format, as the intervals take them."""
-    from accelsim.calibration.case_rows import case_graph
     from accelsim.cost.residual import family_rows
 
-    graph = case_graph(calibration.rows.cases)
+    graph = calibration.rows.graph
     errors = np.asarray(calibration.errors[Tier.FITTED])
     found = {}
     for name, places in family_rows(graph).items():

@@ -17,8 +17,8 @@ from hashlib import md5
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.calibration.case_rows import case_graph, has_row
 from accelsim.calibration.least_squares import fit_nonnegative
+from accelsim.calibration.measured_rows import measured_graph
 from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement
@@ -90,6 +90,7 @@ class KernelRows:
 
     Attributes:
         cases: The cases.
+        graph: Their operator rows.
         times_s: Best time of each, shape (n,).
         names: Kernel of each, shape (n,).
         terms: Their quantities, shape (n, len(TERMS)).
@@ -99,6 +100,7 @@ class KernelRows:
     """
 
     cases: Sequence[Case]
+    graph: OperatorGraph
     times_s: FloatArray
     names: NDArray[np.str_]
     terms: FloatArray
@@ -124,7 +126,7 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
     known = [
         row
         for row in at_one_speed(run)
-        if has_row(row.case) and row.details.get("undisturbed", True)
+        if row.row is not None and row.details.get("undisturbed", True)
     ]
     best = list(replace(run, rows=known).best().values())
     cases = [row.case for row in best]
@@ -135,7 +137,7 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
     entry_s = entry_s + recurrent_call_s(run) * modules
     times = _expected_s(known, best)
     times = np.maximum(times - entry_s, _LEAST_KERNEL * times)
-    graph = case_graph(cases)
+    graph = measured_graph(best)
     reuse = np.array([np.inf if case.cold else 0.0 for case in cases])
     amid = np.array([float(case.amid) for case in cases])
     context = Context(
@@ -153,7 +155,8 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
     # really happened
     faults = np.array([float(row.details.get("minor_faults") or 0.0) for row in best])
     terms[:, TERMS.index("fresh_bytes")] = np.where(faults > _FEW_FAULTS, faults * _PAGE_BYTES, 0.0)
-    return KernelRows(cases, times, names, terms, kernel_coordinates(graph, context), folds, caches)
+    places = kernel_coordinates(graph, context)
+    return KernelRows(cases, graph, times, names, terms, places, folds, caches)
 
 
 def compiled_call_s(run: CalibrationRun) -> float:
@@ -297,10 +300,9 @@ def _one_thread(rows: KernelRows, fitted: FittedKernels) -> OneThread:
     """Every row on one thread as predicted."""
     dtypes = np.array([int(Dtype[case.dtype.upper()]) for case in rows.cases], dtype=np.int8)
     alone = [replace(case, threads=1) for case in rows.cases]
-    graph = case_graph(alone)
-    work = shared_work(graph, rows.names, rows.terms)
+    work = shared_work(rows.graph, rows.names, rows.terms)
     return fitted.one_thread(
-        rows.names, _names(graph, alone), dtypes, rows.terms, list(rows.places), work
+        rows.names, _names(rows.graph, alone), dtypes, rows.terms, list(rows.places), work
     )
 
 

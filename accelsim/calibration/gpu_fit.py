@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 
 from accelsim import catalog
 from accelsim.calibration.calibrate import refuse_noise
-from accelsim.calibration.case_rows import case_graph, has_row
 from accelsim.calibration.environment import machine_name
 from accelsim.calibration.fit.cells import Cell, TimedKernels, unchained
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters
 from accelsim.calibration.fit.residuals import CellResidual, family_residuals
 from accelsim.calibration.least_squares import fit_nonnegative
+from accelsim.calibration.measured_rows import measured_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.fitted import FittedParameters, read_fitted
@@ -132,7 +132,7 @@ def fit_gpu_run(
         raise InvalidValueError("device", run.settings.get("device"), "a run measured on a GPU")
     if not despite_noise:
         refuse_noise(run)
-    rows = [row for row in run.best().values() if has_row(row.case)]
+    rows = [row for row in run.best().values() if row.row is not None]
     replayed = [row for row in rows if row.case.execution in {"graph", "compiled"}]
     if len(replayed) < _FEWEST_ROWS:
         remedy = "Give a larger --budget. Cases that could not be captured say why in the run file."
@@ -161,7 +161,7 @@ def _grouped(rows: Sequence[Measurement]) -> list[list[Measurement]]:
 
 
 def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> Cell:
-    graph = unchained(case_graph([row.case for row in rows]), slice(None))
+    graph = unchained(measured_graph(rows), slice(None))
     measured: FloatArray = np.array([row.time_s for row in rows], dtype=np.float64)
     execution = Execution(rows[0].case.execution)
     return Cell(rows[0].case.family, source, TimedKernels(graph, profile, execution), measured)

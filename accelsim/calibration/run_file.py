@@ -17,13 +17,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Self
 
+from accelsim.calibration.measured_rows import MeasuredRow
 from accelsim.calibration.measurement.case import CASE_VERSION, Case
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
 
 __all__ = ["SCHEMA", "CalibrationRun", "Measurement", "RunFile", "calibration_lock", "read_run"]
 
 SCHEMA: Final = "accelsim-calibration-run"
-VERSION: Final = 1
+VERSION: Final = 2
 _HASH_DIGITS: Final = 16
 _MOST_BYTES: Final = 256 * 2**20
 
@@ -39,6 +40,7 @@ class Measurement:
         round_number: Pass over the suite, from 0.
         details: Further figures of the timer.
         skipped: Why there is no time; None where there is one.
+        row: The operator row that stands for it; None where none does.
     """
 
     case: Case
@@ -47,6 +49,7 @@ class Measurement:
     round_number: int
     details: Mapping[str, Any]
     skipped: str | None = None
+    row: MeasuredRow | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -61,6 +64,7 @@ class Measurement:
             "round": self.round_number,
             "details": dict(self.details),
             "skipped": self.skipped,
+            "row": None if self.row is None else self.row.to_dict(),
         }
 
     @classmethod
@@ -82,6 +86,7 @@ class Measurement:
                 int(data["round"]),
                 data["details"],
                 data["skipped"],
+                None if data["row"] is None else MeasuredRow.from_dict(data["row"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a measurement ({error})") from None

@@ -1,7 +1,7 @@
 """Measures this machine's operators: ``python -m accelsim.calibration.run_measurement``.
 
-Needs torch and the standard library alone, so that it runs on a bare GPU box; the run file it
-writes is fitted anywhere with ``accelsim calibrate --from``. Exit codes: 0 done (also when
+Needs torch, numpy and the standard library alone, so that it runs on a bare GPU box; the run file
+it writes is fitted anywhere with ``accelsim calibrate --from``. Exit codes: 0 done (also when
 interrupted after the first row: the run is kept and can be resumed), 1 a fault of the program, 2
 wrong input or a machine that cannot measure.
 """
@@ -123,10 +123,9 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
     torch = require_torch()
     from accelsim.calibration.energy import energy_runs, find_meter, measure_energy
     from accelsim.calibration.environment import describe
-    from accelsim.calibration.measurement.compiled_suite import compiled_suite
     from accelsim.calibration.measurement.memory import memory_limit
     from accelsim.calibration.measurement.session import Session
-    from accelsim.calibration.measurement.suite import operator_suite
+    from accelsim.calibration.measurement.suite import compiled_suite, operator_suite
     from accelsim.calibration.run_file import RunFile, calibration_lock
 
     device = check_device(torch, settings.device)
@@ -170,7 +169,7 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
 
 def _measure_compiled(session: Session, budget_s: float, cases: Sequence[Case]) -> None:
     """Measure what the framework compiles; where it cannot, a note says why."""
-    from accelsim.calibration.measurement.compiled_operators import why_not_compiled
+    from accelsim.calibration.measurement.compiled_calls import why_not_compiled
 
     start = time.monotonic()
     reason = why_not_compiled(session.device)

@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 from accelsim.calibration import calibrate, check_run
 from accelsim.calibration.check import CheckCase
 from accelsim.calibration.environment import describe
+from accelsim.calibration.measurement.captured_rows import captured_row
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import Measurement, RunFile
@@ -44,11 +45,8 @@ def folder(tmp_path, monkeypatch):
             size = 1.0
             for value in case.shape.values():
                 size *= max(value, 1)
-            file.append(
-                Measurement(
-                    case, 2e-6 + 1e-10 * size, 0.01, 0, {"minor_faults": 0.0, "undisturbed": True}
-                )
-            )
+            time_s, details = 2e-6 + 1e-10 * size, {"minor_faults": 0.0, "undisturbed": True}
+            file.append(Measurement(case, time_s, 0.01, 0, details, row=captured_row(case)))
         file.append({"note": "noise", "spread_fraction": 0.03, "reference_s": [4e-3, 4e-3, 4e-3]})
         file.append({"note": "compiled", "skipped": "RuntimeError: no C++ compiler"})
     return tmp_path

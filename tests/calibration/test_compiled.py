@@ -14,14 +14,17 @@ torch = pytest.importorskip("torch")
 from accelsim import catalog  # noqa: E402
 from accelsim.calibration import run_measurement as measure  # noqa: E402
 from accelsim.calibration.calibrate import fit_run  # noqa: E402
-from accelsim.calibration.case_rows import case_graph, has_row  # noqa: E402
-from accelsim.calibration.measurement import compiled_operators  # noqa: E402
+from accelsim.calibration.measurement import compiled_calls  # noqa: E402
+from accelsim.calibration.measurement.captured_rows import (  # noqa: E402
+    captured_row,
+    case_graph,
+    has_row,
+)
 from accelsim.calibration.measurement.case import Case  # noqa: E402
-from accelsim.calibration.measurement.compiled_operators import COMPILED_OPERATORS, why_not_compiled  # noqa: E402
-from accelsim.calibration.measurement.compiled_suite import compiled_suite  # noqa: E402
+from accelsim.calibration.measurement.compiled_calls import COMPILED_OPERATORS, why_not_compiled  # noqa: E402
 from accelsim.calibration.measurement.operators import Pool, build_calls  # noqa: E402
 from accelsim.calibration.measurement.session import Session  # noqa: E402
-from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
+from accelsim.calibration.measurement.suite import compiled_suite, operator_suite  # noqa: E402
 from accelsim.calibration.run_file import CalibrationRun, Measurement, RunFile, read_run  # noqa: E402
 from accelsim.cost.cpu import cost_cpu, cpu_parameters  # noqa: E402
 from accelsim.cost.table import Execution  # noqa: E402
@@ -53,7 +56,9 @@ def test_calls_write_what_their_rows_say(operator, dtype):
     result = build_calls(case, Pool("cpu"))[0]()
     assert torch.isfinite(result.float()).all()
     if has_row(case):
-        assert case_graph([case]).write_bytes[0] == result.numel() * result.element_size()
+        result_bytes = result.numel() * result.element_size()
+        statistics = 0.05 * result_bytes  # of a norm, which graphs have too
+        assert result_bytes <= case_graph([case]).write_bytes[0] <= result_bytes + statistics
 
 
 def test_compiled_code_computes_the_same():
@@ -62,7 +67,7 @@ def test_compiled_code_computes_the_same():
         pytest.skip(reason)
     x, y = torch.randn(1000), torch.randn(1000)
     with torch.no_grad():
-        compiled = compiled_operators._compiled(compiled_operators._elementwise, x, y)()
+        compiled = compiled_calls._compiled(compiled_calls._elementwise, x, y)()
     torch.testing.assert_close(compiled, torch.relu(x * 0.5 + y) * y)
 
 
@@ -96,7 +101,7 @@ def kernels():
     for cases, price, entry in ((eager, BYTE_S, 0.0), (compiled, LOOP_S, ENTRY_S)):
         times = 1e-6 + entry + price * case_graph(cases).bytes
         rows += [
-            Measurement(c, float(t), 0.0, 0, {"minor_faults": 0.0})
+            Measurement(c, float(t), 0.0, 0, {"minor_faults": 0.0}, row=captured_row(c))
             for c, t in zip(cases, times, strict=True)
         ]
     return fit_run(CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0)).kernels

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("torch")
+
 from accelsim import catalog
 from accelsim.calibration import check as check_module
 from accelsim.calibration.calibrate import (
@@ -20,7 +22,6 @@ from accelsim.calibration.calibrate import (
     operator_errors,
     write_calibration,
 )
-from accelsim.calibration.case_rows import case_graph, has_row
 from accelsim.calibration.check import (
     CheckCase,
 )
@@ -33,6 +34,11 @@ from accelsim.calibration.cpu_fit import (
 )
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_table import fit_correction
+from accelsim.calibration.measurement.captured_rows import (
+    captured_row,
+    case_graph,
+    has_row,
+)
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import CalibrationRun, Measurement
@@ -73,7 +79,9 @@ def synthetic_run(noise=0.0, spread=0.02, count=2500):
     times = true_time_s(cases) * np.where([c.threads == 2 for c in cases], 0.6, 1.0)
     times *= np.exp(noise * np.random.default_rng(1).standard_normal(len(cases)))
     rows = [
-        Measurement(c, float(t), 0.0, 0, {"minor_faults": 0.0, "undisturbed": True})
+        Measurement(
+            c, float(t), 0.0, 0, {"minor_faults": 0.0, "undisturbed": True}, row=captured_row(c)
+        )
         for c, t in zip(cases, times, strict=True)
     ]
     chains = {"module_call": 64e-6, "plain_chain": 64e-6, "gradient_chain": 256e-6}
@@ -186,7 +194,9 @@ def test_a_drifting_clock_is_taken_out():
     references = [4e-3] * 40 + [6e-3] * 20
     jitter = 1.0 + 1e-3 * np.random.default_rng(0).standard_normal(60)  # no two readings are equal
     rows = [
-        Measurement(case, 1e-6 * r / 4e-3, 0.0, 0, {"reference_s": float(r * j)})
+        Measurement(
+            case, 1e-6 * r / 4e-3, 0.0, 0, {"reference_s": float(r * j)}, row=captured_row(case)
+        )
         for r, j in zip(references, jitter, strict=True)
     ]
     run = CalibrationRun(ENVIRONMENT, {"device": "cpu"}, rows, [], "abc", 0)
@@ -208,7 +218,7 @@ def test_a_drifting_clock_is_taken_out():
 def test_a_call_is_expected_to_take_what_its_rounds_take_in_the_middle(rounds, amid, expected):
     case = Case("elementwise", "relu", {"elements": 1000}, amid=amid)
     rows = [
-        Measurement(case, time_s, noise, number, {})
+        Measurement(case, time_s, noise, number, {}, row=captured_row(case))
         for number, (time_s, noise) in enumerate(rounds)
     ]
     run = CalibrationRun(ENVIRONMENT, {"device": "cpu"}, rows, [], "abc", 0)
@@ -667,7 +677,10 @@ def test_what_a_recurrent_module_does_before_its_first_layer_is_no_part_of_the_l
         "backward": replace(lstm, operator="lstm_backward"),
     }
     times = {"module": 48e-6, "layer": 34e-6, "forward": 60e-6, "backward": 90e-6}
-    rows = [Measurement(case, times[name], 0.0, 0, {}) for name, case in cases.items()]
+    rows = [
+        Measurement(case, times[name], 0.0, 0, {}, row=captured_row(case))
+        for name, case in cases.items()
+    ]
     run = CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0)
     assert recurrent_call_s(run) == pytest.approx(14e-6)
     assert kernel_rows(run, (2.0**20, 2.0**25)).times_s.tolist() == pytest.approx([46e-6, 90e-6])
@@ -680,7 +693,8 @@ def _fit_of_comparisons(sizes, time_s):
     times = [*true_time_s(cases), *map(time_s, sizes)]
     cases += [Case("elementwise", "gt", {"elements": size}) for size in sizes]
     rows = [
-        Measurement(case, float(time), 0.0, 0, {}) for case, time in zip(cases, times, strict=True)
+        Measurement(case, float(time), 0.0, 0, {}, row=captured_row(case))
+        for case, time in zip(cases, times, strict=True)
     ]
     return fit_kernels(
         kernel_rows(CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0), (2.0**20, 2.0**25))

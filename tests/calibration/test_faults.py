@@ -68,7 +68,7 @@ sys.exit(measure.main(sys.argv[1:]))
 """
 CASES = 24
 #: What a bare GPU box does not have.
-NOT_NEEDED = "pydantic pydantic_core yaml scipy numpy pandas simpy rich typer click matplotlib plotly networkx jinja2"
+NOT_NEEDED = "pydantic pydantic_core yaml scipy pandas simpy rich typer click matplotlib plotly networkx jinja2"
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def rounds_of(path):
     return rows
 
 
-def test_torch_alone_is_enough(start, tmp_path):
+def test_torch_and_numpy_are_enough(start, tmp_path):
     code, error = end(start(BLOCKED=NOT_NEEDED))
     assert (code, "Traceback" in error) == (0, False), error
     assert {len(rows) for rows in rounds_of(tmp_path / "run.jsonl").values()} == {2}
@@ -323,5 +323,5 @@ def test_a_case_marker_never_stops_a_run(tmp_path):
     (tmp_path / "run.jsonl.case").mkdir()
     with RunFile(tmp_path / "run.jsonl", {}, {}) as file:
         file.begin("anything")
-        assert json.loads((tmp_path / "run.jsonl").read_text())["version"] == 1
+        assert json.loads((tmp_path / "run.jsonl").read_text())["version"] == 2
     assert file.fatal_case is None

@@ -20,11 +20,12 @@ from accelsim.calibration import run_measurement as measure  # noqa: E402
 from accelsim.calibration.check_models import CHECK_MODELS  # noqa: E402
 from accelsim.calibration.gpu_check import gpu_check_list  # noqa: E402
 from accelsim.calibration.gpu_fit import fit_gpu_run, gpu_profile, shipped_parameters  # noqa: E402
-from accelsim.calibration.measurement import compiled_suite, cuda, gpu_suite, suite  # noqa: E402
+from accelsim.calibration.measurement import cuda, suite  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
 from accelsim.calibration.measurement.operators import BUILDERS  # noqa: E402
+from accelsim.calibration.measurement.plan import read_plans  # noqa: E402
 from accelsim.calibration.measurement.session import Session  # noqa: E402
-from accelsim.calibration.measurement.suite import FAMILIES, operator_suite  # noqa: E402
+from accelsim.calibration.measurement.suite import operator_suite  # noqa: E402
 from accelsim.calibration.measurement.timing import CudaTimer  # noqa: E402
 from accelsim.calibration.overlay import write_overlay  # noqa: E402
 from accelsim.calibration.run_file import RunFile, read_run  # noqa: E402
@@ -40,8 +41,8 @@ def short(plan):
     """The plan with few shapes; recurrent layers, which fall to pieces on meta tensors, with few
     steps.
     """
-    ranges = {name: (2, 4, 2) if name == "steps" else span for name, span in plan.ranges.items()}
-    return replace(plan, count=min(plan.count, SHAPES), ranges=ranges)
+    steps = {"steps": "2..4/2"} if "steps" in plan.dimensions else {}
+    return replace(plan, count=min(plan.count, SHAPES), dimensions={**plan.dimensions, **steps})
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +53,8 @@ def gpu():
         patch.setattr(torch, "cuda", fake)
         patch.setattr(torch, "Generator", fake_gpu.Generator)
         patch.setitem(sys.modules, "pynvml", fake_gpu.fake_nvml())
-        patch.setattr(suite, "FAMILIES", [short(plan) for plan in FAMILIES])
-        patch.setattr(
-            compiled_suite,
-            "COMPILED_PLANS",
-            [short(plan) for plan in compiled_suite.COMPILED_PLANS],
-        )
+        plans = [short(plan) for plan in read_plans()]
+        patch.setattr(suite, "read_plans", lambda: plans)
         patch.setattr(torch, "compile", lambda function: function)
         patch.setattr(CudaTimer, "BLOCK_S", 4e-5)
         least = CudaTimer.measure
@@ -87,8 +84,8 @@ def test_the_whole_suite_is_measured(gpu, folder):
     run = read_run(folder / "run.jsonl")
     assert gpu.set_to == "cuda:0"
     assert [row.skipped for row in run.rows if row.skipped] == []
-    families = {plan.family for plan in FAMILIES if "cuda" in plan.devices}
-    assert {row.case.family for row in run.rows} == families | {"compiled"}
+    families = {plan.family for plan in read_plans() if "cuda" in plan.devices}
+    assert {row.case.family for row in run.rows} == families
     assert {row.case.execution for row in run.rows} == {"eager", "graph", "compiled"}
     assert {row.case.operator for row in run.rows if row.case.family == "transfer"} == {
         "host_to_device",
@@ -151,9 +148,7 @@ def fit_errors(run, profile):
     from accelsim.calibration import gpu_fit
 
     rows = [
-        row
-        for row in run.best().values()
-        if gpu_fit.has_row(row.case) and row.case.execution == "graph"
+        row for row in run.best().values() if row.row is not None and row.case.execution == "graph"
     ]
     cells = [
         (gpu_fit._cell(g, profile, ""), gpu_fit._is_left_out(g)) for g in gpu_fit._grouped(rows)
@@ -246,12 +241,14 @@ def test_a_call_that_cannot_be_captured_is_skipped_by_name(gpu, tmp_path):
 
 
 def test_the_suite_of_a_gpu(monkeypatch):
-    monkeypatch.setattr(suite, "FAMILIES", FAMILIES)
+    monkeypatch.setattr(suite, "read_plans", read_plans)
     cases = operator_suite("cuda", ("fp32", "tf32", "bf16"), (0,), ("eager", "graph"))
     assert not any(case.cold for case in cases)
     captured = {case.operator for case in cases if case.execution == "graph"}
-    assert not captured & gpu_suite.UNCAPTURED_OPERATORS
-    assert {case.family for case in cases if case.dtype == "tf32"} == gpu_suite.MATRIX_FAMILIES
+    assert not captured & suite.UNCAPTURED_OPERATORS
+    assert {case.family for case in cases if case.dtype == "tf32"} == {
+        case.family for case in cases if suite.has_matrix_products(case.family)
+    }
     counts = {}
     for case in cases:
         if case.family != "routing":

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.calibration.measurement.compiled_suite import compiled_suite
-from accelsim.calibration.measurement.plan import halton
-from accelsim.calibration.measurement.suite import FAMILIES, operator_suite
+from accelsim.calibration.measurement.plan import Plan, halton, read_plans
+from accelsim.calibration.measurement.suite import compiled_suite, operator_suite
 
 COMPILED = compiled_suite("cpu", ("fp32", "bf16"), (1, 2))
 CPU = operator_suite("cpu", ("fp32", "bf16"), (1, 2)) + COMPILED
-REPORTED = [*sorted({plan.family for plan in FAMILIES} - {"framework", "transfer"}), "compiled"]
+REPORTED = [*sorted({plan.family for plan in read_plans()} - {"framework", "transfer"})]
 
 
 @pytest.mark.parametrize("family", REPORTED)
@@ -110,3 +109,56 @@ def test_halton_known_values():
     # Halton (1960): the first points in base 2 are 1/2, 1/4, 3/4, 1/8; in base 3 1/3, 2/3, 1/9
     assert [halton(i, 2) for i in (1, 2, 3, 4)] == [0.5, 0.25, 0.75, 0.125]
     assert [halton(i, 3) for i in (1, 2, 3)] == pytest.approx([1 / 3, 2 / 3, 1 / 9])
+
+
+def drawn(dimensions, *limits, device="cpu", **options):
+    plan = Plan("x", ("relu",), 40, dimensions, limits, **options)
+    return list(plan.shapes("relu", device))
+
+
+def test_dimensions_are_drawn_chosen_or_follow():
+    shapes = drawn({"_width": "2..64/4", "groups": "1|2|8", "channels": "groups*_width"})
+    assert len(shapes) == 40
+    assert {shape["groups"] for shape in shapes} == {1, 2, 8}
+    assert all(shape.keys() == {"groups", "channels"} for shape in shapes)
+    assert all(2 <= shape["channels"] / shape["groups"] <= 64 for shape in shapes)
+
+
+def test_a_quotient_follows_too():
+    assert drawn({"fine": "64", "factor": "2|4", "side": "fine/factor"})[0]["side"] in {16, 32}
+
+
+def test_most_sizes_are_multiples_and_some_are_not():
+    sizes = [shape["m"] for shape in drawn({"m": "64..4096/16"})]
+    assert 0.5 < sum(size % 16 == 0 for size in sizes) / len(sizes) < 1.0
+
+
+def test_limits_bound_from_both_sides():
+    shapes = drawn({"m": "1..1000", "n": "1..1000"}, "1e2<=m*n<=1e4", "m/n<=1")
+    assert all(1e2 <= shape["m"] * shape["n"] <= 1e4 for shape in shapes)
+    assert all(shape["m"] <= shape["n"] for shape in shapes)
+
+
+def test_a_gpu_reaches_further():
+    growth = {"m": 10}
+    small = drawn({"m": "1..1000"}, "m<=500", growth=growth)
+    large = drawn({"m": "1..1000"}, "m<=500", growth=growth, device="cuda")
+    assert max(shape["m"] for shape in small) <= 500
+    assert 500 < max(shape["m"] for shape in large) < 5010
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_plan_finds_the_shapes_that_it_names(device):
+    for plan in read_plans():
+        if device not in plan.devices:
+            continue
+        for operator in plan.operators:
+            is_fixed = all(text.isdecimal() for text in plan.dimensions.values())
+            found = list(plan.shapes(operator, device))
+            assert len(found) == (1 if is_fixed else plan.count), (operator, plan.dimensions)
+            assert all(min(shape.values()) >= 0 for shape in found)
+
+
+def test_growth_is_of_a_plans_own_dimensions():
+    for plan in read_plans():
+        assert plan.growth.keys() <= plan.dimensions.keys(), plan.operators

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from accelsim.calibration.case_rows import case_graph
+pytest.importorskip("torch")
+
+from accelsim.calibration.measurement.captured_rows import case_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.operator_memory import operator_scripts

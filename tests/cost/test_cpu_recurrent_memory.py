@@ -2,7 +2,9 @@
 
 import pytest
 
-from accelsim.calibration.case_rows import case_graph
+pytest.importorskip("torch")
+
+from accelsim.calibration.measurement.captured_rows import case_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.cost.cpu.recurrent_memory import (
     HELD,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accelsim.calibration.case_rows import case_graph
 from accelsim.calibration.check import CheckCase, model_graph
+from accelsim.calibration.measurement.captured_rows import case_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.cost.cpu.calibrated import _step_before
 from accelsim.cost.cpu.recurrent_steps import StepWork, further_bytes, gate_rests, step_work

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.validation import FinishedSuites, finished_suites, scoreboard_dict, suite, validate
-from accelsim.validation.scored_rows import ScoredRows, SuiteRows
 from accelsim.validation.data_folder import DataFolder, DataProblem
+from accelsim.validation.scored_rows import ScoredRows, SuiteRows
 
 GEMM = (
     "op,device,split,b,m,n,k,latency_ms\nbmm,T4,test,8,256,64,512,0.4\n"

@@ -1,3 +1,3 @@
-"""Measures operators with torch alone: what to measure, how to build it, how to time it, and the
+"""Measures operators with torch: what to measure, how to build it, how to time it, and the
 loop that does so.
 """

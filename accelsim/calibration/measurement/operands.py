@@ -1,4 +1,4 @@
-"""Operands of a case, cut from a pool of random numbers, and the register of what builds its calls.
+"""Operands of a measured call, and the register of what builds calls.
 
 Data are normal random numbers, never zeros: power, and on some devices time, depend on the bits
 that toggle.
@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 
 from accelsim.calibration.measurement.case import Case
 
 __all__ = [
-    "ATEN",
     "BUILDERS",
     "COLD_BYTES",
     "DTYPES",
     "MOST_COPIES",
     "Builder",
     "Call",
+    "Numbers",
+    "Operands",
     "Pool",
-    "Source",
     "builds",
+    "of",
     "torch_dtype",
 ]
 
@@ -43,12 +44,32 @@ DTYPES: Final = {
 COLD_BYTES: Final = 96 * 2**20
 #: Most copies of the weights; smaller weights are not worth more.
 MOST_COPIES: Final = 1024
-ATEN: Final = torch.ops.aten
 
 
 def torch_dtype(label: str) -> torch.dtype:
     """The torch format of a label such as "bf16"."""
     return DTYPES[label]
+
+
+class Numbers(Protocol):
+    """Where operands come from."""
+
+    @property
+    def device(self) -> str:
+        """Device they lie on."""
+        ...
+
+    def take(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
+        """A tensor of these sizes, as a view where that is possible."""
+        ...
+
+    def own(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
+        """A tensor of these sizes in memory of its own."""
+        ...
+
+    def indices(self, below: int, *sizes: int) -> torch.Tensor:
+        """Integers from 0 to `below` - 1."""
+        ...
 
 
 class Pool:
@@ -59,6 +80,8 @@ class Pool:
 
     #: Elements of the pool; as bf16 they exceed `COLD_BYTES`.
     COUNT: Final = COLD_BYTES // 2 + 2**20
+    _DRAWN: Final = 2**21
+    _ALIGNMENT: Final = 64
 
     def __init__(self, device: str, seed: int = 0) -> None:
         self.device = device
@@ -73,58 +96,82 @@ class Pool:
         count = math.prod(sizes)
         values = self._of(dtype)
         if count > self.COUNT:
-            return torch.cat(
-                [values] * (count // self.COUNT) + [values[: count % self.COUNT]]
-            ).view(sizes)
+            return _repeated(values, count).view(sizes)
         if self._place + count > self.COUNT:
             self._place = 0
-        start, self._place = self._place, self._place + -(-count // 64) * 64
+        start = self._place
+        self._place += -(-count // self._ALIGNMENT) * self._ALIGNMENT
         return values[start : start + count].view(sizes)
+
+    def own(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
+        """The next part of the pool, copied."""
+        taken = self.take(dtype, *sizes)
+        return taken if taken.numel() > self.COUNT else taken.clone()
+
+    def indices(self, below: int, *sizes: int) -> torch.Tensor:
+        """Uniform random integers from 0 to `below` - 1."""
+        return torch.randint(below, sizes, generator=self.generator, device=self.device)
 
     def _of(self, dtype: torch.dtype) -> torch.Tensor:
         if dtype not in self._values:
-            made = torch.randn(2**21, generator=self.generator, device=self.device).to(dtype)
-            self._values[dtype] = torch.cat(
-                [made] * (self.COUNT // 2**21) + [made[: self.COUNT % 2**21]]
-            )
+            drawn = torch.randn(self._DRAWN, generator=self.generator, device=self.device)
+            self._values[dtype] = _repeated(drawn.to(dtype), self.COUNT)
         return self._values[dtype]
 
 
-class Source:
+def _repeated(values: torch.Tensor, count: int) -> torch.Tensor:
+    whole, rest = divmod(count, len(values))
+    return torch.cat([values] * whole + [values[:rest]])
+
+
+class Operands:
     """Makes operands of one case.
 
     Args:
         case: The case.
-        pool: Random numbers.
+        numbers: Where they come from.
+
+    Attributes:
+        written: Tensors that the operator before would have written.
+        weights: Tensors that belong to the model.
     """
 
-    def __init__(self, case: Case, pool: Pool) -> None:
-        self.operator, self.shape, self.pool, self.device = (
-            case.operator,
-            case.shape,
-            pool,
-            pool.device,
-        )
+    def __init__(self, case: Case, numbers: Numbers) -> None:
+        self.operator = case.operator
+        self.shape = case.shape
+        self.device = numbers.device
         self.dtype = torch_dtype(case.dtype)
-        self._inputs: dict[tuple[int, ...], torch.Tensor] = {}
         self.written: list[torch.Tensor] = []
+        self.weights: list[torch.Tensor] = []
+        self._numbers = numbers
+        self._inputs: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def sizes(self, names: str) -> list[int]:
+        """Dimensions of the case, and literal sizes, by names apart."""
+        return [self.shape[name] if name in self.shape else int(name) for name in names.split()]
 
     def values(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Normal random numbers of their own, as the operator before writes them."""
-        made = self.stored(*sizes, dtype=dtype)
-        self.written.append(made.data)  # not the tensor: autograd would count the writes
-        return made
+        """Numbers that the operator before has just written."""
+        result = self.stored(*sizes, dtype=dtype)
+        self.written.append(result.data)  # not the tensor: autograd would count the writes
+        return result
 
     def stored(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Normal random numbers of their own that were written long ago: weights, tables, saved
-        activations.
-        """
-        taken = self.pool.take(dtype or self.dtype, *sizes)
-        return taken if taken.numel() > self.pool.COUNT else taken.clone()
+        """Numbers that were written long ago: saved activations."""
+        return self._numbers.own(dtype or self.dtype, *sizes)
 
     def weight(self, *sizes: int) -> torch.nn.Parameter:
         """Weights: another part of the pool each time."""
-        return torch.nn.Parameter(self.pool.take(self.dtype, *sizes), requires_grad=False)
+        taken = self._numbers.take(self.dtype, *sizes)
+        result = torch.nn.Parameter(taken, requires_grad=False)
+        self.weights.append(result)
+        return result
+
+    def table(self, *sizes: int) -> torch.Tensor:
+        """Weights in memory of their own, as lookups find them."""
+        result = self.stored(*sizes)
+        self.weights.append(result)
+        return result
 
     def input(self, *sizes: int) -> torch.Tensor:
         """Activations: the same tensor for all calls of the case."""
@@ -134,15 +181,23 @@ class Source:
 
     def indices(self, below: int, *sizes: int) -> torch.Tensor:
         """Uniform random integers from 0 to `below` - 1."""
-        return torch.randint(below, sizes, generator=self.pool.generator, device=self.device)
+        return self._numbers.indices(below, *sizes)
 
-    def image(self) -> torch.Tensor:
-        """A batch of images."""
-        s = self.shape
-        return self.input(s["batch"], s["channels_in"], s["side"], s["side"])
+    def layer(self, kind: Callable[..., torch.nn.Module], *sizes: Any) -> torch.nn.Module:
+        """A module with weights of its own, in the case's format."""
+        result = kind(*sizes, device=self.device, dtype=self.dtype)
+        self.weights += [*result.parameters(), *result.buffers()]
+        return result
+
+    def operand(self, text: str) -> torch.Tensor:
+        """An operand by its role and dimensions, as "weight: n k"; without role, new values."""
+        role, _, names = text.rpartition(":")
+        make = getattr(self, role) if role else self.values
+        result: torch.Tensor = make(*self.sizes(names))
+        return result
 
 
-Builder = Callable[[Source], Call]
+Builder = Callable[[Operands], Call]
 #: Builders by operator.
 BUILDERS: dict[str, Builder] = {}
 
@@ -158,3 +213,13 @@ def builds(*operators: str) -> Callable[[Builder], Builder]:
         return builder
 
     return add
+
+
+def of(function: Callable[..., Any], *operands: str) -> Builder:
+    """A builder of calls of `function` on operands as `Operands.operand` reads them."""
+
+    def build(source: Operands) -> Call:
+        tensors = [source.operand(text) for text in operands]
+        return lambda: function(*tensors)
+
+    return build

@@ -9,29 +9,50 @@ cache; on a GPU every operand rotates past the cache.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
 from accelsim.calibration.measurement import (  # noqa: F401  (they register)
-    compiled_operators,
-    matrix_operators,
-    model_operators,
-    scan_operators,
-    vector_operators,
+    compiled_calls,
+    framework_calls,
+    matrix_calls,
+    memory_calls,
 )
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.operands import (
     BUILDERS,
     COLD_BYTES,
-    DTYPES,
     MOST_COPIES,
     Call,
+    Numbers,
+    Operands,
     Pool,
-    Source,
     torch_dtype,
 )
 
-__all__ = ["BUILDERS", "Call", "Pool", "Prepared", "build_calls", "prepare", "torch_dtype"]
+__all__ = [
+    "BUILDERS",
+    "GRADIENT_OPERATORS",
+    "Call",
+    "Pool",
+    "Prepared",
+    "build_calls",
+    "prepare",
+    "torch_dtype",
+]
+
+#: Operators whose calls run with gradients enabled.
+GRADIENT_OPERATORS: Final = frozenset(
+    {
+        "scaled_dot_product_attention_backward",
+        "lstm_train",
+        "lstm_backward",
+        "gru_train",
+        "gru_backward",
+        "gradient_chain",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +68,18 @@ class Prepared:
     inputs: list[torch.Tensor]
 
 
-def build_calls(case: Case, pool: Pool, copies: int | None = None) -> list[Call]:
+def build_calls(case: Case, numbers: Numbers, copies: int | None = None) -> list[Call]:
     """The calls of `prepare`."""
-    return prepare(case, pool, copies).calls
+    return prepare(case, numbers, copies).calls
 
 
-def prepare(case: Case, pool: Pool, copies: int | None = None) -> Prepared:
+def prepare(case: Case, numbers: Numbers, copies: int | None = None) -> Prepared:
     """The calls a case cycles through: one where weights stay hot, many on separate weights where
     they are cold.
 
     Args:
         case: What to run.
-        pool: Random numbers, on the device.
+        numbers: Where operands come from.
         copies: Number of calls with operands of their own; chosen from the weights' size where
             None.
 
@@ -68,16 +89,11 @@ def prepare(case: Case, pool: Pool, copies: int | None = None) -> Prepared:
     """
     builder = BUILDERS[case.operator]
     if copies is not None:
-        return Prepared([builder(Source(case, pool)) for _ in range(copies)], [])
-    source = Source(case, pool)
-    calls = [builder(source) for _ in range(_weight_copies(case) if case.cold else 1)]
-    return Prepared(calls, source.written)
-
-
-def _weight_copies(case: Case) -> int:
-    s = case.shape
-    if case.operator == "addmm":
-        elements = s["n"] * s["k"]
-    else:
-        elements = s["channels_out"] * s["channels_in"] // s["groups"] * s["kernel"] ** 2
-    return int(min(MOST_COPIES, max(2, COLD_BYTES // (elements * DTYPES[case.dtype].itemsize))))
+        return Prepared([builder(Operands(case, numbers)) for _ in range(copies)], [])
+    operands = Operands(case, numbers)
+    calls = [builder(operands)]
+    if case.cold:
+        weight_bytes = sum(x.numel() * x.element_size() for x in operands.weights)
+        copies_wanted = min(MOST_COPIES, max(2, COLD_BYTES // weight_bytes))
+        calls += [builder(operands) for _ in range(copies_wanted - 1)]
+    return Prepared(calls, operands.written)

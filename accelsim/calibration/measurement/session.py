@@ -15,10 +15,12 @@ from typing import Any, Final
 
 import torch
 
+from accelsim.calibration.measurement.captured_rows import captured_row
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.cuda import captured, rotated, tf32_products
 from accelsim.calibration.measurement.operators import (
     BUILDERS,
+    GRADIENT_OPERATORS,
     Pool,
     Prepared,
     build_calls,
@@ -54,17 +56,10 @@ _SCRUBBED_BYTES: Final = 6 * 2**20
 _REWRITTEN_BYTES: Final = 8 * 2**20
 #: Families that have no context to run in, or whose entry from Python would pay more for it than
 #: their kernels.
-_ALONE: Final = frozenset({"framework", "transfer", "compiled"})
-_GRADIENT_OPERATORS: Final = frozenset(
-    {
-        "scaled_dot_product_attention_backward",
-        "lstm_train",
-        "lstm_backward",
-        "gru_train",
-        "gru_backward",
-        "gradient_chain",
-    }
-)
+_WITHOUT_CONTEXT: Final = frozenset({"framework", "transfer", "compiled"})
+
+#: Figures of a timing that are no details: columns of their own, or of no use to a fit.
+_COLUMNS: Final = frozenset({"time_s", "noise_fraction", "median_s", "mean_s"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +164,7 @@ class Session:
         """A case's rows; that of a case during which the previous process ended says so, once."""
         if case.key == self.run_file.fatal_case:
             self.run_file.fatal_case = None
-            return [
-                Measurement(
-                    case, None, 0.0, number, {}, skipped="the process ended while this case ran"
-                )
-            ]
+            return [_skipped(case, number, "the process ended while this case ran")]
         self.run_file.begin(case.key)
         return self._rows(case, slot_s, number)
 
@@ -181,36 +172,23 @@ class Session:
         """The case's measurement, and where it has a context the one amid other operators."""
         try:
             timings, ran = self.time(case, slot_s)
+            row = captured_row(ran)
         except Exception as error:  # noqa: BLE001  (the last resort: a line instead of a traceback)
-            return [
-                Measurement(
-                    case,
-                    None,
-                    0.0,
-                    number,
-                    {},
-                    skipped=f"{type(error).__name__}: {str(error)[:160]}",
-                )
-            ]
+            return [_skipped(case, number, f"{type(error).__name__}: {str(error)[:160]}")]
         if not timings[0].time_s > 0:  # nothing ran that the clock could see
-            return [Measurement(ran, None, 0.0, number, {}, skipped="the clock did not move")]
-        rows = []
+            return [_skipped(ran, number, "the clock did not move")]
+        shared: dict[str, Any] = {}
+        if self._reference:
+            shared["reference_s"] = self._reference[-1]
+        if ran is not case:
+            shared["shrunk_from"] = dict(case.shape)
+        found = []
         for timing, amid in zip(timings, (False, True), strict=False):
-            details: dict[str, Any] = {
-                k: v
-                for k, v in asdict(timing).items()
-                if k not in {"time_s", "noise_fraction", "median_s", "mean_s"}
-            }
-            if self._reference:
-                details["reference_s"] = self._reference[-1]
-            if ran is not case:
-                details["shrunk_from"] = dict(case.shape)
-            rows.append(
-                Measurement(
-                    replace(ran, amid=amid), timing.time_s, timing.noise_fraction, number, details
-                )
-            )
-        return rows
+            details = {k: v for k, v in asdict(timing).items() if k not in _COLUMNS} | shared
+            where = replace(ran, amid=amid)
+            noise = timing.noise_fraction
+            found.append(Measurement(where, timing.time_s, noise, number, details, row=row))
+        return found
 
     def time(self, case: Case, slot_s: float) -> tuple[list[Timing], Case]:
         """Time one case, halving it as often as memory demands.
@@ -244,19 +222,19 @@ class Session:
             torch.ones(1, device=self.device).sum().item()
         except RuntimeError as error:
             raise OutputError(
-                f"{self.device} does not answer any more after {reason} ({str(error)[:80]}). What was measured is kept; "
-                "continue with --resume."
+                f"{self.device} does not answer any more after {reason} ({str(error)[:80]}). "
+                "What was measured is kept; continue with --resume."
             ) from None
 
     def _timed(self, case: Case, slot_s: float) -> list[Timing]:
         self._set_threads(case.threads)
-        with torch.set_grad_enabled(case.operator in _GRADIENT_OPERATORS):
+        with torch.set_grad_enabled(case.operator in GRADIENT_OPERATORS):
             if self.device != "cpu":
                 with tf32_products(torch, case.dtype == "tf32"):
                     return [self._timed_on_gpu(case, slot_s)]
             prepared, timer = prepare(case, self._pool), self._timer(case.threads)
             timings = [timer.measure(prepared.calls, slot_s)]
-            if case.family not in _ALONE and isinstance(timer, AmidTimer):
+            if case.family not in _WITHOUT_CONTEXT and isinstance(timer, AmidTimer):
                 timings.append(self._timed_amid(timer, prepared, slot_s))
             return timings
 
@@ -306,6 +284,10 @@ class Session:
                     "spread_fraction": times[len(times) // 2] / times[0] - 1.0,
                 }
             )
+
+
+def _skipped(case: Case, number: int, reason: str) -> Measurement:
+    return Measurement(case, None, 0.0, number, {}, skipped=reason)
 
 
 def _rounds_done(run_file: RunFile) -> dict[str, int]:

@@ -246,6 +246,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             found = self._storages[handle._cdata] = _Storage(handle)  # noqa: SLF001
         return found
 
+    def belongs(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Say that tensors belong to the model: weights that no module has registered."""
+        for x in tensors:
+            self._storage(x).state = True
+
     def operand(self, x: torch.Tensor) -> Operand:
         """Describe a tensor."""
         storage = self._storage(x)

@@ -9,13 +9,15 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from accelsim.calibration.case_rows import case_graph  # noqa: E402
+from accelsim.calibration.measured_rows import measured_graph  # noqa: E402
+from accelsim.calibration.measurement.captured_rows import captured_row, case_graph  # noqa: E402
 from accelsim.calibration.measurement.case import Case  # noqa: E402
+from accelsim.calibration.run_file import Measurement, RunFile, read_run  # noqa: E402
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms  # noqa: E402
 from accelsim.cost.cpu.kernels import kernel_names  # noqa: E402
 from accelsim.workloads.capture.captured import captured_training  # noqa: E402
 from accelsim.workloads.capture.module import capture  # noqa: E402
-from accelsim.workloads.dtype import precision  # noqa: E402
+from accelsim.workloads.dtype import Dtype, precision  # noqa: E402
 from accelsim.workloads.model import RunShape  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -428,23 +430,53 @@ def test_rows_of_a_table_that_no_index_names_are_idle_in_the_update(tied):
 
 
 def test_an_update_of_idle_parameters_is_the_same_kernel():
-    busy, idle = (
-        case_graph(
-            [Case("x", name, {"parameters": 640, "tensors": 4}) for name in ("adamw", "adamw_idle")]
-        )[:2]
-        if False
-        else (
-            case_graph([Case("x", name, {"parameters": 640, "tensors": 4})])
-            for name in ("adamw", "adamw_idle")
-        )
-    )
-    assert (
-        kernel_names(busy, is_training=True)[0]
-        == kernel_names(idle, is_training=True)[0]
-        == "adamw"
-    )
+    shape = {"parameters": 640, "tensors": 4}
+    busy, idle = (case_graph([Case("x", name, shape)]) for name in ("adamw", "adamw_idle"))
+    names = {kernel_names(graph, is_training=True)[0] for graph in (busy, idle)}
+    assert names == {"adamw"}
     assert idle.dims[0].tolist()[:4] == [*busy.dims[0].tolist()[:3], 640]
     assert idle.bytes[0] == busy.bytes[0]
+
+
+def test_weights_are_told_from_activations():
+    row = captured_row(Case("x", "addmm", {"m": 24, "n": 48, "k": 36}, "bf16"))
+    assert row.weight_bytes == 2 * (48 * 36 + 48)
+    assert row.read_bytes == 2 * 24 * 36
+    assert row.write_bytes == 2 * 24 * 48
+
+
+def test_what_a_compiler_joins_moves_what_enters_and_leaves():
+    row = captured_row(Case("x", "compiled_layer_norm", {"rows": 40, "columns": 128}))
+    alone = captured_row(Case("x", "native_layer_norm", {"rows": 40, "columns": 128}))
+    assert (row.kind, row.dims, row.name) == (alone.kind, alone.dims, "compiled_layer_norm")
+    assert row.read_bytes == 2 * alone.read_bytes  # the sum of two operands
+    assert row.write_bytes == alone.write_bytes
+    assert row.flop == alone.flop + 40 * 128
+
+
+@pytest.mark.parametrize(
+    "operator", ["mm_nn", "mm_tn", "relu", "gelu_backward", "lstm", "lstm_backward"]
+)
+def test_gradients_belong_to_the_backward_pass(operator):
+    sizes = ("m", "n", "k", "elements", "batch", "steps", "input", "hidden")
+    row = captured_row(Case("x", operator, dict.fromkeys(sizes, 16)))
+    assert row.phase == ("forward" if operator in {"relu", "lstm"} else "backward")
+
+
+def test_a_frameworks_own_work_has_no_row():
+    assert captured_row(Case("framework", "module_call", {"count": 4})) is None
+
+
+def test_a_measurement_keeps_its_row(tmp_path):
+    case = Case("x", "lstm", {"batch": 2, "steps": 3, "input": 8, "hidden": 16}, "bf16")
+    written = Measurement(case, 1e-3, 0.0, 0, {}, row=captured_row(case))
+    with RunFile(tmp_path / "run.jsonl", {}, {"device": "cpu"}) as file:
+        file.append(written)
+    (read,) = read_run(tmp_path / "run.jsonl").rows
+    assert read == written
+    graph = measured_graph([read])
+    assert graph.flop[0] == 2 * 2 * 3 * 4 * 16 * (8 + 16)
+    assert graph.dtype[0] == Dtype.BF16
 
 
 def test_the_gradient_of_a_pooling_reads_places_and_not_its_input():
