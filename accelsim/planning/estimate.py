@@ -336,8 +336,7 @@ def _simulated_figures(
     latency, energy = simulation.latency_s, simulation.energy_j
     throughput = run.batch / simulation.period_s
     tokens = throughput * run.output_len if run.output_len else None
-    usd_per_hour = price.usd_per_hour
-    is_priced = usd_per_hour is not None
+    cost, token_cost = _costs_usd(price.usd_per_hour, throughput, tokens)
     parts = None if energy is None else simulation.energy_parts_j
     return {
         "latency_s": latency,
@@ -348,12 +347,8 @@ def _simulated_figures(
         "bound": simulation.bound,
         "energy_j": energy,
         "average_power_w": simulation.average_power_w,
-        "cost_usd_per_1000": usd_per_1000_inferences(usd_per_hour, throughput)
-        if is_priced
-        else None,
-        "cost_usd_per_million_tokens": usd_per_million_tokens(usd_per_hour, tokens)
-        if is_priced and tokens
-        else None,
+        "cost_usd_per_1000": cost,
+        "cost_usd_per_million_tokens": token_cost,
         "time_to_first_token_s": simulation.time_to_first_token_s,
         "time_per_output_token_s": simulation.time_per_output_token_s,
         "tokens_per_s": tokens,
@@ -367,6 +362,16 @@ def _simulated_figures(
         "energy_note": simulation.passes[0].table.energy_note,
         "warnings": simulation.warnings,
     }
+
+
+def _costs_usd(
+    usd_per_hour: float | None, throughput_per_s: float, tokens_per_s: float | None
+) -> tuple[float | None, float | None]:
+    """USD per 1,000 samples and per million tokens; None where the price or the rate is unknown."""
+    if usd_per_hour is None:
+        return None, None
+    cost = usd_per_1000_inferences(usd_per_hour, throughput_per_s)
+    return cost, usd_per_million_tokens(usd_per_hour, tokens_per_s) if tokens_per_s else None
 
 
 def _evidence(run: ResolvedRun, passes: RunPasses, simulation: Simulation) -> Evidence:

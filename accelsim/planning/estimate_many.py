@@ -1,20 +1,15 @@
 """Estimates of many runs at once: columns in, columns out, the same figures as one by one.
 
 Runs of one workload on one device differ in their sizes alone, so they are lowered together
-(`accelsim.workloads.lowering`), their distinct operators are costed in one call, and the device is
-simulated in closed form: with one stream, the row-by-row recurrence
-
-    end[j] = max(end[j - 1], issued[j]) + time[j]
-
-unrolls to ``max(start + sum(time), issue start + K)``, where K is the largest of what is issued up
-to a row and the time from it on. Iterations then follow each other as `simulate_device`'s do. Runs
+(`accelsim.workloads.lowering`), their distinct operators are costed in one call, and the device's
+schedule is worked out in closed form (`accelsim.planning.schedule`). Runs
 that this does not cover (training, hosts, captured modules, calibrated CPUs, overlays of FPGAs,
 compiled graphs) go through `estimate`, one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
@@ -36,8 +31,8 @@ from accelsim.planning.options import (
 )
 from accelsim.planning.price import DevicePrice, device_price
 from accelsim.planning.run import ResolvedRun, resolve
+from accelsim.planning.schedule import Schedule, device_time_s
 from accelsim.planning.simulate import device_settings
-from accelsim.simulation.device import LIMIT_OF
 from accelsim.workloads.graph import FloatArray, IntArray
 from accelsim.workloads.lowering import LoweredBatch, ShapeColumns, lower
 from accelsim.workloads.operator import CONTRACTION_KINDS, Phase
@@ -77,12 +72,6 @@ _FLOAT_FIGURES: Final = (
 _WORD_FIGURES: Final = ("precision", "execution", "tier", "bound", "offer", "reason")
 #: Scenarios costed in one call; more take memory without saving time.
 _CHUNK: Final = 1024
-#: Iterations of a pass before its steady state is looked for, and rows that one may simulate in
-#: all: those of `accelsim.simulation.device`.
-_WARM_UP: Final = 2
-_MAX_ROWS: Final = 100_000
-_EVENTS_IN_ROWS: Final = 200
-_TOLERANCE: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,12 +294,14 @@ def _add_prices(answer: dict[str, NDArray[Any]], runs: IntArray, price: DevicePr
     if price.usd_per_hour is None:
         return
     answer["usd_per_hour"][runs], answer["offer"][runs] = price.usd_per_hour, price.offer or ""
-    for name, rate_name, cost in (
+    costs: tuple[tuple[str, str, Callable[..., FloatArray]], ...] = (
         ("cost_usd_per_1000", "throughput_per_s", usd_per_1000_inferences),
         ("cost_usd_per_million_tokens", "tokens_per_s", usd_per_million_tokens),
-    ):
+    )
+    for name, rate_name, cost in costs:
         known = runs[answer[rate_name][runs] > 0]  # NaN where there is no rate
-        answer[name][known] = cost(price.usd_per_hour, answer[rate_name][known])
+        rate = answer[rate_name][known]
+        answer[name][known] = cost(np.full(len(known), price.usd_per_hour), rate)
 
 
 def _pass_columns(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> list[_PassColumns]:
@@ -414,7 +405,6 @@ def _memory_bytes(
     return memory
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _PassFigures:
     """What one pass takes in each scenario, shape (s,), and its rows for the interval.
 
@@ -424,29 +414,23 @@ class _PassFigures:
         energy_j: Energy per run in steady state; NaN where unknown.
         flop: Model FLOP.
         bytes: Bytes moved.
+        context_s: Time weighted with the spread that all rows share.
+        device_s: Time of all rows.
         bound: What limits it.
         tier: Where the parameters come from.
         rows: Scenario, kind, time, launches, spread and shared spread of each distinct row.
-        context_s: Time weighted with the spread that all rows share.
-        device_s: Time of all rows.
     """
 
-    latency_s: FloatArray
-    period_s: FloatArray
-    energy_j: FloatArray
-    flop: FloatArray
-    bytes: FloatArray
-    bound: NDArray[Any]
-    tier: NDArray[Any]
-    rows: tuple[list[NDArray[Any]], ...]
-    context_s: FloatArray
-    device_s: FloatArray
+    def __init__(self, count: int) -> None:
+        self.latency_s, self.period_s, self.energy_j = (np.empty(count) for _ in range(3))
+        self.flop, self.bytes = np.empty(count), np.empty(count)
+        self.context_s, self.device_s = np.empty(count), np.empty(count)
+        self.bound, self.tier = (np.empty(count, dtype=object) for _ in range(2))
+        self.rows: tuple[list[NDArray[Any]], ...] = tuple([] for _ in range(6))
 
 
 def _pass_figures(run: ResolvedRun, columns: _PassColumns, count: int) -> _PassFigures:
-    empty = [np.empty(count) for _ in range(7)]
-    words = [np.empty(count, dtype=object) for _ in range(2)]
-    figures = _PassFigures(*empty[:5], *words, tuple([] for _ in range(6)), *empty[5:])
+    figures = _PassFigures(count)
     parameters = tier_parameters(
         run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
     )
@@ -467,8 +451,8 @@ def _fill(
     """Figures of one batch of scenarios from the costs of its distinct rows."""
     at, shape, launches = lowered.scenario, lowered.flop.shape, lowered.repeat_count
     settings = device_settings(run.device, run.execution, 0.0, is_decode=is_decode)
-    time_s = _device_time_s(table, settings).reshape(shape)
-    schedule = _Schedule.of(run, lowered, time_s, table.dispatch_s.reshape(shape), settings)
+    time_s = device_time_s(table, settings).reshape(shape)
+    schedule = Schedule.of(run, lowered, time_s, table.dispatch_s.reshape(shape), settings)
     figures.latency_s[at], figures.period_s[at] = schedule.latency_and_period_s()
     rated = table.time_s.reshape(shape)
     dynamic = table.energy_j.reshape(shape) @ launches
@@ -484,7 +468,7 @@ def _fill(
     figures.device_s[at] = rated @ launches
     figures.context_s[at] = table.context_log_sigma * figures.device_s[at]
     shared = table.log_sigma if table.shared_log_sigma is None else table.shared_log_sigma
-    columns = (
+    columns: tuple[NDArray[Any], ...] = (
         np.repeat(at, shape[1]),
         np.tile(lowered.kind, shape[0]),
         table.time_s,
@@ -494,149 +478,6 @@ def _fill(
     )
     for kept, column in zip(figures.rows, columns, strict=True):
         kept.append(column)
-
-
-def _device_time_s(table: CostTable, settings: Mapping[str, Any]) -> FloatArray:
-    """Row times under the power limit, which binds row by row, and the gaps of a captured graph."""
-    time_s = table.time_s
-    limit_w, idle_w = settings["power_limit_w"], settings["idle_w"]
-    if limit_w is not None and idle_w is not None:
-        time_s = np.maximum(time_s, table.energy_j / (limit_w - idle_w))
-    is_eager = settings["execution"] == Execution.EAGER
-    return time_s if is_eager and settings["is_asynchronous"] else time_s + table.dispatch_s
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Schedule:
-    """Iterations of one pass on a device with one stream, in s scenarios; shape (s,) each.
-
-    Attributes:
-        launch_count: Rows of an iteration.
-        busy_s: Device time of an iteration.
-        issue_s: Host time to issue it.
-        issued_to_end_s: From the start of issuing to the end of the last row, the device free.
-        copy_s: Time to copy an iteration's input.
-        is_captured: Whether one launch issues the whole iteration.
-        synchronize: Whether the host waits for each iteration's results.
-        dispatch_s: Time to issue each distinct row, shape (s, d).
-    """
-
-    launch_count: int
-    busy_s: FloatArray
-    issue_s: FloatArray
-    issued_to_end_s: FloatArray
-    copy_s: FloatArray
-    is_captured: bool
-    synchronize: bool
-    dispatch_s: FloatArray
-
-    @classmethod
-    def of(
-        cls,
-        run: ResolvedRun,
-        lowered: LoweredBatch,
-        time_s: FloatArray,
-        dispatch_s: FloatArray,
-        settings: Mapping[str, Any],
-    ) -> _Schedule:
-        """The schedule of one batch of scenarios."""
-        busy_s = time_s @ lowered.repeat_count
-        is_captured = settings["execution"] != Execution.EAGER
-        if is_captured:
-            launch_s = settings["graph_launch_s"]
-            longest = dispatch_s.max(axis=1)
-            issue_s = longest if launch_s is None else np.full(len(busy_s), launch_s)
-            issued_to_end_s = issue_s + busy_s
-        else:
-            issue_s = dispatch_s @ lowered.repeat_count
-            launch, before = lowered.launches_before()
-            issued = dispatch_s @ before + dispatch_s[:, lowered.order[launch]]
-            left_s = time_s @ (lowered.repeat_count[:, None] - before)
-            issued_to_end_s = (issued + left_s).max(axis=1)
-        given = _device_settings_input(run, lowered, settings)
-        return cls(
-            launch_count=len(lowered.order),
-            busy_s=busy_s,
-            issue_s=issue_s,
-            issued_to_end_s=issued_to_end_s,
-            copy_s=given / settings["host_bandwidth_bytes_per_s"],
-            is_captured=is_captured,
-            synchronize=settings["synchronize"],
-            dispatch_s=dispatch_s,
-        )
-
-    def latency_and_period_s(self) -> tuple[FloatArray, FloatArray]:
-        """End of the first iteration, and time between the last two once they come evenly."""
-        count, warm_up = len(self.busy_s), _WARM_UP
-        ends = self._ends(warm_up + 1)
-        latency_s, period_s = ends[0], ends[-1] - ends[-2]
-        pending = ~self._is_steady(ends)
-        iterations = warm_up + 1
-        while pending.any() and self._may_go_on(iterations):
-            warm_up *= 4
-            iterations = warm_up + 1
-            ends = self._ends(iterations)
-            period_s = np.where(pending, ends[-1] - ends[-2], period_s)
-            pending &= ~self._is_steady(ends)
-        return latency_s, np.broadcast_to(period_s, (count,))
-
-    def _may_go_on(self, iterations: int) -> bool:
-        return 4 * iterations * (self.launch_count + _EVENTS_IN_ROWS) <= _MAX_ROWS
-
-    def _ends(self, iterations: int) -> list[FloatArray]:
-        """Ends of the iterations: two input buffers, host and copy engine and device in order."""
-        free = np.zeros_like(self.busy_s)
-        copied, issued, ends = free, free, [free, free]  # two iterations before the first
-        for _ in range(iterations):
-            copied = np.maximum(copied, ends[-2]) + self.copy_s
-            held = ends[-1] if self.synchronize else ends[-2]
-            issue_start = np.maximum(issued, held)
-            issued = issue_start + self.issue_s
-            start = np.maximum(np.maximum(ends[-1], copied), held)
-            ends.append(np.maximum(start + self.busy_s, issue_start + self.issued_to_end_s))
-        return ends[2:]
-
-    def _is_steady(self, ends: Sequence[FloatArray]) -> NDArray[np.bool_]:
-        """See `accelsim.simulation.device`: the last two iterations took the same time, no less
-        than the busiest stage needs.
-        """
-        last_s, before_s = ends[-1] - ends[-2], ends[-2] - ends[-3]
-        needed_s = np.maximum(np.maximum(self.issue_s, self.busy_s), self.copy_s)
-        even: NDArray[np.bool_] = np.abs(last_s - before_s) <= _TOLERANCE * last_s
-        return even & (last_s >= needed_s * (1 - _TOLERANCE))
-
-    def bound(
-        self, time_s: FloatArray, bound: NDArray[np.int8], launches: IntArray
-    ) -> NDArray[Any]:
-        """The stage with the largest demand; of compute, what most of its time goes to.
-
-        Args:
-            time_s: Times of the distinct rows, shape (s, d).
-            bound: Their `Bound` codes, shape (s, d).
-            launches: Launches of each, shape (d,).
-        """
-        weighted = time_s * launches
-        by_label = {label: np.zeros(len(weighted)) for label in _COMPUTE_LABELS}
-        for code, label in LIMIT_OF.items():
-            by_label[label] += np.where(bound == int(code), weighted, 0.0).sum(axis=1)
-        if self.is_captured:
-            by_label["launch"] += self.dispatch_s @ launches
-        sums = np.stack([by_label[label] for label in _COMPUTE_LABELS])
-        within = np.array(_COMPUTE_LABELS, dtype=object)[sums.argmax(axis=0)]
-        stages = np.stack([self.issue_s, self.busy_s, self.copy_s]).argmax(axis=0)
-        named = np.array(["launch", "compute", "host_copy"], dtype=object)[stages]
-        return np.where(stages == 1, within, named)
-
-
-_COMPUTE_LABELS: Final = ("compute", "memory", "launch", "host_copy")
-
-
-def _device_settings_input(
-    run: ResolvedRun, lowered: LoweredBatch, settings: Mapping[str, Any]
-) -> FloatArray:
-    """Bytes copied to the device per iteration, shape (s,)."""
-    one = device_settings(run.device, run.execution, 1.0, is_decode=settings["synchronize"])
-    return lowered.input_bytes() * one["input_bytes"]
 
 
 def _longest_bound(passes: Sequence[_PassFigures], repeats: Sequence[FloatArray]) -> NDArray[Any]:
@@ -663,8 +504,9 @@ def _log_sigma(
     scenario, kind, time_s, launches, log_sigma, shared = map(np.concatenate, columns)
     total = np.bincount(scenario, time_s * launches, count)
     kinds = int(kind.max()) + 1
-    by_kind = np.bincount(scenario * kinds + kind, time_s * launches * shared, count * kinds)
-    by_kind = by_kind.reshape(count, kinds) / total[:, None]
+    keys = scenario * kinds + kind
+    weighted = np.bincount(keys, time_s * launches * shared, count * kinds)
+    by_kind = weighted.reshape(count, kinds) / total[:, None]
     variance = (1.0 - KIND_CORRELATION) * (by_kind**2).sum(axis=1)
     variance += KIND_CORRELATION * by_kind.sum(axis=1) ** 2
     own = np.sqrt(np.maximum(log_sigma**2 - shared**2, 0.0))
@@ -678,4 +520,5 @@ def _log_sigma(
     by_shape /= total[scenario[order][starts]]
     variance += np.bincount(scenario[order][starts], by_shape**2, count)
     context = _weighted(passes, repeats, "context_s") / _weighted(passes, repeats, "device_s")
-    return np.hypot(np.sqrt(variance), context)
+    sigma: FloatArray = np.hypot(np.sqrt(variance), context)
+    return sigma

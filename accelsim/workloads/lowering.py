@@ -285,7 +285,8 @@ def _distinct(written: Written) -> tuple[IntArray, list[int]]:
     """Distinct row of each launch, and the first launch of each distinct row."""
     by_object: dict[int, int] = {}  # copies of a layer are the same objects
     by_content: dict[Any, int] = {}
-    order, first = np.empty(len(written.rows), dtype=np.int64), []
+    order = np.empty(len(written.rows), dtype=np.int64)
+    first: list[int] = []
     for place, row in enumerate(written.rows):
         found = by_object.get(id(row))
         if found is None:

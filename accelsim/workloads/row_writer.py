@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -248,7 +248,7 @@ class RowWriter:
         payload = max(x.bytes, made.bytes) if payload_bytes is None else payload_bytes
         return self.operator(
             kind,
-            (payload // 1, ranks, int(group)),
+            (cast("int", payload // 1), ranks, int(group)),
             [x],
             shape,
             name=f"{group.label}.{kind.label}",
