@@ -21,7 +21,7 @@ from accelsim.cost.residual import KIND_CORRELATION
 from accelsim.cost.table import CostTable, Execution, Tier
 from accelsim.economics.result import usd_per_1000_inferences, usd_per_million_tokens
 from accelsim.errors import DoesNotFitError, InvalidValueError, UnsupportedOperatorError
-from accelsim.hardware.profile import GpuProfile
+from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.estimate import estimate
 from accelsim.planning.options import (
     EstimateKeywords,
@@ -222,9 +222,18 @@ def _is_covered(run: ResolvedRun) -> bool:
         run.mode == "inference"
         and run.workload.family is not None
         and run.host is None
-        and isinstance(device, GpuProfile)
         and run.execution != Execution.COMPILED
+        and (isinstance(device, GpuProfile) or _is_plain_cpu(device, run.heap))
     )
+
+
+def _is_plain_cpu(device: DeviceProfile, heap: str) -> bool:
+    """Whether a CPU has no calibration, whose costs depend on a row's neighbours."""
+    if not isinstance(device, CpuProfile):
+        return False
+    from accelsim.cost.cpu.calibrated import parameters_for
+
+    return heap == "default" and parameters_for(device.name) is None
 
 
 def _one_by_one(
@@ -431,13 +440,32 @@ class _PassFigures:
 
 def _pass_figures(run: ResolvedRun, columns: _PassColumns, count: int) -> _PassFigures:
     figures = _PassFigures(count)
+    for lowered in columns.batches:
+        for part, parameters in _priced_alike(run, lowered):
+            table = operator_costs(part.distinct_rows(), run.device, run.execution, parameters)
+            _fill(figures, run, part, table, is_decode=columns.name == "decode")
+    return figures
+
+
+def _priced_alike(run: ResolvedRun, lowered: LoweredBatch) -> Iterator[tuple[LoweredBatch, Any]]:
+    """Scenarios with the parameters of their costs: a CPU's depend on whether all weights of a
+    graph stay in its last cache.
+    """
     parameters = tier_parameters(
         run.device, run.tier, sparse_weights=run.sparse_weights, heap=run.heap
     )
-    for lowered in columns.batches:
-        table = operator_costs(lowered.distinct_rows(), run.device, run.execution, parameters)
-        _fill(figures, run, lowered, table, is_decode=columns.name == "decode")
-    return figures
+    if not isinstance(run.device, CpuProfile):
+        yield lowered, parameters
+        return
+    from accelsim.cost.cpu import cpu_parameters
+    from accelsim.cost.cpu.machine import cpu_machine
+
+    values = parameters or cpu_parameters()
+    capacity = cpu_machine(lowered.distinct_rows(), run.device, run.execution, values)
+    last = capacity.level_capacity_bytes[-1] if len(capacity.level_capacity_bytes) else 0.0
+    is_cold = lowered.weight_bytes @ lowered.repeat_count > last
+    for cold in np.unique(is_cold).tolist():
+        yield lowered.take(is_cold == cold), replace(values, weights_cold=bool(cold))
 
 
 def _fill(

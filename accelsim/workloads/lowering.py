@@ -8,7 +8,7 @@ within a window and one beyond it) come out as separate batches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -118,6 +118,11 @@ class LoweredBatch:
     def repeat_count(self) -> IntArray:
         """Launches of each distinct row, shape (d,)."""
         return np.bincount(self.order, minlength=len(self.kind))
+
+    def take(self, scenarios: NDArray[Any]) -> LoweredBatch:
+        """Some of the scenarios, by place or mask."""
+        columns = ("scenario", "dims", "flop", "read_bytes", "write_bytes", "weight_bytes")
+        return replace(self, **{name: getattr(self, name)[scenarios] for name in columns})
 
     def distinct_rows(self) -> OperatorGraph:
         """The distinct rows of all scenarios, one scenario after the other; no dependencies."""

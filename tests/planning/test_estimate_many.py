@@ -36,7 +36,7 @@ def assert_equal(columns, place, estimate):
 
 
 @pytest.mark.parametrize("execution", ["eager", "graph"])
-@pytest.mark.parametrize("device", ["t4", "h100-sxm-80gb", "mi300x", "b200-sxm"])
+@pytest.mark.parametrize("device", ["t4", "h100-sxm-80gb", "mi300x", "b200-sxm", "epyc-7763"])
 @pytest.mark.parametrize("workload", ["resnet-50", LLAMA, "bert-base", "mixtral-8x7b"])
 def test_many_are_as_one_by_one(workload, device, execution):
     shapes = drawn(12, workload)
