@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         TrainingOptions,
     )
     from accelsim.planning.simulate import Simulation, simulate
+    from accelsim.simulation.engine import Engine, TaskColumns
     from accelsim.simulation.timeline import Timeline
     from accelsim.workload_catalog import workload, workload_names
     from accelsim.workloads.dtype import Precision
@@ -42,6 +43,7 @@ __all__ = [
     "Cluster",
     "Comparison",
     "CostTable",
+    "Engine",
     "Estimate",
     "EstimateColumns",
     "Fleet",
@@ -56,6 +58,7 @@ __all__ = [
     "Shard",
     "Simulation",
     "Stage",
+    "TaskColumns",
     "Timeline",
     "TrainingOptions",
     "capture",
@@ -75,6 +78,8 @@ __all__ = [
 ]
 
 _HOME = {
+    "TaskColumns": "accelsim.simulation.engine",
+    "Engine": "accelsim.simulation.engine",
     "Shard": "accelsim.workloads.sharding",
     "Stage": "accelsim.workloads.sharding",
     "Cluster": "accelsim.hardware.cluster",
