@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from accelsim.planning.simulate import Simulation, simulate
     from accelsim.simulation.engine import Engine, TaskColumns
+    from accelsim.simulation.randomness import RandomStreams
     from accelsim.simulation.timeline import Timeline
     from accelsim.workload_catalog import workload, workload_names
     from accelsim.workloads.dtype import Precision
@@ -52,6 +53,7 @@ __all__ = [
     "Precision",
     "PriceBook",
     "PriceChoice",
+    "RandomStreams",
     "RankGroup",
     "RunOptions",
     "RunShape",
@@ -78,6 +80,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "RandomStreams": "accelsim.simulation.randomness",
     "TaskColumns": "accelsim.simulation.engine",
     "Engine": "accelsim.simulation.engine",
     "Shard": "accelsim.workloads.sharding",
