@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from accelsim.simulation.timeline import Timeline
     from accelsim.workload_catalog import workload, workload_names
     from accelsim.workloads.dtype import Precision
+    from accelsim.workloads.lowering import ShapeColumns, lower
     from accelsim.workloads.sharding import Shard, Stage
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ __all__ = [
     "RankGroup",
     "RunOptions",
     "RunShape",
+    "ShapeColumns",
     "Shard",
     "Simulation",
     "Stage",
@@ -73,6 +75,7 @@ __all__ = [
     "errors",
     "estimate",
     "estimate_many",
+    "lower",
     "operator_costs",
     "simulate",
     "workload",
@@ -80,6 +83,8 @@ __all__ = [
 ]
 
 _HOME = {
+    "lower": "accelsim.workloads.lowering",
+    "ShapeColumns": "accelsim.workloads.lowering",
     "RandomStreams": "accelsim.simulation.randomness",
     "TaskColumns": "accelsim.simulation.engine",
     "Engine": "accelsim.simulation.engine",
