@@ -2,7 +2,7 @@
 
 Each stream (arrivals, lengths, failures, model error) is a child of one seed, told apart by its
 name alone: what one stream draws changes no other, and neither does the order or the worker that
-asks for it. Two simulations that share a seed share the draws of every stream they both have (common
+asks for it. Simulations that share a seed share the draws of every stream they both have (common
 random numbers; Law, Simulation Modeling and Analysis, chapter 11).
 """
 
