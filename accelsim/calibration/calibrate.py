@@ -1,5 +1,5 @@
-"""From a run file to a calibrated device: fit, check the machine's noise, write overlay and kernel
-table, report.
+"""From a run file to a calibrated device: fit, check the machine's noise, write overlay and kernels,
+report.
 
 Everything is written beside the run or into the user's configuration folder; catalogue profiles
 stay as they are.
@@ -43,10 +43,10 @@ from accelsim.cost.cpu.calibrated import kernels_document
 from accelsim.cost.cpu.fitted_kernels import FittedKernels
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.residual import FamilyResidual
-from accelsim.cost.table import Tier
 from accelsim.datafile import read_json
 from accelsim.errors import InvalidValueError, OutputError, ProfileError
 from accelsim.units import to_si
+from accelsim.workloads.graph import FloatArray
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import CpuProfile
@@ -79,7 +79,7 @@ MOST_DISTURBED_FRACTION: Final = 0.5
 #: Reason of a result that was not measured because the user ended the check.
 INTERRUPTED: Final = "interrupted"
 _MOST_BYTES: Final = 16 * 2**20
-_DEFAULT_CACHES: Final = (2.0**20, 32.0 * 2**20)
+_DEFAULT_CACHES: Final = (32.0 * 2**10, 2.0**20, 32.0 * 2**20)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,14 +89,14 @@ class Calibration:
     Attributes:
         name: Device name the files are for ("local/cpu", or the machine's).
         kernels: Kernel times.
-        errors: ln(measured / predicted) of every row by cross-validation, by tier.
+        errors: ln(measured / predicted) of every row by cross-validation, shape (n,).
         rows: The rows.
         run: The run they come from.
     """
 
     name: str
     kernels: FittedKernels
-    errors: Mapping[Tier, Any]
+    errors: FloatArray
     rows: KernelRows
     run: CalibrationRun
 
@@ -126,7 +126,7 @@ def fit_run(
     call_s, gradient_s = framework_s(run)
     errors = cross_validate(rows)
     kernels = replace(
-        fit_kernels(rows, errors=errors[Tier.MEASURED]),
+        fit_kernels(rows, errors=errors),
         call_s=call_s,
         gradient_s=gradient_s,
         compiled_call_s=compiled_call_s(run),
@@ -201,17 +201,18 @@ def _reference_times(run: CalibrationRun) -> list[float]:
     )
 
 
-def caches(environment: Mapping[str, Any]) -> tuple[float, float]:
-    """Bytes of the second-level and last-level cache the environment names; common sizes where it
-    names none.
+def caches(environment: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Bytes of the first-level, second-level and last-level cache the environment names; common
+    sizes where it names none.
     """
     sizes = {}
     for level, text in dict(environment.get("cpu_caches") or {}).items():
         digits, unit = str(text)[:-1], str(text)[-1:].upper()
         if digits.isdigit() and unit in {"K", "M"}:
             sizes[level] = float(digits) * (1024.0 if unit == "K" else 1024.0**2)
-    l2 = sizes.get("L2", _DEFAULT_CACHES[0])
-    return l2, sizes.get("L3", max(l2, _DEFAULT_CACHES[1]))
+    first, second, last = _DEFAULT_CACHES
+    l2 = sizes.get("L2", second)
+    return sizes.get("L1", first), l2, sizes.get("L3", max(l2, last))
 
 
 def framework_s(run: CalibrationRun) -> tuple[float, float]:
@@ -230,14 +231,14 @@ def framework_s(run: CalibrationRun) -> tuple[float, float]:
     return each("module_call"), max(0.0, gradient) if "gradient_chain" in found else 0.0
 
 
-def operator_errors(calibration: Calibration, tier: Tier = Tier.MEASURED) -> list[dict[str, Any]]:
+def operator_errors(calibration: Calibration) -> list[dict[str, Any]]:
     """Held-out errors by family and thread count, then over everything.
 
     Returns:
         Rows with family, threads, dtype ("all"), rows, mape_fraction, median_fraction,
         p90_fraction.
     """
-    errors = np.abs(np.expm1(-np.asarray(calibration.errors[tier])))
+    errors = np.abs(np.expm1(-calibration.errors))
     cases = calibration.rows.cases
     groups: dict[tuple[str, int, str], list[int]] = {}
     for place, case in enumerate(cases):
@@ -269,14 +270,14 @@ def operator_errors(calibration: Calibration, tier: Tier = Tier.MEASURED) -> lis
 
 
 def write_calibration(calibration: Calibration, folder: Path) -> tuple[Path, Path]:
-    """Write the overlay (tier fitted) and the kernel table (tier measured).
+    """Write the overlay and the kernels.
 
     Args:
         calibration: What was fitted.
         folder: A ``fitted`` folder.
 
     Returns:
-        The YAML overlay and the JSON kernel table.
+        The YAML overlay and the JSON kernels.
 
     Raises:
         OutputError: If they cannot be written.
@@ -310,7 +311,7 @@ def _overlay(calibration: Calibration, origin: Mapping[str, Any]) -> FittedParam
         rows=int(origin["rows"]),
         parameters=to_si(_starts(calibration.kernels)),
         families=_families(calibration),
-        note="Kernel times of the same run (tier measured) are in the file .kernels.json beside this one.",
+        note="Kernel times of the same run are in the file .kernels.json beside this one.",
     )
 
 
@@ -343,7 +344,7 @@ def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
     from accelsim.cost.residual import family_rows
 
     graph = case_graph(calibration.rows.cases)
-    errors = np.asarray(calibration.errors[Tier.FITTED])
+    errors = calibration.errors
     found = {}
     for name, places in family_rows(graph).items():
         own = places[np.isfinite(errors[places])]

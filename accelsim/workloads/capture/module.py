@@ -94,7 +94,7 @@ def capture(
     policy = named_precision(precision)
     if training and not policy.trainable:
         raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
-    found, inputs, discarded = resolve(module, example_inputs)
+    found, inputs = resolve(module, example_inputs)
     modes = (False, True) if training else (False,)
     runs = [
         _Run(
@@ -110,7 +110,7 @@ def capture(
     ]
     batch = batch_size(inputs, batch_dimension)
     forward, *step = [
-        _captured_pass(run, inputs, batch, batch_dimension or 0).after(discarded) for run in runs
+        _captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs
     ]
     model = CapturedModel(
         forward,
@@ -370,7 +370,6 @@ def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
         path=tuple(row.path for row in rows),
         dependency_offset=offset,
         dependency=dependency,
-        freed_after=np.array([row.freed_after for row in rows], dtype=np.int64),
     )
     return CapturedGraph(graph, batch, fixed, None)
 
