@@ -24,7 +24,14 @@ from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit, Key
 from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names, substitute
 from accelsim.cost.cpu.parameters import cpu_parameters
-from accelsim.cost.cpu.threads import SERIAL_S, THREAD_TERMS, OneThread, shared_work, thread_terms
+from accelsim.cost.cpu.threads import (
+    SERIAL_S,
+    THREAD_TERMS,
+    OneThread,
+    SharedWork,
+    shared_work,
+    thread_terms,
+)
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
@@ -97,6 +104,8 @@ class KernelRows:
         dtypes: `Dtype` codes, shape (n,).
         threads: Threads of each, shape (n,).
         families: Family of each, shape (n,).
+        work: How several threads split the rows.
+        serial_names: Kernel that one thread would run, shape (n,).
         caches: Bytes of the first-level, the second-level and the last-level cache.
     """
 
@@ -108,14 +117,15 @@ class KernelRows:
     dtypes: NDArray[np.int8]
     threads: NDArray[np.int64]
     families: NDArray[np.str_]
+    work: SharedWork
+    serial_names: NDArray[np.str_]
     caches: tuple[float, float, float]
 
-    def keys(self) -> list[Key]:
-        """Kernel, format and threads of each row."""
-        return [
-            (str(name), case.dtype, case.threads)
-            for name, case in zip(self.names, self.cases, strict=True)
-        ]
+    def keys(self, index: NDArray[np.int64]) -> list[Key]:
+        """Kernel, format and threads of some rows."""
+        names = self.names[index].tolist()
+        cases = [self.cases[row] for row in index.tolist()]
+        return [(name, case.dtype, case.threads) for name, case in zip(names, cases, strict=True)]
 
 
 def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> KernelRows:
@@ -150,15 +160,19 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> Kern
     )
     terms = kernel_terms(graph, context)
     terms[:, _FRESH] = _fresh_bytes(best, terms[:, _FRESH])
+    names = _names(graph, cases)
+    serial_cases = [replace(case, threads=1) for case in cases]
     return KernelRows(
         cases,
         times,
-        _names(graph, cases),
+        names,
         terms,
         np.array([_fold(case) for case in cases]),
         np.array([int(Dtype[case.dtype.upper()]) for case in cases], dtype=np.int8),
         np.array([case.threads for case in cases]),
         np.array([case.family for case in cases]),
+        shared_work(graph, names, terms),
+        _names(graph, serial_cases),
         caches,
     )
 
@@ -280,7 +294,7 @@ def fit_kernels(
             fits.update(_fit_threads(rows, own, threads, fitted))
     if errors is None:
         return fitted
-    places = _grouped(rows.keys())
+    places = _grouped(rows.keys(np.arange(len(rows.cases))))
     spread = {
         key: replace(fit, log_sigma=_spread(errors[places[key]])) for key, fit in fits.items()
     }
@@ -318,11 +332,7 @@ def _grouped(keys: Sequence[Key]) -> dict[Key, NDArray[np.int64]]:
 
 def _one_thread(rows: KernelRows, fitted: FittedKernels) -> OneThread:
     """Every row on one thread as predicted."""
-    serial_cases = [replace(case, threads=1) for case in rows.cases]
-    graph = case_graph(serial_cases)
-    work = shared_work(graph, rows.names, rows.terms)
-    serial_names = _names(graph, serial_cases)
-    return fitted.one_thread(rows.names, serial_names, rows.dtypes, rows.terms, work)
+    return fitted.one_thread(rows.names, rows.serial_names, rows.dtypes, rows.terms, rows.work)
 
 
 def _page_fault_s(
@@ -431,8 +441,7 @@ def _by_kernel(
     rows: KernelRows, own: NDArray[np.int64]
 ) -> Iterator[tuple[Key, NDArray[np.int64]]]:
     """Rows of each kernel and format on one count of threads."""
-    keys = rows.keys()
-    for key, index in _grouped([keys[row] for row in own.tolist()]).items():
+    for key, index in _grouped(rows.keys(own)).items():
         yield key, own[index]
 
 

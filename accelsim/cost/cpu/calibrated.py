@@ -172,7 +172,7 @@ def _short(value: float) -> float:
 def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) -> Context:
     is_training = bool((graph.phase == int(Phase.BACKWARD)).any())
     can_fault = machine.execution is not Execution.GRAPH and not machine.values.keeps_heap
-    memory = _memory(graph)
+    memory = _memory(graph, machine.values.heap_threshold_bytes)
     reuse = _reuse_bytes(graph, machine, memory)
     return Context(
         kernels.l1_bytes,
@@ -190,11 +190,11 @@ def _context(graph: OperatorGraph, machine: CpuMachine, kernels: FittedKernels) 
 
 
 @lru_cache(maxsize=2)
-def _memory(graph: OperatorGraph) -> PassMemory:
+def _memory(graph: OperatorGraph, threshold_bytes: float) -> PassMemory:
     """What a pass takes from the heap; the same graph again (the heap kept, other weights cold) is
     looked up.
     """
-    return pass_memory(graph)
+    return pass_memory(graph, threshold_bytes)
 
 
 def _memory_bytes(

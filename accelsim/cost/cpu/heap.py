@@ -31,9 +31,8 @@ from accelsim.workloads.variant import Trait
 
 __all__ = ["Heap", "PassMemory", "pass_memory"]
 
-#: Defaults of glibc (mallopt(3)): first mmap threshold, the largest it is raised to on 64-bit
-#: systems, and what growing takes and trimming leaves at the top.
-_FIRST_THRESHOLD: Final = 128 * 1024
+#: Defaults of glibc (mallopt(3)): the largest mmap threshold on 64-bit systems, and what growing
+#: takes and trimming leaves at the top.
 _LARGEST_THRESHOLD: Final = 32 * 2**20
 _TOP_PAD: Final = 128 * 1024
 #: Blocks below this come from holes and hardly move the top.
@@ -44,6 +43,9 @@ _CONV_CODES: Final = [int(kind) for kind in CONV_KINDS]
 
 class Heap:
     """glibc's main heap; sizes and addresses in bytes.
+
+    Args:
+        threshold: mmap threshold at the start.
 
     Attributes:
         threshold: mmap threshold; the trim threshold is twice that.
@@ -66,8 +68,8 @@ class Heap:
         "threshold",
     )
 
-    def __init__(self) -> None:
-        self.threshold = _FIRST_THRESHOLD
+    def __init__(self, threshold: int) -> None:
+        self.threshold = threshold
         self.fresh = 0
         self.extent = 0
         self._top = 0
@@ -177,15 +179,16 @@ class _Blocks:
     state_count: int
 
 
-def pass_memory(graph: OperatorGraph) -> PassMemory:
+def pass_memory(graph: OperatorGraph, threshold_bytes: float) -> PassMemory:
     """What each row takes from the heap, and what of it page-faults.
 
     Args:
         graph: A forward pass or a training step, n rows.
+        threshold_bytes: mmap threshold of a process that has imported the framework.
     """
     outputs = _output_bytes(graph)
     blocks = _blocks(graph, outputs)
-    heap = _heap_of_model(graph)
+    heap = _heap_of_model(graph, Heap(int(threshold_bytes)))
     _run_pass(heap, blocks, is_first=True)
     _run_pass(heap, blocks)
     fresh = _run_pass(heap, blocks)
@@ -232,11 +235,10 @@ def _blocks(graph: OperatorGraph, outputs: FloatArray) -> _Blocks:
     return _Blocks(copies, sizes.tolist(), frees, gradients[::-1].tolist(), update, states)
 
 
-def _heap_of_model(graph: OperatorGraph) -> Heap:
+def _heap_of_model(graph: OperatorGraph, heap: Heap) -> Heap:
     """The heap of a process that has made a model in 32 bits and converted it: each parameter that
     is converted frees its original, which raises the threshold or leaves room.
     """
-    heap = Heap()
     made = graph.phase < int(Phase.BACKWARD)
     rows = np.flatnonzero(made & (graph.weight_bytes >= _SMALL))
     sizes = graph.weight_bytes[rows].astype(np.int64).tolist()
