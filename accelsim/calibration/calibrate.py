@@ -377,7 +377,7 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     write_text(
-        path, text.replace('{"kernel":', '\n{"kernel":').replace('{"model":', '\n{"model":') + "\n"
+        path, text.replace('],["', '],\n["').replace('{"model":', '\n{"model":') + "\n"
     )
 
 

@@ -31,7 +31,7 @@ from accelsim.cost.cpu.threads import (
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["FittedKernels", "KernelFit", "KernelTimes"]
+__all__ = ["FittedKernels", "Key", "KernelFit", "KernelTimes"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelFit:
@@ -73,6 +73,7 @@ class KernelTimes:
         )
 
 
+#: Kernel, format label and threads.
 Key = tuple[str, str, int]
 _THREAD_WORK = np.array([term.endswith("_s") for term in THREAD_TERMS])
 _THREAD_MEMORY = np.array([term.endswith(("bytes", "_l3")) for term in THREAD_TERMS])

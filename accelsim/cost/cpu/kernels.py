@@ -236,7 +236,8 @@ _NAMED = frozenset(
         "reflection_pad1d",
     }
 )
-_NAMED_KERNELS: Final = np.array(sorted(_NAMED))
+#: Elementwise kernels whose time depends on how many full operands they read.
+_ARITHMETIC: Final = frozenset({"add", "mul", "sub", "div"})
 _REDUCTIONS: Final = (
     "mean",
     "amax",
@@ -248,6 +249,7 @@ _REDUCTIONS: Final = (
     "amax_outer",
 )
 _SCANS: Final = ("cumsum", "sort", "norm_outer")
+_KNOWN_REDUCTIONS: Final = frozenset((*_REDUCTIONS, *_SCANS))
 _WAYS: Final = ("", "_backward")
 #: Resampling, which takes its elements one by one however they lie.
 RESAMPLING: Final = frozenset(
@@ -366,6 +368,21 @@ def _own_kernels(count: int) -> NDArray[np.str_]:
     return np.array([_own_kernel(variant(code)) for code in range(count)], dtype="<U60")
 
 
+@lru_cache(maxsize=64)
+def _own_among(kernels: frozenset[str], count: int) -> NDArray[np.bool_]:
+    """Which of the first codes name one of some kernels."""
+    return np.array([name in kernels for name in _own_kernels(count).tolist()], dtype=bool)
+
+
+def _names_one_of(
+    graph: OperatorGraph, rows: NDArray[np.int64], kernels: frozenset[str]
+) -> NDArray[np.bool_]:
+    """Which rows name one of some kernels themselves, shape (k,)."""
+    codes = graph.variant[rows]
+    found: NDArray[np.bool_] = _own_among(kernels, int(codes.max(initial=0)) + 1)[codes]
+    return found
+
+
 def _own(graph: OperatorGraph, rows: NDArray[np.int64]) -> NDArray[np.str_]:
     """The kernels that rows name themselves, shape (k,)."""
     codes = graph.variant[rows]
@@ -452,13 +469,13 @@ def _names_of(
         return np.where(backward, gradient, np.where(own | is_training, training, inference))
     if kind == _K.REDUCTION:
         plain = _own(graph, rows)
-        inner = np.where(np.isin(plain, (*_REDUCTIONS, *_SCANS)), plain, "sum")
+        inner = np.where(_names_one_of(graph, rows, _KNOWN_REDUCTIONS), plain, "sum")
         return np.where(
             backward & ~np.isin(inner, ["max_place", "arg_place", *_SCANS]), "sum_rows", inner
         )
     default = _BY_KIND.get(kind, "")
     named = _own(graph, rows)
-    found = np.where(np.isin(named, _NAMED_KERNELS), named, default)
+    found = np.where(_names_one_of(graph, rows, _NAMED), named, default)
     if kind == _K.POOLING and is_training:  # which keeps where each maximum was
         return np.where(found == "max_pool1d", "max_pool2d_with_indices", found)
     further = {_K.COPY: _copy_names, _K.ELEMENTWISE: _binary_names, _K.SCATTER: _scatter_names}.get(
@@ -512,8 +529,8 @@ def _binary_names(
     operands = (graph.read_bytes[rows] + graph.weight_bytes[rows]) / np.maximum(
         elements * width, 1.0
     )
-    adding = np.isin(plain, ["add", "mul", "sub", "div"]) | ~np.isin(plain, _NAMED_KERNELS)
-    two = np.where(np.isin(plain, ["mul", "sub", "div"]), plain, "add")
+    adding = _names_one_of(graph, rows, _ARITHMETIC) | ~_names_one_of(graph, rows, _NAMED)
+    two = np.where(_names_one_of(graph, rows, _ARITHMETIC), plain, "add")
     inputs = graph.dimension("inputs", rows, _K.ELEMENTWISE)
     one = np.where(inputs >= 2, "add_bias", "mul_scalar")
     picked = np.where(operands > 1.5, two, np.where(operands > 0, one, "zeros"))
