@@ -379,9 +379,7 @@ def _fit_one_thread(rows: KernelRows, own: NDArray[np.int64]) -> dict[Key, Kerne
     fits = {}
     for key, places in _by_kernel(rows, own):
         family = str(rows.families[places[0]])
-        coefficients = _fit_terms(
-            terms[places], times[places], bases[family], 3e-3, family, most
-        )
+        coefficients = _fit_terms(terms[places], times[places], bases[family], 3e-3, family, most)
         fits[key] = KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(places))
     return fits
 
@@ -399,7 +397,9 @@ def _fit_threads(
     one_thread = _one_thread(rows, fitted)
     quantities = thread_terms(rows.terms, one_thread)
     own = own[np.isfinite(quantities[own]).all(axis=1)]
-    single = np.median([fit.coefficients for key, fit in fitted.fits.items() if key[2] == 1], axis=0)
+    single = np.median(
+        [fit.coefficients for key, fit in fitted.fits.items() if key[2] == 1], axis=0
+    )
     page_s = _page_fault_s(rows, quantities, own, fresh)
     # Elementwise kernels touch fresh pages side by side; in a model one thread often touches those
     # of other kernels by itself: between that and one thread's price.
@@ -429,17 +429,13 @@ def _fit_threads(
     return fits
 
 
-def _by_family(
-    rows: KernelRows, own: NDArray[np.int64]
-) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _by_family(rows: KernelRows, own: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
     """Rows of each family."""
     for family in np.unique(rows.families[own]).tolist():
         yield family, own[rows.families[own] == family]
 
 
-def _by_kernel(
-    rows: KernelRows, own: NDArray[np.int64]
-) -> Iterator[tuple[Key, NDArray[np.int64]]]:
+def _by_kernel(rows: KernelRows, own: NDArray[np.int64]) -> Iterator[tuple[Key, NDArray[np.int64]]]:
     """Rows of each kernel and format on one count of threads."""
     for key, index in _grouped(rows.keys(own)).items():
         yield key, own[index]

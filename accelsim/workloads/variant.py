@@ -164,9 +164,7 @@ def codes_with_trait(codes: NDArray[np.int32], trait: Trait) -> NDArray[np.bool_
     return found
 
 
-def codes_with_operation(
-    codes: NDArray[np.int32], operations: frozenset[str]
-) -> NDArray[np.bool_]:
+def codes_with_operation(codes: NDArray[np.int32], operations: frozenset[str]) -> NDArray[np.bool_]:
     """Which codes are of some operators, shape (n,)."""
     found: NDArray[np.bool_] = _operation_table(operations, len(_VARIANTS))[codes]
     return found

@@ -32,14 +32,13 @@ from accelsim.calibration.cpu_fit import (
     recurrent_call_s,
 )
 from accelsim.calibration.least_squares import fit_nonnegative
-from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.cpu import cost_cpu, cpu_parameters
-from accelsim.cost.cpu.calibrated import _far_bytes, parameters_for, read_kernels
+from accelsim.cost.cpu.calibrated import _memory_bytes, parameters_for, read_kernels
 from accelsim.cost.cpu.heap import pass_memory
-from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_coordinates, kernel_terms
+from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.threads import THREAD_TERMS, shared_work
 from accelsim.cost.table import Tier
@@ -229,7 +228,7 @@ def test_amid_others_an_operator_takes_longer():
     graph = case_graph([Case("gemm", "addmm", {"m": 64, "n": 1024, "k": 512})])
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
     alone, among = (
-        fitted.kernels.times(graph, replace(context, amid=x), 1).time_s[0] for x in (0.0, 1.0)
+        fitted.kernels.times(graph, replace(context, evicted=x), 1).time_s[0] for x in (0.0, 1.0)
     )
     assert among - alone == pytest.approx(3e-6, rel=0.35)
 
@@ -290,13 +289,15 @@ def test_a_page_fault_has_one_price_on_several_threads():
 
 def test_what_no_row_wrote_is_read_from_main_memory():
     graph = case_graph([Case("copy", "clone", {"rows": 512, "middle": 8, "columns": 64})])
-    context = Context(2.0**20, 2.0**25, np.inf, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(
+        48.0 * 2**10, 2.0**20, 2.0**25, np.inf, is_training=False, page_fault_bytes=2.0**25
+    )
     column = TERMS.index("bytes_beyond_l3")
     assert kernel_terms(graph, context)[0, column] == 0
-    assert kernel_terms(graph, replace(context, far_bytes=1e6))[0, column] == 1e6
+    assert kernel_terms(graph, replace(context, memory_bytes=1e6))[0, column] == 1e6
     moved = float((graph.read_bytes + graph.write_bytes)[0])
     assert (
-        kernel_terms(graph, replace(context, far_bytes=10 * moved))[0, column] == moved
+        kernel_terms(graph, replace(context, memory_bytes=10 * moved))[0, column] == moved
     )  # each byte comes from there once
 
 
@@ -393,7 +394,7 @@ def test_one_channel_is_filled_to_a_block_where_it_is_written(operator, multiply
     }
     name = f"convolution_backward{operator}" if operator else "convolution"
     graph = case_graph([Case("convolution", name, sizes)])
-    context = Context(2.0**4, 2.0**4, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(2.0**4, 2.0**4, 2.0**4, 0.0, is_training=False, page_fault_bytes=2.0**25)
     terms = kernel_terms(graph, context)[0]
     assert terms[TERMS.index("first_count")] == 3 * 36 * 9 * multiply_adds
     blocks = 0.0 if operator else 15 * 4.0 * 3 * 36
@@ -422,7 +423,9 @@ def test_a_line_of_a_stepping_gradient_takes_small_products(side, kernel, calls)
     graph = case_graph(
         [Case("convolution_depthwise", "convolution_backward.grad_input", sizes, "bf16")]
     )
-    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(
+        48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25
+    )
     assert kernel_terms(graph, context)[0, TERMS.index("second_count")] == 2 * 8 * side * calls
 
 
@@ -439,7 +442,8 @@ def _stepwise(operator: str, dtype: str, hidden: int = 1150, batch: int = 4) -> 
         ]
     )
     terms = kernel_terms(
-        graph, Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+        graph,
+        Context(48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25),
     )[0]
     return terms[TERMS.index("third_count")], terms[TERMS.index("bytes_beyond_l3")]
 
@@ -489,7 +493,9 @@ def test_steps_of_few_rows_stay_on_one_thread(operator, dtype, batch, share):
             )
         ]
     )
-    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(
+        48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25
+    )
     found = shared_work(
         graph, kernel_names(graph, is_training=False, threads=2), kernel_terms(graph, context)
     ).share[0]
@@ -508,13 +514,13 @@ def test_operands_leave_the_last_level_cache_with_what_lies_between():
     names = kernel_names(graph, is_training=False)
     memory = pass_memory(graph, names)
     near, far = (
-        _far_bytes(graph, memory, 0.0, cache, can_fault=False, is_training=True)
+        _memory_bytes(graph, memory, 0.0, cache, can_fault=False, is_training=True)
         for cache in (2.0**30, 4.0 * 2**20)
     )
     assert near == pytest.approx(np.zeros(4))
     assert far[3] == pytest.approx(400_000)
     assert far[1] == 0  # it follows its operand at once
-    buffers = _far_bytes(graph, memory, np.inf, 2.0**30, can_fault=False, is_training=True)
+    buffers = _memory_bytes(graph, memory, np.inf, 2.0**30, can_fault=False, is_training=True)
     assert buffers == pytest.approx(graph.write_bytes)
 
 
@@ -598,24 +604,6 @@ def test_terms_the_rows_do_not_show_keep_their_prior():
     assert found == pytest.approx([3.0, 7.0], rel=1e-2)
 
 
-def test_correction_interpolates_a_smooth_error_and_fades():
-    places = np.random.default_rng(0).uniform(0, 8, (60, 2))
-    error = 0.3 * np.sin(places[:, 0]) + 0.1 * np.cos(places[:, 1])
-    correction = fit_correction(places, error)
-    middle = np.array([[4.0, 4.0], [2.0, 5.0]])
-    expected = 0.3 * np.sin(middle[:, 0]) + 0.1 * np.cos(middle[:, 1])
-    assert correction.at(middle) == pytest.approx(expected, abs=0.06)
-    assert correction.at(np.array([[500.0, 500.0]])) == pytest.approx(0.0, abs=1e-6)
-
-
-def test_no_correction_where_errors_are_noise():
-    generator = np.random.default_rng(3)
-    assert (
-        fit_correction(generator.uniform(0, 8, (60, 3)), 0.05 * generator.standard_normal(60))
-        is None
-    )
-
-
 # -- laws of the kernel terms
 # ----------------------------------------------------------------------------------------
 
@@ -641,7 +629,9 @@ def test_more_work_never_lowers_a_term(operator, factor):
     name = GROWING[operator]
     small = Case("x", operator, BASE[operator])
     large = Case("x", operator, {**BASE[operator], name: BASE[operator][name] * factor})
-    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(
+        48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25
+    )
     few, many = kernel_terms(case_graph([small, large]), context)
     assert (many >= few).all()
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.cpu.cache_counts import LOOKUP_KINDS, share_beyond
-from accelsim.cost.cpu.fitted_kernels import FittedKernels, Key, KernelFit
+from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit, Key
 from accelsim.cost.cpu.heap import PassMemory, pass_memory
 from accelsim.cost.cpu.kernel_terms import TERMS, Context
 from accelsim.cost.cpu.machine import CpuMachine
@@ -54,7 +54,15 @@ _CONTEXT_LOG_SIGMA_TRAINING: Final = 0.14
 _HEAP_LOG_SIGMA: Final = 0.5
 #: Lookups in activations; others are in tables of parameters, of which a pass touches rows alone.
 _GATHERS: Final = frozenset(
-    {"_unsafe_index", "gather", "grid_sampler_2d", "index", "index_select", "take", "take_along_dim"}
+    {
+        "_unsafe_index",
+        "gather",
+        "grid_sampler_2d",
+        "index",
+        "index_select",
+        "take",
+        "take_along_dim",
+    }
 )
 #: Part of the variance of a kernel's error that all its shapes share.
 _SHARED_VARIANCE: Final = 0.5

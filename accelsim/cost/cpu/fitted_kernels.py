@@ -31,7 +31,8 @@ from accelsim.cost.cpu.threads import (
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["FittedKernels", "Key", "KernelFit", "KernelTimes"]
+__all__ = ["FittedKernels", "KernelFit", "KernelTimes", "Key"]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelFit:

@@ -61,9 +61,7 @@ def workspaces(graph: OperatorGraph, *, is_training: bool) -> FloatArray:
     """
     found, kind = np.zeros(len(graph)), OperatorKind.LSTM
     kept = is_training | graph.has_trait(Trait.KEEPS_GATES)
-    rows = np.flatnonzero(
-        (graph.kind == int(kind)) & (kept | (graph.phase == int(Phase.BACKWARD)))
-    )
+    rows = np.flatnonzero((graph.kind == int(kind)) & (kept | (graph.phase == int(Phase.BACKWARD))))
     if not len(rows):
         return found
     names = ("batch", "steps", "input_size", "hidden_size", "directions")

@@ -132,9 +132,7 @@ def step_work(
     )
     width = DTYPE_BYTES[graph.dtype[index]]
     is_lstm, backward = kind == OperatorKind.LSTM, graph.phase[index] == int(Phase.BACKWARD)
-    kept = (
-        graph.has_trait(Trait.KEEPS_GATES)[index] | is_training
-    )
+    kept = graph.has_trait(Trait.KEEPS_GATES)[index] | is_training
     fused = is_lstm & ((width == 2) | ~(backward | kept))
     merged = fused & ~backward & (batch <= 1) & (steps > 1)
 

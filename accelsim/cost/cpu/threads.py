@@ -276,9 +276,7 @@ def thread_terms(
     shares = np.where(np.isnan(work.share), splits, work.share)
     split_s = shares * np.maximum(time_s - one_thread.fixed_s, 0.0)
     parallel = shares > 0
-    memory = (
-        terms[:, TERMS.index("bytes_beyond_l3")] + terms[:, TERMS.index("cold_weight_bytes")]
-    )
+    memory = terms[:, TERMS.index("bytes_beyond_l3")] + terms[:, TERMS.index("cold_weight_bytes")]
     columns = [
         parallel * work.region_count,
         parallel * memory,

@@ -128,6 +128,15 @@ class CapturedPass:
     graph: CapturedGraph
     scalable: CapturedGraph | None
 
+    def lowered(self, batch: int, source: Precision, target: Precision) -> OperatorGraph:
+        """The rows at a batch, their bytes taken from one precision policy to another.
+
+        Raises:
+            InvalidValueError: If the capture cannot answer for this batch.
+        """
+        graph = self.graph if self.scalable is None or batch == self.graph.batch else self.scalable
+        return graph.at_batch(batch).at_precision(source, target)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedModel:

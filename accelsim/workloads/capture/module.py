@@ -109,9 +109,7 @@ def capture(
         for mode in modes
     ]
     batch = batch_size(inputs, batch_dimension)
-    forward, *step = [
-        _captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs
-    ]
+    forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs]
     model = CapturedModel(
         forward,
         step[0] if step else None,

@@ -127,7 +127,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             storage.state = True
             self._storage_names.setdefault(
                 tensor.untyped_storage()._cdata,
-                path.rpartition(".")[0] or name,  # noqa: SLF001
+                path.rpartition(".")[0] or name,
             )
 
         for twin, value in known:
