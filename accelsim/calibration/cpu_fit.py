@@ -338,8 +338,8 @@ def _one_thread(rows: KernelRows, fitted: FittedKernels) -> OneThread:
 def _page_fault_s(
     rows: KernelRows, quantities: FloatArray, own: NDArray[np.int64], fresh: int
 ) -> float:
-    """Time of a fresh byte: what elementwise rows take beyond those that have none; the class's
-    where no row shows it.
+    """Time of a fresh byte: what elementwise rows take beyond those of their kernel that have none,
+    else what all rows together show; the class's where none does.
     """
     found: list[float] = []
     streaming = own[rows.families[own] == "elementwise"]
@@ -350,7 +350,11 @@ def _page_fault_s(
             coefficients = fit_nonnegative(quantities[calm], rows.times_s[calm])
             rest = rows.times_s[faulting] - quantities[faulting] @ coefficients
             found += (rest / quantities[faulting, fresh]).tolist()
-    return max(float(np.median(found)), 0.0) if found else cpu_parameters().page_fault_s_per_byte
+    if found:
+        return max(float(np.median(found)), 0.0)
+    if quantities[own, fresh].any():
+        return float(fit_nonnegative(quantities[own], rows.times_s[own], ridge=1e-4)[fresh])
+    return cpu_parameters().page_fault_s_per_byte
 
 
 def _without_faults(

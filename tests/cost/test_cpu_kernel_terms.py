@@ -564,10 +564,13 @@ def test_kernels_that_keep_what_training_needs(kind, dims, names):
 def test_what_stands_for_a_kernel_that_was_not_measured(kernel, instead):
     assert substitute(kernel) == instead
     known = FittedKernels(
-        {(instead, "fp32", 1): KernelFit(np.zeros(len(TERMS)), 0.1, 5)}, 2.0**20, 2.0**25
+        {(instead, "fp32", 1): KernelFit(np.zeros(len(TERMS)), 0.1, 5)},
+        48.0 * 2**10,
+        2.0**20,
+        2.0**25,
     )
     names, dtypes = np.array([kernel]), np.array([int(Dtype.FP32)], dtype=np.int8)
-    times = known.kernel_times(names, dtypes, np.ones((1, len(TERMS))), [np.zeros(1)], None, 1)
+    times = known.kernel_times(names, dtypes, np.ones((1, len(TERMS))))
     assert times.time_s.tolist() == [0.0]
 
 

@@ -407,7 +407,8 @@ def _caches_exceeded(count: FloatArray, stride_bytes: FloatArray, context: Conte
     """Caches that do not hold `count` elements at a distance until their neighbours are read: 0 to
     2.
     """
-    second_sets = max(1, round(context.l2_bytes / _LINE_BYTES / _SECOND_LEVEL_WAYS))
+    lines = context.l2_bytes / _LINE_BYTES
+    second_sets = 2 ** max(0, round(np.log2(lines / _SECOND_LEVEL_WAYS)))  # a power of two
     first = occupied_bytes(count, stride_bytes, _FIRST_LEVEL_SETS)
     second = occupied_bytes(count, stride_bytes, second_sets)
     return share_beyond(first, context.l1_bytes) + share_beyond(second, context.l2_bytes)
