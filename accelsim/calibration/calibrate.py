@@ -32,9 +32,9 @@ from accelsim.cost.cpu.calibrated import kernels_document
 from accelsim.cost.cpu.fitted_kernels import FittedKernels
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.residual import FamilyResidual
-from accelsim.cost.table import Tier
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.units import to_si
+from accelsim.workloads.graph import FloatArray
 
 if TYPE_CHECKING:
     from accelsim.hardware.profile import CpuProfile
@@ -49,7 +49,7 @@ __all__ = [
     "write_calibration",
 ]
 
-_DEFAULT_CACHES: Final = (2.0**20, 32.0 * 2**20)
+_DEFAULT_CACHES: Final = (32.0 * 2**10, 2.0**20, 32.0 * 2**20)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,14 +59,14 @@ class Calibration:
     Attributes:
         name: Device name the files are for ("local/cpu", or the machine's).
         kernels: Kernel times.
-        errors: ln(measured / predicted) of every row by cross-validation, by tier.
+        errors: ln(measured / predicted) of every row by cross-validation, shape (n,).
         rows: The rows.
         run: The run they come from.
     """
 
     name: str
     kernels: FittedKernels
-    errors: Mapping[Tier, Any]
+    errors: FloatArray
     rows: KernelRows
     run: CalibrationRun
 
@@ -96,7 +96,7 @@ def fit_run(
     call_s, gradient_s = framework_s(run)
     errors = cross_validate(rows)
     kernels = replace(
-        fit_kernels(rows, errors=errors[Tier.MEASURED]),
+        fit_kernels(rows, errors=errors),
         call_s=call_s,
         gradient_s=gradient_s,
         compiled_call_s=compiled_call_s(run),
@@ -105,17 +105,18 @@ def fit_run(
     return Calibration(name, kernels, errors, rows, run)
 
 
-def caches(environment: Mapping[str, Any]) -> tuple[float, float]:
-    """Bytes of the second-level and last-level cache the environment names; common sizes where it
-    names none.
+def caches(environment: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Bytes of the first-level, second-level and last-level cache the environment names; common
+    sizes where it names none.
     """
     sizes = {}
     for level, text in dict(environment.get("cpu_caches") or {}).items():
         digits, unit = str(text)[:-1], str(text)[-1:].upper()
         if digits.isdigit() and unit in {"K", "M"}:
             sizes[level] = float(digits) * (1024.0 if unit == "K" else 1024.0**2)
-    l2 = sizes.get("L2", _DEFAULT_CACHES[0])
-    return l2, sizes.get("L3", max(l2, _DEFAULT_CACHES[1]))
+    first, second, last = _DEFAULT_CACHES
+    l2 = sizes.get("L2", second)
+    return sizes.get("L1", first), l2, sizes.get("L3", max(l2, last))
 
 
 def framework_s(run: CalibrationRun) -> tuple[float, float]:
@@ -134,14 +135,14 @@ def framework_s(run: CalibrationRun) -> tuple[float, float]:
     return each("module_call"), max(0.0, gradient) if "gradient_chain" in found else 0.0
 
 
-def operator_errors(calibration: Calibration, tier: Tier = Tier.MEASURED) -> list[dict[str, Any]]:
+def operator_errors(calibration: Calibration) -> list[dict[str, Any]]:
     """Held-out errors by family and thread count, then over everything.
 
     Returns:
         Rows with family, threads, dtype ("all"), rows, mape_fraction, median_fraction,
         p90_fraction.
     """
-    errors = np.abs(np.expm1(-np.asarray(calibration.errors[tier])))
+    errors = np.abs(np.expm1(-calibration.errors))
     cases = calibration.rows.cases
     groups: dict[tuple[str, int, str], list[int]] = {}
     for place, case in enumerate(cases):
@@ -173,14 +174,14 @@ def operator_errors(calibration: Calibration, tier: Tier = Tier.MEASURED) -> lis
 
 
 def write_calibration(calibration: Calibration, folder: Path) -> tuple[Path, Path]:
-    """Write the overlay (tier fitted) and the kernel table (tier measured).
+    """Write the overlay and the kernels.
 
     Args:
         calibration: What was fitted.
         folder: A ``fitted`` folder.
 
     Returns:
-        The YAML overlay and the JSON kernel table.
+        The YAML overlay and the JSON kernels.
 
     Raises:
         OutputError: If they cannot be written.
@@ -214,7 +215,7 @@ def _overlay(calibration: Calibration, origin: Mapping[str, Any]) -> FittedParam
         rows=int(origin["rows"]),
         parameters=to_si(_starts(calibration.kernels)),
         families=_families(calibration),
-        note="Kernel times of the same run (tier measured) are in .kernels.json beside this one.",
+        note="Kernel times of the same run are in the file .kernels.json beside this one.",
     )
 
 
@@ -246,7 +247,7 @@ def _families(calibration: Calibration) -> dict[str, FamilyResidual]:
     from accelsim.cost.residual import family_rows
 
     graph = calibration.rows.graph
-    errors = np.asarray(calibration.errors[Tier.FITTED])
+    errors = calibration.errors
     found = {}
     for name, places in family_rows(graph).items():
         own = places[np.isfinite(errors[places])]

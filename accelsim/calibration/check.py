@@ -235,7 +235,7 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     from accelsim.workloads.model import RunShape
 
     factory = (models or CHECK_MODELS)[case.model]
-    (module, inputs), discarded = made(
+    module, inputs = made(
         lambda: factory(case.batch)
     )  # shapes suffice: weights would take time and memory
     dtype = torch_dtype(case.dtype)
@@ -261,7 +261,7 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
         )
     else:
         graph = workload.lower(shape, policy).graph
-    return replace(graph, discarded=discarded)
+    return graph
 
 
 def predict(

@@ -1,5 +1,4 @@
-"""Fits a CPU's kernels to a calibration run: analytic terms first, then the correction between
-measured shapes.
+"""Fits a CPU's kernels to a calibration run.
 
 Each kernel, format and thread count is fitted on its own rows, drawn towards the fit of its whole
 family (both formats), which in turn is drawn towards that of all rows: a kernel whose rows show no
@@ -10,7 +9,7 @@ in a five-fold cross-validation over shapes: all conditions of one shape go toge
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import md5
 
@@ -19,14 +18,20 @@ from numpy.typing import NDArray
 
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_rows import measured_graph
-from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.run_file import CalibrationRun, Measurement
-from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit
-from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_coordinates, kernel_terms
+from accelsim.cost.cpu.fitted_kernels import FittedKernels, KernelFit, Key
+from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names, substitute
-from accelsim.cost.cpu.threads import SERIAL_S, THREAD_TERMS, OneThread, shared_work, thread_terms
-from accelsim.cost.table import Tier
+from accelsim.cost.cpu.parameters import cpu_parameters
+from accelsim.cost.cpu.threads import (
+    SERIAL_S,
+    THREAD_TERMS,
+    OneThread,
+    SharedWork,
+    shared_work,
+    thread_terms,
+)
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
@@ -55,6 +60,8 @@ _START, _FRESH, _COLD = (
     TERMS.index("fresh_bytes"),
     TERMS.index("cold_weight_bytes"),
 )
+#: Terms of what it takes to start threads.
+_STARTS = ("start", "evicted")
 #: Families that run elementwise kernels, whose threads each touch their part of a result for the
 #: first time.
 _ELEMENTWISE = frozenset({"elementwise", "optimizer", "embedding"})
@@ -64,8 +71,8 @@ _STEPWISE = TERMS.index("third_count")
 _BEYOND = np.array([term.startswith(("bytes_beyond", "cold")) for term in TERMS])
 #: Share of the bytes moved from which traffic beyond a cache tells its cost.
 _LEAST_SHARE = 0.1
-#: Sizes from which a kernel may split its work, and rows it takes to tell them apart.
-_SERIAL_S = (1e-6, 4e-6, SERIAL_S, 16e-6, 32e-6, 64e-6)
+#: Times from which a kernel may split its work, and rows it takes to tell them apart.
+_SERIAL_S = (2e-6, SERIAL_S, 32e-6)
 _FEWEST_ROWS = 8
 #: Shapes below which a kernel has what stands for it rather than a fit of its own.
 _FEWEST_SHAPES = 3
@@ -94,9 +101,13 @@ class KernelRows:
         times_s: Best time of each, shape (n,).
         names: Kernel of each, shape (n,).
         terms: Their quantities, shape (n, len(TERMS)).
-        places: Their coordinates.
         folds: Part of the cross-validation each shape belongs to, shape (n,).
-        caches: Bytes of the second-level and the last-level cache.
+        dtypes: `Dtype` codes, shape (n,).
+        threads: Threads of each, shape (n,).
+        families: Family of each, shape (n,).
+        work: How several threads split the rows.
+        serial_names: Kernel that one thread would run, shape (n,).
+        caches: Bytes of the first-level, the second-level and the last-level cache.
     """
 
     cases: Sequence[Case]
@@ -104,24 +115,27 @@ class KernelRows:
     times_s: FloatArray
     names: NDArray[np.str_]
     terms: FloatArray
-    places: Sequence[FloatArray]
     folds: NDArray[np.int64]
-    caches: tuple[float, float]
+    dtypes: NDArray[np.int8]
+    threads: NDArray[np.int64]
+    families: NDArray[np.str_]
+    work: SharedWork
+    serial_names: NDArray[np.str_]
+    caches: tuple[float, float, float]
 
-    def keys(self) -> list[tuple[str, str, int]]:
-        """Kernel, format and threads of each row."""
-        return [
-            (str(name), case.dtype, case.threads)
-            for name, case in zip(self.names, self.cases, strict=True)
-        ]
+    def keys(self, index: NDArray[np.int64]) -> list[Key]:
+        """Kernel, format and threads of some rows."""
+        names = self.names[index].tolist()
+        cases = [self.cases[row] for row in index.tolist()]
+        return [(name, case.dtype, case.threads) for name, case in zip(names, cases, strict=True)]
 
 
-def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
+def kernel_rows(run: CalibrationRun, caches: tuple[float, float, float]) -> KernelRows:
     """Rows of a run that the CPU model knows and that were measured without interference.
 
     Args:
         run: A run on a CPU.
-        caches: Bytes of the second-level and the last-level cache.
+        caches: Bytes of the first-level, the second-level and the last-level cache.
     """
     known = [
         row
@@ -139,24 +153,50 @@ def kernel_rows(run: CalibrationRun, caches: tuple[float, float]) -> KernelRows:
     times = np.maximum(times - entry_s, _LEAST_KERNEL * times)
     graph = measured_graph(best)
     reuse = np.array([np.inf if case.cold else 0.0 for case in cases])
-    amid = np.array([float(case.amid) for case in cases])
     context = Context(
-        *caches, reuse, is_training=False, page_fault_bytes=_PAGE_FAULT_BYTES, amid=amid
+        *caches,
+        reuse,
+        is_training=False,
+        page_fault_bytes=_PAGE_FAULT_BYTES,
+        evicted=np.array([float(case.amid) for case in cases]),
     )
-    folds = np.array(
-        [
-            int(md5(c.label.encode(), usedforsecurity=False).hexdigest()[:8], 16) % FOLDS
-            for c in cases
-        ]
-    )
-    names = _names(graph, cases)
     terms = kernel_terms(graph, context)
-    # whether a large buffer is fresh depends on the heap's state: the counted faults say what
-    # really happened
-    faults = np.array([float(row.details.get("minor_faults") or 0.0) for row in best])
-    terms[:, TERMS.index("fresh_bytes")] = np.where(faults > _FEW_FAULTS, faults * _PAGE_BYTES, 0.0)
-    places = kernel_coordinates(graph, context)
-    return KernelRows(cases, graph, times, names, terms, places, folds, caches)
+    terms[:, _FRESH] = _fresh_bytes(best, terms[:, _FRESH])
+    names = _names(graph, cases)
+    serial_cases = [replace(case, threads=1) for case in cases]
+    return KernelRows(
+        cases,
+        graph,
+        times,
+        names,
+        terms,
+        np.array([_fold(case) for case in cases]),
+        np.array([int(Dtype[case.dtype.upper()]) for case in cases], dtype=np.int8),
+        np.array([case.threads for case in cases]),
+        np.array([case.family for case in cases]),
+        shared_work(graph, names, terms),
+        _names(graph, serial_cases),
+        caches,
+    )
+
+
+def _fold(case: Case) -> int:
+    """Part of the cross-validation that a shape belongs to, the same in every run."""
+    digest = md5(case.label.encode(), usedforsecurity=False).hexdigest()
+    return int(digest[:8], 16) % FOLDS
+
+
+def _fresh_bytes(rows: Sequence[Measurement], mapped: FloatArray) -> FloatArray:
+    """Bytes that page-faulted in each call, as counted; what is always mapped where nobody counted.
+
+    Whether a large buffer is fresh depends on the heap's state: counts say what really happened.
+    """
+    counts = [row.details.get("minor_faults") for row in rows]
+    found = [
+        known if count is None else count * _PAGE_BYTES * (count > _FEW_FAULTS)
+        for count, known in zip(counts, mapped.tolist(), strict=True)
+    ]
+    return np.array(found, dtype=np.float64)
 
 
 def compiled_call_s(run: CalibrationRun) -> float:
@@ -245,22 +285,19 @@ def fit_kernels(
         keep: Rows to fit to; all where None.
         errors: ln(measured / predicted) of every row left out, which gives each kernel its spread;
             a default where None.
-
-    Returns:
-        Kernels with terms and corrections (tier `measured`; `dataclasses.replace` the tier for the
-        terms alone).
     """
     chosen = ~_too_few(rows) if keep is None else keep & ~_too_few(rows)
-    fits: dict[tuple[str, str, int], KernelFit] = {}
+    fits: dict[Key, KernelFit] = {}
     fitted = FittedKernels(fits, *rows.caches)
-    for threads in sorted({case.threads for case in rows.cases}):
-        one = _one_thread(rows, fitted) if threads > 1 and fits else None
-        single = [fit.coefficients for fit in fits.values() if len(fit.coefficients) == len(TERMS)]
-        alone = np.median(single or [np.zeros(len(TERMS))], axis=0)
-        fits.update(_fit_threads(rows, chosen, threads, one, alone))
+    for threads in np.unique(rows.threads).tolist():
+        own = np.flatnonzero(chosen & (rows.threads == threads))
+        if threads == 1 or not fits:
+            fits.update(_fit_one_thread(rows, own))
+        else:
+            fits.update(_fit_threads(rows, own, threads, fitted))
     if errors is None:
         return fitted
-    places = _grouped(rows.keys())
+    places = _grouped(rows.keys(np.arange(len(rows.cases))))
     spread = {
         key: replace(fit, log_sigma=_spread(errors[places[key]])) for key, fit in fits.items()
     }
@@ -289,8 +326,8 @@ def _spread(errors: FloatArray) -> float:
     return float(max(0.02, np.quantile(np.abs(known), 0.9) / 1.645))
 
 
-def _grouped(keys: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int], NDArray[np.int64]]:
-    found: dict[tuple[str, str, int], list[int]] = {}
+def _grouped(keys: Sequence[Key]) -> dict[Key, NDArray[np.int64]]:
+    found: dict[Key, list[int]] = {}
     for place, key in enumerate(keys):
         found.setdefault(key, []).append(place)
     return {key: np.array(places) for key, places in found.items()}
@@ -298,91 +335,123 @@ def _grouped(keys: Sequence[tuple[str, str, int]]) -> dict[tuple[str, str, int],
 
 def _one_thread(rows: KernelRows, fitted: FittedKernels) -> OneThread:
     """Every row on one thread as predicted."""
-    dtypes = np.array([int(Dtype[case.dtype.upper()]) for case in rows.cases], dtype=np.int8)
-    alone = [replace(case, threads=1) for case in rows.cases]
-    work = shared_work(rows.graph, rows.names, rows.terms)
-    return fitted.one_thread(
-        rows.names, _names(rows.graph, alone), dtypes, rows.terms, list(rows.places), work
-    )
+    return fitted.one_thread(rows.names, rows.serial_names, rows.dtypes, rows.terms, rows.work)
 
 
-def _fit_threads(
-    rows: KernelRows,
-    keep: NDArray[np.bool_],
-    threads: int,
-    one: OneThread | None,
-    alone: FloatArray,
-) -> dict[tuple[str, str, int], KernelFit]:
-    """Fits of one thread count, family by family.
-
-    `alone` is what a unit of each term costs the median kernel on one thread: a fresh byte costs it
-    on several too where no row tells, and a byte beyond the last-level cache no more than it.
+def _page_fault_s(
+    rows: KernelRows, quantities: FloatArray, own: NDArray[np.int64], fresh: int
+) -> float:
+    """Time of a fresh byte: what elementwise rows take beyond those of their kernel that have none,
+    else what all rows together show; the class's where none does.
     """
-    page_s, far_s = float(alone[_FRESH]), float(alone[_COLD])
-    quantities = rows.terms if one is None else thread_terms(rows.terms, one)
-    own = (
-        np.array([case.threads == threads for case in rows.cases])
-        & keep
-        & np.isfinite(quantities).all(axis=1)
-    )
-    families = np.array([case.family for case in rows.cases])
-    times = rows.times_s
-    if threads == 1:
-        prior = _shared_prior(quantities[own], times[own])
-    else:
-        prior = _thread_prior(page_s, quantities[own], times[own])
-    # A fresh page costs the same, whichever kernel touches it. On several threads elementwise
-    # kernels touch them side by side; in a model one thread often touches those of other kernels
-    # alone: between that and one thread's price.
-    fresh = (TERMS if threads == 1 else THREAD_TERMS).index("fresh_bytes")
-    alike = np.isin(families, list(_ELEMENTWISE)) | (threads == 1)
-    prices = np.where(alike, prior[fresh], np.sqrt(prior[fresh] * page_s))
-    times = times - np.minimum(prices * quantities[:, fresh], _MOST_FAULTS * times)
-    quantities = np.where(np.arange(quantities.shape[1]) == fresh, 0.0, quantities)
-    terms = np.where(np.arange(len(TERMS)) == _FRESH, 0.0, rows.terms)
-    # few recurrent layers exceed the last-level cache: a step, which reads in order, pays no more
-    # than all kernels do; several threads fetch a byte no slower than one does, whose time for it
-    # they share
-    most = (
-        _most(prior) if one is None else _most(np.full(len(prior), far_s * (1.0 - 1.0 / threads)))
-    )
-    bases = {}
-    for family in np.unique(families[own]).tolist():
-        index = np.flatnonzero(own & (families == family))
-        start = np.where(np.arange(len(prior)) == fresh, prices[index[0]], prior)
-        bases[family] = _fit_terms(quantities[index], times[index], start, 1e-3, family, most)
-    places, keys = np.flatnonzero(own), rows.keys()
-    groups = _grouped([keys[i] for i in places.tolist()])
+    found: list[float] = []
+    streaming = own[rows.families[own] == "elementwise"]
+    for _, places in _by_kernel(rows, streaming):
+        faults = quantities[places, fresh] > 0
+        calm, faulting = places[~faults], places[faults]
+        if len(faulting) and len(calm) >= _FEWEST_ROWS:
+            coefficients = fit_nonnegative(quantities[calm], rows.times_s[calm])
+            rest = rows.times_s[faulting] - quantities[faulting] @ coefficients
+            found += (rest / quantities[faulting, fresh]).tolist()
+    if found:
+        return max(float(np.median(found)), 0.0)
+    if quantities[own, fresh].any():
+        return float(fit_nonnegative(quantities[own], rows.times_s[own], ridge=1e-4)[fresh])
+    return cpu_parameters().page_fault_s_per_byte
+
+
+def _without_faults(
+    times_s: FloatArray, quantities: FloatArray, fresh: int, price: FloatArray | float
+) -> tuple[FloatArray, FloatArray]:
+    """Times and quantities less page faults: a fresh page costs the same, whichever kernel touches
+    it.
+    """
+    faults_s = np.minimum(price * quantities[:, fresh], _MOST_FAULTS * times_s)
+    left = quantities.copy()
+    left[:, fresh] = 0.0
+    return times_s - faults_s, left
+
+
+def _fit_one_thread(rows: KernelRows, own: NDArray[np.int64]) -> dict[Key, KernelFit]:
+    """Fits of one thread, family by family."""
+    page_s = _page_fault_s(rows, rows.terms, own, _FRESH)
+    times, terms = _without_faults(rows.times_s, rows.terms, _FRESH, page_s)
+    prior = np.where(_SHARED, fit_nonnegative(terms[own], times[own], ridge=1e-4), 0.0)
+    prior[_FRESH] = page_s
+    most = _most(prior)
+    bases = {
+        family: _fit_terms(terms[members], times[members], prior, 1e-3, family, most)
+        for family, members in _by_family(rows, own)
+    }
     fits = {}
-    for key, index in groups.items():
-        family = str(families[places[index[0]]])
-        own_rows, base = places[index], bases[family]
-        if one is None:
-            fits[key] = _fit_one(
-                rows, own_rows, quantities[own_rows], times[own_rows], base, family, most
-            )
-        else:
-            # convolutions run other libraries and several regions on several threads
-            is_conv = key[0].startswith("conv")
-            bounds = (
-                (np.zeros(len(most)), most) if is_conv else _thread_bounds(prior, threads, most)
-            )
-            fits[key] = _fit_parallel(
-                terms[own_rows], one[own_rows], times[own_rows], base, family, bounds
-            )
+    for key, places in _by_kernel(rows, own):
+        family = str(rows.families[places[0]])
+        coefficients = _fit_terms(terms[places], times[places], bases[family], 3e-3, family, most)
+        fits[key] = KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(places))
     return fits
 
 
-def _thread_prior(page_s: float, quantities: FloatArray, times_s: FloatArray) -> FloatArray:
-    """Where a kernel's rows do not say otherwise: threads start and page faults cost as in all
-    kernels.
+def _fit_threads(
+    rows: KernelRows, own: NDArray[np.int64], threads: int, fitted: FittedKernels
+) -> dict[Key, KernelFit]:
+    """Fits of several threads, family by family.
+
+    A fresh byte costs what it costs the median kernel on one thread where no row tells, and a byte
+    beyond the last-level cache no more than it: several threads fetch a byte no slower than one
+    does, whose time for it they share.
     """
-    terms = np.array(THREAD_TERMS)
-    faults = terms == "fresh_bytes"
+    fresh = THREAD_TERMS.index("fresh_bytes")
+    one_thread = _one_thread(rows, fitted)
+    quantities = thread_terms(rows.terms, one_thread)
+    own = own[np.isfinite(quantities[own]).all(axis=1)]
+    single = np.median(
+        [fit.coefficients for key, fit in fitted.fits.items() if key[2] == 1], axis=0
+    )
+    page_s = _page_fault_s(rows, quantities, own, fresh)
+    # Elementwise kernels touch fresh pages side by side; in a model one thread often touches those
+    # of other kernels by itself: between that and one thread's price.
+    alike = np.isin(rows.families, list(_ELEMENTWISE))
+    prices = np.where(alike, page_s, np.sqrt(page_s * single[_FRESH]))
+    times, quantities = _without_faults(rows.times_s, quantities, fresh, prices)
+    prior = _thread_prior(quantities[own], times[own])
+    most = _most(np.full(len(prior), single[_COLD] * (1.0 - 1.0 / threads)))
+    wide = (np.zeros(len(most)), most)
+    narrow = _thread_bounds(prior, threads, most)
+    bases = {}
+    for family, members in _by_family(rows, own):
+        start = prior.copy()
+        start[fresh] = prices[members[0]]
+        bases[family] = fit_nonnegative(
+            quantities[members], times[members], start, ridge=1e-3, bounds=wide
+        )
+    terms = _without_faults(times, rows.terms, _FRESH, 0.0)[1]
+    fits = {}
+    for key, places in _by_kernel(rows, own):
+        family = str(rows.families[places[0]])
+        # convolutions run other libraries and several regions on several threads
+        bounds = wide if family.startswith("convolution") else narrow
+        fits[key] = _fit_parallel(
+            terms[places], one_thread[places], times[places], bases[family], family, bounds
+        )
+    return fits
+
+
+def _by_family(rows: KernelRows, own: NDArray[np.int64]) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Rows of each family."""
+    for family in np.unique(rows.families[own]).tolist():
+        yield family, own[rows.families[own] == family]
+
+
+def _by_kernel(rows: KernelRows, own: NDArray[np.int64]) -> Iterator[tuple[Key, NDArray[np.int64]]]:
+    """Rows of each kernel and format on one count of threads."""
+    for key, index in _grouped(rows.keys(own)).items():
+        yield key, own[index]
+
+
+def _thread_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
+    """Where a kernel's rows do not say otherwise: threads start as in all kernels."""
     pooled = fit_nonnegative(quantities, times_s, _THREAD_PRIOR, ridge=1e-4)
-    if not quantities[:, faults].any():
-        pooled = np.where(faults, page_s, pooled)
-    prior: FloatArray = np.where(faults | np.isin(terms, ["start", "amid"]), pooled, _THREAD_PRIOR)
+    prior: FloatArray = np.where(np.isin(THREAD_TERMS, _STARTS), pooled, _THREAD_PRIOR)
     return prior
 
 
@@ -396,7 +465,7 @@ def _thread_bounds(
     """
     terms = np.array(THREAD_TERMS)
     low = np.select([terms == "serial_s", terms == "parallel_s"], [0.8, 0.9 / threads], 0.0)
-    starts = np.isin(terms, ["start", "amid"])
+    starts = np.isin(terms, _STARTS)
     high = np.select(
         [starts, terms == "serial_s", terms == "parallel_s"], [3.0 * prior, 1.3, 1.2], most
     )
@@ -412,15 +481,6 @@ def _most(far_s: FloatArray) -> FloatArray:
     return most
 
 
-def _shared_prior(quantities: FloatArray, times_s: FloatArray) -> FloatArray:
-    """Cost of page faults and of traffic beyond each cache, over all kernels; nothing for the other
-    terms.
-    """
-    pooled = fit_nonnegative(quantities, times_s, ridge=1e-4)
-    prior: FloatArray = np.where(_SHARED, pooled, 0.0)
-    return prior
-
-
 def _fit_terms(
     quantities: FloatArray,
     times_s: FloatArray,
@@ -429,19 +489,17 @@ def _fit_terms(
     family: str,
     most: FloatArray,
 ) -> FloatArray:
-    """Coefficients of terms; on one thread traffic beyond a cache must be a good part of all to
+    """Coefficients of terms on one thread; traffic beyond a cache must be a good part of all to
     tell its cost.
 
     So must the start of a call where rows are few: all of them large, they would say anything of a
     small one.
     """
-    if quantities.shape[1] != len(TERMS):
-        return fit_nonnegative(
-            quantities, times_s, prior, ridge=ridge, bounds=(np.zeros(len(most)), most)
-        )
     least = _least_traffic(quantities, times_s, family) * _BEYOND
     if len(times_s) < _FEW_ROWS and prior[_START] > 0:
         least[_START] = _LEAST_START / prior[_START]
+    # few recurrent layers exceed the last-level cache: a step, which reads in order, pays no more
+    # than all kernels do
     bounds = (np.zeros(len(TERMS)), most) if family == "recurrent" else None
     return fit_nonnegative(
         quantities, times_s, prior, ridge=ridge, least_scale=least, bounds=bounds
@@ -456,31 +514,15 @@ def _least_traffic(terms: FloatArray, times_s: FloatArray, family: str) -> float
     return float(_LEAST_SHARE * np.sqrt(((moved / times_s) ** 2).mean()))
 
 
-def _fit_one(
-    rows: KernelRows,
-    index: NDArray[np.int64],
-    terms: FloatArray,
-    times: FloatArray,
-    base: FloatArray,
-    family: str,
-    most: FloatArray,
-) -> KernelFit:
-    coefficients = _fit_terms(terms, times, base, 3e-3, family, most)
-    predicted = np.maximum(terms @ coefficients, _LEAST_S)
-    places = np.array([rows.places[i] for i in index.tolist()])
-    correction = fit_correction(places, np.log(times / predicted))
-    return KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(index), correction)
-
-
 def _fit_parallel(
     terms: FloatArray,
-    one: OneThread,
+    one_thread: OneThread,
     times: FloatArray,
     base: FloatArray,
     family: str,
-    bounds: tuple[FloatArray, FloatArray] | None,
+    bounds: tuple[FloatArray, FloatArray],
 ) -> KernelFit:
-    """On several threads: the size from which work is split is the one that explains the kernel's
+    """On several threads: the time from which work is split is the one that explains the kernel's
     rows best.
     """
     found: list[tuple[float, KernelFit]] = []
@@ -488,37 +530,34 @@ def _fit_parallel(
         np.isin(THREAD_TERMS, "bytes_beyond_l3"), _least_traffic(terms, times, family), 0.0
     )
     for serial_s in _SERIAL_S if len(times) >= _FEWEST_ROWS else (SERIAL_S,):
-        quantities = thread_terms(terms, one, serial_s)
+        quantities = thread_terms(terms, one_thread, serial_s)
         coefficients = fit_nonnegative(
             quantities, times, base, ridge=2e-2, least_scale=least, bounds=bounds
         )
         error = float(
             np.abs(np.log(np.maximum(quantities @ coefficients, _LEAST_S) / times)).mean()
         )
-        found.append(
-            (error, KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), None, serial_s))
-        )
+        fit = KernelFit(coefficients, _DEFAULT_LOG_SIGMA, len(times), serial_s)
+        found.append((error, fit))
     return min(found, key=lambda entry: entry[0])[1]
 
 
-def cross_validate(rows: KernelRows) -> dict[Tier, FloatArray]:
-    """ln(measured / predicted) of every row by a fit that has not seen its shape; NaN where its
-    kernel had no other rows.
+def cross_validate(rows: KernelRows) -> FloatArray:
+    """ln(measured / predicted) of every row by a fit that has not seen its shape, shape (n,); NaN
+    where its kernel had no other rows.
     """
-    errors = {tier: np.full(len(rows.cases), np.nan) for tier in (Tier.FITTED, Tier.MEASURED)}
-    dtypes = np.array([int(Dtype[case.dtype.upper()]) for case in rows.cases], dtype=np.int8)
-    threads = np.array([case.threads for case in rows.cases])
+    errors = np.full(len(rows.cases), np.nan)
     for fold in range(FOLDS):
         fitted = fit_kernels(rows, rows.folds != fold)
-        one = _one_thread(rows, fitted)
-        for count in np.unique(threads).tolist():
-            out = np.flatnonzero((rows.folds == fold) & (threads == count))
-            single = one[out] if count > 1 else None
-            places = [rows.places[i] for i in out.tolist()]
-            for tier, column in errors.items():
-                view = FittedKernels(fitted.fits, *rows.caches, tier=tier)
-                times = view.kernel_times(
-                    rows.names[out], dtypes[out], rows.terms[out], places, single, int(count)
-                )
-                column[out] = np.log(rows.times_s[out] / np.maximum(times.time_s, _LEAST_S))
+        one_thread = _one_thread(rows, fitted)
+        for threads in np.unique(rows.threads).tolist():
+            out = np.flatnonzero((rows.folds == fold) & (rows.threads == threads))
+            times = fitted.kernel_times(
+                rows.names[out],
+                rows.dtypes[out],
+                rows.terms[out],
+                one_thread[out] if threads > 1 else None,
+                threads,
+            )
+            errors[out] = np.log(rows.times_s[out] / np.maximum(times.time_s, _LEAST_S))
     return errors

@@ -21,9 +21,7 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
         OutputError: If it cannot be written.
     """
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-    write_text(
-        path, text.replace('{"kernel":', '\n{"kernel":').replace('{"model":', '\n{"model":') + "\n"
-    )
+    write_text(path, text.replace('],["', '],\n["').replace('{"model":', '\n{"model":') + "\n")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -44,33 +44,49 @@ def fit_nonnegative(
     Returns:
         Coefficients >= 0, shape (p,); in the terms' own units.
     """
-    from scipy.optimize import lsq_linear, nnls
-
     relative = terms / times_s[:, None]
     scale = np.sqrt((relative**2).mean(axis=0))
     shown = scale > 0
     if least_scale is not None:
         scale = np.where(shown, np.maximum(scale, least_scale), scale)
     scale[~shown] = 1.0
-    scaled, start = relative / scale, np.zeros(terms.shape[1]) if prior is None else prior * scale
-    strength = np.sqrt(ridge * len(times_s))
+    scaled = relative / scale
+    start = np.zeros(terms.shape[1]) if prior is None else prior * scale
+    limits = None if bounds is None else (bounds[0] * scale, bounds[1] * scale)
+    penalty = np.sqrt(ridge * len(times_s)) * np.eye(terms.shape[1])
     weights = np.ones(len(times_s))
     solution = start
     for _ in range(passes):
-        rows = np.vstack([scaled * weights[:, None], strength * np.eye(terms.shape[1])])
-        wanted = np.concatenate([weights, strength * start])
-        if bounds is None:
-            solution = nnls(rows, wanted)[0]
-        else:  # the same problem in as many rows as terms
-            q, r = np.linalg.qr(rows)
-            low, high = (bound * scale for bound in bounds)
-            solution = lsq_linear(
-                r, q.T @ wanted, (low, np.maximum(high, low + 1e-12)), method="bvls"
-            ).x
+        rows = np.vstack([scaled * weights[:, None], penalty])
+        wanted = np.concatenate([weights, penalty @ start])
+        solution = _bounded(rows, wanted, limits)
         off = np.abs(scaled @ solution - 1.0)
         limit = max(2.0 * float(np.median(off)), 0.02)
         weights = np.sqrt(np.minimum(1.0, limit / np.maximum(off, 1e-12)))
-    coefficients: FloatArray = (
-        np.maximum(np.where(shown, solution, start), 0.0) / scale
-    )  # a bound is met to the last digit
+    coefficients: FloatArray = np.maximum(np.where(shown, solution, start), 0.0) / scale
     return coefficients
+
+
+def _bounded(
+    rows: FloatArray, wanted: FloatArray, limits: tuple[FloatArray, FloatArray] | None
+) -> FloatArray:
+    """Least squares under bounds: what exceeds its largest value stays there, and the others are
+    solved again.
+    """
+    from scipy.optimize import nnls
+
+    if limits is None:
+        solution: FloatArray = nnls(rows, wanted)[0]
+        return solution
+    low, high = limits
+    solution = low.copy()
+    free = np.ones(len(low), dtype=bool)
+    while free.any():
+        solved = low[free] + nnls(rows[:, free], wanted - rows @ np.where(free, low, solution))[0]
+        solution[free] = solved
+        over = free & (solution > high)
+        if not over.any():
+            break
+        solution[over] = np.maximum(high, low)[over]
+        free &= ~over
+    return solution

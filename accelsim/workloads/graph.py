@@ -23,6 +23,13 @@ from accelsim.workloads.operator import (
     OperatorKind,
     Phase,
 )
+from accelsim.workloads.variant import (
+    Trait,
+    codes_with_operation,
+    codes_with_trait,
+    variant_codes,
+    variant_texts,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,10 +66,8 @@ class OperatorGraph:
         dependency: Rows each row waits for (always earlier rows), shape (edges,).
         epilogue_flop: FLOP of elementwise operators fused behind matrix rows, which `flop` leaves
             out, shape (n,); None where nothing was fused.
-        freed_after: Row after which each row's output is freed, shape (n,): n where the caller
-            holds it, -1 where it is not known; None where no row's is.
-        discarded: Bytes of each block, in 32 bits, that making the model and its inputs took and
-            gave back.
+        variant: Which version of its operator each row runs, codes of `variant`, shape (n,); read
+            from `name` where it is not given.
     """
 
     kind: NDArray[np.int16]
@@ -79,8 +84,11 @@ class OperatorGraph:
     dependency_offset: IntArray
     dependency: IntArray
     epilogue_flop: FloatArray | None = None
-    freed_after: IntArray | None = None
-    discarded: tuple[float, ...] = ()
+    variant: NDArray[np.int32] = None  # type: ignore[assignment]  # never None once made
+
+    def __post_init__(self) -> None:
+        if self.variant is None:
+            object.__setattr__(self, "variant", variant_codes(self.name))
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -127,6 +135,14 @@ class OperatorGraph:
             kind: Kind whose layout to use.
         """
         return self.dims[rows, DIMENSIONS[kind].index(name)].astype(np.float64)
+
+    def has_trait(self, trait: Trait) -> NDArray[np.bool_]:
+        """Which rows have a trait, or one of several, shape (n,)."""
+        return codes_with_trait(self.variant, trait)
+
+    def is_operation(self, operations: frozenset[str]) -> NDArray[np.bool_]:
+        """Which rows run one of some operators, shape (n,)."""
+        return codes_with_operation(self.variant, operations)
 
     def dependencies_of(self, row: int) -> IntArray:
         """Rows that `row` waits for."""
@@ -186,13 +202,10 @@ class OperatorGraph:
         columns["dims"] = [list(self.dimensions_of(row).values()) for row in range(len(self))]
         if self.epilogue_flop is not None:
             columns["epilogue_flop"] = self.epilogue_flop.tolist()
-        if self.freed_after is not None:
-            columns["freed_after"] = self.freed_after.tolist()
-        if self.discarded:
-            columns["discarded"] = list(self.discarded)
         return {
             **columns,
             "name": list(self.name),
+            "variant": variant_texts(self.variant),
             "path": list(self.path),
             "dependencies": [self.dependencies_of(row).tolist() for row in range(len(self))],
         }
@@ -226,10 +239,7 @@ class OperatorGraph:
             epilogue_flop=_floats(data, "epilogue_flop", count)
             if "epilogue_flop" in data
             else None,
-            freed_after=_freed_after(data, count) if "freed_after" in data else None,
-            discarded=tuple(_floats(data, "discarded", None).tolist())
-            if "discarded" in data
-            else (),
+            variant=variant_codes(_words(data, "variant" if "variant" in data else "name", count)),
         )
 
 
@@ -238,6 +248,7 @@ _ARRAY_COLUMNS = (
     "dims",
     "dtype",
     "phase",
+    "variant",
     "flop",
     "read_bytes",
     "write_bytes",
@@ -267,13 +278,6 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
             lists.append(own or ([base - 1] if base else []))
         base += len(graph)
     offset, dependency = compressed_rows(lists)
-    freed, base = [], 0
-    for graph in graphs:
-        own = np.full(len(graph), -1) if graph.freed_after is None else graph.freed_after
-        freed.append(
-            np.where(own == len(graph), sum(map(len, graphs)), np.where(own < 0, -1, own + base))
-        )
-        base += len(graph)
     epilogues = [np.zeros(len(g)) if g.epilogue_flop is None else g.epilogue_flop for g in graphs]
     return OperatorGraph(
         **columns,
@@ -284,8 +288,6 @@ def concatenate(graphs: Sequence[OperatorGraph]) -> OperatorGraph:
         epilogue_flop=None
         if all(g.epilogue_flop is None for g in graphs)
         else np.concatenate(epilogues),
-        freed_after=None if all(g.freed_after is None for g in graphs) else np.concatenate(freed),
-        discarded=tuple(size for g in graphs for size in g.discarded),
     )
 
 
@@ -339,20 +341,6 @@ def _floats(data: Mapping[str, Any], name: str, count: int | None) -> FloatArray
         if not _is_number(value) or not 0 <= value < 1e30:
             raise InvalidValueError(f"graph.{name}", value, "numbers from 0 to 1e30")
     return np.array(column, dtype=np.float64)
-
-
-def _freed_after(data: Mapping[str, Any], count: int) -> IntArray:
-    column = _column(data, "freed_after", count)
-    for row, value in enumerate(column):
-        if (
-            not isinstance(value, int)
-            or isinstance(value, bool)
-            or not (value == -1 or row <= value <= count)
-        ):
-            raise InvalidValueError(
-                "graph.freed_after", value, f"-1, or a row from {row} to {count}"
-            )
-    return np.array(column, dtype=np.int64)
 
 
 def _code(enum: type[OperatorKind] | type[Dtype] | type[Phase], column: str, label: Any) -> int:

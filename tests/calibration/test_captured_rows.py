@@ -363,7 +363,9 @@ def test_same_kernel_dimensions_and_terms(operator, shape, module, inputs):
     graph = workload.lower(RunShape(batch=workload.default.batch), precision("fp32")).graph
     row = int(np.flatnonzero(graph.kind == own.kind[0])[0])
     assert kernel_names(graph, is_training=False)[row] == kernel_names(own, is_training=False)[0]
-    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(
+        48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25
+    )
     captured, measured = kernel_terms(graph, context)[row], kernel_terms(own, context)[0]
     assert captured == pytest.approx(
         measured, rel=0.08, abs=1100
@@ -425,7 +427,9 @@ def test_rows_of_a_table_that_no_index_names_are_idle_in_the_update(tied):
     graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
     idle = int(graph.dims[-1, 3])
     assert idle == (0 if tied else int(1000 * np.exp(-0.1) * 16))
-    context = Context(2.0**20, 2.0**25, 0.0, is_training=True, page_fault_bytes=2.0**25)
+    context = Context(
+        48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=True, page_fault_bytes=2.0**25
+    )
     assert kernel_terms(graph, context)[-1, TERMS.index("third_count")] == idle
 
 

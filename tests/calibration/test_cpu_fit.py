@@ -26,14 +26,12 @@ from accelsim.calibration.check import (
     CheckCase,
 )
 from accelsim.calibration.cpu_fit import (
-    _thread_prior,
     at_one_speed,
     fit_kernels,
     kernel_rows,
     recurrent_call_s,
 )
 from accelsim.calibration.least_squares import fit_nonnegative
-from accelsim.calibration.measured_table import fit_correction
 from accelsim.calibration.measurement.captured_rows import (
     captured_row,
     case_graph,
@@ -43,9 +41,9 @@ from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.suite import operator_suite
 from accelsim.calibration.run_file import CalibrationRun, Measurement
 from accelsim.cost.cpu import cost_cpu, cpu_parameters
-from accelsim.cost.cpu.calibrated import _far_bytes, parameters_for, read_kernels
+from accelsim.cost.cpu.calibrated import _memory_bytes, parameters_for, read_kernels
 from accelsim.cost.cpu.heap import pass_memory
-from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_coordinates, kernel_terms
+from accelsim.cost.cpu.kernel_terms import TERMS, Context, kernel_terms
 from accelsim.cost.cpu.kernels import kernel_names
 from accelsim.cost.cpu.threads import THREAD_TERMS, shared_work
 from accelsim.cost.table import Tier
@@ -114,7 +112,7 @@ def test_fitted_machine_predicts_unseen_shapes(fitted):
         cpu_parameters(), kernels=fitted.kernels, thread_count=1, weights_cold=False
     )
     table = cost_cpu(case_graph(cases), device, parameters=parameters)
-    assert table.tier is Tier.MEASURED
+    assert table.tier is Tier.FITTED
     assert table.time_s == pytest.approx(true_time_s(cases), rel=0.05)
     assert (table.time_s >= np.maximum(table.compute_s, table.memory_s)).all()
 
@@ -162,7 +160,7 @@ def test_files_read_back_and_are_found(fitted, tmp_path, monkeypatch):
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
     expected, read = (k.times(graph, context, 1).time_s for k in (fitted.kernels, found))
     assert read == pytest.approx(expected, rel=5e-3, nan_ok=True)
-    assert read_kernels(table).tier is Tier.MEASURED
+    assert read_kernels(table).l1_bytes == fitted.kernels.l1_bytes
 
 
 @pytest.mark.parametrize(
@@ -173,7 +171,6 @@ def test_files_read_back_and_are_found(fitted, tmp_path, monkeypatch):
         {"kernels": [{}]},
         {"kernels": 3},
         {"l2_bytes": "x"},
-        {"tier": "guessed"},
     ],
 )
 def test_a_wrong_kernel_file_is_refused(fitted, tmp_path, change):
@@ -184,8 +181,9 @@ def test_a_wrong_kernel_file_is_refused(fitted, tmp_path, change):
 
 
 def test_caches_of_the_environment():
-    assert caches(ENVIRONMENT) == (2.0**20, 2.0**25)
-    assert caches({}) == (2.0**20, 2.0**25)
+    assert caches(ENVIRONMENT) == (32.0 * 2**10, 2.0**20, 2.0**25)
+    assert caches({}) == (32.0 * 2**10, 2.0**20, 2.0**25)
+    assert caches({"cpu_caches": {"L1": "48K"}})[0] == 48.0 * 2**10
 
 
 def test_a_drifting_clock_is_taken_out():
@@ -222,7 +220,9 @@ def test_a_call_is_expected_to_take_what_its_rounds_take_in_the_middle(rounds, a
         for number, (time_s, noise) in enumerate(rounds)
     ]
     run = CalibrationRun(ENVIRONMENT, {"device": "cpu"}, rows, [], "abc", 0)
-    assert kernel_rows(run, (2.0**20, 2.0**25)).times_s.tolist() == pytest.approx([expected])
+    assert kernel_rows(run, (48.0 * 2**10, 2.0**20, 2.0**25)).times_s.tolist() == pytest.approx(
+        [expected]
+    )
 
 
 def test_amid_others_an_operator_takes_longer():
@@ -239,7 +239,7 @@ def test_amid_others_an_operator_takes_longer():
     graph = case_graph([Case("gemm", "addmm", {"m": 64, "n": 1024, "k": 512})])
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
     alone, among = (
-        fitted.kernels.times(graph, replace(context, amid=x), 1).time_s[0] for x in (0.0, 1.0)
+        fitted.kernels.times(graph, replace(context, evicted=x), 1).time_s[0] for x in (0.0, 1.0)
     )
     assert among - alone == pytest.approx(3e-6, rel=0.35)
 
@@ -252,23 +252,18 @@ def test_on_several_threads_a_kernel_relates_to_its_own_time_on_one(fitted):
     names, alone = (kernel_names(graph, is_training=False, threads=count) for count in (2, 1))
     assert (names[0], alone[0]) == ("conv_1x1", "conv_1x1_native")
     context = Context(*fitted.rows.caches, 0.0, is_training=False, page_fault_bytes=2.0**25)
-    terms, places = kernel_terms(graph, context), kernel_coordinates(graph, context)
+    terms = kernel_terms(graph, context)
     kernels = fitted.kernels
-    own, other = (
-        kernels.kernel_times(x, graph.dtype, terms, places, None, 1).time_s[0]
-        for x in (names, alone)
-    )
+    own, other = (kernels.kernel_times(x, graph.dtype, terms).time_s[0] for x in (names, alone))
     assert own != other
     work = shared_work(graph, names, terms)
-    assert kernels.one_thread(
-        names, alone, graph.dtype, terms, places, work
-    ).time_s == pytest.approx([own])
+    assert kernels.one_thread(names, alone, graph.dtype, terms, work).time_s == pytest.approx([own])
     without = replace(
         kernels, fits={key: fit for key, fit in kernels.fits.items() if key[0] != "conv_1x1"}
     )
-    assert without.one_thread(
-        names, alone, graph.dtype, terms, places, work
-    ).time_s == pytest.approx([other])
+    assert without.one_thread(names, alone, graph.dtype, terms, work).time_s == pytest.approx(
+        [other]
+    )
 
 
 def test_a_page_fault_has_one_price_on_several_threads():
@@ -300,13 +295,15 @@ def test_a_page_fault_has_one_price_on_several_threads():
 
 def test_what_no_row_wrote_is_read_from_main_memory():
     graph = case_graph([Case("copy", "clone", {"rows": 512, "middle": 8, "columns": 64})])
-    context = Context(2.0**20, 2.0**25, np.inf, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(
+        48.0 * 2**10, 2.0**20, 2.0**25, np.inf, is_training=False, page_fault_bytes=2.0**25
+    )
     column = TERMS.index("bytes_beyond_l3")
     assert kernel_terms(graph, context)[0, column] == 0
-    assert kernel_terms(graph, replace(context, far_bytes=1e6))[0, column] == 1e6
+    assert kernel_terms(graph, replace(context, memory_bytes=1e6))[0, column] == 1e6
     moved = float((graph.read_bytes + graph.write_bytes)[0])
     assert (
-        kernel_terms(graph, replace(context, far_bytes=10 * moved))[0, column] == moved
+        kernel_terms(graph, replace(context, memory_bytes=10 * moved))[0, column] == moved
     )  # each byte comes from there once
 
 
@@ -403,7 +400,7 @@ def test_one_channel_is_filled_to_a_block_where_it_is_written(operator, multiply
     }
     name = f"convolution_backward{operator}" if operator else "convolution"
     graph = case_graph([Case("convolution", name, sizes)])
-    context = Context(2.0**4, 2.0**4, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(2.0**4, 2.0**4, 2.0**4, 0.0, is_training=False, page_fault_bytes=2.0**25)
     terms = kernel_terms(graph, context)[0]
     assert terms[TERMS.index("first_count")] == 3 * 36 * 9 * multiply_adds
     blocks = 0.0 if operator else 15 * 4.0 * 3 * 36
@@ -432,7 +429,9 @@ def test_a_line_of_a_stepping_gradient_takes_small_products(side, kernel, calls)
     graph = case_graph(
         [Case("convolution_depthwise", "convolution_backward.grad_input", sizes, "bf16")]
     )
-    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(
+        48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25
+    )
     assert kernel_terms(graph, context)[0, TERMS.index("second_count")] == 2 * 8 * side * calls
 
 
@@ -449,7 +448,8 @@ def _stepwise(operator: str, dtype: str, hidden: int = 1150, batch: int = 4) -> 
         ]
     )
     terms = kernel_terms(
-        graph, Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+        graph,
+        Context(48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25),
     )[0]
     return terms[TERMS.index("third_count")], terms[TERMS.index("bytes_beyond_l3")]
 
@@ -499,7 +499,9 @@ def test_steps_of_few_rows_stay_on_one_thread(operator, dtype, batch, share):
             )
         ]
     )
-    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(
+        48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25
+    )
     found = shared_work(
         graph, kernel_names(graph, is_training=False, threads=2), kernel_terms(graph, context)
     ).share[0]
@@ -515,29 +517,16 @@ def test_operands_leave_the_last_level_cache_with_what_lies_between():
     graph = replace(
         graph, dependency=np.array([0, 1, 0])
     )  # the last row reads what the first wrote
-    names = kernel_names(graph, is_training=False)
-    memory = pass_memory(graph, names)
+    memory = pass_memory(graph, 1e6)
     near, far = (
-        _far_bytes(graph, memory, 0.0, cache, can_fault=False, is_training=True)
+        _memory_bytes(graph, memory, 0.0, cache, can_fault=False, is_training=True)
         for cache in (2.0**30, 4.0 * 2**20)
     )
     assert near == pytest.approx(np.zeros(4))
     assert far[3] == pytest.approx(400_000)
     assert far[1] == 0  # it follows its operand at once
-    buffers = _far_bytes(graph, memory, np.inf, 2.0**30, can_fault=False, is_training=True)
+    buffers = _memory_bytes(graph, memory, np.inf, 2.0**30, can_fault=False, is_training=True)
     assert buffers == pytest.approx(graph.write_bytes)
-
-
-def test_page_faults_on_several_threads_cost_what_rows_show():
-    """Half a nanosecond per fresh byte where rows fault; what one thread pays where none does."""
-    work = np.geomspace(1e-4, 1e-2, 40)
-    quantities = np.zeros((40, len(THREAD_TERMS)))
-    quantities[:, THREAD_TERMS.index("parallel_s")] = work
-    fresh = THREAD_TERMS.index("fresh_bytes")
-    assert _thread_prior(0.4e-9, quantities, 0.6 * work)[fresh] == 0.4e-9
-    quantities[::2, fresh] = 1e7
-    prior = _thread_prior(0.4e-9, quantities, 0.6 * work + 0.5e-9 * quantities[:, fresh])
-    assert prior[fresh] == pytest.approx(0.5e-9, rel=0.02)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's tunables")
@@ -608,24 +597,6 @@ def test_terms_the_rows_do_not_show_keep_their_prior():
     assert found == pytest.approx([3.0, 7.0], rel=1e-2)
 
 
-def test_correction_interpolates_a_smooth_error_and_fades():
-    places = np.random.default_rng(0).uniform(0, 8, (60, 2))
-    error = 0.3 * np.sin(places[:, 0]) + 0.1 * np.cos(places[:, 1])
-    correction = fit_correction(places, error)
-    middle = np.array([[4.0, 4.0], [2.0, 5.0]])
-    expected = 0.3 * np.sin(middle[:, 0]) + 0.1 * np.cos(middle[:, 1])
-    assert correction.at(middle) == pytest.approx(expected, abs=0.06)
-    assert correction.at(np.array([[500.0, 500.0]])) == pytest.approx(0.0, abs=1e-6)
-
-
-def test_no_correction_where_errors_are_noise():
-    generator = np.random.default_rng(3)
-    assert (
-        fit_correction(generator.uniform(0, 8, (60, 3)), 0.05 * generator.standard_normal(60))
-        is None
-    )
-
-
 # -- laws of the kernel terms
 # ----------------------------------------------------------------------------------------
 
@@ -651,7 +622,9 @@ def test_more_work_never_lowers_a_term(operator, factor):
     name = GROWING[operator]
     small = Case("x", operator, BASE[operator])
     large = Case("x", operator, {**BASE[operator], name: BASE[operator][name] * factor})
-    context = Context(2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25)
+    context = Context(
+        48.0 * 2**10, 2.0**20, 2.0**25, 0.0, is_training=False, page_fault_bytes=2.0**25
+    )
     few, many = kernel_terms(case_graph([small, large]), context)
     assert (many >= few).all()
 
@@ -683,7 +656,9 @@ def test_what_a_recurrent_module_does_before_its_first_layer_is_no_part_of_the_l
     ]
     run = CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0)
     assert recurrent_call_s(run) == pytest.approx(14e-6)
-    assert kernel_rows(run, (2.0**20, 2.0**25)).times_s.tolist() == pytest.approx([46e-6, 90e-6])
+    assert kernel_rows(run, (48.0 * 2**10, 2.0**20, 2.0**25)).times_s.tolist() == pytest.approx(
+        [46e-6, 90e-6]
+    )
     assert recurrent_call_s(replace(run, rows=rows[1:])) == 0.0
 
 
@@ -697,7 +672,10 @@ def _fit_of_comparisons(sizes, time_s):
         for case, time in zip(cases, times, strict=True)
     ]
     return fit_kernels(
-        kernel_rows(CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0), (2.0**20, 2.0**25))
+        kernel_rows(
+            CalibrationRun({}, {"device": "cpu"}, rows, [], "abc", 0),
+            (48.0 * 2**10, 2.0**20, 2.0**25),
+        )
     ).fits
 
 

@@ -13,7 +13,14 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind as K
 from accelsim.workloads.operator import Phase
 
-HOT = Context(l2_bytes=1e6, l3_bytes=1e8, reuse_bytes=0.0, is_training=False, page_fault_bytes=1e7)
+HOT = Context(
+    l1_bytes=48 * 1024,
+    l2_bytes=1e6,
+    l3_bytes=1e8,
+    reuse_bytes=0.0,
+    is_training=False,
+    page_fault_bytes=1e7,
+)
 
 
 def image(channels, outputs, side, kernel, *, batch=2, stride=1, gap=1) -> tuple[int, ...]:

@@ -22,7 +22,14 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind as K
 from accelsim.workloads.operator import Phase
 
-HOT = Context(l2_bytes=1e6, l3_bytes=1e8, reuse_bytes=0.0, is_training=False, page_fault_bytes=1e9)
+HOT = Context(
+    l1_bytes=48 * 1024,
+    l2_bytes=1e6,
+    l3_bytes=1e8,
+    reuse_bytes=0.0,
+    is_training=False,
+    page_fault_bytes=1e9,
+)
 
 
 def work_of(graph) -> SharedWork:
@@ -38,7 +45,7 @@ def work_of(graph) -> SharedWork:
         (row(K.COPY, (32767,)), 0.0),
         (row(K.COPY, (32768,)), 1.0),
         (
-            replace(row(K.COPY, (32768,)), name=("cat",)),
+            replace(row(K.COPY, (32768,)), name=("cat",), variant=None),
             np.nan,
         ),  # pieces of sizes that the row does not tell
         (row(K.REDUCTION, (8, 4095, 0)), 0.0),
@@ -83,7 +90,7 @@ def test_layers_with_steps_fork_at_every_step_and_start_each_on_one_thread():
     assert shared_work(graph, names, terms).region_count.tolist() == [7, 1, 1]
     names_of = [[name for name, is_fixed in zip(TERMS, fixed_terms(kernel), strict=True) if is_fixed]
                 for kernel in ("lstm_train", "copy")]  # fmt: skip
-    assert names_of == [["start", "first_count", "amid"], ["start", "amid"]]
+    assert names_of == [["start", "first_count", "evicted"], ["start", "evicted"]]
 
 
 def test_regions_are_split_by_rule_or_by_their_time():
@@ -92,7 +99,7 @@ def test_regions_are_split_by_rule_or_by_their_time():
         ("bytes_beyond_l3", 800.0),
         ("cold_weight_bytes", 200.0),
         ("fresh_bytes", 500.0),
-        ("amid", 0.5),
+        ("evicted", 0.5),
     ):
         terms[:, TERMS.index(name)] = value
     share = np.array([np.nan, np.nan, np.nan, 1.0, 0.0])
@@ -107,7 +114,7 @@ def test_regions_are_split_by_rule_or_by_their_time():
         "start": [0, 1, 0, 1, 0],  # 10 us and four regions of 7.5 us each stay
         "bytes_beyond_l3": [0, 1000, 0, 1000, 0],  # weights from main memory too
         "fresh_bytes": [500] * 5,
-        "amid": [0, 0.5, 0, 0.5, 0],
+        "evicted": [0, 0.5, 0, 0.5, 0],
         "repeated": [0, 64, 0, 64, 0],
     }
     assert serial == pytest.approx([1e-5, 2e-6, 3e-5, 2e-6, 3e-5])
@@ -121,6 +128,8 @@ def test_regions_are_split_by_rule_or_by_their_time():
 def test_several_threads_add_rows_atomically_in_single_precision_alone(
     lookups, dtype, share, atomic
 ):
-    graph = replace(row(K.SCATTER, (lookups, 16, 100), read=4.0, write=4.0), name=("index_put",))
+    graph = replace(
+        row(K.SCATTER, (lookups, 16, 100), read=4.0, write=4.0), name=("index_put",), variant=None
+    )
     work = work_of(replace(graph, dtype=np.array([int(Dtype[dtype.upper()])], dtype=np.int8)))
     assert (work.share[0], work.repeated[0]) == (share, atomic)

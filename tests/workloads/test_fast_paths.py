@@ -87,16 +87,12 @@ def test_captured_operators_are_those_that_run(name):
 
 
 def test_sums_and_the_softmax_overwrite_what_they_read():
-    graph, names = rows(layer(activation="gelu"), X)
+    _, names = rows(layer(activation="gelu"), X)
     assert [name for name in names if name.endswith(IN_PLACE)] == [
         f"add{IN_PLACE}",
         f"gelu{IN_PLACE}",
         f"add{IN_PLACE}",
     ]
-    softmax = names.index("_softmax")
-    assert graph.freed_after[softmax] == -1  # no memory of its own
-    second = [n for n, name in enumerate(names) if name == "bmm"][1]
-    assert graph.freed_after[second] == -1  # queries are overwritten
 
 
 def test_a_gpu_fuses_attention_and_projects_once():

@@ -67,7 +67,7 @@ def lookup_lines(
     table_rows: FloatArray,
     row_bytes: FloatArray,
     reuse_bytes: FloatArray,
-    amid: FloatArray,
+    evicted: FloatArray,
     caches: tuple[float, float],
 ) -> tuple[FloatArray, FloatArray]:
     """Lines of tables that the second-level cache does not hold, and those that the last-level
@@ -84,15 +84,15 @@ def lookup_lines(
         table_rows: Rows of the table.
         row_bytes: Bytes of one.
         reuse_bytes: Bytes touched between two calls.
-        amid: How far other operators overwrite the inner caches between calls, 0 to 1.
+        evicted: How far other operators overwrite the inner caches between calls, 0 to 1.
         caches: Bytes of the second-level and the last-level cache.
     """
     rows = np.maximum(table_rows, 1.0)
     named = rows * -np.expm1(-lookups / rows)
     lines, table = named * np.ceil(row_bytes / _LINE_BYTES), table_rows * row_bytes
     reach = np.minimum(table, lines * _LINE_BYTES + reuse_bytes)
-    near = lines * np.maximum(share_beyond(reach, caches[0]), amid) + named * share_beyond(
+    beyond_l2 = lines * np.maximum(share_beyond(reach, caches[0]), evicted) + named * share_beyond(
         table, _TRANSLATED_BYTES
     )
-    far: FloatArray = lines * share_beyond(reach, caches[1])
-    return near, far
+    beyond_l3: FloatArray = lines * share_beyond(reach, caches[1])
+    return beyond_l2, beyond_l3

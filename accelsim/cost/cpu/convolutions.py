@@ -5,6 +5,7 @@ images, and its work.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -129,6 +130,17 @@ def block_bytes(graph: OperatorGraph) -> FloatArray:
     return found
 
 
+@lru_cache(maxsize=16)
+def _all_visible_taps(graph: OperatorGraph, kind: OperatorKind) -> FloatArray:
+    """`visible_taps` of all rows of a kind, shape (n,)."""
+    found = np.ones(len(graph))
+    rows = np.flatnonzero(graph.kind == int(kind))
+    plane = _visible_plane(graph, rows) if kind == _K.CONV else 1.0
+    window = _visible_window(graph, kind, rows)
+    found[rows] = _visible_depth(graph, kind, rows) * plane * window
+    return found
+
+
 def visible_taps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -> FloatArray:
     """Share of a convolution's taps that the library multiplies, shape (k,): not padding along
     depths and under gaps.
@@ -138,10 +150,7 @@ def visible_taps(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int6
         kind: Kind of the rows.
         rows: Indices of convolutions, shape (k,).
     """
-    plane = _visible_plane(graph, rows) if kind == _K.CONV else 1.0
-    share: FloatArray = (
-        _visible_depth(graph, kind, rows) * plane * _visible_window(graph, kind, rows)
-    )
+    share: FloatArray = _all_visible_taps(graph, kind)[rows]
     return share
 
 
@@ -259,6 +268,15 @@ def is_unfolded(
         kind: Kind of the rows.
         rows: Indices of convolutions, shape (k,).
     """
+    unfolded: NDArray[np.bool_] = _all_unfolded(graph, kind)[rows]
+    return unfolded
+
+
+@lru_cache(maxsize=16)
+def _all_unfolded(graph: OperatorGraph, kind: OperatorKind) -> NDArray[np.bool_]:
+    """`is_unfolded` of all rows of a kind, shape (n,)."""
+    found = np.zeros(len(graph), dtype=bool)
+    rows = np.flatnonzero(graph.kind == int(kind))
 
     def size(name: str) -> FloatArray:
         return graph.dimension(name, rows, kind)
@@ -269,17 +287,18 @@ def is_unfolded(
         _K.CONV_BACKWARD_WEIGHT: _unfolds_for_weights,
     }.get(kind)
     if rule is None:
-        return np.zeros(len(rows), dtype=bool)
+        return found
     single = graph.dtype[rows] == int(Dtype.FP32)
     groups = size("groups")
-    alone = _is_depthwise(size)
+    depthwise = _is_depthwise(size)
     gapped = (size("dilation") > 1) & (np.maximum(size("kernel_h"), size("kernel_w")) > 1)
-    parted = (groups > 1) & np.where(alone, _is_volume(size) | gapped, _parts(size, kind, single))
-    parted &= ~alone | (kind != _K.CONV)
-    unfolded: NDArray[np.bool_] = (rule(size, single) & (groups == 1) | parted) & (
-        _is_large(size) | ~single
+    parted = (groups > 1) & np.where(
+        depthwise, _is_volume(size) | gapped, _parts(size, kind, single)
     )
-    return unfolded
+    parted &= ~depthwise | (kind != _K.CONV)
+    unfolded = rule(size, single) & (groups == 1) | parted
+    found[rows] = unfolded & (_is_large(size) | ~single)
+    return found
 
 
 def _is_depthwise(size: _Sizes) -> NDArray[np.bool_]:

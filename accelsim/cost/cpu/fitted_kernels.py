@@ -1,16 +1,10 @@
-"""Kernel times fitted to one CPU's own measurements: a sum of physical terms, and its interpolated
-error.
-
-Tier `fitted`: each kernel's time is its terms (`kernels.TERMS`) times non-negative coefficients.
-Tier `measured`: the same times the exponential of a correction interpolated between the measured
-shapes, in the logarithm of the dimensions, by a Gaussian process with a Matern 3/2 kernel
-(Rasmussen and Williams, 2006, section 4.2). Far from every measured shape the correction fades and
-the analytic terms remain.
+"""Kernel times fitted to one CPU's own measurements: each a sum of physical terms times non-negative
+coefficients (`kernel_terms.TERMS`), with the spread of shapes that the fit had not seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +16,6 @@ from accelsim.cost.cpu.kernel_terms import (
     TERMS,
     WORK_TERMS,
     Context,
-    kernel_coordinates,
     kernel_terms,
 )
 from accelsim.cost.cpu.kernels import compiled_names, kernel_names, substitute
@@ -35,43 +28,10 @@ from accelsim.cost.cpu.threads import (
     shared_work,
     thread_terms,
 )
-from accelsim.cost.table import Tier
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 
-__all__ = ["Correction", "FittedKernels", "KernelFit", "KernelTimes", "matern"]
-
-#: Corrections stay within this factor: an interpolation never overrules the physics by more.
-_LARGEST_LOG = 1.2
-
-
-def matern(a: FloatArray, b: FloatArray, length_scales: FloatArray) -> FloatArray:
-    """Matern 3/2 covariance of unit amplitude between points, shape (len(a), len(b))."""
-    gap = (a[:, None, :] - b[None, :, :]) / length_scales
-    distance = np.sqrt(3.0 * (gap**2).sum(axis=-1))
-    covariance: FloatArray = (1.0 + distance) * np.exp(-distance)
-    return covariance
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Correction:
-    """Interpolated ln(measured / terms) of one kernel.
-
-    Attributes:
-        points: Measured places, shape (n, d).
-        weights: Coefficient of each place's covariance, shape (n,).
-        length_scales: Distance over which the correction fades, per coordinate, shape (d,).
-    """
-
-    points: FloatArray
-    weights: FloatArray
-    length_scales: FloatArray
-
-    def at(self, places: FloatArray) -> FloatArray:
-        """Correction at places of shape (k, d), shape (k,)."""
-        value = matern(places, self.points, self.length_scales) @ self.weights
-        bounded: FloatArray = np.clip(value, -_LARGEST_LOG, _LARGEST_LOG)
-        return bounded
+__all__ = ["FittedKernels", "KernelFit", "KernelTimes", "Key"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,14 +42,12 @@ class KernelFit:
         coefficients: Of `TERMS` on one thread, of `thread_terms` on several.
         log_sigma: Spread of ln(measured / predicted) of rows kept from the fit.
         rows: Measured rows.
-        correction: Tier `measured`; None where the terms do as well.
         serial_s: On several threads: regions up to this time on one thread stay on one.
     """
 
     coefficients: FloatArray
     log_sigma: float
     rows: int
-    correction: Correction | None = None
     serial_s: float = SERIAL_S
 
 
@@ -116,6 +74,7 @@ class KernelTimes:
         )
 
 
+#: Kernel, format label and threads.
 Key = tuple[str, str, int]
 _THREAD_WORK = np.array([term.endswith("_s") for term in THREAD_TERMS])
 _THREAD_MEMORY = np.array([term.endswith(("bytes", "_l3")) for term in THREAD_TERMS])
@@ -127,6 +86,7 @@ class FittedKernels:
 
     Attributes:
         fits: By kernel, format label and threads.
+        l1_bytes: First-level data cache of one core.
         l2_bytes: Second-level cache of one core.
         l3_bytes: Last-level cache.
         call_s: What a module's call and the framework's bookkeeping add to an operator.
@@ -134,17 +94,16 @@ class FittedKernels:
             step.
         compiled_call_s: What it takes to enter compiled code.
         recurrent_call_s: What a recurrent module does before its first layer.
-        tier: FITTED uses the terms alone, MEASURED the corrections too.
     """
 
     fits: Mapping[Key, KernelFit]
+    l1_bytes: float
     l2_bytes: float
     l3_bytes: float
     call_s: float = 0.0
     gradient_s: float = 0.0
     compiled_call_s: float = 0.0
     recurrent_call_s: float = 0.0
-    tier: Tier = Tier.MEASURED
 
     @property
     def thread_counts(self) -> tuple[int, ...]:
@@ -165,98 +124,87 @@ class FittedKernels:
         count = min(self.thread_counts, key=lambda known: abs(np.log(known / threads)))
         products = product_counts(graph, count)
         graph, context = as_products(graph, context, products)
-        names, alone = (
-            kernel_names(graph, is_training=context.is_training, threads=threads)
-            for threads in (count, 1)
-        )
+        kernels = kernel_names(graph, is_training=context.is_training, threads=count)
         if is_compiled:
             known = {kernel for kernel, _, measured in self.fits if measured == count}
-            names, alone = compiled_names(graph, names, known), compiled_names(graph, alone, known)
-        terms, places = kernel_terms(graph, context), kernel_coordinates(graph, context)
-        one = None
-        if count != 1:
-            one = self.one_thread(
-                names, alone, graph.dtype, terms, places, shared_work(graph, names, terms)
-            )
-        return self.kernel_times(names, graph.dtype, terms, places, one, count).repeated(products)
+            kernels = compiled_names(graph, kernels, known)
+        terms = kernel_terms(graph, context)
+        if count == 1:
+            return self.kernel_times(kernels, graph.dtype, terms).repeated(products)
+        serial = kernel_names(graph, is_training=context.is_training, threads=1)
+        if is_compiled:
+            serial = compiled_names(graph, serial, known)
+        work = shared_work(graph, kernels, terms)
+        one_thread = self.one_thread(kernels, serial, graph.dtype, terms, work)
+        times = self.kernel_times(kernels, graph.dtype, terms, one_thread, count)
+        return times.repeated(products)
 
     def one_thread(
         self,
-        names: NDArray[np.str_],
-        alone: NDArray[np.str_],
+        kernels: NDArray[np.str_],
+        serial_kernels: NDArray[np.str_],
         dtypes: NDArray[np.int8],
         terms: FloatArray,
-        places: list[FloatArray],
         work: SharedWork,
     ) -> OneThread:
         """Times on one thread of the kernels that run on several.
 
         Args:
-            names: Kernels on several threads, shape (n,).
-            alone: Kernels that one thread would run, shape (n,), for those that were not measured
-                on one.
+            kernels: Kernels on several threads, shape (n,).
+            serial_kernels: Kernels that one thread would run, shape (n,), for those that were not
+                measured on one.
             dtypes: `Dtype` codes, shape (n,).
             terms: Quantities, shape (n, len(TERMS)).
-            places: Coordinates of each row.
             work: How several threads split the rows.
         """
         known = {kernel for kernel, _, threads in self.fits if threads == 1}
-        single = np.where(np.isin(names, list(known)), names, alone)
-        times = self.kernel_times(single, dtypes, terms, places, None, 1)
+        single = np.where(np.isin(kernels, list(known)), kernels, serial_kernels)
+        times = self.kernel_times(single, dtypes, terms)
         return OneThread(times.time_s - times.fresh_s, times.fixed_s, work)
 
     def kernel_times(
         self,
-        names: NDArray[np.str_],
+        kernels: NDArray[np.str_],
         dtypes: NDArray[np.int8],
         terms: FloatArray,
-        places: list[FloatArray],
-        one: OneThread | None,
-        threads: int,
+        one_thread: OneThread | None = None,
+        threads: int = 1,
     ) -> KernelTimes:
-        """Times of rows whose kernels, quantities and places are known.
+        """Times of rows whose kernels and quantities are known.
 
         Args:
-            names: Kernels, shape (n,).
+            kernels: Kernels, shape (n,).
             dtypes: `Dtype` codes, shape (n,).
             terms: Quantities, shape (n, len(TERMS)).
-            places: Coordinates of each row.
-            one: The rows on one thread; needed where `threads` is more.
+            one_thread: The rows on one thread; needed where `threads` is more.
             threads: A measured thread count.
         """
-        rows = len(names)
-        time, compute, memory, faults, fixed, sigma = (np.full(rows, np.nan) for _ in range(6))
-        fresh = np.array(
-            [term == "fresh_bytes" for term in (TERMS if threads == 1 else THREAD_TERMS)]
+        names = TERMS if one_thread is None else THREAD_TERMS
+        coefficients = np.full((len(kernels), len(names)), np.nan)
+        sigma, serial_s = np.full((2, len(kernels)), np.nan)
+        fixed = np.zeros(coefficients.shape, dtype=bool)
+        fresh = np.array([name == "fresh_bytes" for name in names])
+        for kernel, dtype, rows in _alike(kernels, dtypes):
+            fit = self._fit(kernel, dtype, threads)
+            if fit is not None:
+                coefficients[rows] = fit.coefficients
+                sigma[rows] = fit.log_sigma
+                serial_s[rows] = fit.serial_s
+                fixed[rows] = fixed_terms(kernel) if one_thread is None else fresh
+        quantities = terms
+        working, moving = WORK_TERMS, MEMORY_TERMS
+        if one_thread is not None:
+            quantities = thread_terms(terms, one_thread, serial_s)
+            working, moving = _THREAD_WORK, _THREAD_MEMORY
+        parts = quantities * coefficients
+        return KernelTimes(
+            parts.sum(axis=1),
+            parts[:, working].sum(axis=1),
+            parts[:, moving].sum(axis=1),
+            parts[:, fresh].sum(axis=1),
+            np.where(fixed, parts, 0.0).sum(axis=1),
+            sigma,
         )
-        working, moving = (
-            (WORK_TERMS, MEMORY_TERMS) if threads == 1 else (_THREAD_WORK, _THREAD_MEMORY)
-        )
-        pairs = np.char.add(np.char.add(names, " "), dtypes.astype("<U4"))
-        for pair in np.unique(pairs):
-            index = np.flatnonzero(pairs == pair)
-            kernel = str(names[index[0]])
-            fit = self._fit(kernel, Dtype(int(dtypes[index[0]])).label, threads)
-            if fit is None:
-                continue
-            quantities = terms[index]
-            if one is not None:
-                quantities = thread_terms(quantities, one[index], fit.serial_s)
-            parts = quantities * fit.coefficients
-            factor = np.ones(len(index))
-            if fit.correction is not None and self.tier is Tier.MEASURED:
-                factor = np.exp(
-                    fit.correction.at(np.array([places[row] for row in index.tolist()]))
-                )
-            scaled = parts * np.where(fresh, 1.0, factor[:, None])
-            time[index] = scaled.sum(axis=1)
-            compute[index] = scaled[:, working].sum(axis=1)
-            memory[index] = scaled[:, moving].sum(axis=1)
-            faults[index] = scaled[:, fresh].sum(axis=1)
-            constant = fixed_terms(kernel) if threads == 1 else fresh
-            fixed[index] = scaled[:, constant].sum(axis=1)
-            sigma[index] = fit.log_sigma
-        return KernelTimes(time, compute, memory, faults, fixed, sigma)
 
     def _fit(self, kernel: str, dtype: str, threads: int) -> KernelFit | None:
         """The kernel's own fit; where it was not measured that of fp32, or of what stands for it."""
@@ -265,3 +213,14 @@ class FittedKernels:
                 if key in self.fits:
                     return self.fits[key]
         return None
+
+
+def _alike(
+    kernels: NDArray[np.str_], dtypes: NDArray[np.int8]
+) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
+    """Rows that run one kernel in one format: kernel, format and row numbers."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for row, key in enumerate(zip(kernels.tolist(), dtypes.tolist(), strict=True)):
+        found.setdefault(key, []).append(row)
+    for (kernel, dtype), rows in found.items():
+        yield kernel, Dtype(dtype).label, np.array(rows, dtype=np.int64)

@@ -29,7 +29,7 @@ __all__ = ["as_products", "product_counts"]
 _K = OperatorKind
 #: Operators that multiply all matrices in one call of the library; every other grouped product goes
 #: group by group.
-_BATCHED = ("bmm", "baddbmm", "addbmm")
+_BATCHED = frozenset({"bmm", "baddbmm", "addbmm"})
 
 
 _CONVS = (_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
@@ -47,7 +47,7 @@ def product_counts(graph: OperatorGraph, threads: int) -> FloatArray:
     """
     counts = np.ones(len(graph))
     rows = _grouped(graph)
-    rows = rows[[not graph.name[row].startswith(_BATCHED) for row in rows.tolist()]]
+    rows = rows[~graph.is_operation(_BATCHED)[rows]]
     groups, m = (
         np.maximum(graph.dimension(name, rows, _K.GROUPED_GEMM), 1.0) for name in ("groups", "m")
     )
@@ -104,7 +104,7 @@ def as_products(
         weight_bytes=weights,
     )
     fresh = None if context.fresh_bytes is None else context.fresh_bytes / counts
-    return products, replace(context, fresh_bytes=fresh, far_bytes=context.far_bytes / counts)
+    return products, replace(context, fresh_bytes=fresh, memory_bytes=context.memory_bytes / counts)
 
 
 def _grouped(graph: OperatorGraph) -> NDArray[np.int64]:

@@ -1,10 +1,10 @@
-"""The physical quantities a kernel's time is made of, and its place in its shape space.
+"""The physical quantities a kernel's time is made of.
 
 A kernel's time is modelled as a sum of terms, each a quantity times a coefficient with a unit: a
 start (s), work (s per FLOP), bytes read, written and packed (s per byte), bytes beyond the
 second-level cache, beyond the last-level cache, of weights that are in no cache, of fresh pages, of
 images that fill no whole vectors, up to three counts of the kernel's own loops (rows, taps, steps),
-and what is added amid other operators. With non-negative coefficients the sum keeps the model's
+and what is added where other operators have evicted the inner caches. With non-negative coefficients the sum keeps the model's
 laws: more work, more bytes or a larger working set never take less time.
 """
 
@@ -44,14 +44,14 @@ from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
     ATTENTION_KINDS,
     CONV_KINDS,
-    DIMENSIONS,
     RECURRENT_KINDS,
     SORTED_WIDTH,
     OperatorKind,
     Phase,
 )
+from accelsim.workloads.variant import Trait
 
-__all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_coordinates", "kernel_terms"]
+__all__ = ["MEMORY_TERMS", "TERMS", "WORK_TERMS", "Context", "kernel_terms"]
 
 _K = OperatorKind
 _LINE_BYTES: Final = 64.0
@@ -59,11 +59,10 @@ _LINE_BYTES: Final = 64.0
 _PAGE_BYTES: Final = 4096.0
 #: Columns in whose time the math library multiplies 4 to 15 of a batched product that lie together.
 _FEW_COLUMNS: Final = 30.0
-#: First-level data cache of a core and its sets.
-_FIRST_LEVEL_BYTES: Final = 48.0 * 1024
+#: Sets of a first-level cache that is indexed by the bits within a page (4096 / 64), and ways of a
+#: second-level one (Intel and AMD server cores: 16).
 _FIRST_LEVEL_SETS: Final = 64
-#: Sets of the second-level cache.
-_SECOND_LEVEL_SETS: Final = 1024
+_SECOND_LEVEL_WAYS: Final = 16
 #: Taps whose outcomes the branch predictor learns half of.
 _LEARNED_TAPS: Final = 80_000.0
 #: The same of a selection's elements, and the share of a row up to which it keeps the chosen ones
@@ -84,9 +83,9 @@ TERMS = (
     "first_count",
     "second_count",
     "third_count",
-    "amid",  # 1 amid other operators
+    "evicted",  # 1 where others have overwritten the inner caches
     "partial_bytes",  # of images whose channels fill no whole vectors
-    "amid_bytes",  # weights and results that amid others are not in the inner caches
+    "evicted_bytes",  # weights and results that are not in the inner caches then
 )
 _NORMS = (_K.LAYER_NORM, _K.RMS_NORM, _K.GROUP_NORM, _K.BATCH_NORM, _K.SOFTMAX)
 #: Kinds that pass over their operands in order; lookups over what they write.
@@ -98,6 +97,11 @@ _STREAMING = [
         *LOOKUP_KINDS,
     )
 ]
+_MAXIMA: Final = frozenset(
+    f"max_pool{rank}d{way}" for rank in (1, 2, 3) for way in ("", "_with_indices")
+)
+_SCALING: Final = frozenset({"mul", "div"})
+_ADDED_ROWS: Final = frozenset({"index_add"})
 _CONVS = (_K.CONV, _K.CONV_BACKWARD_DATA, _K.CONV_BACKWARD_WEIGHT)
 WORK_TERMS = np.array(
     [term in {"flop", "first_count", "second_count", "third_count"} for term in TERMS]
@@ -110,6 +114,7 @@ class Context:
     """Where and how rows run.
 
     Attributes:
+        l1_bytes: First-level data cache of one core.
         l2_bytes: Second-level cache of one core.
         l3_bytes: Last-level cache.
         reuse_bytes: Bytes touched between two uses of a row's weights, shape (n,) or a scalar: 0
@@ -118,21 +123,23 @@ class Context:
             layers their gates.
         page_fault_bytes: Outputs above this size are always fresh memory.
         fresh_bytes: Fresh memory of each row where it is known, shape (n,); it replaces that rule.
-        far_bytes: Bytes beside weights that each row reads or writes and that come from main
+        memory_bytes: Bytes beside weights that each row reads or writes and that come from main
             memory, shape (n,) or a scalar: a cache of keys and values, what was written long
             before, buffers used last long before.
-        amid: How far rows run amid other operators that overwrite the inner caches, shape (n,) or a
-            scalar: 0 for the same operator again and again, 1 for models that exceed those caches.
+        evicted: How far other operators overwrite the inner caches between two runs of a row, shape
+            (n,) or a scalar: 0 for the same operator again and again, 1 for models that exceed
+            those caches.
     """
 
+    l1_bytes: float
     l2_bytes: float
     l3_bytes: float
     reuse_bytes: FloatArray | float
     is_training: bool
     page_fault_bytes: float
     fresh_bytes: FloatArray | None = None
-    amid: FloatArray | float = 0.0
-    far_bytes: FloatArray | float = 0.0
+    evicted: FloatArray | float = 0.0
+    memory_bytes: FloatArray | float = 0.0
 
     def cold(self, count: int) -> FloatArray:
         """Share of each row's weights that come from main memory, shape (count,)."""
@@ -154,9 +161,10 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
     cached = graph.weight_bytes * (1.0 - cold)
     held = moved + cached
     beyond_l2 = share_beyond(held, context.l2_bytes)
-    away = np.maximum(beyond_l2, share_beyond(np.asarray(context.reuse_bytes), context.l2_bytes))
+    reused_beyond_l2 = share_beyond(np.asarray(context.reuse_bytes), context.l2_bytes)
+    weights_beyond_l2 = np.maximum(beyond_l2, reused_beyond_l2)
     beyond_l3 = held * share_beyond(held, context.l3_bytes)
-    far = np.broadcast_to(np.asarray(context.far_bytes, dtype=np.float64), moved.shape)
+    from_memory = np.broadcast_to(np.asarray(context.memory_bytes, dtype=np.float64), moved.shape)
     streams = np.isin(
         graph.kind, _STREAMING
     )  # whose own long rows tell the cost of a byte of main memory
@@ -171,28 +179,28 @@ def kernel_terms(graph: OperatorGraph, context: Context) -> FloatArray:
         elif kind in RECURRENT_KINDS:
             steps = _Rows(graph, kind, rows, context)
             flop[rows], beyond_l3[rows] = _step_work(steps).flop, _recurrent_beyond(steps, held)
-    amid = np.broadcast_to(np.asarray(context.amid, dtype=np.float64), moved.shape)
-    again = graph.weight_bytes * (_passes(graph) - 1.0)
-    again_far = again * share_beyond(graph.weight_bytes, context.l3_bytes)
-    again_beyond = (again - again_far) * share_beyond(graph.weight_bytes, context.l2_bytes)
+    evicted = np.broadcast_to(np.asarray(context.evicted, dtype=np.float64), moved.shape)
+    reread = graph.weight_bytes * (_passes(graph) - 1.0)
+    reread_memory = reread * share_beyond(graph.weight_bytes, context.l3_bytes)
+    reread_l3 = (reread - reread_memory) * share_beyond(graph.weight_bytes, context.l2_bytes)
     columns = [
         np.ones(len(graph)),
         flop,
         read,
         graph.write_bytes,
-        graph.weight_bytes + again,
-        graph.weight_bytes * cold + again_far + np.where(streams, 0.0, far),
-        moved * beyond_l2 + cached * away + again_beyond,
-        np.where(streams, np.maximum(beyond_l3, np.minimum(far, moved)), beyond_l3),
+        graph.weight_bytes + reread,
+        graph.weight_bytes * cold + reread_memory + np.where(streams, 0.0, from_memory),
+        moved * beyond_l2 + cached * weights_beyond_l2 + reread_l3,
+        np.where(streams, np.maximum(beyond_l3, np.minimum(from_memory, moved)), beyond_l3),
         _fresh_bytes(graph, context),
     ]
     terms: FloatArray = np.column_stack(
         [
             *columns,
             counts,
-            amid,
+            evicted,
             _partial_bytes(graph, context),
-            amid * (cached + graph.write_bytes),
+            evicted * (cached + graph.write_bytes),
         ]
     )
     return terms
@@ -300,10 +308,13 @@ class _Rows:
         width: FloatArray = DTYPE_BYTES[self.graph.dtype[self.index]]
         return width
 
-    @property
-    def names(self) -> list[str]:
-        """Operators of the rows."""
-        return [self.graph.name[row] for row in self.index.tolist()]
+    def has_trait(self, trait: Trait) -> NDArray[np.bool_]:
+        """Which rows have a trait, shape (k,)."""
+        return self.graph.has_trait(trait)[self.index]
+
+    def is_operation(self, operations: frozenset[str]) -> NDArray[np.bool_]:
+        """Which rows run one of some operators, shape (k,)."""
+        return self.graph.is_operation(operations)[self.index]
 
     @property
     def backward(self) -> NDArray[np.bool_]:
@@ -375,15 +386,14 @@ def _copy_counts(rows: _Rows) -> Counts:
     nearest element adds what it copied one by one: pairs overlap, more wait for each other.
     """
     elements, channels, pixels = rows["elements"], rows["channels"], rows["out_h"] * rows["out_w"]
-    apart = elements * _share_away(channels, pixels * rows.width, rows.context.l2_bytes)
-    back = elements * share_beyond(
-        occupied_bytes(pixels, channels * rows.width, _FIRST_LEVEL_SETS), _FIRST_LEVEL_BYTES
-    )
+    apart = elements * _caches_exceeded(channels, pixels * rows.width, rows.context)
+    occupied = occupied_bytes(pixels, channels * rows.width, _FIRST_LEVEL_SETS)
+    back = elements * share_beyond(occupied, rows.context.l1_bytes)
     gradient = rows.backward
     coarse = rows.graph.write_bytes[rows.index] / rows.width
     waits = elements * (elements > 6.0 * coarse)
     resampled, runs = channels > 0, np.maximum(rows["runs"], 1.0)
-    spread = np.array([name.endswith(".strided") for name in rows.names], dtype=bool)
+    spread = rows.has_trait(Trait.STRIDED)
     lines = elements / runs * _LINE_BYTES
     far = np.where(spread, elements * share_beyond(lines, rows.context.l2_bytes), 0.0)
     return (
@@ -393,15 +403,15 @@ def _copy_counts(rows: _Rows) -> Counts:
     )
 
 
-def _share_away(count: FloatArray, stride_bytes: FloatArray, l2_bytes: float) -> FloatArray:
+def _caches_exceeded(count: FloatArray, stride_bytes: FloatArray, context: Context) -> FloatArray:
     """Caches that do not hold `count` elements at a distance until their neighbours are read: 0 to
     2.
     """
-    first, second = (
-        occupied_bytes(count, stride_bytes, sets)
-        for sets in (_FIRST_LEVEL_SETS, _SECOND_LEVEL_SETS)
-    )
-    return share_beyond(first, _FIRST_LEVEL_BYTES) + share_beyond(second, l2_bytes)
+    lines = context.l2_bytes / _LINE_BYTES
+    second_sets = 2 ** max(0, round(np.log2(lines / _SECOND_LEVEL_WAYS)))  # a power of two
+    first = occupied_bytes(count, stride_bytes, _FIRST_LEVEL_SETS)
+    second = occupied_bytes(count, stride_bytes, second_sets)
+    return share_beyond(first, context.l1_bytes) + share_beyond(second, context.l2_bytes)
 
 
 def _pooling_counts(rows: _Rows) -> Counts:
@@ -419,14 +429,11 @@ def _pooling_counts(rows: _Rows) -> Counts:
         * np.maximum(np.log(volume) + 0.5772 + 0.5 / volume - 1.0, 0.0)
         * share_beyond(taps, _LEARNED_TAPS)
     )
-    names = np.array(rows.names, dtype="<U60")
-    third = np.where(
-        np.char.endswith(names, ".1d") & (not rows.context.is_training), lines * volume, new
-    )
-    pixels = (
-        rows["batch"] * rows["out_pixels"] * np.where(np.char.startswith(names, "max"), volume, 1.0)
-    )
-    return outputs, taps, np.where(np.char.endswith(names, ".last"), pixels, third)
+    flat = rows.has_trait(Trait.FLAT) & (not rows.context.is_training)
+    third = np.where(flat, lines * volume, new)
+    read_taps = np.where(rows.is_operation(_MAXIMA), volume, 1.0)
+    pixels = rows["batch"] * rows["out_pixels"] * read_taps
+    return outputs, taps, np.where(rows.has_trait(Trait.CHANNELS_LAST), pixels, third)
 
 
 def _elementwise_counts(rows: _Rows) -> Counts:
@@ -439,8 +446,7 @@ def _elementwise_counts(rows: _Rows) -> Counts:
     """
     runs = np.maximum(rows["runs"], 1.0)
     left = np.where(runs > 1, runs * (rows["elements"] / runs % (_LINE_BYTES / rows.width)), 0.0)
-    scaled = np.array([name.startswith(("mul", "div")) for name in rows.names], dtype=bool)
-    together = scaled & (rows["even"] > 0) & (rows.width == 2)
+    together = rows.is_operation(_SCALING) & (rows["even"] > 0) & (rows.width == 2)
     return rows["elements"], runs - 1.0, np.where(together, 0.0, left)
 
 
@@ -466,24 +472,22 @@ def _gather_counts(rows: _Rows) -> Counts:
     row_bytes = rows["width"] * rows.width
     if rows.kind in LOOKUP_KINDS:
         own = rows.context
-        reuse, amid = (
-            np.broadcast_to(x, len(rows.graph))[rows.index] for x in (own.reuse_bytes, own.amid)
+        reuse, evicted = (
+            np.broadcast_to(x, len(rows.graph))[rows.index] for x in (own.reuse_bytes, own.evicted)
         )
         caches = (own.l2_bytes, own.l3_bytes)
         return rows["lookups"], *lookup_lines(
-            rows["lookups"], rows["table_rows"], row_bytes, reuse, amid, caches
+            rows["lookups"], rows["table_rows"], row_bytes, reuse, evicted, caches
         )
     lines, extent = rows["lookups"] * np.ceil(row_bytes / 64.0), rows["table_rows"] * row_bytes
-    names = rows.names
-    added = np.array([name.startswith("index_add") for name in names], dtype=bool)
+    added = rows.is_operation(_ADDED_ROWS)
     single = added & (rows["width"] < SORTED_WIDTH)
-    by_target = (added & ~single) | np.array([".rows" in name for name in names], dtype=bool)
+    by_target = (added & ~single) | rows.has_trait(Trait.ROWS)
     extent = np.where(by_target, rows["lookups"] * row_bytes, extent)
-    far = (
-        lines * share_beyond(extent, capacity)
-        for capacity in (rows.context.l2_bytes, rows.context.l3_bytes)
-    )
-    return rows["lookups"] * np.where(single, rows["width"], 1.0), *far  # type: ignore[return-value]
+    added_count = rows["lookups"] * np.where(single, rows["width"], 1.0)
+    beyond_l2 = lines * share_beyond(extent, rows.context.l2_bytes)
+    beyond_l3 = lines * share_beyond(extent, rows.context.l3_bytes)
+    return added_count, beyond_l2, beyond_l3
 
 
 def _step_work(rows: _Rows) -> StepWork:
@@ -536,10 +540,10 @@ _COUNTS |= dict.fromkeys(
     lambda rows: row_counts(rows["rows"], rows["columns"], rows.width),
 )
 _COUNTS[_K.SOFTMAX] = lambda rows: softmax_counts(
-    rows.names, rows.backward, rows["rows"], rows["columns"], rows.width
+    rows.graph, rows.index, rows["rows"], rows["columns"], rows.width
 )
 _COUNTS[_K.REDUCTION] = lambda rows: reduction_counts(
-    rows.names, rows.backward, rows["rows"], rows["columns"], rows["inner"], rows.width
+    rows.graph, rows.index, rows["rows"], rows["columns"], rows["inner"], rows.width
 )
 
 
@@ -553,61 +557,3 @@ def _counts(
         for place, column in enumerate(rule(_Rows(graph, kind, index, context))):
             counts[:, place] = column
     return counts
-
-
-_COORDINATES = {
-    _K.GEMM: ("m", "n", "k"),
-    _K.BATCHED_GEMM: ("batch", "m", "n", "k"),
-    _K.ATTENTION: ("batch", "heads", "q_len", "kv_len", "head_dim", "causal"),
-    _K.ATTENTION_BACKWARD: ("batch", "heads", "q_len", "head_dim", "causal"),
-    _K.ELEMENTWISE: ("elements",),
-    _K.COPY: ("elements",),
-    _K.LSTM: ("batch", "steps", "input_size", "hidden_size"),
-    _K.GRU: ("batch", "steps", "input_size", "hidden_size"),
-    _K.OPTIMIZER: ("parameters", "tensors"),
-    _K.REDUCTION: ("rows", "columns"),
-}
-#: Dimensions that kernels handle in whole vectors or blocks.
-_ALIGNED = frozenset(
-    {"n", "k", "channels_in", "channels_out", "columns", "head_dim", "hidden_size", "width"}
-)
-_CONV_COORDINATES = (
-    "batch",
-    "channels_in",
-    "channels_out",
-    "out_h",
-    "kernel_w",
-    "stride",
-    "groups",
-)
-
-
-def kernel_coordinates(graph: OperatorGraph, context: Context) -> list[FloatArray]:
-    """Place of each row in its kernel's shape space: base-2 logarithms of its dimensions, then how
-    cold and amid others.
-
-    Args:
-        graph: Operators, n rows.
-        context: As for `kernel_terms`.
-
-    Returns:
-        One vector per row; rows of one kernel have the same length.
-    """
-    cold = np.where(graph.weight_bytes > 0, context.cold(len(graph)), 0.0)
-    amid = np.broadcast_to(np.asarray(context.amid, dtype=np.float64), (len(graph),))
-    places: list[FloatArray] = [np.zeros(0)] * len(graph)
-    for kind, rows in graph.rows_by_kind():
-        names = DIMENSIONS[kind]
-        chosen = _CONV_COORDINATES if "kernel_w" in names else _COORDINATES.get(kind, names)
-        sizes = [
-            np.log2(np.maximum(graph.dimension(name, rows, kind), 0.5) * 1.0) for name in chosen
-        ]
-        filled = [
-            0.5 * (graph.dimension(name, rows, kind) % 16 == 0)
-            for name in chosen
-            if name in _ALIGNED
-        ]
-        block = np.column_stack([*sizes, *filled, 2.0 * cold[rows], 2.0 * amid[rows]])
-        for row, place in zip(rows.tolist(), block, strict=True):
-            places[row] = place
-    return places

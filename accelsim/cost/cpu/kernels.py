@@ -8,6 +8,7 @@ thin products, attention with a single query, and what `convolutions` tells of t
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -17,17 +18,13 @@ from accelsim.cost.cpu.convolutions import conv_names
 from accelsim.cost.cpu.recurrent_steps import SINGLE_ROWS
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.operator import (
-    CONV_KINDS,
-    IN_PLACE,
-    OWN_STATISTICS,
-    SORTED_WIDTH,
-    OperatorKind,
-    Phase,
-)
+from accelsim.workloads.operator import CONV_KINDS, SORTED_WIDTH, OperatorKind, Phase
+from accelsim.workloads.variant import Trait, Variant, variant
 
 __all__ = [
+    "MIRROR_PADDING",
     "NARROW_COLUMNS",
+    "RESAMPLING",
     "THIN_ROWS",
     "compiled_names",
     "kernel_names",
@@ -239,6 +236,8 @@ _NAMED = frozenset(
         "reflection_pad1d",
     }
 )
+#: Elementwise kernels whose time depends on how many full operands they read.
+_ARITHMETIC: Final = frozenset({"add", "mul", "sub", "div"})
 _REDUCTIONS: Final = (
     "mean",
     "amax",
@@ -250,19 +249,26 @@ _REDUCTIONS: Final = (
     "amax_outer",
 )
 _SCANS: Final = ("cumsum", "sort", "norm_outer")
-#: Operators that run several kernels, whose names follow theirs.
-_COMPOSED: Final = (
-    "logsumexp.",
-    "_euclidean_dist.",
-    "_safe_softmax.",
-    *(f"{name}." for name in _SOFTMAX),
-    *(
-        f"{name}{way}."
-        for name in ("native_layer_norm", "convolution")
-        for way in ("", "_backward")
-    ),
+_KNOWN_REDUCTIONS: Final = frozenset((*_REDUCTIONS, *_SCANS))
+_WAYS: Final = ("", "_backward")
+#: Resampling, which takes its elements one by one however they lie.
+RESAMPLING: Final = frozenset(
+    f"upsample_{name}{way}"
+    for name in (
+        *("nearest1d", "nearest2d", "nearest3d"),
+        *("linear1d", "bilinear2d", "trilinear3d", "bicubic2d"),
+    )
+    for way in _WAYS
 )
-_ELEMENT_BY_ELEMENT: Final = ("upsample", "_prelu_kernel_backward")
+#: Padding with what lies at the edge.
+MIRROR_PADDING: Final = frozenset(
+    f"{name}_pad{rank}d{way}"
+    for name in ("reflection", "replication")
+    for rank in (1, 2, 3)
+    for way in _WAYS
+)
+#: Operators whose operands' strides cost nothing more.
+_ELEMENT_BY_ELEMENT: Final = RESAMPLING | {"_prelu_kernel_backward"}
 _COPIES = frozenset({"clone", "copy", "_to_copy", "expand", "contiguous", "cat", "stack"})
 _BY_KIND = {
     _K.BATCHED_GEMM: "bmm",
@@ -348,18 +354,40 @@ NARROW_COLUMNS = 4
 THIN_ROWS = 16
 
 
-def _plain(name: str) -> str:
-    if name.endswith(".across") and name in _ALIASES:
-        return _ALIASES[name]
-    for operator in _COMPOSED:
-        name = name.removeprefix(operator)
-    if name.endswith(".strided") and not name.startswith(
-        _ELEMENT_BY_ELEMENT
-    ):  # which strides cost nothing more
-        return "clone_strided" if name.partition(".")[0].rstrip("_") in _COPIES else "add_strided"
-    stripped = name.rsplit(".", 1)[0] if name.endswith((".layer0", ".strided")) else name
-    stripped = stripped.removesuffix(IN_PLACE).rstrip("_")
-    return _ALIASES.get(stripped, stripped)
+def _own_kernel(version: Variant) -> str:
+    """The kernel that an operator names itself."""
+    is_strided = version.traits & Trait.STRIDED
+    if is_strided and version.operation not in _ELEMENT_BY_ELEMENT:
+        return "clone_strided" if version.operation in _COPIES else "add_strided"
+    return _ALIASES.get(version.label, version.label)
+
+
+@lru_cache(maxsize=16)
+def _own_kernels(count: int) -> NDArray[np.str_]:
+    """`_own_kernel` of the first codes."""
+    return np.array([_own_kernel(variant(code)) for code in range(count)], dtype="<U60")
+
+
+@lru_cache(maxsize=64)
+def _own_among(kernels: frozenset[str], count: int) -> NDArray[np.bool_]:
+    """Which of the first codes name one of some kernels."""
+    return np.array([name in kernels for name in _own_kernels(count).tolist()], dtype=bool)
+
+
+def _names_one_of(
+    graph: OperatorGraph, rows: NDArray[np.int64], kernels: frozenset[str]
+) -> NDArray[np.bool_]:
+    """Which rows name one of some kernels themselves, shape (k,)."""
+    codes = graph.variant[rows]
+    found: NDArray[np.bool_] = _own_among(kernels, int(codes.max(initial=0)) + 1)[codes]
+    return found
+
+
+def _own(graph: OperatorGraph, rows: NDArray[np.int64]) -> NDArray[np.str_]:
+    """The kernels that rows name themselves, shape (k,)."""
+    codes = graph.variant[rows]
+    found: NDArray[np.str_] = _own_kernels(int(codes.max(initial=0)) + 1)[codes]
+    return found
 
 
 def substitute(kernel: str) -> str:
@@ -437,28 +465,23 @@ def _names_of(
         return np.where(graph.dimension("q_len", rows, kind) <= 4, "attention_decode", "attention")
     if kind in _BY_PHASE:
         inference, training, gradient = _BY_PHASE[kind]
-        own = np.array(
-            [graph.name[row].endswith(f".{OWN_STATISTICS}") for row in rows.tolist()], dtype=bool
-        )
+        own = graph.has_trait(Trait.OWN_STATISTICS)[rows]
         return np.where(backward, gradient, np.where(own | is_training, training, inference))
     if kind == _K.REDUCTION:
-        plain = np.array([_plain(graph.name[row]) for row in rows.tolist()])
-        inner = np.where(np.isin(plain, (*_REDUCTIONS, *_SCANS)), plain, "sum")
+        plain = _own(graph, rows)
+        inner = np.where(_names_one_of(graph, rows, _KNOWN_REDUCTIONS), plain, "sum")
         return np.where(
             backward & ~np.isin(inner, ["max_place", "arg_place", *_SCANS]), "sum_rows", inner
         )
     default = _BY_KIND.get(kind, "")
-    found = [
-        name if (name := _plain(graph.name[row])) in _NAMED else default for row in rows.tolist()
-    ]
+    named = _own(graph, rows)
+    found = np.where(_names_one_of(graph, rows, _NAMED), named, default)
     if kind == _K.POOLING and is_training:  # which keeps where each maximum was
-        return np.array(
-            ["max_pool2d_with_indices" if name == "max_pool1d" else name for name in found]
-        )
+        return np.where(found == "max_pool1d", "max_pool2d_with_indices", found)
     further = {_K.COPY: _copy_names, _K.ELEMENTWISE: _binary_names, _K.SCATTER: _scatter_names}.get(
         kind
     )
-    return further(graph, rows, np.array(found, dtype="<U40")) if further else np.array(found)
+    return further(graph, rows, found) if further else found
 
 
 def _single_rows(graph: OperatorGraph, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -498,7 +521,7 @@ def _binary_names(
     graph: OperatorGraph, rows: NDArray[np.int64], names: NDArray[np.str_]
 ) -> NDArray[np.str_]:
     """Elementwise rows by what they read: two full operands, one and a short one, one."""
-    plain = np.array([_plain(graph.name[row]) for row in rows.tolist()], dtype="<U40")
+    plain = _own(graph, rows)
     elements, width = (
         graph.dimension("elements", rows, _K.ELEMENTWISE),
         DTYPE_BYTES[graph.dtype[rows]],
@@ -506,8 +529,8 @@ def _binary_names(
     operands = (graph.read_bytes[rows] + graph.weight_bytes[rows]) / np.maximum(
         elements * width, 1.0
     )
-    adding = np.isin(plain, ["add", "mul", "sub", "div"]) | ~np.isin(plain, list(_NAMED))
-    two = np.where(np.isin(plain, ["mul", "sub", "div"]), plain, "add")
+    adding = _names_one_of(graph, rows, _ARITHMETIC) | ~_names_one_of(graph, rows, _NAMED)
+    two = np.where(_names_one_of(graph, rows, _ARITHMETIC), plain, "add")
     inputs = graph.dimension("inputs", rows, _K.ELEMENTWISE)
     one = np.where(inputs >= 2, "add_bias", "mul_scalar")
     picked = np.where(operands > 1.5, two, np.where(operands > 0, one, "zeros"))

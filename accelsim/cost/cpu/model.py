@@ -29,7 +29,7 @@ from accelsim.cost.contraction import (
 from accelsim.cost.cpu.calibrated import measured_costs, parameters_for
 from accelsim.cost.cpu.machine import CpuMachine, cpu_machine
 from accelsim.cost.cpu.parameters import CpuParameters, cpu_parameters
-from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows
+from accelsim.cost.table import CostTable, Execution, Formulas, RowCosts, Rows, Tier
 from accelsim.hardware.profile import CpuProfile
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -71,7 +71,7 @@ def cost_cpu(
     if values.kernels is None:
         return assemble_table(graph, costs, rates, active_fraction=active)
     costs, context_log_sigma = measured_costs(graph, costs, machine, values.kernels)
-    table = assemble_table(graph, costs, rates, active_fraction=active, tier=values.kernels.tier)
+    table = assemble_table(graph, costs, rates, active_fraction=active, tier=Tier.FITTED)
     shared = np.asarray(costs.shared_log_sigma, dtype=np.float64)
     return replace(table, shared_log_sigma=shared, context_log_sigma=context_log_sigma)
 

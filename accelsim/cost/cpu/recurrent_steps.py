@@ -18,6 +18,7 @@ from accelsim.cost.cpu.cache_counts import round_share
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import RECURRENT_KINDS, OperatorKind, Phase
+from accelsim.workloads.variant import Trait
 
 __all__ = ["SINGLE_ROWS", "StepWork", "further_bytes", "gate_rests", "step_work"]
 
@@ -131,10 +132,7 @@ def step_work(
     )
     width = DTYPE_BYTES[graph.dtype[index]]
     is_lstm, backward = kind == OperatorKind.LSTM, graph.phase[index] == int(Phase.BACKWARD)
-    kept = (
-        np.array([graph.name[row].endswith("_train") for row in index.tolist()], dtype=bool)
-        | is_training
-    )
+    kept = graph.has_trait(Trait.KEEPS_GATES)[index] | is_training
     fused = is_lstm & ((width == 2) | ~(backward | kept))
     merged = fused & ~backward & (batch <= 1) & (steps > 1)
 

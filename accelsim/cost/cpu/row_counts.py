@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -10,13 +9,21 @@ from numpy.typing import NDArray
 
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import OperatorKind, Phase
+from accelsim.workloads.variant import Trait
 
 __all__ = ["mean_copy_bytes", "reduction_counts", "row_counts", "softmax_counts"]
 
 _Counts = tuple[FloatArray, FloatArray, FloatArray]
 #: Reductions that leave or order every element.
-_SCANS: Final = ("cum", "logcumsumexp", "sort", "argsort", "kthvalue", "median")
+_SUMS: Final = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
+_SCANS: Final = _SUMS | {"logcumsumexp", "sort", "argsort", "kthvalue", "median"}
+#: Reductions whose results are places or truths.
+_TRUTHS: Final = frozenset({"all", "any"})
+_EXTREMES: Final = frozenset({"amax", "amin"})
+_MEANS: Final = frozenset({"mean"})
+_LOGARITHMS: Final = frozenset({"_log_softmax", "_log_softmax_backward_data", "log_softmax"})
+_MASKED: Final = frozenset({"_masked_softmax"})
 
 
 def row_counts(rows: FloatArray, columns: FloatArray, width: FloatArray) -> _Counts:
@@ -32,8 +39,8 @@ def row_counts(rows: FloatArray, columns: FloatArray, width: FloatArray) -> _Cou
 
 
 def softmax_counts(
-    names: Sequence[str],
-    backward: NDArray[np.bool_],
+    graph: OperatorGraph,
+    index: NDArray[np.int64],
     rows: FloatArray,
     columns: FloatArray,
     width: FloatArray,
@@ -48,19 +55,20 @@ def softmax_counts(
     3.6 ns each, 10.4 in bf16.
 
     Args:
-        names: Operators, k of them.
-        backward: Whether they are gradients, shape (k,).
-        rows: Rows, shape (k,).
-        columns: Elements of each.
+        graph: Operators.
+        index: Softmax rows, shape (k,).
+        rows: Rows of each, shape (k,).
+        columns: Elements of each of these.
         width: Bytes of an element.
     """
     _, vectors, _ = row_counts(rows, columns, width)
     lanes = 64.0 / width
     left = columns % lanes
     parts = np.where(columns < lanes, np.minimum(columns, 16.0), left > 0)
-    logarithm = np.array(["log_softmax" in name for name in names], dtype=bool)
-    masked = np.array([name.startswith("_masked") for name in names], dtype=bool)
-    across = np.array([name.endswith(".across") for name in names], dtype=bool)
+    logarithm = graph.is_operation(_LOGARITHMS)[index]
+    masked = graph.is_operation(_MASKED)[index]
+    across = graph.has_trait(Trait.ACROSS)[index]
+    backward = graph.phase[index] == int(Phase.BACKWARD)
     rest = left % 16
     halves = left - rest + 2.5 * rest - np.minimum(rest, 5.0)
     single = np.where(
@@ -74,8 +82,8 @@ def softmax_counts(
 
 
 def reduction_counts(
-    names: Sequence[str],
-    backward: NDArray[np.bool_],
+    graph: OperatorGraph,
+    index: NDArray[np.int64],
     rows: FloatArray,
     columns: FloatArray,
     inner: FloatArray,
@@ -89,23 +97,24 @@ def reduction_counts(
     up over samples, as `_outer_counts` says.
 
     Args:
-        names: Operators, k of them.
-        backward: Whether they are gradients, shape (k,).
-        rows: Results, shape (k,).
+        graph: Operators.
+        index: Reductions, shape (k,).
+        rows: Results of each, shape (k,).
         columns: Elements of each.
         inner: Results that lie together; 0 where all do.
         width: Bytes of an element.
     """
     _, vectors, _ = row_counts(rows, columns, width)
-    placed = np.isin([name.rpartition(".")[2] for name in names], ["place", "all", "any"])
+    backward = graph.phase[index] == int(Phase.BACKWARD)
+    placed = graph.has_trait(Trait.PLACES)[index] | graph.is_operation(_TRUTHS)[index]
     left = rows * (columns % (128.0 / width))
-    outer = np.array([".outer" in name for name in names], dtype=bool) | (backward & ~placed)
-    scans = np.array([name.startswith(_SCANS) for name in names], dtype=bool)
+    outer = graph.has_trait(Trait.OUTER)[index] | (backward & ~placed)
+    scans = graph.is_operation(_SCANS)[index]
     first, second, third = (
         np.select([scans, outer], [scan, way], plain)
         for scan, way, plain in zip(
-            _scan_counts(names, rows, columns),
-            _outer_counts(names, rows, columns, inner, width),
+            _scan_counts(graph, index, rows, columns),
+            _outer_counts(graph, index, rows, columns, inner, width),
             (rows, np.where(placed, rows * columns, vectors), np.where(placed, 0.0, left)),
             strict=True,
         )
@@ -114,7 +123,8 @@ def reduction_counts(
 
 
 def _outer_counts(
-    names: Sequence[str],
+    graph: OperatorGraph,
+    index: NDArray[np.int64],
     rows: FloatArray,
     columns: FloatArray,
     inner: FloatArray,
@@ -129,34 +139,36 @@ def _outer_counts(
     Reduce.h, vectorized_outer_reduction; SumKernel.cpp; EPYC 9005).
 
     Args:
-        names: Names of the reductions.
+        graph: Operators.
+        index: Reductions, shape (k,).
         rows: Results, shape (k,).
         columns: Elements of each.
         inner: Results that lie together; 0 where all do.
         width: Bytes of an element.
     """
-    most = np.array([name.startswith(("amax", "amin")) for name in names], dtype=bool)
-    mean = np.array([name.startswith("mean") for name in names], dtype=bool)
-    lanes = np.select([most, mean], [128.0 / width, np.full(len(names), 8.0)], 32.0 / width)
+    extreme = graph.is_operation(_EXTREMES)[index]
+    mean = graph.is_operation(_MEANS)[index]
+    lanes = np.select([extreme, mean], [128.0 / width, np.full(len(index), 8.0)], 32.0 / width)
     together = np.where(inner > 0, inner, np.maximum(rows, 1.0))
     stretches = columns * rows / together
     return stretches * np.floor(together / lanes), stretches, stretches * (together % lanes)
 
 
 def _scan_counts(
-    names: Sequence[str], rows: FloatArray, columns: FloatArray
+    graph: OperatorGraph, index: NDArray[np.int64], rows: FloatArray, columns: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Rows, elements, and what each costs further, shape (k,): comparisons of a sort, steps across
     the last axis.
 
     Args:
-        names: Names of scans and sorts.
+        graph: Operators.
+        index: Scans and sorts, shape (k,).
         rows: Rows, shape (k,).
         columns: Elements of each.
     """
     elements = rows * columns
-    is_sum = np.array([name.startswith("cum") for name in names], dtype=bool)
-    spread = np.array([name.endswith(".across") for name in names], dtype=bool)
+    is_sum = graph.is_operation(_SUMS)[index]
+    spread = graph.has_trait(Trait.ACROSS)[index]
     compared = elements * np.log2(np.maximum(columns, 2.0))
     return rows, elements, np.where(is_sum, elements * spread, compared)
 
@@ -167,10 +179,7 @@ def mean_copy_bytes(graph: OperatorGraph) -> FloatArray:
     """
     kind = OperatorKind.REDUCTION
     found = (graph.kind == int(kind)) & (DTYPE_BYTES[graph.dtype] == 2)
-    rows = np.array(
-        [row for row in np.flatnonzero(found).tolist() if graph.name[row].startswith("mean")],
-        dtype=np.int64,
-    )
+    rows = np.flatnonzero(found & graph.is_operation(_MEANS))
     copied = np.zeros(len(graph))
     copied[rows] = (
         8.0 * graph.dimension("rows", rows, kind) * graph.dimension("columns", rows, kind)

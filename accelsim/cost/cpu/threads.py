@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.cpu.kernel_terms import TERMS
+from accelsim.cost.cpu.kernels import MIRROR_PADDING, RESAMPLING
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import OperatorKind, Phase
@@ -36,14 +37,14 @@ _K = OperatorKind
 #: own rows say otherwise.
 SERIAL_S: Final = 8e-6
 #: Terms on several threads: fork and join, traffic beyond the last cache, page faults, serial and
-#: parallel work, start amid others, work that every thread repeats.
+#: parallel work, start with evicted caches, work that every thread repeats.
 THREAD_TERMS = (
     "start",
     "bytes_beyond_l3",
     "fresh_bytes",
     "serial_s",
     "parallel_s",
-    "amid",
+    "evicted",
     "repeated",
 )
 #: Kernels that enter one parallel region for each step or tensor, their first count.
@@ -58,7 +59,11 @@ _GRAIN: Final = 32768.0
 _SERIAL_ROWS: Final = 4
 #: Time of a FLOP in a product of so few rows over that in one of many.
 _FEW_ROWS_RATIO: Final = 3.0
-_FIXED = np.isin(TERMS, ["start", "amid"])
+#: Additions at places that indices give.
+_INDEXED: Final = frozenset({"index_put", "_index_put_impl", "_unsafe_index_put"})
+#: Copies with rules of their own: piece by piece, resampled, padded.
+_PIECEWISE: Final = frozenset({"cat", "stack"}) | RESAMPLING | MIRROR_PADDING
+_FIXED = np.isin(TERMS, ["start", "evicted"])
 _FIRST = np.array([term == "first_count" for term in TERMS])
 
 
@@ -176,7 +181,7 @@ def _additions(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]
     """Gradients of rows that were looked up by indices; how other operators scatter their own rows
     tell.
     """
-    indexed = ["index_put" in graph.name[row] for row in rows.tolist()]
+    indexed = graph.is_operation(_INDEXED)[rows]
     split: FloatArray = np.where(indexed, np.sign(_atomic_elements(graph, kind, rows)), np.nan)
     return split
 
@@ -201,12 +206,7 @@ def _copies(graph: OperatorGraph, kind: OperatorKind, rows: NDArray[np.int64]) -
     """Plain copies; pieces of a concatenation are copied one by one, resampling has rules of its
     own.
     """
-    plain = [
-        not graph.name[row].startswith(
-            ("cat", "stack", "upsample", "reflection_pad", "replication_pad")
-        )
-        for row in rows.tolist()
-    ]
+    plain = ~graph.is_operation(_PIECEWISE)[rows]
     split: FloatArray = np.where(plain, _by_elements("elements")(graph, kind, rows), np.nan)
     return split
 
@@ -260,22 +260,31 @@ _SPLITS: Mapping[OperatorKind, _Rule] = {
 }
 
 
-def thread_terms(terms: FloatArray, one: OneThread, serial_s: float = SERIAL_S) -> FloatArray:
+def thread_terms(
+    terms: FloatArray, one_thread: OneThread, serial_s: FloatArray | float = SERIAL_S
+) -> FloatArray:
     """Quantities of rows on several threads, relative to their time on one, shape (n,
     len(THREAD_TERMS)).
 
     Args:
         terms: Quantities of the rows, shape (n, len(TERMS)).
-        one: The rows on one thread.
+        one_thread: The rows on one thread.
         serial_s: Regions up to this time on one thread stay on one where no rule is known.
     """
-    work = one.work
-    shares = np.where(np.isnan(work.share), one.time_s > serial_s * work.region_count, work.share)
-    split_s = shares * np.maximum(one.time_s - one.fixed_s, 0.0)
+    work, time_s = one_thread.work, one_thread.time_s
+    splits = time_s > serial_s * work.region_count
+    shares = np.where(np.isnan(work.share), splits, work.share)
+    split_s = shares * np.maximum(time_s - one_thread.fixed_s, 0.0)
     parallel = shares > 0
-    far = terms[:, TERMS.index("bytes_beyond_l3")] + terms[:, TERMS.index("cold_weight_bytes")]
-    fresh, amid = terms[:, TERMS.index("fresh_bytes")], terms[:, TERMS.index("amid")]
-    columns = [parallel * work.region_count, parallel * far, fresh, one.time_s - split_s, split_s]
-    columns += [parallel * amid, parallel * work.repeated]
+    memory = terms[:, TERMS.index("bytes_beyond_l3")] + terms[:, TERMS.index("cold_weight_bytes")]
+    columns = [
+        parallel * work.region_count,
+        parallel * memory,
+        terms[:, TERMS.index("fresh_bytes")],
+        time_s - split_s,
+        split_s,
+        parallel * terms[:, TERMS.index("evicted")],
+        parallel * work.repeated,
+    ]
     stacked: FloatArray = np.column_stack(columns)
     return stacked

@@ -196,7 +196,7 @@ def _merged(rows: list[Row], reader: _Reader, matches: Iterable[_Match]) -> list
         target = place[leader[number]]
         sources[target] |= {place[leader[s]] for s in row.sources} - {target}
     for row, edges in zip(result, sources, strict=True):
-        row.sources, row.freed_after = edges, -1
+        row.sources = edges
     return result
 
 

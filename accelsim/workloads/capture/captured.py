@@ -128,16 +128,6 @@ class CapturedPass:
     graph: CapturedGraph
     scalable: CapturedGraph | None
 
-    def after(self, discarded: tuple[float, ...]) -> CapturedPass:
-        """The same pass of a model whose making took and gave back blocks of these bytes."""
-
-        def made(captured: CapturedGraph) -> CapturedGraph:
-            return replace(captured, graph=replace(captured.graph, discarded=discarded))
-
-        return CapturedPass(
-            made(self.graph), None if self.scalable is None else made(self.scalable)
-        )
-
     def lowered(self, batch: int, source: Precision, target: Precision) -> OperatorGraph:
         """The rows at a batch, their bytes taken from one precision policy to another.
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from accelsim.errors import CaptureError
@@ -61,54 +60,22 @@ def _instead_of_accelerator(value: Any) -> Any:
     return torch.device("meta") if is_accelerator else value
 
 
-class _Blocks(TorchDispatchMode):  # type: ignore[misc]
-    """Holds every block that is made while it is active."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._handles: dict[int, Any] = {}
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one operator and hold what it makes."""
-        result = func(*args, **(kwargs or {}))
-        for x in tree_flatten(result)[0]:
-            if isinstance(x, torch.Tensor) and x.layout is torch.strided:
-                handle = x.untyped_storage()
-                self._handles.setdefault(handle._cdata, handle)  # noqa: SLF001
-        return result
-
-    def discarded(self) -> tuple[float, ...]:
-        """Bytes of those that nobody else holds any more."""
-        holders = torch._C._storage_Use_Count  # noqa: SLF001
-        return tuple(
-            float(handle.nbytes()) for key, handle in self._handles.items() if holders(key) == 1
-        )
+def made(factory: Callable[[], Any]) -> Any:
+    """What a factory makes on the meta device."""
+    with torch.device("meta"), AcceleratorOnMeta():
+        return factory()
 
 
-def made(factory: Callable[[], Any]) -> tuple[Any, tuple[float, ...]]:
-    """What a factory makes on the meta device, and bytes of each block that it took and gave back
-    on the way.
-
-    Modules that others replaced, masks, matrices that weights are drawn from.
-    """
-    blocks = _Blocks()
-    with torch.device("meta"), AcceleratorOnMeta(), blocks:
-        result = factory()
-    return result, blocks.discarded()
-
-
-def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs, tuple[float, ...]]:
-    """The module, its inputs as positional and keyword arguments, and what making them took and
-    gave back.
-    """
-    result, discarded = module, ()  # type: tuple[Any, tuple[float, ...]]
+def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs]:
+    """The module, and its inputs as positional and keyword arguments."""
+    result = module
     if not isinstance(module, torch.nn.Module):
         if not callable(module):
             raise CaptureError(
                 f"module = {type(module).__name__} is not allowed: expected a torch.nn.Module or "
                 f"a factory."
             )
-        result, discarded = _call_factory(module)
+        result = _call_factory(module)
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], torch.nn.Module):
         result, given = result
         example_inputs = given if example_inputs is None else example_inputs
@@ -121,16 +88,16 @@ def resolve(module: Any, example_inputs: Any) -> tuple[torch.nn.Module, Inputs, 
             "example_inputs are missing: give a tensor, a tuple of arguments or a mapping of "
             "keywords."
         )
-    return result, _arguments(example_inputs), discarded
+    return result, _arguments(example_inputs)
 
 
-def _call_factory(factory: Callable[[], Any]) -> tuple[Any, tuple[float, ...]]:
+def _call_factory(factory: Callable[[], Any]) -> Any:
     """Call a factory on the meta device; if it cannot work there, for real."""
     try:
         return made(factory)
     except (Exception, SystemExit) as first:  # noqa: BLE001 - any user code may run here
         try:
-            return factory(), ()
+            return factory()
         except (Exception, SystemExit) as error:
             label = getattr(factory, "__name__", type(factory).__name__)
             raise CaptureError(

@@ -94,7 +94,7 @@ def capture(
     policy = named_precision(precision)
     if training and not policy.trainable:
         raise InvalidValueError("precision", policy.name, "a precision that can be trained in")
-    found, inputs, discarded = resolve(module, example_inputs)
+    found, inputs = resolve(module, example_inputs)
     modes = (False, True) if training else (False,)
     runs = [
         _Run(
@@ -109,9 +109,7 @@ def capture(
         for mode in modes
     ]
     batch = batch_size(inputs, batch_dimension)
-    forward, *step = [
-        _captured_pass(run, inputs, batch, batch_dimension or 0).after(discarded) for run in runs
-    ]
+    forward, *step = [_captured_pass(run, inputs, batch, batch_dimension or 0) for run in runs]
     model = CapturedModel(
         forward,
         step[0] if step else None,
@@ -375,7 +373,6 @@ def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
         path=tuple(row.path for row in rows),
         dependency_offset=offset,
         dependency=dependency,
-        freed_after=np.array([row.freed_after for row in rows], dtype=np.int64),
     )
     return CapturedGraph(graph, batch, fixed, None)
 

@@ -69,7 +69,6 @@ class Row:
     sources: set[int]
     saved_elements: float = 0.0  # at the policy's activation width
     saved_fixed_bytes: float = 0.0
-    freed_after: int = -1  # last row while its output is held; -1 where it made no memory
 
 
 @dataclass(slots=True)
@@ -79,7 +78,6 @@ class _Storage:
     handle: Any
     state: bool = False
     writer: int = -1
-    maker: int = -1
     saved: bool = False
     values: dict[Any, torch.Tensor] = field(default_factory=dict)
 
@@ -116,7 +114,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._stack: list[str] = []
         self._moments: list[tuple[int, str]] = [(-1, name)]
         self._storages: dict[int, _Storage] = {}
-        self._held: dict[int, _Storage] = {}  # made by rows and not freed yet
         self._storage_names: dict[int, str] = {}
         self._converted: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._main_dtype = main_dtype(module)
@@ -224,13 +221,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def finish(self) -> None:
         """Hand what autograd kept to the rows that wrote it; the model's inputs go to the first
         row.
-
-        What is still held belongs to the caller: it is freed after the pass.
         """
-        self._free()
-        for storage in self._held.values():
-            self.rows[storage.maker].freed_after = len(self.rows)
-        self._held.clear()
         for number, elements, fixed_bytes in self._kept:
             if number < len(self.rows):
                 self.rows[number].saved_elements += elements
@@ -487,7 +478,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def add(self, kernels: Iterable[Kernel], name: str) -> int:
         """Append rows for the kernels of one call, in order; returns the last row's number."""
-        self._free()
         for place, kernel in enumerate(kernels):
             number = len(self.rows)
             sources = self._sources(kernel)
@@ -506,18 +496,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             for x in targets:
                 storage = self._storages.get(x.storage)
                 if storage is not None:
-                    if storage.writer < 0 and not storage.state:
-                        storage.maker, self._held[x.storage] = number, storage
                     storage.writer = number
         return len(self.rows) - 1
-
-    def _free(self) -> None:
-        """Note which blocks nothing holds any more but this recorder: the last row freed them."""
-        holders = (
-            torch._C._storage_Use_Count  # noqa: SLF001
-        )  # looked up once: this runs over every block at every row
-        for key in [key for key in self._held if holders(key) == 1]:
-            self.rows[self._held.pop(key).maker].freed_after = len(self.rows) - 1
 
     def _is_in_place(self, kernel: Kernel) -> bool:
         """Whether an elementwise operator or a copy overwrites what is there, or rows are added to

@@ -1,0 +1,176 @@
+"""Which version of an operator a row runs: the operator's own name and what is special about it.
+
+Two rows of one kind and shape can be different code: a hyperbolic tangent or a rectifier, a sum
+along the last axis or across it, in place or into memory of its own. A graph has a code for that in
+its column `variant`; display names may say anything. Codes are numbered as they come: files hold
+the text they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntFlag
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accelsim.workloads.operator import IN_PLACE, OWN_STATISTICS
+
+__all__ = [
+    "Trait",
+    "Variant",
+    "codes_with_label",
+    "codes_with_operation",
+    "codes_with_trait",
+    "variant",
+    "variant_codes",
+    "variant_texts",
+]
+
+
+class Trait(IntFlag):
+    """What is special about a row."""
+
+    NONE = 0
+    IN_PLACE = 1  # overwrites what it reads
+    ACROSS = 2  # goes across the last axis
+    OUTER = 4  # leaves the innermost axis
+    STRIDED = 8  # operands do not lie in the order they are walked in
+    CHANNELS_LAST = 16  # channels lie together
+    FLAT = 32  # a sequence, not an image
+    PLACES = 64  # gives places, not values
+    ROWS = 128  # indices name whole rows
+    OWN_STATISTICS = 256  # a norm of its own images' statistics
+    KEEPS_GATES = 512  # a recurrent layer whose backward pass follows
+    LATER_LAYER = 1024  # a recurrent module's layer after its first
+
+
+_SUFFIXES: Final = {
+    "across": Trait.ACROSS,
+    "outer": Trait.OUTER,
+    "strided": Trait.STRIDED,
+    "last": Trait.CHANNELS_LAST,
+    "1d": Trait.FLAT,
+    "place": Trait.PLACES,
+    "rows": Trait.ROWS,
+    "in_place": Trait.IN_PLACE,
+    OWN_STATISTICS: Trait.OWN_STATISTICS,
+}
+_SOFTMAX: Final = tuple(
+    f"{name}{way}" for name in ("_softmax", "_log_softmax") for way in ("", "_backward_data")
+)
+#: Operators that run several kernels, whose names follow theirs.
+_COMPOSED: Final = (
+    "logsumexp.",
+    "_euclidean_dist.",
+    "_safe_softmax.",
+    *(f"{name}." for name in _SOFTMAX),
+    *(
+        f"{name}{way}."
+        for name in ("native_layer_norm", "convolution")
+        for way in ("", "_backward")
+    ),
+)
+#: What `_softmax.across` is: a softmax across, not a kernel of one.
+_WHOLE: Final = frozenset(f"{name}.across" for name in _SOFTMAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A version of an operator.
+
+    Attributes:
+        text: What files hold.
+        label: The operator with what selects its kernel ("max.place"), without what does not.
+        operation: The operator alone ("max"); of one that runs several kernels, the kernel's.
+        traits: What is special about it.
+    """
+
+    text: str
+    label: str
+    operation: str
+    traits: Trait
+
+
+_VARIANTS: list[Variant] = []
+_CODES: dict[str, int] = {}
+
+
+def _read(text: str) -> Variant:
+    name = text
+    if name not in _WHOLE:
+        for operator in _COMPOSED:
+            name = name.removeprefix(operator)
+    first, *suffixes = name.split(".")
+    traits = Trait.NONE
+    for suffix in suffixes:
+        traits |= _SUFFIXES.get(suffix, Trait.NONE)
+        if suffix.startswith("layer") and suffix != "layer0":
+            traits |= Trait.LATER_LAYER
+    if first.endswith("_train"):
+        traits |= Trait.KEEPS_GATES
+    label = name
+    for ending in (".layer0", ".strided"):
+        label = label.removesuffix(ending)
+    label = label.removesuffix(IN_PLACE).rstrip("_")
+    return Variant(text, label, first.rstrip("_"), traits)
+
+
+def _code(text: str) -> int:
+    code = len(_VARIANTS)
+    _VARIANTS.append(_read(text))
+    _CODES[text] = code
+    return code
+
+
+def variant_codes(texts: Iterable[str]) -> NDArray[np.int32]:
+    """Codes of operators' texts, shape (n,)."""
+    known = _CODES.get
+    found = [code if (code := known(text)) is not None else _code(text) for text in texts]
+    return np.array(found, dtype=np.int32)
+
+
+def variant(code: int) -> Variant:
+    """What a code stands for."""
+    return _VARIANTS[code]
+
+
+def variant_texts(codes: NDArray[np.int32]) -> list[str]:
+    """Texts that stand for codes, as files hold them."""
+    return [_VARIANTS[code].text for code in codes.tolist()]
+
+
+@lru_cache(maxsize=256)
+def _trait_table(trait: Trait, count: int) -> NDArray[np.bool_]:
+    return np.array([bool(known.traits & trait) for known in _VARIANTS[:count]], dtype=bool)
+
+
+@lru_cache(maxsize=256)
+def _operation_table(operations: frozenset[str], count: int) -> NDArray[np.bool_]:
+    return np.array([known.operation in operations for known in _VARIANTS[:count]], dtype=bool)
+
+
+@lru_cache(maxsize=256)
+def _label_table(labels: frozenset[str], count: int) -> NDArray[np.bool_]:
+    return np.array([known.label in labels for known in _VARIANTS[:count]], dtype=bool)
+
+
+def codes_with_trait(codes: NDArray[np.int32], trait: Trait) -> NDArray[np.bool_]:
+    """Which codes have a trait, or one of several, shape (n,)."""
+    found: NDArray[np.bool_] = _trait_table(trait, len(_VARIANTS))[codes]
+    return found
+
+
+def codes_with_operation(codes: NDArray[np.int32], operations: frozenset[str]) -> NDArray[np.bool_]:
+    """Which codes are of some operators, shape (n,)."""
+    found: NDArray[np.bool_] = _operation_table(operations, len(_VARIANTS))[codes]
+    return found
+
+
+def codes_with_label(codes: NDArray[np.int32], labels: frozenset[str]) -> NDArray[np.bool_]:
+    """Which codes have some labels, shape (n,)."""
+    found: NDArray[np.bool_] = _label_table(labels, len(_VARIANTS))[codes]
+    return found
