@@ -13,14 +13,14 @@ from typing import Literal, NamedTuple
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import (
     RectangleParameters,
-    chain,
     layer,
     rectangle_input,
+    write_network,
 )
 from accelsim.workloads.families.mobile import (
     EFFICIENTNET_STAGES,
-    MOBILENET_V1_LAYERS,
     MOBILENET_V2_STAGES,
+    mobilenet_v1_maps,
     round_channels,
 )
 from accelsim.workloads.families.vision import classify
@@ -31,7 +31,6 @@ __all__ = [
     "EdgeBlock",
     "EdgeClassifierParameters",
     "edge_block",
-    "mobilenet_v1_maps",
     "mobilenet_v2_maps",
 ]
 
@@ -114,7 +113,7 @@ def write_edge_classifier(b: GraphBuilder, p: EdgeClassifierParameters, shape: R
     """Stem, blocks, classifier."""
     x = rectangle_input(b, p, shape)
     if p.network == "squeezenet":
-        _write_squeezenet(b, x, p.classes)
+        write_network(b, x, "squeezenet", classes=p.classes)
     elif p.network == "mobilenet-v1":
         classify(b, mobilenet_v1_maps(b, x, p.width_multiplier)[-1], p.classes)
     else:
@@ -193,17 +192,6 @@ def edge_block(b: GraphBuilder, x: Tensor, name: str, block: EdgeBlock) -> Tenso
         return b.add(y, x) if is_residual else y
 
 
-def mobilenet_v1_maps(b: GraphBuilder, x: Tensor, width: float = 1.0) -> list[Tensor]:
-    """MobileNet v1 without its classifier; one map per separable convolution."""
-    x = layer(b, x, "stem", int(32 * width), stride=2)
-    maps = []
-    for index, (channels, stride) in enumerate(MOBILENET_V1_LAYERS):
-        x = layer(b, x, f"{index}.depthwise", x.shape[1], stride=stride, groups=x.shape[1])
-        x = layer(b, x, f"{index}.pointwise", int(channels * width), 1)
-        maps.append(x)
-    return maps
-
-
 def mobilenet_v2_maps(b: GraphBuilder, x: Tensor, *, dilated: bool = False) -> list[Tensor]:
     """MobileNet v2 without its last convolution; one map per stage, the stem first.
 
@@ -222,21 +210,3 @@ def mobilenet_v2_maps(b: GraphBuilder, x: Tensor, *, dilated: bool = False) -> l
             x = edge_block(b, x, name, held)
         maps.append(x)
     return maps
-
-
-#: Squeeze channels of the fire modules; 0 stands for a pool.
-_FIRES = (0, 16, 16, 0, 32, 32, 0, 48, 48, 64, 64)
-
-
-def _write_squeezenet(b: GraphBuilder, x: Tensor, classes: int) -> None:
-    x = chain(b, x, "conv1", "64/3s2v")
-    for index, squeeze in enumerate(_FIRES):
-        with b.scope(f"{index}"):
-            if not squeeze:
-                x = b.pool(x, 3, stride=2, ceil=True)
-                continue
-            y = layer(b, x, "squeeze", squeeze, 1)
-            wide = layer(b, y, "expand1x1", 4 * squeeze, 1)
-            x = b.concat([wide, layer(b, y, "expand3x3", 4 * squeeze)])
-    with b.scope("pool"):
-        b.global_pool(layer(b, x, "classifier", classes, 1))
