@@ -87,28 +87,10 @@ def test_without_normalisation_there_is_a_bias():
     assert builder.build().name == ("conv", "relu")
 
 
-STEP_KEYS = set(
-    [
-        "name",
-        "scope",
-        "of",
-        "layers",
-        "branches",
-        "steps",
-        "use",
-        "backbone",
-        "options",
-        "crop",
-        "stretch",
-        "broadcast",
-        "add",
-        "then",
-        "keep",
-        "style",
-        "times",
-        "each",
-    ]
-)
+STEP_KEYS = {
+    *("name", "scope", "of", "layers", "branches", "steps", "use", "backbone", "options", "crop"),
+    *("stretch", "broadcast", "add", "same", "then", "keep", "style", "times", "each"),
+}
 NETWORKS = sorted((data_root() / "workloads" / "networks").glob("*.yaml"))
 
 

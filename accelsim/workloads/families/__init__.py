@@ -19,14 +19,13 @@ _PACKAGE = "accelsim.workloads.families"
 _FAMILIES = {
     "decoder": "decoder",
     "diffusion": "latent-decoder latent-diffusion",
-    "edge_classifiers": "edge-classifier",
     "encoder": "encoder vision-transformer",
     "encoder_decoder": "encoder-decoder",
     "feature_pyramid": "retinanet",
     "layer_stack": "layers",
     "mobile": "efficientnet mobilenet-v1 mobilenet-v2 mobilenet-v3",
-    "networks": """darknet edge-detector edge-segmenter googlenet inception-resnet-v2
-        inception-v1 inception-v2 inception-v3 inception-v4
+    "networks": """darknet edge-classifier edge-detector edge-segmenter googlenet
+        inception-resnet-v2 inception-v1 inception-v2 inception-v3 inception-v4
         ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16 yolo-v3""",
     "recommender": "collaborative-filtering dlrm",
     "recurrent": "recurrent recurrent-translator speech-transducer",

@@ -18,8 +18,6 @@ from accelsim.workloads.family_parameters import ImageParameters, Multiplier
 from accelsim.workloads.model import RunShape, family
 
 __all__ = [
-    "EFFICIENTNET_STAGES",
-    "MOBILENET_V2_STAGES",
     "EfficientNetParameters",
     "MobileNetParameters",
     "MobileNetV3Parameters",
@@ -183,7 +181,7 @@ def mobilenet_v1_maps(
 
 
 #: Expansion, channels, repeats and stride of MobileNet v2, table 2.
-MOBILENET_V2_STAGES = [
+_V2_STAGES = [
     (1, 16, 1, 1),
     (6, 24, 2, 2),
     (6, 32, 3, 2),
@@ -201,7 +199,7 @@ def write_mobilenet_v2(b: GraphBuilder, p: MobileNetParameters, shape: RunShape)
     width = p.width_multiplier
     x = layer(b, x, "features.0", round_channels(32 * width), 3, stride=2, activation="relu6")
     index = 0
-    for expansion, channels, repeats, stride in MOBILENET_V2_STAGES:
+    for expansion, channels, repeats, stride in _V2_STAGES:
         for repeat in range(repeats):
             index += 1
             expanded = x.shape[1] * expansion
@@ -297,7 +295,7 @@ class EfficientNetParameters(ImageParameters):
 
 
 #: Expansion, kernel, stride, channels and repeats of EfficientNet-B0, table 1.
-EFFICIENTNET_STAGES = [
+_EFFICIENTNET_STAGES = [
     (1, 3, 1, 16, 1),
     (6, 3, 2, 24, 2),
     (6, 5, 2, 40, 2),
@@ -316,7 +314,7 @@ def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: RunSha
         b, x, "features.0", round_channels(32 * p.width_multiplier), 3, stride=2, activation="silu"
     )
     for stage, (expansion, kernel, stride, channels, repeats) in enumerate(
-        EFFICIENTNET_STAGES, start=1
+        _EFFICIENTNET_STAGES, start=1
     ):
         out = round_channels(channels * p.width_multiplier)
         for repeat in range(ceil(repeats * p.depth_multiplier)):
@@ -328,6 +326,6 @@ def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: RunSha
             with b.scope(f"features.{stage}.{repeat}"):
                 x = _inverted_residual(b, x, block)
     x = layer(
-        b, x, f"features.{len(EFFICIENTNET_STAGES) + 1}", 4 * x.shape[1], 1, activation="silu"
+        b, x, f"features.{len(_EFFICIENTNET_STAGES) + 1}", 4 * x.shape[1], 1, activation="silu"
     )
     _pooled_classifier(b, x, [p.classes], "silu", 1)

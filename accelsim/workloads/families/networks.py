@@ -10,26 +10,27 @@ out.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal
+from math import ceil
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder
-from accelsim.workloads.families.edge_classifiers import mobilenet_v2_maps
 from accelsim.workloads.families.image_network import (
     Backbone,
     RectangleParameters,
     rectangle_input,
     write_network,
 )
-from accelsim.workloads.families.mobile import mobilenet_v1_maps
+from accelsim.workloads.families.mobile import mobilenet_v1_maps, round_channels
 from accelsim.workloads.families.residual_variants import named_residual_maps
 from accelsim.workloads.families.vision import classify, image_input
-from accelsim.workloads.family_parameters import Depth, ImageParameters
+from accelsim.workloads.family_parameters import Depth, ImageParameters, Multiplier
 from accelsim.workloads.model import RunShape, family
 
 __all__ = [
     "DarknetParameters",
+    "EdgeClassifierParameters",
     "EdgeDetectorParameters",
     "EdgeSegmenterParameters",
     "InceptionVariantParameters",
@@ -39,7 +40,6 @@ __all__ = [
 
 _BACKBONES: dict[str, Backbone] = {
     "mobilenet-v1": mobilenet_v1_maps,
-    "mobilenet-v2": mobilenet_v2_maps,
     "residual": named_residual_maps,
 }
 #: Pools of GoogLeNet in torchvision, which round up, and those of the other early networks.
@@ -142,6 +142,50 @@ _register_ssd("ssd-mobilenet-v1", "ssd300-mobilenet-v1")
 _register_ssd("ssd-resnet34", "ssd1200-resnet-34")
 
 
+class EdgeClassifierParameters(RectangleParameters):
+    """A small classifier made for accelerators without squeeze-and-excite.
+
+    Attributes:
+        network: Which one.
+        width_multiplier: Scale of channel counts.
+        depth_multiplier: Scale of block repeats.
+    """
+
+    network: Literal[
+        "mobilenet-edge",
+        "efficientnet-edge",
+        "efficientnet-lite",
+        "mobilenet-v1",
+        "mobilenet-v2",
+        "squeezenet",
+    ]
+    width_multiplier: Multiplier = 1.0
+    depth_multiplier: Multiplier = 1.0
+
+
+def _scaled(width: float = 1.0, depth: float = 1.0) -> dict[str, Any]:
+    """Scaled channels s8, s16, ..., and numbers of the blocks after1, after2, ... a stage's
+    first.
+    """
+    channels = {f"s{count}": round_channels(count * width) for count in range(8, 328, 8)}
+    repeats = {f"after{count}": list(range(1, ceil(count * depth))) for count in range(1, 6)}
+    return channels | repeats | {"dilation": 1}
+
+
+@family("edge-classifier", EdgeClassifierParameters)
+def write_edge_classifier(b: GraphBuilder, p: EdgeClassifierParameters, shape: RunShape) -> None:
+    """Stem, blocks, classifier."""
+    values = _scaled(p.width_multiplier, p.depth_multiplier)
+    values["head"] = max(1280, round_channels(1280 * p.width_multiplier))
+    x, network = rectangle_input(b, p, shape), p.network
+    if network == "mobilenet-v1":
+        x = mobilenet_v1_maps(b, x, p.width_multiplier)[-1]
+    else:
+        x = write_network(b, x, network, classes=p.classes, **values)
+    if network != "squeezenet":  # whose classifier is a convolution
+        classify(b, x, p.classes)
+
+
 class EdgeDetectorParameters(RectangleParameters):
     """A detector of the Vitis AI model zoo; `classes` counts the background.
 
@@ -166,7 +210,7 @@ class EdgeDetectorParameters(RectangleParameters):
 @family("edge-detector", EdgeDetectorParameters)
 def write_edge_detector(b: GraphBuilder, p: EdgeDetectorParameters, shape: RunShape) -> None:
     """Backbone and heads."""
-    values = {"classes": p.classes, "outputs": p.classes + 4, **_PADDED_POOLS}
+    values = _scaled() | {"classes": p.classes, "outputs": p.classes + 4} | _PADDED_POOLS
     write_network(b, rectangle_input(b, p, shape), p.network, _BACKBONES, **values)
 
 
@@ -188,7 +232,7 @@ class EdgeSegmenterParameters(RectangleParameters):
 @family("edge-segmenter", EdgeSegmenterParameters)
 def write_edge_segmenter(b: GraphBuilder, p: EdgeSegmenterParameters, shape: RunShape) -> None:
     """The whole network."""
-    values = {"classes": p.classes, "first_channels": 16 - p.image_channels}
+    values = _scaled() | {"classes": p.classes, "first_channels": 16 - p.image_channels}
     for level in range(5):
         width = p.base_channels << level
         values[f"c{level}"] = width
