@@ -295,6 +295,8 @@ def write_network(
     x: Tensor,
     network: str,
     backbones: Mapping[str, Backbone] | None = None,
+    *,
+    maps: dict[str, Tensor] | None = None,
     **values: Any,
 ) -> Tensor:
     """Write a network of `workloads/networks`.
@@ -305,12 +307,14 @@ def write_network(
         network: Stem of its file.
         backbones: Functions that its `backbone` steps name, each from builder, input and options
             to maps.
+        maps: Filled with what its steps keep, by name.
         **values: Values of the names in braces.
 
     Returns:
         What the last step wrote.
     """
-    return Writer(b, values, backbones or {}).write([_file(network)], x)
+    kept = {} if maps is None else maps
+    return Writer(b, values, backbones or {}, maps=kept).write([_file(network)], x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,7 +373,7 @@ class Writer:
         """Write one step."""
         b = self.b
         if "of" in step:
-            names = step["of"]
+            names = self._filled(step["of"])
             many = isinstance(names, list)
             x = b.concat([self._map(name, x) for name in names]) if many else self._map(names, x)
         before = x
