@@ -1,21 +1,25 @@
 """The short notation of convolutions, and sizes read by notation from a checkpoint's fields."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.checkpoints.config import CheckpointConfig
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families.image_network import (
     LayerStep,
+    Writer,
     chain,
     layer,
     layer_steps,
-    pyramid_levels,
 )
+from accelsim.workloads.operator import OperatorKind
 
 INT8 = PRECISIONS["int8"]
 
@@ -23,13 +27,15 @@ INT8 = PRECISIONS["int8"]
 @pytest.mark.parametrize(
     ("notation", "step"),
     [
-        ("64", LayerStep(64, (1, 1), 1, (0, 0))),
-        ("64/7s2", LayerStep(64, (7, 7), 2, (3, 3))),
-        ("192/1x7", LayerStep(192, (1, 7), 1, (0, 3))),
-        ("96/3v", LayerStep(96, (3, 3), 1, (0, 0))),
-        ("384/3s2v", LayerStep(384, (3, 3), 2, (0, 0))),
-        ("pool/3s2", LayerStep(0, (3, 3), 2, (1, 1))),
-        ("pool/2s2", LayerStep(0, (2, 2), 2, (0, 0))),
+        ("64", LayerStep("conv", ("64",), (1, 1), 1, (0, 0))),
+        ("64/7s2", LayerStep("conv", ("64",), (7, 7), 2, (3, 3))),
+        ("192/1x7", LayerStep("conv", ("192",), (1, 7), 1, (0, 3))),
+        ("96/3v", LayerStep("conv", ("96",), (3, 3), 1, (0, 0), marks="v")),
+        ("384/3s2v", LayerStep("conv", ("384",), (3, 3), 2, (0, 0), marks="v")),
+        ("6*in/3d2", LayerStep("conv", ("6", "in"), (3, 3), 1, (2, 2), dilation=2)),
+        ("pool/3s2", LayerStep("pool", ("in",), (3, 3), 2, (1, 1))),
+        ("pool/2s2c", LayerStep("pool", ("in",), (2, 2), 2, (0, 0), marks="c")),
+        ("raise:16", LayerStep("raise", ("16",))),
     ],
 )
 def test_a_word_is_a_layer(notation, step):
@@ -81,11 +87,62 @@ def test_without_normalisation_there_is_a_bias():
     assert builder.build().name == ("conv", "relu")
 
 
-def test_a_pyramid_keeps_the_sizes_of_its_maps():
+STEP_KEYS = {
+    *("name", "scope", "of", "layers", "branches", "steps", "use", "backbone", "options", "crop"),
+    *("stretch", "broadcast", "add", "same", "then", "keep", "style", "times", "each"),
+}
+NETWORKS = sorted((data_root() / "workloads" / "networks").glob("*.yaml"))
+
+
+def words(step):
+    """All texts of layers in a network's file."""
+    texts = [step.get("layers", []), *step.get("branches", {}).values()]
+    for text in texts:
+        yield from map(str, text if isinstance(text, list) else [text])
+    for inner in step.get("steps", []):
+        yield from words(inner)
+
+
+@pytest.mark.parametrize("path", NETWORKS, ids=lambda path: path.stem)
+def test_files_hold_layers_and_known_keys(path):
+    def keys(step):
+        return set(step).union(*map(keys, step.get("steps", [])))
+
+    network = read_mapping(path)
+    assert keys(network) <= STEP_KEYS
+    for text in words(network):
+        layer_steps(
+            re.sub(r"\{\w*(pool|words)\w*\}", "", re.sub(r"\{(?!\w*(pool|words))\w+\}", "8", text))
+        )
+
+
+def written(*steps, **values):
     builder = GraphBuilder(INT8)
-    maps = [builder.input(1, 8 << level, 32 >> level, 32 >> level) for level in range(3)]
-    levels = pyramid_levels(builder, maps, 16)
-    assert [level.shape for level in levels] == [(1, 16, side, side) for side in (8, 16, 32)]
+    writer = Writer(builder, values, {})
+    return writer.write(steps, builder.input(1, 4, 8, 8)), builder.build()
+
+
+def test_steps_keep_join_and_add_maps():
+    out, graph = written(
+        {"name": "a", "layers": "8/3", "keep": "a"},
+        {"scope": "b", "branches": {"wide": "8", "pooled": "pool/3"}, "keep": "b"},
+        {"of": ["a", "b"], "name": "c", "layers": "8l", "add": "a", "then": "relu"},
+    )
+    assert out.shape == (1, 8, 8, 8)
+    joined = graph.name.index("concat", graph.path.index("b.pooled") + 2)
+    assert graph.dependencies_of(joined).tolist() == [2, 7]
+    assert graph.name[-2:] == ("add", "relu")
+
+
+def test_steps_are_repeated_with_their_values():
+    _, graph = written(
+        {"times": "{count}", "name": "a{index}", "layers": "{width}"},
+        {"each": {"place": ["x", "y"], "n": [2, "{width}"]}, "name": "{place}", "layers": "{n}/3o"},
+        count=2,
+        width=6,
+    )
+    assert [path for path in graph.path if "." not in path] == ["x", "y"]
+    assert graph.dims[graph.kind == int(OperatorKind.CONV), 2].tolist() == [6, 6, 2, 6]
 
 
 FIELDS = {"hidden_size": 768, "n_layer": 12, "wide": None}

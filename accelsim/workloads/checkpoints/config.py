@@ -4,8 +4,9 @@ field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from accelsim.errors import InvalidValueError
@@ -65,19 +66,30 @@ class CheckpointConfig:
         Args:
             notation: Words "parameter=field:default". The field is left out where it has the
                 parameter's name, the default where there is none; "?" in place of a default leaves
-                a parameter out whose field is missing.
+                a parameter out whose field is missing. "new|old" takes whichever field is there,
+                "4*hidden_size" as default or field multiplies with a parameter found before.
 
         Raises:
             InvalidValueError: If a field without a default is missing, or one is no such number.
         """
-        found = {}
+        found: Parameters = {}
         for word in notation.split():
             place, _, default = word.removesuffix("?").partition(":")
-            parameter, _, field = place.partition("=")
-            field = field or parameter
+            parameter, _, fields = place.partition("=")
+            scale, _, field = (fields or parameter).rpartition("*")
+            field = self.present(field)
             if self.has(field) or not word.endswith("?"):
-                found[parameter] = self.integer(field, int(default) if default else None)
+                value = (
+                    prod(_known(part, found) for part in default.split("*")) if default else None
+                )
+                number = self.integer(field, value, least=0 if default == "0" else 1)
+                found[parameter] = number * (found[scale] if scale else 1)
         return found
+
+    def present(self, fields: str) -> str:
+        """The last of some names, parted by "|", that is there; the first if none is."""
+        names = fields.split("|")
+        return next((name for name in reversed(names) if self.has(name)), names[0])
 
     def fraction(self, field: str, default: float) -> float:
         """A number above 0, at most 1."""
@@ -86,7 +98,7 @@ class CheckpointConfig:
             raise InvalidValueError(field, value, "a number above 0, at most 1")
         return float(value)
 
-    def flag(self, field: str, *, default: bool = False) -> bool:
+    def flag(self, field: str, default: bool = False) -> bool:
         """True or false."""
         value = self._value(field, default)
         if not isinstance(value, bool):
@@ -100,11 +112,11 @@ class CheckpointConfig:
             raise InvalidValueError(field, value, "text")
         return value
 
-    def integers(self, field: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    def integers(self, field: str, default: Sequence[int]) -> tuple[int, ...]:
         """A list of whole numbers."""
         value = self.fields.get(field)
         if value is None:
-            return default
+            return tuple(default)
         if not isinstance(value, (list, tuple)) or not all(_is_count(item) for item in value):
             raise InvalidValueError(field, value, f"a list of whole numbers from 1 to {_LARGEST}")
         return tuple(value)
@@ -147,6 +159,10 @@ class CheckpointConfig:
         if isinstance(named, Mapping) and named:
             return len(named)
         return self.integer("num_labels", 2)
+
+
+def _known(part: str, found: Parameters) -> int:
+    return int(part) if part.isdigit() else int(found[part])
 
 
 def _is_count(value: Any) -> bool:

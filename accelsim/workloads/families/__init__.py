@@ -17,20 +17,16 @@ __all__ = ["FAMILY_MODULES", "load_family"]
 _PACKAGE = "accelsim.workloads.families"
 #: Families by the module, within this package, that registers them.
 _FAMILIES = {
-    "darknet": "darknet yolo-v3",
     "decoder": "decoder",
-    "detection": "ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16",
     "diffusion": "latent-decoder latent-diffusion",
-    "edge_classifiers": "edge-classifier",
-    "edge_detectors": "edge-detector",
-    "edge_segmenters": "edge-segmenter",
     "encoder": "encoder vision-transformer",
     "encoder_decoder": "encoder-decoder",
     "feature_pyramid": "retinanet",
-    "inception": """googlenet inception-resnet-v2 inception-v1 inception-v2
-        inception-v3 inception-v4""",
     "layer_stack": "layers",
     "mobile": "efficientnet mobilenet-v1 mobilenet-v2 mobilenet-v3",
+    "networks": """darknet edge-classifier edge-detector edge-segmenter googlenet
+        inception-resnet-v2 inception-v1 inception-v2 inception-v3 inception-v4
+        ssd-mobilenet-v1 ssd-resnet34 ssd-vgg16 yolo-v3""",
     "recommender": "collaborative-filtering dlrm",
     "recurrent": "recurrent recurrent-translator speech-transducer",
     "residual_variants": "resnet-variant sphereface",

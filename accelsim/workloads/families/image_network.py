@@ -1,37 +1,68 @@
-"""Image networks whose input need not be square: parameters, input, and layers read from a short
-notation.
+"""Image networks read from a short notation: layers by word, networks by file.
 
 Networks compiled for edge accelerators are published at sizes such as 288 x 512 pixels. A run that
 names an image size makes the input square, as everywhere.
 
-The notation writes one convolution as its channels, then the window, the stride and a mark for no
-padding, each where it is not 1 x 1, 1, or "same": "64/7s2" is 64 channels of 7 x 7 that step by 2,
-"192/1x7" a row of seven, "96/3v" unpadded ("valid"). "pool/3s2" is a maximum pool.
+The notation writes one convolution as its channels, then the window, the stride and marks, each
+where it is not 1 x 1, 1, or "same": "64/7s2" is 64 channels of 7 x 7 that step by 2, "192/1x7" a
+row of seven, "96/3v" unpadded ("valid"), "512/3d6" dilated by 6, "6*in" six times the input's
+channels. "64/3l" has no activation behind its normalisation, "64/3o" is an output: a bias and
+neither. Words without channels are "dw/3" (depthwise), "pool/3s2" and "avg/3" (pools; "c" rounds
+sizes up), "gap" (global average), "up/2" (nearest neighbours), "half" (half the channels), "fold/2"
+and "spread" (space to depth and back), "flat" (all but the batch joined), "l2" (a scaled L2 norm
+over channels), "bn" and "relu"; "raise:64" is a transposed convolution to twice the size,
+"linear:10" a linear layer.
+
+A network is a file of `workloads/networks`: steps, one after the other, each on what the step
+before it wrote. The keys of a step:
+
+* name: module path of its layers; scope: that of its inner steps and branches.
+* of: maps it works on instead, by the names `keep` gave them; several are concatenated.
+* layers: words; a list of texts is as many chains of one name. branches: chains by name, side by
+  side and concatenated. steps: inner steps. use: steps of another file. backbone: a network
+  written by a function, whose maps are kept as map0, map1, ...
+* crop, stretch, broadcast: the result is cut or copied to the size of that map; add: map added to
+  the result ("input" is the step's own); same: added where the shapes are the same; then:
+  activation of the sum; keep: name of the result.
+* style: options of `chain` for it and its inner steps.
+* times: how often it is written, `index` counting; each: values for names in braces, lists one
+  entry a time.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import prod
 from typing import Any, NamedTuple
 
+from accelsim.datafile import data_root, read_yaml
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import conv_norm
 from accelsim.workloads.family_parameters import Count, FamilyParameters
 from accelsim.workloads.model import RunShape
+from accelsim.workloads.operator import OperatorKind
 
 __all__ = [
+    "Backbone",
     "LayerStep",
     "RectangleParameters",
+    "Writer",
     "chain",
     "layer",
     "layer_steps",
-    "pyramid_levels",
     "rectangle_input",
-    "upsample_add",
+    "write_network",
 ]
 
-_STEP = re.compile(r"(\d+|pool)(?:/(\d+)(?:x(\d+))?)?(?:s(\d))?(v?)")
+_WORD = re.compile(
+    r"(?:(pool|avg|gap|up|half|fold|spread|flat|l2|bn|relu|dw)"
+    r"|(?:(linear|raise):)?((?:\d+|in)(?:\*(?:\d+|in))*))"
+    r"(?:/(\d+)(?:x(\d+))?)?(?:s(\d))?([vclo]*)(?:d(\d+))?"
+)
 
 
 class RectangleParameters(FamilyParameters):
@@ -54,16 +85,31 @@ class LayerStep(NamedTuple):
     """One layer of a chain.
 
     Attributes:
-        channels: Output channels; 0 for a maximum pool.
+        kind: "conv", or the word it is written as.
+        factors: Output channels as a product; "in" is the input's channels.
         window: Height and width of the window.
         stride: Step.
         padding: Zeros before and behind each axis.
+        dilation: Spacing of the window's taps.
+        marks: "v", "c", "l" and "o" of the notation.
     """
 
-    channels: int
-    window: tuple[int, int]
-    stride: int
-    padding: tuple[int, int]
+    kind: str
+    factors: tuple[str, ...]
+    window: tuple[int, int] = (1, 1)
+    stride: int = 1
+    padding: tuple[int, int] = (0, 0)
+    dilation: int = 1
+    marks: str = ""
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Sizes of a convolution."""
+        return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
+
+    def channels(self, x: Tensor) -> int:
+        """Output channels on an input."""
+        return prod(x.shape[1] if factor == "in" else int(factor) for factor in self.factors)
 
 
 def layer_steps(notation: str) -> list[LayerStep]:
@@ -74,14 +120,16 @@ def layer_steps(notation: str) -> list[LayerStep]:
     """
     steps = []
     for word in notation.split():
-        match = _STEP.fullmatch(word)
+        match = _WORD.fullmatch(word)
         if match is None:
             raise ValueError(f"{word!r} is no layer such as 64/3s2")
-        channels, height, width, stride, unpadded = match.groups()
+        plain, kind, channels, height, width, stride, marks, dilation = match.groups()
         window = (int(height or 1), int(width or height or 1))
-        padding = (0, 0) if unpadded else ((window[0] - 1) // 2, (window[1] - 1) // 2)
-        count = 0 if channels == "pool" else int(channels)
-        steps.append(LayerStep(count, window, int(stride or 1), padding))
+        spacing = int(dilation or 1)
+        reach = [0 if "v" in marks else spacing * (side - 1) // 2 for side in window]
+        factors = tuple((channels or "in").split("*"))
+        sizes = (window, int(stride or 1), (reach[0], reach[1]))
+        steps.append(LayerStep(plain or kind or "conv", factors, *sizes, spacing, marks))
     return steps
 
 
@@ -114,14 +162,22 @@ def layer(
         activation: Activation; "" for none.
         **options: Further arguments of `GraphBuilder.conv`.
     """
-    with b.scope(name):
+    with _scope(b, name):
         if norm:
             return conv_norm(b, x, channels, kernel, activation=activation, **options)
-        return b.activation(b.conv(x, channels, kernel, bias=True, **options), activation)
+        x = b.conv(x, channels, kernel, bias=True, **options)
+        return b.activation(x, activation) if activation else x
 
 
 def chain(
-    b: GraphBuilder, x: Tensor, name: str, notation: str, *, first: int = 0, **options: Any
+    b: GraphBuilder,
+    x: Tensor,
+    name: str,
+    notation: str,
+    *,
+    first: int = 0,
+    sequence: bool = False,
+    **options: Any,
 ) -> Tensor:
     """Layers one after the other.
 
@@ -131,40 +187,235 @@ def chain(
         name: Module name, followed by the number of each layer; a single one goes by it alone.
         notation: The layers in the notation of this module.
         first: Number of the first layer; 0 numbers ".0", ".1", 1 numbers "_1", "_2".
+        sequence: Whether activations have numbers of their own, as in a ``nn.Sequential``; single
+            layers too are then numbered, and convolutions have a bias and no normalisation.
         **options: Further arguments of `layer`.
     """
     steps = layer_steps(notation)
-    joint = "_" if first else "."
-    for index, step in enumerate(steps, start=first):
-        place = f"{name}{joint}{index}" if len(steps) > 1 else name
-        stride, padding = step.stride, step.padding
-        if step.channels:
-            sizes = (step.channels, step.window)
-            x = layer(b, x, place, *sizes, stride=stride, padding=padding, **options)
-        else:
-            with b.scope(place):
-                x = b.pool(x, step.window, stride=stride, padding=padding)
+    joint, index = "_" if first else ".", first
+    for step in steps:
+        place = f"{name}{joint}{index}" if len(steps) > 1 or sequence else name
+        index += 1
+        if step.kind not in {"conv", "dw"}:
+            with _scope(b, place):
+                x = _OTHERS[step.kind](b, x, step)
+            continue
+        if sequence:
+            x = layer(
+                b, x, place, step.channels(x), step.window, norm=False, activation="", **step.sizes
+            )
+            with b.scope(f"{name}{joint}{index}"):
+                x = b.activation(x)
+            index += 1
+            continue
+        own = options | step.sizes
+        if step.kind == "dw":
+            own["groups"] = x.shape[1]
+        if "l" in step.marks:
+            own["activation"] = ""
+        if "o" in step.marks:
+            own = step.sizes | {"norm": False, "activation": ""}
+        x = layer(b, x, place, step.channels(x), step.window, **own)
     return x
 
 
-def pyramid_levels(b: GraphBuilder, maps: Sequence[Tensor], channels: int) -> list[Tensor]:
-    """A feature pyramid's maps, the coarsest first: each projected and added to the one above.
+def _scope(b: GraphBuilder, name: str) -> AbstractContextManager[None]:
+    return b.scope(name) if name else nullcontext()
 
-    Lin et al., CVPR 2017.
+
+def _pool(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
+    mode = "max" if step.kind == "pool" else "avg"
+    sizes = {"stride": step.stride, "padding": step.padding}
+    return b.pool(x, step.window, mode=mode, ceil="c" in step.marks, **sizes)
+
+
+def _raise(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
+    doubling: dict[str, Any] = {"stride": 2, "padding": 0, "bias": True, "transposed": True}
+    return b.conv(x, step.channels(x), 2, **doubling)
+
+
+def _half(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
+    del step
+    batch, channels, *sides = x.shape
+    return b.part(x, batch, channels // 2, *sides)
+
+
+def _fold(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
+    del step
+    batch, channels, height, width = x.shape
+    return b.copy(x, shape=(batch, 4 * channels, height // 2, width // 2), name="reorganise")
+
+
+def _scaled_norm(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
+    """L2 normalisation over channels with a learned scale."""
+    del step
+    channels, rows = x.shape[1], x.elements // x.shape[1]
+    b.parameters(channels)
+    return b.operator(
+        OperatorKind.RMS_NORM,
+        (rows, channels),
+        [x],
+        x.shape,
+        name="l2_norm",
+        flop=4.0 * x.elements,
+        weights=channels,
+        saves=[x],
+    )
+
+
+#: Layers that are no plain convolution, by their word.
+_OTHERS: Mapping[str, Callable[[GraphBuilder, Tensor, LayerStep], Tensor]] = {
+    "pool": _pool,
+    "avg": _pool,
+    "gap": lambda b, x, _: b.global_pool(x),
+    "up": lambda b, x, step: b.upsample(x, step.window[0]),
+    "half": _half,
+    "fold": _fold,
+    "spread": lambda b, x, _: b.copy(x, name="depth_to_space"),
+    "flat": lambda b, x, _: b.view(x, x.shape[0], prod(x.shape[1:])),
+    "linear": lambda b, x, step: b.linear(x, step.channels(x)),
+    "raise": _raise,
+    "bn": lambda b, x, _: b.batch_norm(x),
+    "l2": _scaled_norm,
+    "relu": lambda b, x, _: b.activation(x),
+}
+
+Step = Mapping[str, Any]
+Backbone = Callable[..., Sequence[Tensor]]
+
+
+@lru_cache
+def _file(network: str) -> Step:
+    """A network's file, which is a step itself."""
+    return read_yaml(data_root() / "workloads" / "networks" / f"{network}.yaml")
+
+
+def write_network(
+    b: GraphBuilder,
+    x: Tensor,
+    network: str,
+    backbones: Mapping[str, Backbone] | None = None,
+    *,
+    maps: dict[str, Tensor] | None = None,
+    **values: Any,
+) -> Tensor:
+    """Write a network of `workloads/networks`.
 
     Args:
         b: Builder.
-        maps: Maps of a backbone, the finest first.
-        channels: Channels of every level.
+        x: Input.
+        network: Stem of its file.
+        backbones: Functions that its `backbone` steps name, each from builder, input and options
+            to maps.
+        maps: Filled with what its steps keep, by name.
+        **values: Values of the names in braces.
+
+    Returns:
+        What the last step wrote.
     """
-    levels: list[Tensor] = []
-    for index, x in reversed(list(enumerate(maps))):
-        with b.scope(f"lateral.{index}"):
-            level = b.conv(x, channels, 1, bias=True)
-        levels.append(upsample_add(b, levels[-1], level) if levels else level)
-    return levels
+    kept = {} if maps is None else maps
+    return Writer(b, values, backbones or {}, maps=kept).write([_file(network)], x)
 
 
-def upsample_add(b: GraphBuilder, coarse: Tensor, fine: Tensor) -> Tensor:
-    """The coarser map stretched to the finer one's size and added to it."""
-    return b.add(fine, b.copy(coarse, shape=fine.shape, name="upsample"))
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes steps.
+
+    Attributes:
+        b: Builder.
+        values: Values of the names in braces.
+        backbones: Functions that `backbone` steps name.
+        style: Options of `chain`.
+        maps: What steps kept, by name.
+    """
+
+    b: GraphBuilder
+    values: Mapping[str, Any]
+    backbones: Mapping[str, Backbone]
+    style: Mapping[str, Any] = field(default_factory=dict)
+    maps: dict[str, Tensor] = field(default_factory=dict)
+
+    def write(self, steps: Sequence[Step], x: Tensor) -> Tensor:
+        """Write steps one after the other."""
+        for step in steps:
+            style = {**self.style, **step.get("style", {})}
+            for values in self._rounds(step):
+                inner = replace(self, values={**self.values, **values}, style=style)
+                x = inner.step(step, x)
+        return x
+
+    def _rounds(self, step: Step) -> Iterator[dict[str, Any]]:
+        """Values of the names that a step binds, each time it is written."""
+        each = {name: self._filled(value) for name, value in step.get("each", {}).items()}
+        lists = {
+            name: [self._filled(entry) for entry in value]
+            for name, value in each.items()
+            if isinstance(value, list)
+        }
+        if "times" in step:
+            lists["index"] = list(range(int(self._filled(step["times"]))))
+        if not lists:
+            yield each
+        for entries in zip(*lists.values(), strict=True):
+            yield {**each, **dict(zip(lists, entries, strict=True))}
+
+    def _filled(self, value: Any) -> Any:
+        """A text with the names in braces replaced; a name alone keeps its value."""
+        if not isinstance(value, str):
+            return value
+        alone = value[1:-1] if value.startswith("{") else ""
+        return self.values[alone] if alone in self.values else value.format(**self.values)
+
+    def _map(self, name: str, x: Tensor) -> Tensor:
+        return x if name == "input" else self.maps[self._filled(name)]
+
+    def step(self, step: Step, x: Tensor) -> Tensor:
+        """Write one step."""
+        b = self.b
+        if "of" in step:
+            names = self._filled(step["of"])
+            many = isinstance(names, list)
+            x = b.concat([self._map(name, x) for name in names]) if many else self._map(names, x)
+        before = x
+        with _scope(b, self._filled(step.get("scope", ""))):
+            x = self._inner(step, x)
+        if "layers" in step:
+            x = self._chains(self._filled(step.get("name", "")), step["layers"], x)
+        x = self._ended(step, x, before)
+        if "keep" in step:
+            self.maps[self._filled(step["keep"])] = x
+        return x
+
+    def _inner(self, step: Step, x: Tensor) -> Tensor:
+        """Inner steps, branches or a backbone."""
+        if "backbone" in step:
+            maps = self.backbones[step["backbone"]](self.b, x, **step.get("options", {}))
+            self.maps.update((f"map{index}", found) for index, found in enumerate(maps))
+            return maps[-1]
+        if "branches" in step:
+            branches = step["branches"].items()
+            return self.b.concat([self._chains(self._filled(n), texts, x) for n, texts in branches])
+        used = [_file(self._filled(step["use"]))] if "use" in step else []
+        return self.write(step.get("steps", used), x)
+
+    def _chains(self, name: str, texts: Any, x: Tensor) -> Tensor:
+        for text in texts if isinstance(texts, list) else [texts]:
+            x = chain(self.b, x, name, str(self._filled(text)), **self.style)
+        return x
+
+    def _ended(self, step: Step, x: Tensor, before: Tensor) -> Tensor:
+        """Sum, size and activation after the layers of a step."""
+        b = self.b
+        if "crop" in step:
+            x = b.part(x, *self._map(step["crop"], before).shape)
+        for way, name in (("stretch", "upsample"), ("broadcast", "broadcast")):
+            if way in step:
+                x = b.copy(x, shape=self._map(step[way], before).shape, name=name)
+        if "add" in step:
+            x = b.add(x, self._map(step["add"], before))
+        if "same" in step:
+            beside = self._map(step["same"], before)
+            x = b.add(x, beside) if x.shape == beside.shape else x
+        if "then" in step:
+            x = b.activation(x, step["then"])
+        return x

@@ -18,14 +18,11 @@ from accelsim.workloads.family_parameters import ImageParameters, Multiplier
 from accelsim.workloads.model import RunShape, family
 
 __all__ = [
-    "EFFICIENTNET_STAGES",
-    "MOBILENET_V1_LAYERS",
-    "MOBILENET_V2_STAGES",
     "EfficientNetParameters",
     "MobileNetParameters",
     "MobileNetV3Parameters",
+    "mobilenet_v1_maps",
     "round_channels",
-    "separable_conv",
 ]
 
 
@@ -131,7 +128,7 @@ class MobileNetParameters(ImageParameters):
 
 
 #: Output channels and stride of the separable convolutions of MobileNet v1, table 1.
-MOBILENET_V1_LAYERS = [
+_V1_LAYERS = [
     (64, 1),
     (128, 2),
     (128, 1),
@@ -144,33 +141,47 @@ MOBILENET_V1_LAYERS = [
 ]
 
 
+#: Module names of stem, depthwise and pointwise convolutions, the first number and activation.
+_V1_LAYOUTS = {
+    "keras": ("conv1", "conv_dw_{}", "conv_pw_{}", 1, "relu6"),
+    "zoo": ("stem", "{}.depthwise", "{}.pointwise", 0, "relu"),
+}
+
+
 @family("mobilenet-v1", MobileNetParameters)
 def write_mobilenet_v1(b: GraphBuilder, p: MobileNetParameters, shape: RunShape) -> None:
     """Stem, thirteen depthwise separable convolutions, classifier."""
     x = image_input(b, p, shape)
-    x = layer(b, x, "conv1", int(32 * p.width_multiplier), 3, stride=2, activation="relu6")
-    for index, (channels, stride) in enumerate(MOBILENET_V1_LAYERS, start=1):
-        x = separable_conv(b, x, int(channels * p.width_multiplier), stride, index)
+    x = mobilenet_v1_maps(b, x, p.width_multiplier, layout="keras")[-1]
     _pooled_classifier(b, x, [p.classes], "relu", 0)
 
 
-def separable_conv(b: GraphBuilder, x: Tensor, channels: int, stride: int, index: int) -> Tensor:
-    """Depthwise 3x3, then 1x1, each normalised and rectified."""
-    x = layer(
-        b,
-        x,
-        f"conv_dw_{index}",
-        x.shape[1],
-        3,
-        stride=stride,
-        groups=x.shape[1],
-        activation="relu6",
-    )
-    return layer(b, x, f"conv_pw_{index}", channels, 1, activation="relu6")
+def mobilenet_v1_maps(
+    b: GraphBuilder, x: Tensor, width: float = 1.0, *, layout: str = "zoo"
+) -> list[Tensor]:
+    """MobileNet v1 without its classifier; one map per separable convolution.
+
+    Args:
+        b: Builder.
+        x: Image.
+        width: Scale of all channel counts.
+        layout: Names and activation of the Keras application ("keras") or of accelerators' model
+            zoos, which rectify without a limit ("zoo").
+    """
+    stem, depthwise, pointwise, first, activation = _V1_LAYOUTS[layout]
+    style = {"activation": activation}
+    x = layer(b, x, stem, int(32 * width), stride=2, **style)
+    maps = []
+    for index, (channels, stride) in enumerate(_V1_LAYERS, start=first):
+        sizes = {"stride": stride, "groups": x.shape[1]}
+        x = layer(b, x, depthwise.format(index), x.shape[1], **sizes, **style)
+        x = layer(b, x, pointwise.format(index), int(channels * width), 1, **style)
+        maps.append(x)
+    return maps
 
 
 #: Expansion, channels, repeats and stride of MobileNet v2, table 2.
-MOBILENET_V2_STAGES = [
+_V2_STAGES = [
     (1, 16, 1, 1),
     (6, 24, 2, 2),
     (6, 32, 3, 2),
@@ -188,7 +199,7 @@ def write_mobilenet_v2(b: GraphBuilder, p: MobileNetParameters, shape: RunShape)
     width = p.width_multiplier
     x = layer(b, x, "features.0", round_channels(32 * width), 3, stride=2, activation="relu6")
     index = 0
-    for expansion, channels, repeats, stride in MOBILENET_V2_STAGES:
+    for expansion, channels, repeats, stride in _V2_STAGES:
         for repeat in range(repeats):
             index += 1
             expanded = x.shape[1] * expansion
@@ -284,7 +295,7 @@ class EfficientNetParameters(ImageParameters):
 
 
 #: Expansion, kernel, stride, channels and repeats of EfficientNet-B0, table 1.
-EFFICIENTNET_STAGES = [
+_EFFICIENTNET_STAGES = [
     (1, 3, 1, 16, 1),
     (6, 3, 2, 24, 2),
     (6, 5, 2, 40, 2),
@@ -303,7 +314,7 @@ def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: RunSha
         b, x, "features.0", round_channels(32 * p.width_multiplier), 3, stride=2, activation="silu"
     )
     for stage, (expansion, kernel, stride, channels, repeats) in enumerate(
-        EFFICIENTNET_STAGES, start=1
+        _EFFICIENTNET_STAGES, start=1
     ):
         out = round_channels(channels * p.width_multiplier)
         for repeat in range(ceil(repeats * p.depth_multiplier)):
@@ -315,6 +326,6 @@ def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: RunSha
             with b.scope(f"features.{stage}.{repeat}"):
                 x = _inverted_residual(b, x, block)
     x = layer(
-        b, x, f"features.{len(EFFICIENTNET_STAGES) + 1}", 4 * x.shape[1], 1, activation="silu"
+        b, x, f"features.{len(_EFFICIENTNET_STAGES) + 1}", 4 * x.shape[1], 1, activation="silu"
     )
     _pooled_classifier(b, x, [p.classes], "silu", 1)

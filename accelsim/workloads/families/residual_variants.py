@@ -10,7 +10,7 @@ residual pairs behind a striding convolution per stage.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -24,7 +24,7 @@ from accelsim.workloads.families.image_network import (
 from accelsim.workloads.families.vision import Depths, classify
 from accelsim.workloads.model import RunShape, family
 
-__all__ = ["ResidualVariantParameters", "SphereFaceParameters", "residual_maps"]
+__all__ = ["ResidualVariantParameters", "SphereFaceParameters", "named_residual_maps"]
 
 
 class ResidualVariantParameters(RectangleParameters):
@@ -65,6 +65,11 @@ def residual_maps(b: GraphBuilder, x: Tensor, p: ResidualVariantParameters) -> l
                 x = _block(b, x, p, 64 << stage, _stride(p, stage, index, depth))
         maps.append(x)
     return maps
+
+
+def named_residual_maps(b: GraphBuilder, x: Tensor, **parameters: Any) -> list[Tensor]:
+    """`residual_maps` of the parameters as a file gives them."""
+    return residual_maps(b, x, ResidualVariantParameters(**parameters))
 
 
 def _stride(p: ResidualVariantParameters, stage: int, index: int, depth: int) -> int:

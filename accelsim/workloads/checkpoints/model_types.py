@@ -1,0 +1,116 @@
+"""Reads checkpoint configurations by the table of `workloads/checkpoints/model_types.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from accelsim.datafile import data_root, read_yaml
+from accelsim.errors import InvalidValueError
+from accelsim.workloads.checkpoints.config import CheckpointConfig, Parameters
+
+__all__ = ["ModelType", "model_types", "read_parameters"]
+
+ModelType = Mapping[str, Any]
+
+#: End of an architecture's class name, and the head it puts on the encoder.
+_HEADS = {
+    "ForMaskedLM": "masked_lm",
+    "ForPreTraining": "pretraining",
+    "ForSequenceClassification": "classification",
+    "ForTokenClassification": "token_classification",
+    "ForQuestionAnswering": "token_classification",
+}
+
+
+@lru_cache(maxsize=1)
+def model_types() -> Mapping[str, ModelType]:
+    """Supported ``model_type`` values and how each is read."""
+    path = data_root() / "workloads" / "checkpoints" / "model_types.yaml"
+    types: dict[str, ModelType] = {}
+    for name, entry in read_yaml(path)["types"].items():
+        types[name] = _merged(types[entry["like"]], entry) if "like" in entry else entry
+    return {name: entry for name, entry in types.items() if not name.startswith("_")}
+
+
+def _merged(base: ModelType, changes: ModelType) -> ModelType:
+    both = {**base, **changes}
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            both[key] = _merged(base[key], value)
+    return both
+
+
+def read_parameters(c: CheckpointConfig, kind: ModelType) -> Parameters:
+    """Family parameters of a configuration.
+
+    Raises:
+        InvalidValueError: If a field is missing, of the wrong type or out of range, or names a
+            variant not modelled.
+    """
+    for field, expected in kind.get("require", {}).items():
+        c.require(field, expected, expected)
+    found = c.counts(f"{kind['counts']} {kind.get('more', '')}")
+    for field, parameter in kind.get("equal", {}).items():
+        c.require(field, found[parameter], found[parameter])
+    readers = (
+        ("flags", c.flag),
+        ("fractions", c.fraction),
+        ("texts", c.text),
+        ("lists", c.integers),
+    )
+    for key, read in readers:
+        for parameter, field in kind.get(key, {}).items():
+            if field is not None:
+                found[parameter] = read(*(field if isinstance(field, list) else [field]))
+    for flag, (default, parameters) in kind.get("flagged", {}).items():
+        found |= parameters if c.flag(flag, default) else {}
+    if "activation" in kind:
+        field, default = kind["activation"]
+        found["activation"] = c.activation(c.present(field), default)
+    for part, inner in kind.get("parts", {}).items():
+        found[part] = read_parameters(c, inner)
+    return found | _special(c, kind, found) | kind.get("fixed", {})
+
+
+def _special(c: CheckpointConfig, kind: ModelType, found: Parameters) -> Parameters:
+    """What takes more than a field's name."""
+    special: Parameters = {}
+    if "windows" in kind:
+        special |= _windows(c, kind["windows"])
+    if "gated_activation" in kind:
+        special |= _gated_activation(c, *kind["gated_activation"])
+    if "reserved" in kind:
+        left = found["max_positions"] - kind["reserved"]
+        special |= {"max_positions": left, "position_offset": kind["reserved"]}
+    architecture = c.architecture()
+    if "head" in kind:
+        named = [head for suffix, head in _HEADS.items() if architecture.endswith(suffix)]
+        special["head"] = named[0] if named else kind["head"]
+    if "labels" in kind:
+        special[kind["labels"]] = c.labels()
+    if "ctc" in kind and architecture.endswith("ForCTC"):
+        special |= c.counts(kind["ctc"])
+    return special
+
+
+def _windows(c: CheckpointConfig, every: int) -> Parameters:
+    """Windowed layers with a full one every `every`, unless ``layer_types`` says otherwise."""
+    kinds = c.fields.get("layer_types")
+    if kinds is not None:
+        if not isinstance(kinds, (list, tuple)) or len(kinds) != c.integer("num_hidden_layers"):
+            raise InvalidValueError("layer_types", kinds, "one entry per layer")
+        full = [index + 1 for index, kind in enumerate(kinds) if kind == "full_attention"]
+        every = full[0] if full else 0
+        if full != (list(range(every, len(kinds) + 1, every)) if every else []):
+            raise InvalidValueError("layer_types", kinds, "full_attention at every n-th layer")
+    return {"window": c.integer("sliding_window", 4096), "full_attention_every": every}
+
+
+def _gated_activation(c: CheckpointConfig, field: str, default: str) -> Parameters:
+    """T5 1.0 names its activation, 1.1 says that it is gated."""
+    projection = c.text(field, default)
+    activation = "gelu_new" if projection == "gated-gelu" else projection.removeprefix("gated-")
+    named = CheckpointConfig({field: activation})
+    return {"activation": named.activation(field, default), "gated": activation != projection}

@@ -1,0 +1,240 @@
+"""Image networks that files of `workloads/networks` hold in layer notation (see `image_network`).
+
+Darknet detectors (YOLOv2 to v4), Inception networks, single-shot detectors, and the classifiers,
+detectors and dense prediction networks of accelerators' model zoos. Detectors end at the raw
+predictions, class scores and box offsets: choosing boxes is no matrix arithmetic and its cost
+depends on the picture. Auxiliary classifiers only exist while training from scratch and are left
+out.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import ceil
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from accelsim.workloads.builder import GraphBuilder
+from accelsim.workloads.families.image_network import (
+    Backbone,
+    RectangleParameters,
+    rectangle_input,
+    write_network,
+)
+from accelsim.workloads.families.mobile import mobilenet_v1_maps, round_channels
+from accelsim.workloads.families.residual_variants import named_residual_maps
+from accelsim.workloads.families.vision import classify, image_input
+from accelsim.workloads.family_parameters import Depth, ImageParameters, Multiplier
+from accelsim.workloads.model import RunShape, family
+
+__all__ = [
+    "DarknetParameters",
+    "EdgeClassifierParameters",
+    "EdgeDetectorParameters",
+    "EdgeSegmenterParameters",
+    "InceptionVariantParameters",
+    "SquareParameters",
+    "SsdParameters",
+]
+
+_BACKBONES: dict[str, Backbone] = {
+    "mobilenet-v1": mobilenet_v1_maps,
+    "residual": named_residual_maps,
+}
+#: Pools of GoogLeNet in torchvision, which round up, and those of the other early networks.
+_ROUNDED_POOLS = {"pool": "pool/3s2vc", "late_pool": "pool/2s2vc"}
+_PADDED_POOLS = {"pool": "pool/3s2", "late_pool": "pool/3s2"}
+
+
+class SquareParameters(ImageParameters):
+    """A network of square images: image size and classes."""
+
+
+class InceptionVariantParameters(RectangleParameters):
+    """An Inception network.
+
+    Attributes:
+        stem: "plain" starts with a 7x7 convolution, "separable" with TensorFlow-Slim's separable
+            one (v2 only).
+        double_window: Window of GoogLeNet's third branch: 5 in the paper, 3 in TensorFlow-Slim (v1
+            only).
+    """
+
+    stem: Literal["plain", "separable"] = "plain"
+    double_window: Literal[3, 5] = 5
+
+
+@family("googlenet", SquareParameters)
+def write_googlenet(b: GraphBuilder, p: SquareParameters, shape: RunShape) -> None:
+    """GoogLeNet, layer for layer as torchvision, whose 5x5 windows are 3x3."""
+    x = image_input(b, p, shape)
+    classify(b, write_network(b, x, "inception-v1", window=3, **_ROUNDED_POOLS), p.classes)
+
+
+@family("inception-v3", SquareParameters)
+def write_inception_v3(b: GraphBuilder, p: SquareParameters, shape: RunShape) -> None:
+    """Inception-v3, layer for layer as torchvision."""
+    classify(b, write_network(b, image_input(b, p, shape), "inception-v3"), p.classes)
+
+
+def _register_inception(network: str) -> None:
+    @family(network, InceptionVariantParameters)
+    def write(b: GraphBuilder, p: InceptionVariantParameters, shape: RunShape) -> None:
+        values = {"stem": p.stem, "window": p.double_window, **_PADDED_POOLS}
+        classify(b, write_network(b, rectangle_input(b, p, shape), network, **values), p.classes)
+
+
+for _network in ("inception-v1", "inception-v2", "inception-v4", "inception-resnet-v2"):
+    _register_inception(_network)
+
+
+class DarknetParameters(RectangleParameters):
+    """A Darknet detector; `classes` of the data set.
+
+    Attributes:
+        version: "2", "3", "3-tiny" or "4".
+        anchors: Boxes per position and scale.
+    """
+
+    version: Literal["2", "3", "3-tiny", "4"]
+    anchors: Annotated[int, Field(ge=1, le=64)] = 3
+
+
+@family("darknet", DarknetParameters)
+def write_darknet(b: GraphBuilder, p: DarknetParameters, shape: RunShape) -> None:
+    """The whole detector."""
+    x, outputs = rectangle_input(b, p, shape), p.anchors * (5 + p.classes)
+    write_network(b, x, f"darknet-{p.version}", outputs=outputs)
+
+
+@family("yolo-v3", SquareParameters)
+def write_yolo_v3(b: GraphBuilder, p: SquareParameters, shape: RunShape) -> None:
+    """YOLOv3 with three anchors per position."""
+    write_network(b, image_input(b, p, shape), "darknet-3", outputs=3 * (5 + p.classes))
+
+
+class SsdParameters(ImageParameters):
+    """A single-shot detector; `classes` counts the background.
+
+    Attributes:
+        anchors: Default boxes per position of each feature map.
+    """
+
+    anchors: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=64)], ...],
+        Field(strict=False, min_length=6, max_length=6),
+    ]
+
+
+def _register_ssd(name: str, network: str) -> None:
+    @family(name, SsdParameters)
+    def write(b: GraphBuilder, p: SsdParameters, shape: RunShape) -> None:
+        backbones: dict[str, Backbone] = {
+            "mobilenet-v1": partial(mobilenet_v1_maps, layout="keras")
+        }
+        values = {"classes": p.classes, "anchors": list(p.anchors)}
+        write_network(b, image_input(b, p, shape), network, backbones, **values)
+
+
+_register_ssd("ssd-vgg16", "ssd300-vgg-16")
+_register_ssd("ssd-mobilenet-v1", "ssd300-mobilenet-v1")
+_register_ssd("ssd-resnet34", "ssd1200-resnet-34")
+
+
+class EdgeClassifierParameters(RectangleParameters):
+    """A small classifier made for accelerators without squeeze-and-excite.
+
+    Attributes:
+        network: Which one.
+        width_multiplier: Scale of channel counts.
+        depth_multiplier: Scale of block repeats.
+    """
+
+    network: Literal[
+        "mobilenet-edge",
+        "efficientnet-edge",
+        "efficientnet-lite",
+        "mobilenet-v1",
+        "mobilenet-v2",
+        "squeezenet",
+    ]
+    width_multiplier: Multiplier = 1.0
+    depth_multiplier: Multiplier = 1.0
+
+
+def _scaled(width: float = 1.0, depth: float = 1.0) -> dict[str, Any]:
+    """Scaled channels s8, s16, ..., and numbers of the blocks after1, after2, ... a stage's
+    first.
+    """
+    channels = {f"s{count}": round_channels(count * width) for count in range(8, 328, 8)}
+    repeats = {f"after{count}": list(range(1, ceil(count * depth))) for count in range(1, 6)}
+    return channels | repeats | {"dilation": 1}
+
+
+@family("edge-classifier", EdgeClassifierParameters)
+def write_edge_classifier(b: GraphBuilder, p: EdgeClassifierParameters, shape: RunShape) -> None:
+    """Stem, blocks, classifier."""
+    values = _scaled(p.width_multiplier, p.depth_multiplier)
+    values["head"] = max(1280, round_channels(1280 * p.width_multiplier))
+    x, network = rectangle_input(b, p, shape), p.network
+    if network == "mobilenet-v1":
+        x = mobilenet_v1_maps(b, x, p.width_multiplier)[-1]
+    else:
+        x = write_network(b, x, network, classes=p.classes, **values)
+    if network != "squeezenet":  # whose classifier is a convolution
+        classify(b, x, p.classes)
+
+
+class EdgeDetectorParameters(RectangleParameters):
+    """A detector of the Vitis AI model zoo; `classes` counts the background.
+
+    Attributes:
+        network: Which one.
+    """
+
+    network: Literal[
+        "refinedet",
+        "ssd-mobilenet-v1",
+        "ssd-mobilenet-v2",
+        "ssdlite-mobilenet-v2",
+        "ssd-inception-v2",
+        "ssd-vgg",
+        "ssd-resnet-34",
+        "ssd-resnet-50-fpn",
+        "superpoint",
+        "ultrafast-lane",
+    ]
+
+
+@family("edge-detector", EdgeDetectorParameters)
+def write_edge_detector(b: GraphBuilder, p: EdgeDetectorParameters, shape: RunShape) -> None:
+    """Backbone and heads."""
+    values = _scaled() | {"classes": p.classes, "outputs": p.classes + 4} | _PADDED_POOLS
+    write_network(b, rectangle_input(b, p, shape), p.network, _BACKBONES, **values)
+
+
+class EdgeSegmenterParameters(RectangleParameters):
+    """A network of the Vitis AI model zoo that predicts for each pixel.
+
+    Attributes:
+        network: Which one.
+        base_channels: Channels of the first level of a U-Net or of SESR.
+        raised_fraction: Channels that a U-Net's transposed convolutions give, over those of the
+            level they raise to.
+    """
+
+    network: Literal["erfnet", "semantic-fpn", "deeplab-mobilenet-v2", "sesr", "unet"]
+    base_channels: Depth = 16
+    raised_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+@family("edge-segmenter", EdgeSegmenterParameters)
+def write_edge_segmenter(b: GraphBuilder, p: EdgeSegmenterParameters, shape: RunShape) -> None:
+    """The whole network."""
+    values = _scaled() | {"classes": p.classes, "first_channels": 16 - p.image_channels}
+    for level in range(5):
+        width = p.base_channels << level
+        values[f"c{level}"] = width
+        values[f"r{level}"] = max(int(width * p.raised_fraction), 1)
+    write_network(b, rectangle_input(b, p, shape), p.network, _BACKBONES, **values)
