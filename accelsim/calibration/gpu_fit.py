@@ -26,7 +26,7 @@ from accelsim.calibration.environment import machine_name
 from accelsim.calibration.fit.cells import Cell, TimedKernels, unchained
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters
-from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.fit.residuals import family_parts, family_residuals
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_rows import measured_graph
 from accelsim.calibration.measurement.case import Case
@@ -233,7 +233,9 @@ def _overlay(
         data=source,
         rows=count,
         parameters=parameters.numbers(),
-        families=family_residuals([CellResidual.of(cell, parameters) for cell in unseen]),
+        families=family_residuals(
+            part for cell in unseen for part in family_parts(cell, parameters)
+        ),
         surfaces=parameters.surfaces,
     )
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from accelsim.calibration.fit.cells import Cell, limited
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters, is_throttled
-from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.fit.residuals import family_parts, family_residuals
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.surface import coordinates, surface_rows
@@ -124,8 +124,8 @@ def unseen_residuals(
     seen = [cell.take(~mask) for cell, mask in zip(cells, kept, strict=True)]
     unseen = [cell.take(mask) for cell, mask in zip(cells, kept, strict=True)]
     trial = replace(parameters, surfaces=_useful(_surfaces(seen, parameters), unseen, parameters))
-    residuals = [CellResidual.of(cell, trial) for cell in unseen if len(cell)]
-    return family_residuals(residuals), frozenset(trial.surfaces)
+    parts = [part for cell in unseen if len(cell) for part in family_parts(cell, trial)]
+    return family_residuals(parts), frozenset(trial.surfaces)
 
 
 def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, ShapeSurface]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from accelsim import catalog
 from accelsim.calibration.fit.cells import Cell, chip_of, limited, without
 from accelsim.calibration.fit.gpu import STAGES, fit_stage
-from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.fit.residuals import family_parts, family_residuals
 from accelsim.calibration.fit.solve import Prior, robust, solve
 from accelsim.calibration.overlay import read_fitted, write_overlay
 from accelsim.cost.gpu import GpuParameters
@@ -306,7 +306,7 @@ def test_a_chip_leaves_with_all_its_boards() -> None:
 
 def test_spreads_cover_nine_of_ten_rows() -> None:
     cell = gemm_cell(CLASS, count=800, noise=0.1)
-    family = family_residuals([CellResidual.of(cell, CLASS)])["gemm fp32"]
+    family = family_residuals(family_parts(cell, CLASS))["gemm fp32"]
     assert family.log_sigma == pytest.approx(0.1, rel=0.15)
     assert family.shared_log_sigma == pytest.approx(IN_MODEL_LOG_SIGMA, abs=0.02)
     assert family.rows == 800
