@@ -32,8 +32,6 @@ __all__ = [
     "arithmetic_energy_per_flop_j",
     "arithmetic_energy_table_j",
     "dram_energy_per_byte_j",
-    "dynamic_power_fraction",
-    "energy_fraction",
     "power_limited_clock_fraction",
     "sram_energy_per_byte_j",
 ]
@@ -175,47 +173,20 @@ def sram_energy_per_byte_j(
     return per_word
 
 
-def energy_fraction(
-    clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION
-) -> FloatArray:
-    """Dynamic energy per operation at a lower clock, over that at the highest: V^2 with V = max(f,
-    floor).
-
-    Chandrakasan et al., JSSC 27(4), 1992: switching energy goes with the square of the voltage.
-    """
-    voltage = np.maximum(np.asarray(clock_fraction, dtype=np.float64), voltage_floor)
-    squared: FloatArray = voltage * voltage
-    return squared
-
-
-def dynamic_power_fraction(
-    clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION
-) -> FloatArray:
-    """Dynamic power at a lower clock, over that at the highest: f V(f)^2.
-
-    Chandrakasan et al., JSSC 27(4), 1992: switching energy goes with the square of the voltage.
-    """
-    clock = np.asarray(clock_fraction, dtype=np.float64)
-    power: FloatArray = clock * energy_fraction(clock, voltage_floor)
-    return power
-
-
 def power_limited_clock_fraction(
     dynamic_w: ArrayLike,
     static_w: ArrayLike,
-    limit_w: float | None,
-    voltage_floor: float = VOLTAGE_FLOOR_FRACTION,
+    limit_w: float,
 ) -> FloatArray:
-    """Clock, over the highest clock, at which static + dynamic power meets the limit: inverse of
-    `dynamic_power_fraction`.
+    """Clock, over the highest clock, at which static + dynamic power meets the limit, with a
+    dynamic power of f V(f)^2.
 
     Chandrakasan et al., JSSC 27(4), 1992: switching energy goes with the square of the voltage.
 
     Args:
         dynamic_w: Dynamic power the work would draw at the highest clock, W, >= 0.
         static_w: Power that does not depend on the work, W, >= 0.
-        limit_w: Board or package limit, W; None is unlimited.
-        voltage_floor: Lowest over highest voltage, 0 to 1.
+        limit_w: Board or package limit, W.
 
     Returns:
         Fraction in [MINIMUM_CLOCK_FRACTION, 1], broadcast shape; 1 where the limit does not bind.
@@ -223,11 +194,9 @@ def power_limited_clock_fraction(
     dynamic, static = np.broadcast_arrays(
         np.asarray(dynamic_w, dtype=np.float64), np.asarray(static_w, dtype=np.float64)
     )
-    if limit_w is None:
-        return np.ones(dynamic.shape)
     room = np.maximum(limit_w - static, 0.0) / np.maximum(dynamic, 1e-30)
     room = np.minimum(room, 1.0)
-    knee = voltage_floor**3
-    clock = np.where(room >= knee, np.cbrt(room), room / voltage_floor**2)
+    floor = VOLTAGE_FLOOR_FRACTION
+    clock = np.where(room >= floor**3, np.cbrt(room), room / floor**2)
     limited: FloatArray = np.clip(clock, MINIMUM_CLOCK_FRACTION, 1.0)
     return limited

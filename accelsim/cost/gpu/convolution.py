@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.gpu.machine import GpuMachine, tiles_of
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
@@ -34,7 +34,7 @@ _K = OperatorKind
 _DOT_OPERATIONS_PER_SM_CLOCK = 512.0
 #: Output tiles (positions, channels) of implicit GEMM with gathered operands: names of cuDNN's
 #: kernels on vector lanes ("scudnn_128x64_relu"); none splits the contraction.
-_GATHERED_TILES = ((128, 128), (128, 64), (128, 32))
+_GATHERED_TILES = tiles_of("128x128 128x64 128x32")
 #: Rows and columns that the edges of such a tile cost: 4.5 to 8.7 on the V100, T4, P100 and P4
 #: (NeuSight's rows by kernel).
 _EDGE_ROWS = 6.0

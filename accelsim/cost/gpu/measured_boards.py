@@ -10,9 +10,8 @@ writes the file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -31,7 +30,6 @@ __all__ = [
     "MeasuredBoard",
     "measured_boards",
     "overlay_boards",
-    "write_measured_boards",
 ]
 
 FILE = "measured_boards.json"
@@ -130,26 +128,6 @@ def overlay_boards(folder: Path) -> list[MeasuredBoard]:
         if isinstance(profile, GpuProfile) and Dtype.BF16 in profile.matrix_flop_per_s:
             found.append(MeasuredBoard.of(overlay, profile))
     return found
-
-
-def write_measured_boards(boards: list[MeasuredBoard], path: Path) -> None:
-    """Write the file, whole or not at all.
-
-    Args:
-        boards: What it holds; their surfaces' files must lie beside it.
-        path: Where.
-    """
-    entries = {
-        board.board.name: {
-            **asdict(board.board),
-            "pinned": dict(board.pinned),
-            "surfaces": list(board.names),
-        }
-        for board in boards
-    }
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(path)
 
 
 def _read(path: Path) -> list[MeasuredBoard]:

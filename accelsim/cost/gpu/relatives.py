@@ -21,7 +21,7 @@ import numpy as np
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.measured_boards import Board, MeasuredBoard, measured_boards
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA
-from accelsim.cost.shape_surface import ShapeSurface, Surface
+from accelsim.cost.shape_surface import Surface
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]
@@ -132,7 +132,7 @@ def _blend(name: str, relatives: Sequence[Relative], *, is_same_architecture: bo
     mean = sum(carried * weight * _resampled(surface, first) for surface, weight in found)
     sigma = hypot(sum(weight * surface.log_sigma for surface, weight in found), added)
     shared = hypot(added, IN_MODEL_LOG_SIGMA)
-    return first.with_flat(np.asarray(mean)).with_evidence(sigma, first.rows, shared)
+    return replace(first.with_flat(np.asarray(mean)), log_sigma=sigma, shared_log_sigma=shared)
 
 
 def _carried_fraction(name: str) -> float:
@@ -146,8 +146,8 @@ def _carried_fraction(name: str) -> float:
 def _resampled(surface: Surface, like: Surface) -> FloatArray:
     """Values of a surface at the knots of another of the same terms, in one column."""
     columns = []
-    for (axes, values), (_, wanted) in zip(surface.terms(), like.terms(), strict=True):
-        grid = ShapeSurface(tuple(surface.knots[axis] for axis in axes), values)
+    for (axes, values), (_, wanted) in zip(surface.grids, like.grids, strict=True):
+        grid = Surface.of_values([surface.knots[axis] for axis in axes], values)
         place = np.meshgrid(*(like.knots[axis] for axis in axes), indexing="ij")
         columns.append(grid([column.ravel() for column in place]).reshape(wanted.size))
     return np.concatenate(columns)

@@ -241,8 +241,8 @@ def _on_surfaces(
             continue
         whole = coordinates(rows, operator, parameters.conditions)
         place = whole if len(part) == len(rows) else [column[part] for column in whole]
-        departure, sigma[part], shared[part], outside[part] = surface.evaluate(place)
-        factor[part] = np.exp(departure)
+        factor[part] = np.exp(surface(place))
+        sigma[part], shared[part], outside[part] = surface.spread(place)
     return replace(
         _scaled(costs, factor, rows, machine),
         log_sigma=sigma,
