@@ -13,7 +13,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import md5
 from typing import Any, Final
 
@@ -38,6 +37,7 @@ from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.driver_gpu import estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile
+from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GpuCalibration", "fit_gpu_run", "gpu_profile", "shipped_parameters"]
@@ -147,7 +147,17 @@ def fit_gpu_run(
     fitted, unconverged = fit_parameters(seen, prior)
     parameters = fitted.with_values({**_issue_times(rows), **_copies(run, profile)})
     unseen = [cell.take(mask) for cell, mask in zip(cells, out, strict=True) if mask.any()]
-    overlay = _overlay(profile, run, parameters, unseen, source, len(rows))
+    parts = [part for cell in unseen for part in family_parts(cell, parameters)]
+    overlay = FittedParameters(
+        device=profile.name,
+        device_class="gpu",
+        date=str(run.environment.get("measured_at") or "")[:10] or "unknown",
+        data=source,
+        rows=len(rows),
+        parameters=parameters.numbers(),
+        families=family_residuals(parts),
+        surfaces=parameters.surfaces,
+    )
     full = GpuParameters.class_wide().with_overlay(overlay)
     return GpuCalibration(overlay, full, _errors(unseen, parameters), tuple(unconverged), run)
 
@@ -218,33 +228,11 @@ def _copies(run: CalibrationRun, profile: GpuProfile) -> dict[str, float]:
     return {"host.copy_latency_s": latency, "host.link_efficiency": min(efficiency, 1.0)}
 
 
-def _overlay(
-    profile: GpuProfile,
-    run: CalibrationRun,
-    parameters: GpuParameters,
-    unseen: Sequence[Cell],
-    source: str,
-    count: int,
-) -> FittedParameters:
-    return FittedParameters(
-        device=profile.name,
-        device_class="gpu",
-        date=str(run.environment.get("measured_at") or "")[:10] or "unknown",
-        data=source,
-        rows=count,
-        parameters=parameters.numbers(),
-        families=family_residuals(
-            part for cell in unseen for part in family_parts(cell, parameters)
-        ),
-        surfaces=parameters.surfaces,
-    )
-
-
 def _errors(unseen: Sequence[Cell], parameters: GpuParameters) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[FloatArray]] = {}
     for cell in unseen:
         errors = np.abs(np.expm1(-log_residual(cell, parameters)))
-        dtype = _labels()[int(cell.graph.dtype[0])]
+        dtype = Dtype(int(cell.graph.dtype[0])).label
         for key in ((cell.operator, dtype), ("all", dtype), ("all", "all")):
             groups.setdefault(key, []).append(errors)
     table = []
@@ -255,10 +243,3 @@ def _errors(unseen: Sequence[Cell], parameters: GpuParameters) -> list[dict[str,
         row = {"family": family, "threads": 0, "dtype": dtype, "rows": len(known)}
         table.append(row | {name: float(value) for name, value in figures.items()})
     return table
-
-
-@lru_cache(maxsize=1)
-def _labels() -> Mapping[int, str]:
-    from accelsim.workloads.dtype import Dtype
-
-    return {int(dtype): dtype.label for dtype in Dtype}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accelsim.calibration.fit.cells import Cell, chip_of, limited, without
+from accelsim.calibration.fit.cells import Cell, chip_of, limited
 from accelsim.calibration.fit.residuals import FamilyPart, family_parts
 from accelsim.calibration.overlay import write_overlay
 from accelsim.cost.fitted import read_fitted
@@ -71,7 +71,7 @@ def _left_out(sample: ClassSample, chip: str) -> ClassFit:
     before = sample.before(left_out_name(chip))
     if sample.keep_values and before is not None:
         return ClassFit(before)
-    fit = fit_class(without(sample.fitted, chip))
+    fit = fit_class([cell for cell in sample.fitted if chip_of(cell.device.name) != chip])
     return replace(fit, parameters=before) if fit.unconverged and before is not None else fit
 
 

@@ -35,11 +35,13 @@ class Prior:
         low: Least value, above 0.
         high: Largest value.
         log_sigma: Standard deviation of its logarithm around the centre.
+        needs: What rows must show for it to be fitted at all.
     """
 
     low: float
     high: float
     log_sigma: float = 1.0
+    needs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
