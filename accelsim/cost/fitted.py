@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from accelsim.cost.class_parameters import entry_problems
 from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile
@@ -111,9 +112,7 @@ def read_fitted(path: Path) -> FittedParameters:
     if not isinstance(entries, Mapping) or not (entries or data.get("surfaces")):
         problems.append("parameters: expected a mapping of name: {value, kind, source}")
         entries = {}
-    problems += [
-        problem for name, entry in entries.items() for problem in _entry_problems(name, entry)
-    ]
+    problems += entry_problems(entries)
     families = _entries("families", data, FamilyResidual.from_mapping, problems)
     surfaces = _surfaces(path, data, problems)
     tier = _tier(data, problems)
@@ -151,12 +150,6 @@ def _tier(data: Mapping[str, Any], problems: list[str]) -> Tier:
         return Tier(word)
     problems.append(f"tier: expected {Tier.FITTED} or {Tier.MEASURED}, not {word!r:.60}")
     return Tier.FITTED
-
-
-def _entry_problems(name: str, entry: Any) -> list[str]:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("value"), (int, float)):
-        return [f"parameters.{name}: expected {{value: number, kind, source}}"]
-    return [] if entry.get("source") else [f"parameters.{name}: a number needs a source"]
 
 
 def _entries(

@@ -20,31 +20,27 @@ from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
-    "SUBSTITUTES",
     "Roofline",
     "main_memory_bandwidth_bytes_per_s",
     "rate_table",
 ]
 
-_D = Dtype
 #: Formats a unit without the row's own format computes in instead: wider, of the same sort where
 #: there is one.
-SUBSTITUTES: Mapping[Dtype, tuple[Dtype, ...]] = {
-    _D.TF32: (_D.FP32,),
-    _D.FP16: (_D.FP32,),
-    _D.BF16: (_D.FP32,),
-    _D.FP8: (_D.BF16, _D.FP16, _D.FP32),
-    _D.FP6: (_D.FP8, _D.BF16, _D.FP16, _D.FP32),
-    _D.FP4: (_D.FP8, _D.BF16, _D.FP16, _D.FP32),
-    _D.INT8: (_D.INT16, _D.INT32, _D.FP32),
-    _D.INT4: (_D.INT8, _D.FP16, _D.FP32),
-    _D.INT1: (_D.INT8, _D.FP32),
-    _D.BOOL: (_D.INT8, _D.INT32, _D.FP32),
-    _D.INT16: (_D.INT32, _D.FP32),
-    _D.INT32: (_D.FP32,),
-    _D.INT64: (_D.FP64, _D.FP32),
-    _D.FP32: (),
-    _D.FP64: (),
+_SUBSTITUTES = {
+    "tf32": "fp32",
+    "fp16": "fp32",
+    "bf16": "fp32",
+    "fp8": "bf16 fp16 fp32",
+    "fp6": "fp8 bf16 fp16 fp32",
+    "fp4": "fp8 bf16 fp16 fp32",
+    "int8": "int16 int32 fp32",
+    "int4": "int8 fp16 fp32",
+    "int1": "int8 fp32",
+    "bool": "int8 int32 fp32",
+    "int16": "int32 fp32",
+    "int32": "fp32",
+    "int64": "fp64 fp32",
 }
 
 
@@ -53,13 +49,14 @@ def rate_table(rates: Mapping[Dtype, float], *, substitute: bool = True) -> Floa
 
     Args:
         rates: Rates of the formats a unit has, FLOP/s.
-        substitute: Whether formats without a rate take that of the first of `SUBSTITUTES` that has
+        substitute: Whether formats without a rate take that of the first of `_SUBSTITUTES` that has
             one.
     """
     table = np.full(len(DTYPE_BYTES), np.nan)
     for dtype in Dtype:
-        candidates = (dtype, *SUBSTITUTES[dtype]) if substitute else (dtype,)
-        table[dtype] = next((rates[c] for c in candidates if c in rates), np.nan)
+        others = _SUBSTITUTES.get(dtype.label, "").split() if substitute else []
+        known = (rates[c] for c in (dtype, *(Dtype[o.upper()] for o in others)) if c in rates)
+        table[dtype] = next(known, np.nan)
     return table
 
 

@@ -216,11 +216,6 @@ class Rows:
         fused = self.graph.epilogue_flop
         return np.zeros(len(self)) if fused is None else fused[self.index]
 
-    @property
-    def dtypes(self) -> list[int]:
-        """Distinct dtype codes of these rows."""
-        return np.flatnonzero(np.bincount(self.column("dtype"))).tolist()
-
     def by_dtype(self, rates: FloatArray, device: str) -> FloatArray:
         """Rate of each row's dtype, shape (k,).
 

@@ -165,19 +165,8 @@ def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters
     use = np.flatnonzero(_is_winograd(rows, layer))
     for algorithm in (_FUSED, _UNFUSED):
         if rows.kind in algorithm.kinds and use.size:
-            best = _faster(best, _winograd_costs(rows, layer, algorithm, use, machine, parameters))
+            best = best.or_faster(_winograd_costs(rows, layer, algorithm, use, machine, parameters))
     return best
-
-
-def _faster(costs: RowCosts, other: RowCosts) -> RowCosts:
-    take = other.time_s < costs.time_s
-
-    def pick(name: str) -> FloatArray:
-        chosen: FloatArray = np.where(take, getattr(other, name), getattr(costs, name))
-        return chosen
-
-    columns = {name: pick(name) for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")}
-    return RowCosts(**columns, log_sigma=costs.log_sigma)
 
 
 def _direct_s(

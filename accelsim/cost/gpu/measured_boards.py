@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from accelsim.cost.fitted import FittedParameters, calibration_folders, read_fitted
+from accelsim.cost.fitted import calibration_folders, read_fitted
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile, surface_file_name
 from accelsim.cost.table import Tier
@@ -86,12 +86,6 @@ class MeasuredBoard:
     names: tuple[str, ...]
     surfaces: Mapping[str, Surface]
 
-    @classmethod
-    def of(cls, overlay: FittedParameters, device: GpuProfile) -> MeasuredBoard:
-        """A board from its overlay."""
-        pinned = dict(sorted(overlay.pinned.items()))
-        return cls(Board.of(device), pinned, tuple(sorted(overlay.surfaces)), overlay.surfaces)
-
 
 def measured_boards() -> tuple[MeasuredBoard, ...]:
     """Boards with overlays of tier `measured`, by name; the user's own overlays come before those
@@ -126,7 +120,9 @@ def overlay_boards(folder: Path) -> list[MeasuredBoard]:
             continue
         profile = catalog.device(overlay.device)
         if isinstance(profile, GpuProfile) and Dtype.BF16 in profile.matrix_flop_per_s:
-            found.append(MeasuredBoard.of(overlay, profile))
+            pinned = dict(sorted(overlay.pinned.items()))
+            names = tuple(sorted(overlay.surfaces))
+            found.append(MeasuredBoard(Board.of(profile), pinned, names, overlay.surfaces))
     return found
 
 
