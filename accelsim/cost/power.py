@@ -71,25 +71,25 @@ _DERIVED: Mapping[Dtype, tuple[Dtype, float]] = {
 #: pJ per bit of main memory by technology, longest name first. HBM2 and GDDR5: O'Connor et al.,
 #: MICRO 2017; HBM2e, GDDR6, GDDR6X: Micron's Ultra-Bandwidth brief; HBM3, LPDDR and DDR4: vendors'
 #: public figures; DDR5: DDR4's, at 1.1 for 1.2 V.
-_DRAM_PJ_PER_BIT: tuple[tuple[str, float], ...] = (
-    ("gddr6x", 7.25),
-    ("gddr5x", 14.0),
-    ("lpddr4", 5.0),
-    ("lpddr5", 4.0),
-    ("gddr7", 6.5),
-    ("gddr6", 7.5),
-    ("gddr5", 14.0),
-    ("hbm2e", 6.0),
-    ("hbm3e", 4.2),
-    ("hbm2", 3.95),
-    ("hbm3", 4.2),
-    ("ddr5", 15.0),
-    ("ddr4", 18.0),
-    ("ddr3", 25.0),
-    ("hbm", 5.0),
-    ("gddr", 10.0),
-    ("sram", 0.2),
-)
+_DRAM_PJ_PER_BIT: Mapping[str, float] = {
+    "gddr6x": 7.25,
+    "gddr5x": 14.0,
+    "lpddr4": 5.0,
+    "lpddr5": 4.0,
+    "gddr7": 6.5,
+    "gddr6": 7.5,
+    "gddr5": 14.0,
+    "hbm2e": 6.0,
+    "hbm3e": 4.2,
+    "hbm2": 3.95,
+    "hbm3": 4.2,
+    "ddr5": 15.0,
+    "ddr4": 18.0,
+    "ddr3": 25.0,
+    "hbm": 5.0,
+    "gddr": 10.0,
+    "sram": 0.2,
+}
 _UNKNOWN_DRAM_PJ_PER_BIT = 10.0
 
 
@@ -142,7 +142,7 @@ def dram_energy_per_byte_j(technology: str | None) -> float:
         Joules per byte.
     """
     name = (technology or "").lower().replace("-", "").replace(" ", "")
-    found = (value for key, value in _DRAM_PJ_PER_BIT if key in name)
+    found = (value for key, value in _DRAM_PJ_PER_BIT.items() if key in name)
     return 8 * _PJ * next(found, _UNKNOWN_DRAM_PJ_PER_BIT)
 
 
