@@ -5,7 +5,7 @@ GPU has, with energy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -48,31 +48,16 @@ def gpu_check_list(dtypes: Sequence[str]) -> list[CheckCase]:
     return cases
 
 
-def predict_gpu(
-    cases: Iterable[CheckCase],
-    profile: GpuProfile,
-    parameters: GpuParameters,
-    models: Mapping[str, Any] | None = None,
-) -> list[Prediction]:
-    """Time and energy per iteration of each case, back to back, with a 90 % interval of the time.
+def predict_gpu(case: CheckCase, profile: GpuProfile, parameters: GpuParameters) -> Prediction:
+    """Time and energy per iteration of a case, back to back, with a 90 % interval of the time.
 
     Args:
-        cases: What will be measured.
+        case: What will be measured.
         profile: The GPU.
         parameters: Its calibration.
-        models: Factories by name; the check models where None.
     """
-    return [_predict(case, profile, parameters, models) for case in cases]
-
-
-def _predict(
-    case: CheckCase,
-    profile: GpuProfile,
-    parameters: GpuParameters,
-    models: Mapping[str, Any] | None,
-) -> Prediction:
     execution = Execution(case.execution)
-    graph = model_graph(case, models)
+    graph = model_graph(case)
     if execution is Execution.COMPILED:
         graph = fuse_elementwise(graph)
     table = cost_gpu(graph, profile, execution, parameters)
@@ -117,4 +102,4 @@ def freeze_gpu(calibration: GpuCalibration, profile: GpuProfile) -> dict[str, An
         "device": profile.name,
         "operators": calibration.errors,
     }
-    return freeze(predict_gpu(cases, profile, calibration.parameters), origin)
+    return freeze([predict_gpu(case, profile, calibration.parameters) for case in cases], origin)

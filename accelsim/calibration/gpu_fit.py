@@ -23,6 +23,7 @@ from accelsim import catalog
 from accelsim.calibration.calibrate import refuse_noise
 from accelsim.calibration.environment import machine_name
 from accelsim.calibration.fit.cells import Cell, TimedKernels, unchained
+from accelsim.calibration.fit.dispatch import FIT
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters
 from accelsim.calibration.fit.residuals import family_parts, family_residuals
@@ -47,15 +48,6 @@ _FEWEST_ROWS: Final = 100
 #: A call whose kernel takes less than this part of its time is bound by the host.
 _HOST_BOUND: Final = 0.5
 _BYTES_PER_ELEMENT: Final = 4.0
-#: Operators whose eager calls tell the time to issue one, by parameter.
-_ISSUED: Final[Mapping[str, tuple[str, ...]]] = {
-    "dispatch.contraction_s": ("addmm", "mm_nn", "mm_tn"),
-    "dispatch.batched_s": ("bmm",),
-    "dispatch.convolution_s": ("convolution",),
-    "dispatch.norm_s": ("native_layer_norm", "native_batch_norm", "sum", "mean"),
-    "dispatch.softmax_s": ("_softmax",),
-    "dispatch.elementwise_s": ("relu", "add", "mul", "sub", "gelu", "mul_scalar", "neg"),
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,9 +184,11 @@ def _issue_times(rows: Sequence[Measurement]) -> dict[str, float]:
     """
     kernel = {_key(row.case): row.time_s or np.inf for row in rows if row.case.execution == "graph"}
     found = {}
-    for name, operators in _ISSUED.items():
+    for name, operators in FIT["issue_times"].items():
         eager = [
-            row for row in rows if row.case.execution == "eager" and row.case.operator in operators
+            row
+            for row in rows
+            if row.case.execution == "eager" and row.case.operator in operators["run"]
         ]
         times = [
             row.time_s

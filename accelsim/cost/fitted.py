@@ -115,7 +115,9 @@ def read_fitted(path: Path) -> FittedParameters:
     problems += entry_problems(entries)
     families = _entries("families", data, FamilyResidual.from_mapping, problems)
     surfaces = _surfaces(path, data, problems)
-    tier = _tier(data, problems)
+    tier = data.get("tier", Tier.FITTED)
+    if tier not in (Tier.FITTED, Tier.MEASURED):
+        problems.append(f"tier: expected {Tier.FITTED} or {Tier.MEASURED}, not {tier!r:.60}")
     pinned = _entries("pinned", data, float, problems)
     if problems:
         raise ProfileError(str(path), problems)
@@ -128,7 +130,7 @@ def read_fitted(path: Path) -> FittedParameters:
         note=str(data.get("note") or ""),
         surfaces=surfaces,
         pinned=pinned,
-        tier=tier,
+        tier=Tier(tier),
     )
 
 
@@ -142,14 +144,6 @@ def _surfaces(path: Path, data: Mapping[str, Any], problems: list[str]) -> Mappi
         problems.append(f"surfaces: expected the name of a file beside this one, not {name!r:.60}")
         return {}
     return SurfaceFile(beside)
-
-
-def _tier(data: Mapping[str, Any], problems: list[str]) -> Tier:
-    word = data.get("tier", Tier.FITTED)
-    if word in (Tier.FITTED, Tier.MEASURED):
-        return Tier(word)
-    problems.append(f"tier: expected {Tier.FITTED} or {Tier.MEASURED}, not {word!r:.60}")
-    return Tier.FITTED
 
 
 def _entries(

@@ -10,7 +10,7 @@ its kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA, SIGMA_PER_DECADE
 from accelsim.workloads.graph import FloatArray, IntArray
 
-__all__ = ["Surface", "surface_from_thousandths"]
+__all__ = ["LazySurfaces", "Surface", "surface_from_thousandths"]
 
 #: Rows worked on at once: their corners stay in a core's cache.
 _BLOCK = 8192
@@ -155,6 +155,37 @@ class Surface:
         terms = {} if axes == [[*range(len(knots))]] else {"axes": axes}
         sigma = float(f"{self.log_sigma:.4g}")
         return {"rows": self.rows, "log_sigma": sigma, "knots": knots, **terms}
+
+
+class LazySurfaces(Mapping[str, Surface]):
+    """Surfaces by name, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Surface] = {}
+
+    def names(self) -> Collection[str]:
+        """All names."""
+        raise NotImplementedError
+
+    def make(self, name: str) -> Surface:
+        """One of the surfaces."""
+        raise NotImplementedError
+
+    def __getitem__(self, name: str) -> Surface:
+        if name not in self._known:
+            if name not in self.names():
+                raise KeyError(name)
+            self._known[name] = self.make(name)
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.names())
 
 
 def surface_from_thousandths(header: Mapping[str, Any], thousandths: IntArray) -> Surface:

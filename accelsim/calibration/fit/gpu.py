@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from accelsim.calibration.fit.cells import Cell
+from accelsim.calibration.fit.dispatch import FIT
 from accelsim.calibration.fit.solve import Prior, Solution, solve
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.machine import memory_efficiency_name
 from accelsim.cost.table import CostTable
-from accelsim.datafile import data_root, read_mapping
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
@@ -80,10 +80,7 @@ def _read_stage(name: str, entry: Mapping[str, Any]) -> Stage:
 
 
 #: Stages in order, from ``calibration/class/gpu-fit.yaml``.
-STAGES = tuple(
-    _read_stage(name, entry)
-    for name, entry in read_mapping(data_root() / "calibration/class/gpu-fit.yaml").items()
-)
+STAGES = tuple(_read_stage(name, entry) for name, entry in FIT["stages"].items())
 
 
 def page_walk_loss(cells: Iterable[Cell], parameters: GpuParameters) -> float | None:

@@ -51,22 +51,16 @@ class _Group:
     __slots__: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Refuse a fraction above 1, an efficiency of 0, and what is negative."""
         group = type(self).__name__.removesuffix("Parameters").lower()
         for name in self.__slots__:
-            _check(f"{group}.{name}", getattr(self, name))
-
-
-def _check(name: str, value: float) -> None:
-    """Refuse a number out of range.
-
-    Raises:
-        InvalidValueError: If a fraction is above 1, an efficiency 0, or a number negative.
-    """
-    is_fraction = name.endswith(("efficiency", "_fraction"))
-    largest = _WHOLE if is_fraction else _LARGEST
-    is_empty = value == 0 and name.endswith("efficiency")
-    if is_empty or not 0 <= value <= largest:
-        raise InvalidValueError(f"gpu parameter {name}", value, f"a number up to {largest:g}")
+            value = getattr(self, name)
+            largest = _WHOLE if name.endswith(("efficiency", "_fraction")) else _LARGEST
+            is_empty = value == 0 and name.endswith("efficiency")
+            if is_empty or not 0 <= value <= largest:
+                raise InvalidValueError(
+                    f"gpu parameter {group}.{name}", value, f"a number up to {largest:g}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
