@@ -66,8 +66,8 @@ def fit_class(
         fit = fit_stage(stage, own, parameters, energy_starts(parameters, _ENERGY_FACTORS))
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
-        issued += [(own[index], value) for index, value in fit.issue_s.items()]
-        waited += [(own[index], value) for index, value in fit.wait_s.items()]
+        issued += fit.issued
+        waited += fit.waited
     parameters = parameters.with_values(dispatch_times(issued, waited))
     if (loss := page_walk_loss(cells, parameters)) is not None:
         parameters = parameters.with_values({"gemm.page_walk_loss": loss})

@@ -131,15 +131,14 @@ class StageFit:
     Attributes:
         parameters: With the stage's values, or as they were where the fit did not converge.
         solution: What the solver found.
-        issue_s: Time to issue a row of each eager cell, by position among the stage's cells; of its
-            shortest calls where calls wait.
-        wait_s: Mean wait of a call beyond that, of the cells of convolutions.
+        issued: Eager cells with the time to issue a row; of its shortest calls where calls wait.
+        waited: Eager cells of convolutions with the mean wait of a call beyond that.
     """
 
     parameters: GpuParameters
     solution: Solution
-    issue_s: Mapping[int, float]
-    wait_s: Mapping[int, float]
+    issued: Sequence[tuple[Cell, float]]
+    waited: Sequence[tuple[Cell, float]]
 
 
 def fit_stage(
@@ -163,7 +162,7 @@ def fit_stage(
     for index, cell in enumerate(cells):
         if cell.is_eager:
             centre[f"issue {index}"] = _issue_start_s(cell, prior)
-            priors[f"issue {index}"] = _WAIT_PRIOR if _waits(cell) else _ISSUE_PRIOR
+            priors[f"issue {index}"] = _WAIT_PRIOR if cell.kind in CONV_KINDS else _ISSUE_PRIOR
 
     @lru_cache(
         maxsize=len(names) + 2
@@ -185,23 +184,16 @@ def fit_stage(
         if found.has_converged
         else prior
     )
-    issue = {
-        index: found.values[f"issue {index}"]
-        for index in range(len(cells))
-        if f"issue {index}" in centre
-    }
-    wait = {
-        index: max(value - _issue_start_s(cells[index], fitted), 0.0)
-        for index, value in issue.items()
-        if _waits(cells[index])
-    }
-    return StageFit(
-        fitted, found, {index: value - wait.get(index, 0.0) for index, value in issue.items()}, wait
-    )
-
-
-def _waits(cell: Cell) -> bool:
-    return cell.kind in CONV_KINDS
+    issued, waited = [], []
+    for index, cell in enumerate(cells):
+        if not cell.is_eager:
+            continue
+        issue_s, wait_s = found.values[f"issue {index}"], 0.0
+        if cell.kind in CONV_KINDS:
+            wait_s = max(issue_s - _issue_start_s(cell, fitted), 0.0)
+            waited.append((cell, wait_s))
+        issued.append((cell, issue_s - wait_s))
+    return StageFit(fitted, found, issued, waited)
 
 
 def _distinct(

@@ -63,12 +63,9 @@ def fit_parameters(
         )
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
-        issued += [
-            (own[index], value)
-            for index, value in fit.issue_s.items()
-            if not stage.is_of_throttled_boards
-        ]
-        waited += [(own[index], value) for index, value in fit.wait_s.items()]
+        waited += fit.waited
+        if not stage.is_of_throttled_boards:
+            issued += fit.issued
     return as_written(parameters.with_values(dispatch_times(issued, waited))), unconverged
 
 

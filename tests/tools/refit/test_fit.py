@@ -80,12 +80,12 @@ def test_a_gemm_fit_finds_the_rate_that_made_the_times() -> None:
     assert fit.parameters.gemm.vector_efficiency / fit.parameters.gemm.operand_exposed_fraction > 0
     errors = np.abs(np.log(gemm_cell(truth).measured_s / predicted(gemm_cell(truth), fit)))
     assert np.median(errors) < 0.03
-    assert fit.issue_s[0] == pytest.approx(6e-5, rel=0.15)
+    assert fit.issued[0][1] == pytest.approx(6e-5, rel=0.15)
 
 
 def predicted(cell: Cell, fit: object) -> np.ndarray:
     costs = cell.kernels.costs(fit.parameters)
-    return cell.kernels.call_s(costs, fit.parameters, fit.issue_s[0])
+    return cell.kernels.call_s(costs, fit.parameters, fit.issued[0][1])
 
 
 def test_a_bandwidth_fit_finds_the_bandwidth() -> None:
@@ -176,8 +176,8 @@ def test_a_wait_that_no_shape_tells_is_found_apart_from_the_time_to_issue() -> N
         }
     )
     fit = fit_stage(CONVOLUTION, [conv_cell(truth, Execution.EAGER)], CLASS)
-    assert fit.issue_s[0] + fit.wait_s[0] == pytest.approx(2.8e-4, rel=0.1)
-    assert fit.issue_s[0] == pytest.approx(8e-5, rel=0.4)
+    assert fit.issued[0][1] + fit.waited[0][1] == pytest.approx(2.8e-4, rel=0.1)
+    assert fit.issued[0][1] == pytest.approx(8e-5, rel=0.4)
     assert fit.parameters.convolution.winograd_efficiency == pytest.approx(0.85, rel=0.1)
 
 
