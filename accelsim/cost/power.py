@@ -15,12 +15,13 @@ power-limit sweep of Zeus (You et al., NSDI 2023) loses 16 % speed at 59 % of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
@@ -45,52 +46,12 @@ VOLTAGE_FLOOR_FRACTION: Final = 0.81
 #: Boards do not slow below this; a tenth of boost is the idle clock of the boards measured.
 MINIMUM_CLOCK_FRACTION: Final = 0.1
 
-#: (multiply + add) energy in pJ at (45 nm, 7 nm): Horowitz 2014, Jouppi 2021. bf16 at 45 nm scales
-#: its 7 nm figure by fp16's ratio.
-_MULTIPLY_ADD_PJ: Mapping[Dtype, tuple[float, float]] = {
-    Dtype.FP32: (3.7 + 0.9, 1.31 + 0.38),
-    Dtype.FP16: (1.1 + 0.4, 0.34 + 0.16),
-    Dtype.BF16: (1.5 * 0.32 / 0.50, 0.21 + 0.11),
-    Dtype.INT32: (3.1 + 0.1, 1.48 + 0.03),
-    Dtype.INT8: (0.2 + 0.03, 0.07 + 0.007),
-}
-#: Formats neither table lists: a relative of theirs, times the square of the significand ratio for
-#: the multiplier (Horowitz's int8 to int32 step: 15.5 for 16). Estimates.
-_DERIVED: Mapping[Dtype, tuple[Dtype, float]] = {
-    Dtype.FP64: (Dtype.FP32, 4.0),
-    Dtype.TF32: (Dtype.FP16, 1.5),
-    Dtype.FP8: (Dtype.FP16, 0.4),
-    Dtype.FP6: (Dtype.FP16, 0.3),
-    Dtype.FP4: (Dtype.FP16, 0.2),
-    Dtype.INT4: (Dtype.INT8, 0.35),
-    Dtype.INT1: (Dtype.INT8, 0.1),
-    Dtype.BOOL: (Dtype.INT8, 1.0),
-    Dtype.INT16: (Dtype.INT8, 3.5),
-    Dtype.INT64: (Dtype.INT32, 3.0),
-}
-#: pJ per bit of main memory by technology, longest name first. HBM2 and GDDR5: O'Connor et al.,
-#: MICRO 2017; HBM2e, GDDR6, GDDR6X: Micron's Ultra-Bandwidth brief; HBM3, LPDDR and DDR4: vendors'
-#: public figures; DDR5: DDR4's, at 1.1 for 1.2 V.
-_DRAM_PJ_PER_BIT: Mapping[str, float] = {
-    "gddr6x": 7.25,
-    "gddr5x": 14.0,
-    "lpddr4": 5.0,
-    "lpddr5": 4.0,
-    "gddr7": 6.5,
-    "gddr6": 7.5,
-    "gddr5": 14.0,
-    "hbm2e": 6.0,
-    "hbm3e": 4.2,
-    "hbm2": 3.95,
-    "hbm3": 4.2,
-    "ddr5": 15.0,
-    "ddr4": 18.0,
-    "ddr3": 25.0,
-    "hbm": 5.0,
-    "gddr": 10.0,
-    "sram": 0.2,
-}
 _UNKNOWN_DRAM_PJ_PER_BIT = 10.0
+
+
+@lru_cache(maxsize=1)
+def _tables() -> dict[str, Any]:
+    return read_mapping(data_root() / "calibration" / "class" / "energy.yaml")
 
 
 def arithmetic_energy_per_flop_j(dtype: Dtype, process_nm: float | None = None) -> float:
@@ -113,10 +74,11 @@ def arithmetic_energy_per_flop_j(dtype: Dtype, process_nm: float | None = None) 
     node = DEFAULT_PROCESS_NM if process_nm is None else process_nm
     if not 1 <= node <= 500:
         raise InvalidValueError("process_nm", node, "1 to 500 nm")
-    base, factor = _DERIVED.get(dtype, (dtype, 1.0))
-    at_45, at_7 = _MULTIPLY_ADD_PJ[base]
+    tables, label = _tables(), dtype.label
+    derived = tables["derived"].get(label, {"of": label, "ratio": 1.0})
+    at_45, at_7 = map(sum, tables["arithmetic_pj"][derived["of"]])
     exponent = np.log(at_45 / at_7) / np.log(45 / 7)
-    return float(0.5 * factor * at_7 * (node / 7) ** exponent * _PJ)
+    return float(0.5 * derived["ratio"] * at_7 * (node / 7) ** exponent * _PJ)
 
 
 def arithmetic_energy_table_j(process_nm: float | None = None) -> FloatArray:
@@ -132,7 +94,8 @@ def arithmetic_energy_table_j(process_nm: float | None = None) -> FloatArray:
 def dram_energy_per_byte_j(technology: str | None) -> float:
     """Energy of moving one byte to or from main memory.
 
-    Estimate: typical energies of each technology, sources beside the table.
+    Estimate: typical energies of each technology, sources beside the table in
+    ``calibration/class/energy.yaml``.
 
     Args:
         technology: Name such as "HBM2e" or "GDDR6"; the longest known name it contains counts. None
@@ -142,7 +105,7 @@ def dram_energy_per_byte_j(technology: str | None) -> float:
         Joules per byte.
     """
     name = (technology or "").lower().replace("-", "").replace(" ", "")
-    found = (value for key, value in _DRAM_PJ_PER_BIT.items() if key in name)
+    found = (value for key, value in _tables()["dram_pj_per_bit"].items() if key in name)
     return 8 * _PJ * next(found, _UNKNOWN_DRAM_PJ_PER_BIT)
 
 
