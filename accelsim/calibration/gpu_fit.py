@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import md5
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -156,10 +157,12 @@ def fit_gpu_run(
 
 def _grouped(rows: Sequence[Measurement]) -> list[list[Measurement]]:
     """Rows by operator and format, in a fixed order; compiled operators have names of their own."""
-    groups: dict[tuple[str, str, str], list[Measurement]] = {}
-    for row in rows:
-        groups.setdefault((row.case.family, row.case.operator, row.case.dtype), []).append(row)
-    return [groups[key] for key in sorted(groups)]
+    cases = sorted(rows, key=_group)
+    return [list(own) for _, own in groupby(cases, _group)]
+
+
+def _group(row: Measurement) -> tuple[str, str, str]:
+    return row.case.family, row.case.operator, row.case.dtype
 
 
 def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> Cell:
@@ -171,11 +174,8 @@ def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> Cell
 
 def _is_left_out(rows: Sequence[Measurement]) -> NDArray[np.bool_]:
     """Whether a row's shape is left out; in all its formats."""
-    return np.array([_fold(row.case) == 0 for row in rows])
-
-
-def _fold(case: Case) -> int:
-    return int(md5(case.label.encode(), usedforsecurity=False).hexdigest()[:8], 16) % _FOLDS
+    digests = [md5(row.case.label.encode(), usedforsecurity=False).hexdigest() for row in rows]
+    return np.array([int(digest[:8], 16) % _FOLDS == 0 for digest in digests])
 
 
 def _issue_times(rows: Sequence[Measurement]) -> dict[str, float]:

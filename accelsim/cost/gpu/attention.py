@@ -78,15 +78,8 @@ def _rate(
     rows: Rows, machine: GpuMachine, parameters: GpuParameters, *, backward: bool
 ) -> FloatArray:
     """Block products' rate with every SM busy, FLOP/s."""
-    matrix = machine.uses_matrix_cores[rows.column("dtype")]
-    best = (
-        np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
-        * parameters.attention.efficiency
-    )
-    if backward:
-        best = best * parameters.attention.backward_efficiency
-    rate: FloatArray = machine.contraction_rate(rows) * best
-    return rate
+    rate = machine.product_rate(rows, parameters) * parameters.attention.efficiency
+    return rate * parameters.attention.backward_efficiency if backward else rate
 
 
 def _is_short(rows: Rows) -> NDArray[np.bool_]:

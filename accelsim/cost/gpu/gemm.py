@@ -293,8 +293,7 @@ def gemm_shape(
     """
     codes = rows.column("dtype")
     matrix = machine.uses_matrix_cores[codes]
-    efficiency = np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
-    rate = machine.contraction_rate(rows) * efficiency
+    rate = machine.product_rate(rows, parameters)
     return GemmShape(rows[batch], rows["m"], rows["n"], rows["k"], DTYPE_BYTES[codes], rate, matrix)
 
 

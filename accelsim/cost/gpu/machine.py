@@ -237,6 +237,12 @@ class GpuMachine:
         """
         return rows.by_dtype(self.contraction_flop_per_s, self.name)
 
+    def product_rate(self, rows: Rows, parameters: GpuParameters) -> FloatArray:
+        """Best rate of plain products in each row's dtype, FLOP/s, shape (k,)."""
+        matrix = self.uses_matrix_cores[rows.column("dtype")]
+        best = np.where(matrix, self.matrix_efficiency, parameters.gemm.vector_efficiency)
+        return self.contraction_rate(rows) * best
+
     def clock_fraction(self, energy_j: FloatArray, time_s: FloatArray) -> FloatArray:
         """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost
         clock, shape (k,).

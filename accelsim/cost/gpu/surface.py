@@ -228,7 +228,7 @@ def _on_surfaces(
         if surface is None:
             continue
         whole = coordinates(rows, operator, parameters.conditions)
-        place = whole if len(part) == len(rows) else [column[part] for column in whole]
+        place = [column[part] for column in whole]
         factor[part] = np.exp(surface(place))
         sigma[part], shared[part], outside[part] = surface.spread(place)
     return replace(
