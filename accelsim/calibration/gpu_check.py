@@ -5,7 +5,7 @@ GPU has, with energy.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,6 +15,7 @@ from accelsim.calibration.environment import machine_name
 from accelsim.cost.gpu import GpuParameters, cost_gpu
 from accelsim.cost.idle import idle_power_w
 from accelsim.cost.table import Execution
+from accelsim.datafile import data_root, read_mapping
 from accelsim.hardware.profile import GpuProfile
 from accelsim.simulation.device import simulate_device
 from accelsim.workloads.fusion import fuse_elementwise
@@ -24,36 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["freeze_gpu", "gpu_check_list", "predict_gpu"]
 
-#: Models and their batches, in every format; the first batch in all execution modes, the sweep in
-#: graphs.
-_BATCHES: Final[Mapping[str, tuple[int, ...]]] = {
-    "resnet-50": (1, 8, 32, 128),
-    "mobilenet-v2": (32,),
-    "u-net": (8,),
-    "vit-large": (1, 16, 64),
-    "roberta-large": (1, 8, 64),
-    "gpt2-large": (1, 8),
-    "llama-3.1-8b-prefill": (1, 4),
-    "llama-3.1-8b-decode": (1, 16, 64),
-    "olmoe-shaped-prefill": (4, 16),
-    "mt5-small": (16,),
-    "lstm-classifier": (16, 128),
-    "dlrm": (256, 4096),
-    "mlp-mixer": (32,),
-    "text-cnn": (64,),
-}
-_TRAINED: Final[Mapping[str, int]] = {
-    "resnet-50": 32,
-    "u-net": 4,
-    "vit-large": 16,
-    "roberta-large": 8,
-    "gpt2-large": 2,
-    "olmoe-shaped-prefill": 4,
-    "lstm-classifier": 64,
-    "dlrm": 2048,
-}
-#: Models that are run in a 16-bit format alone: their FP32 weights fill most boards.
-_LARGE: Final = frozenset({"llama-3.1-8b-prefill", "llama-3.1-8b-decode"})
 #: Spread of ln(true / predicted) that all operators of one model share and no operator measurement
 #: shows.
 _CONTEXT_LOG_SIGMA: Final = 0.1
@@ -66,47 +37,27 @@ def gpu_check_list(dtypes: Sequence[str]) -> list[CheckCase]:
     Args:
         dtypes: Formats of the calibration; the last one is the 16-bit one.
     """
+    models = read_mapping(data_root() / "calibration" / "check-gpu.yaml")
     cases = []
-    for model, batches in _BATCHES.items():
-        for dtype in dtypes[-1:] if model in _LARGE else dtypes:
-            cases += [
-                CheckCase(model, batches[0], dtype, 0, execution=execution)
-                for execution in _EXECUTIONS
-            ]
-            cases += [CheckCase(model, batch, dtype, 0, execution="graph") for batch in batches[1:]]
-    cases += [
-        CheckCase(model, batch, dtype, 0, is_training=True)
-        for model, batch in _TRAINED.items()
-        for dtype in dtypes
-    ]
+    for model, (first, *others) in models["inference"].items():
+        for dtype in dtypes[-1:] if model in models["large"] else dtypes:
+            cases += [CheckCase(model, first, dtype, 0, execution=mode) for mode in _EXECUTIONS]
+            cases += [CheckCase(model, batch, dtype, 0, execution="graph") for batch in others]
+    for model, batch in models["training"].items():
+        cases += [CheckCase(model, batch, dtype, 0, is_training=True) for dtype in dtypes]
     return cases
 
 
-def predict_gpu(
-    cases: Iterable[CheckCase],
-    profile: GpuProfile,
-    parameters: GpuParameters,
-    models: Mapping[str, Any] | None = None,
-) -> list[Prediction]:
-    """Time and energy per iteration of each case, back to back, with a 90 % interval of the time.
+def predict_gpu(case: CheckCase, profile: GpuProfile, parameters: GpuParameters) -> Prediction:
+    """Time and energy per iteration of a case, back to back, with a 90 % interval of the time.
 
     Args:
-        cases: What will be measured.
+        case: What will be measured.
         profile: The GPU.
         parameters: Its calibration.
-        models: Factories by name; the check models where None.
     """
-    return [_predict(case, profile, parameters, models) for case in cases]
-
-
-def _predict(
-    case: CheckCase,
-    profile: GpuProfile,
-    parameters: GpuParameters,
-    models: Mapping[str, Any] | None,
-) -> Prediction:
     execution = Execution(case.execution)
-    graph = model_graph(case, models)
+    graph = model_graph(case)
     if execution is Execution.COMPILED:
         graph = fuse_elementwise(graph)
     table = cost_gpu(graph, profile, execution, parameters)
@@ -151,4 +102,4 @@ def freeze_gpu(calibration: GpuCalibration, profile: GpuProfile) -> dict[str, An
         "device": profile.name,
         "operators": calibration.errors,
     }
-    return freeze(predict_gpu(cases, profile, calibration.parameters), origin)
+    return freeze([predict_gpu(case, profile, calibration.parameters) for case in cases], origin)

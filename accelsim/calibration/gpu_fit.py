@@ -13,8 +13,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from hashlib import md5
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -24,9 +24,10 @@ from accelsim import catalog
 from accelsim.calibration.calibrate import refuse_noise
 from accelsim.calibration.environment import machine_name
 from accelsim.calibration.fit.cells import Cell, TimedKernels, unchained
+from accelsim.calibration.fit.dispatch import FIT
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters
-from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.fit.residuals import family_parts, family_residuals
 from accelsim.calibration.least_squares import fit_nonnegative
 from accelsim.calibration.measured_rows import measured_graph
 from accelsim.calibration.measurement.case import Case
@@ -38,6 +39,7 @@ from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.driver_gpu import estimated_gpu_profile, reference_board
 from accelsim.hardware.profile import GpuProfile
+from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["GpuCalibration", "fit_gpu_run", "gpu_profile", "shipped_parameters"]
@@ -47,15 +49,6 @@ _FEWEST_ROWS: Final = 100
 #: A call whose kernel takes less than this part of its time is bound by the host.
 _HOST_BOUND: Final = 0.5
 _BYTES_PER_ELEMENT: Final = 4.0
-#: Operators whose eager calls tell the time to issue one, by parameter.
-_ISSUED: Final[Mapping[str, tuple[str, ...]]] = {
-    "dispatch.contraction_s": ("addmm", "mm_nn", "mm_tn"),
-    "dispatch.batched_s": ("bmm",),
-    "dispatch.convolution_s": ("convolution",),
-    "dispatch.norm_s": ("native_layer_norm", "native_batch_norm", "sum", "mean"),
-    "dispatch.softmax_s": ("_softmax",),
-    "dispatch.elementwise_s": ("relu", "add", "mul", "sub", "gelu", "mul_scalar", "neg"),
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,17 +140,29 @@ def fit_gpu_run(
     fitted, unconverged = fit_parameters(seen, prior)
     parameters = fitted.with_values({**_issue_times(rows), **_copies(run, profile)})
     unseen = [cell.take(mask) for cell, mask in zip(cells, out, strict=True) if mask.any()]
-    overlay = _overlay(profile, run, parameters, unseen, source, len(rows))
+    parts = [part for cell in unseen for part in family_parts(cell, parameters)]
+    overlay = FittedParameters(
+        device=profile.name,
+        device_class="gpu",
+        date=str(run.environment.get("measured_at") or "")[:10] or "unknown",
+        data=source,
+        rows=len(rows),
+        parameters=parameters.numbers(),
+        families=family_residuals(parts),
+        surfaces=parameters.surfaces,
+    )
     full = GpuParameters.class_wide().with_overlay(overlay)
     return GpuCalibration(overlay, full, _errors(unseen, parameters), tuple(unconverged), run)
 
 
 def _grouped(rows: Sequence[Measurement]) -> list[list[Measurement]]:
     """Rows by operator and format, in a fixed order; compiled operators have names of their own."""
-    groups: dict[tuple[str, str, str], list[Measurement]] = {}
-    for row in rows:
-        groups.setdefault((row.case.family, row.case.operator, row.case.dtype), []).append(row)
-    return [groups[key] for key in sorted(groups)]
+    cases = sorted(rows, key=_group)
+    return [list(own) for _, own in groupby(cases, _group)]
+
+
+def _group(row: Measurement) -> tuple[str, str, str]:
+    return row.case.family, row.case.operator, row.case.dtype
 
 
 def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> Cell:
@@ -169,11 +174,8 @@ def _cell(rows: Sequence[Measurement], profile: GpuProfile, source: str) -> Cell
 
 def _is_left_out(rows: Sequence[Measurement]) -> NDArray[np.bool_]:
     """Whether a row's shape is left out; in all its formats."""
-    return np.array([_fold(row.case) == 0 for row in rows])
-
-
-def _fold(case: Case) -> int:
-    return int(md5(case.label.encode(), usedforsecurity=False).hexdigest()[:8], 16) % _FOLDS
+    digests = [md5(row.case.label.encode(), usedforsecurity=False).hexdigest() for row in rows]
+    return np.array([int(digest[:8], 16) % _FOLDS == 0 for digest in digests])
 
 
 def _issue_times(rows: Sequence[Measurement]) -> dict[str, float]:
@@ -182,9 +184,11 @@ def _issue_times(rows: Sequence[Measurement]) -> dict[str, float]:
     """
     kernel = {_key(row.case): row.time_s or np.inf for row in rows if row.case.execution == "graph"}
     found = {}
-    for name, operators in _ISSUED.items():
+    for name, operators in FIT["issue_times"].items():
         eager = [
-            row for row in rows if row.case.execution == "eager" and row.case.operator in operators
+            row
+            for row in rows
+            if row.case.execution == "eager" and row.case.operator in operators["run"]
         ]
         times = [
             row.time_s
@@ -218,31 +222,11 @@ def _copies(run: CalibrationRun, profile: GpuProfile) -> dict[str, float]:
     return {"host.copy_latency_s": latency, "host.link_efficiency": min(efficiency, 1.0)}
 
 
-def _overlay(
-    profile: GpuProfile,
-    run: CalibrationRun,
-    parameters: GpuParameters,
-    unseen: Sequence[Cell],
-    source: str,
-    count: int,
-) -> FittedParameters:
-    return FittedParameters(
-        device=profile.name,
-        device_class="gpu",
-        date=str(run.environment.get("measured_at") or "")[:10] or "unknown",
-        data=source,
-        rows=count,
-        parameters=parameters.numbers(),
-        families=family_residuals([CellResidual.of(cell, parameters) for cell in unseen]),
-        surfaces=parameters.surfaces,
-    )
-
-
 def _errors(unseen: Sequence[Cell], parameters: GpuParameters) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[FloatArray]] = {}
     for cell in unseen:
         errors = np.abs(np.expm1(-log_residual(cell, parameters)))
-        dtype = _labels()[int(cell.graph.dtype[0])]
+        dtype = Dtype(int(cell.graph.dtype[0])).label
         for key in ((cell.operator, dtype), ("all", dtype), ("all", "all")):
             groups.setdefault(key, []).append(errors)
     table = []
@@ -253,10 +237,3 @@ def _errors(unseen: Sequence[Cell], parameters: GpuParameters) -> list[dict[str,
         row = {"family": family, "threads": 0, "dtype": dtype, "rows": len(known)}
         table.append(row | {name: float(value) for name, value in figures.items()})
     return table
-
-
-@lru_cache(maxsize=1)
-def _labels() -> Mapping[int, str]:
-    from accelsim.workloads.dtype import Dtype
-
-    return {int(dtype): dtype.label for dtype in Dtype}

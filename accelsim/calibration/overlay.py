@@ -6,9 +6,10 @@ leaves the previous overlay.
 
 from __future__ import annotations
 
-import os
+import json
 from pathlib import Path
 
+from accelsim.calibration.files import write_text
 from accelsim.cost.fitted import (
     FittedParameters,
     calibration_folders,
@@ -94,11 +95,8 @@ def overlay_text(overlay: FittedParameters) -> str:
 
 def family_line(entry: FamilyResidual) -> str:
     """Residuals of a family as one line of YAML."""
-    return (
-        "{"
-        + ", ".join(f"{name}: {_value(value)}" for name, value in entry.to_mapping().items())
-        + "}"
-    )
+    values = (f"{name}: {_value(value)}" for name, value in entry.to_mapping().items())
+    return "{" + ", ".join(values) + "}"
 
 
 def _value(value: object) -> str:
@@ -108,7 +106,7 @@ def _value(value: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return json.dumps(" ".join(text.split()), ensure_ascii=False)
 
 
 def write_overlay(overlay: FittedParameters, folder: Path | None = None) -> Path:
@@ -123,15 +121,13 @@ def write_overlay(overlay: FittedParameters, folder: Path | None = None) -> Path
         The YAML file.
     """
     target = (folder or user_folder()) / f"{overlay.device}.yaml"
-    target.parent.mkdir(parents=True, exist_ok=True)
     packed = target.with_name(surface_file_name(overlay.device))
     if overlay.surfaces:
+        target.parent.mkdir(parents=True, exist_ok=True)
         write_surfaces(overlay.surfaces, packed)
     text = overlay_text(overlay)
     if not target.is_file() or _undated(target.read_text(encoding="utf-8")) != _undated(text):
-        unfinished = target.with_suffix(".yaml.tmp")
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, target)  # noqa: PTH105
+        write_text(target, text)
     if not overlay.surfaces:
         packed.unlink(missing_ok=True)
     return target

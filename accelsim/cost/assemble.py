@@ -95,7 +95,7 @@ def assemble_table(
     energy = (
         _rated_energy_j(graph, costs, rates)
         if energy_parts_j is None
-        else _sum(energy_parts_j, len(graph))
+        else np.sum([*energy_parts_j.values(), np.zeros(len(graph))], axis=0)
     )
     if np.isfinite(rates.room_w):
         waiting = active_fraction * rates.room_w * costs.time_s
@@ -127,8 +127,3 @@ def _rated_energy_j(graph: OperatorGraph, costs: RowCosts, rates: EnergyRates) -
         rates.per_flop_j[graph.dtype] * costs.flop + rates.main_memory_per_byte_j * costs.bytes
     )
     return energy + rates.on_chip_per_byte_j * on_chip
-
-
-def _sum(parts: Mapping[str, FloatArray], count: int) -> FloatArray:
-    total: FloatArray = np.sum([*parts.values(), np.zeros(count)], axis=0)
-    return total

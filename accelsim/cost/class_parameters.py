@@ -7,7 +7,7 @@ touch a datasheet value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import ProfileError
 from accelsim.units import to_si
 
-__all__ = ["class_parameters"]
+__all__ = ["class_parameters", "entry_problems"]
 
 P = TypeVar("P")
 
@@ -40,9 +40,9 @@ def class_parameters(device_class: str, parameters: type[P]) -> P:
         raise ProfileError(
             str(path), ["parameters: expected a mapping of name: {value, kind, source}"]
         )
-    problems = [
-        problem for name, entry in entries.items() for problem in _problems(name, entry, names)
-    ]
+    expected = f"expected one of {', '.join(sorted(names))}"
+    problems = [f"parameters.{name}: unknown; {expected}" for name in entries if name not in names]
+    problems += entry_problems(entries, ("source", "kind"))
     if problems:
         raise ProfileError(str(path), problems)
     try:
@@ -51,11 +51,17 @@ def class_parameters(device_class: str, parameters: type[P]) -> P:
         raise ProfileError(str(path), [f"parameters: {error}"]) from None
 
 
-def _problems(name: str, entry: Any, names: set[str]) -> list[str]:
-    if name not in names:
-        return [f"parameters.{name}: unknown; expected one of {', '.join(sorted(names))}"]
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("value"), (int, float)):
-        return [f"parameters.{name}: expected {{value: number, kind, source}}"]
-    if not entry.get("source") or not entry.get("kind"):
-        return [f"parameters.{name}: a number needs a kind and a source"]
-    return []
+def entry_problems(entries: Mapping[str, Any], notes: Sequence[str] = ("source",)) -> list[str]:
+    """What is wrong with entries ``name: {value, kind, source}`` of a parameter file.
+
+    Args:
+        entries: By name.
+        notes: What must stand beside each number.
+    """
+    problems = []
+    for name, entry in entries.items():
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("value"), (int, float)):
+            problems.append(f"parameters.{name}: expected {{value: number, kind, source}}")
+        elif not all(entry.get(note) for note in notes):
+            problems.append(f"parameters.{name}: a number needs a {' and a '.join(notes)}")
+    return problems

@@ -353,15 +353,18 @@ class _Choices:
 def _choices(label: str, group: RankGroup, cluster: Cluster, algorithm: str | None) -> _Choices:
     forms = _algorithms(label, algorithm)
     placement = place(group, cluster)
-    if not placement.levels:
-        return _nothing(placement)
-    tiers = Tiers.of(placement)
-    if algorithm is None:
-        forms = {name: form for name, form in forms.items() if _is_suited(name, tiers)}
-    costs = [form(tiers) for form in forms.values()]
+    links = [level.link_name for level in placement.levels]
+    if links:
+        tiers = Tiers.of(placement)
+        if algorithm is None:
+            forms = {name: form for name, form in forms.items() if _is_suited(name, tiers)}
+        names, costs = list(forms), [form(tiers) for form in forms.values()]
+    else:  # one rank: no time, and no bytes over a link without a name
+        links = names = [""]
+        costs = [AlphaBeta(np.zeros(1), np.zeros(1), np.ones(1))]
     return _Choices(
-        names=np.array(list(forms)),
-        link_names=np.array([level.link_name for level in placement.levels]),
+        names=np.array(names),
+        link_names=np.array(links),
         latency_s=np.array([cost.latency_s.sum() for cost in costs]),
         seconds_per_byte=np.array([cost.seconds_per_byte for cost in costs]),
         level_latency_s=np.stack([cost.latency_s for cost in costs]),
@@ -369,15 +372,6 @@ def _choices(label: str, group: RankGroup, cluster: Cluster, algorithm: str | No
         sent_share=np.stack([cost.sent_share for cost in costs]),
         warnings=placement.warnings,
     )
-
-
-def _nothing(placement: Placement) -> _Choices:
-    """One rank: no time, and no bytes over a link without a name."""
-    none = np.zeros(1)
-    no_level = np.zeros((1, 1))
-    nameless = np.array([""])
-    warnings = placement.warnings
-    return _Choices(nameless, nameless, none, none, no_level, no_level, no_level, warnings)
 
 
 def _algorithms(label: str, algorithm: str | None) -> Mapping[str, Algorithm]:

@@ -15,10 +15,9 @@ import numpy as np
 
 from accelsim.cost.table import Rows
 from accelsim.workloads.graph import FloatArray
-from accelsim.workloads.operator import CONV_KINDS, OperatorKind
+from accelsim.workloads.operator import CONV_KINDS, RECURRENT_GATES, OperatorKind
 
 __all__ = [
-    "RECURRENT_GATES",
     "Attention",
     "Contraction",
     "Recurrence",
@@ -30,8 +29,6 @@ __all__ = [
 ]
 
 _K = OperatorKind
-#: Gate matrices of one recurrent cell.
-RECURRENT_GATES = {_K.RNN: 1, _K.LSTM: 4, _K.GRU: 3}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

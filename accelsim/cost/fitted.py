@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from accelsim.cost.class_parameters import entry_problems
 from accelsim.cost.residual import FamilyResidual
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile
@@ -111,12 +112,12 @@ def read_fitted(path: Path) -> FittedParameters:
     if not isinstance(entries, Mapping) or not (entries or data.get("surfaces")):
         problems.append("parameters: expected a mapping of name: {value, kind, source}")
         entries = {}
-    problems += [
-        problem for name, entry in entries.items() for problem in _entry_problems(name, entry)
-    ]
+    problems += entry_problems(entries)
     families = _entries("families", data, FamilyResidual.from_mapping, problems)
     surfaces = _surfaces(path, data, problems)
-    tier = _tier(data, problems)
+    tier = data.get("tier", Tier.FITTED)
+    if tier not in (Tier.FITTED, Tier.MEASURED):
+        problems.append(f"tier: expected {Tier.FITTED} or {Tier.MEASURED}, not {tier!r:.60}")
     pinned = _entries("pinned", data, float, problems)
     if problems:
         raise ProfileError(str(path), problems)
@@ -129,7 +130,7 @@ def read_fitted(path: Path) -> FittedParameters:
         note=str(data.get("note") or ""),
         surfaces=surfaces,
         pinned=pinned,
-        tier=tier,
+        tier=Tier(tier),
     )
 
 
@@ -143,20 +144,6 @@ def _surfaces(path: Path, data: Mapping[str, Any], problems: list[str]) -> Mappi
         problems.append(f"surfaces: expected the name of a file beside this one, not {name!r:.60}")
         return {}
     return SurfaceFile(beside)
-
-
-def _tier(data: Mapping[str, Any], problems: list[str]) -> Tier:
-    word = data.get("tier", Tier.FITTED)
-    if word in (Tier.FITTED, Tier.MEASURED):
-        return Tier(word)
-    problems.append(f"tier: expected {Tier.FITTED} or {Tier.MEASURED}, not {word!r:.60}")
-    return Tier.FITTED
-
-
-def _entry_problems(name: str, entry: Any) -> list[str]:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("value"), (int, float)):
-        return [f"parameters.{name}: expected {{value: number, kind, source}}"]
-    return [] if entry.get("source") else [f"parameters.{name}: a number needs a source"]
 
 
 def _entries(

@@ -15,12 +15,13 @@ power-limit sweep of Zeus (You et al., NSDI 2023) loses 16 % speed at 59 % of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
@@ -32,8 +33,6 @@ __all__ = [
     "arithmetic_energy_per_flop_j",
     "arithmetic_energy_table_j",
     "dram_energy_per_byte_j",
-    "dynamic_power_fraction",
-    "energy_fraction",
     "power_limited_clock_fraction",
     "sram_energy_per_byte_j",
 ]
@@ -47,52 +46,12 @@ VOLTAGE_FLOOR_FRACTION: Final = 0.81
 #: Boards do not slow below this; a tenth of boost is the idle clock of the boards measured.
 MINIMUM_CLOCK_FRACTION: Final = 0.1
 
-#: (multiply + add) energy in pJ at (45 nm, 7 nm): Horowitz 2014, Jouppi 2021. bf16 at 45 nm scales
-#: its 7 nm figure by fp16's ratio.
-_MULTIPLY_ADD_PJ: Mapping[Dtype, tuple[float, float]] = {
-    Dtype.FP32: (3.7 + 0.9, 1.31 + 0.38),
-    Dtype.FP16: (1.1 + 0.4, 0.34 + 0.16),
-    Dtype.BF16: (1.5 * 0.32 / 0.50, 0.21 + 0.11),
-    Dtype.INT32: (3.1 + 0.1, 1.48 + 0.03),
-    Dtype.INT8: (0.2 + 0.03, 0.07 + 0.007),
-}
-#: Formats neither table lists: a relative of theirs, times the square of the significand ratio for
-#: the multiplier (Horowitz's int8 to int32 step: 15.5 for 16). Estimates.
-_DERIVED: Mapping[Dtype, tuple[Dtype, float]] = {
-    Dtype.FP64: (Dtype.FP32, 4.0),
-    Dtype.TF32: (Dtype.FP16, 1.5),
-    Dtype.FP8: (Dtype.FP16, 0.4),
-    Dtype.FP6: (Dtype.FP16, 0.3),
-    Dtype.FP4: (Dtype.FP16, 0.2),
-    Dtype.INT4: (Dtype.INT8, 0.35),
-    Dtype.INT1: (Dtype.INT8, 0.1),
-    Dtype.BOOL: (Dtype.INT8, 1.0),
-    Dtype.INT16: (Dtype.INT8, 3.5),
-    Dtype.INT64: (Dtype.INT32, 3.0),
-}
-#: pJ per bit of main memory by technology, longest name first. HBM2 and GDDR5: O'Connor et al.,
-#: MICRO 2017; HBM2e, GDDR6, GDDR6X: Micron's Ultra-Bandwidth brief; HBM3, LPDDR and DDR4: vendors'
-#: public figures; DDR5: DDR4's, at 1.1 for 1.2 V.
-_DRAM_PJ_PER_BIT: tuple[tuple[str, float], ...] = (
-    ("gddr6x", 7.25),
-    ("gddr5x", 14.0),
-    ("lpddr4", 5.0),
-    ("lpddr5", 4.0),
-    ("gddr7", 6.5),
-    ("gddr6", 7.5),
-    ("gddr5", 14.0),
-    ("hbm2e", 6.0),
-    ("hbm3e", 4.2),
-    ("hbm2", 3.95),
-    ("hbm3", 4.2),
-    ("ddr5", 15.0),
-    ("ddr4", 18.0),
-    ("ddr3", 25.0),
-    ("hbm", 5.0),
-    ("gddr", 10.0),
-    ("sram", 0.2),
-)
 _UNKNOWN_DRAM_PJ_PER_BIT = 10.0
+
+
+@lru_cache(maxsize=1)
+def _tables() -> dict[str, Any]:
+    return read_mapping(data_root() / "calibration" / "class" / "energy.yaml")
 
 
 def arithmetic_energy_per_flop_j(dtype: Dtype, process_nm: float | None = None) -> float:
@@ -115,10 +74,11 @@ def arithmetic_energy_per_flop_j(dtype: Dtype, process_nm: float | None = None) 
     node = DEFAULT_PROCESS_NM if process_nm is None else process_nm
     if not 1 <= node <= 500:
         raise InvalidValueError("process_nm", node, "1 to 500 nm")
-    base, factor = _DERIVED.get(dtype, (dtype, 1.0))
-    at_45, at_7 = _MULTIPLY_ADD_PJ[base]
+    tables, label = _tables(), dtype.label
+    derived = tables["derived"].get(label, {"of": label, "ratio": 1.0})
+    at_45, at_7 = map(sum, tables["arithmetic_pj"][derived["of"]])
     exponent = np.log(at_45 / at_7) / np.log(45 / 7)
-    return float(0.5 * factor * at_7 * (node / 7) ** exponent * _PJ)
+    return float(0.5 * derived["ratio"] * at_7 * (node / 7) ** exponent * _PJ)
 
 
 def arithmetic_energy_table_j(process_nm: float | None = None) -> FloatArray:
@@ -134,7 +94,8 @@ def arithmetic_energy_table_j(process_nm: float | None = None) -> FloatArray:
 def dram_energy_per_byte_j(technology: str | None) -> float:
     """Energy of moving one byte to or from main memory.
 
-    Estimate: typical energies of each technology, sources beside the table.
+    Estimate: typical energies of each technology, sources beside the table in
+    ``calibration/class/energy.yaml``.
 
     Args:
         technology: Name such as "HBM2e" or "GDDR6"; the longest known name it contains counts. None
@@ -144,7 +105,7 @@ def dram_energy_per_byte_j(technology: str | None) -> float:
         Joules per byte.
     """
     name = (technology or "").lower().replace("-", "").replace(" ", "")
-    found = (value for key, value in _DRAM_PJ_PER_BIT if key in name)
+    found = (value for key, value in _tables()["dram_pj_per_bit"].items() if key in name)
     return 8 * _PJ * next(found, _UNKNOWN_DRAM_PJ_PER_BIT)
 
 
@@ -175,47 +136,20 @@ def sram_energy_per_byte_j(
     return per_word
 
 
-def energy_fraction(
-    clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION
-) -> FloatArray:
-    """Dynamic energy per operation at a lower clock, over that at the highest: V^2 with V = max(f,
-    floor).
-
-    Chandrakasan et al., JSSC 27(4), 1992: switching energy goes with the square of the voltage.
-    """
-    voltage = np.maximum(np.asarray(clock_fraction, dtype=np.float64), voltage_floor)
-    squared: FloatArray = voltage * voltage
-    return squared
-
-
-def dynamic_power_fraction(
-    clock_fraction: ArrayLike, voltage_floor: float = VOLTAGE_FLOOR_FRACTION
-) -> FloatArray:
-    """Dynamic power at a lower clock, over that at the highest: f V(f)^2.
-
-    Chandrakasan et al., JSSC 27(4), 1992: switching energy goes with the square of the voltage.
-    """
-    clock = np.asarray(clock_fraction, dtype=np.float64)
-    power: FloatArray = clock * energy_fraction(clock, voltage_floor)
-    return power
-
-
 def power_limited_clock_fraction(
     dynamic_w: ArrayLike,
     static_w: ArrayLike,
-    limit_w: float | None,
-    voltage_floor: float = VOLTAGE_FLOOR_FRACTION,
+    limit_w: float,
 ) -> FloatArray:
-    """Clock, over the highest clock, at which static + dynamic power meets the limit: inverse of
-    `dynamic_power_fraction`.
+    """Clock, over the highest clock, at which static + dynamic power meets the limit, with a
+    dynamic power of f V(f)^2.
 
     Chandrakasan et al., JSSC 27(4), 1992: switching energy goes with the square of the voltage.
 
     Args:
         dynamic_w: Dynamic power the work would draw at the highest clock, W, >= 0.
         static_w: Power that does not depend on the work, W, >= 0.
-        limit_w: Board or package limit, W; None is unlimited.
-        voltage_floor: Lowest over highest voltage, 0 to 1.
+        limit_w: Board or package limit, W.
 
     Returns:
         Fraction in [MINIMUM_CLOCK_FRACTION, 1], broadcast shape; 1 where the limit does not bind.
@@ -223,11 +157,9 @@ def power_limited_clock_fraction(
     dynamic, static = np.broadcast_arrays(
         np.asarray(dynamic_w, dtype=np.float64), np.asarray(static_w, dtype=np.float64)
     )
-    if limit_w is None:
-        return np.ones(dynamic.shape)
     room = np.maximum(limit_w - static, 0.0) / np.maximum(dynamic, 1e-30)
     room = np.minimum(room, 1.0)
-    knee = voltage_floor**3
-    clock = np.where(room >= knee, np.cbrt(room), room / voltage_floor**2)
+    floor = VOLTAGE_FLOOR_FRACTION
+    clock = np.where(room >= floor**3, np.cbrt(room), room / floor**2)
     limited: FloatArray = np.clip(clock, MINIMUM_CLOCK_FRACTION, 1.0)
     return limited

@@ -9,8 +9,9 @@ Weights of such rows stay in host memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
@@ -49,41 +50,25 @@ HEAPS: Final = ("default", "kept")
 Mask = NDArray[np.bool_]
 
 
-def _cpu() -> tuple[CostModel, Callable[..., Mask] | None]:
-    from accelsim.cost.cpu import cost_cpu, supported_rows_cpu
-
-    return cost_cpu, supported_rows_cpu
-
-
-def _gpu() -> tuple[CostModel, Callable[..., Mask] | None]:
-    from accelsim.cost.gpu import cost_gpu
-
-    return cost_gpu, None
-
-
-def _asic() -> tuple[CostModel, Callable[..., Mask] | None]:
-    from accelsim.cost.systolic import cost_systolic, supported_rows_systolic
-
-    return cost_systolic, supported_rows_systolic
-
-
-def _fpga() -> tuple[CostModel, Callable[..., Mask] | None]:
-    from accelsim.cost.fpga import cost_fpga, supported_rows_fpga
-
-    return cost_fpga, supported_rows_fpga
-
-
-_MODELS: dict[str, Callable[[], tuple[CostModel, Callable[..., Mask] | None]]] = {
-    DeviceClass.CPU: _cpu,
-    DeviceClass.GPU: _gpu,
-    DeviceClass.ASIC: _asic,
-    DeviceClass.FPGA: _fpga,
+#: Rooms of the cost models: each has `cost_<room>`, and `supported_rows_<room>` where that is known
+#: without costing rows.
+_ROOMS: Final = {
+    DeviceClass.CPU: "cpu",
+    DeviceClass.GPU: "gpu",
+    DeviceClass.ASIC: "systolic",
+    DeviceClass.FPGA: "fpga",
 }
+
+
+def _from_room(device: DeviceProfile, name: str) -> Any:
+    room = _ROOMS[DeviceClass(device.device_class)]
+    return getattr(import_module(f"accelsim.cost.{room}"), f"{name}_{room}", None)
 
 
 def cost_model(device: DeviceProfile) -> CostModel:
     """The cost model of a device's class."""
-    return _MODELS[device.device_class]()[0]
+    model: CostModel = _from_room(device, "cost")
+    return model
 
 
 def tier_parameters(
@@ -193,23 +178,21 @@ def supported_rows(graph: OperatorGraph, device: DeviceProfile) -> Mask:
         graph: Operators.
         device: Any profile.
     """
-    model, mask = _MODELS[device.device_class]()
-    return mask(graph, device) if mask is not None else _tried_rows(graph, device, model)
+    mask: Callable[..., Mask] = _from_room(device, "supported_rows") or _tried_rows
+    return mask(graph, device)
 
 
-def _tried_rows(graph: OperatorGraph, device: DeviceProfile, model: CostModel) -> Mask:
+def _tried_rows(graph: OperatorGraph, device: DeviceProfile) -> Mask:
     """Support found by costing one row of each kind and format."""
     pairs = np.stack([graph.kind, graph.dtype], axis=1).astype(np.int64).reshape(-1, 2)
     _, first, inverse = np.unique(pairs, axis=0, return_index=True, return_inverse=True)
-    runs = np.array(
-        [_runs(graph.take(np.array([row])), device, model) for row in first], dtype=bool
-    )
+    runs = np.array([_runs(graph.take(np.array([row])), device) for row in first], dtype=bool)
     return runs[inverse.reshape(-1)] if len(graph) else np.zeros(0, dtype=bool)
 
 
-def _runs(graph: OperatorGraph, device: DeviceProfile, model: CostModel) -> bool:
+def _runs(graph: OperatorGraph, device: DeviceProfile) -> bool:
     try:
-        model(graph, device, Execution.EAGER)
+        cost_model(device)(graph, device, Execution.EAGER)
     except UnsupportedOperatorError:
         return False
     return True
@@ -292,24 +275,14 @@ def _link_bytes_per_s(device: DeviceProfile) -> float:
 
 
 def _link_latency_s(device: DeviceProfile) -> float:
-    known = device.host_link is not None and device.host_link.latency_s is not None
-    return device.host_link.latency_s.value if known else 0.0  # type: ignore[union-attr]
+    latency = None if device.host_link is None else device.host_link.latency_s
+    return 0.0 if latency is None else latency.value
 
 
 def _joined(on_device: CostTable, on_host: CostTable, own: Mask) -> CostTable:
     """One table in graph order from the device's and the host's rows."""
     columns: dict[str, Any] = {}
-    for name in (
-        "time_s",
-        "compute_s",
-        "memory_s",
-        "dispatch_s",
-        "energy_j",
-        "flop",
-        "bytes",
-        "bound",
-        "log_sigma",
-    ):
+    for name in (entry.name for entry in fields(CostTable) if entry.default is MISSING):
         device_column = getattr(on_device, name)
         merged = np.empty(len(own), dtype=device_column.dtype)
         merged[own], merged[~own] = device_column, getattr(on_host, name)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -217,18 +216,13 @@ def group_of(kind: int) -> str:
     return _GROUPS.get(OperatorKind(kind), "memory")
 
 
-_GROUPS = dict(
-    chain(
-        ((kind, "product") for kind in (*PRODUCT_KINDS, OperatorKind.GROUPED_GEMM)),
-        ((kind, "convolution") for kind in (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE)),
-        (
-            (kind, "gradient")
-            for kind in (OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT)
-        ),
-        ((kind, "attention") for kind in ATTENTION_KINDS),
-        ((kind, "recurrent") for kind in RECURRENT_KINDS),
-    )
-)
+_GROUPS = {
+    **dict.fromkeys((*PRODUCT_KINDS, OperatorKind.GROUPED_GEMM), "product"),
+    **dict.fromkeys(CONV_KINDS, "gradient"),
+    **dict.fromkeys((OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE), "convolution"),
+    **dict.fromkeys(ATTENTION_KINDS, "attention"),
+    **dict.fromkeys(RECURRENT_KINDS, "recurrent"),
+}
 
 
 def path_of(kind: int, dtype: int, on_matrix_cores: NDArray[np.bool_] | None) -> str:

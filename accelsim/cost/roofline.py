@@ -12,45 +12,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from accelsim.cost.power import arithmetic_energy_table_j, dram_energy_per_byte_j
-from accelsim.cost.table import CostTable, Execution, bound_of
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.graph import FloatArray
 
 __all__ = [
-    "SUBSTITUTES",
     "Roofline",
-    "arithmetic_intensity",
-    "cost_roofline",
     "main_memory_bandwidth_bytes_per_s",
     "rate_table",
-    "ridge_point",
 ]
 
-_D = Dtype
 #: Formats a unit without the row's own format computes in instead: wider, of the same sort where
 #: there is one.
-SUBSTITUTES: Mapping[Dtype, tuple[Dtype, ...]] = {
-    _D.TF32: (_D.FP32,),
-    _D.FP16: (_D.FP32,),
-    _D.BF16: (_D.FP32,),
-    _D.FP8: (_D.BF16, _D.FP16, _D.FP32),
-    _D.FP6: (_D.FP8, _D.BF16, _D.FP16, _D.FP32),
-    _D.FP4: (_D.FP8, _D.BF16, _D.FP16, _D.FP32),
-    _D.INT8: (_D.INT16, _D.INT32, _D.FP32),
-    _D.INT4: (_D.INT8, _D.FP16, _D.FP32),
-    _D.INT1: (_D.INT8, _D.FP32),
-    _D.BOOL: (_D.INT8, _D.INT32, _D.FP32),
-    _D.INT16: (_D.INT32, _D.FP32),
-    _D.INT32: (_D.FP32,),
-    _D.INT64: (_D.FP64, _D.FP32),
-    _D.FP32: (),
-    _D.FP64: (),
+_SUBSTITUTES = {
+    "tf32": "fp32",
+    "fp16": "fp32",
+    "bf16": "fp32",
+    "fp8": "bf16 fp16 fp32",
+    "fp6": "fp8 bf16 fp16 fp32",
+    "fp4": "fp8 bf16 fp16 fp32",
+    "int8": "int16 int32 fp32",
+    "int4": "int8 fp16 fp32",
+    "int1": "int8 fp32",
+    "bool": "int8 int32 fp32",
+    "int16": "int32 fp32",
+    "int32": "fp32",
+    "int64": "fp64 fp32",
 }
 
 
@@ -59,44 +49,15 @@ def rate_table(rates: Mapping[Dtype, float], *, substitute: bool = True) -> Floa
 
     Args:
         rates: Rates of the formats a unit has, FLOP/s.
-        substitute: Whether formats without a rate take that of the first of `SUBSTITUTES` that has
+        substitute: Whether formats without a rate take that of the first of `_SUBSTITUTES` that has
             one.
     """
     table = np.full(len(DTYPE_BYTES), np.nan)
     for dtype in Dtype:
-        candidates = (dtype, *SUBSTITUTES[dtype]) if substitute else (dtype,)
-        table[dtype] = next((rates[c] for c in candidates if c in rates), np.nan)
+        others = _SUBSTITUTES.get(dtype.label, "").split() if substitute else []
+        known = (rates[c] for c in (dtype, *(Dtype[o.upper()] for o in others)) if c in rates)
+        table[dtype] = next(known, np.nan)
     return table
-
-
-def arithmetic_intensity(flop: ArrayLike, moved_bytes: ArrayLike) -> FloatArray:
-    """FLOP per byte moved; infinite where nothing moves, 0 where nothing is computed.
-
-    Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
-    """
-    work, moved = np.broadcast_arrays(
-        np.asarray(flop, dtype=np.float64), np.asarray(moved_bytes, dtype=np.float64)
-    )
-    intensity: FloatArray = np.where(work > 0, np.inf, 0.0)
-    np.divide(work, moved, out=intensity, where=moved > 0)
-    return intensity
-
-
-def ridge_point(peak_flop_per_s: float, bandwidth_bytes_per_s: float) -> float:
-    """Arithmetic intensity at which compute and memory take equal time, FLOP per byte.
-
-    Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
-
-    Raises:
-        InvalidValueError: If a rate is not above 0.
-    """
-    for field, value in (
-        ("peak_flop_per_s", peak_flop_per_s),
-        ("bandwidth_bytes_per_s", bandwidth_bytes_per_s),
-    ):
-        if not value > 0:
-            raise InvalidValueError(field, value, "a rate above 0")
-    return peak_flop_per_s / bandwidth_bytes_per_s
 
 
 def main_memory_bandwidth_bytes_per_s(device: DeviceProfile) -> float:
@@ -166,43 +127,3 @@ class Roofline:
             self.compute_s(flop, dtype), moved_bytes / self.bandwidth_bytes_per_s
         )
         return bound
-
-
-def cost_roofline(
-    graph: OperatorGraph,
-    device: DeviceProfile,
-    execution: Execution = Execution.EAGER,
-    parameters: None = None,
-) -> CostTable:
-    """The plain roofline as a cost model: no overhead, no caches, no launch cost.
-
-    Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
-
-    Args:
-        graph: Operators.
-        device: Any profile.
-        execution: Ignored: the roofline knows no framework.
-        parameters: Ignored: it has none.
-    """
-    del execution, parameters
-    line = Roofline.of(device)
-    integer = np.isin(
-        graph.kind, [int(OperatorKind.TREE_ENSEMBLE), int(OperatorKind.TREE_HISTOGRAM)]
-    )
-    flop = np.where(integer, 0.0, graph.flop)  # tree nodes are lookups, not arithmetic
-    compute = line.compute_s(flop, graph.dtype)
-    memory = graph.bytes / line.bandwidth_bytes_per_s
-    node = None if device.process_nm is None else device.process_nm.value
-    per_flop = arithmetic_energy_table_j(node)[graph.dtype]
-    zero = np.zeros(len(graph))
-    return CostTable(
-        time_s=np.maximum(compute, memory),
-        compute_s=compute,
-        memory_s=memory,
-        dispatch_s=zero,
-        energy_j=per_flop * flop + dram_energy_per_byte_j(device.memory.technology) * graph.bytes,
-        flop=flop,
-        bytes=graph.bytes,
-        bound=bound_of(compute, memory, 0.0),
-        log_sigma=np.full(len(graph), 1.0),
-    )

@@ -9,7 +9,7 @@ surface is asked for; a surface is put together when it is first used.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from accelsim.cost.shape_surface import Surface, surface_from_thousandths
+from accelsim.cost.shape_surface import LazySurfaces, Surface, surface_from_thousandths
 from accelsim.errors import ProfileError
 from accelsim.workloads.graph import IntArray
 
@@ -33,7 +33,7 @@ def surface_file_name(device: str) -> str:
     return device + SUFFIX
 
 
-class SurfaceFile(Mapping[str, Surface]):
+class SurfaceFile(LazySurfaces):
     """The surfaces of a file by name, each read when it is first asked for.
 
     Args:
@@ -41,28 +41,21 @@ class SurfaceFile(Mapping[str, Surface]):
     """
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = path
-        self._known: dict[str, Surface] = {}
 
-    def __getitem__(self, name: str) -> Surface:
-        if name not in self._known:
-            header = self._index[name]
-            self._known[name] = self._surface(name, header)
-        return self._known[name]
+    def names(self) -> Collection[str]:
+        """Names in the file's index."""
+        return self._index
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._index
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._index)
-
-    def __len__(self) -> int:
-        return len(self._index)
-
-    @property
-    def point_count(self) -> int:
-        """Values of all surfaces together."""
-        return len(self._values)
+    def make(self, name: str) -> Surface:
+        """Read one surface."""
+        header = self._index[name]
+        try:
+            first = int(header[_FIRST])
+            return surface_from_thousandths(header, self._values[first:])
+        except _DAMAGE as error:
+            raise self._damaged(f"{name}: {error}") from None
 
     @cached_property
     def _index(self) -> dict[str, Any]:
@@ -83,13 +76,6 @@ class SurfaceFile(Mapping[str, Surface]):
                 return archive[name]
         except _DAMAGE as error:
             raise self._damaged(error) from None
-
-    def _surface(self, name: str, header: Mapping[str, Any]) -> Surface:
-        try:
-            first = int(header[_FIRST])
-            return surface_from_thousandths(header, self._values[first:])
-        except _DAMAGE as error:
-            raise self._damaged(f"{name}: {error}") from None
 
     def _damaged(self, what: object) -> ProfileError:
         return ProfileError(str(self.path), [f"damaged: {what}; write it anew"])

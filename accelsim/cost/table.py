@@ -216,16 +216,11 @@ class Rows:
         fused = self.graph.epilogue_flop
         return np.zeros(len(self)) if fused is None else fused[self.index]
 
-    @property
-    def dtypes(self) -> list[int]:
-        """Distinct dtype codes of these rows."""
-        return np.flatnonzero(np.bincount(self.column("dtype"))).tolist()
-
-    def by_dtype(self, rates: Mapping[int, float], device: str) -> FloatArray:
+    def by_dtype(self, rates: FloatArray, device: str) -> FloatArray:
         """Rate of each row's dtype, shape (k,).
 
         Args:
-            rates: Rate per dtype code.
+            rates: Rate by dtype code; NaN where there is none.
             device: Device name, for the message.
 
         Raises:
@@ -234,10 +229,7 @@ class Rows:
         from accelsim.workloads.dtype import Dtype
 
         codes = self.column("dtype")
-        lookup = np.full(int(max(Dtype)) + 1, np.nan)
-        for code, rate in rates.items():
-            lookup[code] = rate
-        found: FloatArray = lookup[codes]
+        found: FloatArray = rates[codes]
         missing = np.flatnonzero(np.isnan(found))
         if missing.size:
             label = Dtype(int(codes[missing[0]])).label

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accelsim.cost.gpu.attention import visible_pairs
+from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.roofline import Roofline
 from accelsim.cost.table import CostTable

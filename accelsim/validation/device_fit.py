@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from accelsim.calibration.fit.cells import Cell, limited
 from accelsim.calibration.fit.gpu import log_residual
 from accelsim.calibration.fit.parameter_fit import fit_parameters, is_throttled
-from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.fit.residuals import family_parts, family_residuals
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.gpu.surface import coordinates, surface_rows
 from accelsim.cost.residual import FamilyResidual
-from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import CostTable, Rows
 from accelsim.errors import InputError
 from accelsim.validation.surface_fit import fit_surface_to_sums, knots_within
@@ -124,11 +124,11 @@ def unseen_residuals(
     seen = [cell.take(~mask) for cell, mask in zip(cells, kept, strict=True)]
     unseen = [cell.take(mask) for cell, mask in zip(cells, kept, strict=True)]
     trial = replace(parameters, surfaces=_useful(_surfaces(seen, parameters), unseen, parameters))
-    residuals = [CellResidual.of(cell, trial) for cell in unseen if len(cell)]
-    return family_residuals(residuals), frozenset(trial.surfaces)
+    parts = [part for cell in unseen if len(cell) for part in family_parts(cell, trial)]
+    return family_residuals(parts), frozenset(trial.surfaces)
 
 
-def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, ShapeSurface]:
+def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, Surface]:
     """One surface per operator that has enough rows timed one by one."""
     samples: dict[str, list[tuple[str, list[FloatArray], FloatArray, FloatArray, FloatArray]]] = {}
     for cell in cells:
@@ -167,8 +167,8 @@ def _shows_kernel(cell: Cell, costs: CostTable, parameters: GpuParameters) -> ND
 
 
 def _useful(
-    surfaces: Mapping[str, ShapeSurface], unseen: Iterable[Cell], parameters: GpuParameters
-) -> dict[str, ShapeSurface]:
+    surfaces: Mapping[str, Surface], unseen: Iterable[Cell], parameters: GpuParameters
+) -> dict[str, Surface]:
     """Surfaces that bring rows they have not seen closer."""
     before: dict[str, list[FloatArray]] = {}
     after: dict[str, list[FloatArray]] = {}
@@ -195,11 +195,11 @@ def _useful(
 
 def _surface(
     parts: list[tuple[str, list[FloatArray], FloatArray, FloatArray, FloatArray]],
-) -> ShapeSurface:
+) -> Surface:
     place = [np.concatenate(columns) for columns in zip(*(part[1] for part in parts), strict=True)]
     time_s, fixed, measured = (np.concatenate([part[i] for part in parts]) for i in (2, 3, 4))
     knots = _knots(place, LADDERS[parts[0][0]])
-    surface = fit_surface_to_sums(ShapeSurface.empty(knots), [(place, time_s)], fixed, measured)
+    surface = fit_surface_to_sums(Surface.empty(knots), [(place, time_s)], fixed, measured)
     missed = np.abs(np.log(measured / (fixed + time_s * np.exp(surface(place)))))
     return replace(surface, log_sigma=float(np.quantile(missed, 0.9)) / _P90, rows=len(measured))
 

@@ -9,11 +9,11 @@ sparse: a row touches only the corners of its cell.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from accelsim.cost.shape_surface import ShapeSurface, Surface
+from accelsim.cost.shape_surface import Surface
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["fit_surface", "fit_surface_to_sums", "knots_within"]
@@ -27,7 +27,6 @@ _REWEIGHTINGS, _SUM_STEPS = 4, 20
 _TOLERANCE, _STEP_TOLERANCE, _ITERATIONS = 1e-4, 1e-3, 500
 #: Lengths tried for a Gauss-Newton step, and the change of a value that ends them.
 _STEP_LENGTHS, _CONVERGED = (1.0, 0.5, 0.25, 0.125), 2e-3
-S = TypeVar("S", bound=Surface)
 Stage = tuple[Sequence[FloatArray], FloatArray]
 
 
@@ -49,7 +48,7 @@ def fit_surface(
     coordinates: Sequence[FloatArray],
     residual: FloatArray,
     curvature: float = _CURVATURE,
-) -> ShapeSurface:
+) -> Surface:
     """The surface nearest to residuals.
 
     Args:
@@ -58,10 +57,10 @@ def fit_surface(
         residual: ln(measured / modelled), shape (r,).
         curvature: Weight of the penalty on curvature against one row.
     """
-    surface = ShapeSurface.empty(knots)
+    surface = Surface.empty(knots)
     design = _design(surface, coordinates)
-    penalty = _penalty(surface.values.shape, curvature)
-    weight, values = np.ones(len(residual)), np.zeros(surface.values.size)
+    penalty = _penalty(surface.grids[0][1].shape, curvature)
+    weight, values = np.ones(len(residual)), np.zeros(surface.flat.size)
     for _ in range(_REWEIGHTINGS):
         values = _solve(design, weight, residual, penalty, values, _TOLERANCE)
         weight = _huber(residual - design @ values)
@@ -69,12 +68,12 @@ def fit_surface(
 
 
 def fit_surface_to_sums(
-    surface: S,
+    surface: Surface,
     stages: Sequence[Stage],
     fixed: FloatArray,
     measured: FloatArray,
     curvature: float = _CURVATURE,
-) -> S:
+) -> Surface:
     """The surface that corrects each stage of rows whose sum was measured, by Gauss-Newton steps.
 
     The first step corrects all stages of a row alike; the others are halved until the robust loss
@@ -156,7 +155,7 @@ def _penalties(surface: Surface, curvature: float) -> Any:
     from scipy.sparse import block_diag
 
     return block_diag(
-        [_penalty(values.shape, curvature) for _, values in surface.terms()], format="csr"
+        [_penalty(values.shape, curvature) for _, values in surface.grids], format="csr"
     )
 
 

@@ -14,7 +14,7 @@ from accelsim.calibration.overlay import overlay_text, read_fitted, user_folder,
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.gpu import GpuParameters
 from accelsim.cost.residual import FamilyResidual
-from accelsim.cost.shape_surface import ShapeSurface
+from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import surface_file_name
 from accelsim.cost.table import Tier
 from accelsim.errors import ProfileError
@@ -78,7 +78,7 @@ def test_a_damaged_overlay_is_refused_by_name(
         read_fitted(path)
 
 
-GRID = ShapeSurface((np.array([0.0, 4.0]),), np.array([0.1, -0.2]), 0.05, 30)
+GRID = Surface.of_values((np.array([0.0, 4.0]),), np.array([0.1, -0.2]), 0.05, 30)
 MEASURED = replace(
     OVERLAY,
     parameters={},

@@ -1,7 +1,9 @@
 """Laws of the GPU cost model, over every operator kind."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,8 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accelsim.cost.gpu import GPU, GpuMachine, GpuParameters, cost_gpu
+from accelsim.cost.gpu.gpu_parameters import read_parameters
 from accelsim.cost.table import Bound, Execution, Tier
-from accelsim.errors import InvalidValueError, UnsupportedOperatorError
+from accelsim.errors import InvalidValueError, ProfileError, UnsupportedOperatorError
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import OperatorGraph, concatenate
@@ -302,12 +305,16 @@ def test_values_are_replaced_by_group_and_name() -> None:
     [
         ({"gemm.warp_speed": {"value": 1.0, "source": "x"}}, "warp_speed"),
         ({"gemm.prologue_k": {"value": 3.0}}, "source"),
-        ({}, "fields"),
+        ({}, "missing"),
     ],
 )
-def test_parameter_files_are_checked(change: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidValueError, match=message):
-        GpuParameters.from_mapping(change)
+def test_parameter_files_are_checked(
+    tmp_path: Path, change: dict[str, object], message: str
+) -> None:
+    path = tmp_path / "gpu.json"
+    path.write_text(json.dumps({"parameters": change}))
+    with pytest.raises(ProfileError, match=message):
+        read_parameters(path)
 
 
 @pytest.mark.parametrize(("batch", "bound"), [(4, Bound.OVERHEAD), (65536, Bound.COMPUTE)])

@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gpu_rows import K, attention, conv, gemm, gpu, graph
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
-from accelsim.cost.gpu.attention import visible_pairs
 from accelsim.cost.gpu.machine import join_times
 from accelsim.workloads.dtype import Dtype
 
@@ -180,24 +179,6 @@ def test_depthwise_convolution_is_bound_by_memory_not_by_empty_tiles() -> None:
     depthwise = conv(64, 256, 256, 56, groups=256, dtype=dtype)
     costs = cost_gpu(graph([depthwise], dtype), gpu("v100-pcie-32gb"))
     assert costs.time_s[0] < 6 * depthwise[3] / 900e9
-
-
-@given(st.integers(1, 60), st.integers(0, 60), st.booleans(), st.integers(0, 90))
-@settings(max_examples=200)
-def test_visible_pairs_equal_a_count(q_len: int, past: int, causal: bool, window: int) -> None:
-    kv_len = q_len + past
-    keys = np.arange(kv_len)[None, :]
-    own = past + np.arange(q_len)[:, None]
-    seen = (
-        np.broadcast_to(keys <= own, (q_len, kv_len))
-        if causal
-        else np.ones((q_len, kv_len), dtype=bool)
-    )
-    if window and causal:
-        seen = seen & (keys > own - window)
-    count = q_len * min(window, kv_len) if window and not causal else seen.sum()
-    arguments = (np.array([float(x)]) for x in (q_len, kv_len, causal, window))
-    assert visible_pairs(*arguments)[0] == pytest.approx(count)
 
 
 def test_causal_attention_takes_half_of_full_attention() -> None:

@@ -11,13 +11,7 @@ import pytest
 from accelsim import catalog
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.gpu import cost_gpu
-from accelsim.cost.gpu.measured_boards import (
-    FILE,
-    _read,
-    measured_boards,
-    overlay_boards,
-    write_measured_boards,
-)
+from accelsim.cost.gpu.measured_boards import FILE, _read, measured_boards, overlay_boards
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.surface_file import surface_file_name
 from accelsim.datafile import data_root
@@ -28,6 +22,7 @@ from accelsim.workload_catalog import workload
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.model import RunShape
 from tools.refit.__main__ import main
+from tools.refit.files import write_measured_boards
 
 SHIPPED = data_root() / "calibration" / "fitted"
 

@@ -16,11 +16,7 @@ from accelsim.cost.gpu.measured_boards import Board, measured_boards
 from accelsim.cost.gpu.relatives import measured_relatives, with_relative_surfaces
 from accelsim.cost.gpu.repeated import cached_share
 from accelsim.cost.gpu.surface import AXES, coordinates, surface_rows
-from accelsim.cost.shape_surface import (
-    ShapeSurface,
-    SurfaceSum,
-    surface_from_thousandths,
-)
+from accelsim.cost.shape_surface import Surface, surface_from_thousandths
 from accelsim.cost.surface_file import SurfaceFile, surface_file_name, write_surfaces
 from accelsim.cost.table import Execution, Rows, Tier
 from accelsim.errors import ProfileError
@@ -29,7 +25,9 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
 
 KNOTS = (np.array([0.0, 4.0, 10.0]), np.array([5.0, 12.0]), np.array([6.0]))
-SURFACE = ShapeSurface(KNOTS, np.array([[[0.1], [0.3]], [[-0.2], [0.0]], [[0.4], [1.0]]]), 0.05, 30)
+SURFACE = Surface.of_values(
+    KNOTS, np.array([[[0.1], [0.3]], [[-0.2], [0.0]], [[0.4], [1.0]]]), 0.05, 30
+)
 
 
 def gemms(m, n, k, dtype=Dtype.BF16, weight=None):
@@ -60,8 +58,8 @@ def test_a_surface_passes_through_its_knots_and_is_straight_between() -> None:
 def test_a_surface_stays_between_its_values_everywhere(points) -> None:
     columns = [np.array(column) for column in zip(*points, strict=True)]
     values = SURFACE(columns)
-    assert values.min() >= SURFACE.values.min() - 1e-12
-    assert values.max() <= SURFACE.values.max() + 1e-12
+    assert values.min() >= SURFACE.flat.min() - 1e-12
+    assert values.max() <= SURFACE.flat.max() + 1e-12
 
 
 def test_the_spread_grows_outside_the_grid_only() -> None:
@@ -75,7 +73,7 @@ def test_the_spread_grows_outside_the_grid_only() -> None:
     assert inside < far < farther
 
 
-SUM = SurfaceSum(
+SUM = Surface(
     KNOTS, (((0, 2), np.array([[0.1], [0.2], [0.5]])), ((1,), np.array([0.01, 0.03]))), 0.07, 12
 )
 
@@ -124,7 +122,6 @@ def test_surfaces_are_written_and_read_back_name_by_name(tmp_path) -> None:
     write_surfaces({"sum": SUM, "grid": SURFACE}, path)
     read = SurfaceFile(path)
     assert list(read) == ["grid", "sum"]
-    assert read.point_count == SUM.flat.size + SURFACE.flat.size
     for name, surface in (("sum", SUM), ("grid", SURFACE)):
         assert np.array_equal(read[name].thousandths, surface.thousandths)
     assert "other" not in read
@@ -196,7 +193,7 @@ def test_prefill_and_decode_have_surfaces_of_their_own() -> None:
 
 def test_a_surface_scales_its_rows_and_no_others() -> None:
     graph = gemms([64, 512], [4096, 4096], [4096, 4096])
-    flat = ShapeSurface((np.zeros(1),) * 3, np.full((1, 1, 1), np.log(2.0)), 0.03, 10)
+    flat = Surface.of_values((np.zeros(1),) * 3, np.full((1, 1, 1), np.log(2.0)), 0.03, 10)
     base = GpuParameters.class_wide()
     plain = cost_gpu(graph, h200(), Execution.GRAPH, base)
     twice = cost_gpu(
@@ -209,7 +206,7 @@ def test_a_surface_scales_its_rows_and_no_others() -> None:
 
 
 def test_fp16_takes_the_surface_of_bf16_where_it_has_none() -> None:
-    flat = ShapeSurface((np.zeros(1),) * 3, np.full((1, 1, 1), np.log(3.0)), 0.03, 10)
+    flat = Surface.of_values((np.zeros(1),) * 3, np.full((1, 1, 1), np.log(3.0)), 0.03, 10)
     base = GpuParameters.class_wide()
     graph = gemms(64, 4096, 4096, Dtype.FP16)
     plain = cost_gpu(graph, h200(), Execution.GRAPH, base)
@@ -221,7 +218,7 @@ def test_fp16_takes_the_surface_of_bf16_where_it_has_none() -> None:
 @given(st.integers(1, 8192), st.integers(32, 16384), st.integers(32, 16384), st.floats(-8, 3))
 @settings(max_examples=40, deadline=None)
 def test_no_correction_beats_the_peak(m, n, k, value) -> None:
-    flat = ShapeSurface((np.zeros(1),) * 3, np.full((1, 1, 1), value), 0.03, 10)
+    flat = Surface.of_values((np.zeros(1),) * 3, np.full((1, 1, 1), value), 0.03, 10)
     parameters = replace(GpuParameters.class_wide(), surfaces={"gemm bf16 w16": flat})
     costs = cost_gpu(gemms(m, n, k), h200(), Execution.GRAPH, parameters)
     peak = GpuMachine.of(h200(), parameters).contraction_flop_per_s[Dtype.BF16]
@@ -324,7 +321,7 @@ def test_a_loop_may_be_faster_than_memory_where_the_cache_serves_it() -> None:
         vector_graph(np.array(["mul"]), np.array([1024.0]), np.array([4096.0]), Dtype.BF16),
         catalog.device("l40s"),
     )
-    flat = ShapeSurface((np.zeros(1),) * 3, np.zeros((1, 1, 1)), 0.03, 10)
+    flat = Surface.of_values((np.zeros(1),) * 3, np.zeros((1, 1, 1)), 0.03, 10)
     base = replace(GpuParameters.class_wide(), surfaces={"gemm bf16 w16": flat})
     cold = cost_gpu(graph, device, Execution.GRAPH, base).time_s
     hot = cost_gpu(

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from accelsim.calibration.fit.cells import Cell
-from accelsim.cost.gpu.measured_boards import FILE, overlay_boards, write_measured_boards
+from accelsim.cost.gpu.measured_boards import FILE, overlay_boards
 from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import AccelsimError
 from accelsim.validation.cnn_gpus import MEASUREMENTS_SCHEMA
@@ -27,6 +27,7 @@ from accelsim.validation.data_folder import data_folder
 from accelsim.validation.fit_rows import gpu_cells
 from tools.refit.aiconfigurator_fit import import_kernels, parsed_requests
 from tools.refit.dpu import refit_dpu
+from tools.refit.files import write_measured_boards
 from tools.refit.refit import (
     ClassSample,
     refit_class,

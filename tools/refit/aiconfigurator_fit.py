@@ -20,7 +20,7 @@ import numpy as np
 from accelsim.calibration.overlay import write_overlay
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.shape_surface import Surface, SurfaceSum
+from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import Tier
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.validation.aiconfigurator_rows import (
@@ -241,7 +241,7 @@ def _surface(sample: Sample, fit: Callable[[Sample], Sequence[Surface]]) -> Surf
     trials = fit(sample.take(~kept))
     missed = [_missed(trial, unseen) for trial in trials]
     best = int(np.argmin([np.median(errors) if len(errors) else 0.0 for errors in missed]))
-    return fit(sample)[best].with_evidence(_spread(missed[best]), count)
+    return replace(fit(sample)[best], log_sigma=_spread(missed[best]), rows=count)
 
 
 def _missed(surface: Surface, unseen: Sample) -> FloatArray:
@@ -267,7 +267,7 @@ def _smooth(sample: Sample) -> list[Surface]:
     ]
     knots = [knots_within(size, ladder) for size, ladder in zip(sizes, ladders, strict=True)]
     if len(stages) > 1:
-        empty = SurfaceSum.empty(knots, _TERMS[sample.operator])
+        empty = Surface.empty(knots, _TERMS[sample.operator])
         return [fit_surface_to_sums(empty, stages, sample.fixed, sample.measured, _SUM_CURVATURE)]
     ((place, time),) = stages
     return [fit_surface(knots, place, np.log((sample.measured - sample.fixed) / time))]

@@ -14,7 +14,6 @@ from accelsim.calibration.fit.gpu import (
     energy_starts,
     fit_stage,
     page_walk_loss,
-    stage_cells,
 )
 from accelsim.calibration.overlay import as_written
 from accelsim.cost.gpu import GpuParameters
@@ -59,17 +58,30 @@ def fit_class(
     parameters = class_prior() if prior is None else prior
     unconverged, issued, waited = [], list[tuple[Cell, float]](), list[tuple[Cell, float]]()
     for stage in STAGES:
-        own = stage_cells(stage, cells, class_wide=True)
-        if not own:
+        own = [cell for cell in stage.cells(cells) if not _is_odd(cell)]
+        if stage.is_of_throttled_boards or not own:
             continue
         if progress:
             progress(f"fitting {stage.name}: {sum(map(len, own)):,} rows of {len(own)} cells")
         fit = fit_stage(stage, own, parameters, energy_starts(parameters, _ENERGY_FACTORS))
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
-        issued += [(own[index], value) for index, value in fit.issue_s.items()]
-        waited += [(own[index], value) for index, value in fit.wait_s.items()]
+        issued += fit.issued
+        waited += fit.waited
     parameters = parameters.with_values(dispatch_times(issued, waited))
     if (loss := page_walk_loss(cells, parameters)) is not None:
         parameters = parameters.with_values({"gemm.page_walk_loss": loss})
     return ClassFit(as_written(parameters), tuple(unconverged))
+
+
+def _is_odd(cell: Cell) -> bool:
+    """Whether class-wide fits leave a cell out: another library than the others'.
+
+    Plain GEMMs of Pascal boards under cuBLAS 12 (two regimes of one library: 64x64 tiles at a fifth
+    of the peak for some shapes, 128x128 at three quarters for others), GEMMs and convolutions of
+    Maxwell boards (the same kernels reach 0.63 of the peak there, 0.73 to 0.94 on seven later
+    boards).
+    """
+    convolutions = ("conv-fp32", "conv-fp32-data", "conv-fp32-weight")
+    old = {"Pascal": ("linear",), "Maxwell": ("linear", "gemm-fp32", *convolutions)}
+    return cell.operator in old.get(cell.device.architecture, ())

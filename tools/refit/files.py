@@ -4,12 +4,15 @@ left out.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from accelsim.calibration.overlay import family_line, number
 from accelsim.cost.gpu import GpuParameters
+from accelsim.cost.gpu.measured_boards import MeasuredBoard
 from accelsim.cost.residual import FamilyResidual
 from accelsim.datafile import data_root
 
@@ -19,6 +22,7 @@ __all__ = [
     "left_out_name",
     "write_class",
     "write_left_out",
+    "write_measured_boards",
     "write_whole",
 ]
 
@@ -112,3 +116,21 @@ def write_whole(path: Path, text: str) -> Path:
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
     return path
+
+
+def write_measured_boards(boards: Sequence[MeasuredBoard], path: Path) -> None:
+    """Write the list of measured boards, whole or not at all.
+
+    Args:
+        boards: What it holds; their surfaces' files must lie beside it.
+        path: Where.
+    """
+    entries = {
+        board.board.name: {
+            **asdict(board.board),
+            "pinned": dict(board.pinned),
+            "surfaces": list(board.names),
+        }
+        for board in boards
+    }
+    write_whole(path, json.dumps(entries, indent=1) + "\n")

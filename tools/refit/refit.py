@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from accelsim.calibration.fit.cells import Cell, chip_of, limited, without
-from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.fit.cells import Cell, chip_of, limited
+from accelsim.calibration.fit.residuals import FamilyPart, family_parts
 from accelsim.calibration.overlay import write_overlay
 from accelsim.cost.fitted import read_fitted
 from accelsim.cost.gpu import GpuParameters
@@ -25,6 +25,7 @@ from accelsim.cost.residual import FamilyResidual
 from accelsim.datafile import data_root
 from accelsim.validation.device_fit import fit_device, unseen_residuals
 from tools.refit.class_fit import ClassFit, fit_class
+from tools.refit.class_residuals import class_residuals
 from tools.refit.files import class_file, left_out_name, write_class, write_left_out
 
 __all__ = [
@@ -70,27 +71,28 @@ def _left_out(sample: ClassSample, chip: str) -> ClassFit:
     before = sample.before(left_out_name(chip))
     if sample.keep_values and before is not None:
         return ClassFit(before)
-    fit = fit_class(without(sample.fitted, chip))
+    fit = fit_class([cell for cell in sample.fitted if chip_of(cell.device.name) != chip])
     return replace(fit, parameters=before) if fit.unconverged and before is not None else fit
 
 
 @lru_cache(maxsize=64)
-def _residuals(sample: ClassSample, chip: str) -> tuple[CellResidual, ...]:
+def _residuals(sample: ClassSample, chip: str) -> tuple[FamilyPart, ...]:
     """Rows of a chip under the set fitted without it, also those that class-wide fits leave out:
     they are predicted, too.
     """
     parameters = _left_out(sample, chip).parameters
     return tuple(
-        CellResidual.of(cell, parameters)
+        part
         for cell in sample.scored
         if chip_of(cell.device.name) == chip
+        for part in family_parts(cell, parameters)
     )
 
 
 def _families(sample: ClassSample, chip: str | None) -> dict[str, FamilyResidual]:
     """Spreads of all chips but one."""
     chips = sorted({chip_of(cell.device.name) for cell in sample.scored} - {chip})
-    return family_residuals([residual for other in chips for residual in _residuals(sample, other)])
+    return class_residuals(part for other in chips for part in _residuals(sample, other))
 
 
 def refit_class(sample: ClassSample, say: Say) -> tuple[GpuParameters, list[str]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from accelsim.cost.shape_surface import ShapeSurface, Surface
+from accelsim.cost.shape_surface import Surface
 from accelsim.workloads.graph import FloatArray, IntArray
 from tools.refit.aiconfigurator_sample import Sample
 from tools.refit.grid_completion import KernelGrid, tabulate
@@ -54,7 +54,9 @@ def _through(table: KernelGrid, sample: Sample, cells: Sample) -> list[Surface]:
     whole, departures = _departures(sample, cells, table)
     found = tuple(index[len(sample.measured) :] for index in table.index)
     axes = tuple(axis[:, 0] for axis in table.axes)
-    return [ShapeSurface(axes, _with_cells(whole, found, departure)) for departure in departures]
+    return [
+        Surface.of_values(axes, _with_cells(whole, found, departure)) for departure in departures
+    ]
 
 
 def _joined(rows: Sequence[FloatArray], others: Sequence[FloatArray]) -> list[FloatArray]:

@@ -6,7 +6,7 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Self
@@ -19,8 +19,9 @@ from accelsim.cost.table import CostTable, Execution
 from accelsim.datafile import data_root, read_mapping
 from accelsim.hardware.profile import GpuProfile
 from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["Cell", "TimedKernels", "chip_of", "limited", "unchained", "without"]
+__all__ = ["Cell", "TimedKernels", "chip_of", "limited", "unchained"]
 
 
 def unchained(graph: OperatorGraph, rows: Any) -> OperatorGraph:
@@ -113,6 +114,11 @@ class Cell:
         return self.kernels.graph
 
     @property
+    def kind(self) -> OperatorKind:
+        """Kind of its rows, which is that of the first."""
+        return OperatorKind(int(self.graph.kind[0]))
+
+    @property
     def is_eager(self) -> bool:
         """Whether the times contain the framework's time to issue a call."""
         return self.kernels.execution is Execution.EAGER
@@ -152,8 +158,3 @@ def limited(cells: Iterable[Cell], rows: int, generator: np.random.Generator) ->
         else cell.take(np.sort(generator.choice(len(cell), rows, replace=False)))
         for cell in cells
     ]
-
-
-def without(cells: Sequence[Cell], chip: str) -> list[Cell]:
-    """Cells of other chips."""
-    return [cell for cell in cells if chip_of(cell.device.name) != chip]

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from accelsim.calibration.fit.cells import Cell
+from accelsim.datafile import data_root, read_mapping
 
-__all__ = ["DISPATCH", "dispatch_times"]
+__all__ = ["FIT", "dispatch_times"]
 
-#: Operators whose eager rows tell the time to issue an operator, by parameter.
-DISPATCH: Mapping[str, tuple[str, ...]] = {
-    "dispatch.contraction_s": ("linear",),
-    "dispatch.batched_s": ("bmm",),
-    "dispatch.convolution_s": ("conv",),
-    "dispatch.norm_s": ("ln",),
-    "dispatch.softmax_s": ("softmax",),
-    "dispatch.scalar_s": ("addu", "mulu", "divu", "powu", "relu"),
-    "dispatch.activation_s": ("gelu",),
-    "dispatch.elementwise_s": ("add", "mul", "div", "pow", "tanh"),
-}
+#: The sections `stages` and `issue_times` of ``calibration/class/gpu-fit.yaml``.
+FIT: Mapping[str, Any] = read_mapping(data_root() / "calibration" / "class" / "gpu-fit.yaml")
 
 
 def dispatch_times(
@@ -36,8 +29,12 @@ def dispatch_times(
     found: dict[str, float] = {}
     if waited:
         found["dispatch.plan_lookup_s"] = float(np.median([value for _, value in waited]))
-    for name, operators in DISPATCH.items():
-        own = [(cell.device.vendor, value) for cell, value in issued if cell.operator in operators]
+    for name, operators in FIT["issue_times"].items():
+        own = [
+            (cell.device.vendor, value)
+            for cell, value in issued
+            if cell.operator in operators["tables"]
+        ]
         nvidia = [value for vendor, value in own if vendor == "NVIDIA"]
         times = nvidia or [value for _, value in own]
         if times:

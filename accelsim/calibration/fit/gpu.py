@@ -10,18 +10,20 @@ fitted, and becomes the device's dispatch time afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from accelsim.calibration.fit.cells import Cell
+from accelsim.calibration.fit.dispatch import FIT
 from accelsim.calibration.fit.solve import Prior, Solution, solve
 from accelsim.cost.gpu import GpuMachine, GpuParameters
 from accelsim.cost.gpu.machine import memory_efficiency_name
 from accelsim.cost.table import CostTable
 from accelsim.workloads.graph import FloatArray
-from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, RECURRENT_KINDS, OperatorKind
+from accelsim.workloads.operator import CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
 __all__ = [
     "STAGES",
@@ -30,30 +32,18 @@ __all__ = [
     "determined",
     "energy_starts",
     "fit_stage",
-    "is_odd",
     "log_residual",
     "page_walk_loss",
-    "stage_cells",
 ]
 
-_K = OperatorKind
-_GEMMS = frozenset({_K.GEMM, _K.BATCHED_GEMM})
-_ROW_WISE = frozenset({_K.SOFTMAX, _K.LAYER_NORM, _K.RMS_NORM, _K.ELEMENTWISE})
 #: Shares of the shortest rows' time that the start value of the time to issue a row lies between.
 _ISSUE_SHARES = (0.3, 1.0)
 #: Contraction lengths below and above which plain GEMMs of early boards do not and do walk pages.
 _SHORT_ROWS, _LONG_ROWS = (2000, 6000), 28_000
-_MEMORIES = frozenset(
-    {
-        "memory.hbm_efficiency",
-        "memory.gddr_efficiency",
-        "memory.early_efficiency",
-        "memory.other_efficiency",
-    }
-)
 #: Time to issue a call. Calls of convolutions wait different times for their plan: their shortest
 #: say little of the mean.
 _ISSUE_PRIOR, _WAIT_PRIOR = Prior(1e-7, 1e-3, 0.3), Prior(1e-7, 1e-3, 5.0)
+_GRADIENTS = {OperatorKind.CONV_BACKWARD_DATA, OperatorKind.CONV_BACKWARD_WEIGHT}
 _ENERGIES = ("power.vector_energy_overhead", "power.matrix_energy_overhead")
 
 
@@ -65,97 +55,32 @@ class Stage:
         name: Of the family.
         kinds: Operators whose rows are used.
         priors: Parameters with range and firmness.
+        board_priors: Those of a fit to one board, besides.
+        is_of_throttled_boards: Whether rows timed one by one on throttled boards alone are used.
     """
 
     name: str
     kinds: frozenset[OperatorKind]
     priors: Mapping[str, Prior]
+    board_priors: Mapping[str, Prior] = field(default_factory=dict)
+    is_of_throttled_boards: bool = False
+
+    def cells(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Cells whose operators the stage fits."""
+        return [cell for cell in cells if len(cell) and cell.kind in self.kinds]
 
 
-STAGES = (
-    Stage(
-        "memory",
-        _ROW_WISE,
-        {
-            "memory.kernel_latency_s": Prior(1e-6, 6e-6, 0.1),
-            "memory.gddr_efficiency": Prior(0.5, 1.0, 0.3),
-            "memory.hbm_efficiency": Prior(0.5, 1.0, 0.3),
-            "memory.early_efficiency": Prior(0.5, 1.0, 0.3),
-            "memory.other_efficiency": Prior(0.5, 1.0, 0.3),
-            "dispatch.trailing_s": Prior(1e-6, 5e-5, 0.5),
-            "memory.softmax_efficiency": Prior(0.2, 1.0, 0.5),
-            "memory.norm_efficiency": Prior(0.2, 1.0, 0.5),
-            "memory.reduction_columns": Prior(1.0, 512.0, 1.0),
-            "memory.special_efficiency": Prior(0.02, 1.0, 0.5),
-        },
-    ),
-    Stage(
-        "gemm",
-        _GEMMS,
-        {
-            "gemm.vector_efficiency": Prior(0.5, 1.0, 0.1),
-            "gemm.matrix_efficiency": Prior(0.4, 1.0, 0.2),
-            "gemm.other_matrix_efficiency": Prior(0.3, 1.0, 0.2),
-            "gemm.batched_ratio": Prior(0.5, 1.5, 0.2),
-            "gemm.operand_bytes_per_lane_clock": Prior(0.1, 8.0, 0.5),
-            "gemm.matrix_operand_bytes_per_clock": Prior(32.0, 1000.0, 0.5),
-            "gemm.operand_exposed_fraction": Prior(0.01, 0.95, 0.5),
-            "gemm.prologue_k": Prior(1.0, 200.0, 0.7),
-            "gemm.lone_tile_loss": Prior(0.02, 1.0, 0.5),
-            "power.window_s": Prior(1e-4, 1e-1, 0.7),
-            "power.burst_ratio": Prior(1.0, 3.0, 0.3),
-            "gemm.latency_s": Prior(1e-6, 1.5e-5, 0.5),
-            "gemm.overlap_exponent": Prior(1.3, 8.0, 0.5),
-            "power.vector_energy_overhead": Prior(3.0, 40.0, 0.3),
-            "power.matrix_energy_overhead": Prior(4.0, 30.0, 0.3),
-        },
-    ),
-    Stage(
-        "convolution",
-        CONV_KINDS,
-        {
-            "convolution.vector_efficiency": Prior(0.3, 1.0, 0.5),
-            "convolution.matrix_efficiency": Prior(0.1, 1.0, 0.5),
-            "convolution.winograd_efficiency": Prior(0.2, 1.0, 0.5),
-            "convolution.transformed_efficiency": Prior(0.3, 1.0, 0.5),
-            "convolution.direct_efficiency": Prior(0.01, 0.6, 0.7),
-            "convolution.backward_efficiency": Prior(0.3, 1.0, 0.5),
-        },
-    ),
-    Stage("recurrent", RECURRENT_KINDS, {"recurrent.step_s": Prior(1e-6, 4e-5, 1.0)}),
-    Stage("attention", frozenset({_K.ATTENTION}), {"attention.efficiency": Prior(0.05, 1.0, 0.5)}),
-    Stage(
-        "gather",
-        frozenset({_K.EMBEDDING, _K.EMBEDDING_BAG}),
-        {"memory.gather_overhead_bytes": Prior(8.0, 256.0, 0.5)},
-    ),
-)
+def _read_stage(name: str, entry: Mapping[str, Any]) -> Stage:
+    kinds = frozenset(OperatorKind[kind.upper()] for kind in entry["kinds"])
+    priors, board_priors = (
+        {parameter: Prior(**prior) for parameter, prior in entry.get(section, {}).items()}
+        for section in ("priors", "board_priors")
+    )
+    return Stage(name, kinds, priors, board_priors, entry.get("is_of_throttled_boards", False))
 
 
-def stage_cells(stage: Stage, cells: Iterable[Cell], *, class_wide: bool) -> list[Cell]:
-    """Cells whose operators the stage fits.
-
-    Args:
-        stage: Which.
-        cells: Any.
-        class_wide: Leave out plain GEMMs of Pascal boards under cuBLAS 12 (two regimes of one
-            library: 64x64 tiles at a fifth of the peak for some shapes, 128x128 at three quarters
-            for others), GEMMs and convolutions of Maxwell boards (the same kernels reach 0.63 of
-            the peak there, 0.73 to 0.94 on seven later boards).
-    """
-    own = [
-        cell for cell in cells if len(cell) and OperatorKind(int(cell.graph.kind[0])) in stage.kinds
-    ]
-    return [cell for cell in own if not (class_wide and is_odd(cell))]
-
-
-def is_odd(cell: Cell) -> bool:
-    """Whether class-wide fits leave a cell out: another library than the others', see
-    `stage_cells`.
-    """
-    convolutions = ("conv-fp32", "conv-fp32-data", "conv-fp32-weight")
-    old = {"Pascal": ("linear",), "Maxwell": ("linear", "gemm-fp32", *convolutions)}
-    return cell.operator in old.get(cell.device.architecture, ())
+#: Stages in order, from ``calibration/class/gpu-fit.yaml``.
+STAGES = tuple(_read_stage(name, entry) for name, entry in FIT["stages"].items())
 
 
 def page_walk_loss(cells: Iterable[Cell], parameters: GpuParameters) -> float | None:
@@ -206,15 +131,14 @@ class StageFit:
     Attributes:
         parameters: With the stage's values, or as they were where the fit did not converge.
         solution: What the solver found.
-        issue_s: Time to issue a row of each eager cell, by position among the stage's cells; of its
-            shortest calls where calls wait.
-        wait_s: Mean wait of a call beyond that, of the cells of convolutions.
+        issued: Eager cells with the time to issue a row; of its shortest calls where calls wait.
+        waited: Eager cells of convolutions with the mean wait of a call beyond that.
     """
 
     parameters: GpuParameters
     solution: Solution
-    issue_s: Mapping[int, float]
-    wait_s: Mapping[int, float]
+    issued: Sequence[tuple[Cell, float]]
+    waited: Sequence[tuple[Cell, float]]
 
 
 def fit_stage(
@@ -238,7 +162,7 @@ def fit_stage(
     for index, cell in enumerate(cells):
         if cell.is_eager:
             centre[f"issue {index}"] = _issue_start_s(cell, prior)
-            priors[f"issue {index}"] = _WAIT_PRIOR if _waits(cell) else _ISSUE_PRIOR
+            priors[f"issue {index}"] = _WAIT_PRIOR if cell.kind in CONV_KINDS else _ISSUE_PRIOR
 
     @lru_cache(
         maxsize=len(names) + 2
@@ -260,23 +184,16 @@ def fit_stage(
         if found.has_converged
         else prior
     )
-    issue = {
-        index: found.values[f"issue {index}"]
-        for index in range(len(cells))
-        if f"issue {index}" in centre
-    }
-    wait = {
-        index: max(value - _issue_start_s(cells[index], fitted), 0.0)
-        for index, value in issue.items()
-        if _waits(cells[index])
-    }
-    return StageFit(
-        fitted, found, {index: value - wait.get(index, 0.0) for index, value in issue.items()}, wait
-    )
-
-
-def _waits(cell: Cell) -> bool:
-    return OperatorKind(int(cell.graph.kind[0])) in CONV_KINDS
+    issued, waited = [], []
+    for index, cell in enumerate(cells):
+        if not cell.is_eager:
+            continue
+        issue_s, wait_s = found.values[f"issue {index}"], 0.0
+        if cell.kind in CONV_KINDS:
+            wait_s = max(issue_s - _issue_start_s(cell, fitted), 0.0)
+            waited.append((cell, wait_s))
+        issued.append((cell, issue_s - wait_s))
+    return StageFit(fitted, found, issued, waited)
 
 
 def _distinct(
@@ -303,39 +220,22 @@ def _issue_start_s(cell: Cell, prior: GpuParameters) -> float:
 
 def determined(stage: Stage, cells: Sequence[Cell]) -> list[str]:
     """Parameters of a stage that the cells' devices and operators use at all."""
-    vendors = {cell.device.vendor for cell in cells}
-    matrix = {_is_matrix(cell) for cell in cells}
-    kinds = {int(kind) for cell in cells for kind in np.unique(cell.graph.kind)}
-    unused = set(_MEMORIES - {memory_efficiency_name(cell.device) for cell in cells})
-    if not any(cell.is_eager and cell.device.vendor == "NVIDIA" for cell in cells):
-        unused |= {"dispatch.trailing_s"}
-    unused |= {"gemm.other_matrix_efficiency"} if vendors <= {"NVIDIA"} else set()
-    if True not in matrix or "NVIDIA" not in vendors:
-        unused |= {"gemm.matrix_efficiency"}
-    if True not in matrix:
-        unused |= {
-            "gemm.matrix_operand_bytes_per_clock",
-            "power.matrix_energy_overhead",
-            "convolution.matrix_efficiency",
-        }
-    if False not in matrix:
-        unused |= {
-            "gemm.vector_efficiency",
-            "gemm.operand_bytes_per_lane_clock",
-            "power.vector_energy_overhead",
-        }
-        unused |= {"convolution.winograd_efficiency", "convolution.transformed_efficiency"}
-    if not any(_is_matrix(cell) and cell.kernels.is_m_contiguous is not None for cell in cells):
-        unused |= {"gemm.m_contiguous_ratio", "gemm.k_contiguous_ratio"}
-    if int(_K.BATCHED_GEMM) not in kinds:
-        unused |= {"gemm.batched_ratio"}
-    if not kinds & {int(_K.CONV_BACKWARD_DATA), int(_K.CONV_BACKWARD_WEIGHT)}:
-        unused |= {"convolution.backward_efficiency"}
-    return [name for name in stage.priors if name not in unused]
+    shown = set[str]().union(*map(_shown, cells))
+    return [name for name, prior in stage.priors.items() if shown.issuperset(prior.needs)]
 
 
-def _is_matrix(cell: Cell) -> bool:
-    if OperatorKind(int(cell.graph.kind[0])) not in CONTRACTION_KINDS:
-        return False
+def _shown(cell: Cell) -> set[str]:
+    """What the rows of a cell show: the words of `Prior.needs`."""
+    is_nvidia = cell.device.vendor == "NVIDIA"
     machine = GpuMachine.of(cell.device, GpuParameters.class_wide())
-    return bool(machine.uses_matrix_cores[cell.graph.dtype[0]])
+    is_matrix = cell.kind in CONTRACTION_KINDS and machine.uses_matrix_cores[cell.graph.dtype[0]]
+    kinds = {OperatorKind(code) for code in cell.graph.kind.tolist()}
+    shown = {memory_efficiency_name(cell.device)} | {kind.label for kind in kinds}
+    shown |= {"nvidia" if is_nvidia else "other vendor", "matrix" if is_matrix else "vector"}
+    if cell.is_eager and is_nvidia:
+        shown |= {"eager"}
+    if is_matrix and cell.kernels.is_m_contiguous is not None:
+        shown |= {"layout"}
+    if _GRADIENTS & kinds:
+        shown |= {"gradient"}
+    return shown

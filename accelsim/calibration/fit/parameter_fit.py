@@ -15,36 +15,15 @@ from accelsim.calibration.fit.gpu import (
     energy_starts,
     fit_stage,
     page_walk_loss,
-    stage_cells,
 )
-from accelsim.calibration.fit.solve import Prior
 from accelsim.calibration.overlay import as_written
 from accelsim.cost.gpu import GpuMachine, GpuParameters
-from accelsim.cost.residual import PRODUCT_KINDS
 
 __all__ = ["fit_parameters", "is_throttled"]
 
 #: Draw of FP32 arithmetic at its peak, over the power limit, from which on a board is taken as
 #: throttled.
 _THROTTLED = 1.5
-#: One board's matrix cores may draw less than any class-wide value.
-_OWN_PRIORS = {"power.matrix_energy_overhead": Prior(1.0, 30.0, 0.5)}
-#: What a board's first library for matrix cores makes of operands' layout. The V100's and the T4's
-#: differ by half and mislead where they are carried over (a T4's FP16 products 33 instead of 21 %
-#: off): no class has it.
-_LIBRARY = {
-    name: Prior(0.3, 2.0, 1.0) for name in ("gemm.m_contiguous_ratio", "gemm.k_contiguous_ratio")
-}
-#: What kernels timed alone on a throttled board tell of the measurement's clock, which its models
-#: do not share.
-_MEASURED_CLOCK = Stage(
-    "clock of repeats", frozenset(PRODUCT_KINDS), {"power.isolated_ratio": Prior(0.6, 1.2, 0.3)}
-)
-_STAGES = tuple(
-    part
-    for stage in STAGES
-    for part in ((stage, _MEASURED_CLOCK) if stage.name == "gemm" else (stage,))
-)
 #: Starts of the energies over the class's: below the limit a fit sees no slope.
 _ENERGY_FACTORS = (1.0, 0.6, 1.8, 3.0, 5.0)
 
@@ -68,9 +47,9 @@ def fit_parameters(
     loss = page_walk_loss(cells, parameters)
     if loss is not None:
         parameters = parameters.with_values({"gemm.page_walk_loss": loss})
-    for stage in _STAGES:
-        own = stage_cells(stage, cells, class_wide=False)
-        if stage is _MEASURED_CLOCK:
+    for stage in STAGES:
+        own = stage.cells(cells)
+        if stage.is_of_throttled_boards:
             own = [cell for cell in own if cell.is_eager and is_throttled(cell, parameters)]
         if not own:
             continue
@@ -84,12 +63,9 @@ def fit_parameters(
         )
         parameters = fit.parameters
         unconverged += [] if fit.solution.has_converged else [stage.name]
-        issued += [
-            (own[index], value)
-            for index, value in fit.issue_s.items()
-            if stage is not _MEASURED_CLOCK
-        ]
-        waited += [(own[index], value) for index, value in fit.wait_s.items()]
+        waited += fit.waited
+        if not stage.is_of_throttled_boards:
+            issued += fit.issued
     return as_written(parameters.with_values(dispatch_times(issued, waited))), unconverged
 
 
@@ -99,8 +75,7 @@ def _of_board(stage: Stage, cells: Sequence[Cell], prior: GpuParameters) -> Stag
     A board far over its limit keeps the class's energy of vector arithmetic: the clock of one run
     says little of the next.
     """
-    own = {name: _OWN_PRIORS.get(name, range_) for name, range_ in stage.priors.items()}
-    own |= _LIBRARY if stage.name == "gemm" else {}
+    own = {**stage.priors, **stage.board_priors}
     if any(is_throttled(cell, prior) for cell in cells):
         own.pop("power.vector_energy_overhead", None)
     return replace(stage, priors=own)

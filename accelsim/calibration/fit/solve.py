@@ -35,11 +35,13 @@ class Prior:
         low: Least value, above 0.
         high: Largest value.
         log_sigma: Standard deviation of its logarithm around the centre.
+        needs: What rows must show for it to be fitted at all.
     """
 
     low: float
     high: float
     log_sigma: float = 1.0
+    needs: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,11 @@ class Solution:
         values: Parameter values by name.
         has_converged: Whether the solver met its tolerance before its limit of evaluations.
         cost: Half the sum of squares, priors included.
-        evaluations: Evaluations of the residuals, derivatives not counted.
     """
 
     values: Mapping[str, float]
     has_converged: bool
     cost: float
-    evaluations: int
 
 
 def robust(log_residual: FloatArray, scale: float = _SCALE) -> FloatArray:
@@ -122,4 +122,4 @@ def solve(
     ]
     best = min(found, key=lambda solution: (solution.status <= 0, solution.cost))
     values = dict(zip(names, np.exp(best.x).tolist(), strict=True))
-    return Solution(values, best.status > 0, float(best.cost), int(best.nfev))
+    return Solution(values, best.status > 0, float(best.cost))

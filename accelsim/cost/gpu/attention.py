@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.contraction import visible_pairs
 from accelsim.cost.gpu.gemm import contraction_costs
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
@@ -21,7 +22,7 @@ from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
-__all__ = ["attention_costs", "visible_pairs"]
+__all__ = ["attention_costs"]
 
 #: Queries and keys one thread block works on (FlashAttention-2 tiles), and keys of one slice of
 #: split-KV decoding.
@@ -33,42 +34,6 @@ _INSTRUCTION_ROWS = 16.0
 #: FLOP.
 _SOFTMAX_FLOP = 8.0
 _BACKWARD_PRODUCTS = 2.5
-
-
-def visible_pairs(
-    q_len: FloatArray,
-    kv_len: FloatArray,
-    causal: FloatArray,
-    window: FloatArray,
-    block: float = 0.0,
-) -> FloatArray:
-    """Query-key pairs a mask leaves, counting whole blocks along its edges.
-
-    The last query sees the last key. Without a mask: q_len kv_len.
-
-    A count of the mask's entries, in whole blocks as FlashAttention-2 skips them (Dao,
-    arXiv:2307.08691, 2023, section 3.1).
-
-    Args:
-        q_len: Queries, shape (r,).
-        kv_len: Keys, >= q_len where causal.
-        causal: 1 where a query sees only keys up to its own position.
-        window: Most keys a query sees; 0 sees all.
-        block: Edge rounding, keys; 0 counts exact pairs.
-
-    Returns:
-        Pairs, shape (r,), at most q_len kv_len.
-    """
-    full = q_len * kv_len
-    first = np.maximum(kv_len - q_len, 0.0)  # keys before the first query's own
-    triangle = q_len * first + q_len * (q_len + 1.0) / 2.0
-    rounding = q_len * block / 2.0
-    pairs = np.where(causal > 0, np.minimum(triangle + rounding, full), full)
-    span = np.minimum(window, kv_len)
-    ramp = np.clip(span - first - 1.0, 0.0, q_len)  # queries that see fewer keys than the window
-    in_window = np.where(causal > 0, q_len * span - ramp * (ramp + 1.0) / 2.0, q_len * span)
-    windowed: FloatArray = np.where(window > 0, np.minimum(in_window + 2 * rounding, pairs), pairs)
-    return windowed
 
 
 def attention_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
@@ -113,20 +78,27 @@ def _rate(
     rows: Rows, machine: GpuMachine, parameters: GpuParameters, *, backward: bool
 ) -> FloatArray:
     """Block products' rate with every SM busy, FLOP/s."""
-    matrix = machine.uses_matrix_cores[rows.column("dtype")]
-    best = (
-        np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
-        * parameters.attention.efficiency
-    )
-    if backward:
-        best = best * parameters.attention.backward_efficiency
-    rate: FloatArray = machine.contraction_rate(rows) * best
-    return rate
+    rate = machine.product_rate(rows, parameters) * parameters.attention.efficiency
+    return rate * parameters.attention.backward_efficiency if backward else rate
 
 
 def _is_short(rows: Rows) -> NDArray[np.bool_]:
     short: NDArray[np.bool_] = rows["q_len"] <= _INSTRUCTION_ROWS
     return short
+
+
+def _block_pairs(rows: Rows) -> FloatArray:
+    """Pairs a mask leaves, counting whole blocks along its edges: a causal mask has one, a window a
+    second.
+
+    Blocks as FlashAttention-2 skips them (Dao, arXiv:2307.08691, 2023, section 3.1).
+    """
+    q_len, kv_len, causal = rows["q_len"], rows["kv_len"], rows["causal"]
+    rounding = q_len * _KEY_BLOCK / 2.0
+    every = visible_pairs(q_len, kv_len, causal, np.zeros_like(q_len))
+    every = np.minimum(every + rounding, q_len * kv_len)
+    seen = visible_pairs(q_len, kv_len, causal, rows["window"])
+    return np.where(rows["window"] > 0, np.minimum(seen + 2 * rounding, every), every)
 
 
 def _executed_pairs(rows: Rows, machine: GpuMachine) -> FloatArray:
@@ -136,9 +108,7 @@ def _executed_pairs(rows: Rows, machine: GpuMachine) -> FloatArray:
     query heads that share keys fill one instruction together, and slices of 256 keys are blocks of
     their own.
     """
-    q_len, kv_len = np.maximum(rows["q_len"], 1.0), rows["kv_len"]
-    pairs = visible_pairs(rows["q_len"], kv_len, rows["causal"], rows["window"], block=_KEY_BLOCK)
-    keys_seen = pairs / q_len
+    keys_seen = _block_pairs(rows) / np.maximum(rows["q_len"], 1.0)
     shared = np.maximum(rows["heads"] / np.maximum(rows["kv_heads"], 1.0), 1.0)
     slices = np.ceil(keys_seen / _KEY_SLICE)
     per_head = np.ceil(rows["q_len"] / _QUERY_BLOCK)

@@ -18,9 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.contraction import contraction, window_volume
 from accelsim.cost.gpu.gemm import GemmShape, contraction_costs, gemm_compute_s
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.gpu.machine import GpuMachine
+from accelsim.cost.gpu.machine import GpuMachine, tiles_of
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
@@ -34,7 +35,7 @@ _K = OperatorKind
 _DOT_OPERATIONS_PER_SM_CLOCK = 512.0
 #: Output tiles (positions, channels) of implicit GEMM with gathered operands: names of cuDNN's
 #: kernels on vector lanes ("scudnn_128x64_relu"); none splits the contraction.
-_GATHERED_TILES = ((128, 128), (128, 64), (128, 32))
+_GATHERED_TILES = tiles_of("128x128 128x64 128x32")
 #: Rows and columns that the edges of such a tile cost: 4.5 to 8.7 on the V100, T4, P100 and P4
 #: (NeuSight's rows by kernel).
 _EDGE_ROWS = 6.0
@@ -78,34 +79,46 @@ class _Layer:
     channels_in: FloatArray
     channels_out: FloatArray
     groups: FloatArray
-    pixels_in: FloatArray
-    pixels_out: FloatArray
     window: FloatArray
     plain: NDArray[np.bool_]  # stride 1, no dilation
     width_bytes: FloatArray
     peak_flop_per_s: FloatArray  # of the units
     matrix: NDArray[np.bool_]
+    flop: FloatArray  # of the direct algorithm; gradients do as many as the forward pass
+    m: FloatArray  # of one group's implicit GEMM
+    n: FloatArray
+    k: FloatArray
 
     @classmethod
     def of(cls, rows: Rows, machine: GpuMachine) -> _Layer:
-        def volume(prefix: str) -> FloatArray:
-            product: FloatArray = rows[f"{prefix}_d"] * rows[f"{prefix}_h"] * rows[f"{prefix}_w"]
-            return product
+        """Columns of rows.
 
-        codes = rows.column("dtype")
+        m n k keeps the FLOP, but for zeros that are multiplied in data gradients.
+        """
+        codes, product = rows.column("dtype"), contraction(rows)
+        matrix, window = machine.uses_matrix_cores[codes], window_volume(rows)
+        m, n, k = product.m, product.n, product.k
+        if rows.kind == _K.CONV_BACKWARD_DATA:
+            positions, channels = m, k
+            m = rows["batch"] * rows["in_d"] * rows["in_h"] * rows["in_w"]
+            m, n = np.maximum(m, 1.0), rows["channels_in"] / product.groups
+            zeros = np.where((window == 1) & ~matrix, np.maximum(m - positions, 0.0), 0.0)
+            k = (positions * window + _ZEROS_MULTIPLIED * zeros) * channels / m
         return cls(
             kind=rows.kind,
             batch=rows["batch"],
             channels_in=rows["channels_in"],
             channels_out=rows["channels_out"],
-            groups=np.maximum(rows["groups"], 1.0),
-            pixels_in=volume("in"),
-            pixels_out=volume("out"),
-            window=volume("kernel"),
+            groups=product.groups,
+            window=window,
             plain=(rows["stride"] == 1) & (rows["dilation"] == 1),
             width_bytes=DTYPE_BYTES[codes],
             peak_flop_per_s=machine.contraction_rate(rows),
-            matrix=machine.uses_matrix_cores[codes],
+            matrix=matrix,
+            flop=product.flop,
+            m=m,
+            n=n,
+            k=k,
         )
 
     def part(self, rows: NDArray[np.int64]) -> _Layer:
@@ -119,33 +132,6 @@ class _Layer:
         if self.kind == _K.CONV_BACKWARD_DATA:
             return self.channels_out, self.channels_in
         return self.channels_in, self.channels_out
-
-    @property
-    def flop(self) -> FloatArray:
-        """FLOP of the direct algorithm; gradients do as many as the forward pass."""
-        pixels = self.pixels_in if self.kind == _K.CONV_TRANSPOSE else self.pixels_out
-        pairs = self.channels_out * self.channels_in / self.groups
-        total: FloatArray = 2.0 * self.batch * pixels * pairs * self.window
-        return total
-
-    @property
-    def gemm(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(m, n, k) of one group's implicit GEMM; m n k keeps the FLOP of `flop`, but for zeros
-        that are multiplied.
-        """
-        c, k = self.channels_in / self.groups, self.channels_out / self.groups
-        if self.kind == _K.CONV_TRANSPOSE:
-            return self.batch * self.pixels_in, k * self.window, c
-        positions = self.batch * self.pixels_out
-        if self.kind == _K.CONV_BACKWARD_WEIGHT:
-            return k, c * self.window, positions
-        if self.kind == _K.CONV_BACKWARD_DATA:
-            pixels = np.maximum(self.batch * self.pixels_in, 1.0)
-            zeros = np.where(
-                (self.window == 1) & ~self.matrix, np.maximum(pixels - positions, 0.0), 0.0
-            )
-            return pixels, c, (positions * self.window + _ZEROS_MULTIPLIED * zeros) * k / pixels
-        return positions, k, c * self.window
 
 
 def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
@@ -165,19 +151,8 @@ def convolution_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters
     use = np.flatnonzero(_is_winograd(rows, layer))
     for algorithm in (_FUSED, _UNFUSED):
         if rows.kind in algorithm.kinds and use.size:
-            best = _faster(best, _winograd_costs(rows, layer, algorithm, use, machine, parameters))
+            best = best.or_faster(_winograd_costs(rows, layer, algorithm, use, machine, parameters))
     return best
-
-
-def _faster(costs: RowCosts, other: RowCosts) -> RowCosts:
-    take = other.time_s < costs.time_s
-
-    def pick(name: str) -> FloatArray:
-        chosen: FloatArray = np.where(take, getattr(other, name), getattr(costs, name))
-        return chosen
-
-    columns = {name: pick(name) for name in ("time_s", "compute_s", "memory_s", "flop", "bytes")}
-    return RowCosts(**columns, log_sigma=costs.log_sigma)
 
 
 def _direct_s(
@@ -218,7 +193,6 @@ def _implicit_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
 
 
 def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -> FloatArray:
-    m, n, k = layer.gemm
     best = np.where(layer.matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
     gathered = np.where(
         layer.matrix,
@@ -226,7 +200,9 @@ def _product_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) ->
         parameters.convolution.vector_efficiency,
     )
     rate = layer.peak_flop_per_s * best * gathered * _gradient_loss(layer, parameters)
-    shape = GemmShape(layer.groups, m, n, k, layer.width_bytes, rate, layer.matrix)
+    shape = GemmShape(
+        layer.groups, layer.m, layer.n, layer.k, layer.width_bytes, rate, layer.matrix
+    )
     return gemm_compute_s(shape, machine, parameters, tiles=machine.convolution_tiles)
 
 
@@ -234,15 +210,14 @@ def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
     """Waves of tiles of positions x channels, one per SM; the edges of a tile cost as much as a few
     rows of it.
     """
-    m, n, k = layer.gemm
-    best = np.full(len(m), np.inf)
+    best = np.full(len(layer.m), np.inf)
     for tall, wide in _GATHERED_TILES:
-        count = layer.groups * np.ceil(m / tall) * np.ceil(n / wide)
+        count = layer.groups * np.ceil(layer.m / tall) * np.ceil(layer.n / wide)
         work = tall * wide + _EDGE_ROWS * (tall + wide)
         np.minimum(best, np.ceil(count / machine.sm_count) * work, out=best)
     rate = layer.peak_flop_per_s * parameters.convolution.vector_efficiency
     time_s: FloatArray = (
-        2.0 * machine.sm_count * best * (_stepped(k) + parameters.gemm.prologue_k) / rate
+        2.0 * machine.sm_count * best * (_stepped(layer.k) + parameters.gemm.prologue_k) / rate
     )
     return time_s
 

@@ -12,14 +12,14 @@ single operators.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.gpu.machine import GpuMachine, Tiles, cache_bytes_per_s, join_times
+from accelsim.cost.gpu.machine import GpuMachine, Tiles, cache_bytes_per_s, join_times, tiles_of
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
@@ -29,10 +29,10 @@ __all__ = ["GemmShape", "contraction_costs", "gemm_compute_s", "gemm_costs", "gr
 
 #: Output tiles (rows, columns) of matrix-core kernels (CUTLASS's and cuBLAS's usual set), both
 #: orientations.
-_MATRIX_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
+_MATRIX_TILES = tiles_of("256x128 128x256 128x128 128x64 64x128 64x64")
 #: Those of batched kernels: small products also run on 32x32 tiles of the wmma instructions, as
 #: profiles of PyTorch show (cutlass_80_wmma_tensorop_f16_s161616gemm_f16_32x32_128x2).
-_BATCHED_MATRIX_TILES = (*_MATRIX_TILES, (32, 32))
+_BATCHED_MATRIX_TILES = _MATRIX_TILES + tiles_of("32x32")
 #: Tile of the batched kernel with blocks of 64 threads, and how many of them fill an SM.
 _NARROW_TILE = (64, 64)
 _GROUP = 4.0
@@ -293,8 +293,7 @@ def gemm_shape(
     """
     codes = rows.column("dtype")
     matrix = machine.uses_matrix_cores[codes]
-    efficiency = np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
-    rate = machine.contraction_rate(rows) * efficiency
+    rate = machine.product_rate(rows, parameters)
     return GemmShape(rows[batch], rows["m"], rows["n"], rows["k"], DTYPE_BYTES[codes], rate, matrix)
 
 
@@ -319,13 +318,10 @@ def gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
         )
     moved = gemm_traffic_bytes(shape, rows.bytes, machine)
     ratio = 1.0 if batched else _layout_ratio(rows, machine, parameters)
-    sigma, quantised_s = (
-        parameters.spread.gemm,
-        0.0 if batched else _quantisation_s(rows, shape, machine, parameters),
-    )
+    quantised_s = 0.0 if batched else _quantisation_s(rows, shape, machine, parameters)
     return contraction_costs(
         *(rows, compute_s, flop, moved, machine, parameters),
-        sigma=sigma,
+        sigma=parameters.spread.gemm,
         memory_ratio=ratio,
         extra_latency_s=quantised_s,
     )
@@ -350,7 +346,7 @@ def _scaled_compute_s(
     """Arithmetic of FP8 products with block scales; tiles of few rows wait for the cache, which
     serves every tile anew.
     """
-    if machine.scaled_tiles is None:
+    if not machine.scaled_tiles:
         return gemm_compute_s(shape, machine, parameters, split=False)
     arithmetic_s = gemm_compute_s(
         shape, machine, parameters, split=False, matrix_tiles=machine.scaled_tiles
@@ -426,15 +422,7 @@ def grouped_gemm_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameter
     Estimate: an even share of the rows; popularity is the workload's or the surface's.
     """
     whole = gemm_shape(rows, machine, parameters, batch="groups")
-    shape = GemmShape(
-        whole.batch,
-        whole.m / np.maximum(whole.batch, 1.0),
-        whole.n,
-        whole.k,
-        whole.element_bytes,
-        whole.flop_per_s,
-        whole.matrix,
-    )
+    shape = replace(whole, m=whole.m / np.maximum(whole.batch, 1.0))
     compute_s = gemm_compute_s(shape, machine, parameters, split=False)
     flop = 2.0 * whole.m * whole.n * whole.k
     return contraction_costs(

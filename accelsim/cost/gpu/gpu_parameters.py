@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.cost.class_parameters import entry_problems
 from accelsim.cost.fitted import FittedParameters
 from accelsim.cost.residual import FamilyResidual, read_families
 from accelsim.cost.shape_surface import Surface
@@ -50,22 +51,16 @@ class _Group:
     __slots__: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Refuse a fraction above 1, an efficiency of 0, and what is negative."""
         group = type(self).__name__.removesuffix("Parameters").lower()
         for name in self.__slots__:
-            _check(f"{group}.{name}", getattr(self, name))
-
-
-def _check(name: str, value: float) -> None:
-    """Refuse a number out of range.
-
-    Raises:
-        InvalidValueError: If a fraction is above 1, an efficiency 0, or a number negative.
-    """
-    is_fraction = name.endswith(("efficiency", "_fraction"))
-    largest = _WHOLE if is_fraction else _LARGEST
-    is_empty = value == 0 and name.endswith("efficiency")
-    if is_empty or not 0 <= value <= largest:
-        raise InvalidValueError(f"gpu parameter {name}", value, f"a number up to {largest:g}")
+            value = getattr(self, name)
+            largest = _WHOLE if name.endswith(("efficiency", "_fraction")) else _LARGEST
+            is_empty = value == 0 and name.endswith("efficiency")
+            if is_empty or not 0 <= value <= largest:
+                raise InvalidValueError(
+                    f"gpu parameter {group}.{name}", value, f"a number up to {largest:g}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,15 +384,10 @@ class GpuParameters:
         Raises:
             InvalidValueError: If there is no such parameter, or a value is out of range.
         """
-        changes: dict[str, dict[str, float]] = {}
-        for name, value in values.items():
-            _check_name(name)
-            group, _, field_name = name.partition(".")
-            changes.setdefault(group, {})[field_name] = value
-        groups: dict[str, Any] = {
-            group: replace(getattr(self, group), **own) for group, own in changes.items()
-        }
-        return replace(self, **groups)
+        for name in values:
+            if name not in _NAMES:
+                raise InvalidValueError("gpu parameter", name, f"one of {', '.join(_NAMES)}")
+        return replace(self, **_groups({**self.numbers(), **values}))
 
     def with_overlay(self, overlay: FittedParameters) -> GpuParameters:
         """The same parameters with a device's overlay.
@@ -425,25 +415,6 @@ class GpuParameters:
         )
 
     @classmethod
-    def from_mapping(cls, data: Mapping[str, Any]) -> GpuParameters:
-        """Read the ``parameters`` table of a file: ``group.name: {value: ..., source: ...}``.
-
-        Raises:
-            InvalidValueError: If a parameter is missing, unknown, or has no source.
-        """
-        values: dict[str, dict[str, float]] = {group: {} for group in GROUPS}
-        for name, entry in data.items():
-            _check_name(name)
-            group, _, field_name = name.partition(".")
-            values[group][field_name] = _sourced(name, entry)
-        if missing := sorted(set(_NAMES) - set(data)):
-            raise InvalidValueError("gpu parameters", missing, "all fields of GpuParameters")
-        groups: dict[str, Any] = {
-            group: group_type(**values[group]) for group, group_type in GROUPS.items()
-        }
-        return cls(**groups)
-
-    @classmethod
     def class_wide(cls) -> GpuParameters:
         """The parameters that serve every GPU, from ``calibration/class/gpu.yaml``."""
         return _class_wide()
@@ -468,18 +439,12 @@ _NAMES: Final = tuple(
 )
 
 
-def _check_name(name: str) -> None:
-    if name not in _NAMES:
-        raise InvalidValueError("gpu parameter", name, f"one of {', '.join(_NAMES)}")
-
-
-def _sourced(name: str, entry: Any) -> float:
-    """The number of an entry of a file."""
-    value = entry.get("value") if isinstance(entry, Mapping) else None
-    if not isinstance(value, int | float) or "source" not in entry:
-        expected = "a mapping with a number `value` and a `source`"
-        raise InvalidValueError(f"gpu parameter {name}", entry, expected)
-    return float(value)
+def _groups(values: Mapping[str, float]) -> dict[str, Any]:
+    """All groups with values by name."""
+    return {
+        group: group_type(*(values[name] for name in _NAMES if name.startswith(f"{group}.")))
+        for group, group_type in GROUPS.items()
+    }
 
 
 @lru_cache(maxsize=1)
@@ -491,9 +456,15 @@ def read_parameters(path: Path) -> GpuParameters:
     """A whole set from a file with ``parameters`` and, where known, ``families``.
 
     Raises:
-        ProfileError: If the file is not well formed.
-        InvalidValueError: If a parameter is missing, unknown, or has no source.
+        ProfileError: If the file is not well formed, or a parameter is missing, unknown, or has no
+            source.
     """
     data = read_mapping(path)
-    parameters = GpuParameters.from_mapping(data["parameters"])
-    return replace(parameters, families=read_families(path, data.get("families")))
+    entries = data["parameters"]
+    problems = entry_problems(entries)
+    if wrong := sorted(set(_NAMES) ^ set(entries)):
+        problems.append(f"parameters: missing or unknown: {', '.join(wrong)}")
+    if problems:
+        raise ProfileError(str(path), problems)
+    groups = _groups({name: float(entry["value"]) for name, entry in entries.items()})
+    return GpuParameters(**groups, families=read_families(path, data.get("families")))

@@ -31,65 +31,59 @@ from accelsim.hardware.sourced import Sourced
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["GpuMachine", "cache_bytes_per_s", "join_times", "memory_efficiency_name"]
+__all__ = ["GpuMachine", "cache_bytes_per_s", "join_times", "memory_efficiency_name", "tiles_of"]
 
 _FORMATS = len(DTYPE_BYTES)
-Tiles = tuple[tuple[int, int], ...]
-Covers = tuple[tuple[int, int, int], ...]
-#: Output tiles (rows, columns) of FP32 kernels. Other vendors' libraries offer both orientations;
-#: cuBLAS's do not, and a board lacks some: NeuSight's traces (cuBLAS 12) show 64x64, 128x32 and
-#: 32x128 alone on Pascal.
-_ALL_TILES: Tiles = (
-    (128, 128),
-    (128, 64),
-    (64, 128),
-    (64, 64),
-    (128, 32),
-    (32, 128),
-    (64, 32),
-    (32, 64),
-    (32, 32),
-)
-#: Outputs (images, rows, columns) that a block of cuDNN's fused Winograd kernel covers
-#: ("winograd_128x128 ... tile148"). The kernels for boards before Volta also take a few rows of
-#: several images at once.
-_WINOGRAD_COVERS = ((1, 8, 16),)
-_EARLY_WINOGRAD_COVERS = (*_WINOGRAD_COVERS, (4, 4, 8), (4, 2, 16))
-#: Tiles (Winograd tiles, channels) of the batched product between the transforms of an unfused one.
-_WINOGRAD_TILES: Mapping[str, Tiles] = {
-    "Maxwell": ((32, 128), (64, 64), (128, 32)),
-    "Pascal": ((32, 128), (64, 64), (128, 32)),
-    "Volta": ((32, 128), (64, 64), (128, 32)),
-}
-_LATER_WINOGRAD_TILES: Tiles = ((128, 64), (64, 64), (128, 32))
-_CONVOLUTION_TILES: Tiles = (
-    (128, 128),
-    (128, 64),
-    (64, 128),
-    (64, 64),
-    (128, 32),
-    (32, 128),
-    (32, 32),
-)
-_PLAIN_TILES: Tiles = ((128, 128), (64, 128), (64, 64), (32, 128), (128, 32), (32, 64), (32, 32))
-_EARLY_PLAIN_TILES: Tiles = ((64, 64), (128, 32), (32, 128))
-#: The same of batched kernels, whatever the size: the same traces show one tile on Pascal; public
-#: profiles of PyTorch show ampere_sgemm_128x128 for the attention products of boards from 2020 on,
-#: even of 77 tokens and heads 64 wide.
-_BATCHED_TILES: Mapping[str, Tiles] = {
-    "Maxwell": ((64, 128),),
-    "Pascal": ((64, 128),),
-    "Volta": ((64, 128), (64, 64), (32, 128), (128, 32)),
-    "Turing": ((64, 128), (64, 64), (32, 128), (128, 32)),
-}
-_LATER_BATCHED_TILES: Tiles = ((128, 128),)
-#: Tiles of GEMMs with a scale per block of weights on boards without the data centre's asynchronous
-#: matrix instructions. TensorRT-LLM compiles one kernel for Ada (32x128, a block per SM) and two
-#: for the workstation's Blackwell (fp8_blockscale_gemm_kernel.cuh: gemm_dispatch_sm89,
-#: gemm_dispatch_sm120).
-_SCALED_TILES: Mapping[str, Tiles] = {"Ada": ((32, 128),), "Blackwell": ((32, 128), (64, 128))}
+Tiles = tuple[tuple[int, ...], ...]
 _EARLY = ("Maxwell", "Pascal")
 _EARLY_MEMORY = ("Fermi", "Kepler", *_EARLY)
+
+
+def tiles_of(names: str) -> Tiles:
+    """Tiles (rows, columns) as kernels' names have them: "128x64 64x128"."""
+    return tuple(tuple(map(int, name.split("x"))) for name in names.split())
+
+
+#: Output tiles (rows, columns) of FP32 kernels of other vendors' libraries: both orientations.
+_ALL_TILES = tiles_of("128x128 128x64 64x128 64x64 128x32 32x128 64x32 32x64 32x32")
+_CONVOLUTION_TILES = tiles_of("128x128 128x64 64x128 64x64 128x32 32x128 32x32")
+#: Those of cuBLAS and cuDNN by kernel and architecture; "" stands for all others. "plain" and
+#: "batched" GEMMs: NeuSight's traces (cuBLAS 12) show 64x64, 128x32 and 32x128 alone on Pascal, and
+#: one batched tile; public profiles of PyTorch show ampere_sgemm_128x128 for the attention products
+#: of boards from 2020 on, even of 77 tokens and heads 64 wide. "winograd": (Winograd tiles,
+#: channels) of the batched product between the transforms of an unfused one. "cover": outputs
+#: (images, rows, columns) that a block of cuDNN's fused Winograd kernel covers ("winograd_128x128
+#: ... tile148"); the kernels for boards before Volta also take a few rows of several images at
+#: once. "scaled": GEMMs with a scale per block of weights on boards without the data centre's
+#: asynchronous matrix instructions; TensorRT-LLM compiles one kernel for Ada (a block per SM) and
+#: two for the workstation's Blackwell (fp8_blockscale_gemm_kernel.cuh: gemm_dispatch_sm89,
+#: gemm_dispatch_sm120).
+_TILES: Mapping[tuple[str, str], str] = {
+    ("plain", "early"): "64x64 128x32 32x128",
+    ("plain", ""): "128x128 64x128 64x64 32x128 128x32 32x64 32x32",
+    ("batched", "Maxwell"): "64x128",
+    ("batched", "Pascal"): "64x128",
+    ("batched", "Volta"): "64x128 64x64 32x128 128x32",
+    ("batched", "Turing"): "64x128 64x64 32x128 128x32",
+    ("batched", ""): "128x128",
+    ("winograd", "Maxwell"): "32x128 64x64 128x32",
+    ("winograd", "Pascal"): "32x128 64x64 128x32",
+    ("winograd", "Volta"): "32x128 64x64 128x32",
+    ("winograd", ""): "128x64 64x64 128x32",
+    ("cover", "Maxwell"): "1x8x16 4x4x8 4x2x16",
+    ("cover", "Pascal"): "1x8x16 4x4x8 4x2x16",
+    ("cover", ""): "1x8x16",
+    ("scaled", "Ada"): "32x128",
+    ("scaled", "Blackwell"): "32x128 64x128",
+    ("scaled", ""): "",
+}
+
+
+@lru_cache(maxsize=64)
+def _tiles(kernel: str, architecture: str) -> Tiles:
+    return tiles_of(_TILES.get((kernel, architecture), _TILES[kernel, ""]))
+
+
 #: Bytes the last-level cache gives one SM per clock: GEMM tables of an L40S and an RTX PRO 6000,
 #: whose operands it holds.
 _CACHE_BYTES_PER_SM_CLOCK = 8.0
@@ -129,7 +123,7 @@ class GpuMachine:
         isolated_power_ratio: Draw of those over the limit.
         plain_tiles: Output tiles (rows, columns) of plain vector kernels.
         batched_tiles: The same of batched ones.
-        scaled_tiles: The same of GEMMs with a scale per block of weights; None for those of other
+        scaled_tiles: The same of GEMMs with a scale per block of weights; none for those of other
             matrix-core kernels.
         convolution_tiles: The same of implicit-GEMM convolutions whose operands need no gathering,
             and of weight gradients.
@@ -162,10 +156,10 @@ class GpuMachine:
     isolated_power_ratio: float
     plain_tiles: Tiles
     batched_tiles: Tiles
-    scaled_tiles: Tiles | None
+    scaled_tiles: Tiles
     convolution_tiles: Tiles
     winograd_tiles: Tiles
-    winograd_covers: Covers
+    winograd_covers: Tiles
     has_page_walks: bool
 
     @classmethod
@@ -191,6 +185,8 @@ class GpuMachine:
         vector_overhead = parameters.power.vector_energy_overhead * shrink
         overhead = np.where(matrix, parameters.power.matrix_energy_overhead, vector_overhead)
         limit = None if profile.power.limit_w is None else float(profile.power.limit_w.value)
+        is_nvidia = profile.vendor == "NVIDIA"
+        is_limited = profile.architecture in _EARLY and not parameters.is_early_library
         sm_count, clock = float(profile.sm_count.value), float(profile.boost_clock_hz.value)
         return cls(
             profile=profile,
@@ -205,7 +201,7 @@ class GpuMachine:
             l2_bytes=0.0 if profile.l2_bytes is None else float(profile.l2_bytes.value),
             matrix_efficiency=(
                 parameters.gemm.matrix_efficiency
-                if profile.vendor == "NVIDIA"
+                if is_nvidia
                 else parameters.gemm.other_matrix_efficiency
             ),
             vector_operand_bytes_per_s=0.5 * vector * parameters.gemm.operand_bytes_per_lane_clock,
@@ -224,15 +220,13 @@ class GpuMachine:
             burst_power_ratio=parameters.power.burst_ratio,
             power_window_s=parameters.power.window_s if parameters.is_isolated else 0.0,
             isolated_power_ratio=parameters.power.isolated_ratio,
-            plain_tiles=_plain_tiles(profile, parameters),
-            batched_tiles=_batched_tiles(profile),
-            scaled_tiles=_scaled_tiles(profile),
+            plain_tiles=_tiles("plain", "early" if is_limited else "") if is_nvidia else _ALL_TILES,
+            batched_tiles=_tiles("batched", profile.architecture) if is_nvidia else _ALL_TILES,
+            scaled_tiles=_tiles("scaled", "" if _is_stacked(profile) else profile.architecture),
             convolution_tiles=_CONVOLUTION_TILES,
-            winograd_tiles=_WINOGRAD_TILES.get(profile.architecture, _LATER_WINOGRAD_TILES),
-            winograd_covers=_EARLY_WINOGRAD_COVERS
-            if profile.architecture in _EARLY
-            else _WINOGRAD_COVERS,
-            has_page_walks=profile.architecture in _EARLY and not parameters.is_early_library,
+            winograd_tiles=_tiles("winograd", profile.architecture),
+            winograd_covers=_tiles("cover", profile.architecture),
+            has_page_walks=is_limited,
         )
 
     def contraction_rate(self, rows: Rows) -> FloatArray:
@@ -241,9 +235,13 @@ class GpuMachine:
         Raises:
             UnsupportedOperatorError: Naming the first row whose dtype the board lacks.
         """
-        rates = self.contraction_flop_per_s
-        known = {int(code): float(rates[code]) for code in np.flatnonzero(~np.isnan(rates))}
-        return rows.by_dtype(known, self.name)
+        return rows.by_dtype(self.contraction_flop_per_s, self.name)
+
+    def product_rate(self, rows: Rows, parameters: GpuParameters) -> FloatArray:
+        """Best rate of plain products in each row's dtype, FLOP/s, shape (k,)."""
+        matrix = self.uses_matrix_cores[rows.column("dtype")]
+        best = np.where(matrix, self.matrix_efficiency, parameters.gemm.vector_efficiency)
+        return self.contraction_rate(rows) * best
 
     def clock_fraction(self, energy_j: FloatArray, time_s: FloatArray) -> FloatArray:
         """Clock the power limit leaves to work that draws `energy_j` in `time_s` at the boost
@@ -305,7 +303,7 @@ def memory_efficiency_name(profile: GpuProfile) -> str:
     """
     if profile.architecture in _EARLY_MEMORY:
         return "memory.early_efficiency"
-    if "hbm" not in (profile.memory.technology or "").lower():
+    if not _is_stacked(profile):
         return (
             "memory.gddr_efficiency"
             if profile.memory.inline_ecc
@@ -314,22 +312,8 @@ def memory_efficiency_name(profile: GpuProfile) -> str:
     return "memory.hbm_efficiency" if profile.vendor == "NVIDIA" else "memory.other_efficiency"
 
 
-def _plain_tiles(profile: GpuProfile, parameters: GpuParameters) -> Tiles:
-    if profile.vendor != "NVIDIA":
-        return _ALL_TILES
-    is_limited = profile.architecture in _EARLY and not parameters.is_early_library
-    return _EARLY_PLAIN_TILES if is_limited else _PLAIN_TILES
-
-
-def _batched_tiles(profile: GpuProfile) -> Tiles:
-    if profile.vendor != "NVIDIA":
-        return _ALL_TILES
-    return _BATCHED_TILES.get(profile.architecture, _LATER_BATCHED_TILES)
-
-
-def _scaled_tiles(profile: GpuProfile) -> Tiles | None:
-    is_stacked = "hbm" in (profile.memory.technology or "").lower()
-    return None if is_stacked else _SCALED_TILES.get(profile.architecture)
+def _is_stacked(profile: GpuProfile) -> bool:
+    return "hbm" in (profile.memory.technology or "").lower()
 
 
 def _rate(rates: Mapping[Any, Sourced[float]], dtype: Dtype) -> float | None:

@@ -10,13 +10,12 @@ writes the file.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from accelsim.cost.fitted import FittedParameters, calibration_folders, read_fitted
+from accelsim.cost.fitted import calibration_folders, read_fitted
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.surface_file import SurfaceFile, surface_file_name
 from accelsim.cost.table import Tier
@@ -31,7 +30,6 @@ __all__ = [
     "MeasuredBoard",
     "measured_boards",
     "overlay_boards",
-    "write_measured_boards",
 ]
 
 FILE = "measured_boards.json"
@@ -88,12 +86,6 @@ class MeasuredBoard:
     names: tuple[str, ...]
     surfaces: Mapping[str, Surface]
 
-    @classmethod
-    def of(cls, overlay: FittedParameters, device: GpuProfile) -> MeasuredBoard:
-        """A board from its overlay."""
-        pinned = dict(sorted(overlay.pinned.items()))
-        return cls(Board.of(device), pinned, tuple(sorted(overlay.surfaces)), overlay.surfaces)
-
 
 def measured_boards() -> tuple[MeasuredBoard, ...]:
     """Boards with overlays of tier `measured`, by name; the user's own overlays come before those
@@ -128,28 +120,10 @@ def overlay_boards(folder: Path) -> list[MeasuredBoard]:
             continue
         profile = catalog.device(overlay.device)
         if isinstance(profile, GpuProfile) and Dtype.BF16 in profile.matrix_flop_per_s:
-            found.append(MeasuredBoard.of(overlay, profile))
+            pinned = dict(sorted(overlay.pinned.items()))
+            names = tuple(sorted(overlay.surfaces))
+            found.append(MeasuredBoard(Board.of(profile), pinned, names, overlay.surfaces))
     return found
-
-
-def write_measured_boards(boards: list[MeasuredBoard], path: Path) -> None:
-    """Write the file, whole or not at all.
-
-    Args:
-        boards: What it holds; their surfaces' files must lie beside it.
-        path: Where.
-    """
-    entries = {
-        board.board.name: {
-            **asdict(board.board),
-            "pinned": dict(board.pinned),
-            "surfaces": list(board.names),
-        }
-        for board in boards
-    }
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(path)
 
 
 def _read(path: Path) -> list[MeasuredBoard]:

@@ -8,6 +8,8 @@ transfers follow Little's law (bandwidth grows as bytes / (bytes + bandwidth x l
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
@@ -159,9 +161,7 @@ def tree_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> Ro
     on_chip_s = visits * _SECTOR_BYTES / machine.vector_operand_bytes_per_s
     compute_s = np.maximum(base.compute_s, on_chip_s)
     time_s = np.maximum(compute_s, base.memory_s) + parameters.memory.kernel_latency_s
-    return RowCosts(
-        time_s, compute_s, base.memory_s, base.flop, base.bytes, parameters.spread.memory
-    )
+    return replace(base, time_s=time_s, compute_s=compute_s)
 
 
 def host_copy_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:

@@ -42,6 +42,7 @@ from accelsim.workloads.operator import (
 __all__ = ["GPU", "cost_gpu"]
 
 _K = OperatorKind
+_NORM_KINDS = (_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)
 #: Formulas by operator kind; collectives belong to the links, not to the device.
 GPU: Formulas[GpuMachine, GpuParameters] = Formulas("gpu")
 GPU.register(_K.GEMM, _K.BATCHED_GEMM)(with_surfaces(gemm_costs))
@@ -49,9 +50,7 @@ GPU.register(_K.GROUPED_GEMM)(with_surfaces(grouped_gemm_costs))
 GPU.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)(with_surfaces(attention_costs))
 GPU.register(*sorted(CONV_KINDS))(with_surfaces(convolution_costs))
 GPU.register(*sorted(RECURRENT_KINDS))(recurrent_costs)
-GPU.register(_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)(
-    with_surfaces(row_wise_costs)
-)
+GPU.register(*_NORM_KINDS)(with_surfaces(row_wise_costs))
 GPU.register(_K.ELEMENTWISE)(with_surfaces(elementwise_costs))
 GPU.register(_K.POOLING, _K.COPY)(elementwise_costs)
 GPU.register(_K.EMBEDDING, _K.EMBEDDING_BAG, _K.SCATTER)(gather_costs)
@@ -60,7 +59,14 @@ GPU.register(_K.OPTIMIZER)(optimizer_costs)
 GPU.register(_K.TREE_ENSEMBLE, _K.TREE_HISTOGRAM)(tree_costs)
 GPU.register(*sorted(TRANSFER_KINDS))(host_copy_costs)
 
-_NORM_KINDS = (_K.LAYER_NORM, _K.RMS_NORM, _K.BATCH_NORM, _K.GROUP_NORM, _K.SOFTMAX, _K.REDUCTION)
+#: Times to issue an operator by kind; `elementwise_s` for all others.
+_ISSUED = {
+    **dict.fromkeys(_NORM_KINDS, "norm_s"),
+    **dict.fromkeys(CONTRACTION_KINDS, "contraction_s"),
+    **dict.fromkeys(CONV_KINDS, "convolution_s"),
+    _K.BATCHED_GEMM: "batched_s",
+    _K.SOFTMAX: "softmax_s",
+}
 _KIND_COUNT = max(OperatorKind) + 1
 #: FLOP per element of tanh and of a power by a number, as workloads count them.
 _TANH_FLOP, _POWER_FLOP = 6, 20
@@ -73,9 +79,7 @@ def _mask(kinds: object) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 
 
 _IS_CONTRACTION = _mask(CONTRACTION_KINDS)
-_IS_CONVOLUTION = _mask(CONV_KINDS)
 _IS_TRANSFER = _mask(TRANSFER_KINDS)
-_IS_NORM = _mask(_NORM_KINDS)
 _IS_RECURRENT = _mask(RECURRENT_KINDS)
 
 
@@ -146,11 +150,8 @@ def _dispatch_s(
     if execution is not Execution.EAGER:
         return np.full(len(graph), parameters.dispatch.graph_gap_s)
     by_kind = np.full(_KIND_COUNT, parameters.dispatch.elementwise_s)
-    by_kind[_IS_NORM] = parameters.dispatch.norm_s
-    by_kind[_IS_CONTRACTION] = parameters.dispatch.contraction_s
-    by_kind[_K.BATCHED_GEMM] = parameters.dispatch.batched_s
-    by_kind[_IS_CONVOLUTION] = parameters.dispatch.convolution_s
-    by_kind[_K.SOFTMAX] = parameters.dispatch.softmax_s
+    for kind, name in _ISSUED.items():
+        by_kind[kind] = getattr(parameters.dispatch, name)
     issued: FloatArray = by_kind[graph.kind]
     single = (graph.kind == _K.ELEMENTWISE) & (graph.dims[:, 1] == 1)
     if single.any():

@@ -16,11 +16,9 @@ from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES
 from accelsim.workloads.graph import FloatArray
-from accelsim.workloads.operator import OperatorKind
+from accelsim.workloads.operator import RECURRENT_GATES
 
 __all__ = ["recurrent_costs"]
-
-_GATES = {OperatorKind.RNN: 1.0, OperatorKind.LSTM: 4.0, OperatorKind.GRU: 3.0}
 
 
 def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) -> RowCosts:
@@ -29,12 +27,11 @@ def recurrent_costs(rows: Rows, machine: GpuMachine, parameters: GpuParameters) 
     Appleyard et al., arXiv:1604.01946 (2016). Estimate: the serial time of a step is fitted to
     DeepBench's layers.
     """
-    gates = _GATES[rows.kind]
+    gates = float(RECURRENT_GATES[rows.kind])
     batch, steps, hidden = rows["batch"], rows["steps"], rows["hidden_size"]
     width, directions = rows["input_size"], np.maximum(rows["directions"], 1.0)
     codes = rows.column("dtype")
-    peak, matrix = machine.contraction_rate(rows), machine.uses_matrix_cores[codes]
-    rate = peak * np.where(matrix, machine.matrix_efficiency, parameters.gemm.vector_efficiency)
+    rate, matrix = machine.product_rate(rows, parameters), machine.uses_matrix_cores[codes]
     bytes_each: FloatArray = DTYPE_BYTES[codes]
     ones = np.ones(len(rows))
     inputs = GemmShape(

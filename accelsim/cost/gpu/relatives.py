@@ -11,7 +11,7 @@ distance and weights is this project's own, its numbers are fitted to boards lef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, hypot, log
@@ -21,7 +21,7 @@ import numpy as np
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.measured_boards import Board, MeasuredBoard, measured_boards
 from accelsim.cost.residual import IN_MODEL_LOG_SIGMA
-from accelsim.cost.shape_surface import ShapeSurface, Surface
+from accelsim.cost.shape_surface import LazySurfaces, Surface
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["Relative", "measured_relatives", "with_relative_surfaces"]
@@ -82,7 +82,7 @@ def with_relative_surfaces(
     return replace(on_top, surfaces=_blended(board), relatives=names)
 
 
-class _BlendedSurfaces(Mapping[str, Surface]):
+class _BlendedSurfaces(LazySurfaces):
     """Surfaces of a board's relatives, each averaged when it is first asked for.
 
     Args:
@@ -90,26 +90,17 @@ class _BlendedSurfaces(Mapping[str, Surface]):
     """
 
     def __init__(self, board: Board) -> None:
+        super().__init__()
         self._board = board
         self._candidates = _candidates(board)
-        names = (name for _, other in self._candidates for name in other.names)
-        self._names = tuple(dict.fromkeys(names))
-        self._known: dict[str, Surface] = {}
+        self._names = dict.fromkeys(name for _, other in self._candidates for name in other.names)
 
-    def __getitem__(self, name: str) -> Surface:
-        if name not in self._known:
-            if name not in self._names:
-                raise KeyError(name)
-            self._known[name] = self._averaged(name)
-        return self._known[name]
+    def names(self) -> Collection[str]:
+        """Names of all relatives' surfaces."""
+        return self._names
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def _averaged(self, name: str) -> Surface:
+    def make(self, name: str) -> Surface:
+        """The average of the nearest that have it."""
         having = [(apart, other) for apart, other in self._candidates if name in other.names]
         found = _nearest(having)
         is_same = _is_same_architecture(found[0].board.board, self._board)
@@ -132,7 +123,7 @@ def _blend(name: str, relatives: Sequence[Relative], *, is_same_architecture: bo
     mean = sum(carried * weight * _resampled(surface, first) for surface, weight in found)
     sigma = hypot(sum(weight * surface.log_sigma for surface, weight in found), added)
     shared = hypot(added, IN_MODEL_LOG_SIGMA)
-    return first.with_flat(np.asarray(mean)).with_evidence(sigma, first.rows, shared)
+    return replace(first.with_flat(np.asarray(mean)), log_sigma=sigma, shared_log_sigma=shared)
 
 
 def _carried_fraction(name: str) -> float:
@@ -146,8 +137,8 @@ def _carried_fraction(name: str) -> float:
 def _resampled(surface: Surface, like: Surface) -> FloatArray:
     """Values of a surface at the knots of another of the same terms, in one column."""
     columns = []
-    for (axes, values), (_, wanted) in zip(surface.terms(), like.terms(), strict=True):
-        grid = ShapeSurface(tuple(surface.knots[axis] for axis in axes), values)
+    for (axes, values), (_, wanted) in zip(surface.grids, like.grids, strict=True):
+        grid = Surface.of_values([surface.knots[axis] for axis in axes], values)
         place = np.meshgrid(*(like.knots[axis] for axis in axes), indexing="ij")
         columns.append(grid([column.ravel() for column in place]).reshape(wanted.size))
     return np.concatenate(columns)

@@ -10,7 +10,7 @@ bandwidth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from accelsim.cost.gpu.repeated import with_cached_operands
 from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import RowCosts, Rows
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
-from accelsim.workloads.graph import FloatArray, IntArray
+from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import ATTENTION_KINDS, CONTRACTION_KINDS, CONV_KINDS, OperatorKind
 
 if TYPE_CHECKING:
@@ -98,86 +98,70 @@ def surface_rows(rows: Rows) -> dict[str, tuple[str, NDArray[np.int64]]]:
     The name holds the operator, the format of the arithmetic and how weights or cache are stored:
     "gemm fp8 w8", "gemm fp8 w8 scaled" (a scale per block of weights), "decode bf16 cache8".
     """
-    if rows.kind in ATTENTION_KINDS:
-        codes, by_code = _attention_names(rows)
-    elif rows.kind in (_K.GEMM, _K.GROUPED_GEMM):
-        codes, by_code = _gemm_names(rows)
-    else:
-        codes, by_code = _other_names(rows)
-    return {
-        name: (name.split()[0], np.flatnonzero(codes == code)) for code, name in by_code.items()
-    }
-
-
-def _gemm_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
-    kind = "grouped_gemm" if rows.kind == _K.GROUPED_GEMM else "gemm"
-    count = rows["groups" if rows.kind == _K.GROUPED_GEMM else "batch"]
-    dtype = rows.column("dtype").astype(np.int64)
-    per_weight = 8.0 * rows.column("weight_bytes") / np.maximum(count * rows["n"] * rows["k"], 1.0)
-    bits = np.where(per_weight > 0, np.floor(per_weight + 1e-6), 8.0 * DTYPE_BYTES[dtype])
-    scaled = (per_weight > bits + 1e-6).astype(np.int64)
-    code: IntArray = (dtype * 128 + np.minimum(bits, 127).astype(np.int64)) * 2 + scaled
-    return code, {value: _gemm_name(kind, value) for value in _distinct(code)}
-
-
-def _gemm_name(kind: str, code: int) -> str:
-    suffix = " scaled" if code % 2 else ""
-    return f"{kind} {Dtype(code // 256).label} w{code // 2 % 128}{suffix}"
-
-
-def _other_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
-    """One surface per kind and format; convolutions by window and stride, elementwise operators by
-    their inputs.
-    """
-    if rows.kind in CONV_KINDS:
-        return _convolution_names(rows)
-    if rows.kind == _K.ELEMENTWISE:
-        return _stream_names(rows)
-    dtype = rows.column("dtype").astype(np.int64)
-    is_batched = rows.kind == _K.BATCHED_GEMM
-    operator, suffix = ("batched_gemm", "") if is_batched else ("rows", f" {rows.kind.label}")
-    names = {code: f"{operator} {Dtype(code).label}{suffix}" for code in _distinct(dtype)}
-    return dtype, names
-
-
-def _convolution_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
-    dtype = rows.column("dtype").astype(np.int64)
-    taps = rows["kernel_h"] * rows["kernel_w"] * rows["kernel_d"]
-    window = np.minimum(taps, _MOST_TAPS).astype(np.int64)
-    is_sparse = (rows["groups"] > 1) | (rows["dilation"] > 1)
-    stride = np.where(is_sparse, _SPARSE, np.minimum(rows["stride"], _SPARSE - 1))
-    codes: IntArray = (dtype * 512 + window) * 16 + stride.astype(np.int64)
-    gradient = "" if rows.kind == _K.CONV else rows.kind.label.removeprefix("conv_") + " "
-
-    def name(code: int) -> str:
-        label = Dtype(code // 8192).label
-        return f"conv {label} {gradient}w{code // 16 % 512} s{code % 16}"
-
-    return codes, {code: name(code) for code in _distinct(codes)}
-
-
-def _stream_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
-    dtype = rows.column("dtype").astype(np.int64)
-    is_heavy = rows["flop_per_element"] > _LIGHT_FLOP
-    inputs = np.minimum(rows["inputs"], _MOST_INPUTS).astype(np.int64)
-    codes: IntArray = dtype * 16 + inputs * 2 + is_heavy
-
-    def name(code: int) -> str:
-        suffix = " heavy" if code % 2 else ""
-        return f"stream {Dtype(code // 16).label} i{code % 16 // 2}{suffix}"
-
-    return codes, {code: name(code) for code in _distinct(codes)}
-
-
-def _distinct(code: IntArray) -> list[int]:
-    """The codes there are; counted, not sorted, since they are small."""
-    found: list[int] = np.flatnonzero(np.bincount(code)).tolist()
+    naming = _NAMING.get(rows.kind, _row_wise_names)
+    columns, name = naming(rows)
+    parts = [(rows.column("dtype"), len(DTYPE_BYTES)), *columns]
+    shape = [size for _, size in parts]
+    whole = [np.asarray(column).astype(np.int64) for column, _ in parts]
+    codes = np.ravel_multi_index(whole, shape)
+    found = {}
+    for code in np.flatnonzero(np.bincount(codes)).tolist():  # counted, not sorted: few codes
+        dtype, *values = map(int, np.unravel_index(code, shape))
+        label = name(Dtype(dtype).label, *values)
+        found[label] = label.split()[0], np.flatnonzero(codes == code)
     return found
 
 
-def _attention_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
-    dtype = rows.column("dtype").astype(np.int64)
-    latent = rows["latent"]
+#: Columns of whole numbers from 0 that tell rows with different surfaces apart, each with the
+#: number of its values, and the name of a surface by format and such numbers.
+Naming = tuple[Sequence[tuple[NDArray[Any], int]], Callable[..., str]]
+
+
+def _gemm_names(rows: Rows) -> Naming:
+    is_grouped = rows.kind == _K.GROUPED_GEMM
+    kind, count = (rows.kind.label, rows["groups" if is_grouped else "batch"])
+    elements = np.maximum(count * rows["n"] * rows["k"], 1.0)
+    per_weight = 8.0 * rows.column("weight_bytes") / elements
+    stored = 8.0 * DTYPE_BYTES[rows.column("dtype")]
+    bits = np.where(per_weight > 0, np.floor(per_weight + 1e-6), stored)
+    is_scaled = per_weight > bits + 1e-6
+
+    def name(dtype: str, bits: int, is_scaled: int) -> str:
+        return f"{kind} {dtype} w{bits}" + " scaled" * is_scaled
+
+    return [(np.minimum(bits, 127), 128), (is_scaled, 2)], name
+
+
+def _row_wise_names(rows: Rows) -> Naming:
+    return [], lambda dtype: f"rows {dtype} {rows.kind.label}"
+
+
+def _convolution_names(rows: Rows) -> Naming:
+    """By window and stride."""
+    taps = rows["kernel_h"] * rows["kernel_w"] * rows["kernel_d"]
+    is_sparse = (rows["groups"] > 1) | (rows["dilation"] > 1)
+    stride = np.where(is_sparse, _SPARSE, np.minimum(rows["stride"], _SPARSE - 1))
+    gradient = "" if rows.kind == _K.CONV else rows.kind.label.removeprefix("conv_") + " "
+
+    def name(dtype: str, window: int, stride: int) -> str:
+        return f"conv {dtype} {gradient}w{window} s{stride}"
+
+    return [(np.minimum(taps, _MOST_TAPS), _MOST_TAPS + 1), (stride, _SPARSE + 1)], name
+
+
+def _stream_names(rows: Rows) -> Naming:
+    """By inputs."""
+    inputs = np.minimum(rows["inputs"], _MOST_INPUTS)
+    is_heavy = rows["flop_per_element"] > _LIGHT_FLOP
+
+    def name(dtype: str, inputs: int, is_heavy: int) -> str:
+        return f"stream {dtype} i{inputs}" + " heavy" * is_heavy
+
+    return [(inputs, _MOST_INPUTS + 1), (is_heavy, 2)], name
+
+
+def _attention_names(rows: Rows) -> Naming:
+    dtype, latent = rows.column("dtype"), rows["latent"]
     query = DTYPE_BYTES[dtype] * rows["batch"] * rows["heads"] * rows["q_len"] * rows["head_dim"]
     seen = np.where(
         rows["window"] > 0,
@@ -185,25 +169,29 @@ def _attention_names(rows: Rows) -> tuple[IntArray, dict[int, str]]:
         rows["kv_len"],
     )
     width = np.where(latent > 0, latent, rows["kv_heads"] * (rows["head_dim"] + rows["value_dim"]))
-    bits = np.round(
-        8.0 * (rows.column("read_bytes") - query) / np.maximum(rows["batch"] * seen * width, 1.0)
-    )
+    stored = np.maximum(rows["batch"] * seen * width, 1.0)
+    bits = np.round(8.0 * (rows.column("read_bytes") - query) / stored)
     is_decode = (rows["q_len"] <= _DECODE_QUERIES) & (rows["kv_len"] > rows["q_len"])
     # Latent attention has narrower values than keys where it is expanded, and one row for both
     # where it is absorbed.
     is_latent = (latent > 0) | (rows["value_dim"] != rows["head_dim"])
     form = np.where(is_latent, 2, rows["window"] > 0)
-    form = np.where(rows.kind == _K.ATTENTION_BACKWARD, 3, form).astype(np.int64)
-    code: IntArray = (
-        (dtype * 128 + np.clip(bits, 0, 127).astype(np.int64)) * 8 + 2 * form + is_decode
-    )
-    return code, {value: _attention_name(value) for value in _distinct(code)}
+    form = np.where(rows.kind == _K.ATTENTION_BACKWARD, 3, form)
+
+    def name(dtype: str, bits: int, form: int, is_decode: int) -> str:
+        operator = ("prefill", "decode")[is_decode]
+        return f"{operator} {dtype} cache{bits}" + ("", " window", " latent", " backward")[form]
+
+    return [(np.clip(bits, 0, 127), 128), (form, 4), (is_decode, 2)], name
 
 
-def _attention_name(code: int) -> str:
-    operator = ("prefill", "decode")[code % 2]
-    suffix = ("", " window", " latent", " backward")[code // 2 % 4]
-    return f"{operator} {Dtype(code // 1024).label} cache{code // 8 % 128}{suffix}"
+_NAMING: Mapping[OperatorKind, Callable[[Rows], Naming]] = {
+    **dict.fromkeys(ATTENTION_KINDS, _attention_names),
+    **dict.fromkeys((_K.GEMM, _K.GROUPED_GEMM), _gemm_names),
+    **dict.fromkeys(CONV_KINDS, _convolution_names),
+    _K.ELEMENTWISE: _stream_names,
+    _K.BATCHED_GEMM: lambda _: ([], "batched_gemm {}".format),
+}
 
 
 def with_surfaces(formula: Formula) -> Formula:
@@ -240,9 +228,9 @@ def _on_surfaces(
         if surface is None:
             continue
         whole = coordinates(rows, operator, parameters.conditions)
-        place = whole if len(part) == len(rows) else [column[part] for column in whole]
-        departure, sigma[part], shared[part], outside[part] = surface.evaluate(place)
-        factor[part] = np.exp(departure)
+        place = [column[part] for column in whole]
+        factor[part] = np.exp(surface(place))
+        sigma[part], shared[part], outside[part] = surface.spread(place)
     return replace(
         _scaled(costs, factor, rows, machine),
         log_sigma=sigma,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from accelsim.calibration.overlay import write_overlay
 from accelsim.cost.fitted import read_fitted
 from accelsim.cost.gpu import GpuParameters, cost_gpu
-from accelsim.cost.shape_surface import ShapeSurface, SurfaceSum
+from accelsim.cost.shape_surface import Surface
 from accelsim.cost.table import Execution, Tier
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.validation.aiconfigurator_graphs import kernel_graphs
@@ -74,9 +74,9 @@ def test_held_out_rows_of_a_known_library_are_recovered(table) -> None:
 
 
 def test_a_fit_does_not_see_held_out_rows(table) -> None:
-    before = kernel_surfaces("h200_sxm")["gemm bf16 w16"].values
+    before = kernel_surfaces("h200_sxm")["gemm bf16 w16"].flat
     table.rows.time_s[table.rows.held_out] *= 50.0
-    assert kernel_surfaces("h200_sxm")["gemm bf16 w16"].values == pytest.approx(before)
+    assert kernel_surfaces("h200_sxm")["gemm bf16 w16"].flat == pytest.approx(before)
 
 
 def test_an_overlay_survives_the_file_and_pins_what_it_corrects(table, tmp_path) -> None:
@@ -121,7 +121,7 @@ def test_stages_of_a_sum_are_corrected_together() -> None:
         knots_within(np.concatenate([p[0] for p in places]), [2.0**p for p in range(4, 13, 2)])
     ]
     surface = fit_surface_to_sums(
-        ShapeSurface.empty(knots), list(zip(places, times, strict=True)), fixed, measured
+        Surface.empty(knots), list(zip(places, times, strict=True)), fixed, measured
     )
     total = fixed + sum(t * np.exp(surface(p)) for t, p in zip(times, places, strict=True))
     assert total == pytest.approx(measured, rel=0.02)
@@ -133,7 +133,7 @@ def test_a_sum_of_small_grids_recovers_what_is_additive_and_stops_where_rows_end
     truth = 0.1 * place[0] + 0.02 * place[1] * place[2] - 0.3 * np.sin(place[3])
     measured = 1e-4 * np.exp(truth + rng.normal(0, 0.01, 3000))
     knots = [knots_within(column, 2.0 ** np.arange(9)) for column in place]
-    empty = SurfaceSum.empty(knots, ((0, 3), (1, 2)))
+    empty = Surface.empty(knots, ((0, 3), (1, 2)))
     surface = fit_surface_to_sums(empty, [(place, np.full(3000, 1e-4))], np.zeros(3000), measured)
     assert surface.flat.size == 2 * 81
     assert surface(place) == pytest.approx(truth, abs=0.06)
@@ -147,7 +147,7 @@ def test_outlying_rows_do_not_pull_a_sum_away() -> None:
     place = [rng.uniform(0, 8, 2000)]
     measured = 1e-4 * np.exp(0.2 * place[0] + rng.normal(0, 0.01, 2000))
     measured[::15] *= 20.0
-    empty = SurfaceSum.empty([knots_within(place[0], 2.0 ** np.arange(9))], ((0,),))
+    empty = Surface.empty([knots_within(place[0], 2.0 ** np.arange(9))], ((0,),))
     surface = fit_surface_to_sums(empty, [(place, np.full(2000, 1e-4))], np.zeros(2000), measured)
     assert surface(place) == pytest.approx(0.2 * place[0], abs=0.05)
 

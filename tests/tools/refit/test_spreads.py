@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from accelsim import catalog
-from accelsim.calibration.fit.residuals import CellResidual, family_residuals
+from accelsim.calibration.fit.residuals import FamilyPart, family_residuals
 from accelsim.cost.gpu import GpuMachine, GpuParameters, cost_gpu
 from accelsim.cost.gpu.condition import EARLY, OTHER_VENDOR, SLOT_POWERED, board_conditions
 from accelsim.cost.residual import (
     IN_MODEL_LOG_SIGMA,
     KIND_CORRELATION,
-    LONG_S,
     MATRIX_CORES,
     FamilyResidual,
     family_rows,
@@ -26,6 +25,7 @@ from accelsim.validation.columns import conv_graph, gemm_graph
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import OperatorKind
+from tools.refit.class_residuals import class_residuals
 
 Z90 = 1.645
 GEMM = "gemm fp32"
@@ -39,27 +39,26 @@ def cell(
     condition: str = "",
     group: str = "product",
     path: str = "",
-) -> CellResidual:
+) -> FamilyPart:
     count = len(residual)
     size = np.geomspace(1e6, 1e12, count)
-    return CellResidual(
-        device=chip,
-        operator="linear",
-        conditions=(condition, ""),
+    return FamilyPart(
+        chip=chip,
+        board=condition,
+        family=family,
+        group=group,
+        path=path,
+        condition=condition if group == "product" else "",
         log_residual=residual,
-        measured_s=np.full(count, 2 * LONG_S),
+        is_long=np.ones(count, dtype=np.bool_),
         flop=size,
         bytes=size,
-        rows={family: np.arange(count)},
-        groups={family: group},
-        paths={family: path},
-        products=frozenset({family} if group == "product" else ()),
     )
 
 
 def chips(
     random: np.random.Generator, count: int, bias: float, own: float, rows: int = 60
-) -> list[CellResidual]:
+) -> list[FamilyPart]:
     """Chips with a shared normal bias and rows scattered around it."""
     return [
         cell(f"chip{i}", bias * random.normal() + own * random.normal(size=rows))
@@ -69,7 +68,7 @@ def chips(
 
 def mean_shared(random: np.random.Generator, count: int, bias: float, own: float = 0.1) -> float:
     found = [
-        family_residuals(chips(random, count, bias, own))[GEMM].shared_log_sigma for _ in range(40)
+        class_residuals(chips(random, count, bias, own))[GEMM].shared_log_sigma for _ in range(40)
     ]
     return float(np.mean(found))
 
@@ -88,7 +87,7 @@ def test_intervals_of_a_chip_left_out_cover_nine_of_ten() -> None:
     rows, sums = [], []
     for _ in range(150):
         *seen, new = chips(random, 8, 0.15, 0.1)
-        family = family_residuals(seen)[GEMM]
+        family = class_residuals(seen)[GEMM]
         rows.append(np.mean(np.abs(new.log_residual) <= Z90 * family.log_sigma))
         time_s = np.exp(new.log_residual)
         sigma = run_log_sigma(
@@ -107,7 +106,7 @@ def test_a_shared_bias_does_not_average_out_over_a_model() -> None:
     interval.
     """
     random = np.random.default_rng(3)
-    family = family_residuals(chips(random, 30, 0.15, 0.05))[GEMM]
+    family = class_residuals(chips(random, 30, 0.15, 0.05))[GEMM]
     sigma = np.full(60, family.log_sigma)
     kind, time_s = np.zeros(60, dtype=np.int64), np.linspace(1.0, 1.01, 60)
     honest = run_log_sigma(kind, time_s, sigma, np.full(60, family.shared_log_sigma))
@@ -125,7 +124,7 @@ def test_widths_shrink_with_more_chips_in_the_tails_of_chance() -> None:
 
     def upper(count: int) -> float:
         found = [
-            family_residuals(chips(random, count, 0.2, 0.1))[GEMM].shared_log_sigma
+            class_residuals(chips(random, count, 0.2, 0.1))[GEMM].shared_log_sigma
             for _ in range(60)
         ]
         return float(np.quantile(found, 0.9))
@@ -147,8 +146,7 @@ def test_heavy_tails_widen_the_interval_beyond_the_root_mean_square() -> None:
                 for i, b in enumerate(drawn)
             ]
             ratios.append(
-                family_residuals(own)[GEMM].shared_log_sigma
-                / np.sqrt(np.median((0.1 * drawn) ** 2))
+                class_residuals(own)[GEMM].shared_log_sigma / np.sqrt(np.median((0.1 * drawn) ** 2))
             )
         return float(np.median(ratios))
 
@@ -162,8 +160,8 @@ def test_boards_with_a_condition_keep_their_spread_to_themselves() -> None:
         cell(f"slot{i}", 0.5 + 0.2 * random.normal(size=60), condition=SLOT_POWERED)
         for i in range(2)
     ]
-    found = family_residuals([*plain, *odd])
-    alone = family_residuals(plain)[GEMM]
+    found = class_residuals([*plain, *odd])
+    alone = class_residuals(plain)[GEMM]
     assert found[GEMM].shared_log_sigma == pytest.approx(alone.shared_log_sigma, rel=1e-6)
     assert found[f"{GEMM} {SLOT_POWERED}"].shared_log_sigma > 2 * found[GEMM].shared_log_sigma
     assert found[f"product {SLOT_POWERED}"].shared_log_sigma > 2 * found["product"].shared_log_sigma
@@ -308,7 +306,7 @@ def test_a_path_of_few_chips_is_drawn_toward_its_group_and_a_measured_one_stands
             )
             for i in range(matrix_chips)
         ]
-        found = family_residuals([*lanes, *matrix])
+        found = class_residuals([*lanes, *matrix])
         return found["convolution"].shared_log_sigma, found[
             f"convolution {MATRIX_CORES}"
         ].shared_log_sigma
