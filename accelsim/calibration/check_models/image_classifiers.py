@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +20,6 @@ from accelsim.calibration.check_models.parts import (
     pooled_head,
     registered,
 )
-
-_SWISH: Final = partial(nn.Hardswish, inplace=True)
-_swish_conv: Final = partial(ConvNorm, act=_SWISH)
 
 
 def _bottleneck(channels_in: int, width: int, stride: int) -> Residual:
@@ -237,68 +233,3 @@ class _MixerBlock(nn.Module):
 def _mixer(batch: int) -> tuple[nn.Module, Inputs]:
     """B/16."""
     return _Patched(768, [_MixerBlock(196, 768) for _ in range(12)], placed=False), images(batch)
-
-
-def _inverted(channels_in: int, channels_out: int, stride: int, normed: bool) -> nn.Module:
-    """An inverted bottleneck of four times the channels; without norms its first two convolutions
-    have biases.
-    """
-    wide = 4 * channels_in
-    if normed:
-        layers = [_swish_conv(channels_in, wide, 1), _swish_conv(wide, wide, 3, stride, wide)]
-    else:
-        across = nn.Conv2d(wide, wide, 3, stride, 1, groups=wide)
-        layers = [nn.Conv2d(channels_in, wide, 1), _SWISH(), across, _SWISH()]
-    return nn.Sequential(*layers, ConvNorm(wide, channels_out, 1, act=None))
-
-
-def _linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Sums over all places weighed by products of queries and keys, which are not negative; the
-    values end in a one.
-    """
-    found = q @ (k.transpose(-1, -2) @ v)
-    return found[..., :-1] / (found[..., -1:] + 1e-5)
-
-
-class _ScaleAttention(nn.Module):
-    """Linear attention over pixels and over what 5x5 convolutions say of them."""
-
-    def __init__(self, width: int, size: int) -> None:
-        super().__init__()
-        self.size, count = size, 3 * width
-        self.parts = nn.Conv2d(width, count, 1, bias=False)
-        across = nn.Conv2d(count, count, 5, padding=2, groups=count, bias=False)
-        within = nn.Conv2d(count, count, 1, groups=count // size, bias=False)
-        self.around = nn.Sequential(across, within)
-        self.output = ConvNorm(2 * width, width, 1, act=None)
-
-    def forward(self, x: Tensor) -> Tensor:
-        b, _, h, w = x.shape
-        near = self.parts(x)
-        both = (
-            torch.cat([near, self.around(near)], 1)
-            .reshape(b, -1, 3 * self.size, h * w)
-            .transpose(-1, -2)
-        )
-        q, k, v = both.chunk(3, -1)
-        q, k, v = functional.relu(q), functional.relu(k), functional.pad(v, (0, 1), value=1.0)
-        y = _linear_attention(q.float(), k.float(), v.float()).to(v.dtype)
-        return self.output(y.transpose(-1, -2).reshape(b, -1, h, w))
-
-
-@registered("efficientvit-b0")
-def _efficientvit(batch: int) -> tuple[nn.Module, Inputs]:
-    """Cai et al., ICCV 2023; heads of 16 features."""
-    layers: list[nn.Module] = [_swish_conv(3, 8, 3, 2)]
-    layers.append(_Added(_swish_conv(8, 8, 3, 1, 8), ConvNorm(8, 8, 1, act=None)))
-    for before, width in ((8, 16), (16, 32)):
-        layers.append(_inverted(before, width, 2, normed=True))
-        layers.append(_Added(_inverted(width, width, 1, normed=True)))
-    for before, width in ((32, 64), (64, 128)):
-        layers.append(_inverted(before, width, 2, normed=False))
-        for _ in range(2):
-            layers.append(_Added(_ScaleAttention(width, 16)))
-            layers.append(_Added(_inverted(width, width, 1, normed=False)))
-    layers += [_swish_conv(128, 1024, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    layers += [nn.Linear(1024, 1280, bias=False), nn.LayerNorm(1280), _SWISH()]
-    return nn.Sequential(*layers, nn.Linear(1280, 1000)), images(batch)
