@@ -6,13 +6,20 @@ that toggle.
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import torch
 
 from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.measurement.plan import pairs, product_of
 
 __all__ = [
     "BUILDERS",
@@ -25,7 +32,7 @@ __all__ = [
     "Operands",
     "Pool",
     "builds",
-    "of",
+    "read_calls",
     "torch_dtype",
 ]
 
@@ -42,6 +49,9 @@ DTYPES: Final = {
 #: Bytes of weights that cold calls cycle through: three times the largest last-level cache of one
 #: core complex in use.
 COLD_BYTES: Final = 96 * 2**20
+_TABLE: Final = Path(__file__).with_name("calls.csv")
+#: Dimensions that a case may leave out.
+_DEFAULTS: Final = {"stride": 2, "dilation": 1, "taps": 2, "k": 2}
 #: Most copies of the weights; smaller weights are not worth more.
 MOST_COPIES: Final = 1024
 
@@ -138,7 +148,7 @@ class Operands:
 
     def __init__(self, case: Case, numbers: Numbers) -> None:
         self.operator = case.operator
-        self.shape = case.shape
+        self.shape = {**_DEFAULTS, **case.shape}
         self.device = numbers.device
         self.dtype = torch_dtype(case.dtype)
         self.written: list[torch.Tensor] = []
@@ -147,8 +157,20 @@ class Operands:
         self._inputs: dict[tuple[int, ...], torch.Tensor] = {}
 
     def sizes(self, names: str) -> list[int]:
-        """Dimensions of the case, and literal sizes, by names apart."""
-        return [self.shape[name] if name in self.shape else int(name) for name in names.split()]
+        """Dimensions of the case, literal sizes and products of both, by names apart."""
+        return [int(product_of(name, self.shape)) for name in names.split()]
+
+    def option(self, text: str) -> Any:
+        """An argument that is no tensor: a literal, sizes, a list with commas, "dtype", a word."""
+        if text == "dtype":
+            return self.dtype
+        if "," in text:
+            return [self.option(part) for part in text.split(",") if part]
+        with suppress(ValueError):
+            return json.loads(text)
+        with suppress(ValueError):
+            return int(product_of(text, self.shape))
+        return text
 
     def values(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Numbers that the operator before has just written."""
@@ -183,6 +205,10 @@ class Operands:
         """Uniform random integers from 0 to `below` - 1."""
         return self._numbers.indices(below, *sizes)
 
+    def mask(self, *sizes: int) -> torch.Tensor:
+        """What is kept of saved activations: half of them."""
+        return self.stored(*sizes) > 0
+
     def layer(self, kind: Callable[..., torch.nn.Module], *sizes: Any) -> torch.nn.Module:
         """A module with weights of its own, in the case's format."""
         result = kind(*sizes, device=self.device, dtype=self.dtype)
@@ -190,11 +216,15 @@ class Operands:
         return result
 
     def operand(self, text: str) -> torch.Tensor:
-        """An operand by its role and dimensions, as "weight: n k"; without role, new values."""
-        role, _, names = text.rpartition(":")
-        make = getattr(self, role) if role else self.values
+        """An operand by its role and dimensions, as "weight: n k"; without role, new values.
+
+        What follows an arrow is the order in which its axes are seen.
+        """
+        role, _, axes = text.rpartition(": ")
+        names, _, order = axes.partition(" -> ")
+        make = getattr(self, role or "values")
         result: torch.Tensor = make(*self.sizes(names))
-        return result
+        return result.permute(*map(names.split().index, order.split())) if order else result
 
 
 Builder = Callable[[Operands], Call]
@@ -215,11 +245,28 @@ def builds(*operators: str) -> Callable[[Builder], Builder]:
     return add
 
 
-def of(function: Callable[..., Any], *operands: str) -> Builder:
-    """A builder of calls of `function` on operands as `Operands.operand` reads them."""
+def read_calls() -> None:
+    """Register every call of the table ``calls.csv`` beside this module.
+
+    A line names an operator, a function, its operands as `Operands.operand` reads them, apart by
+    semicolons (those after ``name=`` by name), and further arguments as `Operands.option` does.
+    """
+    with _TABLE.open(newline="", encoding="utf-8") as lines:
+        for line in csv.DictReader(lines):
+            builds(line["operator"])(_tabled(**line))
+
+
+def _tabled(operator: str, call: str, operands: str, options: str) -> Builder:
+    """The builder of one line."""
+    del operator
+    function = attrgetter(call.removeprefix("torch."))(torch)
+    parts = [part.rpartition("=") for part in operands.split("; ")]
+    given = pairs(options)
 
     def build(source: Operands) -> Call:
-        tensors = [source.operand(text) for text in operands]
-        return lambda: function(*tensors)
+        tensors = [(name, source.operand(text)) for name, _, text in parts]
+        named = {name: x for name, x in tensors if name}
+        named |= {name: source.option(text) for name, text in given.items()}
+        return partial(function, *(x for name, x in tensors if not name), **named)
 
     return build

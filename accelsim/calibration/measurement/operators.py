@@ -28,6 +28,7 @@ from accelsim.calibration.measurement.operands import (
     Numbers,
     Operands,
     Pool,
+    read_calls,
     torch_dtype,
 )
 
@@ -41,6 +42,8 @@ __all__ = [
     "prepare",
     "torch_dtype",
 ]
+
+read_calls()
 
 #: Operators whose calls run with gradients enabled.
 GRADIENT_OPERATORS: Final = frozenset(
