@@ -170,7 +170,7 @@ def _torch(device: str) -> dict[str, Any]:
 
 
 def _cuda(torch: Any, device: str) -> dict[str, Any]:
-    from accelsim.calibration.energy import cuda_uuid, nvml_facts
+    from accelsim.calibration.energy import nvml_facts
 
     properties = torch.cuda.get_device_properties(device)
     facts = {
@@ -187,7 +187,7 @@ def _cuda(torch: Any, device: str) -> dict[str, Any]:
         "cudnn_version": torch.backends.cudnn.version(),
         "hip_version": torch.version.hip,
     }
-    return facts | nvml_facts(int(device.partition(":")[2] or 0), cuda_uuid(torch, device))
+    return facts | nvml_facts(torch.cuda, device)
 
 
 def _mhz(kilohertz: int | None) -> float | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -22,11 +23,10 @@ from accelsim.calibration.measurement.operators import (
     BUILDERS,
     GRADIENT_OPERATORS,
     Pool,
-    Prepared,
     build_calls,
     prepare,
 )
-from accelsim.calibration.measurement.timing import AmidTimer, CpuTimer, CudaTimer, Timer, Timing
+from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.errors import OutputError
 
@@ -57,9 +57,6 @@ _REWRITTEN_BYTES: Final = 8 * 2**20
 #: Families that have no context to run in, or whose entry from Python would pay more for it than
 #: their kernels.
 _WITHOUT_CONTEXT: Final = frozenset({"framework", "transfer", "compiled"})
-
-#: Figures of a timing that are no details: columns of their own, or of no use to a fit.
-_COLUMNS: Final = frozenset({"time_s", "noise_fraction", "median_s", "mean_s"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +181,9 @@ class Session:
             shared["shrunk_from"] = dict(case.shape)
         found = []
         for timing, amid in zip(timings, (False, True), strict=False):
-            details = {k: v for k, v in asdict(timing).items() if k not in _COLUMNS} | shared
-            where = replace(ran, amid=amid)
-            noise = timing.noise_fraction
+            details = {"minor_faults": timing.minor_faults, "undisturbed": timing.undisturbed}
+            where, noise = replace(ran, amid=amid), timing.noise_fraction
+            details |= shared
             found.append(Measurement(where, timing.time_s, noise, number, details, row=row))
         return found
 
@@ -234,20 +231,19 @@ class Session:
                     return [self._timed_on_gpu(case, slot_s)]
             prepared, timer = prepare(case, self._pool), self._timer(case.threads)
             timings = [timer.measure(prepared.calls, slot_s)]
-            if case.family not in _WITHOUT_CONTEXT and isinstance(timer, AmidTimer):
-                timings.append(self._timed_amid(timer, prepared, slot_s))
+            measure_amid = getattr(timer, "measure_amid", None)
+            if measure_amid is not None and case.family not in _WITHOUT_CONTEXT:
+                between = partial(self._other_work, prepared.inputs)
+                timings.append(measure_amid(prepared.calls, between, slot_s))
             return timings
 
-    def _timed_amid(self, timer: AmidTimer, prepared: Prepared, slot_s: float) -> Timing:
-        small = [x for x in prepared.inputs if x.numel() * x.element_size() <= _REWRITTEN_BYTES]
-
-        def between() -> None:
-            with torch.no_grad():
-                self._scrubbed.add_(1.0)
-                for x in small:
+    def _other_work(self, inputs: Sequence[torch.Tensor]) -> None:
+        """Overwrite the inner caches, then write small inputs again."""
+        with torch.no_grad():
+            self._scrubbed.add_(1.0)
+            for x in inputs:
+                if x.numel() * x.element_size() <= _REWRITTEN_BYTES:
                     x.mul_(1.0)
-
-        return timer.measure_amid(prepared.calls, between, slot_s)
 
     def _timed_on_gpu(self, case: Case, slot_s: float) -> Timing:
         """Eager calls, or replays of a graph of many, compiled or not; no cache has the operands,
