@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 __all__ = [
-    "EnergyReading",
     "Meter",
     "NvmlMeter",
     "RaplMeter",
-    "energy_runs",
+    "energy_per_call_j",
     "find_meter",
-    "measure_energy",
     "nvml_facts",
 ]
 
@@ -31,30 +27,8 @@ __all__ = [
 _CALLS_AHEAD: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class EnergyReading:
-    """Energy of a stretch of time.
-
-    Attributes:
-        energy_j: Energy.
-        duration_s: Its length.
-        method: "nvml counter" or "rapl".
-    """
-
-    energy_j: float
-    duration_s: float
-    method: str
-
-    @property
-    def power_w(self) -> float:
-        """Mean power."""
-        return self.energy_j / self.duration_s
-
-
 class Meter:
     """Counters of energy, and what waits for the device they belong to."""
-
-    method = ""
 
     def counters_j(self) -> list[tuple[float, float]] | None:
         """Each counter's reading and where it wraps; None where one could not be read."""
@@ -63,19 +37,18 @@ class Meter:
     def synchronize(self) -> None:
         """Wait until everything issued has run."""
 
-    def measure(self, run: Callable[[], Any]) -> EnergyReading | None:
+    def energy_j(self, run: Callable[[], Any]) -> float | None:
         """Energy of one call of `run`, all counters together; None where it could not be read."""
         self.synchronize()
-        before, start = self.counters_j(), time.perf_counter()
+        before = self.counters_j()
         run()
         self.synchronize()
-        duration_s, after = time.perf_counter() - start, self.counters_j()
+        after = self.counters_j()
         if before is None or after is None:
             return None
         pairs = zip(before, after, strict=True)
         energy_j = sum((new - old) % span for (old, _), (new, span) in pairs)
-        is_known = 0 < energy_j < math.inf and duration_s > 0
-        return EnergyReading(energy_j, duration_s, self.method) if is_known else None
+        return energy_j if 0 < energy_j < math.inf else None
 
 
 class RaplMeter(Meter):
@@ -84,8 +57,6 @@ class RaplMeter(Meter):
     Args:
         root: The powercap folder.
     """
-
-    method = "rapl"
 
     def __init__(self, root: Path = Path("/sys/class/powercap")) -> None:
         self._domains = [p for p in sorted(root.glob("intel-rapl:*")) if p.name.count(":") == 1]
@@ -108,8 +79,6 @@ class NvmlMeter(Meter):
         handle: NVML's handle of the device.
         synchronize: Waits for the device; called before each reading.
     """
-
-    method = "nvml counter"
 
     def __init__(self, nvml: Any, handle: Any, synchronize: Callable[[], Any]) -> None:
         self._nvml, self._handle, self._wait = nvml, handle, synchronize
@@ -161,18 +130,17 @@ def find_meter(device: str) -> Meter | None:
         return None
 
 
-def measure_energy(
+def energy_per_call_j(
     meter: Meter | None, run: Callable[[], Any], duration_s: float = 1.0
-) -> dict[str, Any] | None:
-    """Idle and loaded power while `run` repeats for about `duration_s`; None where nothing can be
+) -> float | None:
+    """Energy of a call of `run`, which repeats for about `duration_s`; None where nothing can be
     read.
     """
     if meter is None:
         return None
-    idle = meter.measure(lambda: time.sleep(duration_s))
     calls = 0
 
-    def loaded() -> None:
+    def repeat() -> None:
         nonlocal calls
         end = time.perf_counter() + duration_s
         while time.perf_counter() < end:
@@ -181,43 +149,8 @@ def measure_energy(
             if calls % _CALLS_AHEAD == 0:
                 meter.synchronize()
 
-    load = meter.measure(loaded)
-    if load is None:
-        return None
-    return {
-        "idle_w": None if idle is None else idle.power_w,
-        "loaded_w": load.power_w,
-        "energy_per_call_j": load.energy_j / max(calls, 1),
-        "method": load.method,
-    }
-
-
-def energy_runs(
-    torch: Any, device: str, dtypes: Sequence[str]
-) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    """What energy is measured of: a large product in each format, and a copy past the cache.
-
-    Args:
-        torch: The module.
-        device: "cpu" or "cuda:N".
-        dtypes: Formats of the run.
-
-    Returns:
-        Operator, format and call.
-    """
-    from accelsim.calibration.measurement.cuda import tf32_products
-    from accelsim.calibration.measurement.operators import torch_dtype
-
-    side, elements = (1024, 2**25) if device == "cpu" else (8192, 2**27)
-
-    def product(a: Any, allowed: bool) -> Any:
-        with tf32_products(torch, allowed):
-            return torch.mm(a, a)
-
-    for dtype in dtypes:
-        a = torch.randn(side, side, device=device).to(torch_dtype(dtype))
-        yield f"mm m={side} n={side} k={side}", dtype, partial(product, a, dtype == "tf32")
-    yield f"clone elements={elements}", "fp32", torch.randn(elements, device=device).clone
+    energy_j = meter.energy_j(repeat)
+    return None if energy_j is None else energy_j / max(calls, 1)
 
 
 def nvml_facts(cuda: Any, device: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from accelsim.calibration.check_models import CHECK_MODELS, Factory
-from accelsim.calibration.energy import find_meter, measure_energy
+from accelsim.calibration.energy import energy_per_call_j, find_meter
 from accelsim.calibration.measurement.cuda import captured, tf32_products
 from accelsim.calibration.measurement.operators import Pool, build_calls, torch_dtype
 from accelsim.calibration.measurement.session import REFERENCE
@@ -35,7 +35,7 @@ _WARM_UP_CALLS, _FEWEST_WARM_UP_CALLS, _WARM_UP_S = 5, 2, 0.5
 
 def time_model(
     case: Mapping[str, Any], models: Mapping[str, Factory] = CHECK_MODELS
-) -> tuple[Timing, Mapping[str, Any] | None]:
+) -> tuple[Timing, float | None]:
     """Time and energy of one forward pass or training step.
 
     Args:
@@ -43,7 +43,7 @@ def time_model(
         models: Factories by name.
 
     Returns:
-        The timing, and what `measure_energy` found.
+        The timing, and joules where a meter can be read.
     """
     device = str(case.get("device", "cpu"))
     on_gpu = device != "cpu"
@@ -64,7 +64,7 @@ def time_model(
             CudaTimer(torch.cuda, least_blocks=5) if on_gpu else CpuTimer(int(case["threads"]), 5)
         )
         timing = timer.measure([call], float(case["budget_s"]))
-        return timing, measure_energy(find_meter(device), call)
+        return timing, energy_per_call_j(find_meter(device), call)
 
 
 def _call(case: Mapping[str, Any], models: Mapping[str, Factory], device: str) -> Callable[[], Any]:
@@ -124,8 +124,8 @@ def reference_s() -> float:
 def main(argument: str) -> None:
     """Time the case that the JSON text names, and print the timing with the energy of one run."""
     case = json.loads(argument)
-    timing, energy = time_model(case)
-    answer = {**asdict(timing), "energy_j": None if energy is None else energy["energy_per_call_j"]}
+    timing, energy_j = time_model(case)
+    answer = {**asdict(timing), "energy_j": energy_j}
     answer["reference_s"] = reference_s() if case.get("device", "cpu") == "cpu" else None
     sys.stdout.write(json.dumps(answer) + "\n")
 

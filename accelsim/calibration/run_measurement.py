@@ -121,7 +121,6 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
         OutputError: If another calibration runs, or the file exists or cannot be written.
     """
     torch = require_torch()
-    from accelsim.calibration.energy import energy_runs, find_meter, measure_energy
     from accelsim.calibration.environment import describe
     from accelsim.calibration.measurement.memory import memory_limit
     from accelsim.calibration.measurement.session import Session
@@ -159,11 +158,6 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
         session.measure(operator_suite(kind, dtypes, threads, executions))
         if compiling_s:
             _measure_compiled(session, compiling_s, compiled_suite(kind, dtypes, threads))
-        for name, dtype, run in energy_runs(torch, device, dtypes):
-            reading = measure_energy(find_meter(device), run)
-            run_file.append(
-                {"note": "energy", "operator": name, "dtype": dtype, "reading": reading}
-            )
     return settings.out
 
 

@@ -8,7 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsim.calibration.energy import NvmlMeter, RaplMeter, find_meter, measure_energy
+from accelsim.calibration.energy import (
+    NvmlMeter,
+    RaplMeter,
+    energy_per_call_j,
+    find_meter,
+)
 from accelsim.calibration.environment import (
     STABLE,
     describe,
@@ -40,16 +45,14 @@ def nvml(counter_mj=None):
 
 
 def test_nvml_counter_is_in_millijoules():
-    reading = NvmlMeter(nvml([1000, 3500]), 0, lambda: None).measure(lambda: time.sleep(0.01))
-    assert reading.energy_j == pytest.approx(2.5)
-    assert reading.method == "nvml counter"
-    assert reading.power_w == pytest.approx(2.5 / reading.duration_s)
+    reading = NvmlMeter(nvml([1000, 3500]), 0, lambda: None).energy_j(lambda: time.sleep(0.01))
+    assert reading == pytest.approx(2.5)
 
 
 def test_unreadable_energy_is_none_never_zero():
-    assert NvmlMeter(nvml(), 0, lambda: None).measure(lambda: time.sleep(0.05)) is None
-    assert NvmlMeter(nvml([5, 5]), 0, lambda: None).measure(lambda: None) is None
-    assert measure_energy(None, lambda: None) is None
+    assert NvmlMeter(nvml(), 0, lambda: None).energy_j(lambda: time.sleep(0.05)) is None
+    assert NvmlMeter(nvml([5, 5]), 0, lambda: None).energy_j(lambda: None) is None
+    assert energy_per_call_j(None, lambda: None) is None
     assert find_meter("cuda:0") is None
 
 
@@ -65,8 +68,8 @@ def test_rapl_adds_packages_and_unwraps(tmp_path):
     powercap(tmp_path, [1_000_000, 9_500_000])
     meter = RaplMeter(tmp_path)
     assert meter.counters_j()
-    reading = meter.measure(lambda: (time.sleep(0.001), powercap(tmp_path, [3_000_000, 500_000])))
-    assert reading.energy_j == pytest.approx(2.0 + 1.0)
+    reading = meter.energy_j(lambda: (time.sleep(0.001), powercap(tmp_path, [3_000_000, 500_000])))
+    assert reading == pytest.approx(2.0 + 1.0)
 
 
 def test_rapl_that_cannot_be_read(tmp_path):
@@ -74,7 +77,7 @@ def test_rapl_that_cannot_be_read(tmp_path):
     powercap(tmp_path, [7])
     meter = RaplMeter(tmp_path)
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("?")
-    assert meter.measure(lambda: None) is None
+    assert meter.energy_j(lambda: None) is None
 
 
 def test_environment_is_plain_and_names_differences():
@@ -98,7 +101,7 @@ def test_environment_without_torch(monkeypatch):
 
 def test_work_is_not_queued_far_ahead_of_the_device():
     waits = []
-    meter = NvmlMeter(nvml([0, 1000, 2000, 3000]), 0, lambda: waits.append(1))
-    reading = measure_energy(meter, lambda: None, 0.01)
-    assert reading["energy_per_call_j"] > 0
+    meter = NvmlMeter(nvml([0, 1000]), 0, lambda: waits.append(1))
+    reading = energy_per_call_j(meter, lambda: None, 0.01)
+    assert reading > 0
     assert len(waits) > 10

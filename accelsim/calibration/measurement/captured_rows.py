@@ -30,19 +30,8 @@ from accelsim.workloads.training import OPTIMIZERS, optimizer_graph
 
 __all__ = ["captured_row", "case_graph", "has_row"]
 
-#: Operators of a framework and a link rather than of a graph.
-_WITHOUT_ROW: Final = frozenset(
-    {
-        "compiled_call",
-        "device_to_host",
-        "gradient_chain",
-        "host_to_device",
-        "module_call",
-        "plain_chain",
-        "recurrent_layer",
-        "recurrent_module",
-    }
-)
+#: Families of a framework and a link rather than of a graph.
+_WITHOUT_ROW: Final = frozenset({"framework", "transfer"})
 _UPDATES: Final = {"adamw": "adamw", "adamw_idle": "adamw", "sgd": "sgd"}
 #: Operators that the meta device does not know, and what moves and computes the same.
 _STAND_INS: Final = {"_masked_softmax": "_softmax"}
@@ -57,7 +46,7 @@ _AT_THE_SIDE: Final = (OperatorKind.COPY, OperatorKind.ELEMENTWISE)
 
 def has_row(case: Case) -> bool:
     """Whether an operator row stands for the case."""
-    return case.operator not in _WITHOUT_ROW
+    return case.family not in _WITHOUT_ROW
 
 
 def captured_row(case: Case) -> MeasuredRow | None:
@@ -148,16 +137,8 @@ def _update(operator: str, sizes: dict[str, int], dtype: str) -> MeasuredRow:
     idle = count if operator.endswith("idle") else 0
     policy = replace(precision(dtype), master_weight=None)
     graph = optimizer_graph(count, sizes["tensors"], policy, OPTIMIZERS[_UPDATES[operator]], idle)
-    return MeasuredRow(
-        graph.name[0],
-        OperatorKind.OPTIMIZER.label,
-        Phase.OPTIMIZER.label,
-        tuple(graph.dimensions_of(0).values()),
-        float(graph.flop[0]),
-        float(graph.read_bytes[0]),
-        float(graph.write_bytes[0]),
-        float(graph.weight_bytes[0]),
-    )
+    columns = graph.to_dict()
+    return MeasuredRow.from_dict({name: columns[name][0] for name in MeasuredRow.__slots__})
 
 
 class _Shapes:

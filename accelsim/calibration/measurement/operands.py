@@ -178,6 +178,10 @@ class Operands:
         self.written.append(result.data)  # not the tensor: autograd would count the writes
         return result
 
+    def single(self, *sizes: int) -> torch.Tensor:
+        """New values in 32 bits, for what a library has in no fewer."""
+        return self.values(*sizes, dtype=torch.float32)
+
     def stored(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Numbers that were written long ago: saved activations."""
         return self._numbers.own(dtype or self.dtype, *sizes)

@@ -67,7 +67,6 @@ class Progress:
     total: int
     remaining_s: float
     label: str
-    rows_written: int = 0
 
 
 class Session:
@@ -100,8 +99,6 @@ class Session:
         self._clock = clock
         self._pool = Pool(device)
         self._scrubbed = torch.zeros(_SCRUBBED_BYTES // 4) if device == "cpu" else torch.zeros(0)
-        self._threads = 0
-        self._end = clock()
         self._reference: list[float] = []
 
     def measure(self, cases: Sequence[Case], budget_s: float | None = None) -> int:
@@ -114,20 +111,18 @@ class Session:
         Returns:
             Rows written.
         """
-        end = self._end = self._clock() + (self.budget_s if budget_s is None else budget_s)
+        end = self._clock() + (self.budget_s if budget_s is None else budget_s)
         self._reference = []
         done = _rounds_done(self.run_file)
         written, threads = 0, torch.get_num_threads()
         try:
             for number in range(self.rounds):
                 left = [case for case in cases if done.get(case.key, 0) <= number]
-                pace = end - (end - self._clock()) * (self.rounds - 1 - number) / (
-                    self.rounds - number
-                )
+                now = self._clock()
+                pace = now + (end - now) / (self.rounds - number)
                 written += self._round(left, number, pace, end)
         finally:
             torch.set_num_threads(threads)
-            self._threads = 0
             self._note_noise()
         return written
 
@@ -139,34 +134,29 @@ class Session:
         """
         written = 0
         for first in range(0, len(cases), _CHUNK):
-            chunk = sorted(cases[first : first + _CHUNK], key=lambda case: case.threads)
             self._time_reference()
-            for case in chunk:
+            for case in sorted(cases[first : first + _CHUNK], key=lambda case: case.threads):
                 now = self._clock()
                 if now >= end:
                     return written
                 slot = max(0.0, pace - now) / (len(cases) - written)
-                rows = self._guarded_rows(case, min(max(0.25 * slot, 0.004), 0.25), number)
+                rows = self._rows(case, min(max(0.25 * slot, 0.004), 0.25), number)
                 for row in rows:
                     self.run_file.append(row)
                 if rows[0].skipped:
                     self._check_device(rows[0].skipped)
                 written += 1
-                self._report(
-                    Progress(written, len(cases), self._end - self._clock(), case.key, written)
-                )
+                self._report(Progress(written, len(cases), end - self._clock(), case.key))
         return written
 
-    def _guarded_rows(self, case: Case, slot_s: float, number: int) -> list[Measurement]:
-        """A case's rows; that of a case during which the previous process ended says so, once."""
+    def _rows(self, case: Case, slot_s: float, number: int) -> list[Measurement]:
+        """The case's measurement, and where it has a context the one amid others; that of a
+        case during which the previous process ended says so, once.
+        """
         if case.key == self.run_file.fatal_case:
             self.run_file.fatal_case = None
             return [_skipped(case, number, "the process ended while this case ran")]
         self.run_file.begin(case.key)
-        return self._rows(case, slot_s, number)
-
-    def _rows(self, case: Case, slot_s: float, number: int) -> list[Measurement]:
-        """The case's measurement, and where it has a context the one amid other operators."""
         try:
             timings, ran = self.time(case, slot_s)
             row = captured_row(ran)
@@ -174,9 +164,7 @@ class Session:
             return [_skipped(case, number, f"{type(error).__name__}: {str(error)[:160]}")]
         if not timings[0].time_s > 0:  # nothing ran that the clock could see
             return [_skipped(ran, number, "the clock did not move")]
-        shared: dict[str, Any] = {}
-        if self._reference:
-            shared["reference_s"] = self._reference[-1]
+        shared: dict[str, Any] = {"reference_s": self._reference[-1]}
         if ran is not case:
             shared["shrunk_from"] = dict(case.shape)
         found = []
@@ -224,7 +212,8 @@ class Session:
             ) from None
 
     def _timed(self, case: Case, slot_s: float) -> list[Timing]:
-        self._set_threads(case.threads)
+        if case.threads and case.threads != torch.get_num_threads():
+            torch.set_num_threads(case.threads)
         with torch.set_grad_enabled(case.operator in GRADIENT_OPERATORS):
             if self.device != "cpu":
                 with tf32_products(torch, case.dtype == "tf32"):
@@ -259,11 +248,6 @@ class Session:
             return timer.measure(calls, slot_s)
         replay, count = captured(torch.cuda, calls)
         return timer.measure([replay], slot_s).of_each(count)
-
-    def _set_threads(self, threads: int) -> None:
-        if threads and threads != self._threads:
-            torch.set_num_threads(threads)
-            self._threads = threads
 
     def _time_reference(self) -> None:
         case = REFERENCE if self.device == "cpu" else _GPU_REFERENCE
