@@ -189,7 +189,7 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
 
     Eager execution leaves attention that it writes out apart.
     """
-    from accelsim.calibration.check_models import CHECK_MODELS
+    from accelsim.calibration.check_models import CHECK_MODELS, in_format
     from accelsim.calibration.measurement.operands import torch_dtype
     from accelsim.workloads.capture.captured import captured_training
     from accelsim.workloads.capture.meta_module import made
@@ -198,14 +198,9 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     from accelsim.workloads.model import RunShape
 
     factory = (models or CHECK_MODELS)[case.model]
-    (module, inputs), discarded = made(
-        lambda: factory(case.batch)
-    )  # shapes suffice: weights would take time and memory
-    dtype = torch_dtype(case.dtype)
-    module, inputs = (
-        module.to(dtype),
-        tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs),
-    )
+    # shapes suffice: weights would take time and memory
+    network, discarded = made(lambda: factory(case.batch))
+    module, inputs = in_format(network, torch_dtype(case.dtype))
     rule = "adamw" if case.is_training else None
     workload = capture(
         module.train(case.is_training),
@@ -231,7 +226,6 @@ def predict(
     cases: Iterable[CheckCase],
     profile: CpuProfile,
     parameters: CpuParameters,
-    models: Mapping[str, Any] | None = None,
 ) -> list[Prediction]:
     """Predicted time and 90 % interval of each case.
 
@@ -239,7 +233,6 @@ def predict(
         cases: What will be measured.
         profile: This machine.
         parameters: Its calibration.
-        models: Factories by name; the check models where None.
     """
     cases = list(cases)
     alike: dict[CheckCase, list[int]] = {}
@@ -247,7 +240,7 @@ def predict(
         alike.setdefault(replace(case, threads=1, heap="default"), []).append(place)
     predictions: dict[int, Prediction] = {}
     for places in alike.values():
-        graph = model_graph(cases[places[0]], models)
+        graph = model_graph(cases[places[0]])
         predictions |= {
             place: _predict(cases[place], graph, profile, parameters) for place in places
         }

@@ -14,7 +14,7 @@ from accelsim.workloads.capture.module import capture
 
 torch = pytest.importorskip("torch")
 
-from accelsim.calibration.check_models import CHECK_MODELS, build  # noqa: E402
+from accelsim.calibration.check_models import CHECK_MODELS, in_format  # noqa: E402
 from accelsim.calibration.check_models.language_models import _RmsNorm, olmoe  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -103,7 +103,9 @@ def trained_models():
 @pytest.mark.parametrize("name", trained_models())
 def test_every_model_that_trains_returns_one_tensor(name):
     with torch.device("meta"):
-        module, inputs = build(name, 2, torch.bfloat16)  # all that grouped products take here
+        module, inputs = in_format(
+            CHECK_MODELS[name](2), torch.bfloat16
+        )  # all that grouped products take here
         output = module.train()(*inputs)
     assert isinstance(output, torch.Tensor)
     assert output.is_floating_point()
@@ -129,6 +131,6 @@ def test_a_graph_has_the_casts_that_its_format_needs():
 
 
 def test_models_are_built_in_the_asked_format():
-    module, inputs = build("n-hits", 2, torch.bfloat16)
+    module, inputs = in_format(CHECK_MODELS["n-hits"](2), torch.bfloat16)
     assert {x.dtype for x in (*module.parameters(), *inputs)} == {torch.bfloat16}
     assert module.eval()(*inputs).shape == (2, 96, 1)

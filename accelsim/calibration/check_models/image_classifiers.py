@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.parts import (
     ConvNorm,
-    Inputs,
+    Made,
     PreNorm,
     Residual,
     images,
@@ -47,7 +47,7 @@ def _residual_stages() -> list[nn.Sequential]:
 
 
 @registered("resnet-50")
-def _resnet(batch: int) -> tuple[nn.Module, Inputs]:
+def _resnet(batch: int) -> Made:
     return nn.Sequential(*_residual_stages(), *pooled_head(2048)), images(batch)
 
 
@@ -65,7 +65,7 @@ class _ChannelGate(nn.Module):
 
 
 @registered("eca-resnet-50")
-def _gated(batch: int) -> tuple[nn.Module, Inputs]:
+def _gated(batch: int) -> Made:
     """Three neighbours at every stage, as the authors' program has it."""
     stages = _residual_stages()
     for stage in stages[1:]:
@@ -75,7 +75,7 @@ def _gated(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 @registered("resnet-50-d")
-def _refined(batch: int) -> tuple[nn.Module, Inputs]:
+def _refined(batch: int) -> Made:
     """Three 3x3 convolutions first, means before the 1x1 of a skip (He et al., CVPR 2019)."""
     stem, *stages = _residual_stages()
     first = [ConvNorm(3, 32, 3, 2), ConvNorm(32, 32), ConvNorm(32, 64), stem[1]]
@@ -114,7 +114,7 @@ class _PyramidBlock(nn.Module):
 
 
 @registered("pyramidnet-110")
-def _pyramid(batch: int) -> tuple[nn.Module, Inputs]:
+def _pyramid(batch: int) -> Made:
     """Channels that grow by 48 in 54 blocks (Han et al., CVPR 2017); CIFAR-10."""
     widths = [round(width) for width in accumulate([48 / 54] * 54, initial=16.0)]
     layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)]
@@ -138,7 +138,7 @@ class _FoldedConv(nn.Module):
 
 
 @registered("mobileone-s0")
-def _mobileone(batch: int) -> tuple[nn.Module, Inputs]:
+def _mobileone(batch: int) -> Made:
     """As it is deployed, every block one convolution (Vasu et al., CVPR 2023)."""
     layers: list[nn.Module] = [_FoldedConv(3, 48, 3, 2)]
     channels = 48
@@ -163,7 +163,7 @@ class _Added(nn.Module):
 
 
 @registered("mobilenet-v2")
-def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
+def _mobilenet(batch: int) -> Made:
     """Inverted bottlenecks (Sandler et al., CVPR 2018)."""
     conv = partial(ConvNorm, act=partial(nn.ReLU6, inplace=True))
     layers: list[nn.Module] = [conv(3, 32, 3, 2)]
@@ -182,7 +182,7 @@ def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 @registered("yolo-v2-tiny")
-def _yolo(batch: int) -> tuple[nn.Module, Inputs]:
+def _yolo(batch: int) -> Made:
     """Five anchors of 80 classes at each of 13 x 13 places (Redmon and Farhadi, CVPR 2017)."""
     conv = partial(ConvNorm, act=partial(nn.LeakyReLU, 0.1, inplace=True))
     layers: list[nn.Module] = []
@@ -209,7 +209,7 @@ class _Patched(nn.Module):
 
 
 @registered("vit-large")
-def _vit(batch: int) -> tuple[nn.Module, Inputs]:
+def _vit(batch: int) -> Made:
     """Dosovitskiy et al., ICLR 2021."""
     return _Patched(1024, [PreNorm(1024, 16) for _ in range(24)], placed=True), images(batch)
 
@@ -230,6 +230,6 @@ class _MixerBlock(nn.Module):
 
 
 @registered("mlp-mixer")
-def _mixer(batch: int) -> tuple[nn.Module, Inputs]:
+def _mixer(batch: int) -> Made:
     """B/16."""
     return _Patched(768, [_MixerBlock(196, 768) for _ in range(12)], placed=False), images(batch)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.parts import ConvNorm, Inputs, Residual, images, registered
+from accelsim.calibration.check_models.parts import ConvNorm, Made, Residual, images, registered
 
 
 def _pair(channels_in: int, channels_out: int) -> nn.Module:
@@ -40,7 +40,7 @@ class _UNet(nn.Module):
 
 
 @registered("u-net")
-def _unet(batch: int) -> tuple[nn.Module, Inputs]:
+def _unet(batch: int) -> Made:
     """Published widths, with batch norms and padding; two classes."""
     return _UNet(64, 5, 2), images(batch, 192)
 
@@ -93,6 +93,6 @@ class _Depth(nn.Module):
 
 
 @registered("monodepth2")
-def _depth(batch: int) -> tuple[nn.Module, Inputs]:
+def _depth(batch: int) -> Made:
     """The network for one camera: ResNet-18 and a decoder; 640 x 192 pixels."""
     return _Depth(), (torch.rand(batch, 3, 192, 640),)

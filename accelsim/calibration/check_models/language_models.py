@@ -18,6 +18,7 @@ from torch.nn import functional
 from accelsim.calibration.check_models.parts import (
     Attention,
     Inputs,
+    Made,
     Mlp,
     PreNorm,
     registered,
@@ -73,12 +74,12 @@ def _masked(batch: int, length: int) -> Inputs:
 
 
 @registered("roberta-base")
-def _roberta(batch: int) -> tuple[nn.Module, Inputs]:
+def _roberta(batch: int) -> Made:
     return _Roberta(768, 12, 12), _masked(batch, 64)
 
 
 @registered("roberta-large")
-def _roberta_large(batch: int) -> tuple[nn.Module, Inputs]:
+def _roberta_large(batch: int) -> Made:
     return _Roberta(1024, 16, 24), _masked(batch, 384)
 
 
@@ -97,7 +98,7 @@ class _Gpt(nn.Module):
 
 
 @registered("gpt2-large")
-def _gpt2(batch: int) -> tuple[nn.Module, Inputs]:
+def _gpt2(batch: int) -> Made:
     return _Gpt(1280, 20, 36, 50_257), (token_ids(batch, 512, 50_257),)
 
 
@@ -216,7 +217,7 @@ class _T5(nn.Module):
 
 
 @registered("mt5-small")
-def _mt5(batch: int) -> tuple[nn.Module, Inputs]:
+def _mt5(batch: int) -> Made:
     """The words of a hundred languages (Xue et al., NAACL 2021)."""
     words = 250_112
     ids = token_ids(batch, 64, words), token_ids(batch, 16, words)
@@ -352,12 +353,12 @@ def _llama() -> nn.Module:
 
 
 @registered("llama-3.1-8b-prefill")
-def _llama_prefill(batch: int) -> tuple[nn.Module, Inputs]:
+def _llama_prefill(batch: int) -> Made:
     return _llama(), (token_ids(batch, 1024, _LLAMA_WORDS),)
 
 
 @registered("llama-3.1-8b-decode")
-def _llama_decode(batch: int) -> tuple[nn.Module, Inputs]:
+def _llama_decode(batch: int) -> Made:
     past = [torch.randn(batch, 8, 1024, 128) for _ in range(64)]
     return _llama(), (token_ids(batch, 1, _LLAMA_WORDS), *past)
 
@@ -391,12 +392,12 @@ def olmoe(shrink: int, layers: int) -> nn.Module:
 
 
 @registered("olmoe-shaped-prefill")
-def _olmoe_prefill(batch: int) -> tuple[nn.Module, Inputs]:
+def _olmoe_prefill(batch: int) -> Made:
     """A quarter of the widths and of the layers: 0.6 GB of weights in place of 27.7."""
     return olmoe(4, 4), (token_ids(batch, 128, 50_304),)
 
 
 @registered("olmoe-shaped-decode")
-def _olmoe_decode(batch: int) -> tuple[nn.Module, Inputs]:
+def _olmoe_decode(batch: int) -> Made:
     past = [torch.randn(batch, 4, 512, 128) for _ in range(8)]
     return olmoe(4, 4), (token_ids(batch, 1, 50_304), *past)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.parts import Inputs, perceptron, registered
+from accelsim.calibration.check_models.parts import Made, perceptron, registered
 
 _WORDS, _PAIRS = 100_000, 2_000_000
 
@@ -38,7 +38,7 @@ class _StarSpace(nn.Module):
 
 
 @registered("starspace")
-def _starspace(batch: int) -> tuple[nn.Module, Inputs]:
+def _starspace(batch: int) -> Made:
     """The program's 100 features and two million rows for pairs; 25 words and their 24 pairs."""
     words, rows = torch.randint(_WORDS, (batch, 25)), _WORDS + _PAIRS
     pairs = torch.randint(_WORDS, rows, (batch, 24))
@@ -62,7 +62,7 @@ class _Dlrm(nn.Module):
 
 
 @registered("dlrm")
-def _dlrm(batch: int) -> tuple[nn.Module, Inputs]:
+def _dlrm(batch: int) -> Made:
     """Sixteen tables of 50,000 rows, eight of each looked up."""
     return _Dlrm(16, 50_000, 64), (torch.randn(batch, 13), torch.randint(50_000, (batch, 16, 8)))
 
@@ -106,7 +106,7 @@ class _HierarchicalSeries(nn.Module):
 
 
 @registered("n-hits")
-def _nhits(batch: int) -> tuple[nn.Module, Inputs]:
+def _nhits(batch: int) -> Made:
     """96 hours from the 480 before, with its library's default layers."""
     return _HierarchicalSeries(480, 96, 512), (torch.randn(batch, 480), torch.ones(batch, 480))
 
@@ -135,7 +135,7 @@ class _SpreadPredictions(nn.Module):
 
 
 @registered("appnp")
-def _appnp(batch: int) -> tuple[nn.Module, Inputs]:
+def _appnp(batch: int) -> Made:
     """A sample is the whole of PubMed; citations count both ways, and each paper is its own."""
     nodes, citations = 19_717 * batch, 88_648 * batch
     near, far = (
@@ -188,6 +188,6 @@ class _SoftActorCritic(nn.Module):
 
 
 @registered("sac-humanoid")
-def _humanoid(batch: int) -> tuple[nn.Module, Inputs]:
+def _humanoid(batch: int) -> Made:
     """The 376 numbers and 17 joints of MuJoCo's humanoid."""
     return _SoftActorCritic(376, 17, 256), (torch.randn(batch, 376),)

@@ -16,7 +16,7 @@ import torch
 from accelsim.calibration.measured_rows import MeasuredRow, measured_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.compiled_calls import COMPILED_OPERATORS
-from accelsim.calibration.measurement.operands import BUILDERS, Builder, Operands
+from accelsim.calibration.measurement.operands import BUILDERS, Builder, Operands, Pool
 from accelsim.calibration.measurement.operators import GRADIENT_OPERATORS
 from accelsim.calibration.run_file import Measurement
 from accelsim.workloads.capture.aten import Kernel, Operand
@@ -32,7 +32,6 @@ __all__ = ["captured_row", "case_graph", "has_row"]
 
 #: Families of a framework and a link rather than of a graph.
 _WITHOUT_ROW: Final = frozenset({"framework", "transfer"})
-_UPDATES: Final = {"adamw": "adamw", "adamw_idle": "adamw", "sgd": "sgd"}
 #: Operators that the meta device does not know, and what moves and computes the same.
 _STAND_INS: Final = {"_masked_softmax": "_softmax"}
 #: Operators whose rows keep their own name: copies of what lies together, and layers that keep what
@@ -77,7 +76,7 @@ def _captured(
 ) -> MeasuredRow | None:
     del build  # a part of the key alone
     sizes = dict(shape)
-    if operator in _UPDATES:
+    if operator.removesuffix("_idle") in OPTIMIZERS:
         return _update(operator, sizes, dtype)
     rows = _recorded(Case("", _STAND_INS.get(operator, operator), sizes, dtype))
     if not rows:
@@ -136,15 +135,18 @@ def _update(operator: str, sizes: dict[str, int], dtype: str) -> MeasuredRow:
     count = sizes["parameters"] // sizes["tensors"] * sizes["tensors"]
     idle = count if operator.endswith("idle") else 0
     policy = replace(precision(dtype), master_weight=None)
-    graph = optimizer_graph(count, sizes["tensors"], policy, OPTIMIZERS[_UPDATES[operator]], idle)
+    graph = optimizer_graph(
+        count, sizes["tensors"], policy, OPTIMIZERS[operator.removesuffix("_idle")], idle
+    )
     columns = graph.to_dict()
     return MeasuredRow.from_dict({name: columns[name][0] for name in MeasuredRow.__slots__})
 
 
-class _Shapes:
+class _Shapes(Pool):
     """Operands on the meta device, where there is nothing but shapes."""
 
-    device: Final = "meta"
+    def __init__(self) -> None:
+        self.device = "meta"
 
     def take(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
         """A tensor without memory."""

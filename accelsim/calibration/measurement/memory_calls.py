@@ -157,16 +157,6 @@ def _max_pool_backward(source: Operands) -> Call:
 # -- lookups
 
 
-@builds("_embedding_bag")
-def _embedding_bag(source: Operands) -> Call:
-    """With gradients wanted, as of a model's tables: without, the framework skips the sizes of the
-    bags.
-    """
-    table = source.operand("table: table width").requires_grad_()
-    wanted = source.operand(_WANTED).view(source.shape["bags"], -1)
-    return lambda: functional.embedding_bag(wanted, table, mode="sum")
-
-
 @builds("index_put")
 def _add_rows(source: Operands) -> Call:
     """Rows added where indices say: the gradient of rows that were looked up."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 
@@ -28,7 +28,6 @@ __all__ = [
     "MOST_COPIES",
     "Builder",
     "Call",
-    "Numbers",
     "Operands",
     "Pool",
     "builds",
@@ -59,27 +58,6 @@ MOST_COPIES: Final = 1024
 def torch_dtype(label: str) -> torch.dtype:
     """The torch format of a label such as "bf16"."""
     return DTYPES[label]
-
-
-class Numbers(Protocol):
-    """Where operands come from."""
-
-    @property
-    def device(self) -> str:
-        """Device they lie on."""
-        ...
-
-    def take(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
-        """A tensor of these sizes, as a view where that is possible."""
-        ...
-
-    def own(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
-        """A tensor of these sizes in memory of its own."""
-        ...
-
-    def indices(self, below: int, *sizes: int) -> torch.Tensor:
-        """Integers from 0 to `below` - 1."""
-        ...
 
 
 class Pool:
@@ -146,7 +124,7 @@ class Operands:
         weights: Tensors that belong to the model.
     """
 
-    def __init__(self, case: Case, numbers: Numbers) -> None:
+    def __init__(self, case: Case, numbers: Pool) -> None:
         self.operator = case.operator
         self.shape = {**_DEFAULTS, **case.shape}
         self.device = numbers.device
@@ -198,6 +176,12 @@ class Operands:
         result = self.stored(*sizes)
         self.weights.append(result)
         return result
+
+    def learned(self, *sizes: int) -> torch.Tensor:
+        """A table that wants gradients, as a model's does: without, the framework skips the sizes
+        of bags.
+        """
+        return self.table(*sizes).requires_grad_()
 
     def input(self, *sizes: int) -> torch.Tensor:
         """Activations: the same tensor for all calls of the case."""
