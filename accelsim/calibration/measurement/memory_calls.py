@@ -172,13 +172,6 @@ def _index(source: Operands) -> Call:
     return lambda: x[chosen]
 
 
-@builds("grid_sampler_2d")
-def _grid_sample(source: Operands) -> Call:
-    """Images read at places between their pixels."""
-    x, grid = source.operand(_IMAGE), source.operand("batch places places 2").clamp_(-1.0, 1.0)
-    return lambda: functional.grid_sample(x, grid, align_corners=True)
-
-
 # -- copies
 
 
@@ -194,20 +187,3 @@ def _stack(source: Operands) -> Call:
     """Features side by side, sample by sample."""
     parts = [source.operand(_ROWS) for _ in range(source.shape["parts"])]
     return lambda: torch.stack(parts, 1)
-
-
-@builds("col2im")
-def _fold(source: Operands) -> Call:
-    batch, channels, kernel, stride, side = source.sizes("batch channels kernel stride side")
-    pad = kernel // 2
-    out = (side + 2 * pad - kernel) // stride + 1
-    columns = source.values(batch, channels * kernel**2, out**2)
-    return lambda: functional.fold(columns, side, kernel, 1, pad, stride)
-
-
-@builds("reflection_pad2d_backward")
-def _pad_backward(source: Operands) -> Call:
-    x, pad = source.operand(_IMAGE), source.shape["pad"]
-    padded = x.shape[-1] + 2 * pad
-    gradient = source.values(*x.shape[:2], padded, padded)
-    return lambda: _ATEN.reflection_pad2d_backward(gradient, x, [pad] * 4)
