@@ -124,7 +124,7 @@ def write_overlay(overlay: FittedParameters, folder: Path | None = None) -> Path
     """
     target = (folder or user_folder()) / f"{overlay.device}.yaml"
     target.parent.mkdir(parents=True, exist_ok=True)
-    packed = target.with_name(surface_file_name(overlay.device))
+    packed = target.with_name(Path(surface_file_name(overlay.device)).name)
     if overlay.surfaces:
         write_surfaces(overlay.surfaces, packed)
     text = overlay_text(overlay)
