@@ -8,6 +8,7 @@ predictions say.
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from accelsim.errors import AccelsimError, InvalidValueError, ProfileError
@@ -58,51 +60,9 @@ _KEPT_HEAP: Final = (
 )
 _FEW_FAULTS: Final = 16.0
 _QUIET_FRACTION: Final = 0.05
-#: Networks that are trained too, and at which batch.
-_TRAINED: Final = (
-    ("pyramidnet-110", 8),
-    ("yolo-v2-tiny", 1),
-    ("wgan-gp-resnet", 8),
-    ("efficientvit-b0", 8),
-    ("roberta-base", 1),
-    ("olmoe-shaped-prefill", 1),
-    ("rnnoise", 8),
-    ("text-rcnn", 32),
-    ("n-hits", 256),
-    ("appnp", 1),
-    ("sac-humanoid", 256),
-)
-#: Networks of the check and their batches in inference; the last in every format and thread count.
-_BATCHES: Final[Mapping[str, tuple[int, ...]]] = {
-    "resnet-50": (1,),
-    "eca-resnet-50": (1,),
-    "pyramidnet-110": (1, 8),
-    "resnet-50-d": (2,),
-    "mobileone-s0": (1, 16),
-    "mobilenet-v2": (1,),
-    "yolo-v2-tiny": (1,),
-    "u-net": (1,),
-    "monodepth2": (1,),
-    "wgan-gp-resnet": (1, 16),
-    "efficientvit-b0": (1, 16),
-    "mlp-mixer": (1,),
-    "roberta-base": (1,),
-    "mt5-small": (1,),
-    "rwkv-169m": (1,),
-    "olmoe-shaped-prefill": (1,),
-    "olmoe-shaped-decode": (1, 8),
-    "crepe": (1, 4),
-    "rnnoise": (1, 16),
-    "text-rcnn": (1, 64),
-    "text-cnn": (16,),
-    "lstm-classifier": (16,),
-    "dlrm": (256,),
-    "starspace": (64, 2048),
-    "n-hits": (32, 1024),
-    "fibinet": (256,),
-    "appnp": (1,),
-    "sac-humanoid": (1, 256),
-}
+#: Networks of the check, their batches in inference, the last in every format and thread count, and
+#: at which batch they are trained too.
+_NETWORKS: Final = Path(__file__).with_name("check_list.csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +167,19 @@ def check_list(threads: Sequence[int], dtypes: Sequence[str]) -> list[CheckCase]
         threads: Thread counts; the first is the main one.
         dtypes: Formats; the first is the main one.
     """
-    cases = []
-    for model, batches in _BATCHES.items():
-        cases += [CheckCase(model, batch, dtypes[0], threads[0]) for batch in batches]
-        cases += [CheckCase(model, batches[-1], dtype, threads[0]) for dtype in dtypes[1:]]
-        cases += [CheckCase(model, batches[-1], dtypes[0], count) for count in threads[1:]]
-    for model, batch in _TRAINED:
-        cases += [CheckCase(model, batch, dtype, threads[0], is_training=True) for dtype in dtypes]
-        cases += [
-            CheckCase(model, batch, dtypes[0], count, is_training=True) for count in threads[1:]
-        ]
+    runs = [(dtype, threads[0]) for dtype in dtypes] + [(dtypes[0], n) for n in threads[1:]]
+    inference, training = [], []
+    with _NETWORKS.open(newline="", encoding="utf-8") as lines:
+        for line in csv.DictReader(lines):
+            *further, last = map(int, line["batches"].split())
+            inference += [CheckCase(line["model"], batch, *runs[0]) for batch in further]
+            inference += [CheckCase(line["model"], last, *run) for run in runs]
+            if line["trained_batch"]:
+                batch = int(line["trained_batch"])
+                training += [
+                    CheckCase(line["model"], batch, *run, is_training=True) for run in runs
+                ]
+    cases = inference + training
     return [replace(case, heap=heap) for case in cases for heap in ("default", "kept")]
 
 
@@ -226,7 +189,7 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
 
     Eager execution leaves attention that it writes out apart.
     """
-    from accelsim.calibration.check_models import CHECK_MODELS
+    from accelsim.calibration.check_models import CHECK_MODELS, in_format
     from accelsim.calibration.measurement.operands import torch_dtype
     from accelsim.workloads.capture.captured import captured_training
     from accelsim.workloads.capture.meta_module import made
@@ -235,14 +198,9 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     from accelsim.workloads.model import RunShape
 
     factory = (models or CHECK_MODELS)[case.model]
-    module, inputs = made(
-        lambda: factory(case.batch)
-    )  # shapes suffice: weights would take time and memory
-    dtype = torch_dtype(case.dtype)
-    module, inputs = (
-        module.to(dtype),
-        tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs),
-    )
+    # shapes suffice: weights would take time and memory
+    network = made(lambda: factory(case.batch))
+    module, inputs = in_format(network, torch_dtype(case.dtype))
     rule = "adamw" if case.is_training else None
     workload = capture(
         module.train(case.is_training),
@@ -256,19 +214,15 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     )
     shape, policy = RunShape(batch=workload.default.batch), precision(case.dtype)
     if case.is_training:
-        graph = captured_training(
-            workload, shape, replace(policy, master_weight=None), optimizer_name="adamw"
-        )
-    else:
-        graph = workload.lower(shape, policy).graph
-    return graph
+        single = replace(policy, master_weight=None)
+        return captured_training(workload, shape, single, optimizer_name="adamw")
+    return workload.lower(shape, policy).graph
 
 
 def predict(
     cases: Iterable[CheckCase],
     profile: CpuProfile,
     parameters: CpuParameters,
-    models: Mapping[str, Any] | None = None,
 ) -> list[Prediction]:
     """Predicted time and 90 % interval of each case.
 
@@ -276,7 +230,6 @@ def predict(
         cases: What will be measured.
         profile: This machine.
         parameters: Its calibration.
-        models: Factories by name; the check models where None.
     """
     cases = list(cases)
     alike: dict[CheckCase, list[int]] = {}
@@ -284,7 +237,7 @@ def predict(
         alike.setdefault(replace(case, threads=1, heap="default"), []).append(place)
     predictions: dict[int, Prediction] = {}
     for places in alike.values():
-        graph = model_graph(cases[places[0]], models)
+        graph = model_graph(cases[places[0]])
         predictions |= {
             place: _predict(cases[place], graph, profile, parameters) for place in places
         }
@@ -309,7 +262,7 @@ def _predict(
 
 
 def measure_model(
-    case: CheckCase, budget_s: float = 1.5, time_limit_s: float | None = None, device: str = "cpu"
+    case: CheckCase, budget_s: float = 1.5, device: str = "cpu"
 ) -> tuple[float, float, float | None, float | None]:
     """Time, noise and energy of one run of a check case on this machine, in a process of its own.
 
@@ -321,8 +274,6 @@ def measure_model(
     Args:
         case: What to run.
         budget_s: Time to spend on repeats.
-        time_limit_s: Time after which it is given up; two minutes on a CPU and ten on a GPU, where
-            compiling takes that long, if None.
         device: "cpu" or "cuda:N".
 
     Returns:
@@ -333,30 +284,24 @@ def measure_model(
     Raises:
         MeasurementError: If the model could not run; says why.
     """
-    timings = [_timed(case, budget_s, time_limit_s, device)]
+    timings = [_timed(case, budget_s, device)]
     first = timings[0]
     is_drawn = device == "cpu" and case.heap == "default"
     if is_drawn and (first["minor_faults"] > _FEW_FAULTS or _spread(first) > _QUIET_FRACTION):
         while len(timings) < _MOST_PROCESSES and not _is_settled(timings):
-            timings.append(_timed(case, _FURTHER_BUDGET * budget_s, time_limit_s, device))
+            timings.append(_timed(case, _FURTHER_BUDGET * budget_s, device))
     usable = [timing for timing in timings if case.threads <= 1 or timing["undisturbed"]]
     if not usable:
         raise MeasurementError(
             f"{case.key}: other programs took a core during every repeat; "
             "measure on an idle machine"
         )
-    times, references = (
-        [float(t["mean_s"]) for t in usable],
-        [t["reference_s"] for t in usable if t["reference_s"]],
-    )
+    times = [float(t["mean_s"]) for t in usable]
+    references = [t["reference_s"] for t in usable if t["reference_s"]]
     time_s = statistics.fmean(times)
     noise = max(float(usable[0]["noise_fraction"]), (max(times) - min(times)) / (2.0 * time_s))
-    return (
-        time_s,
-        noise,
-        usable[0]["energy_j"],
-        statistics.median(references) if references else None,
-    )
+    reference_s = statistics.median(references) if references else None
+    return time_s, noise, usable[0]["energy_j"], reference_s
 
 
 def _spread(timing: Mapping[str, Any]) -> float:
@@ -374,22 +319,19 @@ def _is_settled(timings: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-def _timed(
-    case: CheckCase, budget_s: float, time_limit_s: float | None, device: str
-) -> dict[str, Any]:
-    """The timing of one process."""
+def _timed(case: CheckCase, budget_s: float, device: str) -> dict[str, Any]:
+    """The timing of one process, which is given up after two minutes on a CPU and ten on a GPU,
+    where compiling takes that long.
+    """
     command = [
         sys.executable,
         "-m",
         "accelsim.calibration.model_timer",
         json.dumps({**asdict(case), "budget_s": budget_s, "device": device}),
     ]
-    limit_s = time_limit_s or (120.0 if device == "cpu" else 600.0)
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
-    }
+    limit_s = 120.0 if device == "cpu" else 600.0
+    limits = {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}
+    environment = {name: value for name, value in os.environ.items() if name not in limits}
     if case.heap == "kept":
         environment["GLIBC_TUNABLES"] = _KEPT_HEAP
     try:
@@ -420,13 +362,7 @@ def freeze(predictions: Sequence[Prediction], origin: Mapping[str, Any]) -> dict
         predictions: Made before anything was measured.
         origin: Machine, run and date they come from.
     """
-    rows = [
-        {
-            **asdict(p.case),
-            **{name: getattr(p, name) for name in Prediction.__slots__ if name != "case"},
-        }
-        for p in predictions
-    ]
+    rows = [(values := asdict(p)).pop("case") | values for p in predictions]
     body: dict[str, Any] = {"origin": dict(origin), "predictions": rows}
     return {**body, "hash": _digest(body)}
 
@@ -463,22 +399,12 @@ def summary(results: Sequence[CheckResult]) -> dict[str, Any]:
     without results.
     """
     errors = [abs(r.error_fraction) for r in results if r.error_fraction is not None]
+    names = ("mape_fraction", "median_fraction", "max_fraction", "coverage_fraction")
     if not errors:
-        return {
-            "count": 0,
-            "mape_fraction": None,
-            "median_fraction": None,
-            "max_fraction": None,
-            "coverage_fraction": None,
-        }
-    inside = [bool(r.is_inside) for r in results if r.is_inside is not None]
-    return {
-        "count": len(errors),
-        "mape_fraction": statistics.fmean(errors),
-        "median_fraction": statistics.median(errors),
-        "max_fraction": max(errors),
-        "coverage_fraction": sum(inside) / len(inside),
-    }
+        return {"count": 0} | dict.fromkeys(names)
+    inside = statistics.fmean(r.is_inside for r in results if r.is_inside is not None)
+    figures = (statistics.fmean(errors), statistics.median(errors), max(errors), inside)
+    return {"count": len(errors)} | dict(zip(names, figures, strict=True))
 
 
 def drift(

@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
+
+from accelsim.calibration.measurement.memory import field_bytes
 
 __all__ = ["describe", "differences", "environment_hash", "machine_name"]
 
@@ -39,6 +42,30 @@ _VARIABLES: Final = (
     "LD_PRELOAD",
     "ONEDNN_MAX_CPU_ISA",
 )
+#: Beginnings of the flags of vector and matrix units.
+_VECTOR_FLAGS: Final = ("avx", "amx", "sve", "fma", "asimd", "bf16", "i8mm")
+#: Files that are recorded as they are.
+_SETTINGS: Final = {
+    "governor": "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+    "huge_pages": "/sys/kernel/mm/transparent_hugepage/enabled",
+    "container_cpu_max": "/sys/fs/cgroup/cpu.max",
+    "container_memory_max": "/sys/fs/cgroup/memory.max",
+}
+#: How the lines of torch's build information that name a library begin.
+_LIBRARIES: Final = {
+    "onednn_version": ("MKL-DNN", "oneDNN"),
+    "blas": ("oneAPI Math", "OpenBLAS"),
+}
+#: Facts of a GPU by torch's names.
+_PROPERTIES: Final = {
+    "device_name": "name",
+    "multiprocessor_count": "multi_processor_count",
+    "device_memory_bytes": "total_memory",
+    "l2_bytes": "L2_cache_size",
+    "boost_clock_mhz": "clock_rate",
+    "memory_clock_max_mhz": "memory_clock_rate",
+    "memory_bus_bits": "memory_bus_width",
+}
 
 
 def describe(device: str = "cpu") -> dict[str, Any]:
@@ -47,11 +74,8 @@ def describe(device: str = "cpu") -> dict[str, Any]:
     Args:
         device: "cpu" or "cuda:N".
     """
-    facts: dict[str, Any] = {
-        "device": device,
-        "system": f"{platform.system()} {platform.machine()}",
-    }
-    facts |= _cpu() | _limits() | _torch(device)
+    facts: dict[str, Any] = dict.fromkeys(STABLE) | _cpu() | _torch(device)
+    facts |= {"device": device, "system": f"{platform.system()} {platform.machine()}"}
     facts["python_version"] = platform.python_version()
     facts["kernel"] = platform.release()
     facts["variables"] = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
@@ -80,16 +104,13 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 def machine_name(facts: Mapping[str, Any]) -> str:
     """A short name for folders: device, cores given, and the start of the environment's hash."""
     words = str(facts.get("device_name") or "unknown").lower()
-    plain = "-".join("".join(c if c.isalnum() else " " for c in words).split())[:40]
-    count = facts.get("cpu_count_given") if facts.get("device") == "cpu" else None
-    return "-".join(
-        part
-        for part in (plain, f"{count}cpu" if count else "", environment_hash(facts)[:6])
-        if part
-    )
+    parts = [re.sub("[^a-z0-9]+", "-", words).strip("-")[:40]]
+    if facts.get("device") == "cpu" and facts.get("cpu_count_given"):
+        parts.append(f"{facts['cpu_count_given']}cpu")
+    return "-".join([*parts, environment_hash(facts)[:6]])
 
 
-def _read(path: str) -> str | None:
+def _read(path: str | Path) -> str | None:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -102,93 +123,51 @@ def _cpu() -> dict[str, Any]:
         key, _, value = line.partition(":")
         fields[key.strip()] = value.strip()
     flags = sorted((fields.get("flags") or fields.get("Features") or "").split())
-    marked = [
-        f for f in flags if f.startswith(("avx", "amx", "sve", "fma", "asimd", "bf16", "i8mm"))
-    ]
     caches = {}
-    for index in range(5):
-        base = f"/sys/devices/system/cpu/cpu0/cache/index{index}"
-        size = _read(f"{base}/size")
-        if size and _read(f"{base}/type") != "Instruction":
-            caches[f"L{_read(f'{base}/level')}"] = size
+    for base in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        size = _read(base / "size")
+        if size and _read(base / "type") != "Instruction":
+            caches[f"L{_read(base / 'level')}"] = size
+    has_affinity = hasattr(os, "sched_getaffinity")
     return {
         "cpu_model": fields.get("model name") or platform.processor() or "unknown CPU",
         "cpu_family": fields.get("cpu family"),
         "cpu_model_number": fields.get("model"),
-        "cpu_flags": marked,
+        "cpu_flags": [flag for flag in flags if flag.startswith(_VECTOR_FLAGS)],
         "cpu_flags_hash": sha256(" ".join(flags).encode()).hexdigest()[:12],
         "cpu_mhz": fields.get("cpu MHz"),
         "cpu_count_present": os.cpu_count(),
-        "cpu_count_given": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
+        "cpu_count_given": len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count(),
         "cpu_caches": caches,
-        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "huge_pages": _read("/sys/kernel/mm/transparent_hugepage/enabled"),
-    }
-
-
-def _limits() -> dict[str, Any]:
-    total = next(
-        (
-            x.split()[1]
-            for x in (_read("/proc/meminfo") or "").splitlines()
-            if x.startswith("MemTotal")
-        ),
-        None,
-    )
-    return {
-        "memory_bytes": int(total) * 1024 if total else None,
-        "container_cpu_max": _read("/sys/fs/cgroup/cpu.max"),
-        "container_memory_max": _read("/sys/fs/cgroup/memory.max"),
-    }
+        "memory_bytes": field_bytes(Path("/proc/meminfo"), "MemTotal:", 1024),
+    } | {name: _read(path) for name, path in _SETTINGS.items()}
 
 
 def _torch(device: str) -> dict[str, Any]:
-    names = (
-        "torch_version",
-        "onednn_version",
-        "cuda_version",
-        "driver_version",
-        "power_limit_w",
-        "tf32",
-    )
-    facts: dict[str, Any] = dict.fromkeys(names)
     try:
         import torch
     except ImportError:
-        return facts
-    build = torch.__config__.show()
-    facts["torch_version"] = str(torch.__version__)
-    facts["onednn_version"] = next(
-        (x.strip(" -") for x in build.splitlines() if "MKL-DNN" in x or "oneDNN" in x), None
-    )
-    facts["blas"] = next(
-        (x.strip(" -") for x in build.splitlines() if "oneAPI Math" in x or "OpenBLAS" in x), None
-    )
+        return {}
+    build = torch.__config__.show().splitlines()
+    facts: dict[str, Any] = {"torch_version": str(torch.__version__)}
+    for name, libraries in _LIBRARIES.items():
+        lines = (line.strip(" -") for line in build if any(word in line for word in libraries))
+        facts[name] = next(lines, None)
     return facts | (_cuda(torch, device) if device.startswith("cuda") else {})
 
 
 def _cuda(torch: Any, device: str) -> dict[str, Any]:
-    from accelsim.calibration.energy import cuda_uuid, nvml_facts
+    from accelsim.calibration.energy import nvml_facts
 
     properties = torch.cuda.get_device_properties(device)
-    facts = {
-        "device_name": properties.name,
+    facts = {name: getattr(properties, ours, None) for name, ours in _PROPERTIES.items()}
+    for name in ("boost_clock_mhz", "memory_clock_max_mhz"):  # which torch gives in kHz
+        facts[name] = facts[name] / 1e3 if facts[name] else None
+    facts |= {
         "cuda_version": torch.version.cuda,
-        "multiprocessor_count": getattr(properties, "multi_processor_count", None),
-        "device_memory_bytes": getattr(properties, "total_memory", None),
-        "l2_bytes": getattr(properties, "L2_cache_size", None),
-        "boost_clock_mhz": _mhz(getattr(properties, "clock_rate", None)),
-        "memory_clock_max_mhz": _mhz(getattr(properties, "memory_clock_rate", None)),
-        "memory_bus_bits": getattr(properties, "memory_bus_width", None),
         "compute_capability": f"{properties.major}.{properties.minor}",
         "tf32": bool(torch.backends.cuda.matmul.allow_tf32),
         "cudnn_version": torch.backends.cudnn.version(),
         "hip_version": torch.version.hip,
     }
-    return facts | nvml_facts(int(device.partition(":")[2] or 0), cuda_uuid(torch, device))
-
-
-def _mhz(kilohertz: int | None) -> float | None:
-    return kilohertz / 1e3 if kilohertz else None
+    return facts | nvml_facts(torch.cuda, device)

@@ -7,7 +7,7 @@ needs no description of operators of its own, and no torch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -41,13 +41,9 @@ class MeasuredRow:
     write_bytes: float
     weight_bytes: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read `to_dict`'s form.
+        """Read the plain values of a run file.
 
         Raises:
             TypeError: If a field is missing or not known.
@@ -61,31 +57,20 @@ def measured_graph(measurements: Sequence[Measurement]) -> OperatorGraph:
     Args:
         measurements: Measurements whose ``row`` is known.
     """
-    import numpy as np
-
-    from accelsim.workloads.dtype import Dtype
     from accelsim.workloads.graph import OperatorGraph
-    from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
+    from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
     rows = [m.row for m in measurements if m.row is not None]
-    count = len(rows)
-    dims = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
-    for place, row in enumerate(rows):
-        dims[place, : len(row.dims)] = row.dims
-    dtypes = [Dtype[m.case.dtype.upper()] for m in measurements]
-    columns = ("flop", "read_bytes", "write_bytes", "weight_bytes")
-    floats: dict[str, Any] = {
-        name: np.array([getattr(row, name) for row in rows], dtype=float) for name in columns
+    columns: dict[str, Any] = {
+        name: [getattr(row, name) for row in rows] for name in MeasuredRow.__slots__
     }
-    return OperatorGraph(
-        kind=np.array([OperatorKind[row.kind.upper()] for row in rows], dtype=np.int16),
-        dims=dims,
-        dtype=np.array(dtypes, dtype=np.int8),
-        phase=np.array([Phase[row.phase.upper()] for row in rows], dtype=np.int8),
-        **floats,
-        saved_bytes=np.zeros(count),
-        name=tuple(row.name for row in rows),
-        path=("",) * count,
-        dependency_offset=np.maximum(np.arange(count + 1, dtype=np.int64) - 1, 0),
-        dependency=np.arange(max(count - 1, 0), dtype=np.int64),
-    )
+    widths = [len(DIMENSIONS[OperatorKind[row.kind.upper()]]) for row in rows]
+    columns["dims"] = [
+        [*row.dims, *(0,) * (width - len(row.dims))]
+        for row, width in zip(rows, widths, strict=True)
+    ]
+    columns["dtype"] = [m.case.dtype for m in measurements]
+    columns["path"] = [""] * len(rows)
+    columns["saved_bytes"] = [0.0] * len(rows)
+    columns["dependencies"] = [[place - 1] if place else [] for place in range(len(rows))]
+    return OperatorGraph.from_dict(columns)

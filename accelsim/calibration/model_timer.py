@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from accelsim.calibration.check_models import CHECK_MODELS, Factory
-from accelsim.calibration.energy import find_meter, measure_energy
+from accelsim.calibration.check_models import CHECK_MODELS, in_format
+from accelsim.calibration.energy import energy_per_call_j, find_meter
 from accelsim.calibration.measurement.cuda import captured, tf32_products
 from accelsim.calibration.measurement.operators import Pool, build_calls, torch_dtype
 from accelsim.calibration.measurement.session import REFERENCE
@@ -33,17 +33,14 @@ __all__ = ["main", "reference_s", "time_model"]
 _WARM_UP_CALLS, _FEWEST_WARM_UP_CALLS, _WARM_UP_S = 5, 2, 0.5
 
 
-def time_model(
-    case: Mapping[str, Any], models: Mapping[str, Factory] = CHECK_MODELS
-) -> tuple[Timing, Mapping[str, Any] | None]:
+def time_model(case: Mapping[str, Any]) -> tuple[Timing, float | None]:
     """Time and energy of one forward pass or training step.
 
     Args:
         case: Fields of a `CheckCase`, ``budget_s`` and ``device`` ("cpu" where it is missing).
-        models: Factories by name.
 
     Returns:
-        The timing, and what `measure_energy` found.
+        The timing, and joules where a meter can be read.
     """
     device = str(case.get("device", "cpu"))
     on_gpu = device != "cpu"
@@ -53,7 +50,7 @@ def time_model(
     else:
         torch.set_num_threads(int(case["threads"]))
     with tf32_products(torch, case["dtype"] == "tf32") if on_gpu else nullcontext():
-        call = _call(case, models, device)
+        call = _call(case, device)
         end = time.monotonic() + _WARM_UP_S
         for number in range(_WARM_UP_CALLS):
             if number < _FEWEST_WARM_UP_CALLS or time.monotonic() < end:
@@ -64,10 +61,10 @@ def time_model(
             CudaTimer(torch.cuda, least_blocks=5) if on_gpu else CpuTimer(int(case["threads"]), 5)
         )
         timing = timer.measure([call], float(case["budget_s"]))
-        return timing, measure_energy(find_meter(device), call)
+        return timing, energy_per_call_j(find_meter(device), call)
 
 
-def _call(case: Mapping[str, Any], models: Mapping[str, Factory], device: str) -> Callable[[], Any]:
+def _call(case: Mapping[str, Any], device: str) -> Callable[[], Any]:
     """One pass of the model, its weights and inputs on the device in the case's format."""
     dtype, default = torch_dtype(case["dtype"]), torch.get_default_dtype()
     if device != "cpu":
@@ -76,13 +73,10 @@ def _call(case: Mapping[str, Any], models: Mapping[str, Factory], device: str) -
         )  # large models are made as they are used: a second copy might not fit
     try:
         with torch.device(device):
-            module, inputs = models[case["model"]](int(case["batch"]))
+            made = CHECK_MODELS[case["model"]](int(case["batch"]))
     finally:
         torch.set_default_dtype(default)
-    module, inputs = (
-        module.to(dtype),
-        tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs),
-    )
+    module, inputs = in_format(made, dtype)
     if case.get("execution") == "compiled":
         module.compile()
     return (
@@ -124,8 +118,8 @@ def reference_s() -> float:
 def main(argument: str) -> None:
     """Time the case that the JSON text names, and print the timing with the energy of one run."""
     case = json.loads(argument)
-    timing, energy = time_model(case)
-    answer = {**asdict(timing), "energy_j": None if energy is None else energy["energy_per_call_j"]}
+    timing, energy_j = time_model(case)
+    answer = {**asdict(timing), "energy_j": energy_j}
     answer["reference_s"] = reference_s() if case.get("device", "cpu") == "cpu" else None
     sys.stdout.write(json.dumps(answer) + "\n")
 

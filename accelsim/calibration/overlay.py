@@ -121,9 +121,9 @@ def write_overlay(overlay: FittedParameters, folder: Path | None = None) -> Path
         The YAML file.
     """
     target = (folder or user_folder()) / f"{overlay.device}.yaml"
-    packed = target.with_name(surface_file_name(overlay.device))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    packed = target.with_name(Path(surface_file_name(overlay.device)).name)
     if overlay.surfaces:
-        target.parent.mkdir(parents=True, exist_ok=True)
         write_surfaces(overlay.surfaces, packed)
     text = overlay_text(overlay)
     if not target.is_file() or _undated(target.read_text(encoding="utf-8")) != _undated(text):

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Self
@@ -53,19 +53,9 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        case = {
-            **{name: getattr(self.case, name) for name in Case.__slots__},
-            "shape": dict(self.case.shape),
-        }
-        return {
-            "case": case,
-            "time_s": self.time_s,
-            "noise_fraction": self.noise_fraction,
-            "round": self.round_number,
-            "details": dict(self.details),
-            "skipped": self.skipped,
-            "row": None if self.row is None else self.row.to_dict(),
-        }
+        values = asdict(self)
+        values["round"] = values.pop("round_number")
+        return values
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
@@ -75,21 +65,17 @@ class Measurement:
             ValueError: If a field is missing or of the wrong kind.
         """
         try:
-            case = Case(**data["case"])
-            time_s = data["time_s"]
-            if time_s is not None and not 0 < float(time_s) < 1e6:
-                raise ValueError(f"time_s = {time_s!r}")
-            return cls(
-                case,
-                time_s,
-                float(data["noise_fraction"]),
-                int(data["round"]),
-                data["details"],
-                data["skipped"],
-                None if data["row"] is None else MeasuredRow.from_dict(data["row"]),
-            )
+            values = dict(data)
+            values["round_number"] = int(values.pop("round"))
+            values["case"] = Case(**values["case"])
+            if values["row"] is not None:
+                values["row"] = MeasuredRow.from_dict(values["row"])
+            found = cls(**values)
+            if found.time_s is not None and not 0 < float(found.time_s) < 1e6:
+                raise ValueError(f"time_s = {found.time_s!r}")
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a measurement ({error})") from None
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +156,10 @@ def _checked(path: Path, number: int, line: bytes, previous: str) -> tuple[dict[
     try:
         document = json.loads(line)
         claimed = document.pop("hash")
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-        raise ProfileError(
-            str(path), [f"line {number}: not a line of a run file (damaged)"]
-        ) from None
-    try:
         _, digest = _line(document, previous)
-    except ValueError:
-        raise ProfileError(
-            str(path), [f"line {number}: holds a number that is not finite"]
-        ) from None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        problem = f"line {number}: not a line of a run file (damaged)"
+        raise ProfileError(str(path), [problem]) from None
     if claimed != digest:
         problem = (
             f"line {number}: its hash does not match; the file was changed after it was written"
@@ -195,9 +175,8 @@ def _check_header(path: Path, header: Mapping[str, Any]) -> None:
         for name, value in wanted.items()
         if header.get(name) != value
     ]
-    if not isinstance(header.get("environment"), dict) or not isinstance(
-        header.get("settings"), dict
-    ):
+    parts = (header.get("environment"), header.get("settings"))
+    if not all(isinstance(part, dict) for part in parts):
         problems.append("line 1: environment or settings missing")
     if problems:
         raise ProfileError(str(path), problems)
@@ -224,7 +203,7 @@ class RunFile:
     Raises:
         OutputError: If the file exists and is not to be continued, or cannot be written.
         ProfileError: If the file to be continued is damaged.
-        InvalidValueError: If it is from another machine, software or settings; names the
+        InvalidValueError: If it is from another machine, software or device; names the
             difference.
     """
 
@@ -250,7 +229,7 @@ class RunFile:
                 )
             self.fatal_case = _text(self._marker)
             self.run = read_run(self.path)
-            _check_same(self.path, self.run, environment, settings)
+            _check_same(self.path, self.run, environment)
             self._digest = self.run.digest
             self._size = self.path.stat().st_size - self.run.dropped_bytes
             self._open()
@@ -319,17 +298,10 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def _check_same(
-    path: Path, run: CalibrationRun, environment: Mapping[str, Any], settings: Mapping[str, Any]
-) -> None:
+def _check_same(path: Path, run: CalibrationRun, environment: Mapping[str, Any]) -> None:
     from accelsim.calibration.environment import differences
 
     found = differences(run.environment, environment)
-    found += [
-        f"{name}: {run.settings.get(name)!r} there, {settings.get(name)!r} now"
-        for name in ("device",)
-        if run.settings.get(name) != settings.get(name)
-    ]
     if found:
         remedy = f"Start a new run with another --out. Different: {'; '.join(found)}."
         raise InvalidValueError("resume", str(path), "a run of this machine and software", remedy)

@@ -41,6 +41,8 @@ _AMPERE: Final = 8
 #: others.
 _COMPILED_SHARE: Final = 0.2
 _LEAST_COMPILED_S: Final = 240.0
+#: Time between lines of progress.
+_REPORT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,6 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
         OutputError: If another calibration runs, or the file exists or cannot be written.
     """
     torch = require_torch()
-    from accelsim.calibration.energy import energy_runs, find_meter, measure_energy
     from accelsim.calibration.environment import describe
     from accelsim.calibration.measurement.memory import memory_limit
     from accelsim.calibration.measurement.session import Session
@@ -159,11 +160,6 @@ def measure(settings: MeasureSettings, report: Callable[[Progress], None] | None
         session.measure(operator_suite(kind, dtypes, threads, executions))
         if compiling_s:
             _measure_compiled(session, compiling_s, compiled_suite(kind, dtypes, threads))
-        for name, dtype, run in energy_runs(torch, device, dtypes):
-            reading = measure_energy(find_meter(device), run)
-            run_file.append(
-                {"note": "energy", "operator": name, "dtype": dtype, "reading": reading}
-            )
     return settings.out
 
 
@@ -291,25 +287,22 @@ def _settings(arguments: Sequence[str] | None) -> MeasureSettings:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run as a program; returns the exit code."""
     last = 0.0
-    end = ""  # of the line of progress, which has none
 
     def report(progress: Progress) -> None:
-        nonlocal last, end
-        if time.monotonic() - last > 2.0:
-            last, end = time.monotonic(), "\n"
-            share = f"{progress.done}/{progress.total}"
-            line = f"{share}, at most {progress.remaining_s:.0f} s left: {progress.label}"
-            sys.stderr.write(f"\r{line[:110]:<110}")
+        nonlocal last
+        if time.monotonic() - last > _REPORT_S:
+            last = time.monotonic()
+            share, left_s = f"{progress.done}/{progress.total}", progress.remaining_s
+            sys.stderr.write(f"{share}, at most {left_s:.0f} s left: {progress.label}\n")
 
     try:
         path = measure(_settings(arguments), report)
     except KeyboardInterrupt:
-        sys.stderr.write(f"{end}interrupted: what was measured is kept; continue with --resume\n")
+        sys.stderr.write("interrupted: what was measured is kept; continue with --resume\n")
         return 0
     except AccelsimError as error:
-        sys.stderr.write(f"{end}error: {error}\n")
+        sys.stderr.write(f"error: {error}\n")
         return 2
-    sys.stderr.write(end)
     sys.stdout.write(f"{path}\n")
     return 0
 

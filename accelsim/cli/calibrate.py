@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -84,23 +85,21 @@ def run(
     if from_run is None:
         chosen = (parse_threads(threads), parse_formats(dtypes), parse_budget_s(budget))
         settings = MeasureSettings(device, *chosen, rounds=2, out=path, resume=resume)
-        try:
-            with progress_bar("measuring") as report:
-                measure(settings, lambda p: report(p.rows_written, p.total, p.label))
-        except KeyboardInterrupt:
-            kept = (
-                f"{path} keeps what was measured; continue with --resume"
-                if path.exists()
-                else "nothing was measured"
-            )
-            typer.echo(f"interrupted: {kept}", err=True)
-            raise typer.Exit(0) from None
-    try:
+        with _interruptible(path), progress_bar("measuring") as report:
+            measure(settings, lambda p: report(p.done, p.total, p.label))
+    with _interruptible(path, f"fit it with --from {path}"):
         _fit(path, folder, name, despite_noise)
+
+
+@contextmanager
+def _interruptible(path: Path, remedy: str = "continue with --resume") -> Iterator[None]:
+    """End with 0 on Ctrl-C; say what is kept."""
+    try:
+        yield
     except KeyboardInterrupt:
-        typer.echo(
-            f"interrupted: {path} keeps what was measured; fit it with --from {path}", err=True
-        )
+        kept = f"{path} keeps what was measured; {remedy}"
+        said = kept if path.exists() else "nothing was measured"
+        typer.echo(f"interrupted: {said}", err=True)
         raise typer.Exit(0) from None
 
 
@@ -286,10 +285,11 @@ def _summary_line(total: dict[str, Any]) -> str:
     )
 
 
-def _times(rows: list[dict[str, Any]]) -> dict[str, float]:
-    names = ("model", "batch", "dtype", "threads", "is_training", "execution", "heap")
+def _times(rows: list[dict[str, Any]]) -> dict[Any, float]:
+    from accelsim.calibration.check import CheckCase
+
     return {
-        json.dumps([row.get(n) for n in names]): row["measured_s"]
+        tuple(row.get(name) for name in CheckCase.__slots__): row["measured_s"]
         for row in rows
         if row["measured_s"] is not None
     }

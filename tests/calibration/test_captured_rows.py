@@ -302,12 +302,6 @@ PAIRS = [
         image(2, 8, 14, 14),
     ),
     (
-        "col2im",
-        {"channels": 8, "side": 14, "batch": 2, "kernel": 3, "stride": 2},
-        nn.Fold(14, 3, 1, 1, 2),
-        image(2, 72, 49),
-    ),
-    (
         "topk",
         {"rows": 64, "columns": 96, "k": 5},
         Apply(lambda x: torch.topk(x, 5, -1)),

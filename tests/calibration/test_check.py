@@ -39,7 +39,7 @@ def test_the_time_of_a_model_that_faults_is_the_mean_of_fresh_processes(
 ):
     left, asked = iter(times), []
 
-    def timed(case, budget_s, time_limit_s, device):
+    def timed(case, budget_s, device):
         assert device == "cpu"
         asked.append(case)
         timing = {

@@ -6,19 +6,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accelsim.calibration.check_models.image_classifiers import _linear_attention  # noqa: E402
 from accelsim.calibration.check_models.language_models import (  # noqa: E402
     _Experts,
     _GatedMlp,
     _Llama,
     _Olmoe,
     _rotated,
-    _weighed,
 )
 from accelsim.calibration.check_models.sequences import _RecurrentConvolution  # noqa: E402
 from accelsim.calibration.check_models.tables_and_graphs import (  # noqa: E402
     _gathered,
-    _pairs_by_matrices,
     _Policy,
 )
 
@@ -78,29 +75,6 @@ def test_neighbours_are_gathered_as_by_a_matrix():
     assert torch.allclose(_gathered(x, near, far, weights), matrix @ x, atol=1e-6)
 
 
-def test_linear_attention_weighs_by_products_that_are_not_negative():
-    q, k, v = torch.rand(2, 5, 4), torch.rand(2, 5, 4), torch.randn(2, 5, 4)
-    weights = q @ k.transpose(1, 2)
-    expected = weights @ v / (weights.sum(-1, keepdim=True) + 1e-5)
-    assert torch.allclose(
-        _linear_attention(q, k, torch.nn.functional.pad(v, (0, 1), value=1.0)), expected, atol=1e-6
-    )
-
-
-def test_values_are_weighed_by_keys_that_fade():
-    keys, values, rate, bonus = (
-        torch.randn(2, 6, 3),
-        torch.randn(2, 6, 3),
-        torch.rand(3),
-        torch.randn(3),
-    )
-    found = _weighed(torch.log(rate), bonus, keys, values)
-    for step in range(6):
-        logs = [keys[:, n] - (step - 1 - n) * rate for n in range(step)] + [keys[:, step] + bonus]
-        shares = torch.stack(logs, 1).softmax(1)
-        assert torch.allclose(found[:, step], (shares * values[:, : step + 1]).sum(1), atol=1e-5)
-
-
 def test_each_word_has_what_is_before_and_behind_it():
     network, ids = _RecurrentConvolution(20, 4, 3, 5, 2).eval(), torch.randint(20, (1, 6))
     with torch.no_grad():
@@ -118,16 +92,6 @@ def test_each_word_has_what_is_before_and_behind_it():
             ways.append(torch.stack([seen[n] for n in range(6)]))
         y = torch.tanh(network.join(torch.cat([ways[0], x, ways[1]], 1)))
         assert torch.allclose(network(ids)[0], network.head(y.amax(0)), atol=1e-6)
-
-
-def test_every_pair_of_fields_has_its_own_matrix():
-    x, matrices = (
-        torch.randn(2, 3, 4),
-        torch.nn.ModuleList(torch.nn.Linear(4, 4, bias=False) for _ in range(3)),
-    )
-    found = _pairs_by_matrices(x, matrices)
-    for n, (a, b) in enumerate(((0, 1), (0, 2), (1, 2))):
-        assert torch.allclose(found[:, n], (x[:, a] @ matrices[n].weight.t()) * x[:, b])
 
 
 def test_actions_are_as_surprising_as_their_distribution_says():

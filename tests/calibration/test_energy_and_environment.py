@@ -8,7 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from accelsim.calibration.energy import NvmlMeter, RaplMeter, find_meter, measure_energy
+from accelsim.calibration.energy import (
+    NvmlMeter,
+    RaplMeter,
+    energy_per_call_j,
+    find_meter,
+)
 from accelsim.calibration.environment import (
     STABLE,
     describe,
@@ -22,8 +27,8 @@ class NvmlError(Exception):
     pass
 
 
-def nvml(counter_mj=None, power_mw=None):
-    """A stand-in for pynvml: a list of counter readings, or a constant power."""
+def nvml(counter_mj=None):
+    """A stand-in for pynvml: a list of counter readings."""
     readings = iter(counter_mj or ())
 
     def total(_handle):
@@ -31,37 +36,23 @@ def nvml(counter_mj=None, power_mw=None):
             raise NvmlError
         return next(readings)
 
-    def power(_handle):
-        if power_mw is None:
-            raise NvmlError
-        return power_mw
-
     return SimpleNamespace(
         NVMLError=NvmlError,
         nvmlInit=lambda: None,
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetTotalEnergyConsumption=total,
-        nvmlDeviceGetPowerUsage=power,
     )
 
 
 def test_nvml_counter_is_in_millijoules():
-    reading = NvmlMeter(0, nvml([1000, 3500]), lambda: None).measure(lambda: time.sleep(0.01))
-    assert reading.energy_j == pytest.approx(2.5)
-    assert reading.method == "nvml counter"
-    assert reading.power_w == pytest.approx(2.5 / reading.duration_s)
-
-
-def test_nvml_without_counter_samples_power_and_says_so():
-    reading = NvmlMeter(0, nvml(power_mw=70_000), lambda: None).measure(lambda: time.sleep(0.12))
-    assert reading.power_w == pytest.approx(70.0)
-    assert "samples" in reading.caveat
+    reading = NvmlMeter(nvml([1000, 3500]), 0, lambda: None).energy_j(lambda: time.sleep(0.01))
+    assert reading == pytest.approx(2.5)
 
 
 def test_unreadable_energy_is_none_never_zero():
-    assert NvmlMeter(0, nvml(), lambda: None).measure(lambda: time.sleep(0.05)) is None
-    assert NvmlMeter(0, nvml([5, 5]), lambda: None).measure(lambda: None) is None
-    assert measure_energy(None, lambda: None) is None
+    assert NvmlMeter(nvml(), 0, lambda: None).energy_j(lambda: time.sleep(0.05)) is None
+    assert NvmlMeter(nvml([5, 5]), 0, lambda: None).energy_j(lambda: None) is None
+    assert energy_per_call_j(None, lambda: None) is None
     assert find_meter("cuda:0") is None
 
 
@@ -76,17 +67,17 @@ def powercap(root, values, span=10_000_000):
 def test_rapl_adds_packages_and_unwraps(tmp_path):
     powercap(tmp_path, [1_000_000, 9_500_000])
     meter = RaplMeter(tmp_path)
-    assert meter.readable
-    reading = meter.measure(lambda: (time.sleep(0.001), powercap(tmp_path, [3_000_000, 500_000])))
-    assert reading.energy_j == pytest.approx(2.0 + 1.0)
+    assert meter.counters_j()
+    reading = meter.energy_j(lambda: (time.sleep(0.001), powercap(tmp_path, [3_000_000, 500_000])))
+    assert reading == pytest.approx(2.0 + 1.0)
 
 
 def test_rapl_that_cannot_be_read(tmp_path):
-    assert not RaplMeter(tmp_path).readable
+    assert not RaplMeter(tmp_path).counters_j()
     powercap(tmp_path, [7])
     meter = RaplMeter(tmp_path)
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("?")
-    assert meter.measure(lambda: None) is None
+    assert meter.energy_j(lambda: None) is None
 
 
 def test_environment_is_plain_and_names_differences():
@@ -110,7 +101,7 @@ def test_environment_without_torch(monkeypatch):
 
 def test_work_is_not_queued_far_ahead_of_the_device():
     waits = []
-    meter = NvmlMeter(0, nvml([0, 1000, 2000, 3000]), lambda: waits.append(1))
-    reading = measure_energy(meter, lambda: None, 0.01)
-    assert reading["energy_per_call_j"] > 0
+    meter = NvmlMeter(nvml([0, 1000]), 0, lambda: waits.append(1))
+    reading = energy_per_call_j(meter, lambda: None, 0.01)
+    assert reading > 0
     assert len(waits) > 10

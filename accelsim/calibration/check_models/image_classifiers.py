@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -14,16 +13,13 @@ from torch.nn import functional
 
 from accelsim.calibration.check_models.parts import (
     ConvNorm,
-    Inputs,
+    Made,
     PreNorm,
     Residual,
     images,
     pooled_head,
     registered,
 )
-
-_SWISH: Final = partial(nn.Hardswish, inplace=True)
-_swish_conv: Final = partial(ConvNorm, act=_SWISH)
 
 
 def _bottleneck(channels_in: int, width: int, stride: int) -> Residual:
@@ -51,7 +47,7 @@ def _residual_stages() -> list[nn.Sequential]:
 
 
 @registered("resnet-50")
-def _resnet(batch: int) -> tuple[nn.Module, Inputs]:
+def _resnet(batch: int) -> Made:
     return nn.Sequential(*_residual_stages(), *pooled_head(2048)), images(batch)
 
 
@@ -69,7 +65,7 @@ class _ChannelGate(nn.Module):
 
 
 @registered("eca-resnet-50")
-def _gated(batch: int) -> tuple[nn.Module, Inputs]:
+def _gated(batch: int) -> Made:
     """Three neighbours at every stage, as the authors' program has it."""
     stages = _residual_stages()
     for stage in stages[1:]:
@@ -79,7 +75,7 @@ def _gated(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 @registered("resnet-50-d")
-def _refined(batch: int) -> tuple[nn.Module, Inputs]:
+def _refined(batch: int) -> Made:
     """Three 3x3 convolutions first, means before the 1x1 of a skip (He et al., CVPR 2019)."""
     stem, *stages = _residual_stages()
     first = [ConvNorm(3, 32, 3, 2), ConvNorm(32, 32), ConvNorm(32, 64), stem[1]]
@@ -118,7 +114,7 @@ class _PyramidBlock(nn.Module):
 
 
 @registered("pyramidnet-110")
-def _pyramid(batch: int) -> tuple[nn.Module, Inputs]:
+def _pyramid(batch: int) -> Made:
     """Channels that grow by 48 in 54 blocks (Han et al., CVPR 2017); CIFAR-10."""
     widths = [round(width) for width in accumulate([48 / 54] * 54, initial=16.0)]
     layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)]
@@ -142,7 +138,7 @@ class _FoldedConv(nn.Module):
 
 
 @registered("mobileone-s0")
-def _mobileone(batch: int) -> tuple[nn.Module, Inputs]:
+def _mobileone(batch: int) -> Made:
     """As it is deployed, every block one convolution (Vasu et al., CVPR 2023)."""
     layers: list[nn.Module] = [_FoldedConv(3, 48, 3, 2)]
     channels = 48
@@ -167,7 +163,7 @@ class _Added(nn.Module):
 
 
 @registered("mobilenet-v2")
-def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
+def _mobilenet(batch: int) -> Made:
     """Inverted bottlenecks (Sandler et al., CVPR 2018)."""
     conv = partial(ConvNorm, act=partial(nn.ReLU6, inplace=True))
     layers: list[nn.Module] = [conv(3, 32, 3, 2)]
@@ -186,7 +182,7 @@ def _mobilenet(batch: int) -> tuple[nn.Module, Inputs]:
 
 
 @registered("yolo-v2-tiny")
-def _yolo(batch: int) -> tuple[nn.Module, Inputs]:
+def _yolo(batch: int) -> Made:
     """Five anchors of 80 classes at each of 13 x 13 places (Redmon and Farhadi, CVPR 2017)."""
     conv = partial(ConvNorm, act=partial(nn.LeakyReLU, 0.1, inplace=True))
     layers: list[nn.Module] = []
@@ -213,7 +209,7 @@ class _Patched(nn.Module):
 
 
 @registered("vit-large")
-def _vit(batch: int) -> tuple[nn.Module, Inputs]:
+def _vit(batch: int) -> Made:
     """Dosovitskiy et al., ICLR 2021."""
     return _Patched(1024, [PreNorm(1024, 16) for _ in range(24)], placed=True), images(batch)
 
@@ -234,71 +230,6 @@ class _MixerBlock(nn.Module):
 
 
 @registered("mlp-mixer")
-def _mixer(batch: int) -> tuple[nn.Module, Inputs]:
+def _mixer(batch: int) -> Made:
     """B/16."""
     return _Patched(768, [_MixerBlock(196, 768) for _ in range(12)], placed=False), images(batch)
-
-
-def _inverted(channels_in: int, channels_out: int, stride: int, normed: bool) -> nn.Module:
-    """An inverted bottleneck of four times the channels; without norms its first two convolutions
-    have biases.
-    """
-    wide = 4 * channels_in
-    if normed:
-        layers = [_swish_conv(channels_in, wide, 1), _swish_conv(wide, wide, 3, stride, wide)]
-    else:
-        across = nn.Conv2d(wide, wide, 3, stride, 1, groups=wide)
-        layers = [nn.Conv2d(channels_in, wide, 1), _SWISH(), across, _SWISH()]
-    return nn.Sequential(*layers, ConvNorm(wide, channels_out, 1, act=None))
-
-
-def _linear_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Sums over all places weighed by products of queries and keys, which are not negative; the
-    values end in a one.
-    """
-    found = q @ (k.transpose(-1, -2) @ v)
-    return found[..., :-1] / (found[..., -1:] + 1e-5)
-
-
-class _ScaleAttention(nn.Module):
-    """Linear attention over pixels and over what 5x5 convolutions say of them."""
-
-    def __init__(self, width: int, size: int) -> None:
-        super().__init__()
-        self.size, count = size, 3 * width
-        self.parts = nn.Conv2d(width, count, 1, bias=False)
-        across = nn.Conv2d(count, count, 5, padding=2, groups=count, bias=False)
-        within = nn.Conv2d(count, count, 1, groups=count // size, bias=False)
-        self.around = nn.Sequential(across, within)
-        self.output = ConvNorm(2 * width, width, 1, act=None)
-
-    def forward(self, x: Tensor) -> Tensor:
-        b, _, h, w = x.shape
-        near = self.parts(x)
-        both = (
-            torch.cat([near, self.around(near)], 1)
-            .reshape(b, -1, 3 * self.size, h * w)
-            .transpose(-1, -2)
-        )
-        q, k, v = both.chunk(3, -1)
-        q, k, v = functional.relu(q), functional.relu(k), functional.pad(v, (0, 1), value=1.0)
-        y = _linear_attention(q.float(), k.float(), v.float()).to(v.dtype)
-        return self.output(y.transpose(-1, -2).reshape(b, -1, h, w))
-
-
-@registered("efficientvit-b0")
-def _efficientvit(batch: int) -> tuple[nn.Module, Inputs]:
-    """Cai et al., ICCV 2023; heads of 16 features."""
-    layers: list[nn.Module] = [_swish_conv(3, 8, 3, 2)]
-    layers.append(_Added(_swish_conv(8, 8, 3, 1, 8), ConvNorm(8, 8, 1, act=None)))
-    for before, width in ((8, 16), (16, 32)):
-        layers.append(_inverted(before, width, 2, normed=True))
-        layers.append(_Added(_inverted(width, width, 1, normed=True)))
-    for before, width in ((32, 64), (64, 128)):
-        layers.append(_inverted(before, width, 2, normed=False))
-        for _ in range(2):
-            layers.append(_Added(_ScaleAttention(width, 16)))
-            layers.append(_Added(_inverted(width, width, 1, normed=False)))
-    layers += [_swish_conv(128, 1024, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
-    layers += [nn.Linear(1024, 1280, bias=False), nn.LayerNorm(1280), _SWISH()]
-    return nn.Sequential(*layers, nn.Linear(1280, 1000)), images(batch)

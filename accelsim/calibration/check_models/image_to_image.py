@@ -1,4 +1,4 @@
-"""Networks that make images of images or of random numbers: organs, depth, pictures."""
+"""Networks that make images of images: organs, depth."""
 
 # mypy: disable-error-code="misc, no-any-return, no-untyped-call, unused-ignore"
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.parts import ConvNorm, Inputs, Residual, images, registered
+from accelsim.calibration.check_models.parts import ConvNorm, Made, Residual, images, registered
 
 
 def _pair(channels_in: int, channels_out: int) -> nn.Module:
@@ -40,7 +40,7 @@ class _UNet(nn.Module):
 
 
 @registered("u-net")
-def _unet(batch: int) -> tuple[nn.Module, Inputs]:
+def _unet(batch: int) -> Made:
     """Published widths, with batch norms and padding; two classes."""
     return _UNet(64, 5, 2), images(batch, 192)
 
@@ -93,72 +93,6 @@ class _Depth(nn.Module):
 
 
 @registered("monodepth2")
-def _depth(batch: int) -> tuple[nn.Module, Inputs]:
+def _depth(batch: int) -> Made:
     """The network for one camera: ResNet-18 and a decoder; 640 x 192 pixels."""
     return _Depth(), (torch.rand(batch, 3, 192, 640),)
-
-
-def _quartered(x: Tensor) -> Tensor:
-    """Means of four neighbours, by slices."""
-    return (x[:, :, ::2, ::2] + x[:, :, 1::2, ::2] + x[:, :, ::2, 1::2] + x[:, :, 1::2, 1::2]) / 4.0
-
-
-def _conv(channels_in: int, channels_out: int, kernel: int = 3) -> nn.Module:
-    return nn.Conv2d(channels_in, channels_out, kernel, padding=kernel // 2)
-
-
-class _DrawnBlock(nn.Module):
-    """Twice the size: norms and activations before two 3x3 convolutions, beside a 1x1."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        rise = nn.Upsample(scale_factor=2)
-        first, second = ([nn.BatchNorm2d(width), nn.ReLU()] for _ in range(2))
-        self.path = nn.Sequential(*first, rise, _conv(width, width), *second, _conv(width, width))
-        self.skip = nn.Sequential(rise, _conv(width, width, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.skip(x) + self.path(x)
-
-
-class _JudgedBlock(nn.Module):
-    """Activations before two 3x3 convolutions; the mean of four pixels behind where it halves."""
-
-    def __init__(self, channels_in: int, width: int, halves: bool) -> None:
-        super().__init__()
-        self.first, self.halves = channels_in != width, halves
-        self.sees = nn.Conv2d(channels_in, width, 1) if halves else None
-        self.conv1, self.conv2 = _conv(channels_in, width), _conv(width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.conv2(functional.relu(self.conv1(x if self.first else functional.relu(x))))
-        if self.sees is None:
-            return x + y
-        kept = self.sees(_quartered(x)) if self.first else _quartered(self.sees(x))
-        return kept + _quartered(y)
-
-
-class _WassersteinGan(nn.Module):
-    """Images of 32 x 32 pixels from random numbers (Gulrajani et al., NIPS 2017); in training what
-    the critic says of each, which the generator's step goes through.
-    """
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width, self.first = width, nn.Linear(128, 16 * width)
-        last = [nn.BatchNorm2d(width), nn.ReLU(), _conv(width, 3), nn.Tanh()]
-        self.generator = nn.Sequential(*(_DrawnBlock(width) for _ in range(3)), *last)
-        sizes = ((3, True), (width, True), (width, False), (width, False))
-        judged = (_JudgedBlock(channels, width, halves) for channels, halves in sizes)
-        self.critic = nn.Sequential(*judged, nn.ReLU())
-        self.head = nn.Linear(width, 1)
-
-    def forward(self, z: Tensor) -> Tensor:
-        drawn = self.generator(self.first(z).view(-1, self.width, 4, 4))
-        return self.head(self.critic(drawn).mean((2, 3))).view(-1) if self.training else drawn
-
-
-@registered("wgan-gp-resnet")
-def _wasserstein(batch: int) -> tuple[nn.Module, Inputs]:
-    """CIFAR-10 without labels, with the program's 128 channels."""
-    return _WassersteinGan(128), (torch.randn(batch, 128),)

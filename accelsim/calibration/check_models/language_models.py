@@ -1,4 +1,4 @@
-"""Language models: of masked words, of translations, of states, and decoders with shared keys.
+"""Language models: of masked words, of translations, and decoders with shared keys.
 
 Norms, rotations and activations of the last ones are the parts that the library transformers
 writes out, as it is what most people run.
@@ -18,6 +18,7 @@ from torch.nn import functional
 from accelsim.calibration.check_models.parts import (
     Attention,
     Inputs,
+    Made,
     Mlp,
     PreNorm,
     registered,
@@ -73,12 +74,12 @@ def _masked(batch: int, length: int) -> Inputs:
 
 
 @registered("roberta-base")
-def _roberta(batch: int) -> tuple[nn.Module, Inputs]:
+def _roberta(batch: int) -> Made:
     return _Roberta(768, 12, 12), _masked(batch, 64)
 
 
 @registered("roberta-large")
-def _roberta_large(batch: int) -> tuple[nn.Module, Inputs]:
+def _roberta_large(batch: int) -> Made:
     return _Roberta(1024, 16, 24), _masked(batch, 384)
 
 
@@ -97,7 +98,7 @@ class _Gpt(nn.Module):
 
 
 @registered("gpt2-large")
-def _gpt2(batch: int) -> tuple[nn.Module, Inputs]:
+def _gpt2(batch: int) -> Made:
     return _Gpt(1280, 20, 36, 50_257), (token_ids(batch, 512, 50_257),)
 
 
@@ -216,91 +217,11 @@ class _T5(nn.Module):
 
 
 @registered("mt5-small")
-def _mt5(batch: int) -> tuple[nn.Module, Inputs]:
+def _mt5(batch: int) -> Made:
     """The words of a hundred languages (Xue et al., NAACL 2021)."""
     words = 250_112
     ids = token_ids(batch, 64, words), token_ids(batch, 16, words)
     return _T5(512, 6, 1024, 8, words), ids
-
-
-def _weighed(rate: Tensor, bonus: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Means of values weighed by exponentials of their keys, which fade by exp(`rate`) at every
-    step; the newest key gets the bonus (Peng et al., Findings of EMNLP 2023, equation 16).
-    """
-    found = torch.zeros_like(keys)
-    above, below = (torch.zeros_like(keys[:, 0], dtype=torch.float32) for _ in range(2))
-    most = torch.zeros_like(keys[:, 0], dtype=torch.float32) - 1e38
-    rate = -torch.exp(rate)
-    for step in range(keys.shape[1]):
-        key, value = keys[:, step].float(), values[:, step]
-        top = torch.maximum(most, key + bonus)
-        old, new = torch.exp(most - top), torch.exp(key + bonus - top)
-        found[:, step] = ((old * above + new * value) / (old * below + new)).to(found.dtype)
-        top = torch.maximum(most + rate, key)
-        old, new = torch.exp(most + rate - top), torch.exp(key - top)
-        above, below, most = old * above + new * value, old * below + new, top
-    return found
-
-
-class _TimeMix(nn.Module):
-    """What came before, weighed step by step."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.rate, self.bonus = nn.Parameter(torch.zeros(width)), nn.Parameter(torch.zeros(width))
-        self.shares = nn.ParameterList(torch.full((1, 1, width), 0.5) for _ in range(3))
-        self.key, self.value, self.gate, self.output = (
-            nn.Linear(width, width, bias=False) for _ in range(4)
-        )
-        self.shift = nn.ZeroPad2d((0, 0, 1, -1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        before = self.shift(x)
-        k, v, r = (x * share + before * (1 - share) for share in self.shares)
-        k, v, r = self.key(k), self.value(v), torch.sigmoid(self.gate(r))
-        return self.output(r * _weighed(self.rate, self.bonus, k, v))
-
-
-class _ChannelMix(nn.Module):
-    """A feed-forward layer with squares, gated."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.shares = nn.ParameterList(torch.full((1, 1, width), 0.5) for _ in range(2))
-        self.key = nn.Linear(width, 4 * width, bias=False)
-        self.value = nn.Linear(4 * width, width, bias=False)
-        self.gate, self.shift = nn.Linear(width, width, bias=False), nn.ZeroPad2d((0, 0, 1, -1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        before = self.shift(x)
-        k, r = (x * share + before * (1 - share) for share in self.shares)
-        y = self.value(torch.square(torch.relu(self.key(k))))
-        return torch.sigmoid(self.gate(r)) * y
-
-
-class _Rwkv(nn.Module):
-    """Logits of every token."""
-
-    def __init__(self, width: int, layers: int, vocabulary: int) -> None:
-        super().__init__()
-        self.token, self.first = nn.Embedding(vocabulary, width), nn.LayerNorm(width)
-        self.times = nn.ModuleList(_TimeMix(width) for _ in range(layers))
-        self.channels = nn.ModuleList(_ChannelMix(width) for _ in range(layers))
-        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * layers))
-        self.last, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.first(self.token(ids))
-        for number, (time, channel) in enumerate(zip(self.times, self.channels, strict=True)):
-            x = x + time(self.norms[2 * number](x))
-            x = x + channel(self.norms[2 * number + 1](x))
-        return self.head(self.last(x))
-
-
-@registered("rwkv-169m")
-def _rwkv(batch: int) -> tuple[nn.Module, Inputs]:
-    """The fourth version, step by step, as a CPU runs it."""
-    return _Rwkv(768, 12, 50_277), (token_ids(batch, 32, 50_277),)
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -432,12 +353,12 @@ def _llama() -> nn.Module:
 
 
 @registered("llama-3.1-8b-prefill")
-def _llama_prefill(batch: int) -> tuple[nn.Module, Inputs]:
+def _llama_prefill(batch: int) -> Made:
     return _llama(), (token_ids(batch, 1024, _LLAMA_WORDS),)
 
 
 @registered("llama-3.1-8b-decode")
-def _llama_decode(batch: int) -> tuple[nn.Module, Inputs]:
+def _llama_decode(batch: int) -> Made:
     past = [torch.randn(batch, 8, 1024, 128) for _ in range(64)]
     return _llama(), (token_ids(batch, 1, _LLAMA_WORDS), *past)
 
@@ -471,12 +392,12 @@ def olmoe(shrink: int, layers: int) -> nn.Module:
 
 
 @registered("olmoe-shaped-prefill")
-def _olmoe_prefill(batch: int) -> tuple[nn.Module, Inputs]:
+def _olmoe_prefill(batch: int) -> Made:
     """A quarter of the widths and of the layers: 0.6 GB of weights in place of 27.7."""
     return olmoe(4, 4), (token_ids(batch, 128, 50_304),)
 
 
 @registered("olmoe-shaped-decode")
-def _olmoe_decode(batch: int) -> tuple[nn.Module, Inputs]:
+def _olmoe_decode(batch: int) -> Made:
     past = [torch.randn(batch, 4, 512, 128) for _ in range(8)]
     return olmoe(4, 4), (token_ids(batch, 1, 50_304), *past)

@@ -19,10 +19,12 @@ __all__ = [
     "ConvNorm",
     "Factory",
     "Inputs",
+    "Made",
     "Mlp",
     "PreNorm",
     "Residual",
     "images",
+    "in_format",
     "perceptron",
     "pooled_head",
     "registered",
@@ -30,7 +32,9 @@ __all__ = [
 ]
 
 Inputs = tuple[Tensor, ...]
-Factory = Callable[[int], tuple[nn.Module, Inputs]]
+#: A module and example inputs.
+Made = tuple[nn.Module, Inputs]
+Factory = Callable[[int], Made]
 #: Factories by name.
 CHECK_MODELS: Final[dict[str, Factory]] = {}
 _RELU: Final = partial(nn.ReLU, inplace=True)
@@ -44,6 +48,13 @@ def registered(name: str) -> Callable[[Factory], Factory]:
         return factory
 
     return add
+
+
+def in_format(made: Made, dtype: torch.dtype) -> Made:
+    """A module and its inputs, floating-point parts in `dtype`."""
+    module, inputs = made
+    cast = tuple(x.to(dtype) if x.is_floating_point() else x for x in inputs)
+    return module.to(dtype), cast
 
 
 def token_ids(batch: int, length: int, vocabulary: int) -> Tensor:

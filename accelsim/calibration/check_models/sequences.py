@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.parts import Inputs, registered, token_ids
+from accelsim.calibration.check_models.parts import Made, registered, token_ids
 
 
 @registered("crepe")
-def _crepe(batch: int) -> tuple[nn.Module, Inputs]:
+def _crepe(batch: int) -> Made:
     """Which of 360 pitches 1,024 samples at 16 kHz have (Kim et al., ICASSP 2018); full size."""
     layers: list[nn.Module] = []
     channels = 1
@@ -46,7 +46,7 @@ class _Denoiser(nn.Module):
 
 
 @registered("rnnoise")
-def _rnnoise(batch: int) -> tuple[nn.Module, Inputs]:
+def _rnnoise(batch: int) -> Made:
     """A second of sound as 100 frames of 65 numbers."""
     return _Denoiser(65, 128, 384, 32), (torch.randn(batch, 104, 65),)
 
@@ -70,7 +70,7 @@ class _RecurrentConvolution(nn.Module):
 
 
 @registered("text-rcnn")
-def _text_rcnn(batch: int) -> tuple[nn.Module, Inputs]:
+def _text_rcnn(batch: int) -> Made:
     """Four groups of news by 300 of 200,000 words of 50 features each; the paper's sizes."""
     return _RecurrentConvolution(200_000, 50, 50, 100, 4), (token_ids(batch, 300, 200_000),)
 
@@ -91,7 +91,7 @@ class _TextCnn(nn.Module):
 
 
 @registered("text-cnn")
-def _text_cnn(batch: int) -> tuple[nn.Module, Inputs]:
+def _text_cnn(batch: int) -> Made:
     """The 18,765 words of film reviews, 300 features each."""
     return _TextCnn(18_765, 300, 100), (token_ids(batch, 64, 18_765),)
 
@@ -110,5 +110,5 @@ class _LstmClassifier(nn.Module):
 
 
 @registered("lstm-classifier")
-def _lstm(batch: int) -> tuple[nn.Module, Inputs]:
+def _lstm(batch: int) -> Made:
     return _LstmClassifier(5000, 256, 2, 5), (token_ids(batch, 64, 5000),)

@@ -5,14 +5,12 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
-from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from accelsim.calibration.check_models.parts import Inputs, perceptron, registered
+from accelsim.calibration.check_models.parts import Made, perceptron, registered
 
 _WORDS, _PAIRS = 100_000, 2_000_000
 
@@ -40,7 +38,7 @@ class _StarSpace(nn.Module):
 
 
 @registered("starspace")
-def _starspace(batch: int) -> tuple[nn.Module, Inputs]:
+def _starspace(batch: int) -> Made:
     """The program's 100 features and two million rows for pairs; 25 words and their 24 pairs."""
     words, rows = torch.randint(_WORDS, (batch, 25)), _WORDS + _PAIRS
     pairs = torch.randint(_WORDS, rows, (batch, 24))
@@ -64,61 +62,9 @@ class _Dlrm(nn.Module):
 
 
 @registered("dlrm")
-def _dlrm(batch: int) -> tuple[nn.Module, Inputs]:
+def _dlrm(batch: int) -> Made:
     """Sixteen tables of 50,000 rows, eight of each looked up."""
     return _Dlrm(16, 50_000, 64), (torch.randn(batch, 13), torch.randint(50_000, (batch, 16, 8)))
-
-
-#: Values of the 26 features in Criteo's Kaggle set.
-_CRITEO_ROWS: Final = (
-    *(1460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5683, 8_351_593, 3194),
-    *(27, 14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572),
-)
-
-
-def _table(rows: int, width: int) -> nn.Embedding:
-    """A table of small uniform numbers, as `_Bag` has them."""
-    return nn.Embedding(rows, width, _weight=torch.empty(rows, width).uniform_(-0.01, 0.01))
-
-
-def _pairs_by_matrices(x: Tensor, matrices: nn.ModuleList) -> Tensor:
-    """Products of each pair of fields, the first passed through the pair's matrix."""
-    pairs = combinations(x.split(1, 1), 2)
-    return torch.cat([matrix(a) * b for (a, b), matrix in zip(pairs, matrices, strict=True)], 1)
-
-
-class _BilinearClicks(nn.Module):
-    """Pairs of features, plain and weighed by importance (Huang et al., RecSys 2019)."""
-
-    def __init__(self, rows: tuple[int, ...], width: int, hidden: int) -> None:
-        super().__init__()
-        fields, fewer = len(rows), len(rows) // 3
-        count = fields * (fields - 1) // 2
-        self.tables = nn.ModuleList(_table(n, width) for n in rows)
-        self.singles = nn.ModuleList(_table(n, 1) for n in rows)
-        self.dense = nn.Parameter(torch.zeros(13, 1))
-        squeeze = nn.Linear(fields, fewer, bias=False), nn.Linear(fewer, fields, bias=False)
-        self.importance = nn.Sequential(squeeze[0], nn.ReLU(), squeeze[1], nn.ReLU())
-        self.matrices = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(count))
-        self.deep = perceptron(2 * count * width + 13, hidden, hidden, hidden)
-        self.head, self.bias = nn.Linear(hidden, 1, bias=False), nn.Parameter(torch.zeros(1))
-
-    def forward(self, dense: Tensor, ids: Tensor) -> Tensor:
-        x = torch.cat([table(ids[:, n : n + 1]) for n, table in enumerate(self.tables)], 1)
-        single = torch.cat([table(ids[:, n : n + 1]) for n, table in enumerate(self.singles)], -1)
-        linear = single.sum(-1) + dense.matmul(self.dense)
-        weighed = x * self.importance(x.mean(-1)).unsqueeze(2)
-        both = torch.cat([_pairs_by_matrices(part, self.matrices) for part in (weighed, x)], 1)
-        pairs = torch.cat(both.split(1, 1), -1).flatten(1)
-        deep = self.head(self.deep(torch.cat([pairs, dense], -1)))
-        return torch.sigmoid(linear + deep + self.bias)
-
-
-@registered("fibinet")
-def _fibinet(batch: int) -> tuple[nn.Module, Inputs]:
-    """Criteo's Kaggle set, ten features of a row, three layers of 400, a matrix for every pair."""
-    ids = torch.stack([torch.randint(count, (batch,)) for count in _CRITEO_ROWS], 1)
-    return _BilinearClicks(_CRITEO_ROWS, 10, 400), (torch.randn(batch, 13), ids)
 
 
 class _PooledBlock(nn.Module):
@@ -160,7 +106,7 @@ class _HierarchicalSeries(nn.Module):
 
 
 @registered("n-hits")
-def _nhits(batch: int) -> tuple[nn.Module, Inputs]:
+def _nhits(batch: int) -> Made:
     """96 hours from the 480 before, with its library's default layers."""
     return _HierarchicalSeries(480, 96, 512), (torch.randn(batch, 480), torch.ones(batch, 480))
 
@@ -189,7 +135,7 @@ class _SpreadPredictions(nn.Module):
 
 
 @registered("appnp")
-def _appnp(batch: int) -> tuple[nn.Module, Inputs]:
+def _appnp(batch: int) -> Made:
     """A sample is the whole of PubMed; citations count both ways, and each paper is its own."""
     nodes, citations = 19_717 * batch, 88_648 * batch
     near, far = (
@@ -242,6 +188,6 @@ class _SoftActorCritic(nn.Module):
 
 
 @registered("sac-humanoid")
-def _humanoid(batch: int) -> tuple[nn.Module, Inputs]:
+def _humanoid(batch: int) -> Made:
     """The 376 numbers and 17 joints of MuJoCo's humanoid."""
     return _SoftActorCritic(376, 17, 256), (torch.randn(batch, 376),)

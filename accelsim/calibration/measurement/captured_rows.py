@@ -16,7 +16,7 @@ import torch
 from accelsim.calibration.measured_rows import MeasuredRow, measured_graph
 from accelsim.calibration.measurement.case import Case
 from accelsim.calibration.measurement.compiled_calls import COMPILED_OPERATORS
-from accelsim.calibration.measurement.operands import BUILDERS, Builder, Operands
+from accelsim.calibration.measurement.operands import BUILDERS, Builder, Operands, Pool
 from accelsim.calibration.measurement.operators import GRADIENT_OPERATORS
 from accelsim.calibration.run_file import Measurement
 from accelsim.workloads.capture.aten import Kernel, Operand
@@ -30,20 +30,8 @@ from accelsim.workloads.training import OPTIMIZERS, optimizer_graph
 
 __all__ = ["captured_row", "case_graph", "has_row"]
 
-#: Operators of a framework and a link rather than of a graph.
-_WITHOUT_ROW: Final = frozenset(
-    {
-        "compiled_call",
-        "device_to_host",
-        "gradient_chain",
-        "host_to_device",
-        "module_call",
-        "plain_chain",
-        "recurrent_layer",
-        "recurrent_module",
-    }
-)
-_UPDATES: Final = {"adamw": "adamw", "adamw_idle": "adamw", "sgd": "sgd"}
+#: Families of a framework and a link rather than of a graph.
+_WITHOUT_ROW: Final = frozenset({"framework", "transfer"})
 #: Operators that the meta device does not know, and what moves and computes the same.
 _STAND_INS: Final = {"_masked_softmax": "_softmax"}
 #: Operators whose rows keep their own name: copies of what lies together, and layers that keep what
@@ -57,7 +45,7 @@ _AT_THE_SIDE: Final = (OperatorKind.COPY, OperatorKind.ELEMENTWISE)
 
 def has_row(case: Case) -> bool:
     """Whether an operator row stands for the case."""
-    return case.operator not in _WITHOUT_ROW
+    return case.family not in _WITHOUT_ROW
 
 
 def captured_row(case: Case) -> MeasuredRow | None:
@@ -88,7 +76,7 @@ def _captured(
 ) -> MeasuredRow | None:
     del build  # a part of the key alone
     sizes = dict(shape)
-    if operator in _UPDATES:
+    if operator.removesuffix("_idle") in OPTIMIZERS:
         return _update(operator, sizes, dtype)
     rows = _recorded(Case("", _STAND_INS.get(operator, operator), sizes, dtype))
     if not rows:
@@ -147,23 +135,18 @@ def _update(operator: str, sizes: dict[str, int], dtype: str) -> MeasuredRow:
     count = sizes["parameters"] // sizes["tensors"] * sizes["tensors"]
     idle = count if operator.endswith("idle") else 0
     policy = replace(precision(dtype), master_weight=None)
-    graph = optimizer_graph(count, sizes["tensors"], policy, OPTIMIZERS[_UPDATES[operator]], idle)
-    return MeasuredRow(
-        graph.name[0],
-        OperatorKind.OPTIMIZER.label,
-        Phase.OPTIMIZER.label,
-        tuple(graph.dimensions_of(0).values()),
-        float(graph.flop[0]),
-        float(graph.read_bytes[0]),
-        float(graph.write_bytes[0]),
-        float(graph.weight_bytes[0]),
+    graph = optimizer_graph(
+        count, sizes["tensors"], policy, OPTIMIZERS[operator.removesuffix("_idle")], idle
     )
+    columns = graph.to_dict()
+    return MeasuredRow.from_dict({name: columns[name][0] for name in MeasuredRow.__slots__})
 
 
-class _Shapes:
+class _Shapes(Pool):
     """Operands on the meta device, where there is nothing but shapes."""
 
-    device: Final = "meta"
+    def __init__(self) -> None:
+        self.device = "meta"
 
     def take(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
         """A tensor without memory."""

@@ -59,29 +59,23 @@ def _compiled(function: Callable[..., Tensor], *operands: Tensor) -> Call:
     return lambda: run(*operands)
 
 
-@builds("compiled_elementwise")
-def _compiled_elementwise(source: Operands) -> Call:
-    x, y = (source.operand("elements") for _ in range(2))
-    return _compiled(_elementwise, x, y)
+#: What is compiled, and operands; the last is what it takes to enter compiled code: guards, and a
+#: loop over next to nothing.
+_CALLS: Final[dict[str, tuple[Callable[..., Tensor], str]]] = {
+    "compiled_elementwise": (_elementwise, "elements; elements"),
+    "compiled_layer_norm": (
+        _layer_norm,
+        "rows columns; rows columns; weight: columns; weight: columns",
+    ),
+    "compiled_softmax": (_softmax, "rows columns"),
+    "compiled_call": (_elementwise, "16; 16"),
+}
 
 
-@builds("compiled_layer_norm")
-def _compiled_layer_norm(source: Operands) -> Call:
-    x, y = (source.operand("rows columns") for _ in range(2))
-    weight, bias = (source.operand("weight: columns") for _ in range(2))
-    return _compiled(_layer_norm, x, y, weight, bias)
-
-
-@builds("compiled_softmax")
-def _compiled_softmax(source: Operands) -> Call:
-    return _compiled(_softmax, source.operand("rows columns"))
-
-
-@builds("compiled_call")
+@builds(*_CALLS)
 def _compiled_call(source: Operands) -> Call:
-    """What it takes to enter compiled code: guards, and a loop over next to nothing."""
-    x, y = (source.values(16) for _ in range(2))
-    return _compiled(_elementwise, x, y)
+    function, operands = _CALLS[source.operator]
+    return _compiled(function, *map(source.operand, operands.split("; ")))
 
 
 def why_not_compiled(device: str) -> str | None:

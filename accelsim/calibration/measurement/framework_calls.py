@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
-from accelsim.calibration.measurement.operands import BUILDERS, Builder, Call, Operands, builds
+from accelsim.calibration.measurement.operands import Call, Operands, builds
 
 __all__: list[str] = []
 
 
-def _optimizer(
-    maker: Callable[[list[torch.Tensor]], torch.optim.Optimizer], scale: float = 1.0
-) -> Builder:
-    """Updates with random gradients times `scale`."""
-
-    def build(source: Operands) -> Call:
-        parameters, tensors = source.sizes("parameters tensors")
-        each = parameters // tensors
-        weights = [source.stored(each).requires_grad_() for _ in range(tensors)]
-        for x in weights:
-            x.grad = source.stored(each) * scale
-        step: Call = maker(weights).step
-        return step
-
-    return build
-
-
-BUILDERS |= {
-    "adamw": _optimizer(lambda x: torch.optim.AdamW(x, lr=1e-6)),
-    "adamw_idle": _optimizer(lambda x: torch.optim.AdamW(x, lr=1e-6), 0.0),
-    "sgd": _optimizer(lambda x: torch.optim.SGD(x, lr=1e-6)),
-}
+@builds("adamw", "adamw_idle", "sgd")
+def _update(source: Operands) -> Call:
+    """Updates with random gradients, of idle parameters with none."""
+    maker = torch.optim.SGD if source.operator == "sgd" else torch.optim.AdamW
+    parameters, tensors = source.sizes("parameters tensors")
+    each, scale = parameters // tensors, 0.0 if source.operator.endswith("idle") else 1.0
+    weights = [source.stored(each).requires_grad_() for _ in range(tensors)]
+    for x in weights:
+        x.grad = source.stored(each) * scale
+    step: Call = maker(weights, lr=1e-6).step
+    return step
 
 
 @builds("module_call")
@@ -43,24 +30,23 @@ def _module_call(source: Operands) -> Call:
     return lambda: chain(x)
 
 
-@builds("plain_chain")
+@builds("plain_chain", "gradient_chain")
 def _plain_chain(source: Operands) -> Call:
-    x, count = source.values(16), source.shape["count"]
-    return lambda: _chain(x, count)
+    """A chain of operators; the other one forward and backward: twice its operators, and the graph
+    between them.
+    """
+    x, gradient, count = source.values(16), source.values(16), source.shape["count"]
 
+    def chain() -> torch.Tensor:
+        y = x
+        for _ in range(count):
+            y = torch.neg(y)
+        return y
 
-@builds("gradient_chain")
-def _gradient_chain(source: Operands) -> Call:
-    """The same chain forward and backward: twice its operators, and the graph between them."""
-    x, gradient = source.values(16).requires_grad_(), source.values(16)
-    count = source.shape["count"]
-    return lambda: torch.autograd.grad(_chain(x, count), x, gradient)
-
-
-def _chain(x: torch.Tensor, count: int) -> torch.Tensor:
-    for _ in range(count):
-        x = torch.neg(x)
-    return x
+    if source.operator == "plain_chain":
+        return chain
+    x.requires_grad_()
+    return lambda: torch.autograd.grad(chain(), x, gradient)
 
 
 @builds("recurrent_module", "recurrent_layer")

@@ -1,40 +1,25 @@
-"""Calls of products, attention, convolutions and recurrent layers, forward and backward."""
+"""Calls of attention, convolutions and recurrent layers, forward and backward."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
 
-from accelsim.calibration.measurement.operands import BUILDERS, Call, Operands, builds, of
+from accelsim.calibration.measurement.operands import Call, Operands, builds
 
 __all__: list[str] = []
 
 _ATEN = torch.ops.aten
 
-# -- products
-
-BUILDERS |= {
-    "addmm": of(functional.linear, "input: m k", "weight: n k", "weight: n"),
-    "mm_nn": of(torch.mm, "m k", "table: k n"),  # gradient of a linear layer's input
-    "bmm": of(torch.bmm, "batch m k", "batch k n"),
-}
-
-
-@builds("mm_tn")
-def _mm_tn(source: Operands) -> Call:
-    """Gradient of a linear layer's weight: transposed output gradient times input."""
-    a, b = source.operand("k m"), source.operand("stored: k n")
-    return lambda: torch.mm(a.t(), b)
+# -- attention
 
 
 def _heads(source: Operands) -> list[torch.Tensor]:
     """Query, key and value as models have them: (batch, length, heads, width) seen as (batch,
     heads, length, width).
     """
-    lengths = ("q_len", "kv_len", "kv_len")
-    return [source.operand(f"batch {n} heads head_dim").transpose(1, 2) for n in lengths]
+    axes = "batch {0} heads head_dim -> batch heads {0} head_dim"
+    return [source.operand(axes.format(name)) for name in ("q_len", "kv_len", "kv_len")]
 
 
 @builds("scaled_dot_product_attention")
@@ -72,7 +57,7 @@ class _Convolution:
             self.window, self.stride = [s["taps"], kernel, kernel], [1, stride, stride]
         else:
             self.size, self.window, self.stride = [side] * 2, [kernel] * 2, [stride] * 2
-        self.gap = [s.get("dilation", 1)] * len(self.size)
+        self.gap = [s["dilation"]] * len(self.size)
         self.pad = [taps // 2 * self.gap[0] for taps in self.window]
         self.image = [s["batch"], s["channels_in"], *self.size]
         self.weights = [s["channels_out"], s["channels_in"] // self.groups, *self.window]
@@ -87,48 +72,31 @@ def _convolution(source: Operands) -> Call:
     return lambda: function(x, weight, None, stride, pad, gap, groups)
 
 
-@builds("convolution_1d_depthwise")
-def _convolution_1d_depthwise(source: Operands) -> Call:
-    channels, kernel = source.sizes("channels kernel")
-    x, weight = source.operand("batch channels length"), source.table(channels, 1, kernel)
-    return lambda: functional.conv1d(x, weight, None, 1, kernel // 2, 1, channels)
-
-
 @builds("convolution_transpose")
 def _convolution_transpose(source: Operands) -> Call:
     """Twice the height and width."""
-    taps = source.shape.get("taps", 2)
+    taps = source.shape["taps"]
     weight = source.weight(*source.sizes("channels_in channels_out"), taps, taps)
     x, pad, more = source.operand("input: batch channels_in side side"), (taps - 1) // 2, taps % 2
     return lambda: functional.conv_transpose2d(x, weight, None, 2, pad, more)
 
 
-def _convolution_backward(source: Operands, wanted: Sequence[bool]) -> Call:
+@builds(
+    *(
+        f"convolution{axes}_backward.grad_{part}"
+        for axes in ("", "_1d", "_3d")
+        for part in ("input", "weight")
+    )
+)
+def _convolution_backward(source: Operands) -> Call:
     sizes = _Convolution(source)
     x, weight = source.stored(*sizes.image), source.table(*sizes.weights)
     unmoved = [0] * len(sizes.size)
     forward = (x, weight, None, sizes.stride, sizes.pad, sizes.gap, False, unmoved, sizes.groups)
     gradient = source.values(*_ATEN.convolution(*forward).shape)
-    arguments = (gradient, *forward, list(wanted))
+    of_input = source.operator.endswith("input")
+    arguments = (gradient, *forward, [of_input, not of_input, False])
     return lambda: _ATEN.convolution_backward(*arguments)
-
-
-@builds(
-    "convolution_backward.grad_input",
-    "convolution_1d_backward.grad_input",
-    "convolution_3d_backward.grad_input",
-)
-def _convolution_grad_input(source: Operands) -> Call:
-    return _convolution_backward(source, [True, False, False])
-
-
-@builds(
-    "convolution_backward.grad_weight",
-    "convolution_1d_backward.grad_weight",
-    "convolution_3d_backward.grad_weight",
-)
-def _convolution_grad_weight(source: Operands) -> Call:
-    return _convolution_backward(source, [False, True, False])
 
 
 # -- recurrent layers

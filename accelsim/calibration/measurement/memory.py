@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-__all__ = ["available_bytes", "memory_limit"]
+__all__ = ["available_bytes", "field_bytes", "memory_limit"]
 
 #: Share of the available memory a session takes at most; the rest is for page tables and other
 #: programs.
@@ -26,19 +26,13 @@ def available_bytes(
     """Memory this process can still take: the machine's, or its container's where that is less;
     None where not known.
     """
-    found = [_field(proc / "meminfo", "MemAvailable:", 1024)]
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        most, taken = _number(cgroup / limit), _number(cgroup / used)
-        if most is not None and taken is not None:
-            cache = (
-                _field((cgroup / used).with_name("memory.stat"), "inactive_file", 1) or 0
-            )  # dropped when it is needed
-            found.append(max(0, most - taken + cache))
-    known = [value for value in found if value is not None]
-    return min(known) if known else None
+    free = field_bytes(proc / "meminfo", "MemAvailable:", 1024)
+    most, taken = _number(cgroup / "memory.max"), _number(cgroup / "memory.current")
+    if most is None or taken is None:
+        return free
+    cache = field_bytes(cgroup / "memory.stat", "inactive_file", 1) or 0  # dropped when needed
+    own = max(0, most - taken + cache)
+    return own if free is None else min(free, own)
 
 
 @contextmanager
@@ -50,7 +44,7 @@ def memory_limit(limit_bytes: int | None = None) -> Iterator[None]:
     """
     import resource
 
-    used = _field(Path("/proc/self/status"), "VmData:", 1024)
+    used = field_bytes(Path("/proc/self/status"), "VmData:", 1024)
     free = available_bytes() if limit_bytes is None else limit_bytes
     if used is None or free is None:
         yield
@@ -74,16 +68,13 @@ def _number(path: Path) -> int | None:
         return None
 
 
-def _field(path: Path, name: str, unit: int) -> int | None:
+def field_bytes(path: Path, name: str, unit: int) -> int | None:
+    """The number behind a name at the start of a line of a file, in units of bytes; None where it
+    cannot be read.
+    """
     try:
-        words = next(
-            (
-                line.split()
-                for line in path.read_text(encoding="utf-8").splitlines()
-                if line.startswith(name)
-            ),
-            [],
-        )
-        return int(words[1]) * unit
-    except (OSError, ValueError, IndexError):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        line = next(line for line in lines if line.startswith(name))
+        return int(line.split()[1]) * unit
+    except (OSError, ValueError, IndexError, StopIteration):
         return None

@@ -6,13 +6,20 @@ that toggle.
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from contextlib import suppress
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 
 from accelsim.calibration.measurement.case import Case
+from accelsim.calibration.measurement.plan import pairs, product_of
 
 __all__ = [
     "BUILDERS",
@@ -21,11 +28,10 @@ __all__ = [
     "MOST_COPIES",
     "Builder",
     "Call",
-    "Numbers",
     "Operands",
     "Pool",
     "builds",
-    "of",
+    "read_calls",
     "torch_dtype",
 ]
 
@@ -42,6 +48,9 @@ DTYPES: Final = {
 #: Bytes of weights that cold calls cycle through: three times the largest last-level cache of one
 #: core complex in use.
 COLD_BYTES: Final = 96 * 2**20
+_TABLE: Final = Path(__file__).with_name("calls.csv")
+#: Dimensions that a case may leave out.
+_DEFAULTS: Final = {"stride": 2, "dilation": 1, "taps": 2, "k": 2}
 #: Most copies of the weights; smaller weights are not worth more.
 MOST_COPIES: Final = 1024
 
@@ -49,27 +58,6 @@ MOST_COPIES: Final = 1024
 def torch_dtype(label: str) -> torch.dtype:
     """The torch format of a label such as "bf16"."""
     return DTYPES[label]
-
-
-class Numbers(Protocol):
-    """Where operands come from."""
-
-    @property
-    def device(self) -> str:
-        """Device they lie on."""
-        ...
-
-    def take(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
-        """A tensor of these sizes, as a view where that is possible."""
-        ...
-
-    def own(self, dtype: torch.dtype, *sizes: int) -> torch.Tensor:
-        """A tensor of these sizes in memory of its own."""
-        ...
-
-    def indices(self, below: int, *sizes: int) -> torch.Tensor:
-        """Integers from 0 to `below` - 1."""
-        ...
 
 
 class Pool:
@@ -136,9 +124,9 @@ class Operands:
         weights: Tensors that belong to the model.
     """
 
-    def __init__(self, case: Case, numbers: Numbers) -> None:
+    def __init__(self, case: Case, numbers: Pool) -> None:
         self.operator = case.operator
-        self.shape = case.shape
+        self.shape = {**_DEFAULTS, **case.shape}
         self.device = numbers.device
         self.dtype = torch_dtype(case.dtype)
         self.written: list[torch.Tensor] = []
@@ -147,14 +135,30 @@ class Operands:
         self._inputs: dict[tuple[int, ...], torch.Tensor] = {}
 
     def sizes(self, names: str) -> list[int]:
-        """Dimensions of the case, and literal sizes, by names apart."""
-        return [self.shape[name] if name in self.shape else int(name) for name in names.split()]
+        """Dimensions of the case, literal sizes and products of both, by names apart."""
+        return [int(product_of(name, self.shape)) for name in names.split()]
+
+    def option(self, text: str) -> Any:
+        """An argument that is no tensor: a literal, sizes, a list with commas, "dtype", a word."""
+        if text == "dtype":
+            return self.dtype
+        if "," in text:
+            return [self.option(part) for part in text.split(",") if part]
+        with suppress(ValueError):
+            return json.loads(text)
+        with suppress(ValueError):
+            return int(product_of(text, self.shape))
+        return text
 
     def values(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Numbers that the operator before has just written."""
         result = self.stored(*sizes, dtype=dtype)
         self.written.append(result.data)  # not the tensor: autograd would count the writes
         return result
+
+    def single(self, *sizes: int) -> torch.Tensor:
+        """New values in 32 bits, for what a library has in no fewer."""
+        return self.values(*sizes, dtype=torch.float32)
 
     def stored(self, *sizes: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         """Numbers that were written long ago: saved activations."""
@@ -173,6 +177,12 @@ class Operands:
         self.weights.append(result)
         return result
 
+    def learned(self, *sizes: int) -> torch.Tensor:
+        """A table that wants gradients, as a model's does: without, the framework skips the sizes
+        of bags.
+        """
+        return self.table(*sizes).requires_grad_()
+
     def input(self, *sizes: int) -> torch.Tensor:
         """Activations: the same tensor for all calls of the case."""
         if sizes not in self._inputs:
@@ -183,6 +193,10 @@ class Operands:
         """Uniform random integers from 0 to `below` - 1."""
         return self._numbers.indices(below, *sizes)
 
+    def mask(self, *sizes: int) -> torch.Tensor:
+        """What is kept of saved activations: half of them."""
+        return self.stored(*sizes) > 0
+
     def layer(self, kind: Callable[..., torch.nn.Module], *sizes: Any) -> torch.nn.Module:
         """A module with weights of its own, in the case's format."""
         result = kind(*sizes, device=self.device, dtype=self.dtype)
@@ -190,11 +204,15 @@ class Operands:
         return result
 
     def operand(self, text: str) -> torch.Tensor:
-        """An operand by its role and dimensions, as "weight: n k"; without role, new values."""
-        role, _, names = text.rpartition(":")
-        make = getattr(self, role) if role else self.values
+        """An operand by its role and dimensions, as "weight: n k"; without role, new values.
+
+        What follows an arrow is the order in which its axes are seen.
+        """
+        role, _, axes = text.rpartition(": ")
+        names, _, order = axes.partition(" -> ")
+        make = getattr(self, role or "values")
         result: torch.Tensor = make(*self.sizes(names))
-        return result
+        return result.permute(*map(names.split().index, order.split())) if order else result
 
 
 Builder = Callable[[Operands], Call]
@@ -215,11 +233,28 @@ def builds(*operators: str) -> Callable[[Builder], Builder]:
     return add
 
 
-def of(function: Callable[..., Any], *operands: str) -> Builder:
-    """A builder of calls of `function` on operands as `Operands.operand` reads them."""
+def read_calls() -> None:
+    """Register every call of the table ``calls.csv`` beside this module.
+
+    A line names an operator, a function, its operands as `Operands.operand` reads them, apart by
+    semicolons (those after ``name=`` by name), and further arguments as `Operands.option` does.
+    """
+    with _TABLE.open(newline="", encoding="utf-8") as lines:
+        for line in csv.DictReader(lines):
+            builds(line["operator"])(_tabled(**line))
+
+
+def _tabled(operator: str, call: str, operands: str, options: str) -> Builder:
+    """The builder of one line."""
+    del operator
+    function = attrgetter(call.removeprefix("torch."))(torch)
+    parts = [part.rpartition("=") for part in operands.split("; ")]
+    given = pairs(options)
 
     def build(source: Operands) -> Call:
-        tensors = [source.operand(text) for text in operands]
-        return lambda: function(*tensors)
+        tensors = [(name, source.operand(text)) for name, _, text in parts]
+        named = {name: x for name, x in tensors if name}
+        named |= {name: source.option(text) for name, text in given.items()}
+        return partial(function, *(x for name, x in tensors if not name), **named)
 
     return build

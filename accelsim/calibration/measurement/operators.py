@@ -25,9 +25,9 @@ from accelsim.calibration.measurement.operands import (
     COLD_BYTES,
     MOST_COPIES,
     Call,
-    Numbers,
     Operands,
     Pool,
+    read_calls,
     torch_dtype,
 )
 
@@ -41,6 +41,8 @@ __all__ = [
     "prepare",
     "torch_dtype",
 ]
+
+read_calls()
 
 #: Operators whose calls run with gradients enabled.
 GRADIENT_OPERATORS: Final = frozenset(
@@ -68,12 +70,12 @@ class Prepared:
     inputs: list[torch.Tensor]
 
 
-def build_calls(case: Case, numbers: Numbers, copies: int | None = None) -> list[Call]:
+def build_calls(case: Case, numbers: Pool, copies: int | None = None) -> list[Call]:
     """The calls of `prepare`."""
     return prepare(case, numbers, copies).calls
 
 
-def prepare(case: Case, numbers: Numbers, copies: int | None = None) -> Prepared:
+def prepare(case: Case, numbers: Pool, copies: int | None = None) -> Prepared:
     """The calls a case cycles through: one where weights stay hot, many on separate weights where
     they are cold.
 

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Plan", "Shape", "halton", "read_plans"]
+__all__ = ["Plan", "Shape", "halton", "pairs", "product_of", "read_plans"]
 
 Shape = dict[str, int]
 _TABLE: Final = Path(__file__).with_name("operators.csv")
@@ -89,7 +89,7 @@ class Plan:
             elif len(choices) > 1:
                 shape[name] = int(choices[int(halton(index, next(bases)) * len(choices))])
             else:
-                shape[name] = int(_product(text, shape))
+                shape[name] = int(product_of(text, shape))
         return shape
 
     def _is_allowed(self, shape: Shape, growth: Mapping[str, int]) -> bool:
@@ -118,7 +118,7 @@ def _factors(text: str) -> list[tuple[str, str]]:
     return _FACTOR.findall(text)
 
 
-def _product(text: str, shape: Mapping[str, int]) -> float:
+def product_of(text: str, shape: Mapping[str, int]) -> float:
     """Value of a product such as ``batch*side*side/stride``."""
     value = 1.0
     for sign, factor in _factors(text):
@@ -129,7 +129,7 @@ def _product(text: str, shape: Mapping[str, int]) -> float:
 
 def _holds(limit: str, shape: Mapping[str, int]) -> bool:
     """Whether a limit such as ``1e4<=batch*side<=1e6`` holds."""
-    values = [_product(part, shape) for part in limit.split("<=")]
+    values = [product_of(part, shape) for part in limit.split("<=")]
     return values == sorted(values)
 
 
@@ -157,13 +157,13 @@ def read_plans() -> Sequence[Plan]:
 
 
 def _plan(line: Mapping[str, str]) -> Plan:
-    growth = {name: int(value) for name, value in _pairs(line["growth"]).items()}
+    growth = {name: int(value) for name, value in pairs(line["growth"]).items()}
     limits = line["limits"].split("; ") if line["limits"] else []
     return Plan(
         line["family"],
         tuple(line["operators"].split()),
         int(line["count"]),
-        _pairs(line["shape"]),
+        pairs(line["shape"]),
         tuple(limits),
         cold=bool(line["cold"]),
         dtypes=tuple(line["dtypes"].split()),
@@ -172,9 +172,6 @@ def _plan(line: Mapping[str, str]) -> Plan:
     )
 
 
-def _pairs(text: str) -> dict[str, str]:
-    found = {}
-    for pair in text.split():
-        name, _, value = pair.partition("=")
-        found[name] = value
-    return found
+def pairs(text: str) -> dict[str, str]:
+    """Values by name of a text such as ``m=4 n=2``."""
+    return dict(pair.split("=") for pair in text.split())

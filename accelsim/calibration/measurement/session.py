@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -22,11 +23,10 @@ from accelsim.calibration.measurement.operators import (
     BUILDERS,
     GRADIENT_OPERATORS,
     Pool,
-    Prepared,
     build_calls,
     prepare,
 )
-from accelsim.calibration.measurement.timing import AmidTimer, CpuTimer, CudaTimer, Timer, Timing
+from accelsim.calibration.measurement.timing import CpuTimer, CudaTimer, Timer, Timing
 from accelsim.calibration.run_file import Measurement, RunFile
 from accelsim.errors import OutputError
 
@@ -58,9 +58,6 @@ _REWRITTEN_BYTES: Final = 8 * 2**20
 #: their kernels.
 _WITHOUT_CONTEXT: Final = frozenset({"framework", "transfer", "compiled"})
 
-#: Figures of a timing that are no details: columns of their own, or of no use to a fit.
-_COLUMNS: Final = frozenset({"time_s", "noise_fraction", "median_s", "mean_s"})
-
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -70,7 +67,6 @@ class Progress:
     total: int
     remaining_s: float
     label: str
-    rows_written: int = 0
 
 
 class Session:
@@ -103,8 +99,6 @@ class Session:
         self._clock = clock
         self._pool = Pool(device)
         self._scrubbed = torch.zeros(_SCRUBBED_BYTES // 4) if device == "cpu" else torch.zeros(0)
-        self._threads = 0
-        self._end = clock()
         self._reference: list[float] = []
 
     def measure(self, cases: Sequence[Case], budget_s: float | None = None) -> int:
@@ -117,20 +111,18 @@ class Session:
         Returns:
             Rows written.
         """
-        end = self._end = self._clock() + (self.budget_s if budget_s is None else budget_s)
+        end = self._clock() + (self.budget_s if budget_s is None else budget_s)
         self._reference = []
         done = _rounds_done(self.run_file)
         written, threads = 0, torch.get_num_threads()
         try:
             for number in range(self.rounds):
                 left = [case for case in cases if done.get(case.key, 0) <= number]
-                pace = end - (end - self._clock()) * (self.rounds - 1 - number) / (
-                    self.rounds - number
-                )
+                now = self._clock()
+                pace = now + (end - now) / (self.rounds - number)
                 written += self._round(left, number, pace, end)
         finally:
             torch.set_num_threads(threads)
-            self._threads = 0
             self._note_noise()
         return written
 
@@ -142,34 +134,29 @@ class Session:
         """
         written = 0
         for first in range(0, len(cases), _CHUNK):
-            chunk = sorted(cases[first : first + _CHUNK], key=lambda case: case.threads)
             self._time_reference()
-            for case in chunk:
+            for case in sorted(cases[first : first + _CHUNK], key=lambda case: case.threads):
                 now = self._clock()
                 if now >= end:
                     return written
                 slot = max(0.0, pace - now) / (len(cases) - written)
-                rows = self._guarded_rows(case, min(max(0.25 * slot, 0.004), 0.25), number)
+                rows = self._rows(case, min(max(0.25 * slot, 0.004), 0.25), number)
                 for row in rows:
                     self.run_file.append(row)
                 if rows[0].skipped:
                     self._check_device(rows[0].skipped)
                 written += 1
-                self._report(
-                    Progress(written, len(cases), self._end - self._clock(), case.key, written)
-                )
+                self._report(Progress(written, len(cases), end - self._clock(), case.key))
         return written
 
-    def _guarded_rows(self, case: Case, slot_s: float, number: int) -> list[Measurement]:
-        """A case's rows; that of a case during which the previous process ended says so, once."""
+    def _rows(self, case: Case, slot_s: float, number: int) -> list[Measurement]:
+        """The case's measurement, and where it has a context the one amid others; that of a
+        case during which the previous process ended says so, once.
+        """
         if case.key == self.run_file.fatal_case:
             self.run_file.fatal_case = None
             return [_skipped(case, number, "the process ended while this case ran")]
         self.run_file.begin(case.key)
-        return self._rows(case, slot_s, number)
-
-    def _rows(self, case: Case, slot_s: float, number: int) -> list[Measurement]:
-        """The case's measurement, and where it has a context the one amid other operators."""
         try:
             timings, ran = self.time(case, slot_s)
             row = captured_row(ran)
@@ -177,16 +164,14 @@ class Session:
             return [_skipped(case, number, f"{type(error).__name__}: {str(error)[:160]}")]
         if not timings[0].time_s > 0:  # nothing ran that the clock could see
             return [_skipped(ran, number, "the clock did not move")]
-        shared: dict[str, Any] = {}
-        if self._reference:
-            shared["reference_s"] = self._reference[-1]
+        shared: dict[str, Any] = {"reference_s": self._reference[-1]}
         if ran is not case:
             shared["shrunk_from"] = dict(case.shape)
         found = []
         for timing, amid in zip(timings, (False, True), strict=False):
-            details = {k: v for k, v in asdict(timing).items() if k not in _COLUMNS} | shared
-            where = replace(ran, amid=amid)
-            noise = timing.noise_fraction
+            details = {"minor_faults": timing.minor_faults, "undisturbed": timing.undisturbed}
+            where, noise = replace(ran, amid=amid), timing.noise_fraction
+            details |= shared
             found.append(Measurement(where, timing.time_s, noise, number, details, row=row))
         return found
 
@@ -227,27 +212,27 @@ class Session:
             ) from None
 
     def _timed(self, case: Case, slot_s: float) -> list[Timing]:
-        self._set_threads(case.threads)
+        if case.threads and case.threads != torch.get_num_threads():
+            torch.set_num_threads(case.threads)
         with torch.set_grad_enabled(case.operator in GRADIENT_OPERATORS):
             if self.device != "cpu":
                 with tf32_products(torch, case.dtype == "tf32"):
                     return [self._timed_on_gpu(case, slot_s)]
             prepared, timer = prepare(case, self._pool), self._timer(case.threads)
             timings = [timer.measure(prepared.calls, slot_s)]
-            if case.family not in _WITHOUT_CONTEXT and isinstance(timer, AmidTimer):
-                timings.append(self._timed_amid(timer, prepared, slot_s))
+            measure_amid = getattr(timer, "measure_amid", None)
+            if measure_amid is not None and case.family not in _WITHOUT_CONTEXT:
+                between = partial(self._other_work, prepared.inputs)
+                timings.append(measure_amid(prepared.calls, between, slot_s))
             return timings
 
-    def _timed_amid(self, timer: AmidTimer, prepared: Prepared, slot_s: float) -> Timing:
-        small = [x for x in prepared.inputs if x.numel() * x.element_size() <= _REWRITTEN_BYTES]
-
-        def between() -> None:
-            with torch.no_grad():
-                self._scrubbed.add_(1.0)
-                for x in small:
+    def _other_work(self, inputs: Sequence[torch.Tensor]) -> None:
+        """Overwrite the inner caches, then write small inputs again."""
+        with torch.no_grad():
+            self._scrubbed.add_(1.0)
+            for x in inputs:
+                if x.numel() * x.element_size() <= _REWRITTEN_BYTES:
                     x.mul_(1.0)
-
-        return timer.measure_amid(prepared.calls, between, slot_s)
 
     def _timed_on_gpu(self, case: Case, slot_s: float) -> Timing:
         """Eager calls, or replays of a graph of many, compiled or not; no cache has the operands,
@@ -263,11 +248,6 @@ class Session:
             return timer.measure(calls, slot_s)
         replay, count = captured(torch.cuda, calls)
         return timer.measure([replay], slot_s).of_each(count)
-
-    def _set_threads(self, threads: int) -> None:
-        if threads and threads != self._threads:
-            torch.set_num_threads(threads)
-            self._threads = threads
 
     def _time_reference(self) -> None:
         case = REFERENCE if self.device == "cpu" else _GPU_REFERENCE

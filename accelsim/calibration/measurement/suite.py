@@ -58,8 +58,7 @@ def operator_suite(
         Cases with unique keys, families interleaved: the first tenth of the list already spans
         every family.
     """
-    plans = [plan for plan in read_plans() if not plan.is_compiled]
-    return _ordered(plans, device, dtypes, threads, executions)
+    return _ordered(device, dtypes, threads, executions)
 
 
 def compiled_suite(device: str, dtypes: Sequence[str], threads: Sequence[int]) -> list[Case]:
@@ -70,12 +69,10 @@ def compiled_suite(device: str, dtypes: Sequence[str], threads: Sequence[int]) -
         dtypes: Formats to measure.
         threads: Thread counts; (0,) on a GPU.
     """
-    plans = [plan for plan in read_plans() if plan.is_compiled]
-    return _ordered(plans, device, dtypes, threads, ("compiled",))
+    return _ordered(device, dtypes, threads, ("compiled",))
 
 
 def _ordered(
-    plans: Sequence[Plan],
     device: str,
     dtypes: Sequence[str],
     threads: Sequence[int],
@@ -83,8 +80,8 @@ def _ordered(
 ) -> list[Case]:
     ranked = [
         (rank, number, case)
-        for number, plan in enumerate(plans)
-        if device in plan.devices
+        for number, plan in enumerate(read_plans())
+        if device in plan.devices and plan.is_compiled == ("compiled" in executions)
         for case, rank in _cases(plan, device, dtypes, threads, executions)
     ]
     ranked.sort(key=lambda entry: entry[:2])
