@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from accelsim.cli import options as opt
 from accelsim.cli.result_writer import ResultWriter, with_output
-from accelsim.cli.run_options import with_run_options
 
 if TYPE_CHECKING:
     from accelsim.planning.batch_winners import BatchWinners
@@ -31,34 +28,13 @@ _MIXED_NOTE = (
 
 
 @with_output
-@with_run_options
 def compare(
     output: ResultWriter,
-    models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="Workload names or files.")
-    ],
-    devices: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--devices",
-            "-d",
-            metavar="D,D,...",
-            help="Devices, or the words cpu, gpu, fpga, tpu, asic, all.",
-        ),
-    ] = None,
-    mode: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mode", metavar="MODE", help="inference, training or both; may be repeated."
-        ),
-    ] = None,
-    device_file: opt.DeviceFileOption = None,
-    batches: Annotated[
-        str,
-        typer.Option(
-            "--batches", metavar="N,N,...", help="Batches to name the winners of inference at."
-        ),
-    ] = "1,8,64,512",
+    models: list[str],
+    devices: list[str] | None = None,
+    mode: list[str] | None = None,
+    device_file: list[Path] | None = None,
+    batches: str = "1,8,64,512",
     *,
     keywords: dict[str, Any],
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,12 +23,8 @@ _CHECK_COLUMNS = ("name", "valid", "problem")
 @with_output
 def list_devices(
     output: ResultWriter,
-    device_class: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="Only cpu, gpu, fpga or asic.")
-    ] = None,
-    vendor: Annotated[
-        str | None, typer.Option("--vendor", metavar="NAME", help="Only this vendor's.")
-    ] = None,
+    device_class: str | None = None,
+    vendor: str | None = None,
 ) -> None:
     """List all devices, this machine's own first."""
     from accelsim.catalog import detect_local_devices
@@ -81,9 +77,7 @@ def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
 @with_output
 def show_device(
     output: ResultWriter,
-    name: Annotated[
-        str, typer.Argument(help="Device name, alias, slice, or the path of a profile.")
-    ],
+    name: str,
 ) -> None:
     """Show one device, every number with its kind and source."""
     from accelsim import catalog
@@ -99,9 +93,7 @@ def show_device(
 @with_output
 def validate_devices(
     output: ResultWriter,
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Profiles; all known if none.")
-    ] = None,
+    files: list[Path] | None = None,
 ) -> None:
     """Validate device profiles; exits with 2 if one is wrong, naming line and field."""
     from accelsim.report.listing import Listing

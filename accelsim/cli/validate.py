@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -30,65 +30,15 @@ _NOTE = (
 @with_output
 def validate(
     output: ResultWriter,
-    suites: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SUITE...]", help="Suites to score; all that find their tables if none."
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="DIR",
-            help="Folder of measured tables; those that ship with accelsim if left out.",
-        ),
-    ] = None,
-    tier: Annotated[
-        str,
-        typer.Option(
-            "--tier",
-            metavar="TIER",
-            help="Parameters to predict with: best, spec, fitted or measured.",
-        ),
-    ] = "best",
-    rows: Annotated[
-        Path | None,
-        typer.Option("--rows", metavar="FILE", help="Also write every row to this new CSV file."),
-    ] = None,
-    groups: Annotated[
-        bool, typer.Option("--groups", help="Show every device and operator or model.")
-    ] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report",
-            metavar="DIR",
-            help="Also write ACCURACY.md, ACCURACY.json and EVIDENCE.json to this folder.",
-        ),
-    ] = None,
-    plots: Annotated[
-        Path | None,
-        typer.Option(
-            "--plots",
-            metavar="DIR",
-            help="Also draw predicted against measured, as pages in this folder.",
-        ),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Exit with 1 if a figure is worse than the report that ships with accelsim.",
-        ),
-    ] = False,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Take over the suites that an interrupted run with the same data finished.",
-        ),
-    ] = False,
+    suites: list[str] | None = None,
+    data: Path | None = None,
+    tier: str = "best",
+    rows: Path | None = None,
+    groups: bool = False,
+    report: Path | None = None,
+    plots: Path | None = None,
+    check: bool = False,
+    resume: bool = False,
 ) -> None:
     """Score predictions on measured tables: errors, ranking, intervals, and the plain roofline
     beside them.
@@ -120,9 +70,7 @@ def validate(
 @with_output
 def accuracy(
     output: ResultWriter,
-    device: Annotated[
-        str | None, typer.Option("--device", "-d", metavar="NAME", help="Only this device.")
-    ] = None,
+    device: str | None = None,
 ) -> None:
     """Show how accurate this version of accelsim was found to be, per suite or for one device."""
     from accelsim import catalog
