@@ -232,14 +232,12 @@ def test_bad_columns_are_refused(change):
         TaskColumns(**(good | change))
 
 
-def test_unknown_servers_and_links_are_refused():
+def test_unknown_servers_are_refused():
     engine = Engine()
-    engine.add_shared_link("link", 1.0)
+    engine.add_server("link")
     column = np.zeros(1, dtype=np.int32)
     with pytest.raises(UnknownNameError, match="link"):
         engine.submit_many(TaskColumns(column, np.ones(1), ("lnk",)))
-    with pytest.raises(InvalidValueError, match="servers"):
-        engine.submit_many(TaskColumns(column, np.ones(1), ("link",)))
 
 
 # --- recorders
