@@ -31,8 +31,7 @@ COMMANDS: Final = {
     ),
     "compare": Command(
         "compare",
-        "Compare models over devices; the best of each column is marked, "
-        "and what cannot run says why.",
+        "Compare models over devices; the best of each column is marked, what cannot run says why.",
     ),
     "breakeven": Command(
         "breakeven",
