@@ -102,16 +102,6 @@ def _option(
 def _view(points: tuple[BreakevenPoint, ...]) -> Listing:
     from accelsim.report.listing import Listing
 
-    headers = (
-        "option",
-        "against",
-        "NRE $",
-        "$ per demand",
-        "reference $",
-        "from demands",
-        "from units",
-        "why never",
-    )
     rows = [
         (
             point.option,
@@ -125,4 +115,8 @@ def _view(points: tuple[BreakevenPoint, ...]) -> Listing:
         )
         for point in points
     ]
-    return Listing(headers, rows, right=frozenset(headers[2:7]), fold=frozenset({"why never"}))
+    titles = (
+        "option | against | >NRE $ | >$ per demand | >reference $ | >from demands | >from units | "
+        "~why never"
+    )
+    return Listing.of(titles, rows)

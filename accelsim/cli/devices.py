@@ -105,9 +105,7 @@ def validate_devices(
         cells = [
             (row["name"], "yes" if row["valid"] else "NO", row["problem"] or "") for row in rows
         ]
-        return Listing(
-            ("profile", "valid", "problem"), cells, fold=frozenset({"profile", "problem"}), gap=2
-        )
+        return Listing.of("~profile | valid | ~problem", cells, gap=2)
 
     output.emit(
         rows,
