@@ -88,30 +88,23 @@ def emit_comparison(
         {key: value for key, value in row.items() if value is not None and key != "operators"}
         for row in rows
     ]
-    scalars = [
-        name
-        for name in FIGURES
-        if name not in {"memory", "operators", "energy_parts_j", "evidence"}
-    ]
-    nested = [f"memory.{part}" for part in MemoryFootprint.__slots__]
-    nested += [f"energy_parts_j.{part}" for part in (*ENERGY_PARTS, "clock", "host", "static")]
-    nested += [f"evidence.{name}" for name in Evidence.__slots__]
-    nested += ["best", *(f"wins.{column}" for column in _WON_FIGURES)]
-    columns = (*_PAIR, *scalars, *nested)
-    done = [
-        row.estimate
-        for row in comparison.rows
-        if row.estimate is not None and row.mode == "inference"
-    ]
+    parts = {
+        "memory": MemoryFootprint.__slots__,
+        "energy_parts_j": (*ENERGY_PARTS, "clock", "host", "static"),
+        "evidence": Evidence.__slots__,
+    }
+    scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
+    nested = [f"{name}.{part}" for name, own in parts.items() for part in own]
+    wins = [f"wins.{column}" for column in _WON_FIGURES]
+    columns = (*_PAIR, *scalars, *nested, "best", *wins)
+    estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
+    done = [e for e in estimates if e.mode == "inference"]
     orders = [
         energy_order_text(e for e in done if e.workload == name)
         for name in dict.fromkeys(e.workload for e in done)
     ]
-    is_mixed = (
-        len({row.estimate.execution for row in comparison.rows if row.estimate is not None}) > 1
-    )
-    mixed = [_MIXED_NOTE] if is_mixed else []
-    note = "\n".join([COMPARISON_NOTE, *mixed, *(order for order in orders if order)])
+    mixed = _MIXED_NOTE if len({e.execution for e in estimates}) > 1 else ""
+    note = "\n".join(filter(None, [COMPARISON_NOTE, mixed, *orders]))
     output.emit(
         rows, lambda: comparison_view(comparison, winners), rows=flat, columns=columns, note=note
     )
@@ -131,12 +124,12 @@ def _won(
         marked = [f for f in BEST_FIELDS if best[f].get((row.workload, row.mode)) == row.device]
         wins = None
         if row.mode == "inference" and row.workload in by_model:
-            figures = {
-                c: [(w.batch, getattr(w, name)) for w in by_model[row.workload]]
-                for c, name in _WON_FIGURES.items()
+            won = {
+                column: [(w.batch, getattr(w, name)) for w in by_model[row.workload]]
+                for column, name in _WON_FIGURES.items()
             }
             wins = {
-                c: [b for b, win in found if win is not None and win.device == row.device]
-                for c, found in figures.items()
+                column: [batch for batch, win in found if win and win.device == row.device]
+                for column, found in won.items()
             }
         yield {"best": marked, "wins": wins}

@@ -10,12 +10,15 @@ import typer
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from accelsim.hardware.profile import DeviceProfile
 
 __all__ = ["devices"]
 
 devices = typer.Typer(name="devices", help="List, show and validate devices.", no_args_is_help=True)
 _CLASSES = ("cpu", "gpu", "fpga", "asic")
+_LEGEND = "devices; peaks in TFLOP/s or TOP/s, dense; - not supported; bold: this machine"
 _CHECK_COLUMNS = ("name", "valid", "problem")
 
 
@@ -47,13 +50,11 @@ def list_devices(
         if (wanted is None or row["class"] == wanted)
         and (vendor is None or row["vendor"].lower() == vendor.lower())
     ]
-    output.emit(rows, lambda: devices_table(rows), columns=DEVICE_COLUMNS, note=_legend(len(rows)))
+    output.emit(
+        rows, lambda: devices_table(rows), columns=DEVICE_COLUMNS, note=f"{len(rows)} {_LEGEND}"
+    )
     for problem in broken:
         output.note(f"left out: {problem}")
-
-
-def _legend(count: int) -> str:
-    return f"{count} devices; peaks in TFLOP/s or TOP/s, dense; - not supported; bold: this machine"
 
 
 def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
@@ -61,10 +62,8 @@ def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
     from accelsim import catalog
     from accelsim.errors import InputError
 
-    profiles, broken = (
-        [],
-        [f"{path}: {problem}" for path, problem in catalog.device_file_problems()],
-    )
+    profiles = []
+    broken = [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
     for name in catalog.device_names():
         try:
             profiles.append(catalog.device(name))
@@ -98,7 +97,7 @@ def validate_devices(
     """Validate device profiles; exits with 2 if one is wrong, naming line and field."""
     from accelsim.report.listing import Listing
 
-    rows = _checked_files(files) if files else _checked_catalogue()
+    rows = _checked(files)
     wrong = sum(not row["valid"] for row in rows)
 
     def view() -> Listing:
@@ -107,37 +106,25 @@ def validate_devices(
         ]
         return Listing.of("~profile | valid | ~problem", cells, gap=2)
 
-    output.emit(
-        rows,
-        view,
-        columns=_CHECK_COLUMNS,
-        note=f"{len(rows) - wrong} of {len(rows)} profiles are valid",
-    )
+    note = f"{len(rows) - wrong} of {len(rows)} profiles are valid"
+    output.emit(rows, view, columns=_CHECK_COLUMNS, note=note)
     if wrong:
         raise typer.Exit(2)
 
 
-def _checked_files(files: list[Path]) -> list[dict[str, Any]]:
-    from accelsim.catalog import load_device_file
-
-    return [_checked(str(path), lambda path=path: load_device_file(path)) for path in files]
-
-
-def _checked_catalogue() -> list[dict[str, Any]]:
+def _checked(files: list[Path] | None) -> list[dict[str, Any]]:
+    """Whether each file, or each known profile, can be read."""
     from accelsim import catalog
-
-    rows = [
-        _checked(name, lambda name=name: catalog.device(name)) for name in catalog.device_names()
-    ]
-    unlisted = catalog.device_file_problems()
-    return rows + [{"name": path, "valid": False, "problem": problem} for path, problem in unlisted]
-
-
-def _checked(name: str, read: Any) -> dict[str, Any]:
     from accelsim.errors import InputError
 
-    try:
-        read()
-    except InputError as error:
-        return {"name": name, "valid": False, "problem": str(error)}
-    return {"name": name, "valid": True, "problem": None}
+    read: Callable[[str], Any] = catalog.load_device_file if files else catalog.device
+    unlisted = [] if files else catalog.device_file_problems()
+    rows: list[dict[str, Any]] = []
+    for name in map(str, files or catalog.device_names()):
+        problem = None
+        try:
+            read(name)
+        except InputError as error:
+            problem = str(error)
+        rows.append({"name": name, "valid": problem is None, "problem": problem})
+    return rows + [{"name": path, "valid": False, "problem": problem} for path, problem in unlisted]

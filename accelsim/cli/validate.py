@@ -83,14 +83,11 @@ def accuracy(
     if name is not None and not rows:
         groups = [group for suite in found["suites"].values() for group in suite["groups"]]
         scored = sorted({group["profile"] for group in groups if group["profile"]})
-        remedy = (
-            f"Measured devices: {', '.join(x for x in scored if not x.startswith('scalesim'))}."
-        )
+        known = ", ".join(x for x in scored if not x.startswith("scalesim"))
+        remedy = f"Measured devices: {known}."
         if name == "local/cpu":
-            raise InputError(
-                f"the report has no rows of {name}: "
-                f"accelsim calibrate check measures this machine. {remedy}"
-            )
+            check = "accelsim calibrate check measures this machine"
+            raise InputError(f"the report has no rows of {name}: {check}. {remedy}")
         if name in catalog.device_names():
             raise InputError(f"the report has no measured rows of {name}. {remedy}")
         raise UnknownNameError("measured device", name, scored, remedy)
@@ -111,12 +108,8 @@ def _scored(
     with progress_bar("validating", unit="rows", quiet=output.quiet) as report:
 
         def show(step: Step) -> None:
-            report(
-                step.rows_done,
-                step.rows_total,
-                step.doing,
-                f"{step.suite} ({step.place}/{step.suite_count})",
-            )
+            title = f"{step.suite} ({step.place}/{step.suite_count})"
+            report(step.rows_done, step.rows_total, step.doing, title)
 
         board = score(names, data, tier, show, finished)
     for note in (*finished.notes, *board.notes):
@@ -129,11 +122,8 @@ def _scored(
 def _interrupted(finished: FinishedSuites) -> str:
     if finished.problem:
         return f"interrupted; no suite is kept: {finished.problem}"
-    suites = (
-        "1 finished suite is"
-        if len(finished.stored) == 1
-        else f"{len(finished.stored)} finished suites are"
-    )
+    count = len(finished.stored)
+    suites = "1 finished suite is" if count == 1 else f"{count} finished suites are"
     return f"interrupted; {suites} kept: run the same command with --resume"
 
 
@@ -167,14 +157,11 @@ def _worse(found: Mapping[str, Any], output: ResultWriter, *, is_shipped_data: b
 
 
 def _tell(problems: Sequence[DataProblem], worse: Sequence[str]) -> None:
-    for problem in problems[:_SHOWN_PROBLEMS]:
-        typer.secho(f"bad data: {problem}", fg=typer.colors.RED, err=True)
-    if len(problems) > _SHOWN_PROBLEMS:
-        typer.secho(
-            f"bad data: and {len(problems) - _SHOWN_PROBLEMS} more", fg=typer.colors.RED, err=True
-        )
-    for line in worse:
-        typer.secho(f"worse: {line}", fg=typer.colors.RED, err=True)
+    left = len(problems) - _SHOWN_PROBLEMS
+    lines = [f"bad data: {problem}" for problem in problems[:_SHOWN_PROBLEMS]]
+    lines += [f"bad data: and {left} more"] if left > 0 else []
+    for line in (*lines, *(f"worse: {figure}" for figure in worse)):
+        typer.secho(line, fg=typer.colors.RED, err=True)
 
 
 def _canonical(device: str) -> str:
