@@ -38,7 +38,9 @@ def compare(
     *,
     keywords: dict[str, Any],
 ) -> None:
-    """Compare models over devices; the best of each column is marked, what cannot run says why."""
+    """Compare models over devices; the best of each column is marked, and what cannot run says
+    why.
+    """
     from accelsim.cli.selection import chosen_devices, chosen_modes
     from accelsim.planning.compare import compare as compare_runs
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
 from typing import Literal, Protocol
@@ -11,10 +10,9 @@ from simpy.events import Event
 
 __all__ = ["Discipline", "Server", "Work"]
 
-#: Order in which a busy server takes waiting tasks. fifo: as they become ready. priority: lowest
-#: number first, then fifo. in_order: strictly as submitted, like a CUDA stream; a task that is not
-#: ready holds up those behind it.
-Discipline = Literal["fifo", "priority", "in_order"]
+#: Order in which a busy server takes waiting tasks. fifo: as they become ready. in_order: strictly
+#: as submitted, like a CUDA stream; a task that is not ready holds up those behind it.
+Discipline = Literal["fifo", "in_order"]
 
 
 class Work(Protocol):
@@ -22,9 +20,6 @@ class Work(Protocol):
 
     def begin(self, row: int) -> None:
         """Start a row now."""
-
-    def priority_of(self, row: int) -> int:
-        """Priority of a row; smaller runs first."""
 
 
 class Server:
@@ -47,8 +42,6 @@ class Server:
         self.busy_count = 0
         self.last: Callable[[], Event] | None = None
         self._waiting: deque[tuple[Work, int]] = deque()
-        self._ranked: list[tuple[int, int, Work, int]] = []
-        self._arrival_count = 0
 
     def wait_for_last(self, go_on: Callable[[Event], None]) -> bool:
         """On an in-order server, have `go_on` called once the task submitted last has ended.
@@ -67,10 +60,6 @@ class Server:
         if self.busy_count < self.capacity:
             self.busy_count += 1
             work.begin(row)
-        elif self.discipline == "priority":
-            self._arrival_count += 1
-            rank = (work.priority_of(row), self._arrival_count, work, row)
-            heapq.heappush(self._ranked, rank)
         else:
             self._waiting.append((work, row))
 
@@ -78,9 +67,6 @@ class Server:
         """Give the place of a task that has ended to the next in the queue."""
         if self._waiting:
             work, row = self._waiting.popleft()
-            work.begin(row)
-        elif self._ranked:
-            _, _, work, row = heapq.heappop(self._ranked)
             work.begin(row)
         else:
             self.busy_count -= 1

@@ -58,7 +58,6 @@ class Task:
         dependencies: Jobs or other SimPy events that must have happened first.
         row_dependency: Feeds the rows of this task one by one.
         energy_j: Dynamic energy, total or per row, in joules.
-        priority: Smaller runs first on a priority server.
         category: Groups rows in the timeline.
         row_names: Names of the rows; `name` for all where None. Share one tuple between tasks.
     """
@@ -69,7 +68,6 @@ class Task:
     dependencies: Sequence[Event] = ()
     row_dependency: RowDependency | None = None
     energy_j: float | FloatArray = 0.0
-    priority: int = 0
     category: str = "task"
     row_names: tuple[str, ...] | None = None
 
@@ -141,10 +139,6 @@ class Job(Event):
             return np.array([self.start_s])
         previous = np.concatenate([[self.start_s], self.row_end_s[:-1]])
         return previous if self.row_ready_s is None else np.maximum(previous, self.row_ready_s)
-
-    def priority_of(self, _row: int) -> int:
-        """Priority of the task."""
-        return self.task.priority
 
     def wait_for(self, event: Event) -> None:
         """Hold the job back until `event` has been processed."""

@@ -201,13 +201,6 @@ class Timeline:
         start, end = self.busy_intervals(resource)
         return float((end - start).sum())
 
-    def gaps(self, resource: str) -> tuple[FloatArray, FloatArray]:
-        """Idle intervals between the first and the last task of a resource, as (starts, ends) in
-        seconds.
-        """
-        start, end = self.busy_intervals(resource)
-        return end[:-1], start[1:]
-
     def utilisation(self, resource: str, start_s: float = 0.0, end_s: float | None = None) -> float:
         """Share of a resource's capacity that is used in a window, from 0 to 1.
 

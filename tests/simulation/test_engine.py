@@ -8,22 +8,21 @@ from hypothesis import strategies as st
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.simulation.engine import Engine, RowDependency, Task, back_to_back_end_s
 
-RESOURCES = ("one", "two", "pool", "ranked")
-CAPACITY = {"one": 1, "two": 1, "pool": 3, "ranked": 1}
+RESOURCES = ("one", "two", "pool")
+CAPACITY = {"one": 1, "two": 1, "pool": 3}
 durations = st.floats(min_value=0.0, max_value=5.0).map(lambda x: round(x, 3))
 columns = st.lists(durations, min_size=1, max_size=12).map(np.array)
 
 
 @st.composite
 def task_graphs(draw):
-    """Up to 30 tasks as (resource, duration or column, earlier tasks, priority)."""
+    """Up to 30 tasks as (resource, duration or column, earlier tasks)."""
     count = draw(st.integers(1, 30))
     return [
         (
             draw(st.sampled_from(RESOURCES)),
             draw(st.one_of(durations, columns)),
             draw(st.lists(st.integers(0, index - 1), max_size=3, unique=True)) if index else [],
-            draw(st.integers(0, 2)),
         )
         for index in range(count)
     ]
@@ -34,15 +33,10 @@ def run_graph(graph):
     engine.add_server("one")
     engine.add_server("two", discipline="in_order")
     engine.add_server("pool", capacity=3)
-    engine.add_server("ranked", discipline="priority")
     jobs = []
-    for index, (resource, duration, before, priority) in enumerate(graph):
+    for index, (resource, duration, before) in enumerate(graph):
         after = [jobs[i] for i in before]
-        jobs.append(
-            engine.submit(
-                Task(f"t{index}", resource, duration, after, energy_j=1.0, priority=priority)
-            )
-        )
+        jobs.append(engine.submit(Task(f"t{index}", resource, duration, after, energy_j=1.0)))
     engine.run()
     return jobs, engine.timeline()
 
@@ -51,10 +45,10 @@ def run_graph(graph):
 @given(task_graphs())
 def test_dependencies_exclusivity_and_conservation(graph):
     jobs, line = run_graph(graph)
-    for job, (_, duration, before, _) in zip(jobs, graph, strict=True):
+    for job, (_, duration, before) in zip(jobs, graph, strict=True):
         assert job.start_s >= max((jobs[i].end_s for i in before), default=0.0)
         assert job.end_s - job.start_s == pytest.approx(np.sum(duration), abs=1e-9)
-    assert line.duration_s.sum() == pytest.approx(sum(np.sum(d) for _, d, _, _ in graph), abs=1e-9)
+    assert line.duration_s.sum() == pytest.approx(sum(np.sum(d) for _, d, _ in graph), abs=1e-9)
     assert line.energy_j.sum() == pytest.approx(len(graph), rel=1e-9)
     for resource, capacity in CAPACITY.items():
         assert most_at_once(line, resource) <= capacity
@@ -107,14 +101,6 @@ def test_in_order_server_keeps_submission_order_and_fifo_does_not():
         ]
         engine.run()
         assert [job.end_s for job in jobs] == expected
-
-
-def test_priority_server_takes_smallest_number_first_then_arrival():
-    engine = Engine()
-    engine.add_server("s", discipline="priority")
-    jobs = [engine.submit(Task(f"p{p}", "s", 1.0, priority=p)) for p in (9, 2, 1, 2, 0)]
-    engine.run()
-    assert [job.start_s for job in jobs] == [0.0, 3.0, 2.0, 4.0, 1.0]
 
 
 def uncoalesced(start_s, rows, dispatch):
