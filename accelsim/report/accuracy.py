@@ -65,14 +65,9 @@ def score_rows(report: Mapping[str, Any], device: str | None = None) -> list[dic
 
 
 def _is_of(group: Mapping[str, Any], device: str | None) -> bool:
-    if device is None:
-        return True
-    names = {
-        str(group["device"]).lower(),
-        str(group["profile"]).lower(),
-        str(group["profile"]).partition("@")[0],
-    }
-    return device.lower() in names
+    named, profile = str(group["device"]).lower(), str(group["profile"])
+    names = {named, profile.lower(), profile.partition("@")[0]}
+    return device is None or device.lower() in names
 
 
 def _row(suite: str, values: Mapping[str, Any], group: str | None) -> dict[str, Any]:

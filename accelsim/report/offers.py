@@ -49,14 +49,9 @@ def _known_kind(offer: Offer) -> PriceKind:
 
 
 def _offer_row(offer: Offer, kind: PriceKind) -> dict[str, Any]:
-    computed = {
-        "offer": offer.offer_id,
-        "kind": kind,
-        "usd_per_unit_hour": offer.usd_per_unit_hour(kind),
-    }
-    row = {
-        name: computed[name] if name in computed else getattr(offer, name) for name in OFFER_COLUMNS
-    }
+    row = {name: getattr(offer, name, None) for name in OFFER_COLUMNS}
+    row |= {"offer": offer.offer_id, "kind": kind}
+    row["usd_per_unit_hour"] = offer.usd_per_unit_hour(kind)
     return {name: None if value == "" else value for name, value in row.items()}
 
 

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _PATH_DEPTH = 2
+_SUMMED = ("flop", "bytes", "weight_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,8 @@ def check_figures(workload: Workload) -> list[FigureCheck]:
 def _check(workload: Workload, figure: Published) -> FigureCheck:
     lowered = forward_pass(workload, figure.shape)
     ours = lowered.parameter_count if figure.quantity == "parameters" else lowered.graph.model_flop
-    return FigureCheck(
-        workload.name,
-        figure.quantity,
-        figure.value,
-        float(ours),
-        figure.tolerance_fraction,
-        figure.source,
-    )
+    name, quantity, value = workload.name, figure.quantity, figure.value
+    return FigureCheck(name, quantity, value, float(ours), figure.tolerance_fraction, figure.source)
 
 
 def workload_row(workload: Workload) -> dict[str, Any]:
@@ -145,14 +140,8 @@ def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[dict[st
 def _group(
     graph: OperatorGraph, path: str, kind: str, rows: np.ndarray[Any, Any]
 ) -> dict[str, Any]:
-    return {
-        "path": path,
-        "kind": kind,
-        "operator_count": len(rows),
-        "flop": float(graph.flop[rows].sum()),
-        "bytes": float(graph.bytes[rows].sum()),
-        "weight_bytes": float(graph.weight_bytes[rows].sum()),
-    }
+    sums = {name: float(getattr(graph, name)[rows].sum()) for name in _SUMMED}
+    return {"path": path, "kind": kind, "operator_count": len(rows)} | sums
 
 
 def workload_document(workload: Workload, *, operators: bool = False) -> dict[str, Any]:
@@ -233,12 +222,13 @@ def checks_table(rows: Sequence[Mapping[str, Any]], *, sources: bool = False) ->
 def layers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `layer_groups`."""
     cells = [
-        (row["path"] or "(model)", row["kind"], f"{row['operator_count']:,}", *_sizes(row))
+        (
+            row["path"] or "(model)",
+            row["kind"],
+            f"{row['operator_count']:,}",
+            *(number(row[name]) for name in _SUMMED),
+        )
         for row in rows
     ]
     titles = "~layers | kind | >operators | >FLOP | >bytes | >weights"
     return Listing.of(titles, cells, gap=2)
-
-
-def _sizes(row: Mapping[str, Any]) -> list[str]:
-    return [number(row[name]) for name in ("flop", "bytes", "weight_bytes")]

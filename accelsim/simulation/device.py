@@ -11,6 +11,7 @@ iteration (the bottleneck law; Denning & Buzen, ACM Computing Surveys 10, 1978).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -124,18 +125,17 @@ def simulate_device(
         DoesNotFitError: If memory in use exceeds `memory_capacity_bytes`.
         InvalidValueError: If a setting is out of range.
     """
-    rows = DeviceRows(
-        time_s=table.time_s,
-        dispatch_s=table.dispatch_s,
-        energy_j=table.energy_j,
-        bound=table.bound,
-        names=None if graph is None else graph.name,
-        live_bytes=activation_live_bytes(graph)
-        if live_bytes is None and graph is not None
-        else live_bytes,
-        dependency_offset=None if graph is None else graph.dependency_offset,
-        dependency=None if graph is None else graph.dependency,
-    )
+    rows = DeviceRows(table.time_s, table.dispatch_s, table.energy_j, table.bound)
+    if graph is not None:
+        rows = replace(
+            rows,
+            names=graph.name,
+            live_bytes=activation_live_bytes(graph) if live_bytes is None else live_bytes,
+            dependency_offset=graph.dependency_offset,
+            dependency=graph.dependency,
+        )
+    elif live_bytes is not None:
+        rows = replace(rows, live_bytes=live_bytes)
     return simulate_rows(rows, DeviceSettings(**settings))
 
 
@@ -410,39 +410,27 @@ def _stream_name(stream: int) -> str:
 
 
 def _by_stage(segments: list[Segment]) -> list[list[Segment]]:
-    stages: list[list[Segment]] = []
-    for segment in segments:
-        if segment.stage == len(stages):
-            stages.append([])
-        stages[-1].append(segment)
-    return stages
+    by_stage = itertools.groupby(segments, key=lambda segment: segment.stage)
+    return [list(stage) for _, stage in by_stage]
 
 
 def _dispatch_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
     """Host time of each launch: per row, or one figure for a captured graph."""
     if not settings.is_captured:
         return rows.dispatch_s
-    launch_s = (
-        float(rows.dispatch_s.max()) if settings.graph_launch_s is None else settings.graph_launch_s
-    )
-    return np.array([launch_s])
+    launch_s = settings.graph_launch_s
+    return np.array([float(rows.dispatch_s.max()) if launch_s is None else launch_s])
 
 
 def _device_time_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
     """Row times with the power limit, node gaps and, where the host is the device, dispatch."""
-    time_s = rows.time_s
-    if (
-        settings.power_limit_w is not None
-        and settings.idle_w is not None
-        and rows.energy_j is not None
-    ):
+    time_s, energy_j = rows.time_s, rows.energy_j
+    idle_w, limit_w = settings.idle_w, settings.power_limit_w
+    if limit_w is not None and idle_w is not None and energy_j is not None:
+        is_stretchable = None if rows.bound is None else rows.bound != Bound.MEMORY
+        window_s = settings.power_window_s
         time_s = cap_power(
-            time_s,
-            rows.energy_j,
-            settings.idle_w,
-            settings.power_limit_w,
-            window_s=settings.power_window_s,
-            is_stretchable=None if rows.bound is None else rows.bound != Bound.MEMORY,
+            time_s, energy_j, idle_w, limit_w, window_s=window_s, is_stretchable=is_stretchable
         )
     # Eager dispatch runs on the host beside the device, unless they are one; gaps of a captured
     # graph are device time.
