@@ -47,6 +47,7 @@ check: $(VENV)/.dev
 ## make bench        benchmarks: simulator, cost models, command line
 bench: $(VENV)/.dev
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	$(BIN)/python -m tools.queues
 
 ## make validate     score predictions on measured tables (DATA=folder of tables; those that ship if unset); fails if worse than reported
 validate: $(VENV)/.dev

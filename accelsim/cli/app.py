@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import typer
@@ -24,47 +26,14 @@ class Command(NamedTuple):
     summary: str
 
 
+def _commands() -> dict[str, Command]:
+    """Rows of ``commands.csv`` by name."""
+    with Path(__file__).with_name("commands.csv").open(encoding="utf-8", newline="") as file:
+        return {name: Command(*words) for name, *words in list(csv.reader(file))[1:]}
+
+
 #: Commands in the order of the help text.
-COMMANDS: Final = {
-    "estimate": Command(
-        "estimate", "Estimate the time, energy, memory and cost of one model on one device."
-    ),
-    "compare": Command(
-        "compare",
-        "Compare models over devices; the best of each column is marked, "
-        "and what cannot run says why.",
-    ),
-    "breakeven": Command(
-        "breakeven",
-        "Volumes from which an FPGA design or a chip is cheaper than buying the reference, "
-        "development included.",
-    ),
-    "devices": Command("devices", "List, show and validate devices."),
-    "clusters": Command("clusters", "List and show clusters."),
-    "calibrate": Command("calibrate", "Measure this machine and fit its cost model."),
-    "workloads": Command("workloads", "List, show and validate workloads."),
-    "capture": Command(
-        "capture",
-        "Capture a torch.nn.Module without allocating its weights; "
-        "--out saves it for estimate and compare.",
-    ),
-    "arch": Command("arch", "Explore designs of matrix arrays (systolic ASICs)."),
-    "offers": Command("offers", "List prices."),
-    "validate": Command(
-        "validate",
-        "Score predictions on measured tables: errors, ranking, intervals, "
-        "and the plain roofline beside them.",
-    ),
-    "accuracy": Command(
-        "validate",
-        "Show how accurate this version of accelsim was found to be, per suite or for one device.",
-    ),
-    "demo": Command(
-        "demo",
-        "Compare ResNet-50, BERT-large and Llama-3.1-8B, compiled, "
-        "on ten devices of all four classes.",
-    ),
-}
+COMMANDS: Final = _commands()
 
 
 def command_list() -> typer.Typer:

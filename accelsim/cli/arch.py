@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelsim.cli import options as opt
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def sweep(
     count: Annotated[str, typer.Option("--count", metavar="N,...", help="Arrays per chip.")] = "1",
     clock_mhz: Annotated[float, typer.Option("--clock-mhz", help="Array clock.")] = 1000.0,
     batch: Annotated[int, typer.Option("--batch", help="Samples per pass.")] = 1,
-    seq_len: opt.SeqLenOption = None,
+    seq_len: int | None = None,
     precision: Annotated[
         str,
         typer.Option(

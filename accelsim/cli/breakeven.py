@@ -4,11 +4,8 @@ against a GPU.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from accelsim.cli import options as opt
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
@@ -30,39 +27,20 @@ _NOTE = (
 @with_output
 def breakeven(
     output: ResultWriter,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Workload name or file.")],
-    reference: Annotated[
-        str, typer.Option("--reference", metavar="DEVICE", help="Device one buys.")
-    ] = "a10",
-    fpga: Annotated[
-        str | None, typer.Option("--fpga", metavar="DEVICE", help="FPGA board.")
-    ] = None,
-    asic: Annotated[
-        str | None, typer.Option("--asic", metavar="DEVICE", help="Chip to develop, or like it.")
-    ] = None,
-    fpga_nre_usd: Annotated[
-        float, typer.Option("--fpga-nre-usd", help="Development of the FPGA design.")
-    ] = 0.0,
-    asic_nre_usd: Annotated[
-        float, typer.Option("--asic-nre-usd", help="Development of the chip, masks included.")
-    ] = 0.0,
-    reference_usd: Annotated[
-        float | None,
-        typer.Option("--reference-usd", help="Price of the reference; the profile's if left out."),
-    ] = None,
-    fpga_usd: Annotated[float | None, typer.Option("--fpga-usd", help="Price of a board.")] = None,
-    asic_usd: Annotated[
-        float | None, typer.Option("--asic-usd", help="Price of one more chip on its board.")
-    ] = None,
-    demand_per_s: Annotated[
-        float, typer.Option("--demand-per-s", help="Inferences per second of one demand.")
-    ] = 1000.0,
-    life_years: Annotated[float, typer.Option("--life-years", help="Years of service.")] = 3.0,
-    usd_per_kwh: Annotated[float, typer.Option("--usd-per-kwh", help="Energy price.")] = 0.10,
-    pue: Annotated[
-        float, typer.Option("--pue", help="Power usage effectiveness of the site.")
-    ] = 1.0,
-    batch: opt.BatchOption = None,
+    model: str,
+    reference: str = "a10",
+    fpga: str | None = None,
+    asic: str | None = None,
+    fpga_nre_usd: float = 0.0,
+    asic_nre_usd: float = 0.0,
+    reference_usd: float | None = None,
+    fpga_usd: float | None = None,
+    asic_usd: float | None = None,
+    demand_per_s: float = 1000.0,
+    life_years: float = 3.0,
+    usd_per_kwh: float = 0.10,
+    pue: float = 1.0,
+    batch: int | None = None,
 ) -> None:
     """Volumes from which an FPGA design or a chip is cheaper than buying the reference, development
     included.
@@ -124,16 +102,6 @@ def _option(
 def _view(points: tuple[BreakevenPoint, ...]) -> Listing:
     from accelsim.report.listing import Listing
 
-    headers = (
-        "option",
-        "against",
-        "NRE $",
-        "$ per demand",
-        "reference $",
-        "from demands",
-        "from units",
-        "why never",
-    )
     rows = [
         (
             point.option,
@@ -147,4 +115,8 @@ def _view(points: tuple[BreakevenPoint, ...]) -> Listing:
         )
         for point in points
     ]
-    return Listing(headers, rows, right=frozenset(headers[2:7]), fold=frozenset({"why never"}))
+    titles = (
+        "option | against | >NRE $ | >$ per demand | >reference $ | >from demands | >from units | "
+        "~why never"
+    )
+    return Listing.of(titles, rows)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
@@ -19,12 +17,8 @@ clusters = typer.Typer(
 @with_output
 def list_clusters(
     output: ResultWriter,
-    device: Annotated[
-        str | None, typer.Option("--device", metavar="NAME", help="Only of this device.")
-    ] = None,
-    nodes: Annotated[
-        bool, typer.Option("--nodes", help="Also single nodes, which are clusters of one.")
-    ] = False,
+    device: str | None = None,
+    nodes: bool = False,
 ) -> None:
     """List all clusters with their tiers of links."""
     from accelsim.cluster_catalog import cluster, cluster_names, node_names
@@ -45,7 +39,7 @@ def list_clusters(
 @with_output
 def show_cluster(
     output: ResultWriter,
-    name: Annotated[str, typer.Argument(help="Cluster or node.")],
+    name: str,
 ) -> None:
     """Show one cluster: its node, its tiers, and every number with its kind and source."""
     from accelsim.cluster_catalog import cluster, cluster_sources

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from accelsim.cli import options as opt
 from accelsim.cli.result_writer import ResultWriter, with_output
-from accelsim.cli.run_options import with_run_options
 
 if TYPE_CHECKING:
     from accelsim.planning.batch_winners import BatchWinners
@@ -31,38 +28,19 @@ _MIXED_NOTE = (
 
 
 @with_output
-@with_run_options
 def compare(
     output: ResultWriter,
-    models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="Workload names or files.")
-    ],
-    devices: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--devices",
-            "-d",
-            metavar="D,D,...",
-            help="Devices, or the words cpu, gpu, fpga, tpu, asic, all.",
-        ),
-    ] = None,
-    mode: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mode", metavar="MODE", help="inference, training or both; may be repeated."
-        ),
-    ] = None,
-    device_file: opt.DeviceFileOption = None,
-    batches: Annotated[
-        str,
-        typer.Option(
-            "--batches", metavar="N,N,...", help="Batches to name the winners of inference at."
-        ),
-    ] = "1,8,64,512",
+    models: list[str],
+    devices: list[str] | None = None,
+    mode: list[str] | None = None,
+    device_file: list[Path] | None = None,
+    batches: str = "1,8,64,512",
     *,
     keywords: dict[str, Any],
 ) -> None:
-    """Compare models over devices; the best of each column is marked, what cannot run says why."""
+    """Compare models over devices; the best of each column is marked, and what cannot run says
+    why.
+    """
     from accelsim.cli.selection import chosen_devices, chosen_modes
     from accelsim.planning.compare import compare as compare_runs
 
@@ -112,30 +90,23 @@ def emit_comparison(
         {key: value for key, value in row.items() if value is not None and key != "operators"}
         for row in rows
     ]
-    scalars = [
-        name
-        for name in FIGURES
-        if name not in {"memory", "operators", "energy_parts_j", "evidence"}
-    ]
-    nested = [f"memory.{part}" for part in MemoryFootprint.__slots__]
-    nested += [f"energy_parts_j.{part}" for part in (*ENERGY_PARTS, "clock", "host", "static")]
-    nested += [f"evidence.{name}" for name in Evidence.__slots__]
-    nested += ["best", *(f"wins.{column}" for column in _WON_FIGURES)]
-    columns = (*_PAIR, *scalars, *nested)
-    done = [
-        row.estimate
-        for row in comparison.rows
-        if row.estimate is not None and row.mode == "inference"
-    ]
+    parts = {
+        "memory": MemoryFootprint.__slots__,
+        "energy_parts_j": (*ENERGY_PARTS, "clock", "host", "static"),
+        "evidence": Evidence.__slots__,
+    }
+    scalars = [name for name in FIGURES if name not in {*parts, "operators"}]
+    nested = [f"{name}.{part}" for name, own in parts.items() for part in own]
+    wins = [f"wins.{column}" for column in _WON_FIGURES]
+    columns = (*_PAIR, *scalars, *nested, "best", *wins)
+    estimates = [row.estimate for row in comparison.rows if row.estimate is not None]
+    done = [e for e in estimates if e.mode == "inference"]
     orders = [
         energy_order_text(e for e in done if e.workload == name)
         for name in dict.fromkeys(e.workload for e in done)
     ]
-    is_mixed = (
-        len({row.estimate.execution for row in comparison.rows if row.estimate is not None}) > 1
-    )
-    mixed = [_MIXED_NOTE] if is_mixed else []
-    note = "\n".join([COMPARISON_NOTE, *mixed, *(order for order in orders if order)])
+    mixed = _MIXED_NOTE if len({e.execution for e in estimates}) > 1 else ""
+    note = "\n".join(filter(None, [COMPARISON_NOTE, mixed, *orders]))
     output.emit(
         rows, lambda: comparison_view(comparison, winners), rows=flat, columns=columns, note=note
     )
@@ -155,12 +126,12 @@ def _won(
         marked = [f for f in BEST_FIELDS if best[f].get((row.workload, row.mode)) == row.device]
         wins = None
         if row.mode == "inference" and row.workload in by_model:
-            figures = {
-                c: [(w.batch, getattr(w, name)) for w in by_model[row.workload]]
-                for c, name in _WON_FIGURES.items()
+            won = {
+                column: [(w.batch, getattr(w, name)) for w in by_model[row.workload]]
+                for column, name in _WON_FIGURES.items()
             }
             wins = {
-                c: [b for b, win in found if win is not None and win.device == row.device]
-                for c, found in figures.items()
+                column: [batch for batch, win in found if win and win.device == row.device]
+                for column, found in won.items()
             }
         yield {"best": marked, "wins": wins}

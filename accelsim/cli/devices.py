@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from accelsim.hardware.profile import DeviceProfile
 
 __all__ = ["devices"]
 
 devices = typer.Typer(name="devices", help="List, show and validate devices.", no_args_is_help=True)
 _CLASSES = ("cpu", "gpu", "fpga", "asic")
+_LEGEND = "devices; peaks in TFLOP/s or TOP/s, dense; - not supported; bold: this machine"
 _CHECK_COLUMNS = ("name", "valid", "problem")
 
 
@@ -23,12 +26,8 @@ _CHECK_COLUMNS = ("name", "valid", "problem")
 @with_output
 def list_devices(
     output: ResultWriter,
-    device_class: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="Only cpu, gpu, fpga or asic.")
-    ] = None,
-    vendor: Annotated[
-        str | None, typer.Option("--vendor", metavar="NAME", help="Only this vendor's.")
-    ] = None,
+    device_class: str | None = None,
+    vendor: str | None = None,
 ) -> None:
     """List all devices, this machine's own first."""
     from accelsim.catalog import detect_local_devices
@@ -51,13 +50,11 @@ def list_devices(
         if (wanted is None or row["class"] == wanted)
         and (vendor is None or row["vendor"].lower() == vendor.lower())
     ]
-    output.emit(rows, lambda: devices_table(rows), columns=DEVICE_COLUMNS, note=_legend(len(rows)))
+    output.emit(
+        rows, lambda: devices_table(rows), columns=DEVICE_COLUMNS, note=f"{len(rows)} {_LEGEND}"
+    )
     for problem in broken:
         output.note(f"left out: {problem}")
-
-
-def _legend(count: int) -> str:
-    return f"{count} devices; peaks in TFLOP/s or TOP/s, dense; - not supported; bold: this machine"
 
 
 def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
@@ -65,10 +62,8 @@ def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
     from accelsim import catalog
     from accelsim.errors import InputError
 
-    profiles, broken = (
-        [],
-        [f"{path}: {problem}" for path, problem in catalog.device_file_problems()],
-    )
+    profiles = []
+    broken = [f"{path}: {problem}" for path, problem in catalog.device_file_problems()]
     for name in catalog.device_names():
         try:
             profiles.append(catalog.device(name))
@@ -81,9 +76,7 @@ def _readable_devices() -> tuple[list[DeviceProfile], list[str]]:
 @with_output
 def show_device(
     output: ResultWriter,
-    name: Annotated[
-        str, typer.Argument(help="Device name, alias, slice, or the path of a profile.")
-    ],
+    name: str,
 ) -> None:
     """Show one device, every number with its kind and source."""
     from accelsim import catalog
@@ -99,55 +92,39 @@ def show_device(
 @with_output
 def validate_devices(
     output: ResultWriter,
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Profiles; all known if none.")
-    ] = None,
+    files: list[Path] | None = None,
 ) -> None:
     """Validate device profiles; exits with 2 if one is wrong, naming line and field."""
     from accelsim.report.listing import Listing
 
-    rows = _checked_files(files) if files else _checked_catalogue()
+    rows = _checked(files)
     wrong = sum(not row["valid"] for row in rows)
 
     def view() -> Listing:
         cells = [
             (row["name"], "yes" if row["valid"] else "NO", row["problem"] or "") for row in rows
         ]
-        return Listing(
-            ("profile", "valid", "problem"), cells, fold=frozenset({"profile", "problem"}), gap=2
-        )
+        return Listing.of("~profile | valid | ~problem", cells, gap=2)
 
-    output.emit(
-        rows,
-        view,
-        columns=_CHECK_COLUMNS,
-        note=f"{len(rows) - wrong} of {len(rows)} profiles are valid",
-    )
+    note = f"{len(rows) - wrong} of {len(rows)} profiles are valid"
+    output.emit(rows, view, columns=_CHECK_COLUMNS, note=note)
     if wrong:
         raise typer.Exit(2)
 
 
-def _checked_files(files: list[Path]) -> list[dict[str, Any]]:
-    from accelsim.catalog import load_device_file
-
-    return [_checked(str(path), lambda path=path: load_device_file(path)) for path in files]
-
-
-def _checked_catalogue() -> list[dict[str, Any]]:
+def _checked(files: list[Path] | None) -> list[dict[str, Any]]:
+    """Whether each file, or each known profile, can be read."""
     from accelsim import catalog
-
-    rows = [
-        _checked(name, lambda name=name: catalog.device(name)) for name in catalog.device_names()
-    ]
-    unlisted = catalog.device_file_problems()
-    return rows + [{"name": path, "valid": False, "problem": problem} for path, problem in unlisted]
-
-
-def _checked(name: str, read: Any) -> dict[str, Any]:
     from accelsim.errors import InputError
 
-    try:
-        read()
-    except InputError as error:
-        return {"name": name, "valid": False, "problem": str(error)}
-    return {"name": name, "valid": True, "problem": None}
+    read: Callable[[str], Any] = catalog.load_device_file if files else catalog.device
+    unlisted = [] if files else catalog.device_file_problems()
+    rows: list[dict[str, Any]] = []
+    for name in map(str, files or catalog.device_names()):
+        problem = None
+        try:
+            read(name)
+        except InputError as error:
+            problem = str(error)
+        rows.append({"name": name, "valid": problem is None, "problem": problem})
+    return rows + [{"name": path, "valid": False, "problem": problem} for path, problem in unlisted]

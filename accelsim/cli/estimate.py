@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from accelsim.cli.result_writer import ResultWriter, with_output
-from accelsim.cli.run_options import with_run_options
 
 if TYPE_CHECKING:
     from accelsim.economics.offer import Quote
@@ -18,34 +15,13 @@ __all__ = ["estimate"]
 
 
 @with_output
-@with_run_options
 def estimate(
     output: ResultWriter,
-    model: Annotated[
-        str,
-        typer.Argument(help="Workload name, or a file: workload, captured module, HF config.json."),
-    ],
-    device: Annotated[
-        str | None,
-        typer.Option("--device", "-d", metavar="NAME", help="Device, or a slice: epyc-7763@8vcpu."),
-    ] = None,
-    mode: Annotated[
-        str, typer.Option("--mode", metavar="MODE", help="inference or training.")
-    ] = "inference",
-    offer: Annotated[
-        str | None,
-        typer.Option(
-            "--offer",
-            metavar="ID",
-            help="Price to use: provider/region/instance[:spot]; else the cheapest.",
-        ),
-    ] = None,
-    device_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--device-file", metavar="FILE", help="Device profile of yours, instead of --device."
-        ),
-    ] = None,
+    model: str,
+    device: str | None = None,
+    mode: str = "inference",
+    offer: str | None = None,
+    device_file: Path | None = None,
     *,
     keywords: dict[str, Any],
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
@@ -17,23 +15,10 @@ offers = typer.Typer(name="offers", help="List prices.", no_args_is_help=True)
 @with_output
 def list_offers(
     output: ResultWriter,
-    device: Annotated[
-        str | None, typer.Option("--device", "-d", metavar="NAME", help="Only this device's.")
-    ] = None,
-    provider: Annotated[
-        str | None, typer.Option("--provider", metavar="NAME", help="Only this provider's.")
-    ] = None,
-    region: Annotated[
-        str | None, typer.Option("--region", metavar="CODE", help="Only this region's.")
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="Only with a price of on-demand, spot, committed-1y, committed-3y.",
-        ),
-    ] = None,
+    device: str | None = None,
+    provider: str | None = None,
+    region: str | None = None,
+    kind: str | None = None,
 ) -> None:
     """List offers: prices in USD per hour of an instance, and of one device (or vCPU) in it."""
     from accelsim import catalog

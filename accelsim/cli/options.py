@@ -1,113 +1,64 @@
-"""Options that several commands share."""
+"""Flags and help of the commands' options: a table, whose rows commands take by parameter name.
+
+``options.csv`` has a row per parameter of a command's function. Those of ``run`` are the options of
+a run and of its price, the fields of `RunOptions` and `PriceChoice` as `accelsim.estimate` takes
+them; several commands share them, so that their types and defaults stand in the table, too.
+"""
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Mapping
+from functools import cache
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from accelsim.report.formats import OutputFormat
+__all__ = ["described", "run_parameters"]
 
-__all__ = [
-    "BatchOption",
-    "DeviceFileOption",
-    "ExecutionOption",
-    "ForceOption",
-    "FormatOption",
-    "HostOption",
-    "ImageSizeOption",
-    "OptimizerOption",
-    "OutOption",
-    "OutputLenOption",
-    "PrecisionOption",
-    "QuietOption",
-    "SeqLenOption",
-    "SparseOption",
-    "TierOption",
-    "UnfusedOption",
-    "UsdPerHourOption",
-]
+_RUN: Final = "run"
+_TYPES: Final = {kind.__name__: kind for kind in (int, float, str, bool)}
 
-FormatOption = Annotated[OutputFormat, typer.Option("--format", help="How the result is written.")]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Write the result to this new file.")
-]
-ForceOption = Annotated[bool, typer.Option("--force", help="Let --out replace an existing file.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the result.")]
 
-BatchOption = Annotated[int | None, typer.Option("--batch", help="Samples or sequences per batch.")]
-PrecisionOption = Annotated[
-    str | None,
-    typer.Option(
-        "--precision",
-        metavar="NAME",
-        help="fp64, fp32, tf32, fp16, bf16, fp8, fp4, int16, int8 or int4 (weights only); "
-        "the device's usual if none.",
-    ),
-]
-ExecutionOption = Annotated[
-    str | None,
-    typer.Option(
-        "--execution", metavar="HOW", help="How operators are issued: eager, graph or compiled."
-    ),
-]
-HeapOption = Annotated[
-    str,
-    typer.Option(
-        "--heap",
-        metavar="HOW",
-        help="Memory of a calibrated CPU: default, or kept where the allocator keeps "
-        "what is freed.",
-    ),
-]
-SeqLenOption = Annotated[int | None, typer.Option("--seq-len", help="Input tokens per sequence.")]
-OutputLenOption = Annotated[
-    int | None,
-    typer.Option("--output-len", help="Tokens generated per sequence; 0 for one forward pass."),
-]
-ImageSizeOption = Annotated[
-    int | None, typer.Option("--image-size", help="Side of the image, in pixels.")
-]
-OptimizerOption = Annotated[
-    str,
-    typer.Option(
-        "--optimizer", metavar="NAME", help="Of training: sgd, momentum, adam, adamw or lamb."
-    ),
-]
-HostOption = Annotated[
-    str | None,
-    typer.Option(
-        "--host",
-        metavar="DEVICE",
-        help="Device that runs operators the other cannot; transfers are charged.",
-    ),
-]
-SparseOption = Annotated[
-    bool,
-    typer.Option(
-        "--sparse-weights", help="Weights have the structured sparsity the chip has a rate for."
-    ),
-]
-UnfusedOption = Annotated[
-    bool,
-    typer.Option(
-        "--unfused-attention", help="Attention writes its scores to memory, without a fused kernel."
-    ),
-]
-TierOption = Annotated[
-    str,
-    typer.Option(
-        "--tier",
-        metavar="TIER",
-        help="Parameters: best (the device's own where there are any), spec, fitted or measured.",
-    ),
-]
-UsdPerHourOption = Annotated[
-    float | None,
-    typer.Option("--usd-per-hour", help="Own price of the device, instead of an offer's."),
-]
-DeviceFileOption = Annotated[
-    list[Path] | None,
-    typer.Option("--device-file", metavar="FILE", help="Device profile of yours (YAML or JSON)."),
-]
+@cache
+def _table() -> Mapping[tuple[str, str], Mapping[str, str]]:
+    path = Path(__file__).with_name("options.csv")
+    with path.open(encoding="utf-8", newline="") as file:
+        return {(row["command"], row["parameter"]): row for row in csv.DictReader(file)}
+
+
+def described(command: str, parameter: Parameter) -> Parameter:
+    """A parameter with what the command line says of it; as it is where it says so itself.
+
+    Args:
+        command: Name of the command's function.
+        parameter: Its parameter, with a row of its own or with that of ``run``.
+    """
+    keyword = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+    if hasattr(parameter.annotation, "__metadata__"):
+        return keyword
+    table = _table()
+    row = table.get((command, parameter.name)) or table[_RUN, parameter.name]
+    make = typer.Option if row["flags"] else typer.Argument
+    flags = row["flags"].split()
+    about = make(*flags, metavar=row["metavar"] or None, help=row["help"])
+    return keyword.replace(annotation=Annotated[parameter.annotation, about])
+
+
+def run_parameters() -> list[Parameter]:
+    """Parameters of the options of a run."""
+    return [
+        _run_parameter(name, _TYPES[row["type"]], row["default"])
+        for (command, name), row in _table().items()
+        if command == _RUN
+    ]
+
+
+def _run_parameter(name: str, kind: type, text: str) -> Parameter:
+    """One whose default the text is; None where it is empty."""
+    if kind is bool:
+        return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=bool)
+    default = kind(text) if text else None
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind | None)

@@ -48,16 +48,14 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    title_column, bar_column = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
+    title_column, count_column, label_column = (
+        TextColumn(f"{{task.{field}}}", markup=False)
+        for field in ("description", "fields[count]", "fields[label]")
     )
-    count_column = TextColumn("{task.fields[count]}", markup=False)
     left = (TimeRemainingColumn(compact=True), TextColumn("{task.fields[left]}", style="dim"))
-    label_column = TextColumn("{task.fields[label]}", markup=False)
     counted = (count_column,) if unit else ()
     is_roomy = console.width >= _ROOMY  # a narrow terminal has room for what counts
-    wide = (title_column, bar_column, *counted, *left, label_column)
+    wide = (title_column, BarColumn(bar_width=20), *counted, *left, label_column)
     columns = wide if is_roomy else (title_column, *counted, left[0])
     with Progress(*columns, console=console, transient=True) as bar:
         words = f" {unit}" if is_roomy else ""
@@ -69,16 +67,9 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
             if title is not None and title != bar.tasks[-1].description:
                 bar.remove_task(task)  # a new clock: the speed of other work says nothing of this
                 task = bar.add_task(title, total=total, **fields)
-            count, left = (
-                ("", "") if total is None else (f"{done:,.0f}/{total:,.0f}{words}", "left")
-            )
-            bar.update(
-                task,
-                completed=done,
-                total=total,
-                label=label[:_WIDEST_LABEL],
-                count=count,
-                left=left,
-            )
+            shown = {"label": label[:_WIDEST_LABEL], "count": "", "left": ""}
+            if total is not None:
+                shown |= {"count": f"{done:,.0f}/{total:,.0f}{words}", "left": "left"}
+            bar.update(task, completed=done, total=total, **shown)
 
         yield report

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,14 +26,6 @@ __all__ = ["ResultWriter", "with_output"]
 _FILE_WIDTH: Final = 100
 
 
-_OUTPUT_OPTIONS: Final = (
-    ("output_format", opt.FormatOption, OutputFormat.TABLE),
-    ("out", opt.OutOption, None),
-    ("force", opt.ForceOption, False),
-    ("quiet", opt.QuietOption, False),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class ResultWriter:
     """Writes one result.
@@ -45,10 +37,10 @@ class ResultWriter:
         quiet: Whether notes are left out.
     """
 
-    output_format: OutputFormat
-    out: Path | None
-    force: bool
-    quiet: bool
+    output_format: OutputFormat = OutputFormat.TABLE
+    out: Path | None = None
+    force: bool = False
+    quiet: bool = False
 
     def check(self) -> None:
         """Refuse a bad output path before any work is done.
@@ -117,30 +109,35 @@ class ResultWriter:
 
 
 def with_output(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say where its result goes.
+    """Give a command its options' help, and the options that say where its result goes.
 
     Args:
-        command: Takes a `ResultWriter` as its first argument, whose path was checked.
+        command: Takes a `ResultWriter` as its first argument, whose path was checked. Its last
+            parameter may be ``keywords``: the options of a run, as `accelsim.estimate` takes them.
 
     Returns:
         The command with ``--format``, ``--out``, ``--force`` and ``--quiet`` after its own options.
     """
+    _, *own = signature(command, eval_str=True).parameters.values()
+    of_run = opt.run_parameters() if own and own[-1].name == "keywords" else []
+    if of_run:
+        own.pop()
+    of_writer = signature(ResultWriter, eval_str=True).parameters
 
     @wraps(command)
-    def run(
-        output_format: OutputFormat, out: Path | None, force: bool, quiet: bool, **own: Any
-    ) -> None:
-        writer = ResultWriter(output_format, out, force, quiet)
+    def run(**values: Any) -> None:
+        writer = ResultWriter(**{name: values.pop(name) for name in of_writer})
         writer.check()
-        command(writer, **own)
+        if of_run:
+            keywords = {option.name: values.pop(option.name) for option in of_run}
+            keywords["fused_attention"] = not keywords.pop("unfused_attention")
+            values["keywords"] = keywords
+        command(writer, **values)
 
-    _, *own = signature(command, eval_str=True).parameters.values()
-    added = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, annotation, default in _OUTPUT_OPTIONS
-    ]
-    run.__annotations__ = {option.name: option.annotation for option in (*own, *added)}
-    run.__signature__ = Signature([*own, *added])  # type: ignore[attr-defined]
+    parameters = [opt.described(command.__name__, option) for option in (*own, *of_run)]
+    parameters += [opt.described("output", option) for option in of_writer.values()]
+    run.__annotations__ = {option.name: option.annotation for option in parameters}
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -30,65 +30,15 @@ _NOTE = (
 @with_output
 def validate(
     output: ResultWriter,
-    suites: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SUITE...]", help="Suites to score; all that find their tables if none."
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data",
-            metavar="DIR",
-            help="Folder of measured tables; those that ship with accelsim if left out.",
-        ),
-    ] = None,
-    tier: Annotated[
-        str,
-        typer.Option(
-            "--tier",
-            metavar="TIER",
-            help="Parameters to predict with: best, spec, fitted or measured.",
-        ),
-    ] = "best",
-    rows: Annotated[
-        Path | None,
-        typer.Option("--rows", metavar="FILE", help="Also write every row to this new CSV file."),
-    ] = None,
-    groups: Annotated[
-        bool, typer.Option("--groups", help="Show every device and operator or model.")
-    ] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report",
-            metavar="DIR",
-            help="Also write ACCURACY.md, ACCURACY.json and EVIDENCE.json to this folder.",
-        ),
-    ] = None,
-    plots: Annotated[
-        Path | None,
-        typer.Option(
-            "--plots",
-            metavar="DIR",
-            help="Also draw predicted against measured, as pages in this folder.",
-        ),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Exit with 1 if a figure is worse than the report that ships with accelsim.",
-        ),
-    ] = False,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Take over the suites that an interrupted run with the same data finished.",
-        ),
-    ] = False,
+    suites: list[str] | None = None,
+    data: Path | None = None,
+    tier: str = "best",
+    rows: Path | None = None,
+    groups: bool = False,
+    report: Path | None = None,
+    plots: Path | None = None,
+    check: bool = False,
+    resume: bool = False,
 ) -> None:
     """Score predictions on measured tables: errors, ranking, intervals, and the plain roofline
     beside them.
@@ -120,9 +70,7 @@ def validate(
 @with_output
 def accuracy(
     output: ResultWriter,
-    device: Annotated[
-        str | None, typer.Option("--device", "-d", metavar="NAME", help="Only this device.")
-    ] = None,
+    device: str | None = None,
 ) -> None:
     """Show how accurate this version of accelsim was found to be, per suite or for one device."""
     from accelsim import catalog
@@ -135,14 +83,11 @@ def accuracy(
     if name is not None and not rows:
         groups = [group for suite in found["suites"].values() for group in suite["groups"]]
         scored = sorted({group["profile"] for group in groups if group["profile"]})
-        remedy = (
-            f"Measured devices: {', '.join(x for x in scored if not x.startswith('scalesim'))}."
-        )
+        known = ", ".join(x for x in scored if not x.startswith("scalesim"))
+        remedy = f"Measured devices: {known}."
         if name == "local/cpu":
-            raise InputError(
-                f"the report has no rows of {name}: "
-                f"accelsim calibrate check measures this machine. {remedy}"
-            )
+            check = "accelsim calibrate check measures this machine"
+            raise InputError(f"the report has no rows of {name}: {check}. {remedy}")
         if name in catalog.device_names():
             raise InputError(f"the report has no measured rows of {name}. {remedy}")
         raise UnknownNameError("measured device", name, scored, remedy)
@@ -163,12 +108,8 @@ def _scored(
     with progress_bar("validating", unit="rows", quiet=output.quiet) as report:
 
         def show(step: Step) -> None:
-            report(
-                step.rows_done,
-                step.rows_total,
-                step.doing,
-                f"{step.suite} ({step.place}/{step.suite_count})",
-            )
+            title = f"{step.suite} ({step.place}/{step.suite_count})"
+            report(step.rows_done, step.rows_total, step.doing, title)
 
         board = score(names, data, tier, show, finished)
     for note in (*finished.notes, *board.notes):
@@ -181,11 +122,8 @@ def _scored(
 def _interrupted(finished: FinishedSuites) -> str:
     if finished.problem:
         return f"interrupted; no suite is kept: {finished.problem}"
-    suites = (
-        "1 finished suite is"
-        if len(finished.stored) == 1
-        else f"{len(finished.stored)} finished suites are"
-    )
+    count = len(finished.stored)
+    suites = "1 finished suite is" if count == 1 else f"{count} finished suites are"
     return f"interrupted; {suites} kept: run the same command with --resume"
 
 
@@ -219,14 +157,11 @@ def _worse(found: Mapping[str, Any], output: ResultWriter, *, is_shipped_data: b
 
 
 def _tell(problems: Sequence[DataProblem], worse: Sequence[str]) -> None:
-    for problem in problems[:_SHOWN_PROBLEMS]:
-        typer.secho(f"bad data: {problem}", fg=typer.colors.RED, err=True)
-    if len(problems) > _SHOWN_PROBLEMS:
-        typer.secho(
-            f"bad data: and {len(problems) - _SHOWN_PROBLEMS} more", fg=typer.colors.RED, err=True
-        )
-    for line in worse:
-        typer.secho(f"worse: {line}", fg=typer.colors.RED, err=True)
+    left = len(problems) - _SHOWN_PROBLEMS
+    lines = [f"bad data: {problem}" for problem in problems[:_SHOWN_PROBLEMS]]
+    lines += [f"bad data: and {left} more"] if left > 0 else []
+    for line in (*lines, *(f"worse: {figure}" for figure in worse)):
+        typer.secho(line, fg=typer.colors.RED, err=True)
 
 
 def _canonical(device: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -23,9 +23,7 @@ workloads = typer.Typer(
 @with_output
 def list_workloads(
     output: ResultWriter,
-    task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="Only this task.")
-    ] = None,
+    task: str | None = None,
 ) -> None:
     """List all workloads with their published parameter counts."""
     from accelsim.report.workloads import workload_row, workloads_table
@@ -41,10 +39,8 @@ def list_workloads(
 @with_output
 def show_workload(
     output: ResultWriter,
-    name: Annotated[str, typer.Argument(help="Workload name, alias or file.")],
-    operators: Annotated[
-        bool, typer.Option("--operators", help="Also show its layers, by group and kind.")
-    ] = False,
+    name: str,
+    operators: bool = False,
 ) -> None:
     """Show one workload: its size at the default run, and published figures beside ours."""
     from accelsim.report.workloads import workload_document, workload_view
@@ -59,9 +55,7 @@ def show_workload(
 @with_output
 def validate_workloads(
     output: ResultWriter,
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Files; all known if none.")
-    ] = None,
+    files: list[Path] | None = None,
 ) -> None:
     """Check workloads against the figures published of them; exits with 2 if one differs."""
     from accelsim.report.workloads import check_figures, checks_table

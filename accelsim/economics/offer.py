@@ -23,7 +23,9 @@ PriceKind = Literal["on_demand", "spot", "committed_1y", "committed_3y"]
 PRICE_KINDS: Final[tuple[PriceKind, ...]] = get_args(PriceKind)
 #: Largest price accepted for one instance; a pod of 6,144 TPU chips costs 26,000 USD per hour.
 LARGEST_USD_PER_HOUR: Final = 1e6
-_OWN_PRICE = "Leave an unknown price empty."
+_PRICES: Final = tuple(f"{kind}_usd_per_hour" for kind in PRICE_KINDS)
+_OWN_PRICE: Final = "Leave an unknown price empty."
+_OWN_COUNT: Final = "Leave an unknown one empty."
 
 
 def price_kind(name: str) -> PriceKind:
@@ -89,45 +91,26 @@ class Offer:
 
     def __post_init__(self) -> None:
         spot, on_demand = self.spot_usd_per_hour, self.on_demand_usd_per_hour
-        for price in (
-            on_demand,
-            spot,
-            self.committed_1y_usd_per_hour,
-            self.committed_3y_usd_per_hour,
-        ):
+        for name in _PRICES:
+            price = getattr(self, name)
             if price is not None and not 0 < price <= LARGEST_USD_PER_HOUR:
-                self._refuse_price(price)
+                allowed = f"more than 0 and at most {LARGEST_USD_PER_HOUR:,.0f} USD per hour"
+                raise InvalidValueError(name, price, allowed, _OWN_PRICE)
         if spot is not None and on_demand is not None and spot > on_demand:
             allowed = f"at most the on-demand price, {on_demand:g}"
             raise InvalidValueError("spot_usd_per_hour", spot, allowed, _OWN_PRICE)
-        for count in (self.device_count, self.vcpu_count, self.vcpus_per_core, self.memory_bytes):
+        for name in ("device_count", "vcpu_count", "vcpus_per_core", "memory_bytes"):
+            count = getattr(self, name)
             if count is not None and not 0 < count < math.inf:
-                self._refuse_count(count)
-        for text in (self.provider, self.region, self.instance):
+                raise InvalidValueError(name, count, "a finite number > 0", _OWN_COUNT)
+        for name in ("provider", "region", "instance"):
+            text = getattr(self, name)
             if not text or "/" in text or ":" in text or text != text.strip():
-                self._refuse_name(text)
+                allowed = "text without '/' or ':', and no blanks around it"
+                raise InvalidValueError(name, text, allowed)
         if not self.source.strip():
-            raise InvalidValueError(
-                "source", self.source, "where the price was read", "Name a page or a file."
-            )
-
-    def _refuse_price(self, price: float) -> None:
-        field = next(
-            f"{kind}_usd_per_hour" for kind in PRICE_KINDS if self.usd_per_hour(kind) is price
-        )
-        allowed = f"more than 0 and at most {LARGEST_USD_PER_HOUR:,.0f} USD per hour"
-        raise InvalidValueError(field, price, allowed, _OWN_PRICE)
-
-    def _refuse_count(self, count: float) -> None:
-        names = ("device_count", "vcpu_count", "vcpus_per_core", "memory_bytes")
-        field = next(name for name in names if getattr(self, name) is count)
-        raise InvalidValueError(field, count, "a finite number > 0", "Leave an unknown one empty.")
-
-    def _refuse_name(self, text: str) -> None:
-        field = next(
-            name for name in ("provider", "region", "instance") if getattr(self, name) == text
-        )
-        raise InvalidValueError(field, text, "text without '/' or ':', and no blanks around it")
+            allowed = "where the price was read"
+            raise InvalidValueError("source", self.source, allowed, "Name a page or a file.")
 
     @property
     def offer_id(self) -> str:
@@ -146,15 +129,8 @@ class Offer:
 
     def usd_per_hour(self, kind: PriceKind = "on_demand") -> float | None:
         """Price of the whole instance, USD per hour; None if unknown."""
-        if kind == "on_demand":
-            return self.on_demand_usd_per_hour
-        if kind == "spot":
-            return self.spot_usd_per_hour
-        return (
-            self.committed_1y_usd_per_hour
-            if kind == "committed_1y"
-            else self.committed_3y_usd_per_hour
-        )
+        price: float | None = getattr(self, f"{kind}_usd_per_hour")
+        return price
 
     def usd_per_unit_hour(self, kind: PriceKind = "on_demand") -> float | None:
         """Price of one accelerator, or of one vCPU of a CPU instance, USD per hour; None if

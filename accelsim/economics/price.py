@@ -62,11 +62,8 @@ class PriceBook:
         """
         if path is not None:
             return cls(read_offers(Path(path)))
-        return _known(
-            tuple(
-                part for part in os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep) if part
-            )
-        )
+        named = os.environ.get(PRICE_PATH_VARIABLE, "").split(os.pathsep)
+        return _known(tuple(filter(None, named)))
 
     def with_offers(self, offers: Iterable[Offer]) -> PriceBook:
         """A book with further offers, which replace offers of the same id."""
@@ -207,11 +204,7 @@ def prices_folder() -> Path:
 def _known(own: tuple[str, ...]) -> PriceBook:
     """The shipped offers and those of the user's own files."""
     shipped = PriceBook(read_offers(prices_folder() / "offers.csv"))
-    return (
-        shipped.with_offers(offer for path in own for offer in read_offers(Path(path)))
-        if own
-        else shipped
-    )
+    return shipped.with_offers(offer for path in own for offer in read_offers(Path(path)))
 
 
 def _rank(

@@ -41,22 +41,11 @@ COLUMNS: Final = (
     "spot_as_of",
     "note",
 )
-_TEXT_COLUMNS: Final = frozenset(
-    (
-        "provider",
-        "region",
-        "instance",
-        "device",
-        "accelerator",
-        "source",
-        "as_of",
-        "spot_as_of",
-        "note",
-    )
-)
 _KNOWN_COLUMNS: Final = frozenset(COLUMNS)
-_NUMBER_COLUMNS: Final = _KNOWN_COLUMNS - _TEXT_COLUMNS
 _PRICE_COLUMNS: Final = frozenset(column for column in COLUMNS if column.endswith("_usd_per_hour"))
+_NUMBER_COLUMNS: Final = _PRICE_COLUMNS | {
+    *("device_count", "vcpu_count", "vcpus_per_core", "host_memory_gib")
+}
 _MAX_BYTES: Final = 5_000_000
 _GIB: Final = 1024.0**3
 _SHOWN_PROBLEMS: Final = 20
@@ -173,23 +162,16 @@ def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """Checked values of the fields that are not empty."""
     fields: dict[str, Any] = {}
     for name, value in row.items():
+        if name not in _KNOWN_COLUMNS:
+            near = difflib.get_close_matches(str(name), COLUMNS, n=2)
+            known = f"Fields: {', '.join(COLUMNS)}."
+            remedy = f"Did you mean {' or '.join(near)}?" if near else known
+            raise InvalidValueError("field", name, "a field of an offer", remedy)
         if value == "" or value is None:
-            if name not in _KNOWN_COLUMNS:
-                _refuse_field(name)
-        elif name in _NUMBER_COLUMNS:
-            fields[name] = _as_number(name, value)
-        elif name in _KNOWN_COLUMNS:
-            plain = type(value) is str and value.isprintable() and len(value) <= _LONGEST_TEXT
-            fields[name] = value if plain else _as_text(name, value)
-        else:
-            _refuse_field(name)
+            continue
+        read = _as_number if name in _NUMBER_COLUMNS else _as_text
+        fields[name] = read(name, value)
     return fields
-
-
-def _refuse_field(name: str) -> None:
-    near = difflib.get_close_matches(str(name), COLUMNS, n=2)
-    remedy = f"Did you mean {' or '.join(near)}?" if near else f"Fields: {', '.join(COLUMNS)}."
-    raise InvalidValueError("field", name, "a field of an offer", remedy)
 
 
 def _as_text(name: str, value: object) -> str:

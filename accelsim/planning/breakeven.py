@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from accelsim.economics.ownership import HOURS_PER_YEAR, electricity_usd_per_hour
+from accelsim.economics.result import HOURS_PER_YEAR, electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
 from accelsim.planning.estimate import Estimate
 

@@ -70,20 +70,18 @@ class Evidence:
 
     basis: str
     measured_rows: int
-    scope: str
-    suite: str | None
-    rows: int
-    devices: int
-    median_ape_fraction: tuple[float, float] | None
-    p90_ape_fraction: tuple[float, float] | None
-    sentence: str
+    scope: str = "none"
+    suite: str | None = None
+    rows: int = 0
+    devices: int = 0
+    median_ape_fraction: tuple[float, float] | None = None
+    p90_ape_fraction: tuple[float, float] | None = None
+    sentence: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        values = asdict(self)
-        for name in ("median_ape_fraction", "p90_ape_fraction"):
-            values[name] = None if values[name] is None else list(values[name])
-        return values
+        values = asdict(self).items()
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
 
 
 @lru_cache(maxsize=1)
@@ -207,17 +205,7 @@ def _evidence(
         found = _on_device(groups, base, order, _SIMILAR[is_convolutional])
         found = found or _on_others(groups, base, device_class, order)
     if found is None:
-        return Evidence(
-            basis,
-            rows,
-            "none",
-            None,
-            0,
-            0,
-            None,
-            None,
-            f"{basis}; nothing of its kind was measured",
-        )
+        return Evidence(basis, rows, sentence=f"{basis}; nothing of its kind was measured")
     scope, suite, chosen = found
     medians, p90s = (
         [group[name] for group in chosen] for name in ("median_ape_fraction", "p90_ape_fraction")
@@ -247,10 +235,9 @@ def _basis(device: str, tier: str, relatives: tuple[str, ...]) -> tuple[int, str
         return 0, "fitted to measurements of this device"
     if not relatives:
         return 0, "data sheet and class-wide parameters"
-    shown = ", ".join(relatives[:_SHOWN_BOARDS]) + (
-        " and others" if len(relatives) > _SHOWN_BOARDS else ""
-    )
-    return 0, f"class-wide parameters with the kernel surfaces of {shown}"
+    others = " and others" if len(relatives) > _SHOWN_BOARDS else ""
+    shown = ", ".join(relatives[:_SHOWN_BOARDS])
+    return 0, f"class-wide parameters with the kernel surfaces of {shown}{others}"
 
 
 Group = Mapping[str, Any]
@@ -272,11 +259,7 @@ def _totals(groups: Iterable[Group]) -> list[Group]:
     listed = list(groups)
     whole = [g for g in listed if "all" in (g.get("model"), g.get("operator"))]
     single = [g for g in listed if not g.get("is_view")]
-    return (
-        [max(whole or single, key=lambda group: int(group["rows_answered"]))]
-        if whole or single
-        else []
-    )
+    return sorted(whole or single, key=lambda group: -int(group["rows_answered"]))[:1]
 
 
 def _similar(groups: Iterable[Group], beginnings: tuple[str, ...]) -> list[Group]:
@@ -321,9 +304,8 @@ def _on_overlays(
     entry = report["suites"].get(_OVERLAYS)
     if not entry or not entry["rows_answered"]:
         return None
-    answered = (
-        [group for group in entry["groups"] if group["rows_answered"]] if tier != "spec" else []
-    )
+    groups = entry["groups"] if tier != "spec" else []
+    answered = [group for group in groups if group["rows_answered"]]
     if _has_engines(device):
         own = [group for group in answered if str(group.get("model", "")).endswith(_BY_ENGINES)]
     else:

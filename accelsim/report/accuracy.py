@@ -35,7 +35,6 @@ SCORE_COLUMNS: Final = (
     "roofline_mape_fraction",
     "refused",
 )
-_WHY: Final = frozenset({"why"})
 _SHOWN: Final = (
     ("MAPE", "mape_fraction"),
     ("median", "median_ape_fraction"),
@@ -45,6 +44,7 @@ _SHOWN: Final = (
     ("cover", "interval_coverage_fraction"),
     ("roofl.", "roofline_mape_fraction"),
 )
+_TITLES: Final = " | ".join(f">{title}" for title, _ in _SHOWN)
 
 
 def score_rows(report: Mapping[str, Any], device: str | None = None) -> list[dict[str, Any]]:
@@ -65,14 +65,9 @@ def score_rows(report: Mapping[str, Any], device: str | None = None) -> list[dic
 
 
 def _is_of(group: Mapping[str, Any], device: str | None) -> bool:
-    if device is None:
-        return True
-    names = {
-        str(group["device"]).lower(),
-        str(group["profile"]).lower(),
-        str(group["profile"]).partition("@")[0],
-    }
-    return device.lower() in names
+    named, profile = str(group["device"]).lower(), str(group["profile"])
+    names = {named, profile.lower(), profile.partition("@")[0]}
+    return device is None or device.lower() in names
 
 
 def _row(suite: str, values: Mapping[str, Any], group: str | None) -> dict[str, Any]:
@@ -111,11 +106,11 @@ def accuracy_view(
     if refused:
         parts += [
             Text(""),
-            Listing(("refused in", "rows", "why"), refused, right=frozenset({"rows"}), fold=_WHY),
+            Listing.of("refused in | >rows | ~why", refused),
         ]
     skipped = [(name, reason) for name, reason in report.get("skipped", {}).items()]
     if skipped:
-        parts += [Text(""), Listing(("not scored", "why"), skipped, fold=_WHY)]
+        parts += [Text(""), Listing.of("not scored | ~why", skipped)]
     return Group(*parts)
 
 
@@ -129,7 +124,6 @@ def _refused(report: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _suite_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
-    headers = ("suite", "tier", "rows", "answered", *(title for title, _ in _SHOWN))
     cells = [
         (
             row["suite"],
@@ -140,24 +134,21 @@ def _suite_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
         )
         for row in rows
     ]
-    dispensable = ("bias", "max", "rows", "cover", "p90", "tier")
-    return Listing(headers, cells, right=frozenset(headers[2:]), dispensable=dispensable)
+    titles = f"suite | tier | >rows | >answered | {_TITLES}"
+    return Listing.of(titles, cells, "bias | max | rows | cover | p90 | tier")
 
 
 def _group_table(rows: Sequence[Mapping[str, Any]]) -> Listing:
     """Groups of one suite that have rows; the device is named where there are several."""
     answered = [row for row in rows if row["group"] and row["rows_answered"]]
     several = len({row["device"] for row in answered}) > 1
-    headers = (*(("device",) if several else ()), "operator or model", "tier", "answered")
-    headers += tuple(title for title, _ in _SHOWN)
     cells = []
     for row in answered:
         names = (row["device"], row["group"]) if several else (row["group"],)
         cells.append((*names, row["tier"], f"{row['rows_answered']:,}", *_percents(row)))
-    figures = frozenset(headers[headers.index("tier") + 1 :])
-    return Listing(
-        headers, cells, right=figures, dispensable=("tier", "bias", "max", "roofl.", "cover", "p90")
-    )
+    device = "device | " if several else ""
+    titles = f"{device}operator or model | tier | >answered | {_TITLES}"
+    return Listing.of(titles, cells, "tier | bias | max | roofl. | cover | p90")
 
 
 def _percents(row: Mapping[str, Any]) -> Iterable[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from accelsim.errors import MissingDependencyError
+from accelsim.report.figure import html_fragment
 from accelsim.report.output import write_text
 from accelsim.report.parity import COLOURS, Series, limits, parity_series, sampling_note, title
 
@@ -33,9 +33,12 @@ _SYMBOLS: Final = ("circle", "triangle-up", "square", "diamond")
 _MANY: Final = 1_500
 _DIGITS: Final = 4
 _SQUARE: Final = {"scaleanchor": "x"}
-_STYLE: Final = (
-    "<style>html, body, body > div { height: 100%; margin: 0; overflow: hidden }</style>"
-)
+_PAGE: Final = """<!DOCTYPE html>
+<html><head><meta charset="utf-8" /><title>{name}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1" />
+<style>html, body, body > div {{ height: 100%; margin: 0; overflow: hidden }}</style></head>
+<body>{fragment}</body></html>
+"""
 
 
 def write_parity_pages(board: Scoreboard, folder: Path, *, force: bool = False) -> list[Path]:
@@ -53,33 +56,21 @@ def write_parity_pages(board: Scoreboard, folder: Path, *, force: bool = False) 
         MissingDependencyError: If plotly is not installed.
         OutputError: If a page exists or cannot be written.
     """
-    try:
-        from plotly.io import to_html
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise MissingDependencyError("plotly", "plots") from None
     written: list[Path] = []
     for score in board.suites:
         series = parity_series(score)
         if not series:
             continue
-        page = to_html(
-            parity_figure(score, series),
-            config={"responsive": True, "displaylogo": False},
-            include_plotlyjs="directory",
-            validate=False,
-            div_id="parity",
-        )
+        figure = parity_figure(score, series)
+        fragment = html_fragment(figure, with_script="directory", name="parity")
         name = escape(f"{score.suite.name}: predicted against measured")
-        head = (
-            f'<head><title>{name}</title><meta name="viewport" '
-            f'content="width=device-width, initial-scale=1" />{_STYLE}'
-        )
         path = folder / f"{score.suite.name}.html"
-        write_text(path, page.replace("<head>", head, 1), force=force)
+        write_text(path, _PAGE.format(name=name, fragment=fragment), force=force)
         written.append(path)
     script = folder / SCRIPT_NAME
     if written and not script.is_file():
+        from plotly.offline import get_plotlyjs
+
         write_text(script, get_plotlyjs())
         written.append(script)
     return written
@@ -115,6 +106,7 @@ def parity_figure(score: SuiteScore, series: Sequence[Series]) -> dict[str, Any]
         escape(note + (f"; {refused:,} rows refused" if refused else "")),
     ]
     layout = {
+        "template": "none",
         "title": {"text": "<br>".join(lines), "font": {"size": 15}, "x": 0.02, "xanchor": "left"},
         "xaxis": axis | {"title": {"text": f"measured {score.suite.quantity}"}},
         "yaxis": axis | {"title": {"text": f"predicted {score.suite.quantity}"}} | _SQUARE,

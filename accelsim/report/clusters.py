@@ -54,24 +54,17 @@ def _tier_words(tier: Tier) -> str:
 
 def clusters_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `cluster_row`, one line each."""
-    headers = ("name", "device", "devices", "nodes", "tiers")
-    return Listing(
-        headers,
-        [_cluster_cells(row) for row in rows],
-        right=frozenset({"devices", "nodes"}),
-        fold=frozenset({"tiers"}),
-        dispensable=("nodes",),
-    )
-
-
-def _cluster_cells(row: Mapping[str, Any]) -> list[str]:
-    return [
-        row["name"],
-        row["device"],
-        whole(row["device_count"]),
-        whole(row["node_count"]),
-        ", ".join(row["tiers"]),
+    cells = [
+        (
+            row["name"],
+            row["device"],
+            whole(row["device_count"]),
+            whole(row["node_count"]),
+            ", ".join(row["tiers"]),
+        )
+        for row in rows
     ]
+    return Listing.of("name | device | >devices | >nodes | ~tiers", cells, "nodes")
 
 
 def cluster_document(cluster: Cluster, profiles: Mapping[str, BaseModel]) -> dict[str, Any]:
@@ -146,13 +139,8 @@ def _heading(document: Mapping[str, Any]) -> list[Text]:
 
 
 def _tiers_table(tiers: Sequence[Mapping[str, Any]]) -> RenderableType:
-    headers = ("tier", "link", "topology", "devices", "bandwidth", "attained", "latency", "over")
-    return Listing(
-        headers,
-        [_tier_cells(tier) for tier in tiers],
-        right=frozenset(headers[3:]),
-        dispensable=("over", "attained"),
-    )
+    titles = "tier | link | topology | >devices | >bandwidth | >attained | >latency | >over"
+    return Listing.of(titles, [_tier_cells(tier) for tier in tiers], "over | attained")
 
 
 def _tier_cells(tier: Mapping[str, Any]) -> list[str]:

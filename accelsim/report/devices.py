@@ -10,12 +10,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.hardware.sourced import Sourced
-from accelsim.report.listing import Listing, plain_table
+from accelsim.report.listing import Listing, pairs, plain_table
 from accelsim.report.quantity import amount, decimal, usd, whole
 
 __all__ = [
@@ -41,6 +40,13 @@ DEVICE_COLUMNS: Final = (
     "memory_bandwidth_bytes_per_s",
     "limit_w",
     "idle_w",
+)
+#: Fields that are in every row, or shown elsewhere.
+_NO_FACTS: Final = frozenset(
+    {
+        *("name", "title", "aliases", "vendor", "year", "scope", "device_class", "note"),
+        *("sources", "conflicts"),
+    }
 )
 _SHOWN_DTYPES: Final = ("fp32", "fp16", "bf16", "int8")
 #: Unit suffix of a field -> (SI symbol, whether prefixes below one make sense); longest first.
@@ -83,14 +89,11 @@ def device_row(profile: DeviceProfile, *, local: bool = False) -> dict[str, Any]
 
 def devices_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `device_row`, one line each; peaks in tera-operations per second."""
-    headers = ("name", "class", "vendor", "year", "memory", "bandwidth", *_SHOWN_DTYPES, "limit")
-    return Listing(
-        headers,
-        [_device_cells(row) for row in rows],
-        right=frozenset(headers[4:]),
-        dispensable=("vendor", "year", "class"),
-        styles=["bold" if row["local"] else "" for row in rows],
-    )
+    rates = " | ".join(f">{name}" for name in _SHOWN_DTYPES)
+    titles = f"name | class | vendor | year | >memory | >bandwidth | {rates} | >limit"
+    cells = [_device_cells(row) for row in rows]
+    styles = ["bold" if row["local"] else "" for row in rows]
+    return Listing.of(titles, cells, "vendor | year | class", styles=styles)
 
 
 def _device_cells(row: Mapping[str, Any]) -> list[str]:
@@ -159,29 +162,12 @@ def _facts(profile: DeviceProfile) -> dict[str, Any]:
     """What is neither a number with a source nor in every row: architecture, part, flows,
     dataflow.
     """
-    common = {
-        "name",
-        "title",
-        "aliases",
-        "vendor",
-        "year",
-        "scope",
-        "device_class",
-        "note",
-        "sources",
-        "conflicts",
-    }
     facts: dict[str, Any] = {}
     for name in type(profile).model_fields:
-        value = getattr(profile, name)
-        if name not in common and isinstance(value, (str, bool)):
+        value = None if name in _NO_FACTS else getattr(profile, name)
+        if isinstance(value, (str, bool)):
             facts[name] = value
-        elif (
-            name not in common
-            and isinstance(value, tuple)
-            and value
-            and all(isinstance(item, str) for item in value)
-        ):
+        elif isinstance(value, tuple) and value and all(isinstance(item, str) for item in value):
             facts[name] = list(value)
     return facts
 
@@ -203,11 +189,8 @@ def numbers_view(numbers: Sequence[Mapping[str, Any]]) -> RenderableType:
         index = sources.index(row["source"]) + 1
         cells = (row["field"], quantity_of(row["field"], row["value"]), row["kind"], f"[{index}]")
         table.add_row(*map(Text, cells))
-    cited = Table.grid(padding=(0, 1, 0, 0))
-    cited.add_column(justify="right", no_wrap=True)
-    cited.add_column(overflow="fold")
-    for index, source in enumerate(sources, start=1):
-        cited.add_row(Text(f"[{index}]"), Text(source))
+    numbered = ((f"[{index}]", source) for index, source in enumerate(sources, start=1))
+    cited = pairs(numbered, gap=1, justify="right")
     return Group(table, Text("\nsources", style="bold"), cited)
 
 
@@ -247,13 +230,10 @@ def _words(value: Any) -> str:
 
 
 def _conflicts(profile: DeviceProfile) -> list[RenderableType]:
-    if not profile.conflicts:
-        return []
-    lines: list[RenderableType] = [Text("\nother sources disagree", style="bold")]
-    for conflict in profile.conflicts:
-        said = (
-            f"{conflict.field}: {conflict.reference_source} says "
-            f"{conflict.reference_value}; {conflict.reason}"
-        )
-        lines.append(Text(said))
-    return lines
+    said = [
+        f"{conflict.field}: {conflict.reference_source} says {conflict.reference_value}; "
+        f"{conflict.reason}"
+        for conflict in profile.conflicts
+    ]
+    title = [Text("\nother sources disagree", style="bold")] if said else []
+    return [*title, *map(Text, said)]

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Listing", "plain_table"]
+__all__ = ["Listing", "pairs", "plain_table"]
 
 _UNLIMITED: Final = 1_000
 #: Width below which a table says which columns it leaves out, and least width of a column that may
@@ -72,6 +72,28 @@ class Listing:
     styles: Sequence[str] = ()
     first_width: int = 0
     gap: int = 1
+
+    @classmethod
+    def of(
+        cls, titles: str, rows: Sequence[Sequence[str | Text]], left_out: str = "", **rest: Any
+    ) -> Listing:
+        """A listing whose titles stand in one text, as in ``"~model | >time | limit"``.
+
+        Args:
+            titles: Titles between bars; of a column that is right-aligned (>) or may wrap (~).
+            rows: Cells, one per title.
+            left_out: Dispensable titles, between bars.
+            rest: Other fields.
+        """
+        marked = _words(titles)
+        return cls(
+            tuple(title.lstrip(">~") for title in marked),
+            rows,
+            right=frozenset(title[1:] for title in marked if title[0] == ">"),
+            fold=frozenset(title[1:] for title in marked if title[0] == "~"),
+            dispensable=_words(left_out),
+            **rest,
+        )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the table with as many columns as fit, or its rows as records where not even the
@@ -137,6 +159,26 @@ class Listing:
             texts = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
             table.add_row(*texts, style=self.styles[index] if self.styles else None)
         return table
+
+
+def pairs(rows: Iterable[tuple[str, str]], *, gap: int = 2, **first: Any) -> Table:
+    """Names beside texts that may wrap.
+
+    Args:
+        rows: Name and text of each line.
+        gap: Blanks between them.
+        first: How the names are drawn, as `Table.add_column` takes it.
+    """
+    grid = Table.grid(padding=(0, gap, 0, 0))
+    grid.add_column(no_wrap=True, **first)
+    grid.add_column(overflow="fold")
+    for name, text in rows:
+        grid.add_row(Text(name), Text(text))
+    return grid
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split("|")) if text else ()
 
 
 def _plain(cell: str | Text) -> str:

@@ -49,33 +49,21 @@ def _known_kind(offer: Offer) -> PriceKind:
 
 
 def _offer_row(offer: Offer, kind: PriceKind) -> dict[str, Any]:
-    computed = {
-        "offer": offer.offer_id,
-        "kind": kind,
-        "usd_per_unit_hour": offer.usd_per_unit_hour(kind),
-    }
-    row = {
-        name: computed[name] if name in computed else getattr(offer, name) for name in OFFER_COLUMNS
-    }
+    row = {name: getattr(offer, name, None) for name in OFFER_COLUMNS}
+    row |= {"offer": offer.offer_id, "kind": kind}
+    row["usd_per_unit_hour"] = offer.usd_per_unit_hour(kind)
     return {name: None if value == "" else value for name, value in row.items()}
 
 
 def offers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `offer_rows`; prices in USD per hour."""
-    headers = ("offer", "device", "count", "on demand", "spot", "per unit", "as of")
     cells = [
         (row["offer"], row["device"] or UNKNOWN, _count(row), *_prices(row), row["as_of"] or "")
         for row in rows
     ]
     one_device = len({row["device"] for row in rows}) == 1
-    dispensable = ("device",) if one_device else ("count", "as of")
-    return Listing(
-        headers,
-        cells,
-        right=frozenset(headers[2:6]),
-        fold=frozenset({"offer"}),
-        dispensable=dispensable,
-    )
+    titles = "~offer | device | >count | >on demand | >spot | >per unit | as of"
+    return Listing.of(titles, cells, "device" if one_device else "count | as of")
 
 
 def _prices(row: Mapping[str, Any]) -> list[str]:

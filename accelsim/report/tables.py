@@ -16,7 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from accelsim.report.listing import Listing, plain_table
+from accelsim.report.listing import Listing, pairs, plain_table
 from accelsim.report.quantity import UNKNOWN, amount, duration, number, percent, usd
 
 if TYPE_CHECKING:
@@ -88,20 +88,15 @@ def estimate_view(
         device: Profile it was made for.
         quote: The offer behind its cost, for its date; None where there is none.
     """
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="bold", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for label, text in _figures(estimate, device, quote):
-        grid.add_row(label, Text(text))
     panel = Panel(
-        grid,
+        pairs(_figures(estimate, device, quote), style="bold"),
         title=Text(f"{estimate.workload} on {estimate.device}"),
         title_align="left",
         border_style="dim",
     )
-    return (
-        Group(panel, Padding(_operators(estimate), (1, 0, 0, 0))) if estimate.operators else panel
-    )
+    if not estimate.operators:
+        return panel
+    return Group(panel, Padding(_operators(estimate), (1, 0, 0, 0)))
 
 
 def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tuple[str, str]]:
@@ -117,34 +112,22 @@ def _figures(e: Estimate, device: DeviceProfile, quote: Quote | None) -> list[tu
     lines += [("memory", _memory_words(e, device))]
     if e.bound is not None:
         lines += [("limited by", _LIMITS.get(e.bound, e.bound.replace("_", " ")))]
-    lines += [
-        (
-            "work",
-            f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved",
-        )
-    ]
-    lines += [("parameters", number(e.parameter_count))]
-    if e.evidence is None:
-        lines += [("based on", f"{tier_words(e.tier)} (tier {e.tier})")]
-    else:
-        lines += [("based on", f"{e.evidence.sentence} (tier {e.tier})")]
+    work = f"{amount(e.flop, 'FLOP', small=False)}, {amount(e.bytes, 'B', small=False)} moved"
+    lines += [("work", work), ("parameters", number(e.parameter_count))]
+    basis = tier_words(e.tier) if e.evidence is None else e.evidence.sentence
+    lines += [("based on", f"{basis} (tier {e.tier})")]
     if e.extrapolated_fraction is not None and e.extrapolated_fraction > _SHOWN_EXTRAPOLATION:
         share = (
             f"{100 * e.extrapolated_fraction:.0f} % of the time in operators outside the "
-            "sizes that were measured"
+            "sizes that were measured: the interval is wider for them"
         )
-        lines.append(("caution", f"{share}: the interval is wider for them"))
+        lines.append(("caution", share))
     if e.trained_positions is not None and e.seq_len + e.output_len > e.trained_positions:
-        asked = f"{e.seq_len + e.output_len:,} tokens per sequence"
-        lines.append(
-            (
-                "caution",
-                (
-                    f"{asked}, but the model was trained on {e.trained_positions:,}: its answers "
-                    "may be poor"
-                ),
-            )
+        asked = (
+            f"{e.seq_len + e.output_len:,} tokens per sequence, but the model was trained on "
+            f"{e.trained_positions:,}: its answers may be poor"
         )
+        lines.append(("caution", asked))
     return [*lines, ("cost", _cost_words(e, quote))]
 
 
@@ -243,42 +226,39 @@ def _offer_words(e: Estimate, quote: Quote | None) -> str:
 
 
 def _operators(e: Estimate) -> Listing:
-    headers = ("largest operators", "kind", "time", "share", "limited by")
     rows = [
         (o.name, o.kind, duration(o.time_s), f"{100 * o.share_fraction:.1f} %", o.bound)
         for o in e.operators
     ]
-    return Listing(
-        headers, rows, right=frozenset({"time", "share"}), fold=frozenset({headers[0]}), gap=2
-    )
+    return Listing.of("~largest operators | kind | >time | >share | limited by", rows, gap=2)
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
     """A figure of a comparison; `best` names the field whose best is marked."""
 
-    header: str
+    title: str
     text: Callable[[Estimate], str]
     best: str | None = None
 
 
 _COMMON: Final = (
     _Column("type", lambda e: e.precision),
-    _Column("time", lambda e: duration(e.latency_s), "latency_s"),
+    _Column(">time", lambda e: duration(e.latency_s), "latency_s"),
 )
 _SAMPLES: Final = (
-    _Column("per s", lambda e: number(e.throughput_per_s), "throughput_per_s"),
-    _Column("energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
-    _Column("$/1,000", lambda e: usd(e.cost_usd_per_1000), "cost_usd_per_1000"),
+    _Column(">per s", lambda e: number(e.throughput_per_s), "throughput_per_s"),
+    _Column(">energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
+    _Column(">$/1,000", lambda e: usd(e.cost_usd_per_1000), "cost_usd_per_1000"),
 )
 _TOKENS: Final = (
-    _Column("TTFT", lambda e: duration(e.time_to_first_token_s)),
-    _Column("token/s", lambda e: number(e.tokens_per_s), "throughput_per_s"),
-    _Column("energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
-    _Column("$/M tok", lambda e: usd(e.cost_usd_per_million_tokens), "cost_usd_per_1000"),
+    _Column(">TTFT", lambda e: duration(e.time_to_first_token_s)),
+    _Column(">token/s", lambda e: number(e.tokens_per_s), "throughput_per_s"),
+    _Column(">energy", lambda e: amount(e.energy_per_sample_j, "J"), "energy_per_sample_j"),
+    _Column(">$/M tok", lambda e: usd(e.cost_usd_per_million_tokens), "cost_usd_per_1000"),
 )
 _LAST: Final = (
-    _Column("memory", lambda e: amount(e.memory_bytes, "B", small=False)),
+    _Column(">memory", lambda e: amount(e.memory_bytes, "B", small=False)),
     _Column("limit", lambda e: _SHORT_LIMITS.get(e.bound or "", e.bound or UNKNOWN)),
 )
 
@@ -307,7 +287,6 @@ def comparison_view(
 
 
 def _winners(winners: Sequence[BatchWinners]) -> Listing:
-    headers = ("batch", "most per s", "least energy", "cheapest per 1,000")
     rows = [
         (
             f"{w.batch:,}",
@@ -317,7 +296,8 @@ def _winners(winners: Sequence[BatchWinners]) -> Listing:
         )
         for w in winners
     ]
-    return Listing(headers, rows, right=frozenset({"batch"}), gap=2)
+    titles = ">batch | most per s | least energy | cheapest per 1,000"
+    return Listing.of(titles, rows, gap=2)
 
 
 def _win(win: Win | None, words: Callable[[float | None], str]) -> str:
@@ -365,14 +345,9 @@ def _running(
     winners: dict[str, str | None],
     width: int,
 ) -> Listing:
-    headers = ("device", *(column.header for column in columns))
-    return Listing(
-        headers,
-        [[e.device, *(_marked(column, e, winners) for column in columns)] for e in estimates],
-        right=frozenset(headers) - {"device", "type", "limit"},
-        dispensable=("memory", "type", "limit"),
-        first_width=width,
-    )
+    titles = " | ".join(("device", *(column.title for column in columns)))
+    rows = [[e.device, *(_marked(column, e, winners) for column in columns)] for e in estimates]
+    return Listing.of(titles, rows, "memory | type | limit", first_width=width)
 
 
 def _marked(column: _Column, e: Estimate, winners: dict[str, str | None]) -> Text:

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _PATH_DEPTH = 2
+_SUMMED = ("flop", "bytes", "weight_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,8 @@ def check_figures(workload: Workload) -> list[FigureCheck]:
 def _check(workload: Workload, figure: Published) -> FigureCheck:
     lowered = forward_pass(workload, figure.shape)
     ours = lowered.parameter_count if figure.quantity == "parameters" else lowered.graph.model_flop
-    return FigureCheck(
-        workload.name,
-        figure.quantity,
-        figure.value,
-        float(ours),
-        figure.tolerance_fraction,
-        figure.source,
-    )
+    name, quantity, value = workload.name, figure.quantity, figure.value
+    return FigureCheck(name, quantity, value, float(ours), figure.tolerance_fraction, figure.source)
 
 
 def workload_row(workload: Workload) -> dict[str, Any]:
@@ -121,15 +116,11 @@ def workload_row(workload: Workload) -> dict[str, Any]:
 
 def workloads_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `workload_row`, one line each."""
-    headers = ("name", "title", "task", "parameters")
     cells = [
         (row["name"], row["title"], row["task"], number(row["published_parameters"]))
         for row in rows
     ]
-    folded = frozenset({"title"})
-    return Listing(
-        headers, cells, right=frozenset({"parameters"}), fold=folded, dispensable=("task",), gap=2
-    )
+    return Listing.of("name | ~title | task | >parameters", cells, "task", gap=2)
 
 
 def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[dict[str, Any]]:
@@ -149,14 +140,8 @@ def layer_groups(graph: OperatorGraph, depth: int = _PATH_DEPTH) -> list[dict[st
 def _group(
     graph: OperatorGraph, path: str, kind: str, rows: np.ndarray[Any, Any]
 ) -> dict[str, Any]:
-    return {
-        "path": path,
-        "kind": kind,
-        "operator_count": len(rows),
-        "flop": float(graph.flop[rows].sum()),
-        "bytes": float(graph.bytes[rows].sum()),
-        "weight_bytes": float(graph.weight_bytes[rows].sum()),
-    }
+    sums = {name: float(getattr(graph, name)[rows].sum()) for name in _SUMMED}
+    return {"path": path, "kind": kind, "operator_count": len(rows)} | sums
 
 
 def workload_document(workload: Workload, *, operators: bool = False) -> dict[str, Any]:
@@ -194,36 +179,21 @@ def workload_view(document: Mapping[str, Any]) -> RenderableType:
 
 
 def _lines(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    sizes = {
-        "batch": "default_batch",
-        "seq_len": "default_seq_len",
-        "output_len": "default_output_len",
-    }
-    sizes["image_size"] = "default_image_size"
-    shape = ", ".join(f"{name} {document[key]:,}" for name, key in sizes.items() if document[key])
+    names = ("batch", "seq_len", "output_len", "image_size")
+    sizes = [(name, document[f"default_{name}"]) for name in names]
+    work = amount(document["flop"], "FLOP", small=False)
+    cache = amount(document["kv_bytes_per_token"], "B", small=False)
     lines = [
         ("task", document["task"]),
         ("family", document["family"] or "captured module"),
-        ("default run", shape),
+        ("default run", ", ".join(f"{name} {size:,}" for name, size in sizes if size)),
         ("parameters", number(document["parameter_count"])),
-        (
-            "forward pass",
-            (
-                f"{amount(document['flop'], 'FLOP', small=False)}, "
-                f"{document['operator_count']:,} operators"
-            ),
-        ),
+        ("forward pass", f"{work}, {document['operator_count']:,} operators"),
+        ("cache", f"{cache} per token (fp32)" if document["kv_bytes_per_token"] else ""),
+        ("also called", ", ".join(document["aliases"])),
+        ("note", document["note"]),
     ]
-    if document["kv_bytes_per_token"]:
-        lines.append(
-            (
-                "cache",
-                f"{amount(document['kv_bytes_per_token'], 'B', small=False)} per token (fp32)",
-            )
-        )
-    if document["aliases"]:
-        lines.append(("also called", ", ".join(document["aliases"])))
-    return lines + ([("note", document["note"])] if document["note"] else [])
+    return lines[:5] + [line for line in lines[5:] if line[1]]
 
 
 def checks_table(rows: Sequence[Mapping[str, Any]], *, sources: bool = False) -> RenderableType:
@@ -251,13 +221,14 @@ def checks_table(rows: Sequence[Mapping[str, Any]], *, sources: bool = False) ->
 
 def layers_table(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """Rows of `layer_groups`."""
-    headers = ("layers", "kind", "operators", "FLOP", "bytes", "weights")
     cells = [
-        (row["path"] or "(model)", row["kind"], f"{row['operator_count']:,}", *_sizes(row))
+        (
+            row["path"] or "(model)",
+            row["kind"],
+            f"{row['operator_count']:,}",
+            *(number(row[name]) for name in _SUMMED),
+        )
         for row in rows
     ]
-    return Listing(headers, cells, right=frozenset(headers[2:]), fold=frozenset({"layers"}), gap=2)
-
-
-def _sizes(row: Mapping[str, Any]) -> list[str]:
-    return [number(row[name]) for name in ("flop", "bytes", "weight_bytes")]
+    titles = "~layers | kind | >operators | >FLOP | >bytes | >weights"
+    return Listing.of(titles, cells, gap=2)

@@ -1,3 +1,3 @@
-"""Discrete-event simulation on SimPy: one engine, timelines, queues, and the simulation of one
+"""Discrete-event simulation on SimPy: one engine, timelines, and the simulation of one
 device.
 """

@@ -45,7 +45,6 @@ class TaskColumns:
         dependency: Earlier rows that each row waits for, shape (edges,).
         ready_s: Times before which rows do not start, shape (n,), in seconds; None lets all start
             at once.
-        priority: Smaller runs first on a priority server, shape (n,); 0 where None.
         energy_j: Dynamic energy, shape (n,), in joules; 0 where None.
         name: Codes into `names`, shape (n,); 0 where None.
         names: Row names. Share one tuple between submissions.
@@ -60,7 +59,6 @@ class TaskColumns:
     dependency_offset: IntArray | None = None
     dependency: IntArray | None = None
     ready_s: FloatArray | None = None
-    priority: IntArray | None = None
     energy_j: FloatArray | None = None
     name: CodeArray | None = None
     names: tuple[str, ...] = ("task",)
@@ -69,7 +67,7 @@ class TaskColumns:
     after: Sequence[Event] = ()
 
     def __post_init__(self) -> None:
-        for name in ("resource", "ready_s", "priority", "energy_j", "name", "category"):
+        for name in ("resource", "ready_s", "energy_j", "name", "category"):
             column = getattr(self, name)
             if column is not None and column.shape != (len(self),):
                 raise InvalidValueError(name, column.shape, f"shape ({len(self)},), as duration_s")
@@ -173,7 +171,6 @@ class JobColumns(Event):
         self._duration_s: list[float] = tasks.duration_s.tolist()
         self._start_s = [float("nan")] * count
         self._free_s = np.full(count, clock.now, dtype=np.float64)  # free of all but other rows
-        self._priority = None if tasks.priority is None else tasks.priority.tolist()
         self._row_events: dict[int, Event] = {}
         self._ended: list[int] = []
         self._goal = min(count, _CHUNK_ROWS)
@@ -216,10 +213,6 @@ class JobColumns(Event):
             self._row_events[row] = event
             return event
         return _triggered(event, callbacks=None)  # waiting for it takes no time
-
-    def priority_of(self, row: int) -> int:
-        """Priority of a row."""
-        return 0 if self._priority is None else self._priority[row]
 
     def begin(self, row: int) -> None:
         """Start a row now, on a place that its server has given it."""

@@ -11,6 +11,7 @@ iteration (the bottleneck law; Denning & Buzen, ACM Computing Surveys 10, 1978).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -124,18 +125,17 @@ def simulate_device(
         DoesNotFitError: If memory in use exceeds `memory_capacity_bytes`.
         InvalidValueError: If a setting is out of range.
     """
-    rows = DeviceRows(
-        time_s=table.time_s,
-        dispatch_s=table.dispatch_s,
-        energy_j=table.energy_j,
-        bound=table.bound,
-        names=None if graph is None else graph.name,
-        live_bytes=activation_live_bytes(graph)
-        if live_bytes is None and graph is not None
-        else live_bytes,
-        dependency_offset=None if graph is None else graph.dependency_offset,
-        dependency=None if graph is None else graph.dependency,
-    )
+    rows = DeviceRows(table.time_s, table.dispatch_s, table.energy_j, table.bound)
+    if graph is not None:
+        rows = replace(
+            rows,
+            names=graph.name,
+            live_bytes=activation_live_bytes(graph) if live_bytes is None else live_bytes,
+            dependency_offset=graph.dependency_offset,
+            dependency=graph.dependency,
+        )
+    elif live_bytes is not None:
+        rows = replace(rows, live_bytes=live_bytes)
     return simulate_rows(rows, DeviceSettings(**settings))
 
 
@@ -179,6 +179,12 @@ class _DeviceRun:
         self.stages = _by_stage(self.segments)
         # Columns of each segment, made once and shared by all iterations.
         self.columns = {id(s): self._columns_of(s) for s in self.segments}
+        side_s = {
+            "copy_in": settings.copy_s(settings.input_bytes),
+            "copy_out": settings.copy_s(settings.output_bytes),
+            "data_loader": settings.loading_s,
+        }
+        self.side_s = {name: time_s for name, time_s in side_s.items() if time_s}
         self.engine = Engine()
         self._add_resources()
         # Workers that start together end together: only whole groups of batches come at the steady
@@ -191,13 +197,10 @@ class _DeviceRun:
         self.engine.run()
 
     def _segments(self) -> list[Segment]:
-        if (
-            self.settings.streams == 1
-            or self.rows.dependency_offset is None
-            or self.rows.dependency is None
-        ):
-            return spread_over_streams(self.time_s, np.zeros(len(self.time_s), dtype=np.int64), 1)
-        level = dependency_levels(self.rows.dependency_offset, self.rows.dependency)
+        offset, dependency = self.rows.dependency_offset, self.rows.dependency
+        if self.settings.streams == 1 or offset is None or dependency is None:
+            return [Segment(0, 0, np.arange(len(self.time_s)), 1.0)]
+        level = dependency_levels(offset, dependency)
         return spread_over_streams(self.time_s, level, self.settings.streams, self.rows.occupancy)
 
     def _columns_of(self, segment: Segment) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
@@ -207,64 +210,52 @@ class _DeviceRun:
         return self.time_s[segment.rows] * segment.stretch, self.energy_j[segment.rows], names
 
     def _add_resources(self) -> None:
-        settings = self.settings
-        for stream in sorted({segment.stream for segment in self.segments}):
-            self.engine.add_server(_stream_name(stream), discipline="in_order")
-        if settings.is_asynchronous:
-            self.engine.add_server("host", discipline="in_order")
-        if settings.input_bytes:
-            self.engine.add_server("copy_in", discipline="in_order")
-        if settings.output_bytes:
-            self.engine.add_server("copy_out", discipline="in_order")
-        if settings.loading_s:
-            self.engine.add_server("data_loader", settings.loader_count)
+        in_order = [_stream_name(number) for number in sorted({s.stream for s in self.segments})]
+        in_order += ["host"] if self.settings.is_asynchronous else []
+        for name in in_order:
+            self.engine.add_server(name, discipline="in_order")
+        for name in self.side_s:
+            if name == "data_loader":
+                self.engine.add_server(name, self.settings.loader_count)
+            else:
+                self.engine.add_server(name, discipline="in_order")
 
     def _submit(self, index: int) -> _Iteration:
         settings = self.settings
         now = _Iteration()
         freed = self._earlier(index, settings.buffer_count).last_kernels
         held = self._earlier(index, 1).results if settings.synchronize else freed
-        if settings.loading_s:
-            ahead = self._earlier(index, settings.loader_count * settings.prefetch_count)
-            now.load = self._task(
-                "load", "data_loader", settings.loading_s, ahead.copy_in or ahead.last_kernels
-            )
-        if settings.input_bytes:
-            now.copy_in = self._task(
-                "copy_in", "copy_in", settings.copy_s(settings.input_bytes), now.load + freed
-            )
+        ahead = self._earlier(index, settings.loader_count * settings.prefetch_count)
+        now.load = self._beside("data_loader", ahead.copy_in or ahead.last_kernels, "load")
+        now.copy_in = self._beside("copy_in", now.load + freed)
         if settings.is_asynchronous:
             now.dispatch = self._dispatch(now.load + held)
         self._kernels(now, now.load + now.copy_in + held)
-        now.results = now.last_kernels
-        if settings.output_bytes:
-            now.results = self._task(
-                "copy_out", "copy_out", settings.copy_s(settings.output_bytes), now.last_kernels
-            )
+        now.results = self._beside("copy_out", now.last_kernels) or now.last_kernels
         return now
 
     def _earlier(self, index: int, distance: int) -> _Iteration:
         return self.iterations[index - distance] if index >= distance else _Iteration()
 
-    def _task(self, name: str, resource: str, duration_s: float, after: list[Job]) -> list[Job]:
-        return [self.engine.submit(Task(name, resource, duration_s, after, category=name))]
+    def _beside(self, resource: str, after: list[Job], name: str = "") -> list[Job]:
+        """Loading or copying beside the device, where the run has it."""
+        if resource not in self.side_s:
+            return []
+        word = name or resource
+        task = Task(word, resource, self.side_s[resource], after, category=word)
+        return [self.engine.submit(task)]
 
     def _dispatch(self, after: list[Job]) -> Job:
-        if self.settings.is_captured:
-            launch_s = float(self.dispatch_s[0])
-            return self.engine.submit(
-                Task("graph launch", "host", launch_s, after, category="dispatch")
-            )
-        return self.engine.submit(
-            Task(
-                "dispatch",
-                "host",
-                self.dispatch_s,
-                after,
-                category="dispatch",
-                row_names=self.names,
-            )
+        is_captured = self.settings.is_captured
+        task = Task(
+            "graph launch" if is_captured else "dispatch",
+            "host",
+            float(self.dispatch_s[0]) if is_captured else self.dispatch_s,
+            after,
+            category="dispatch",
+            row_names=None if is_captured else self.names,
         )
+        return self.engine.submit(task)
 
     def _kernels(self, now: _Iteration, before: list[Job]) -> None:
         for stage in self.stages:
@@ -299,15 +290,12 @@ class _DeviceRun:
         ends = [iteration.end_s for iteration in self.iterations]
         if len(ends) <= 2 * self.group:
             return False
-        last_s, before_s = (
-            ends[-1] - ends[-self.group - 1],
-            ends[-self.group - 1] - ends[-2 * self.group - 1],
-        )
+        last_s = ends[-1] - ends[-self.group - 1]
+        before_s = ends[-self.group - 1] - ends[-2 * self.group - 1]
         measured_s = ends[-1] - ends[-self.measured_count - 1]
         needed_s = self.measured_count * max(self._demand_s().values())
-        return abs(last_s - before_s) <= _TOLERANCE * last_s and measured_s >= needed_s * (
-            1 - _TOLERANCE
-        )
+        is_even = abs(last_s - before_s) <= _TOLERANCE * last_s
+        return is_even and measured_s >= needed_s * (1 - _TOLERANCE)
 
     def result(self) -> SimulationResult:
         """Everything the finished run tells."""
@@ -342,34 +330,33 @@ class _DeviceRun:
 
     def _demand_s(self) -> dict[str, float]:
         settings = self.settings
-        stage_s = [max(float(self.columns[id(s)][0].sum()) for s in stage) for stage in self.stages]
+        stage_s = [max(self._busy_s(segment) for segment in stage) for stage in self.stages]
         is_asynchronous, is_captured = settings.is_asynchronous, settings.is_captured
         launch_s = 0.0 if is_captured and not is_asynchronous else float(self.dispatch_s.sum())
+        copies_s = [self.side_s.get(name, 0.0) for name in ("copy_in", "copy_out")]
         return {
             "launch": launch_s,
             "compute": sum(stage_s) - (0.0 if is_asynchronous else launch_s),
-            "host_copy": max(
-                settings.copy_s(settings.input_bytes), settings.copy_s(settings.output_bytes)
-            ),
+            "host_copy": max(copies_s),
             "data_loading": settings.loading_s / settings.loader_count,
         }
+
+    def _busy_s(self, segment: Segment) -> float:
+        return float(self.columns[id(segment)][0].sum())
 
     def _utilisation(self, steady_s: float) -> dict[str, float]:
         """Demand over steady-state time of each resource: the utilisation law, free of the run's
         ends.
         """
-        settings = self.settings
-        busy_s = {_stream_name(segment.stream): 0.0 for segment in self.segments}
+        busy_s: dict[str, float] = {}
         for segment in self.segments:
-            busy_s[_stream_name(segment.stream)] += float(self.columns[id(segment)][0].sum())
-        if settings.is_asynchronous:
+            name = _stream_name(segment.stream)
+            busy_s[name] = busy_s.get(name, 0.0) + self._busy_s(segment)
+        if self.settings.is_asynchronous:
             busy_s["host"] = float(self.dispatch_s.sum())
-        if settings.input_bytes:
-            busy_s["copy_in"] = settings.copy_s(settings.input_bytes)
-        if settings.output_bytes:
-            busy_s["copy_out"] = settings.copy_s(settings.output_bytes)
-        if settings.loading_s:
-            busy_s["data_loader"] = settings.loading_s / settings.loader_count
+        busy_s |= self.side_s
+        if "data_loader" in busy_s:
+            busy_s["data_loader"] /= self.settings.loader_count
         return {name: busy / steady_s if steady_s else 0.0 for name, busy in busy_s.items()}
 
     def _bottleneck(self, demand_s: Mapping[str, float]) -> str:
@@ -392,11 +379,8 @@ class _DeviceRun:
         for iteration in self.iterations[-self.measured_count :]:
             for job in iteration.kernels:
                 if job.row_end_s is not None and job.task.resource == _stream_name(0):
-                    waited += float(
-                        (
-                            job.row_start_s() - np.concatenate([[job.start_s], job.row_end_s[:-1]])
-                        ).sum()
-                    )
+                    before_s = np.concatenate([[job.start_s], job.row_end_s[:-1]])
+                    waited += float((job.row_start_s() - before_s).sum())
         return waited
 
     def _memory(self) -> StepFunction | None:
@@ -426,39 +410,27 @@ def _stream_name(stream: int) -> str:
 
 
 def _by_stage(segments: list[Segment]) -> list[list[Segment]]:
-    stages: list[list[Segment]] = []
-    for segment in segments:
-        if segment.stage == len(stages):
-            stages.append([])
-        stages[-1].append(segment)
-    return stages
+    by_stage = itertools.groupby(segments, key=lambda segment: segment.stage)
+    return [list(stage) for _, stage in by_stage]
 
 
 def _dispatch_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
     """Host time of each launch: per row, or one figure for a captured graph."""
     if not settings.is_captured:
         return rows.dispatch_s
-    launch_s = (
-        float(rows.dispatch_s.max()) if settings.graph_launch_s is None else settings.graph_launch_s
-    )
-    return np.array([launch_s])
+    launch_s = settings.graph_launch_s
+    return np.array([float(rows.dispatch_s.max()) if launch_s is None else launch_s])
 
 
 def _device_time_s(rows: DeviceRows, settings: DeviceSettings) -> FloatArray:
     """Row times with the power limit, node gaps and, where the host is the device, dispatch."""
-    time_s = rows.time_s
-    if (
-        settings.power_limit_w is not None
-        and settings.idle_w is not None
-        and rows.energy_j is not None
-    ):
+    time_s, energy_j = rows.time_s, rows.energy_j
+    idle_w, limit_w = settings.idle_w, settings.power_limit_w
+    if limit_w is not None and idle_w is not None and energy_j is not None:
+        is_stretchable = None if rows.bound is None else rows.bound != Bound.MEMORY
+        window_s = settings.power_window_s
         time_s = cap_power(
-            time_s,
-            rows.energy_j,
-            settings.idle_w,
-            settings.power_limit_w,
-            window_s=settings.power_window_s,
-            is_stretchable=None if rows.bound is None else rows.bound != Bound.MEMORY,
+            time_s, energy_j, idle_w, limit_w, window_s=window_s, is_stretchable=is_stretchable
         )
     # Eager dispatch runs on the host beside the device, unless they are one; gaps of a captured
     # graph are device time.

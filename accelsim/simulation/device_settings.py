@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,19 +99,13 @@ class DeviceSettings:
     memory_capacity_bytes: float | None = None
 
     def __post_init__(self) -> None:
-        for name in (
-            "iterations",
-            "warmup_iterations",
-            "streams",
-            "buffer_count",
-            "loader_count",
-            "prefetch_count",
-        ):
-            if not 1 <= getattr(self, name) <= 1_000_000:
-                raise InvalidValueError(name, getattr(self, name), "an integer from 1 to 1,000,000")
-        for name in _NOT_NEGATIVE:
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < float("inf"):
+        for field in fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if field.type == "int" and not 1 <= value <= 1_000_000:
+                raise InvalidValueError(name, value, "an integer from 1 to 1,000,000")
+            if not str(field.type).startswith("float") or value is None:
+                continue
+            if not 0 <= value < float("inf"):
                 raise InvalidValueError(name, value, "a finite number >= 0")
         if (self.input_bytes or self.output_bytes) and not self.host_bandwidth_bytes_per_s:
             raise InvalidValueError(
@@ -138,21 +132,6 @@ class DeviceSettings:
         if not size_bytes or self.host_bandwidth_bytes_per_s is None:
             return 0.0
         return self.host_latency_s + size_bytes / self.host_bandwidth_bytes_per_s
-
-
-_NOT_NEGATIVE = (
-    "graph_launch_s",
-    "input_bytes",
-    "output_bytes",
-    "host_bandwidth_bytes_per_s",
-    "host_latency_s",
-    "loading_s",
-    "idle_w",
-    "power_limit_w",
-    "power_window_s",
-    "resident_bytes",
-    "memory_capacity_bytes",
-)
 
 
 def check_rows(rows: DeviceRows, settings: DeviceSettings) -> None:

@@ -1,24 +1,22 @@
 """The discrete-event engine every simulator here runs on, over SimPy 4.1.
 
-Tasks with dependencies run on named resources: servers (a compute stream, a host thread, a copy
-engine, a pool of workers), links whose bandwidth transfers share, and memories of limited size. Any
-SimPy event can be a dependency, any process can wait for a job. Time is a double in seconds;
-nothing here is random, so the same input gives the same bits.
+Tasks with dependencies run on named servers: a compute stream, a host thread, a copy engine, a pool
+of workers. Any SimPy event can be a dependency, any process can wait for a job. Time is a double in
+seconds; nothing here is random, so the same input gives the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
 from typing import Any
 
 from simpy.events import Event, Process
 
-from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
+from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.simulation.clock import Clock, collection_paused
 from accelsim.simulation.columns import JobColumns, TaskColumns
 from accelsim.simulation.recording import FileRecorder, Recorder, RingRecorder
-from accelsim.simulation.resources import Discipline, Memory, Server, SharedLink
+from accelsim.simulation.resources import Discipline, Server
 from accelsim.simulation.task import (
     Job,
     RowDependency,
@@ -34,12 +32,10 @@ __all__ = [
     "FileRecorder",
     "Job",
     "JobColumns",
-    "Memory",
     "Recorder",
     "RingRecorder",
     "RowDependency",
     "Server",
-    "SharedLink",
     "Task",
     "TaskColumns",
     "back_to_back_end_s",
@@ -55,13 +51,11 @@ class Engine:
 
     Attributes:
         environment: The SimPy environment, for processes and events of one's own.
-        memories: Memories by name.
     """
 
     def __init__(self, *, record: bool | Recorder = True) -> None:
         self.environment = Clock()
-        self.memories: dict[str, Memory] = {}
-        self._resources: dict[str, Server | SharedLink] = {}
+        self._resources: dict[str, Server] = {}
         self._recorder = Recorder() if record is True else record or None
         self._open_count = 0
         self._open_columns: dict[JobColumns, None] = {}
@@ -84,48 +78,11 @@ class Engine:
         """
         if capacity < 1 or (discipline == "in_order" and capacity != 1):
             raise InvalidValueError("capacity", capacity, "an integer >= 1, and 1 for in_order")
+        if name in self._resources:
+            raise InvalidValueError("name", name, "a name no other resource of this engine has")
         server = Server(name, len(self._resources), capacity, discipline)
-        self._add(name, server)
+        self._resources[name] = server
         return server
-
-    def add_shared_link(
-        self, name: str, bandwidth_bytes_per_s: float, latency_s: float = 0.0
-    ) -> SharedLink:
-        """Add a link that divides its bandwidth among the transfers under way.
-
-        Args:
-            name: Its name, new to this engine.
-            bandwidth_bytes_per_s: > 0, in bytes/s.
-            latency_s: >= 0, in seconds.
-
-        Raises:
-            InvalidValueError: If the name is taken or a number out of range.
-        """
-        if not 0 < bandwidth_bytes_per_s < float("inf"):
-            raise InvalidValueError(
-                "bandwidth_bytes_per_s", bandwidth_bytes_per_s, "a finite number > 0"
-            )
-        if not 0 <= latency_s < float("inf"):
-            raise InvalidValueError("latency_s", latency_s, "a finite number >= 0")
-        code = len(self._resources)
-        link = SharedLink(self.environment, name, code, bandwidth_bytes_per_s, latency_s)
-        self._add(name, link)
-        return link
-
-    def add_memory(self, name: str, capacity_bytes: float, initial_bytes: float = 0.0) -> Memory:
-        """Add a memory.
-
-        Raises:
-            InvalidValueError: If the name is taken or a number out of range.
-        """
-        if name in self.memories:
-            raise InvalidValueError("name", name, "a name no other memory has")
-        if not 0 <= initial_bytes <= capacity_bytes or not capacity_bytes > 0:
-            raise InvalidValueError(
-                "initial_bytes", initial_bytes, f"0 to capacity_bytes = {capacity_bytes}"
-            )
-        self.memories[name] = Memory(self.environment, name, capacity_bytes, initial_bytes)
-        return self.memories[name]
 
     def process(self, generator: Generator[Event, Any, Any]) -> Process:
         """Start a SimPy process on this engine's clock."""
@@ -138,20 +95,19 @@ class Engine:
             The job: an event that happens when the task ends.
 
         Raises:
-            DoesNotFitError: If the task allocates more than its memory holds.
             InvalidValueError: If a number of the task is out of range.
-            UnknownNameError: If its resource or memory does not exist.
+            UnknownNameError: If its resource does not exist.
         """
         resource = self._resource(task.resource)
-        check_task(task, isinstance(resource, SharedLink))
-        job = Job(self.environment, task, resource, self._memory(task))
+        check_task(task)
+        job = Job(self.environment, task, resource)
         job.callbacks.append(self._finish)
         self._open_count += 1
         for event in task.dependencies:
             job.wait_for(event)
         if task.row_dependency is not None:
             job.wait_for_rows_of(task.row_dependency.job)
-        if isinstance(resource, Server) and resource.discipline == "in_order":
+        if resource.discipline == "in_order":
             job.waiting_count += resource.wait_for_last(job.dependency_done)
             resource.last = lambda: job
         job.dependency_done()
@@ -164,15 +120,9 @@ class Engine:
             The jobs: an event that happens when the last of them ends, with their times.
 
         Raises:
-            InvalidValueError: If a resource is a shared link.
             UnknownNameError: If a resource does not exist.
         """
-        servers = []
-        for name in tasks.resources:
-            resource = self._resource(name)
-            if isinstance(resource, SharedLink):
-                raise InvalidValueError("resources", name, "servers; submit transfers one by one")
-            servers.append(resource)
+        servers = [self._resource(name) for name in tasks.resources]
         with collection_paused():
             jobs = JobColumns(self.environment, tasks, servers, self._note_rows)
         if len(tasks):
@@ -185,7 +135,6 @@ class Engine:
         Python's cyclic garbage collector pauses meanwhile.
 
         Raises:
-            DoesNotFitError: If nothing can go on because tasks wait for memory that nobody frees.
             InvalidValueError: If tasks wait for events that never happen.
         """
         with collection_paused():
@@ -204,37 +153,17 @@ class Engine:
         for jobs in list(self._open_columns):
             jobs.flush()
         capacities = {name: resource.capacity for name, resource in self._resources.items()}
-        usage = {f"{name} memory_bytes": memory.usage() for name, memory in self.memories.items()}
-        return replace(self._recorder.timeline(capacities), counters=usage)
+        return self._recorder.timeline(capacities)
 
-    def _add(self, name: str, resource: Server | SharedLink) -> None:
-        if name in self._resources:
-            raise InvalidValueError("name", name, "a name no other resource of this engine has")
-        self._resources[name] = resource
-
-    def _resource(self, name: str) -> Server | SharedLink:
+    def _resource(self, name: str) -> Server:
         if name not in self._resources:
             raise UnknownNameError("resource", name, self._resources)
         return self._resources[name]
-
-    def _memory(self, task: Task) -> Memory | None:
-        if task.memory is None:
-            return None
-        if task.memory not in self.memories:
-            raise UnknownNameError("memory", task.memory, self.memories)
-        memory = self.memories[task.memory]
-        if task.memory_delta_bytes > memory.capacity:
-            needed = task.memory_delta_bytes
-            raise DoesNotFitError(task.memory, "memory_bytes", needed, memory.capacity)
-        return memory
 
     def _finish(self, job: Any) -> None:
         self._open_count -= 1
         if self._recorder is not None:
             self._recorder.note_job(job)
-        freed_bytes = -job.task.memory_delta_bytes
-        if job.memory is not None and freed_bytes > 0:
-            job.memory.free(freed_bytes)
         job.resource.release()
 
     def _note_rows(self, jobs: JobColumns, rows: list[int]) -> None:
@@ -244,11 +173,6 @@ class Engine:
             del self._open_columns[jobs]
 
     def _explain_stall(self) -> None:
-        for memory in self.memories.values():
-            for job in memory.blocked:
-                needed = memory.level + job.task.memory_delta_bytes
-                advice = f"Task {job.task.name!r} waits for ever."
-                raise DoesNotFitError(memory.name, "memory_bytes", needed, memory.capacity, advice)
         for jobs in list(self._open_columns):
             jobs.flush()
         waiting_count = self._open_count + sum(jobs.open_count for jobs in self._open_columns)

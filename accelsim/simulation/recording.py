@@ -92,12 +92,7 @@ class Recorder:
         self._expand_jobs()
         spans = self._kept()
         return Timeline(
-            resource=spans["resource"].copy(),
-            name=spans["name"].copy(),
-            category=spans["category"].copy(),
-            start_s=spans["start_s"].copy(),
-            end_s=spans["end_s"].copy(),
-            energy_j=spans["energy_j"].copy(),
+            **{name: spans[name].copy() for name in _SPAN.names or ()},
             resources=tuple(capacities),
             capacities=tuple(capacities.values()),
             names=tuple(self._names),

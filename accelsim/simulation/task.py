@@ -21,7 +21,7 @@ from accelsim.simulation.clock import Clock
 from accelsim.workloads.graph import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from accelsim.simulation.resources import Memory, Server, SharedLink
+    from accelsim.simulation.resources import Server
 
 __all__ = ["Job", "RowDependency", "Task", "back_to_back_end_s", "check_task"]
 
@@ -53,17 +53,11 @@ class Task:
 
     Attributes:
         name: Shown in the timeline.
-        resource: Name of a server or shared link of the engine.
-        duration_s: Seconds, >= 0; a column (shape (n,)) runs back to back as one event. Unused on a
-            shared link.
+        resource: Name of a server of the engine.
+        duration_s: Seconds, >= 0; a column (shape (n,)) runs back to back as one event.
         dependencies: Jobs or other SimPy events that must have happened first.
         row_dependency: Feeds the rows of this task one by one.
         energy_j: Dynamic energy, total or per row, in joules.
-        size_bytes: Bytes to move, on a shared link.
-        memory: Name of the memory `memory_delta_bytes` is of.
-        memory_delta_bytes: > 0 is allocated before the start (waiting until it fits), < 0 freed at
-            the end.
-        priority: Smaller runs first on a priority server.
         category: Groups rows in the timeline.
         row_names: Names of the rows; `name` for all where None. Share one tuple between tasks.
     """
@@ -74,10 +68,6 @@ class Task:
     dependencies: Sequence[Event] = ()
     row_dependency: RowDependency | None = None
     energy_j: float | FloatArray = 0.0
-    size_bytes: float = 0.0
-    memory: str | None = None
-    memory_delta_bytes: float = 0.0
-    priority: int = 0
     category: str = "task"
     row_names: tuple[str, ...] | None = None
 
@@ -112,24 +102,20 @@ class Job(Event):
         clock: The engine's clock.
         task: The task.
         resource: What it runs on.
-        memory: The memory it allocates or frees, if any.
 
     Attributes:
         ready_s: When its last dependency happened and it began to wait for its resource; NaN
             before.
         start_s: When it started; NaN before.
-        end_s: When it ends (known from the start on, except on a shared link); NaN before.
+        end_s: When it ends, known from the start on; NaN before.
         row_ready_s: Times from which each row could start, where a row dependency gives them.
         row_end_s: End of each row of a column task, known from the start on; else None.
     """
 
-    def __init__(
-        self, clock: Clock, task: Task, resource: Server | SharedLink, memory: Memory | None
-    ) -> None:
+    def __init__(self, clock: Clock, task: Task, resource: Server) -> None:
         super().__init__(clock)
         self.task = task
         self.resource = resource
-        self.memory = memory
         self.ready_s = self.start_s = self.end_s = float("nan")
         self.row_ready_s: FloatArray | None = None
         self.row_end_s: FloatArray | None = None
@@ -154,10 +140,6 @@ class Job(Event):
         previous = np.concatenate([[self.start_s], self.row_end_s[:-1]])
         return previous if self.row_ready_s is None else np.maximum(previous, self.row_ready_s)
 
-    def priority_of(self, _row: int) -> int:
-        """Priority of the task."""
-        return self.task.priority
-
     def wait_for(self, event: Event) -> None:
         """Hold the job back until `event` has been processed."""
         if event.callbacks is not None:
@@ -178,15 +160,7 @@ class Job(Event):
             self.resource.enqueue(self)
 
     def begin(self, _row: int = 0) -> None:
-        """Start on a place of a server, as soon as what the task allocates fits."""
-        size_bytes = self.task.memory_delta_bytes
-        if self.memory is not None and size_bytes > 0:
-            self.memory.allocate(size_bytes, self)
-        else:
-            self.start()
-
-    def start(self) -> None:
-        """Start now: fix all end times and schedule the end."""
+        """Start now, on a place of a server: fix all end times and schedule the end."""
         self.start_s = now = float(self._clock.now)
         duration = self.task.duration_s
         if isinstance(duration, np.ndarray):
@@ -206,27 +180,22 @@ class Job(Event):
         return max(float(self.row_end_s[-1]) - now, 0.0)
 
 
-def check_task(task: Task, is_link: bool) -> None:
+def check_task(task: Task) -> None:
     """Refuse a task with numbers out of range.
 
     Args:
         task: The task.
-        is_link: Whether it is for a shared link.
 
     Raises:
         InvalidValueError: Naming the field.
     """
     duration = task.duration_s
     if isinstance(duration, np.ndarray):
-        if duration.ndim != 1 or not len(duration) or is_link:
-            raise InvalidValueError(
-                "duration_s", duration.shape, "a number, or a non-empty column on a server"
-            )
+        if duration.ndim != 1 or not len(duration):
+            raise InvalidValueError("duration_s", duration.shape, "a number, or a non-empty column")
         if not (duration.min() >= 0 and duration.max() < np.inf):
             raise InvalidValueError("duration_s", duration, "finite numbers >= 0")
     elif not 0 <= duration < np.inf:
         raise InvalidValueError("duration_s", duration, "a finite number >= 0")
     elif task.row_dependency is not None:
         raise InvalidValueError("row_dependency", task.name, "a task whose duration_s is a column")
-    if not 0 <= task.size_bytes < np.inf:
-        raise InvalidValueError("size_bytes", task.size_bytes, "a finite number >= 0")

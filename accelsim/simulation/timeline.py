@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CodeArray", "StepFunction", "Timeline", "accumulate", "merge"]
 
 CodeArray = NDArray[np.int32]
+_COLUMNS = ("resource", "name", "category", "start_s", "end_s", "energy_j")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,8 +122,7 @@ class Timeline:
 
     def take(self, rows: NDArray[np.bool_] | NDArray[np.int64]) -> Timeline:
         """The given rows (mask or indices), with the same name tables."""
-        columns = ("resource", "name", "category", "start_s", "end_s", "energy_j")
-        return replace(self, **{column: getattr(self, column)[rows] for column in columns})
+        return replace(self, **{column: getattr(self, column)[rows] for column in _COLUMNS})
 
     def select(self, *, resource: str | None = None, category: str | None = None) -> Timeline:
         """Rows of one resource, of one category, or both."""
@@ -201,13 +201,6 @@ class Timeline:
         start, end = self.busy_intervals(resource)
         return float((end - start).sum())
 
-    def gaps(self, resource: str) -> tuple[FloatArray, FloatArray]:
-        """Idle intervals between the first and the last task of a resource, as (starts, ends) in
-        seconds.
-        """
-        start, end = self.busy_intervals(resource)
-        return end[:-1], start[1:]
-
     def utilisation(self, resource: str, start_s: float = 0.0, end_s: float | None = None) -> float:
         """Share of a resource's capacity that is used in a window, from 0 to 1.
 
@@ -250,16 +243,11 @@ class Timeline:
         import pandas as pd
 
         rows = self.sorted()
-        return pd.DataFrame(
-            {
-                "resource": np.array(rows.resources, dtype=object)[rows.resource],
-                "name": np.array(rows.names, dtype=object)[rows.name],
-                "category": np.array(rows.categories, dtype=object)[rows.category],
-                "start_s": rows.start_s,
-                "end_s": rows.end_s,
-                "energy_j": rows.energy_j,
-            }
-        )
+        tables = (rows.resources, rows.names, rows.categories)
+        columns = {name: getattr(rows, name) for name in _COLUMNS}
+        for name, table in zip(_COLUMNS, tables, strict=False):
+            columns[name] = np.array(table, dtype=object)[columns[name]]
+        return pd.DataFrame(columns)
 
     def to_perfetto(self, path: str | Path, *, force: bool = False) -> None:
         """Write a trace that https://ui.perfetto.dev and chrome://tracing open.
@@ -323,14 +311,9 @@ def merge(timelines: Sequence[Timeline], prefixes: Sequence[str] | None = None) 
         for column, words, table, out in zip(columns, words_of, tables, codes, strict=True):
             recode = [table.setdefault(word, len(table)) for word in words]
             out.append(np.array(recode, dtype=np.int32)[column])
-    resource_code, name, category = (np.concatenate(parts) for parts in codes)
+    figures = ([getattr(line, name) for line in timelines] for name in _COLUMNS[3:])
     return Timeline(
-        resource=resource_code,
-        name=name,
-        category=category,
-        start_s=np.concatenate([line.start_s for line in timelines]),
-        end_s=np.concatenate([line.end_s for line in timelines]),
-        energy_j=np.concatenate([line.energy_j for line in timelines]),
+        *(np.concatenate(parts) for parts in (*codes, *figures)),
         resources=tuple(tables[0]),
         capacities=tuple(capacities[resource] for resource in tables[0]),
         names=tuple(tables[1]),

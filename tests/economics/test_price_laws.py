@@ -7,12 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accelsim.economics.offer import PRICE_KINDS, Offer, Quote
-from accelsim.economics.ownership import (
-    HOURS_PER_YEAR,
-    amortised_usd_per_hour,
-    electricity_usd_per_hour,
-)
-from accelsim.economics.result import cost_report, electricity_usd
+from accelsim.economics.result import electricity_usd_per_hour
 from accelsim.errors import InvalidValueError
 
 PRICE = st.floats(0.01, 1e3)
@@ -79,63 +74,3 @@ def test_electricity_is_linear_in_power_tariff_and_overhead(power, tariff, pue, 
     assert electricity_usd_per_hour(factor * power, tariff, pue) == pytest.approx(factor * base)
     assert electricity_usd_per_hour(power, factor * tariff, pue) == pytest.approx(factor * base)
     assert electricity_usd_per_hour(power, tariff, factor * pue) == pytest.approx(factor * base)
-
-
-@given(power=POWER, tariff=TARIFF, pue=PUE, hours=st.floats(0, 1000))
-def test_power_times_time_is_energy(power, tariff, pue, hours):
-    hourly = electricity_usd_per_hour(power, tariff, pue)
-    assert electricity_usd(3600 * hours * power, tariff, pue) == pytest.approx(hours * hourly)
-
-
-OWNED = st.fixed_dictionaries(
-    {
-        "purchase_usd": st.floats(1, 1e6),
-        "life_years": st.floats(0.5, 10),
-        "utilisation_fraction": st.floats(0.05, 1),
-        "power_w": POWER,
-        "electricity_usd_per_kwh": TARIFF,
-    }
-)
-
-
-@given(owned=OWNED, factor=FACTOR)
-def test_ownership_falls_with_life_and_rises_with_price_and_power(owned, factor):
-    base = amortised_usd_per_hour(**owned)
-    longer = owned | {"life_years": factor * owned["life_years"]}
-    dearer = owned | {"purchase_usd": factor * owned["purchase_usd"]}
-    hungrier = owned | {"power_w": factor * owned["power_w"]}
-    assert amortised_usd_per_hour(**longer) < base
-    assert amortised_usd_per_hour(**dearer) > base
-    assert amortised_usd_per_hour(**hungrier) >= base
-
-
-@given(owned=OWNED, idle=POWER)
-def test_more_use_is_never_dearer_by_the_hour(owned, idle):
-    idle_power = min(idle, owned["power_w"])
-    full = owned | {"utilisation_fraction": 1.0}
-    part = amortised_usd_per_hour(**owned, idle_power_w=idle_power)
-    assert amortised_usd_per_hour(**full, idle_power_w=idle_power) <= part * (1 + 1e-12)
-
-
-@given(owned=OWNED, residual=st.floats(0, 1))
-def test_all_useful_hours_pay_for_the_purchase(owned, residual):
-    still = owned | {"power_w": 0.0}
-    hourly = amortised_usd_per_hour(**still, residual_fraction=residual)
-    hours = owned["life_years"] * HOURS_PER_YEAR * owned["utilisation_fraction"]
-    paid = owned["purchase_usd"] * (1 - residual)
-    assert hourly * hours == pytest.approx(paid, abs=1e-6)
-
-
-@given(price=PRICE, rate=st.floats(0.1, 1e5), factor=FACTOR)
-def test_every_cost_of_a_report_is_linear_in_the_price(price, rate, factor):
-    sizes = {"tokens_per_s": 10 * rate, "epoch_sample_count": 1e6, "run_sample_count": 1e8}
-    base = cost_report(price, rate, **sizes)
-    dear = cost_report(factor * price, rate, **sizes)
-    for name in (
-        "usd_per_1000",
-        "usd_per_million_tokens",
-        "usd_per_epoch",
-        "usd_per_training_run",
-    ):
-        assert getattr(dear, name) == pytest.approx(factor * getattr(base, name))
-    assert base.usd_per_training_run == pytest.approx(100 * base.usd_per_epoch)

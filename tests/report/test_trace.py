@@ -3,6 +3,7 @@
 import gzip
 import json
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,11 +112,12 @@ def test_power_counter_integrates_to_the_energy_of_lasting_rows(folder, spans):
 def test_a_simulated_run_writes_its_tracks_and_counters(tmp_path):
     engine = Engine()
     engine.add_server("stream")
-    engine.add_memory("hbm", 100.0)
-    job = engine.submit(Task("conv", "stream", 2e-6, memory="hbm", memory_delta_bytes=60.0))
+    job = engine.submit(Task("conv", "stream", 2e-6))
     engine.submit(Task("relu", "stream", 1e-6, (job,), energy_j=3.0, category="kernel"))
     engine.run()
-    engine.timeline().to_perfetto(tmp_path / "run.json")
+    usage = StepFunction(np.array([0.0]), np.array([60.0]))
+    timeline = replace(engine.timeline(), counters={"hbm memory_bytes": usage})
+    timeline.to_perfetto(tmp_path / "run.json")
     events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     spans = [(e["name"], e["cat"], e["ts"], e["dur"]) for e in of_kind(events, "X")]
     assert spans == [("conv", "task", 0.0, 2.0), ("relu", "kernel", 2.0, 1.0)]
@@ -123,7 +125,7 @@ def test_a_simulated_run_writes_its_tracks_and_counters(tmp_path):
     assert counters["hbm memory_bytes", 0.0] == {"hbm memory_bytes": 60.0}
     assert counters["power_w", 2.0]["power_w"] == pytest.approx(3e6)
     with pytest.raises(OutputError, match="exists"):
-        engine.timeline().to_perfetto(tmp_path / "run.json")
+        timeline.to_perfetto(tmp_path / "run.json")
 
 
 def test_compressed_traces_hold_the_same_and_are_the_same_each_time(tmp_path):

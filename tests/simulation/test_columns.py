@@ -18,7 +18,6 @@ from accelsim.simulation.engine import (
 )
 
 SERVERS = {"fifo": (1, "fifo"), "stream": (1, "in_order"), "pool": (3, "fifo")}
-SERVERS |= {"ranked": (1, "priority"), "ranked pool": (2, "priority")}
 NAMES = tuple(SERVERS)
 # Few distinct durations, so that many tasks end at the same time and ties are tried.
 durations = st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.floats(0.0, 5.0))
@@ -26,15 +25,14 @@ durations = st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.floats(0.0, 5.0))
 
 @st.composite
 def task_graphs(draw):
-    """Up to 40 tasks as (server code, duration, earlier tasks, priority, ready time)."""
+    """Up to 40 tasks as (server code, duration, earlier tasks, ready time)."""
     tasks = []
     for index in range(draw(st.integers(1, 40))):
         earlier = st.lists(st.integers(0, index - 1), max_size=3, unique=True)
         before = draw(earlier) if index else []
         server = draw(st.integers(0, len(NAMES) - 1))
-        priority = draw(st.integers(0, 2))
         ready_s = draw(st.sampled_from([0.0, 0.0, 1.0, 2.5]))
-        tasks.append((server, draw(durations), before, priority, ready_s))
+        tasks.append((server, draw(durations), before, ready_s))
     return tasks
 
 
@@ -46,7 +44,7 @@ def new_engine(**options):
 
 
 def columns_of(tasks, **more):
-    server, duration_s, before, priority, ready_s = zip(*tasks, strict=True)
+    server, duration_s, before, ready_s = zip(*tasks, strict=True)
     lengths = [len(rows) for rows in before]
     return TaskColumns(
         resource=np.array(server, dtype=np.int32),
@@ -54,7 +52,6 @@ def columns_of(tasks, **more):
         resources=NAMES,
         dependency_offset=np.concatenate([[0], np.cumsum(lengths)]),
         dependency=np.array([row for rows in before for row in rows], dtype=np.int64),
-        priority=np.array(priority),
         ready_s=np.array(ready_s),
         **more,
     )
@@ -64,11 +61,9 @@ def submit_one_by_one(engine, tasks, after=()):
     # Arrivals come before what else happens at their time, and were known from the start.
     gates = [engine.environment.timeout(ready_s) if ready_s else None for *_, ready_s in tasks]
     jobs = []
-    for (server, duration_s, before, priority, _), gate in zip(tasks, gates, strict=True):
+    for (server, duration_s, before, _), gate in zip(tasks, gates, strict=True):
         waits = [jobs[row] for row in before] + [event for event in (gate, *after) if event]
-        jobs.append(
-            engine.submit(Task("task", NAMES[server], duration_s, waits, priority=priority))
-        )
+        jobs.append(engine.submit(Task("task", NAMES[server], duration_s, waits)))
     return jobs
 
 
@@ -232,14 +227,12 @@ def test_bad_columns_are_refused(change):
         TaskColumns(**(good | change))
 
 
-def test_unknown_servers_and_links_are_refused():
+def test_unknown_servers_are_refused():
     engine = Engine()
-    engine.add_shared_link("link", 1.0)
+    engine.add_server("link")
     column = np.zeros(1, dtype=np.int32)
     with pytest.raises(UnknownNameError, match="link"):
         engine.submit_many(TaskColumns(column, np.ones(1), ("lnk",)))
-    with pytest.raises(InvalidValueError, match="servers"):
-        engine.submit_many(TaskColumns(column, np.ones(1), ("link",)))
 
 
 # --- recorders

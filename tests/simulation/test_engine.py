@@ -1,31 +1,28 @@
-"""Laws of the engine: order, exclusivity, conservation, closed form = event by event, limits of
-memory.
-"""
+"""Laws of the engine: order, exclusivity, conservation, closed form = event by event."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accelsim.errors import DoesNotFitError, InvalidValueError, UnknownNameError
+from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.simulation.engine import Engine, RowDependency, Task, back_to_back_end_s
 
-RESOURCES = ("one", "two", "pool", "ranked")
-CAPACITY = {"one": 1, "two": 1, "pool": 3, "ranked": 1}
+RESOURCES = ("one", "two", "pool")
+CAPACITY = {"one": 1, "two": 1, "pool": 3}
 durations = st.floats(min_value=0.0, max_value=5.0).map(lambda x: round(x, 3))
 columns = st.lists(durations, min_size=1, max_size=12).map(np.array)
 
 
 @st.composite
 def task_graphs(draw):
-    """Up to 30 tasks as (resource, duration or column, earlier tasks, priority)."""
+    """Up to 30 tasks as (resource, duration or column, earlier tasks)."""
     count = draw(st.integers(1, 30))
     return [
         (
             draw(st.sampled_from(RESOURCES)),
             draw(st.one_of(durations, columns)),
             draw(st.lists(st.integers(0, index - 1), max_size=3, unique=True)) if index else [],
-            draw(st.integers(0, 2)),
         )
         for index in range(count)
     ]
@@ -36,15 +33,10 @@ def run_graph(graph):
     engine.add_server("one")
     engine.add_server("two", discipline="in_order")
     engine.add_server("pool", capacity=3)
-    engine.add_server("ranked", discipline="priority")
     jobs = []
-    for index, (resource, duration, before, priority) in enumerate(graph):
+    for index, (resource, duration, before) in enumerate(graph):
         after = [jobs[i] for i in before]
-        jobs.append(
-            engine.submit(
-                Task(f"t{index}", resource, duration, after, energy_j=1.0, priority=priority)
-            )
-        )
+        jobs.append(engine.submit(Task(f"t{index}", resource, duration, after, energy_j=1.0)))
     engine.run()
     return jobs, engine.timeline()
 
@@ -53,10 +45,10 @@ def run_graph(graph):
 @given(task_graphs())
 def test_dependencies_exclusivity_and_conservation(graph):
     jobs, line = run_graph(graph)
-    for job, (_, duration, before, _) in zip(jobs, graph, strict=True):
+    for job, (_, duration, before) in zip(jobs, graph, strict=True):
         assert job.start_s >= max((jobs[i].end_s for i in before), default=0.0)
         assert job.end_s - job.start_s == pytest.approx(np.sum(duration), abs=1e-9)
-    assert line.duration_s.sum() == pytest.approx(sum(np.sum(d) for _, d, _, _ in graph), abs=1e-9)
+    assert line.duration_s.sum() == pytest.approx(sum(np.sum(d) for _, d, _ in graph), abs=1e-9)
     assert line.energy_j.sum() == pytest.approx(len(graph), rel=1e-9)
     for resource, capacity in CAPACITY.items():
         assert most_at_once(line, resource) <= capacity
@@ -109,14 +101,6 @@ def test_in_order_server_keeps_submission_order_and_fifo_does_not():
         ]
         engine.run()
         assert [job.end_s for job in jobs] == expected
-
-
-def test_priority_server_takes_smallest_number_first_then_arrival():
-    engine = Engine()
-    engine.add_server("s", discipline="priority")
-    jobs = [engine.submit(Task(f"p{p}", "s", 1.0, priority=p)) for p in (9, 2, 1, 2, 0)]
-    engine.run()
-    assert [job.start_s for job in jobs] == [0.0, 3.0, 2.0, 4.0, 1.0]
 
 
 def uncoalesced(start_s, rows, dispatch):
@@ -180,102 +164,6 @@ def test_rows_fed_by_a_chosen_part_of_a_job_and_by_a_single_task():
     np.testing.assert_allclose(whole.row_end_s, [7.0, 8.0])
 
 
-# --- links
-
-
-def test_shared_link_divides_bandwidth_equally():
-    """Two equal transfers at once take twice as long; a later one slows the first from its arrival
-    on.
-    """
-    engine = Engine()
-    engine.add_shared_link("link", 10.0, 1.0)
-    engine.add_server("clock")
-    first = engine.submit(Task("x", "link", size_bytes=100.0))
-    gate = engine.submit(Task("gate", "clock", 3.0))
-    second = engine.submit(Task("y", "link", size_bytes=50.0, dependencies=(gate,)))
-    engine.run()
-    # From 1 to 4 s the first moves 30 bytes alone; both move 50 until 14 s; the first's last 20
-    # take 2 s.
-    assert (first.end_s, second.end_s) == (16.0, 14.0)
-
-
-@pytest.mark.law
-@given(st.lists(st.tuples(durations, st.floats(0, 1e3)), min_size=1, max_size=15))
-def test_shared_link_moves_all_bytes_at_full_rate_and_never_faster_than_alone(transfers):
-    engine = Engine()
-    engine.add_shared_link("link", 100.0, 0.5)
-    engine.add_server("clock", capacity=20)
-    jobs = []
-    for arrival_s, size in transfers:
-        gate = engine.submit(Task("gate", "clock", arrival_s))
-        jobs.append(engine.submit(Task("t", "link", size_bytes=size, dependencies=(gate,))))
-    engine.run()
-    for job, (arrival_s, size) in zip(jobs, transfers, strict=True):
-        assert job.end_s >= arrival_s + 0.5 + size / 100.0 - 1e-9
-    # Work conserving: the link is done when one that served transfers one by one would be.
-    free = 0.0
-    for arrival_s, size in sorted(transfers):
-        free = max(free, arrival_s + 0.5) + size / 100.0
-    assert max(job.end_s for job in jobs) == pytest.approx(free, rel=1e-9)
-
-
-# --- memory
-
-
-@pytest.mark.law
-@given(st.lists(st.tuples(durations, st.floats(1, 100)), min_size=1, max_size=15))
-def test_memory_never_exceeds_capacity_and_all_is_freed(pairs):
-    engine = Engine()
-    memory = engine.add_memory("hbm", 100.0)
-    engine.add_server("compute", capacity=4)
-    engine.add_server("free", capacity=100)
-    for duration, size in pairs:
-        job = engine.submit(Task("a", "compute", duration, memory="hbm", memory_delta_bytes=size))
-        engine.submit(Task("f", "free", 0.1, (job,), memory="hbm", memory_delta_bytes=-size))
-    engine.run()
-    usage = memory.usage()
-    assert usage.maximum == memory.high_water_bytes <= 100.0
-    assert memory.high_water_bytes >= max(size for _, size in pairs) - 1e-9
-    assert memory.level == pytest.approx(0.0, abs=1e-9)
-
-
-def test_memory_waits_until_it_fits():
-    engine = Engine()
-    memory = engine.add_memory("hbm", 100.0, initial_bytes=30.0)
-    engine.add_server("s", capacity=2)
-    first = engine.submit(Task("first", "s", 5.0, memory="hbm", memory_delta_bytes=60.0))
-    engine.submit(Task("free", "s", 1.0, (first,), memory="hbm", memory_delta_bytes=-60.0))
-    second = engine.submit(Task("second", "s", 1.0, memory="hbm", memory_delta_bytes=50.0))
-    engine.run()
-    assert second.start_s == 6.0
-    np.testing.assert_array_equal(memory.usage().at([0.0, 5.9, 6.0]), [90.0, 90.0, 80.0])
-
-
-def test_task_larger_than_memory_is_refused_with_what_is_short():
-    engine = Engine()
-    engine.add_memory("hbm", 100.0)
-    engine.add_server("s")
-    with pytest.raises(DoesNotFitError, match="50 missing"):
-        engine.submit(Task("big", "s", 1.0, memory="hbm", memory_delta_bytes=150.0))
-
-
-def test_waiting_for_memory_nobody_frees_is_an_error_not_a_hang():
-    engine = Engine()
-    engine.add_memory("hbm", 100.0)
-    engine.add_server("s", capacity=2)
-    for name in ("a", "b"):
-        engine.submit(Task(name, "s", 1.0, memory="hbm", memory_delta_bytes=70.0))
-    with pytest.raises(DoesNotFitError, match="'b' waits for ever"):
-        engine.run()
-
-
-def test_freeing_more_than_is_in_use_is_refused():
-    engine = Engine()
-    memory = engine.add_memory("hbm", 100.0, initial_bytes=10.0)
-    with pytest.raises(InvalidValueError, match="hbm bytes to free"):
-        memory.free(11.0)
-
-
 # --- SimPy around it, and bad input
 
 
@@ -328,14 +216,11 @@ def test_events_that_never_happen_are_reported():
         Task("t", "s", np.array([np.nan])),
         Task("t", "s", np.array([])),
         Task("t", "s", np.ones((2, 2))),
-        Task("t", "link", np.ones(2)),
-        Task("t", "link", size_bytes=-1.0),
     ],
 )
 def test_bad_numbers_are_refused(task):
     engine = Engine()
     engine.add_server("s")
-    engine.add_shared_link("link", 1.0)
     with pytest.raises(InvalidValueError):
         engine.submit(task)
 
@@ -343,21 +228,12 @@ def test_bad_numbers_are_refused(task):
 def test_unknown_and_double_names_are_refused():
     engine = Engine()
     engine.add_server("stream")
-    engine.add_memory("hbm", 1.0)
     with pytest.raises(UnknownNameError, match="Did you mean stream"):
         engine.submit(Task("t", "streem"))
-    with pytest.raises(UnknownNameError, match="memory"):
-        engine.submit(Task("t", "stream", memory="hmb", memory_delta_bytes=1.0))
     with pytest.raises(InvalidValueError):
         engine.add_server("stream")
     with pytest.raises(InvalidValueError):
-        engine.add_memory("hbm", 1.0)
-    with pytest.raises(InvalidValueError):
         engine.add_server("x", capacity=2, discipline="in_order")
-    with pytest.raises(InvalidValueError):
-        engine.add_shared_link("y", 0.0)
-    with pytest.raises(InvalidValueError):
-        engine.add_memory("z", 1.0, initial_bytes=2.0)
 
 
 def test_engine_without_record_has_no_timeline():

@@ -88,7 +88,8 @@ def test_busy_time_and_gaps_fill_the_span(tasks):
     line = timeline_of(tasks)
     mine = line.select(resource="a")
     if len(mine):
-        start, end = line.gaps("a")
+        opens, closes = line.busy_intervals("a")
+        start, end = closes[:-1], opens[1:]
         span = mine.end_s.max() - mine.start_s.min()
         assert line.busy_s("a") + (end - start).sum() == pytest.approx(span, rel=1e-9)
         assert line.busy_s("a") == pytest.approx(mine.duration_s.sum(), rel=1e-9)
