@@ -15,10 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from accelsim.datafile import MAX_BYTES, data_root, read_mapping, validation_problems
-from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
+from accelsim.datafile import MAX_BYTES, data_root, read_mapping, validated
+from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.workloads.model import Workload
 from accelsim.workloads.spec import parse_workload
 
@@ -171,14 +169,7 @@ def _stamped(path: Path) -> tuple[Path, int]:
 def _load(path: Path, _stamp: int) -> Workload:
     is_json = path.suffix.lower() == ".json"
     data = read_mapping(path, max_bytes=_MAX_JSON_BYTES if is_json else MAX_BYTES)
-    try:
-        return _parse(data, path)
-    except ValidationError as error:
-        raise ProfileError(str(path), validation_problems(path, error)) from None
-    except ProfileError:
-        raise
-    except InputError as error:
-        raise ProfileError(str(path), [str(error)]) from error
+    return validated(path, lambda: _parse(data, path))
 
 
 def _parse(data: Mapping[str, Any], path: Path) -> Workload:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced
 from accelsim.units import to_si
@@ -35,7 +35,7 @@ __all__ = [
     "PowerSpec",
     "Rates",
     "parse_device",
-    "resolve_citations",
+    "with_citations",
 ]
 
 
@@ -296,10 +296,6 @@ class AsicProfile(_Base):
 
 
 DeviceProfile = CpuProfile | GpuProfile | FpgaProfile | AsicProfile
-_ADAPTER: TypeAdapter[DeviceProfile] = TypeAdapter(
-    Annotated[DeviceProfile, Field(discriminator="device_class")],
-    config=ConfigDict(defer_build=True),
-)
 _BY_CLASS: Mapping[str, type[DeviceProfile]] = {
     "cpu": CpuProfile,
     "gpu": GpuProfile,
@@ -308,18 +304,23 @@ _BY_CLASS: Mapping[str, type[DeviceProfile]] = {
 }
 
 
-def resolve_citations(data: Any, sources: Mapping[str, str]) -> Any:
+def _cited(data: Any, sources: Mapping[str, str]) -> Any:
     """The data with each ``source`` that is a key of ``sources`` replaced by its citation."""
     if isinstance(data, list):
-        return [resolve_citations(item, sources) for item in data]
+        return [_cited(item, sources) for item in data]
     if not isinstance(data, Mapping):
         return data
-    resolved = {
-        key: resolve_citations(item, sources) for key, item in data.items() if key != "sources"
-    }
+    resolved = {key: _cited(item, sources) for key, item in data.items() if key != "sources"}
     if isinstance(resolved.get("source"), str):
         resolved["source"] = sources.get(resolved["source"], resolved["source"])
     return resolved
+
+
+def with_citations(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The contents of a file in SI units, its source keys as citations from its ``sources``."""
+    table = data.get("sources", {})
+    citations = table if isinstance(table, Mapping) else {}
+    return {**to_si(_cited(data, citations)), "sources": table}
 
 
 def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
@@ -336,16 +337,13 @@ def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
 
     Raises:
         pydantic.ValidationError: With the field of each problem.
-        ValueError: If a field is given twice in different units.
+        ValueError: If the class is none of the four, or a field is given twice in different units.
     """
-    table = data.get("sources", {})
-    citations = table if isinstance(table, Mapping) else {}
-    prepared = dict(to_si(resolve_citations(data, citations)))
-    prepared["sources"] = table
+    prepared = with_citations(data)
     if "class" in prepared:
         prepared["device_class"] = prepared.pop("class")
     named = prepared.get("device_class")
-    model = _BY_CLASS.get(named) if isinstance(named, str) else None
-    if model is not None:  # the other three classes need not be built
-        return model.model_validate(prepared)
-    return _ADAPTER.validate_python(prepared)
+    model = _BY_CLASS.get(str(named))
+    if model is None:
+        raise ValueError(f"class: expected one of {', '.join(_BY_CLASS)}, not {named!r}")
+    return model.model_validate(prepared)
