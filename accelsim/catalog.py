@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import ValidationError
-
-from accelsim.datafile import data_root, read_mapping, validation_problems
+from accelsim.datafile import data_root, name_key, read_mapping, validated
 from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.hardware.local import (
     local_cpu_facts,
@@ -46,8 +45,6 @@ _CLASSES = ("cpu", "gpu", "fpga", "asic")
 _NAME = re.compile(r"(?:local/)?[a-z0-9][a-z0-9.+-]{0,79}\Z")
 _DEEPEST_SLICE = 4
 _SHOWN_PROBLEMS = 5
-T = TypeVar("T")
-Loader = Callable[[str], DeviceProfile]
 
 
 def device(name: str) -> DeviceProfile:
@@ -70,23 +67,15 @@ def device(name: str) -> DeviceProfile:
 
 def device_names() -> tuple[str, ...]:
     """Canonical names of every device on the search path and in the catalogue, sorted."""
-    own = {name for folder in device_search_path() for name in _folder_names(folder)}
-    return tuple(sorted(own | set(_catalogue_paths())))
-
-
-def aliases() -> Mapping[str, str]:
-    """Alias -> canonical name, of the catalogue."""
-    return _aliases()
+    return tuple(sorted(_own_names() | set(_catalogue_paths())))
 
 
 def device_search_path() -> tuple[Path, ...]:
     """Folders of the user's own devices, first to last, that exist."""
-    listed = [
-        Path(part) for part in os.environ.get("ACCELSIM_DEVICE_PATH", "").split(os.pathsep) if part
-    ]
     configured = os.environ.get("XDG_CONFIG_HOME")
     config = Path(configured) if configured else Path(os.path.expanduser("~")) / ".config"  # noqa: PTH111
-    return tuple(folder for folder in (*listed, config / "accelsim" / "devices") if folder.is_dir())
+    folders = (*_listed_folders(), config / "accelsim" / "devices")
+    return tuple(folder for folder in folders if folder.is_dir())
 
 
 def device_file_problems() -> tuple[tuple[str, str], ...]:
@@ -94,18 +83,18 @@ def device_file_problems() -> tuple[tuple[str, str], ...]:
 
     What can be listed but does not validate is not among them: `device` refuses it by name.
     """
-    listed = [part for part in os.environ.get("ACCELSIM_DEVICE_PATH", "").split(os.pathsep) if part]
     missing = [
-        (part, "ACCELSIM_DEVICE_PATH names no folder there")
-        for part in listed
-        if not Path(part).is_dir()
+        (str(folder), "ACCELSIM_DEVICE_PATH names no folder there")
+        for folder in _listed_folders()
+        if not folder.is_dir()
     ]
-    files = (
-        (str(path), _heading_problem(path))
-        for folder in device_search_path()
-        for path in _files(folder)
-    )
+    files = ((str(path), _heading_problem(path)) for path in _own_files())
     return (*missing, *((path, problem) for path, problem in files if problem))
+
+
+def _listed_folders() -> list[Path]:
+    listed = os.environ.get("ACCELSIM_DEVICE_PATH", "").split(os.pathsep)
+    return [Path(part) for part in listed if part]
 
 
 def load_device_file(path: str | Path) -> DeviceProfile:
@@ -143,17 +132,12 @@ def detect_local_devices() -> list[DeviceProfile]:
 
 def clear_cache() -> None:
     """Forget every file read so far."""
-    for cached in (
-        _catalogue_paths,
-        _aliases,
-        _mapping,
-        _catalogue_device,
-    ):
+    for cached in (_catalogue_paths, aliases, _mapping, _catalogue_device):
         cached.cache_clear()
 
 
 def _device(name: str, depth: int) -> DeviceProfile:
-    wanted = re.sub(r"[\s_]+", "-", name.strip().lower())
+    wanted = name_key(name)
     base, _, share = wanted.partition("@")
     if _NAME.match(base) is None or base.endswith((".yaml", ".yml", ".json")):
         is_path = "/" in base or "." in base
@@ -174,13 +158,17 @@ def _from_catalogue(wanted: str, name: str) -> DeviceProfile:
         local = next((d for d in detect_local_devices() if d.device_class == "cpu"), None)
         if local is not None:
             return local
-    paths = _catalogue_paths()
-    canonical = wanted if wanted in paths else _aliases().get(wanted)
-    if canonical is None or canonical not in paths:
-        raise UnknownNameError(
-            "device", name, (*device_names(), *_aliases()), f"{_REMEDY}{_search_problems()}"
-        )
-    return _catalogue_device(canonical)
+    found = _catalogued(wanted)
+    if found is None:
+        known = (*device_names(), *aliases())
+        raise UnknownNameError("device", name, known, f"{_REMEDY}{_search_problems()}")
+    return found
+
+
+def _catalogued(wanted: str) -> DeviceProfile | None:
+    """The catalogue's device of a name or alias."""
+    canonical = wanted if wanted in _catalogue_paths() else aliases().get(wanted)
+    return _catalogue_device(canonical) if canonical in _catalogue_paths() else None
 
 
 @lru_cache(maxsize=512)
@@ -199,46 +187,43 @@ def _catalogue_paths() -> dict[str, Path]:
 
 
 @lru_cache(maxsize=1)
-def _aliases() -> dict[str, str]:
+def aliases() -> Mapping[str, str]:
+    """Alias -> canonical name, of the catalogue."""
     return dict(read_mapping(data_root() / "device_profiles" / "aliases.yaml"))
 
 
 def _from_search_path(wanted: str, depth: int) -> DeviceProfile | None:
-    for folder in device_search_path():
-        for path in _files(folder):
-            data = _heading(path)
-            if data is not None and wanted in _names_in(data):
-                return _load(path, depth)
-            if data is None and path.stem.lower() == wanted:
-                return _load(path, depth)  # raises, and says what is wrong with it
+    for path in _own_files():
+        data = _heading(path)
+        if wanted in ({path.stem.lower()} if data is None else _names_in(data)):
+            return _load(path, depth)  # where it cannot be read, this says why
     return None
 
 
-def _files(folder: Path) -> list[Path]:
+def _own_files() -> list[Path]:
     suffixes = {".yaml", ".yml", ".json"}
-    try:
-        return sorted(
-            path for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file()
-        )
-    except OSError:
-        return []
+    found: list[Path] = []
+    for folder in device_search_path():
+        with suppress(OSError):
+            paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+            found += [path for path in paths if path.is_file()]
+    return found
 
 
-def _folder_names(folder: Path) -> list[str]:
-    headings = (_heading(path) for path in _files(folder))
-    return [data["name"] for data in headings if data is not None and _is_listed(data.get("name"))]
+def _own_names() -> set[str]:
+    """Names of the devices in the user's folders."""
+    headings = (_heading(path) for path in _own_files())
+    return {data["name"] for data in headings if data and _is_listed(data.get("name"))}
 
 
 def _search_problems() -> str:
     """Why a device of the user's own may not have been found, in words."""
-    problems = device_file_problems()
-    shown = "; ".join(path for path, _ in problems[:_SHOWN_PROBLEMS])
-    more = f" and {len(problems) - _SHOWN_PROBLEMS} more" if len(problems) > _SHOWN_PROBLEMS else ""
-    return (
-        f" These could not be read: {shown}{more}. To see why: accelsim devices validate."
-        if problems
-        else ""
-    )
+    problems = [path for path, _ in device_file_problems()]
+    if not problems:
+        return ""
+    more = len(problems) - _SHOWN_PROBLEMS
+    shown = "; ".join(problems[:_SHOWN_PROBLEMS]) + (f" and {more} more" if more > 0 else "")
+    return f" These could not be read: {shown}. To see why: accelsim devices validate."
 
 
 def _heading_problem(path: Path) -> str:
@@ -247,9 +232,8 @@ def _heading_problem(path: Path) -> str:
         name = _read_known(path).get("name")
     except ProfileError as error:
         return "; ".join(error.problems)
-    return (
-        "" if _is_listed(name) else f"name: expected a device name, like 'my-gpu', found {name!r}"
-    )
+    wanted = f"name: expected a device name, like 'my-gpu', found {name!r}"
+    return "" if _is_listed(name) else wanted
 
 
 def _is_listed(name: object) -> bool:
@@ -257,10 +241,9 @@ def _is_listed(name: object) -> bool:
 
 
 def _heading(path: Path) -> dict[str, Any] | None:
-    try:
+    with suppress(ProfileError):
         return _read_known(path)
-    except ProfileError:
-        return None
+    return None
 
 
 def _names_in(data: Mapping[str, Any]) -> set[str]:
@@ -270,11 +253,10 @@ def _names_in(data: Mapping[str, Any]) -> set[str]:
 
 
 def _read_known(path: Path) -> dict[str, Any]:
-    try:
+    with suppress(OSError):
         status = path.stat()
-    except OSError as error:
-        raise ProfileError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    return _mapping(path, status.st_mtime_ns, status.st_size)
+        return _mapping(path, status.st_mtime_ns, status.st_size)
+    return read_mapping(path)  # says why
 
 
 @lru_cache(maxsize=512)
@@ -286,7 +268,7 @@ def _load(path: Path, depth: int) -> DeviceProfile:
     data = read_mapping(path)
     if "slice" in data:
         return _load_slice(path, data, depth)
-    return _check(path, lambda: parse_device(data))
+    return validated(path, lambda: parse_device(data))
 
 
 def _load_slice(path: Path, data: Mapping[str, Any], depth: int) -> DeviceProfile:
@@ -294,7 +276,7 @@ def _load_slice(path: Path, data: Mapping[str, Any], depth: int) -> DeviceProfil
         raise ProfileError(
             str(path), [f"slice.of: slices of slices, more than {_DEEPEST_SLICE} deep"]
         )
-    entry = _check(path, lambda: SliceFile.model_validate(to_si(data)))
+    entry = validated(path, lambda: SliceFile.model_validate(to_si(data)))
     try:
         sliced = slice_device(
             _device(entry.slice.of, depth + 1), entry.slice, entry.name or path.stem
@@ -305,15 +287,6 @@ def _load_slice(path: Path, data: Mapping[str, Any], depth: int) -> DeviceProfil
     return sliced.model_copy(update={key: text for key, text in texts.items() if text is not None})
 
 
-def _check(path: Path, parse: Callable[[], T]) -> T:
-    try:
-        return parse()
-    except ValidationError as error:
-        raise ProfileError(str(path), validation_problems(path, error)) from None
-    except ValueError as error:
-        raise ProfileError(str(path), [str(error)]) from None
-
-
 def product_device(model_name: str) -> DeviceProfile | None:
     """The device of the user's folders or of the catalogue that a product name stands for; None
     where there is none.
@@ -322,11 +295,9 @@ def product_device(model_name: str) -> DeviceProfile | None:
         model_name: As the operating system or the driver gives it, such as ``NVIDIA
             A100-SXM4-80GB``.
     """
-    own = {name for folder in device_search_path() for name in _folder_names(folder)}
+    own = _own_names()
     for candidate in name_candidates(model_name):
-        if candidate in own:
-            return device(candidate)
-        canonical = candidate if candidate in _catalogue_paths() else _aliases().get(candidate)
-        if canonical is not None:
-            return _catalogue_device(canonical)
+        found = device(candidate) if candidate in own else _catalogued(candidate)
+        if found is not None:
+            return found
     return None

@@ -7,16 +7,13 @@ is a cluster too: one server, and more of them behind its network cards.
 from __future__ import annotations
 
 import math
-import re
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import ValidationError
-
 from accelsim.catalog import device
-from accelsim.datafile import data_root, read_mapping, validation_problems
+from accelsim.datafile import data_root, name_key, read_mapping, validated
 from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.hardware.cluster import Cluster, Node, Tier
 from accelsim.hardware.interconnect import (
@@ -27,7 +24,7 @@ from accelsim.hardware.interconnect import (
     TierShape,
     parse_interconnect,
 )
-from accelsim.hardware.sourced import Positive, value_of
+from accelsim.hardware.sourced import value_of
 
 __all__ = [
     "cluster",
@@ -41,8 +38,8 @@ __all__ = [
     "node_names",
 ]
 
-_FOLDERS = {Link: "interconnects", NodeProfile: "nodes", ClusterProfile: "clusters"}
-_REMEDY = "See all with: accelsim clusters list."
+_FOLDERS = {"link": "interconnects", "node": "nodes", "cluster": "clusters"}
+_KINDS = {Link: "link", NodeProfile: "node", ClusterProfile: "cluster"}
 P = TypeVar("P", Link, NodeProfile, ClusterProfile)
 
 
@@ -56,13 +53,13 @@ def cluster(name: str) -> Cluster:
         UnknownNameError: If there is none; near matches are offered.
         ProfileError: If its file does not validate.
     """
-    wanted = _key(name)
-    if wanted in _paths("clusters"):
-        return _cluster(cluster_profile(wanted))
+    wanted = name_key(name)
     if wanted in _paths("nodes"):
         return _node_cluster(node(wanted))
-    known = (*_paths("clusters"), *_paths("nodes"))
-    raise UnknownNameError("cluster", name, known, _REMEDY)
+    if wanted not in _paths("clusters"):
+        known = (*_paths("clusters"), *_paths("nodes"))
+        raise UnknownNameError("cluster", name, known, "See all with: accelsim clusters list.")
+    return _cluster(cluster_profile(wanted))
 
 
 def cluster_names() -> tuple[str, ...]:
@@ -76,7 +73,7 @@ def cluster_profile(name: str) -> ClusterProfile:
     Raises:
         UnknownNameError: If there is none.
     """
-    return _entry("cluster", name, ClusterProfile)
+    return _entry(name, ClusterProfile)
 
 
 def cluster_sources(found: Cluster) -> dict[str, ClusterProfile | NodeProfile | Link]:
@@ -100,10 +97,7 @@ def load_cluster_file(path: str | Path) -> Cluster:
         ProfileError: If it does not validate; names the line and field of each problem.
         UnknownNameError: If its node or a link is not in the catalogue.
     """
-    profile = _file(Path(path))
-    if not isinstance(profile, ClusterProfile):
-        raise ProfileError(str(path), ["kind: expected a cluster"])
-    return _cluster(profile)
+    return _cluster(_file(Path(path), ClusterProfile))
 
 
 def node(name: str) -> NodeProfile:
@@ -112,7 +106,7 @@ def node(name: str) -> NodeProfile:
     Raises:
         UnknownNameError: If there is none.
     """
-    return _entry("node", name, NodeProfile)
+    return _entry(name, NodeProfile)
 
 
 def node_names() -> tuple[str, ...]:
@@ -126,16 +120,12 @@ def link(name: str) -> Link:
     Raises:
         UnknownNameError: If there is none.
     """
-    return _entry("link", name, Link)
+    return _entry(name, Link)
 
 
 def link_names() -> tuple[str, ...]:
     """Names of the catalogue's links, sorted."""
     return tuple(sorted(_paths("interconnects")))
-
-
-def _key(name: str) -> str:
-    return re.sub(r"[\s_]+", "-", name.strip().lower())
 
 
 @lru_cache(maxsize=8)
@@ -144,26 +134,21 @@ def _paths(folder: str) -> dict[str, Path]:
     return {path.stem: path for path in sorted(files)}
 
 
-def _entry(what: str, name: str, profile_class: type[P]) -> P:
-    paths = _paths(_FOLDERS[profile_class])
-    path = paths.get(_key(name))
+def _entry(name: str, profile_class: type[P]) -> P:
+    kind = _KINDS[profile_class]
+    paths = _paths(_FOLDERS[kind])
+    path = paths.get(name_key(name))
     if path is None:
-        raise UnknownNameError(what, name, paths)
-    profile = _file(path)
-    if not isinstance(profile, profile_class):
-        raise ProfileError(str(path), [f"kind: expected a {what}"])
-    return profile
+        raise UnknownNameError(kind, name, paths)
+    return _file(path, profile_class)
 
 
 @lru_cache(maxsize=512)
-def _file(path: Path) -> Link | NodeProfile | ClusterProfile:
-    data = read_mapping(path)
-    try:
-        return parse_interconnect(data)
-    except ValidationError as error:
-        raise ProfileError(str(path), validation_problems(path, error)) from None
-    except ValueError as error:
-        raise ProfileError(str(path), [str(error)]) from None
+def _file(path: Path, profile_class: type[P]) -> P:
+    profile = validated(path, lambda: parse_interconnect(read_mapping(path)))
+    if not isinstance(profile, profile_class):
+        raise ProfileError(str(path), [f"kind: expected a {_KINDS[profile_class]}"])
+    return profile
 
 
 def _cluster(profile: ClusterProfile) -> Cluster:
@@ -200,38 +185,36 @@ def _node(base: NodeProfile) -> Node:
         host_count=base.host_count.value,
         device_name=base.device,
         device_count=base.device_count.value,
-        host_memory_bytes=_known(base.host_memory_bytes),
+        host_memory_bytes=value_of(base.host_memory_bytes, None),
         network_link_name=base.network_link,
-        network_link_count=base.network_link_count.value if base.network_link_count else 0,
-        max_power_w=_known(base.max_power_w),
+        network_link_count=value_of(base.network_link_count, 0),
+        max_power_w=value_of(base.max_power_w, None),
         host_power_w=_host_power_w(base),
     )
 
 
-def _known(number: Positive | None) -> float | None:
-    return None if number is None else number.value
-
-
 def _host_power_w(base: NodeProfile) -> float | None:
     """Power of a node less its devices' limits; None where unknown or where they are its CPUs."""
-    limit_w = _known(device(base.device).power.limit_w)
-    node_w = _known(base.max_power_w)
+    limit_w = value_of(device(base.device).power.limit_w, None)
+    node_w = value_of(base.max_power_w, None)
     if node_w is None or limit_w is None or base.device == base.host:
         return None
     return node_w - base.device_count.value * limit_w
 
 
 def _cards_per_device(base: NodeProfile) -> float:
-    cards = base.network_link_count
-    return 1.0 if cards is None else cards.value / base.device_count.value
+    return value_of(base.network_link_count, base.device_count.value) / base.device_count.value
 
 
 def _tier(profile: TierProfile, base: NodeProfile) -> Tier:
     default = _cards_per_device(base) if profile.link == base.network_link else 1.0
-    links_per_device = value_of(profile.links_per_device, default)
-    oversubscription = value_of(profile.oversubscription, 1.0)
-    count = profile.device_count.value
-    return _shaped_tier(profile.name, profile, count, links_per_device, oversubscription)
+    return _shaped_tier(
+        profile.name,
+        profile,
+        profile.device_count.value,
+        value_of(profile.links_per_device, default),
+        value_of(profile.oversubscription, 1.0),
+    )
 
 
 def _shaped_tier(
@@ -255,7 +238,7 @@ def _shaped_tier(
         dimensions=shape.dimensions,
         closed_multiple=value_of(shape.closed_multiple, 1),
         lane_counts=shape.lane_counts,
-        energy_per_byte_j=_known(wire.energy_per_byte_j),
+        energy_per_byte_j=value_of(wire.energy_per_byte_j, None),
     )
 
 

@@ -6,7 +6,7 @@ subset: one document whose top level is a mapping with text keys, scalars of the
 schema (``null``, ``true``, ``false``, decimal integers, finite decimals; dates and ``yes`` stay
 text), sequences and mappings. Duplicate keys, anchors, aliases, tags, NaN, infinities, numbers
 beyond 64 bits, nesting deeper than `MAX_DEPTH` and files larger than the caller's limit are
-refused. It walks libyaml's event stream once, without recursion, so that a hostile file costs no
+refused. It walks libyaml's event stream once, no deeper than that, so that a hostile file costs no
 more than its length.
 """
 
@@ -16,8 +16,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
@@ -31,11 +33,13 @@ __all__ = [
     "MAX_BYTES",
     "MAX_DEPTH",
     "data_root",
+    "name_key",
     "parse_json",
     "parse_yaml",
     "read_json",
     "read_mapping",
     "read_yaml",
+    "validated",
     "validation_problems",
 ]
 
@@ -55,6 +59,7 @@ _WORDS: Mapping[str, bool | None] = {
 _LARGEST_INTEGER = 2**63
 _SHOWN_PROBLEMS = 20
 
+T = TypeVar("T")
 Location = tuple[str | int, ...]
 
 
@@ -72,6 +77,11 @@ def data_root() -> Path:
         if (root / "device_profiles").is_dir():
             return root
     raise ProfileError(str(package), ["the data folders are missing; install accelsim again"])
+
+
+def name_key(name: str) -> str:
+    """A name as files spell it: small letters, words joined by hyphens."""
+    return re.sub(r"[\s_]+", "-", name.strip().lower())
 
 
 def read_mapping(path: Path, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
@@ -147,15 +157,7 @@ def parse_yaml(text: str, label: str = "<text>") -> dict[str, Any]:
     Raises:
         ProfileError: If it is not well formed, or uses what the reader refuses.
     """
-    builder = _Builder()
-    try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            builder.take(event)
-    except _RefusedError as refusal:
-        raise ProfileError(label, [str(refusal)]) from None
-    except yaml.YAMLError as error:
-        raise ProfileError(label, [_yaml_problem(error)]) from None
-    return _mapping(builder.root, label)
+    return _mapping(_yaml_tree(text, label)[0], label)
 
 
 def parse_json(text: str, label: str = "<text>") -> dict[str, Any]:
@@ -175,9 +177,9 @@ def parse_json(text: str, label: str = "<text>") -> dict[str, Any]:
         data = json.loads(
             text,
             object_pairs_hook=_unique,
-            parse_constant=_refuse_constant,
-            parse_float=lambda digits: _finite(digits, _nowhere),
-            parse_int=lambda digits: _integer(digits, _nowhere),
+            parse_constant=_finite,
+            parse_float=_finite,
+            parse_int=_integer,
         )
     except json.JSONDecodeError as error:
         raise ProfileError(label, [f"line {error.lineno}: not valid JSON: {error.msg}"]) from None
@@ -185,9 +187,28 @@ def parse_json(text: str, label: str = "<text>") -> dict[str, Any]:
         raise ProfileError(label, [str(refusal)]) from None
     except RecursionError:
         raise ProfileError(label, [_TOO_DEEP]) from None
-    if _depth_exceeds(data, MAX_DEPTH):
+    found = _mapping(data, label)
+    if _is_too_deep(found):
         raise ProfileError(label, [_TOO_DEEP])
-    return _mapping(data, label)
+    return found
+
+
+def validated(path: Path, parse: Callable[[], T]) -> T:
+    """What `parse` makes of a file's contents.
+
+    Raises:
+        ProfileError: If it refuses them; names the line and field of each problem.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return parse()
+    except ValidationError as error:
+        raise ProfileError(str(path), validation_problems(path, error)) from None
+    except ProfileError:
+        raise
+    except ValueError as error:
+        raise ProfileError(str(path), [str(error)]) from error
 
 
 def validation_problems(path: Path, error: ValidationError) -> list[str]:
@@ -204,12 +225,13 @@ def validation_problems(path: Path, error: ValidationError) -> list[str]:
         One text per problem, like ``line 12, power.limit_w: input should be greater than 0 (got
         -3)``.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = parse_json(text) if path.suffix.lower() == ".json" else parse_yaml(text)
-        lines = {} if path.suffix.lower() == ".json" else _line_numbers(text)
-    except (OSError, UnicodeError, ProfileError):
-        data, lines = {}, {}
+    data: Any = None
+    lines: Mapping[Location, int] = {}
+    with suppress(ProfileError):
+        if path.suffix.lower() == ".json":
+            data = read_json(path)
+        else:
+            data, lines = _yaml_tree(read_text(path), str(path))
     problems = [_problem(details, data, lines) for details in error.errors(include_url=False)]
     more = len(problems) - _SHOWN_PROBLEMS
     return problems[:_SHOWN_PROBLEMS] + ([f"and {more} more"] if more > 0 else [])
@@ -222,108 +244,88 @@ class _RefusedError(Exception):
     """Well-formed text that the reader does not accept; never leaves this module."""
 
 
-class _Builder:
+def _yaml_tree(text: str, label: str) -> tuple[Any, Mapping[Location, int]]:
+    """Plain Python values of a document, and the line of every entry."""
+    reader = _Reader(text)
+    try:
+        return reader.document(), reader.lines
+    except _RefusedError as refusal:
+        raise ProfileError(label, [str(refusal)]) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 1
+        detail = getattr(error, "problem", None) or getattr(error, "reason", None) or "malformed"
+        raise ProfileError(label, [f"line {line}: not valid YAML: {detail}"]) from None
+
+
+class _Reader:
     """Builds plain Python values from parser events, keeping the line of every entry."""
 
-    def __init__(self) -> None:
-        self.root: Any = None
+    def __init__(self, text: str) -> None:
         self.lines: dict[Location, int] = {}
-        self._containers: list[dict[str, Any] | list[Any]] = []
-        self._keys: list[str | None] = []
-        self._documents = 0
+        self._events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
 
-    def take(self, event: Any) -> None:
-        """Apply one event."""
+    def document(self) -> Any:
+        """The one document."""
+        root, documents = None, 0
+        for event in self._events:
+            documents += isinstance(event, yaml.DocumentStartEvent)
+            if documents > 1:
+                raise _refused(event, (), "a second document is not allowed")
+            if isinstance(event, yaml.NodeEvent):
+                root = self._value(event, ())
+        return root
+
+    def _value(self, event: Any, location: Location) -> Any:
+        """The value that starts with an event."""
+        self.lines.setdefault(location, event.start_mark.line + 1)
+        _check(event, location)
         if isinstance(event, yaml.ScalarEvent):
-            self._check(event)
-            self._scalar(event)
-        elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
-            self._check(event)
-            self._open({} if isinstance(event, yaml.MappingStartEvent) else [], event)
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            self._close()
-        elif isinstance(event, yaml.AliasEvent):
-            raise _RefusedError(
-                f"{self.where(event)}: aliases are not allowed; write the value out"
-            )
-        elif isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                raise _RefusedError(f"{self.where(event)}: a second document is not allowed")
+            try:
+                return event.value if event.style else _scalar(event.value)
+            except _RefusedError as refusal:
+                raise _refused(event, location, str(refusal)) from None
+        if len(location) >= MAX_DEPTH:
+            raise _refused(event, location, _TOO_DEEP)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items = enumerate(self._entries())
+            return [self._value(item, (*location, number)) for number, item in items]
+        result: dict[str, Any] = {}
+        for key in self._entries():
+            name = _key(key, location, result)
+            self.lines[*location, name] = key.start_mark.line + 1
+            result[name] = self._value(next(self._events), (*location, name))
+        return result
 
-    def _check(self, event: Any) -> None:
-        if event.tag is not None:
-            raise _RefusedError(f"{self.where(event)}: tag {event.tag!r} is not allowed")
-        if event.anchor is not None:
-            raise _RefusedError(
-                f"{self.where(event)}: anchors are not allowed; write the value out"
-            )
-
-    def _open(self, container: dict[str, Any] | list[Any], event: Any) -> None:
-        if len(self._containers) >= MAX_DEPTH:
-            raise _RefusedError(f"{self.where(event)}: {_TOO_DEEP}")
-        self._put(container, event)
-        self._containers.append(container)
-        self._keys.append(None)
-
-    def _close(self) -> None:
-        self._containers.pop()
-        self._keys.pop()
-        if self._keys:
-            self._keys[-1] = None
-
-    def _scalar(self, event: Any) -> None:
-        top = self._containers[-1] if self._containers else None
-        if isinstance(top, dict) and self._keys[-1] is None:
-            if event.value in top:
-                raise _RefusedError(f"{self.where(event)}: duplicate key {_short(event.value)}")
-            if event.value == "<<":
-                raise _RefusedError(
-                    f"{self.where(event)}: merge keys are not allowed; write the values out"
-                )
-            self._keys[-1] = event.value
-        else:
-            plain = not event.style
-            self._put(_resolve(event.value, self, event) if plain else event.value, event)
-            if self._keys:
-                self._keys[-1] = None
-
-    def _put(self, value: Any, event: Any) -> None:
-        if not self._containers:
-            self.root = value
-            return
-        top, key = self._containers[-1], self._keys[-1]
-        if isinstance(top, list):
-            top.append(value)
-        elif key is None:
-            raise _RefusedError(f"{self.where(event)}: a key must be text")
-        else:
-            top[key] = value
-
-    def location(self) -> Location:
-        """Keys and indices of the entry being read."""
-        parts: list[str | int] = []
-        top = len(self._containers) - 1
-        for depth, (container, key) in enumerate(zip(self._containers, self._keys, strict=True)):
-            if isinstance(container, list):
-                parts.append(len(container) if depth == top else len(container) - 1)
-            elif key is not None:
-                parts.append(key)
-        return tuple(parts)
-
-    def where(self, event: Any) -> str:
-        """Line and field of an event, for messages."""
-        return _place(event.start_mark.line + 1, self.location())
+    def _entries(self) -> Iterator[Any]:
+        """First events of the entries up to the end of a mapping or sequence."""
+        return takewhile(lambda event: not isinstance(event, yaml.CollectionEndEvent), self._events)
 
 
-def _line_numbers(text: str) -> dict[Location, int]:
-    builder = _Builder()
-    lines: dict[Location, int] = {}
-    for event in yaml.parse(text, Loader=_LOADER):
-        builder.take(event)
-        if event.start_mark is not None:
-            lines.setdefault(builder.location(), event.start_mark.line + 1)
-    return lines
+def _check(event: Any, location: Location) -> None:
+    """Refuse an alias, a tag or an anchor."""
+    if isinstance(event, yaml.AliasEvent):
+        raise _refused(event, location, "aliases are not allowed; write the value out")
+    if event.tag is not None:
+        raise _refused(event, location, f"tag {event.tag!r} is not allowed")
+    if event.anchor is not None:
+        raise _refused(event, location, "anchors are not allowed; write the value out")
+
+
+def _key(event: Any, location: Location, found: Mapping[str, Any]) -> str:
+    """A key of a mapping beside those found before it."""
+    _check(event, location)
+    if not isinstance(event, yaml.ScalarEvent):
+        raise _refused(event, location, "a key must be text")
+    if event.value in found:
+        raise _refused(event, location, f"duplicate key {_short(event.value)}")
+    if event.value == "<<":
+        raise _refused(event, location, "merge keys are not allowed; write the values out")
+    return str(event.value)
+
+
+def _refused(event: Any, location: Location, reason: str) -> _RefusedError:
+    return _RefusedError(f"{_place(event.start_mark.line + 1, location)}: {reason}")
 
 
 def _mapping(data: Any, label: str) -> dict[str, Any]:
@@ -335,39 +337,29 @@ def _mapping(data: Any, label: str) -> dict[str, Any]:
     )
 
 
-def _resolve(text: str, builder: _Builder, event: Any) -> Any:
+def _scalar(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     if text[0].isalpha():
         return text
     if _INTEGER.match(text):
-        return _integer(text, lambda: builder.where(event))
-    if _DECIMAL.match(text):
-        return _finite(text, lambda: builder.where(event))
-    if _NOT_FINITE.match(text):
-        raise _RefusedError(f"{builder.where(event)}: {text} is not a finite number")
+        return _integer(text)
+    if _DECIMAL.match(text) or _NOT_FINITE.match(text):
+        return _finite(text)
     return text
 
 
-def _integer(digits: str, where: Callable[[], str]) -> int:
+def _integer(digits: str) -> int:
     if len(digits) > 20 or abs(int(digits)) >= _LARGEST_INTEGER:
-        raise _RefusedError(f"{where()}: integer {_short(digits)} does not fit in 64 bits")
+        raise _RefusedError(f"integer {_short(digits)} does not fit in 64 bits")
     return int(digits)
 
 
-def _finite(digits: str, where: Callable[[], str]) -> float:
-    value = float(digits)
+def _finite(digits: str) -> float:
+    value = float(digits.replace(".inf", "inf").replace(".nan", "nan"))
     if not math.isfinite(value):
-        raise _RefusedError(f"{where()}: {_short(digits)} is not a finite number")
+        raise _RefusedError(f"{_short(digits)} is not a finite number")
     return value
-
-
-def _nowhere() -> str:
-    return "value"
-
-
-def _refuse_constant(word: str) -> Any:
-    raise _RefusedError(f"value: {word} is not a finite number")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -379,27 +371,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _depth_exceeds(data: Any, limit: int) -> bool:
-    level = [data]
-    for _ in range(limit + 1):
-        level = [child for item in level for child in _children(item)]
-        if not level:
-            return False
-    return True
-
-
-def _children(item: Any) -> Iterator[Any]:
-    if isinstance(item, dict):
-        yield from (child for child in item.values() if isinstance(child, (dict, list)))
-    elif isinstance(item, list):
-        yield from (child for child in item if isinstance(child, (dict, list)))
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    line = mark.line + 1 if mark is not None else 1
-    detail = getattr(error, "problem", None) or getattr(error, "reason", None) or "malformed"
-    return f"line {line}: not valid YAML: {detail}"
+def _is_too_deep(root: dict[str, Any]) -> bool:
+    level: list[Any] = [root]
+    for _ in range(MAX_DEPTH):
+        children = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [x for parts in children for x in parts if isinstance(x, (dict, list))]
+    return bool(level)
 
 
 def _problem(details: Any, data: Any, lines: Mapping[Location, int]) -> str:
@@ -415,40 +392,25 @@ def _problem(details: Any, data: Any, lines: Mapping[Location, int]) -> str:
 
 def _message(details: Any) -> str:
     """pydantic's message, in this project's words where its own speak of types."""
-    kind, message = details["type"], str(details["msg"]).removeprefix("Value error, ")
-    if kind == "union_tag_not_found":
-        return "class is missing: expected cpu, gpu, fpga or asic"
-    if kind == "union_tag_invalid":
-        context = details["ctx"]
-        return (
-            f"class {context['tag']!r} is not one of "
-            f"{context['expected_tags'].replace(chr(39), '')}"
-        )
-    if kind.startswith("model_") and "Sourced[" in message:
+    message = str(details["msg"]).removeprefix("Value error, ")
+    if details["type"].startswith("model_") and "Sourced[" in message:
         return "a figure needs its source: write {value: ..., kind: datasheet, source: ...}"
     return message[:1].lower() + message[1:]
 
 
 def _in_file(loc: Location, data: Any) -> Location:
-    """Location as the file spells it: unit suffixes restored, discriminator tags left out."""
+    """Location as the file spells it: unit suffixes restored."""
     found: list[str | int] = []
     for depth, part in enumerate(loc):
         if isinstance(data, Mapping):
-            spelled = (
-                part if part in data else next((k for k in data if si_key(k)[0] == part), None)
-            )
+            spelled = next((key for key in data if part in {key, si_key(key)[0]}), None)
             if spelled is None:
-                rest = [p for p in loc[depth:] if p != "[key]"]
-                if depth == 0 and len(loc) > 1:
-                    continue  # the union's tag, not a field
-                return (*found, *rest)
-            found.append(spelled)
-            data = data[spelled]
-        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
-            found.append(part)
-            data = data[part]
-        else:
-            return tuple(found)
+                return (*found, *(rest for rest in loc[depth:] if rest != "[key]"))
+            part = spelled  # noqa: PLW2901
+        elif not isinstance(data, list) or not isinstance(part, int) or part >= len(data):
+            break
+        found.append(part)
+        data = data[part]
     return tuple(found)
 
 

@@ -15,10 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from accelsim.datafile import MAX_BYTES, data_root, read_mapping, validation_problems
-from accelsim.errors import InputError, InvalidValueError, ProfileError, UnknownNameError
+from accelsim.datafile import MAX_BYTES, data_root, name_key, read_mapping, validated
+from accelsim.errors import InvalidValueError, ProfileError, UnknownNameError
 from accelsim.workloads.model import Workload
 from accelsim.workloads.spec import parse_workload
 
@@ -56,20 +54,17 @@ def workload(name: str) -> Workload:
     """
     if Path(name).suffix.lower() in _SUFFIXES:
         return load_workload_file(Path(name))
-    key = name.strip().lower().replace("_", "-")
+    key = name_key(name)
     direct = _direct_file(key)
     if direct is not None:
-        return _load(*_stamped(direct))
-    files = _files()
-    if key in files:
-        return _load(*_stamped(files[key]))
-    aliases = workload_aliases()
-    if key in aliases and aliases[key] in files:
-        return _load(*_stamped(files[aliases[key]]))
+        return load_workload_file(direct)
+    files, aliases = _files(), workload_aliases()
+    found = files.get(key) or files.get(aliases.get(key, ""))
+    if found is not None:
+        return load_workload_file(found)
     if len(Path(name).parts) > 1 or (0 < len(name) <= _LONGEST_NAME and Path(name).exists()):
-        raise InvalidValueError(
-            "workload", name, f"a name, or a path that ends in {' or '.join(_SUFFIXES)}"
-        )
+        allowed = f"a name, or a path that ends in {' or '.join(_SUFFIXES)}"
+        raise InvalidValueError("workload", name, allowed)
     known = sorted({*files, *aliases})
     raise UnknownNameError("workload", name, known, "List them with: accelsim workloads list")
 
@@ -101,11 +96,7 @@ def load_workload_file(path: Path | str) -> Workload:
 
 def _folders() -> tuple[Path, ...]:
     given = os.environ.get(SEARCH_PATH_VARIABLE, "")
-    return (*(Path(part) for part in given.split(os.pathsep) if part), _catalogue())
-
-
-def _catalogue() -> Path:
-    return data_root() / "workloads"
+    return (*(Path(part) for part in given.split(os.pathsep) if part), data_root() / "workloads")
 
 
 def _direct_file(key: str) -> Path | None:
@@ -141,8 +132,7 @@ def _folder_aliases(folder: Path) -> dict[str, str]:
     listed = folder / ALIASES_FILE
     if listed.is_file():
         return _read_aliases(*_stamped(listed))
-    names = [entry for entry in folder.glob("*.y*ml") if folder != _catalogue()]
-    loaded = [_load(*_stamped(entry)) for entry in names]
+    loaded = [load_workload_file(entry) for entry in folder.glob("*.y*ml")]
     return {alias: entry.name for entry in loaded for alias in entry.aliases}
 
 
@@ -171,14 +161,7 @@ def _stamped(path: Path) -> tuple[Path, int]:
 def _load(path: Path, _stamp: int) -> Workload:
     is_json = path.suffix.lower() == ".json"
     data = read_mapping(path, max_bytes=_MAX_JSON_BYTES if is_json else MAX_BYTES)
-    try:
-        return _parse(data, path)
-    except ValidationError as error:
-        raise ProfileError(str(path), validation_problems(path, error)) from None
-    except ProfileError:
-        raise
-    except InputError as error:
-        raise ProfileError(str(path), [str(error)]) from error
+    return validated(path, lambda: _parse(data, path))
 
 
 def _parse(data: Mapping[str, Any], path: Path) -> Workload:

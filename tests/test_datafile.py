@@ -85,7 +85,7 @@ def test_scalars_follow_the_core_schema():
 REFUSED = {
     "a: 1\na: 2": "line 2: duplicate key 'a'",
     "x:\n  - {b: 1, b: 2}": "line 2, x.0: duplicate key 'b'",
-    "a: .nan": "line 1, a: .nan is not a finite number",
+    "a: .nan": "line 1, a: '.nan' is not a finite number",
     "a: -.inf": "not a finite number",
     "a: 1\nb: 1e400": "line 2, b: '1e400' is not a finite number",
     "a: 123456789012345678901": "does not fit in 64 bits",

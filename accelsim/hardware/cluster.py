@@ -121,15 +121,12 @@ class Cluster:
         """What a result on this cluster should say."""
         if self.node_count <= self.installed_node_count:
             return ()
-        return (self.size_warning(self.device_count),)
-
-    def size_warning(self, device_count: int) -> str:
-        """That so many devices are more than the installation has."""
         installed = self.installed_node_count * self.node.device_count
-        return (
-            f"{device_count:,} devices taken, {self.name} as installed has {installed:,}: "
+        warning = (
+            f"{self.device_count:,} devices taken, {self.name} as installed has {installed:,}: "
             f"its last tier, {self.tiers[-1].name}, is taken as larger"
         )
+        return (warning,)
 
     def tier_of(self, first_rank: int, second_rank: int) -> Tier:
         """The tier at which two devices meet; the last for any beyond its size.
@@ -157,8 +154,7 @@ class Cluster:
             raise InvalidValueError("device_count", device_count, "at least 1")
         node_count = math.ceil(device_count / self.node.device_count)
         taken = node_count * self.node.device_count
-        below = [_cut(tier, taken) for tier in self.tiers[:-1]]
-        last = _cut(self.tiers[-1], taken)
+        *below, last = (_cut(tier, taken) for tier in self.tiers)
         if last.device_count < taken:
             last = _resized(last, taken)
         return replace(self, node_count=node_count, tiers=(*below, last))
@@ -240,13 +236,8 @@ def _compact_dimensions(position_count: int, within: tuple[int, ...]) -> tuple[i
     The slices that Google Cloud documents for TPU v4, v5e, v5p and v6e have these shapes.
     """
     shapes = list(_factorizations(position_count, len(within)))
-    limits = sorted(within)
-    fitting = [shape for shape in shapes if _fits(shape, limits)]
+    fitting = [s for s in shapes if all(a <= b for a, b in zip(s, sorted(within), strict=True))]
     return min(fitting or shapes, key=sum)
-
-
-def _fits(shape: tuple[int, ...], limits: list[int]) -> bool:
-    return all(extent <= limit for extent, limit in zip(shape, limits, strict=True))
 
 
 def _factorizations(product: int, count: int, least: int = 1) -> Iterator[tuple[int, ...]]:

@@ -30,6 +30,12 @@ _NEEDED: Final = (
     "memory_bus_bits",
 )
 _DRIVER: Final = "driver of this machine"
+_OF_AN_SM: Final = (
+    "lanes_per_sm",
+    "register_file_bytes_per_sm",
+    "shared_memory_bytes_per_sm",
+    "max_threads_per_sm",
+)
 _RATES: Final = ("vector_flop_per_s", "matrix_flop_per_s", "matrix_sparse_flop_per_s")
 
 
@@ -64,53 +70,40 @@ def estimated_gpu_profile(facts: Mapping[str, Any], reference: GpuProfile) -> Gp
     per_sm = f"{reference.name}'s per SM and clock, {sms} SMs at {clock / 1e6:.0f} MHz"
 
     def scaled(value: Positive) -> Positive:
-        return Positive(value=value.value * ratio, kind=SourceKind.DERIVED, source=per_sm)
+        return _number(value.value * ratio, SourceKind.DERIVED, per_sm)
 
-    transfers = 2e6 * float(facts["memory_clock_max_mhz"])
+    def read(name: str) -> Positive:
+        return _number(float(facts[name]), SourceKind.MEASURED, _DRIVER)
+
     bus = float(facts["memory_bus_bits"])
-    bandwidth = Positive(
-        value=transfers * bus / 8,
-        kind=SourceKind.DERIVED,
-        source=f"2 transfers per clock x {bus:.0f} bits",
-    )
+    bandwidth = 2e6 * float(facts["memory_clock_max_mhz"]) * bus / 8
+    transfers = f"2 transfers per clock x {bus:.0f} bits"
     memory = MemoryLevel(
         name=reference.memory.name,
         technology=reference.memory.technology,
         inline_ecc=reference.memory.inline_ecc,
-        capacity_bytes=_read(float(facts["device_memory_bytes"])),
-        bandwidth_bytes_per_s=bandwidth,
+        capacity_bytes=read("device_memory_bytes"),
+        bandwidth_bytes_per_s=_number(bandwidth, SourceKind.DERIVED, transfers),
     )
-    l2 = _read(float(facts["l2_bytes"])) if facts.get("l2_bytes") else reference.l2_bytes
-    limit = facts.get("power_limit_w")
+    limit = read("power_limit_w") if facts.get("power_limit_w") else None
+    same = ("vendor", "year", "architecture", "process_nm", *_OF_AN_SM)
     return GpuProfile(
         name=name_candidates(product)[0],
         title=f"{product} (by its driver)",
-        vendor=reference.vendor,
-        year=reference.year,
-        architecture=reference.architecture,
-        process_nm=reference.process_nm,
+        **{name: getattr(reference, name) for name in same},
         sm_count=PositiveCount(value=sms, kind=SourceKind.MEASURED, source=_DRIVER),
-        lanes_per_sm=reference.lanes_per_sm,
-        boost_clock_hz=_read(clock),
-        register_file_bytes_per_sm=reference.register_file_bytes_per_sm,
-        shared_memory_bytes_per_sm=reference.shared_memory_bytes_per_sm,
-        max_threads_per_sm=reference.max_threads_per_sm,
-        l2_bytes=l2,
+        boost_clock_hz=_number(clock, SourceKind.MEASURED, _DRIVER),
+        l2_bytes=read("l2_bytes") if facts.get("l2_bytes") else reference.l2_bytes,
         memory=memory,
-        power=PowerSpec(limit_w=_read(float(limit)) if limit else None),
+        power=PowerSpec(limit_w=limit),
         host_link=_assumed(reference.host_link, reference.name),
         note=(
             f"made from what the driver says and {reference.name}; year, process and host link are"
             " that board's"
         ),
-        vector_flop_per_s={
-            dtype: scaled(rate) for dtype, rate in reference.vector_flop_per_s.items()
-        },
-        matrix_flop_per_s={
-            dtype: scaled(rate) for dtype, rate in reference.matrix_flop_per_s.items()
-        },
-        matrix_sparse_flop_per_s={
-            dtype: scaled(rate) for dtype, rate in reference.matrix_sparse_flop_per_s.items()
+        **{
+            table: {dtype: scaled(rate) for dtype, rate in getattr(reference, table).items()}
+            for table in _RATES
         },
     )
 
@@ -127,14 +120,13 @@ def device_document(profile: GpuProfile) -> dict[str, Any]:
     return document
 
 
-def _read(value: float) -> Positive:
-    return Positive(value=value, kind=SourceKind.MEASURED, source=_DRIVER)
+def _number(value: float, kind: SourceKind, source: str) -> Positive:
+    return Positive(value=value, kind=kind, source=source)
 
 
 def _assumed(link: HostLink | None, name: str) -> HostLink | None:
     if link is None:
         return None
-    bandwidth = Positive(
-        value=link.bandwidth_bytes_per_s.value, kind=SourceKind.ESTIMATE, source=f"as {name}'s"
-    )
-    return HostLink(name=link.name, bandwidth_bytes_per_s=bandwidth)
+    bandwidth = link.bandwidth_bytes_per_s.value
+    assumed = _number(bandwidth, SourceKind.ESTIMATE, f"as {name}'s")
+    return HostLink(name=link.name, bandwidth_bytes_per_s=assumed)

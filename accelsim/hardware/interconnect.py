@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from accelsim.hardware.profile import resolve_citations
+from accelsim.hardware.profile import with_citations
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced
-from accelsim.units import to_si
 
 __all__ = [
     "ClusterProfile",
@@ -175,10 +174,6 @@ def parse_interconnect(data: Mapping[str, Any]) -> Link | NodeProfile | ClusterP
         ValueError: If ``kind`` is missing or unknown.
     """
     kind = data.get("kind")
-    if kind not in _KINDS:
+    if str(kind) not in _KINDS:
         raise ValueError(f"kind = {kind!r} is not allowed: expected one of {', '.join(_KINDS)}")
-    table = data.get("sources", {})
-    citations = table if isinstance(table, Mapping) else {}
-    prepared = dict(to_si(resolve_citations(data, citations)))
-    prepared["sources"] = table
-    return _KINDS[str(kind)].model_validate(prepared)
+    return _KINDS[str(kind)].model_validate(with_citations(data))

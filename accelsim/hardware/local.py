@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accelsim.hardware.profile import CpuProfile, MemoryLevel
 from accelsim.hardware.slice import SliceSpec, slice_device
-from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind
+from accelsim.hardware.sourced import Positive, PositiveCount, SourceKind, value_of
 from accelsim.workloads.dtype import Dtype
 
 __all__ = [
@@ -29,6 +30,14 @@ __all__ = [
 
 _OS = "operating system of this machine"
 _GENERIC_CLOCK_HZ = 2.0e9
+#: Bits, ports and name of the vector unit by the flag that tells of it, widest first.
+_VECTOR_UNITS = {
+    "avx512f": (512, 2, "AVX-512"),
+    "fma": (256, 2, "AVX2 and FMA"),
+    "avx": (256, 1, "AVX"),
+    "sve": (256, 2, "SVE"),
+    "asimd": (128, 2, "ASIMD"),
+}
 #: Vendor identifiers of x86 processors, and the names the catalogue uses.
 _VENDORS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}
 
@@ -62,17 +71,16 @@ def local_cpu_facts(
     proc: Path = Path("/proc"), processors: Path = Path("/sys/devices/system/cpu")
 ) -> CpuFacts | None:
     """Facts of this machine's CPU, or None where they cannot be read."""
-    try:
-        cpuinfo = (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    try:
-        meminfo = (proc / "meminfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        meminfo = ""
-    facts = parse_cpuinfo(cpuinfo, meminfo)
+    facts = parse_cpuinfo(_text(proc / "cpuinfo"), _text(proc / "meminfo"))
     cache = _last_level_bytes(processors)
     return facts if facts is None or cache is None else replace(facts, cache_bytes=cache)
+
+
+def _text(path: Path) -> str:
+    """Contents of a file; empty where it cannot be read."""
+    with suppress(OSError):
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    return ""
 
 
 def _last_level_bytes(processors: Path) -> float | None:
@@ -81,13 +89,8 @@ def _last_level_bytes(processors: Path) -> float | None:
     """
     levels: dict[int, dict[str, float]] = {}
     for folder in sorted(processors.glob("cpu[0-9]*/cache/index[0-9]*")):
-        try:
-            level, shared, size = (
-                (folder / name).read_text().strip() for name in ("level", "shared_cpu_list", "size")
-            )
-        except (OSError, ValueError):
-            continue
-        capacity = _kib(f"{size.removesuffix('K')} KB") if size.endswith("K") else None
+        level, shared, size = (_text(folder / n) for n in ("level", "shared_cpu_list", "size"))
+        capacity = _kib(size)
         if level.isdigit() and capacity:
             levels.setdefault(int(level), {})[shared] = capacity
     return sum(levels[max(levels)].values()) if levels else None
@@ -142,11 +145,8 @@ def local_gpu_names() -> list[str]:
         )
     except (OSError, subprocess.SubprocessError):
         return []
-    return (
-        [line.strip() for line in answer.stdout.splitlines() if line.strip()]
-        if answer.returncode == 0
-        else []
-    )
+    lines = answer.stdout.splitlines() if answer.returncode == 0 else []
+    return [line.strip() for line in lines if line.strip()]
 
 
 def name_candidates(model_name: str) -> list[str]:
@@ -178,18 +178,14 @@ def local_cpu_profile(facts: CpuFacts, known: CpuProfile | None) -> CpuProfile:
         extensions listed.
     """
     if known is not None:
-        threads = known.core_count.value * (
-            known.threads_per_core.value if known.threads_per_core else 1
-        )
+        threads = known.core_count.value * value_of(known.threads_per_core, 1)
         memory = facts.memory_bytes
         if memory is not None and memory > known.memory.capacity_bytes.value:
             memory = None
-        spec = SliceSpec(
-            of=known.name, vcpu_count=min(facts.vcpu_count, threads), memory_bytes=memory
-        )
-        sliced = slice_device(known, spec, "local/cpu")
-        if isinstance(sliced, CpuProfile):
-            return sliced.model_copy(update={"title": f"this machine: {known.title}"})
+        taken = min(facts.vcpu_count, threads)
+        spec = SliceSpec(of=known.name, vcpu_count=taken, memory_bytes=memory)
+        title = f"this machine: {known.title}"
+        return slice_device(known, spec, "local/cpu").model_copy(update={"title": title})
     return _estimated(facts)
 
 
@@ -200,11 +196,12 @@ def _estimated(facts: CpuFacts) -> CpuProfile:
     rate = facts.core_count * lanes * ports * 2 * clock
     units = f"{facts.core_count} cores x {lanes} lanes x {ports} ports x 2"
     formula = f"{units} x {clock / 1e9:.3g} GHz ({extension})"
+    no_clock = "the operating system gives no clock; 2 GHz assumed"
     cache = facts.cache_bytes
-    level = (
-        None
+    levels = (
+        ()
         if cache is None
-        else MemoryLevel(name="last-level cache", capacity_bytes=_measured(cache))
+        else (MemoryLevel(name="last-level cache", capacity_bytes=_read(cache)),)
     )
     return CpuProfile(
         name="local/cpu",
@@ -212,17 +209,11 @@ def _estimated(facts: CpuFacts) -> CpuProfile:
         vendor=_VENDORS.get(facts.vendor, facts.vendor),
         year=2020,
         scope="die",
-        core_count=PositiveCount(value=facts.core_count, kind=SourceKind.MEASURED, source=_OS),
-        threads_per_core=PositiveCount(
-            value=max(1, facts.vcpu_count // facts.core_count), kind=SourceKind.MEASURED, source=_OS
-        ),
-        simd_width_bits=PositiveCount(
-            value=width, kind=SourceKind.ESTIMATE, source=f"widest extension: {extension}"
-        ),
-        fma_ports=PositiveCount(
-            value=ports, kind=SourceKind.ESTIMATE, source=f"common for {extension}"
-        ),
-        base_clock_hz=_clock(facts),
+        core_count=_count(facts.core_count),
+        threads_per_core=_count(max(1, facts.vcpu_count // facts.core_count)),
+        simd_width_bits=_count(width, f"widest extension: {extension}"),
+        fma_ports=_count(ports, f"common for {extension}"),
+        base_clock_hz=_read(clock) if facts.clock_hz else _guess(clock, no_clock),
         vector_flop_per_s={
             Dtype.FP64: _guess(rate / 2, formula),
             Dtype.FP32: _guess(rate, formula),
@@ -230,9 +221,9 @@ def _estimated(facts: CpuFacts) -> CpuProfile:
         matrix_flop_per_s=_matrix_rates(facts, rate, clock),
         matrix_sparse_flop_per_s={},
         memory=MemoryLevel(
-            name="main memory", capacity_bytes=_measured(facts.memory_bytes or 8 * 1024.0**3)
+            name="main memory", capacity_bytes=_read(facts.memory_bytes or 8 * 1024.0**3)
         ),
-        on_chip=() if level is None else (level,),
+        on_chip=levels,
         note="estimated from what the operating system lists; the year is not known",
     )
 
@@ -254,23 +245,15 @@ def _vector_unit(facts: CpuFacts) -> tuple[int, int, str]:
     flags = facts.flags
     if facts.vendor == "AuthenticAMD" and "avx512f" in flags and "avx512_vp2intersect" not in flags:
         return 256, 2, "AVX-512 on the 256-bit pipes of Zen 4"
-    table: tuple[tuple[str, tuple[int, int, str]], ...] = (
-        ("avx512f", (512, 2, "AVX-512")),
-        ("fma", (256, 2, "AVX2 and FMA")),
-        ("avx", (256, 1, "AVX")),
-        ("sve", (256, 2, "SVE")),
-        ("asimd", (128, 2, "ASIMD")),
-    )
-    return next((unit for flag, unit in table if flag in flags), (128, 1, "SSE"))
+    return next((unit for flag, unit in _VECTOR_UNITS.items() if flag in flags), (128, 1, "SSE"))
 
 
-def _clock(facts: CpuFacts) -> Positive:
-    if facts.clock_hz is None:
-        return _guess(_GENERIC_CLOCK_HZ, "the operating system gives no clock; 2 GHz assumed")
-    return _measured(facts.clock_hz)
+def _count(value: int, guess: str = "") -> PositiveCount:
+    kind = SourceKind.ESTIMATE if guess else SourceKind.MEASURED
+    return PositiveCount(value=value, kind=kind, source=guess or _OS)
 
 
-def _measured(value: float) -> Positive:
+def _read(value: float) -> Positive:
     return Positive(value=value, kind=SourceKind.MEASURED, source=_OS)
 
 
@@ -285,14 +268,12 @@ def _fields(block: str) -> Mapping[str, str]:
 
 def _clock_hz(fields: Mapping[str, str]) -> float | None:
     stated = re.search(r"@\s*([\d.]+)\s*GHz", fields.get("model name", ""))
-    try:
-        if stated:
-            return float(stated[1]) * 1e9 or None
-        return float(fields.get("cpu MHz", "")) * 1e6 or None
-    except ValueError:
-        return None
+    with suppress(ValueError):
+        hz = float(stated[1]) * 1e9 if stated else float(fields.get("cpu MHz", "")) * 1e6
+        return hz or None
+    return None
 
 
 def _kib(text: str) -> float | None:
-    found = re.match(r"(\d+) KB", text)
+    found = re.match(r"(\d+) ?KB?\b", text)
     return float(found[1]) * 1024 if found and int(found[1]) > 0 else None

@@ -130,18 +130,12 @@ def place(group: RankGroup, cluster: Cluster) -> Placement:
     """
     ranks = group.ranks
     needed = int(ranks[-1]) + 1
-    warnings = cluster.warnings
     if needed > cluster.device_count:
         cluster = cluster.with_devices(needed)
-        warnings = cluster.warnings
-    levels: list[Level] = []
-    unit_size = 1
-    for tier in cluster.tiers:
-        level = _level(tier, ranks, unit_size)
-        if level is not None:
-            levels.append(level)
-        unit_size = tier.device_count
-    return Placement(group.size, tuple(levels), warnings)
+    unit_sizes = [1, *(tier.device_count for tier in cluster.tiers)]
+    found = [_level(t, ranks, size) for t, size in zip(cluster.tiers, unit_sizes, strict=False)]
+    levels = tuple(level for level in found if level is not None)
+    return Placement(group.size, levels, cluster.warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,32 +178,23 @@ def _level(tier: Tier, ranks: Ranks, unit_size: int) -> Level | None:
 
 
 def _reach(tier: Tier, members: Ranks, unit_count: int) -> _Reach:
+    steps = len(members) - 1
     if tier.topology == "all_to_all":
-        return _mesh_reach(len(members), unit_count)
+        # A device has as many direct links as it has peers, and those to members are used.
+        pair = 1.0 / (unit_count - 1)
+        return _Reach(steps * pair, pair, steps * pair, steps)
     if tier.topology == "hybrid_cube_mesh":
-        return _lane_reach(members, np.asarray(tier.lane_counts))
+        # Lanes of the member that has least of them to others; one where it has none, and is
+        # reached through a device that is no member.
+        counts = np.asarray(tier.lane_counts)
+        lanes = counts[np.ix_(members, members)].sum(axis=1).min()
+        lane = 1.0 / counts.sum(axis=1).max()
+        share = max(int(lanes), 1) * lane
+        return _Reach(share, lane, share, steps, is_any_to_any=False)
     if tier.topology in {"ring", "torus"}:
         dimensions = tier.dimensions or (unit_count,)
         return _torus_reach(members, dimensions, tier.closed_multiple)
-    return _Reach(neighbours=1.0, pair=1.0, exchange=1.0, step_count=len(members) - 1)
-
-
-def _mesh_reach(member_count: int, unit_count: int) -> _Reach:
-    """Direct links: a device has as many as it has peers, and those to members are used."""
-    pair = 1.0 / (unit_count - 1)
-    share = (member_count - 1) * pair
-    return _Reach(share, pair, share, step_count=member_count - 1)
-
-
-def _lane_reach(members: Ranks, lane_counts: Ranks) -> _Reach:
-    """Lanes of the member that has least of them to other members; one where it has none.
-
-    A member without lanes to others is reached through a device that is no member.
-    """
-    lanes = lane_counts[np.ix_(members, members)].sum(axis=1).min()
-    lane = 1.0 / lane_counts.sum(axis=1).max()
-    share = max(int(lanes), 1) * lane
-    return _Reach(share, lane, share, step_count=len(members) - 1, is_any_to_any=False)
+    return _Reach(neighbours=1.0, pair=1.0, exchange=1.0, step_count=steps)
 
 
 def _torus_reach(members: Ranks, dimensions: tuple[int, ...], closed_multiple: int) -> _Reach:
@@ -222,14 +207,14 @@ def _torus_reach(members: Ranks, dimensions: tuple[int, ...], closed_multiple: i
     Networks, 2004, section 3.3).
     """
     axis_share = 1.0 / len(dimensions)
-    coordinates = np.unravel_index(members, dimensions, order="F")
-    spans = [np.unique(coordinate) for coordinate in coordinates]
+    spans = [np.unique(x) for x in np.unravel_index(members, dimensions, order="F")]
     extents = [len(span) for span in spans]
-    if int(np.prod(extents)) != len(members):
-        return _line_reach(len(members), axis_share)
-    neighbours = 0.0
-    seconds_per_byte = 0.0
-    spacings = [1]
+    count = len(members)
+    if math.prod(extents) != count:  # members that fill no box: a line of them
+        use = axis_share / 2.0
+        exchange = (count - 1) / count * use * 4.0 / count
+        return _Reach(use, use, exchange, step_count=count - 1, is_any_to_any=False)
+    neighbours, seconds_per_byte, longest = 0.0, 0.0, 1
     for span, extent, dimension in zip(spans, extents, dimensions, strict=True):
         if extent == 1:
             continue
@@ -238,21 +223,12 @@ def _torus_reach(members: Ranks, dimensions: tuple[int, ...], closed_multiple: i
         use = axis_share / spacing * (1.0 if is_closed else 0.5)
         neighbours += use
         seconds_per_byte = max(seconds_per_byte, extent / 4.0 / use)
-        spacings.append(spacing)
-    sent_share = (len(members) - 1) / len(members)
+        longest = max(longest, spacing)
     return _Reach(
         neighbours,
         pair=axis_share / 2.0,
-        exchange=sent_share / seconds_per_byte,
+        exchange=(count - 1) / count / seconds_per_byte,
         step_count=sum(extents) - len(extents),
-        hop_length=max(spacings),
+        hop_length=longest,
         is_any_to_any=False,
     )
-
-
-def _line_reach(member_count: int, axis_share: float) -> _Reach:
-    """Members that fill no box: a line of them."""
-    use = axis_share / 2.0
-    sent_share = (member_count - 1) / member_count
-    exchange = sent_share * use * 4.0 / member_count
-    return _Reach(use, use, exchange, step_count=member_count - 1, is_any_to_any=False)

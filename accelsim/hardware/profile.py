@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced
+from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced, value_of
 from accelsim.units import to_si
 from accelsim.workloads.dtype import Dtype
 
@@ -35,7 +35,7 @@ __all__ = [
     "PowerSpec",
     "Rates",
     "parse_device",
-    "resolve_citations",
+    "with_citations",
 ]
 
 
@@ -62,13 +62,12 @@ class Dataflow(StrEnum):
 
 
 def _dtype(value: Any) -> Any:
-    if isinstance(value, str):
-        try:
-            return Dtype[value.upper()]
-        except KeyError:
-            known = ", ".join(d.label for d in Dtype)
-            raise ValueError(f"unknown dtype {value!r}; expected one of {known}") from None
-    return value
+    if not isinstance(value, str):
+        return value
+    if value.upper() not in Dtype.__members__:
+        known = ", ".join(d.label for d in Dtype)
+        raise ValueError(f"unknown dtype {value!r}; expected one of {known}")
+    return Dtype[value.upper()]
 
 
 DtypeName = Annotated[Dtype, BeforeValidator(_dtype)]
@@ -162,18 +161,20 @@ class _Base(FrozenModel):
         """Name of the device this one is a slice of; its own where it is whole."""
         return self.name.partition("@")[0]
 
-    def supports(self, dtype: Dtype) -> bool:
-        """Whether any unit of the device computes in this dtype."""
-        return dtype in self.matrix_flop_per_s or dtype in self.vector_flop_per_s
-
     @property
     def memory_bandwidth_bytes_per_s(self) -> float | None:
         """Bandwidth of the main memory, or None where unknown."""
-        bandwidth = self.memory.bandwidth_bytes_per_s
-        return None if bandwidth is None else bandwidth.value
+        return value_of(self.memory.bandwidth_bytes_per_s, None)
 
 
-class CpuProfile(_Base):
+class _Divisible(_Base):
+    """A device that slices are taken of; `slice_fraction` is of the whole's compute units."""
+
+    slice_of: str | None = None
+    slice_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class CpuProfile(_Divisible):
     """A CPU socket (or a slice of one).
 
     `simd_width_bits` and `fma_ports` are per core; `vector_flop_per_s` is cores x lanes x ports x 2
@@ -192,13 +193,9 @@ class CpuProfile(_Base):
     matrix_unit: str | None = None
     numa_node_count: PositiveCount | None = None
     memory_channel_count: PositiveCount | None = None
-    slice_of: str | None = None
-    slice_fraction: Annotated[float, Field(gt=0, le=1)] = (
-        1.0  # of the compute units of a whole device
-    )
 
 
-class GpuProfile(_Base):
+class GpuProfile(_Divisible):
     """A GPU board (or a slice of one): SMs or compute units, their lanes, matrix cores and
     memories.
     """
@@ -213,10 +210,6 @@ class GpuProfile(_Base):
     shared_memory_bytes_per_sm: Positive | None = None
     l2_bytes: Positive | None = None
     max_threads_per_sm: PositiveCount | None = None
-    slice_of: str | None = None
-    slice_fraction: Annotated[float, Field(gt=0, le=1)] = (
-        1.0  # of the compute units of a whole device
-    )
 
     @property
     def whole_name(self) -> str:
@@ -296,10 +289,6 @@ class AsicProfile(_Base):
 
 
 DeviceProfile = CpuProfile | GpuProfile | FpgaProfile | AsicProfile
-_ADAPTER: TypeAdapter[DeviceProfile] = TypeAdapter(
-    Annotated[DeviceProfile, Field(discriminator="device_class")],
-    config=ConfigDict(defer_build=True),
-)
 _BY_CLASS: Mapping[str, type[DeviceProfile]] = {
     "cpu": CpuProfile,
     "gpu": GpuProfile,
@@ -308,18 +297,23 @@ _BY_CLASS: Mapping[str, type[DeviceProfile]] = {
 }
 
 
-def resolve_citations(data: Any, sources: Mapping[str, str]) -> Any:
+def _cited(data: Any, sources: Mapping[str, str]) -> Any:
     """The data with each ``source`` that is a key of ``sources`` replaced by its citation."""
     if isinstance(data, list):
-        return [resolve_citations(item, sources) for item in data]
+        return [_cited(item, sources) for item in data]
     if not isinstance(data, Mapping):
         return data
-    resolved = {
-        key: resolve_citations(item, sources) for key, item in data.items() if key != "sources"
-    }
+    resolved = {key: _cited(item, sources) for key, item in data.items() if key != "sources"}
     if isinstance(resolved.get("source"), str):
         resolved["source"] = sources.get(resolved["source"], resolved["source"])
     return resolved
+
+
+def with_citations(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The contents of a file in SI units, its source keys as citations from its ``sources``."""
+    table = data.get("sources", {})
+    citations = table if isinstance(table, Mapping) else {}
+    return {**to_si(_cited(data, citations)), "sources": table}
 
 
 def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
@@ -336,16 +330,13 @@ def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
 
     Raises:
         pydantic.ValidationError: With the field of each problem.
-        ValueError: If a field is given twice in different units.
+        ValueError: If the class is none of the four, or a field is given twice in different units.
     """
-    table = data.get("sources", {})
-    citations = table if isinstance(table, Mapping) else {}
-    prepared = dict(to_si(resolve_citations(data, citations)))
-    prepared["sources"] = table
+    prepared = with_citations(data)
     if "class" in prepared:
         prepared["device_class"] = prepared.pop("class")
     named = prepared.get("device_class")
-    model = _BY_CLASS.get(named) if isinstance(named, str) else None
-    if model is not None:  # the other three classes need not be built
-        return model.model_validate(prepared)
-    return _ADAPTER.validate_python(prepared)
+    model = _BY_CLASS.get(str(named))
+    if model is None:
+        raise ValueError(f"class: expected one of {', '.join(_BY_CLASS)}, not {named!r}")
+    return model.model_validate(prepared)

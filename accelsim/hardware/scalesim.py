@@ -92,50 +92,36 @@ class ScaleSimConfig:
             )
         peak = 2.0 * self.rows * self.columns * clock_hz
         sram = 1024 * (self.input_sram_kib + self.weight_sram_kib + self.output_sram_kib)
-        profile = parse_device(_profile_data(self, clock_hz, memory_bytes, dtype, rate, peak, sram))
+
+        def sourced(value: float) -> dict[str, Any]:
+            return {"value": value, "source": f"SCALE-Sim configuration {self.name}"}
+
+        data = {
+            "name": f"scalesim-{self.rows}x{self.columns}-{self.dataflow.value.split('_')[0]}",
+            "class": "asic",
+            "title": f"SCALE-Sim {self.name}",
+            "vendor": "user",
+            "year": 2020,
+            "scope": "die",
+            "arrays": {
+                "rows": sourced(self.rows),
+                "columns": sourced(self.columns),
+                "count": sourced(1),
+                "dataflow": self.dataflow.value,
+            },
+            "clock_hz": sourced(clock_hz),
+            "sram_bytes": sourced(sram),
+            "training": False,
+            "matrix_flop_per_s": {dtype.label: sourced(peak)},
+            "memory": {
+                "name": "DRAM",
+                "capacity_bytes": sourced(memory_bytes),
+                "bandwidth_bytes_per_s": sourced(rate),
+            },
+        }
+        profile = parse_device(data)
         assert isinstance(profile, AsicProfile)
         return profile
-
-
-def _profile_data(
-    config: ScaleSimConfig,
-    clock_hz: float,
-    memory_bytes: float,
-    dtype: Dtype,
-    rate: float,
-    peak: float,
-    sram: float,
-) -> dict[str, Any]:
-    def sourced(value: float) -> dict[str, Any]:
-        return {
-            "value": value,
-            "kind": "datasheet",
-            "source": f"SCALE-Sim configuration {config.name}",
-        }
-
-    return {
-        "name": f"scalesim-{config.rows}x{config.columns}-{config.dataflow.value.split('_')[0]}",
-        "class": "asic",
-        "title": f"SCALE-Sim {config.name}",
-        "vendor": "user",
-        "year": 2020,
-        "scope": "die",
-        "arrays": {
-            "rows": sourced(config.rows),
-            "columns": sourced(config.columns),
-            "count": sourced(1),
-            "dataflow": config.dataflow.value,
-        },
-        "clock_hz": sourced(clock_hz),
-        "sram_bytes": sourced(sram),
-        "training": False,
-        "matrix_flop_per_s": {dtype.label: sourced(peak)},
-        "memory": {
-            "name": "DRAM",
-            "capacity_bytes": sourced(memory_bytes),
-            "bandwidth_bytes_per_s": sourced(rate),
-        },
-    }
 
 
 def read_scalesim_config(path: str | Path) -> ScaleSimConfig:
@@ -163,43 +149,28 @@ def parse_scalesim_config(text: str, label: str = "<config>") -> ScaleSimConfig:
     presets = sections.get("architecture_presets")
     if presets is None:
         raise ProfileError(label, ["section [architecture_presets] is missing"])
-    whole, problems = _whole_numbers(presets)
+    problems: list[str] = []
+    whole = {
+        field: _whole_number(key, presets.get(key, ""), problems) for key, field in _WHOLE.items()
+    }
     dataflow = _DATAFLOWS.get(presets.get("dataflow", "").lower())
     if dataflow is None:
         problems.append(f"Dataflow: {presets.get('dataflow')!r}; expected os, ws or is")
-    words, wrong = _words_per_cycle(presets, sections.get("run_presets", {}))
-    problems += wrong
+    words: float | None = None
+    mode = sections.get("run_presets", {}).get("interfacebandwidth", "CALC").upper()
+    if mode == "USER":  # the least of those given is what SCALE-Sim uses
+        given = presets.get("bandwidth", "").split(",")
+        words = float(min(_whole_number("Bandwidth", part.strip(), problems) for part in given))
+    elif mode != "CALC":
+        problems.append(f"InterfaceBandwidth: {mode!r}; expected USER or CALC")
     if problems or dataflow is None:
         raise ProfileError(label, problems)
     name = sections.get("general", {}).get("run_name", "").strip("\"'") or "run"
     return ScaleSimConfig(name[:60], **whole, dataflow=dataflow, words_per_cycle=words)
 
 
-def _whole_numbers(presets: dict[str, str]) -> tuple[dict[str, int], list[str]]:
-    found: dict[str, int] = {}
-    problems: list[str] = []
-    for key, field in _WHOLE.items():
-        text = presets.get(key, "")
-        if text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= _LARGEST:
-            found[field] = int(text)
-        else:
-            problems.append(f"{key}: {text[:40]!r}; expected a whole number from 1 to {_LARGEST:,}")
-    return found, problems
-
-
-def _words_per_cycle(
-    presets: dict[str, str], run: dict[str, str]
-) -> tuple[float | None, list[str]]:
-    """The least of the given bandwidths, which is what SCALE-Sim uses; None in CALC mode."""
-    mode = run.get("interfacebandwidth", "CALC").upper()
-    if mode == "CALC":
-        return None, []
-    if mode != "USER":
-        return None, [f"InterfaceBandwidth: {mode!r}; expected USER or CALC"]
-    parts = [part.strip() for part in presets.get("bandwidth", "").split(",")]
-    if not all(
-        part.isascii() and part.isdigit() and 1 <= int(part[:12]) <= _LARGEST for part in parts
-    ):
-        given = presets.get("bandwidth", "")[:40]
-        return None, [f"Bandwidth: {given!r}; expected whole numbers above 0 in USER mode"]
-    return float(min(int(part) for part in parts)), []
+def _whole_number(key: str, text: str, problems: list[str]) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= _LARGEST:
+        return int(text)
+    problems.append(f"{key}: {text[:40]!r}; expected a whole number from 1 to {_LARGEST:,}")
+    return 0

@@ -28,7 +28,7 @@ from accelsim.hardware.profile import (
     MemoryLevel,
     PowerSpec,
 )
-from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sourced, SourceKind
+from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, SourceKind, value_of
 
 __all__ = ["SliceFile", "SliceSpec", "parse_slice_syntax", "slice_device"]
 
@@ -37,14 +37,13 @@ __all__ = ["SliceFile", "SliceSpec", "parse_slice_syntax", "slice_device"]
 _MIG_SM_COUNT: Mapping[str, int] = {"Ampere": 14, "Hopper": 16}
 #: MIG profiles that get more SMs than slices x SMs per slice, on Hopper.
 _MIG_EXCEPTIONS: Mapping[tuple[str, int], int] = {("Hopper", 3): 60}
-_MIG_MEMORIES = re.compile(r"HBM")
-_SYNTAXES = (
-    (re.compile(r"(\d{1,5})vcpu\Z"), "vcpu_count"),
-    (re.compile(r"(\d{1,5})cores?\Z"), "core_count"),
-    (re.compile(r"(\d{1,5})sms?\Z"), "sm_count"),
-)
+_COUNTED = re.compile(r"(\d{1,5})(vcpu|core|cores|sm|sms)\Z")
 _FRACTION = re.compile(r"fraction=(0?\.\d{1,9}|1(?:\.0*)?|0)\Z")
 _MIG = re.compile(r"(\d)g\.(\d{1,4})gb\Z")
+
+
+Units = Annotated[int, Field(ge=1)]
+Amount = Annotated[float, Field(gt=0)]
 
 
 class SliceSpec(FrozenModel):
@@ -63,11 +62,11 @@ class SliceSpec(FrozenModel):
 
     of: Annotated[str, Field(min_length=1, max_length=160)]
     fraction: Annotated[float, Field(gt=0, le=1)] | None = None
-    vcpu_count: Annotated[int, Field(ge=1)] | None = None
-    core_count: Annotated[int, Field(ge=1)] | None = None
-    sm_count: Annotated[int, Field(ge=1)] | None = None
-    memory_bytes: Annotated[float, Field(gt=0)] | None = None
-    memory_bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] | None = None
+    vcpu_count: Units | None = None
+    core_count: Units | None = None
+    sm_count: Units | None = None
+    memory_bytes: Amount | None = None
+    memory_bandwidth_bytes_per_s: Amount | None = None
 
 
 class SliceFile(FrozenModel):
@@ -93,11 +92,10 @@ def parse_slice_syntax(of: str, share: str, whole: DeviceProfile) -> SliceSpec:
     Raises:
         InvalidValueError: If the text is none of these, or the device has no MIG.
     """
-    for pattern, field in _SYNTAXES:
-        if found := pattern.match(share):
-            return _spec(of, share, **{field: int(found[1])})
+    if found := _COUNTED.match(share):
+        return _spec(of, share, f"{found[2].removesuffix('s')}_count", int(found[1]))
     if found := _FRACTION.match(share):
-        return _spec(of, share, fraction=float(found[1]))
+        return _spec(of, share, "fraction", float(found[1]))
     if found := _MIG.match(share):
         return _mig(of, share, int(found[1]), int(found[2]), whole)
     allowed = "8vcpu, 4cores, 28sm, 2g.20gb or fraction=0.25"
@@ -119,62 +117,73 @@ def slice_device(whole: DeviceProfile, spec: SliceSpec, name: str) -> DeviceProf
         InvalidValueError: If the slice exceeds the whole, or the device's class has no slices.
     """
     if isinstance(whole, CpuProfile):
-        return _slice_cpu(whole, spec, name)
-    if isinstance(whole, GpuProfile):
-        return _slice_gpu(whole, spec, name)
-    raise InvalidValueError(
-        "slice.of", whole.name, "a CPU or GPU", "Boards of other classes are rented whole."
-    )
+        cores = whole.core_count.value
+        threads = cores * value_of(whole.threads_per_core, 1)
+        share = _share(spec, {"vcpu_count": threads, "core_count": cores}, whole.name)
+        memory = _memory(whole, spec, share)
+        level_share, counts = share, _CPU_COUNTS
+        own: dict[str, Any] = {}
+    elif isinstance(whole, GpuProfile):
+        share = _share(spec, {"sm_count": whole.sm_count.value}, whole.name)
+        memory = _memory(whole, spec, share)
+        level_share = memory.capacity_bytes.value / whole.memory.capacity_bytes.value
+        counts, own = ("sm_count",), {"l2_bytes": _scaled(whole.l2_bytes, level_share, whole.name)}
+    else:
+        raise InvalidValueError(
+            "slice.of", whole.name, "a CPU or GPU", "Boards of other classes are rented whole."
+        )
+    levels = tuple(_level(level, whole, share, level_share) for level in whole.on_chip)
+    numbers = {field: _count(getattr(whole, field), share, whole.name) for field in counts}
+    changes = _common(whole, name, share) | {"memory": memory, "on_chip": levels, **numbers, **own}
+    return whole.model_copy(update=changes)
 
 
-def _spec(of: str, share: str, **fields: Any) -> SliceSpec:
-    if any(value == 0 for value in fields.values()):
+_CPU_COUNTS = ("core_count", "numa_node_count", "memory_channel_count")
+
+
+def _spec(of: str, share: str, field: str, value: float) -> SliceSpec:
+    if value == 0:
         raise InvalidValueError("device slice", share, "more than nothing")
-    return SliceSpec(of=of, **fields)
+    return SliceSpec.model_validate({"of": of, field: value})
 
 
 def _mig(of: str, share: str, slices: int, memory_gib: int, whole: DeviceProfile) -> SliceSpec:
+    def refused(allowed: str) -> InvalidValueError:
+        return InvalidValueError("device slice", share, allowed)
+
     if not isinstance(whole, GpuProfile) or not _has_mig(whole):
-        raise InvalidValueError(
-            "device slice", share, "a MIG profile of an A100, A30, H100 or H200", ""
-        )
+        raise refused("a MIG profile of an A100, A30, H100 or H200")
     most = 4 if whole.name.startswith("a30") else 7
     if slices not in {1, 2, 3, 4, 7} or slices > most:
-        raise InvalidValueError(
-            "device slice", share, f"1g, 2g, 3g, 4g or 7g, up to {most}g on {whole.name}"
-        )
+        raise refused(f"1g, 2g, 3g, 4g or 7g, up to {most}g on {whole.name}")
     architecture, total = whole.architecture, whole.sm_count.value
     sm_count = _MIG_EXCEPTIONS.get((architecture, slices), slices * _MIG_SM_COUNT[architecture])
     if slices == 7 and architecture == "Hopper":
         sm_count = total
     if sm_count > total:
-        raise InvalidValueError("device slice", share, f"at most {total} SMs, not {sm_count}")
+        raise refused(f"at most {total} SMs, not {sm_count}")
     if memory_gib == 0:
-        raise InvalidValueError("device slice", share, "some memory")
-    memory_bytes = min(memory_gib * 1024.0**3, whole.memory.capacity_bytes.value)
-    if memory_gib * 1024.0**3 > whole.memory.capacity_bytes.value * 1.05:
-        raise InvalidValueError("device slice", share, f"at most the memory of {whole.name}")
-    return SliceSpec(of=of, sm_count=sm_count, memory_bytes=memory_bytes)
+        raise refused("some memory")
+    capacity, asked = whole.memory.capacity_bytes.value, memory_gib * 1024.0**3
+    if asked > capacity * 1.05:
+        raise refused(f"at most the memory of {whole.name}")
+    return SliceSpec(of=of, sm_count=sm_count, memory_bytes=min(asked, capacity))
 
 
 def _has_mig(whole: GpuProfile) -> bool:
-    data_centre = _MIG_MEMORIES.search(whole.memory.technology or whole.memory.name) is not None
+    data_centre = "HBM" in (whole.memory.technology or whole.memory.name)
     return whole.vendor == "NVIDIA" and whole.architecture in _MIG_SM_COUNT and data_centre
 
 
 def _share(spec: SliceSpec, counts: Mapping[str, int], device: str) -> float:
     """Compute share of a slice, from whichever field gives it."""
-    given = {
-        field: getattr(spec, field)
-        for field in ("fraction", "vcpu_count", "core_count", "sm_count")
-    }
-    given = {field: value for field, value in given.items() if value is not None}
+    fields = ("fraction", "vcpu_count", "core_count", "sm_count")
+    given = {field: getattr(spec, field) for field in fields if getattr(spec, field) is not None}
     allowed = ", ".join(["fraction", *counts])
     if len(given) != 1:
-        raise InvalidValueError(
-            f"slice of {device}", sorted(given) or None, f"exactly one of {allowed}"
-        )
-    field, value = next(iter(given.items()))
+        asked = f"exactly one of {allowed}"
+        raise InvalidValueError(f"slice of {device}", sorted(given) or None, asked)
+    ((field, value),) = given.items()
     if field == "fraction":
         return float(value)
     if field not in counts:
@@ -184,40 +193,8 @@ def _share(spec: SliceSpec, counts: Mapping[str, int], device: str) -> float:
     return float(value / counts[field])
 
 
-def _slice_cpu(whole: CpuProfile, spec: SliceSpec, name: str) -> CpuProfile:
-    cores = whole.core_count.value
-    threads = cores * (whole.threads_per_core.value if whole.threads_per_core else 1)
-    share = _share(spec, {"vcpu_count": threads, "core_count": cores}, whole.name)
-    memory = _memory(whole, spec, share, bandwidth_follows_memory=False)
-    changes = _common(whole, name, share) | {
-        "memory": memory,
-        "on_chip": tuple(_cpu_cache(level, whole, share) for level in whole.on_chip),
-        "core_count": _count(whole.core_count, share, whole.name),
-        "numa_node_count": whole.numa_node_count
-        and _count(whole.numa_node_count, share, whole.name),
-        "memory_channel_count": whole.memory_channel_count
-        and _count(whole.memory_channel_count, share, whole.name),
-    }
-    return whole.model_copy(update=changes)
-
-
-def _slice_gpu(whole: GpuProfile, spec: SliceSpec, name: str) -> GpuProfile:
-    share = _share(spec, {"sm_count": whole.sm_count.value}, whole.name)
-    memory = _memory(whole, spec, share, bandwidth_follows_memory=True)
-    memory_share = memory.capacity_bytes.value / whole.memory.capacity_bytes.value
-    changes = _common(whole, name, share) | {
-        "memory": memory,
-        "on_chip": tuple(_gpu_level(level, whole, share, memory_share) for level in whole.on_chip),
-        "sm_count": _count(whole.sm_count, share, whole.name),
-        "l2_bytes": _scaled(whole.l2_bytes, memory_share, whole.name),
-    }
-    return whole.model_copy(update=changes)
-
-
 def _common(whole: CpuProfile | GpuProfile, name: str, share: float) -> dict[str, Any]:
-    def rates(table: Mapping[Any, Positive]) -> dict[Any, Positive | None]:
-        return {dtype: _scaled(rate, share, whole.name) for dtype, rate in table.items()}
-
+    tables = ("matrix_flop_per_s", "matrix_sparse_flop_per_s", "vector_flop_per_s")
     power = PowerSpec(
         limit_w=_scaled(whole.power.limit_w, share, whole.name),
         idle_w=_scaled(whole.power.idle_w, share, whole.name),
@@ -227,9 +204,12 @@ def _common(whole: CpuProfile | GpuProfile, name: str, share: float) -> dict[str
         "name": name,
         "title": f"{whole.title} ({share:.4g} of it)",
         "aliases": (),
-        "matrix_flop_per_s": rates(whole.matrix_flop_per_s),
-        "matrix_sparse_flop_per_s": rates(whole.matrix_sparse_flop_per_s),
-        "vector_flop_per_s": rates(whole.vector_flop_per_s),
+        **{
+            table: {
+                t: _scaled(rate, share, whole.name) for t, rate in getattr(whole, table).items()
+            }
+            for table in tables
+        },
         "power": power,
         "peer_link": None,
         "launch_price_usd": None,
@@ -238,67 +218,47 @@ def _common(whole: CpuProfile | GpuProfile, name: str, share: float) -> dict[str
     }
 
 
-def _memory(
-    whole: CpuProfile | GpuProfile, spec: SliceSpec, share: float, *, bandwidth_follows_memory: bool
-) -> MemoryLevel:
+def _memory(whole: CpuProfile | GpuProfile, spec: SliceSpec, share: float) -> MemoryLevel:
     level = whole.memory
-    capacity = (
-        spec.memory_bytes if spec.memory_bytes is not None else level.capacity_bytes.value * share
-    )
-    _at_most("slice.memory_bytes", capacity, level.capacity_bytes.value, whole.name)
+    capacity = spec.memory_bytes
+    if capacity is None:
+        capacity = level.capacity_bytes.value * share
+    _at_most("slice.memory_bytes", capacity, level.capacity_bytes, whole.name)
     memory_share = capacity / level.capacity_bytes.value
-    bandwidth = _scaled(
-        level.bandwidth_bytes_per_s, memory_share if bandwidth_follows_memory else share, whole.name
-    )
-    if spec.memory_bandwidth_bytes_per_s is not None:
-        if level.bandwidth_bytes_per_s is not None:
-            most = level.bandwidth_bytes_per_s.value
-            _at_most(
-                "slice.memory_bandwidth_bytes_per_s",
-                spec.memory_bandwidth_bytes_per_s,
-                most,
-                whole.name,
-            )
-        bandwidth = _derived(
-            spec.memory_bandwidth_bytes_per_s, f"given for this slice of {whole.name}"
-        )
+    bandwidth_share = share if isinstance(whole, CpuProfile) else memory_share
+    bandwidth = _scaled(level.bandwidth_bytes_per_s, bandwidth_share, whole.name)
+    given = spec.memory_bandwidth_bytes_per_s
+    if given is not None:
+        field = "slice.memory_bandwidth_bytes_per_s"
+        _at_most(field, given, level.bandwidth_bytes_per_s, whole.name)
+        bandwidth = _derived(given, f"given for this slice of {whole.name}")
     source = f"{memory_share:.4g} of the memory of {whole.name}"
-    return level.model_copy(
-        update={"capacity_bytes": _derived(capacity, source), "bandwidth_bytes_per_s": bandwidth}
-    )
+    changes = {"capacity_bytes": _derived(capacity, source), "bandwidth_bytes_per_s": bandwidth}
+    return level.model_copy(update=changes)
 
 
-def _cpu_cache(level: MemoryLevel, whole: CpuProfile, share: float) -> MemoryLevel:
-    """Private caches keep their size; a cache larger than the slice's share of it is allotted that
-    share.
-    """
-    bandwidth = _scaled(level.bandwidth_bytes_per_s, share, whole.name)
-    capacity = level.capacity_bytes
-    if level.shared_by_core_count is None:
-        capacity = _derived(
-            capacity.value * share, f"{share:.4g} of the {level.name} of {whole.name}"
-        )
-    return level.model_copy(
-        update={"bandwidth_bytes_per_s": bandwidth, "capacity_bytes": capacity, "note": None}
-    )
-
-
-def _gpu_level(
-    level: MemoryLevel, whole: GpuProfile, share: float, memory_share: float
+def _level(
+    level: MemoryLevel, whole: CpuProfile | GpuProfile, share: float, memory_share: float
 ) -> MemoryLevel:
+    """Private caches keep their size; a cache of the whole device is allotted by share, a GPU's by
+    that of the memory.
+    """
     private = level.shared_by_core_count is not None
-    bandwidth = _scaled(level.bandwidth_bytes_per_s, share if private else memory_share, whole.name)
-    capacity = level.capacity_bytes
+    level_share = share if private else memory_share
+    changes: dict[str, Any] = {
+        "bandwidth_bytes_per_s": _scaled(level.bandwidth_bytes_per_s, level_share, whole.name)
+    }
+    if isinstance(whole, CpuProfile):
+        changes["note"] = None
     if not private:
-        capacity = _derived(
-            capacity.value * memory_share, f"{memory_share:.4g} of the {level.name} of {whole.name}"
-        )
-    return level.model_copy(update={"bandwidth_bytes_per_s": bandwidth, "capacity_bytes": capacity})
+        source = f"{level_share:.4g} of the {level.name} of {whole.name}"
+        changes["capacity_bytes"] = _derived(level.capacity_bytes.value * level_share, source)
+    return level.model_copy(update=changes)
 
 
-def _at_most(field: str, value: float, most: float, device: str) -> None:
-    if value > most * (1 + 1e-9):
-        raise InvalidValueError(field, value, f"at most {most:g}, all that {device} has")
+def _at_most(field: str, value: float, most: Positive | None, device: str) -> None:
+    if most is not None and value > most.value * (1 + 1e-9):
+        raise InvalidValueError(field, value, f"at most {most.value:g}, all that {device} has")
 
 
 def _derived(value: float, source: str) -> Positive:
@@ -308,14 +268,14 @@ def _derived(value: float, source: str) -> Positive:
 def _scaled(number: Positive | None, share: float, device: str) -> Positive | None:
     if number is None:
         return None
-    return _derived(
-        number.value * share, f"{share:.4g} of {number.value:g} of {device}; {number.source}"[:1000]
-    )
+    source = f"{share:.4g} of {number.value:g} of {device}; {number.source}"
+    return _derived(number.value * share, source[:1000])
 
 
-def _count(number: PositiveCount, share: float, device: str) -> Sourced[Any]:
+def _count(number: PositiveCount | None, share: float, device: str) -> PositiveCount | None:
     """Units of the slice, rounded up, so that a slice of half a core still has one."""
+    if number is None:
+        return None
     count = max(1, math.ceil(number.value * share - 1e-6))
-    return PositiveCount(
-        value=count, kind=SourceKind.DERIVED, source=f"{share:.4g} of {number.value} of {device}"
-    )
+    source = f"{share:.4g} of {number.value} of {device}"
+    return PositiveCount(value=count, kind=SourceKind.DERIVED, source=source)

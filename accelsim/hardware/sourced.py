@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = ["FrozenModel", "Positive", "PositiveCount", "SourceKind", "Sourced", "value_of"]
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 class FrozenModel(BaseModel):
@@ -52,6 +53,6 @@ Positive = Sourced[Annotated[float, Field(gt=0)]]
 PositiveCount = Sourced[Annotated[int, Field(ge=1)]]
 
 
-def value_of(sourced: Sourced[T] | None, default: T) -> T:
+def value_of(sourced: Sourced[T] | None, default: D) -> T | D:
     """The value, or ``default`` where the profile does not know it."""
     return default if sourced is None else sourced.value

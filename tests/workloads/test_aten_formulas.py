@@ -257,61 +257,11 @@ def test_attention_gradients_read_their_causal_flag_where_torch_has_it(name, cau
     assert kernel.flop == 5 * (2 * 2 * 8 * 10 * 10 * 16)  # five products for the forward's two
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "causal"),
-    [
-        ("_flash_attention_forward", {"is_causal": True}, 1),
-        ("_flash_attention_forward", {"is_causal": False}, 0),
-        ("_efficient_attention_forward", {"custom_mask_type": 1}, 1),
-        ("_efficient_attention_forward", {"custom_mask_type": 0}, 0),
-    ],
-)
-def test_length_first_attention_swaps_its_axes(name, given, causal):
-    q, k = tensor(2, 10, 8, 16), tensor(2, 12, 4, 16)
-    kernel = one(name, q, query=q, key=k, value=k, **given)
-    assert kernel.dims == (2, 8, 4, 10, 12, 16, 16, causal, 0, 0)
-    assert kernel.flop == 4 * 2 * 8 * 10 * 12 * 16
-
-
 def test_recurrent_layer_of_the_cpu_library():
     x, y = tensor(7, 3, 20), tensor(7, 3, 32)
     kernel = one("mkldnn_rnn_layer", y, y, y, input=x, hidden_size=32)
     assert kernel.dims == (3, 7, 20, 32, 1)
     assert kernel.flop == 2 * 3 * 7 * 4 * 32 * (20 + 32)
-
-
-@pytest.mark.parametrize(
-    ("mode", "kind", "gates"),
-    [(0, K.RNN, 1), (1, K.RNN, 1), (2, K.LSTM, 4), (3, K.GRU, 3)],
-    ids=str,
-)
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("batch_first", [False, True])
-@pytest.mark.parametrize("name", ["_cudnn_rnn", "miopen_rnn"])
-def test_recurrent_stacks_of_the_gpu_libraries(name, batch_first, bidirectional, mode, kind, gates):
-    """Two layers: 2 x directions x batch x steps x gates x hidden x (input + hidden); the second
-    reads all directions.
-    """
-    directions = 2 if bidirectional else 1
-    x = tensor(3, 7, 20) if batch_first else tensor(7, 3, 20)
-    weights = [tensor(1, index + 1) for index in range(2 * directions * 4)]
-    first, second = kernels(
-        name,
-        x,
-        input=x,
-        weight=weights,
-        mode=mode,
-        hidden_size=32,
-        num_layers=2,
-        batch_first=batch_first,
-        bidirectional=bidirectional,
-    )
-    assert (first.kind, second.kind) == (kind, kind)
-    assert first.dims == (3, 7, 20, 32, directions)
-    assert second.dims == (3, 7, 32 * directions, 32, directions)
-    assert first.flop == 2 * directions * 21 * gates * 32 * (20 + 32)
-    assert second.flop == 2 * directions * 21 * gates * 32 * (32 * directions + 32)
-    assert [*first.reads[1:], *second.reads[1:]] == weights
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from accelsim.datafile import data_root, read_yaml, validation_problems
-from accelsim.errors import InvalidValueError, MissingCoefficientError, ProfileError
+from accelsim.datafile import data_root, read_yaml, validated
+from accelsim.errors import InvalidValueError, MissingCoefficientError
 from accelsim.hardware.profile import DtypeName
 from accelsim.hardware.sourced import FrozenModel, SourceKind
 from accelsim.workloads.dtype import Dtype
@@ -329,10 +329,7 @@ def area_coefficients(without: str | None = None) -> AreaCoefficients:
         ProfileError: If the file is malformed, or an entry has no node or source.
     """
     path = data_root() / "calibration" / "class" / "asic-area.yaml"
-    try:
-        file = _AreaFile.model_validate(read_yaml(path))
-    except ValidationError as error:
-        raise ProfileError(str(path), validation_problems(path, error)) from None
+    file = validated(path, lambda: _AreaFile.model_validate(read_yaml(path)))
     return _with_ratios(AreaCells(file), [part for part in file.published if part.chip != without])
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, compress
 from math import prod
 from typing import Any
 
@@ -96,12 +97,9 @@ class Call:
     @property
     def inputs(self) -> tuple[Operand, ...]:
         """All tensors among the arguments, in order, `out=` excepted."""
-        values = [*self.arguments, *(value for key, value in self.keywords.items() if key != "out")]
-        flat: list[Operand] = []
-        for value in values:
-            parts = value if isinstance(value, (list, tuple)) else (value,)
-            flat.extend(part for part in parts if isinstance(part, Operand))
-        return tuple(flat)
+        keywords = [value for key, value in self.keywords.items() if key != "out"]
+        lists = [x if isinstance(x, (list, tuple)) else (x,) for x in (*self.arguments, *keywords)]
+        return tuple(x for x in chain(*lists) if isinstance(x, Operand))
 
     def argument(self, place: int, name: str, default: Any = None) -> Any:
         """A positional-or-keyword argument."""
@@ -174,32 +172,40 @@ def formula(*named: str) -> Callable[[Formula], Formula]:
 # -- matrix products
 
 
+def _product(call: Call, m: int, n: int, k: int) -> list[Kernel]:
+    """One (m, k) times (k, n): 2mnk."""
+    return whole(call, _K.GEMM, (1, m, n, k), 2.0 * m * n * k)
+
+
 @formula("mm addmm _int_mm _addmm_activation _scaled_mm")
 def matrix_product(call: Call) -> list[Kernel]:
-    """(m, k) times (k, n): 2mnk. A weight on the left makes its rows the output features."""
+    """(m, k) times (k, n). A weight on the left makes its rows the output features."""
     matrices = [x for x in call.inputs if len(x.shape) == 2]
     a, b = matrices[-2:] if call.name != "_scaled_mm" else matrices[:2]
     (m, k), n = a.shape, b.shape[1]
-    dims = (1, n, m, k) if a.state and not b.state else (1, m, n, k)
-    return whole(call, _K.GEMM, dims, 2.0 * m * n * k)
+    return _product(call, n, m, k) if a.state and not b.state else _product(call, m, n, k)
 
 
 @formula("linear mkldnn_linear")
 def linear(call: Call) -> list[Kernel]:
-    """x (..., k) times a weight (n, k): 2mnk."""
+    """x (..., k) times a weight (n, k)."""
     x, weight = call.inputs[:2]
     n, k = weight.shape
-    m = x.elements // max(k, 1)
-    return whole(call, _K.GEMM, (1, m, n, k), 2.0 * m * n * k)
+    return _product(call, x.elements // max(k, 1), n, k)
 
 
 @formula("mv addmv")
 def matrix_vector(call: Call) -> list[Kernel]:
-    """(n, k) times (k): 2nk; of a matrix that is no weight, a product of one column."""
+    """(n, k) times (k); of a matrix that is no weight, a product of one column."""
     matrix = next(x for x in call.inputs if len(x.shape) == 2)
     n, k = matrix.shape
-    dims = (1, 1, n, k) if matrix.state else (1, n, 1, k)
-    return whole(call, _K.GEMM, dims, 2.0 * n * k)
+    return _product(call, 1, n, k) if matrix.state else _product(call, n, 1, k)
+
+
+@formula("dot vdot")
+def inner_product(call: Call) -> list[Kernel]:
+    """(k) times (k)."""
+    return _product(call, 1, 1, call.inputs[0].elements)
 
 
 @formula("_euclidean_dist")
@@ -217,13 +223,6 @@ def distances(call: Call) -> list[Kernel]:
     return [product, replace(each, suffix="clamp"), replace(each, suffix="sqrt")]
 
 
-@formula("dot vdot")
-def inner_product(call: Call) -> list[Kernel]:
-    """(k) times (k): 2k."""
-    k = call.inputs[0].elements
-    return whole(call, _K.GEMM, (1, 1, 1, k), 2.0 * k)
-
-
 @formula("bmm baddbmm addbmm")
 def batched_product(call: Call) -> list[Kernel]:
     """(b, m, k) times (b, k, n): 2bmnk. A stack of weights is one product per group, a broadcast
@@ -231,13 +230,13 @@ def batched_product(call: Call) -> list[Kernel]:
     """
     a, b = [x for x in call.inputs if len(x.shape) == 3][-2:]
     (count, m, k), n = a.shape, b.shape[2]
-    flop = 2.0 * count * m * n * k
     if b.state == a.state:
-        return whole(call, _K.BATCHED_GEMM, (count, m, n, k), flop)
+        return whole(call, _K.BATCHED_GEMM, (count, m, n, k), 2.0 * count * m * n * k)
     weight, rows, columns = (b, m, n) if b.state else (a, n, m)
     if weight.stride[0] == 0 or count == 1:
-        return whole(call, _K.GEMM, (1, count * rows, columns, k), flop)
-    return whole(call, _K.GROUPED_GEMM, (count, count * rows, columns, k), flop)
+        return _product(call, count * rows, columns, k)
+    dims = (count, count * rows, columns, k)
+    return whole(call, _K.GROUPED_GEMM, dims, 2.0 * prod(dims[1:]))
 
 
 @formula("_grouped_mm _scaled_grouped_mm")
@@ -245,16 +244,13 @@ def grouped_product(call: Call) -> list[Kernel]:
     """Rows sorted by group times one (k, n) matrix per group; two flat operands make one (k, n)
     product per group.
     """
-    a, b = call.inputs[:2]
-    if len(a.shape) == 2 and len(b.shape) == 2:
-        groups = call.outputs[0].shape[0]
-        (m, k), n = a.shape, b.shape[1]
-        dims = (groups, groups * m, n, -(-k // max(groups, 1)))
-        return whole(call, _K.GROUPED_GEMM, dims, 2.0 * m * n * k)
-    k = a.shape[-1]
-    output = call.outputs[0]
-    n, groups = output.shape[-1], (b if len(b.shape) == 3 else a).shape[0]
+    (a, b), output = call.inputs[:2], call.outputs[0]
+    n, k = output.shape[-1], a.shape[-1]
     m = output.elements // max(n, 1)
+    if len(a.shape) == len(b.shape) == 2:
+        groups, flop = output.shape[0], 2.0 * output.shape[1] * n * k
+        return whole(call, _K.GROUPED_GEMM, (groups, m, n, -(-k // max(groups, 1))), flop)
+    groups = (b if len(b.shape) == 3 else a).shape[0]
     return whole(call, _K.GROUPED_GEMM, (groups, m, n, k), 2.0 * m * n * k)
 
 
@@ -271,7 +267,7 @@ def trilinear(call: Call) -> list[Kernel]:
         shapes.append(shape)
     combinations = prod([max(sizes) for sizes in zip(*shapes, strict=True)])
     m = max(call.outputs[0].elements, 1)
-    return whole(call, _K.GEMM, (1, m, 1, combinations // m), 2.0 * combinations)
+    return _product(call, m, 1, combinations // m)
 
 
 # -- convolutions
@@ -293,13 +289,16 @@ def _conv_shape(
     """Dimensions and FLOP of a convolution whose stride is argument `first`."""
     groups = int(call.argument(first + 5, "groups", 1))
     window = weight.shape[2:]
-    c_in, c_out = x.shape[1], output[1]
-    sizes = (*three_axes(x.shape[2:]), *three_axes(output[2:]), *three_axes(window))
-    stride = _largest(call.argument(first, "stride", 1))
-    dilation = _largest(call.argument(first + 2, "dilation", 1))
-    positions = prod(x.shape[2:]) if transposed else prod(output[2:])
-    flop = 2.0 * x.shape[0] * positions * c_out * c_in // groups * prod(window)
-    return (x.shape[0], c_in, c_out, groups, *sizes, stride, dilation), flop
+    batch, c_in, *image = x.shape
+    _, c_out, *result = output
+    sizes = (*three_axes(image), *three_axes(result), *three_axes(window))
+    stride, dilation = (
+        _largest(call.argument(first + place, name, 1))
+        for place, name in ((0, "stride"), (2, "dilation"))
+    )
+    positions = prod(image if transposed else result)
+    flop = 2.0 * batch * positions * c_out * c_in // groups * prod(window)
+    return (batch, c_in, c_out, groups, *sizes, stride, dilation), flop
 
 
 @formula("convolution _convolution convolution_overrideable")
@@ -327,30 +326,23 @@ def convolution_backward(call: Call) -> list[Kernel]:
     transposed = bool(call.argument(7, "transposed", default=False))
     dims, flop = _conv_shape(x, weight, gradient.shape, call, 4, transposed=transposed)
     if transposed:
-        dims = _swapped(dims)
-    mask = call.argument(10, "output_mask", (True, True, True))
+        # It is the convolution whose data gradient the transposed one was: sides trade places.
+        batch, c_in, c_out, groups, *sizes = dims
+        dims = (batch, c_out, c_in, groups, *sizes[3:6], *sizes[:3], *sizes[6:])
     size, channels = gradient.elements, gradient.shape[1]
     column_sum = (channels, size // max(channels, 1))
     data_kind = _K.CONV if transposed else _K.CONV_BACKWARD_DATA
     wanted = [
-        Kernel(data_kind, dims, flop, (gradient, weight), (), "grad_input"),
-        Kernel(_K.CONV_BACKWARD_WEIGHT, dims, flop, (gradient, x), (), "grad_weight"),
-        Kernel(_K.REDUCTION, column_sum, float(size), (gradient,), (), "grad_bias"),
+        (data_kind, dims, flop, (gradient, weight), "grad_input"),
+        (_K.CONV_BACKWARD_WEIGHT, dims, flop, (gradient, x), "grad_weight"),
+        (_K.REDUCTION, column_sum, float(size), (gradient,), "grad_bias"),
     ]
-    computed = [kernel for kernel, is_asked in zip(wanted, mask, strict=True) if is_asked]
+    computed = compress(wanted, call.argument(10, "output_mask", (True, True, True)))
     kernels = [
-        replace(kernel, writes=(result,))
-        for kernel, result in zip(computed, call.outputs, strict=False)
+        Kernel(kind, sizes, count, reads, (result,), suffix)
+        for (kind, sizes, count, reads, suffix), result in zip(computed, call.outputs, strict=False)
     ]
     return made_contiguous(kernels, *([x, gradient] if len(x.shape) == 3 else []))
-
-
-def _swapped(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Dimensions of the convolution whose data gradient a transposed one is: input and output trade
-    places.
-    """
-    batch, c_in, c_out, groups, *sizes = dims
-    return (batch, c_out, c_in, groups, *sizes[3:6], *sizes[:3], *sizes[6:])
 
 
 # -- attention
@@ -375,10 +367,10 @@ def attention_kernel(
     (q_len, head_dim), kv_len, value_dim = q.shape[-2:], k.shape[-2], v.shape[-1]
     batch = q.elements // max(heads * q_len * head_dim, 1)
     dims = (batch, heads, kv_heads, q_len, kv_len, head_dim, value_dim, int(causal), 0, 0)
-    flop = 2.0 * batch * heads * q_len * kv_len * (head_dim + value_dim)
-    if backward:
-        return Kernel(_K.ATTENTION_BACKWARD, dims, ATTENTION_BACKWARD_RATIO * flop, reads, writes)
-    return Kernel(_K.ATTENTION, dims, flop, reads, writes)
+    kind = _K.ATTENTION_BACKWARD if backward else _K.ATTENTION
+    ratio = ATTENTION_BACKWARD_RATIO if backward else 1.0
+    flop = ratio * 2.0 * batch * heads * q_len * kv_len * (head_dim + value_dim)
+    return Kernel(kind, dims, flop, reads, writes)
 
 
 #: Fused attention operators: place of the causal flag in the forward and in the backward call.
@@ -395,43 +387,17 @@ _FUSED_ATTENTION = {
 
 
 @formula(*_FUSED_ATTENTION)
-def fused_attention(call: Call) -> list[Kernel]:
-    """Query, key, value and mask read once, output and log-sum-exp written once."""
-    q, k, v = call.inputs[:3]
-    causal = bool(call.argument(_FUSED_ATTENTION[call.name][0], "is_causal", default=False))
-    return [attention_kernel((q, k, v), call.inputs, call.outputs[:2], causal=causal)]
-
-
 @formula(*(f"{name}_backward" for name, (_, place) in _FUSED_ATTENTION.items() if place >= 0))
-def fused_attention_backward(call: Call) -> list[Kernel]:
-    """Gradient, query, key, value and output read; their three gradients written."""
-    q, k, v = call.inputs[1:4]
-    place = _FUSED_ATTENTION[call.name.removesuffix("_backward")][1]
+def fused_attention(call: Call) -> list[Kernel]:
+    """Query, key, value and mask read once, output and log-sum-exp written once; backward gradient,
+    query, key, value and output read, their three gradients written.
+    """
+    backward = call.name.endswith("_backward")
+    place = _FUSED_ATTENTION[call.name.removesuffix("_backward")][backward]
     causal = bool(call.argument(place, "is_causal", default=False))
-    return [attention_kernel((q, k, v), call.inputs, call.outputs, causal=causal, backward=True)]
-
-
-@formula("_flash_attention_forward _efficient_attention_forward")
-def flash_attention(call: Call) -> list[Kernel]:
-    """The same with operands laid out (batch, length, heads, width)."""
-    q, k, v = (_heads_first(x) for x in call.inputs[:3])
-    place = 8 if call.name == "_flash_attention_forward" else -1
-    causal = (
-        bool(call.argument(place, "is_causal", default=False)) if place > 0 else _custom_mask(call)
-    )
-    return [attention_kernel((q, k, v), call.inputs, call.outputs[:2], causal=causal)]
-
-
-def _custom_mask(call: Call) -> bool:
-    return int(call.argument(9, "custom_mask_type", 0)) > 0
-
-
-def _heads_first(x: Operand) -> Operand:
-    if len(x.shape) != 4:
-        return x
-    order = (0, 2, 1, 3)
-    shape, stride = tuple(x.shape[i] for i in order), tuple(x.stride[i] for i in order)
-    return replace(x, shape=shape, stride=stride)
+    parts = call.inputs[backward : 3 + backward]
+    writes = call.outputs if backward else call.outputs[:2]
+    return [attention_kernel(parts, call.inputs, writes, causal=causal, backward=backward)]
 
 
 def inner_tensor(like: Operand, *shape: int) -> Operand:
@@ -445,28 +411,20 @@ def _own_strides(x: Operand) -> tuple[int, ...]:
 
 def lies_together(x: Operand) -> bool:
     """Whether a tensor lies in memory as its shape says."""
-    return all(
-        size <= 1 or a == b for size, a, b in zip(x.shape, x.stride, _own_strides(x), strict=True)
-    )
+    sides = zip(x.shape, x.stride, _own_strides(x), strict=True)
+    return all(size <= 1 or a == b for size, a, b in sides)
 
 
 def made_contiguous(kernels: Sequence[Kernel], *taken: Operand) -> list[Kernel]:
     """The kernels behind copies of those operands that do not lie as their shape says; they read
     the copies.
     """
-    copied = {
-        x: replace(inner_tensor(x, *x.shape), stride=_own_strides(x))
-        for x in taken
-        if not lies_together(x)
-    }
-    result = [
-        Kernel(_K.COPY, (x.elements,), 0.0, (x,), (contiguous,), "clone")
-        for x, contiguous in copied.items()
+    apart = [x for x in taken if not lies_together(x)]
+    copied = {x: replace(inner_tensor(x, *x.shape), stride=_own_strides(x)) for x in apart}
+    return [
+        *(Kernel(_K.COPY, (x.elements,), 0.0, (x,), (y,), "clone") for x, y in copied.items()),
+        *(replace(each, reads=tuple(copied.get(x, x) for x in each.reads)) for each in kernels),
     ]
-    for kernel in kernels:
-        reads = tuple(copied.get(x, x) for x in kernel.reads)
-        result.append(replace(kernel, reads=reads))
-    return result
 
 
 # -- recurrent cells
@@ -503,29 +461,3 @@ def recurrent_layer(call: Call) -> list[Kernel]:
     hidden = int(call.argument(10, "hidden_size"))
     sizes = (batch, steps, width, hidden, 1)
     return [recurrent_kernel(_K.LSTM, sizes, call.inputs, call.outputs[:3])]
-
-
-@formula("_cudnn_rnn miopen_rnn")
-def recurrent_stack(call: Call) -> list[Kernel]:
-    """All layers and directions of a recurrent stack in one call; weights in groups of
-    `weight_stride0`.
-    """
-    x, weights = call.inputs[0], [w for w in call.arguments[1] if isinstance(w, Operand)]
-    # Places of mode, hidden size, layers, batch first and bidirectional.
-    places = (6, 7, 9, 10, 13) if call.name == "_cudnn_rnn" else (5, 6, 7, 8, 11)
-    mode, hidden, layers, batch_first, bidirectional = (
-        int(call.argument(place, "")) for place in places
-    )
-    kind = {0: _K.RNN, 1: _K.RNN, 2: _K.LSTM, 3: _K.GRU}[mode]
-    batch, steps = x.shape[:2] if batch_first else (x.shape[1], x.shape[0])
-    directions = 2 if bidirectional else 1
-    per_layer = len(weights) // max(layers, 1)
-    between = inner_tensor(x, batch * steps, hidden * directions)
-    targets = [*[between] * (layers - 1), call.outputs[0]]
-    kernels, source, width = [], x, x.shape[2]
-    for layer, target in enumerate(targets):
-        reads = (source, *weights[layer * per_layer : (layer + 1) * per_layer])
-        sizes = (batch, steps, width, hidden, directions)
-        kernels.append(recurrent_kernel(kind, sizes, reads, (target,), suffix=f"layer{layer}"))
-        source, width = target, hidden * directions
-    return kernels

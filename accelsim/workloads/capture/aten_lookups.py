@@ -50,18 +50,21 @@ def _names_rows(call: Call, index: Operand, table: Operand, values: Operand) -> 
     return repeated and alike and lies_together(table) and lies_together(values)
 
 
-def _lookup(table: Operand, indices: tuple[Operand, ...], output: Operand, width: int) -> Kernel:
-    lookups = output.elements // max(width, 1)
-    dims = (lookups, width, table.elements // max(width, 1))
-    moved = float(output.elements)
-    return Kernel(_K.EMBEDDING, dims, 0.0, indices, (output,), gathered=moved, waits=(table,))
+def _lookup(
+    table: Operand, indices: tuple[Operand, ...], output: Operand, width: int, suffix: str = ""
+) -> list[Kernel]:
+    lookups, width = output.elements // max(width, 1), max(width, 1)
+    dims, moved = (lookups, width, table.elements // width), float(output.elements)
+    return [
+        Kernel(_K.EMBEDDING, dims, 0.0, indices, (output,), suffix, gathered=moved, waits=(table,))
+    ]
 
 
 @formula("embedding")
 def embedding(call: Call) -> list[Kernel]:
     """One row of the table per index: the rows looked up are read, not the table."""
     table, indices = call.inputs
-    return [_lookup(table, (indices,), call.outputs[0], table.shape[1])]
+    return _lookup(table, (indices,), call.outputs[0], table.shape[1])
 
 
 @formula("index index_select gather take _unsafe_index take_along_dim")
@@ -69,17 +72,13 @@ def gather(call: Call) -> list[Kernel]:
     """One element or row per index; what indices of elements gather is named after how they lie."""
     table, *indices = call.inputs
     output = call.outputs[0]
-    count = max((x.elements for x in indices), default=1)
-    suffix = ""
-    if call.name == "gather":
-        suffix = (
-            _WHOLE_ROWS
-            if _names_rows(call, indices[0], table, output)
-            else _axis_suffix(call, indices[0])
-        )
-        count = output.shape[0] if suffix == _WHOLE_ROWS else count
+    count, suffix = max((x.elements for x in indices), default=1), ""
+    if call.name == "gather" and _names_rows(call, indices[0], table, output):
+        count, suffix = output.shape[0], _WHOLE_ROWS
+    elif call.name == "gather":
+        suffix = _axis_suffix(call, indices[0])
     width = max(output.elements // max(count, 1), 1)
-    return [replace(_lookup(table, tuple(indices), output, width), suffix=suffix)]
+    return _lookup(table, tuple(indices), output, width, suffix)
 
 
 @formula("grid_sampler_2d")
@@ -87,11 +86,8 @@ def grid_sample(call: Call) -> list[Kernel]:
     """Four pixels looked up for each place and channel, and mixed."""
     (image, grid), count = call.inputs, call.outputs[0].elements
     dims, moved = (4 * count, 1, image.elements), 4.0 * count
-    return [
-        Kernel(
-            _K.EMBEDDING, dims, 7.0 * count, (grid,), call.outputs, gathered=moved, waits=(image,)
-        )
-    ]
+    lookup = Kernel(_K.EMBEDDING, dims, 7.0 * count, (grid,), call.outputs, gathered=moved)
+    return [replace(lookup, waits=(image,))]
 
 
 @formula("_embedding_bag _embedding_bag_forward_only")
@@ -99,14 +95,10 @@ def embedding_bag(call: Call) -> list[Kernel]:
     """Rows looked up and summed per bag: one FLOP per element read."""
     table, indices = call.inputs[:2]
     lookups, width, bags = indices.elements, table.shape[1], call.outputs[0].shape[0]
-    dims = (lookups, width, table.shape[0], bags)
-    moved = float(lookups * width)
-    outputs = call.outputs[:1]
-    return [
-        Kernel(
-            _K.EMBEDDING_BAG, dims, moved, call.inputs[1:], outputs, gathered=moved, waits=(table,)
-        )
-    ]
+    dims, moved = (lookups, width, table.shape[0], bags), float(lookups * width)
+    reads, writes = call.inputs[1:], call.outputs[:1]
+    kernel = Kernel(_K.EMBEDDING_BAG, dims, moved, reads, writes, gathered=moved, waits=(table,))
+    return [kernel]
 
 
 @formula("embedding_dense_backward _embedding_bag_dense_backward _embedding_bag_backward")
@@ -119,20 +111,9 @@ def embedding_backward(call: Call) -> list[Kernel]:
     table_rows = next(int(x) for x in call.arguments if isinstance(x, int))
     moved = float(indices.elements * width)
     writes = call.outputs if result.shape[0] == table_rows else ()
-    dims = (indices.elements, width, table_rows)
-    reads = (gradient, indices)
-    return [
-        Kernel(
-            _K.SCATTER,
-            dims,
-            moved,
-            reads,
-            writes,
-            gathered=moved,
-            scattered=moved,
-            waits=call.outputs,
-        )
-    ]
+    dims, reads = (indices.elements, width, table_rows), (gradient, indices)
+    kernel = Kernel(_K.SCATTER, dims, moved, reads, writes, "", moved, moved, call.outputs)
+    return [kernel]
 
 
 @formula(
@@ -151,36 +132,18 @@ def scatter(call: Call) -> list[Kernel]:
     indices = max((x.elements for x in others if not x.scaled), default=values)
     plain, suffix = call.name.rstrip("_"), ""
     if plain in _OF_ELEMENTS:
-        index = others[0]
+        index, suffix = others[0], _axis_suffix(call, others[0])
         is_added = len(others) > 1 and plain != "scatter"
-        if (
-            is_added
-            and _names_rows(call, index, target, others[1])
-            and values >= SORTED_WIDTH * index.shape[0]
-        ):
+        in_rows = is_added and _names_rows(call, index, target, others[1])
+        if in_rows and values >= SORTED_WIDTH * index.shape[0]:
             suffix, indices = _WHOLE_ROWS, index.shape[0]
-        else:
-            suffix = _axis_suffix(call, index)
     width = max(values // max(indices, 1), 1)
     dims = (indices, width, target.elements // width)
     is_sorted = suffix == _WHOLE_ROWS or (plain == "index_add" and width >= SORTED_WIDTH)
     moved = float(min(values, target.elements) if is_sorted else values)
-    reads, written, nothing = tuple(others), call.outputs, ()
-    is_there = call.name.endswith("_")
-    reads, writes, waits = (
-        (reads, nothing, written) if is_there else ((target, *reads), written, nothing)
-    )
+    reads: tuple[Operand, ...] = (target, *others)
+    writes, waits = call.outputs, call.outputs[:0]
+    if call.name.endswith("_"):  # the tensor is there
+        reads, writes, waits = tuple(others), waits, writes
     flop = float(values)
-    return [
-        Kernel(
-            _K.SCATTER,
-            dims,
-            flop,
-            reads,
-            writes,
-            suffix,
-            gathered=moved,
-            scattered=moved,
-            waits=waits,
-        )
-    ]
+    return [Kernel(_K.SCATTER, dims, flop, reads, writes, suffix, moved, moved, waits)]

@@ -9,6 +9,7 @@ known; otherwise `by_bytes` charges what it reads and writes, and the capture sa
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import log2, prod
 
 from accelsim.workloads.capture.aten import (
@@ -97,66 +98,66 @@ def search(call: Call) -> list[Kernel]:
 # -- normalisations
 
 
-@formula("native_layer_norm native_layer_norm_backward")
-def layer_norm(call: Call) -> list[Kernel]:
-    """8 FLOP per element over the normalised axes, backward twice that; what is not contiguous is
-    copied first (ATen layer_norm.cpp, .cu).
-
-    784 rows of 192 elements take 58 us, transposed ones 115, the copy alone 56 (EPYC 9005, fp32).
-    """
-    backward = _is_backward(call)
-    return made_contiguous(_last_axes_norm(call, _K.LAYER_NORM, 8), *call.inputs[: 1 + backward])
-
-
-@formula("_fused_rms_norm _fused_rms_norm_backward")
-def rms_norm(call: Call) -> list[Kernel]:
-    """4 FLOP per element, backward twice that."""
-    return _last_axes_norm(call, _K.RMS_NORM, 4)
-
-
 def _is_backward(call: Call) -> bool:
     """Whether a call computes gradients: the output's gradient stands before its operands then."""
     return "_backward" in call.name
 
 
-def _last_axes_norm(call: Call, kind: OperatorKind, flop: int) -> list[Kernel]:
+def _norm(call: Call, kind: OperatorKind, flop: int, rows: int) -> list[Kernel]:
+    """So many FLOP per element, backward twice that."""
     backward = _is_backward(call)
-    x = call.inputs[backward]
-    rows = rows_of(x, prod(call.argument(1 + backward, "normalized_shape")))
-    return whole(call, kind, rows, flop * (1 + backward) * x.elements)
+    size = call.inputs[backward].elements
+    return whole(call, kind, (rows, size // max(rows, 1)), flop * (1 + backward) * size)
+
+
+def _normalized_rows(call: Call) -> int:
+    backward = _is_backward(call)
+    columns = prod(call.argument(1 + backward, "normalized_shape"))
+    return call.inputs[backward].elements // max(columns, 1)
+
+
+@formula("native_layer_norm native_layer_norm_backward")
+def layer_norm(call: Call) -> list[Kernel]:
+    """8 FLOP per element over the normalised axes; what is not contiguous is copied first (ATen
+    layer_norm.cpp, .cu).
+
+    784 rows of 192 elements take 58 us, transposed ones 115, the copy alone 56 (EPYC 9005, fp32).
+    """
+    kernels = _norm(call, _K.LAYER_NORM, 8, _normalized_rows(call))
+    return made_contiguous(kernels, *call.inputs[: 1 + _is_backward(call)])
+
+
+@formula("_fused_rms_norm _fused_rms_norm_backward")
+def rms_norm(call: Call) -> list[Kernel]:
+    """4 FLOP per element."""
+    return _norm(call, _K.RMS_NORM, 4, _normalized_rows(call))
 
 
 @formula("native_group_norm native_group_norm_backward")
 def group_norm(call: Call) -> list[Kernel]:
-    """8 FLOP per element, backward twice that; one row per sample and group."""
+    """8 FLOP per element; one row per sample and group."""
     backward = _is_backward(call)
-    x = call.inputs[backward]
-    rows = x.shape[0] * int(call.argument(8 if backward else 6, "group"))
-    dims = (rows, x.elements // max(rows, 1))
-    return whole(call, _K.GROUP_NORM, dims, 8 * (1 + backward) * x.elements)
+    groups = int(call.argument(8 if backward else 6, "group"))
+    return _norm(call, _K.GROUP_NORM, 8, call.inputs[backward].shape[0] * groups)
 
 
 @formula(
     """
     native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training
     _batch_norm_with_update _batch_norm_no_update cudnn_batch_norm miopen_batch_norm
+    native_batch_norm_backward batch_norm_backward cudnn_batch_norm_backward
     """
 )
 def batch_norm(call: Call) -> list[Kernel]:
     """4 FLOP per element; channels are axis 1. With statistics of its own (an instance norm) it is
     named so.
     """
-    x = call.inputs[0]
-    has_flag = any(flag is True for flag in call.arguments[3:6])
-    suffix = OWN_STATISTICS if has_flag or call.name == "_batch_norm_with_update" else ""
-    return whole(call, _K.BATCH_NORM, rows_of(x, x.shape[1]), 4 * x.elements, suffix)
-
-
-@formula("native_batch_norm_backward batch_norm_backward cudnn_batch_norm_backward")
-def batch_norm_backward(call: Call) -> list[Kernel]:
-    """Twice the forward."""
-    x = call.inputs[1]
-    return whole(call, _K.BATCH_NORM, rows_of(x, x.shape[1]), 8 * x.elements)
+    backward = _is_backward(call)
+    x = call.inputs[backward]
+    is_own = any(flag is True for flag in call.arguments[3:6]) or "with_update" in call.name
+    suffix = OWN_STATISTICS if is_own and not backward else ""
+    flop = 4 * (1 + backward) * x.elements
+    return whole(call, _K.BATCH_NORM, rows_of(x, x.shape[1]), flop, suffix)
 
 
 # -- softmax, reductions
@@ -204,20 +205,14 @@ def safe_softmax(call: Call) -> list[Kernel]:
     flags = replace(apart, element_bytes=1, scaled=False)
     masked = replace(flags, shape=(rows,))
 
-    def kernel(
-        kind: OperatorKind,
-        dims: tuple[int, ...],
-        reads: tuple[Operand, ...],
-        to: Operand,
-        name: str,
-    ) -> Kernel:
-        return Kernel(kind, dims, float(count), reads, (to,), name)
-
+    steps = [
+        (_K.ELEMENTWISE, (count, 1, 1), (apart,), flags, "eq"),
+        (_K.REDUCTION, (rows, count // rows), (flags,), masked, "all"),
+        (_K.ELEMENTWISE, (count, 2, 1), (masked, apart), result, "where"),
+    ]
     return [
         *(replace(first, writes=(apart,)) for first in softmax(call)),
-        kernel(_K.ELEMENTWISE, (count, 1, 1), (apart,), flags, "eq"),
-        kernel(_K.REDUCTION, (rows, count // rows), (flags,), masked, "all"),
-        kernel(_K.ELEMENTWISE, (count, 2, 1), (masked, apart), result, "where"),
+        *(Kernel(kind, dims, float(count), reads, (to,), n) for kind, dims, reads, to, n in steps),
     ]
 
 
@@ -242,64 +237,50 @@ def _backward_of(text: str) -> str:
     return " ".join(f"{name}_backward" for name in text.split())
 
 
-def _pool(x: Operand, small: Operand, volume: int, call: Call) -> Kernel:
-    """From the positions of x to those of a smaller tensor, whose windows have `volume`
-    elements.
-    """
-    rank = _rank(call)
-    channels = x.shape[-rank - 1] if len(x.shape) > rank else 1
-    batch = x.shape[0] if len(x.shape) == rank + 2 else 1
-    positions, outputs = prod(x.shape[-rank:]), prod(small.shape[-rank:])
-    dims = (batch, channels, positions, outputs, volume)
-    # Whole vectors of channels.
-    is_channels_last = rank == 2 and channels > 1 and x.stride[-3] == 1 and positions > 1
-    form = "last" if is_channels_last else ""
-    return whole(call, _K.POOLING, dims, small.elements * volume, form)[0]
-
-
 def _rank(call: Call) -> int:
     """Axes that a pool slides along: the number before the first "d" in its name."""
     return int(call.name.partition("d_")[0].removesuffix("d")[-1])
 
 
-def _window_volume(call: Call, place: int) -> int:
-    rank, window = _rank(call), call.argument(place, "kernel_size")
-    sizes = list(window) if isinstance(window, (list, tuple)) else [window]
-    return prod(sizes) if len(sizes) == rank else int(sizes[0]) ** rank
-
-
-def _mean_volume(call: Call, x: Operand, small: Operand) -> int:
-    """Elements of an adaptive pool's window: input over output positions."""
+def _pool(call: Call, x: Operand, small: Operand, place: int) -> Kernel:
+    """From the positions of x to those of a smaller tensor, by windows of the size that an argument
+    says; adaptive ones of the mean size, input over output positions.
+    """
     rank = _rank(call)
-    return max(1, prod(x.shape[-rank:]) // max(prod(small.shape[-rank:]), 1))
+    channels = x.shape[-rank - 1] if len(x.shape) > rank else 1
+    batch = x.shape[0] if len(x.shape) == rank + 2 else 1
+    positions, outputs = prod(x.shape[-rank:]), prod(small.shape[-rank:])
+    if "adaptive" in call.name:
+        volume = max(1, positions // max(outputs, 1))
+    else:
+        sizes = call.argument(place, "kernel_size")
+        sizes = sizes if isinstance(sizes, (list, tuple)) else [sizes]
+        volume = prod(sizes) if len(sizes) == rank else int(sizes[0]) ** rank
+    # Whole vectors of channels.
+    is_channels_last = rank == 2 and channels > 1 and x.stride[-3] == 1 and positions > 1
+    form = "last" if is_channels_last else ""
+    dims = (batch, channels, positions, outputs, volume)
+    return whole(call, _K.POOLING, dims, small.elements * volume, form)[0]
 
 
-@formula("avg_pool1d", _FLAT_POOLS)
+@formula("avg_pool1d", _FLAT_POOLS, _ADAPTIVE)
 def pool(call: Call) -> list[Kernel]:
     """One FLOP per element of each window; a sequence's maximum comes as an image of one line."""
     x = call.inputs[0]
-    kernel = _pool(x, call.outputs[0], _window_volume(call, 1), call)
-    window = list(call.argument(1, "kernel_size"))
-    is_line = call.name == "max_pool2d_with_indices" and x.shape[-2] == 1 and window[:1] == [1]
-    return [replace(kernel, suffix="1d") if is_line else kernel]
-
-
-@formula(_ADAPTIVE)
-def adaptive_pool(call: Call) -> list[Kernel]:
-    """Windows of the mean size input/output."""
-    x, small = call.inputs[0], call.outputs[0]
-    return [_pool(x, small, _mean_volume(call, x, small), call)]
+    kernel = _pool(call, x, call.outputs[0], 1)
+    is_line = call.name == "max_pool2d_with_indices" and x.shape[-2] == 1
+    if is_line and next(iter(call.argument(1, "kernel_size"))) == 1:
+        kernel = replace(kernel, suffix="1d")
+    return [kernel]
 
 
 @formula(_backward_of(_FLAT_POOLS), _backward_of(_ADAPTIVE))
 def pool_backward(call: Call) -> list[Kernel]:
     """Each gradient goes to its window; the picture itself is not read."""
     gradient, image = call.inputs[:2]
-    is_adaptive = "adaptive" in call.name
-    x = call.outputs[0] if is_adaptive else image
-    volume = _mean_volume(call, x, gradient) if is_adaptive else _window_volume(call, 2)
+    x = call.outputs[0] if "adaptive" in call.name else image
     reads = tuple(operand for operand in call.inputs if operand is not image)
-    return [replace(_pool(x, gradient, volume, call), reads=reads, suffix="")]
+    return [replace(_pool(call, x, gradient, 2), reads=reads, suffix="")]
 
 
 # -- copies
@@ -326,11 +307,11 @@ def copy(call: Call) -> list[Kernel]:
     inputs = call.inputs[1:] if call.name == "copy_" else call.inputs
     inputs = inputs[:1] if "_pad" in call.name else inputs  # a gradient needs no image
     elements = sum(x.elements for x in call.outputs)
-    dims: tuple[int, ...] = (elements,)
+    pieces: tuple[int, ...] = ()
     if call.name == "stack":  # piece by piece
         axis, shape = int(call.argument(1, "dim", 0)), call.outputs[0].shape
-        dims = (elements, 0, 0, 0, len(inputs) * prod(shape[: axis % len(shape)]))
-    return [Kernel(_K.COPY, dims, 0.0, inputs, call.outputs)]
+        pieces = (0, 0, 0, len(inputs) * prod(shape[: axis % len(shape)]))
+    return [Kernel(_K.COPY, (elements, *pieces), 0.0, inputs, call.outputs)]
 
 
 @formula("roll")
@@ -342,11 +323,10 @@ def roll(call: Call) -> list[Kernel]:
     """
     axes = call.argument(2, "dims", ())
     count = max(1, len(axes)) if isinstance(axes, (list, tuple)) else 1
-    x, result = call.inputs[0], call.outputs[0]
+    result = call.outputs[0]
     between = replace(inner_tensor(result, *result.shape), stride=result.stride)
-    kernel = Kernel(_K.COPY, (result.elements,), 0.0, (between,), (between,))
-    sides = zip([x, *[between] * (count - 1)], [*[between] * (count - 1), result], strict=True)
-    return [replace(kernel, reads=(read,), writes=(written,)) for read, written in sides]
+    places = (call.inputs[0], *[between] * (count - 1), result)
+    return [Kernel(_K.COPY, (result.elements,), 0.0, (a,), (b,)) for a, b in pairwise(places)]
 
 
 @formula(

@@ -37,14 +37,12 @@ def reduction(call: Call) -> list[Kernel]:
     if result.shape == x.shape and x.elements > 1:
         return elementwise(call)
     rows = max(result.elements, 1)
-    form = (
-        "place"
-        if call.name.startswith("arg") or (call.name in {"max", "min"} and len(call.outputs) > 1)
-        else ""
-    )
+    dims, form = (rows, x.elements // rows), ""
+    if call.name.startswith("arg") or (call.name in {"max", "min"} and len(call.outputs) > 1):
+        form = "place"
     inner = _stretch(x, call.argument(_BY_AXIS[call.name], "dim")) if call.name in _BY_AXIS else 0
-    dims = (rows, x.elements // rows, inner) if inner else (rows, x.elements // rows)
-    form = "outer" if inner else form
+    if inner:
+        return whole(call, _K.REDUCTION, (*dims, inner), x.elements, "outer")
     return whole(call, _K.REDUCTION, dims, x.elements, form)
 
 
@@ -52,18 +50,13 @@ def _stretch(x: Operand, axes: object) -> int:
     """Elements that lie together and are reduced each with others than its neighbours; 0 where
     neighbours are.
     """
-    chosen = [
-        axis
-        for axis in (axes if isinstance(axes, (list, tuple)) else [axes])
-        if isinstance(axis, int)
-    ]
-    if not chosen or not x.shape:
+    listed = axes if isinstance(axes, (list, tuple)) else [axes]
+    reduced = {axis % max(len(x.shape), 1) for axis in listed if isinstance(axis, int)}
+    if not reduced or not x.shape:
         return 0
-    reduced = {axis % len(x.shape) for axis in chosen}
     length = 1
-    for axis in sorted(
-        (a for a in range(len(x.shape)) if x.shape[a] > 1), key=lambda a: x.stride[a]
-    ):
+    long = [axis for axis, size in enumerate(x.shape) if size > 1]
+    for axis in sorted(long, key=lambda axis: x.stride[axis]):
         if axis in reduced or x.stride[axis] != length:
             break
         length *= x.shape[axis]
@@ -79,37 +72,25 @@ def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
     rows = max(result.elements, 1)
     apart, most = inner_tensor(x, *x.shape), inner_tensor(x, rows)
 
-    def reduced(operand: Operand, result: Operand, suffix: str) -> Kernel:
-        return Kernel(
-            _K.REDUCTION,
-            (rows, x.elements // rows),
-            float(x.elements),
-            (operand,),
-            (result,),
-            suffix,
-        )
+    def reduced(result: Operand, source: Operand, suffix: str) -> Kernel:
+        dims, flop = (rows, x.elements // rows), float(x.elements)
+        return Kernel(_K.REDUCTION, dims, flop, (source,), (result,), suffix)
 
-    def each(operands: tuple[Operand, ...], result: Operand, suffix: str, flop: int = 1) -> Kernel:
-        count = result.elements
-        return Kernel(
-            _K.ELEMENTWISE,
-            (count, len(operands), flop),
-            float(flop * count),
-            operands,
-            (result,),
-            suffix,
-        )
+    def each(result: Operand, suffix: str, *reads: Operand) -> Kernel:
+        count, flop = result.elements, POINTWISE_FLOP.get(suffix, 1)
+        dims = (count, len(reads), flop)
+        return Kernel(_K.ELEMENTWISE, dims, float(flop * count), reads, (result,), suffix)
 
     return [
-        reduced(x, most, "amax"),
-        each((most,), most, "abs"),
-        each((most,), most, "eq"),
-        each((most,), most, "masked_fill"),
-        each((x, most), apart, "sub"),
-        each((apart,), apart, "exp", POINTWISE_FLOP["exp"]),
-        reduced(apart, result, "sum"),
-        each((result,), result, "log", POINTWISE_FLOP["log"]),
-        each((result, most), result, "add"),
+        reduced(most, x, "amax"),
+        each(most, "abs", most),
+        each(most, "eq", most),
+        each(most, "masked_fill", most),
+        each(apart, "sub", x, most),
+        each(apart, "exp", apart),
+        reduced(result, apart, "sum"),
+        each(result, "log", result),
+        each(result, "add", result, most),
     ]
 
 
@@ -117,14 +98,9 @@ def logarithm_of_summed_exponentials(call: Call) -> list[Kernel]:
 def scan(call: Call) -> list[Kernel]:
     """One FLOP per element along one axis; without an axis all elements are one row."""
     x = call.inputs[0]
-    axis = call.argument(
-        2 if call.name == "kthvalue" else 1, "dim", None if call.name == "median" else -1
-    )
+    place, default = {"kthvalue": (2, -1), "median": (1, None)}.get(call.name, (1, -1))
+    axis = call.argument(place, "dim", default)
     if axis is None or not x.shape:
         return whole(call, _K.REDUCTION, (1, x.elements), x.elements)
     rows = rows_of(x, x.shape[int(axis)])
-    return [
-        Kernel(
-            _K.REDUCTION, rows, float(x.elements), call.inputs, call.outputs, across(x, int(axis))
-        )
-    ]
+    return whole(call, _K.REDUCTION, rows, x.elements, across(x, int(axis)))

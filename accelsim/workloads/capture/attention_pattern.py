@@ -9,8 +9,10 @@ Attention weights that something else reads (``need_weights=True``) are still wr
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from accelsim.workloads.capture.aten import ATTENTION_BACKWARD_RATIO, Kernel, Operand
@@ -33,13 +35,9 @@ class _Match:
     softmax: int
     scores: int
     context: int
-    before: list[int] = field(default_factory=list)
-    after: list[int] = field(default_factory=list)
+    after: list[int]
+    forward: list[int]
     backward: list[int] = field(default_factory=list)
-
-    @property
-    def forward(self) -> list[int]:
-        return [self.scores, *self.before, self.softmax, *self.after, self.context]
 
 
 class _Reader:
@@ -60,8 +58,10 @@ class _Reader:
         written = kernel.writes or kernel.waits
         return written[0].elements if written else 0
 
-    def readers(self, number: int, phase: Phase) -> list[int]:
-        return [n for n in self.consumers[number] if self.rows[n].phase is phase]
+    def readers(self, number: int, phase: Phase, kind: OperatorKind | None = None) -> list[int]:
+        """Consumers in a phase, of one kind if given."""
+        found = [n for n in self.consumers[number] if self.rows[n].phase is phase]
+        return found if kind is None else [n for n in found if self.kind(n) is kind]
 
     def inner(self, number: int, size: int, columns: int) -> bool:
         """Whether a row works on the scores, with or without the sink's column, or on one statistic
@@ -72,50 +72,45 @@ class _Reader:
         sizes = (size, size // columns * (columns - 1), size // max(columns - 1, 1) * columns)
         return self.kind(number) in _BETWEEN and self.size(number) in sizes
 
-    def climb(self, start: int, phase: Phase, columns: int) -> tuple[int, list[int]] | None:
+    def climb(self, start: int, columns: int) -> tuple[int, list[int]] | None:
         """From a softmax up to the product that feeds it, and the rows passed; side branches
         (masks) stay outside.
         """
-        size = self.size(start)
+        size, phase = self.size(start), self.rows[start].phase
+        sizes = {size}
+        if self.kind(start) is _K.COPY:
+            sizes.add(size // columns * (columns - 1))
         for source in sorted(self.rows[start].sources, reverse=True):
-            readers = self.readers(source, phase)
-            statistics = [
-                n for n in readers if self.kind(n) is _K.REDUCTION and self.inner(n, size, columns)
-            ]
+            readers, reductions = (self.readers(source, phase, k) for k in (None, _K.REDUCTION))
+            statistics = [n for n in reductions if self.inner(n, size, columns)]
             if self.rows[source].phase is not phase or len(readers) - len(statistics) != 1:
                 continue
-            narrower = self.kind(start) is _K.COPY and self.size(source) == size // columns * (
-                columns - 1
-            )
-            if self.kind(source) is _K.BATCHED_GEMM and (narrower or self.size(source) == size):
+            if self.kind(source) is _K.BATCHED_GEMM and self.size(source) in sizes:
                 return source, statistics
-            if not self.inner(source, size, columns):
-                continue
-            further = self.climb(source, phase, columns)
+            further = self.climb(source, columns) if self.inner(source, size, columns) else None
             if further is not None:
                 return further[0], [*further[1], source, *statistics]
         return None
 
-    def descend(self, start: int, phase: Phase, columns: int) -> tuple[list[int], list[int]] | None:
+    def descend(self, start: int, columns: int) -> tuple[list[int], list[int]] | None:
         """From a softmax down to the products that read it, and the rows passed."""
-        size, passed, level = self.size(start), set[int](), {start}
+        size, phase = self.size(start), self.rows[start].phase
+        passed, level = set[int](), {start}
         while level and len(passed) <= _MOST_ROWS:
             readers = {n for number in level for n in self.readers(number, phase)} - passed
+            members = {start} | passed
             products = sorted(n for n in readers if self.kind(n) is _K.BATCHED_GEMM)
-            if products:
-                return products, sorted(
-                    passed | self._enclosed({start} | passed, phase, size, columns)
-                )
+            if products:  # with the rows that read one member and feed another
+                readers = {n for number in members for n in self.readers(number, phase)} - members
+                passed |= {
+                    n
+                    for n in readers
+                    if members & set(self.consumers[n]) and self.inner(n, size, columns)
+                }
+                return products, sorted(passed)
             level = {n for n in readers if self.inner(n, size, columns)}
             passed |= level
         return None
-
-    def _enclosed(self, members: set[int], phase: Phase, size: int, columns: int) -> set[int]:
-        """Rows that read one member and feed another."""
-        readers = {n for number in members for n in self.readers(number, phase)} - members
-        return {
-            n for n in readers if self.inner(n, size, columns) and members & set(self.consumers[n])
-        }
 
 
 def merge_attention(rows: list[Row]) -> list[Row]:
@@ -137,41 +132,32 @@ def merge_attention(rows: list[Row]) -> list[Row]:
 
 def _forward(reader: _Reader, softmax: int) -> _Match | None:
     columns = reader.rows[softmax].kernel.dims[1]
-    up = reader.climb(softmax, Phase.FORWARD, columns)
-    down = reader.descend(softmax, Phase.FORWARD, columns)
+    up, down = reader.climb(softmax, columns), reader.descend(softmax, columns)
     if up is None or down is None or len(down[0]) != 1:
         return None
-    scores, context = reader.rows[up[0]].kernel, reader.rows[down[0][0]].kernel
-    if scores.dims[2] not in (columns, columns - 1) or context.dims[3] != scores.dims[2]:
+    (first, before), ((last,), after) = up, down
+    scores, context = (reader.rows[n].kernel.dims for n in (first, last))
+    if scores[2] not in (columns, columns - 1) or context[3] != scores[2]:
         return None
-    if scores.dims[:2] != context.dims[:2]:
+    if scores[:2] != context[:2]:
         return None
-    return _Match(softmax, up[0], down[0][0], up[1], down[1])
+    return _Match(softmax, first, last, after, [first, *before, softmax, *after, last])
 
 
 def _backward(reader: _Reader, match: _Match) -> bool:
     """Find the gradient rows of a match; False where one is missing."""
-    own, columns = {match.softmax, *match.after}, reader.rows[match.softmax].kernel.dims[1]
-    gradients = [
-        n for n in reader.readers(match.softmax, Phase.BACKWARD) if reader.kind(n) is _K.SOFTMAX
-    ]
+    columns = reader.rows[match.softmax].kernel.dims[1]
+    gradients = reader.readers(match.softmax, Phase.BACKWARD, _K.SOFTMAX)
     if len(gradients) != 1:
         return False
-    up = reader.climb(gradients[0], Phase.BACKWARD, columns)
-    down = reader.descend(gradients[0], Phase.BACKWARD, columns)
+    up, down = reader.climb(gradients[0], columns), reader.descend(gradients[0], columns)
     if up is None or down is None or len(down[0]) != 2:
         return False
-    values = {
-        n
-        for s in own
-        for n in reader.readers(s, Phase.BACKWARD)
-        if reader.kind(n) is _K.BATCHED_GEMM
-    }
-    values -= {up[0], *down[0]}
-    if len(values) != 1:
-        return False
+    own = {match.softmax, *match.after}
+    products = (reader.readers(n, Phase.BACKWARD, _K.BATCHED_GEMM) for n in own)
+    values = set(chain(*products)) - {up[0], *down[0]}
     match.backward = sorted({gradients[0], up[0], *up[1], *down[0], *down[1], *values})
-    return True
+    return len(values) == 1
 
 
 def _merged(rows: list[Row], reader: _Reader, matches: Iterable[_Match]) -> list[Row]:
@@ -186,43 +172,32 @@ def _merged(rows: list[Row], reader: _Reader, matches: Iterable[_Match]) -> list
             replaced[last] = _backward_row(rows, reader, match, replaced[match.context].kernel)
             for number in match.backward:
                 leader[number] = last
-    order = _order(rows, leader)
-    if order is None:
+    waits: dict[int, set[int]] = {number: set() for number in leader}
+    for number, row in zip(leader, rows, strict=True):
+        waits[number] |= {leader[source] for source in row.sources} - {number}
+    try:
+        order = _order(waits)
+    except CycleError:
         return rows
     place = {number: position for position, number in enumerate(order)}
     result = [replaced.get(number, rows[number]) for number in order]
-    sources: list[set[int]] = [set() for _ in order]
-    for number, row in enumerate(rows):
-        target = place[leader[number]]
-        sources[target] |= {place[leader[s]] for s in row.sources} - {target}
-    for row, edges in zip(result, sources, strict=True):
-        row.sources = edges
+    for number, row in zip(order, result, strict=True):
+        row.sources = {place[source] for source in waits[number]}
     return result
 
 
-def _order(rows: list[Row], leader: list[int]) -> list[int] | None:
-    """Launch order of the merged rows: the old order wherever dependencies allow; None if they form
-    a circle.
-    """
-    waits: dict[int, set[int]] = {number: set() for number in set(leader)}
-    for number, row in enumerate(rows):
-        waits[leader[number]] |= {leader[s] for s in row.sources} - {leader[number]}
-    readers: dict[int, list[int]] = {number: [] for number in waits}
-    for number, sources in waits.items():
-        for source in sources:
-            readers[source].append(number)
-    missing = {number: len(sources) for number, sources in waits.items()}
-    ready = [number for number, count in missing.items() if count == 0]
-    heapify(ready)
-    order = []
-    while ready:
-        number = heappop(ready)
-        order.append(number)
-        for following in readers[number]:
-            missing[following] -= 1
-            if missing[following] == 0:
-                heappush(ready, following)
-    return order if len(order) == len(waits) else None
+def _order(waits: dict[int, set[int]]) -> list[int]:
+    """Launch order of the merged rows: the old order wherever dependencies allow."""
+    sorter = TopologicalSorter(waits)
+    sorter.prepare()
+    ready: list[int] = []
+    order: list[int] = []
+    while sorter.is_active():
+        for number in sorter.get_ready():
+            heappush(ready, number)
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+    return order
 
 
 def _outer_reads(rows: list[Row], members: Sequence[int]) -> tuple[Operand, ...]:
@@ -248,18 +223,14 @@ def _forward_row(rows: list[Row], reader: _Reader, match: _Match) -> Row:
     ]
     extra = tuple(x for n in watched for x in rows[n].kernel.writes[:1])
     reads, writes = _outer_reads(rows, match.forward), (*context.kernel.writes, *extra)
-    merged = type(scores)(
-        Kernel(_K.ATTENTION, dims, flop, reads, writes),
-        "attention",
-        softmax.path,
-        softmax.phase,
-        set(),
+    statistics = 4.0 * count * q_len if match.backward else 0.0  # log-sum-exp, FP32
+    return replace(
+        context,
+        kernel=Kernel(_K.ATTENTION, dims, flop, reads, writes),
+        name="attention",
+        path=softmax.path,
+        saved_fixed_bytes=context.saved_fixed_bytes + statistics,
     )
-    merged.saved_elements = context.saved_elements
-    merged.saved_fixed_bytes = context.saved_fixed_bytes
-    if match.backward:
-        merged.saved_fixed_bytes += 4.0 * count * q_len  # log-sum-exp, FP32
-    return merged
 
 
 def _backward_row(rows: list[Row], reader: _Reader, match: _Match, forward: Kernel) -> Row:
@@ -273,5 +244,12 @@ def _backward_row(rows: list[Row], reader: _Reader, match: _Match, forward: Kern
     writes = tuple(x for n in outer for x in rows[n].kernel.writes[:1])
     flop = ATTENTION_BACKWARD_RATIO * forward.flop
     kernel = Kernel(_K.ATTENTION_BACKWARD, forward.dims, flop, reads, writes)
-    softmax = rows[match.softmax]
-    return type(softmax)(kernel, "attention_backward", softmax.path, Phase.BACKWARD, set())
+    row = rows[match.backward[-1]]
+    return replace(
+        row,
+        kernel=kernel,
+        name="attention_backward",
+        path=rows[match.softmax].path,
+        saved_elements=0.0,
+        saved_fixed_bytes=0.0,
+    )

@@ -13,15 +13,22 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accelsim.errors import InvalidValueError, OutputError
 from accelsim.workloads.dtype import Precision, precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph, concatenate
-from accelsim.workloads.operator import ATTENTION_KINDS, CONTRACTION_KINDS, OperatorKind, Phase
+from accelsim.workloads.operator import (
+    ATTENTION_KINDS,
+    CONTRACTION_KINDS,
+    MAX_DIMENSIONS,
+    OperatorKind,
+    Phase,
+)
 from accelsim.workloads.training import idle_parameter_count, optimizer, optimizer_graph
 
 if TYPE_CHECKING:
@@ -41,7 +48,8 @@ __all__ = [
 _FORMAT, _VERSION = "accelsim-workload", 1
 #: Byte columns of a graph, in the order of the columns of `CapturedGraph.fixed_bytes`.
 BYTE_COLUMNS = ("read_bytes", "write_bytes", "weight_bytes", "saved_bytes")
-_MAX_TEXT = 200
+#: Fields of a model that its file has as they are.
+_COPIED = ("parameter_count", "parameter_tensor_count", "trainable_count", "fused_attention")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -245,11 +253,8 @@ def captured_document(workload: Workload) -> dict[str, Any]:
         "training": model.training is not None,
         "optimizer": model.optimizer,
         "batch": model.forward.graph.batch,
-        "parameter_count": model.parameter_count,
-        "parameter_tensor_count": model.parameter_tensor_count,
-        "trainable_count": model.trainable_count,
+        **{name: getattr(model, name) for name in _COPIED},
         "precision": model.precision.name,
-        "fused_attention": model.fused_attention,
         "graphs": {
             "forward": _pass_document(model.forward),
             "training": None if model.training is None else _pass_document(model.training),
@@ -264,14 +269,13 @@ def _pass_document(captured: CapturedPass) -> dict[str, Any]:
 
 def _graph_document(captured: CapturedGraph) -> dict[str, Any]:
     step = captured.batch_step
-    columns = () if step is None else [f.name for f in fields(step) if f.name != "unit"]
+    columns = {} if step is None else {f.name: getattr(step, f.name) for f in fields(step)}
+    lists = {name: np.asarray(column).tolist() for name, column in columns.items()}
     return {
         "batch": captured.batch,
         "operators": captured.graph.to_dict(),
         "fixed_bytes": captured.fixed_bytes.tolist(),
-        "batch_step": None
-        if step is None
-        else {"unit": step.unit, **{c: getattr(step, c).tolist() for c in columns}},
+        "batch_step": lists or None,
     }
 
 
@@ -281,7 +285,7 @@ def save_captured(workload: Workload, path: str | os.PathLike[str]) -> None:
     Raises:
         OutputError: If the path exists or cannot be written.
     """
-    target = Path(path)
+    target, created = Path(path), False
     text = json.dumps(captured_document(workload), separators=(",", ":"), allow_nan=False)
     try:
         with target.open("x", encoding="utf-8") as file:
@@ -290,7 +294,7 @@ def save_captured(workload: Workload, path: str | os.PathLike[str]) -> None:
     except FileExistsError:
         raise OutputError(f"{target} exists already. Choose another path or remove it.") from None
     except OSError as error:
-        if "created" in locals():
+        if created:
             target.unlink(missing_ok=True)
         reason = error.strerror or type(error).__name__
         raise OutputError(f"{target} cannot be written: {reason}. Choose another path.") from None
@@ -304,124 +308,110 @@ def load_captured(data: Mapping[str, Any]) -> Workload:
     """
     from accelsim.workloads.model import RunShape, Workload
 
-    if data.get("format") != _FORMAT or data.get("version") != _VERSION:
-        found = (data.get("format"), data.get("version"))
-        raise InvalidValueError(
-            "format, version", found, f"({_FORMAT!r}, {_VERSION})", "Capture the module again."
-        )
-    rule = data.get("optimizer")
-    if rule is not None:
-        rule = optimizer(_text(data, "optimizer")).name
-    graphs = data.get("graphs")
-    if not isinstance(graphs, Mapping):
-        raise InvalidValueError("graphs", graphs, "a mapping of graphs")
-    forward = _read_pass(graphs, "forward")
+    try:
+        file = _File.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field, allowed = ".".join(map(str, first["loc"])), first["msg"]
+        remedy = "Capture the module again."
+        raise InvalidValueError(field, first["input"], f"otherwise ({allowed})", remedy) from None
+    forward = _read_pass(file.graphs, "forward")
     model = CapturedModel(
         forward=forward,
-        training=_read_pass(graphs, "training") if _flag(data, "training") else None,
-        optimizer=rule,
-        precision=precision(_text(data, "precision")),
-        parameter_count=_count(data, "parameter_count"),
-        parameter_tensor_count=_count(data, "parameter_tensor_count"),
-        trainable_count=_count(data, "trainable_count"),
-        fused_attention=_flag(data, "fused_attention"),
+        training=_read_pass(file.graphs, "training") if file.training else None,
+        optimizer=None if file.optimizer is None else optimizer(file.optimizer).name,
+        precision=precision(file.precision),
+        **{name: getattr(file, name) for name in _COPIED},
     )
-    name, note = _text(data, "name"), data.get("note")
-    title = _text(data, "title") if "title" in data else name
-    note = None if note is None else _text(data, "note", limit=10_000)
-    return Workload(
-        name,
-        title,
-        _text(data, "task"),
-        None,
-        None,
-        RunShape(batch=forward.graph.batch),
-        captured=model,
-        note=note,
-    )
+    title, batch = file.title or file.name, RunShape(batch=forward.graph.batch)
+    return Workload(file.name, title, file.task, None, None, batch, captured=model, note=file.note)
 
 
-def _read_pass(graphs: Mapping[str, Any], name: str) -> CapturedPass:
-    graph = _read_graph(graphs, name, name)
-    entry = graphs[name]
-    return CapturedPass(
-        graph, None if entry.get("scalable") is None else _read_graph(entry, "scalable", name)
-    )
+_Text = Annotated[str, Field(min_length=1, max_length=200)]
+_Count = Annotated[int, Field(ge=0, lt=2**62)]
+_Units = Annotated[int, Field(ge=1, lt=2**62)]
+_Column = Annotated[list[float], Field(min_length=1)]
+_OfColumns = Annotated[list[float], Field(min_length=4, max_length=4)]
+_Table = Annotated[list[_OfColumns], Field(min_length=1)]
+_Size = Annotated[int, Field(gt=-(2**53), lt=2**53)]
+_Sizes = Annotated[list[_Size], Field(min_length=MAX_DIMENSIONS, max_length=MAX_DIMENSIONS)]
 
 
-def _read_graph(entries: Mapping[str, Any], name: str, kind: str) -> CapturedGraph:
-    entry = entries.get(name)
-    operators = entry.get("operators") if isinstance(entry, Mapping) else None
-    if not isinstance(entry, Mapping) or not isinstance(operators, Mapping):
-        raise InvalidValueError(
-            f"graphs.{name}.operators", operators, "a mapping of operator columns"
-        )
-    graph = OperatorGraph.from_dict(operators)
-    allowed = {int(Phase.FORWARD)} | ({int(Phase.BACKWARD)} if kind == "training" else set())
+class _Part(BaseModel):
+    """Part of a file."""
+
+    model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+class _StepPart(_Part):
+    unit: _Units
+    dims: list[_Sizes]
+    flop: _Column
+    read_bytes: _Column
+    write_bytes: _Column
+    weight_bytes: _Column
+    saved_bytes: _Column
+    fixed_bytes: _Table
+
+
+class _GraphPart(_Part):
+    batch: _Units
+    operators: dict[str, Any]
+    fixed_bytes: _Table
+    batch_step: _StepPart | None = None
+
+
+class _PassPart(_GraphPart):
+    scalable: _GraphPart | None = None
+
+
+class _File(_Part):
+    format: Literal["accelsim-workload"]
+    version: Literal[1]
+    name: _Text
+    title: _Text | None = None
+    task: _Text
+    note: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
+    training: bool
+    optimizer: _Text | None = None
+    precision: _Text
+    parameter_count: _Count
+    parameter_tensor_count: _Count
+    trainable_count: _Count
+    fused_attention: bool
+    graphs: dict[str, _PassPart | None]
+
+
+def _read_pass(graphs: Mapping[str, _PassPart | None], name: str) -> CapturedPass:
+    entry = graphs.get(name)
+    if entry is None:
+        raise InvalidValueError(f"graphs.{name}", entry, "a graph")
+    scalable = None if entry.scalable is None else _read_graph(entry.scalable, name)
+    return CapturedPass(_read_graph(entry, name), scalable)
+
+
+def _read_graph(entry: _GraphPart, name: str) -> CapturedGraph:
+    graph = OperatorGraph.from_dict(entry.operators)
+    allowed = {int(Phase.FORWARD)} | ({int(Phase.BACKWARD)} if name == "training" else set())
     if not set(graph.phase.tolist()) <= allowed or (np.diff(graph.phase) < 0).any():
         raise InvalidValueError(
             "graph.phase", "other", "forward rows, then (in training) backward rows"
         )
-    fixed = _table(entry, "fixed_bytes", (len(graph), len(BYTE_COLUMNS)))
+    fixed = _column(entry, "fixed_bytes", len(graph))
     bytes_ = np.stack([getattr(graph, column) for column in BYTE_COLUMNS], axis=1)
     if (fixed < 0).any() or (fixed > bytes_).any():
         raise InvalidValueError(
             f"graphs.{name}.fixed_bytes", "out of range", "numbers from 0 to the row's own bytes"
         )
-    batch = _count(entry, "batch", least=1)
-    return CapturedGraph(graph, batch, fixed, _read_step(entry.get("batch_step"), graph))
+    step = entry.batch_step
+    if step is not None:
+        columns = {f: _column(step, f, len(graph)) for f in _StepPart.model_fields if f != "unit"}
+        return CapturedGraph(graph, entry.batch, fixed, BatchStep(step.unit, **columns))
+    return CapturedGraph(graph, entry.batch, fixed, None)
 
 
-def _read_step(entry: Any, graph: OperatorGraph) -> BatchStep | None:
-    if entry is None:
-        return None
-    if not isinstance(entry, Mapping):
-        raise InvalidValueError("batch_step", entry, "a mapping of columns, or null")
-    count = len(graph)
-    columns = {name: _table(entry, name, (count,)) for name in ("flop", *BYTE_COLUMNS)}
-    dims = _table(entry, "dims", graph.dims.shape)
-    if (dims != np.floor(dims)).any() or (np.abs(dims) >= 2**53).any():
-        raise InvalidValueError("batch_step.dims", "fractions", "integers")
-    unit = _count(entry, "unit", least=1)
-    return BatchStep(
-        unit,
-        dims.astype(np.int64),
-        **columns,
-        fixed_bytes=_table(entry, "fixed_bytes", (count, len(BYTE_COLUMNS))),
-    )
-
-
-def _table(data: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> FloatArray:
-    allowed = f"finite numbers of shape {shape}"
-    if not isinstance(data.get(name), list):
-        raise InvalidValueError(name, data.get(name), allowed)
-    try:
-        table = np.array(data[name])
-    except (ValueError, OverflowError, RecursionError):
-        raise InvalidValueError(name, "an uneven table", allowed) from None
-    if shape[0] == 0 and table.size == 0:
-        return np.zeros(shape)
-    if table.shape != shape or table.dtype.kind not in "if" or not np.isfinite(table).all():
-        raise InvalidValueError(name, f"shape {table.shape}, {table.dtype}", allowed)
-    return table.astype(np.float64)
-
-
-def _text(data: Mapping[str, Any], name: str, *, limit: int = _MAX_TEXT) -> str:
-    value = data.get(name)
-    if not isinstance(value, str) or not value or len(value) > limit:
-        raise InvalidValueError(name, value, f"text of 1 to {limit} characters")
-    return value
-
-
-def _flag(data: Mapping[str, Any], name: str) -> bool:
-    value = data.get(name)
-    if not isinstance(value, bool):
-        raise InvalidValueError(name, value, "true or false")
-    return value
-
-
-def _count(data: Mapping[str, Any], name: str, *, least: int = 0) -> int:
-    value = data.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**62:
-        raise InvalidValueError(name, value, f"an integer from {least} to 2**62")
-    return value
+def _column(part: _Part, name: str, row_count: int) -> NDArray[Any]:
+    values = getattr(part, name)
+    if len(values) != row_count:
+        raise InvalidValueError(name, f"{len(values)} rows", f"{row_count}")
+    return np.array(values)

@@ -4,7 +4,9 @@ small enough to follow.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -47,10 +49,10 @@ KNOWN_ELEMENTS = 16384
 
 def main_dtype(module: torch.nn.Module) -> torch.dtype:
     """The dtype most of a module's parameters have; float32 for a module without any."""
-    sizes: dict[torch.dtype, int] = {}
+    sizes = Counter[torch.dtype]()
     for x in module.parameters():
         if x.dtype.is_floating_point:
-            sizes[x.dtype] = sizes.get(x.dtype, 0) + x.numel()
+            sizes[x.dtype] += x.numel()
     return max(sizes, key=lambda dtype: sizes[dtype], default=torch.float32)
 
 
@@ -66,9 +68,7 @@ def as_laid_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:
     return result.contiguous(memory_format=torch.channels_last) if together else result
 
 
-_COMPOSITE: dict[Any, bool] = {}
-
-
+@cache
 def is_composite(func: Any) -> bool:
     """Whether torch would have split the operator had autograd been on (it is not under inference
     mode).
@@ -76,17 +76,9 @@ def is_composite(func: Any) -> bool:
     What devices have a kernel for (the gradients of SiLU and Mish) is split on the meta device
     alone.
     """
-    found = _COMPOSITE.get(func)
-    if found is None:
-        name, keys, has = (
-            func.name(),
-            torch._C.DispatchKey,  # noqa: SLF001
-            torch._C._dispatch_has_kernel_for_dispatch_key,  # noqa: SLF001
-        )
-        found = _COMPOSITE[func] = bool(
-            has(name, keys.CompositeImplicitAutograd) and not has(name, keys.CPU)
-        )
-    return found
+    keys, has = torch._C.DispatchKey, torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
+    composite = has(func.name(), keys.CompositeImplicitAutograd)
+    return bool(composite and not has(func.name(), keys.CPU))
 
 
 #: Operators whose real result is never worth computing.
@@ -97,12 +89,8 @@ def too_large(
     args: tuple[Any, ...], keywords: Mapping[str, Any], inputs: Sequence[torch.Tensor]
 ) -> bool:
     """Whether computing the value for real could take notable time or memory."""
-    if inputs:
-        return (
-            sum(x.numel() for x in inputs) > KNOWN_ELEMENTS
-            or _asked_elements(args) > KNOWN_ELEMENTS
-        )
-    return _asked_elements((*args, *keywords.values())) > KNOWN_ELEMENTS
+    asked = _asked_elements(args if inputs else (*args, *keywords.values()))
+    return max(asked, sum(x.numel() for x in inputs)) > KNOWN_ELEMENTS
 
 
 def _asked_elements(arguments: Iterable[Any]) -> int:
@@ -120,10 +108,9 @@ def scalar_draw(name: str, size: Any) -> torch.Tensor | None:
     """A single random number at its median, so that code that branches on it takes the likelier
     way.
     """
-    middle = {"rand": 0.5, "randn": 0.0}.get(name)
-    if middle is None or not isinstance(size, (list, tuple)) or prod(size) != 1:
+    if not isinstance(size, (list, tuple)) or prod(size) != 1:
         return None
-    return torch.full(tuple(size), middle)
+    return torch.full(tuple(size), {"rand": 0.5, "randn": 0.0}[name])
 
 
 def wide_grouped_product(
@@ -168,8 +155,6 @@ _POINTWISE_NAMES = names(
 def is_pointwise_name(name: str) -> bool:
     """Whether an operator torch does not tag pointwise is so all the same."""
     plain = name.rstrip("_").removeprefix("new_").removesuffix("_like")
-    if plain.removesuffix("_backward") in POINTWISE_FLOP:
-        return True
-    return plain in _POINTWISE_NAMES or plain.removesuffix("_backward").endswith(
-        ("dropout", "loss", "loss2d")
-    )
+    forward = plain.removesuffix("_backward")
+    is_named = plain in _POINTWISE_NAMES or forward in POINTWISE_FLOP
+    return is_named or forward.endswith(("dropout", "loss", "loss2d"))

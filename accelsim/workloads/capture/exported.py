@@ -14,8 +14,10 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from accelsim.errors import CaptureError
+from accelsim.workloads.capture.meta_module import brief, tensors_in
 
 if TYPE_CHECKING:
     from accelsim.workloads.capture.recorder import Recorder
@@ -42,29 +44,20 @@ def export_graph(
     Raises:
         CaptureError: If export refuses, or a size depends on data.
     """
-    from torch.utils._pytree import tree_map
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-    args, keywords = tree_map(lambda x: x.to("meta") if isinstance(x, torch.Tensor) else x, inputs)
+    args, keywords = tree_map_only(torch.Tensor, lambda x: x.to("meta"), inputs)
     try:
         with _quiet():
             program = torch.export.export(module, args, keywords, strict=False)
     except Exception as error:
-        text = str(error).strip().splitlines()
-        reason = text[0][:200] if text else type(error).__name__
-        raise CaptureError(f"{refused} torch.export refuses it too: {reason}") from error
+        raise CaptureError(f"{refused} torch.export refuses it too: {brief(error)}") from error
     for node in program.graph.nodes:
-        if _data_sized(node.meta.get("val")):
+        if any(map(free_unbacked_symbols, tensors_in(node.meta.get("val")))):
             raise CaptureError(
                 f"{refused} torch.export shows that the size of {node.name!r} depends on it."
             )
     return program.module()
-
-
-def _data_sized(value: Any) -> bool:
-    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
-
-    parts = value if isinstance(value, (list, tuple)) else (value,)
-    return any(isinstance(x, torch.Tensor) and bool(free_unbacked_symbols(x)) for x in parts)
 
 
 @contextmanager
@@ -87,18 +80,13 @@ def replay(graph: Any, recorder: Recorder) -> Callable[..., Any]:
             if n.target in _READS:
                 value = recorder.known(self.env[n.args[0]])
                 return 0 if value is None else value.item()
-            if (
-                n.op == "call_module"
-                or "assert" in str(n.target)
-                or "sym_constrain" in str(n.target)
-            ):
+            checks = ("assert" in str(n.target), "sym_constrain" in str(n.target))
+            if n.op == "call_module" or any(checks):
                 return None
             with recorder.within(_path(n, recorder)):
                 return super().run_node(n)
 
     def run(*args: Any, **keywords: Any) -> Any:
-        from torch.utils._pytree import tree_flatten
-
         return Replay(graph).run(*tree_flatten((args, keywords))[0])
 
     return run

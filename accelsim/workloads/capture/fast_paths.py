@@ -81,35 +81,27 @@ def _multi_head_attention(
     """
     batch, tokens, _ = query.shape
     width = embed_dim // num_head
-    fused = (
-        recorder.whole_attention and mask is None and not need_weights and width % _FUSED_WIDTH == 0
-    )
-    if fused and query is key is value:
-        parts = (
-            _linear(query, qkv_weight, qkv_bias).view(batch, tokens, 3, num_head, width).unbind(2)
-        )
+    is_own = query is key is value
+    is_plain = mask is None and not need_weights and width % _FUSED_WIDTH == 0
+    if recorder.whole_attention and is_plain and is_own:
+        beside = _linear(query, qkv_weight, qkv_bias)
+        parts = beside.view(batch, tokens, 3, num_head, width).unbind(2)
         context = _ATEN.scaled_dot_product_attention(*(x.transpose(1, 2) for x in parts))
         merged = context.transpose(1, 2).reshape(batch, tokens, embed_dim)
         return _linear(merged, proj_weight, proj_bias), query.new_empty(0)
-    heads = _projected(query, key, value, qkv_weight)
-    heads = _parted(heads, qkv_bias, num_head)
+    heads = _parted(_projected(query, key, value, qkv_weight), qkv_bias, num_head)
     q, k, v = heads.view(3, batch * num_head, tokens, width).unbind(0)
     scores = _ATEN.bmm(q, k.transpose(1, 2)).view(batch, num_head, tokens, tokens)
     if mask is None:
         _ATEN._softmax.out(scores, -1, False, out=scores)  # noqa: SLF001
     else:
-        scores = _masked_softmax(
-            recorder, scores, mask if mask.dtype is torch.bool else mask.to(torch.bool)
-        )
+        scores = _masked_softmax(recorder, scores, mask.to(torch.bool))
     _ATEN.bmm.out(scores.view(batch * num_head, tokens, tokens), v, out=q)
-    if not need_weights:
-        scores = query.new_empty(0)
     merged = q.view(batch, num_head, tokens, width).transpose(1, 2).contiguous()
     result = _linear(merged.view(batch, tokens, embed_dim), proj_weight, proj_bias)
-    if need_weights and average_attn_weights:
-        scores = scores.sum(1)
-        scores.div_(num_head)
-    return result, scores
+    if not need_weights:
+        return result, query.new_empty(0)
+    return result, scores.sum(1).div_(num_head) if average_attn_weights else scores
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -123,17 +115,12 @@ def _projected(
     """Queries, keys and values beside each other, (batch, tokens, 3 x width), without their
     bias.
     """
-    if query is key is value:
-        sources, sizes = [query], [3]
-    else:
-        sources, sizes = (
-            ([query, key], [1, 2]) if key is value else ([query, key, value], [1, 1, 1])
-        )
+    sizes = [3] if query is key is value else [1, 2] if key is value else [1, 1, 1]
     width = weight.shape[1]
     weights = weight.split([size * width for size in sizes])
     products = [
         _ATEN.mm(x.reshape(-1, width), w.t()).view(*x.shape[:-1], w.shape[0])
-        for x, w in zip(sources, weights, strict=True)
+        for x, w in zip((query, key, value), weights, strict=False)
     ]
     return products[0] if len(products) == 1 else torch.cat(products, 2)
 
@@ -153,10 +140,8 @@ def _masked_softmax(recorder: Recorder, scores: torch.Tensor, mask: torch.Tensor
     result = torch.empty_like(scores)
     read, written = (recorder.operand(scores), recorder.operand(mask)), recorder.operand(result)
     dims = rows_of(written, scores.shape[-1])
-    recorder.add(
-        [Kernel(OperatorKind.SOFTMAX, dims, 6.0 * scores.numel(), read, (written,))],
-        "_masked_softmax",
-    )
+    kernel = Kernel(OperatorKind.SOFTMAX, dims, 6.0 * scores.numel(), read, (written,))
+    recorder.add([kernel], "_masked_softmax")
     return result
 
 
@@ -190,20 +175,13 @@ def _encoder_layer(
         return result
 
     x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src
-    weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
-    x = _multi_head_attention(
-        recorder, x, x, x, embed_dim, num_heads, *weights, mask, need_weights=False
-    )[0]
-    x.add_(src)
-    if not norm_first:
-        x = norm(x, norm_weight_1, norm_bias_1)
-    before = x
-    if norm_first:
-        x = norm(x, norm_weight_2, norm_bias_2)
+    attended = (x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask)
+    x = _multi_head_attention(recorder, *attended, need_weights=False)[0].add_(src)
+    before = x = x if norm_first else norm(x, norm_weight_1, norm_bias_1)
+    x = norm(x, norm_weight_2, norm_bias_2) if norm_first else x
     x = _linear(x, ffn_weight_1, ffn_bias_1)
     (_ATEN.gelu_ if use_gelu else _ATEN.relu_)(x)
-    x = _linear(x, ffn_weight_2, ffn_bias_2)
-    x.add_(before)
+    x = _linear(x, ffn_weight_2, ffn_bias_2).add_(before)
     return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 
 

@@ -8,7 +8,7 @@ can follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map_only
 
 from accelsim.errors import CaptureError
 from accelsim.workloads.capture.aten import (
@@ -69,25 +70,23 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
     def active(self) -> Iterator[None]:
         """Intercept calls made inside."""
         thread = get_ident()
-        originals = {name: getattr(functional, name) for name in _STAND_INS}
 
         def stand_in(original: Any) -> Any:
             def answer(*args: Any, **keywords: Any) -> Any:
-                here = get_ident() == thread
-                return (
-                    self._answer(original, args, keywords) if here else original(*args, **keywords)
-                )
+                if get_ident() != thread:
+                    return original(*args, **keywords)
+                return self._answer(original, args, keywords)
 
             return answer
 
-        self._originals = originals
+        self._originals = {name: getattr(functional, name) for name in _STAND_INS}
         try:
-            for name, original in originals.items():
+            for name, original in self._originals.items():
                 setattr(functional, name, stand_in(original))
             with self:
                 yield
         finally:
-            for name, original in originals.items():
+            for name, original in self._originals.items():
                 setattr(functional, name, original)
 
     def __torch_function__(
@@ -101,31 +100,37 @@ class Interceptor(TorchFunctionMode):  # type: ignore[misc]
         return self._answer(func, args, dict(kwargs or {}))
 
     def _answer(self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if (
-            self._is_attention(func)
-            and self._fused_attention
-            and (self._fused_always or _is_flash(*args, **keywords))
-        ):
-            return _attention(self._recorder, *args, **keywords)
-        if func is self._originals["dropout"]:
+        recorder, name = self._recorder, getattr(func, "__name__", "")
+        packet = torch.ops.aten.scaled_dot_product_attention
+        if func in (self._originals["scaled_dot_product_attention"], packet, packet.default):
+            whole = self._fused_always or _is_flash(*args, **keywords)
+            if self._fused_attention and whole:
+                return _attention(recorder, *args, **keywords)
+        elif func is self._originals["dropout"]:
             return _dropout(*args, **keywords)
-        if func is self._originals["rms_norm"]:
-            return _rms_norm(self._recorder, *args, **keywords)
-        if func is self._originals["linear"] and "input" not in keywords:
+        elif func is self._originals["rms_norm"]:
+            return _rms_norm(recorder, *args, **keywords)
+        elif func is self._originals["linear"] and "input" not in keywords:
             return _linear(func, *args, **keywords)
-        name = getattr(func, "__name__", "")
-        if name in _RECURRENT and func is getattr(torch, name, None):
-            plain = _RECURRENT[name] is OperatorKind.RNN and not self._fused_always
-            return (_stepped if plain else _recurrent)(self._recorder, name, args)
+        elif name in _RECURRENT and func is getattr(torch, name, None):
+            return _recurrent(recorder, name, args, in_steps=not self._fused_always)
         return func(*args, **keywords)
 
-    def _is_attention(self, func: Any) -> bool:
-        packet = torch.ops.aten.scaled_dot_product_attention
-        return (
-            func is self._originals["scaled_dot_product_attention"]
-            or func is packet
-            or func is packet.default
-        )
+
+class _Whole(torch.autograd.Function):  # type: ignore[misc]
+    """A call that adds rows of its own, forward and backward: those of its layer."""
+
+    @staticmethod
+    def forward(ctx: Any, layer: Any, *tensors: torch.Tensor) -> Any:
+        outputs, kept = layer.forward(*tensors)
+        ctx.layer = layer
+        ctx.save_for_backward(*kept)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        asked = ctx.needs_input_grad[1]
+        return (None, *ctx.layer.backward(gradients[0], ctx.saved_tensors, asked))
 
 
 def _linear(
@@ -152,14 +157,6 @@ def _dropout(
 
 
 # -- attention
-
-
-@dataclass(frozen=True, slots=True)
-class _AttentionCall:
-    recorder: Recorder
-    mask: Operand | None
-    causal: bool
-    differentiable: bool
 
 
 def _is_flash(
@@ -208,9 +205,9 @@ def _attention(
             f"{tuple(key.shape)} and "
             f"{tuple(value.shape)} do not match."
         )
-    mask = None if attn_mask is None else recorder.operand(recorder.to_meta(attn_mask))
-    call = _AttentionCall(recorder, mask, bool(is_causal), _differentiable(query, key, value))
-    result: torch.Tensor = _Attention.apply(call, query, key, value)
+    mask = () if attn_mask is None else _operands(recorder, recorder.to_meta(attn_mask))
+    layer = _Attention(recorder, mask, bool(is_causal), _differentiable(query, key, value))
+    result: torch.Tensor = _Whole.apply(layer, query, key, value)
     return result
 
 
@@ -236,39 +233,32 @@ def _operands(recorder: Recorder, *tensors: torch.Tensor) -> tuple[Operand, ...]
     return tuple(recorder.operand(x) for x in tensors)
 
 
-class _Attention(torch.autograd.Function):  # type: ignore[misc]
+@dataclass(frozen=True, slots=True)
+class _Attention:
     """One ATTENTION row forward, one ATTENTION_BACKWARD row backward."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, call: _AttentionCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
-    ) -> torch.Tensor:
-        recorder = call.recorder
-        output = _attention_output(q, v)
-        parts = _operands(recorder, q, k, v)
-        reads = parts if call.mask is None else (*parts, call.mask)
-        kernel = attention_kernel(parts, reads, (recorder.operand(output),), causal=call.causal)
-        row = recorder.rows[recorder.add([kernel], "scaled_dot_product_attention")]
-        ctx.call = call
-        ctx.save_for_backward(q, k, v, output)
-        if call.differentiable:
-            row.saved_fixed_bytes += (
-                4.0 * output.numel() / max(output.shape[-1], 1)
-            )  # log-sum-exp, FP32
-        return output
+    recorder: Recorder
+    mask: tuple[Operand, ...]
+    causal: bool
+    differentiable: bool
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        recorder = ctx.call.recorder
-        q, k, v, output = ctx.saved_tensors
-        results = [torch.empty_like(x) for x in (q, k, v)]
-        parts = _operands(recorder, q, k, v)
-        reads = _operands(recorder, gradients[0], q, k, v, output)
-        writes = _operands(recorder, *results)
-        causal = ctx.call.causal
-        kernel = attention_kernel(parts, reads, writes, causal=causal, backward=True)
-        recorder.add([kernel], "scaled_dot_product_attention_backward")
-        return (None, *results)
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        recorder, output = self.recorder, _attention_output(q, v)
+        *parts, written = _operands(recorder, q, k, v, output)
+        reads = (*parts, *self.mask)
+        kernel = attention_kernel(parts, reads, (written,), causal=self.causal)
+        row = recorder.rows[recorder.add([kernel], "scaled_dot_product_attention")]
+        if self.differentiable:  # log-sum-exp, FP32
+            row.saved_fixed_bytes += 4.0 * output.numel() / max(output.shape[-1], 1)
+        return output, (q, k, v, output)
+
+    def backward(self, gradient: torch.Tensor, saved: tuple[torch.Tensor, ...], _: bool) -> Any:
+        results = [torch.empty_like(x) for x in saved[:3]]
+        reads = _operands(self.recorder, gradient, *saved)
+        writes = _operands(self.recorder, *results)
+        kernel = attention_kernel(reads[1:4], reads, writes, causal=self.causal, backward=True)
+        self.recorder.add([kernel], "scaled_dot_product_attention_backward")
+        return results
 
 
 # -- RMS norm
@@ -283,56 +273,80 @@ def _rms_norm(
 ) -> torch.Tensor:
     """``rms_norm`` as the one kernel accelerators run, rather than its parts."""
     del eps
-    weights = () if weight is None else (recorder.to_meta(weight),)
-    x = recorder.to_meta(x)
-    result: torch.Tensor = _RmsNorm.apply(recorder, prod(normalized_shape), x, *weights)
-    if _differentiable(x, *weights):  # reciprocal root mean squares, FP32
-        recorder.rows[-1].saved_fixed_bytes += 4.0 * x.numel() / prod(normalized_shape)
+    tensors = [recorder.to_meta(t) for t in (x, weight) if t is not None]
+    columns = prod(normalized_shape)
+    result: torch.Tensor = _Whole.apply(_RmsNorm(recorder, columns), *tensors)
+    if _differentiable(*tensors):  # reciprocal root mean squares, FP32
+        recorder.rows[-1].saved_fixed_bytes += 4.0 * x.numel() / columns
     return result
 
 
-class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
+@dataclass(frozen=True, slots=True)
+class _RmsNorm:
     """One row forward (4 FLOP per element) and one backward (twice that)."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, recorder: Recorder, columns: int, x: torch.Tensor, *weights: torch.Tensor
-    ) -> torch.Tensor:
-        output = torch.empty_like(x)
-        _rms_norm_row(recorder, columns, [x, *weights], [output], 4, "rms_norm")
-        ctx.recorder, ctx.columns = recorder, columns
-        ctx.save_for_backward(x, *weights)
-        return output
+    recorder: Recorder
+    columns: int
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        results = [torch.empty_like(t) for t in ctx.saved_tensors]
-        reads = [gradients[0], *ctx.saved_tensors]
-        _rms_norm_row(ctx.recorder, ctx.columns, reads, results, 8, "rms_norm_backward")
-        return (None, None, *results)
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        output = torch.empty_like(tensors[0])
+        self._row(tensors, [output], 4, "rms_norm")
+        return output, tensors
 
+    def backward(self, gradient: torch.Tensor, saved: tuple[torch.Tensor, ...], _: bool) -> Any:
+        results = [torch.empty_like(t) for t in saved]
+        self._row((gradient, *saved), results, 8, "rms_norm_backward")
+        return results
 
-def _rms_norm_row(
-    recorder: Recorder,
-    columns: int,
-    reads: list[torch.Tensor],
-    writes: list[torch.Tensor],
-    flop: int,
-    name: str,
-) -> None:
-    elements = writes[0].numel()
-    rows = (elements // columns, columns)
-    operands = _operands(recorder, *reads), _operands(recorder, *writes)
-    kernel = Kernel(OperatorKind.RMS_NORM, rows, float(flop * elements), *operands)
-    recorder.add([kernel], name)
+    def _row(self, reads: Iterable[torch.Tensor], writes: Any, flop: int, name: str) -> None:
+        elements = writes[0].numel()
+        dims = (elements // self.columns, self.columns)
+        operands = _operands(self.recorder, *reads), _operands(self.recorder, *writes)
+        kernel = Kernel(OperatorKind.RMS_NORM, dims, float(flop * elements), *operands)
+        self.recorder.add([kernel], name)
 
 
 # -- recurrent layers
 
 
+def _recurrent(recorder: Recorder, name: str, args: tuple[Any, ...], *, in_steps: bool) -> Any:
+    """``torch.lstm`` and its kin over padded sequences; ``torch.rnn_tanh`` and ``torch.rnn_relu``,
+    of which a CPU has no kernel, in steps.
+    """
+    if isinstance(args[3], (list, tuple)):
+        raise CaptureError(
+            f"{recorder.path!r} runs {name} on a packed sequence, whose layout is data. Pass "
+            f"padded sequences instead."
+        )
+    if in_steps and _RECURRENT[name] is OperatorKind.RNN:
+        return stepped(name, *tree_map_only(torch.Tensor, recorder.to_meta, args))
+    x, state, weights, biased, layers, dropout, training, bidirectional, batch_first = args
+    states = list(state) if isinstance(state, (list, tuple)) else [state]
+    directions = 2 if bidirectional else 1
+    each = len(weights) // (int(layers) * directions)
+    is_projected = name == "lstm" and each == (5 if biased else 3)
+    tensors = [recorder.to_meta(t) for t in (x, *states, *weights)]
+    stack = _Stack(
+        recorder,
+        name,
+        layers=int(layers),
+        directions=directions,
+        dropout=float(dropout) if training else 0.0,
+        batch_first=bool(batch_first),
+        hidden=weights[0].shape[0] // RECURRENT_GATES[_RECURRENT[name]],
+        projection=weights[each - 1].shape[0] if is_projected else 0,
+        per_layer=each * directions,
+        state_count=len(states),
+        differentiable=_differentiable(*tensors),
+    )
+    return tuple(_Whole.apply(stack, *tensors))
+
+
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """A recurrent call: layers x directions over one sequence."""
+    """A recurrent call: layers x directions over one sequence, one row per layer forward and
+    backward.
+    """
 
     recorder: Recorder
     name: str
@@ -343,184 +357,69 @@ class _Stack:
     hidden: int
     projection: int
     per_layer: int
+    state_count: int
     differentiable: bool
 
-    @property
-    def gates(self) -> int:
-        """Gate matrices of one cell."""
-        return RECURRENT_GATES[_RECURRENT[self.name]]
-
-    @property
-    def width(self) -> int:
-        """Features of one direction's output."""
-        return self.projection or self.hidden
-
-
-def _stepped(recorder: Recorder, name: str, args: tuple[Any, ...]) -> Any:
-    """``torch.rnn_tanh`` and ``torch.rnn_relu``, of which a CPU has no kernel."""
-    if len(args) < 9:  # packed
-        return _recurrent(recorder, name, args)
-    x, state, weights, *further = args
-    return stepped(
-        name,
-        recorder.to_meta(x),
-        recorder.to_meta(state),
-        [recorder.to_meta(w) for w in weights],
-        *further,
-    )
-
-
-def _recurrent(recorder: Recorder, name: str, args: tuple[Any, ...]) -> Any:
-    """``torch.lstm`` and its kin over padded sequences."""
-    x, state, weights, biased, layers, dropout, training, bidirectional = args[:8]
-    if (isinstance(state, (list, tuple)) and not isinstance(weights, (list, tuple))) or len(
-        args
-    ) < 9:
-        raise CaptureError(
-            f"{recorder.path!r} runs {name} on a packed sequence, whose layout is data. Pass "
-            f"padded sequences instead."
-        )
-    states = list(state) if isinstance(state, (list, tuple)) else [state]
-    directions = 2 if bidirectional else 1
-    per_layer = len(weights) // (int(layers) * directions)
-    gates = RECURRENT_GATES[_RECURRENT[name]]
-    hidden = weights[0].shape[0] // gates
-    projection = (
-        weights[per_layer - 1].shape[0]
-        if name == "lstm" and per_layer == (5 if biased else 3)
-        else 0
-    )
-    rate = float(dropout) if training else 0.0
-    tensors = [recorder.to_meta(t) for t in (x, *states, *weights)]
-    stack = _Stack(
-        recorder,
-        name,
-        int(layers),
-        directions,
-        rate,
-        bool(args[8]),
-        hidden,
-        projection,
-        per_layer * directions,
-        _differentiable(*tensors),
-    )
-    outputs = _Recurrent.apply(stack, len(states), *tensors)
-    return tuple(outputs)
-
-
-class _Recurrent(torch.autograd.Function):  # type: ignore[misc]
-    """One row per layer, forward and backward."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, stack: _Stack, state_count: int, *tensors: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        x, states, weights = tensors[0], tensors[1 : 1 + state_count], tensors[1 + state_count :]
+    def forward(self, x: torch.Tensor, *others: torch.Tensor) -> Any:
+        states, weights = others[: self.state_count], others[self.state_count :]
+        width = self.projection or self.hidden
+        per_feature = (RECURRENT_GATES[_RECURRENT[self.name]] + 1) * self.hidden / width
         layers = [x]  # in inference the last alone
-        shape = (*x.shape[:2], stack.width * stack.directions)
         finals = [torch.empty_like(state) for state in states]
-        for layer in range(stack.layers):
-            own, target = _layer_weights(stack, weights, layer), x.new_empty(shape)
-            first = [
-                state.narrow(0, layer * stack.directions, stack.directions) for state in states
-            ]
-            row = _layer_row(stack, layers[-1], target, [*own, *first], layer)
-            if stack.differentiable:
-                _keep_gates(stack, row, target)
-            if layer + 1 < stack.layers and stack.dropout:
-                _dropout_row(stack, target)
-            layers = [*layers, target] if stack.differentiable else [target]
+        for layer in range(self.layers):
+            target = x.new_empty((*x.shape[:2], width * self.directions))
+            own = self._own(weights, layer)
+            first = [s.narrow(0, layer * self.directions, self.directions) for s in states]
+            reads = [layers[-1], *own, *first]
+            kernel = self._kernel(layers[-1], reads, [target], f"layer{layer}")
+            row = self.recorder.add([kernel], self.name)
+            if self.differentiable:  # gates and cell state of every step, a training pass's reserve
+                self.recorder.rows[row].saved_elements += target.numel() * per_feature
+            if layer + 1 < self.layers and self.dropout:
+                (operand,) = _operands(self.recorder, target)
+                call = Call("native_dropout", (operand,), {}, (operand,))
+                self.recorder.add(elementwise(call), call.name)
+            layers = [*layers, target] if self.differentiable else [target]
         for final in finals:
-            stack.recorder.write(final)
-        ctx.stack, ctx.state_count = stack, state_count
-        if stack.differentiable:
-            ctx.save_for_backward(*layers, *weights, *states)
-        return (layers[-1], *finals)
+            self.recorder.write(final)
+        kept = (*layers, *weights, *states) if self.differentiable else ()
+        return (layers[-1], *finals), kept
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        stack = ctx.stack
-        saved = ctx.saved_tensors
-        layers = saved[: stack.layers + 1]
-        weights = saved[stack.layers + 1 : len(saved) - ctx.state_count]
-        states = saved[len(saved) - ctx.state_count :]
-        weight_gradients = [torch.empty_like(w) for w in weights]
-        upstream = gradients[0]
-        for layer in reversed(range(stack.layers)):
-            needed = layer > 0 or ctx.needs_input_grad[2]
-            downstream = torch.empty_like(layers[layer])
-            own = _layer_weights(stack, weights, layer)
-            results = [
-                *_layer_weights(stack, weight_gradients, layer),
-                *([downstream] if needed else []),
-            ]
-            _backward_row(
-                stack, (layers[layer], layers[layer + 1], upstream), own, results, needed=needed
-            )
-            upstream = downstream
-        state_gradients = [torch.empty_like(state) for state in states]
-        return (None, None, upstream, *state_gradients, *weight_gradients)
+    def backward(self, gradient: torch.Tensor, saved: tuple[torch.Tensor, ...], asked: bool) -> Any:
+        """Twice the forward's products; without the input's gradient its share is left out."""
+        layers, others = saved[: self.layers + 1], saved[self.layers + 1 :]
+        weights, states = others[: -self.state_count], others[-self.state_count :]
+        results = [torch.empty_like(w) for w in weights]
+        for layer in reversed(range(self.layers)):
+            source, is_needed = layers[layer], layer > 0 or asked
+            downstream = torch.empty_like(source)
+            reads = [source, layers[layer + 1], gradient, *self._own(weights, layer)]
+            writes = [*self._own(results, layer), *([downstream] if is_needed else [])]
+            kernel = self._kernel(source, reads, writes, "")
+            gates = RECURRENT_GATES[_RECURRENT[self.name]]
+            skipped = 2.0 * source.numel() * self.directions * gates * self.hidden
+            flop = 2.0 * kernel.flop - (0.0 if is_needed else skipped)
+            self.recorder.add([replace(kernel, flop=flop)], f"{self.name}_backward")
+            gradient = downstream
+        return (gradient, *(torch.empty_like(state) for state in states), *results)
 
+    def _own(self, weights: Sequence[torch.Tensor], layer: int) -> Sequence[torch.Tensor]:
+        """The weights of one layer."""
+        return weights[layer * self.per_layer : (layer + 1) * self.per_layer]
 
-def _layer_weights(stack: _Stack, weights: Any, layer: int) -> list[torch.Tensor]:
-    return list(weights[layer * stack.per_layer : (layer + 1) * stack.per_layer])
-
-
-def _layer_kernel(
-    stack: _Stack,
-    source: torch.Tensor,
-    reads: list[torch.Tensor],
-    writes: list[torch.Tensor],
-    suffix: str,
-) -> Kernel:
-    batch, steps = source.shape[:2] if stack.batch_first else source.shape[1::-1]
-    return recurrent_kernel(
-        _RECURRENT[stack.name],
-        (batch, steps, source.shape[2], stack.hidden, stack.directions),
-        _operands(stack.recorder, *reads),
-        _operands(stack.recorder, *writes),
-        projection=stack.projection,
-        suffix=suffix,
-    )
-
-
-def _layer_row(
-    stack: _Stack,
-    source: torch.Tensor,
-    target: torch.Tensor,
-    others: list[torch.Tensor],
-    layer: int,
-) -> int:
-    kernel = _layer_kernel(stack, source, [source, *others], [target], f"layer{layer}")
-    return stack.recorder.add([kernel], stack.name)
-
-
-def _keep_gates(stack: _Stack, row: int, output: torch.Tensor) -> None:
-    """The reserve space of a training pass: gates and cell state of every step (as
-    `GraphBuilder.recurrent`).
-    """
-    per_feature = (stack.gates + 1) * stack.hidden / stack.width
-    stack.recorder.rows[row].saved_elements += output.numel() * per_feature
-
-
-def _dropout_row(stack: _Stack, x: torch.Tensor) -> None:
-    operand = stack.recorder.operand(x)
-    stack.recorder.add(
-        elementwise(Call("native_dropout", (operand,), {}, (operand,))), "native_dropout"
-    )
-
-
-def _backward_row(
-    stack: _Stack,
-    activations: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-    weights: list[torch.Tensor],
-    results: list[torch.Tensor],
-    *,
-    needed: bool,
-) -> None:
-    """Twice the forward's products; without the input's gradient its share is left out."""
-    source = activations[0]
-    kernel = _layer_kernel(stack, source, [*activations, *weights], results, "")
-    skipped = 2.0 * source.numel() * stack.directions * stack.gates * stack.hidden
-    flop = 2.0 * kernel.flop - (0.0 if needed else skipped)
-    stack.recorder.add([replace(kernel, flop=flop)], f"{stack.name}_backward")
+    def _kernel(
+        self,
+        source: torch.Tensor,
+        reads: list[torch.Tensor],
+        writes: list[torch.Tensor],
+        suffix: str,
+    ) -> Kernel:
+        batch, steps = source.shape[:2] if self.batch_first else source.shape[1::-1]
+        return recurrent_kernel(
+            _RECURRENT[self.name],
+            (batch, steps, source.shape[2], self.hidden, self.directions),
+            _operands(self.recorder, *reads),
+            _operands(self.recorder, *writes),
+            projection=self.projection,
+            suffix=suffix,
+        )

@@ -13,7 +13,8 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,9 +102,9 @@ def capture(
             *meta_copy(found),
             type(found).__name__,
             mode,
-            fused_attention,
             policy,
-            merge_attention,
+            fused_attention,
+            fused_attention and merge_attention,
             fused_always,
         )
         for mode in modes
@@ -159,26 +160,20 @@ def capture_target(
 
 def _import_target(target: str) -> Any:
     place, separator, attribute = target.partition(":")
-    if not separator or not all(
-        part.isidentifier() for part in (*place.split("."), *attribute.split("."))
-    ):
+    names = (*place.split("."), *attribute.split("."))
+    if not separator or not all(part.isidentifier() for part in names):
         raise CaptureError(f"target = {target!r} is not allowed: expected package.module:factory.")
     with _working_directory_importable():
         try:
             found: Any = importlib.import_module(place)
         except (Exception, SystemExit) as error:  # a script may exit as it is imported
-            raise CaptureError(
-                f"target = {target!r}: {place} cannot be imported ({type(error).__name__}: "
-                f"{error})."
-            ) from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise CaptureError(
-                f"target = {target!r}: {place} has no {attribute!r}. Name a function or module in "
-                f"it."
-            )
-        found = getattr(found, part)
-    return found
+            reason = f"{place} cannot be imported ({type(error).__name__}: {error})"
+            raise CaptureError(f"target = {target!r}: {reason}.") from error
+    try:
+        return attrgetter(attribute)(found)
+    except AttributeError:
+        reason = f"{place} has no {attribute!r}. Name a function or module in it"
+        raise CaptureError(f"target = {target!r}: {reason}.") from None
 
 
 @contextmanager
@@ -194,35 +189,30 @@ def _working_directory_importable() -> Iterator[None]:
 
 def _require_torch() -> None:
     try:
-        import torch
+        importlib.import_module("torch")
     except ImportError:
         raise MissingDependencyError("torch", "torch") from None
-    del torch
 
 
 # -- runs
 
 
+@dataclass
 class _Run:
     """Runs one module on shapes, as often as asked."""
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        known: Known,
-        label: str,
-        training: bool,
-        fused_attention: bool,
-        policy: Precision,
-        merge_attention: bool = True,
-        fused_always: bool = True,
-    ) -> None:
-        self.module, self.known, self.label = module, known, label
-        self.fused_always = fused_always
-        self.merge_attention = fused_attention and merge_attention
-        self.training, self.fused_attention, self.policy = training, fused_attention, policy
-        self.unknown: set[str] = set()  # operators nothing but the bytes is known of
-        module.train(training)
+    module: torch.nn.Module
+    known: Known
+    label: str
+    training: bool
+    policy: Precision
+    fused_attention: bool
+    merge_attention: bool
+    fused_always: bool
+    unknown: set[str] = field(default_factory=set)  # operators nothing but the bytes is known of
+
+    def __post_init__(self) -> None:
+        self.module.train(self.training)
 
     def rows(self, inputs: Inputs) -> list[Row]:
         """Operator rows of one pass."""
@@ -293,23 +283,20 @@ def _explained(error: Exception, recorder: Recorder) -> CaptureError:
     """A failure inside the module, with where it happened."""
     from accelsim.workloads.capture.meta_module import brief
 
-    place, last = recorder.failed or recorder.path, recorder.last_operator or "none"
-    said = brief(error)
+    place, last, said = recorder.failed or recorder.path, recorder.last_operator, brief(error)
     remedy = (
         "Check the shapes of example_inputs; code that reads values, calls numpy or C++ "
-        "extensions must be replaced by "
-        "torch operators of fixed shape."
+        "extensions must be replaced by torch operators of fixed shape."
     )
     if last.startswith(("quantized", "aten.quantize")):
         remedy = "Capture the float module, and estimate it with precision int8 or int4."
-    elif (
-        "FlexAttention" in said or "flex_attention" in said
-    ):  # torch has no kernel of it without a device
+    elif "flexattention" in said.lower().replace("_", ""):  # a device alone has a kernel of it
         said = "flex_attention runs on a device alone, and capture has none"
         remedy = (
             "Call scaled_dot_product_attention instead, with is_causal=True for a causal "
             "mask: it costs the same."
         )
+    last = last or "none"
     return CaptureError(f"{place!r} cannot be captured: {said} (last operator {last}). {remedy}")
 
 
@@ -319,27 +306,19 @@ def _differentiate(output: Any, recorder: Recorder) -> None:
 
     from accelsim.workloads.capture.meta_module import tensors_in
 
-    loss = getattr(output, "loss", None)
-    if loss is None and isinstance(output, Mapping):
-        loss = output.get("loss")
-    found = [loss] if isinstance(loss, torch.Tensor) else tensors_in(_fields(output))
-    roots = [x for x in found if isinstance(x, torch.Tensor) and x.requires_grad]
+    is_mapping = isinstance(output, Mapping)
+    loss = output.get("loss") if is_mapping else getattr(output, "loss", None)
+    parts = list(output.values()) if is_mapping else output
+    if not is_mapping and hasattr(output, "__dataclass_fields__"):
+        parts = [getattr(output, name) for name in output.__dataclass_fields__]
+    found = tensors_in(loss if isinstance(loss, torch.Tensor) else parts)
+    roots = [x for x in found if x.requires_grad]
     if not roots:
         raise CaptureError(
             f"{recorder.path!r}: no output depends on a trainable parameter. Return a float "
-            f"tensor (or an object with "
-            "a loss) and leave requires_grad on."
+            f"tensor (or an object with a loss) and leave requires_grad on."
         )
     torch.autograd.backward(roots, [torch.empty_like(x) for x in roots])
-
-
-def _fields(output: Any) -> Any:
-    """The parts of an output object."""
-    if isinstance(output, Mapping):
-        return list(output.values())
-    if hasattr(output, "__dataclass_fields__"):
-        return [getattr(output, name) for name in output.__dataclass_fields__]
-    return output
 
 
 # -- rows to columns
@@ -354,10 +333,7 @@ def _graph(rows: Sequence[Row], policy: Precision, batch: int) -> CapturedGraph:
         dims[number, : len(row.kernel.dims)] = row.kernel.dims
         follows[number], fixed[number] = _traffic(row)
     widths = np.array(
-        [
-            policy.weight.bytes if c == "weight_bytes" else policy.activation.bytes
-            for c in BYTE_COLUMNS
-        ]
+        [(policy.weight if c == "weight_bytes" else policy.activation).bytes for c in BYTE_COLUMNS]
     )
     bytes_ = follows * widths + fixed
     kind = np.array([int(row.kernel.kind) for row in rows], dtype=np.int16)
@@ -384,24 +360,18 @@ def _traffic(row: Row) -> tuple[list[float], list[float]]:
     follows = [row.kernel.gathered, row.kernel.scattered, 0.0, row.saved_elements]
     fixed = [0.0, 0.0, 0.0, row.saved_fixed_bytes]
     seen: set[Any] = set()
+    moved = [(x.elements, 1, x) for x in row.kernel.writes]
     for x in row.kernel.reads:
         key = (x.storage, x.offset, x.shape)
-        if key in seen and x.storage >= 0:
-            continue
+        if key not in seen or x.storage < 0:
+            moved.append((x.distinct, 2 if x.state else 0, x))
         seen.add(key)
-        _charge(x.distinct, x.element_bytes, 2 if x.state else 0, x.scaled, follows, fixed)
-    for x in row.kernel.writes:
-        _charge(x.elements, x.element_bytes, 1, x.scaled, follows, fixed)
+    for elements, place, x in moved:
+        if x.scaled:
+            follows[place] += elements
+        else:
+            fixed[place] += elements * x.element_bytes
     return follows, fixed
-
-
-def _charge(
-    elements: int, width: int, place: int, scaled: bool, follows: list[float], fixed: list[float]
-) -> None:
-    if scaled:
-        follows[place] += elements
-    else:
-        fixed[place] += elements * width
 
 
 def _captured_pass(run: _Run, inputs: Inputs, batch: int | None, dimension: int) -> CapturedPass:
@@ -436,12 +406,10 @@ def _linear_step(a: CapturedGraph, b: CapturedGraph, c: CapturedGraph) -> BatchS
     """Growth from `a` to `b`, if that from `b` to `c` is the same."""
     if not _same_structure(a.graph, b.graph) or not _same_structure(b.graph, c.graph):
         return None
-    first, second = _difference(a, b), _difference(b, c)
-    linear = all(
-        np.array_equal(getattr(first, name), getattr(second, name))
-        for name in BatchStep.__dataclass_fields__
-    )
-    return first if linear else None
+    steps = (_difference(a, b), _difference(b, c))
+    names = BatchStep.__dataclass_fields__
+    linear = all(np.array_equal(*(getattr(step, name) for step in steps)) for name in names)
+    return steps[0] if linear else None
 
 
 def _difference(a: CapturedGraph, b: CapturedGraph) -> BatchStep:
@@ -452,10 +420,6 @@ def _difference(a: CapturedGraph, b: CapturedGraph) -> BatchStep:
 
 
 def _same_structure(a: OperatorGraph, b: OperatorGraph) -> bool:
-    return (
-        len(a) == len(b)
-        and np.array_equal(a.kind, b.kind)
-        and np.array_equal(a.phase, b.phase)
-        and a.path == b.path
-        and np.array_equal(a.dependency, b.dependency)
-    )
+    columns = ("kind", "phase", "path", "dependency")
+    alike = (np.array_equal(getattr(a, name), getattr(b, name)) for name in columns)
+    return len(a) == len(b) and all(alike)

@@ -5,6 +5,7 @@ many stretches.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import prod
 
 from accelsim.workloads.capture.aten import Kernel, Operand
@@ -19,12 +20,9 @@ def is_strided(kernel: Kernel) -> bool:
     """
     if kernel.kind not in {OperatorKind.ELEMENTWISE, OperatorKind.COPY} or not kernel.writes:
         return False
-    target = kernel.writes[0]
-    axes = {
-        _innermost(x)
-        for x in (*kernel.reads, target)
-        if x.shape == target.shape and 0 not in x.stride
-    }
+    shape = kernel.writes[0].shape
+    sides = [x for x in (*kernel.reads, kernel.writes[0]) if x.shape == shape]
+    axes = {_innermost(x) for x in sides if 0 not in x.stride}
     return len(axes - {None}) > 1
 
 
@@ -40,29 +38,25 @@ def with_runs(kernel: Kernel) -> Kernel:
     place = {OperatorKind.ELEMENTWISE: 3, OperatorKind.COPY: 4}.get(kernel.kind)
     if place is None or not kernel.writes or len(kernel.dims) > place or any(kernel.dims[3:place]):
         return kernel
-    runs = _run_count(kernel.reads, kernel.writes[0])
+    reads, target = kernel.reads, kernel.writes[0]
+    runs = _run_count(reads, target)
     if runs is None:
         return kernel
     dims = (*kernel.dims, *(0,) * (place - len(kernel.dims)), runs)
-    even = (
-        kernel.kind is OperatorKind.ELEMENTWISE
-        and runs > 1
-        and _all_go_on(kernel.reads, kernel.writes[0])
-    )
-    return replace(kernel, dims=(*dims, 1) if even else dims)
+    is_even = kernel.kind is OperatorKind.ELEMENTWISE and runs > 1 and _all_go_on(reads, target)
+    return replace(kernel, dims=(*dims, 1) if is_even else dims)
 
 
 def _all_go_on(reads: tuple[Operand, ...], target: Operand) -> bool:
     """Whether every operand goes on along the innermost axis, instead of giving one number to a
     whole stretch.
     """
-    axis = next((a for a in range(-1, -len(target.shape) - 1, -1) if target.shape[a] > 1), None)
-    sides = [
-        (x.shape[axis], x.stride[axis])
-        for x in (*reads, target)
-        if axis is not None and len(x.shape) >= -axis
-    ]
-    return len(sides) == len(reads) + 1 and all(side == (sides[-1][0], 1) for side in sides)
+    axes = range(-1, -len(target.shape) - 1, -1)
+    axis = next((a for a in axes if target.shape[a] > 1), None)
+    if axis is None or any(len(x.shape) < -axis for x in reads):
+        return False
+    size = target.shape[axis]
+    return all((x.shape[axis], x.stride[axis]) == (size, 1) for x in (*reads, target))
 
 
 def _run_count(reads: tuple[Operand, ...], target: Operand) -> int | None:
@@ -72,33 +66,30 @@ def _run_count(reads: tuple[Operand, ...], target: Operand) -> int | None:
     rank = len(target.shape)
     strides = [target.stride]
     for x in reads:
-        shape = (1,) * (rank - len(x.shape)) + tuple(x.shape)
-        if len(shape) != rank or any(
-            a not in {1, b} for a, b in zip(shape, target.shape, strict=True)
-        ):
+        missing = rank - len(x.shape)
+        sides = list(zip((1,) * missing + x.shape, (0,) * missing + x.stride, strict=True))
+        fits = missing >= 0 and all(
+            size in {1, most} for (size, _), most in zip(sides, target.shape, strict=True)
+        )
+        if not fits:
             return _part_count(reads, target)
-        padded = (0,) * (rank - len(x.stride)) + tuple(x.stride)
-        strides.append(tuple(0 if a == 1 else s for a, s in zip(shape, padded, strict=True)))
-    axes = sorted(
-        (a for a in range(rank) if target.shape[a] > 1), key=lambda a: (target.stride[a], -a)
-    )
-    if not axes:
-        return 1
-    inner = 1
-    for before, axis in zip([None, *axes], axes, strict=False):
-        if before is not None and any(s[axis] != s[before] * target.shape[before] for s in strides):
+        strides.append(tuple(0 if size == 1 else step for size, step in sides))
+    long = [axis for axis in range(rank) if target.shape[axis] > 1]
+    axes = sorted(long, key=lambda axis: (target.stride[axis], -axis))
+    inner = target.shape[axes[0]] if axes else 1
+    for before, axis in pairwise(axes):
+        if any(s[axis] != s[before] * target.shape[before] for s in strides):
             break
         inner *= target.shape[axis]
-    return target.elements // inner
+    return target.elements // inner if axes else 1
 
 
 def _part_count(parts: tuple[Operand, ...], target: Operand) -> int | None:
     """Copies that a concatenation makes; None where it is none."""
-    rank = len(target.shape)
-    for axis in range(rank):
-        rest = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in parts if len(x.shape) == rank}
-        same = rest == {(*target.shape[:axis], *target.shape[axis + 1 :])}
-        if same and sum(x.shape[axis] for x in parts if len(x.shape) == rank) == target.shape[axis]:
+    shapes = [x.shape for x in parts if len(x.shape) == len(target.shape)]
+    for axis, length in enumerate(target.shape):
+        rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in (*shapes, target.shape)}
+        if len(rest) == 1 and sum(shape[axis] for shape in shapes) == length and shapes:
             return len(parts) * prod(target.shape[:axis])
     return None
 

@@ -46,20 +46,20 @@ def stepped(
     directions, each = 2 if bidirectional else 1, 4 if has_biases else 2
     if batch_first:
         x = x.transpose(0, 1)
-    last = []
+    last: list[torch.Tensor] = []
     for layer in range(num_layers):
         outputs = []
         for way in range(directions):
-            index = layer * directions + way
-            w_ih, w_hh, *biases = params[index * each : (index + 1) * each]
+            w_ih, w_hh, *biases = params[len(last) * each : (len(last) + 1) * each]
             b_ih, b_hh = biases or (None, None)
             inputs = functional.linear(x, w_ih, b_ih).unbind(0)
-            state, states = hx[index], []
-            for one in inputs[::-1] if way else inputs:
+            state, states = hx[len(last)], []
+            order = -1 if way else 1
+            for one in inputs[::order]:
                 state = activation(functional.linear(state, w_hh, b_hh).add_(one))
                 states.append(state)
             last.append(state)
-            outputs.append(torch.stack(states[::-1] if way else states))
+            outputs.append(torch.stack(states[::order]))
         x = torch.cat(outputs, -1) if bidirectional else outputs[0]
         if dropout and train and layer < num_layers - 1:
             x = functional.dropout(x, dropout)
