@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import lru_cache
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from accelsim.datafile import data_root, read_yaml
+from accelsim.datafile import data_root, read_yaml, validation_problems
 from accelsim.errors import ProfileError
 from accelsim.units import to_si
 
-__all__ = ["class_parameters"]
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+__all__ = ["class_file", "class_parameters"]
 
 P = TypeVar("P")
+M = TypeVar("M", bound="BaseModel")
 
 
 @lru_cache(maxsize=16)
@@ -59,3 +64,23 @@ def _problems(name: str, entry: Any, names: set[str]) -> list[str]:
     if not entry.get("source") or not entry.get("kind"):
         return [f"parameters.{name}: a number needs a kind and a source"]
     return []
+
+
+def class_file(name: str, model: type[M], folder: Path | None = None) -> M:
+    """A file of ``calibration/class`` as its model.
+
+    Args:
+        name: File name without its ending.
+        model: What it holds.
+        folder: Another folder to read it from.
+
+    Raises:
+        ProfileError: If the file is missing or malformed; names each wrong entry.
+    """
+    from pydantic import ValidationError
+
+    path = (folder or data_root() / "calibration" / "class") / f"{name}.yaml"
+    try:
+        return model.model_validate(read_yaml(path))
+    except ValidationError as error:
+        raise ProfileError(str(path), validation_problems(path, error)) from None
