@@ -8,6 +8,7 @@ SCALE-Sim v2 (187e81c0) and v3; sections and keys are matched without regard to 
 from __future__ import annotations
 
 import configparser
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -80,62 +81,51 @@ class ScaleSimConfig:
         """
         if not 0 < clock_hz < 1e12:
             raise InvalidValueError("clock_hz", clock_hz, "above 0 and below 1e12 Hz")
-        rate = bandwidth_bytes_per_s
-        if rate is None and self.words_per_cycle is not None:
-            rate = self.words_per_cycle * dtype.bytes * clock_hz
-        if rate is None or not rate > 0:
-            raise InvalidValueError(
-                "bandwidth_bytes_per_s",
-                rate,
-                "above 0",
-                "The file leaves it to SCALE-Sim (CALC): give it here.",
-            )
-        peak = 2.0 * self.rows * self.columns * clock_hz
+        rate = self.rate_bytes_per_s(dtype, clock_hz, bandwidth_bytes_per_s)
         sram = 1024 * (self.input_sram_kib + self.weight_sram_kib + self.output_sram_kib)
-        profile = parse_device(_profile_data(self, clock_hz, memory_bytes, dtype, rate, peak, sram))
+        peak = 2.0 * self.rows * self.columns * clock_hz
+
+        def sourced(**values: float) -> dict[str, Any]:
+            source = {"kind": "datasheet", "source": f"SCALE-Sim configuration {self.name}"}
+            return {name: {"value": value, **source} for name, value in values.items()}
+
+        arrays = sourced(rows=self.rows, columns=self.columns, count=1)
+        memory = sourced(capacity_bytes=memory_bytes, bandwidth_bytes_per_s=rate)
+        data = {
+            "name": f"scalesim-{self.rows}x{self.columns}-{self.dataflow.value.split('_')[0]}",
+            "class": "asic",
+            "title": f"SCALE-Sim {self.name}",
+            "vendor": "user",
+            "year": 2020,
+            "scope": "die",
+            "arrays": arrays | {"dataflow": self.dataflow.value},
+            **sourced(clock_hz=clock_hz, sram_bytes=sram),
+            "training": False,
+            "matrix_flop_per_s": sourced(**{dtype.label: peak}),
+            "memory": memory | {"name": "DRAM"},
+        }
+        profile = parse_device(data)
         assert isinstance(profile, AsicProfile)
         return profile
 
+    def rate_bytes_per_s(self, dtype: Dtype, clock_hz: float, given: float | None) -> float:
+        """Bandwidth of main memory.
 
-def _profile_data(
-    config: ScaleSimConfig,
-    clock_hz: float,
-    memory_bytes: float,
-    dtype: Dtype,
-    rate: float,
-    peak: float,
-    sram: float,
-) -> dict[str, Any]:
-    def sourced(value: float) -> dict[str, Any]:
-        return {
-            "value": value,
-            "kind": "datasheet",
-            "source": f"SCALE-Sim configuration {config.name}",
-        }
+        Args:
+            dtype: Format of the words.
+            clock_hz: Array clock.
+            given: In place of the configuration's.
 
-    return {
-        "name": f"scalesim-{config.rows}x{config.columns}-{config.dataflow.value.split('_')[0]}",
-        "class": "asic",
-        "title": f"SCALE-Sim {config.name}",
-        "vendor": "user",
-        "year": 2020,
-        "scope": "die",
-        "arrays": {
-            "rows": sourced(config.rows),
-            "columns": sourced(config.columns),
-            "count": sourced(1),
-            "dataflow": config.dataflow.value,
-        },
-        "clock_hz": sourced(clock_hz),
-        "sram_bytes": sourced(sram),
-        "training": False,
-        "matrix_flop_per_s": {dtype.label: sourced(peak)},
-        "memory": {
-            "name": "DRAM",
-            "capacity_bytes": sourced(memory_bytes),
-            "bandwidth_bytes_per_s": sourced(rate),
-        },
-    }
+        Raises:
+            InvalidValueError: If it is in neither place.
+        """
+        rate = given
+        if rate is None and self.words_per_cycle is not None:
+            rate = self.words_per_cycle * dtype.bytes * clock_hz
+        if rate is None or not rate > 0:
+            remedy = "The file leaves it to SCALE-Sim (CALC): give it here."
+            raise InvalidValueError("bandwidth_bytes_per_s", rate, "above 0", remedy)
+        return rate
 
 
 def read_scalesim_config(path: str | Path) -> ScaleSimConfig:
@@ -156,50 +146,38 @@ def parse_scalesim_config(text: str, label: str = "<config>") -> ScaleSimConfig:
         raise ProfileError(
             label, [f"not a configuration file: {str(error).splitlines()[0]}"]
         ) from None
-    sections = {
-        section.lower(): {k.lower(): v.strip() for k, v in parser[section].items()}
-        for section in parser
-    }
+    sections = {name.lower(): dict(parser[name]) for name in parser}
     presets = sections.get("architecture_presets")
     if presets is None:
         raise ProfileError(label, ["section [architecture_presets] is missing"])
-    whole, problems = _whole_numbers(presets)
+    problems: list[str] = []
+    whole = {field: _whole(presets, key, problems) for key, field in _WHOLE.items()}
     dataflow = _DATAFLOWS.get(presets.get("dataflow", "").lower())
     if dataflow is None:
         problems.append(f"Dataflow: {presets.get('dataflow')!r}; expected os, ws or is")
-    words, wrong = _words_per_cycle(presets, sections.get("run_presets", {}))
-    problems += wrong
+    words = _words_per_cycle(presets, sections.get("run_presets", {}), problems)
     if problems or dataflow is None:
         raise ProfileError(label, problems)
     name = sections.get("general", {}).get("run_name", "").strip("\"'") or "run"
     return ScaleSimConfig(name[:60], **whole, dataflow=dataflow, words_per_cycle=words)
 
 
-def _whole_numbers(presets: dict[str, str]) -> tuple[dict[str, int], list[str]]:
-    found: dict[str, int] = {}
-    problems: list[str] = []
-    for key, field in _WHOLE.items():
-        text = presets.get(key, "")
-        if text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= _LARGEST:
-            found[field] = int(text)
-        else:
-            problems.append(f"{key}: {text[:40]!r}; expected a whole number from 1 to {_LARGEST:,}")
-    return found, problems
+def _whole(values: Mapping[str, str], key: str, problems: list[str]) -> int:
+    text = values.get(key, "")
+    if text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= _LARGEST:
+        return int(text)
+    problems.append(f"{key}: {text[:40]!r}; expected a whole number from 1 to {_LARGEST:,}")
+    return 0
 
 
 def _words_per_cycle(
-    presets: dict[str, str], run: dict[str, str]
-) -> tuple[float | None, list[str]]:
+    presets: Mapping[str, str], run: Mapping[str, str], problems: list[str]
+) -> float | None:
     """The least of the given bandwidths, which is what SCALE-Sim uses; None in CALC mode."""
     mode = run.get("interfacebandwidth", "CALC").upper()
     if mode == "CALC":
-        return None, []
+        return None
     if mode != "USER":
-        return None, [f"InterfaceBandwidth: {mode!r}; expected USER or CALC"]
-    parts = [part.strip() for part in presets.get("bandwidth", "").split(",")]
-    if not all(
-        part.isascii() and part.isdigit() and 1 <= int(part[:12]) <= _LARGEST for part in parts
-    ):
-        given = presets.get("bandwidth", "")[:40]
-        return None, [f"Bandwidth: {given!r}; expected whole numbers above 0 in USER mode"]
-    return float(min(int(part) for part in parts)), []
+        problems.append(f"InterfaceBandwidth: {mode!r}; expected USER or CALC")
+    parts = presets.get("bandwidth", "").split(",")
+    return float(min(_whole({"Bandwidth": part.strip()}, "Bandwidth", problems) for part in parts))
