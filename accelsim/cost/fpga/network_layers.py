@@ -122,7 +122,7 @@ def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
     return LayerColumns(
         kind,
         np.where(kind > POOL, high * starts / images, high),
-        np.where(graph.kind[keep] == int(_K.GEMM), wide / images, wide),
+        np.where(graph.kind[keep] == _K.GEMM, wide / images, wide),
         *others,
         map_bytes=(taken + written) / images,
         write_bytes=written / images,
@@ -135,17 +135,17 @@ def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
 def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
     kind, dims = graph.kind, graph.dims
     codes = np.full(len(graph), -1, dtype=np.int8)
-    conv = np.isin(kind, [int(_K.CONV), int(_K.CONV_TRANSPOSE)])
-    codes[conv | (kind == int(_K.GEMM))] = CONV
+    conv = np.isin(kind, [_K.CONV, _K.CONV_TRANSPOSE])
+    codes[conv | (kind == _K.GEMM)] = CONV
     codes[conv & (dims[:, 3] > 1)] = DEPTHWISE
-    codes[kind == int(_K.POOLING)] = POOL
-    element = kind == int(_K.ELEMENTWISE)
+    codes[kind == _K.POOLING] = POOL
+    element = kind == _K.ELEMENTWISE
     is_joint = element & (dims[:, 1] > 1)
     names = np.array([name.removesuffix(IN_PLACE) for name in graph.name])
     is_gate = is_joint & np.isin(names, ["mul", "scale"])
     codes[is_joint] = SUM
     codes[is_gate | (element & (dims[:, 2] >= _PASS_FLOP))] = GATE
-    codes[(kind == int(_K.COPY)) & ~is_concatenation(graph)] = MOVE
+    codes[(kind == _K.COPY) & ~is_concatenation(graph)] = MOVE
     return codes
 
 

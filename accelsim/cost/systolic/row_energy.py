@@ -70,7 +70,7 @@ def _parts(
     moved_bits = np.where(costs.time_s > 0, 8.0 * costs.bytes, 0.0)
     parts["dram"] += moved_bits * chip.main_memory_bit_j
     parts["sram"] += moved_bits * chip.scratchpad_bit_j
-    on_arrays = np.isin(graph.kind, [int(kind) for kind in CONTRACTION_KINDS])
+    on_arrays = np.isin(graph.kind, list(CONTRACTION_KINDS))
     others = np.flatnonzero(~on_arrays & (costs.time_s > 0))
     parts["vector"][others] = (
         graph.flop[others] / 2.0 * chip.by_format(graph.dtype[others], chip.mac_j)
@@ -170,7 +170,7 @@ def _add_row_stationary(
 ) -> None:
     """Products on a row-stationary array; its scratchpads count with its multiply-adders."""
     chip = row_stationary_chip()
-    is_conv = graph.kind[index] == int(OperatorKind.CONV)
+    is_conv = graph.kind[index] == OperatorKind.CONV
     other = index[~is_conv]
     zeros = chip.activation_zero_fraction
     parts["mac"][other] += costs.flop[other] / 2.0 * (1.0 - zeros) * chip.nonzero_mac_j

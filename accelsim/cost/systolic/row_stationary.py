@@ -76,8 +76,7 @@ def row_stationary_chip() -> RowStationaryChip:
     Raises:
         ProfileError: If their file is missing or malformed.
     """
-    chip: RowStationaryChip = class_parameters("eyeriss", RowStationaryChip)
-    return chip
+    return class_parameters("eyeriss", RowStationaryChip)
 
 
 @dataclass(frozen=True, slots=True)
