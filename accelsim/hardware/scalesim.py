@@ -18,10 +18,11 @@ from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.hardware.profile import AsicProfile, Dataflow, parse_device
 from accelsim.workloads.dtype import Dtype
 
-__all__ = ["ScaleSimConfig", "parse_scalesim_config", "read_scalesim_config"]
+__all__ = ["DATAFLOWS", "ScaleSimConfig", "parse_scalesim_config", "read_scalesim_config"]
 
 _MAX_BYTES: Final = 100_000
-_DATAFLOWS: Final = {
+#: Short names of the dataflows, as SCALE-Sim spells them.
+DATAFLOWS: Final = {
     "os": Dataflow.OUTPUT_STATIONARY,
     "ws": Dataflow.WEIGHT_STATIONARY,
     "is": Dataflow.INPUT_STATIONARY,
@@ -152,7 +153,7 @@ def parse_scalesim_config(text: str, label: str = "<config>") -> ScaleSimConfig:
         raise ProfileError(label, ["section [architecture_presets] is missing"])
     problems: list[str] = []
     whole = {field: _whole(presets, key, problems) for key, field in _WHOLE.items()}
-    dataflow = _DATAFLOWS.get(presets.get("dataflow", "").lower())
+    dataflow = DATAFLOWS.get(presets.get("dataflow", "").lower())
     if dataflow is None:
         problems.append(f"Dataflow: {presets.get('dataflow')!r}; expected os, ws or is")
     words = _words_per_cycle(presets, sections.get("run_presets", {}), problems)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import product
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +36,7 @@ from accelsim.errors import (
     UnknownNameError,
 )
 from accelsim.hardware.profile import Dataflow
-from accelsim.hardware.scalesim import ScaleSimConfig
+from accelsim.hardware.scalesim import DATAFLOWS, ScaleSimConfig
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -54,12 +55,6 @@ __all__ = [
     "sweep_architectures",
 ]
 
-#: Short names of the dataflows, as SCALE-Sim spells them.
-DATAFLOWS: Final = {
-    "os": Dataflow.OUTPUT_STATIONARY,
-    "ws": Dataflow.WEIGHT_STATIONARY,
-    "is": Dataflow.INPUT_STATIONARY,
-}
 #: What a Pareto front may weigh: fields of a point.
 OBJECTIVES: Final = {
     "latency": "latency_s",
@@ -185,15 +180,15 @@ def design_grid(
     Raises:
         InvalidValueError: If a design is not possible, or there are more than 100,000.
     """
-    axes = arrays, dataflows, srams_bytes, bandwidths_bytes_per_s, counts
-    grid = list(product(*axes))
-    if not 1 <= len(grid) <= _MOST_DESIGNS:
+    axes = [list(x) for x in (arrays, dataflows, srams_bytes, bandwidths_bytes_per_s, counts)]
+    size = prod(len(axis) for axis in axes)
+    if not 1 <= size <= _MOST_DESIGNS:
         allowed = f"1 to {_MOST_DESIGNS} combinations"
-        raise InvalidValueError("designs", len(grid), allowed, "Name fewer values.")
+        raise InvalidValueError("designs", size, allowed, "Name fewer values.")
     rest = (clock_hz, pipelined, weight_density_fraction)
     return tuple(
         ArrayDesign(*array, dataflow, *sram, bandwidth, count, *rest)
-        for array, dataflow, sram, bandwidth, count in grid
+        for array, dataflow, sram, bandwidth, count in product(*axes)
     )
 
 
@@ -281,15 +276,12 @@ def sweep_architectures(
 
 
 def _check_objectives(objectives: Sequence[str] | None) -> None:
-    if objectives is None:
-        return
-    if not objectives:
-        raise InvalidValueError(
-            "objectives", 0, "at least one", f"Name some of {', '.join(OBJECTIVES)}."
-        )
-    for name in objectives:
+    names = ", ".join(OBJECTIVES)
+    if objectives is not None and not objectives:
+        raise InvalidValueError("objectives", 0, "at least one", f"Name some of {names}.")
+    for name in objectives or ():
         if name not in OBJECTIVES:
-            raise UnknownNameError("objective", name, OBJECTIVES, f"Use {', '.join(OBJECTIVES)}.")
+            raise UnknownNameError("objective", name, OBJECTIVES, f"Use {names}.")
 
 
 def _areas(
@@ -321,20 +313,19 @@ def _products(
     if isinstance(model, OperatorGraph):
         if batch != 1 or seq_len is not None:
             field, value = ("batch", batch) if batch != 1 else ("seq_len", seq_len)
-            raise InvalidValueError(
-                field, value, "no value: a graph or topology has its sizes", f"Leave {field} out."
-            )
+            allowed = "no value: a graph or topology has its sizes"
+            raise InvalidValueError(field, value, allowed, f"Leave {field} out.")
         return "graph", lower_to_products(model)
     found = workload_catalog.workload(model) if isinstance(model, str) else model
     if not 1 <= batch <= _LARGEST_BATCH:
         raise InvalidValueError("batch", batch, f"1 to {_LARGEST_BATCH:,}")
     if seq_len is not None and found.family is not None and not found.family.sequence:
-        raise InvalidValueError(
-            "seq_len", seq_len, f"no value: {found.name} has no sequence", "Leave seq_len out."
-        )
-    shape = replace(found.default, batch=batch, **({} if seq_len is None else {"seq_len": seq_len}))
+        allowed = f"no value: {found.name} has no sequence"
+        raise InvalidValueError("seq_len", seq_len, allowed, "Leave seq_len out.")
+    sizes = {"batch": batch} | ({} if seq_len is None else {"seq_len": seq_len})
     phase = Phase.PREFILL if found.autoregressive else Phase.FORWARD
-    return found.name, lower_to_products(found.lower(shape, find_precision(precision), phase).graph)
+    lowered = found.lower(replace(found.default, **sizes), find_precision(precision), phase)
+    return found.name, lower_to_products(lowered.graph)
 
 
 def _refusal(products: Products, design: ArrayDesign, dtype: Dtype) -> str:

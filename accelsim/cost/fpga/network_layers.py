@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.fpga.map_slices import burst_ratios, is_concatenation
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import DIMENSIONS, IN_PLACE, OperatorKind
+from accelsim.workloads.operator import IN_PLACE, OperatorKind
 
 __all__ = [
     "CONV",
@@ -151,19 +151,16 @@ def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
 
 def _sizes(graph: OperatorGraph, row: int, code: int) -> tuple[float, ...]:
     """Rows, columns, channels in and out, groups, window and its columns."""
-    d = graph.dims[row].tolist()
-    kind = OperatorKind(int(graph.kind[row]))
-    if kind is _K.GEMM:
+    d, named = graph.dims[row].tolist(), graph.dimensions_of(row)
+    if graph.kind[row] == _K.GEMM:
         return (1, d[1], d[3], d[2], 1, 1, 1)
     if code in {CONV, DEPTHWISE}:
-        named = dict(zip(DIMENSIONS[kind], d, strict=False))
-        side = "in" if kind is _K.CONV_TRANSPOSE else "out"
+        side = "in" if graph.kind[row] == _K.CONV_TRANSPOSE else "out"
         high, wide = named[f"{side}_d"] * named[f"{side}_h"], named[f"{side}_w"]
         window = named["kernel_d"] * named["kernel_h"] * named["kernel_w"]
         return (high, wide, d[1], d[2], d[3], window, named["kernel_w"])
     if code == POOL:
-        side_pixels = d[3] ** 0.5
-        return (side_pixels, side_pixels, d[1], d[1], 1, d[4], 1)
+        return (d[3] ** 0.5, d[3] ** 0.5, d[1], d[1], 1, d[4], 1)
     return (d[0], 1, 1, 1, 1, 1, 1)
 
 
