@@ -176,8 +176,6 @@ def _add_row_stationary(
     parts["mac"][other] += costs.flop[other] / 2.0 * (1.0 - zeros) * chip.nonzero_mac_j
     parts["sram"][other] += graph.bytes[other] / chip.word_bytes * chip.buffer_word_j
     conv = Rows(graph, index[is_conv], OperatorKind.CONV)
-    for place, run in zip(
-        conv.index, row_stationary_runs(conv, machine, machine.memory_bytes_per_s), strict=True
-    ):
-        parts["mac"][place] += machine.count * run.array_j
-        parts["sram"][place] += machine.count * run.buffer_j
+    runs = row_stationary_runs(conv, machine, machine.memory_bytes_per_s)
+    parts["mac"][conv.index] += [machine.count * run.array_j for run in runs]
+    parts["sram"][conv.index] += [machine.count * run.buffer_j for run in runs]
