@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from accelsim.cost.systolic.stalls import MemoryPorts, Scratchpads, stalled_run
+from accelsim.cost.systolic.stalls import stalled_run
 from accelsim.planning.architecture import DATAFLOWS, design_grid, sweep_architectures
 
 KIB = 1024
@@ -36,9 +36,9 @@ def layers_per_s() -> float:
     random = np.random.default_rng(1)
     count = 100_000
     sides = [np.ceil(10 ** random.uniform(0, 3.5, count)) for _ in range(3)]
-    pads, ports = Scratchpads(1e5, 1e5, 1e5), MemoryPorts(4.0, 4.0, 4.0, 10.0)
+    pads = (1e5, 1e5, 1e5)
     slowest = max(
-        best_s(lambda f=flow: stalled_run(*sides, 128, 128, f, pads, ports))
+        best_s(lambda f=flow: stalled_run(*sides, 128, 128, f, pads, 10.0))
         for flow in DATAFLOWS.values()
     )
     return count / slowest

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accelsim.cli.result_writer import ResultWriter, with_output
+from accelsim.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from accelsim.cost.systolic.designs import ArrayDesign
@@ -114,10 +115,7 @@ def sweep(
             [_pair(item) for item in _items("--array", array)],
             [dataflow_named(item) for item in _items("--dataflow", dataflow)],
             [_srams(item) for item in _items("--sram", sram)],
-            [
-                _number("--bandwidth", item) * 1e9
-                for item in _items("--bandwidth", bandwidth or "100")
-            ],
+            _rates(bandwidth or "100"),
             counts=[_whole("--count", item) for item in _items("--count", count)],
             clock_hz=clock_hz,
             pipelined=pipelined,
@@ -175,11 +173,7 @@ def _configured(
     from accelsim.planning.architecture import design_of_config
     from accelsim.workloads.dtype import precision as find_precision
 
-    rates = (
-        [_number("--bandwidth", item) * 1e9 for item in _items("--bandwidth", bandwidth)]
-        if bandwidth
-        else [None]
-    )
+    rates = _rates(bandwidth) if bandwidth else [None]
     dtype = find_precision(precision).compute
     configs = [read_scalesim_config(file) for file in files]
     return [
@@ -189,18 +183,18 @@ def _configured(
     ]
 
 
+def _rates(text: str) -> list[float]:
+    return [_number("--bandwidth", item) * 1e9 for item in _items("--bandwidth", text)]
+
+
 def _items(option: str, text: str) -> list[str]:
     items = [item.strip() for item in text.split(",") if item.strip()]
     if not items:
-        from accelsim.errors import InvalidValueError
-
         raise InvalidValueError(option, text, "one value or more, separated by commas")
     return list(dict.fromkeys(items))
 
 
 def _number(option: str, text: str) -> float:
-    from accelsim.errors import InvalidValueError
-
     try:
         return float(text)
     except ValueError:
@@ -208,16 +202,12 @@ def _number(option: str, text: str) -> float:
 
 
 def _whole(option: str, text: str) -> int:
-    from accelsim.errors import InvalidValueError
-
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
         raise InvalidValueError(option, text, "a whole number")
     return int(text)
 
 
 def _pair(text: str) -> tuple[int, int]:
-    from accelsim.errors import InvalidValueError
-
     rows, separator, columns = text.lower().partition("x")
     if not separator:
         raise InvalidValueError("--array", text, "rows x columns, such as 32x64")
@@ -225,11 +215,9 @@ def _pair(text: str) -> tuple[int, int]:
 
 
 def _srams(text: str) -> tuple[float, float, float]:
-    from accelsim.errors import InvalidValueError
-
     sizes = [_number("--sram", part) * 1024 for part in text.split("/")]
-    if len(sizes) == 1:
-        sizes *= 3
-    if len(sizes) != 3:
+    inputs, *others = sizes
+    if len(others) not in {0, 2}:
         raise InvalidValueError("--sram", text, "one size, or inputs/weights/outputs, in KiB")
-    return sizes[0], sizes[1], sizes[2]
+    weights, outputs = others or (inputs, inputs)
+    return inputs, weights, outputs

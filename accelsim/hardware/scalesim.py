@@ -8,6 +8,7 @@ SCALE-Sim v2 (187e81c0) and v3; sections and keys are matched without regard to 
 from __future__ import annotations
 
 import configparser
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,10 +18,11 @@ from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.hardware.profile import AsicProfile, Dataflow, parse_device
 from accelsim.workloads.dtype import Dtype
 
-__all__ = ["ScaleSimConfig", "parse_scalesim_config", "read_scalesim_config"]
+__all__ = ["DATAFLOWS", "ScaleSimConfig", "parse_scalesim_config", "read_scalesim_config"]
 
 _MAX_BYTES: Final = 100_000
-_DATAFLOWS: Final = {
+#: Short names of the dataflows, as SCALE-Sim spells them.
+DATAFLOWS: Final = {
     "os": Dataflow.OUTPUT_STATIONARY,
     "ws": Dataflow.WEIGHT_STATIONARY,
     "is": Dataflow.INPUT_STATIONARY,
@@ -80,22 +82,16 @@ class ScaleSimConfig:
         """
         if not 0 < clock_hz < 1e12:
             raise InvalidValueError("clock_hz", clock_hz, "above 0 and below 1e12 Hz")
-        rate = bandwidth_bytes_per_s
-        if rate is None and self.words_per_cycle is not None:
-            rate = self.words_per_cycle * dtype.bytes * clock_hz
-        if rate is None or not rate > 0:
-            raise InvalidValueError(
-                "bandwidth_bytes_per_s",
-                rate,
-                "above 0",
-                "The file leaves it to SCALE-Sim (CALC): give it here.",
-            )
-        peak = 2.0 * self.rows * self.columns * clock_hz
+        rate = self.rate_bytes_per_s(dtype, clock_hz, bandwidth_bytes_per_s)
         sram = 1024 * (self.input_sram_kib + self.weight_sram_kib + self.output_sram_kib)
+        peak = 2.0 * self.rows * self.columns * clock_hz
 
-        def sourced(value: float) -> dict[str, Any]:
-            return {"value": value, "source": f"SCALE-Sim configuration {self.name}"}
+        def sourced(**values: float) -> dict[str, Any]:
+            source = {"kind": "datasheet", "source": f"SCALE-Sim configuration {self.name}"}
+            return {name: {"value": value, **source} for name, value in values.items()}
 
+        arrays = sourced(rows=self.rows, columns=self.columns, count=1)
+        memory = sourced(capacity_bytes=memory_bytes, bandwidth_bytes_per_s=rate)
         data = {
             "name": f"scalesim-{self.rows}x{self.columns}-{self.dataflow.value.split('_')[0]}",
             "class": "asic",
@@ -103,25 +99,34 @@ class ScaleSimConfig:
             "vendor": "user",
             "year": 2020,
             "scope": "die",
-            "arrays": {
-                "rows": sourced(self.rows),
-                "columns": sourced(self.columns),
-                "count": sourced(1),
-                "dataflow": self.dataflow.value,
-            },
-            "clock_hz": sourced(clock_hz),
-            "sram_bytes": sourced(sram),
+            "arrays": arrays | {"dataflow": self.dataflow.value},
+            **sourced(clock_hz=clock_hz, sram_bytes=sram),
             "training": False,
-            "matrix_flop_per_s": {dtype.label: sourced(peak)},
-            "memory": {
-                "name": "DRAM",
-                "capacity_bytes": sourced(memory_bytes),
-                "bandwidth_bytes_per_s": sourced(rate),
-            },
+            "matrix_flop_per_s": sourced(**{dtype.label: peak}),
+            "memory": memory | {"name": "DRAM"},
         }
         profile = parse_device(data)
         assert isinstance(profile, AsicProfile)
         return profile
+
+    def rate_bytes_per_s(self, dtype: Dtype, clock_hz: float, given: float | None) -> float:
+        """Bandwidth of main memory.
+
+        Args:
+            dtype: Format of the words.
+            clock_hz: Array clock.
+            given: In place of the configuration's.
+
+        Raises:
+            InvalidValueError: If it is in neither place.
+        """
+        rate = given
+        if rate is None and self.words_per_cycle is not None:
+            rate = self.words_per_cycle * dtype.bytes * clock_hz
+        if rate is None or not rate > 0:
+            remedy = "The file leaves it to SCALE-Sim (CALC): give it here."
+            raise InvalidValueError("bandwidth_bytes_per_s", rate, "above 0", remedy)
+        return rate
 
 
 def read_scalesim_config(path: str | Path) -> ScaleSimConfig:
@@ -142,35 +147,38 @@ def parse_scalesim_config(text: str, label: str = "<config>") -> ScaleSimConfig:
         raise ProfileError(
             label, [f"not a configuration file: {str(error).splitlines()[0]}"]
         ) from None
-    sections = {
-        section.lower(): {k.lower(): v.strip() for k, v in parser[section].items()}
-        for section in parser
-    }
+    sections = {name.lower(): dict(parser[name]) for name in parser}
     presets = sections.get("architecture_presets")
     if presets is None:
         raise ProfileError(label, ["section [architecture_presets] is missing"])
     problems: list[str] = []
-    whole = {
-        field: _whole_number(key, presets.get(key, ""), problems) for key, field in _WHOLE.items()
-    }
-    dataflow = _DATAFLOWS.get(presets.get("dataflow", "").lower())
+    whole = {field: _whole(presets, key, problems) for key, field in _WHOLE.items()}
+    dataflow = DATAFLOWS.get(presets.get("dataflow", "").lower())
     if dataflow is None:
         problems.append(f"Dataflow: {presets.get('dataflow')!r}; expected os, ws or is")
-    words: float | None = None
-    mode = sections.get("run_presets", {}).get("interfacebandwidth", "CALC").upper()
-    if mode == "USER":  # the least of those given is what SCALE-Sim uses
-        given = presets.get("bandwidth", "").split(",")
-        words = float(min(_whole_number("Bandwidth", part.strip(), problems) for part in given))
-    elif mode != "CALC":
-        problems.append(f"InterfaceBandwidth: {mode!r}; expected USER or CALC")
+    words = _words_per_cycle(presets, sections.get("run_presets", {}), problems)
     if problems or dataflow is None:
         raise ProfileError(label, problems)
     name = sections.get("general", {}).get("run_name", "").strip("\"'") or "run"
     return ScaleSimConfig(name[:60], **whole, dataflow=dataflow, words_per_cycle=words)
 
 
-def _whole_number(key: str, text: str, problems: list[str]) -> int:
+def _whole(values: Mapping[str, str], key: str, problems: list[str]) -> int:
+    text = values.get(key, "")
     if text.isascii() and text.isdigit() and 1 <= int(text[:12]) <= _LARGEST:
         return int(text)
     problems.append(f"{key}: {text[:40]!r}; expected a whole number from 1 to {_LARGEST:,}")
     return 0
+
+
+def _words_per_cycle(
+    presets: Mapping[str, str], run: Mapping[str, str], problems: list[str]
+) -> float | None:
+    """The least of the given bandwidths, which is what SCALE-Sim uses; None in CALC mode."""
+    mode = run.get("interfacebandwidth", "CALC").upper()
+    if mode == "CALC":
+        return None
+    if mode != "USER":
+        problems.append(f"InterfaceBandwidth: {mode!r}; expected USER or CALC")
+    parts = presets.get("bandwidth", "").split(",")
+    return float(min(_whole({"Bandwidth": part.strip()}, "Bandwidth", problems) for part in parts))

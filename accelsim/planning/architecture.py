@@ -9,16 +9,18 @@ of some layer stay in the list with their reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim import workload_catalog
-from accelsim.cost.systolic.area import AreaParts, area_coefficients
+from accelsim.cost.systolic.area import area_coefficients
+from accelsim.cost.systolic.counts import PARTIAL_SUM_BITS
 from accelsim.cost.systolic.designs import (
     ArrayDesign,
     DesignCosts,
@@ -26,7 +28,7 @@ from accelsim.cost.systolic.designs import (
     refuse_small_scratchpads,
 )
 from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficients
-from accelsim.cost.systolic.products import PARTIAL_SUM_BYTES, Products, lower_to_products
+from accelsim.cost.systolic.products import Products, lower_to_products
 from accelsim.errors import (
     DoesNotFitError,
     InvalidValueError,
@@ -34,7 +36,7 @@ from accelsim.errors import (
     UnknownNameError,
 )
 from accelsim.hardware.profile import Dataflow
-from accelsim.hardware.scalesim import ScaleSimConfig
+from accelsim.hardware.scalesim import DATAFLOWS, ScaleSimConfig
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -53,12 +55,6 @@ __all__ = [
     "sweep_architectures",
 ]
 
-#: Short names of the dataflows, as SCALE-Sim spells them.
-DATAFLOWS: Final = {
-    "os": Dataflow.OUTPUT_STATIONARY,
-    "ws": Dataflow.WEIGHT_STATIONARY,
-    "is": Dataflow.INPUT_STATIONARY,
-}
 #: What a Pareto front may weigh: fields of a point.
 OBJECTIVES: Final = {
     "latency": "latency_s",
@@ -82,30 +78,32 @@ class DesignPoint:
         utilisation_fraction: Multiply-adds over elements x array cycles.
         dram_bytes: Moved to and from main memory.
         stall_fraction: Share of the array's time that waits for memory.
-        energy_parts_j: Energy by part.
         area_mm2: Arrays, scratchpads and vector lanes; None where their area is unknown.
-        area_parts_mm2: Area by part.
         is_pareto: Whether no other design beats it.
         refusal: Why the model cannot run on it; empty where it can.
+        energy_parts_j: Energy by part.
+        area_parts_mm2: Area by part.
     """
 
     design: ArrayDesign
-    latency_s: float | None
-    energy_j: float | None
-    utilisation_fraction: float | None
-    dram_bytes: float | None
-    stall_fraction: float | None
-    energy_parts_j: dict[str, float]
+    latency_s: float | None = None
+    energy_j: float | None = None
+    utilisation_fraction: float | None = None
+    dram_bytes: float | None = None
+    stall_fraction: float | None = None
     area_mm2: float | None = None
-    area_parts_mm2: dict[str, float] = field(default_factory=dict)
     is_pareto: bool = False
     refusal: str = ""
+    energy_parts_j: dict[str, float] = field(default_factory=dict)
+    area_parts_mm2: dict[str, float] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Flat, with the dataflow's short name."""
         design = self.design
         short = next(name for name, dataflow in DATAFLOWS.items() if dataflow is design.dataflow)
-        return {
+        own = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
+        parts = own.pop("energy_parts_j") | own.pop("area_parts_mm2")
+        shape = {
             "array": f"{design.rows}x{design.columns}",
             "count": design.count,
             "dataflow": short,
@@ -113,17 +111,8 @@ class DesignPoint:
             "sram_bytes": design.sram_bytes,
             "bandwidth_bytes_per_s": design.bandwidth_bytes_per_s,
             "clock_hz": design.clock_hz,
-            "latency_s": self.latency_s,
-            "energy_j": self.energy_j,
-            "utilisation_fraction": self.utilisation_fraction,
-            "dram_bytes": self.dram_bytes,
-            "stall_fraction": self.stall_fraction,
-            "area_mm2": self.area_mm2,
-            "is_pareto": self.is_pareto,
-            "refusal": self.refusal,
-            **self.energy_parts_j,
-            **self.area_parts_mm2,
         }
+        return shape | own | parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +150,8 @@ class ArchitectureSweep:
 
     def to_dict(self) -> dict[str, Any]:
         """All points."""
-        names = (
-            "workload",
-            "batch",
-            "precision",
-            "process_nm",
-            "memory",
-            "product_count",
-            "objectives",
-            "area_note",
-        )
-        return {name: getattr(self, name) for name in names} | {
-            "points": [p.to_dict() for p in self.points]
-        }
+        found = {f.name: getattr(self, f.name) for f in fields(self)}
+        return found | {"points": [point.to_dict() for point in self.points]}
 
 
 def design_grid(
@@ -202,28 +180,15 @@ def design_grid(
     Raises:
         InvalidValueError: If a design is not possible, or there are more than 100,000.
     """
-    shapes, flows, srams = list(arrays), list(dataflows), list(srams_bytes)
-    rates, copies = list(bandwidths_bytes_per_s), list(counts)
-    size = len(shapes) * len(flows) * len(srams) * len(rates) * len(copies)
+    axes = [list(x) for x in (arrays, dataflows, srams_bytes, bandwidths_bytes_per_s, counts)]
+    size = prod(len(axis) for axis in axes)
     if not 1 <= size <= _MOST_DESIGNS:
-        raise InvalidValueError(
-            "designs", size, f"1 to {_MOST_DESIGNS} combinations", "Name fewer values."
-        )
+        allowed = f"1 to {_MOST_DESIGNS} combinations"
+        raise InvalidValueError("designs", size, allowed, "Name fewer values.")
+    rest = (clock_hz, pipelined, weight_density_fraction)
     return tuple(
-        ArrayDesign(
-            rows,
-            columns,
-            dataflow,
-            *sram,
-            bandwidth,
-            count,
-            clock_hz,
-            pipelined,
-            weight_density_fraction,
-        )
-        for (rows, columns), dataflow, sram, bandwidth, count in product(
-            shapes, flows, srams, rates, copies
-        )
+        ArrayDesign(*array, dataflow, *sram, bandwidth, count, *rest)
+        for array, dataflow, sram, bandwidth, count in product(*axes)
     )
 
 
@@ -245,18 +210,9 @@ def design_of_config(
     Raises:
         InvalidValueError: If the bandwidth is in neither place, or a number is out of range.
     """
-    rate = bandwidth_bytes_per_s
-    if rate is None:
-        if config.words_per_cycle is None:
-            remedy = "The configuration leaves it to SCALE-Sim (CALC): give one."
-            raise InvalidValueError("bandwidth", None, "a bandwidth of main memory", remedy)
-        rate = config.words_per_cycle * dtype.bytes * clock_hz
-    kib = 1024.0 * dtype.bytes
-    srams = (
-        config.input_sram_kib * kib,
-        config.weight_sram_kib * kib,
-        config.output_sram_kib * kib,
-    )
+    rate = config.rate_bytes_per_s(dtype, clock_hz, bandwidth_bytes_per_s)
+    words = (config.input_sram_kib, config.weight_sram_kib, config.output_sram_kib)
+    srams = (1024.0 * dtype.bytes * kib for kib in words)
     return ArrayDesign(
         config.rows, config.columns, config.dataflow, *srams, rate, clock_hz=clock_hz
     )
@@ -305,63 +261,50 @@ def sweep_architectures(
     runs = [design for design, refusal in zip(designs, refusals, strict=True) if not refusal]
     if not runs:
         refuse_small_scratchpads(products, designs[0], dtype)
-    costs = design_costs(
-        products,
-        runs,
-        dtype,
-        coefficients or energy_coefficients(),
-        process_nm=process_nm,
-        memory=memory,
-    )
+    known = coefficients or energy_coefficients()
+    costs = design_costs(products, runs, dtype, known, process_nm=process_nm, memory=memory)
     area, area_note = _areas(runs, dtype, process_nm, asked="area" in (objectives or ()))
-    weighed = tuple(objectives or ("latency", "energy", "elements" if area is None else "area"))
-    points = _points(designs, refusals, runs, costs, area, weighed)
+    weighed = tuple(objectives or ("latency", "energy", "area" if area else "elements"))
+    found = iter(_points(runs, costs, area, weighed))
+    points = tuple(
+        DesignPoint(design, refusal=refusal) if refusal else next(found)
+        for design, refusal in zip(designs, refusals, strict=True)
+    )
     return ArchitectureSweep(
         name, batch, precision, process_nm, memory, len(products), weighed, area_note, points
     )
 
 
 def _check_objectives(objectives: Sequence[str] | None) -> None:
-    if objectives is None:
-        return
-    if not objectives:
-        raise InvalidValueError(
-            "objectives", 0, "at least one", f"Name some of {', '.join(OBJECTIVES)}."
-        )
-    for name in objectives:
+    names = ", ".join(OBJECTIVES)
+    if objectives is not None and not objectives:
+        raise InvalidValueError("objectives", 0, "at least one", f"Name some of {names}.")
+    for name in objectives or ():
         if name not in OBJECTIVES:
-            raise UnknownNameError("objective", name, OBJECTIVES, f"Use {', '.join(OBJECTIVES)}.")
+            raise UnknownNameError("objective", name, OBJECTIVES, f"Use {names}.")
 
 
 def _areas(
     designs: Sequence[ArrayDesign], dtype: Dtype, process_nm: float, *, asked: bool
-) -> tuple[AreaParts | None, str]:
-    """Area of each design, or why it is unknown; unknown is refused where it was asked for."""
+) -> tuple[dict[str, FloatArray], str]:
+    """Area of each design by part, or why it is unknown; unknown is refused where it was asked
+    for.
+    """
 
     def column(name: str) -> FloatArray:
-        return np.array([getattr(design, name) for design in designs], dtype=np.float64)
+        return np.array([getattr(design, name) for design in designs], dtype=np.float64).T
 
-    operand = 8.0 * dtype.bytes
+    # A stationary operand is loaded behind another.
     stays = np.array([design.dataflow is Dataflow.OUTPUT_STATIONARY for design in designs])
-    bits = (
-        np.where(stays, 2.0, 3.0) * operand + 8.0 * PARTIAL_SUM_BYTES
-    )  # a stationary operand is loaded behind another
-    pads = tuple(column(f"{name}_sram_bytes") for name in ("input", "weight", "output"))
+    bits = np.where(stays, 2.0, 3.0) * 8.0 * dtype.bytes + PARTIAL_SUM_BITS
+    lanes = column("columns") * column("count")
+    sides = (column("element_count"), bits, column("pads_bytes"), column("count"), lanes)
     try:
-        parts = area_coefficients().design_parts(
-            column("element_count"),
-            bits,
-            pads,
-            column("count"),
-            column("columns") * column("count"),
-            dtype,
-            process_nm,
-        )
+        return area_coefficients().design_parts(*sides, dtype, process_nm), ""
     except MissingCoefficientError as error:
         if asked:
             raise
-        return None, f"area unknown: {error}"
-    return parts, ""
+        return {}, f"area unknown: {error}"
 
 
 def _products(
@@ -370,20 +313,19 @@ def _products(
     if isinstance(model, OperatorGraph):
         if batch != 1 or seq_len is not None:
             field, value = ("batch", batch) if batch != 1 else ("seq_len", seq_len)
-            raise InvalidValueError(
-                field, value, "no value: a graph or topology has its sizes", f"Leave {field} out."
-            )
+            allowed = "no value: a graph or topology has its sizes"
+            raise InvalidValueError(field, value, allowed, f"Leave {field} out.")
         return "graph", lower_to_products(model)
     found = workload_catalog.workload(model) if isinstance(model, str) else model
     if not 1 <= batch <= _LARGEST_BATCH:
         raise InvalidValueError("batch", batch, f"1 to {_LARGEST_BATCH:,}")
     if seq_len is not None and found.family is not None and not found.family.sequence:
-        raise InvalidValueError(
-            "seq_len", seq_len, f"no value: {found.name} has no sequence", "Leave seq_len out."
-        )
-    shape = replace(found.default, batch=batch, **({} if seq_len is None else {"seq_len": seq_len}))
+        allowed = f"no value: {found.name} has no sequence"
+        raise InvalidValueError("seq_len", seq_len, allowed, "Leave seq_len out.")
+    sizes = {"batch": batch} | ({} if seq_len is None else {"seq_len": seq_len})
     phase = Phase.PREFILL if found.autoregressive else Phase.FORWARD
-    return found.name, lower_to_products(found.lower(shape, find_precision(precision), phase).graph)
+    lowered = found.lower(replace(found.default, **sizes), find_precision(precision), phase)
+    return found.name, lower_to_products(lowered.graph)
 
 
 def _refusal(products: Products, design: ArrayDesign, dtype: Dtype) -> str:
@@ -396,50 +338,41 @@ def _refusal(products: Products, design: ArrayDesign, dtype: Dtype) -> str:
 
 def _points(
     designs: Sequence[ArrayDesign],
-    refusals: Sequence[str],
-    runs: Sequence[ArrayDesign],
     costs: DesignCosts,
-    area: AreaParts | None,
+    area: dict[str, FloatArray],
     objectives: Sequence[str],
-) -> tuple[DesignPoint, ...]:
-    total = costs.energy.total_j
-    size = None if area is None else area.total_mm2
-    columns = {
-        "latency": costs.latency_s,
-        "energy": total,
-        "elements": np.array([design.element_count for design in runs], dtype=np.float64),
-        "dram": costs.dram_bytes,
-    } | ({} if size is None else {"area": size})
-    front = iter(pareto_mask(np.stack([columns[name] for name in objectives], axis=1)).tolist())
-    parts, places = costs.energy.to_dict(), {} if area is None else area.to_dict()
+) -> list[DesignPoint]:
+    """Points of designs that run the model; without area where it is unknown."""
     busy = np.divide(
         costs.compute_s,
         costs.latency_s - costs.vector_s,
         where=costs.compute_s > 0,
-        out=np.ones(len(runs)),
+        out=np.ones(len(designs)),
     )
-    index = iter(range(len(runs)))
-    points: list[DesignPoint] = []
-    for design, refusal in zip(designs, refusals, strict=True):
-        if refusal:
-            points.append(DesignPoint(design, None, None, None, None, None, {}, refusal=refusal))
-            continue
-        i = next(index)
-        points.append(
-            DesignPoint(
-                design,
-                float(costs.latency_s[i]),
-                float(total[i]),
-                float(costs.utilisation_fraction[i]),
-                float(costs.dram_bytes[i]),
-                float(1.0 - busy[i]),
-                {name: values[i] for name, values in parts.items()},
-                None if size is None else float(size[i]),
-                {name: values[i] for name, values in places.items()},
-                is_pareto=next(front),
-            )
-        )
-    return tuple(points)
+    columns = {
+        "latency_s": costs.latency_s,
+        "energy_j": np.sum(list(costs.energy_parts_j.values()), axis=0),
+        "utilisation_fraction": costs.utilisation_fraction,
+        "dram_bytes": costs.dram_bytes,
+        "stall_fraction": 1.0 - busy,
+    }
+    if area:
+        columns["area_mm2"] = np.sum(list(area.values()), axis=0)
+    elements = np.array([design.element_count for design in designs], dtype=np.float64)
+    weighed = columns | {"elements": elements}
+    front = pareto_mask(np.stack([weighed[OBJECTIVES[name]] for name in objectives], axis=1))
+    tables = columns, costs.energy_parts_j, area
+    cells = zip(*(_rows(table, len(designs)) for table in tables), strict=True)
+    return [
+        DesignPoint(design, **own, energy_parts_j=energy, area_parts_mm2=places, is_pareto=best)
+        for design, best, (own, energy, places) in zip(designs, front.tolist(), cells, strict=True)
+    ]
+
+
+def _rows(columns: Mapping[str, FloatArray], count: int) -> list[dict[str, float]]:
+    """Columns as one mapping per row."""
+    lists = {name: column.tolist() for name, column in columns.items()}
+    return [{name: values[i] for name, values in lists.items()} for i in range(count)]
 
 
 def pareto_mask(values: FloatArray) -> NDArray[np.bool_]:

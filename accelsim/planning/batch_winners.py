@@ -16,12 +16,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.compare import compare
 from accelsim.planning.estimate import Estimate
-from accelsim.planning.options import (
-    EstimateKeywords,
-    PriceChoice,
-    RunOptions,
-    options_and_price,
-)
+from accelsim.planning.options import EstimateKeywords, options_and_price
 from accelsim.workloads.model import Workload
 
 __all__ = ["DEFAULT_BATCHES", "BatchWinners", "Win", "batch_winners"]
@@ -78,26 +73,22 @@ def batch_winners(
         raise InvalidValueError("batches", list(batches), "at least one batch")
     listed = list(devices)
     options, price = options_and_price(None, None, keywords)
-    return tuple(_winners(workload, listed, batch, options, price) for batch in batches)
+    found = []
+    for batch in batches:
+        rows = compare(workload, listed, options, price, batch=batch).rows
+        done = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
+        best = (_best(done, column, sign) for column, sign in _FIGURES)
+        name = rows[0].workload if rows else str(workload)
+        found.append(BatchWinners(name, batch, *best))
+    return tuple(found)
 
 
-def _winners(
-    workload: str | Workload,
-    devices: Sequence[str | DeviceProfile],
-    batch: int,
-    options: RunOptions,
-    price: PriceChoice,
-) -> BatchWinners:
-    rows = compare(workload, devices, options, price, batch=batch).rows
-    done = [row.estimate for row in rows if row.estimate is not None and row.reason is None]
-    name = rows[0].workload if rows else str(workload)
-    return BatchWinners(
-        name,
-        batch,
-        _best(done, "throughput_per_s", -1.0),
-        _best(done, "energy_per_sample_j", 1.0),
-        _best(done, "cost_usd_per_1000", 1.0),
-    )
+#: Columns of throughput, energy and cost, and whether the largest or the least wins.
+_FIGURES: Final = (
+    ("throughput_per_s", -1.0),
+    ("energy_per_sample_j", 1.0),
+    ("cost_usd_per_1000", 1.0),
+)
 
 
 def _best(estimates: Sequence[Estimate], column: str, sign: float) -> Win | None:

@@ -9,11 +9,10 @@ peak is how many operations an element does per cycle in that format: 1, 2 for h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import log
 from typing import Any, Final
-
-import numpy as np
 
 from accelsim import catalog
 from accelsim.errors import InvalidValueError
@@ -58,41 +57,35 @@ class AsicPeak:
         return asdict(self)
 
 
-def asic_peaks(names: Iterable[str] | None = None) -> tuple[AsicPeak, ...]:
+def asic_peaks(names: Sequence[str] | None = None) -> tuple[AsicPeak, ...]:
     """Quoted and derived peaks.
 
     Args:
-        names: ASICs; all of the catalogue unless given.
+        names: ASICs; all of the catalogue if none.
 
     Raises:
         UnknownNameError: If a device does not exist.
         InvalidValueError: If it is not an ASIC.
     """
-    asked = None if names is None else list(names)
-    profiles = [
-        catalog.device(name) for name in (catalog.device_names() if asked is None else asked)
-    ]
-    if asked is not None and (
-        other := next((p for p in profiles if not isinstance(p, AsicProfile)), None)
-    ):
-        raise InvalidValueError(
-            "device", other.name, "an ASIC", "List them with: accelsim devices list --class asic"
-        )
-    return tuple(
-        peak for profile in profiles if isinstance(profile, AsicProfile) for peak in _peaks(profile)
-    )
+    profiles = [catalog.device(name) for name in (names or catalog.device_names())]
+    found: list[AsicPeak] = []
+    for profile in profiles:
+        if isinstance(profile, AsicProfile):
+            found += _peaks(profile)
+        elif names:
+            remedy = "List them with: accelsim devices list --class asic"
+            raise InvalidValueError("device", profile.name, "an ASIC", remedy)
+    return tuple(found)
 
 
 def _peaks(profile: AsicProfile) -> list[AsicPeak]:
     arrays = profile.arrays
-    base = (
-        2.0 * arrays.rows.value * arrays.columns.value * arrays.count.value * profile.clock_hz.value
-    )
+    elements = arrays.rows.value * arrays.columns.value * arrays.count.value
+    base = 2.0 * elements * profile.clock_hz.value
     found: list[AsicPeak] = []
     for dtype, quoted in profile.matrix_flop_per_s.items():
-        rate = float(
-            _RATES[int(np.argmin([abs(np.log(quoted.value / (base * r))) for r in _RATES]))]
-        )
+        ratio = quoted.value / base
+        rate = min(_RATES, key=lambda known: abs(log(ratio / known)))
         difference = quoted.value / (base * rate) - 1.0
         named = (f"rate_tflop_per_s.{dtype.label}", "derived.matrix_peak")
         reasons = [conflict.reason for conflict in profile.conflicts if conflict.field in named]

@@ -14,7 +14,7 @@ from accelsim.cost.roofline import Roofline
 from accelsim.cost.systolic.counts import array_counts
 from accelsim.cost.systolic.cycles import pipelined_cycles, systolic_cycles
 from accelsim.cost.systolic.products import pack_groups
-from accelsim.cost.systolic.stalls import MemoryPorts, Scratchpads, stalled_run, tile_words
+from accelsim.cost.systolic.stalls import stalled_run, tile_words
 from accelsim.cost.table import RowCosts, gather_costs, refuse_rows
 from accelsim.errors import UnsupportedOperatorError
 from accelsim.hardware.profile import Dataflow
@@ -120,10 +120,8 @@ def test_a_wider_port_never_slows_and_cycles_never_fall_below_the_array(
     m, n, k, side, flow, rate, factor
 ):
     tiles = tile_words(m, n, k, side, side, flow)
-    pads = Scratchpads(*(2 * np.asarray(tile) for tile in tiles))
     slow, fast = (
-        stalled_run(m, n, k, side, side, flow, pads, MemoryPorts(shared_words_per_cycle=width))
-        for width in (rate, factor * rate)
+        stalled_run(m, n, k, side, side, flow, 2 * tiles, width) for width in (rate, factor * rate)
     )
     assert fast.cycles <= slow.cycles * (1 + 1e-12)
     assert fast.cycles >= fast.compute_cycles
@@ -134,11 +132,9 @@ def test_a_wider_port_never_slows_and_cycles_never_fall_below_the_array(
 @given(m=SIDES, n=SIDES, k=SIDES, side=ARRAY, flow=FLOWS, factor=st.floats(1, 100))
 def test_larger_scratchpads_never_move_more(m, n, k, side, flow, factor):
     tiles = tile_words(m, n, k, side, side, flow)
-    port = MemoryPorts(shared_words_per_cycle=1.0)
     moved = []
     for scale in (2.0, 2.0 * factor):
-        pads = Scratchpads(*(scale * np.asarray(tile) for tile in tiles))
-        run = stalled_run(m, n, k, side, side, flow, pads, port)
+        run = stalled_run(m, n, k, side, side, flow, scale * tiles, 1.0)
         moved.append(run.cycles)
     assert moved[1] <= moved[0] * (1 + 1e-12)
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import copy
+import json
 
 import numpy as np
 import pytest
 
-from accelsim.cost.systolic.energy import energy_coefficients, parse_energy_coefficients
+from accelsim.cost.class_parameters import class_file
+from accelsim.cost.systolic.energy import ENERGY_FILE, EnergyCoefficients, energy_coefficients
 from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import InvalidValueError, MissingCoefficientError, ProfileError
 from accelsim.workloads.dtype import Dtype
 
-PATH = data_root() / "calibration" / "class" / "asic-energy.yaml"
+PATH = data_root() / "calibration" / "class" / f"{ENERGY_FILE}.yaml"
 COEFFICIENTS = energy_coefficients()
 
 
 def test_every_coefficient_has_node_width_kind_and_source():
-    for entry in COEFFICIENTS.entries:
+    for entry in COEFFICIENTS.coefficients:
         assert entry.bits > 0
         assert entry.node_nm > 0
         assert entry.energy_pj > 0
@@ -68,9 +69,8 @@ def test_energy_grows_with_capacity_node_and_width():
     ],
 )
 def test_a_missing_coefficient_is_refused_by_name(part, ask):
-    data = copy.deepcopy(read_yaml(PATH))
-    data["coefficients"] = [entry for entry in data["coefficients"] if entry["part"] != part]
-    lacking = parse_energy_coefficients(data, "test")
+    kept = tuple(entry for entry in COEFFICIENTS.coefficients if entry.part != part)
+    lacking = COEFFICIENTS.model_copy(update={"coefficients": kept})
     with pytest.raises(
         MissingCoefficientError,
         match=part.removeprefix("dram-").upper() if "dram" in part else part,
@@ -99,8 +99,9 @@ def test_unknown_formats_and_memories_are_refused():
         ("unit", 1),
     ],
 )
-def test_incomplete_entries_are_refused_by_place(field, value):
-    data = copy.deepcopy(read_yaml(PATH))
+def test_incomplete_entries_are_refused_by_place(tmp_path, field, value):
+    data = read_yaml(PATH)
     data["coefficients"][3][field] = value
-    with pytest.raises(ProfileError, match=r"coefficients\[3\]"):
-        parse_energy_coefficients(data, "test")
+    (tmp_path / PATH.name).write_text(json.dumps(data))
+    with pytest.raises(ProfileError, match=rf"coefficients.3.{field}"):
+        class_file(ENERGY_FILE, EnergyCoefficients, tmp_path)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from accelsim.cost.fpga.host_tasks import HOST_CORES
-from accelsim.cost.fpga.network import DpuBoards, DpuNetworks, DpuRates, host_times_s, layer_times_s
+from accelsim.cost.fpga.network import DpuBoards, DpuNetworks, DpuRates, core_times_s, host_times_s
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["PORT_BYTES_PER_CYCLE", "engine_boards", "engine_times_s"]
@@ -33,7 +33,7 @@ def engine_boards(
         clock_hz: Clock of the engines.
         engine_count: Engines.
     """
-    ones, none = np.ones(len(clock_hz)), np.zeros(len(clock_hz), dtype=np.bool_)
+    ones = np.ones(len(clock_hz))
     return DpuBoards(
         parallelism=parallelism,
         clock_hz=clock_hz,
@@ -41,8 +41,8 @@ def engine_boards(
         memory_bytes_per_s=PORT_BYTES_PER_CYCLE * clock_hz,
         host_ratio=ones,
         scan_threads=HOST_CORES * ones,
-        has_wide_memory=none,
-        is_early=none,
+        has_wide_memory=ones < 1,
+        is_early=ones < 1,
     )
 
 
@@ -57,13 +57,7 @@ def engine_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, 
             not read one by one.
         rates: Of the overlay.
     """
-    layers = (
-        np.maximum(*layer_times_s(networks, rates, is_shared=False))
-        + rates.layer_s * networks.starts
-    )
-    engines = np.add.reduceat(layers, networks.start) / networks.cores
-    held = replace(
-        networks, host=replace(networks.host, scan_s=np.zeros_like(networks.host.scan_s))
-    )
-    one, all_threads = host_times_s(held, rates)
+    engines = core_times_s(networks, rates) / networks.boards.core_count
+    host = replace(networks.host, scan_s=np.zeros_like(engines))
+    one, all_threads = host_times_s(replace(networks, host=host), rates)
     return engines + one, np.maximum(engines, all_threads)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from accelsim.cost.fpga.fpga_parameters import FpgaParameters
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.hardware.profile import FpgaProfile
+from accelsim.hardware.sourced import value_of
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
@@ -36,8 +37,11 @@ __all__ = [
 
 #: Widest operands multiplied in lookup tables; wider ones take DSP blocks.
 _LUT_MULTIPLIER_BITS = 4
-#: (widest word, words per 18 kbit block) of a block RAM, narrowest first (AMD UG573).
-_BRAM18_SHAPES = ((1, 16384, 1), (2, 8192, 2), (4, 4096, 4), (9, 2048, 9), (18, 1024, 18))
+#: Words of an 18 kbit block RAM and their width, narrowest first (AMD UG573).
+_BRAM18_WORDS = np.array([16384, 8192, 4096, 2048, 1024, 512])
+_BRAM18_WIDTHS = np.array([1, 2, 4, 9, 18, 36])
+#: Place of the widest words, for memories no deeper than they.
+_WIDEST = 5
 #: Deepest weight memory built from lookup tables (64 bits each) instead of block RAM: FINN-R.
 _DISTRIBUTED_DEPTH = 128
 _RESOURCES = ("lut_count", "bram_18k_count", "dsp_count")
@@ -109,12 +113,8 @@ def node_cycles(
         pe: Divisor of mh.
         simd: Divisor of mw.
     """
-    cycles: FloatArray = (
-        np.ceil(np.asarray(mh) / np.asarray(pe))
-        * np.ceil(np.asarray(mw) / np.asarray(simd))
-        * np.asarray(vectors)
-    )
-    return cycles
+    folds = np.ceil(np.asarray(mh) / np.asarray(pe)) * np.ceil(np.asarray(mw) / np.asarray(simd))
+    return np.asarray(folds * np.asarray(vectors))
 
 
 def lut_estimate(
@@ -141,17 +141,12 @@ def lut_estimate(
     """
     lanes = np.asarray(simd, dtype=np.float64)
     binary = weight_bits == activation_bits == 1
-    bits = (
-        1 if binary else weight_bits + activation_bits
-    )  # the product of two bits is one bit: XNOR
+    bits = 1 if binary else weight_bits + activation_bits
     in_luts = max(weight_bits, activation_bits) <= _LUT_MULTIPLIER_BITS
     multipliers = lanes * (2 * np.ceil(bits / 6) - 1) * bits if in_luts else 0.0
     accumulator = bits + np.ceil(np.log2(max(mw, 1)))
     per_row = multipliers + bits * (2 * lanes - 1) + accumulator
-    luts: FloatArray = (
-        values.lut_base + values.lut_ratio * np.asarray(pe, dtype=np.float64) * per_row
-    )
-    return luts
+    return np.asarray(values.lut_base + values.lut_ratio * np.asarray(pe) * per_row)
 
 
 def dsp_estimate(
@@ -184,12 +179,9 @@ def bram18_estimate(
     """
     lanes = np.asarray(pe, dtype=np.float64) * np.asarray(simd, dtype=np.float64)
     depth, width = mw * mh / lanes, lanes * weight_bits
-    blocks = np.ceil(depth / 512) * np.ceil(width / 36)
-    wide_deep = np.ceil(depth / 1024) * np.ceil(width / 18)
-    blocks = np.where(depth > 512, wide_deep, blocks)
-    for widest, words, port in reversed(_BRAM18_SHAPES):
-        narrow = np.ceil(depth / words) * np.ceil(width / port)
-        blocks = np.where(width <= widest, narrow, blocks)
+    narrow = np.searchsorted(_BRAM18_WIDTHS[:_WIDEST], width)
+    shape = np.where((width > _BRAM18_WIDTHS[_WIDEST - 1]) & (depth > 512), _WIDEST - 1, narrow)
+    blocks = np.ceil(depth / _BRAM18_WORDS[shape]) * np.ceil(width / _BRAM18_WIDTHS[shape])
     held: FloatArray = np.where(depth <= _DISTRIBUTED_DEPTH, 0.0, blocks)
     return held
 
@@ -209,10 +201,8 @@ def weight_lut_estimate(
     """
     lanes = np.asarray(pe, dtype=np.float64) * np.asarray(simd, dtype=np.float64)
     depth = mw * mh / lanes
-    luts: FloatArray = np.where(
-        depth <= _DISTRIBUTED_DEPTH, lanes * weight_bits * np.ceil(depth / 64), 0.0
-    )
-    return luts
+    luts = lanes * weight_bits * np.ceil(depth / 64)
+    return np.where(depth <= _DISTRIBUTED_DEPTH, luts, 0.0)
 
 
 def pipeline_latency_s(cycles: FloatArray, start_fractions: ArrayLike, clock_hz: float) -> float:
@@ -240,22 +230,22 @@ def _divisors(number: int) -> tuple[int, ...]:
 
 
 def _candidates(node: StreamingNode, values: FpgaParameters) -> FloatArray:
-    """Every folding of a node: columns cycles, luts, bram, dsp, pe, simd; fewest cycles first,
-    shape (f, 6).
-    """
+    """Every folding of a node, fewest cycles first, shape (f, 6)."""
     grid = np.meshgrid(_divisors(node.mh), _divisors(node.mw), indexing="ij")
-    pe, simd = (axis.reshape(-1).astype(np.float64) for axis in grid)
-    columns = (
-        node.load_cycles + node_cycles(node.mw, node.mh, node.vectors, pe, simd),
-        lut_estimate(node.mw, pe, simd, node.weight_bits, node.activation_bits, values)
-        + weight_lut_estimate(node.mw, node.mh, pe, simd, node.weight_bits),
-        bram18_estimate(node.mw, node.mh, pe, simd, node.weight_bits),
-        dsp_estimate(pe, simd, node.weight_bits, node.activation_bits),
-        pe,
-        simd,
-    )
-    table: FloatArray = np.stack(columns, axis=1)
+    table = _foldings(node, *(axis.reshape(-1).astype(np.float64) for axis in grid), values)
     return table[np.lexsort((table[:, 1], table[:, 0]))]
+
+
+def _foldings(
+    node: StreamingNode, pe: FloatArray, simd: FloatArray, values: FpgaParameters
+) -> FloatArray:
+    """Columns cycles, luts, bram, dsp, pe, simd of foldings of a node, shape (f, 6)."""
+    bits = (node.weight_bits, node.activation_bits)
+    matrix = (node.mw, node.mh, pe, simd, bits[0])
+    luts = lut_estimate(node.mw, pe, simd, *bits, values) + weight_lut_estimate(*matrix)
+    cycles = node.load_cycles + node_cycles(node.mw, node.mh, node.vectors, pe, simd)
+    blocks, multipliers = bram18_estimate(*matrix), dsp_estimate(pe, simd, *bits)
+    return np.stack([cycles, luts, blocks, multipliers, pe, simd], axis=1)
 
 
 def _fold(tables: Sequence[FloatArray], target_cycles: float, weights: FloatArray) -> FloatArray:
@@ -272,13 +262,10 @@ def _budget(device: FpgaProfile, *, whole: bool = False) -> FloatArray:
     """Usable (or all) lookup tables, 18 kbit RAMs (an UltraRAM counts as 16) and DSP blocks;
     infinite where unknown.
     """
-    usable = 1.0 if whole or device.usable_fraction is None else device.usable_fraction.value
-    counts = (device.lut_count, device.bram_36k_count, device.dsp_count)
-    amounts = np.array([np.inf if count is None else count.value * usable for count in counts])
-    amounts[1] *= 2.0
-    if device.uram_count is not None:
-        amounts[1] += 16.0 * device.uram_count.value * usable
-    return amounts
+    usable = 1.0 if whole else value_of(device.usable_fraction, 1.0)
+    luts = value_of(device.lut_count, np.inf)
+    blocks = 2.0 * value_of(device.bram_36k_count, np.inf) + 16.0 * value_of(device.uram_count, 0)
+    return usable * np.array([luts, blocks, value_of(device.dsp_count, np.inf)])
 
 
 def fold_network(
@@ -319,7 +306,11 @@ def fold_network(
     fastest = max(float(table[0, 0]) for table in tables)
     if target_fps is not None:
         chosen = _fold(tables, clock / target_fps, weights)
-        _check_rate(chosen, clock, target_fps)
+        reached = clock / float(chosen[:, 0].max())
+        if reached < target_fps:
+            most = f"at most {reached:,.1f} images per second"
+            allowed = f"{most}: the largest layer unfolded takes that long"
+            raise InvalidValueError("target_fps", target_fps, allowed)
         return _design(_fitting(chosen, budget, device), nodes, clock)
     chosen = _fitting(_fold(tables, slowest, weights), budget, device)
     low, high = fastest, slowest
@@ -331,15 +322,6 @@ def fold_network(
         else:
             low = middle
     return _design(chosen, nodes, clock)
-
-
-def _check_rate(chosen: FloatArray, clock_hz: float, target_fps: float) -> None:
-    reached = clock_hz / float(chosen[:, 0].max())
-    if reached < target_fps:
-        allowed = (
-            f"at most {reached:,.1f} images per second: the largest layer unfolded takes that long"
-        )
-        raise InvalidValueError("target_fps", target_fps, allowed)
 
 
 def _fitting(chosen: FloatArray, budget: FloatArray, device: FpgaProfile) -> FloatArray:
@@ -377,29 +359,10 @@ def design_of_folding(
     Raises:
         DoesNotFitError: Naming the resource that is short.
     """
-    chosen = np.array(
-        [
-            _folding(n, p, s, values)
-            for n, p, s in zip(nodes, pe.tolist(), simd.tolist(), strict=True)
-        ]
-    )
-    return _design(
-        _fitting(chosen, _budget(device, whole=True), device), nodes, device.fabric_clock_hz.value
-    )
-
-
-def _folding(node: StreamingNode, pe: float, simd: float, values: FpgaParameters) -> FloatArray:
-    """Columns cycles, luts, bram, dsp, pe, simd of one folding, shape (6,)."""
-    bits = (node.weight_bits, node.activation_bits)
-    luts = lut_estimate(node.mw, pe, simd, *bits, values) + weight_lut_estimate(
-        node.mw, node.mh, pe, simd, bits[0]
-    )
-    blocks = bram18_estimate(node.mw, node.mh, pe, simd, bits[0])
-    cycles = node.load_cycles + node_cycles(node.mw, node.mh, node.vectors, pe, simd)
-    row: FloatArray = np.array(
-        [float(cycles), float(luts), float(blocks), float(dsp_estimate(pe, simd, *bits)), pe, simd]
-    )
-    return row
+    sides = zip(nodes, pe[:, None], simd[:, None], strict=True)
+    chosen = np.concatenate([_foldings(node, p, s, values) for node, p, s in sides])
+    fitting = _fitting(chosen, _budget(device, whole=True), device)
+    return _design(fitting, nodes, device.fabric_clock_hz.value)
 
 
 def _design(chosen: FloatArray, nodes: Sequence[StreamingNode], clock_hz: float) -> DataflowDesign:

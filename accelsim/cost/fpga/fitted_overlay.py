@@ -25,9 +25,7 @@ from accelsim.workloads.operator import CONV_KINDS, DIMENSIONS, OperatorKind
 
 __all__ = ["NetworkTimes", "network_times"]
 
-_SPATIAL = [
-    int(kind) for kind in (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE, OperatorKind.POOLING)
-]
+_SPATIAL = (OperatorKind.CONV, OperatorKind.CONV_TRANSPOSE, OperatorKind.POOLING)
 #: Columns of a convolution's depths.
 _DEPTHS = [
     i
@@ -101,7 +99,7 @@ def _images(graph: OperatorGraph) -> float | None:
     several sizes.
     """
     spatial = np.isin(graph.kind, _SPATIAL)
-    windows = np.isin(graph.kind, [int(kind) for kind in CONV_KINDS])
+    windows = np.isin(graph.kind, list(CONV_KINDS))
     batches = np.unique(graph.dims[spatial, 0])
     has_depth = (graph.dims[windows][:, _DEPTHS] > 1).any()
     share = float(graph.flop[windows].sum()) / max(float(graph.flop.sum()), 1.0)

@@ -65,38 +65,26 @@ def parse_folding(data: Mapping[str, Any], origin: str) -> tuple[LayerFolding, .
     Raises:
         ProfileError: Naming every layer that is wrong.
     """
-    problems: list[str] = []
-    found: list[tuple[int, LayerFolding]] = []
-    for name, attributes in data.items():
-        match = _MATRIX_LAYER.match(name)
-        if match is None:
-            continue
-        wrong = _problems(name, attributes)
-        problems += wrong
-        if not wrong:
-            found.append((int(match[2]), LayerFolding(name, attributes["PE"], attributes["SIMD"])))
-    if not found and not problems:
-        problems.append(
-            "no matrix layer: expected names like MatrixVectorActivation_0 or MVAU_hls_0 with PE "
-            "and SIMD"
-        )
+    layers = [(match, name) for name in data if (match := _MATRIX_LAYER.match(name))]
+    problems = [problem for _, name in layers for problem in _problems(name, data[name])]
+    if not layers:
+        names = "MatrixVectorActivation_0 or MVAU_hls_0"
+        problems.append(f"no matrix layer: expected names like {names} with PE and SIMD")
     if problems:
         raise ProfileError(origin, problems)
-    return tuple(folding for _, folding in sorted(found, key=lambda pair: pair[0]))
+    ordered = [name for _, name in sorted(layers, key=lambda layer: int(layer[0][2]))]
+    return tuple(LayerFolding(name, data[name]["PE"], data[name]["SIMD"]) for name in ordered)
 
 
 def _problems(name: str, attributes: Any) -> list[str]:
     if not isinstance(attributes, Mapping):
         return [f"{name}: expected a mapping with PE and SIMD"]
-    wrong = []
-    for key in ("PE", "SIMD"):
-        value = attributes.get(key)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
-            wrong.append(
-                f"{name}.{key}: {value!r} is not a whole number from 1 to {_LARGEST}; give the "
-                f"layer's {key}"
-            )
-    return wrong
+    expected = f"is not a whole number from 1 to {_LARGEST}; give the layer's"
+    return [
+        f"{name}.{key}: {value!r} {expected} {key}"
+        for key in ("PE", "SIMD")
+        if type(value := attributes.get(key)) is not int or not 1 <= value <= _LARGEST
+    ]
 
 
 def folded_design(
@@ -130,7 +118,5 @@ def folded_design(
                 raise InvalidValueError(
                     field, part, f"a divisor of {whole} (layer {node.name})", "Change the folding."
                 )
-    pe, simd = (
-        np.array([getattr(f, name) for f in foldings], dtype=np.float64) for name in ("pe", "simd")
-    )
+    pe, simd = np.array([(f.pe, f.simd) for f in foldings], dtype=np.float64).T
     return design_of_folding(nodes, pe, simd, device, values)

@@ -59,8 +59,7 @@ def fpga_parameters() -> FpgaParameters:
     Raises:
         ProfileError: If their file is missing or malformed.
     """
-    parameters: FpgaParameters = class_parameters("fpga", FpgaParameters)
-    return parameters
+    return class_parameters("fpga", FpgaParameters)
 
 
 @lru_cache(maxsize=64)

@@ -97,9 +97,8 @@ def host_work(layers: LayerColumns, task: HostTask) -> HostWork:
 
 def join_work(work: Sequence[HostWork]) -> HostWork:
     """The work of several runs, end to end."""
-    return HostWork(
-        *(np.concatenate([getattr(one, f.name) for one in work]) for f in fields(HostWork))
-    )
+    names = (f.name for f in fields(HostWork))
+    return HostWork(*(np.concatenate([getattr(one, name) for one in work]) for name in names))
 
 
 def _amount(layers: LayerColumns, task: HostTask) -> float:

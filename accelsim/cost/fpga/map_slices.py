@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import DIMENSIONS, OperatorKind
+from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["burst_ratios", "is_concatenation"]
 
@@ -51,8 +51,7 @@ def burst_ratios(
 
 def is_concatenation(graph: OperatorGraph) -> NDArray[np.bool_]:
     """Rows that join maps, shape (n,): the maps are written in place."""
-    joins: NDArray[np.bool_] = np.array([name == "concat" for name in graph.name], dtype=np.bool_)
-    return joins
+    return np.array([name == "concat" for name in graph.name], dtype=np.bool_)
 
 
 def _writer(graph: OperatorGraph, is_layer: NDArray[np.bool_], row: int) -> int:
@@ -66,14 +65,12 @@ def _writer(graph: OperatorGraph, is_layer: NDArray[np.bool_], row: int) -> int:
 
 def _map_shape(graph: OperatorGraph, is_layer: NDArray[np.bool_], row: int) -> tuple[float, float]:
     """Pixels and channels of what a row writes; no pixels where its kind does not tell."""
-    kind, dims = OperatorKind(int(graph.kind[row])), graph.dims[row].tolist()
-    sizes = dict(zip(DIMENSIONS[kind], dims, strict=False))
+    kind, sizes = graph.kind[row], graph.dimensions_of(row)
     if kind in {_K.CONV, _K.CONV_TRANSPOSE}:
         return sizes["out_d"] * sizes["out_h"] * sizes["out_w"], sizes["channels_out"]
-    if kind is _K.POOLING:
+    if kind == _K.POOLING:
         return sizes["out_pixels"], sizes["channels"]
-    if kind is _K.ELEMENTWISE and len(graph.dependencies_of(row)):
-        return _map_shape(
-            graph, is_layer, _writer(graph, is_layer, int(graph.dependencies_of(row)[0]))
-        )
+    if kind == _K.ELEMENTWISE and len(graph.dependencies_of(row)):
+        source = int(graph.dependencies_of(row)[0])
+        return _map_shape(graph, is_layer, _writer(graph, is_layer, source))
     return 0.0, 0.0

@@ -14,7 +14,6 @@ layer model of whole networks instead (`accelsim.cost.fpga.fitted_overlay`).
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
 from math import gcd
 from typing import get_args
 
@@ -40,17 +39,17 @@ from accelsim.errors import InvalidValueError, UnsupportedOperatorError
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.operator import OperatorKind, Phase
 
 __all__ = ["cost_dataflow", "cost_fpga", "dataflow_design", "supported_rows_fpga"]
 
 _K = OperatorKind
 FORMULAS: Formulas[OverlayMachine, FpgaParameters] = Formulas("fpga")
 _SIGMA = 0.4
-_TRAINING_PHASES = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
+_TRAINING_PHASES = (Phase.BACKWARD, Phase.GRADIENT, Phase.OPTIMIZER)
 #: Kinds that only a general grid runs: a DPU multiplies weights with activations, never two
 #: activations.
-_GENERAL_KINDS = (int(_K.BATCHED_GEMM), int(_K.GROUPED_GEMM))
+_GENERAL_KINDS = (_K.BATCHED_GEMM, _K.GROUPED_GEMM)
 #: Costliest function an output stage applies, FLOP per element: SiLU, which the quantizer makes a
 #: hard swish (AMD UG1414).
 _OUTPUT_STAGE_FLOP = 5
@@ -85,17 +84,16 @@ def cost_fpga(
     if values.flow == "dataflow":
         return cost_dataflow(graph, device, execution, values)
     machine = overlay_machine(device, values)
-    _refuse(graph, machine)
+    refuse_rows(graph, machine.name, graph.name, _refusals(graph, machine))
     costs = FORMULAS.evaluate(graph, machine, values, device.name)
     times = None if values.board is None else network_times(graph, device, values.board)
     if times is not None:
         costs = _fitted(costs, graph, times)
     tier = Tier.SPEC if times is None else Tier.FITTED
     table = _assemble(graph, costs, device, values, ~_fused_rows(graph), tier)
-    dispatch = np.zeros(len(graph))
     if times is not None:
-        dispatch[0] = times.host_s
-    return replace(table, dispatch_s=dispatch)
+        table.dispatch_s[0] = times.host_s
+    return table
 
 
 def _assemble(
@@ -133,9 +131,7 @@ def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCo
     """The costs with the times of layers from the fitted model; joined maps are written in
     place.
     """
-    layer = np.zeros(len(graph), dtype=np.bool_)
-    layer[times.rows] = True
-    inside = ~layer & (_fused_rows(graph) | (graph.kind == int(_K.COPY)))
+    inside = _fused_rows(graph) | (graph.kind == _K.COPY)
     columns = []
     for name in ("time_s", "compute_s", "memory_s"):
         column = np.where(inside, 0.0, getattr(costs, name))
@@ -152,55 +148,48 @@ def _fitted(costs: RowCosts, graph: OperatorGraph, times: NetworkTimes) -> RowCo
 def supported_rows_fpga(graph: OperatorGraph, device: FpgaProfile) -> NDArray[np.bool_]:
     """Which rows the board's overlay can run, shape (n,)."""
     machine = overlay_machine(device, fpga_parameters())
-    trains = np.isin(graph.phase, _TRAINING_PHASES)
-    return ~(_unknown_kind(graph, machine) | _unknown_format(graph, machine) | trains)
+    refused = [rows for rows, *_ in _refusals(graph, machine)]
+    return ~np.any(refused, axis=0)
 
 
-def _unknown_kind(graph: OperatorGraph, machine: OverlayMachine) -> NDArray[np.bool_]:
-    unknown = ~np.isin(graph.kind, [int(kind) for kind in FORMULAS.kinds])
-    if machine.published:
-        unknown |= np.isin(graph.kind, _GENERAL_KINDS)
-    one_input = (graph.kind == int(_K.ELEMENTWISE)) & (graph.dims[:, 1] <= 1)
-    refused: NDArray[np.bool_] = unknown | (one_input & (graph.dims[:, 2] > _OUTPUT_STAGE_FLOP))
-    return refused
-
-
-def _unknown_format(graph: OperatorGraph, machine: OverlayMachine) -> NDArray[np.bool_]:
-    moves = np.isin(graph.kind, [int(_K.COPY), int(_K.HOST_TO_DEVICE), int(_K.DEVICE_TO_HOST)])
-    missing: NDArray[np.bool_] = np.isnan(machine.seconds_per_cycle[graph.dtype]) & ~moves
-    return missing
-
-
-def _refuse(graph: OperatorGraph, machine: OverlayMachine) -> None:
-    """Raise for the first row the overlay cannot run."""
+def _refusals(
+    graph: OperatorGraph, machine: OverlayMachine
+) -> tuple[tuple[NDArray[np.bool_], str, str], ...]:
+    """Rows the overlay cannot run, why, and what to do."""
+    unknown = ~np.isin(graph.kind, list(FORMULAS.kinds))
+    unknown |= machine.published & np.isin(graph.kind, _GENERAL_KINDS)
+    unknown |= _has_one_input(graph) & (graph.dims[:, 2] > _OUTPUT_STAGE_FLOP)
+    moves = np.isin(graph.kind, [_K.COPY, _K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST])
     formats = ", ".join(d.label for d in Dtype if not np.isnan(machine.seconds_per_cycle[d]))
-    refusals = (
+    return (
         (
             np.isin(graph.phase, _TRAINING_PHASES),
             "FPGA overlays run inference only",
             "Choose inference, or a device that trains.",
         ),
         (
-            _unknown_kind(graph, machine),
+            unknown,
             "its overlay has no such operator",
             "Allow host fallback, or choose another device.",
         ),
         (
-            _unknown_format(graph, machine),
+            np.isnan(machine.seconds_per_cycle[graph.dtype]) & ~moves,
             f"its overlay computes in {formats}",
             "Choose one of these precisions, or allow host fallback.",
         ),
     )
-    refuse_rows(graph, machine.name, graph.name, refusals)
+
+
+def _has_one_input(graph: OperatorGraph) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = (graph.kind == _K.ELEMENTWISE) & (graph.dims[:, 1] <= 1)
+    return found
 
 
 def _fused_rows(graph: OperatorGraph) -> NDArray[np.bool_]:
     """Rows that run inside a convolution: batch normalisation and one-input activations, shape
     (n,).
     """
-    one_input = (graph.kind == int(_K.ELEMENTWISE)) & (graph.dims[:, 1] <= 1)
-    fused: NDArray[np.bool_] = one_input | (graph.kind == int(_K.BATCH_NORM))
-    return fused
+    return _has_one_input(graph) | (graph.kind == _K.BATCH_NORM)
 
 
 # -- overlay
@@ -282,7 +271,7 @@ def _pooling(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> Row
 
 def _images(graph: OperatorGraph) -> float:
     """Images of the run: the largest batch of its convolutions and poolings; 1 without them."""
-    spatial = np.isin(graph.kind, [int(_K.CONV), int(_K.CONV_TRANSPOSE), int(_K.POOLING)])
+    spatial = np.isin(graph.kind, [_K.CONV, _K.CONV_TRANSPOSE, _K.POOLING])
     return float(graph.dims[spatial, 0].max(initial=1))
 
 
@@ -296,25 +285,15 @@ def _elementwise(rows: Rows, machine: OverlayMachine, values: FpgaParameters) ->
     results = rows.column("write_bytes") / DTYPE_BYTES[rows.column("dtype")]
     cycles = np.maximum(flop, results) / images / (machine.pixels * machine.inputs)
     costs = _layer(rows, machine, values, cycles, images, flop)
-    keep = np.where(_fused_rows(rows.graph)[rows.index], 0.0, 1.0)
-    return RowCosts(
-        costs.time_s * keep,
-        costs.compute_s * keep,
-        costs.memory_s * keep,
-        flop * keep,
-        costs.bytes * keep,
-        _SIGMA,
-    )
+    fused = _fused_rows(rows.graph)[rows.index]
+    names = ("time_s", "compute_s", "memory_s", "flop", "bytes")
+    return replace(costs, **{name: np.where(fused, 0.0, getattr(costs, name)) for name in names})
 
 
 @FORMULAS.register(_K.COPY)
 def _copy(rows: Rows, machine: OverlayMachine, values: FpgaParameters) -> RowCosts:
-    return _moved(
-        rows,
-        rows.bytes,
-        min(machine.port_bytes_per_s * machine.cores, machine.memory_bytes_per_s),
-        values,
-    )
+    ports = machine.port_bytes_per_s * machine.cores
+    return _moved(rows, rows.bytes, min(ports, machine.memory_bytes_per_s), values)
 
 
 @FORMULAS.register(_K.HOST_TO_DEVICE, _K.DEVICE_TO_HOST)
@@ -337,44 +316,33 @@ def _streaming_nodes(
     graph: OperatorGraph, device: FpgaProfile
 ) -> tuple[NDArray[np.int64], list[StreamingNode], int]:
     """Rows with weights, their nodes, and the images of the run."""
-    known = np.isin(graph.kind, [int(kind) for kind in (*_STREAMED, *_HIDDEN)])
+    known = np.isin(graph.kind, (*_STREAMED, *_HIDDEN))
     refused = np.flatnonzero(~known | np.isin(graph.phase, _TRAINING_PHASES))
     if refused.size:
         kind, name = OperatorKind(int(graph.kind[refused[0]])), graph.name[int(refused[0])]
-        reason = (
-            "a streaming design holds convolutions, fully connected layers, activations and "
-            "pooling of inference"
-        )
+        held = "convolutions, fully connected layers, activations and pooling of inference"
+        reason = f"a streaming design holds {held}"
         raise UnsupportedOperatorError(device.name, f"{kind.label} {name!r}", reason)
-    index = np.flatnonzero(np.isin(graph.kind, [int(kind) for kind in _STREAMED]))
-    dims = [
-        dict(
-            zip(DIMENSIONS[OperatorKind(int(graph.kind[i]))], graph.dims[i].tolist(), strict=False)
-        )
-        for i in index
-    ]
+    index = np.flatnonzero(np.isin(graph.kind, _STREAMED))
+    dims = [graph.dimensions_of(row) for row in index.tolist()]
     batches = [d["batch"] for d in dims if "channels_in" in d] or [d["m"] for d in dims]
-    images = reduce(gcd, batches, 0) or 1
-    return (
-        index,
-        [_node(d, images, graph, int(i)) for d, i in zip(dims, index, strict=True)],
-        images,
-    )
+    images = gcd(*batches) or 1
+    pairs = zip(dims, index.tolist(), strict=True)
+    return index, [_node(d, images, graph, row) for d, row in pairs], images
 
 
 def _node(dims: dict[str, int], images: int, graph: OperatorGraph, row: int) -> StreamingNode:
     bits = max(1, round(8 * Dtype(int(graph.dtype[row])).bytes))
     name = graph.name[row]
-    if "channels_in" not in dims:
-        return StreamingNode(
-            name, max(dims["k"], 1), max(dims["n"], 1), max(dims["m"] / images, 1), bits, bits
-        )
-    window = dims["kernel_d"] * dims["kernel_h"] * dims["kernel_w"]
-    pixels = dims["out_d"] * dims["out_h"] * dims["out_w"] * dims["batch"] / images
-    groups = max(dims["groups"], 1)
-    width, height = dims["channels_in"] // groups * window, dims["channels_out"]
-    start = min(1.0, dims["kernel_h"] / max(dims["out_h"], 1))
-    return StreamingNode(name, max(width, 1), max(height, 1), max(pixels, 1), bits, bits, start)
+    width, height, pixels, start = dims.get("k", 0), dims.get("n", 0), dims.get("m", 0), 1.0
+    if "channels_in" in dims:
+        window = dims["kernel_d"] * dims["kernel_h"] * dims["kernel_w"]
+        pixels = dims["out_d"] * dims["out_h"] * dims["out_w"] * dims["batch"]
+        width = dims["channels_in"] // max(dims["groups"], 1) * window
+        height = dims["channels_out"]
+        start = min(1.0, dims["kernel_h"] / max(dims["out_h"], 1))
+    vectors = max(pixels / images, 1)
+    return StreamingNode(name, max(width, 1), max(height, 1), vectors, bits, bits, start)
 
 
 def dataflow_design(
@@ -428,7 +396,7 @@ def cost_dataflow(
     waits[slowest] = design.cycles[slowest] * images
     time = np.zeros(len(graph))
     time[index] = waits / device.fabric_clock_hz.value
-    flop = np.where(np.isin(np.arange(len(graph)), index), graph.flop, 0.0)
-    zero = np.zeros(len(graph))
+    flop, zero = np.zeros(len(graph)), np.zeros(len(graph))
+    flop[index] = graph.flop[index]
     costs = RowCosts(time, time, zero, flop, zero, _SIGMA)
     return _assemble(graph, costs, device, values, np.ones(len(graph), dtype=np.bool_))

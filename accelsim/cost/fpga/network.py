@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.host_tasks import HOST_CORES, HostTask, HostWork, host_work, join_work
-from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, GATE, POOL, LayerColumns
+from accelsim.cost.fpga.network_layers import CONV, DEPTHWISE, GATE, POOL, LayerColumns, join_layers
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
     "DpuBoards",
     "DpuNetworks",
     "DpuRates",
+    "core_times_s",
     "gate_fractions",
     "host_times_s",
     "join_networks",
@@ -143,11 +144,7 @@ class DpuNetworks:
         write_s: Maps written over it.
         starts: Times the overlay starts.
         is_gate: Whether a layer is a gate or an activation of its own.
-        cores: Cores of each run, shape (k,).
-        host_ratio: Of each run.
-        scan_threads: Of each run.
-        has_wide_memory: Of each run.
-        is_early: Of each run.
+        boards: Board of each run.
         host: Host work of each run.
     """
 
@@ -160,11 +157,7 @@ class DpuNetworks:
     write_s: FloatArray
     starts: FloatArray
     is_gate: NDArray[np.bool_]
-    cores: FloatArray
-    host_ratio: FloatArray
-    scan_threads: FloatArray
-    has_wide_memory: NDArray[np.bool_]
-    is_early: NDArray[np.bool_]
+    boards: DpuBoards
     host: HostWork
 
 
@@ -178,72 +171,45 @@ def join_networks(
         tasks: Host task of each.
         boards: Board of each.
     """
-    host = join_work(
-        [host_work(layers, task) for layers, task in zip(networks, tasks, strict=True)]
-    )
-    counts = np.array([len(layers.kind) for layers in networks])
-    start = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+    pairs = zip(networks, tasks, strict=True)
+    host = join_work([host_work(layers, task) for layers, task in pairs])
+    counts = [len(layers.kind) for layers in networks]
+    start = np.cumsum([0, *counts[:-1]])
     run = np.repeat(np.arange(len(networks)), counts)
-    c = {name: np.concatenate([getattr(layers, name) for layers in networks]) for name in _COLUMNS}
-    first = np.zeros(len(run), dtype=np.bool_)
-    first[start] = True
-    cycles = _cycles(c, boards.parallelism[run], first)
-    clock, memory = boards.clock_hz[run], boards.memory_bytes_per_s[run]
-    weights = np.where(
-        c["kind"] <= DEPTHWISE,
-        c["channels_in"] / c["groups"] * c["channels_out"] * c["window"],
-        0.0,
-    )
-    kind, seconds = c["kind"], cycles / clock
+    layers = join_layers(networks)
+    kind = layers.kind
+    first = np.isin(np.arange(len(kind)), start)
+    seconds = _cycles(layers, boards.parallelism[run], first) / boards.clock_hz[run]
+    weights = layers.channels_in / layers.groups * layers.channels_out * layers.window
+    memory = boards.memory_bytes_per_s[run]
     return DpuNetworks(
         start=start,
         convolution_s=np.where(kind == CONV, seconds, 0.0),
         depthwise_s=np.where(kind == DEPTHWISE, seconds, 0.0),
         other_s=np.where(kind > DEPTHWISE, seconds, 0.0),
-        weight_s=weights / memory,
-        read_s=(c["map_bytes"] - c["write_bytes"]) / memory,
-        write_s=c["write_bytes"] / memory,
-        starts=c["starts"],
+        weight_s=np.where(kind <= DEPTHWISE, weights, 0.0) / memory,
+        read_s=(layers.map_bytes - layers.write_bytes) / memory,
+        write_s=layers.write_bytes / memory,
+        starts=layers.starts,
         is_gate=kind == GATE,
-        cores=boards.core_count,
-        host_ratio=boards.host_ratio,
-        scan_threads=boards.scan_threads,
-        has_wide_memory=boards.has_wide_memory,
-        is_early=boards.is_early,
+        boards=boards,
         host=host,
     )
 
 
-_COLUMNS = (
-    "kind",
-    "rows",
-    "columns",
-    "channels_in",
-    "channels_out",
-    "groups",
-    "window",
-    "window_columns",
-    "map_bytes",
-    "write_bytes",
-    "starts",
-)
-
-
-def _cycles(
-    c: dict[str, FloatArray], parallelism: FloatArray, first: NDArray[np.bool_]
-) -> FloatArray:
+def _cycles(layers: LayerColumns, parallelism: FloatArray, first: NDArray[np.bool_]) -> FloatArray:
     pixels_at_once, inputs_at_once, outputs_at_once = parallelism.T
-    positions = np.ceil(c["rows"] / pixels_at_once) * c["columns"]
-    inputs = np.ceil(c["channels_in"] / inputs_at_once)
-    outputs = np.ceil(c["channels_out"] / outputs_at_once)
-    filled = np.ceil(c["channels_in"] * c["window_columns"] / inputs_at_once) / c["window_columns"]
-    inputs = np.where(first & (c["channels_in"] <= _AUGMENTED_CHANNELS), filled, inputs)
-    whole = positions * inputs * outputs * c["window"]
+    positions = np.ceil(layers.rows / pixels_at_once) * layers.columns * layers.window
+    inputs = np.ceil(layers.channels_in / inputs_at_once)
+    outputs = np.ceil(layers.channels_out / outputs_at_once)
     # A depthwise layer with several outputs per input runs once for each.
-    each = positions * np.ceil(c["channels_in"] / inputs_at_once) * c["window"]
-    each = each * np.maximum(c["channels_out"] / c["channels_in"], 1.0)
-    elements = c["rows"] / (pixels_at_once * inputs_at_once)
-    cycles: FloatArray = np.select([c["kind"] == CONV, c["kind"] <= POOL], [whole, each], elements)
+    copies = np.maximum(layers.channels_out / layers.channels_in, 1.0)
+    filled = np.ceil(layers.channels_in * layers.window_columns / inputs_at_once)
+    is_augmented = first & (layers.channels_in <= _AUGMENTED_CHANNELS)
+    lanes = np.where(is_augmented, filled / layers.window_columns, inputs)
+    ways = [positions * lanes * outputs, positions * inputs * copies]
+    elements = layers.rows / (pixels_at_once * inputs_at_once)
+    cycles: FloatArray = np.select([layers.kind == CONV, layers.kind <= POOL], ways, elements)
     return cycles
 
 
@@ -259,18 +225,29 @@ def thread_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, 
         networks: Network runs.
         rates: Of the release.
     """
-
-    def core_s(*, is_shared: bool) -> FloatArray:
-        layers = (
-            np.maximum(*layer_times_s(networks, rates, is_shared=is_shared))
-            + rates.layer_s * networks.starts
-        )
-        return np.add.reduceat(layers, networks.start)
-
+    alone, together = (core_times_s(networks, rates, is_shared=shared) for shared in (False, True))
     one, all_threads = host_times_s(networks, rates)
-    return core_s(is_shared=False) + one, np.maximum(
-        core_s(is_shared=True) / networks.cores, all_threads
-    )
+    return alone + one, np.maximum(together / networks.boards.core_count, all_threads)
+
+
+def core_times_s(
+    networks: DpuNetworks,
+    rates: DpuRates,
+    *,
+    is_shared: bool = False,
+    among: NDArray[np.bool_] | bool = True,
+) -> FloatArray:
+    """Time of each run's layers on one core, s, shape (k,).
+
+    Args:
+        networks: Network runs.
+        rates: Of the release.
+        is_shared: Whether all cores are busy and share the memory.
+        among: Layers that count, shape (n,).
+    """
+    longer = np.maximum(*layer_times_s(networks, rates, is_shared=is_shared))
+    layers = np.where(among, longer + rates.layer_s * networks.starts, 0.0)
+    return np.add.reduceat(layers, networks.start)
 
 
 def layer_times_s(
@@ -293,7 +270,7 @@ def layer_times_s(
         networks.convolution_s * rates.cycle_ratio + networks.depthwise_s * rates.depthwise_ratio
     )
     compute = compute + networks.other_s * rates.other_ratio
-    maps = networks.read_s + networks.write_s
+    boards, maps = networks.boards, networks.read_s + networks.write_s
     traffic = np.maximum(networks.read_s, networks.write_s) / rates.map_fraction
     traffic = np.maximum(traffic, networks.weight_s / rates.weight_fraction)
     counts = np.diff(np.append(networks.start, len(traffic)))
@@ -301,10 +278,10 @@ def layer_times_s(
         together = (
             networks.weight_s / rates.shared_weight_fraction + maps / rates.shared_map_fraction
         )
-        wide = np.where(networks.has_wide_memory, rates.wide_memory_ratio, 1.0)
-        at_once = np.where(networks.cores > 1, networks.cores / wide, 0.0)
+        wide = np.where(boards.has_wide_memory, rates.wide_memory_ratio, 1.0)
+        at_once = np.where(boards.core_count > 1, boards.core_count / wide, 0.0)
         traffic = np.maximum(traffic, together * np.repeat(at_once, counts))
-    slower = np.where(networks.is_early, 1.0 / rates.early_memory_ratio, 1.0)
+    slower = np.where(boards.is_early, 1.0 / rates.early_memory_ratio, 1.0)
     return compute, traffic * np.repeat(slower, counts)
 
 
@@ -317,12 +294,8 @@ def gate_fractions(networks: DpuNetworks, rates: DpuRates) -> FloatArray:
         networks: Network runs.
         rates: Of the release.
     """
-    layers = (
-        np.maximum(*layer_times_s(networks, rates, is_shared=False))
-        + rates.layer_s * networks.starts
-    )
-    gates: FloatArray = np.add.reduceat(np.where(networks.is_gate, layers, 0.0), networks.start)
-    return gates / np.add.reduceat(layers, networks.start)
+    gates = core_times_s(networks, rates, among=networks.is_gate)
+    return gates / core_times_s(networks, rates)
 
 
 def host_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, FloatArray]:
@@ -331,11 +304,11 @@ def host_times_s(networks: DpuNetworks, rates: DpuRates) -> tuple[FloatArray, Fl
     Estimate: its form is chosen to fit the throughput AMD publishes for its boards.
     """
     per_unit = np.array([0.0, *(getattr(rates, name) for name in _TASK_RATES)])
-    host = networks.host
-    common = (rates.image_s + rates.pixel_s * host.input_pixels) * networks.host_ratio
-    outputs = per_unit[host.task] * host.amount * networks.host_ratio
+    host, boards = networks.host, networks.boards
+    common = (rates.image_s + rates.pixel_s * host.input_pixels) * boards.host_ratio
+    outputs = per_unit[host.task] * host.amount * boards.host_ratio
     threads = np.where(host.is_cached, rates.cached_threads, rates.host_threads)
-    scan_threads = np.where(host.task == HostTask.SIGMOID_BOXES, networks.scan_threads, HOST_CORES)
+    scan_threads = np.where(host.task == HostTask.SIGMOID_BOXES, boards.scan_threads, HOST_CORES)
     single_s = common + outputs + host.scan_s / scan_threads
     return single_s, common / rates.host_threads + outputs / threads + host.scan_s / HOST_CORES
 

@@ -9,14 +9,15 @@ stated operations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.map_slices import burst_ratios, is_concatenation
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.operator import DIMENSIONS, IN_PLACE, OperatorKind
+from accelsim.workloads.operator import IN_PLACE, OperatorKind
 
 __all__ = [
     "CONV",
@@ -26,6 +27,7 @@ __all__ = [
     "POOL",
     "SUM",
     "LayerColumns",
+    "join_layers",
     "layer_columns",
     "layer_rows",
     "network_flop",
@@ -79,6 +81,15 @@ class LayerColumns:
     input_pixels: float
 
 
+def join_layers(networks: Sequence[LayerColumns]) -> LayerColumns:
+    """Layers of networks end to end; input pixels are those of all."""
+    columns = {
+        f.name: np.hstack([getattr(layers, f.name) for layers in networks])
+        for f in fields(LayerColumns)
+    }
+    return LayerColumns(**columns)
+
+
 def layer_rows(graph: OperatorGraph) -> NDArray[np.int64]:
     """Rows of a graph that are layers of their own; the others run inside a convolution or are
     written in place.
@@ -94,73 +105,62 @@ def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
         graph: Inference of a batch of images, at least one of whose rows is a layer.
         images: Images of the batch.
     """
-    kinds, keep = _kinds(graph), layer_rows(graph)
-    table = np.array(
-        [_sizes(graph, int(i), int(kinds[i])) for i in keep], dtype=np.float64
-    ).reshape(-1, 7)
-    read = np.zeros(len(graph), dtype=np.bool_)
-    read[graph.dependency] = True
-    starts = np.array(
-        [2.0 if graph.name[int(i)].removesuffix(IN_PLACE) in _SELF_GATED else 1.0 for i in keep]
-    )
+    kinds = _kinds(graph)
+    keep = np.flatnonzero(kinds >= 0)
+    kind = kinds[keep]
+    sizes = [
+        _sizes(graph, row, code) for row, code in zip(keep.tolist(), kind.tolist(), strict=True)
+    ]
+    names = np.array([graph.name[row].removesuffix(IN_PLACE) for row in keep.tolist()])
+    starts = np.where(np.isin(names, list(_SELF_GATED)), 2.0, 1.0)
     read_ratio, write_ratio = burst_ratios(graph, kinds >= 0)
     # x f(x): x is read, f written; x and f are read, the product written.
     taken = (graph.read_bytes * read_ratio)[keep] * (2.0 * starts - 1.0)
     written = (graph.write_bytes * write_ratio)[keep] * starts
-    first = graph.dims[keep[0]] if len(keep) else np.zeros(15)
-    high, wide, inputs, outputs, groups, window, window_columns = (
-        column.copy() for column in table.T
-    )
-    is_product = graph.kind[keep] == int(_K.GEMM)
+    is_read = np.isin(np.arange(len(graph)), graph.dependency)
+    high, wide, *others = np.array(sizes, dtype=np.float64).T
     return LayerColumns(
-        kind=kinds[keep],
-        rows=np.where(kinds[keep] > POOL, high * starts / images, high),
-        columns=np.where(is_product, wide / images, wide),
-        channels_in=inputs,
-        channels_out=outputs,
-        groups=groups,
-        window=window,
-        window_columns=window_columns,
+        kind,
+        np.where(kind > POOL, high * starts / images, high),
+        np.where(graph.kind[keep] == _K.GEMM, wide / images, wide),
+        *others,
         map_bytes=(taken + written) / images,
         write_bytes=written / images,
-        output_bytes=np.where(read, 0.0, graph.write_bytes)[keep] / images,
+        output_bytes=np.where(is_read, 0.0, graph.write_bytes)[keep] / images,
         starts=starts,
-        input_pixels=float(first[4] * first[5] * first[6]),
+        input_pixels=float(graph.dims[keep[0], 4:7].prod()),
     )
 
 
 def _kinds(graph: OperatorGraph) -> NDArray[np.int8]:
     kind, dims = graph.kind, graph.dims
     codes = np.full(len(graph), -1, dtype=np.int8)
-    conv = np.isin(kind, [int(_K.CONV), int(_K.CONV_TRANSPOSE)])
-    codes[conv | (kind == int(_K.GEMM))] = CONV
+    conv = np.isin(kind, [_K.CONV, _K.CONV_TRANSPOSE])
+    codes[conv | (kind == _K.GEMM)] = CONV
     codes[conv & (dims[:, 3] > 1)] = DEPTHWISE
-    codes[kind == int(_K.POOLING)] = POOL
-    element = kind == int(_K.ELEMENTWISE)
-    gates = np.array(
-        [name.removesuffix(IN_PLACE) in {"mul", "scale"} for name in graph.name], dtype=np.bool_
-    )
-    codes[element & (dims[:, 1] > 1)] = SUM
-    codes[element & (((dims[:, 1] > 1) & gates) | (dims[:, 2] >= _PASS_FLOP))] = GATE
-    codes[(kind == int(_K.COPY)) & ~is_concatenation(graph)] = MOVE
+    codes[kind == _K.POOLING] = POOL
+    element = kind == _K.ELEMENTWISE
+    is_joint = element & (dims[:, 1] > 1)
+    names = np.array([name.removesuffix(IN_PLACE) for name in graph.name])
+    is_gate = is_joint & np.isin(names, ["mul", "scale"])
+    codes[is_joint] = SUM
+    codes[is_gate | (element & (dims[:, 2] >= _PASS_FLOP))] = GATE
+    codes[(kind == _K.COPY) & ~is_concatenation(graph)] = MOVE
     return codes
 
 
 def _sizes(graph: OperatorGraph, row: int, code: int) -> tuple[float, ...]:
     """Rows, columns, channels in and out, groups, window and its columns."""
-    d = graph.dims[row].tolist()
-    kind = OperatorKind(int(graph.kind[row]))
-    if kind is _K.GEMM:
+    d, named = graph.dims[row].tolist(), graph.dimensions_of(row)
+    if graph.kind[row] == _K.GEMM:
         return (1, d[1], d[3], d[2], 1, 1, 1)
     if code in {CONV, DEPTHWISE}:
-        named = dict(zip(DIMENSIONS[kind], d, strict=False))
-        side = "in" if kind is _K.CONV_TRANSPOSE else "out"
+        side = "in" if graph.kind[row] == _K.CONV_TRANSPOSE else "out"
         high, wide = named[f"{side}_d"] * named[f"{side}_h"], named[f"{side}_w"]
         window = named["kernel_d"] * named["kernel_h"] * named["kernel_w"]
         return (high, wide, d[1], d[2], d[3], window, named["kernel_w"])
     if code == POOL:
-        side_pixels = d[3] ** 0.5
-        return (side_pixels, side_pixels, d[1], d[1], 1, d[4], 1)
+        return (d[3] ** 0.5, d[3] ** 0.5, d[1], d[1], 1, d[4], 1)
     return (d[0], 1, 1, 1, 1, 1, 1)
 
 
@@ -169,14 +169,8 @@ def network_flop(layers: LayerColumns) -> float:
 
     Operations of a convolution: Sze et al., Proceedings of the IEEE 105(12), 2017.
     """
-    each = (
-        layers.rows
-        * layers.columns
-        * layers.channels_in
-        * layers.channels_out
-        * layers.window
-        / layers.groups
-    )
+    pixels = layers.rows * layers.columns
+    each = pixels * layers.channels_in * layers.channels_out * layers.window / layers.groups
     return float(2.0 * each[layers.kind <= DEPTHWISE].sum())
 
 
@@ -199,11 +193,10 @@ def pruned_to(layers: LayerColumns, flop: float) -> LayerColumns:
     low, high = _NARROWEST, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (
-            (low, middle)
-            if network_flop(_scaled_channels(layers, middle, *inner)) > flop
-            else (middle, high)
-        )
+        if network_flop(_scaled_channels(layers, middle, *inner)) > flop:
+            high = middle
+        else:
+            low = middle
     return _scaled_channels(layers, low, *inner)
 
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from accelsim.cost.fpga.host_tasks import HOST_CORES
 from accelsim.cost.fpga.network import DpuBoards, DpuRates
 from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
 from accelsim.datafile import data_root, read_yaml
-from accelsim.hardware.profile import FpgaProfile
+from accelsim.hardware.profile import DpuCore, FpgaProfile
 
 __all__ = [
     "BoardRates",
@@ -27,6 +26,7 @@ __all__ = [
     "ShippedRates",
     "board_rates",
     "boards_of_device",
+    "core_sides",
     "shipped_rates",
 ]
 
@@ -76,9 +76,8 @@ class ShippedRates:
         """A release's rates; those of the newest one before it, or of the oldest, where it has
         none.
         """
-        names = sorted(self.releases, key=_order)
-        before = [name for name in names if _order(name) <= _order(release)]
-        return self.releases[before[-1] if before else names[0]]
+        before = [name for name in self.releases if _order(name) <= _order(release)]
+        return self.releases[max(before or [min(self.releases, key=_order)], key=_order)]
 
     @property
     def newest(self) -> str:
@@ -91,7 +90,6 @@ class BoardRates:
     """What the rates say of one board.
 
     Attributes:
-        release: Release the rates are of; of batch engines the newest, their rates are of all.
         rates: Its rates.
         host_ratio: Time of the host's processors over those of a 1.2 GHz Cortex-A53.
         single_log_sigma: Spread of the time of one image on one core.
@@ -100,7 +98,6 @@ class BoardRates:
         has_engines: Whether the cores are engines of one batch.
     """
 
-    release: str
     rates: DpuRates
     host_ratio: float
     single_log_sigma: float
@@ -118,12 +115,8 @@ class BoardRates:
             gate_fraction: Share of the time in gates and activations of their own.
             is_shared: Whether several cores are busy.
         """
-        return float(
-            np.hypot(
-                self.multi_log_sigma if is_shared else self.single_log_sigma,
-                gate_fraction * self.gate_log_sigma,
-            )
-        )
+        measured = self.multi_log_sigma if is_shared else self.single_log_sigma
+        return float(np.hypot(measured, gate_fraction * self.gate_log_sigma))
 
 
 def _order(release: str) -> tuple[int, ...]:
@@ -145,14 +138,14 @@ def shipped_rates() -> ShippedRates:
         host_hz={name: 1e9 * entry["host_clock_ghz"] for name, entry in boards.items()},
         unseen=frozenset(name for name, entry in boards.items() if not entry["fitted"]),
         log_sigma=data["log_sigma"],
-        engines={name: _engine(entry) for name, entry in data["engines"].items()},
-    )
-
-
-def _engine(entry: Mapping[str, Any]) -> EngineRates:
-    spreads = entry["log_sigma"]
-    return EngineRates(
-        DpuRates(**entry["rates"]), frozenset(entry["boards"]), spreads["single"], spreads["multi"]
+        engines={
+            name: EngineRates(
+                DpuRates(**entry["rates"]),
+                frozenset(entry["boards"]),
+                **{f"{threads}_log_sigma": sigma for threads, sigma in entry["log_sigma"].items()},
+            )
+            for name, entry in data["engines"].items()
+        },
     )
 
 
@@ -166,19 +159,21 @@ def board_rates(name: str) -> BoardRates | None:
     shipped = shipped_rates()
     for engine in shipped.engines.values():
         if name in engine.boards:
-            spreads = (engine.single_log_sigma, engine.multi_log_sigma, shipped.log_sigma["gates"])
-            return BoardRates(shipped.newest, engine.rates, 1.0, *spreads, has_engines=True)
+            spreads = (engine.single_log_sigma, engine.multi_log_sigma)
+            return BoardRates(engine.rates, 1.0, *spreads, shipped.log_sigma["gates"], True)
     if name not in shipped.host_hz:
         return None
     way = "unseen core" if name in shipped.unseen else "layers"
-    return BoardRates(
-        release=shipped.newest,
-        rates=shipped.of(shipped.newest),
-        host_ratio=_REFERENCE_HOST_HZ / shipped.host_hz[name],
-        single_log_sigma=shipped.log_sigma[f"single {way}"],
-        multi_log_sigma=shipped.log_sigma[f"multi {way}"],
-        gate_log_sigma=shipped.log_sigma["gates"],
-    )
+    spreads = (shipped.log_sigma[f"{threads} {way}"] for threads in ("single", "multi"))
+    host_ratio = _REFERENCE_HOST_HZ / shipped.host_hz[name]
+    rates = shipped.of(shipped.newest)
+    return BoardRates(rates, host_ratio, *spreads, shipped.log_sigma["gates"])
+
+
+def core_sides(core: DpuCore) -> tuple[float, float, float]:
+    """(PP, ICP, OCP) of a core."""
+    outputs = float(core.output_channel_parallelism.value)
+    return float(core.pixel_parallelism.value), float(core.input_channel_parallelism.value), outputs
 
 
 def boards_of_device(device: FpgaProfile, host_ratio: float, active_cores: float) -> DpuBoards:
@@ -190,20 +185,12 @@ def boards_of_device(device: FpgaProfile, host_ratio: float, active_cores: float
         active_cores: Cores at work, 1 to all.
     """
     core = device.overlay
-    if core is None:
-        raise TypeError(f"{device.name} has no overlay")
-    sides = (
-        core.pixel_parallelism,
-        core.input_channel_parallelism,
-        core.output_channel_parallelism,
-    )
+    assert core is not None
+    memory = main_memory_bandwidth_bytes_per_s(device)
+    columns = (core.clock_hz.value, active_cores, memory, host_ratio, HOST_CORES)
     return DpuBoards(
-        parallelism=np.array([[float(side.value) for side in sides]]),
-        clock_hz=np.array([core.clock_hz.value]),
-        core_count=np.array([active_cores]),
-        memory_bytes_per_s=np.array([main_memory_bandwidth_bytes_per_s(device)]),
-        host_ratio=np.array([host_ratio]),
-        scan_threads=np.array([HOST_CORES]),
+        np.array([core_sides(core)]),
+        *(np.array([value]) for value in columns),
         has_wide_memory=np.array([False]),
         is_early=np.array([False]),
     )

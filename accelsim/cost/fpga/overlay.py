@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accelsim.cost.fpga.fpga_parameters import FpgaParameters
-from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s
+from accelsim.cost.fpga.network_rates import core_sides
+from accelsim.cost.roofline import main_memory_bandwidth_bytes_per_s, rate_table
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import DpuCore, FpgaProfile
-from accelsim.workloads.dtype import DTYPE_BYTES, Dtype
+from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["OverlayMachine", "overlay_cycles", "overlay_machine"]
@@ -84,14 +85,9 @@ def overlay_cycles(
         window: Window taps, 1 for fully connected layers.
         parallelism: (PP, ICP, OCP), each >= 1.
     """
-    per_cycle_pixels, per_cycle_in, per_cycle_out = parallelism
-    tiles = np.ceil(np.asarray(pixels) / per_cycle_pixels) * np.ceil(
-        np.asarray(channels_in) / per_cycle_in
-    )
-    cycles: FloatArray = (
-        tiles * np.ceil(np.asarray(channels_out) / per_cycle_out) * np.asarray(window)
-    )
-    return cycles
+    sides = zip((pixels, channels_in, channels_out), parallelism, strict=True)
+    tiles = [np.ceil(np.asarray(side) / at_once) for side, at_once in sides]
+    return np.asarray(tiles[0] * tiles[1] * tiles[2] * np.asarray(window))
 
 
 def overlay_machine(device: FpgaProfile, values: FpgaParameters) -> OverlayMachine:
@@ -128,20 +124,13 @@ Grid = tuple[float, float, float, float, float, FloatArray]
 
 
 def _published_grid(device: FpgaProfile, core: DpuCore, values: FpgaParameters) -> Grid:
-    shape = (
-        core.pixel_parallelism,
-        core.input_channel_parallelism,
-        core.output_channel_parallelism,
-    )
-    pixels, inputs, outputs = (float(side.value) for side in shape)
+    pixels, inputs, outputs = core_sides(core)
     cores, clock = float(core.core_count.value), core.clock_hz.value
     native = 2.0 * pixels * inputs * outputs * cores * clock
     rates = {Dtype.INT8: native} | {d: r.value for d, r in device.matrix_flop_per_s.items()}
     # A core clocked above what its board states is held to the statement.
     slower = max(1.0, native / rates[Dtype.INT8]) / (clock * values.compute_efficiency_fraction)
-    seconds = np.full(len(DTYPE_BYTES), np.nan)
-    for dtype, rate in rates.items():
-        seconds[dtype] = slower * rates[Dtype.INT8] / rate
+    seconds = slower * rates[Dtype.INT8] / rate_table(rates, substitute=False)
     return pixels, inputs, outputs, cores, clock, seconds
 
 
@@ -161,7 +150,5 @@ def _generic_grid(device: FpgaProfile, values: FpgaParameters) -> Grid:
     side = 2.0 ** np.floor(np.log2(max(multipliers / _GENERIC_PIXELS, 1.0)) / 2.0)
     pixels = max(np.floor(multipliers / side**2), 1.0)
     native = 2.0 * pixels * side**2 * clock
-    seconds = np.full(len(DTYPE_BYTES), np.nan)
-    for dtype, rate in rates.items():
-        seconds[dtype] = max(1.0, native / rate) / clock
+    seconds = np.maximum(1.0, native / rate_table(rates, substitute=False)) / clock
     return float(pixels), float(side), float(side), 1.0, clock, seconds

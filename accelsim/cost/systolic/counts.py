@@ -12,20 +12,30 @@ writes; and the overall utilisation divides by the cycles so reported.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accelsim.cost.systolic.cycles import systolic_cycles
+from accelsim.cost.contraction import Contraction
+from accelsim.cost.systolic.cycles import folding, systolic_cycles
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["COMPATIBLE", "ArrayCounts", "Compatibility", "array_counts"]
+__all__ = [
+    "PARTIAL_SUM_BITS",
+    "ArrayCounts",
+    "Compatibility",
+    "access_bits",
+    "array_counts",
+    "moving_bits",
+]
 
 Compatibility = Literal["", "scalesim"]
-COMPATIBLE: Final[tuple[Compatibility, ...]] = ("", "scalesim")
+#: Width of a partial sum, whatever the operands' (Jouppi et al., ISCA 2017, section 2: 32-bit
+#: accumulators).
+PARTIAL_SUM_BITS = 32.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,50 +87,71 @@ def array_counts(
     Raises:
         InvalidValueError: If an array or product is empty, or `compat` is unknown.
     """
-    if compat not in COMPATIBLE:
+    if compat not in get_args(Compatibility):
         raise InvalidValueError("compat", compat, "'' or 'scalesim'")
-    pixels, filters, window, r, c = np.broadcast_arrays(
-        *(np.asarray(x, dtype=np.float64) for x in (m, n, k, rows, columns))
+    pixels, filters, window, rows, columns = np.broadcast_arrays(
+        *(np.asarray(side, dtype=np.float64) for side in (m, n, k, rows, columns))
     )
-    if pixels.size and min(float(x.min()) for x in (pixels, filters, window)) < 1:
+    if any(side.size and side.min() < 1 for side in (pixels, filters, window)):
         raise InvalidValueError("m, n, k", "a side below 1", "products of at least 1 x 1 x 1")
-    cycles = systolic_cycles(pixels, filters, window, r, c, dataflow)
-    down = pixels if dataflow is Dataflow.OUTPUT_STATIONARY else window
-    across = pixels if dataflow is Dataflow.INPUT_STATIONARY else filters
-    row_folds, column_folds = np.ceil(down / r), np.ceil(across / c)
-    folds = row_folds * column_folds
-    spent, reported, extra = cycles, cycles, np.zeros_like(cycles)
+    sides = (pixels, filters, window, rows, columns, dataflow)
+    cycles = systolic_cycles(*sides)
+    down, across, _, height, width, row_folds, column_folds = folding(*sides)
+    is_output = dataflow is Dataflow.OUTPUT_STATIONARY
+    folds, elements = row_folds * column_folds, height * width
+    spent, reported, extra = cycles, cycles, 0.0
     if compat:
-        is_output = dataflow is Dataflow.OUTPUT_STATIONARY
         reported = cycles - 1
-        spent = cycles if is_output else cycles + folds * (c - 1)
-        extra = folds * (r + c) if is_output else extra
+        spent = cycles if is_output else cycles + folds * (width - 1)
+        extra = folds * (height + width) if is_output else 0.0
+    # Streamed operands are read once per fold across them, partial sums written once per fold of
+    # the window; the stationary operand moves once.
+    moves = {
+        Dataflow.OUTPUT_STATIONARY: (column_folds, row_folds, 1.0),
+        Dataflow.WEIGHT_STATIONARY: (column_folds, 1.0, row_folds),
+        Dataflow.INPUT_STATIONARY: (1.0, column_folds, row_folds),
+    }
+    inputs, weights, outputs = moves[dataflow]
     work = pixels * filters * window
-    inputs, weights, outputs = _accesses(pixels, filters, window, row_folds, column_folds, dataflow)
     return ArrayCounts(
         cycles=reported,
-        mapping_efficiency_fraction=down * across / (folds * r * c),
-        utilisation_fraction=work / (r * c * spent),
-        overall_utilisation_fraction=work / (r * c * reported),
-        input_reads=inputs,
-        weight_reads=weights,
-        output_writes=outputs + extra,
+        mapping_efficiency_fraction=down * across / (folds * elements),
+        utilisation_fraction=work / (elements * spent),
+        overall_utilisation_fraction=work / (elements * reported),
+        input_reads=pixels * window * inputs,
+        weight_reads=filters * window * weights,
+        output_writes=pixels * filters * outputs + extra,
     )
 
 
-def _accesses(
-    m: FloatArray,
-    n: FloatArray,
-    k: FloatArray,
-    row_folds: FloatArray,
-    column_folds: FloatArray,
+def access_bits(
+    shape: Contraction,
+    rows: ArrayLike,
+    columns: ArrayLike,
     dataflow: Dataflow,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Scratchpad words: the streamed operands once per fold across them, partial sums once per fold
-    of the window.
+    bits: ArrayLike,
+    weight_share: ArrayLike,
+) -> FloatArray:
+    """Bits read and written at the scratchpads of inputs, weights and partial sums by one product
+    of each group, shape (3, ...).
+
+    Action counts as Accelergy's (Wu et al., ICCAD 2019).
+
+    Args:
+        shape: Products of at least 1 x 1 x 1.
+        rows: R.
+        columns: C.
+        dataflow: Stationary operand.
+        bits: Of one operand.
+        weight_share: Share of the weights that are read.
     """
-    if dataflow is Dataflow.OUTPUT_STATIONARY:
-        return m * k * column_folds, n * k * row_folds, m * n
-    if dataflow is Dataflow.WEIGHT_STATIONARY:
-        return m * k * column_folds, n * k, m * n * row_folds
-    return m * k, n * k * column_folds, m * n * row_folds
+    counts = array_counts(shape.m, shape.n, shape.k, rows, columns, dataflow)
+    sums = (2.0 * counts.output_writes - shape.m * shape.n) * PARTIAL_SUM_BITS
+    return np.stack([counts.input_reads * bits, counts.weight_reads * weight_share * bits, sums])
+
+
+def moving_bits(bits: FloatArray | float, dataflow: Dataflow) -> FloatArray | float:
+    """Bits that a multiply-add passes on to the next element: both operands, or the one that
+    streams and, unless it stays, the partial sum.
+    """
+    return 2.0 * bits if dataflow is Dataflow.OUTPUT_STATIONARY else bits + PARTIAL_SUM_BITS

@@ -10,6 +10,8 @@ stationary operand while the present one streams, as the TPU does (Jouppi et al.
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -18,6 +20,8 @@ from accelsim.hardware.profile import Dataflow
 from accelsim.workloads.graph import FloatArray
 
 __all__ = [
+    "Folding",
+    "folding",
     "memory_traffic_bytes",
     "pipelined_cycles",
     "row_stationary_active_pes",
@@ -25,32 +29,67 @@ __all__ = [
 ]
 
 
-def _folds(
+#: Which of M, N and K lies down the array, across it, and streams through it.
+_SIDES: Final = {
+    Dataflow.OUTPUT_STATIONARY: (0, 1, 2),
+    Dataflow.WEIGHT_STATIONARY: (2, 1, 0),
+    Dataflow.INPUT_STATIONARY: (2, 0, 1),
+}
+
+
+class Folding(NamedTuple):
+    """A product on an array; columns of the broadcast shape.
+
+    Attributes:
+        down: Side along the array's rows.
+        across: Side along its columns.
+        stream: Vectors that stream through in each fold.
+        rows: R.
+        columns: C.
+        row_folds: Folds of `down`.
+        column_folds: Folds of `across`.
+    """
+
+    down: FloatArray
+    across: FloatArray
+    stream: FloatArray
+    rows: FloatArray
+    columns: FloatArray
+    row_folds: FloatArray
+    column_folds: FloatArray
+
+
+def folding(
     m: ArrayLike,
     n: ArrayLike,
     k: ArrayLike,
     rows: ArrayLike,
     columns: ArrayLike,
     dataflow: Dataflow,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Folds, streamed vectors per fold, and whether there is work, broadcast shape."""
+) -> Folding:
+    """How a product folds over an array.
+
+    Args:
+        m: As in `systolic_cycles`, like the other arguments.
+        n: Filters.
+        k: Window.
+        rows: R >= 1.
+        columns: C >= 1.
+        dataflow: As in `systolic_cycles`.
+
+    Raises:
+        InvalidValueError: If the array is empty or the dataflow has no closed form.
+    """
     if not (np.all(np.asarray(rows) >= 1) and np.all(np.asarray(columns) >= 1)):
         raise InvalidValueError("rows x columns", (rows, columns), "at least 1 x 1")
-    pixels, filters, window = np.broadcast_arrays(
-        *(np.asarray(side, dtype=np.float64) for side in (m, n, k))
-    )
-    if dataflow is Dataflow.OUTPUT_STATIONARY:
-        down, across, stream = pixels, filters, window
-    elif dataflow is Dataflow.WEIGHT_STATIONARY:
-        down, across, stream = window, filters, pixels
-    elif dataflow is Dataflow.INPUT_STATIONARY:
-        down, across, stream = window, pixels, filters
-    else:
+    if dataflow not in _SIDES:
         raise InvalidValueError("dataflow", dataflow, "output, weight or input stationary")
-    folds = np.ceil(down / np.asarray(rows, dtype=np.float64)) * np.ceil(
-        across / np.asarray(columns, dtype=np.float64)
+    *sides, height, width = np.broadcast_arrays(
+        *(np.asarray(side, dtype=np.float64) for side in (m, n, k, rows, columns))
     )
-    return folds, stream, np.where(pixels * filters * window > 0, 1.0, 0.0)
+    down, across, stream = (sides[place] for place in _SIDES[dataflow])
+    folds = np.ceil(down / height), np.ceil(across / width)
+    return Folding(down, across, stream, height, width, *folds)
 
 
 def systolic_cycles(
@@ -82,12 +121,7 @@ def systolic_cycles(
     Raises:
         InvalidValueError: If the array is empty or the dataflow has no closed form.
     """
-    folds, stream, work = _folds(m, n, k, rows, columns, dataflow)
-    fills = np.asarray(rows, dtype=np.float64) * (
-        1 if dataflow is Dataflow.OUTPUT_STATIONARY else 2
-    )
-    cycles: FloatArray = work * folds * (stream + fills + np.asarray(columns, dtype=np.float64) - 2)
-    return cycles
+    return _cycles(folding(m, n, k, rows, columns, dataflow), dataflow, pipelined=False)
 
 
 def pipelined_cycles(
@@ -114,12 +148,19 @@ def pipelined_cycles(
         columns: C >= 1.
         dataflow: As in `systolic_cycles`.
     """
-    folds, stream, work = _folds(m, n, k, rows, columns, dataflow)
-    height, width = np.asarray(rows, dtype=np.float64), np.asarray(columns, dtype=np.float64)
-    once = (height if dataflow is Dataflow.OUTPUT_STATIONARY else 2 * height) + width - 2
-    overlapped = folds * np.maximum(stream, height) + once
-    cycles: FloatArray = work * np.minimum(overlapped, folds * (stream + once))
-    return cycles
+    return _cycles(folding(m, n, k, rows, columns, dataflow), dataflow, pipelined=True)
+
+
+def _cycles(product: Folding, dataflow: Dataflow, *, pipelined: bool) -> FloatArray:
+    fills = 1 if dataflow is Dataflow.OUTPUT_STATIONARY else 2
+    once = fills * product.rows + product.columns - 2
+    folds = product.row_folds * product.column_folds
+    cycles = folds * (product.stream + once)
+    if pipelined:
+        overlapped = folds * np.maximum(product.stream, product.rows) + once
+        cycles = np.minimum(overlapped, cycles)
+    has_work = (folds > 0) & (product.stream > 0)
+    return np.where(has_work, cycles, 0.0)
 
 
 def row_stationary_active_pes(

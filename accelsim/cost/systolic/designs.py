@@ -12,38 +12,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.contraction import Contraction
-from accelsim.cost.systolic.counts import array_counts
-from accelsim.cost.systolic.energy import EnergyCoefficients, EnergyParts
-from accelsim.cost.systolic.products import PARTIAL_SUM_BYTES, Products
-from accelsim.cost.systolic.stalls import (
-    MemoryPorts,
-    Scratchpads,
-    StalledRun,
-    stalled_run,
-    tile_words,
-)
+from accelsim.cost.systolic.counts import PARTIAL_SUM_BITS, access_bits, moving_bits
+from accelsim.cost.systolic.energy import EnergyCoefficients
+from accelsim.cost.systolic.products import Products, pack_groups
+from accelsim.cost.systolic.stalls import StalledRun, stalled_run, tile_words
 from accelsim.errors import DoesNotFitError, InvalidValueError
 from accelsim.hardware.profile import MOST_MULTIPLY_ADDERS, Dataflow
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
 
-__all__ = [
-    "ArrayDesign",
-    "DesignCosts",
-    "design_costs",
-    "refuse_small_scratchpads",
-    "tile_shortfall_bytes",
-]
+__all__ = ["ArrayDesign", "DesignCosts", "design_costs", "refuse_small_scratchpads"]
 
 _LARGEST_SIDE = 65536
 #: Beyond any circuit (a fast ring oscillator).
 _FASTEST_CLOCK_HZ = 1e12
+_LARGEST = {
+    **dict.fromkeys(("input_sram_bytes", "weight_sram_bytes", "output_sram_bytes"), np.inf),
+    "bandwidth_bytes_per_s": np.inf,
+    "clock_hz": _FASTEST_CLOCK_HZ,
+    "weight_density_fraction": 1.0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +83,11 @@ class ArrayDesign:
             raise InvalidValueError(
                 "multiply-adders", self.element_count, allowed, "Take smaller or fewer arrays."
             )
-        for field in (
-            "input_sram_bytes",
-            "weight_sram_bytes",
-            "output_sram_bytes",
-            "bandwidth_bytes_per_s",
-        ):
+        for field, most in _LARGEST.items():
             value = getattr(self, field)
-            if not 0 < value < np.inf:
-                raise InvalidValueError(field, value, "above 0 and finite")
-        if not 0 < self.clock_hz <= _FASTEST_CLOCK_HZ:
-            raise InvalidValueError(
-                "clock_hz", self.clock_hz, f"above 0, at most {_FASTEST_CLOCK_HZ:g}"
-            )
-        if not 0 < self.weight_density_fraction <= 1:
-            raise InvalidValueError(
-                "weight_density_fraction", self.weight_density_fraction, "above 0, at most 1"
-            )
+            if not (0 < value <= most and value < np.inf):
+                allowed = "and finite" if most == np.inf else f"at most {most:g}"
+                raise InvalidValueError(field, value, f"above 0, {allowed}")
         if self.dataflow is Dataflow.ROW_STATIONARY:
             raise InvalidValueError(
                 "dataflow", self.dataflow.value, "output, weight or input stationary"
@@ -119,9 +101,12 @@ class ArrayDesign:
     @property
     def sram_bytes(self) -> float:
         """Scratchpads of all arrays."""
-        return (
-            self.input_sram_bytes + self.weight_sram_bytes + self.output_sram_bytes
-        ) * self.count
+        return sum(self.pads_bytes) * self.count
+
+    @property
+    def pads_bytes(self) -> tuple[float, float, float]:
+        """Scratchpads of inputs, weights and outputs of one array."""
+        return self.input_sram_bytes, self.weight_sram_bytes, self.output_sram_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +119,7 @@ class DesignCosts:
         vector_s: Of operators without a product.
         dram_bytes: Moved to and from main memory.
         utilisation_fraction: Multiply-adds over elements x cycles.
-        energy: By part, dynamic.
+        energy_parts_j: Dynamic energy by part.
     """
 
     latency_s: FloatArray
@@ -142,39 +127,21 @@ class DesignCosts:
     vector_s: FloatArray
     dram_bytes: FloatArray
     utilisation_fraction: FloatArray
-    energy: EnergyParts
-
-
-def tile_shortfall_bytes(products: Products, design: ArrayDesign, dtype: Dtype) -> FloatArray:
-    """Bytes each product lacks in the scratchpads for one tile of each operand, shape (l,); 0 where
-    it fits.
-
-    Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads.
-    """
-    tiles = tile_words(
-        products.shape.m,
-        products.shape.n,
-        products.shape.k,
-        design.rows,
-        design.columns,
-        design.dataflow,
-    )
-    sizes = (design.input_sram_bytes, design.weight_sram_bytes, design.output_sram_bytes)
-    lacking = [
-        np.maximum(2 * tile * dtype.bytes - size, 0.0)
-        for tile, size in zip(tiles, sizes, strict=True)
-    ]
-    total: FloatArray = np.sum(lacking, axis=0)
-    return total
+    energy_parts_j: dict[str, FloatArray]
 
 
 def refuse_small_scratchpads(products: Products, design: ArrayDesign, dtype: Dtype) -> None:
-    """Raise for the product that lacks most.
+    """Raise for the product that lacks most: each half of a scratchpad must hold one tile.
+
+    Samajdar et al., ISPASS 2020 (SCALE-Sim) and its double-buffered scratchpads.
 
     Raises:
         DoesNotFitError: Naming the layer and the bytes short.
     """
-    short = tile_shortfall_bytes(products, design, dtype)
+    shape = products.shape
+    array = (design.rows, design.columns, design.dataflow)
+    tiles = 2 * tile_words(shape.m, shape.n, shape.k, *array) * dtype.bytes
+    short = np.maximum(tiles - np.array(design.pads_bytes)[:, None], 0.0).sum(axis=0)
     if not short.size or short.max() <= 0:
         return
     worst = int(np.argmax(short))
@@ -202,39 +169,42 @@ def design_costs(
 
     Args:
         products: What runs.
-        designs: d designs; scratchpads too small for a tile are refused.
+        designs: d designs whose scratchpads hold a tile of each layer (`refuse_small_scratchpads`).
         dtype: Operand format; partial sums take 4 bytes.
         coefficients: Energy per action.
         process_nm: Node of the chip.
         memory: Main-memory technology, such as "HBM2".
 
     Raises:
-        DoesNotFitError: If a design's scratchpads cannot hold a tile of some layer.
-        InvalidValueError: If an energy coefficient is missing.
+        MissingCoefficientError: If an energy coefficient is missing.
     """
-    for design in designs:
-        refuse_small_scratchpads(products, design, dtype)
+    chip = _Chip(dtype, coefficients, process_nm, memory)
     columns: dict[str, FloatArray] = {}
     kinds = [(design.dataflow, design.pipelined) for design in designs]
     for kind in dict.fromkeys(kinds):
-        index = np.array([i for i, other in enumerate(kinds) if other == kind])
-        found = _same_dataflow(
-            products, [designs[i] for i in index], dtype, coefficients, process_nm, memory
-        )
+        index = [i for i, other in enumerate(kinds) if other == kind]
+        found = _same_dataflow(products, [designs[i] for i in index], chip)
         for name, values in found.items():
             columns.setdefault(name, np.zeros(len(designs)))[index] = values
-    energy = EnergyParts(*(columns.pop(f.name) for f in fields(EnergyParts)))
-    return DesignCosts(**columns, energy=energy)
+    own = {f.name: columns.pop(f.name) for f in fields(DesignCosts) if f.name in columns}
+    return DesignCosts(**own, energy_parts_j=columns)
+
+
+class _Chip(NamedTuple):
+    dtype: Dtype
+    coefficients: EnergyCoefficients
+    process_nm: float
+    memory: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Columns:
-    """Design columns, shape (d, 1)."""
+    """Design columns, shape (d, 1); scratchpads (3, d, 1)."""
 
     rows: FloatArray
     columns: FloatArray
     count: FloatArray
-    pads: Scratchpads
+    pads_bytes: FloatArray
     words_per_cycle: FloatArray
     clock_hz: FloatArray
     density: FloatArray
@@ -242,15 +212,18 @@ class _Columns:
 
 def _columns(designs: Sequence[ArrayDesign], width: float) -> _Columns:
     def column(name: str) -> FloatArray:
-        return np.array([getattr(d, name) for d in designs], dtype=np.float64)[:, None]
+        return np.array([getattr(d, name) for d in designs], dtype=np.float64).T[..., None]
 
-    pads = Scratchpads(
-        *(column(f"{operand}_sram_bytes") / width for operand in ("input", "weight", "output"))
-    )
     clock = column("clock_hz")
-    rate = column("bandwidth_bytes_per_s") / width / clock
-    density = column("weight_density_fraction")
-    return _Columns(column("rows"), column("columns"), column("count"), pads, rate, clock, density)
+    return _Columns(
+        rows=column("rows"),
+        columns=column("columns"),
+        count=column("count"),
+        pads_bytes=column("pads_bytes"),
+        words_per_cycle=column("bandwidth_bytes_per_s") / width / clock,
+        clock_hz=clock,
+        density=column("weight_density_fraction"),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -269,95 +242,57 @@ class _Share:
     packed: FloatArray
 
 
-def _packed(shape: Contraction, columns: _Columns, dataflow: Dataflow) -> tuple[FloatArray, ...]:
-    """Groups, filters and window after groups share a weight-stationary array's diagonal, and how
-    many; shape (d, l).
-    """
-    k = np.ceil(shape.k * columns.density)
-    if dataflow is not Dataflow.WEIGHT_STATIONARY or shape.groups.max(initial=1.0) <= 1:
-        return np.broadcast_arrays(shape.groups, shape.n, k, 1.0)
-    fit = np.minimum(
-        columns.rows // np.maximum(k, 1.0), columns.columns // np.maximum(shape.n, 1.0)
-    )
-    together = np.clip(fit, 1.0, shape.groups)
-    return np.ceil(shape.groups / together), shape.n * together, k * together, together
-
-
 def _shares(shape: Contraction, columns: _Columns, dataflow: Dataflow) -> tuple[_Share, ...]:
-    """The ways to spread products over the arrays of each design."""
-    groups, n, k, packed = _packed(shape, columns, dataflow)
-    m = np.broadcast_to(shape.m, n.shape)
+    """The ways to spread products over the arrays of each design; groups share a weight-stationary
+    array's diagonal.
+    """
+    dense = replace(shape, k=np.ceil(shape.k * columns.density))
+    packed: FloatArray | float = 1.0
+    if dataflow is Dataflow.WEIGHT_STATIONARY and shape.groups.max(initial=1.0) > 1:
+        dense, packed = pack_groups(dense, columns.rows, columns.columns)
+    groups, m, n, k, packed = np.broadcast_arrays(dense.groups, dense.m, dense.n, dense.k, packed)
     used = np.minimum(groups, columns.count)
     rounds, left = np.ceil(groups / used), np.floor(columns.count / used)
+    pixels = _Share(rounds, used * np.minimum(left, m), np.ceil(m / left), n, k, packed)
     if columns.count.max() <= 1:
-        return (_Share(rounds, np.ones_like(rounds), m, n, k, packed),)
-    return (
-        _Share(rounds, used * np.minimum(left, m), np.ceil(m / left), n, k, packed),
-        _Share(rounds, used * np.minimum(left, n), m, np.ceil(n / left), k, packed),
-    )
+        return (pixels,)
+    return pixels, replace(pixels, arrays=used * np.minimum(left, n), m=m, n=np.ceil(n / left))
 
 
 def _same_dataflow(
-    products: Products,
-    designs: Sequence[ArrayDesign],
-    dtype: Dtype,
-    coefficients: EnergyCoefficients,
-    process_nm: float,
-    memory: str,
+    products: Products, designs: Sequence[ArrayDesign], chip: _Chip
 ) -> dict[str, FloatArray]:
-    """Columns of `DesignCosts` and `EnergyParts` for designs of one dataflow."""
-    columns = _columns(designs, dtype.bytes)
-    best = _best_share(products.shape, columns, designs[0], dtype)
-    share, run = best
+    """Columns of `DesignCosts` and parts of the energy for designs of one dataflow."""
+    columns, shape = _columns(designs, chip.dtype.bytes), products.shape
+    share, run = _best_share(shape, columns, designs[0], chip.dtype)
+    run.words[1] /= share.packed
     times = products.repeat * share.rounds
     cycles, compute = (times * run.cycles).sum(axis=1), (times * run.compute_cycles).sum(axis=1)
     clock, count = columns.clock_hz[:, 0], columns.count[:, 0]
-    vector_s = products.vector_flop / (columns.columns[:, 0] * count * clock)
-    run = replace(run, weight_words=run.weight_words / share.packed)
-    words = run.input_words + run.weight_words + run.output_words
+    lanes = columns.columns[:, 0] * count
+    vector_s = products.vector_flop / (lanes * clock)
     copies = times * share.arrays
-    macs = _useful_macs(products, columns)
-    dram = (copies * words).sum(axis=1) * dtype.bytes
-    energy = _energy(
-        products,
-        share,
-        run,
-        copies,
-        columns,
-        designs[0].dataflow,
-        dtype,
-        coefficients,
-        process_nm,
-        memory,
-    )
-    found = {f.name: getattr(energy, f.name) for f in fields(EnergyParts)}
-    elements = columns.rows[:, 0] * columns.columns[:, 0] * count
+    window = np.ceil(shape.k * columns.density)  # zero weights are skipped
+    macs = (products.repeat * shape.groups * shape.m * shape.n * window).sum(axis=1)
+    elements = columns.rows[:, 0] * lanes
     busy = np.divide(macs, elements * cycles, out=np.zeros_like(macs), where=cycles > 0)
-    return found | {
+    moved_bytes = (copies * run.words.sum(axis=0)).sum(axis=1) * chip.dtype.bytes
+    sram_j = _scratchpads_j(share, run, copies, columns, designs[0].dataflow, chip)
+    return {
         "latency_s": cycles / clock + vector_s,
         "compute_s": compute / clock,
         "vector_s": vector_s,
-        "dram_bytes": dram,
+        "dram_bytes": moved_bytes,
         "utilisation_fraction": np.minimum(busy, 1.0),
-    }
-
-
-def _useful_macs(products: Products, columns: _Columns) -> FloatArray:
-    """Multiply-adds of one pass that are not skipped as zero weights, shape (d,)."""
-    shape = products.shape
-    each = products.repeat * shape.groups * shape.m * shape.n * np.ceil(shape.k * columns.density)
-    total: FloatArray = each.sum(axis=1)
-    return total
+    } | _energy_parts_j(macs, sram_j, moved_bytes, products.vector_flop, designs[0].dataflow, chip)
 
 
 def _best_share(
     shape: Contraction, columns: _Columns, design: ArrayDesign, dtype: Dtype
 ) -> tuple[_Share, StalledRun]:
     """The quickest way to spread each product, and its run; arrays share the memory evenly."""
-    width = PARTIAL_SUM_BYTES / dtype.bytes
     best: tuple[_Share, StalledRun] | None = None
     for share in _shares(shape, columns, design.dataflow):
-        ports = MemoryPorts(shared_words_per_cycle=columns.words_per_cycle / share.arrays)
         run = stalled_run(
             share.m,
             share.n,
@@ -365,9 +300,9 @@ def _best_share(
             columns.rows,
             columns.columns,
             design.dataflow,
-            columns.pads,
-            ports,
-            partial_sum_words=max(width, 1.0),
+            columns.pads_bytes / dtype.bytes,
+            columns.words_per_cycle / share.arrays,
+            partial_sum_words=max(PARTIAL_SUM_BITS / 8.0 / dtype.bytes, 1.0),
             pipelined=design.pipelined,
         )
         if best is not None:
@@ -390,59 +325,47 @@ def _where(wins: NDArray[np.bool_], chosen: _Fields, otherwise: _Fields) -> _Fie
     return type(chosen)(*columns)
 
 
-def _energy(
-    products: Products,
+def _scratchpads_j(
     share: _Share,
     run: StalledRun,
     copies: FloatArray,
     columns: _Columns,
     dataflow: Dataflow,
-    dtype: Dtype,
-    coefficients: EnergyCoefficients,
-    process_nm: float,
-    memory: str,
-) -> EnergyParts:
-    """Energy of all products on each design, shape (d,) per part.
+    chip: _Chip,
+) -> FloatArray:
+    """Energy of the scratchpads of inputs, weights and outputs, shape (3, d): read as
+    `access_bits` says and written once per word loaded.
+    """
+    bits = 8.0 * chip.dtype.bytes
+    shape = Contraction(share.rounds, share.m, share.n, share.k)
+    array = (columns.rows, columns.columns, dataflow)
+    accesses = access_bits(shape, *array, bits, 1.0 / share.packed) + run.words * bits
+    per_bit_j = chip.coefficients.per_sram_bit_j(columns.pads_bytes[..., 0], chip.process_nm)
+    energy: FloatArray = (copies * accesses).sum(axis=2) * per_bit_j
+    return energy
+
+
+def _energy_parts_j(
+    macs: FloatArray,
+    sram_j: FloatArray,
+    moved_bytes: FloatArray,
+    vector_flop: float,
+    dataflow: Dataflow,
+    chip: _Chip,
+) -> dict[str, FloatArray]:
+    """Energy by part, shape (d,) each.
 
     A multiply-add reads two operand registers and reads and writes a partial sum. Operands and,
-    unless they stay, partial sums move one element per cycle. Scratchpads are read as
-    `array_counts` says and written once per word loaded.
+    unless they stay, partial sums move one element per cycle.
     """
-    bits = 8.0 * dtype.bytes
-    counts = array_counts(share.m, share.n, share.k, columns.rows, columns.columns, dataflow)
-    macs = _useful_macs(products, columns)
-    per_mac, hop = (
-        coefficients.per_mac_j(dtype, process_nm),
-        coefficients.per_hop_bit_j(process_nm, bits),
-    )
-    register_bits = 2.0 * bits + 2.0 * 8.0 * PARTIAL_SUM_BYTES
-    moving_bits = (
-        2.0 * bits if dataflow is Dataflow.OUTPUT_STATIONARY else bits + 8.0 * PARTIAL_SUM_BYTES
-    )
-    pads = (columns.pads.input_words, columns.pads.weight_words, columns.pads.output_words)
-    srams = [
-        coefficients.per_sram_bit_j(np.asarray(pad)[:, 0] * dtype.bytes, process_nm) for pad in pads
-    ]
-    accesses = (
-        (counts.input_reads + run.input_words) * bits,
-        (counts.weight_reads / share.packed + run.weight_words) * bits,
-        (2.0 * counts.output_writes - share.m * share.n) * 8.0 * PARTIAL_SUM_BYTES
-        + run.output_words * bits,
-    )
-    sram_j = [
-        (copies * words).sum(axis=1) * per_bit
-        for words, per_bit in zip(accesses, srams, strict=True)
-    ]
-    moved_bits = (copies * (run.input_words + run.weight_words + run.output_words)).sum(
-        axis=1
-    ) * bits
-    return EnergyParts(
-        mac_j=macs * per_mac,
-        register_j=macs * register_bits * coefficients.per_register_bit_j(process_nm),
-        input_sram_j=sram_j[0],
-        weight_sram_j=sram_j[1],
-        output_sram_j=sram_j[2],
-        wire_j=macs * moving_bits * hop,
-        dram_j=moved_bits * coefficients.per_dram_bit_j(memory),
-        vector_j=np.full(len(macs), products.vector_flop / 2.0 * per_mac),
-    )
+    known, node_nm, bits = chip.coefficients, chip.process_nm, 8.0 * chip.dtype.bytes
+    per_mac_j = known.per_mac_j(chip.dtype, node_nm)
+    register_bits = 2.0 * (bits + PARTIAL_SUM_BITS)
+    return {
+        "mac_j": macs * per_mac_j,
+        "register_j": macs * register_bits * known.per_register_bit_j(node_nm),
+        **dict(zip(("input_sram_j", "weight_sram_j", "output_sram_j"), sram_j, strict=True)),
+        "wire_j": macs * moving_bits(bits, dataflow) * known.per_hop_bit_j(node_nm, bits),
+        "dram_j": moved_bytes * 8.0 * known.per_dram_bit_j(chip.memory),
+        "vector_j": np.full(len(macs), vector_flop / 2.0 * per_mac_j),
+    }

@@ -4,7 +4,7 @@ ports.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -15,7 +15,7 @@ from accelsim.cost.class_parameters import class_parameters
 from accelsim.cost.roofline import rate_table
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile, Dataflow
-from accelsim.hardware.sourced import value_of
+from accelsim.hardware.sourced import Sourced, value_of
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray, OperatorGraph
 from accelsim.workloads.operator import (
@@ -36,18 +36,14 @@ __all__ = [
 ]
 
 
-def _codes(kinds: Iterable[OperatorKind]) -> list[int]:
-    return [int(kind) for kind in kinds]
-
-
 #: Kinds that know the samples of a batch, and the column of `DIMENSIONS` that has them: "batch", or
 #: "m" of products alone.
 _SAMPLES: Final = (
-    (_codes(CONV_KINDS | ATTENTION_KINDS | RECURRENT_KINDS), 0),
-    (_codes([OperatorKind.GEMM]), 1),
+    ([*CONV_KINDS, *ATTENTION_KINDS, *RECURRENT_KINDS], 0),
+    ([OperatorKind.GEMM], 1),
 )
 #: Phases of a training step beside its forward pass.
-TRAINING_PHASES: Final = (int(Phase.BACKWARD), int(Phase.GRADIENT), int(Phase.OPTIMIZER))
+TRAINING_PHASES: Final = (Phase.BACKWARD, Phase.GRADIENT, Phase.OPTIMIZER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +86,7 @@ def systolic_parameters() -> SystolicParameters:
     Raises:
         ProfileError: If their file is missing or malformed.
     """
-    parameters: SystolicParameters = class_parameters("asic", SystolicParameters)
-    return parameters
+    return class_parameters("asic", SystolicParameters)
 
 
 @lru_cache(maxsize=1)
@@ -202,9 +197,7 @@ def asic_machine(device: AsicProfile, values: SystolicParameters) -> AsicMachine
     """
     arrays = device.arrays
     native = 2.0 * arrays.rows.value * arrays.columns.value * arrays.count.value
-    rates = rate_table(
-        {d: rate.value for d, rate in device.matrix_flop_per_s.items()}, substitute=False
-    )
+    rates = _rates(device.matrix_flop_per_s)
     vector = _vector_rates(device, values)
     sram = _sram_bytes(device)
     memory = _memory_bandwidth(device)
@@ -237,11 +230,13 @@ def _weight_density(
     """
     if not values.sparse_weights:
         return np.ones_like(rates)
-    sparse = rate_table(
-        {d: rate.value for d, rate in device.matrix_sparse_flop_per_s.items()}, substitute=False
-    )
+    sparse = _rates(device.matrix_sparse_flop_per_s)
     density: FloatArray = np.where(np.isnan(sparse), 1.0, rates / sparse)
     return density
+
+
+def _rates(stated: Mapping[Dtype, Sourced[float]]) -> FloatArray:
+    return rate_table({d: rate.value for d, rate in stated.items()}, substitute=False)
 
 
 def _sram_bytes(device: AsicProfile) -> float:

@@ -14,7 +14,6 @@ mode.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -95,7 +94,8 @@ def cost_systolic(
     """
     del execution
     values = parameters or systolic_parameters()
-    _refuse(graph, device)
+    labels = [path or name for path, name in zip(graph.path, graph.name, strict=True)]
+    refuse_rows(graph, device.name, labels, _refusals(graph, device))
     machine = asic_machine(device, values).running(graph, device)
     costs = FORMULAS.evaluate(graph, machine, values, device.name)
     parts, note = row_energy_parts_j(graph, costs, device, machine)
@@ -107,56 +107,36 @@ def supported_rows_systolic(graph: OperatorGraph, device: AsicProfile) -> NDArra
     """Which rows the chip can run: its kinds, formats of its arrays, and training where it trains,
     shape (n,).
     """
-    return ~(
-        _unknown_kind(graph, device) | _unknown_format(graph, device) | _untrainable(graph, device)
-    )
+    refused = [rows for rows, *_ in _refusals(graph, device)]
+    return ~np.any(refused, axis=0)
 
 
-def _unknown_kind(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
-    refused = {label.lower() for label in device.unsupported_operators}
-    known = [int(kind) for kind in FORMULAS.kinds if kind.label not in refused]
-    return ~np.isin(graph.kind, known)
-
-
-def _unknown_format(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
-    contracted = np.isin(graph.kind, [int(kind) for kind in CONTRACTION_KINDS])
-    missing: NDArray[np.bool_] = contracted & ~np.isin(
-        graph.dtype, [int(d) for d in device.matrix_flop_per_s]
-    )
-    return missing
-
-
-def _untrainable(graph: OperatorGraph, device: AsicProfile) -> NDArray[np.bool_]:
-    if device.training:
-        return np.zeros(len(graph), dtype=bool)
-    training_kind = np.isin(graph.kind, [int(kind) for kind in _TRAINING_KINDS])
-    return training_kind | np.isin(graph.phase, TRAINING_PHASES)
-
-
-def _refuse(graph: OperatorGraph, device: AsicProfile) -> None:
-    """Raise for the first row the chip cannot run."""
+def _refusals(
+    graph: OperatorGraph, device: AsicProfile
+) -> tuple[tuple[NDArray[np.bool_], str, str], ...]:
+    """Rows the chip cannot run, why, and what to do."""
     formats = ", ".join(d.label for d in device.matrix_flop_per_s)
-    no_format = (
-        f"its arrays compute in {formats}",
-        "Choose one of these precisions, or allow host fallback.",
-    )
+    why = f"its arrays compute in {formats}"
+    remedy = "Choose one of these precisions, or allow host fallback."
     if not formats:
-        no_format = ("no rate of its arrays was published", "Choose another device.")
-    refusals = (
+        why, remedy = "no rate of its arrays was published", "Choose another device."
+    trains = np.isin(graph.kind, _TRAINING_KINDS) | np.isin(graph.phase, TRAINING_PHASES)
+    refused = {label.lower() for label in device.unsupported_operators}
+    known = [kind for kind in FORMULAS.kinds if kind.label not in refused]
+    in_format = np.isin(graph.dtype, list(device.matrix_flop_per_s))
+    return (
         (
-            _untrainable(graph, device),
+            trains & (not device.training),
             "it runs inference only",
             "Choose inference, or a device that trains.",
         ),
         (
-            _unknown_kind(graph, device),
+            ~np.isin(graph.kind, known),
             "its compiler has no such operator",
             "Allow host fallback, or choose another device.",
         ),
-        (_unknown_format(graph, device), *no_format),
+        (np.isin(graph.kind, list(CONTRACTION_KINDS)) & ~in_format, why, remedy),
     )
-    labels = [path or name for path, name in zip(graph.path, graph.name, strict=True)]
-    refuse_rows(graph, device.name, labels, refusals)
 
 
 # -- matrix arrays
@@ -254,9 +234,8 @@ def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachin
     each twice.
     """
     width = DTYPE_BYTES[rows.column("dtype")]
-    needed = (
-        2.0 * width * (np.minimum(shape.k, machine.rows) + np.minimum(shape.n, machine.columns))
-    )
+    vectors = np.minimum(shape.k, machine.rows) + np.minimum(shape.n, machine.columns)
+    needed = 2.0 * width * vectors
     short = np.flatnonzero(needed > machine.sram_bytes)
     if short.size:
         place = int(rows.index[short[0]])
@@ -267,21 +246,34 @@ def _refuse_small_scratchpad(rows: Rows, shape: Contraction, machine: AsicMachin
         )
 
 
-def _product_costs(
-    rows: Rows,
-    shape: Contraction,
-    compute_s: Callable[[Rows, Contraction], FloatArray],
-    machine: AsicMachine,
-) -> RowCosts:
+def _compute_s(
+    rows: Rows, shape: Contraction, machine: AsicMachine, values: SystolicParameters
+) -> FloatArray:
+    """Array time of products; depthwise windows may be faster on the vector unit."""
+    codes = rows.column("dtype")
+    cycle_s = weight_density(rows, machine) * machine.seconds_per_cycle[codes]
+    if rows.kind not in CONV_KINDS:
+        return cycle_s * split_cycles(shape, machine, values)
+    packed, _ = pack_groups(shape, machine.rows, machine.columns)
+    on_vector = shape.flop / machine.vector_flop_per_s[codes]
+    return np.minimum(cycle_s * split_cycles(packed, machine, values), on_vector)
+
+
+@FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM, *sorted(CONV_KINDS))
+def _product(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
     """A product run whole, or in parts of its batch whose activations stay on chip.
 
     Elementwise operators fused behind it run on the vector unit as results leave the array: the
     slower of the two sets the pace.
     """
+    shape = contraction(rows)
+    if machine.dataflow is Dataflow.ROW_STATIONARY and rows.kind is _K.CONV:
+        return _row_stationary(rows, shape, machine, values)
+    _refuse_small_scratchpad(rows, shape, machine)
     epilogue_s = rows.epilogue_flop / machine.vector_flop_per_s[rows.column("dtype")]
     flop = weight_density(rows, machine) * shape.flop
     moved = contraction_bytes(rows, shape, machine)
-    compute = np.maximum(compute_s(rows, shape), epilogue_s)
+    compute = np.maximum(_compute_s(rows, shape, machine, values), epilogue_s)
     whole = _array_costs(rows, shape, compute, flop, moved, machine)
     parts = batch_parts(rows, machine)
     index = np.flatnonzero((parts > 1) & np.isfinite(parts))
@@ -289,44 +281,11 @@ def _product_costs(
         return whole
     own, count = Rows(rows.graph, rows.index[index], rows.kind), parts[index]
     part = in_parts(own, contraction(own), count)
-    compute = np.maximum(count * compute_s(own, part), epilogue_s[index])
+    compute = np.maximum(count * _compute_s(own, part, machine, values), epilogue_s[index])
     moved = parts_bytes(own, machine, count)
     split = _array_costs(own, part, compute, flop[index], moved, machine)
     late = (count - 1.0) * machine.operator_start_s
     return whole.or_faster(replace(split, time_s=split.time_s + late), index)
-
-
-@FORMULAS.register(_K.GEMM, _K.BATCHED_GEMM, _K.GROUPED_GEMM)
-def _gemm(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    shape = contraction(rows)
-    _refuse_small_scratchpad(rows, shape, machine)
-
-    def compute_s(own: Rows, part: Contraction) -> FloatArray:
-        cycle_s = weight_density(own, machine) * machine.seconds_per_cycle[own.column("dtype")]
-        found: FloatArray = cycle_s * split_cycles(part, machine, values)
-        return found
-
-    return _product_costs(rows, shape, compute_s, machine)
-
-
-@FORMULAS.register(*sorted(CONV_KINDS))
-def _conv(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> RowCosts:
-    shape = contraction(rows)
-    if machine.dataflow is Dataflow.ROW_STATIONARY and rows.kind is _K.CONV:
-        return _row_stationary(rows, shape, machine, values)
-    _refuse_small_scratchpad(rows, shape, machine)
-
-    def compute_s(own: Rows, part: Contraction) -> FloatArray:
-        codes = own.column("dtype")
-        cycle_s = weight_density(own, machine) * machine.seconds_per_cycle[codes]
-        packed, _ = pack_groups(part, machine.rows, machine.columns)
-        on_vector = (
-            part.flop / machine.vector_flop_per_s[codes]
-        )  # depthwise windows may be faster there
-        faster: FloatArray = np.minimum(cycle_s * split_cycles(packed, machine, values), on_vector)
-        return faster
-
-    return _product_costs(rows, shape, compute_s, machine)
 
 
 def _row_stationary(
@@ -335,20 +294,11 @@ def _row_stationary(
     """Convolutions mapped one by one; the chip's measured rows hold its whole link."""
     link = machine.memory_bytes_per_s / values.memory_efficiency_fraction
     runs = row_stationary_runs(rows, machine, link)
-    found = np.array([(run.processing_s, run.latency_s, run.dram_bytes) for run in runs]).reshape(
-        len(runs), 3
-    )
-    compute, latency, moved = found[:, 0], found[:, 1], found[:, 2] * machine.count
+    found = [(run.processing_s, run.latency_s, run.dram_bytes) for run in runs]
+    compute, latency, moved = np.array(found).reshape(-1, 3).T * [[1], [1], [machine.count]]
     memory = moved / link
     time = np.maximum(latency, memory) + machine.operator_start_s
-    return RowCosts(
-        time_s=time,
-        compute_s=compute,
-        memory_s=memory,
-        flop=shape.flop,
-        bytes=moved,
-        log_sigma=_SIGMA,
-    )
+    return RowCosts(time, compute, memory, shape.flop, moved, _SIGMA)
 
 
 @FORMULAS.register(_K.ATTENTION, _K.ATTENTION_BACKWARD)
@@ -360,22 +310,17 @@ def _attention(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     """
     parts = attention_products(rows)
     codes = rows.column("dtype")
-    cycles = split_cycles(parts.scores, machine, values) + split_cycles(
-        parts.context, machine, values
-    )
+    cycles = sum(split_cycles(part, machine, values) for part in (parts.scores, parts.context))
     forward = parts.scores.flop + parts.context.flop
     passes = np.divide(parts.flop, forward, out=np.zeros(len(rows)), where=forward > 0)
     softmax = 6.0 * parts.pairs / machine.vector_flop_per_s[codes]
     products = cycles * passes * machine.seconds_per_cycle[codes]
     first = np.minimum(products, softmax) / np.maximum(parts.scores.groups, 1.0)
     compute = np.maximum(products, softmax) + first
-    moved = np.where(
-        np.isfinite(batch_parts(rows, machine)), saved_bytes(rows, machine), rows.bytes
-    )
-    cached = (
-        rows["kv_len"] > rows["q_len"]
-    )  # keys and values of earlier tokens come from the cache in main memory
-    moved = np.where(cached, rows.bytes, moved)
+    # Keys and values of earlier tokens come from the cache in main memory.
+    is_cached = rows["kv_len"] > rows["q_len"]
+    stays = np.isfinite(batch_parts(rows, machine)) & ~is_cached
+    moved = np.where(stays, saved_bytes(rows, machine), rows.bytes)
     return _array_costs(rows, parts.scores, compute, parts.flop, moved, machine)
 
 
@@ -386,11 +331,10 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
     """
     parts = recurrence(rows)
     codes = rows.column("dtype")
-    cycles = split_cycles(parts.inputs, machine, values) + parts.steps * split_cycles(
-        parts.step, machine, values
-    )
+    first, each = (split_cycles(part, machine, values) for part in (parts.inputs, parts.step))
     density = weight_density(rows, machine)
-    compute = density * parts.passes * cycles * machine.seconds_per_cycle[codes]
+    cycles = parts.passes * (first + parts.steps * each)
+    compute = density * cycles * machine.seconds_per_cycle[codes]
     weights: FloatArray = rows.column("weight_bytes")
     stored = stored_weight_bytes(rows, machine)
     kept = np.divide(stored, weights, out=np.ones(len(rows)), where=weights > 0)
@@ -408,13 +352,15 @@ def _recurrent(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> 
 # -- vector unit
 
 
-def _vector_costs(rows: Rows, machine: AsicMachine, moved: FloatArray) -> RowCosts:
-    codes = rows.column("dtype")
-    flop = rows.column("flop")
-    passed = rows.column("write_bytes") / DTYPE_BYTES[codes]  # a copy takes a lane per element, too
+def _vector_costs(
+    rows: Rows, machine: AsicMachine, moved: FloatArray, late: FloatArray | float = 0.0
+) -> RowCosts:
+    """Row costs of the vector unit; a copy takes a lane per element, too."""
+    codes, flop = rows.column("dtype"), rows.column("flop")
+    passed = rows.column("write_bytes") / DTYPE_BYTES[codes]
     compute = np.maximum(flop, passed) / machine.vector_flop_per_s[codes]
     memory = moved / machine.memory_bytes_per_s
-    time = np.maximum(compute, memory) + machine.operator_start_s
+    time = np.maximum(compute, memory) + machine.operator_start_s + late
     return RowCosts(time, compute, memory, flop, moved, _SIGMA)
 
 
@@ -435,12 +381,10 @@ def _vector(rows: Rows, machine: AsicMachine, values: SystolicParameters) -> Row
     weights: FloatArray = rows.column("weight_bytes")
     parts = batch_parts(rows, machine)
     on_chip = np.isfinite(parts)
-    moved = weights * machine.streamed_weight_fraction + np.where(
-        on_chip, saved_bytes(rows, machine), rows.bytes - weights
-    )
+    activations = np.where(on_chip, saved_bytes(rows, machine), rows.bytes - weights)
     late = np.where(on_chip, parts - 1.0, 0.0) * machine.operator_start_s
-    costs = _vector_costs(rows, machine, moved)
-    return replace(costs, time_s=costs.time_s + late)
+    moved = weights * machine.streamed_weight_fraction + activations
+    return _vector_costs(rows, machine, moved, late)
 
 
 @FORMULAS.register(_K.OPTIMIZER)

@@ -6,24 +6,19 @@ product over all inputs and one per step. Operators without a product are the ve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 
 from accelsim.cost.contraction import Contraction, attention_products, contraction, recurrence
 from accelsim.cost.table import Rows
 from accelsim.errors import UnsupportedOperatorError
-from accelsim.workloads.graph import FloatArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import CONV_KINDS, OperatorKind
 
-__all__ = ["PARTIAL_SUM_BYTES", "Products", "all_products", "lower_to_products", "pack_groups"]
+__all__ = ["Products", "all_products", "lower_to_products", "pack_groups"]
 
-#: Width of a partial sum, whatever the operands' (Jouppi et al., ISCA 2017, section 2: 32-bit
-#: accumulators).
-PARTIAL_SUM_BYTES: Final = 4.0
 _K = OperatorKind
 _ATTENTION = {_K.ATTENTION, _K.ATTENTION_BACKWARD}
 _RECURRENT = {_K.RNN, _K.LSTM, _K.GRU}
@@ -44,7 +39,7 @@ class Products:
 
     shape: Contraction
     repeat: FloatArray
-    row: FloatArray
+    row: IntArray
     vector_flop: float
     graph: OperatorGraph
 
@@ -73,13 +68,16 @@ def all_products(graph: OperatorGraph) -> Products:
     """Every contraction of any graph as products; a backward row repeats its forward products as
     its FLOP do.
     """
-    parts: list[tuple[Contraction, FloatArray, FloatArray]] = []
+    columns = [np.zeros((6, 0))]
     vector_flop = 0.0
     for kind, index in graph.rows_by_kind():
         found = _products_of(Rows(graph, index, kind))
-        parts += [(shape, repeat, index.astype(np.float64)) for shape, repeat in found]
+        for shape, repeat in found:
+            columns.append(np.stack([shape.groups, shape.m, shape.n, shape.k, repeat, index]))
         vector_flop += 0.0 if found else float(graph.flop[index].sum())
-    return _joined(parts, vector_flop, graph)
+    table = np.concatenate(columns, axis=1)
+    *sides, repeat, row = table[:, (table[:4] > 0).all(axis=0)]
+    return Products(Contraction(*sides), repeat, row.astype(np.int64), vector_flop, graph)
 
 
 def _products_of(rows: Rows) -> list[tuple[Contraction, FloatArray]]:
@@ -95,23 +93,6 @@ def _products_of(rows: Rows) -> list[tuple[Contraction, FloatArray]]:
         cell = recurrence(rows)
         return [(cell.inputs, cell.passes), (cell.step, cell.steps * cell.passes)]
     return []
-
-
-def _joined(
-    parts: Sequence[tuple[Contraction, FloatArray, FloatArray]], flop: float, graph: OperatorGraph
-) -> Products:
-    def column(values: Sequence[FloatArray]) -> FloatArray:
-        return np.concatenate([*values, np.zeros(0)])
-
-    shapes = [part[0] for part in parts]
-    shape = Contraction(
-        *(column([getattr(s, side) for s in shapes]) for side in ("groups", "m", "n", "k"))
-    )
-    keep = (shape.groups > 0) & (shape.m > 0) & (shape.n > 0) & (shape.k > 0)
-    kept = Contraction(shape.groups[keep], shape.m[keep], shape.n[keep], shape.k[keep])
-    return Products(
-        kept, column([p[1] for p in parts])[keep], column([p[2] for p in parts])[keep], flop, graph
-    )
 
 
 def pack_groups(shape: Contraction, rows: float, columns: float) -> tuple[Contraction, FloatArray]:

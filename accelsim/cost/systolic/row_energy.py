@@ -18,10 +18,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from accelsim.cost.systolic.counts import array_counts
+from accelsim.cost.contraction import Contraction
+from accelsim.cost.systolic.counts import PARTIAL_SUM_BITS, access_bits, moving_bits
 from accelsim.cost.systolic.energy import EnergyCoefficients, energy_coefficients
 from accelsim.cost.systolic.machine import AsicMachine
-from accelsim.cost.systolic.products import PARTIAL_SUM_BYTES, Products, all_products, pack_groups
+from accelsim.cost.systolic.products import Products, all_products, pack_groups
 from accelsim.cost.systolic.row_stationary import row_stationary_chip
 from accelsim.cost.systolic.row_stationary_rows import row_stationary_runs
 from accelsim.cost.table import RowCosts, Rows
@@ -35,7 +36,6 @@ __all__ = ["ENERGY_PARTS", "row_energy_parts_j"]
 
 #: Parts of the dynamic energy, in the order of the data's way back from main memory.
 ENERGY_PARTS: Final = ("mac", "register", "wire", "sram", "dram", "vector")
-_PARTIAL_SUM_BITS: Final = 8.0 * PARTIAL_SUM_BYTES
 _Parts = dict[str, FloatArray]
 
 
@@ -70,7 +70,7 @@ def _parts(
     moved_bits = np.where(costs.time_s > 0, 8.0 * costs.bytes, 0.0)
     parts["dram"] += moved_bits * chip.main_memory_bit_j
     parts["sram"] += moved_bits * chip.scratchpad_bit_j
-    on_arrays = np.isin(graph.kind, [int(kind) for kind in CONTRACTION_KINDS])
+    on_arrays = np.isin(graph.kind, list(CONTRACTION_KINDS))
     others = np.flatnonzero(~on_arrays & (costs.time_s > 0))
     parts["vector"][others] = (
         graph.flop[others] / 2.0 * chip.by_format(graph.dtype[others], chip.mac_j)
@@ -89,34 +89,28 @@ class _Chip:
     """Coefficients of one chip."""
 
     def __init__(self, device: AsicProfile, coefficients: EnergyCoefficients) -> None:
-        if device.process_nm is None:
-            raise MissingCoefficientError(
-                "process_nm", None, "a known node", "Add it to the device profile."
-            )
-        self.node_nm, self.coefficients = device.process_nm.value, coefficients
-        count = device.arrays.count.value
+        node, count = device.process_nm, device.arrays.count.value
         pads = {
-            level.name: level.capacity_bytes.value
+            level.name: level.capacity_bytes.value / count
             for level in device.on_chip
             if level.shared_by_core_count is None
         }
         accumulators = pads.pop("accumulators", None)
-        if not pads:
-            raise MissingCoefficientError(
-                "on_chip", None, "a known capacity", "Add it to the device profile."
-            )
-        self.scratchpad_bit_j = float(
-            coefficients.per_sram_bit_j(min(pads.values()) / count, self.node_nm)
-        )
-        self.accumulator_bit_j = (
-            self.scratchpad_bit_j
-            if accumulators is None
-            else float(coefficients.per_sram_bit_j(accumulators / count, self.node_nm))
-        )
+        for field, known in (("process_nm", node), ("on_chip", pads)):
+            if not known:
+                remedy = "Add it to the device profile."
+                raise MissingCoefficientError(field, None, "a known value", remedy)
+        assert node is not None
+        self.node_nm, self.coefficients = node.value, coefficients
+        scratchpad = min(pads.values())
+        self.scratchpad_bit_j, self.accumulator_bit_j = coefficients.per_sram_bit_j(
+            [scratchpad, accumulators or scratchpad], self.node_nm
+        ).tolist()
         technology = device.memory.technology or ""
-        is_sram = technology.upper().startswith("SRAM")
         self.main_memory_bit_j = (
-            self.scratchpad_bit_j if is_sram else coefficients.per_dram_bit_j(technology)
+            self.scratchpad_bit_j
+            if technology.upper().startswith("SRAM")
+            else coefficients.per_dram_bit_j(technology)
         )
         self.register_bit_j = coefficients.per_register_bit_j(self.node_nm)
 
@@ -140,19 +134,17 @@ class _Chip:
 
 def _add_products(parts: _Parts, products: Products, chip: _Chip, machine: AsicMachine) -> None:
     """Products on systolic arrays."""
-    row = products.row.astype(np.int64)
+    row = products.row
     codes = products.graph.dtype[row]
     bits: FloatArray = 8.0 * DTYPE_BYTES[codes]
     has_weights = products.graph.weight_bytes[row] > 0
     density: FloatArray = np.where(has_weights, machine.weight_density_fraction[codes], 1.0)
     macs = density * products.repeat * products.shape.flop / 2.0
-    moving = (
-        2.0 * bits if machine.dataflow is Dataflow.OUTPUT_STATIONARY else bits + _PARTIAL_SUM_BITS
-    )
+    hop_bit_j = chip.by_format(codes, chip.hop_bit_j)
     found = {
         "mac": macs * chip.by_format(codes, chip.mac_j),
-        "register": macs * 2.0 * (bits + _PARTIAL_SUM_BITS) * chip.register_bit_j,
-        "wire": macs * moving * chip.by_format(codes, chip.hop_bit_j),
+        "register": macs * 2.0 * (bits + PARTIAL_SUM_BITS) * chip.register_bit_j,
+        "wire": macs * moving_bits(bits, machine.dataflow) * hop_bit_j,
         "sram": _scratchpad_j(products, density, bits, chip, machine),
     }
     for part, energy in found.items():
@@ -165,16 +157,12 @@ def _scratchpad_j(
     packed, together = products.shape, np.ones_like(density)
     if machine.dataflow is Dataflow.WEIGHT_STATIONARY:
         packed, together = pack_groups(packed, machine.rows, machine.columns)
-    m, n, k = (np.maximum(side, 1.0) for side in (packed.m, packed.n, packed.k))
-    counts = array_counts(m, n, k, machine.rows, machine.columns, machine.dataflow)
-    operands = (
-        (counts.input_reads + density * counts.weight_reads / together)
-        * bits
-        * chip.scratchpad_bit_j
-    )
-    partial_sums = (2.0 * counts.output_writes - m * n) * _PARTIAL_SUM_BITS * chip.accumulator_bit_j
-    energy: FloatArray = products.repeat * packed.groups * (operands + partial_sums)
-    return energy
+    sides = (np.maximum(side, 1.0) for side in (packed.m, packed.n, packed.k))
+    shape = Contraction(packed.groups, *sides)
+    array = (machine.rows, machine.columns, machine.dataflow)
+    inputs, weights, sums = access_bits(shape, *array, bits, density / together)
+    operands_j = (inputs + weights) * chip.scratchpad_bit_j
+    return products.repeat * packed.groups * (operands_j + sums * chip.accumulator_bit_j)
 
 
 def _add_row_stationary(
@@ -182,14 +170,12 @@ def _add_row_stationary(
 ) -> None:
     """Products on a row-stationary array; its scratchpads count with its multiply-adders."""
     chip = row_stationary_chip()
-    is_conv = graph.kind[index] == int(OperatorKind.CONV)
+    is_conv = graph.kind[index] == OperatorKind.CONV
     other = index[~is_conv]
     zeros = chip.activation_zero_fraction
     parts["mac"][other] += costs.flop[other] / 2.0 * (1.0 - zeros) * chip.nonzero_mac_j
     parts["sram"][other] += graph.bytes[other] / chip.word_bytes * chip.buffer_word_j
     conv = Rows(graph, index[is_conv], OperatorKind.CONV)
-    for place, run in zip(
-        conv.index, row_stationary_runs(conv, machine, machine.memory_bytes_per_s), strict=True
-    ):
-        parts["mac"][place] += machine.count * run.array_j
-        parts["sram"][place] += machine.count * run.buffer_j
+    runs = row_stationary_runs(conv, machine, machine.memory_bytes_per_s)
+    parts["mac"][conv.index] += [machine.count * run.array_j for run in runs]
+    parts["sram"][conv.index] += [machine.count * run.buffer_j for run in runs]

@@ -76,8 +76,7 @@ def row_stationary_chip() -> RowStationaryChip:
     Raises:
         ProfileError: If their file is missing or malformed.
     """
-    chip: RowStationaryChip = class_parameters("eyeriss", RowStationaryChip)
-    return chip
+    return class_parameters("eyeriss", RowStationaryChip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +127,7 @@ class RowStationaryRun:
     """One layer on one chip.
 
     Attributes:
-        strip_rows: Output rows of a pass (e).
-        filters_per_element: p.
-        channels_per_element: q.
-        channel_sets: r.
-        filter_sets: t.
-        images_per_pass: n.
-        filters_in_buffer: m: filters whose partial sums the buffer holds.
-        pass_count: Passes of one image each.
+        channel_sets: r: sets above one another that hold further channels.
         active_elements: Elements with work.
         processing_s: Time the array works.
         latency_s: With input maps loaded and results stored.
@@ -146,14 +138,7 @@ class RowStationaryRun:
         buffer_j: Of the global buffer.
     """
 
-    strip_rows: int
-    filters_per_element: int
-    channels_per_element: int
     channel_sets: int
-    filter_sets: int
-    images_per_pass: int
-    filters_in_buffer: int
-    pass_count: int
     active_elements: int
     processing_s: float
     latency_s: float
@@ -178,16 +163,21 @@ class RowStationaryRun:
 
 
 class _Mappings(NamedTuple):
-    """Candidate mappings, shape (c,) each; words and cycles of the whole layer."""
+    """Candidate mappings, shape (c,) each; words and cycles of the whole layer.
+
+    Attributes:
+        strip: Output rows of a pass (e).
+        sets: Sets of elements at work.
+        r: Channel sets.
+        cycles: Of all passes.
+        input_words: Of maps from main memory.
+        weight_words: From main memory.
+        buffer_words: To and from the buffer.
+    """
 
     strip: FloatArray
-    p: FloatArray
-    q: FloatArray
+    sets: FloatArray
     r: FloatArray
-    t: FloatArray
-    n: FloatArray
-    m: FloatArray
-    passes: FloatArray
     cycles: FloatArray
     input_words: FloatArray
     weight_words: FloatArray
@@ -223,68 +213,38 @@ def row_stationary_run(
         raise InvalidValueError(
             "rows, columns, clock, bandwidth", (rows, columns, clock_hz), "above 0"
         )
-    if (
-        min(
-            layer.batch,
-            layer.channels_in,
-            layer.channels_out,
-            layer.groups,
-            layer.out_height,
-            layer.out_width,
-        )
-        < 1
-    ):
+    sizes = (layer.batch, layer.channels_in, layer.channels_out, layer.groups)
+    if min(*sizes, layer.out_height, layer.out_width) < 1:
         raise InvalidValueError(f"layer {layer.name!r}", layer, "sizes of at least 1")
     found = _mappings(layer, chip, rows, columns)
-    traffic = found.input_words + found.weight_words
     # The mapping is compiled for the chip's own link, so that a faster one never changes it for the
     # worse.
-    cycles = np.maximum(found.cycles, found.weight_words / chip.link_words_per_cycle)
-    best = int(np.lexsort((found.buffer_words, -found.strip, traffic, cycles))[0])
-    return _run(
-        layer, chip, found, best, min(layer.kernel_height, rows), clock_hz, memory_bytes_per_s
+    linked = np.maximum(found.cycles, found.weight_words / chip.link_words_per_cycle)
+    traffic = found.input_words + found.weight_words
+    best = int(np.lexsort((found.buffer_words, -found.strip, traffic, linked))[0])
+    strip, sets, channel_sets, cycles, inputs, weights, buffer_words = (
+        float(column[best]) for column in found
     )
-
-
-def _run(
-    layer: ConvLayer,
-    chip: RowStationaryChip,
-    found: _Mappings,
-    best: int,
-    height: int,
-    clock_hz: float,
-    memory_bytes_per_s: float,
-) -> RowStationaryRun:
-    zeros_in = _zeros(layer.input_zero_fraction, chip)
-    zeros_out = _zeros(layer.output_zero_fraction, chip)
+    zeros_in, zeros_out = (
+        chip.activation_zero_fraction if fraction is None else fraction
+        for fraction in (layer.input_zero_fraction, layer.output_zero_fraction)
+    )
     results = layer.batch * layer.channels_out * layer.out_height * layer.out_width
-    maps = found.input_words[best] * _coded(zeros_in, chip) + results * _coded(zeros_out, chip)
-    weights_s = float(found.weight_words[best]) * chip.word_bytes / memory_bytes_per_s
-    processing = max(float(found.cycles[best]) / clock_hz, weights_s)
-    latency = processing + maps * chip.word_bytes / memory_bytes_per_s
-    sets = int(found.r[best] * found.t[best])
+    maps = inputs * _coded(zeros_in, chip) + results * _coded(zeros_out, chip)
+    word_s = chip.word_bytes / memory_bytes_per_s
+    processing = max(cycles / clock_hz, weights * word_s)
+    latency = processing + maps * word_s
     return RowStationaryRun(
-        strip_rows=int(found.strip[best]),
-        filters_per_element=int(found.p[best]),
-        channels_per_element=int(found.q[best]),
-        channel_sets=int(found.r[best]),
-        filter_sets=int(found.t[best]),
-        images_per_pass=int(found.n[best]),
-        filters_in_buffer=int(found.m[best]),
-        pass_count=int(found.passes[best]),
-        active_elements=height * int(found.strip[best]) * sets,
+        channel_sets=int(channel_sets),
+        active_elements=int(min(layer.kernel_height, rows) * strip * sets),
         processing_s=processing,
         latency_s=latency,
-        buffer_bytes=float(found.buffer_words[best]) * chip.word_bytes,
-        dram_bytes=float(maps + found.weight_words[best]) * chip.word_bytes,
+        buffer_bytes=buffer_words * chip.word_bytes,
+        dram_bytes=(maps + weights) * chip.word_bytes,
         static_j=chip.static_w * latency,
         array_j=chip.nonzero_mac_j * layer.mac_count * (1.0 - zeros_in),
-        buffer_j=chip.buffer_word_j * float(found.buffer_words[best]),
+        buffer_j=chip.buffer_word_j * buffer_words,
     )
-
-
-def _zeros(fraction: float | None, chip: RowStationaryChip) -> float:
-    return chip.activation_zero_fraction if fraction is None else fraction
 
 
 def _coded(zero_fraction: float, chip: RowStationaryChip) -> float:
@@ -293,108 +253,88 @@ def _coded(zero_fraction: float, chip: RowStationaryChip) -> float:
 
 
 def _mappings(layer: ConvLayer, chip: RowStationaryChip, rows: int, columns: int) -> _Mappings:
-    """All mappings that fit scratchpads and buffer."""
+    """Words and cycles of all mappings that fit scratchpads and buffer."""
     height = min(layer.kernel_height, rows)
-    strips = rows // height
-    channels, filters = (
-        layer.channels_in // layer.groups or 1,
-        layer.channels_out // layer.groups or 1,
-    )
-    width = min(layer.kernel_width, int(chip.input_spad_words) - 1)
-    q = float(max(min((int(chip.input_spad_words) - 1) // width, channels), 1))
-    axes = _axes(layer, chip, strips, columns, width * q)
-    strip, p, r, n = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
-    sets = np.where(
-        strip <= columns, strips * (columns // strip), strips // np.ceil(strip / columns)
-    )
-    keep = (sets >= r) & ((r - 1) * q < channels)
-    strip, p, r, n, sets = strip[keep], p[keep], r[keep], n[keep], sets[keep]
-    t = np.minimum(sets // r, np.maximum(np.ceil(filters / p), 1.0))
+    channels = layer.channels_in // layer.groups or 1
+    filters = layer.channels_out // layer.groups or 1
+    spad = int(chip.input_spad_words) - 1
+    width = min(layer.kernel_width, spad)
+    q = float(max(min(spad // width, channels), 1))
+    axes = _axes(layer, chip, rows // height, columns, width * q)
+    grid = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
+    strip, p, r, n, t = _spread(*grid, rows // height, columns, filters, channels / q)
     held = np.minimum(q * r, channels)
     in_rows = (strip - 1) * layer.stride + layer.kernel_height
-    in_words = in_rows * ((layer.out_width - 1) * layer.stride + layer.kernel_width)
-    room = (chip.map_buffer_bytes / chip.word_bytes - n * held * in_words) / (
-        n * strip * layer.out_width
-    )
-    m = np.minimum(np.floor(room / (p * t)), np.ceil(filters / (p * t))) * p * t
+    in_words = held * in_rows * ((layer.out_width - 1) * layer.stride + layer.kernel_width)
+    psums = p * t * strip * layer.out_width
+    room = chip.map_buffer_bytes / chip.word_bytes / n - in_words
+    # Filters whose partial sums the buffer holds.
+    m = np.minimum(np.floor(room / psums), np.ceil(filters / (p * t))) * p * t
     fits = m >= p * t
     if not fits.any():
-        words = float((n * (held * in_words + p * t * strip * layer.out_width)).min())
+        needed = float((n * (in_words + psums)).min()) * chip.word_bytes
         remedy = "Split the layer's width, or choose a chip with a larger buffer."
         label = f"row-stationary array, layer {layer.name!r},"
-        raise DoesNotFitError(
-            label, "buffer bytes", words * chip.word_bytes, chip.map_buffer_bytes, remedy
-        )
-    kept = (x[fits] for x in (strip, p, r, t, n, m, held, in_words))
-    return _costed(layer, chip, q, (channels, filters, height, width), *kept)
+        raise DoesNotFitError(label, "buffer bytes", needed, chip.map_buffer_bytes, remedy)
+    folds = np.ceil(layer.kernel_height / height) * np.ceil(layer.kernel_width / width)
+    channel_passes = np.ceil(channels / (q * r)) * folds
+    strips = np.ceil(layer.out_height / strip)
+    passes = layer.groups * np.ceil(filters / (p * t)) * channel_passes * strips * layer.batch
+    pass_cycles = (
+        layer.out_width * p * (width * q + 1.0),
+        psums / chip.psum_words_per_cycle,
+        in_words / chip.input_words_per_cycle,
+        p * t * held * height * width / n / chip.weight_words_per_cycle,
+    )
+    pixels = layer.batch * layer.channels_out * layer.out_height * layer.out_width
+    maps = layer.batch * layer.channels_in * layer.in_height * layer.in_width
+    window = layer.channels_out * channels * layer.kernel_height * layer.kernel_width
+    with np.errstate(divide="ignore"):
+        input_words = maps * np.ceil(filters / m)
+    found = (
+        strip,
+        r * t,
+        r,
+        passes * np.maximum.reduce(pass_cycles),
+        input_words,
+        window * (layer.batch / n) * strips,
+        2.0 * pixels * channel_passes + passes * in_words,
+    )
+    return _Mappings(*(column[fits] for column in found))
 
 
 def _axes(
     layer: ConvLayer, chip: RowStationaryChip, strips: int, columns: int, taps: float
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+) -> tuple[FloatArray, ...]:
     """Candidate strips (each number of strips once), filters per element, channel sets and images
     per pass.
     """
     tallest = min(layer.out_height, strips * columns)
     fewest = int(np.ceil(layer.out_height / tallest))
-    counts = np.arange(fewest, layer.out_height + 1, dtype=np.float64)
-    strip: FloatArray = np.unique(np.ceil(layer.out_height / counts))
-    most = min(chip.psum_spad_words, chip.weight_spad_words // taps)
-    p: FloatArray = np.exp2(np.arange(0, int(np.log2(max(most, 1.0))) + 1, dtype=np.float64))
-    r: FloatArray = np.arange(
-        1.0, strips + 1, dtype=np.float64
-    )  # partial sums pass on within a column only
-    n: FloatArray = np.array(
-        [x for x in range(1, layer.batch + 1) if layer.batch % x == 0], dtype=np.float64
+    strip = np.unique(np.ceil(layer.out_height / np.arange(fewest, layer.out_height + 1.0)))
+    most = max(min(chip.psum_spad_words, chip.weight_spad_words // taps), 1.0)
+    images = np.arange(1.0, layer.batch + 1)
+    return (
+        strip,
+        np.exp2(np.arange(int(np.log2(most)) + 1.0)),
+        np.arange(1.0, strips + 1),  # partial sums pass on within a column only
+        images[layer.batch % images == 0],
     )
-    return strip, p, r, n
 
 
-def _costed(
-    layer: ConvLayer,
-    chip: RowStationaryChip,
-    q: float,
-    sides: tuple[int, int, int, int],
+def _spread(
     strip: FloatArray,
     p: FloatArray,
     r: FloatArray,
-    t: FloatArray,
     n: FloatArray,
-    m: FloatArray,
-    held: FloatArray,
-    in_words: FloatArray,
-) -> _Mappings:
-    """Passes, cycles and words of mappings that fit."""
-    channels, filters, height, width = sides
-    folds = np.ceil(layer.kernel_height / height) * np.ceil(layer.kernel_width / width)
-    channel_passes = np.ceil(channels / (q * r)) * folds
-    strips = np.ceil(layer.out_height / strip)
-    passes = layer.groups * np.ceil(filters / (p * t)) * channel_passes * strips * layer.batch
-    psums = p * t * strip * layer.out_width
-    weights = p * t * held * height * width
-    work = layer.out_width * p * (width * q + 1.0)
-    cycles = np.maximum.reduce(
-        [
-            work,
-            psums / chip.psum_words_per_cycle,
-            held * in_words / chip.input_words_per_cycle,
-            weights / n / chip.weight_words_per_cycle,
-        ]
-    )
-    pixels = layer.batch * layer.channels_out * layer.out_height * layer.out_width
-    maps = layer.batch * layer.channels_in * layer.in_height * layer.in_width
-    window = layer.channels_out * channels * layer.kernel_height * layer.kernel_width
-    return _Mappings(
-        strip=strip,
-        p=p,
-        q=np.full_like(p, q),
-        r=r,
-        t=t,
-        n=n,
-        m=m,
-        passes=passes,
-        cycles=passes * cycles,
-        input_words=maps * np.ceil(filters / m),
-        weight_words=window * (layer.batch / n) * strips,
-        buffer_words=2.0 * pixels * channel_passes + passes * held * in_words,
-    )
+    strips: int,
+    columns: int,
+    filters: int,
+    channel_sets: float,
+) -> tuple[FloatArray, ...]:
+    """Mappings whose channel sets find room on the array, and the filter sets beside them."""
+    narrow = strips * (columns // strip)
+    sets = np.where(strip <= columns, narrow, strips // np.ceil(strip / columns))
+    keep = (sets >= r) & (r - 1 < channel_sets)
+    strip, p, r, n, sets = (axis[keep] for axis in (strip, p, r, n, sets))
+    return strip, p, r, n, np.minimum(sets // r, np.maximum(np.ceil(filters / p), 1.0))

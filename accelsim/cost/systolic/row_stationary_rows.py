@@ -52,18 +52,13 @@ def row_stationary_runs(
 def _conv_layer(rows: Rows, index: int, arrays: int) -> ConvLayer:
     place = int(rows.index[index])
     sizes = {name: max(size, 1) for name, size in rows.graph.dimensions_of(place).items()}
+    sides = ("in_h", "in_w", "kernel_h", "kernel_w", "out_h", "out_w", "stride")
     return ConvLayer(
-        batch=sizes["batch"] * sizes["out_d"] * sizes["kernel_d"],
-        channels_in=sizes["channels_in"],
-        channels_out=max(-(-sizes["channels_out"] // arrays), sizes["groups"]),
-        groups=sizes["groups"],
-        in_height=sizes["in_h"],
-        in_width=sizes["in_w"],
-        kernel_height=sizes["kernel_h"],
-        kernel_width=sizes["kernel_w"],
-        out_height=sizes["out_h"],
-        out_width=sizes["out_w"],
-        stride=sizes["stride"],
+        sizes["batch"] * sizes["out_d"] * sizes["kernel_d"],
+        sizes["channels_in"],
+        max(-(-sizes["channels_out"] // arrays), sizes["groups"]),
+        sizes["groups"],
+        *(sizes[side] for side in sides),
         input_zero_fraction=0.0 if sizes["channels_in"] <= _IMAGE_CHANNELS else None,
         name=rows.graph.name[place],
     )
