@@ -22,15 +22,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.table import Execution
 from accelsim.errors import InputError, UnknownNameError
-from accelsim.validation.data_folder import (
-    WRONG_UNIT,
-    DataFolder,
-    Schema,
-    Table,
-    number,
-    text,
-    time_column,
-)
+from accelsim.validation.data_folder import WRONG_UNIT, DataFolder, Table, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.metrics import knee_batch
 from accelsim.validation.names import gpu_of, note_unknown_devices, workload_of
@@ -48,24 +40,8 @@ from accelsim.workloads.operator import Phase
 
 __all__ = ["EXAMPLES_SCHEMA", "MEASUREMENTS_SCHEMA"]
 
-_MEASUREMENT_KEY = (
-    *("workload", "phase", "device", "n_devices", "precision"),
-    *("batch", "metric", "note", "source"),
-)
-MEASUREMENTS_SCHEMA = Schema(
-    "claims/reference_measurements.csv",
-    (*text(*_MEASUREMENT_KEY, "unit"), *time_column("value")),
-    _MEASUREMENT_KEY,
-)
-EXAMPLES_SCHEMA = Schema(
-    "training/nvidia_deeplearningexamples.csv.gz",
-    (
-        *text("framework", "family", "task_mode", "gpu", "n_gpus", "precision", "batch"),
-        *text("metric_kind", "metric_header", "row_context", "source"),
-        *text("unit", may_lack=True),
-        *number("value"),
-    ),
-)
+MEASUREMENTS_SCHEMA = schema("claims/reference_measurements.csv")
+EXAMPLES_SCHEMA = schema("training/nvidia_deeplearningexamples.csv.gz")
 _MEASURED = ("workload", "phase", "device", "precision", "batch", "note", "source", "value")
 #: What names a table among the examples.
 _TABLE_KEY = ("framework", "family", "task_mode", "gpu", "precision", "metric_header")

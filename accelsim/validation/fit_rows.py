@@ -8,6 +8,7 @@ enter either: they are only ever predicted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from accelsim.catalog import device as find_device
 from accelsim.cost.table import Execution
 from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.columns import gemm_graph
-from accelsim.validation.data_folder import DataFolder, Schema, Table, number, time_column
+from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.gpu_operators import KernelPrediction
 from accelsim.validation.gpu_operators import load as load_operators
 from accelsim.validation.split import held_out_mask
@@ -27,23 +28,8 @@ from accelsim.workloads.dtype import Dtype
 __all__ = ["VIDUR_SCHEMAS", "gpu_cells"]
 
 _VIDUR_COLUMNS = ("attn_pre_proj_ms", "attn_post_proj_ms", "mlp_up_proj_ms", "mlp_down_proj_ms")
-VIDUR_SCHEMAS = tuple(
-    Schema(
-        f"serving/vidur_mlp_{name}.csv",
-        (
-            *number(
-                "num_tokens",
-                "num_tensor_parallel_workers",
-                "n_embd",
-                "n_head",
-                "n_kv_head",
-                "n_expanded_embd",
-            ),
-            *time_column(*_VIDUR_COLUMNS, optional=True),
-        ),
-    )
-    for name in ("a100", "a40")
-)
+_A100_SCHEMA = schema("serving/vidur_mlp_a100.csv")
+VIDUR_SCHEMAS = (_A100_SCHEMA, replace(_A100_SCHEMA, file="serving/vidur_mlp_a40.csv"))
 _NEUSIGHT = (
     "NeuSight operators (Lee et al., ASPLOS 2025, doi 10.1145/3669940.3707265), four fifths of the"
     " shapes"

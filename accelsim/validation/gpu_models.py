@@ -20,7 +20,6 @@ from accelsim.datafile import data_root
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.columns import (
-    ELEMENTWISE,
     FLOP_PER_ELEMENT,
     TWO_INPUTS,
     correlated_log_sigma,
@@ -28,15 +27,7 @@ from accelsim.validation.columns import (
     issued_time_s,
     roofline_s,
 )
-from accelsim.validation.data_folder import (
-    DataFolder,
-    Schema,
-    Table,
-    count_column,
-    name_column,
-    number,
-    time_column,
-)
+from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.names import device_refusal, gpu_of, note_unknown_devices
 from accelsim.validation.suite import (
     Batch,
@@ -66,28 +57,8 @@ _KINDS = {
     "softmax": _K.SOFTMAX,
     "ln": _K.LAYER_NORM,
 }
-#: Layers of a network; more is a slip, and the order of issue would not fit in memory.
-_MOST_REPEATS = 10_000
-LABEL_SCHEMA = Schema(
-    "gpu_kernels/e2e_labels.csv",
-    (
-        *name_column("device", "model", "mode"),
-        *count_column("seq", "batch"),
-        *time_column("e2e_ms"),
-    ),
-    ("device", "model", "mode", "seq", "batch"),
-)
-LIST_SCHEMA = Schema(
-    "gpu_kernels/e2e_opgraphs.csv.gz",
-    (
-        *name_column("desc"),
-        *name_column("op", allowed=(*ELEMENTWISE, *_KINDS)),
-        *name_column("phase", allowed=("fw", "bw", "acc")),
-        *count_column("repeat", largest=_MOST_REPEATS),
-        *number("b", "m", "n", "k", "h", "bytes"),
-    ),
-    whole="desc",
-)
+LABEL_SCHEMA = schema("gpu_kernels/e2e_labels.csv")
+LIST_SCHEMA = schema("gpu_kernels/e2e_opgraphs.csv.gz")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,6 +27,7 @@ __all__ = [
     "Prediction",
     "Suite",
     "TextArray",
+    "fixed_prediction",
     "predict_each",
     "refused_batch",
     "register_suite",
@@ -102,6 +103,11 @@ def refused_batch(
     return Batch(
         device, profile, group, label, measured_s, np.full(len(measured_s), np.nan), None, refusal
     )
+
+
+def fixed_prediction(prediction: Prediction) -> Predict:
+    """Predicts rows whose times no parameters of a device enter."""
+    return lambda _parameters: prediction
 
 
 Run = TypeVar("Run", bound=Hashable)
