@@ -161,6 +161,11 @@ class Suite:
     quantity: str = "time, s"
     fits_folder: bool = False
 
+    @property
+    def tables(self) -> tuple[Schema, ...]:
+        """All tables that it reads."""
+        return (*self.files, *self.optional_files)
+
 
 _SUITES: dict[str, Suite] = {}
 Load = Callable[[DataFolder], Sequence[Batch]]

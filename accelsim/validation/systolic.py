@@ -87,9 +87,7 @@ def _batch(table: Table) -> Batch:
     device = f"{table['simulator'][0]} {rows:.0f}x{columns:.0f} {flow}"
     label = _joined(table, _LABEL)
     try:
-        if flow not in _DATAFLOWS:
-            raise InvalidValueError("dataflow", flow, "os, ws or is")
-        dataflow = _DATAFLOWS[flow]
+        dataflow = _dataflow(flow)
         sides = (table["M"], table["N"], table["K"], rows, columns, dataflow)
         plain, reported = array_counts(*sides), array_counts(*sides, compat="scalesim")
         profile = _profile(table, dataflow)
@@ -98,6 +96,12 @@ def _batch(table: Table) -> Batch:
         return refused_batch(device, group, label, table["demand_rows"], str(error))
     predicted = _predicted(plain, reported)
     return quantity_batch(profile, device, label, _measured(table), predicted, EXACT_FRACTION)
+
+
+def _dataflow(name: str) -> Dataflow:
+    if name not in _DATAFLOWS:
+        raise InvalidValueError("dataflow", name, "os, ws or is")
+    return _DATAFLOWS[name]
 
 
 def _joined(table: Table, names: Sequence[str]) -> TextArray:
