@@ -133,20 +133,12 @@ def _check_repeats(rows: Sequence[DpuRow]) -> list[Finding]:
     """Rows whose rates are those of the same board and network in an earlier release."""
     seen: dict[tuple[object, ...], tuple[int, ...]] = {}
     found = []
-    for index in sorted(range(len(rows)), key=lambda i: release_order(rows[i].release)):
-        row = rows[index]
-        rates = (row.single_per_s, row.multi_per_s)
-        key = (
-            row.board,
-            row.core,
-            row.core_count,
-            bare_name(row.network),
-            *(str(rate) for rate in rates),
-        )
+    for index, row in sorted(enumerate(rows), key=lambda item: release_order(item[1].release)):
+        rates = (str(row.single_per_s), str(row.multi_per_s))
+        key = (row.board, row.core, row.core_count, bare_name(row.network), *rates)
         order = release_order(row.release)
-        if key in seen and (order > seen[key] or rows[index] in rows[:index]):
+        if order > seen.setdefault(key, order) or row in rows[:index]:
             found.append((index, "repeat_of_earlier_release"))
-        seen.setdefault(key, order)
     return found
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from accelsim.calibration.overlay import write_overlay
 from accelsim.cost.fitted import FittedParameters, fitted_parameters
 from accelsim.cost.gpu.gpu_parameters import GpuParameters
-from accelsim.cost.shape_surface import Surface, SurfaceSum
+from accelsim.cost.shape_surface import ShapeSurface, Surface, SurfaceSum
 from accelsim.cost.table import Tier
 from accelsim.errors import InputError, InvalidValueError, UnknownNameError
 from accelsim.validation.aiconfigurator_rows import (

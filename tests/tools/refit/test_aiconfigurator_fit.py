@@ -26,6 +26,7 @@ from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
 from tools.refit import aiconfigurator_fit
 from tools.refit.aiconfigurator_fit import (
+    fit_surface,
     kernel_overlay,
     kernel_surfaces,
     parsed_request,
