@@ -137,8 +137,9 @@ def _check_repeats(rows: Sequence[DpuRow]) -> list[Finding]:
         rates = (str(row.single_per_s), str(row.multi_per_s))
         key = (row.board, row.core, row.core_count, bare_name(row.network), *rates)
         order = release_order(row.release)
-        if order > seen.setdefault(key, order) or row in rows[:index]:
+        if key in seen and (order > seen[key] or row in rows[:index]):
             found.append((index, "repeat_of_earlier_release"))
+        seen.setdefault(key, order)
     return found
 
 

@@ -168,18 +168,18 @@ def _running(run: _Served, device: GpuProfile) -> int:
     return int(np.clip(room // max(each, 1.0), 1, load.requests))
 
 
-@lru_cache(maxsize=256)
 def _step(workload: Workload, precision: Precision, running: int, load: _Load) -> OperatorGraph:
     context = load.prompt + load.answer // 2
-    return fuse_elementwise(
-        workload.lower(
-            RunShape(batch=running, seq_len=1, context_len=context), precision, Phase.DECODE
-        ).graph
-    )
+    shape = RunShape(batch=running, seq_len=1, context_len=context)
+    return _lowered(workload, shape, precision, Phase.DECODE)
 
 
-@lru_cache(maxsize=256)
 def _prompt(workload: Workload, precision: Precision, tokens: int) -> OperatorGraph:
-    return fuse_elementwise(
-        workload.lower(RunShape(batch=1, seq_len=tokens), precision, Phase.PREFILL).graph
-    )
+    return _lowered(workload, RunShape(batch=1, seq_len=tokens), precision, Phase.PREFILL)
+
+
+@lru_cache(maxsize=512)
+def _lowered(
+    workload: Workload, shape: RunShape, precision: Precision, phase: Phase
+) -> OperatorGraph:
+    return fuse_elementwise(workload.lower(shape, precision, phase).graph)

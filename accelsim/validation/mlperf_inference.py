@@ -183,9 +183,6 @@ def _precision(model: str, profile: DeviceProfile) -> Precision:
     """INT8, or FP16 where 99.9 % of the reference accuracy is asked; FP32 where the device has
     neither.
     """
-    wanted = (
-        (Dtype.FP16, "fp16")
-        if model.endswith("99.9") or model in _TASKS["half"]
-        else (Dtype.INT8, "int8")
-    )
-    return PRECISIONS[wanted[1] if wanted[0] in profile.peak_flop_per_s else "fp32"]
+    is_half = model.endswith("99.9") or model in _TASKS["half"]
+    wanted = Dtype.FP16 if is_half else Dtype.INT8
+    return PRECISIONS[wanted.label if wanted in profile.peak_flop_per_s else "fp32"]
