@@ -17,7 +17,6 @@ from accelsim.datafile import data_root, read_yaml, validated
 from accelsim.errors import ProfileError
 from accelsim.units import to_si
 
-
 if TYPE_CHECKING:
     from pydantic import BaseModel
 

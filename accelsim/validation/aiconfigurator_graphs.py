@@ -177,9 +177,7 @@ def _scaling(m: FloatArray, k: FloatArray) -> list[OperatorGraph]:
     def row_wise(
         kind: OperatorKind, dims: tuple[Any, ...], read: FloatArray, write: FloatArray
     ) -> OperatorGraph:
-        return graph_of_columns(
-            int(kind), dims, Dtype.BF16, flop=m * k, read=read, write=write, count=len(m)
-        )
+        return graph_of_columns(kind, dims, Dtype.BF16, flop=m * k, read=read, write=write)
 
     ones, tensor = np.ones(len(m)), m * k
     return [
@@ -221,13 +219,12 @@ def _latent_attention(rows: KernelRows) -> tuple[OperatorGraph, int]:
     stored = DTYPE_BYTES[cache] * (heads * (head_dim + value_dim) if expanded else head_dim)
     queries = batch * heads * query
     graph = graph_of_columns(
-        int(OperatorKind.ATTENTION),
+        OperatorKind.ATTENTION,
         (batch, heads, kv_heads, query, keys, head_dim, value_dim, int(expanded), 0, latent),
         compute,
         flop=2.0 * queries * keys * (head_dim + value_dim),
         read=DTYPE_BYTES[compute] * queries * head_dim + batch * keys * stored,
         write=DTYPE_BYTES[compute] * queries * value_dim,
-        count=len(rows),
     )
     return graph, 1
 
@@ -274,13 +271,12 @@ def _combine(tokens: FloatArray, stored: FloatArray, hidden: FloatArray) -> Oper
     """The sum of each token's expert outputs."""
     width = Dtype.BF16.bytes
     return graph_of_columns(
-        int(OperatorKind.ELEMENTWISE),
+        OperatorKind.ELEMENTWISE,
         (tokens * hidden, stored / tokens, 2.0),
         Dtype.BF16,
         flop=2.0 * stored * hidden,
         read=width * stored * hidden,
         write=width * tokens * hidden,
-        count=len(tokens),
     )
 
 
@@ -301,14 +297,13 @@ def _grouped(
     stored: FloatArray,
 ) -> OperatorGraph:
     return graph_of_columns(
-        int(OperatorKind.GROUPED_GEMM),
+        OperatorKind.GROUPED_GEMM,
         (groups, m, n, k),
         compute,
         flop=2.0 * m * n * k,
         read=DTYPE_BYTES[compute] * m * k,
         weight=(DTYPE_BYTES[weight] + scales) * groups * n * k,
         write=Dtype.BF16.bytes * stored * n,
-        count=len(m),
     )
 
 

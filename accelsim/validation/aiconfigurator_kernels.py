@@ -23,13 +23,13 @@ from accelsim.validation.aiconfigurator_rows import (
     EAGER_SYSTEMS,
     KINDS,
     SYSTEMS,
-    KernelRows,
     package_root,
     preferred_rows,
     unknown_systems,
 )
 from accelsim.validation.columns import roofline_s
 from accelsim.validation.data_folder import DataFolder, DataProblem
+from accelsim.validation.gpu_operators import labels
 from accelsim.validation.names import gpu_of
 from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
 
@@ -65,34 +65,17 @@ def load(folder: DataFolder) -> list[Batch]:
     """
     package_root()
     for system in unknown_systems():
-        _note(
-            folder,
-            DataProblem(
-                f"data/{system}",
-                None,
-                None,
-                "unknown system",
-                "kernels of a system that no GPU profile is known for",
-            ),
-        )
+        said = "kernels of a system that no GPU profile is known for"
+        folder.note(DataProblem(f"data/{system}", None, None, "unknown system", said))
     return [
         batch for system in SYSTEMS for kind in KINDS for batch in _batches(folder, system, kind)
     ]
 
 
-def _note(folder: DataFolder, problem: DataProblem) -> None:
-    if problem not in folder.problems:
-        folder.problems.append(problem)
-
-
 def _batches(folder: DataFolder, system: str, kind: str) -> Iterator[Batch]:
     def refuse(error: ProfileError) -> None:
-        _note(
-            folder,
-            DataProblem(
-                _short_path(error.path), None, None, "damaged table", "; ".join(error.problems)
-            ),
-        )
+        path, said = error.path.removeprefix(f"{package_root()}/"), "; ".join(error.problems)
+        folder.note(DataProblem(path, None, None, "damaged table", said))
 
     for table in preferred_rows(system, kind, refuse):
         rows = table.take(table.held_out)
@@ -101,36 +84,23 @@ def _batches(folder: DataFolder, system: str, kind: str) -> Iterator[Batch]:
             profile = gpu_of(system)
             graphs = kernel_graphs(rows)
         except UnknownNameError as error:
-            yield refused_batch(
-                system, words, words, rows.time_s, f"no GPU profile of {error.name}"
-            )
+            reason = f"no GPU profile of {error.name}"
         except InvalidValueError as error:
-            yield refused_batch(
-                system, words, words, rows.time_s, f"{kind} of {table.backend}: {error}"
-            )
+            reason = f"{kind} of {table.backend}: {error}"
         else:
             yield from (_batch(system, profile, kernels) for kernels in graphs)
-
-
-def _short_path(path: str) -> str:
-    """Path below the package's folder."""
-    return path.removeprefix(f"{package_root()}/")
+            continue
+        yield refused_batch(system, words, words, rows.time_s, reason)
 
 
 def _batch(system: str, profile: GpuProfile, kernels: KernelGraph) -> Batch:
-    name = f"{GROUPS[kernels.rows.kind]} {kernels.format_name} ({kernels.rows.backend})"
+    rows = kernels.rows
+    name = f"{GROUPS[rows.kind]} {kernels.format_name} ({rows.backend})"
     line = kernels.sum_stages(roofline_s(kernels.graph, profile))
-    label = _labels(kernels.rows)
+    label = labels(*rows.sizes.values())
     group = np.full(len(label), name)
-    return Batch(
-        system, profile, group, label, kernels.rows.time_s, line, _prediction(kernels, profile)
-    )
-
-
-def _labels(rows: KernelRows) -> Any:
-    names = list(rows.sizes)
-    table = np.stack([rows.sizes[name].astype(np.int64) for name in names], axis=1)
-    return np.array([" ".join(map(str, row)) for row in table.tolist()], dtype=str)
+    predict = _prediction(kernels, profile)
+    return Batch(system, profile, group, label, rows.time_s, line, predict)
 
 
 def _share_beyond_first(kind: str) -> float:
@@ -145,13 +115,10 @@ def _prediction(kernels: KernelGraph, profile: GpuProfile) -> Callable[[Any | No
         # Surfaces fitted to operators issued one by one hold the host's time; without them the
         # slower of the two counts.
         is_eager = kernels.rows.system in EAGER_SYSTEMS and base.tier is Tier.SPEC
-        costs = cost_gpu(
-            kernels.graph, profile, Execution.EAGER if is_eager else Execution.GRAPH, measured
-        )
-        issue_s = (
-            costs.dispatch_s
-            - base.dispatch.trailing_s * _share_beyond_first(kernels.rows.kind) * is_eager
-        )
+        execution = Execution.EAGER if is_eager else Execution.GRAPH
+        costs = cost_gpu(kernels.graph, profile, execution, measured)
+        beyond_first = _share_beyond_first(kernels.rows.kind) * is_eager
+        issue_s = costs.dispatch_s - base.dispatch.trailing_s * beyond_first
         busy_s, issued_s = kernels.sum_stages(costs.time_s), kernels.sum_stages(issue_s)
         time_s = np.maximum(busy_s, issued_s) if is_eager else busy_s + issued_s
         return Prediction(time_s + kernels.beside_s(base, profile), kernels.log_sigma(costs))

@@ -13,11 +13,10 @@ project, and its end-to-end file is not read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from accelsim.datafile import read_mapping
 from accelsim.errors import MissingDependencyError, ProfileError, UnknownNameError
+from accelsim.validation.data_folder import published
 from accelsim.validation.split import HELD_OUT_SHARE, held_out_rows
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import FloatArray
@@ -45,11 +45,9 @@ __all__ = [
     "versions",
 ]
 
+_PACKAGE: Final = published("aiconfigurator")
 #: Systems the package has kernels of; `validation.names` says which device each is.
-SYSTEMS: Final = (
-    *("a100_sxm", "l40s", "h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300"),
-    *("rtx_pro_6000_server", "b60"),
-)
+SYSTEMS: Final[Sequence[str]] = _PACKAGE["systems"]
 #: Systems whose operators were issued one by one: the package replays CUDA graphs, which Intel's
 #: boards do not have.
 EAGER_SYSTEMS: Final = frozenset({"b60"})
@@ -78,24 +76,15 @@ class NumberFormat:
     scale_bytes: float = 0.0
 
 
-_D = Dtype
 #: Formats by the package's name for them.
-FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
-    {
-        "bfloat16": NumberFormat(_D.BF16, _D.BF16),
-        "fp8": NumberFormat(_D.FP8, _D.FP8),
-        "fp8_block": NumberFormat(
-            _D.FP8, _D.FP8, 4 / 128**2
-        ),  # an FP32 per block of 128 x 128 (DeepSeek-V3, 2024)
-        "nvfp4": NumberFormat(_D.FP4, _D.FP4, 1 / 16),  # an FP8 per 16 values
-        "sq": NumberFormat(_D.INT8, _D.INT8),
-        "int8_wo": NumberFormat(_D.BF16, _D.INT8),
-        "int4_wo": NumberFormat(_D.BF16, _D.INT4),
-        "w4a16_mxfp4": NumberFormat(_D.BF16, _D.FP4, 1 / 32),  # OCP MX: a byte per 32 values
-        "w4a8_mxfp4_mxfp8": NumberFormat(_D.FP8, _D.FP4, 1 / 32),
-        "w4afp8": NumberFormat(_D.FP8, _D.INT4),
-    }
-)
+FORMATS: Final[Mapping[str, NumberFormat]] = {
+    name: NumberFormat(
+        Dtype[entry["compute"].upper()],
+        Dtype[entry["weight"].upper()],
+        entry.get("scale_bytes", 0.0),
+    )
+    for name, entry in _PACKAGE["formats"].items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,51 +93,24 @@ class _Kind:
 
     family: str
     file: str
-    sizes: tuple[str, ...]
-    formats: tuple[str, ...]
-    words: tuple[str, ...] = ()
+    sizes: Sequence[str]
+    formats: Sequence[str]
+    words: Sequence[str] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.sizes, *self.formats, *self.words, "latency")
+
+    def folder(self, system: str) -> Path:
+        """Where the backends of a system lie."""
+        return package_root() / "data" / system / self.family
 
 
-_ATTENTION = (
-    "batch_size",
-    "isl",
-    "num_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "window_size",
-    "step",
-)
-_ATTENTION_FORMATS = ("attn_dtype", "kv_cache_dtype")
-_LATENT = ("batch_size", "isl", "num_heads", "step")
-_LATENT_FORMATS = ("mla_dtype", "kv_cache_dtype")
-_MOE = (
-    "num_tokens",
-    "hidden_size",
-    "inter_size",
-    "topk",
-    "num_experts",
-    "moe_tp_size",
-    "moe_ep_size",
-)
-#: Values of columns that older tables lack.
-_DEFAULTS: Final = {"window_size": 0, "step": 0}
 #: Kinds of kernel by name.
-KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
-    {
-        "gemm": _Kind("gemm", "gemm_perf.parquet", ("m", "n", "k"), ("gemm_dtype",)),
-        "context_attention": _Kind(
-            "attention", "context_attention_perf.parquet", _ATTENTION, _ATTENTION_FORMATS
-        ),
-        "generation_attention": _Kind(
-            "attention", "generation_attention_perf.parquet", _ATTENTION, _ATTENTION_FORMATS
-        ),
-        "context_mla": _Kind("mla", "context_mla_perf.parquet", _LATENT, _LATENT_FORMATS),
-        "generation_mla": _Kind("mla", "generation_mla_perf.parquet", _LATENT, _LATENT_FORMATS),
-        "moe": _Kind(
-            "moe", "moe_perf.parquet", _MOE, ("moe_dtype",), ("distribution", "kernel_source")
-        ),
-    }
-)
+KINDS: Final[Mapping[str, _Kind]] = {
+    name: _Kind(file=f"{name}_perf.parquet", **entry) for name, entry in _PACKAGE["kinds"].items()
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,17 +144,23 @@ class KernelRows:
 
     def take(self, rows: NDArray[Any]) -> KernelRows:
         """The given rows (indices or mask)."""
-        return KernelRows(
-            self.system,
-            self.backend,
-            self.version,
-            self.kind,
-            {name: column[rows] for name, column in self.sizes.items()},
-            {name: column[rows] for name, column in self.formats.items()},
-            {name: column[rows] for name, column in self.words.items()},
-            self.time_s[rows],
-            self.held_out[rows],
+
+        def taken(columns: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+            return {name: column[rows] for name, column in columns.items()}
+
+        return replace(
+            self,
+            sizes=taken(self.sizes),
+            formats=taken(self.formats),
+            words=taken(self.words),
+            time_s=self.time_s[rows],
+            held_out=self.held_out[rows],
         )
+
+    def configuration(self) -> list[NDArray[Any]]:
+        """Columns that tell configurations apart: the kernel does not."""
+        words = [column for name, column in self.words.items() if name != "kernel_source"]
+        return [*self.sizes.values(), *self.formats.values(), *words]
 
 
 def package_root() -> Path:
@@ -225,12 +193,14 @@ def versions(system: str, kind: str, backend: str) -> tuple[str, ...]:
     ):
         if name not in known:
             raise UnknownNameError(what, name, known, f"Known: {', '.join(known)}.")
-    folder = package_root() / "data" / system / KINDS[kind].family / backend
-    found = [path.parent.name for path in folder.glob(f"*/{KINDS[kind].file}")]
+    found = (KINDS[kind].folder(system) / backend).glob(f"*/{KINDS[kind].file}")
     current = _current_version(system, backend)
-    return tuple(
-        sorted(found, key=lambda version: (version == current, _version_key(version)), reverse=True)
-    )
+
+    def age(version: str) -> tuple[bool, list[int]]:
+        """Digits tell the newest; a release candidate comes before what follows it."""
+        return version == current, [int(digits) for digits in re.findall(r"\d+", version)]
+
+    return tuple(sorted((path.parent.name for path in found), key=age, reverse=True))
 
 
 def _current_version(system: str, backend: str) -> str | None:
@@ -242,13 +212,6 @@ def _current_version(system: str, backend: str) -> str | None:
         if backend in part:
             return str(part[backend].get("current"))
     return None
-
-
-def _version_key(version: str) -> list[int]:
-    """Digits of a version; a release candidate comes before what follows it, which is enough to
-    find the newest.
-    """
-    return [int(digits) for digits in re.findall(r"\d+", version)]
 
 
 def read_kernels(system: str, backend: str, version: str | None, kind: str) -> KernelRows:
@@ -275,10 +238,9 @@ def read_kernels(system: str, backend: str, version: str | None, kind: str) -> K
             f"Known: {', '.join(known) or 'none'}.",
         )
     table = KINDS[kind]
-    path = package_root() / "data" / system / table.family / backend / chosen / table.file
-    columns = _columns(path, (*table.sizes, *table.formats, *table.words, "latency"))
+    path = table.folder(system) / backend / chosen / table.file
+    columns = _columns(path, table.columns)
     sizes = {name: _numbers(path, name, columns[name]) for name in table.sizes}
-    time_s = _numbers(path, "latency", columns["latency"]) * 1e-3
     rows = KernelRows(
         system=system,
         backend=backend,
@@ -287,7 +249,7 @@ def read_kernels(system: str, backend: str, version: str | None, kind: str) -> K
         sizes=sizes,
         formats={name: columns[name].astype(str) for name in table.formats},
         words={name: columns[name].astype(str) for name in table.words},
-        time_s=time_s,
+        time_s=_numbers(path, "latency", columns["latency"]) * 1e-3,
         held_out=held_out_rows(list(sizes.values()), HELD_OUT_SHARE),
     )
     return _fastest(rows)
@@ -348,12 +310,15 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     try:
         file = ParquetFile(path)
         found = [name for name in names if name in file.schema_arrow.names]
-        if missing := [name for name in names if name not in found and name not in _DEFAULTS]:
+        if missing := [
+            name for name in names if name not in found and name not in _PACKAGE["defaults"]
+        ]:
             raise ProfileError(str(path), [f"column {name} is missing" for name in missing])
         table = file.read(columns=found)
     except (OSError, ArrowException) as error:
         raise ProfileError(str(path), [f"cannot be read: {error}"]) from None
-    absent = {name: np.full(table.num_rows, _DEFAULTS[name]) for name in names if name not in found}
+    defaults = _PACKAGE["defaults"].items()
+    absent = {name: np.full(table.num_rows, value) for name, value in defaults if name not in found}
     return {name: table[name].to_numpy() for name in found} | absent
 
 
@@ -393,16 +358,17 @@ def unknown_systems() -> list[str]:
 
 def _fastest(rows: KernelRows) -> KernelRows:
     """One row per configuration: its fastest kernel."""
-    keys = [
-        np.unique(column, return_inverse=True)[1]
-        for column in (*rows.formats.values(), *_named(rows))
-    ]
-    order = np.lexsort((rows.time_s, *rows.sizes.values(), *keys))
-    columns = [column[order] for column in (*rows.sizes.values(), *keys)]
-    first = np.ones(len(order), dtype=np.bool_)
-    if len(order) > 1:
-        first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    order = np.argsort(rows.time_s, kind="stable")
+    first = np.unique(_codes([rows])[order], return_index=True)[1]
     return rows.take(np.sort(order[first]))
+
+
+def _codes(tables: Sequence[KernelRows]) -> NDArray[np.int64]:
+    """Number of each row's configuration, tables end to end."""
+    columns = zip(*(table.configuration() for table in tables), strict=True)
+    codes = [np.unique(np.concatenate(column), return_inverse=True)[1] for column in columns]
+    found: NDArray[np.int64] = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1]
+    return found.reshape(-1)
 
 
 def _with_repeats(rows: KernelRows) -> KernelRows:
@@ -418,17 +384,7 @@ def _with_repeats(rows: KernelRows) -> KernelRows:
         if version != rows.version
     ]
     tables = [rows, *repeats]
-    columns = zip(
-        *([*table.sizes.values(), *table.formats.values(), *_named(table)] for table in tables),
-        strict=True,
-    )
-    codes = [np.unique(np.concatenate(column), return_inverse=True)[1] for column in columns]
-    which = np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    which = _codes(tables)
     fastest_s = np.full(int(which.max(initial=-1)) + 1, np.inf)
     np.minimum.at(fastest_s, which, np.concatenate([table.time_s for table in tables]))
     return replace(rows, time_s=fastest_s[which[: len(rows)]])
-
-
-def _named(rows: KernelRows) -> list[NDArray[Any]]:
-    """Text columns that are part of a configuration: the kernel is not."""
-    return [column for name, column in rows.words.items() if name != "kernel_source"]

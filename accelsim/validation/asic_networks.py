@@ -16,7 +16,7 @@ from accelsim.cost.table import Execution
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.validation.columns import correlated_log_sigma, roofline_s
-from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text, time_column
+from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.names import device_of, workload_of
 from accelsim.validation.suite import Batch, register_suite
@@ -27,14 +27,7 @@ from accelsim.workloads.model import RunShape
 
 __all__ = ["NETWORKS_SCHEMA"]
 
-NETWORKS_SCHEMA = Schema(
-    "asic/networks.csv",
-    (
-        *text("device", "model", "precision", "source"),
-        *number("batch", "programs", "seq_len", "image_size"),
-        *time_column("seconds_per_sample"),
-    ),
-)
+NETWORKS_SCHEMA = schema("asic/networks.csv")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,15 +23,7 @@ from numpy.typing import NDArray
 
 from accelsim.cost.table import Execution
 from accelsim.errors import InputError, UnknownNameError
-from accelsim.validation.data_folder import (
-    WRONG_UNIT,
-    DataFolder,
-    Schema,
-    Table,
-    number,
-    text,
-    time_column,
-)
+from accelsim.validation.data_folder import WRONG_UNIT, DataFolder, Table, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.metrics import knee_batch
 from accelsim.validation.names import gpu_of, note_unknown_devices, workload_of
@@ -48,34 +41,18 @@ from accelsim.workloads.operator import Phase
 
 __all__ = ["EXAMPLES_SCHEMA", "MEASUREMENTS_SCHEMA"]
 
-_MEASUREMENT_KEY = (
-    *("workload", "phase", "device", "n_devices", "precision"),
-    *("batch", "metric", "note", "source"),
-)
-MEASUREMENTS_SCHEMA = Schema(
-    "claims/reference_measurements.csv",
-    (*text(*_MEASUREMENT_KEY, "unit"), *time_column("value")),
-    _MEASUREMENT_KEY,
-)
-EXAMPLES_SCHEMA = Schema(
-    "training/nvidia_deeplearningexamples.csv.gz",
-    (
-        *text("framework", "family", "task_mode", "gpu", "n_gpus", "precision", "batch"),
-        *text("metric_kind", "metric_header", "row_context", "source"),
-        *text("unit", may_lack=True),
-        *number("value"),
-    ),
-)
-_MEASURED = ("workload", "phase", "device", "precision", "batch", "note", "source", "value")
+MEASUREMENTS_SCHEMA = schema("claims/reference_measurements.csv")
+EXAMPLES_SCHEMA = schema("training/nvidia_deeplearningexamples.csv.gz")
 #: What names a table among the examples.
 _TABLE_KEY = ("framework", "family", "task_mode", "gpu", "precision", "metric_header")
+Mask = NDArray[np.bool_]
 #: Units of throughputs that say no more than that the table's header names it.
 _STATED_IN_HEADER = ("", "img/s", "images/s")
 _SWEEP = "NVIDIA/DeepLearningExamples PyTorch ResNet50v1.5"
 #: Images of a batch; more is a slip.
 _LARGEST_BATCH = 1_000_000
 _TORCH7 = "jcjohnson/cnn-benchmarks"
-_TORCH7_PHASES: Mapping[str, tuple[Phase, ...]] = {
+_TORCH7_PHASES = {
     "forward": (Phase.FORWARD,),
     "backward": (Phase.BACKWARD, Phase.GRADIENT),
     "train_step": (Phase.FORWARD, Phase.BACKWARD, Phase.GRADIENT),
@@ -87,10 +64,7 @@ _FAMILIES = (
     *("efficientnet_v1", "Efficientdet", "UNet_Medical"),
 )
 _EXAMPLE_PRECISIONS = {"amp": "fp16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32"}
-_EXAMPLE_PHASES: Mapping[str, tuple[Phase, ...]] = {
-    "training": TRAINING_STEP,
-    "inference": (Phase.FORWARD,),
-}
+_EXAMPLE_PHASES = {"training": TRAINING_STEP, "inference": (Phase.FORWARD,)}
 _EFFICIENTNETS = {224: "efficientnet-b0", 380: "efficientnet-b4"}
 Mask = NDArray[np.bool_]
 #: A knee this many times the measured one (or less) is within one power of two.
@@ -102,28 +76,25 @@ def knees(rows: Sequence[ScoredRows]) -> dict[str, Any]:
     found = []
     for part in rows:
         sweeps: dict[str, list[tuple[int, int]]] = {}
-        for index, label in enumerate(part.label.tolist() if not part.refusal else []):
-            match = re.fullmatch(r"(.* inference .*) batch (\d+) sweep", label)
-            if match:
+        for index, label in enumerate(part.label.tolist() if not part.refusal else ()):
+            if match := re.fullmatch(r"(.* inference .*) batch (\d+) sweep", label):
                 sweeps.setdefault(match[1], []).append((int(match[2]), index))
-        found += [
-            _knee(part, name, sorted(points)) for name, points in sweeps.items() if len(points) > 2
-        ]
+        for name, points in sweeps.items():
+            if len(points) > 2:
+                batch, index = np.array(sorted(points)).T
+                times = (part.measured_s[index], part.predicted_s[index])
+                measured, predicted = (knee_batch(batch.astype(float), time) for time in times)
+                ratio = max(measured, predicted) / min(measured, predicted)
+                found.append(
+                    {
+                        "device": part.device,
+                        "sweep": name,
+                        "measured_batch": measured,
+                        "predicted_batch": predicted,
+                        "within_one_power_of_two": ratio <= _ONE_POWER,
+                    }
+                )
     return {"knees": found} if found else {}
-
-
-def _knee(part: ScoredRows, name: str, points: list[tuple[int, int]]) -> dict[str, Any]:
-    batch, index = np.array(points).T
-    measured = knee_batch(batch.astype(np.float64), part.measured_s[index])
-    predicted = knee_batch(batch.astype(np.float64), part.predicted_s[index])
-    return {
-        "device": part.device,
-        "sweep": name,
-        "measured_batch": measured,
-        "predicted_batch": predicted,
-        "within_one_power_of_two": max(measured, predicted)
-        <= _ONE_POWER * min(measured, predicted),
-    }
 
 
 @register_suite(
@@ -142,27 +113,41 @@ def load(folder: DataFolder) -> list[Batch]:
         asked = table.take(_is_asked(table))
         note_unknown_devices(folder, asked)
         wanted = np.where(asked["metric"] == "throughput", "images/s", "ms")
-        rows += _measurements(asked, folder.refuse_units(asked, wanted))
+        rows += _read(asked, folder.refuse_units(asked, wanted), _measurement)
     if (examples := folder.table(EXAMPLES_SCHEMA)) is not None:
         asked = examples.take(_is_image_throughput(examples))
         note_unknown_devices(folder, asked, "gpu")
         wanted = np.where(np.isin(asked["unit"], _STATED_IN_HEADER), "", "img/s")
-        rows += _examples(asked, folder.refuse_units(asked, wanted))
-    return run_batches(map(_lowerable, rows), RunModel(gpu_of, run_roofline_s, run_time_s))
+        seen = Counter((_table_of(record), record["batch"]) for record in _records(asked))
+        merged = {table for (table, _), count in seen.items() if count > 1}
+        read = partial(_example, merged=merged)
+        rows += _read(asked, folder.refuse_units(asked, wanted), read)
+    return run_batches(rows, RunModel(gpu_of, run_roofline_s, run_time_s))
 
 
-def _lowerable(row: MeasuredRun) -> MeasuredRun:
-    """The row; refused where its workload has no such run."""
+def _records(table: Table) -> list[dict[str, Any]]:
+    columns = (column.tolist() for column in table.columns.values())
+    return [dict(zip(table.columns, cells, strict=True)) for cells in zip(*columns, strict=True)]
+
+
+def _read(
+    table: Table, wrong_unit: Mask, read: Callable[[Mapping[str, Any], str], MeasuredRun]
+) -> list[MeasuredRun]:
+    """Rows as runs; `read` takes a record and why it is refused already."""
+    reasons = np.where(wrong_unit, WRONG_UNIT, "").tolist()
+    return [read(record, why) for record, why in zip(_records(table), reasons, strict=True)]
+
+
+def _with_run(row: MeasuredRun, build: Callable[[], ModelRun]) -> MeasuredRun:
+    """The row with what was run; refused where the catalogue has no such run."""
     try:
-        if row.run is not None:
-            row.run.graph()
-    except InputError as error:
-        return row.refused(_not_understood(error))
-    return row
-
-
-def _not_understood(error: Exception) -> str:
-    return f"not understood: {str(error)[:80]}"
+        run = build()
+        run.graph()
+    except (InputError, KeyError, ValueError) as error:
+        if isinstance(error, UnknownNameError) and error.what == "workload":
+            return row.refused(f"no workload {error.name}")
+        return row.refused(f"not understood: {str(error)[:80]}")
+    return replace(row, run=run)
 
 
 def _is_asked(table: Table) -> Mask:
@@ -179,62 +164,60 @@ def _is_asked(table: Table) -> Mask:
     return asked
 
 
-def _measurements(table: Table, wrong_unit: Mask) -> Iterable[MeasuredRun]:
-    for record, is_wrong in zip(_records(table, _MEASURED), wrong_unit.tolist(), strict=True):
-        yield _measurement(record, is_wrong=is_wrong)
-
-
-def _records(table: Table, names: Sequence[str]) -> list[dict[str, Any]]:
-    columns = (table[name].tolist() for name in names)
-    return [dict(zip(names, cells, strict=True)) for cells in zip(*columns, strict=True)]
-
-
-def _measurement(record: Mapping[str, Any], *, is_wrong: bool) -> MeasuredRun:
-    workload, phase, form, batch = (
-        record[name] for name in ("workload", "phase", "precision", "batch")
-    )
-    size = int(batch) if batch.isascii() and batch.isdecimal() and len(batch) < 9 else 0
+def _measurement(record: Mapping[str, Any], reason: str) -> MeasuredRun:
+    names = ("workload", "phase", "precision", "batch")
+    workload, phase, form, batch = (record[name] for name in names)
+    size = _size(batch)
     label = f"{workload} {phase} {form} batch {batch}"
     row = MeasuredRun(record["device"], workload, label, record["value"])
-    if is_wrong:
-        return row.refused(WRONG_UNIT)
-    if not 1 <= size <= _LARGEST_BATCH:
-        return row.refused(f"batch size {batch[:20]!r} is no number of images")
-    try:
-        if record["source"].startswith(_TORCH7):
-            return _torch7(row, phase, size, record["note"])
-        return _pytorch(row, phase, form, size)
-    except (InputError, KeyError) as error:
-        return row.refused(_not_understood(error))
+    if not (reason or size):
+        reason = f"batch size {batch[:20]!r} is no number of images"
+    if reason:
+        return row.refused(reason)
+    read = _torch7 if record["source"].startswith(_TORCH7) else _pytorch
+    return read(row, record, size)
 
 
-def _torch7(row: MeasuredRun, phase: str, batch: int, note: str) -> MeasuredRun:
+def _size(cell: str) -> int:
+    """Images of a batch; 0 where the cell is no such number."""
+    size = int(cell) if re.fullmatch("[0-9]{1,8}", cell) else 0
+    return size if size <= _LARGEST_BATCH else 0
+
+
+def _torch7(row: MeasuredRun, record: Mapping[str, Any], batch: int) -> MeasuredRun:
+    note, phase = record["note"], record["phase"]
     library = note.split(",")[1].strip() if "," in note else note
     label = f"{row.group} {phase} batch {batch} {library}"
     row = replace(row, label=label, measured_s=row.measured_s * 1e-3)
     if "cuDNN None" in note:
         return row.refused("without cuDNN: another algorithm (explicit im2col)")
-    try:
-        model = workload_of(row.group)
-    except UnknownNameError as error:
-        return row.refused(f"no workload {error.name}")
     shape = RunShape(batch=batch, image_size=_TORCH7_IMAGE)
     stack = "torch7 " + ".".join(library.split(".")[:2]).lower()
-    phases = _TORCH7_PHASES[phase]
-    return replace(row, run=ModelRun(model, shape, precision("fp32"), phases=phases, stack=stack))
+
+    def run() -> ModelRun:
+        phases, model = _TORCH7_PHASES[phase], workload_of(row.group)
+        return ModelRun(model, shape, precision("fp32"), phases=phases, stack=stack)
+
+    return _with_run(row, run)
 
 
-def _pytorch(row: MeasuredRun, phase: str, form: str, batch: int) -> MeasuredRun:
+def _pytorch(row: MeasuredRun, record: Mapping[str, Any], batch: int) -> MeasuredRun:
     """Training throughput, or the latency of a batch of a sweep."""
-    model, shape, formats = workload_of(row.group), RunShape(batch=batch), precision(form)
-    if phase == "train":
-        what, end, measured_s = "training", "", batch / row.measured_s
-        run = ModelRun(model, shape, formats, phases=TRAINING_STEP)
-    else:
-        what, end, measured_s = "inference", " sweep", row.measured_s * 1e-3
-        run = ModelRun(model, shape, formats, is_autocast=form == "fp16")
-    label = f"resnet-50 {what} {form} batch {batch}{end}"
-    return replace(row, group="resnet-50", label=label, measured_s=measured_s, run=run)
+    form, is_training = record["precision"], record["phase"] == "train"
+    what, end = ("training", "") if is_training else ("inference", " sweep")
+
+    def run() -> ModelRun:
+        parts = (workload_of(row.group), RunShape(batch=batch), precision(form))
+        if is_training:
+            return ModelRun(*parts, phases=TRAINING_STEP)
+        return ModelRun(*parts, is_autocast=form == "fp16")
+
+    return replace(
+        _with_run(row, run),
+        group="resnet-50",
+        label=f"resnet-50 {what} {form} batch {batch}{end}",
+        measured_s=batch / row.measured_s if is_training else row.measured_s * 1e-3,
+    )
 
 
 def _is_image_throughput(table: Table) -> Mask:
@@ -243,14 +226,6 @@ def _is_image_throughput(table: Table) -> Mask:
     one = np.isin(table["n_gpus"], ["1", "1.0"]) & np.isin(table["family"], _FAMILIES)
     asked: Mask = header & one & (table["metric_kind"] == "throughput")
     return asked
-
-
-def _examples(rows: Table, wrong_unit: Mask) -> Iterable[MeasuredRun]:
-    records = _records(rows, (*_TABLE_KEY, "batch", "row_context", "value"))
-    seen = Counter((_table_of(record), record["batch"]) for record in records)
-    merged = {table for (table, _), count in seen.items() if count > 1}
-    for record, is_wrong in zip(records, wrong_unit.tolist(), strict=True):
-        yield _example(record, is_merged=_table_of(record) in merged, is_wrong=is_wrong)
 
 
 def _table_of(record: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -268,57 +243,53 @@ def _context(record: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in context.items()} if isinstance(context, dict) else {}
 
 
-def _example(record: Mapping[str, Any], *, is_merged: bool, is_wrong: bool) -> MeasuredRun:
-    family, form = record["family"], record["precision"]
-    batch = _batch_size(record["batch"], form)
-    label = f"{record['framework']} {family} {record['task_mode']} {form} batch {record['batch']}"
-    size = _context(record).get("Resolution", "")
-    label = f"{label} {size}".rstrip()
+def _example(
+    record: Mapping[str, Any], reason: str, merged: Collection[tuple[Any, ...]]
+) -> MeasuredRun:
+    family, form, mode = (record[name] for name in ("family", "precision", "task_mode"))
+    batch, size = _batch_size(record["batch"], form), _context(record).get("Resolution", "")
+    label = f"{record['framework']} {family} {mode} {form} batch {record['batch']} {size}"
     measured_s = (batch or 1) / record["value"] if record["value"] else 0.0
-
-    row = MeasuredRun(record["gpu"], family, label, measured_s)
-    reason = WRONG_UNIT if is_wrong else _ambiguity(record, batch, is_merged=is_merged)
-    if reason or batch is None:
+    row = MeasuredRun(record["gpu"], family, label.rstrip(), measured_s)
+    reason = reason or _ambiguity(record, batch, is_merged=_table_of(record) in merged)
+    if reason:
         return row.refused(reason)
-    try:
-        model = workload_of(_example_model(family, size))
+
+    def run() -> ModelRun:
         image = int(size.partition("x")[0]) if size else 0
-        phases, form = _EXAMPLE_PHASES[record["task_mode"]], _EXAMPLE_PRECISIONS[form]
-    except UnknownNameError as error:
-        return row.refused(f"no workload {error.name}")
-    except (KeyError, ValueError) as error:
-        return row.refused(_not_understood(error))
-    shape = RunShape(batch=batch, image_size=image)
-    run = ModelRun(model, shape, precision(form), Execution.GRAPH, phases)
-    return replace(row, group=model.name, run=run)
+        shape = RunShape(batch=batch, image_size=image)
+        formats = precision(_EXAMPLE_PRECISIONS[form])
+        model = workload_of(_example_model(family, image))
+        return ModelRun(model, shape, formats, Execution.GRAPH, _EXAMPLE_PHASES[mode])
+
+    found = _with_run(row, run)
+    return found if found.run is None else replace(found, group=found.run.workload.name)
 
 
-def _ambiguity(record: Mapping[str, Any], batch: int | None, *, is_merged: bool) -> str:
+def _ambiguity(record: Mapping[str, Any], batch: int, *, is_merged: bool) -> str:
     """Why a row does not say what was run; empty where it does."""
-    if not record["value"]:
-        return "the table says 0 per second"
-    if batch is None:
-        return "batch size not stated in the row"
-    if is_merged:
-        return "several tables under one precision: which one is not stated in the row"
-    return (
-        f"variant not modelled: {record['metric_header']}" if "+" in record["metric_header"] else ""
+    header = record["metric_header"]
+    reasons = (
+        (not record["value"], "the table says 0 per second"),
+        (not batch, "batch size not stated in the row"),
+        (is_merged, "several tables under one precision: which one is not stated in the row"),
+        ("+" in header, f"variant not modelled: {header}"),
     )
+    return next((reason for holds, reason in reasons if holds), "")
 
 
-def _example_model(family: str, size: str) -> str:
-    if family == "efficientnet_v1" and size:
-        return _EFFICIENTNETS.get(int(size.partition("x")[0]), family)
+def _example_model(family: str, image: int) -> str:
+    if family == "efficientnet_v1":
+        return _EFFICIENTNETS.get(image, family)
     return "unet" if family == "UNet_Medical" else family
 
 
-def _batch_size(cell: str, form: str) -> int | None:
-    """Batch of a row; "64 (FP32) / 128 (AMP)" gives the one of the row's precision."""
-    if re.fullmatch(r"[0-9]+", cell):
-        return int(cell) if len(cell) < 9 and 1 <= int(cell) <= _LARGEST_BATCH else None
-    wanted = "amp" if form == "amp" else form.upper()
+def _batch_size(cell: str, form: str) -> int:
+    """Batch of a row, 0 where it is not stated; "64 (FP32) / 128 (AMP)" gives the one of the row's
+    precision.
+    """
     for part in cell.split("/"):
         match = re.fullmatch(r"\s*(\d+)\s*\((\w+)\)\s*", part)
-        if match and match[2].upper().rstrip("32") == wanted.upper().rstrip("32"):
+        if match and match[2].upper().rstrip("32") == form.upper().rstrip("32"):
             return int(match[1])
-    return None
+    return _size(cell)

@@ -57,9 +57,9 @@ def graph_of_columns(
     read: ArrayLike,
     write: ArrayLike,
     weight: ArrayLike = 0.0,
-    count: int,
 ) -> OperatorGraph:
-    """A graph of `count` unconnected rows; scalars stand for whole columns."""
+    """A graph of unconnected rows; scalars stand for whole columns."""
+    count = np.broadcast(*map(np.asarray, dims), flop, read, write).size
 
     def column(values: ArrayLike) -> FloatArray:
         filled: FloatArray = np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)).copy()
@@ -67,7 +67,7 @@ def graph_of_columns(
 
     sizes = np.zeros((count, MAX_DIMENSIONS), dtype=np.int64)
     for index, values in enumerate(dims):
-        sizes[:, index] = np.asarray(values)
+        sizes[:, index] = values
     name = ("",) * count
     return OperatorGraph(
         kind=np.broadcast_to(np.asarray(kind, dtype=np.int16), (count,)).copy(),
@@ -120,7 +120,6 @@ def gemm_graph(
         read=width * batch * m * k + np.where(batched, right, 0.0),
         weight=np.where(batched, 0.0, right),
         write=out * batch * m * n,
-        count=len(m),
     )
 
 
@@ -136,12 +135,9 @@ def vector_graph(
     row_wise = np.isin(op, list(_VECTOR_KINDS))
     inputs = np.where(np.isin(op, TWO_INPUTS), 2.0, 1.0)
     names, inverse = np.unique(op, return_inverse=True)
-    per_element = np.array(
-        [FLOP_PER_ELEMENT.get(str(name), 1) for name in names], dtype=np.float64
-    )[inverse]
-    kinds = np.array(
-        [int(_VECTOR_KINDS.get(str(name), _K.ELEMENTWISE)) for name in names], dtype=np.int16
-    )[inverse]
+    each = [str(name) for name in names]
+    per_element = np.array([FLOP_PER_ELEMENT.get(name, 1.0) for name in each])[inverse]
+    kinds = np.array([_VECTOR_KINDS.get(name, _K.ELEMENTWISE) for name in each])[inverse]
     dims = (
         np.where(row_wise, rows, elements),
         np.where(row_wise, columns, inputs),
@@ -155,7 +151,6 @@ def vector_graph(
         flop=flop,
         read=width * elements * inputs,
         write=width * elements,
-        count=len(op),
     )
 
 
@@ -198,9 +193,7 @@ def conv_graph(
     }[kind]
     dims = (batch, *channels, ones, ones, *size, ones, *out, ones, *kernel, stride, ones)
     flop = 2.0 * batch * out[0] * out[1] * channels[0] * channels[1] * kernel[0] * kernel[1]
-    return graph_of_columns(
-        int(kind), dims, dtype, flop=flop, read=read, weight=weight, write=write, count=len(batch)
-    )
+    return graph_of_columns(kind, dims, dtype, flop=flop, read=read, weight=weight, write=write)
 
 
 def recurrent_graph(
@@ -210,14 +203,13 @@ def recurrent_graph(
     width, gates = DTYPE_BYTES[dtype], _GATES[kind]
     weights = gates * 2.0 * hidden**2
     return graph_of_columns(
-        int(kind),
+        kind,
         (batch, steps, hidden, hidden, np.ones_like(batch)),
         dtype,
         flop=2.0 * batch * steps * weights,
         read=width * batch * steps * hidden,
         weight=width * weights,
         write=width * batch * steps * hidden,
-        count=len(batch),
     )
 
 
@@ -248,13 +240,12 @@ def attention_graph(
     tensor = width * batch * heads[0] * query * head_dim
     zero = np.zeros_like(batch)
     return graph_of_columns(
-        int(_K.ATTENTION),
+        _K.ATTENTION,
         (batch, *heads, query, keys, head_dim, head_dim, zero + 1, window, zero),
         dtype,
         flop=4.0 * batch * heads[0] * query * keys * head_dim,
         read=tensor + 2.0 * stored * batch * heads[1] * seen * head_dim,
         write=tensor,
-        count=len(batch),
     )
 
 

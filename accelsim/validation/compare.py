@@ -110,20 +110,17 @@ def _tau_noise(values: Values) -> float:
     return _Z * sqrt(max(2.0 * (1.0 - tau**2), 1.0 / count) / count)
 
 
-def _itself(value: float) -> float:
-    return value
-
-
-def _from_level(value: float) -> float:
-    return abs(value - INTERVAL_LEVEL)
-
-
 _COMPARED: Final[tuple[_Figure, ...]] = (
-    ("MAPE", "mape_fraction", _stored("mape_noise_fraction"), _itself),
-    ("median", "median_ape_fraction", _stored("median_noise_fraction"), _itself),
-    ("p90", "p90_ape_fraction", _stored("p90_noise_fraction"), _itself),
+    ("MAPE", "mape_fraction", _stored("mape_noise_fraction"), float),
+    ("median", "median_ape_fraction", _stored("median_noise_fraction"), float),
+    ("p90", "p90_ape_fraction", _stored("p90_noise_fraction"), float),
     ("bias", "bias_fraction", _stored("mape_noise_fraction"), abs),
-    ("coverage", "interval_coverage_fraction", _coverage_noise, _from_level),
+    (
+        "coverage",
+        "interval_coverage_fraction",
+        _coverage_noise,
+        lambda value: abs(value - INTERVAL_LEVEL),
+    ),
     ("Kendall tau", "kendall_tau", _tau_noise, lambda value: -value),
 )
 _OF_GROUPS: Final = tuple(

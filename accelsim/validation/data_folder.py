@@ -11,18 +11,21 @@ tolerance are two measurements and both stay.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import InputError
 from accelsim.validation.csv_file import FileRefusedError, read_records
 from accelsim.workloads.graph import FloatArray
@@ -34,12 +37,10 @@ __all__ = [
     "DataProblem",
     "Schema",
     "Table",
-    "count_column",
     "data_folder",
-    "name_column",
-    "number",
-    "text",
-    "time_column",
+    "published",
+    "schema",
+    "schema_of",
 ]
 
 #: Why a row is refused whose figure is in another unit than the one asked.
@@ -76,33 +77,6 @@ class Column:
     largest: float = _LARGEST
 
 
-def text(*names: str, may_lack: bool = False) -> tuple[Column, ...]:
-    """Text columns."""
-    return tuple(Column(name, may_lack=may_lack) for name in names)
-
-
-def name_column(*names: str, allowed: Iterable[str] = ()) -> tuple[Column, ...]:
-    """Text columns that no row may leave empty, with the names that are known; all where none are
-    given.
-    """
-    return tuple(Column(name, "name", allowed=frozenset(allowed)) for name in names)
-
-
-def count_column(*names: str, largest: float = _LARGEST) -> tuple[Column, ...]:
-    """Columns of whole numbers from 1 to `largest`: sizes that no row may leave out."""
-    return tuple(Column(name, "count", largest=largest) for name in names)
-
-
-def number(*names: str, optional: bool = False, may_lack: bool = False) -> tuple[Column, ...]:
-    """Columns of numbers >= 0; NaN where an optional cell is empty."""
-    return tuple(Column(name, "number", optional or may_lack, may_lack) for name in names)
-
-
-def time_column(*names: str, optional: bool = False) -> tuple[Column, ...]:
-    """Measured columns: every value must be above 0."""
-    return tuple(Column(name, "time", optional) for name in names)
-
-
 @dataclass(frozen=True, slots=True)
 class Schema:
     """What a file must look like.
@@ -122,6 +96,48 @@ class Schema:
     key: tuple[str, ...] = ()
     repeat_tolerance_fraction: float = 0.0
     whole: str = ""
+
+
+def schema_of(file: str, entry: Mapping[str, Any]) -> Schema:
+    """The schema of a file in the notation of ``calibration/published/tables.yaml``.
+
+    Args:
+        file: Path below the data folder.
+        entry: Names of columns by kind ("time", "number or empty"), and what else a `Schema` has.
+    """
+    allowed, largest = entry.get("allowed", {}), entry.get("largest", {})
+    columns = [
+        Column(
+            name,
+            kind,  # type: ignore[arg-type]
+            optional=lack != "",
+            may_lack=lack == "absent",
+            allowed=frozenset(allowed.get(name, ())),
+            largest=largest.get(name, _LARGEST),
+        )
+        for words, names in entry.items()
+        for kind, _, lack in [words.partition(" or ")]
+        if kind in _REASONS
+        for name in names
+    ]
+    tolerance = entry.get("repeat_tolerance_fraction", 0.0)
+    key, whole = tuple(entry.get("key", ())), entry.get("whole", "")
+    return Schema(file, tuple(columns), key, tolerance, whole)
+
+
+def schema(file: str) -> Schema:
+    """The schema of a table that accelsim's own suites read."""
+    return schema_of(file, published("tables")[file])
+
+
+@lru_cache(maxsize=32)
+def published(name: str) -> Mapping[str, Any]:
+    """A file of ``calibration/published``: what is known of the measured tables.
+
+    Args:
+        name: Without its suffix.
+    """
+    return read_yaml(data_root() / "calibration" / "published" / f"{name}.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +191,8 @@ class Table:
 
     def take(self, rows: NDArray[Any]) -> Table:
         """The given rows (indices or mask)."""
-        return Table(
-            self.file,
-            self.line[rows],
-            {name: c[rows] for name, c in self.columns.items()},
-            self.bad,
-        )
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        return replace(self, line=self.line[rows], columns=columns)
 
 
 @dataclass(slots=True)
@@ -211,6 +223,16 @@ class DataFolder:
         if schema not in self._tables:
             self._tables[schema] = self._read(schema)
         return self._tables[schema]
+
+    def filled(self, schema: Schema) -> Table | None:
+        """The same; None where no row can be used, too."""
+        table = self.table(schema)
+        return table if table is not None and len(table) else None
+
+    def note(self, problem: DataProblem) -> None:
+        """Record a problem, once."""
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def bad_rows(self, schema: Schema) -> Mapping[str, int]:
         """Rows of a table refused as bad data, by reason."""
@@ -266,28 +288,37 @@ class DataFolder:
             _check_column(column, header)
         line = np.array(lines, dtype=np.int64)
         usable = np.ones(len(rows), dtype=np.bool_)
-        ragged = _ragged(rows, len(header))
+
+        def refuse(column: str | None, reason: str, wrong: Mapping[int, str]) -> None:
+            """Record rows that cannot be used, and take them out."""
+            for index, detail in wrong.items():
+                if usable[index]:
+                    place = (name, int(line[index]), column)
+                    self.problems.append(DataProblem(*place, reason, detail))
+                    usable[index] = False
+
+        width = len(header)
+        ragged = {
+            index: f"has {len(row)} cells, the header {width}"
+            for index, row in enumerate(rows)
+            if len(row) != width
+        }
         if ragged and schema.whole:
             first = min(ragged)
             raise FileRefusedError("wrong number of cells", ragged[first], row=int(line[first]))
-        self._refuse(name, None, "wrong number of cells", ragged, line, usable)
-        cells = list(
-            zip(
-                *[row if len(row) == len(header) else [""] * len(header) for row in rows],
-                strict=True,
-            )
-        )
+        refuse(None, "wrong number of cells", ragged)
+        empty = [""] * width
+        whole_rows = (empty if index in ragged else row for index, row in enumerate(rows))
+        cells = dict(zip(header, zip(*whole_rows, strict=True), strict=False))
         columns: dict[str, Any] = {}
         for column in schema.columns:
-            raw = (
-                (cells[header.index(column.name)] if column.name in header else ("",) * len(rows))
-                if rows
-                else ()
-            )
-            values, wrong = _parsed(raw, column, usable)
-            self._refuse(name, column.name, _REASONS[column.kind], wrong, line, usable)
-            columns[column.name] = values
-        self._refuse_repeats(name, schema, columns, line, usable)
+            raw = cells.get(column.name, ("",) * len(rows))
+            columns[column.name], wrong = _parsed(raw, column, usable)
+            refuse(column.name, _REASONS[column.kind], wrong)
+        times = [column.name for column in schema.columns if column.kind == "time"]
+        if schema.key and times:
+            wrong = _repeats(schema, columns, columns[times[0]], line, usable)
+            refuse(times[0], "repeated row with another time", wrong)
         if schema.whole:
             usable &= ~np.isin(columns[schema.whole], columns[schema.whole][~usable])
         bad = Counter(
@@ -295,42 +326,6 @@ class DataFolder:
         )
         kept = {key: values[usable] for key, values in columns.items()}
         return Table(name, line[usable], kept, dict(bad))
-
-    def _refuse(
-        self,
-        name: str,
-        column: str | None,
-        reason: str,
-        wrong: Mapping[int, str],
-        line: NDArray[np.int64],
-        usable: Mask,
-    ) -> None:
-        """Record rows that cannot be used, and take them out."""
-        for index, detail in wrong.items():
-            if usable[index]:
-                self.problems.append(DataProblem(name, int(line[index]), column, reason, detail))
-                usable[index] = False
-
-    def _refuse_repeats(
-        self,
-        name: str,
-        schema: Schema,
-        columns: Mapping[str, Any],
-        line: NDArray[np.int64],
-        usable: Mask,
-    ) -> None:
-        times = [column.name for column in schema.columns if column.kind == "time"]
-        if not schema.key or not times:
-            return
-        keys = list(zip(*[columns[key].tolist() for key in schema.key], strict=True))
-        self._refuse(
-            name,
-            times[0],
-            "repeated row with another time",
-            _repeats(keys, columns[times[0]], line, usable, schema),
-            line,
-            usable,
-        )
 
 
 #: Archives that are refused by name, since their tables were surely meant to be read.
@@ -369,14 +364,6 @@ def _check_column(column: Column, header: Sequence[str]) -> None:
     )
 
 
-def _ragged(rows: list[list[str]], width: int) -> dict[int, str]:
-    return {
-        i: f"has {len(row)} cells, the header {width}"
-        for i, row in enumerate(rows)
-        if len(row) != width
-    }
-
-
 def _parsed(raw: Sequence[str], column: Column, usable: Mask) -> tuple[Any, dict[int, str]]:
     """Values of a column and what is wrong with which row."""
     if column.kind in {"text", "name"}:
@@ -384,13 +371,10 @@ def _parsed(raw: Sequence[str], column: Column, usable: Mask) -> tuple[Any, dict
     values = _floats(raw)
     below = {
         "time": values < _SMALLEST,
-        "count": values < 1,
+        "count": (values < 1) | (values != np.floor(values)),
         "number": (values < _SMALLEST) & (values != 0),
     }
-    lowest = below[column.kind]
-    suspect = (np.isnan(values) | (values > column.largest) | lowest) & usable
-    if column.kind == "count":
-        suspect |= (values != np.floor(values)) & usable
+    suspect = (np.isnan(values) | (values > column.largest) | below[column.kind]) & usable
     wrong: dict[int, str] = {}
     for index in np.flatnonzero(suspect).tolist():
         cell = raw[index].strip()
@@ -403,11 +387,8 @@ def _parsed(raw: Sequence[str], column: Column, usable: Mask) -> tuple[Any, dict
 def _texts(raw: Sequence[str], column: Column) -> tuple[Any, dict[int, str]]:
     """Text cells; those that cannot be one are empty."""
     faults = {cell: fault for cell in set(raw) if (fault := _text_fault(cell, column))}
-    wrong = (
-        {index: faults[cell] for index, cell in enumerate(raw) if cell in faults} if faults else {}
-    )
-    clean = ["" if cell in faults else cell for cell in raw] if faults else raw
-    return np.array(clean, dtype=str) if len(clean) else np.zeros(0, dtype=str), wrong
+    wrong = {index: faults[cell] for index, cell in enumerate(raw) if cell in faults}
+    return np.array(["" if cell in faults else cell for cell in raw], dtype=str), wrong
 
 
 def _text_fault(cell: str, column: Column) -> str:
@@ -424,12 +405,10 @@ def _text_fault(cell: str, column: Column) -> str:
 
 
 def _floats(raw: Sequence[str]) -> FloatArray:
-    if any("_" in cell for cell in raw):  # Python reads 1_0 as 10
-        return np.array([_float(cell) for cell in raw], dtype=np.float64)
-    try:
-        return np.array(raw, dtype=object).astype(np.float64) if raw else np.zeros(0)
-    except (ValueError, TypeError):
-        return np.array([_float(cell) for cell in raw], dtype=np.float64)
+    if not any("_" in cell for cell in raw):  # Python reads 1_0 as 10
+        with contextlib.suppress(ValueError, TypeError):
+            return np.array(raw, dtype=object).astype(np.float64)
+    return np.array([_float(cell) for cell in raw], dtype=np.float64)
 
 
 def _float(cell: str) -> float:
@@ -440,25 +419,24 @@ def _float(cell: str) -> float:
 
 
 def _repeats(
-    keys: list[tuple[Any, ...]],
+    schema: Schema,
+    columns: Mapping[str, Any],
     times: FloatArray,
     line: NDArray[np.int64],
     usable: Mask,
-    schema: Schema,
 ) -> dict[int, str]:
     """Rows of one configuration whose times disagree: every one, since none can be trusted."""
+    keys = list(zip(*[columns[key].tolist() for key in schema.key], strict=True))
     seen: dict[tuple[Any, ...], list[int]] = {}
     for index in np.flatnonzero(usable).tolist():
         seen.setdefault(keys[index], []).append(index)
     wrong: dict[int, str] = {}
     for rows in seen.values():
-        if len(rows) == 1:
-            continue
-        found = times[rows]
-        if found.max() > found.min() * (1.0 + schema.repeat_tolerance_fraction):
-            others = ", ".join(str(int(line[r])) for r in rows)
-            span = f"times from {found.min():g} to {found.max():g}"
-            wrong |= dict.fromkeys(rows, f"rows {others} are one configuration with {span}")
+        low, high = times[rows].min(), times[rows].max()
+        if len(rows) > 1 and high > low * (1.0 + schema.repeat_tolerance_fraction):
+            others = ", ".join(map(str, line[rows].tolist()))
+            said = f"rows {others} are one configuration with times from {low:g} to {high:g}"
+            wrong |= dict.fromkeys(rows, said)
     return wrong
 
 

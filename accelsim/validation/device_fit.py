@@ -10,7 +10,7 @@ that a later class-wide fit leaves it as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -130,76 +130,75 @@ def unseen_residuals(
 
 def _surfaces(cells: Iterable[Cell], parameters: GpuParameters) -> dict[str, Surface]:
     """One surface per operator that has enough rows timed one by one."""
-    samples: dict[str, list[tuple[str, list[FloatArray], FloatArray, FloatArray, FloatArray]]] = {}
+    samples: dict[str, list[_Sample]] = {}
     for cell in cells:
-        kind = OperatorKind(int(cell.graph.kind[0])) if len(cell) else None
-        if (
-            kind is None
-            or not cell.is_eager
-            or (kind == OperatorKind.GEMM and is_throttled(cell, parameters))
-        ):
+        if not (len(cell) and cell.is_eager):
             continue
-        costs = cell.kernels.costs(parameters)
-        rows = Rows(cell.graph, np.arange(len(cell)), kind)
-        before = costs.dispatch_s - np.minimum(
-            cell.kernels.trailing_s(parameters), costs.dispatch_s
-        )
-        fixed = np.minimum(before, _MOST_ISSUE * cell.measured_s)
-        visible = _shows_kernel(cell, costs, parameters)
-        for name, (operator, every) in surface_rows(rows).items():
-            index = every[visible[every]]
+        if cell.graph.kind[0] == OperatorKind.GEMM and is_throttled(cell, parameters):
+            continue
+        costs, trailing_s = _timed(cell, parameters)
+        fixed = np.minimum(costs.dispatch_s - trailing_s, _MOST_ISSUE * cell.measured_s)
+        rows = _rows(cell)
+        for name, operator, index in _visible(cell, parameters):
             place = [column[index] for column in coordinates(rows, operator)]
-            part = (operator, place, costs.time_s[index], fixed[index], cell.measured_s[index])
-            samples.setdefault(name, []).append(part)
-    fitted = {}
-    for name, parts in samples.items():
-        if sum(len(part[4]) for part in parts) >= _FEWEST_ROWS * len(parts[0][1]):
-            fitted[name] = _surface(parts)
-    return fitted
+            columns = (costs.time_s[index], fixed[index], cell.measured_s[index])
+            samples.setdefault(name, []).append((place, np.stack(columns)))
+    return {
+        name: _surface(name, parts)
+        for name, parts in samples.items()
+        if sum(columns.shape[1] for _, columns in parts) >= _FEWEST_ROWS * len(parts[0][0])
+    }
 
 
-def _shows_kernel(cell: Cell, costs: CostTable, parameters: GpuParameters) -> NDArray[np.bool_]:
-    """Rows whose time says something of the kernel, not of the call alone; shape (n,)."""
-    is_longer: NDArray[np.bool_] = costs.time_s > np.minimum(
-        cell.kernels.trailing_s(parameters), costs.dispatch_s
-    )
-    return is_longer | (cell.measured_s > _VISIBLE * costs.dispatch_s)
+def _rows(cell: Cell) -> Rows:
+    return Rows(cell.graph, np.arange(len(cell)), OperatorKind(int(cell.graph.kind[0])))
+
+
+def _timed(cell: Cell, parameters: GpuParameters) -> tuple[CostTable, FloatArray]:
+    """Costs of a cell, and what of the time to issue its rows lies after the launch."""
+    costs = cell.kernels.costs(parameters)
+    return costs, np.minimum(cell.kernels.trailing_s(parameters), costs.dispatch_s)
+
+
+def _visible(cell: Cell, parameters: GpuParameters) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
+    """Name and operator of each surface, and its rows whose time says something of the kernel, not
+    of the call alone.
+    """
+    costs, trailing_s = _timed(cell, parameters)
+    is_longer = costs.time_s > trailing_s
+    shows_kernel = is_longer | (cell.measured_s > _VISIBLE * costs.dispatch_s)
+    for name, (operator, every) in surface_rows(_rows(cell)).items():
+        yield name, operator, every[shows_kernel[every]]
 
 
 def _useful(
     surfaces: Mapping[str, Surface], unseen: Iterable[Cell], parameters: GpuParameters
 ) -> dict[str, Surface]:
     """Surfaces that bring rows they have not seen closer."""
-    before: dict[str, list[FloatArray]] = {}
-    after: dict[str, list[FloatArray]] = {}
+    missed: dict[str, list[FloatArray]] = {}
     corrected = replace(parameters, surfaces=surfaces)
     for cell in unseen:
-        if not (len(cell) and cell.is_eager):
-            continue
-        rows = Rows(cell.graph, np.arange(len(cell)), OperatorKind(int(cell.graph.kind[0])))
-        visible = _shows_kernel(cell, cell.kernels.costs(parameters), parameters)
-        for name, (_, every) in surface_rows(rows).items():
-            index = every[visible[every]]
-            before.setdefault(name, []).append(np.abs(log_residual(cell, parameters)[index]))
-            after.setdefault(name, []).append(np.abs(log_residual(cell, corrected)[index]))
-
-    def median(parts: list[FloatArray]) -> float:
-        return float(np.median(np.concatenate(parts)))
-
-    return {
-        name: surface
-        for name, surface in surfaces.items()
-        if name in before and median(after[name]) < median(before[name])
-    }
+        if len(cell) and cell.is_eager:
+            both = [np.abs(log_residual(cell, given)) for given in (parameters, corrected)]
+            for name, _, index in _visible(cell, parameters):
+                missed.setdefault(name, []).append(np.stack(both)[:, index])
+    useful = {}
+    for name, parts in missed.items():
+        before, after = np.median(np.concatenate(parts, axis=1), axis=1)
+        if name in surfaces and after < before:
+            useful[name] = surfaces[name]
+    return useful
 
 
-def _surface(
-    parts: list[tuple[str, list[FloatArray], FloatArray, FloatArray, FloatArray]],
-) -> Surface:
-    place = [np.concatenate(columns) for columns in zip(*(part[1] for part in parts), strict=True)]
-    time_s, fixed, measured = (np.concatenate([part[i] for part in parts]) for i in (2, 3, 4))
-    knots = _knots(place, LADDERS[parts[0][0]])
-    surface = fit_surface_to_sums(Surface.empty(knots), [(place, time_s)], fixed, measured)
+#: Coordinates of rows, and their kernels' times, the rest of the model's and the measured ones.
+_Sample = tuple[list[FloatArray], FloatArray]
+
+
+def _surface(name: str, parts: Sequence[_Sample]) -> Surface:
+    place = [np.concatenate(columns) for columns in zip(*(part[0] for part in parts), strict=True)]
+    time_s, fixed, measured = np.concatenate([part[1] for part in parts], axis=1)
+    empty = Surface.empty(_knots(place, LADDERS[name.partition(" ")[0]]))
+    surface = fit_surface_to_sums(empty, [(place, time_s)], fixed, measured)
     missed = np.abs(np.log(measured / (fixed + time_s * np.exp(surface(place)))))
     return replace(surface, log_sigma=float(np.quantile(missed, 0.9)) / _P90, rows=len(measured))
 

@@ -11,9 +11,7 @@ that the checks find bad are refused with what is wrong. The device column is th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,49 +19,50 @@ from numpy.typing import NDArray
 from accelsim import catalog
 from accelsim.cost.fpga.network import gate_fractions
 from accelsim.cost.fpga.network_rates import ShippedRates, shipped_rates
-from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
-from accelsim.validation.dpu_check import DpuRow, bare_core, check_rows
+from accelsim.validation.data_folder import DataFolder, Table, schema
+from accelsim.validation.dpu_check import DpuRow, check_rows
 from accelsim.validation.dpu_engines import engine_of, join_engines, predict_engines
 from accelsim.validation.dpu_networks import known_network, network_family
 from accelsim.validation.dpu_prediction import (
-    LAYER_CORES,
+    FITTED_CORE,
     DpuRuns,
     join_runs,
     predict_fallback,
     predict_layers,
 )
-from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
+from accelsim.validation.suite import (
+    Batch,
+    Prediction,
+    TextArray,
+    fixed_prediction,
+    refused_batch,
+    register_suite,
+)
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["FITTED_CORE", "SCHEMA", "checked_runs", "runs_of"]
 
-SCHEMA = Schema(
-    "fpga/vitis_ai_dpu.csv.gz",
-    (
-        *text("release", "board", "core", "std_name"),
-        *number("n_cores", "mhz"),
-        *number(
-            "in_h", "in_w", "gops_per_image", "fps_single", "fps_multi", "peak_gops", optional=True
-        ),
-    ),
+SCHEMA = schema("fpga/vitis_ai_dpu.csv.gz")
+#: Columns of a `DpuRow`, and their units.
+_ROW = (
+    *("release", "board", "core", "n_cores", "mhz", "std_name"),
+    *("gops_per_image", "fps_single", "fps_multi", "peak_gops"),
 )
-#: Core whose rows the rates are fitted to; other sizes are predicted unseen.
-FITTED_CORE = "DPUCZDX8G_B4096"
+_UNITS = {"mhz": 1e6, "gops_per_image": 1e9, "peak_gops": 1e9}
 #: Board whose measurements are carried to the other boards.
 _SOURCE_BOARD = "ZCU102 (0432055-05)"
 
 
 def runs_of(table: Table) -> DpuRuns:
     """Rows of the table with their networks."""
-    rows, networks = [], []
-    for index in range(len(table)):
-        row = _row(table, index)
-        rows.append(row)
-        height, width = np.nan_to_num([table["in_h"][index], table["in_w"][index]])
-        if min(height, width) < 1:  # half a size is none
-            height = width = 0.0
-        stated = None if np.isnan(row.operations) else row.operations
-        networks.append(known_network(row.network, float(height), float(width), stated))
+    columns = [table[name] * _UNITS[name] if name in _UNITS else table[name] for name in _ROW]
+    rows = [DpuRow(*cells) for cells in zip(*(c.tolist() for c in columns), strict=True)]
+    sizes = np.nan_to_num(np.stack([table["in_h"], table["in_w"]], axis=1))
+    sizes[sizes.min(axis=1) < 1] = 0.0  # half a size is none
+    networks = [
+        known_network(row.network, *size, None if np.isnan(row.operations) else row.operations)
+        for row, size in zip(rows, sizes.tolist(), strict=True)
+    ]
     families = [network_family(row.network) for row in rows]
     return DpuRuns(rows, networks, families, table["in_h"] * table["in_w"])
 
@@ -74,53 +73,26 @@ def checked_runs(table: Table) -> tuple[DpuRuns, NDArray[np.str_]]:
     return runs, np.array([";".join(names) for names in check_rows(runs.rows)], dtype=str)
 
 
-def _row(table: Table, index: int) -> DpuRow:
-    words = [str(table[name][index]) for name in ("release", "board", "core")]
-    numbers = {
-        name: float(table[name][index])
-        for name in ("n_cores", "mhz", "gops_per_image", "peak_gops")
-    }
-    return DpuRow(
-        words[0],
-        words[1],
-        words[2],
-        numbers["n_cores"],
-        numbers["mhz"] * 1e6,
-        str(table["std_name"][index]),
-        numbers["gops_per_image"] * 1e9,
-        float(table["fps_single"][index]),
-        float(table["fps_multi"][index]),
-        numbers["peak_gops"] * 1e9,
-    )
-
-
 @register_suite(
     "dpu", "DPU throughput over Vitis AI releases, families left out", (SCHEMA,), "model"
 )
 def load(folder: DataFolder) -> list[Batch]:
     """Batches by release and way of predicting."""
-    table = folder.table(SCHEMA)
-    if table is None or not len(table):
+    table = folder.filled(SCHEMA)
+    if table is None:
         return []
-    runs, flags, index, by_layers = _checked(table)
+    runs, flags, by_layers = _checked(table)
     good = flags == ""
-    core = np.array([bare_core(row.core) for row in runs.rows])
-    by_engines = dict(zip(("single", "multi"), predict_engines(runs, good), strict=True))
     batches: list[Batch] = []
-    for mode, times in zip(("single", "multi"), by_layers, strict=True):
-        predicted, way = (
-            predict_fallback(runs, mode, good),
-            np.full(len(good), f"{mode} fallback", dtype=object),
-        )
-        at_once = by_engines[mode]
-        predicted = np.where(np.isfinite(at_once), at_once, predicted)
-        way[np.isfinite(at_once)] = f"{mode} engines"
-        answered = index[np.isfinite(times)]
-        predicted[answered] = times[np.isfinite(times)]
-        way[answered] = [
-            f"{mode} {'layers' if c == FITTED_CORE else 'unseen core'}" for c in core[answered]
-        ]
-        batches += _batches(runs, mode, predicted, way.astype(str), flags)
+    for mode, layers_s, engines_s in zip(
+        ("single", "multi"), by_layers, predict_engines(runs, good), strict=True
+    ):
+        is_layers, is_engines = np.isfinite(layers_s), np.isfinite(engines_s)
+        known = [is_layers & (runs.cores == FITTED_CORE), is_layers, is_engines]
+        fallback_s = predict_fallback(runs, mode, good)
+        predicted = np.select(known, [layers_s, layers_s, engines_s], fallback_s)
+        way = np.select(known, ["layers", "unseen core", "engines"], "fallback")
+        batches += _batches(runs, mode, predicted, np.char.add(f"{mode} ", way), flags)
     return batches
 
 
@@ -131,127 +103,76 @@ def load_boards(folder: DataFolder) -> list[Batch]:
     """Single-thread rows of boards other than the source, by release; everything else is left to
     the suite `dpu`.
     """
-    table = folder.table(SCHEMA)
-    if table is None or not len(table):
+    table = folder.filled(SCHEMA)
+    if table is None:
         return []
-    runs, flags, index, (single_s, _) = _checked(table)
-    return _batches(
-        runs, "single", *_carried(runs, single_s, index, flags == ""), flags, quiet=True
-    )
+    runs, flags, (single_s, _) = _checked(table)
+    predicted = _carried(runs, single_s, flags == "")
+    way = np.full(len(flags), "single other board")
+    return [batch for batch in _batches(runs, "single", predicted, way, flags) if not batch.refusal]
 
 
 @lru_cache(maxsize=1)
-def _checked(
-    table: Table,
-) -> tuple[DpuRuns, NDArray[np.str_], NDArray[np.int64], tuple[FloatArray, FloatArray]]:
-    """Rows, what the checks find wrong with each, and the layer model's rows and times; both suites
-    share them.
+def _checked(table: Table) -> tuple[DpuRuns, TextArray, FloatArray]:
+    """Rows, what the checks find wrong with each, and the layer model's single- and multi-thread
+    times; both suites share them.
     """
     runs, flags = checked_runs(table)
-    return runs, flags, *_by_layers(runs, flags == "")
+    return runs, flags, predict_layers(runs, flags == "")
 
 
-def _by_layers(
-    runs: DpuRuns, good: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], tuple[FloatArray, FloatArray]]:
-    """Rows that the layer model covers, and their single- and multi-thread times."""
-    core = np.array([bare_core(row.core) for row in runs.rows])
-    known = np.array([network is not None for network in runs.networks], dtype=np.bool_)
-    index = np.flatnonzero(known & np.isin(core, list(LAYER_CORES)))
-    if not index.size:
-        return index, (np.zeros(0), np.zeros(0))
-    return index, predict_layers(runs.take(index), (good & (core == FITTED_CORE))[index])
-
-
-def _carried(
-    runs: DpuRuns, single_s: FloatArray, index: NDArray[np.int64], good: NDArray[np.bool_]
-) -> tuple[FloatArray, NDArray[np.str_]]:
+def _carried(runs: DpuRuns, modelled_s: FloatArray, good: NDArray[np.bool_]) -> FloatArray:
     """Single-thread times on other boards: the source board's measurement times the
     model's ratio.
     """
-    modelled = np.full(len(runs.rows), np.nan)
-    modelled[index] = single_s
-    measured = runs.times_s("single")
-    source = {
-        (row.release, bare_core(row.core), row.network): measured[i] / modelled[i]
-        for i, row in enumerate(runs.rows)
-        if row.board == _SOURCE_BOARD and good[i] and np.isfinite(modelled[i])
-    }
-    found = np.array(
-        [
-            source.get((row.release, bare_core(row.core), row.network), np.nan)
-            if row.board != _SOURCE_BOARD
-            else np.nan
-            for row in runs.rows
-        ]
-    )
-    predicted = np.where(good, modelled * found, np.nan)
-    return predicted, np.full(len(runs.rows), "single other board", dtype=object).astype(str)
+    keys = list(zip(runs.column("release"), runs.cores, runs.column("network"), strict=True))
+    is_source = runs.column("board") == _SOURCE_BOARD
+    ratio = runs.times_s("single") / modelled_s
+    usable = np.flatnonzero(is_source & good & np.isfinite(modelled_s))
+    source = {keys[row]: ratio[row] for row in usable.tolist()}
+    found = np.array([source.get(key, np.nan) for key in keys])
+    carried: FloatArray = np.where(good & ~is_source, modelled_s * found, np.nan)
+    return carried
 
 
 def _batches(
-    runs: DpuRuns,
-    mode: str,
-    predicted_s: FloatArray,
-    way: NDArray[np.str_],
-    flags: NDArray[np.str_],
-    *,
-    quiet: bool = False,
+    runs: DpuRuns, mode: str, predicted_s: FloatArray, way: TextArray, flags: TextArray
 ) -> list[Batch]:
     """One batch per release; bad rows and rows nothing is known of are refused."""
-    measured = runs.times_s(mode)
-    release = np.array([row.release for row in runs.rows])
+    measured, release = runs.times_s(mode), runs.column("release")
     label = np.array(
         [f"{row.network} on {row.board} {row.core} x{row.core_count:g}" for row in runs.rows]
     )
-    batches: list[Batch] = []
+    sigma, profile = _sigma(runs, way), catalog.device("zcu102")
+    peak = runs.column("peak_per_s")
+    line_s = np.where(peak > 0, runs.column("operations") / peak, np.nan)
     stated = np.isfinite(measured)
-    sigma = _sigma(runs, way)
-    profile = catalog.device("zcu102")
+    answered = stated & (flags == "") & np.isfinite(predicted_s)
+    fault = np.where(flags == "", "operations or input size not stated", flags)
+    batches: list[Batch] = []
     for name in np.unique(release).tolist():
-        own = stated & (release == name)
-        asked = own & (flags == "") & np.isfinite(predicted_s)
-        roofline = _roofline_s(runs)
-        if asked.any():
-            predict = _fixed(predicted_s[asked], sigma[asked])
-            batches.append(
-                Batch(
-                    name,
-                    profile,
-                    way[asked],
-                    label[asked],
-                    measured[asked],
-                    roofline[asked],
-                    predict,
-                )
-            )
-        if quiet:
-            continue
-        for reason in np.unique(
-            np.where(flags == "", "operations or input size not stated", flags)[own & ~asked]
-        ):
-            lost = (
-                own
-                & ~asked
-                & (np.where(flags == "", "operations or input size not stated", flags) == reason)
-            )
-            batches.append(
-                refused_batch(name, way[lost], label[lost], measured[lost], f"bad row: {reason}")
-            )
+        own = release == name
+        rows = own & answered
+        if rows.any():
+            predict = fixed_prediction(Prediction(predicted_s[rows], sigma[rows]))
+            columns = (way[rows], label[rows], measured[rows], line_s[rows])
+            batches.append(Batch(name, profile, *columns, predict))
+        lost = own & stated & ~answered
+        for reason in np.unique(fault[lost]).tolist():
+            rows = lost & (fault == reason)
+            columns = (way[rows], label[rows], measured[rows])
+            batches.append(refused_batch(name, *columns, f"bad row: {reason}"))
     return batches
 
 
-def _sigma(runs: DpuRuns, way: NDArray[np.str_]) -> FloatArray:
+def _sigma(runs: DpuRuns, way: TextArray) -> FloatArray:
     """Spread of each row's prediction."""
-    unknown = np.array([network is None for network in runs.networks], dtype=np.bool_)
     shipped = shipped_rates()
-    spread = np.array(
-        [_way_sigma(shipped, name, row) for name, row in zip(way.tolist(), runs.rows, strict=True)]
-    )
-    spread = np.hypot(spread, shipped.log_sigma["gates"] * _gate_fractions(runs, way))
-    return np.where(
-        unknown & np.char.endswith(way, "fallback"), shipped.log_sigma["unknown layers"], spread
-    )
+    pairs = zip(way.tolist(), runs.rows, strict=True)
+    spread = np.array([_way_sigma(shipped, name, row) for name, row in pairs])
+    spread = np.hypot(spread, shipped.log_sigma["gates"] * _gate_fractions(runs, way, shipped))
+    is_unknown = ~runs.known & np.char.endswith(way, "fallback")
+    return np.where(is_unknown, shipped.log_sigma["unknown layers"], spread)
 
 
 def _way_sigma(shipped: ShippedRates, way: str, row: DpuRow) -> float:
@@ -262,33 +183,16 @@ def _way_sigma(shipped: ShippedRates, way: str, row: DpuRow) -> float:
     return engine.single_log_sigma if way.startswith("single") else engine.multi_log_sigma
 
 
-def _gate_fractions(runs: DpuRuns, way: NDArray[np.str_]) -> FloatArray:
+def _gate_fractions(runs: DpuRuns, way: TextArray, shipped: ShippedRates) -> FloatArray:
     """Share of each row's time in gates; 0 where no layer model predicts the row."""
-    fractions, shipped = np.zeros(len(runs.rows)), shipped_rates()
-    index = np.flatnonzero(np.char.endswith(way, "layers") | np.char.endswith(way, "unseen core"))
-    if index.size:
-        fractions[index] = gate_fractions(join_runs(runs.take(index)), shipped.of(shipped.newest))
+    is_layers = np.char.endswith(way, "layers") | np.char.endswith(way, "unseen core")
+    is_engines = np.char.endswith(way, "engines")
     overlay = np.array([engine_of(row) for row in runs.rows])
+    parts = [(is_layers, join_runs, shipped.of(shipped.newest))]
     for name, engine in shipped.engines.items():
-        index = np.flatnonzero(np.char.endswith(way, "engines") & (overlay == name))
-        if index.size:
-            fractions[index] = gate_fractions(join_engines(runs.take(index)), engine.rates)
+        parts.append((is_engines & (overlay == name), join_engines, engine.rates))
+    fractions = np.zeros(len(runs.rows))
+    for rows, join, rates in parts:
+        if rows.any():
+            fractions[rows] = gate_fractions(join(runs.take(np.flatnonzero(rows))), rates)
     return fractions
-
-
-def _roofline_s(runs: DpuRuns) -> FloatArray:
-    """Operations over peak."""
-    return np.array(
-        [row.operations / row.peak_per_s if row.peak_per_s > 0 else np.nan for row in runs.rows]
-    )
-
-
-def _fixed(time_s: FloatArray, sigma: FloatArray) -> Callable[[Any | None], Prediction]:
-    """The cross-validated prediction; parameters of a device do not enter, rates are fitted per
-    fold.
-    """
-
-    def predict(_parameters: Any | None) -> Prediction:
-        return Prediction(time_s, sigma)
-
-    return predict

@@ -28,6 +28,7 @@ __all__ = [
     "bare_name",
     "check_rates",
     "check_rows",
+    "release_order",
     "slip_key",
     "stated_operations",
 ]
@@ -123,7 +124,8 @@ def _listed_slips(rows: Sequence[DpuRow]) -> list[Finding]:
     return [(i, name) for i, row in enumerate(rows) for name in known.get(slip_key(row), ())]
 
 
-def _release_order(release: str) -> tuple[int, ...]:
+def release_order(release: str) -> tuple[int, ...]:
+    """Numbers of a release, which sort as releases follow each other."""
     return tuple(int(part) for part in re.findall(r"\d+", release))
 
 
@@ -131,18 +133,11 @@ def _check_repeats(rows: Sequence[DpuRow]) -> list[Finding]:
     """Rows whose rates are those of the same board and network in an earlier release."""
     seen: dict[tuple[object, ...], tuple[int, ...]] = {}
     found = []
-    for index in sorted(range(len(rows)), key=lambda i: _release_order(rows[i].release)):
-        row = rows[index]
-        rates = (row.single_per_s, row.multi_per_s)
-        key = (
-            row.board,
-            row.core,
-            row.core_count,
-            bare_name(row.network),
-            *(str(rate) for rate in rates),
-        )
-        order = _release_order(row.release)
-        if key in seen and (order > seen[key] or rows[index] in rows[:index]):
+    for index, row in sorted(enumerate(rows), key=lambda item: release_order(item[1].release)):
+        rates = (str(row.single_per_s), str(row.multi_per_s))
+        key = (row.board, row.core, row.core_count, bare_name(row.network), *rates)
+        order = release_order(row.release)
+        if key in seen and (order > seen[key] or row in rows[:index]):
             found.append((index, "repeat_of_earlier_release"))
         seen.setdefault(key, order)
     return found

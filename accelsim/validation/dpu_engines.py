@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accelsim.cost.fpga.batch_engines import engine_boards, engine_times_s
-from accelsim.cost.fpga.network import DpuNetworks, DpuRates, join_networks
-from accelsim.validation.dpu_check import DpuRow
+from accelsim.cost.fpga.network import DpuNetworks, DpuRates
+from accelsim.validation.dpu_check import DpuRow, release_order
 from accelsim.validation.dpu_fit import family_folds, fit_rates
-from accelsim.validation.dpu_prediction import DpuRuns
+from accelsim.validation.dpu_prediction import DpuRuns, join_known
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["engine_of", "fit_engine", "join_engines", "predict_engines"]
@@ -60,33 +60,26 @@ def _clock_and_engines(row: DpuRow) -> tuple[float, float]:
     if engine_of(row) != "DPUCVDX8G":
         slip = _CLOCK_SLIPS.get((row.release, row.board, int(row.core_count)))
         return slip or row.clock_hz, row.core_count
-    order = tuple(int(part) for part in row.release[1:].split("."))
-    return max(row.clock_hz, _AI_ENGINE_HZ), _ENGINES if order >= (2, 5) else _FEW_ENGINES
+    engines = _ENGINES if release_order(row.release) >= (2, 5) else _FEW_ENGINES
+    return max(row.clock_hz, _AI_ENGINE_HZ), engines
 
 
 def join_engines(runs: DpuRuns) -> DpuNetworks:
     """Networks on their boards; every row has batch engines and a known network."""
-    networks = [network for network in runs.networks if network is not None]
     placed = np.array([_clock_and_engines(row) for row in runs.rows])
     sides = np.array([_PARALLELISM[engine_of(row)] for row in runs.rows])
-    boards = engine_boards(sides, placed[:, 0], placed[:, 1])
-    return join_networks([n.layers for n in networks], [n.task for n in networks], boards)
+    return join_known(runs, engine_boards(sides, placed[:, 0], placed[:, 1]))
 
 
 def fit_engine(runs: DpuRuns) -> DpuRates:
     """Rates of one overlay that fit rows with known layers."""
-    return fit_rates(
-        join_engines(runs),
-        runs.times_s("single"),
-        runs.times_s("multi"),
-        first=_FIRST,
-        times=engine_times_s,
-    )
+    measured = (runs.times_s("single"), runs.times_s("multi"))
+    return fit_rates(join_engines(runs), *measured, first=_FIRST, times=engine_times_s)
 
 
-def predict_engines(runs: DpuRuns, good: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+def predict_engines(runs: DpuRuns, good: NDArray[np.bool_]) -> FloatArray:
     """Single- and multi-thread times of rows on batch engines with known layers, the row's family
-    left out; s, shape (n,).
+    left out; s, shape (2, n).
 
     Args:
         runs: Rows of any core.
@@ -96,16 +89,14 @@ def predict_engines(runs: DpuRuns, good: NDArray[np.bool_]) -> tuple[FloatArray,
         NaN where a row is none of these, or too few rows of other families remain.
     """
     overlay = np.array([engine_of(row) for row in runs.rows])
-    known = np.array([network is not None for network in runs.networks], dtype=np.bool_)
     fold = family_folds(runs.families)
     times = np.full((2, len(runs.rows)), np.nan)
     for name in _PARALLELISM:
-        own = known & (overlay == name)
+        own = runs.known & (overlay == name)
         for index in np.unique(fold[own & good]):
             train, asked = own & good & (fold != index), own & (fold == index)
             if train.sum() >= _LEAST_ROWS:
                 rates = fit_engine(runs.take(np.flatnonzero(train)))
-                times[:, asked] = engine_times_s(
-                    join_engines(runs.take(np.flatnonzero(asked))), rates
-                )
-    return times[0], times[1]
+                joined = join_engines(runs.take(np.flatnonzero(asked)))
+                times[:, asked] = engine_times_s(joined, rates)
+    return times

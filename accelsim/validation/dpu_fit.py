@@ -10,7 +10,6 @@ in any release.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,25 +30,6 @@ _FARTHEST = 4.6
 
 #: Times of one thread and of all, from networks and rates.
 TimeModel = Callable[[DpuNetworks, DpuRates], tuple[FloatArray, FloatArray]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Problem:
-    networks: DpuNetworks
-    single_s: FloatArray
-    multi_s: FloatArray
-    start: FloatArray
-    strength: float
-    times: TimeModel
-
-    def residuals(self, values: FloatArray) -> FloatArray:
-        near = self.start + np.clip(values - self.start, -_FARTHEST, _FARTHEST)
-        single, multi = self.times(self.networks, DpuRates.of_vector(near))
-        pairs = ((single, self.single_s), (multi, self.multi_s))
-        known = [
-            np.log(predicted / measured)[np.isfinite(measured)] for predicted, measured in pairs
-        ]
-        return np.concatenate([*known, (values - self.start) * self.strength])
 
 
 def fit_rates(
@@ -75,10 +55,17 @@ def fit_rates(
     from scipy.optimize import least_squares
 
     guess = (start or first or DpuRates()).vector()
-    problem = _Problem(networks, single_s, multi_s, guess, _WEAK if start is None else _HELD, times)
-    found = least_squares(
-        problem.residuals, guess, loss="soft_l1", f_scale=_LOSS_SCALE, max_nfev=40
-    )
+    strength = _WEAK if start is None else _HELD
+    measured = np.stack([single_s, multi_s])
+    known = np.isfinite(measured)
+
+    def residuals(values: FloatArray) -> FloatArray:
+        near = guess + np.clip(values - guess, -_FARTHEST, _FARTHEST)
+        predicted = np.stack(times(networks, DpuRates.of_vector(near)))
+        errors = np.log(predicted[known] / measured[known])
+        return np.concatenate([errors, (values - guess) * strength])
+
+    found = least_squares(residuals, guess, loss="soft_l1", f_scale=_LOSS_SCALE, max_nfev=40)
     return DpuRates.of_vector(found.x)
 
 

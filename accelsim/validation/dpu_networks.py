@@ -17,8 +17,8 @@ from typing import Any
 
 from accelsim.cost.fpga.host_tasks import HostTask
 from accelsim.cost.fpga.network_layers import LayerColumns, layer_columns, network_flop, pruned_to
-from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import InvalidValueError
+from accelsim.validation.data_folder import published
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
@@ -60,8 +60,8 @@ class KnownNetwork:
 
 @lru_cache(maxsize=1)
 def _rules() -> tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...]:
-    path = data_root() / "calibration" / "published" / "dpu_networks.yaml"
-    return tuple((re.compile(entry["match"]), entry) for entry in read_yaml(path)["networks"])
+    entries = published("dpu_networks")["networks"]
+    return tuple((re.compile(entry["match"]), entry) for entry in entries)
 
 
 def network_family(name: str) -> str:

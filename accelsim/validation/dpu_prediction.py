@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +31,13 @@ from accelsim.validation.dpu_fit import FOLDS, family_folds, fit_rates
 from accelsim.validation.dpu_networks import KnownNetwork
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["LAYER_CORES", "DpuRuns", "boards_of", "join_runs", "predict_fallback", "predict_layers"]
+__all__ = ["FITTED_CORE", "DpuRuns", "join_runs", "predict_fallback", "predict_layers"]
+
+#: Core whose rows the rates are fitted to; other sizes are predicted unseen.
+FITTED_CORE = "DPUCZDX8G_B4096"
 
 #: (PP, ICP, OCP) of the cores the layer model covers (AMD PG338).
-LAYER_CORES = {"DPUCZDX8G_B4096": (8, 16, 16), "DPUCZDX8G_B1600": (8, 10, 10)}
+_LAYER_CORES = {FITTED_CORE: (8, 16, 16), "DPUCZDX8G_B1600": (8, 10, 10)}
 #: Memory bandwidth (64-bit DDR4-2400 and 32-bit LPDDR4-2133) and host clock over 1.2 GHz of Zynq
 #: boards, by name's start.
 _BOARDS = {
@@ -65,32 +69,40 @@ class DpuRuns:
 
     def times_s(self, mode: str) -> FloatArray:
         """Measured seconds per image of mode "single" or "multi"; NaN where not stated."""
-        return 1.0 / np.array(
-            [getattr(row, f"{mode}_per_s") for row in self.rows], dtype=np.float64
-        )
+        times: FloatArray = 1.0 / self.column(f"{mode}_per_s")
+        return times
+
+    def column(self, name: str) -> NDArray[Any]:
+        """An attribute of the rows, shape (n,)."""
+        return np.array([getattr(row, name) for row in self.rows])
+
+    @property
+    def cores(self) -> NDArray[np.str_]:
+        """Bare architecture of each row, shape (n,)."""
+        return np.array([bare_core(row.core) for row in self.rows])
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Rows whose networks' layers are known, shape (n,)."""
+        return np.array([network is not None for network in self.networks], dtype=np.bool_)
 
     def take(self, index: NDArray[np.int64]) -> DpuRuns:
         """Some of the rows."""
-        chosen = index.tolist()
-        parts = (
-            [column[i] for i in chosen] for column in (self.rows, self.networks, self.families)
-        )
-        rows, networks, families = parts
-        return DpuRuns(rows, networks, families, self.pixels[index])
+        columns = (self.rows, self.networks, self.families)
+        return DpuRuns(*([c[i] for i in index.tolist()] for c in columns), self.pixels[index])
 
 
-def boards_of(rows: Sequence[DpuRow]) -> DpuBoards:
+def _boards_of(rows: Sequence[DpuRow]) -> DpuBoards:
     """The Zynq boards of rows."""
-    known = [
-        next(value for start, value in _BOARDS.items() if row.board.startswith(start))
-        for row in rows
-    ]
+    known = np.array(
+        [next(_BOARDS[start] for start in _BOARDS if row.board.startswith(start)) for row in rows]
+    )
     return DpuBoards(
-        parallelism=np.array([LAYER_CORES[bare_core(row.core)] for row in rows], dtype=np.float64),
+        parallelism=np.array([_LAYER_CORES[bare_core(row.core)] for row in rows], dtype=np.float64),
         clock_hz=np.array([row.clock_hz for row in rows]),
         core_count=np.array([row.core_count for row in rows]),
-        memory_bytes_per_s=np.array([bandwidth for bandwidth, _ in known]),
-        host_ratio=np.array([ratio for _, ratio in known]),
+        memory_bytes_per_s=known[:, 0],
+        host_ratio=known[:, 1],
         scan_threads=np.array([_scan_threads(row.release) for row in rows]),
         has_wide_memory=np.array([row.board == _WIDE_MEMORY for row in rows], dtype=np.bool_),
         is_early=np.array([_is_early(row) for row in rows], dtype=np.bool_),
@@ -111,10 +123,13 @@ def _scan_threads(release: str) -> float:
 
 def join_runs(runs: DpuRuns) -> DpuNetworks:
     """Networks on their boards; every network's layers must be known."""
+    return join_known(runs, _boards_of(runs.rows))
+
+
+def join_known(runs: DpuRuns, boards: DpuBoards) -> DpuNetworks:
+    """The same on given boards."""
     networks = [network for network in runs.networks if network is not None]
-    return join_networks(
-        [n.layers for n in networks], [n.task for n in networks], boards_of(runs.rows)
-    )
+    return join_networks([n.layers for n in networks], [n.task for n in networks], boards)
 
 
 def fit_runs(runs: DpuRuns, start: DpuRates | None = None) -> DpuRates:
@@ -122,7 +137,7 @@ def fit_runs(runs: DpuRuns, start: DpuRates | None = None) -> DpuRates:
     return fit_rates(join_runs(runs), runs.times_s("single"), runs.times_s("multi"), start)
 
 
-def predict_layers(runs: DpuRuns, trained_on: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
+def predict_layers(runs: DpuRuns, good: NDArray[np.bool_]) -> FloatArray:
     """Single- and multi-thread times of rows with known layers, each family predicted by rates
     fitted without it.
 
@@ -130,38 +145,44 @@ def predict_layers(runs: DpuRuns, trained_on: NDArray[np.bool_]) -> tuple[FloatA
     other families here.
 
     Args:
-        runs: Rows on `LAYER_CORES`, all networks known.
-        trained_on: Rows that may be fitted to (those of the reference core, without bad rows),
-            shape (n,).
+        runs: Rows of any core.
+        good: Rows that may be fitted to, those of the reference core, shape (n,).
 
     Returns:
-        Seconds per image of one thread and of all, shape (n,) each; NaN where a release has too few
-        other families.
+        Seconds per image of one thread and of all, shape (2, n); NaN where a row is of another kind
+        of core, or a release has too few other families.
     """
+    index = np.flatnonzero(runs.known & np.isin(runs.cores, list(_LAYER_CORES)))
+    times = np.full((2, len(runs.rows)), np.nan)
+    if index.size:
+        trained_on = (good & (runs.cores == FITTED_CORE))[index]
+        times[:, index] = _layer_times(runs.take(index), trained_on)
+    return times
+
+
+def _layer_times(runs: DpuRuns, trained_on: NDArray[np.bool_]) -> FloatArray:
     fold = family_folds(runs.families, len(set(runs.families)))  # each family alone
-    release = np.array([row.release for row in runs.rows])
+    release = runs.column("release")
     times = np.full((2, len(runs.rows)), np.nan)
     shipped = shipped_rates()
-    new = np.array([family not in shipped.families for family in runs.families], dtype=np.bool_)
+    new = ~np.isin(runs.families, list(shipped.families))
+
+    def some(rows: NDArray[np.bool_]) -> DpuRuns:
+        return runs.take(np.flatnonzero(rows))
+
     for name in np.unique(release[new]).tolist():
         asked = new & (release == name)
-        times[:, asked] = thread_times_s(
-            join_runs(runs.take(np.flatnonzero(asked))), shipped.of(name)
-        )
+        times[:, asked] = thread_times_s(join_runs(some(asked)), shipped.of(name))
     for index in np.unique(fold[~new]).tolist():
-        train = trained_on & (fold != index)
+        train, left_out = trained_on & (fold != index), (fold == index) & ~new
         if train.sum() < _LEAST_ROWS:
             continue
-        common = fit_runs(runs.take(np.flatnonzero(train)))
-        for name in np.unique(release[(fold == index) & ~new]):
-            own, asked = train & (release == name), (fold == index) & (release == name) & ~new
-            rates = (
-                fit_runs(runs.take(np.flatnonzero(own)), common)
-                if own.sum() >= _LEAST_ROWS
-                else common
-            )
-            times[:, asked] = thread_times_s(join_runs(runs.take(np.flatnonzero(asked))), rates)
-    return times[0], times[1]
+        common = fit_runs(some(train))
+        for name in np.unique(release[left_out]).tolist():
+            own, asked = train & (release == name), left_out & (release == name)
+            rates = fit_runs(some(own), common) if own.sum() >= _LEAST_ROWS else common
+            times[:, asked] = thread_times_s(join_runs(some(asked)), rates)
+    return times
 
 
 #: Rows of one platform from which its own factor is trusted as much as its architecture's: about
@@ -178,26 +199,22 @@ def predict_fallback(runs: DpuRuns, mode: str, trained_on: NDArray[np.bool_]) ->
         mode: "single" or "multi".
         trained_on: Rows that may be fitted to.
     """
-    measured = np.log(runs.times_s(mode))
-    features = _features(runs)
-    usable = np.isfinite(measured) & np.isfinite(features).all(axis=1)
+    measured, features = np.log(runs.times_s(mode)), _features(runs)
+    has_features = np.isfinite(features).all(axis=1)
+    usable = trained_on & np.isfinite(measured) & has_features
     fold = family_folds(runs.families)
     platform = np.array(
         [f"{r.release} {r.board} {r.core} {r.core_count} {r.clock_hz}" for r in runs.rows]
     )
-    architecture = np.array([f"{bare_core(row.core).split('_')[0]}" for row in runs.rows])
+    architecture = np.array([core.split("_")[0] for core in runs.cores.tolist()])
     predicted = np.full(len(runs.rows), np.nan)
     for index in range(FOLDS):
-        train, asked = (
-            trained_on & usable & (fold != index),
-            (fold == index) & np.isfinite(features).all(axis=1),
-        )
-        for name in np.unique(architecture[asked]):
-            own = train & (architecture == name)
-            if own.sum() < _LEAST_ROWS:
-                continue
-            wanted = asked & (architecture == name)
-            predicted[wanted] = _regress(features, measured, platform, own, wanted)
+        left_out = (fold == index) & has_features
+        for name in np.unique(architecture[left_out]):
+            train = usable & (fold != index) & (architecture == name)
+            if train.sum() >= _LEAST_ROWS:
+                asked = left_out & (architecture == name)
+                predicted[asked] = _regress(features, measured, platform, train, asked)
     times: FloatArray = np.exp(predicted)
     return times
 
@@ -206,22 +223,18 @@ def _features(runs: DpuRuns) -> FloatArray:
     """ln of time at peak, ln of pixels, whether layers are known, and ln of the share of cycles
     lost to rounding.
     """
-    peak = np.array(
-        [
-            row.peak_per_s if row.peak_per_s > 0 else row.core_count * row.clock_hz * 4096
-            for row in runs.rows
-        ]
-    )
-    operations = np.array(
-        [_operations(r, n) for r, n in zip(runs.rows, runs.networks, strict=True)]
-    )
-    reference = np.array([_reference_s(n) for n in runs.networks])
-    known = np.isfinite(reference)
-    bound = operations / 1.2288e12
-    lost = np.where(known, np.log(reference / bound), 0.0)
-    return np.stack(
-        [np.log(operations / peak), np.log(runs.pixels), known.astype(float), lost], axis=1
-    )
+    peak = runs.column("peak_per_s")
+    lanes = runs.column("core_count") * runs.column("clock_hz") * 4096
+    pairs = zip(runs.rows, runs.networks, strict=True)
+    operations = np.array([_operations(row, network) for row, network in pairs])
+    known, lost = runs.known, np.zeros(len(runs.rows))
+    if known.any():
+        some = runs.take(np.flatnonzero(known))
+        boards = _boards_of([_REFERENCE] * len(some.rows))
+        reference_s, _ = thread_times_s(join_known(some, boards), DpuRates())
+        lost[known] = np.log(reference_s / (operations[known] / _REFERENCE.peak_per_s))
+    at_peak = np.log(operations / np.where(peak > 0, peak, lanes))
+    return np.stack([at_peak, np.log(runs.pixels), known.astype(float), lost], axis=1)
 
 
 def _operations(row: DpuRow, network: KnownNetwork | None) -> float:
@@ -230,28 +243,11 @@ def _operations(row: DpuRow, network: KnownNetwork | None) -> float:
     return network.flop
 
 
-_REFERENCE = DpuBoards(
-    parallelism=np.array([[8.0, 16.0, 16.0]]),
-    clock_hz=np.array([300e6]),
-    core_count=np.array([1.0]),
-    memory_bytes_per_s=np.array([19.2e9]),
-    host_ratio=np.array([1.0]),
-    scan_threads=np.array([1.0]),
-    has_wide_memory=np.array([False]),
-    is_early=np.array([False]),
+#: One B4096 core, whose time at first-guess rates says how well layers fit such arrays.
+_REFERENCE = DpuRow(
+    *("v1.2", "ZCU102", FITTED_CORE, 1.0, 300e6),
+    *("", np.nan, np.nan, np.nan, 1.2288e12),
 )
-
-
-def _reference_s(network: KnownNetwork | None) -> float:
-    """Time on one B4096 core at first-guess rates: a measure of how well the layers fit such
-    arrays.
-    """
-    if network is None:
-        return float("nan")
-    single, _ = thread_times_s(
-        join_networks([network.layers], [network.task], _REFERENCE), DpuRates()
-    )
-    return float(single[0])
 
 
 def _regress(
@@ -265,24 +261,20 @@ def _regress(
     from scipy.optimize import least_squares
 
     names, code = np.unique(platform[train], return_inverse=True)
-    x, y = features[train], measured[train]
-    width = x.shape[1]
-
-    def residuals(values: FloatArray) -> FloatArray:
-        errors = y - x @ values[:width] - values[width] - values[width + 1 :][code]
-        return np.concatenate([errors, values[width + 1 :] / _SHRINK])
-
-    def slopes(_values: FloatArray) -> FloatArray:
-        rows = np.zeros((len(y) + len(names), width + 1 + len(names)))
-        rows[: len(y), :width], rows[: len(y), width] = -x, -1.0
-        rows[np.arange(len(y)), width + 1 + code] = -1.0
-        rows[len(y) + np.arange(len(names)), width + 1 + np.arange(len(names))] = 1.0 / _SHRINK
-        return rows
-
-    first = np.zeros(width + 1 + len(names))
-    first[0] = 1.0
-    found = least_squares(residuals, first, jac=slopes, loss="soft_l1", f_scale=0.2, max_nfev=30).x
-    own = {name: found[width + 1 + i] for i, name in enumerate(names.tolist())}
+    slopes = np.hstack([features, np.ones((len(features), 1))])
+    width, factors = slopes.shape[1], np.eye(len(names))
+    drawn = np.hstack([np.zeros((len(names), width)), -factors / _SHRINK])
+    design = np.vstack([np.hstack([slopes[train], factors[code]]), drawn])
+    target = np.concatenate([measured[train], np.zeros(len(names))])
+    found = least_squares(
+        lambda values: target - design @ values,
+        np.eye(1, design.shape[1])[0],
+        jac=lambda _values: -design,
+        loss="soft_l1",
+        f_scale=0.2,
+        max_nfev=30,
+    ).x
+    own = dict(zip(names.tolist(), found[width:], strict=True))
     factor = np.array([own.get(name, 0.0) for name in platform[asked].tolist()])
-    predicted: FloatArray = features[asked] @ found[:width] + found[width] + factor
+    predicted: FloatArray = slopes[asked] @ found[:width] + factor
     return predicted

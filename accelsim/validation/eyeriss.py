@@ -10,7 +10,7 @@ is taken from the table, and from AlexNet's mean where the table has none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,54 +24,53 @@ from accelsim.cost.systolic.row_stationary import (
 )
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile
-from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
+from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["NETWORKS", "SCHEMA", "network_runs", "vgg_prediction"]
 
-SCHEMA: Final = Schema(
-    "asic/eyeriss.csv",
-    (
-        *text("net", "layer"),
-        *number("batch", "power_mw", "total_latency_ms", "processing_latency_ms"),
-        *number("active_pes", "zero_ifmap_pct", "glb_access_mb", "dram_access_mb", optional=True),
-    ),
-)
+SCHEMA: Final = schema("asic/eyeriss.csv")
 #: The spread of all figures on AlexNet is 6 %.
 _SIGMA: Final = 0.08
 _TOTAL: Final = "TOTAL"
 
 
-def _vgg() -> dict[str, ConvLayer]:
-    """Convolutions of VGG-16 (Simonyan and Zisserman, ICLR 2015, table 1, D)."""
-    plan = ((3, 64, 224), (64, 64, 224)), ((64, 128, 112), (128, 128, 112))
-    deeper = [
-        ((a, b, side), (b, b, side), (b, b, side))
-        for a, b, side in ((128, 256, 56), (256, 512, 28), (512, 512, 14))
-    ]
-    layers = [
-        (f"CONV{i}-{j}", *sizes)
-        for i, block in enumerate((*plan, *deeper), 1)
-        for j, sizes in enumerate(block, 1)
-    ]
-    return {name: ConvLayer(1, c, m, 1, s, s, 3, 3, s, s, name=name) for name, c, m, s in layers}
+_PUBLISHED: Final = published("eyeriss_networks")
 
 
-#: Convolutions by network, with a batch of 1 (AlexNet: Krizhevsky et al., NIPS 2012, two groups).
+def _layer(name: str, sizes: Sequence[int]) -> ConvLayer:
+    c_in, c_out, groups, side, kernel, out, stride = sizes
+    shape = (side, side, kernel, kernel, out, out, stride)
+    return ConvLayer(1, c_in, c_out, groups, *shape, name=name)
+
+
+#: Convolutions by network, with a batch of 1.
 NETWORKS: Final[Mapping[str, Mapping[str, ConvLayer]]] = {
-    "AlexNet": {
-        "CONV1": ConvLayer(1, 3, 96, 1, 227, 227, 11, 11, 55, 55, 4, name="CONV1"),
-        "CONV2": ConvLayer(1, 96, 256, 2, 27, 27, 5, 5, 27, 27, name="CONV2"),
-        "CONV3": ConvLayer(1, 256, 384, 1, 13, 13, 3, 3, 13, 13, name="CONV3"),
-        "CONV4": ConvLayer(1, 384, 384, 2, 13, 13, 3, 3, 13, 13, name="CONV4"),
-        "CONV5": ConvLayer(1, 384, 256, 2, 13, 13, 3, 3, 13, 13, name="CONV5"),
-    },
-    "VGG-16": _vgg(),
+    network: {name: _layer(name, sizes) for name, sizes in entry["layers"].items()}
+    for network, entry in _PUBLISHED.items()
 }
-#: Batch of the published runs: AlexNet 4, VGG-16 3.
-_BATCHES: Final = {"AlexNet": 4, "VGG-16": 3}
+#: Quantity, attribute of the runs' figures, and where it is measured: column and its unit.
+_QUANTITIES: Final = (
+    ("latency", "latency_s", "total_latency_ms", 1e-3),
+    ("processing latency", "processing_s", "processing_latency_ms", 1e-3),
+    ("DRAM bytes", "dram_bytes", "dram_access_mb", 1e6),
+    ("buffer bytes", "buffer_bytes", "glb_access_mb", 1e6),
+    ("power", "power_w", "power_mw", 1e-3),
+    ("energy", "energy_j", "", 1.0),
+    ("active elements", "active_elements", "active_pes", 1.0),
+)
+_SUMMED: Final = ("latency_s", "processing_s", "buffer_bytes", "dram_bytes", "energy_j")
+#: Names, attributes, factors and digits of the figures that findings print.
+_PRINTED: Final = (
+    ("latency_ms", "latency_s", 1e3, 2),
+    ("processing_ms", "processing_s", 1e3, 2),
+    ("dram_mb", "dram_bytes", 1e-6, 2),
+    ("buffer_mb", "buffer_bytes", 1e-6, 1),
+    ("power_mw", "power_w", 1e3, 1),
+    ("energy_mj", "energy_j", 1e3, 3),
+)
 
 
 def network_runs(
@@ -127,41 +126,21 @@ def vgg_prediction(rows: Sequence[Any]) -> dict[str, Any]:
     """
     if any(label.startswith("VGG-16") for part in rows for label in part.label.tolist()):
         return {}
-    runs = network_runs("VGG-16", _BATCHES["VGG-16"])
-    layers = {name: _figures(run) for name, run in runs.items()}
-    return {"predicted": {"VGG-16": layers | {_TOTAL: _figures(_total(runs.values()))}}}
+    runs = network_runs("VGG-16", _PUBLISHED["VGG-16"]["batch"])
+    parts = {name: [run] for name, run in runs.items()} | {_TOTAL: list(runs.values())}
+    return {"predicted": {"VGG-16": {name: _printed(part) for name, part in parts.items()}}}
 
 
-@dataclass(frozen=True, slots=True)
-class _Sum:
-    """Layers together."""
-
-    latency_s: float
-    processing_s: float
-    buffer_bytes: float
-    dram_bytes: float
-    energy_j: float
-
-    @property
-    def power_w(self) -> float:
-        return self.energy_j / self.latency_s
+def _printed(runs: Sequence[RowStationaryRun]) -> dict[str, float]:
+    found = _figures(runs)
+    return {name: round(found[key] * factor, digits) for name, key, factor, digits in _PRINTED}
 
 
-def _total(runs: Any) -> _Sum:
-    names = ("latency_s", "processing_s", "buffer_bytes", "dram_bytes", "energy_j")
-    listed = list(runs)
-    return _Sum(*(sum(getattr(run, name) for run in listed) for name in names))
-
-
-def _figures(run: RowStationaryRun | _Sum) -> dict[str, float]:
-    return {
-        "latency_ms": round(run.latency_s * 1e3, 2),
-        "processing_ms": round(run.processing_s * 1e3, 2),
-        "dram_mb": round(run.dram_bytes / 1e6, 2),
-        "buffer_mb": round(run.buffer_bytes / 1e6, 1),
-        "power_mw": round(run.power_w * 1e3, 1),
-        "energy_mj": round(run.energy_j * 1e3, 3),
-    }
+def _figures(runs: Sequence[RowStationaryRun]) -> dict[str, float]:
+    """Figures of layers together."""
+    found = {name: sum(getattr(run, name) for run in runs) for name in _SUMMED}
+    active = runs[0].active_elements if len(runs) == 1 else np.nan
+    return found | {"power_w": found["energy_j"] / found["latency_s"], "active_elements": active}
 
 
 @register_suite(
@@ -174,39 +153,30 @@ def _figures(run: RowStationaryRun | _Sum) -> dict[str, float]:
 )
 def load(folder: DataFolder) -> list[Batch]:
     """One batch per network."""
-    table = folder.table(SCHEMA)
-    if table is None or not len(table):
+    table = folder.filled(SCHEMA)
+    if table is None:
         return []
-    return [
-        _batch(network, table.take(table["net"] == network))
-        for network in dict.fromkeys(table["net"].tolist())
-    ]
+    networks = dict.fromkeys(table["net"].tolist())
+    return [_batch(network, table.take(table["net"] == network)) for network in networks]
 
 
 def _batch(network: str, table: Table) -> Batch:
     names = [_layer_name(name) for name in table["layer"].tolist()]
     label = np.array([f"{network} {name}" for name in names])
-    known = {*NETWORKS.get(network, {}), _TOTAL}
-    unknown = sorted(set(names) - known)
+    measured = _measured(table)
+    unknown = sorted({*names} - {*NETWORKS.get(network, ()), _TOTAL})
     if unknown:
         reason = f"{network} has no layer {', '.join(unknown)[:60]}"
-        return refused_batch(
-            "Eyeriss",
-            np.full(len(table), "latency"),
-            label,
-            table["total_latency_ms"] * 1e-3,
-            reason,
-        )
-    zeros = table["zero_ifmap_pct"] / 100.0
-    given = {
-        name: float(zero)
-        for name, zero in zip(names, zeros, strict=True)
-        if np.isfinite(zero) and name != _TOTAL
-    }
+        group = np.full(len(table), "latency")
+        return refused_batch("Eyeriss", group, label, measured["latency"], reason)
+    zeros = zip(names, (table["zero_ifmap_pct"] / 100.0).tolist(), strict=True)
+    given = {name: zero for name, zero in zeros if np.isfinite(zero) and name != _TOTAL}
     runs = network_runs(network, int(table["batch"][0]), given)
-    asked = [_total(runs.values()) if name == _TOTAL else runs[name] for name in names]
-    predicted = _columns(asked)
-    return quantity_batch(_device(), "Eyeriss", label, _measured(table), predicted, _SIGMA)
+    asked = [_figures([*runs.values()] if name == _TOTAL else [runs[name]]) for name in names]
+    predicted = {
+        quantity: np.array([found[key] for found in asked]) for quantity, key, *_ in _QUANTITIES
+    }
+    return quantity_batch(_device(), "Eyeriss", label, measured, predicted, _SIGMA)
 
 
 def _layer_name(name: str) -> str:
@@ -214,28 +184,7 @@ def _layer_name(name: str) -> str:
 
 
 def _measured(table: Table) -> dict[str, FloatArray]:
-    latency = table["total_latency_ms"] * 1e-3
-    return {
-        "latency": latency,
-        "processing latency": table["processing_latency_ms"] * 1e-3,
-        "DRAM bytes": table["dram_access_mb"] * 1e6,
-        "buffer bytes": table["glb_access_mb"] * 1e6,
-        "power": table["power_mw"] * 1e-3,
-        "energy": table["power_mw"] * 1e-3 * latency,
-        "active elements": np.where(table["layer"] == _TOTAL, np.nan, table["active_pes"]),
-    }
-
-
-def _columns(runs: Sequence[RowStationaryRun | _Sum]) -> dict[str, FloatArray]:
-    def column(name: str) -> FloatArray:
-        return np.array([getattr(run, name, np.nan) for run in runs], dtype=np.float64)
-
-    return {
-        "latency": column("latency_s"),
-        "processing latency": column("processing_s"),
-        "DRAM bytes": column("dram_bytes"),
-        "buffer bytes": column("buffer_bytes"),
-        "power": column("power_w"),
-        "energy": column("energy_j"),
-        "active elements": column("active_elements"),
-    }
+    found = {name: table[column] * unit for name, _, column, unit in _QUANTITIES if column}
+    active = np.where(table["layer"] == _TOTAL, np.nan, found.pop("active elements"))
+    energy = found["power"] * found["latency"]
+    return found | {"energy": energy} | {"active elements": active}

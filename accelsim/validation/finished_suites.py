@@ -30,15 +30,14 @@ from accelsim.catalog import device_search_path
 from accelsim.cost.fitted import calibration_folders
 from accelsim.datafile import data_root
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema
-from accelsim.validation.scored_rows import ScoredRows, SuiteRows
+from accelsim.validation.scored_rows import TIMES, ScoredRows, SuiteRows
 from accelsim.validation.suite import Suite, suites
 
 __all__ = ["FinishedSuites", "cache_folder"]
 
 #: Days after which files of runs that were never continued are removed.
 _MOST_DAYS: Final = 7
-_NUMBERS: Final = ("measured_s", "predicted_s", "low_s", "high_s", "roofline_s")
-_TEXTS: Final = ("group", "label")
+_COLUMNS: Final = dict.fromkeys(("group", "label"), str) | dict.fromkeys(TIMES, np.float64)
 _FIELDS: Final = tuple(field.name for field in fields(ScoredRows))
 _COMPRESSION: Final = 3
 _LIBRARIES: Final = ("numpy", "scipy", "aiconfigurator-core")
@@ -138,14 +137,8 @@ class FinishedSuites:
 
 def _schemas(suite: Suite) -> list[Schema]:
     """Tables that a suite's rows depend on: its own, and those that fits to the folder use."""
-    if not suite.fits_folder:
-        return [*suite.files, *suite.optional_files]
-    from accelsim.validation.fit_rows import VIDUR_SCHEMAS
-
-    fitting = [other for other in suites() if other.fits_folder]
-    return [schema for other in fitting for schema in (*other.files, *other.optional_files)] + list(
-        VIDUR_SCHEMAS
-    )
+    read = [other for other in suites() if other.fits_folder] if suite.fits_folder else [suite]
+    return [schema for other in read for schema in other.tables]
 
 
 def _digest(paths: Iterable[Path]) -> str:
@@ -175,15 +168,9 @@ def _installation(devices: Sequence[Path], calibrations: Sequence[Path]) -> str:
         for path in folder.rglob("*")
         if path.suffix in _SUFFIXES and path.is_file()
     }
-    versions = [platform.python_version(), *(_version(name) for name in _LIBRARIES)]
+    installed = {found.name: found.version for found in metadata.distributions()}
+    versions = [platform.python_version(), *(installed.get(name) for name in _LIBRARIES)]
     return sha256(json.dumps([_digest(sorted(files)), versions]).encode()).hexdigest()
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _write(path: Path, suite: SuiteRows) -> None:
@@ -209,14 +196,14 @@ def _read(path: Path) -> SuiteRows:
         OSError, ValueError, KeyError, TypeError, EOFError: If the file is not what `_write` wrote.
     """
     words = json.loads(gzip.decompress(path.read_bytes()))
+    rows = tuple(_scored_rows(part) for part in words["rows"])
     problems = tuple(DataProblem(**problem) for problem in words["problems"])
-    return SuiteRows(tuple(map(_scored_rows, words["rows"])), words["bad"], problems)
+    return SuiteRows(rows, words["bad"], problems)
 
 
 def _scored_rows(values: dict[str, Any]) -> ScoredRows:
-    columns = {name: np.array(values[name], dtype=np.float64) for name in _NUMBERS}
-    texts = {name: np.array(values[name], dtype=str) for name in _TEXTS}
+    columns = {name: np.array(values[name], dtype=kind) for name, kind in _COLUMNS.items()}
     views = tuple((name, np.array(mask, dtype=np.bool_)) for name, mask in values["views"])
-    if {len(column) for column in (*columns.values(), *texts.values())} - {len(columns["low_s"])}:
+    if len({len(column) for column in columns.values()}) > 1:
         raise ValueError("lengths differ")
-    return ScoredRows(**values | columns | texts | {"views": views})
+    return ScoredRows(**values | columns | {"views": views})

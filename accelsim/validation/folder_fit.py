@@ -7,18 +7,23 @@ is kept from are scored. Whole models of the folder are only ever predicted. Not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import numpy as np
 
 from accelsim.calibration.fit.cells import Cell
 from accelsim.cost.gpu import GpuParameters
 from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.validation.data_folder import DataFolder
+from accelsim.validation.data_folder import DataFolder, published
 from accelsim.validation.device_fit import fit_device
-from accelsim.validation.fit_rows import gpu_cells
+from accelsim.validation.gpu_operators import KernelPrediction
+from accelsim.validation.gpu_operators import load as load_operators
+from accelsim.validation.split import held_out_mask
 from accelsim.validation.tiers import Choice
 
-__all__ = ["FolderFits"]
+__all__ = ["FolderFits", "gpu_cells"]
 
 #: Rows that a fit needs: below, priors decide.
 _FEWEST_ROWS = 200
@@ -33,8 +38,11 @@ class FolderFits:
 
     def __init__(self, folder: DataFolder) -> None:
         self._folder = folder
-        self._cells: list[Cell] | None = None
         self._choices: dict[str, Choice | None] = {}
+
+    @cached_property
+    def _cells(self) -> list[Cell]:
+        return list(gpu_cells(self._folder))
 
     def choice(self, device: DeviceProfile, progress: Callable[[str], None]) -> Choice | None:
         """Parameters fitted to a device's rows in the folder; None where it has too few.
@@ -48,23 +56,36 @@ class FolderFits:
         return self._choices[device.name]
 
     def _fitted(self, device: DeviceProfile, progress: Callable[[str], None]) -> Choice | None:
-        if self._cells is None:
-            self._cells = gpu_cells(self._folder)
         rows = sum(len(cell) for cell in self._cells if cell.device.name == device.name)
         if rows < _FEWEST_ROWS:
             return None
         try:
             fit = fit_device(device.name, self._cells, progress=progress)
         except AccelsimError as error:
-            return Choice(
-                "fitted", None, refusal=f"no fit to the folder's rows: {str(error).split('. ')[0]}"
-            )
+            return _refused(f"no fit to the folder's rows: {str(error).split('. ')[0]}")
         if fit.unconverged:
-            return Choice(
-                "fitted",
-                None,
-                refusal=f"fit to the folder's rows did not converge: {fit.unconverged[0]}",
-            )
+            return _refused(f"fit to the folder's rows did not converge: {fit.unconverged[0]}")
         note = f"fitted to {rows:,} operator rows of this folder: {fit.overlay.data}"
         parameters = GpuParameters.class_wide().with_overlay(fit.overlay)
         return Choice("fitted", parameters, note, saw_operators=True)
+
+
+def _refused(reason: str) -> Choice:
+    return Choice("fitted", None, refusal=reason)
+
+
+def gpu_cells(folder: DataFolder) -> Iterator[Cell]:
+    """Operator rows of a data folder that fits may use, by device, operator and table.
+
+    Shapes that validation keeps for scoring never enter. Rows of whole models never enter either:
+    they are only ever predicted.
+    """
+    for batch in load_operators(folder):
+        if not isinstance(batch.predict, KernelPrediction):
+            continue
+        use = ~held_out_mask(batch.label.tolist(), batch.held_out_share)
+        words = published("tables")[batch.fit_source]["source"]
+        for operator in np.unique(batch.group).tolist():
+            rows = np.flatnonzero(use & (batch.group == operator))
+            if rows.size:
+                yield Cell(operator, words, batch.predict, batch.measured_s).take(rows)

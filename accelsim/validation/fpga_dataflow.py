@@ -15,124 +15,76 @@ agree (0.3 and 2.3 %; 0.3 and 19 %).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from accelsim import catalog
-from accelsim.cost.fpga.dataflow import StreamingNode, fold_network
+from accelsim.cost.fpga.dataflow import DataflowDesign, StreamingNode, fold_network
 from accelsim.cost.fpga.folding_file import folded_design, read_folding
 from accelsim.cost.fpga.fpga_parameters import fpga_parameters
 from accelsim.datafile import data_root
 from accelsim.errors import AccelsimError
 from accelsim.hardware.profile import FpgaProfile
 from accelsim.hardware.sourced import Sourced
-from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
+from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.suite import Batch, Prediction, refused_batch, register_suite
 
-__all__ = ["DESIGNS", "SCHEMA", "cnv_nodes", "mlp_nodes", "radioml_nodes"]
+__all__ = ["SCHEMA", "dense_nodes", "network_nodes"]
 
-SCHEMA = Schema(
-    "fpga/dataflow_designs.csv",
-    (*text("design", "flow", "board"), *number("mhz", "fps", "latency_us", optional=True)),
-)
+SCHEMA = schema("fpga/dataflow_designs.csv")
 #: ln standard deviation of the rate of a known folding: what designs lose to filling their buffers,
 #: and rounding.
 _SIGMA_KNOWN = 0.05
 #: Of a folding searched for: factors that divide a layer's matrix give rates about 1.5 apart,
 #: ln(1.5) / sqrt(12).
 _SIGMA_SEARCHED = 0.12
-_PARTS = {"lut_count": 218_600, "bram_36k_count": 545, "dsp_count": 900}  # XC7Z045, AMD DS190
+_PYNQ_HZ = 100e6
 
 
-def mlp_nodes(sizes: Sequence[int], bits: int) -> list[StreamingNode]:
+def dense_nodes(sizes: Sequence[int], bits: int) -> list[StreamingNode]:
     """Fully connected layers between consecutive sizes."""
     pairs = pairwise(sizes)
     return [StreamingNode(f"fc{i}", mw, mh, 1.0, bits, bits) for i, (mw, mh) in enumerate(pairs)]
 
 
-def cnv_nodes(outputs: int = 64, *, holds_maps: bool = False) -> list[StreamingNode]:
-    """CNV of FINN: six unpadded 3x3 convolutions over 32 x 32 pixels with two poolings, three fully
-    connected layers.
+def network_nodes(name: str, *, holds_maps: bool = False) -> list[StreamingNode]:
+    """Layers of a network of ``calibration/published/fpga_designs.yaml``.
 
     Args:
-        outputs: Of the last layer.
-        holds_maps: Whether window generators take in a whole map before they give windows, one
-            pixel per cycle, as those of FINN's first library, whose buffer is one map (BNN-PYNQ,
-            bnn/src/library/hls/slidingwindow.h, first version).
+        name: There.
+        holds_maps: Whether window generators take in a whole map before they give windows.
     """
-    channels = (
-        (3, 64, 30),
-        (64, 64, 28),
-        (64, 128, 12),
-        (128, 128, 10),
-        (128, 256, 3),
-        (256, 256, 1),
-    )
-    nodes = [
-        StreamingNode(
-            f"conv{i}",
-            9 * c_in,
-            c_out,
-            float(side**2),
-            1,
-            1,
-            start_fraction=1.0 if holds_maps else min(1.0, 3 / side),
-            load_cycles=float((side + 2) ** 2) if holds_maps else 0.0,
-        )
-        for i, (c_in, c_out, side) in enumerate(channels)
-    ]
-    return nodes + mlp_nodes((256, 512, 512, outputs), 1)
-
-
-def radioml_nodes() -> list[StreamingNode]:
-    """VGG10 for radio signals with 32 filters: seven 1-D convolutions, each followed by a pooling
-    by two, three layers.
-    """
+    entry = published("fpga_designs")["networks"][name]
+    bits = entry["bits"]
     nodes = []
-    for index in range(7):
-        width, vectors = (6 if index == 0 else 96), 1024 >> index
-        nodes.append(StreamingNode(f"conv{index}", width, 32, float(vectors), 4, 4, 3 / vectors))
-    return nodes + mlp_nodes((256, 128, 128, 24), 4)
-
-
-#: Foldings that are published for a smaller device and scaled to the design.
-_SCALED = frozenset({"cnv-max", "cnv-fix"})
-#: Layers and, where it is published, the folding of each design by its name in the table.
-DESIGNS: dict[str, tuple[list[StreamingNode], str]] = {
-    "SFC-max": (mlp_nodes((784, 256, 256, 256, 10), 1), ""),
-    "SFC-fix": (mlp_nodes((784, 256, 256, 256, 10), 1), ""),
-    "LFC-max": (mlp_nodes((784, 1024, 1024, 1024, 10), 1), ""),
-    "LFC-fix": (mlp_nodes((784, 1024, 1024, 1024, 10), 1), ""),
-    "CNV-max": (cnv_nodes(holds_maps=True), "cnv-max"),
-    "CNV-fix": (cnv_nodes(holds_maps=True), "cnv-fix"),
-    "VGG10-RadioML w4a4": (radioml_nodes(), "vgg10-radioml"),
-    "KWS-MLP w3a3": (mlp_nodes((490, 256, 256, 256, 12), 3), ""),
-}
-_BOARDS = {"ZCU104": "zcu104", "Pynq-Z1": "pynq-z1", "Pynq-Z2": "pynq-z2", "U250": "alveo-u250"}
-_PYNQ_HZ = 100e6
+    for index, (c_in, c_out, side) in enumerate(entry.get("convolutions", ())):
+        start = 1.0 if holds_maps else min(1.0, 3 / side)
+        load_cycles = float((side + 2) ** 2) if holds_maps else 0.0
+        sizes = (9 * c_in, c_out, float(side**2), bits, bits, start, load_cycles)
+        nodes.append(StreamingNode(f"conv{index}", *sizes))
+    for index, (width, outputs, length) in enumerate(entry.get("signals", ())):
+        sizes = (width, outputs, float(length), bits, bits, 3 / length)
+        nodes.append(StreamingNode(f"conv{index}", *sizes))
+    return nodes + dense_nodes(entry["dense"], bits)
 
 
 def _board(name: str, clock_mhz: float) -> FpgaProfile | None:
-    """The board at a clock; ZC706 is a ZCU102's profile with the counts of its own part."""
-    source = "the table's clock"
-    if name == "ZC706":
-        device = catalog.device("zcu102")
-        counts = {
-            key: Sourced(value=value, source="AMD DS190, XC7Z045") for key, value in _PARTS.items()
-        }
-    elif name in _BOARDS:
-        device, counts = catalog.device(_BOARDS[name]), {}
-    else:
+    """The board at a clock, with the counts of its own part; None where it is not known."""
+    known = published("fpga_designs")
+    if name not in known["boards"]:
         return None
+    device = catalog.device(known["boards"][name])
     if not isinstance(device, FpgaProfile):
         return None
+    source = "AMD DS190, XC7Z045"
+    parts = known["parts"].get(name, {}).items()
+    counts = {key: Sourced(value=value, source=source) for key, value in parts}
     clock = _PYNQ_HZ if np.isnan(clock_mhz) else clock_mhz * 1e6
-    return device.model_copy(
-        update={**counts, "fabric_clock_hz": Sourced(value=clock, source=source)}
-    )
+    counts["fabric_clock_hz"] = Sourced(value=clock, source="the table's clock")
+    return device.model_copy(update=counts)
 
 
 @register_suite("fpga-dataflow", "streaming designs of FINN and hls4ml", (SCHEMA,), "model")
@@ -144,44 +96,43 @@ def load(folder: DataFolder) -> list[Batch]:
 
 def _batch(table: Table, index: int) -> Batch:
     name, place = str(table["design"][index]), str(table["board"][index])
-    fps, known = float(table["fps"][index]), DESIGNS.get(name)
+    fps, known = float(table["fps"][index]), published("fpga_designs")["designs"].get(name)
     board = _board(place, float(table["mhz"][index]))
-    label, group = np.array([name]), np.array([_group(known[1] if known else "")])
-    measured = np.array([1.0 / fps if fps > 0 else np.nan])
+    label, group = np.array([name]), np.array([_group(known or {})])
     refusal = "layers not published" if known is None else "board unknown" if board is None else ""
-    if not refusal and not np.isfinite(measured[0]):
+    if not (refusal or fps > 0):
         refusal = "no rate published"
+    measured = np.array([1.0 / fps if fps > 0 else 1.0])
     if refusal or known is None or board is None:
-        return refused_batch(place, group, label, np.nan_to_num(measured, nan=1.0), refusal)
-    predict = _predictor(known[0], known[1], board, fps)
+        return refused_batch(place, group, label, measured, refusal)
+    nodes = network_nodes(known["network"], holds_maps=known.get("holds_maps", False))
+    predict = _predictor(nodes, known.get("folding", ""), board, fps)
     return Batch(place, board, group, label, measured, np.full(1, np.nan), predict)
 
 
-def _group(folding: str) -> str:
+def _group(design: Mapping[str, Any]) -> str:
     """How a design's folding is known."""
-    if not folding:
+    if "folding" not in design:
         return "folding search"
-    return "scaled folding" if folding in _SCALED else "published folding"
+    return "scaled folding" if design.get("scaled") else "published folding"
 
 
 def _predictor(
     nodes: list[StreamingNode], folding: str, board: FpgaProfile, fps: float
 ) -> Callable[[Any | None], Prediction]:
     def predict(_parameters: Any | None) -> Prediction:
-        values = fpga_parameters()
         if folding:
             path = data_root() / "calibration" / "published" / "finn_folding" / f"{folding}.json"
-            design = folded_design(nodes, read_folding(path), board, values)
+            design = folded_design(nodes, read_folding(path), board, fpga_parameters())
         else:
             design = _smallest(nodes, board, fps)
-        return Prediction(
-            np.array([1.0 / design.fps]), np.array([_SIGMA_KNOWN if folding else _SIGMA_SEARCHED])
-        )
+        sigma = _SIGMA_KNOWN if folding else _SIGMA_SEARCHED
+        return Prediction(np.array([1.0 / design.fps]), np.array([sigma]))
 
     return predict
 
 
-def _smallest(nodes: list[StreamingNode], board: FpgaProfile, fps: float) -> Any:
+def _smallest(nodes: list[StreamingNode], board: FpgaProfile, fps: float) -> DataflowDesign:
     """The smallest design at the published rate; a rate printed rounded up may be a little above a
     reachable one.
     """

@@ -9,6 +9,7 @@ launch and dispatch are part of the predicted time. No parameter is fitted to th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,6 @@ from accelsim.datafile import data_root
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.columns import (
-    ELEMENTWISE,
     FLOP_PER_ELEMENT,
     TWO_INPUTS,
     correlated_log_sigma,
@@ -28,15 +28,7 @@ from accelsim.validation.columns import (
     issued_time_s,
     roofline_s,
 )
-from accelsim.validation.data_folder import (
-    DataFolder,
-    Schema,
-    Table,
-    count_column,
-    name_column,
-    number,
-    time_column,
-)
+from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.names import device_refusal, gpu_of, note_unknown_devices
 from accelsim.validation.suite import (
     Batch,
@@ -66,28 +58,8 @@ _KINDS = {
     "softmax": _K.SOFTMAX,
     "ln": _K.LAYER_NORM,
 }
-#: Layers of a network; more is a slip, and the order of issue would not fit in memory.
-_MOST_REPEATS = 10_000
-LABEL_SCHEMA = Schema(
-    "gpu_kernels/e2e_labels.csv",
-    (
-        *name_column("device", "model", "mode"),
-        *count_column("seq", "batch"),
-        *time_column("e2e_ms"),
-    ),
-    ("device", "model", "mode", "seq", "batch"),
-)
-LIST_SCHEMA = Schema(
-    "gpu_kernels/e2e_opgraphs.csv.gz",
-    (
-        *name_column("desc"),
-        *name_column("op", allowed=(*ELEMENTWISE, *_KINDS)),
-        *name_column("phase", allowed=("fw", "bw", "acc")),
-        *count_column("repeat", largest=_MOST_REPEATS),
-        *number("b", "m", "n", "k", "h", "bytes"),
-    ),
-    whole="desc",
-)
+LABEL_SCHEMA = schema("gpu_kernels/e2e_labels.csv")
+LIST_SCHEMA = schema("gpu_kernels/e2e_opgraphs.csv.gz")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,13 +81,12 @@ def lowered_operators(table: Table) -> Run:
     """The operator list of one workload as FP32 rows."""
     op = table["op"]
     b, m, n, k, h, moved = (table[name] for name in ("b", "m", "n", "k", "h", "bytes"))
-    product, copy, row_wise = (
-        np.isin(op, ["linear", "bmm"]),
-        op == "mem",
-        np.isin(op, ["softmax", "ln"]),
-    )
+    product, row_wise = np.isin(op, ["linear", "bmm"]), np.isin(op, ["softmax", "ln"])
+    copy = op == "mem"
     elements = b * h
-    per_element = np.array([FLOP_PER_ELEMENT.get(o, 1) for o in op.tolist()], dtype=np.float64)
+    per_element = np.array(
+        [FLOP_PER_ELEMENT.get(name, 1) for name in op.tolist()], dtype=np.float64
+    )
     inputs = np.where(np.isin(op, TWO_INPUTS), 2.0, 1.0)
     dims = (
         np.where(product | row_wise, b, np.where(copy, moved / 8, elements)),
@@ -126,7 +97,7 @@ def lowered_operators(table: Table) -> Run:
         np.where(product, n, 0),
     )
     graph = graph_of_columns(
-        [int(_KINDS.get(o, _K.ELEMENTWISE)) for o in op.tolist()],
+        [_KINDS.get(name, _K.ELEMENTWISE) for name in op.tolist()],
         dims,
         Dtype.FP32,
         flop=np.where(product, 2 * b * m * n * k, np.where(copy, 0, per_element * elements)),
@@ -134,7 +105,6 @@ def lowered_operators(table: Table) -> Run:
             product, 4 * b * (m * n + n * k), np.where(copy, moved / 2, 4 * elements * inputs)
         ),
         write=np.where(product, 4 * b * m * k, np.where(copy, moved / 2, 4 * elements)),
-        count=len(table),
     )
     return Run(graph, table["repeat"], issue_order(table["repeat"], table["phase"] != "fw"))
 
@@ -177,18 +147,9 @@ def load(folder: DataFolder) -> list[Batch]:
     if runs is None:
         return []
     note_unknown_devices(folder, rows, find=gpu_of)
-    known = np.array([name in runs for name in desc.tolist()], dtype=np.bool_)
     batches: list[Batch] = []
     for device in np.unique(rows["device"]).tolist():
-        own = rows["device"] == device
-        batches += _device_batches(device, rows.take(own & known), desc[own & known], runs)
-        if (own & ~known).any():
-            lost, table = desc[own & ~known], rows.take(own & ~known)
-            batches.append(
-                refused_batch(
-                    device, table["model"], lost, table["e2e_ms"] * 1e-3, "no operator list"
-                )
-            )
+        batches += _device_batches(device, rows, desc, runs)
     return batches
 
 
@@ -220,28 +181,32 @@ def _descriptions(rows: Table) -> TextArray:
 def _runs(lists: Table, wanted: set[str]) -> dict[str, Run]:
     if not len(lists):
         return {}
-    names, inverse = np.unique(lists["desc"], return_inverse=True)
-    order = np.argsort(inverse, kind="stable")
-    parts = np.split(order, np.cumsum(np.bincount(inverse, minlength=len(names)))[:-1])
+    order = np.argsort(lists["desc"], kind="stable")
+    names, first = np.unique(lists["desc"][order], return_index=True)
     return {
         name: lowered_operators(lists.take(rows))
-        for name, rows in zip(names.tolist(), parts, strict=True)
+        for name, rows in zip(names.tolist(), np.split(order, first[1:]), strict=True)
         if name in wanted
     }
 
 
-def _device_batches(device: str, rows: Table, desc: TextArray, runs: dict[str, Run]) -> list[Batch]:
-    if not len(rows):
-        return []
-    measured = rows["e2e_ms"] * 1e-3
+def _device_batches(
+    device: str, rows: Table, desc: TextArray, runs: Mapping[str, Run]
+) -> Iterator[Batch]:
+    own, known = rows["device"] == device, np.isin(desc, list(runs))
+    columns = (rows["model"], desc, rows["e2e_ms"] * 1e-3)
+    asked = [column[own & known] for column in columns]
     try:
         profile = gpu_of(device)
     except UnknownNameError as error:
-        return [refused_batch(device, rows["model"], desc, measured, device_refusal(error))]
-    own = [runs[name] for name in desc.tolist()]
-    line = np.array([float((roofline_s(run.graph, profile) * run.repeat).sum()) for run in own])
-    predict = predict_each(own, lambda run, given: _predicted(run, profile, given))
-    return [Batch(device, profile, rows["model"], desc, measured, line, predict)]
+        yield refused_batch(device, *asked, device_refusal(error))
+    else:
+        given = [runs[name] for name in asked[1].tolist()]
+        times = [(roofline_s(run.graph, profile) * run.repeat).sum() for run in given]
+        predict = predict_each(given, lambda run, values: _predicted(run, profile, values))
+        yield Batch(device, profile, *asked, np.array(times, dtype=np.float64), predict)
+    lost = [column[own & ~known] for column in columns]
+    yield refused_batch(device, *lost, "no operator list")
 
 
 def _predicted(run: Run, profile: GpuProfile, parameters: Any | None) -> tuple[float, float]:

@@ -10,7 +10,7 @@ replayed graph. In the first set's GEMMs the contraction is column `n`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -31,17 +31,7 @@ from accelsim.validation.columns import (
     roofline_s,
     vector_graph,
 )
-from accelsim.validation.data_folder import (
-    Column,
-    DataFolder,
-    Schema,
-    Table,
-    count_column,
-    name_column,
-    number,
-    text,
-    time_column,
-)
+from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.names import device_refusal, gpu_of, note_unknown_devices
 from accelsim.validation.split import HELD_OUT_SHARE
 from accelsim.validation.suite import Batch, Prediction, TextArray, refused_batch, register_suite
@@ -55,54 +45,14 @@ __all__ = [
     "GEMM_SCHEMA",
     "VECTOR_SCHEMA",
     "KernelPrediction",
-    "operator_batches",
 ]
 
 
-def _names(*operators: str) -> tuple[Column, ...]:
-    """Text columns of the eager set, with the operators a table may hold."""
-    return (*name_column("op", allowed=operators), *name_column("device"), *text("split"))
-
-
-#: Two runs of one configuration differ by up to 8 % in this set. DeepBench lists layers, some of
-#: them twice: no key.
-_REPEAT = 0.10
-GEMM_SCHEMA = Schema(
-    "gpu_kernels/ops_gemm.csv.gz",
-    (*_names("bmm", "linear"), *count_column("b", "m", "n", "k"), *time_column("latency_ms")),
-    ("op", "device", "split", "b", "m", "n", "k"),
-    _REPEAT,
-)
-VECTOR_SCHEMA = Schema(
-    "gpu_kernels/ops_vec.csv.gz",
-    (*_names(*ELEMENTWISE, "softmax", "ln"), *count_column("b", "h"), *time_column("latency_ms")),
-    ("op", "device", "split", "b", "h"),
-    _REPEAT,
-)
+GEMM_SCHEMA = schema("gpu_kernels/ops_gemm.csv.gz")
+VECTOR_SCHEMA = schema("gpu_kernels/ops_vec.csv.gz")
+CONV_SCHEMA = schema("gpu_kernels/ops_conv.csv.gz")
+DEEPBENCH_SCHEMA = schema("gpu_kernels/deepbench_train.csv.gz")
 _CONV_SIZES = ("b", "c_in", "c_out", "ksize", "in_hw", "stride", "pad")
-CONV_SCHEMA = Schema(
-    "gpu_kernels/ops_conv.csv.gz",
-    (*_names("conv"), *count_column(*_CONV_SIZES[:-1]), *number("pad"), *time_column("latency_ms")),
-    ("op", "device", "split", *_CONV_SIZES),
-    _REPEAT,
-)
-_BENCH_SIZES = (
-    *("m", "n", "k"),
-    *("w", "h_", "c", "r", "s", "pad_h", "pad_w", "stride_h", "stride_w"),
-    *("hidden", "batch", "steps", "floats", "ranks"),
-)
-DEEPBENCH_SCHEMA = Schema(
-    "gpu_kernels/deepbench_train.csv.gz",
-    (
-        *name_column(
-            "op", allowed=("gemm", "conv", "rnn_vanilla", "rnn_lstm", "rnn_gru", "allreduce")
-        ),
-        *name_column("device"),
-        *text("precision", "ta", "tb"),
-        *number(*_BENCH_SIZES, optional=True),
-        *time_column("fwd_ms", "bwd_in_ms", "bwd_w_ms", optional=True),
-    ),
-)
 _BENCH_DTYPES = {"fp32": Dtype.FP32, "fp16_mixed": Dtype.FP16}
 _BENCH_RNN = {
     "rnn_vanilla": OperatorKind.RNN,
@@ -117,63 +67,69 @@ _LONG_S = 1e-4
 
 def labels(*columns: Any) -> TextArray:
     """One text per row: the columns joined with blanks, whole numbers without a point."""
-    parts = [
-        c.astype(np.int64).astype(str) if c.dtype.kind == "f" else c.astype(str) for c in columns
-    ]
-    joined = parts[0]
-    for part in parts[1:]:
+    joined, *others = (
+        column.astype(np.int64).astype(str) if column.dtype.kind == "f" else column.astype(str)
+        for column in columns
+    )
+    for part in others:
         joined = np.char.add(np.char.add(joined, " "), part)
     result: TextArray = joined
     return result
 
 
-def operator_batches(
-    table: Table,
-    build: Callable[[Table], OperatorGraph],
-    label: Callable[[Table], TextArray],
-    group: Callable[[Table], TextArray],
-    time_column_name: str,
-    *,
-    execution: Execution,
-    fit_source: str,
-    layout: Callable[[Table], NDArray[np.bool_]] | None = None,
-) -> Iterator[Batch]:
-    """One batch per device of a table of operators.
+@dataclass(frozen=True, slots=True)
+class _Operators:
+    """How rows of a table are predicted.
 
-    Args:
-        table: The rows.
+    Attributes:
+        file: Table.
         build: Makes a graph with one row per table row.
-        label: Names each row's shape.
-        group: Names each row's operator.
-        time_column_name: Measured column, ms.
-        execution: How the measurement issued its calls.
-        fit_source: Data set the rows belong to.
-        layout: Says of GEMMs whether their left operand has m contiguous; not known where None.
+        shape: Columns that name a row's shape.
+        column: Measured column, ms.
+        name: Operator; that of the row where empty.
+        is_bench: Whether calls came in a loop, as in DeepBench.
+        has_layout: Whether the rows say how the left operand of a GEMM lies.
     """
+
+    file: str
+    build: Callable[[Table], OperatorGraph]
+    shape: tuple[str, ...]
+    column: str = "latency_ms"
+    name: str = ""
+    is_bench: bool = False
+    has_layout: bool = False
+
+    def batches(self, table: Table) -> Iterator[Batch]:
+        """One batch per device."""
+        for device, rows in _by_device(table):
+            measured = rows[self.column] * 1e-3
+            names = np.full(len(rows), self.name) if self.name else rows["op"]
+            shapes = labels(names, *(rows[size] for size in self.shape))
+            try:
+                profile = gpu_of(device)
+            except UnknownNameError as error:
+                yield refused_batch(device, names, shapes, measured, device_refusal(error))
+                continue
+            graph = self.build(rows)
+            layout = rows["ta"] == "N" if self.has_layout else None
+            execution = Execution.GRAPH if self.is_bench else Execution.EAGER
+            yield Batch(
+                device=device,
+                profile=profile,
+                group=names,
+                label=shapes,
+                measured_s=measured,
+                roofline_s=roofline_s(graph, profile),
+                predict=KernelPrediction(graph, profile, execution, layout),
+                views=_views(names, measured),
+                fit_source=self.file,
+                held_out_share=_BENCH_HELD_OUT if self.is_bench else HELD_OUT_SHARE,
+            )
+
+
+def _by_device(table: Table) -> Iterator[tuple[str, Table]]:
     for device in np.unique(table["device"]).tolist():
-        rows = table.take(table["device"] == device)
-        measured = rows[time_column_name] * 1e-3
-        names, shapes = group(rows), label(rows)
-        try:
-            profile = gpu_of(device)
-        except UnknownNameError as error:
-            yield refused_batch(device, names, shapes, measured, device_refusal(error))
-            continue
-        graph = build(rows)
-        yield Batch(
-            device=device,
-            profile=profile,
-            group=names,
-            label=shapes,
-            measured_s=measured,
-            roofline_s=roofline_s(graph, profile),
-            predict=KernelPrediction(graph, profile, execution, layout(rows) if layout else None),
-            views=_views(names, measured),
-            fit_source=fit_source,
-            held_out_share=_BENCH_HELD_OUT
-            if fit_source == DEEPBENCH_SCHEMA.file
-            else HELD_OUT_SHARE,
-        )
+        yield device, table.take(table["device"] == device)
 
 
 def _views(group: TextArray, measured_s: FloatArray) -> tuple[tuple[str, NDArray[np.bool_]], ...]:
@@ -221,23 +177,24 @@ def _gemm(table: Table) -> OperatorGraph:
     return gemm_graph(table["b"], m, n, k, Dtype.FP32, batched=table["op"] == "bmm")
 
 
-def _conv(table: Table) -> OperatorGraph:
-    return conv_graph(
-        OperatorKind.CONV,
-        table["b"],
-        (table["c_in"], table["c_out"]),
-        (table["in_hw"], table["in_hw"]),
-        (table["ksize"], table["ksize"]),
-        (table["pad"], table["pad"]),
-        table["stride"],
-        Dtype.FP32,
-    )
+def _conv(
+    table: Table,
+    sizes: tuple[str, ...],
+    kind: OperatorKind = OperatorKind.CONV,
+    dtype: Dtype = Dtype.FP32,
+) -> OperatorGraph:
+    batch, c_in, c_out, *window, stride = (table[size] for size in sizes)
+    pairs = zip(window[::2], window[1::2], strict=True)
+    return conv_graph(kind, batch, (c_in, c_out), *pairs, stride, dtype)  # type: ignore[misc]
 
 
-_SETS: Sequence[tuple[Schema, Callable[[Table], OperatorGraph], tuple[str, ...]]] = (
-    (GEMM_SCHEMA, _gemm, ("op", "b", "m", "n", "k")),
-    (VECTOR_SCHEMA, lambda rows: vector_graph(rows["op"], rows["b"], rows["h"]), ("op", "b", "h")),
-    (CONV_SCHEMA, _conv, ("op", *_CONV_SIZES)),
+#: Columns of a convolution: batch, channels, and height and width of input, window and padding.
+_CONV = ("b", "c_in", "c_out", "in_hw", "in_hw", "ksize", "ksize", "pad", "pad", "stride")
+_BENCH_CONV = ("n", "c", "k", "h_", "w", "r", "s", "pad_h", "pad_w", "stride_h")
+_SETS = (
+    (GEMM_SCHEMA, _gemm, ("b", "m", "n", "k")),
+    (VECTOR_SCHEMA, lambda rows: vector_graph(rows["op"], rows["b"], rows["h"]), ("b", "h")),
+    (CONV_SCHEMA, partial(_conv, sizes=_CONV), _CONV_SIZES),
 )
 
 
@@ -252,18 +209,10 @@ _SETS: Sequence[tuple[Schema, Callable[[Table], OperatorGraph], tuple[str, ...]]
 def load(folder: DataFolder) -> list[Batch]:
     """Batches of every table that is there."""
     batches: list[Batch] = []
-    for schema, build, shape in _SETS:
-        if (table := folder.table(schema)) is not None:
+    for expected, build, shape in _SETS:
+        if (table := folder.table(expected)) is not None:
             note_unknown_devices(folder, table, find=gpu_of)
-            batches += operator_batches(
-                table,
-                build,
-                lambda rows, shape=shape: labels(*(rows[name] for name in shape)),  # type: ignore[misc]
-                lambda rows: rows["op"],
-                "latency_ms",
-                execution=Execution.EAGER,
-                fit_source=schema.file,
-            )
+            batches += _Operators(expected.file, build, shape).batches(table)
     if (bench := folder.table(DEEPBENCH_SCHEMA)) is not None:
         note_unknown_devices(folder, bench, find=gpu_of)
         batches += _deepbench(bench)
@@ -274,56 +223,24 @@ def _deepbench(table: Table) -> Iterator[Batch]:
     """DeepBench: refusals first, then every operator, format and pass."""
     collective = table["op"] == "allreduce"
     pseudo = ~np.isin(table["precision"], list(_BENCH_DTYPES)) & ~collective
-    yield from _refused(
-        table.take(collective), "all-reduce needs several devices: no row of this suite"
-    )
-    yield from _refused(
-        table.take(pseudo), "FP16 storage with FP32 arithmetic is no format of the model"
-    )
+    for lost, reason in (
+        (collective, "all-reduce needs several devices: no row of this suite"),
+        (pseudo, "FP16 storage with FP32 arithmetic is no format of the model"),
+    ):
+        yield from _refused(table.take(lost), reason)
     for precision, dtype in _BENCH_DTYPES.items():
         rows = table.take((table["precision"] == precision) & ~collective)
         for op in np.unique(rows["op"]).tolist():
-            yield from _bench_operator(rows.take(rows["op"] == op), str(op), dtype)
+            for operators in _bench_operators(op, dtype):
+                yield from _bench_pass(rows.take(rows["op"] == op), operators)
 
 
 def _refused(table: Table, reason: str) -> Iterator[Batch]:
-    for device in np.unique(table["device"]).tolist():
-        rows = table.take(table["device"] == device)
-        yield refused_batch(
-            device, labels(rows["op"]), labels(rows["op"]), rows["fwd_ms"] * 1e-3, reason
-        )
+    for device, rows in _by_device(table):
+        names = labels(rows["op"])
+        yield refused_batch(device, names, names, rows["fwd_ms"] * 1e-3, reason)
 
 
-def _bench_operator(table: Table, op: str, dtype: Dtype) -> Iterator[Batch]:
-    """Batches of one operator: one per device and pass."""
-    name = f"{op.replace('_', '-')}-{dtype.label}"
-    if op == "gemm":
-        shape = ("m", "n", "k", "ta", "tb")
-        yield from _bench_pass(
-            table,
-            "fwd_ms",
-            name,
-            lambda rows: _bench_gemm(rows, dtype),
-            shape,
-            lambda rows: rows["ta"] == "N",
-        )
-    elif op == "conv":
-        for column, suffix, kind in _CONV_PASSES:
-            yield from _bench_pass(
-                table,
-                column,
-                name + suffix,
-                partial(_bench_conv, kind=kind, dtype=dtype),
-                _BENCH_CONV,
-            )
-    elif op in _BENCH_RNN:
-        build = partial(_bench_rnn, kind=_BENCH_RNN[op], dtype=dtype)
-        yield from _bench_pass(table, "fwd_ms", name, build, ("hidden", "batch", "steps"))
-    else:
-        yield from _refused(table, f"unknown operator {op}")
-
-
-_BENCH_CONV = ("n", "c", "k", "h_", "w", "r", "s", "pad_h", "pad_w", "stride_h")
 _CONV_PASSES = (
     ("fwd_ms", "", OperatorKind.CONV),
     ("bwd_in_ms", "-data", OperatorKind.CONV_BACKWARD_DATA),
@@ -331,58 +248,36 @@ _CONV_PASSES = (
 )
 
 
-def _bench_pass(
-    table: Table,
-    column: str,
-    name: str,
-    build: Callable[[Table], OperatorGraph],
-    shape: tuple[str, ...],
-    layout: Callable[[Table], NDArray[np.bool_]] | None = None,
-) -> Iterator[Batch]:
-    rows = table.take(np.isfinite(table[column]))
-    sizes = [size for size in shape if rows[size].dtype.kind == "f"]
+def _bench_operators(op: str, dtype: Dtype) -> Iterator[_Operators]:
+    """The passes of one operator in one format."""
+    build: Callable[[Table], OperatorGraph]
+    file, name = DEEPBENCH_SCHEMA.file, f"{op.replace('_', '-')}-{dtype.label}"
+    if op == "conv":
+        for column, suffix, kind in _CONV_PASSES:
+            build = partial(_conv, sizes=_BENCH_CONV, kind=kind, dtype=dtype)
+            yield _Operators(file, build, _BENCH_CONV, column, name + suffix, is_bench=True)
+    elif op == "gemm":
+        build, shape = partial(_bench_gemm, dtype=dtype), ("m", "n", "k", "ta", "tb")
+        yield _Operators(file, build, shape, "fwd_ms", name, is_bench=True, has_layout=True)
+    else:
+        build = partial(_bench_rnn, kind=_BENCH_RNN[op], dtype=dtype)
+        yield _Operators(file, build, ("hidden", "batch", "steps"), "fwd_ms", name, is_bench=True)
+
+
+def _bench_pass(table: Table, operators: _Operators) -> Iterator[Batch]:
+    rows = table.take(np.isfinite(table[operators.column]))
     known = np.ones(len(rows), dtype=np.bool_)
-    for size in sizes:
-        known &= rows[size] >= (0 if size.startswith("pad") else 1)  # False where it is empty, too
+    for size in operators.shape:
+        if rows[size].dtype.kind == "f":  # False where it is empty, too
+            known &= rows[size] >= (0 if size.startswith("pad") else 1)
     yield from _refused(rows.take(~known), "a size of the operator is missing or 0")
-    rows = rows.take(known)
-    if len(rows):
-        yield from operator_batches(
-            rows,
-            build,
-            lambda part: labels(np.full(len(part), name), *(part[size] for size in shape)),
-            lambda part: np.full(len(part), name),
-            column,
-            execution=Execution.GRAPH,
-            fit_source=DEEPBENCH_SCHEMA.file,
-            layout=layout,
-        )
+    yield from operators.batches(rows.take(known))
 
 
 def _bench_gemm(table: Table, dtype: Dtype) -> OperatorGraph:
     ones = np.ones(len(table))
-    return gemm_graph(
-        ones,
-        table["m"],
-        table["n"],
-        table["k"],
-        dtype,
-        batched=np.zeros(len(table), dtype=np.bool_),
-    )
+    return gemm_graph(ones, table["m"], table["n"], table["k"], dtype, batched=ones < 0)
 
 
 def _bench_rnn(table: Table, kind: OperatorKind, dtype: Dtype) -> OperatorGraph:
     return recurrent_graph(kind, table["batch"], table["steps"], table["hidden"], dtype)
-
-
-def _bench_conv(table: Table, kind: OperatorKind, dtype: Dtype) -> OperatorGraph:
-    return conv_graph(
-        kind,
-        table["n"],
-        (table["c"], table["k"]),
-        (table["h_"], table["w"]),
-        (table["r"], table["s"]),
-        (table["pad_h"], table["pad_w"]),
-        table["stride_h"],
-        dtype,
-    )

@@ -29,7 +29,7 @@ from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.hardware.profile import GpuProfile
 from accelsim.validation.columns import correlated_log_sigma, roofline_s
-from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text, time_column
+from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.names import gpu_of, note_unknown_devices, workload_of
 from accelsim.validation.suite import Batch, register_suite
@@ -42,15 +42,7 @@ from accelsim.workloads.operator import Phase
 __all__ = ["SERVING_SCHEMA"]
 
 _DIVISIONS = ("tp_size", "pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size")
-SERVING_SCHEMA = Schema(
-    "serving/measured_ttft_tpot_h200.csv",
-    (
-        *text("id", "backend", "model_path", "system", "precision", "mode"),
-        *number("isl", "osl"),
-        *number("batch_size", *_DIVISIONS, optional=True),
-        *time_column("silicon_tpot_ms", optional=True),
-    ),
-)
+SERVING_SCHEMA = schema("serving/measured_ttft_tpot_h200.csv")
 #: Share of the memory a serving engine takes by default (vLLM's gpu_memory_utilization).
 _MEMORY_SHARE = 0.9
 #: Spread of ln(time per output token) that a server adds to its kernels' (scheduling, sampling,
@@ -176,18 +168,18 @@ def _running(run: _Served, device: GpuProfile) -> int:
     return int(np.clip(room // max(each, 1.0), 1, load.requests))
 
 
-@lru_cache(maxsize=256)
 def _step(workload: Workload, precision: Precision, running: int, load: _Load) -> OperatorGraph:
     context = load.prompt + load.answer // 2
-    return fuse_elementwise(
-        workload.lower(
-            RunShape(batch=running, seq_len=1, context_len=context), precision, Phase.DECODE
-        ).graph
-    )
+    shape = RunShape(batch=running, seq_len=1, context_len=context)
+    return _lowered(workload, shape, precision, Phase.DECODE)
 
 
-@lru_cache(maxsize=256)
 def _prompt(workload: Workload, precision: Precision, tokens: int) -> OperatorGraph:
-    return fuse_elementwise(
-        workload.lower(RunShape(batch=1, seq_len=tokens), precision, Phase.PREFILL).graph
-    )
+    return _lowered(workload, RunShape(batch=1, seq_len=tokens), precision, Phase.PREFILL)
+
+
+@lru_cache(maxsize=512)
+def _lowered(
+    workload: Workload, shape: RunShape, precision: Precision, phase: Phase
+) -> OperatorGraph:
+    return fuse_elementwise(workload.lower(shape, precision, phase).graph)

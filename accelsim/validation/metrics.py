@@ -73,10 +73,6 @@ class Figures:
     interval_width_fraction: float | None
     roofline_mape_fraction: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Field by field."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
 
 def absolute_errors(predicted_s: FloatArray, measured_s: FloatArray) -> FloatArray:
     """|predicted / measured - 1|, shape (n,)."""

@@ -21,7 +21,7 @@ of the work, are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,15 +29,7 @@ import numpy as np
 
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.validation.data_folder import (
-    WRONG_UNIT,
-    DataFolder,
-    Schema,
-    Table,
-    number,
-    text,
-    time_column,
-)
+from accelsim.validation.data_folder import WRONG_UNIT, DataFolder, Table, published, schema
 from accelsim.validation.measured_runs import MeasuredRun, RunModel, run_batches
 from accelsim.validation.names import device_of, note_unknown_devices, workload_of
 from accelsim.validation.suite import Batch, register_suite
@@ -52,19 +44,7 @@ from accelsim.workloads.model import RunShape
 
 __all__ = ["MLPERF_SCHEMA"]
 
-MLPERF_SCHEMA = Schema(
-    "serving/mlperf_inference.csv",
-    (
-        *text("round", "submitter", "system", "accelerator", "model", "scenario"),
-        *text("valid", "unit", "framework"),
-        *number("acc_per_node", optional=True),
-        *time_column("samples_per_s", optional=True),
-        *text("host_cpu", may_lack=True),
-        *number("sockets", may_lack=True),
-        *number("nodes"),
-    ),
-    ("round", "submitter", "system", "accelerator", "model", "scenario", "framework"),
-)
+MLPERF_SCHEMA = schema("serving/mlperf_inference.csv")
 _ASKED = (
     *("round", "accelerator", "host_cpu", "model", "unit", "valid"),
     *("acc_per_node", "sockets", "nodes", "samples_per_s"),
@@ -77,7 +57,8 @@ class _Task:
     """How a benchmark's sample maps to a workload.
 
     Attributes:
-        batches: Samples per batch a submitter may choose.
+        batches: Pieces of samples per batch a submitter may choose.
+        part: Pieces of a sample.
         rows_per_sample: Rows of the workload's batch per sample.
         seq_len: Tokens, where the workload has them.
         image_size: Pixels, where not the workload's own.
@@ -87,7 +68,8 @@ class _Task:
         scores: Class scores of a sample from which its boxes are chosen.
     """
 
-    batches: tuple[float, ...]
+    batches: Sequence[float]
+    part: float = 1.0
     rows_per_sample: float = 1.0
     seq_len: int = 0
     image_size: int = 0
@@ -96,51 +78,14 @@ class _Task:
     decoder: str = ""
     scores: float = 0.0
 
+    @property
+    def samples(self) -> tuple[float, ...]:
+        """Samples per batch; need not be whole."""
+        return tuple(count / self.part for count in self.batches)
 
-_IMAGES = (8, 16, 32, 64, 128, 256, 512, 1024)
-_LARGE_IMAGES = (1, 2, 4, 8, 16, 32)
-_PAIRS = (16, 32, 64, 128, 256, 512, 1024)
-_KITS_WINDOWS = 61.0
-_TASKS: Mapping[str, _Task] = {
-    "resnet50": _Task(_IMAGES),
-    "ssd-mobilenet": _Task(_IMAGES),
-    "ssd-resnet34": _Task(_LARGE_IMAGES),
-    "retinanet": _Task(_LARGE_IMAGES, image_size=800, scores=120087.0 * 264),
-    "bert": _Task((8, 16, 32, 64, 128, 256), seq_len=175),
-    "dlrm": _Task(_PAIRS, rows_per_sample=270.0),
-    "dlrm-v2": _Task(_PAIRS, rows_per_sample=270.0),
-    "3d-unet": _Task(
-        tuple(count / _KITS_WINDOWS for count in (1, 2, 4, 8)),
-        _KITS_WINDOWS,
-        workload="3d-unet-kits",
-    ),
-    "3d-unet brats": _Task((1, 2, 4), workload="3d-unet-brats"),
-    "stable-diffusion-xl": _Task(
-        (1, 2, 4, 8),
-        rows_per_sample=2.0,
-        image_size=1024,
-        repeats=20.0,
-        decoder="stable-diffusion-vae-decoder",
-    ),
-}
-#: Benchmarks in the half precision of their reference checkpoint; results do not state the format
-#: they run in.
-_HALF = frozenset({"stable-diffusion-xl"})
-_NO_LENGTHS = "the reference states no mean lengths of its prompts and answers"
-_REFUSED_TASKS: Mapping[str, str] = {"gptj-99": _NO_LENGTHS, "gptj-99.9": _NO_LENGTHS}
-#: Devices and benchmarks whose engines mix formats layer by layer (krai/ck-qaic, packed-bert:
-#: precision.mixed for BERT-99).
-_MIXED = frozenset({("cloud-ai-100-pro", "bert-99")})
+
+_TASKS: Mapping[str, Any] = published("mlperf_tasks")
 _MIXED_FORMATS = "engine of mixed INT8 and FP16: which layers run in which is not published"
-#: Programs side by side on one device and samples in each one's batch, where submissions publish
-#: them; a program's cores share its weights. Cloud AI 100: mlcommons/ck, compile-model-for.qaic
-#: (ResNet-50: programs of 4 of 16 cores; RetinaNet: of one core and one sample); krai/ck-qaic,
-#: image-classification-qaic-loadgen (8 samples per batch).
-_PROGRAMS: Mapping[tuple[str, str], tuple[int, float]] = {
-    ("cloud-ai-100-pro", "resnet50"): (4, 8.0),
-    ("cloud-ai-100-pro", "retinanet"): (16, 1.0),
-}
-_BRATS_ROUNDS = ("v0.7", "v1.0", "v1.1")
 
 
 @register_suite(
@@ -184,15 +129,15 @@ def _row(row: Mapping[str, Any], device: str, count: float) -> MeasuredRun:
         return found.refused(reason)
     try:
         profile = device_of(device)
-        programs, samples = _PROGRAMS.get((profile.name, model), (0, 0.0))
-        task = replace(task, batches=(programs * samples,)) if programs else task
+        programs, samples = _TASKS["programs"].get(profile.name, {}).get(model, (0, 0))
+        task = replace(task, batches=[programs * samples]) if programs else task
         stages = _stages(model, task)
     except UnknownNameError as error:
         lacking = f"workload {model}" if error.what == "workload" else f"profile of {device}"
         return found.refused(f"no {lacking}")
-    if (profile.name, model) in _MIXED:
+    if model in _TASKS["mixed"].get(profile.name, ()):
         return found.refused(_MIXED_FORMATS)
-    run = Throughput(stages, task.batches, _precision(model, profile), task.scores)
+    run = Throughput(stages, task.samples, _precision(model, profile), task.scores)
     return replace(found, run=run, program_count=programs)
 
 
@@ -206,7 +151,7 @@ def _stages(model: str, task: _Task) -> tuple[Stage, ...]:
                 seq_len=task.seq_len,
                 image_size=task.image_size,
             )
-            for samples in task.batches
+            for samples in task.samples
         )
         return Stage(workload_of(name), shapes, repeats)
 
@@ -216,7 +161,9 @@ def _stages(model: str, task: _Task) -> tuple[Stage, ...]:
 
 def _task(version: str, model: str) -> _Task | None:
     base = model.removesuffix("-99.9").removesuffix("-99")
-    return _TASKS.get(f"{base} brats" if base == "3d-unet" and version in _BRATS_ROUNDS else base)
+    is_brats = base == "3d-unet" and version in _TASKS["brats_rounds"]
+    entry = _TASKS["tasks"].get(f"{base} brats" if is_brats else base)
+    return None if entry is None else _Task(**entry)
 
 
 def _refusal(device: str, model: str, unit: str, task: _Task | None, *, is_usable: bool) -> str:
@@ -229,14 +176,13 @@ def _refusal(device: str, model: str, unit: str, task: _Task | None, *, is_usabl
         return WRONG_UNIT
     if unit == "tokens/s":
         return "generated tokens are scored by the serving suites"
-    return "" if task is not None else _REFUSED_TASKS.get(model, f"no workload {model}")
+    return "" if task is not None else _TASKS["refused"].get(model, f"no workload {model}")
 
 
 def _precision(model: str, profile: DeviceProfile) -> Precision:
     """INT8, or FP16 where 99.9 % of the reference accuracy is asked; FP32 where the device has
     neither.
     """
-    wanted = (
-        (Dtype.FP16, "fp16") if model.endswith("99.9") or model in _HALF else (Dtype.INT8, "int8")
-    )
-    return PRECISIONS[wanted[1] if wanted[0] in profile.peak_flop_per_s else "fp32"]
+    is_half = model.endswith("99.9") or model in _TASKS["half"]
+    wanted = Dtype.FP16 if is_half else Dtype.INT8
+    return PRECISIONS[wanted.label if wanted in profile.peak_flop_per_s else "fp32"]

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from accelsim import catalog, workload_catalog
-from accelsim.datafile import data_root, read_yaml
 from accelsim.errors import UnknownNameError
 from accelsim.hardware.profile import DeviceProfile, GpuProfile
-from accelsim.validation.data_folder import DataFolder, DataProblem, Table
+from accelsim.validation.data_folder import DataFolder, DataProblem, Table, published
 from accelsim.workloads.model import Workload
 
 __all__ = [
@@ -35,19 +33,14 @@ def _key(name: str) -> str:
     return " ".join(name.lower().split())
 
 
-@lru_cache(maxsize=1)
-def _table_names() -> Mapping[str, Any]:
-    return read_yaml(data_root() / "calibration" / "published" / "table_names.yaml")
-
-
 def device_names() -> Mapping[str, str]:
-    """Catalogue names by device names of tables."""
-    return _table_names()["devices"]  # type: ignore[no-any-return]
+    """Catalogue names by lower-case names of tables."""
+    return published("table_names")["devices"]  # type: ignore[no-any-return]
 
 
 def model_names() -> Mapping[str, str]:
-    """Catalogue names by model names of tables."""
-    return _table_names()["models"]  # type: ignore[no-any-return]
+    """Workloads by lower-case names of tables."""
+    return published("table_names")["models"]  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=512)
@@ -84,16 +77,13 @@ def note_unknown_devices(
     """
     names, first = np.unique(table[column], return_index=True)
     for name, row in zip(names.tolist(), first.tolist(), strict=True):
-        if _key(name) in _table_names()["no_profile"]:
+        if _key(name) in published("table_names")["no_profile"]:
             continue
         try:
             find(name)
         except UnknownNameError as error:
-            problem = DataProblem(
-                table.file, int(table.line[row]), column, "unknown device", str(error)
-            )
-            if problem not in folder.problems:
-                folder.problems.append(problem)
+            place = (table.file, int(table.line[row]), column)
+            folder.note(DataProblem(*place, "unknown device", str(error)))
 
 
 def device_refusal(error: UnknownNameError) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from accelsim.hardware.profile import DeviceProfile
-from accelsim.validation.suite import Batch, Prediction, TextArray
+from accelsim.validation.suite import Batch, Prediction, TextArray, fixed_prediction
 from accelsim.workloads.graph import FloatArray
 
 __all__ = ["QUANTITY", "quantity_batch"]
@@ -57,5 +57,5 @@ def quantity_batch(
         label=np.concatenate(labels),
         measured_s=everything,
         roofline_s=np.full(len(everything), np.nan),
-        predict=lambda _parameters: prediction,
+        predict=fixed_prediction(prediction),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -37,16 +38,7 @@ def scoreboard_dict(board: Scoreboard) -> dict[str, Any]:
     return {
         "suites": {score.suite.name: _suite(score) for score in board.suites},
         "skipped": dict(board.skipped),
-        "bad_data": [
-            {
-                "file": p.file,
-                "row": p.row,
-                "column": p.column,
-                "reason": p.reason,
-                "detail": p.detail,
-            }
-            for p in board.problems
-        ],
+        "bad_data": [asdict(problem) for problem in board.problems],
     }
 
 
@@ -58,7 +50,7 @@ def _suite(score: SuiteScore) -> dict[str, Any]:
         "rows_used_in_fit": score.rows_used_in_fit,
         "refused": dict(score.refused),
     }
-    body = _rounded(score.figures.to_dict())
+    body = _rounded(asdict(score.figures))
     if score.suite.is_ranked:
         body["device_ranking_tau"] = _round(score.ranking_tau)
     if score.suite.findings is not None:
@@ -80,7 +72,7 @@ def _group(group: GroupScore, key: str) -> dict[str, Any]:
         "rows_asked": group.rows_asked,
         "refused": dict(group.refused),
     }
-    return head | _rounded(group.figures.to_dict()) | {"is_view": group.is_view}
+    return head | _rounded(asdict(group.figures)) | {"is_view": group.is_view}
 
 
 def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,13 +124,17 @@ def _row_columns(score: SuiteScore, part: ScoredRows) -> dict[str, list[Any]]:
 
 def _known(values: FloatArray) -> list[float | None]:
     """Plain numbers; None where there is none."""
-    finite = np.isfinite(values)
-    if finite.all():
-        return values.tolist()  # type: ignore[no-any-return]
-    return [
-        value if known else None
-        for value, known in zip(values.tolist(), finite.tolist(), strict=True)
-    ]
+    found = values.tolist()
+    if np.isfinite(values).all():
+        return found  # type: ignore[no-any-return]
+    return [value if math.isfinite(value) else None for value in found]
+
+
+_INTRODUCTION = """\
+Written by `accelsim validate`; do not edit. Errors are |predicted / measured - 1|; bias is above 0 where
+predictions are too slow; coverage is the share of rows inside their 90 % interval, width its median relative to
+the prediction.
+Roofline is the MAPE of max(FLOP / peak, bytes / bandwidth) on the same rows."""  # noqa: E501
 
 
 def markdown(report: Mapping[str, Any], title: str = "Accuracy") -> str:
@@ -148,23 +144,9 @@ def markdown(report: Mapping[str, Any], title: str = "Accuracy") -> str:
         report: Result of `scoreboard_dict`.
         title: Heading.
     """
-    lines = [
-        f"# {title}",
-        "",
-        (
-            "Written by `accelsim validate`; do not edit. Errors are |predicted / measured - 1|; "
-            "bias is above 0 where"
-        ),
-        (
-            "predictions are too slow; coverage is the share of rows inside their 90 % interval, "
-            "width its median relative to"
-        ),
-        "the prediction.",
-        "Roofline is the MAPE of max(FLOP / peak, bytes / bandwidth) on the same rows.",
-        "",
-        *_markdown_table([(name, suite) for name, suite in report["suites"].items()], "suite"),
-    ]
-    for name, suite in report["suites"].items():
+    suites = list(report["suites"].items())
+    lines = [f"# {title}", "", _INTRODUCTION, "", *_markdown_table(suites, "suite")]
+    for name, suite in suites:
         lines += ["", f"## {name}: {suite['title']}", "", *_suite_notes(suite), ""]
         key = "operator" if suite["groups"] and "operator" in suite["groups"][0] else "model"
         shown = [
@@ -177,58 +159,41 @@ def markdown(report: Mapping[str, Any], title: str = "Accuracy") -> str:
 
 
 def _suite_notes(suite: Mapping[str, Any]) -> list[str]:
-    refused = [f"- {count:,} rows refused: {reason}" for reason, count in suite["refused"].items()]
-    used = (
-        [f"- {suite['rows_used_in_fit']:,} rows of shapes that fits may have used are not scored"]
-        if suite["rows_used_in_fit"]
-        else []
-    )
+    lines = [f"- {count:,} rows refused: {reason}" for reason, count in suite["refused"].items()]
+    if used := suite["rows_used_in_fit"]:
+        lines.append(f"- {used:,} rows of shapes that fits may have used are not scored")
     notes: dict[str, list[str]] = {}
     for device, note in suite["notes"].items():
         notes.setdefault(note, []).append(device)
-    told = [f"- {', '.join(devices)}: {note}" for note, devices in notes.items()]
-    ranking = suite.get("device_ranking_tau")
-    ranked = [] if ranking is None else [f"- choosing the device: mean Kendall tau {ranking:.2f}"]
-    knees = [
-        f"- knee of {knee['device']} {knee['sweep']}: measured at batch {knee['measured_batch']}, "
-        f"predicted at {knee['predicted_batch']}"
-        for knee in suite.get("knees", [])
-    ]
-    return [*refused, *used, *told, *ranked, *knees] or ["- every row answered"]
+    lines += [f"- {', '.join(devices)}: {note}" for note, devices in notes.items()]
+    if (ranking := suite.get("device_ranking_tau")) is not None:
+        lines.append(f"- choosing the device: mean Kendall tau {ranking:.2f}")
+    for knee in suite.get("knees", ()):
+        at = f"measured at batch {knee['measured_batch']}, predicted at {knee['predicted_batch']}"
+        lines.append(f"- knee of {knee['device']} {knee['sweep']}: {at}")
+    return lines or ["- every row answered"]
 
 
-_HEADERS = (
-    "tier",
-    "rows",
-    "answered",
-    "MAPE",
-    "median",
-    "p90",
-    "max",
-    "bias",
-    "tau",
-    "coverage",
-    "width",
-    "roofline",
-)
-_FIELDS = (
-    "mape_fraction",
-    "median_ape_fraction",
-    "p90_ape_fraction",
-    "max_ape_fraction",
-    "bias_fraction",
-    "kendall_tau",
-    "interval_coverage_fraction",
-    "interval_width_fraction",
-    "roofline_mape_fraction",
-)
+#: Figures of a table by the heading of their column.
+_FIGURES = {
+    "MAPE": "mape_fraction",
+    "median": "median_ape_fraction",
+    "p90": "p90_ape_fraction",
+    "max": "max_ape_fraction",
+    "bias": "bias_fraction",
+    "tau": "kendall_tau",
+    "coverage": "interval_coverage_fraction",
+    "width": "interval_width_fraction",
+    "roofline": "roofline_mape_fraction",
+}
 
 
 def _markdown_table(rows: Sequence[tuple[str, Mapping[str, Any]]], first: str) -> list[str]:
-    lines = [f"| {' | '.join((first, *_HEADERS))} |", "|---|---|" + "---:|" * (len(_HEADERS) - 1)]
+    headers = " | ".join((first, "tier", "rows", "answered", *_FIGURES))
+    lines = [f"| {headers} |", "|---|---|" + "---:|" * (len(_FIGURES) + 2)]
     for name, values in rows:
         cells = [name, values["tier"], f"{values['rows_asked']:,}", f"{values['rows_answered']:,}"]
-        cells += [_cell(field, values[field]) for field in _FIELDS]
+        cells += [_cell(field, values[field]) for field in _FIGURES.values()]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

@@ -8,14 +8,15 @@ count as used in the fit. Whole-model rows are never fitted and always scored.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accelsim.errors import AccelsimError, InputError, MissingDependencyError, UnknownNameError
 from accelsim.validation.data_folder import DataFolder, DataProblem, Schema, data_folder
@@ -23,9 +24,9 @@ from accelsim.validation.finished_suites import FinishedSuites
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes
 from accelsim.validation.metrics import Figures, figures, interval_s, ranking_tau
 from accelsim.validation.names import device_of
-from accelsim.validation.scored_rows import ScoredRows, Step, SuiteRows
+from accelsim.validation.scored_rows import TIMES, ScoredRows, Step, SuiteRows
 from accelsim.validation.split import held_out_mask
-from accelsim.validation.suite import Batch, Suite, suites
+from accelsim.validation.suite import Batch, Prediction, Suite, suites
 from accelsim.validation.suite import suite as find_suite
 from accelsim.validation.tiers import Choice, TierName, choose
 from accelsim.workloads.graph import FloatArray
@@ -154,32 +155,35 @@ def validate(
     return Scoreboard(tuple(scores), skipped, tuple(folder.problems), tuple(notes))
 
 
-def _schemas(chosen: Sequence[Suite]) -> list[Schema]:
-    return list(
-        dict.fromkeys(
-            schema for suite in chosen for schema in (*suite.files, *suite.optional_files)
-        )
-    )
-
-
 def _check_folder(wanted: Sequence[Suite], folder: DataFolder, *, is_named: bool) -> None:
     """Refuse a folder without a table of each suite named, or of any where none is named.
 
     Raises:
         InputError: With where the tables may be instead.
     """
-    hint = partial(misplaced_hint, folder)
     for suite in wanted if is_named else ():
         if missing := _missing_files(suite, folder):
-            text = (
-                f"suite {suite.name} needs {missing} in {str(folder.root)!r}, which has "
-                "no such file."
-            )
-            raise InputError(f"{text} {hint(_schemas([suite]))}".rstrip())
+            place = f"{missing} in {str(folder.root)!r}, which has no such file."
+            hint = misplaced_hint(folder, suite.tables)
+            raise InputError(f"suite {suite.name} needs {place} {hint}".rstrip())
     schemas = _schemas(wanted)
     if schemas and not any(folder.has(schema) for schema in schemas):
         text = f"data = {str(folder.root)!r} has no table of any suite, such as {schemas[0].file}."
-        raise InputError(f"{text} {hint(schemas)}".rstrip())
+        raise InputError(f"{text} {misplaced_hint(folder, schemas)}".rstrip())
+
+
+def _schemas(chosen: Sequence[Suite]) -> list[Schema]:
+    return list(dict.fromkeys(schema for suite in chosen for schema in suite.tables))
+
+
+def _missing_files(suite: Suite, folder: DataFolder) -> str:
+    """What a suite lacks: each file it needs, or any of those it could use; empty where
+    it can run.
+    """
+    needed = [schema.file for schema in suite.files if not folder.has(schema)]
+    if needed or suite.files or any(folder.has(schema) for schema in suite.optional_files):
+        return ", ".join(needed)
+    return " or ".join(schema.file for schema in suite.optional_files)
 
 
 def _finished_or_scored(
@@ -193,22 +197,13 @@ def _finished_or_scored(
     """Rows of a suite, from an earlier run where it left them."""
     found = None if finished is None else finished.read(suite, folder, tier)
     if found is not None:
-        folder.problems += [problem for problem in found.problems if problem not in folder.problems]
+        for problem in found.problems:
+            folder.note(problem)
         return found
     found = _predicted(suite, folder, tier, step, progress)
     if finished is not None:
         finished.write(suite, folder, tier, found)
     return found
-
-
-def _missing_files(suite: Suite, folder: DataFolder) -> str:
-    """What a suite lacks: each file it needs, or any of those it could use; empty where
-    it can run.
-    """
-    needed = [schema.file for schema in suite.files if not folder.has(schema)]
-    if needed or suite.files or any(folder.has(schema) for schema in suite.optional_files):
-        return ", ".join(needed)
-    return " or ".join(schema.file for schema in suite.optional_files)
 
 
 def _predicted(
@@ -222,32 +217,26 @@ def _predicted(
     for batch in batches:
         now = replace(step, doing=batch.device, rows_done=done, rows_total=total)
         progress(now)
-        say = partial(_say, progress, now)
+
+        def say(line: str, now: Step = now) -> None:
+            progress(replace(now, doing=f"fitting {line}"))
+
         rows.append(_score_batch(batch, _choice(batch, tier, fits, say)))
         done += len(batch)
-    schemas = (*suite.files, *suite.optional_files)
     bad: Counter[str] = Counter()
-    for schema in schemas:
+    for schema in suite.tables:
         if not schema.whole:  # rows of a list of operators are not asked themselves
             bad.update(folder.bad_rows(schema))
-    files = {
-        path.relative_to(folder.root).as_posix()
-        for schema in schemas
-        if (path := folder.path(schema))
-    }
+    paths = filter(None, map(folder.path, suite.tables))
+    files = {path.relative_to(folder.root).as_posix() for path in paths}
     return SuiteRows(tuple(rows), dict(bad), tuple(p for p in folder.problems if p.file in files))
-
-
-def _say(progress: Progress, step: Step, line: str) -> None:
-    progress(replace(step, doing=f"fitting {line}"))
 
 
 def _folder_fits(folder: DataFolder) -> FolderFits:
     """Fits to the folder's rows, which suites of the folder share."""
     from accelsim.validation.folder_fit import FolderFits
 
-    if folder.fits is None:
-        folder.fits = FolderFits(folder)
+    folder.fits = folder.fits or FolderFits(folder)
     return folder.fits  # type: ignore[no-any-return]
 
 
@@ -279,59 +268,54 @@ def _choice(
 
 
 def _score_batch(batch: Batch, choice: Choice | None) -> ScoredRows:
-    if choice is None or batch.predict is None or batch.profile is None:
-        return _unanswered(batch, batch.refusal or "no prediction")
-    if choice.refusal:
-        return _unanswered(batch, choice.refusal)
+    if choice is None or batch.predict is None or choice.refusal:
+        refusal = batch.refusal if choice is None else choice.refusal
+        return _rows(batch, refusal or "no prediction")
     try:
         prediction = batch.predict(choice.parameters)
     except AccelsimError as error:
-        return _unanswered(batch, _short(error))
+        return _rows(batch, _short(error))
     keep = np.ones(len(batch), dtype=np.bool_)
     if choice.saw_operators and batch.fit_source:
         keep = held_out_mask(batch.label.tolist(), batch.held_out_share)
-    low, high = interval_s(prediction.time_s, prediction.log_sigma)
+    return _rows(batch, "", choice, prediction, keep)
+
+
+def _rows(
+    batch: Batch,
+    refusal: str,
+    choice: Choice | None = None,
+    prediction: Prediction | None = None,
+    keep: Any = slice(None),
+) -> ScoredRows:
+    """Rows of a batch that are kept, with their prediction or why there is none."""
+    time_s = sigma = np.full(len(batch), np.nan)
+    if prediction is not None:
+        time_s, sigma = prediction.time_s, prediction.log_sigma
+    low, high = interval_s(time_s, sigma)
     return ScoredRows(
         device=batch.device,
-        profile=batch.profile.name,
-        tier=choice.tier,
-        note=choice.note,
+        profile=_profile_name(batch),
+        tier=choice.tier if choice else "",
+        note=choice.note if choice else "",
         group=batch.group[keep],
         label=batch.label[keep],
         measured_s=batch.measured_s[keep],
-        predicted_s=prediction.time_s[keep],
+        predicted_s=time_s[keep],
         low_s=low[keep],
         high_s=high[keep],
         roofline_s=batch.roofline_s[keep],
-        refusal="",
-        used_in_fit=int((~keep).sum()),
-        views=tuple((name, mask[keep]) for name, mask in batch.views),
+        refusal=refusal,
+        used_in_fit=len(batch) - len(batch.measured_s[keep]),
+        views=tuple((name, mask[keep]) for name, mask in batch.views) if choice else (),
     )
-
-
-def _unanswered(batch: Batch, refusal: str) -> ScoredRows:
-    nothing = np.full(len(batch), np.nan)
-    profile = _profile_name(batch)
-    columns = (
-        batch.group,
-        batch.label,
-        batch.measured_s,
-        nothing,
-        nothing,
-        nothing,
-        batch.roofline_s,
-    )
-    return ScoredRows(batch.device, profile, "", "", *columns, refusal, 0, ())
 
 
 def _profile_name(batch: Batch) -> str:
     """Catalogue name of a batch's device; empty where it has none."""
-    if batch.profile is not None:
-        return batch.profile.name
-    try:
-        return device_of(batch.device).name
-    except UnknownNameError:
-        return ""
+    with contextlib.suppress(UnknownNameError):
+        return (batch.profile or device_of(batch.device)).name
+    return ""
 
 
 def _short(error: AccelsimError) -> str:
@@ -365,18 +349,15 @@ def _suite_score(suite: Suite, rows: Sequence[ScoredRows], bad: Mapping[str, int
     )
 
 
-_COLUMNS = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
-
-
 def _joined(rows: Sequence[ScoredRows]) -> dict[str, FloatArray]:
     return {
         name: np.concatenate([getattr(part, name) for part in rows] or [np.zeros(0)])
-        for name in _COLUMNS
+        for name in TIMES
     }
 
 
 def _figures(columns: Mapping[str, FloatArray], mask: Any = slice(None)) -> Figures:
-    return figures(*(columns[name][mask] for name in _COLUMNS))
+    return figures(**{name: columns[name][mask] for name in TIMES})
 
 
 def _groups(rows: Sequence[ScoredRows]) -> Iterable[GroupScore]:
@@ -387,40 +368,25 @@ def _groups(rows: Sequence[ScoredRows]) -> Iterable[GroupScore]:
     for part in rows:
         devices.setdefault((part.device, part.tier), []).append(part)
     for (device, tier), parts in devices.items():
-        group = np.concatenate([part.group for part in parts])
-        refusal = np.concatenate([np.full(len(part), part.refusal, dtype=object) for part in parts])
-        columns = _joined(parts)
-        profile = max(part.profile for part in parts)
-        if len(np.unique(group)) > 1:
-            total = Counter(str(reason) for reason in refusal if reason)
-            everything = _figures(columns, refusal == "")
-            yield GroupScore(
-                device, profile, "all", tier, len(group), dict(total), everything, is_view=True
-            )
-        for name in np.unique(group).tolist():
-            mask = group == name
-            own = Counter(str(reason) for reason in refusal[mask] if reason)
-            answered = mask & (refusal == "")
-            yield GroupScore(
-                device, profile, name, tier, int(mask.sum()), dict(own), _figures(columns, answered)
-            )
-        yield from _views(device, profile, tier, parts)
+        refusal = np.concatenate([np.full(len(part), part.refusal) for part in parts])
+        columns, profile = _joined(parts), max(part.profile for part in parts)
+        for name, mask, is_view in _subsets(parts):
+            refused = Counter(reason for reason in refusal[mask].tolist() if reason)
+            found = _figures(columns, mask & (refusal == ""))
+            counts = (int(mask.sum()), dict(refused))
+            yield GroupScore(device, profile, name, tier, *counts, found, is_view)
 
 
-def _views(
-    device: str, profile: str, tier: str, parts: Sequence[ScoredRows]
-) -> Iterable[GroupScore]:
+def _subsets(parts: Sequence[ScoredRows]) -> Iterable[tuple[str, NDArray[np.bool_], bool]]:
+    """Name and rows of what is scored together, and whether its rows count elsewhere, too."""
+    group = np.concatenate([part.group for part in parts])
+    names = np.unique(group).tolist()
+    if len(names) > 1:
+        yield "all", np.ones(len(group), dtype=np.bool_), True
+    for name in names:
+        yield name, group == name, False
     for name in dict.fromkeys(name for part in parts for name, _ in part.views):
         masks = [dict(part.views).get(name, np.zeros(len(part), dtype=np.bool_)) for part in parts]
         mask = np.concatenate(masks)
         if mask.any():
-            yield GroupScore(
-                device,
-                profile,
-                name,
-                tier,
-                int(mask.sum()),
-                {},
-                _figures(_joined(parts), mask),
-                is_view=True,
-            )
+            yield name, mask, True

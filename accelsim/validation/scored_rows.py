@@ -12,7 +12,10 @@ from accelsim.validation.data_folder import DataProblem
 from accelsim.validation.suite import TextArray
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["ScoredRows", "Step", "SuiteRows"]
+#: Columns of times.
+TIMES = ("predicted_s", "measured_s", "low_s", "high_s", "roofline_s")
+
+__all__ = ["TIMES", "ScoredRows", "Step", "SuiteRows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,6 +27,7 @@ __all__ = [
     "Prediction",
     "Suite",
     "TextArray",
+    "fixed_prediction",
     "predict_each",
     "refused_batch",
     "register_suite",
@@ -104,6 +105,11 @@ def refused_batch(
     )
 
 
+def fixed_prediction(prediction: Prediction) -> Predict:
+    """Predicts rows whose times no parameters of a device enter."""
+    return lambda _parameters: prediction
+
+
 Run = TypeVar("Run", bound=Hashable)
 
 
@@ -154,6 +160,11 @@ class Suite:
     findings: Callable[[Sequence[Any]], dict[str, Any]] | None = field(default=None, repr=False)
     quantity: str = "time, s"
     fits_folder: bool = False
+
+    @property
+    def tables(self) -> tuple[Schema, ...]:
+        """All tables that it reads."""
+        return (*self.files, *self.optional_files)
 
 
 _SUITES: dict[str, Suite] = {}

@@ -16,15 +16,23 @@ import numpy as np
 from accelsim.cost.shape_surface import Surface
 from accelsim.workloads.graph import FloatArray
 
-__all__ = ["fit_surface", "fit_surface_to_sums", "knots_within"]
+__all__ = [
+    "CURVATURE",
+    "curvature_penalty",
+    "design_matrix",
+    "fit_surface_to_sums",
+    "huber_weights",
+    "knots_within",
+    "solve",
+]
 
 #: Weight of the curvature penalty and of the pull to zero, against one row.
-_CURVATURE, _PULL = 0.1, 0.006
+CURVATURE, _PULL = 0.1, 0.006
 #: Huber's constant for 95 % efficiency under normal errors, and the MAD's consistency factor.
 _HUBER, _MAD = 1.345, 1.4826
-_REWEIGHTINGS, _SUM_STEPS = 4, 20
+_SUM_STEPS = 20
 #: Where conjugate gradients stop: the values are kept to three digits.
-_TOLERANCE, _STEP_TOLERANCE, _ITERATIONS = 1e-4, 1e-3, 500
+_STEP_TOLERANCE, _ITERATIONS = 1e-3, 500
 #: Lengths tried for a Gauss-Newton step, and the change of a value that ends them.
 _STEP_LENGTHS, _CONVERGED = (1.0, 0.5, 0.25, 0.125), 2e-3
 Stage = tuple[Sequence[FloatArray], FloatArray]
@@ -43,36 +51,12 @@ def knots_within(sizes: FloatArray, ladder: Sequence[float]) -> FloatArray:
     return np.array(edges, dtype=np.float64)
 
 
-def fit_surface(
-    knots: Sequence[FloatArray],
-    coordinates: Sequence[FloatArray],
-    residual: FloatArray,
-    curvature: float = _CURVATURE,
-) -> Surface:
-    """The surface nearest to residuals.
-
-    Args:
-        knots: log2 knots of each axis.
-        coordinates: log2 sizes of the rows, one column per axis, shape (r,) each.
-        residual: ln(measured / modelled), shape (r,).
-        curvature: Weight of the penalty on curvature against one row.
-    """
-    surface = Surface.empty(knots)
-    design = _design(surface, coordinates)
-    penalty = _penalty(surface.grids[0][1].shape, curvature)
-    weight, values = np.ones(len(residual)), np.zeros(surface.flat.size)
-    for _ in range(_REWEIGHTINGS):
-        values = _solve(design, weight, residual, penalty, values, _TOLERANCE)
-        weight = _huber(residual - design @ values)
-    return surface.with_flat(values)
-
-
 def fit_surface_to_sums(
     surface: Surface,
     stages: Sequence[Stage],
     fixed: FloatArray,
     measured: FloatArray,
-    curvature: float = _CURVATURE,
+    curvature: float = CURVATURE,
 ) -> Surface:
     """The surface that corrects each stage of rows whose sum was measured, by Gauss-Newton steps.
 
@@ -86,7 +70,7 @@ def fit_surface_to_sums(
         measured: Measured sums, shape (r,).
         curvature: Weight of the penalty on curvature against one row.
     """
-    designs = [_design(surface, coordinates) for coordinates, _ in stages]
+    designs = [design_matrix(surface, coordinates) for coordinates, _ in stages]
     penalty = _penalties(surface, curvature)
 
     def totals(values: FloatArray) -> tuple[list[FloatArray], FloatArray]:
@@ -106,7 +90,7 @@ def fit_surface_to_sums(
     modelled = [time for _, time in stages]
     together = np.sum(modelled, axis=0)
     target = np.log((measured - fixed) / together)
-    values = _solve(
+    values = solve(
         weighed(modelled, together),
         np.ones(len(measured)),
         target,
@@ -118,7 +102,8 @@ def fit_surface_to_sums(
         residual = np.log(measured / total)
         design = weighed(parts, total)
         step = (
-            _solve(design, _huber(residual), residual + design @ values, penalty, values) - values
+            solve(design, huber_weights(residual), residual + design @ values, penalty, values)
+            - values
         )
 
         def loss(
@@ -139,7 +124,7 @@ def fit_surface_to_sums(
     return surface.with_flat(values)
 
 
-def _design(surface: Surface, coordinates: Sequence[FloatArray]) -> Any:
+def design_matrix(surface: Surface, coordinates: Sequence[FloatArray]) -> Any:
     """Sparse matrix from the grid's values to the rows', shape (r, points)."""
     from scipy.sparse import csr_matrix
 
@@ -155,11 +140,11 @@ def _penalties(surface: Surface, curvature: float) -> Any:
     from scipy.sparse import block_diag
 
     return block_diag(
-        [_penalty(values.shape, curvature) for _, values in surface.grids], format="csr"
+        [curvature_penalty(values.shape, curvature) for _, values in surface.grids], format="csr"
     )
 
 
-def _penalty(shape: Sequence[int], curvature: float) -> Any:
+def curvature_penalty(shape: Sequence[int], curvature: float) -> Any:
     """Squares of second differences along each axis, and of the values: a sparse quadratic form."""
     from scipy.sparse import csr_matrix, identity
 
@@ -181,7 +166,7 @@ def _penalty(shape: Sequence[int], curvature: float) -> Any:
     return total
 
 
-def _solve(
+def solve(
     design: Any,
     weight: FloatArray,
     target: FloatArray,
@@ -219,7 +204,7 @@ def _spread(residual: FloatArray) -> float:
     return _MAD * float(np.median(np.abs(residual))) + 1e-6
 
 
-def _huber(residual: FloatArray) -> FloatArray:
+def huber_weights(residual: FloatArray) -> FloatArray:
     """Weights of rows: 1 near the surface, falling as 1 / distance beyond."""
     weights: FloatArray = 1.0 / np.maximum(1.0, np.abs(residual) / (_HUBER * _spread(residual)))
     return weights

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from accelsim.cost.systolic.counts import ArrayCounts, array_counts
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import AsicProfile, Dataflow
 from accelsim.hardware.scalesim import ScaleSimConfig
-from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
+from accelsim.validation.data_folder import DataFolder, Table, schema
 from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
 from accelsim.validation.suite import Batch, TextArray, refused_batch, register_suite
 from accelsim.workloads.graph import FloatArray
@@ -34,22 +35,11 @@ _DATAFLOWS: Final = {
     "ws": Dataflow.WEIGHT_STATIONARY,
     "is": Dataflow.INPUT_STATIONARY,
 }
-_COLUMNS: Final = (
-    *text("simulator", "mode", "topology", "layer", "dataflow"),
-    *number("M", "N", "K", "rows", "cols", "ifmap_kb", "filter_kb", "ofmap_kb", "demand_rows"),
-    *number(
-        "mapping_eff_pct",
-        "compute_util_pct",
-        "ifmap_sram_reads",
-        "filter_sram_reads",
-        "ofmap_sram_writes",
-    ),
-    *number("total_cycles", "stall_cycles", "overall_util_pct", optional=True),
-)
-V2: Final = Schema("systolic/scalesim_v2.csv", _COLUMNS)
-USER_BANDWIDTH: Final = Schema("systolic/scalesim_v2_user_bandwidth.csv", _COLUMNS)
-V3: Final = Schema("systolic/scalesim_v3.csv.gz", _COLUMNS)
-_SCHEMAS: Final = (V2, USER_BANDWIDTH, V3)
+V2: Final = schema("systolic/scalesim_v2.csv")
+USER_BANDWIDTH: Final = replace(V2, file="systolic/scalesim_v2_user_bandwidth.csv")
+V3: Final = replace(V2, file="systolic/scalesim_v3.csv.gz")
+_LABEL: Final = ("mode", "topology", "layer", "M", "N", "K", "rows", "cols", "dataflow")
+_FILES: Final = (V2, USER_BANDWIDTH, V3)
 
 
 def mismatches(rows: Sequence[Any]) -> dict[str, Any]:
@@ -81,43 +71,31 @@ def mismatches(rows: Sequence[Any]) -> dict[str, Any]:
 def load(folder: DataFolder) -> list[Batch]:
     """One batch per file, array and dataflow."""
     batches: list[Batch] = []
-    for schema in _SCHEMAS:
-        table = folder.table(schema) if folder.has(schema) else None
-        if table is not None and len(table):
+    for file in _FILES:
+        if (table := folder.filled(file)) is not None:
             batches += _table_batches(table)
     return batches
 
 
 def _table_batches(table: Table) -> list[Batch]:
-    keys = np.array(
-        [
-            f"{flow} {r:.0f} {c:.0f}"
-            for flow, r, c in zip(table["dataflow"], table["rows"], table["cols"], strict=True)
-        ]
-    )
+    keys = _joined(table, ("dataflow", "rows", "cols"))
     return [_batch(table.take(keys == key)) for key in dict.fromkeys(keys.tolist())]
 
 
 def _batch(table: Table) -> Batch:
-    flow, rows, columns = (
-        str(table["dataflow"][0]),
-        float(table["rows"][0]),
-        float(table["cols"][0]),
-    )
+    flow, rows, columns = (table[name].tolist()[0] for name in ("dataflow", "rows", "cols"))
     device = f"{table['simulator'][0]} {rows:.0f}x{columns:.0f} {flow}"
-    label = _labels(table)
+    label = _joined(table, _LABEL)
     try:
         dataflow = _dataflow(flow)
         sides = (table["M"], table["N"], table["K"], rows, columns, dataflow)
         plain, reported = array_counts(*sides), array_counts(*sides, compat="scalesim")
         profile = _profile(table, dataflow)
     except InvalidValueError as error:
-        return refused_batch(
-            device, np.full(len(table), "cycles"), label, table["demand_rows"], str(error)
-        )
-    return quantity_batch(
-        profile, device, label, _measured(table), _predicted(plain, reported), EXACT_FRACTION
-    )
+        group = np.full(len(table), "cycles")
+        return refused_batch(device, group, label, table["demand_rows"], str(error))
+    predicted = _predicted(plain, reported)
+    return quantity_batch(profile, device, label, _measured(table), predicted, EXACT_FRACTION)
 
 
 def _dataflow(name: str) -> Dataflow:
@@ -126,15 +104,11 @@ def _dataflow(name: str) -> Dataflow:
     return _DATAFLOWS[name]
 
 
-def _labels(table: Table) -> TextArray:
-    names = ("mode", "topology", "layer", "M", "N", "K", "rows", "cols", "dataflow")
+def _joined(table: Table, names: Sequence[str]) -> TextArray:
+    """One text per row: the columns joined with blanks."""
     cells = zip(*(table[name].tolist() for name in names), strict=True)
-    return np.array(
-        [
-            " ".join(f"{cell:g}" if isinstance(cell, float) else cell for cell in row)
-            for row in cells
-        ]
-    )
+    words = ([f"{cell:g}" if isinstance(cell, float) else cell for cell in row] for row in cells)
+    return np.array([" ".join(row) for row in words])
 
 
 def _measured(table: Table) -> dict[str, FloatArray]:
@@ -170,7 +144,7 @@ def _profile(table: Table, dataflow: Dataflow) -> AsicProfile:
     """The configuration the rows were simulated with, at a clock that makes a cycle a second."""
     sizes = {name: int(table[f"{column}_kb"][0]) for name, column in _PADS.items()}
     config = ScaleSimConfig(
-        f"{table['simulator'][0]}",
+        str(table["simulator"][0]),
         int(table["rows"][0]),
         int(table["cols"][0]),
         **sizes,

@@ -134,13 +134,12 @@ def _selection_s(
         Dtype.FP16 if Dtype.FP16 in device.peak_flop_per_s else Dtype.FP32,
     )
     graph = graph_of_columns(
-        int(kind),
+        kind,
         (scores, 1, 1),
         dtype,
         flop=scores,
         read=_SCORE_BYTES * scores,
         write=extra * scores,
-        count=1,
     )
     costs = operator_costs(graph, device, Execution.COMPILED, parameters)
     return float(costs.time_s.sum()), float(costs.log_sigma[0])

@@ -36,9 +36,9 @@ from accelsim.cost.idle import idle_power_w
 from accelsim.cost.systolic import cost_systolic
 from accelsim.cost.table import CostTable
 from accelsim.hardware.profile import AsicProfile
-from accelsim.validation.data_folder import DataFolder, Schema, Table, number, text
+from accelsim.validation.data_folder import DataFolder, Table, published, schema
 from accelsim.validation.quantity_batches import QUANTITY, quantity_batch
-from accelsim.validation.suite import Batch, refused_batch, register_suite
+from accelsim.validation.suite import Batch, TextArray, refused_batch, register_suite
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.graph import FloatArray, OperatorGraph
@@ -52,31 +52,13 @@ __all__ = [
     "from_counters",
 ]
 
-APPS: Final = Schema(
-    "asic/tpuv1_apps.csv",
-    (
-        *text("app"),
-        *number("layers", "weights_M", "ops_per_weight_byte", "batch", "tops_achieved"),
-        *number("array_active_pct", "useful_macs_pct", "gpu_rel_cpu", "tpu_rel_cpu", optional=True),
-    ),
-)
-PLATFORMS: Final = Schema(
-    "asic/tpuv1_platforms.csv",
-    (
-        *text("device"),
-        *number("dies_per_server", "server_tdp_w"),
-        *number("busy_w_per_die", optional=True),
-    ),
-)
-PER_WATT: Final = Schema(
-    "asic/tpuv1_perf_per_watt.csv", (*text("metric", "mean"), *number("gpu_vs_cpu", "tpu_vs_cpu"))
-)
+APPS: Final = schema("asic/tpuv1_apps.csv")
+PLATFORMS: Final = schema("asic/tpuv1_platforms.csv")
+PER_WATT: Final = schema("asic/tpuv1_perf_per_watt.csv")
 _SIGMA: Final = 0.1
 _PEAK_TOPS: Final = 92.0
-#: Means of table 6 over its six applications, and the applications' shares of the fleet in July
-#: 2016 (table 1).
-_PUBLISHED_MEAN: Final = {"tpu": 14.5, "gpu": 1.1}
-_FLEET_SHARE: Final = {"MLP0": 0.61, "LSTM0": 0.29, "CNN0": 0.05}
+_PUBLISHED: Final = published("tpuv1_applications")
+_FLEET_SHARE: Final = _PUBLISHED["fleet_share"]
 _APPLICATION_COUNT: Final = 6
 _SIDE: Final = 256
 
@@ -90,8 +72,7 @@ class Application:
         vectors: Elementwise layers.
         weights: Parameters.
         batch: Inferences together.
-        is_convolutional: Convolutions instead of square matrices.
-        operations_per_weight_byte: Multiply-adds per weight.
+        operations_per_weight_byte: Multiply-adds per weight of convolutions; 0 of square matrices.
         activation_bytes: 2 where activations have 16 bits.
     """
 
@@ -99,25 +80,20 @@ class Application:
     vectors: int
     weights: float
     batch: int
-    is_convolutional: bool = False
     operations_per_weight_byte: float = 0.0
     activation_bytes: int = 1
 
 
-#: Table 1; CNN1's 72 convolutions and 4 matrices have no published sizes.
+#: Table 1, but for CNN1.
 APPLICATIONS: Final[Mapping[str, Application]] = {
-    "MLP0": Application(5, 0, 20e6, 200),
-    "MLP1": Application(4, 0, 5e6, 168),
-    "LSTM0": Application(24, 34, 52e6, 64, activation_bytes=2),
-    "LSTM1": Application(37, 19, 34e6, 96, activation_bytes=2),
-    "CNN0": Application(16, 0, 8e6, 8, is_convolutional=True, operations_per_weight_byte=2888),
+    name: Application(**entry) for name, entry in _PUBLISHED["applications"].items()
 }
 
 
 def application_graph(app: Application) -> OperatorGraph:
     """Layers with the published number, weights, batch and intensity."""
     builder = GraphBuilder(precision("int8"))
-    if app.is_convolutional:
+    if app.operations_per_weight_byte:
         side = round((app.operations_per_weight_byte / app.batch) ** 0.5)
         channels = _SIDE * max(round((app.weights / app.matrices / 9) ** 0.5 / _SIDE), 1)
         x = builder.input(app.batch, channels, side, side)
@@ -169,14 +145,9 @@ def from_counters(useful_fraction: float, name: str) -> float:
 def findings(rows: Sequence[Any]) -> dict[str, Any]:
     """Predictions of all applications with published layers, measured here or not."""
     del rows
-    return {
-        "predicted_tops": {
-            name: round(application_tops(app), 2) for name, app in APPLICATIONS.items()
-        },
-        "predicted_power_w": {
-            name: round(application_power_w(app), 1) for name, app in APPLICATIONS.items()
-        },
-    }
+    tops = {name: round(application_tops(app), 2) for name, app in APPLICATIONS.items()}
+    power = {name: round(application_power_w(app), 1) for name, app in APPLICATIONS.items()}
+    return {"predicted_tops": tops, "predicted_power_w": power}
 
 
 @register_suite(
@@ -190,57 +161,53 @@ def findings(rows: Sequence[Any]) -> dict[str, Any]:
 )
 def load(folder: DataFolder) -> list[Batch]:
     """Applications, what their counters say, and performance per watt."""
-    apps = folder.table(APPS)
-    if apps is None or not len(apps):
+    apps = folder.filled(APPS)
+    if apps is None:
         return []
     batches = _applications(apps)
-    platforms = folder.table(PLATFORMS) if folder.has(PLATFORMS) else None
-    per_watt = folder.table(PER_WATT) if folder.has(PER_WATT) else None
-    if platforms is not None and per_watt is not None and len(platforms) and len(per_watt):
-        batches.append(_per_watt(per_watt, platforms, apps))
-    if platforms is not None and len(platforms):
-        batches += _busy_power(platforms)
+    if (platforms := folder.filled(PLATFORMS)) is not None:
+        if (per_watt := folder.filled(PER_WATT)) is not None:
+            batches.append(_per_watt(per_watt, platforms, apps))
+        batches.append(_busy_power(platforms))
     return batches
 
 
-def _busy_power(platforms: Table) -> list[Batch]:
+def _batch(
+    label: TextArray, measured: Mapping[str, FloatArray], predicted: Mapping[str, FloatArray]
+) -> Batch:
+    return quantity_batch(_device(), "TPU v1", label, measured, predicted, _SIGMA)
+
+
+def _busy_power(platforms: Table) -> Batch:
     """Power of a busy die, the applications weighted by their share of the fleet."""
-    own = np.array(["tpu" in name.lower() for name in platforms["device"].tolist()])
-    measured = platforms.take(own)["busy_w_per_die"]
-    if not np.isfinite(measured).any():
-        return []
+    own = np.char.find(np.char.lower(platforms["device"]), "tpu") >= 0
+    measured = platforms["busy_w_per_die"][own]
     share = np.array(list(_FLEET_SHARE.values()))
     power = np.array([application_power_w(APPLICATIONS[name]) for name in _FLEET_SHARE])
-    predicted = np.full(len(measured), float((share * power).sum() / share.sum()))
-    quantity = "power of a busy die"
-    label = np.full(len(measured), "fleet mix")
-    return [
-        quantity_batch(
-            _device(), "TPU v1", label, {quantity: measured}, {quantity: predicted}, _SIGMA
-        )
-    ]
+    predicted = np.full(len(measured), (share * power).sum() / share.sum())
+    name, label = "power of a busy die", np.full(len(measured), "fleet mix")
+    return _batch(label, {name: measured}, {name: predicted})
 
 
 def _applications(apps: Table) -> list[Batch]:
-    known = np.isin(apps["app"], list(APPLICATIONS))
-    lost = apps.take(~known)
-    names, measured = apps["app"].tolist(), apps["tops_achieved"]
+    names, useful = apps["app"].tolist(), apps["useful_macs_pct"]
     tops = np.array(
         [application_tops(APPLICATIONS[name]) if name in APPLICATIONS else np.nan for name in names]
     )
-    counted = np.array(
-        [from_counters(u / 100, n) for u, n in zip(apps["useful_macs_pct"], names, strict=True)]
-    )
-    fill = apps["useful_macs_pct"] / apps["array_active_pct"]
-    predicted = {"TOPS": tops, "TOPS with array fill": tops * fill, "TOPS from counters": counted}
-    quantities = dict.fromkeys(predicted, measured)
-    batches = [quantity_batch(_device(), "TPU v1", apps["app"], quantities, predicted, _SIGMA)]
+    counted = [from_counters(share, name) for share, name in zip(useful / 100, names, strict=True)]
+    fill = useful / apps["array_active_pct"]
+    predicted = {
+        "TOPS": tops,
+        "TOPS with array fill": tops * fill,
+        "TOPS from counters": np.array(counted),
+    }
+    measured = dict.fromkeys(predicted, apps["tops_achieved"])
+    batches = [_batch(apps["app"], measured, predicted)]
+    lost = apps.take(np.isnan(tops))
     if len(lost):
-        group = np.full(len(lost), "TOPS")
+        columns = (np.full(len(lost), "TOPS"), lost["app"], lost["tops_achieved"])
         reason = "its layers' sizes are not published"
-        batches.append(
-            refused_batch("TPU v1", group, lost["app"], lost["tops_achieved"], reason, _device())
-        )
+        batches.append(refused_batch("TPU v1", *columns, reason, _device()))
     return batches
 
 
@@ -248,23 +215,19 @@ def _per_watt(table: Table, platforms: Table, apps: Table) -> Batch:
     """Performance per watt over the CPU server's, per die and at the servers' thermal
     design power.
     """
-    label = np.array(
-        [f"{metric} {mean}" for metric, mean in zip(table["metric"], table["mean"], strict=True)]
-    )
-    quantities: dict[str, FloatArray] = {}
+    rows = list(zip(table["metric"].tolist(), table["mean"].tolist(), strict=True))
+    label = np.array([" ".join(row) for row in rows])
+    measured: dict[str, FloatArray] = {}
     predicted: dict[str, FloatArray] = {}
-    for chip, column in (("tpu", "tpu_vs_cpu"), ("gpu", "gpu_vs_cpu")):
+    for chip in ("tpu", "gpu"):
         quantity = f"{chip.upper()} performance per watt over CPU"
-        quantities[quantity] = table[column]
-        predicted[quantity] = np.array(
-            [
-                _relative_performance(apps, chip, mean) * _power_ratio(platforms, chip, metric)
-                for metric, mean in zip(
-                    table["metric"].tolist(), table["mean"].tolist(), strict=True
-                )
-            ]
-        )
-    return quantity_batch(_device(), "TPU v1", label, quantities, predicted, _SIGMA)
+        measured[quantity] = table[f"{chip}_vs_cpu"]
+        ratios = [
+            _relative_performance(apps, chip, mean) * _power_ratio(platforms, chip, metric)
+            for metric, mean in rows
+        ]
+        predicted[quantity] = np.array(ratios)
+    return _batch(label, measured, predicted)
 
 
 def _power_ratio(platforms: Table, chip: str, metric: str) -> float:
@@ -295,18 +258,19 @@ def _relative_performance(apps: Table, chip: str, mean: str) -> float:
     names = apps["app"].tolist()
     scale = np.ones(len(apps))
     if chip == "tpu":
-        pairs = zip(names, apps["tops_achieved"], strict=True)
+        measured = zip(names, apps["tops_achieved"], strict=True)
         scale = np.array(
-            [application_tops(APPLICATIONS[n]) / t if n in APPLICATIONS else 1.0 for n, t in pairs]
+            [
+                application_tops(APPLICATIONS[name]) / tops if name in APPLICATIONS else 1.0
+                for name, tops in measured
+            ]
         )
     usable = np.isfinite(ratios) & (ratios > 0)
     if mean == "geo":
         whole = int(usable.sum()) == _APPLICATION_COUNT
-        measured = np.exp(np.log(ratios[usable]).mean()) if whole else _PUBLISHED_MEAN[chip]
-        return float(measured * np.exp(np.log(scale[usable]).mean()))
+        mean_ratio = (
+            np.exp(np.log(ratios[usable]).mean()) if whole else _PUBLISHED["mean_over_cpu"][chip]
+        )
+        return float(mean_ratio * np.exp(np.log(scale[usable]).mean()))
     share = np.array([_FLEET_SHARE.get(name, 0.0) for name in names]) * usable
-    return (
-        float((share * np.where(usable, ratios, 0.0) * scale).sum() / share.sum())
-        if share.sum()
-        else float("nan")
-    )
+    return float((share * np.where(usable, ratios, 0.0) * scale).sum() / share.sum())

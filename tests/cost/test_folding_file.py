@@ -18,7 +18,7 @@ from accelsim.cost.fpga.fpga_parameters import fpga_parameters
 from accelsim.datafile import data_root
 from accelsim.errors import InvalidValueError, ProfileError
 from accelsim.hardware.sourced import Sourced
-from accelsim.validation.fpga_dataflow import cnv_nodes, mlp_nodes, radioml_nodes
+from accelsim.validation.fpga_dataflow import dense_nodes, network_nodes
 
 FOLDER = data_root() / "calibration" / "published" / "finn_folding"
 
@@ -34,7 +34,7 @@ def test_node_cycles_equal_finns():
     foldings = read_folding(FOLDER / "cnv-w1a1.json")
     cycles = [
         node_cycles(n.mw, n.mh, n.vectors, f.pe, f.simd)
-        for n, f in zip(cnv_nodes(), foldings, strict=True)
+        for n, f in zip(network_nodes("cnv"), foldings, strict=True)
     ]
     assert cycles == [32400, 28224, 20736, 28800, 20736, 18432, 32768, 32768, 8192]
 
@@ -43,7 +43,7 @@ def test_radioml_runs_at_its_published_rate():
     # finn-examples build/vgg10-radioml/README.md: "At 250MHz, the accelerator reaches ~230k
     # frames/s".
     foldings = read_folding(FOLDER / "vgg10-radioml.json")
-    design = folded_design(radioml_nodes(), foldings, board(), fpga_parameters())
+    design = folded_design(network_nodes("radioml"), foldings, board(), fpga_parameters())
     assert design.fps == pytest.approx(230e3, rel=0.07)
     assert design.cycles.max() == 1024
 
@@ -53,7 +53,9 @@ def test_cnv_runs_at_its_measured_rate():
     # does not state the clock; 300 MHz is assumed, so this checks the slowest node only if that is
     # right.
     foldings = read_folding(FOLDER / "cnv-w1a1.json")
-    design = folded_design(cnv_nodes(), foldings, board("zcu104", 300e6), fpga_parameters())
+    design = folded_design(
+        network_nodes("cnv"), foldings, board("zcu104", 300e6), fpga_parameters()
+    )
     assert design.fps == pytest.approx(9149.98, rel=0.01)
 
 
@@ -72,7 +74,7 @@ def test_both_cnv_designs_of_the_paper(
     base, scaled = (read_folding(FOLDER / f"{name}.json") for name in ("cnv-w1a1", folding))
     assert [b.pe * b.simd * times for b in base] == [f.pe * f.simd for f in scaled]
     design = folded_design(
-        cnv_nodes(holds_maps=True), scaled, board("zcu102", 200e6), fpga_parameters()
+        network_nodes("cnv", holds_maps=True), scaled, board("zcu102", 200e6), fpga_parameters()
     )
     assert design.fps == pytest.approx(fps, rel=0.002)
     assert design.latency_s == pytest.approx(latency_s, rel=latency_error)
@@ -80,7 +82,7 @@ def test_both_cnv_designs_of_the_paper(
 
 
 def test_a_window_generator_that_holds_a_map_loads_it_first():
-    held, lines = (cnv_nodes(holds_maps=holds)[0] for holds in (True, False))
+    held, lines = (network_nodes("cnv", holds_maps=holds)[0] for holds in (True, False))
     folding = (LayerFolding("MVAU_0", 64, 3),)
     slow, fast = (
         folded_design([node], folding, board(clock_hz=1e6), fpga_parameters())
@@ -122,7 +124,7 @@ def test_malformed_files_name_the_layer(data, words, tmp_path):
 
 
 def test_foldings_must_fit_their_network():
-    nodes = mlp_nodes((784, 256, 10), 1)
+    nodes = dense_nodes((784, 256, 10), 1)
     wrong_count = parse_folding({"MVAU_0": {"PE": 1, "SIMD": 1}}, "here")
     with pytest.raises(InvalidValueError, match="folding layers"):
         folded_design(nodes, wrong_count, board(), fpga_parameters())

@@ -358,10 +358,10 @@ def test_parts_of_the_energy_add_up(device, batch):
 
 @pytest.mark.parametrize("target", [0.0, -5.0, float("nan"), float("inf")])
 def test_rates_asked_for_are_positive(target):
-    from accelsim.validation.fpga_dataflow import cnv_nodes
+    from accelsim.validation.fpga_dataflow import network_nodes
 
     with pytest.raises(InvalidValueError, match="target_fps"):
-        fold_network(cnv_nodes(), catalog.device("zcu104"), fpga_parameters(), target)
+        fold_network(network_nodes("cnv"), catalog.device("zcu104"), fpga_parameters(), target)
 
 
 def test_unknown_flows_are_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_figures_of_four_rows_by_hand():
 def test_no_rows_give_no_figures():
     found = score([], [])
     assert found.rows_answered == 0
-    assert {value for name, value in found.to_dict().items() if name != "rows_answered"} == {None}
+    assert {value for name, value in asdict(found).items() if name != "rows_answered"} == {None}
 
 
 def test_a_perfect_prediction_has_no_error_and_full_coverage():
@@ -173,8 +174,8 @@ def test_the_order_of_rows_does_not_matter(rows, random):
     order = list(range(len(measured)))
     random.shuffle(order)
     one, other = score(predicted, measured), score(predicted[order], measured[order])
-    for name, value in one.to_dict().items():
-        assert other.to_dict()[name] == (
+    for name, value in asdict(one).items():
+        assert asdict(other)[name] == (
             value if value is None else pytest.approx(value, rel=1e-9, abs=1e-12)
         )
 

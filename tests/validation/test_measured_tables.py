@@ -15,21 +15,20 @@ from hypothesis import strategies as st
 from accelsim.errors import InputError
 from accelsim.validation.data_folder import (
     DataFolder,
-    Schema,
-    count_column,
     data_folder,
-    name_column,
-    number,
-    text,
-    time_column,
+    schema_of,
 )
 from accelsim.validation.folder_hints import misplaced_hint, unread_notes
 
-SCHEMA = Schema(
+SCHEMA = schema_of(
     "ops/vec.csv.gz",
-    (*text("op", "device"), *number("b"), *time_column("latency_ms")),
-    ("op", "device", "b"),
-    0.1,
+    {
+        "text": ["op", "device"],
+        "number": ["b"],
+        "time": ["latency_ms"],
+        "key": ["op", "device", "b"],
+        "repeat_tolerance_fraction": 0.1,
+    },
 )
 GOOD = "op,device,b,latency_ms,note\nadd,T4,1,0.5,x\nadd,T4,2,0.7,y\nmul,T4,1,0.4,z\n"
 
@@ -155,14 +154,14 @@ def test_the_folder_must_be_one(tmp_path):
         data_folder(tmp_path / "nowhere")
 
 
-STRICT = Schema(
+STRICT = schema_of(
     "ops/gemm.csv.gz",
-    (
-        *name_column("op", allowed=("bmm", "linear")),
-        *name_column("device"),
-        *count_column("m"),
-        *time_column("t_ms"),
-    ),
+    {
+        "name": ["op", "device"],
+        "count": ["m"],
+        "time": ["t_ms"],
+        "allowed": {"op": ["bmm", "linear"]},
+    },
 )
 STRICT_GOOD = "op,device,m,t_ms\nbmm,T4,8,0.5\nlinear,T4,16,0.7\n"
 
@@ -217,10 +216,9 @@ def test_lines_are_counted_as_an_editor_counts_them(strict):
     assert [(problem.row, problem.column) for problem in problems] == [(5, "device"), (6, "t_ms")]
 
 
-WHOLE = Schema(
+WHOLE = schema_of(
     "ops/lists.csv.gz",
-    (*name_column("desc", "op"), *count_column("repeat"), *time_column("t_ms")),
-    whole="desc",
+    {"name": ["desc", "op"], "count": ["repeat"], "time": ["t_ms"], "whole": "desc"},
 )
 
 
@@ -300,7 +298,7 @@ def test_tables_one_folder_off_are_found_for_the_message(tmp_path):
     assert above == f"ops/vec.csv.gz lies one folder deeper: give '{tmp_path / 'data'}'."
     (tmp_path / "vec.csv").write_text(GOOD)
     assert "looked for in ops/ below it" in misplaced_hint(DataFolder(tmp_path), [SCHEMA])
-    assert misplaced_hint(DataFolder(tmp_path / "data"), [Schema("else/where.csv", ())]) == ""
+    assert misplaced_hint(DataFolder(tmp_path / "data"), [schema_of("else/where.csv", {})]) == ""
 
 
 @settings(max_examples=60, deadline=None)

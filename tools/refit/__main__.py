@@ -24,7 +24,7 @@ from accelsim.datafile import data_root, read_mapping
 from accelsim.errors import AccelsimError
 from accelsim.validation.cnn_gpus import MEASUREMENTS_SCHEMA
 from accelsim.validation.data_folder import data_folder
-from accelsim.validation.fit_rows import gpu_cells
+from accelsim.validation.folder_fit import gpu_cells
 from tools.refit.aiconfigurator_fit import import_kernels, parsed_requests
 from tools.refit.dpu import refit_dpu
 from tools.refit.files import write_measured_boards
@@ -37,6 +37,7 @@ from tools.refit.refit import (
     respread_device,
 )
 from tools.refit.stacks import refit_stacks
+from tools.refit.vidur import vidur_cells
 
 
 def _say(line: str) -> None:
@@ -117,7 +118,9 @@ def _run(options: argparse.Namespace, out: Path) -> int:
 
 def _refit(options: argparse.Namespace, out: Path) -> int:
     everything = options.device_class is None and not options.device
-    cells = gpu_cells(data_folder(options.data), _say)
+    _say("reading operator tables")
+    folder = data_folder(options.data)
+    cells = [*gpu_cells(folder), *vidur_cells(folder)]
     devices = options.device or (_boards("fitted_boards") if everything else [])
     if options.spreads:
         _respread(options, cells, out, devices)
@@ -129,7 +132,6 @@ def _refit(options: argparse.Namespace, out: Path) -> int:
         prior, kept = refit_class(sample, _say)
         for chip in _boards("left_out_chips"):
             kept += refit_left_out(chip, sample, _say)
-        folder = data_folder(options.data)
         if folder.has(MEASUREMENTS_SCHEMA):
             refit_stacks(folder, out / "class")
     for device in devices:

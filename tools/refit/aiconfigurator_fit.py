@@ -34,13 +34,22 @@ from accelsim.validation.aiconfigurator_rows import (
 )
 from accelsim.validation.names import gpu_of
 from accelsim.validation.split import held_out_rows
-from accelsim.validation.surface_fit import fit_surface, fit_surface_to_sums, knots_within
+from accelsim.validation.surface_fit import (
+    CURVATURE,
+    curvature_penalty,
+    design_matrix,
+    fit_surface_to_sums,
+    huber_weights,
+    knots_within,
+    solve,
+)
 from accelsim.workloads.graph import FloatArray
 from tools.refit.aiconfigurator_sample import Sample, samples_by_surface
 from tools.refit.small_grids import compact_surfaces
 
 __all__ = [
     "LADDERS",
+    "fit_surface",
     "import_kernels",
     "kernel_overlay",
     "kernel_surfaces",
@@ -50,6 +59,8 @@ __all__ = [
 
 _POWERS = tuple(2.0**step for step in range(18))
 #: Sizes of the surfaces' knots, in the order of `accelsim.cost.gpu.surface.AXES`.
+#: Rounds of reweighting, and where the conjugate gradients of each stop.
+_REWEIGHTINGS, _TOLERANCE = 4, 1e-4
 LADDERS: dict[str, tuple[Sequence[float], ...]] = {
     "gemm": (_POWERS, _POWERS, _POWERS),
     "grouped_gemm": (_POWERS, _POWERS[:10], (2, 4, 8, 16, 64, 256), _POWERS[6:], _POWERS[6:]),
@@ -271,3 +282,27 @@ def _smooth(sample: Sample) -> list[Surface]:
         return [fit_surface_to_sums(empty, stages, sample.fixed, sample.measured, _SUM_CURVATURE)]
     ((place, time),) = stages
     return [fit_surface(knots, place, np.log((sample.measured - sample.fixed) / time))]
+
+
+def fit_surface(
+    knots: Sequence[FloatArray],
+    coordinates: Sequence[FloatArray],
+    residual: FloatArray,
+    curvature: float = CURVATURE,
+) -> Surface:
+    """The surface nearest to residuals.
+
+    Args:
+        knots: log2 knots of each axis.
+        coordinates: log2 sizes of the rows, one column per axis, shape (r,) each.
+        residual: ln(measured / modelled), shape (r,).
+        curvature: Weight of the penalty on curvature against one row.
+    """
+    surface = Surface.empty(knots)
+    design = design_matrix(surface, coordinates)
+    penalty = curvature_penalty(surface.values.shape, curvature)
+    weight, values = np.ones(len(residual)), np.zeros(surface.values.size)
+    for _ in range(_REWEIGHTINGS):
+        values = solve(design, weight, residual, penalty, values, _TOLERANCE)
+        weight = huber_weights(residual - design @ values)
+    return surface.with_flat(values)

@@ -21,11 +21,12 @@ from accelsim.validation.aiconfigurator_rows import KernelRows
 from accelsim.validation.columns import gemm_graph
 from accelsim.validation.expert_load import busiest_device_load, routing_exponent
 from accelsim.validation.split import held_out_rows
-from accelsim.validation.surface_fit import fit_surface, fit_surface_to_sums, knots_within
+from accelsim.validation.surface_fit import fit_surface_to_sums, knots_within
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.operator import OperatorKind
 from tools.refit import aiconfigurator_fit
 from tools.refit.aiconfigurator_fit import (
+    fit_surface,
     kernel_overlay,
     kernel_surfaces,
     parsed_request,
