@@ -300,8 +300,8 @@ def fit_surface(
     """
     surface = Surface.empty(knots)
     design = design_matrix(surface, coordinates)
-    penalty = curvature_penalty(surface.values.shape, curvature)
-    weight, values = np.ones(len(residual)), np.zeros(surface.values.size)
+    penalty = curvature_penalty(surface.grids[0][1].shape, curvature)
+    weight, values = np.ones(len(residual)), np.zeros(surface.flat.size)
     for _ in range(_REWEIGHTINGS):
         values = solve(design, weight, residual, penalty, values, _TOLERANCE)
         weight = huber_weights(residual - design @ values)
