@@ -102,7 +102,7 @@ class DesignPoint:
         design = self.design
         short = next(name for name, dataflow in DATAFLOWS.items() if dataflow is design.dataflow)
         own = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
-        parts = own.pop("energy_parts_j") | own.pop("area_parts_mm2")
+        parts: dict[str, float] = own.pop("energy_parts_j") | own.pop("area_parts_mm2")
         shape: dict[str, Any] = {
             "array": f"{design.rows}x{design.columns}",
             "count": design.count,
@@ -192,10 +192,10 @@ def design_grid(
     if not 1 <= size <= _MOST_DESIGNS:
         allowed = f"1 to {_MOST_DESIGNS} combinations"
         raise InvalidValueError("designs", size, allowed, "Name fewer values.")
-    rest: tuple[Any, ...] = (clock_hz, pipelined, weight_density_fraction)
+    rest = (clock_hz, pipelined, weight_density_fraction)
     return tuple(
-        ArrayDesign(*array, dataflow, *sram, bandwidth, count, *rest)
-        for array, dataflow, sram, bandwidth, count in product(*axes)
+        ArrayDesign(rows, columns, dataflow, *sram, bandwidth, count, *rest)
+        for (rows, columns), dataflow, sram, bandwidth, count in product(*axes)
     )
 
 
