@@ -194,8 +194,8 @@ def design_grid(
         raise InvalidValueError("designs", size, allowed, "Name fewer values.")
     rest = (clock_hz, pipelined, weight_density_fraction)
     return tuple(
-        ArrayDesign(rows, columns, dataflow, *sram, bandwidth, count, *rest)
-        for (rows, columns), dataflow, sram, bandwidth, count in product(*axes)
+        ArrayDesign(rows, columns, flow, inputs, weights, outputs, bandwidth, count, *rest)
+        for (rows, columns), flow, (inputs, weights, outputs), bandwidth, count in product(*axes)
     )
 
 
