@@ -102,8 +102,8 @@ class DesignPoint:
         design = self.design
         short = next(name for name, dataflow in DATAFLOWS.items() if dataflow is design.dataflow)
         own = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
-        parts = own.pop("energy_parts_j") | own.pop("area_parts_mm2")
-        shape = {
+        parts: dict[str, float] = own.pop("energy_parts_j") | own.pop("area_parts_mm2")
+        shape: dict[str, Any] = {
             "array": f"{design.rows}x{design.columns}",
             "count": design.count,
             "dataflow": short,
@@ -180,15 +180,22 @@ def design_grid(
     Raises:
         InvalidValueError: If a design is not possible, or there are more than 100,000.
     """
-    axes = [list(x) for x in (arrays, dataflows, srams_bytes, bandwidths_bytes_per_s, counts)]
+    asked: tuple[Iterable[Any], ...] = (
+        arrays,
+        dataflows,
+        srams_bytes,
+        bandwidths_bytes_per_s,
+        counts,
+    )
+    axes = [list(axis) for axis in asked]
     size = prod(len(axis) for axis in axes)
     if not 1 <= size <= _MOST_DESIGNS:
         allowed = f"1 to {_MOST_DESIGNS} combinations"
         raise InvalidValueError("designs", size, allowed, "Name fewer values.")
     rest = (clock_hz, pipelined, weight_density_fraction)
     return tuple(
-        ArrayDesign(*array, dataflow, *sram, bandwidth, count, *rest)
-        for array, dataflow, sram, bandwidth, count in product(*axes)
+        ArrayDesign(rows, columns, flow, inputs, weights, outputs, bandwidth, count, *rest)
+        for (rows, columns), flow, (inputs, weights, outputs), bandwidth, count in product(*axes)
     )
 
 
@@ -212,10 +219,9 @@ def design_of_config(
     """
     rate = config.rate_bytes_per_s(dtype, clock_hz, bandwidth_bytes_per_s)
     words = (config.input_sram_kib, config.weight_sram_kib, config.output_sram_kib)
-    srams = (1024.0 * dtype.bytes * kib for kib in words)
-    return ArrayDesign(
-        config.rows, config.columns, config.dataflow, *srams, rate, clock_hz=clock_hz
-    )
+    inputs, weights, outputs = (1024.0 * dtype.bytes * kib for kib in words)
+    array = (config.rows, config.columns, config.dataflow)
+    return ArrayDesign(*array, inputs, weights, outputs, rate, clock_hz=clock_hz)
 
 
 def sweep_architectures(
@@ -298,9 +304,10 @@ def _areas(
     stays = np.array([design.dataflow is Dataflow.OUTPUT_STATIONARY for design in designs])
     bits = np.where(stays, 2.0, 3.0) * 8.0 * dtype.bytes + PARTIAL_SUM_BITS
     lanes = column("columns") * column("count")
-    sides = (column("element_count"), bits, column("pads_bytes"), column("count"), lanes)
+    elements, pads = column("element_count"), tuple(column("pads_bytes"))
+    count, known = column("count"), area_coefficients()
     try:
-        return area_coefficients().design_parts(*sides, dtype, process_nm), ""
+        return known.design_parts(elements, bits, pads, count, lanes, dtype, process_nm), ""
     except MissingCoefficientError as error:
         if asked:
             raise

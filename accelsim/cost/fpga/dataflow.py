@@ -232,7 +232,8 @@ def _divisors(number: int) -> tuple[int, ...]:
 def _candidates(node: StreamingNode, values: FpgaParameters) -> FloatArray:
     """Every folding of a node, fewest cycles first, shape (f, 6)."""
     grid = np.meshgrid(_divisors(node.mh), _divisors(node.mw), indexing="ij")
-    table = _foldings(node, *(axis.reshape(-1).astype(np.float64) for axis in grid), values)
+    pe, simd = (axis.reshape(-1).astype(np.float64) for axis in grid)
+    table = _foldings(node, pe, simd, values)
     return table[np.lexsort((table[:, 1], table[:, 0]))]
 
 
@@ -263,9 +264,10 @@ def _budget(device: FpgaProfile, *, whole: bool = False) -> FloatArray:
     infinite where unknown.
     """
     usable = 1.0 if whole else value_of(device.usable_fraction, 1.0)
-    luts = value_of(device.lut_count, np.inf)
-    blocks = 2.0 * value_of(device.bram_36k_count, np.inf) + 16.0 * value_of(device.uram_count, 0)
-    return usable * np.array([luts, blocks, value_of(device.dsp_count, np.inf)])
+    resources = (device.lut_count, device.bram_36k_count, device.dsp_count)
+    luts, blocks, multipliers = (np.inf if r is None else r.value for r in resources)
+    blocks = 2.0 * blocks + 16.0 * value_of(device.uram_count, 0)
+    return usable * np.array([luts, blocks, multipliers])
 
 
 def fold_network(

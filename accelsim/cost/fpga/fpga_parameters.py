@@ -59,7 +59,8 @@ def fpga_parameters() -> FpgaParameters:
     Raises:
         ProfileError: If their file is missing or malformed.
     """
-    return class_parameters("fpga", FpgaParameters)
+    parameters: FpgaParameters = class_parameters("fpga", FpgaParameters)
+    return parameters
 
 
 @lru_cache(maxsize=64)

@@ -149,7 +149,8 @@ def supported_rows_fpga(graph: OperatorGraph, device: FpgaProfile) -> NDArray[np
     """Which rows the board's overlay can run, shape (n,)."""
     machine = overlay_machine(device, fpga_parameters())
     refused = [rows for rows, *_ in _refusals(graph, machine)]
-    return ~np.any(refused, axis=0)
+    supported: NDArray[np.bool_] = ~np.any(refused, axis=0)
+    return supported
 
 
 def _refusals(
@@ -189,7 +190,8 @@ def _fused_rows(graph: OperatorGraph) -> NDArray[np.bool_]:
     """Rows that run inside a convolution: batch normalisation and one-input activations, shape
     (n,).
     """
-    return _has_one_input(graph) | (graph.kind == _K.BATCH_NORM)
+    fused: NDArray[np.bool_] = _has_one_input(graph) | (graph.kind == _K.BATCH_NORM)
+    return fused
 
 
 # -- overlay

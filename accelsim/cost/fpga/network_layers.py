@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +84,7 @@ class LayerColumns:
 
 def join_layers(networks: Sequence[LayerColumns]) -> LayerColumns:
     """Layers of networks end to end; input pixels are those of all."""
-    columns = {
+    columns: dict[str, Any] = {
         f.name: np.hstack([getattr(layers, f.name) for layers in networks])
         for f in fields(LayerColumns)
     }
@@ -119,11 +120,16 @@ def layer_columns(graph: OperatorGraph, images: float = 1.0) -> LayerColumns:
     written = (graph.write_bytes * write_ratio)[keep] * starts
     is_read = np.isin(np.arange(len(graph)), graph.dependency)
     high, wide, *others = np.array(sizes, dtype=np.float64).T
+    channels_in, channels_out, groups, window, window_columns = others
     return LayerColumns(
         kind,
         np.where(kind > POOL, high * starts / images, high),
         np.where(graph.kind[keep] == _K.GEMM, wide / images, wide),
-        *others,
+        channels_in,
+        channels_out,
+        groups,
+        window,
+        window_columns,
         map_bytes=(taken + written) / images,
         write_bytes=written / images,
         output_bytes=np.where(is_read, 0.0, graph.write_bytes)[keep] / images,

@@ -164,7 +164,7 @@ def board_rates(name: str) -> BoardRates | None:
     if name not in shipped.host_hz:
         return None
     way = "unseen core" if name in shipped.unseen else "layers"
-    spreads = (shipped.log_sigma[f"{threads} {way}"] for threads in ("single", "multi"))
+    spreads = (shipped.log_sigma[f"single {way}"], shipped.log_sigma[f"multi {way}"])
     host_ratio = _REFERENCE_HOST_HZ / shipped.host_hz[name]
     rates = shipped.of(shipped.newest)
     return BoardRates(rates, host_ratio, *spreads, shipped.log_sigma["gates"])
@@ -187,10 +187,13 @@ def boards_of_device(device: FpgaProfile, host_ratio: float, active_cores: float
     core = device.overlay
     assert core is not None
     memory = main_memory_bandwidth_bytes_per_s(device)
-    columns = (core.clock_hz.value, active_cores, memory, host_ratio, HOST_CORES)
     return DpuBoards(
         np.array([core_sides(core)]),
-        *(np.array([value]) for value in columns),
+        np.array([core.clock_hz.value]),
+        np.array([active_cores]),
+        np.array([memory]),
+        np.array([host_ratio]),
+        np.array([HOST_CORES]),
         has_wide_memory=np.array([False]),
         is_early=np.array([False]),
     )

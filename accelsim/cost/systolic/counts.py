@@ -99,11 +99,11 @@ def array_counts(
     down, across, _, height, width, row_folds, column_folds = folding(*sides)
     is_output = dataflow is Dataflow.OUTPUT_STATIONARY
     folds, elements = row_folds * column_folds, height * width
-    spent, reported, extra = cycles, cycles, 0.0
+    spent, reported, extra = cycles, cycles, np.zeros_like(cycles)
     if compat:
         reported = cycles - 1
         spent = cycles if is_output else cycles + folds * (width - 1)
-        extra = folds * (height + width) if is_output else 0.0
+        extra = folds * (height + width) if is_output else extra
     # Streamed operands are read once per fold across them, partial sums written once per fold of
     # the window; the stationary operand moves once.
     moves = {
@@ -129,8 +129,8 @@ def access_bits(
     rows: ArrayLike,
     columns: ArrayLike,
     dataflow: Dataflow,
-    bits: ArrayLike,
-    weight_share: ArrayLike,
+    bits: FloatArray | float,
+    weight_share: FloatArray | float,
 ) -> FloatArray:
     """Bits read and written at the scratchpads of inputs, weights and partial sums by one product
     of each group, shape (3, ...).

@@ -86,7 +86,8 @@ def systolic_parameters() -> SystolicParameters:
     Raises:
         ProfileError: If their file is missing or malformed.
     """
-    return class_parameters("asic", SystolicParameters)
+    parameters: SystolicParameters = class_parameters("asic", SystolicParameters)
+    return parameters
 
 
 @lru_cache(maxsize=1)

@@ -108,7 +108,8 @@ def supported_rows_systolic(graph: OperatorGraph, device: AsicProfile) -> NDArra
     shape (n,).
     """
     refused = [rows for rows, *_ in _refusals(graph, device)]
-    return ~np.any(refused, axis=0)
+    supported: NDArray[np.bool_] = ~np.any(refused, axis=0)
+    return supported
 
 
 def _refusals(
@@ -251,11 +252,11 @@ def _compute_s(
 ) -> FloatArray:
     """Array time of products; depthwise windows may be faster on the vector unit."""
     codes = rows.column("dtype")
-    cycle_s = weight_density(rows, machine) * machine.seconds_per_cycle[codes]
+    cycle_s: FloatArray = weight_density(rows, machine) * machine.seconds_per_cycle[codes]
     if rows.kind not in CONV_KINDS:
         return cycle_s * split_cycles(shape, machine, values)
     packed, _ = pack_groups(shape, machine.rows, machine.columns)
-    on_vector = shape.flop / machine.vector_flop_per_s[codes]
+    on_vector: FloatArray = shape.flop / machine.vector_flop_per_s[codes]
     return np.minimum(cycle_s * split_cycles(packed, machine, values), on_vector)
 
 

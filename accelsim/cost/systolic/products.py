@@ -95,7 +95,9 @@ def _products_of(rows: Rows) -> list[tuple[Contraction, FloatArray]]:
     return []
 
 
-def pack_groups(shape: Contraction, rows: float, columns: float) -> tuple[Contraction, FloatArray]:
+def pack_groups(
+    shape: Contraction, rows: FloatArray | float, columns: FloatArray | float
+) -> tuple[Contraction, FloatArray]:
     """Grouped products side by side on the array's diagonal, as many as its rows and columns hold.
 
     Estimate: block-diagonal packing of groups, which compilers may or may not do.

@@ -162,7 +162,8 @@ def _scratchpad_j(
     array = (machine.rows, machine.columns, machine.dataflow)
     inputs, weights, sums = access_bits(shape, *array, bits, density / together)
     operands_j = (inputs + weights) * chip.scratchpad_bit_j
-    return products.repeat * packed.groups * (operands_j + sums * chip.accumulator_bit_j)
+    energy_j: FloatArray = operands_j + sums * chip.accumulator_bit_j
+    return products.repeat * packed.groups * energy_j
 
 
 def _add_row_stationary(

@@ -76,7 +76,8 @@ def row_stationary_chip() -> RowStationaryChip:
     Raises:
         ProfileError: If their file is missing or malformed.
     """
-    return class_parameters("eyeriss", RowStationaryChip)
+    chip: RowStationaryChip = class_parameters("eyeriss", RowStationaryChip)
+    return chip
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +263,7 @@ def _mappings(layer: ConvLayer, chip: RowStationaryChip, rows: int, columns: int
     q = float(max(min(spad // width, channels), 1))
     axes = _axes(layer, chip, rows // height, columns, width * q)
     grid = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
-    strip, p, r, n, t = _spread(*grid, rows // height, columns, filters, channels / q)
+    strip, p, r, n, t = _spread((*grid,), rows // height, columns, filters, channels / q)
     held = np.minimum(q * r, channels)
     in_rows = (strip - 1) * layer.stride + layer.kernel_height
     in_words = held * in_rows * ((layer.out_width - 1) * layer.stride + layer.kernel_width)
@@ -323,16 +324,14 @@ def _axes(
 
 
 def _spread(
-    strip: FloatArray,
-    p: FloatArray,
-    r: FloatArray,
-    n: FloatArray,
+    grid: tuple[FloatArray, ...],
     strips: int,
     columns: int,
     filters: int,
     channel_sets: float,
 ) -> tuple[FloatArray, ...]:
     """Mappings whose channel sets find room on the array, and the filter sets beside them."""
+    strip, p, r, n = grid
     narrow = strips * (columns // strip)
     sets = np.where(strip <= columns, narrow, strips // np.ceil(strip / columns))
     keep = (sets >= r) & (r - 1 < channel_sets)

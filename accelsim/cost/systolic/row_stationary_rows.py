@@ -52,13 +52,18 @@ def row_stationary_runs(
 def _conv_layer(rows: Rows, index: int, arrays: int) -> ConvLayer:
     place = int(rows.index[index])
     sizes = {name: max(size, 1) for name, size in rows.graph.dimensions_of(place).items()}
-    sides = ("in_h", "in_w", "kernel_h", "kernel_w", "out_h", "out_w", "stride")
     return ConvLayer(
         sizes["batch"] * sizes["out_d"] * sizes["kernel_d"],
         sizes["channels_in"],
         max(-(-sizes["channels_out"] // arrays), sizes["groups"]),
         sizes["groups"],
-        *(sizes[side] for side in sides),
+        sizes["in_h"],
+        sizes["in_w"],
+        sizes["kernel_h"],
+        sizes["kernel_w"],
+        sizes["out_h"],
+        sizes["out_w"],
+        sizes["stride"],
         input_zero_fraction=0.0 if sizes["channels_in"] <= _IMAGE_CHANNELS else None,
         name=rows.graph.name[place],
     )

@@ -98,7 +98,7 @@ def stalled_run(
     rows: ArrayLike,
     columns: ArrayLike,
     dataflow: Dataflow,
-    scratchpad_words: Sequence[ArrayLike],
+    scratchpad_words: Sequence[ArrayLike] | FloatArray,
     words_per_cycle: ArrayLike = np.inf,
     *,
     partial_sum_words: float = 1.0,
