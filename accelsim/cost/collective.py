@@ -70,14 +70,12 @@ class Tiers:
     @property
     def level_share(self) -> FloatArray:
         """(m - 1)/m of each level's fanout m."""
-        share: FloatArray = (self.fanout - 1.0) / self.fanout
-        return share
+        return (self.fanout - 1.0) / self.fanout
 
     @property
     def rounds(self) -> FloatArray:
         """log2 of each level's fanout, rounded up."""
-        rounds: FloatArray = np.ceil(np.log2(self.fanout))
-        return rounds
+        return np.ceil(np.log2(self.fanout))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +103,7 @@ class AlphaBeta:
     @property
     def level_seconds_per_byte(self) -> FloatArray:
         """Seconds at each level for each byte of payload."""
-        seconds: FloatArray = self.sent_share / self.bandwidth_bytes_per_s
-        return seconds
+        return self.sent_share / self.bandwidth_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +252,7 @@ def neighbour_send(tiers: Tiers) -> AlphaBeta:
 def _folds(fanout: FloatArray) -> FloatArray:
     """Two exchanges more where ranks are left over from the largest power of two."""
     whole = 2.0 ** np.floor(np.log2(fanout))
-    folds: FloatArray = np.where(fanout > whole, 2.0, 0.0)
-    return folds
+    return np.where(fanout > whole, 2.0, 0.0)
 
 
 Algorithm = Callable[[Tiers], AlphaBeta]

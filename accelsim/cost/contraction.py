@@ -111,8 +111,7 @@ def visible_pairs(
     prefix = np.maximum(kv_len - q_len, 0.0)
     growing = np.clip(limit - prefix, 0.0, q_len)
     triangle = growing * prefix + growing * (growing + 1) / 2 + (q_len - growing) * limit
-    pairs: FloatArray = np.where(causal > 0, triangle, q_len * limit)
-    return pairs
+    return np.where(causal > 0, triangle, q_len * limit)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

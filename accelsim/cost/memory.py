@@ -58,8 +58,7 @@ def live_bytes(graph: OperatorGraph) -> FloatArray:
     change = np.zeros(count + 1)
     change[:count] = graph.write_bytes
     np.subtract.at(change, last + 1, graph.write_bytes)
-    live: FloatArray = np.cumsum(change)[:count]
-    return live
+    return np.cumsum(change)[:count]
 
 
 def inference_footprint(

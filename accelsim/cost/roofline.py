@@ -123,7 +123,4 @@ class Roofline:
 
         Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
         """
-        bound: FloatArray = np.maximum(
-            self.compute_s(flop, dtype), moved_bytes / self.bandwidth_bytes_per_s
-        )
-        return bound
+        return np.maximum(self.compute_s(flop, dtype), moved_bytes / self.bandwidth_bytes_per_s)

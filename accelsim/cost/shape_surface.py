@@ -145,8 +145,7 @@ class Surface:
     @property
     def thousandths(self) -> IntArray:
         """All values in one column as files have them: whole thousandths, shape (points,)."""
-        whole: IntArray = np.rint(self.flat / _STEP).astype(np.int64)
-        return whole
+        return np.rint(self.flat / _STEP).astype(np.int64)
 
     def header(self) -> dict[str, Any]:
         """Everything but the values; `surface_from_thousandths` puts the two together."""

@@ -72,8 +72,7 @@ class TimedKernels:
         """
         issued = costs.dispatch_s if issue_s is None else np.full(len(costs.time_s), issue_s)
         hidden = np.minimum(self.trailing_s(parameters), issued)
-        called: FloatArray = issued + np.maximum(costs.time_s - hidden, 0.0)
-        return called
+        return issued + np.maximum(costs.time_s - hidden, 0.0)
 
     def trailing_s(self, parameters: GpuParameters) -> float:
         """Time from a kernel's launch to the closing event that the timer reads: none where HIP

@@ -120,8 +120,7 @@ def log_residual(cell: Cell, parameters: GpuParameters, issue_s: float | None = 
 def _log_ratio(
     cell: Cell, costs: CostTable, parameters: GpuParameters, issue_s: float | None
 ) -> FloatArray:
-    residual: FloatArray = np.log(cell.measured_s / cell.kernels.call_s(costs, parameters, issue_s))
-    return residual
+    return np.log(cell.measured_s / cell.kernels.call_s(costs, parameters, issue_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,10 +64,7 @@ def robust(log_residual: FloatArray, scale: float = _SCALE) -> FloatArray:
     shape (n,).
     """
     ratio = log_residual / scale
-    transformed: FloatArray = (
-        np.sign(log_residual) * scale * np.sqrt(2.0 * (np.sqrt(1.0 + ratio**2) - 1.0))
-    )
-    return transformed
+    return np.sign(log_residual) * scale * np.sqrt(2.0 * (np.sqrt(1.0 + ratio**2) - 1.0))
 
 
 def solve(

@@ -83,8 +83,7 @@ def _rate(
 
 
 def _is_short(rows: Rows) -> NDArray[np.bool_]:
-    short: NDArray[np.bool_] = rows["q_len"] <= _INSTRUCTION_ROWS
-    return short
+    return rows["q_len"] <= _INSTRUCTION_ROWS
 
 
 def _block_pairs(rows: Rows) -> FloatArray:
@@ -116,5 +115,4 @@ def _executed_pairs(rows: Rows, machine: GpuMachine) -> FloatArray:
     short = _is_short(rows)
     blocks = rows["batch"] * rows["heads"] * np.where(short, slices, per_head)
     work = np.where(short, padded_queries * _KEY_SLICE, _QUERY_BLOCK * keys_seen)
-    executed: FloatArray = np.ceil(blocks / machine.sm_count) * machine.sm_count * work
-    return executed
+    return np.ceil(blocks / machine.sm_count) * machine.sm_count * work

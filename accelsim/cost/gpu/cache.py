@@ -41,8 +41,7 @@ def hit_fraction(distance_bytes: FloatArray, cache_bytes: float) -> FloatArray:
     """
     if cache_bytes <= 0:
         return np.zeros_like(distance_bytes)
-    hits: FloatArray = np.exp(-distance_bytes / cache_bytes)
-    return hits
+    return np.exp(-distance_bytes / cache_bytes)
 
 
 def cached_traffic(graph: OperatorGraph, device: GpuProfile) -> OperatorGraph:

@@ -216,16 +216,12 @@ def _gathered_s(layer: _Layer, machine: GpuMachine, parameters: GpuParameters) -
         work = tall * wide + _EDGE_ROWS * (tall + wide)
         np.minimum(best, np.ceil(count / machine.sm_count) * work, out=best)
     rate = layer.peak_flop_per_s * parameters.convolution.vector_efficiency
-    time_s: FloatArray = (
-        2.0 * machine.sm_count * best * (_stepped(layer.k) + parameters.gemm.prologue_k) / rate
-    )
-    return time_s
+    return 2.0 * machine.sm_count * best * (_stepped(layer.k) + parameters.gemm.prologue_k) / rate
 
 
 def _stepped(depth: FloatArray) -> FloatArray:
     """Contraction in whole steps of the kernels on vector lanes."""
-    steps: FloatArray = np.ceil(depth / _STEP) * _STEP
-    return steps
+    return np.ceil(depth / _STEP) * _STEP
 
 
 def _is_winograd(rows: Rows, layer: _Layer) -> NDArray[np.bool_]:
@@ -280,8 +276,7 @@ def _winograd_costs(
 
 def _tiles(rows: Rows, layer: _Layer, algorithm: _Winograd) -> FloatArray:
     side = float(algorithm.output)
-    tiles: FloatArray = layer.batch * np.ceil(rows["out_h"] / side) * np.ceil(rows["out_w"] / side)
-    return tiles
+    return layer.batch * np.ceil(rows["out_h"] / side) * np.ceil(rows["out_w"] / side)
 
 
 def _transformed_s(

@@ -168,8 +168,7 @@ def _waves(count: FloatArray, machine: GpuMachine, lone_loss: float = 0.0) -> Fl
     if lone_loss:
         last = own % _GROUP
         own = own - last + last ** (1.0 - lone_loss) * _GROUP**lone_loss * (last > 0)
-    waves: FloatArray = own * machine.sm_count
-    return waves
+    return own * machine.sm_count
 
 
 def _page_walks(
@@ -240,8 +239,7 @@ def gemm_traffic_bytes(
     repeats_b = np.maximum(shape.m / side - 1.0, 0.0)
     spilled = np.minimum(a_bytes, b_bytes) > 0.5 * machine.l2_bytes
     reread_bytes = shape.batch * (a_bytes * repeats_a + b_bytes * repeats_b)
-    traffic: FloatArray = compulsory_bytes + np.where(spilled, reread_bytes, 0.0)
-    return traffic
+    return compulsory_bytes + np.where(spilled, reread_bytes, 0.0)
 
 
 def contraction_costs(

@@ -262,10 +262,7 @@ class GpuMachine:
         burst = power_limited_clock_fraction(
             dynamic_w, self.static_w, self.limit_w * self.burst_power_ratio
         )
-        fraction: FloatArray = sustained + (burst - sustained) * np.exp(
-            -time_s / self.power_window_s
-        )
-        return fraction
+        return sustained + (burst - sustained) * np.exp(-time_s / self.power_window_s)
 
     def contraction_energy_j(
         self, rows: Rows, flop: FloatArray, moved_bytes: FloatArray
@@ -354,5 +351,4 @@ def join_times(compute_s: FloatArray, memory_s: FloatArray, exponent: float) -> 
     """
     longer = np.maximum(compute_s, memory_s)
     ratio = np.minimum(compute_s, memory_s) / np.maximum(longer, 1e-30)
-    joined: FloatArray = longer * (1.0 + ratio**exponent) ** (1.0 / exponent)
-    return joined
+    return longer * (1.0 + ratio**exponent) ** (1.0 / exponent)

@@ -45,8 +45,7 @@ def cached_share(cycle_bytes: FloatArray, cache_bytes: float) -> FloatArray:
     if cache_bytes <= 0:
         return np.zeros_like(cycle_bytes)
     over = np.minimum(cycle_bytes / (_EDGE * cache_bytes), 1e3)
-    share: FloatArray = 1.0 / (1.0 + over**_STEEPNESS)
-    return share
+    return 1.0 / (1.0 + over**_STEEPNESS)
 
 
 def with_cached_operands(
