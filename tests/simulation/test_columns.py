@@ -109,7 +109,7 @@ def test_columns_and_single_tasks_share_servers(first, second, gate_s):
     in_order.append([job.start_s for job in single if job.task.resource == "stream"])
     in_order.append(closing.start_s[columns_of(first).resource == stream])
     assert (np.diff(np.concatenate(in_order)) >= 0).all()
-    for job, (_, _, before, _, _) in zip(single, second, strict=True):
+    for job, (_, _, before, _) in zip(single, second, strict=True):
         assert job.start_s >= max((single[row].end_s for row in before), default=0.0)
 
 
