@@ -67,7 +67,7 @@ def progress_bar(title: str, *, unit: str = "", quiet: bool = False) -> Iterator
             if title is not None and title != bar.tasks[-1].description:
                 bar.remove_task(task)  # a new clock: the speed of other work says nothing of this
                 task = bar.add_task(title, total=total, **fields)
-            shown = {"label": label[:_WIDEST_LABEL], "count": "", "left": ""}
+            shown: dict[str, Any] = {"label": label[:_WIDEST_LABEL], "count": "", "left": ""}
             if total is not None:
                 shown |= {"count": f"{done:,.0f}/{total:,.0f}{words}", "left": "left"}
             bar.update(task, completed=done, total=total, **shown)

@@ -109,13 +109,13 @@ def test_columns_and_single_tasks_share_servers(first, second, gate_s):
     in_order.append([job.start_s for job in single if job.task.resource == "stream"])
     in_order.append(closing.start_s[columns_of(first).resource == stream])
     assert (np.diff(np.concatenate(in_order)) >= 0).all()
-    for job, (_, _, before, _, _) in zip(single, second, strict=True):
+    for job, (_, _, before, _) in zip(single, second, strict=True):
         assert job.start_s >= max((single[row].end_s for row in before), default=0.0)
 
 
 def test_processes_wait_for_one_row_and_for_all():
     engine = new_engine()
-    tasks = [(0, 2.0, [], 0, 0.0), (0, 3.0, [], 0, 0.0)]
+    tasks = [(0, 2.0, [], 0.0), (0, 3.0, [], 0.0)]
     jobs = engine.submit_many(columns_of(tasks))
     seen = []
 
@@ -147,7 +147,7 @@ def test_no_rows_have_happened_at_once():
 
 def test_run_until_a_time_and_on():
     engine = new_engine()
-    tasks = [(0, 2.0, [], 0, 0.0)] * 3
+    tasks = [(0, 2.0, [], 0.0)] * 3
     jobs = engine.submit_many(columns_of(tasks))
     engine.run(3.0)
     assert len(engine.timeline()) == 1
@@ -179,7 +179,7 @@ def test_finished_jobs_leave_no_cycles_behind():
     try:
         engine = new_engine(record=False)
         for _ in range(50):
-            engine.submit_many(columns_of([(0, 1.0, [], 0, 0.0)] * 20))
+            engine.submit_many(columns_of([(0, 1.0, [], 0.0)] * 20))
             engine.submit(Task("task", "fifo", 1.0))
         engine.run()
         assert gc.collect() < 50
@@ -190,8 +190,8 @@ def test_finished_jobs_leave_no_cycles_behind():
 def test_rows_that_wait_for_ever_are_counted():
     engine = new_engine()
     never = engine.environment.event()
-    engine.submit_many(columns_of([(0, 1.0, [], 0, 0.0)] * 3, after=(never,)))
-    engine.submit_many(columns_of([(0, 1.0, [], 0, 0.0)] * 3))
+    engine.submit_many(columns_of([(0, 1.0, [], 0.0)] * 3, after=(never,)))
+    engine.submit_many(columns_of([(0, 1.0, [], 0.0)] * 3))
     with pytest.raises(InvalidValueError, match="3 waiting tasks"):
         engine.run()
 
