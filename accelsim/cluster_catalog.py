@@ -140,7 +140,8 @@ def _entry(name: str, profile_class: type[P]) -> P:
     path = paths.get(name_key(name))
     if path is None:
         raise UnknownNameError(kind, name, paths)
-    return _file(path, profile_class)
+    found: P = _file(path, profile_class)
+    return found
 
 
 @lru_cache(maxsize=512)

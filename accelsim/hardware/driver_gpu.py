@@ -87,6 +87,10 @@ def estimated_gpu_profile(facts: Mapping[str, Any], reference: GpuProfile) -> Gp
     )
     limit = read("power_limit_w") if facts.get("power_limit_w") else None
     same = ("vendor", "year", "architecture", "process_nm", *_OF_AN_SM)
+    rates: dict[str, Any] = {
+        table: {dtype: scaled(rate) for dtype, rate in getattr(reference, table).items()}
+        for table in _RATES
+    }
     return GpuProfile(
         name=name_candidates(product)[0],
         title=f"{product} (by its driver)",
@@ -101,10 +105,7 @@ def estimated_gpu_profile(facts: Mapping[str, Any], reference: GpuProfile) -> Gp
             f"made from what the driver says and {reference.name}; year, process and host link are"
             " that board's"
         ),
-        **{
-            table: {dtype: scaled(rate) for dtype, rate in getattr(reference, table).items()}
-            for table in _RATES
-        },
+        **rates,
     )
 
 

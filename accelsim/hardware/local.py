@@ -185,7 +185,9 @@ def local_cpu_profile(facts: CpuFacts, known: CpuProfile | None) -> CpuProfile:
         taken = min(facts.vcpu_count, threads)
         spec = SliceSpec(of=known.name, vcpu_count=taken, memory_bytes=memory)
         title = f"this machine: {known.title}"
-        return slice_device(known, spec, "local/cpu").model_copy(update={"title": title})
+        sliced = slice_device(known, spec, "local/cpu").model_copy(update={"title": title})
+        assert isinstance(sliced, CpuProfile)
+        return sliced
     return _estimated(facts)
 
 

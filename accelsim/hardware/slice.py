@@ -121,7 +121,8 @@ def slice_device(whole: DeviceProfile, spec: SliceSpec, name: str) -> DeviceProf
         threads = cores * value_of(whole.threads_per_core, 1)
         share = _share(spec, {"vcpu_count": threads, "core_count": cores}, whole.name)
         memory = _memory(whole, spec, share)
-        level_share, counts = share, _CPU_COUNTS
+        level_share = share
+        counts: tuple[str, ...] = _CPU_COUNTS
         own: dict[str, Any] = {}
     elif isinstance(whole, GpuProfile):
         share = _share(spec, {"sm_count": whole.sm_count.value}, whole.name)

@@ -117,7 +117,8 @@ _ATTENTION = "batch heads kv_heads q_len kv_len head_dim value_dim causal window
 _ROWS = "rows columns"
 _GATHER = "lookups width table_rows"
 _RECURRENT = "batch steps input_size hidden_size directions"
-_BYTES = "bytes ranks group"  # group: a `ParallelGroup`, 0 where none
+_BYTES = "bytes ranks"
+_JOINED = f"{_BYTES} group"  # group: a `ParallelGroup`
 _NAMES = {
     _K.GEMM: _GEMM,
     _K.BATCHED_GEMM: _GEMM,
@@ -152,12 +153,12 @@ _NAMES = {
     _K.COPY: "elements channels out_h out_w runs",
     _K.HOST_TO_DEVICE: _BYTES,
     _K.DEVICE_TO_HOST: _BYTES,
-    _K.ALL_REDUCE: _BYTES,
-    _K.ALL_GATHER: _BYTES,
-    _K.REDUCE_SCATTER: _BYTES,
-    _K.ALL_TO_ALL: _BYTES,
-    _K.BROADCAST: _BYTES,
-    _K.SEND_RECV: _BYTES,
+    _K.ALL_REDUCE: _JOINED,
+    _K.ALL_GATHER: _JOINED,
+    _K.REDUCE_SCATTER: _JOINED,
+    _K.ALL_TO_ALL: _JOINED,
+    _K.BROADCAST: _JOINED,
+    _K.SEND_RECV: _JOINED,
     _K.TREE_ENSEMBLE: "rows features trees depth",
     _K.TREE_HISTOGRAM: "rows features trees depth bins",
 }

@@ -9,7 +9,13 @@ import numpy as np
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import OperatorGraph, concatenate
-from accelsim.workloads.operator import DIMENSIONS, MAX_DIMENSIONS, OperatorKind, Phase
+from accelsim.workloads.operator import (
+    COLLECTIVE_KINDS,
+    DIMENSIONS,
+    MAX_DIMENSIONS,
+    OperatorKind,
+    Phase,
+)
 
 
 def gemm(m: int, n: int, k: int, dtype: str = "fp32") -> OperatorGraph:
@@ -63,6 +69,7 @@ def row(kind: OperatorKind, dims: tuple[int, ...], *, dtype=Dtype.FP32, flop=0.0
         OperatorKind.ELEMENTWISE,
         OperatorKind.OPTIMIZER,
         OperatorKind.REDUCTION,
+        *COLLECTIVE_KINDS,
     }  # the last are mostly 0
     padded = np.zeros((1, MAX_DIMENSIONS), dtype=np.int64)
     padded[0, : len(dims)] = dims

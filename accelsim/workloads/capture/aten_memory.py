@@ -112,7 +112,7 @@ def _norm(call: Call, kind: OperatorKind, flop: int, rows: int) -> list[Kernel]:
 
 def _normalized_rows(call: Call) -> int:
     backward = _is_backward(call)
-    columns = prod(call.argument(1 + backward, "normalized_shape"))
+    columns = int(prod(call.argument(1 + backward, "normalized_shape")))
     return call.inputs[backward].elements // max(columns, 1)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch._prims_common import suggest_memory_format
-from torch.utils._pytree import tree_flatten
 
 from accelsim.workloads.capture.aten import names
+from accelsim.workloads.capture.meta_module import tensors_in
 from accelsim.workloads.pointwise import POINTWISE_FLOP
 
 __all__ = [
@@ -90,7 +90,7 @@ def too_large(
 ) -> bool:
     """Whether computing the value for real could take notable time or memory."""
     asked = _asked_elements(args if inputs else (*args, *keywords.values()))
-    return max(asked, sum(x.numel() for x in inputs)) > KNOWN_ELEMENTS
+    return bool(max(asked, sum(x.numel() for x in inputs)) > KNOWN_ELEMENTS)
 
 
 def _asked_elements(arguments: Iterable[Any]) -> int:
@@ -127,7 +127,7 @@ def wide_grouped_product(
 
 def tensor_parts(values: Any) -> list[torch.Tensor]:
     """Every tensor in nested containers; of a sparse one, the values it stores."""
-    found = [x for x in tree_flatten(values)[0] if isinstance(x, torch.Tensor)]
+    found = tensors_in(values)
     return [x if x.layout is torch.strided else x._values() for x in found]  # noqa: SLF001
 
 

@@ -81,27 +81,35 @@ def _multi_head_attention(
     """
     batch, tokens, _ = query.shape
     width = embed_dim // num_head
-    is_own = query is key is value
-    is_plain = mask is None and not need_weights and width % _FUSED_WIDTH == 0
-    if recorder.whole_attention and is_plain and is_own:
-        beside = _linear(query, qkv_weight, qkv_bias)
-        parts = beside.view(batch, tokens, 3, num_head, width).unbind(2)
+    fused = (
+        recorder.whole_attention and mask is None and not need_weights and width % _FUSED_WIDTH == 0
+    )
+    if fused and query is key is value:
+        parts = (
+            _linear(query, qkv_weight, qkv_bias).view(batch, tokens, 3, num_head, width).unbind(2)
+        )
         context = _ATEN.scaled_dot_product_attention(*(x.transpose(1, 2) for x in parts))
         merged = context.transpose(1, 2).reshape(batch, tokens, embed_dim)
         return _linear(merged, proj_weight, proj_bias), query.new_empty(0)
-    heads = _parted(_projected(query, key, value, qkv_weight), qkv_bias, num_head)
+    heads = _projected(query, key, value, qkv_weight)
+    heads = _parted(heads, qkv_bias, num_head)
     q, k, v = heads.view(3, batch * num_head, tokens, width).unbind(0)
     scores = _ATEN.bmm(q, k.transpose(1, 2)).view(batch, num_head, tokens, tokens)
     if mask is None:
         _ATEN._softmax.out(scores, -1, False, out=scores)  # noqa: SLF001
     else:
-        scores = _masked_softmax(recorder, scores, mask.to(torch.bool))
+        scores = _masked_softmax(
+            recorder, scores, mask if mask.dtype is torch.bool else mask.to(torch.bool)
+        )
     _ATEN.bmm.out(scores.view(batch * num_head, tokens, tokens), v, out=q)
+    if not need_weights:
+        scores = query.new_empty(0)
     merged = q.view(batch, num_head, tokens, width).transpose(1, 2).contiguous()
     result = _linear(merged.view(batch, tokens, embed_dim), proj_weight, proj_bias)
-    if not need_weights:
-        return result, query.new_empty(0)
-    return result, scores.sum(1).div_(num_head) if average_attn_weights else scores
+    if need_weights and average_attn_weights:
+        scores = scores.sum(1)
+        scores.div_(num_head)
+    return result, scores
 
 
 def _linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -175,13 +183,20 @@ def _encoder_layer(
         return result
 
     x = norm(src, norm_weight_1, norm_bias_1) if norm_first else src
-    attended = (x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask)
-    x = _multi_head_attention(recorder, *attended, need_weights=False)[0].add_(src)
-    before = x = x if norm_first else norm(x, norm_weight_1, norm_bias_1)
-    x = norm(x, norm_weight_2, norm_bias_2) if norm_first else x
+    weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
+    x = _multi_head_attention(
+        recorder, x, x, x, embed_dim, num_heads, *weights, mask, need_weights=False
+    )[0]
+    x.add_(src)
+    if not norm_first:
+        x = norm(x, norm_weight_1, norm_bias_1)
+    before = x
+    if norm_first:
+        x = norm(x, norm_weight_2, norm_bias_2)
     x = _linear(x, ffn_weight_1, ffn_bias_1)
     (_ATEN.gelu_ if use_gelu else _ATEN.relu_)(x)
-    x = _linear(x, ffn_weight_2, ffn_bias_2).add_(before)
+    x = _linear(x, ffn_weight_2, ffn_bias_2)
+    x.add_(before)
     return x if norm_first else norm(x, norm_weight_2, norm_bias_2)
 
 

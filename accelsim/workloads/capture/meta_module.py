@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from accelsim.errors import CaptureError
 
@@ -107,16 +107,14 @@ def _call_factory(factory: Callable[[], Any]) -> Any:
 
 
 def _arguments(example_inputs: Any) -> Inputs:
-    if isinstance(example_inputs, torch.Tensor):
-        return (example_inputs,), {}
     if isinstance(example_inputs, Mapping):
         return (), dict(example_inputs)
-    if isinstance(example_inputs, (tuple, list)):
-        return tuple(example_inputs), {}
-    found = type(example_inputs).__name__
+    given = [example_inputs] if isinstance(example_inputs, torch.Tensor) else example_inputs
+    if isinstance(given, (tuple, list)):
+        return tuple(given), {}
     raise CaptureError(
-        f"example_inputs = {found} is not allowed: expected a tensor, a tuple of arguments or a "
-        f"mapping."
+        f"example_inputs = {type(given).__name__} is not allowed: expected a tensor, a tuple of "
+        f"arguments or a mapping."
     )
 
 
@@ -179,7 +177,7 @@ def meta_copy(module: torch.nn.Module) -> tuple[torch.nn.Module, Known]:
 def meta_inputs(inputs: Inputs) -> tuple[Inputs, Known]:
     """Inputs on the meta device, and the values of the small real ones."""
     twins = _MetaTwins()
-    twin: Inputs = tree_map(lambda x: twins.twin(x) if isinstance(x, torch.Tensor) else x, inputs)
+    twin: Inputs = tree_map_only(torch.Tensor, twins.twin, inputs)
     return twin, twins.known
 
 
@@ -187,10 +185,8 @@ def batch_size(inputs: Inputs, dimension: int | None) -> int | None:
     """Size of the batch axis of the first input tensor that has one."""
     if dimension is None:
         return None
-    for x in tensors_in(inputs):
-        if x.dim() > dimension:
-            return int(x.shape[dimension])
-    return None
+    sizes = (int(x.shape[dimension]) for x in tensors_in(inputs) if x.dim() > dimension)
+    return next(sizes, None)
 
 
 def tensors_in(inputs: Any) -> list[Any]:
@@ -202,23 +198,21 @@ def scaled_inputs(inputs: Inputs, batch: int, dimension: int, factor: int) -> In
     """Inputs with every batch axis `factor` times as long."""
     grown_before: dict[int, Any] = {}
 
-    def grow(x: Any) -> Any:
-        if not isinstance(x, torch.Tensor) or x.dim() <= dimension or x.shape[dimension] != batch:
+    def grow(x: torch.Tensor) -> Any:
+        if x.dim() <= dimension or x.shape[dimension] != batch:
             return x
         if id(x) not in grown_before:  # an input given twice stays one tensor
             grown_before[id(x)] = grow_tensor(x)
         return grown_before[id(x)]
 
     def grow_tensor(x: torch.Tensor) -> torch.Tensor:
-        if x.is_meta or x.numel() > _KNOWN_ELEMENTS:
-            shape = [
-                size * factor if axis == dimension else size for axis, size in enumerate(x.shape)
-            ]
-            return torch.empty(shape, dtype=x.dtype, device="meta", requires_grad=x.requires_grad)
         repeats = [factor if axis == dimension else 1 for axis in range(x.dim())]
+        if x.is_meta or x.numel() > _KNOWN_ELEMENTS:
+            shape = [size * times for size, times in zip(x.shape, repeats, strict=True)]
+            return torch.empty(shape, dtype=x.dtype, device="meta", requires_grad=x.requires_grad)
         return x.detach().repeat(repeats).requires_grad_(x.requires_grad)
 
-    grown: Inputs = tree_map(grow, inputs)
+    grown: Inputs = tree_map_only(torch.Tensor, grow, inputs)
     return grown
 
 

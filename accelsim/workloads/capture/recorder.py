@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from accelsim.errors import CaptureError
 from accelsim.workloads.capture import (  # noqa: F401  (they register their formulas)
@@ -46,6 +46,7 @@ from accelsim.workloads.capture.dispatch_rules import (
     wide_grouped_product,
 )
 from accelsim.workloads.capture.fast_paths import FAST_PATHS
+from accelsim.workloads.capture.meta_module import tensors_in
 from accelsim.workloads.capture.operand_layout import is_strided, with_runs
 from accelsim.workloads.operator import IN_PLACE, OperatorKind, Phase
 
@@ -307,18 +308,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self, func: Any, args: tuple[Any, ...], keywords: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Everything on the meta device; scalars in CPU tensors stay, as torch lets them mix."""
-        flat = tree_flatten((args, keywords))[0]
-        real = [x for x in flat if isinstance(x, torch.Tensor) and not x.is_meta]
-        if any(x.dim() for x in real):
-            args, keywords = tree_map(self._vector_to_meta, (args, keywords))
+        if any(x.dim() and not x.is_meta for x in tensors_in((args, keywords))):
+            args, keywords = tree_map_only(
+                torch.Tensor, lambda x: self.to_meta(x) if x.dim() else x, (args, keywords)
+            )
         if any(argument.name == "device" for argument in func._schema.arguments):  # noqa: SLF001
             keywords["device"] = torch.device("meta")
             if keywords.get("pin_memory"):
                 keywords["pin_memory"] = False
         return args, keywords
 
-    def _vector_to_meta(self, x: Any) -> Any:
-        return self.to_meta(x) if isinstance(x, torch.Tensor) and x.dim() else x
+    def _to_meta(self, values: Any) -> Any:
+        """Nested containers with every tensor on the meta device."""
+        return tree_map_only(torch.Tensor, self.to_meta, values)
 
     def _values(
         self,
@@ -336,8 +338,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         known = {id(x): self.known(x) for x in inputs}
         if any(value is None for value in known.values()) or too_large(args, keywords, inputs):
             return None
-        real_args, real_keywords = tree_map(
-            lambda x: known[id(x)] if isinstance(x, torch.Tensor) else x, (args, keywords)
+        real_args, real_keywords = tree_map_only(
+            torch.Tensor, lambda x: known[id(x)], (args, keywords)
         )
         if "device" in real_keywords:
             real_keywords["device"] = torch.device("cpu")
@@ -354,9 +356,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return values
         if torch.Tag.dynamic_output_shape in func.tags and data_sized(func, args):
             if values is not None:
-                return tree_map(
-                    lambda x: self.to_meta(x) if isinstance(x, torch.Tensor) else x, values
-                )
+                return self._to_meta(values)
             args = self._mask_to_index(func, args)
         elif torch.Tag.data_dependent_output in func.tags:
             if values is not None:
@@ -370,13 +370,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         except (NotImplementedError, RuntimeError):
             if func is torch.ops.aten._grouped_mm.default and args[0].dtype is not torch.bfloat16:  # noqa: SLF001
                 return wide_grouped_product(func, args, keywords)
-            flat = tree_flatten((args, keywords))[0]
-            if all(x.is_meta for x in flat if isinstance(x, torch.Tensor)):
+            if all(x.is_meta for x in tensors_in((args, keywords))):
                 raise
-        every = tree_map(
-            lambda x: self.to_meta(x) if isinstance(x, torch.Tensor) else x, (args, keywords)
-        )
-        return func(*every[0], **every[1])
+        args, keywords = self._to_meta((args, keywords))
+        return func(*args, **keywords)
 
     def _mask_to_index(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Boolean indices with known values become integer indices."""
@@ -430,13 +427,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         outputs = tensor_parts(output)
         if name.rstrip("_") in FREE or name in FREE or self._moves_nothing(func, inputs, outputs):
             return
-        described = tree_map(self._describe, (args, keywords))
+        arguments, named = tree_map_only(
+            torch.Tensor, lambda x: self.operand(tensor_parts(x)[0]), (args, keywords)
+        )
         written = tuple(self.operand(x) for x in outputs) or self._mutated(func, inputs)
-        call = Call(name, described[0], described[1], written)
-        self.add(self._price(func, call), name.rstrip("_"))
-
-    def _describe(self, x: Any) -> Any:
-        return self.operand(tensor_parts(x)[0]) if isinstance(x, torch.Tensor) else x
+        self.add(self._price(func, Call(name, arguments, named, written)), name.rstrip("_"))
 
     def _mutated(self, func: Any, inputs: Sequence[torch.Tensor]) -> tuple[Operand, ...]:
         """What an operator without result writes: its first list (the `_foreach_` in-place
@@ -505,23 +500,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
         A row or the model itself had made it.
         """
-        if kernel.kind is OperatorKind.SCATTER and not kernel.writes and kernel.waits:
-            return self._is_there(kernel.waits[0].storage)
-        overwrites = kernel.kind in {OperatorKind.ELEMENTWISE, OperatorKind.COPY} and kernel.writes
-        return bool(overwrites) and self._is_there(kernel.writes[0].storage)
-
-    def _is_there(self, key: int) -> bool:
-        storage = self._storages.get(key)
-        return storage is not None and (storage.writer >= 0 or bool(storage.state))
+        targets: tuple[Operand, ...] = ()
+        if kernel.kind is OperatorKind.SCATTER and not kernel.writes:
+            targets = kernel.waits[:1]
+        elif kernel.kind in {OperatorKind.ELEMENTWISE, OperatorKind.COPY}:
+            targets = kernel.writes[:1]
+        found = (self._storages.get(x.storage) for x in targets)
+        return any(storage and (storage.writer >= 0 or storage.state) for storage in found)
 
     def write(self, x: torch.Tensor) -> None:
         """Say that the last row wrote a tensor too."""
         self._storage(x).writer = len(self.rows) - 1
 
     def _sources(self, kernel: Kernel) -> set[int]:
-        found = set()
-        for x in (*kernel.reads, *kernel.waits):
-            storage = self._storages.get(x.storage)
-            if storage is not None and storage.writer >= 0:
-                found.add(storage.writer)
-        return found
+        found = (self._storages.get(x.storage) for x in (*kernel.reads, *kernel.waits))
+        return {storage.writer for storage in found if storage and storage.writer >= 0}
