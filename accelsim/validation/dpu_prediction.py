@@ -261,20 +261,24 @@ def _regress(
     from scipy.optimize import least_squares
 
     names, code = np.unique(platform[train], return_inverse=True)
-    slopes = np.hstack([features, np.ones((len(features), 1))])
-    width, factors = slopes.shape[1], np.eye(len(names))
-    drawn = np.hstack([np.zeros((len(names), width)), -factors / _SHRINK])
-    design = np.vstack([np.hstack([slopes[train], factors[code]]), drawn])
-    target = np.concatenate([measured[train], np.zeros(len(names))])
-    found = least_squares(
-        lambda values: target - design @ values,
-        np.eye(1, design.shape[1])[0],
-        jac=lambda _values: -design,
-        loss="soft_l1",
-        f_scale=0.2,
-        max_nfev=30,
-    ).x
-    own = dict(zip(names.tolist(), found[width:], strict=True))
+    x, y = features[train], measured[train]
+    width = x.shape[1]
+
+    def residuals(values: FloatArray) -> FloatArray:
+        errors = y - x @ values[:width] - values[width] - values[width + 1 :][code]
+        return np.concatenate([errors, values[width + 1 :] / _SHRINK])
+
+    def slopes(_values: FloatArray) -> FloatArray:
+        rows = np.zeros((len(y) + len(names), width + 1 + len(names)))
+        rows[: len(y), :width], rows[: len(y), width] = -x, -1.0
+        rows[np.arange(len(y)), width + 1 + code] = -1.0
+        rows[len(y) + np.arange(len(names)), width + 1 + np.arange(len(names))] = 1.0 / _SHRINK
+        return rows
+
+    first = np.zeros(width + 1 + len(names))
+    first[0] = 1.0
+    found = least_squares(residuals, first, jac=slopes, loss="soft_l1", f_scale=0.2, max_nfev=30).x
+    own = {name: found[width + 1 + i] for i, name in enumerate(names.tolist())}
     factor = np.array([own.get(name, 0.0) for name in platform[asked].tolist()])
-    predicted: FloatArray = slopes[asked] @ found[:width] + factor
+    predicted: FloatArray = features[asked] @ found[:width] + found[width] + factor
     return predicted
