@@ -338,5 +338,7 @@ def parse_device(data: Mapping[str, Any]) -> DeviceProfile:
     named = prepared.get("device_class")
     model = _BY_CLASS.get(str(named))
     if model is None:
-        raise ValueError(f"class: expected one of {', '.join(_BY_CLASS)}, not {named!r}")
+        if named is None:
+            raise ValueError("class is missing: expected cpu, gpu, fpga or asic")
+        raise ValueError(f"class {named!r} is not one of {', '.join(_BY_CLASS)}")
     return model.model_validate(prepared)
