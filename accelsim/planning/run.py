@@ -95,9 +95,12 @@ class ResolvedRun:
     @property
     def provenance(self) -> Provenance:
         """Version of accelsim, and content of the device, the workload and the device's overlay."""
-        parts = {"device": self.device, "workload": partial(_content, self.workload)}
+        parts: dict[str, Any] = {"device": self.device, "workload": partial(_content, self.workload)}
         overlay = fitted_parameters(self.device.whole_name) if self.tier != "spec" else None
-        return Provenance(__version__, None, parts | ({"overlay": overlay} if overlay else {}))
+        if overlay is not None:
+            fitted = sorted(overlay.parameters.items())
+            parts["overlay"] = (overlay.device, overlay.date, overlay.data, overlay.rows, fitted)
+        return Provenance(__version__, None, parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Names and sizes, ready for JSON."""
