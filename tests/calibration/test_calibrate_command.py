@@ -86,7 +86,7 @@ def test_other_commands_use_the_calibration(folder, monkeypatch, capsys):
         "json",
     )
     assert accelsim(*arguments) == 0
-    assert json.loads(capsys.readouterr().out)["tier"] == "measured"
+    assert json.loads(capsys.readouterr().out)["tier"] == "fitted"
 
 
 def test_check_compares_and_notices_drift(folder, monkeypatch, capsys):

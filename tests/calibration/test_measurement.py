@@ -117,7 +117,8 @@ def test_amid_others_each_call_is_timed_after_other_work():
     assert order[:4] == ["other", "call", "other", "call"]
     assert timing.block_count >= 5
     alone = CpuTimer(1).measure([lambda: sum(range(20_000))], 0.05)
-    assert timing.time_s == pytest.approx(alone.time_s, rel=0.6)  # the other work is not counted
+    # the other work, ten times as long, is not counted
+    assert timing.time_s < 5 * alone.time_s
 
 
 def test_blocks_during_which_threads_waited_are_not_calm():
