@@ -8,7 +8,7 @@ import pytest
 
 import accelsim
 from accelsim.workloads.dtype import precision
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 HEAVY = ("torch", "pandas", "simpy", "scipy", "plotly", "rich", "typer")
 
@@ -47,7 +47,7 @@ def test_workload_stays_a_function_after_its_package_is_imported():
 def test_operator_costs_at_a_precision():
     graph = (
         accelsim.workload("bert-base")
-        .lower(RunShape(batch=2, seq_len=128), precision("fp32"))
+        .lower(PassShape(batch=2, seq_len=128), precision("fp32"))
         .graph
     )
     as_written = accelsim.operator_costs(graph, "a100-sxm-80gb")
@@ -58,6 +58,6 @@ def test_operator_costs_at_a_precision():
 
 
 def test_frames_name_their_operators():
-    graph = accelsim.workload("lenet-5").lower(RunShape(batch=1), precision("fp32")).graph
+    graph = accelsim.workload("lenet-5").lower(PassShape(batch=1), precision("fp32")).graph
     frame = accelsim.operator_costs(graph, "t4").to_frame(graph)
     assert {"name", "kind", "time_s", "bound"} <= set(frame.columns)

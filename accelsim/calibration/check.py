@@ -195,7 +195,7 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
     from accelsim.workloads.capture.meta_module import made
     from accelsim.workloads.capture.module import capture
     from accelsim.workloads.dtype import precision
-    from accelsim.workloads.model import RunShape
+    from accelsim.workloads.model import PassShape
 
     factory = (models or CHECK_MODELS)[case.model]
     # shapes suffice: weights would take time and memory
@@ -212,7 +212,7 @@ def model_graph(case: CheckCase, models: Mapping[str, Any] | None = None) -> Ope
         fused_always=case.threads == 0,
         batch_dimension=None,
     )
-    shape, policy = RunShape(batch=workload.default.batch), precision(case.dtype)
+    shape, policy = PassShape(batch=workload.default.batch), precision(case.dtype)
     if case.is_training:
         single = replace(policy, master_weight=None)
         return captured_training(workload, shape, single, optimizer_name="adamw")

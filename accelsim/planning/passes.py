@@ -17,7 +17,7 @@ from accelsim.planning.run import ResolvedRun
 from accelsim.workloads.capture.captured import captured_training
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.model import Lowered, RunShape
+from accelsim.workloads.model import Lowered, PassShape
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.training import training_graph
 
@@ -70,7 +70,7 @@ def run_passes(run: ResolvedRun) -> RunPasses:
     return _passes(run, [("forward", lowered.graph, 1.0)], memory, lowered)
 
 
-def _shape(run: ResolvedRun, **changes: int) -> RunShape:
+def _shape(run: ResolvedRun, **changes: int) -> PassShape:
     default = run.workload.default
     sizes = {
         "batch": run.batch // run.accumulation,
@@ -78,7 +78,7 @@ def _shape(run: ResolvedRun, **changes: int) -> RunShape:
         "image_size": run.image_size,
         "target_len": default.target_len,
     }
-    return RunShape(**(sizes | changes))
+    return PassShape(**(sizes | changes))
 
 
 def _lower(run: ResolvedRun, phase: Phase, **changes: int) -> Lowered:

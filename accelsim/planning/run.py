@@ -95,7 +95,10 @@ class ResolvedRun:
     @property
     def provenance(self) -> Provenance:
         """Version of accelsim, and content of the device, the workload and the device's overlay."""
-        parts: dict[str, Any] = {"device": self.device, "workload": partial(_content, self.workload)}
+        parts: dict[str, Any] = {
+            "device": self.device,
+            "workload": partial(_content, self.workload),
+        }
         overlay = fitted_parameters(self.device.whole_name) if self.tier != "spec" else None
         if overlay is not None:
             fitted = sorted(overlay.parameters.items())

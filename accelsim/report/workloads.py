@@ -16,7 +16,7 @@ from accelsim.report.listing import Listing, plain_table
 from accelsim.report.quantity import amount, number, percent
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.model import Lowered, Published, RunShape, Workload
+from accelsim.workloads.model import Lowered, PassShape, Published, Workload
 from accelsim.workloads.operator import OperatorKind, Phase
 
 __all__ = [
@@ -72,7 +72,7 @@ class FigureCheck:
         return own | {"difference_fraction": self.difference_fraction, "agrees": self.agrees}
 
 
-def forward_pass(workload: Workload, shape: RunShape) -> Lowered:
+def forward_pass(workload: Workload, shape: PassShape) -> Lowered:
     """One forward pass in fp32, as model sizes are counted."""
     return workload.lower(shape, PRECISIONS["fp32"], Phase.FORWARD)
 

@@ -23,7 +23,7 @@ from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.dtype import precision as find_precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 __all__ = ["NETWORKS_SCHEMA"]
 
@@ -59,7 +59,7 @@ def _row(table: Table, index: int) -> MeasuredRun:
     row = MeasuredRun(device, model, label, float(table["seconds_per_sample"][index]))
     try:
         device_of(device)
-        graph = workload_of(model).lower(RunShape(**sizes), find_precision(form)).graph
+        graph = workload_of(model).lower(PassShape(**sizes), find_precision(form)).graph
     except UnknownNameError as error:
         return row.refused(f"no {error.what} {error.name}")
     sent_bytes = float(graph.read_bytes[0]) if sizes["batch"] == 1 else 0.0

@@ -36,7 +36,7 @@ from accelsim.validation.runs import (
 from accelsim.validation.scored_rows import ScoredRows
 from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.dtype import precision
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
 
 __all__ = ["EXAMPLES_SCHEMA", "MEASUREMENTS_SCHEMA"]
@@ -191,7 +191,7 @@ def _torch7(row: MeasuredRun, record: Mapping[str, Any], batch: int) -> Measured
     row = replace(row, label=label, measured_s=row.measured_s * 1e-3)
     if "cuDNN None" in note:
         return row.refused("without cuDNN: another algorithm (explicit im2col)")
-    shape = RunShape(batch=batch, image_size=_TORCH7_IMAGE)
+    shape = PassShape(batch=batch, image_size=_TORCH7_IMAGE)
     stack = "torch7 " + ".".join(library.split(".")[:2]).lower()
 
     def run() -> ModelRun:
@@ -207,7 +207,7 @@ def _pytorch(row: MeasuredRun, record: Mapping[str, Any], batch: int) -> Measure
     what, end = ("training", "") if is_training else ("inference", " sweep")
 
     def run() -> ModelRun:
-        parts = (workload_of(row.group), RunShape(batch=batch), precision(form))
+        parts = (workload_of(row.group), PassShape(batch=batch), precision(form))
         if is_training:
             return ModelRun(*parts, phases=TRAINING_STEP)
         return ModelRun(*parts, is_autocast=form == "fp16")
@@ -257,7 +257,7 @@ def _example(
 
     def run() -> ModelRun:
         image = int(size.partition("x")[0]) if size else 0
-        shape = RunShape(batch=batch, image_size=image)
+        shape = PassShape(batch=batch, image_size=image)
         formats = precision(_EXAMPLE_PRECISIONS[form])
         model = workload_of(_example_model(family, image))
         return ModelRun(model, shape, formats, Execution.GRAPH, _EXAMPLE_PHASES[mode])

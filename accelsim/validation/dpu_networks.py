@@ -24,7 +24,7 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families import load_family
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 __all__ = ["KnownNetwork", "known_network", "network_family"]
 
@@ -112,11 +112,11 @@ def known_network(
 def _graph(rule: Mapping[str, Any], height: int, width: int) -> OperatorGraph:
     if "workload" in rule:
         return (
-            workload(rule["workload"]).lower(RunShape(image_size=height), PRECISIONS["int8"]).graph
+            workload(rule["workload"]).lower(PassShape(image_size=height), PRECISIONS["int8"]).graph
         )
     family = load_family(rule["family"])
     sizes = {"image_height": height, "image_width": width}
     parameters = family.parameters.model_validate({**rule.get("parameters", {}), **sizes})
     builder = GraphBuilder(PRECISIONS["int8"])
-    family.write(builder, parameters, RunShape())
+    family.write(builder, parameters, PassShape())
     return builder.build()

@@ -36,7 +36,7 @@ from accelsim.validation.suite import Batch, register_suite
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.model import RunShape, Workload
+from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import Phase
 
 __all__ = ["SERVING_SCHEMA"]
@@ -160,7 +160,7 @@ def _total_s(run: _Served, device: GpuProfile, time_s: Callable[[OperatorGraph],
 def _running(run: _Served, device: GpuProfile) -> int:
     """Requests whose caches fit beside the weights, at least one and at most those in flight."""
     load = run.load
-    shape = RunShape(batch=1, seq_len=1, context_len=load.prompt)
+    shape = PassShape(batch=1, seq_len=1, context_len=load.prompt)
     lowered = run.workload.lower(shape, _on(device, run.precision), Phase.DECODE)
     weights = float(lowered.graph.weight_bytes.sum())
     room = _MEMORY_SHARE * float(device.memory.capacity_bytes.value) - weights
@@ -170,16 +170,16 @@ def _running(run: _Served, device: GpuProfile) -> int:
 
 def _step(workload: Workload, precision: Precision, running: int, load: _Load) -> OperatorGraph:
     context = load.prompt + load.answer // 2
-    shape = RunShape(batch=running, seq_len=1, context_len=context)
+    shape = PassShape(batch=running, seq_len=1, context_len=context)
     return _lowered(workload, shape, precision, Phase.DECODE)
 
 
 def _prompt(workload: Workload, precision: Precision, tokens: int) -> OperatorGraph:
-    return _lowered(workload, RunShape(batch=1, seq_len=tokens), precision, Phase.PREFILL)
+    return _lowered(workload, PassShape(batch=1, seq_len=tokens), precision, Phase.PREFILL)
 
 
 @lru_cache(maxsize=512)
 def _lowered(
-    workload: Workload, shape: RunShape, precision: Precision, phase: Phase
+    workload: Workload, shape: PassShape, precision: Precision, phase: Phase
 ) -> OperatorGraph:
     return fuse_elementwise(workload.lower(shape, precision, phase).graph)

@@ -40,7 +40,7 @@ from accelsim.validation.throughput import (
     throughput_roofline_s,
 )
 from accelsim.workloads.dtype import PRECISIONS, Dtype, Precision
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 __all__ = ["MLPERF_SCHEMA"]
 
@@ -146,7 +146,7 @@ def _stages(model: str, task: _Task) -> tuple[Stage, ...]:
 
     def stage(name: str, rows_per_sample: float, repeats: float = 1.0) -> Stage:
         shapes = tuple(
-            RunShape(
+            PassShape(
                 batch=round(samples * rows_per_sample),
                 seq_len=task.seq_len,
                 image_size=task.image_size,

@@ -21,7 +21,7 @@ from accelsim.validation.stacks import stack_ratio
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.model import RunShape, Workload
+from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS, training_graph
 
@@ -52,7 +52,7 @@ class ModelRun:
     """
 
     workload: Workload
-    shape: RunShape
+    shape: PassShape
     precision: Precision
     execution: Execution = Execution.EAGER
     phases: tuple[Phase, ...] = (Phase.FORWARD,)

@@ -27,7 +27,7 @@ from accelsim.workloads.concatenation import elide_copies
 from accelsim.workloads.dtype import Dtype, Precision
 from accelsim.workloads.fusion import fuse_elementwise
 from accelsim.workloads.graph import FloatArray, OperatorGraph
-from accelsim.workloads.model import RunShape, Workload
+from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import CONTRACTION_KINDS, OperatorKind
 
 __all__ = ["Stage", "Throughput", "sample_time_s", "throughput_roofline_s"]
@@ -48,7 +48,7 @@ class Stage:
     """
 
     workload: Workload
-    shapes: tuple[RunShape, ...]
+    shapes: tuple[PassShape, ...]
     repeats: float = 1.0
 
 
@@ -147,7 +147,7 @@ def _selection_s(
 
 @lru_cache(maxsize=512)
 def _engine(
-    workload: Workload, shape: RunShape, precision: Precision
+    workload: Workload, shape: PassShape, precision: Precision
 ) -> tuple[OperatorGraph, float]:
     """Fused operators of one batch, and the memory it needs, bytes."""
     lowered = workload.lower(shape, precision)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS, Precision
 from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
-from accelsim.workloads.model import RunShape, Workload
+from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.row_writer import RowEntry, Written
@@ -27,7 +27,7 @@ from accelsim.workloads.sizes import ScenariosPart, Sizes
 
 __all__ = ["LoweredBatch", "ShapeColumns", "lower"]
 
-_SIZES = tuple(f.name for f in fields(RunShape))
+_SIZES = tuple(f.name for f in fields(PassShape))
 #: A row that a layer launches so often is still told from the same of the layer before.
 _MOST_IN_LAYER = 4
 _LOOKUPS = (int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG))
@@ -35,7 +35,7 @@ _LOOKUPS = (int(OperatorKind.EMBEDDING), int(OperatorKind.EMBEDDING_BAG))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShapeColumns:
-    """Sizes of one pass in each scenario, shape (scenarios,) each; see `RunShape`."""
+    """Sizes of one pass in each scenario, shape (scenarios,) each; see `PassShape`."""
 
     batch: IntArray
     seq_len: IntArray
@@ -49,7 +49,7 @@ class ShapeColumns:
         """Columns from arrays and numbers, which stand for every scenario.
 
         Args:
-            columns: Fields of `RunShape`; batch is 1 and the others 0 where left out.
+            columns: Fields of `PassShape`; batch is 1 and the others 0 where left out.
         """
         defaults = {name: 1 if name == "batch" else 0 for name in _SIZES}
         arrays = [np.asarray(value, dtype=np.int64) for value in (defaults | columns).values()]
@@ -62,9 +62,9 @@ class ShapeColumns:
         """Columns of some scenarios."""
         return ShapeColumns(*(getattr(self, name)[scenarios] for name in _SIZES))
 
-    def shape(self) -> RunShape:
+    def shape(self) -> PassShape:
         """A shape whose sizes stand for all scenarios; plain numbers where they are one."""
-        return RunShape(**{name: _size(getattr(self, name)) for name in _SIZES})
+        return PassShape(**{name: _size(getattr(self, name)) for name in _SIZES})
 
 
 def _size(column: IntArray) -> int:

@@ -24,11 +24,11 @@ from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import WHOLE, Shard
 
-__all__ = ["FAMILIES", "Family", "Lowered", "Published", "RunShape", "Workload", "family"]
+__all__ = ["FAMILIES", "Family", "Lowered", "Published", "PassShape", "Workload", "family"]
 
 
 @dataclass(frozen=True, slots=True)
-class RunShape:
+class PassShape:
     """Sizes of one run.
 
     Attributes:
@@ -67,7 +67,7 @@ class Family:
 
     name: str
     parameters: type[BaseModel]
-    write: Callable[[GraphBuilder, Any, RunShape], None]
+    write: Callable[[GraphBuilder, Any, PassShape], None]
     autoregressive: bool = False
     sequence: bool = False
     shards: bool = False
@@ -84,7 +84,7 @@ def family(
     sequence: bool = False,
     shards: bool = False,
 ) -> Callable[
-    [Callable[[GraphBuilder, Any, RunShape], None]], Callable[[GraphBuilder, Any, RunShape], None]
+    [Callable[[GraphBuilder, Any, PassShape], None]], Callable[[GraphBuilder, Any, PassShape], None]
 ]:
     """Register a family; the decorated function writes its layers.
 
@@ -93,8 +93,8 @@ def family(
     """
 
     def register(
-        write: Callable[[GraphBuilder, Any, RunShape], None],
-    ) -> Callable[[GraphBuilder, Any, RunShape], None]:
+        write: Callable[[GraphBuilder, Any, PassShape], None],
+    ) -> Callable[[GraphBuilder, Any, PassShape], None]:
         if name in FAMILIES:
             raise InvalidValueError("family", name, "a name that is not registered yet")
         FAMILIES[name] = Family(name, parameters, write, autoregressive, sequence, shards)
@@ -110,7 +110,7 @@ class Published:
     quantity: str  # "parameters" or "flop"
     value: float
     source: str
-    shape: RunShape = field(default_factory=RunShape)
+    shape: PassShape = field(default_factory=PassShape)
     tolerance_fraction: float = 0.005
 
 
@@ -154,7 +154,7 @@ class Workload:
     task: str
     family: Family | None
     parameters: Any
-    default: RunShape
+    default: PassShape
     output_len: int = 0
     aliases: tuple[str, ...] = ()
     published: tuple[Published, ...] = ()
@@ -168,7 +168,7 @@ class Workload:
 
     def lower(
         self,
-        shape: RunShape,
+        shape: PassShape,
         precision: Precision,
         phase: Phase = Phase.FORWARD,
         *,
@@ -224,7 +224,7 @@ class Workload:
 @lru_cache(maxsize=256)
 def _lower(
     workload: Workload,
-    shape: RunShape,
+    shape: PassShape,
     precision: Precision,
     phase: Phase,
     fused_attention: bool,
@@ -248,7 +248,7 @@ def _lower(
 def _lower_captured(
     workload: Workload,
     model: CapturedModel,
-    shape: RunShape,
+    shape: PassShape,
     precision: Precision,
     phase: Phase,
     fused_attention: bool,

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import InitErrorDetails
 
 from accelsim.workloads.families import load_family
-from accelsim.workloads.model import Family, Published, RunShape, Workload
+from accelsim.workloads.model import Family, PassShape, Published, Workload
 
 __all__ = ["NAME_PATTERN", "PublishedSpec", "ShapeSpec", "WorkloadSpec", "parse_workload"]
 
@@ -31,7 +31,7 @@ class _Strict(BaseModel):
 
 
 class ShapeSpec(_Strict):
-    """Sizes of a run; see `model.RunShape`."""
+    """Sizes of a run; see `model.PassShape`."""
 
     batch: int = Field(default=1, ge=1, le=2**20)
     seq_len: _Length = 0
@@ -115,7 +115,7 @@ def parse_workload(data: Mapping[str, Any]) -> Workload:
         task=spec.task,
         family=family,
         parameters=_family_parameters(family, spec.parameters),
-        default=RunShape(**spec.default.model_dump()),
+        default=PassShape(**spec.default.model_dump()),
         output_len=spec.output_len,
         aliases=spec.aliases,
         published=tuple(_published(figure, spec.default) for figure in spec.published),
@@ -125,7 +125,7 @@ def parse_workload(data: Mapping[str, Any]) -> Workload:
 
 def _published(figure: PublishedSpec, default: ShapeSpec) -> Published:
     given = figure.shape.model_dump(exclude_unset=True)
-    shape = RunShape(**{**default.model_dump(), "batch": 1, **given})
+    shape = PassShape(**{**default.model_dump(), "batch": 1, **given})
     return Published(figure.quantity, figure.value, figure.source, shape, figure.tolerance_fraction)
 
 

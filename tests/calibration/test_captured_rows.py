@@ -18,7 +18,7 @@ from accelsim.cost.cpu.kernels import kernel_names  # noqa: E402
 from accelsim.workloads.capture.captured import captured_training  # noqa: E402
 from accelsim.workloads.capture.module import capture  # noqa: E402
 from accelsim.workloads.dtype import Dtype, precision  # noqa: E402
-from accelsim.workloads.model import RunShape  # noqa: E402
+from accelsim.workloads.model import PassShape  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -354,7 +354,7 @@ PAIRS = [
 def test_same_kernel_dimensions_and_terms(operator, shape, module, inputs):
     own = case_graph([Case("x", operator, shape)])
     workload = capture(module.eval(), inputs, batch_dimension=None)
-    graph = workload.lower(RunShape(batch=workload.default.batch), precision("fp32")).graph
+    graph = workload.lower(PassShape(batch=workload.default.batch), precision("fp32")).graph
     row = int(np.flatnonzero(graph.kind == own.kind[0])[0])
     assert kernel_names(graph, is_training=False)[row] == kernel_names(own, is_training=False)[0]
     context = Context(
@@ -375,7 +375,7 @@ def test_backward_products_of_a_linear_layer():
     )
     module = nn.Sequential(nn.Linear(36, 36), nn.Linear(36, 48))
     workload = capture(module, (torch.randn(24, 36),), True, "adamw", batch_dimension=None)
-    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    graph = captured_training(workload, PassShape(batch=workload.default.batch), precision("fp32"))
     names = kernel_names(graph, is_training=True).tolist()
     expected = kernel_names(own, is_training=True).tolist()
     assert expected == ["mm_nn", "mm_tn"]
@@ -397,7 +397,7 @@ def test_the_gradient_of_a_resampled_image(mode):
     own = case_graph([Case("x", operator, {"batch": 2, "channels": 8, "side": 14, "factor": 3})])
     module = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Upsample(scale_factor=3, mode=mode))
     workload = capture(module, (torch.randn(2, 3, 14, 14),), True, "adamw", batch_dimension=None)
-    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    graph = captured_training(workload, PassShape(batch=workload.default.batch), precision("fp32"))
     row = kernel_names(graph, is_training=True).tolist().index(operator)
     assert (own.dims[0] == graph.dims[row]).all()
     assert own.bytes[0] == pytest.approx(graph.bytes[row])
@@ -418,7 +418,7 @@ def test_rows_of_a_table_that_no_index_names_are_idle_in_the_update(tied):
     workload = capture(
         Reader(), (torch.randint(1000, (4, 25)),), True, "adamw", batch_dimension=None
     )
-    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    graph = captured_training(workload, PassShape(batch=workload.default.batch), precision("fp32"))
     idle = int(graph.dims[-1, 3])
     assert idle == (0 if tied else int(1000 * np.exp(-0.1) * 16))
     context = Context(
@@ -489,7 +489,7 @@ def test_the_gradient_of_a_pooling_reads_places_and_not_its_input():
     )
     module = nn.Sequential(nn.Conv2d(3, 8, 1), nn.MaxPool2d(2))
     workload = capture(module, (torch.randn(4, 3, 32, 32),), True, "adamw", batch_dimension=None)
-    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    graph = captured_training(workload, PassShape(batch=workload.default.batch), precision("fp32"))
     row = kernel_names(graph, is_training=True).tolist().index("max_pool2d_with_indices_backward")
     assert (own.read_bytes[0], own.write_bytes[0]) == (
         graph.read_bytes[row],
@@ -500,7 +500,7 @@ def test_the_gradient_of_a_pooling_reads_places_and_not_its_input():
 def test_gradients_of_a_transposed_convolution_are_a_convolutions():
     module = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ConvTranspose2d(8, 4, 2, 2))
     workload = capture(module, (torch.randn(2, 3, 16, 16),), True, "adamw", batch_dimension=None)
-    graph = captured_training(workload, RunShape(batch=workload.default.batch), precision("fp32"))
+    graph = captured_training(workload, PassShape(batch=workload.default.batch), precision("fp32"))
     data, weight = (
         next(i for i, name in enumerate(graph.name) if name.endswith(part))
         for part in ("grad_input", "grad_weight")

@@ -534,9 +534,7 @@ def test_a_kept_heap_does_not_fault_where_the_default_one_does():
     case = CheckCase("n-hits", 1024, "fp32", 1)
     faults = {}
     for heap in ("default", "kept"):
-        faults[heap] = check_module._timed(replace(case, heap=heap), 0.05, "cpu")[
-            "minor_faults"
-        ]
+        faults[heap] = check_module._timed(replace(case, heap=heap), 0.05, "cpu")["minor_faults"]
     assert faults["default"] > 200
     assert faults["kept"] < 20
 

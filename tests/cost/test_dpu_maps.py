@@ -21,7 +21,7 @@ from accelsim.validation.dpu_networks import known_network
 from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 
 def joined_maps(*channels, side=32, activation="relu"):
@@ -119,7 +119,7 @@ def test_each_start_takes_its_time():
 def test_share_of_gates():
     names = ("resnet-50", "efficientnet-b0", "mobilenet-v3-small")
     graphs = [
-        workload(name).lower(RunShape(image_size=224), PRECISIONS["int8"]).graph for name in names
+        workload(name).lower(PassShape(image_size=224), PRECISIONS["int8"]).graph for name in names
     ]
     runs = join_networks([layer_columns(g) for g in graphs], [HostTask.NONE] * 3, boards(3))
     plain, gated, small = gate_fractions(runs, DpuRates())

@@ -15,13 +15,13 @@ from accelsim.cost.fpga.network_layers import layer_columns, network_flop, prune
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families import load_family
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 
 def network(name, **parameters):
     builder = GraphBuilder(PRECISIONS["int8"])
     family = load_family(name)
-    family.write(builder, family.parameters.model_validate(parameters), RunShape())
+    family.write(builder, family.parameters.model_validate(parameters), PassShape())
     return builder
 
 

@@ -33,7 +33,7 @@ from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import Dtype, precision
 from accelsim.workloads.graph import concatenate
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind, Phase
 
 ZCU102, ZCU104 = catalog.device("zcu102"), catalog.device("zcu104")
@@ -90,7 +90,7 @@ def test_resnet_50_runs_at_the_published_rate(device, images, low_fps, high_fps)
     # Vitis AI model zoo tables 1.2 to 2.5, cf/tf/tf2 ResNet-50 at 224: single-thread 70.8 to 87.3
     # fps (ZCU102) and 73.1 to 85.6 (ZCU104); all cores 165 to 193 and 142 to 166. The single-thread
     # figure holds the host's share, ours does not.
-    graph = workload("resnet-50").lower(RunShape(batch=images), precision("int8")).graph
+    graph = workload("resnet-50").lower(PassShape(batch=images), precision("int8")).graph
     fps = images / cost_fpga(graph, device).total_time_s
     assert 0.9 * low_fps <= fps <= 1.1 * high_fps
 

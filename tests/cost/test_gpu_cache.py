@@ -11,7 +11,7 @@ from accelsim.workload_catalog import workload
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 
 def test_hits_fall_with_the_traffic_between():
@@ -29,7 +29,7 @@ def test_hits_fall_with_the_traffic_between():
 )
 def test_traffic_never_grows_nor_turns_negative(name, device):
     graph = fuse_elementwise(
-        workload(name).lower(RunShape(batch=4, seq_len=128), precision("fp16")).graph
+        workload(name).lower(PassShape(batch=4, seq_len=128), precision("fp16")).graph
     )
     cached = cached_traffic(graph, catalog.device(device))
     for column in ("read_bytes", "write_bytes"):

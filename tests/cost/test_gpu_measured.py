@@ -123,10 +123,10 @@ def test_resnet_training_power_of_a_p100() -> None:
     """
     from accelsim.workload_catalog import workload
     from accelsim.workloads.dtype import precision
-    from accelsim.workloads.model import RunShape
+    from accelsim.workloads.model import PassShape
     from accelsim.workloads.training import OPTIMIZERS, training_graph
 
-    lowered = workload("resnet-50").lower(RunShape(batch=64), precision("fp32"))
+    lowered = workload("resnet-50").lower(PassShape(batch=64), precision("fp32"))
     step = training_graph(
         lowered.graph,
         lowered.parameter_count,

@@ -20,7 +20,7 @@ from accelsim.planning.estimate import estimate
 from accelsim.validation.tiers import choose
 from accelsim.workload_catalog import workload
 from accelsim.workloads.dtype import PRECISIONS
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from tools.refit.__main__ import main
 from tools.refit.files import write_measured_boards
 
@@ -100,7 +100,7 @@ def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 )
 def test_estimates_and_validation_of_a_board_without_overlay_are_the_same(name: str) -> None:
     device = catalog.device(name)
-    shape = RunShape(batch=4, seq_len=512)
+    shape = PassShape(batch=4, seq_len=512)
     graph = workload("bert-large").lower(shape, PRECISIONS["fp16"]).graph
     own, validated = tier_parameters(device), choose(device, "spec").parameters
     assert own.relatives

@@ -14,7 +14,7 @@ from accelsim.cost.table import Tier
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.dtype import Dtype
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 FITTED = (
     "a100-pcie-40gb",
@@ -28,7 +28,7 @@ FITTED = (
 
 
 def bert(batch: int, seq_len: int = 512) -> OperatorGraph:
-    run = RunShape(batch=batch, seq_len=seq_len)
+    run = PassShape(batch=batch, seq_len=seq_len)
     return (
         accelsim.workload("bert-large").lower(run, accelsim.workloads.dtype.precision("fp32")).graph
     )
@@ -37,7 +37,7 @@ def bert(batch: int, seq_len: int = 512) -> OperatorGraph:
 def resnet(batch: int) -> OperatorGraph:
     return (
         accelsim.workload("resnet-50")
-        .lower(RunShape(batch=batch), accelsim.workloads.dtype.precision("fp32"))
+        .lower(PassShape(batch=batch), accelsim.workloads.dtype.precision("fp32"))
         .graph
     )
 

@@ -31,7 +31,7 @@ from accelsim.validation.data_folder import DataFolder
 from accelsim.validation.names import gpu_of
 from accelsim.workload_catalog import workload
 from accelsim.workloads.dtype import Dtype, precision
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind, Phase
 
 
@@ -99,11 +99,11 @@ def test_latent_decoding_reads_one_row_per_token_for_all_heads():
 @pytest.mark.parametrize(
     ("kind", "sizes", "shape", "phase"),
     [
-        ("context_mla", {"isl": 64}, RunShape(batch=4, seq_len=64), Phase.PREFILL),
+        ("context_mla", {"isl": 64}, PassShape(batch=4, seq_len=64), Phase.PREFILL),
         (
             "generation_mla",
             {"step": 63},
-            RunShape(batch=4, seq_len=1, context_len=63),
+            PassShape(batch=4, seq_len=1, context_len=63),
             Phase.DECODE,
         ),
     ],

@@ -12,13 +12,13 @@ from accelsim.validation.throughput import (
 )
 from accelsim.workload_catalog import workload
 from accelsim.workloads.dtype import PRECISIONS
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 INT8 = PRECISIONS["int8"]
 
 
 def images(*batches, repeats=1.0, name="resnet-50"):
-    shapes = tuple(RunShape(batch=batch) for batch in batches)
+    shapes = tuple(PassShape(batch=batch) for batch in batches)
     return Throughput(
         (Stage(workload(name), shapes, repeats),), tuple(float(batch) for batch in batches), INT8
     )
@@ -56,7 +56,7 @@ def test_a_batch_beyond_the_memory_is_not_chosen():
 )
 def test_every_class_of_device_is_slower_than_its_arithmetic(device):
     run, profile = images(16, 64), catalog.device(device)
-    flop = workload("resnet-50").lower(RunShape(batch=1), INT8).graph.model_flop
+    flop = workload("resnet-50").lower(PassShape(batch=1), INT8).graph.model_flop
     peak = max(float(rate) for rate in profile.peak_flop_per_s.values())
     assert seconds(run, device) > flop / peak
     assert throughput_roofline_s(run, profile) > flop / peak

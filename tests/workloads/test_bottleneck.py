@@ -10,7 +10,7 @@ from accelsim.workloads.bottleneck import fuse_bottlenecks, skip_unread_pixels
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 SHARED_BYTES = 100 * 1024.0
 
@@ -41,7 +41,7 @@ def test_a_block_whose_weights_do_not_fit_is_left_alone():
 
 def test_only_the_first_stage_of_resnet_50_fits():
     graph = fuse_elementwise(
-        workload("resnet-50").lower(RunShape(batch=1), precision("int8")).graph
+        workload("resnet-50").lower(PassShape(batch=1), precision("int8")).graph
     )
     changed = fuse_bottlenecks(graph, SHARED_BYTES).bytes != graph.bytes
     stages = {
@@ -68,7 +68,7 @@ def test_a_strided_pointwise_convolution_reads_every_fourth_pixel():
 )
 def test_never_more_bytes(name, shared_bytes):
     graph = fuse_elementwise(
-        workload(name).lower(RunShape(batch=2, seq_len=64), precision("fp16")).graph
+        workload(name).lower(PassShape(batch=2, seq_len=64), precision("fp16")).graph
     )
     fused = skip_unread_pixels(fuse_bottlenecks(graph, shared_bytes))
     for column in ("read_bytes", "write_bytes"):

@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from accelsim.workloads.capture.module import capture  # noqa: E402
-from accelsim.workloads.model import RunShape  # noqa: E402
+from accelsim.workloads.model import PassShape  # noqa: E402
 from accelsim.workloads.operator import CONTRACTION_KINDS, IN_PLACE, OperatorKind, Phase  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -694,9 +694,9 @@ def test_what_is_not_linear_in_batch_keeps_its_batch():
     from accelsim.errors import InvalidValueError
 
     model = capture(Apply(lambda m, x: m.a(x) @ m.a(x).t(), a=nn.Linear(8, 8)), torch.randn(4, 8))
-    assert model.lower(RunShape(batch=4), model.captured.precision).graph.model_flop > 0
+    assert model.lower(PassShape(batch=4), model.captured.precision).graph.model_flop > 0
     with pytest.raises(InvalidValueError, match="captured batch"):
-        model.lower(RunShape(batch=8), model.captured.precision)
+        model.lower(PassShape(batch=8), model.captured.precision)
 
 
 # -- size and time
@@ -764,12 +764,12 @@ def test_flop_equal_those_of_torchs_own_counter(name, training):
 @pytest.mark.parametrize(
     ("name", "module", "inputs", "shape"),
     [
-        ("resnet-50", ResNet50, lambda: meta(8, 3, 224, 224), RunShape(batch=8, image_size=224)),
+        ("resnet-50", ResNet50, lambda: meta(8, 3, 224, 224), PassShape(batch=8, image_size=224)),
         (
             "llama-3.1-8b",
             lambda: Llama(*LLAMA["8b"]),
             lambda: ids(1, 2048),
-            RunShape(batch=1, seq_len=2048),
+            PassShape(batch=1, seq_len=2048),
         ),
     ],
 )
@@ -784,7 +784,7 @@ def test_capture_and_catalogue_agree(name, module, inputs, shape):
     counts = (written.parameter_count, written.parameter_tensor_count)
     step = training_graph(written.graph, *counts, precision, optimizer("adamw"))
     model = capture(module, inputs(), training=True, batch_dimension=None)
-    size = RunShape(batch=model.default.batch)
+    size = PassShape(batch=model.default.batch)
     captured, captured_step = (
         model.lower(size, precision),
         captured_training(model, size, precision),

@@ -26,7 +26,7 @@ from accelsim.workloads.capture.captured import (
 )
 from accelsim.workloads.dtype import PRECISIONS, Dtype
 from accelsim.workloads.graph import OperatorGraph
-from accelsim.workloads.model import RunShape, Workload
+from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.training import OPTIMIZERS
 
@@ -60,7 +60,7 @@ def perceptron(batch=4, *, training=False, step=True):
     )
     note = "costed by bytes only: x"
     return Workload(
-        "net", "net", "captured", None, None, RunShape(batch=batch), captured=model, note=note
+        "net", "net", "captured", None, None, PassShape(batch=batch), captured=model, note=note
     )
 
 
@@ -141,7 +141,7 @@ def test_catalogue_reads_a_saved_capture(tmp_path):
 
     perceptron().save(tmp_path / "net.json")
     assert (
-        workload(str(tmp_path / "net.json")).lower(RunShape(batch=4), FP32).graph.model_flop
+        workload(str(tmp_path / "net.json")).lower(PassShape(batch=4), FP32).graph.model_flop
         == 4 * 320
     )
 
@@ -159,30 +159,30 @@ def test_an_existing_file_is_kept(tmp_path):
 @given(batch=st.integers(1, 10_000))
 @settings(max_examples=30, deadline=None)
 def test_any_batch_is_exact(batch):
-    lowered = perceptron(4).lower(RunShape(batch=batch), FP32)
+    lowered = perceptron(4).lower(PassShape(batch=batch), FP32)
     assert same(lowered.graph, perceptron(batch).captured.forward.graph.graph)
     assert (lowered.parameter_count, lowered.parameter_tensor_count) == (178, 4)
 
 
 def test_without_growth_only_the_captured_batch():
     model = perceptron(4, step=False)
-    assert model.lower(RunShape(batch=4), FP32).graph.model_flop == 4 * 320
+    assert model.lower(PassShape(batch=4), FP32).graph.model_flop == 4 * 320
     for batch in (1, 5, 8):
         with pytest.raises(InvalidValueError, match="captured batch"):
-            model.lower(RunShape(batch=batch), FP32)
+            model.lower(PassShape(batch=batch), FP32)
 
 
 def test_a_batch_with_fractional_sizes_is_refused():
     document = captured_document(perceptron(4))
     document["graphs"]["forward"]["batch_step"]["dims"][0][1] = 3
     with pytest.raises(InvalidValueError, match="whole"):
-        load_captured(document).lower(RunShape(batch=5), FP32)
+        load_captured(document).lower(PassShape(batch=5), FP32)
 
 
 @pytest.mark.parametrize("policy", [BF16, INT8, FP8], ids=lambda p: p.name)
 def test_precision_scales_what_follows_it(policy):
-    before = perceptron().lower(RunShape(batch=4), FP32).graph
-    after = perceptron().lower(RunShape(batch=4), policy).graph
+    before = perceptron().lower(PassShape(batch=4), FP32).graph
+    after = perceptron().lower(PassShape(batch=4), policy).graph
     ratio, weight_ratio = policy.activation.bytes / 4, policy.weight.bytes / 4
     assert np.array_equal(after.read_bytes, before.read_bytes * ratio)
     assert np.array_equal(after.weight_bytes, before.weight_bytes * weight_ratio)
@@ -197,24 +197,24 @@ def test_precision_scales_what_follows_it(policy):
 
 def test_phases():
     model = perceptron(training=True)
-    forward = model.lower(RunShape(batch=4), FP32, Phase.PREFILL).graph
+    forward = model.lower(PassShape(batch=4), FP32, Phase.PREFILL).graph
     assert len(forward) == 3
     assert set(forward.phase.tolist()) == {int(Phase.PREFILL)}
     with pytest.raises(InvalidValueError, match="phase"):
-        model.lower(RunShape(batch=4), FP32, Phase.DECODE)
+        model.lower(PassShape(batch=4), FP32, Phase.DECODE)
 
 
 def test_sizes_other_than_the_batch_are_refused():
     with pytest.raises(InvalidValueError, match="Capture it again"):
-        perceptron().lower(RunShape(batch=4, seq_len=128), FP32)
+        perceptron().lower(PassShape(batch=4, seq_len=128), FP32)
     with pytest.raises(InvalidValueError, match="fused_attention"):
-        perceptron().lower(RunShape(batch=4), FP32, fused_attention=False)
+        perceptron().lower(PassShape(batch=4), FP32, fused_attention=False)
 
 
 @pytest.mark.parametrize("rule", OPTIMIZERS)
 def test_training_step_ends_with_the_optimizer(rule):
     graph = captured_training(
-        perceptron(training=True), RunShape(batch=8), BF16, optimizer_name=rule
+        perceptron(training=True), PassShape(batch=8), BF16, optimizer_name=rule
     )
     assert graph.phase.tolist() == [0, 0, 0, 1, 1, int(Phase.OPTIMIZER)]
     assert graph.dims[-1, :3].tolist() == [178, OPTIMIZERS[rule].state_count, 4]
@@ -224,9 +224,9 @@ def test_training_step_ends_with_the_optimizer(rule):
 
 def test_training_needs_a_training_capture():
     with pytest.raises(InvalidValueError, match="training=True"):
-        captured_training(perceptron(), RunShape(batch=4), FP32)
+        captured_training(perceptron(), PassShape(batch=4), FP32)
     with pytest.raises(InvalidValueError, match="trained"):
-        captured_training(perceptron(training=True), RunShape(batch=4), INT8)
+        captured_training(perceptron(training=True), PassShape(batch=4), INT8)
 
 
 # -- without torch
@@ -248,9 +248,9 @@ def test_a_saved_capture_needs_no_torch(tmp_path):
         "from accelsim.workload_catalog import workload\n"
         "from accelsim.workloads.capture.captured import captured_training\n"
         "from accelsim.workloads.dtype import precision\n"
-        "from accelsim.workloads.model import RunShape\n"
+        "from accelsim.workloads.model import PassShape\n"
         "model = workload(sys.argv[1])\n"
-        "print(len(captured_training(model, RunShape(batch=3), precision('bf16'))))\n"
+        "print(len(captured_training(model, PassShape(batch=3), precision('bf16'))))\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "net.json")]
     result = subprocess.run(
@@ -325,7 +325,7 @@ def test_any_replaced_field_loads_or_is_refused(key, value):
     target = document if key in document else document["graphs"]["forward"]["operators"]
     target[key] = value
     with suppress(InputError):
-        assert len(load_captured(document).lower(RunShape(batch=4), FP32).graph) <= 3
+        assert len(load_captured(document).lower(PassShape(batch=4), FP32).graph) <= 3
 
 
 # -- with torch
@@ -343,7 +343,7 @@ def test_a_real_capture_survives_json(tmp_path):
     loaded = load_captured(json.loads((tmp_path / "layer.json").read_text()))
     for batch in (1, 2, 7):
         for policy in (FP32, BF16):
-            shape = RunShape(batch=batch)
+            shape = PassShape(batch=batch)
             assert same(
                 captured_training(loaded, shape, policy), captured_training(model, shape, policy)
             )

@@ -10,7 +10,7 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.concatenation import elide_copies
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.fusion import fuse_elementwise
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.training import OPTIMIZERS, training_graph
 
@@ -59,7 +59,7 @@ def test_repetition_stays():
 
 def test_embeddings_go_straight_into_the_interaction():
     pairs, width, tables = 64, 128, 26
-    lowered = workload("dlrm-mlperf").lower(RunShape(batch=pairs), precision("int8"))
+    lowered = workload("dlrm-mlperf").lower(PassShape(batch=pairs), precision("int8"))
     graph = elide_copies(fuse_elementwise(lowered.graph))
     bags = graph.kind == int(OperatorKind.EMBEDDING_BAG)
     product = labels(graph).index(OperatorKind.BATCHED_GEMM.label)
@@ -84,7 +84,7 @@ def test_training_steps_keep_their_copies():
     st.integers(1, 3),
 )
 def test_never_more_bytes_and_the_same_flop(name, batch):
-    graph = fuse_elementwise(workload(name).lower(RunShape(batch=batch), precision("fp16")).graph)
+    graph = fuse_elementwise(workload(name).lower(PassShape(batch=batch), precision("fp16")).graph)
     fewer = elide_copies(graph)
     assert fewer.total_bytes <= graph.total_bytes
     assert fewer.model_flop == pytest.approx(graph.model_flop)

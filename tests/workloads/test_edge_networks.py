@@ -8,7 +8,7 @@ import pytest
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families import load_family
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind
 
 
@@ -17,7 +17,7 @@ def network(family, size, **parameters):
     entry = load_family(family)
     builder = GraphBuilder(PRECISIONS["int8"])
     image = {"image_height": size[0], "image_width": size[1]}
-    entry.write(builder, entry.parameters.model_validate(parameters | image), RunShape())
+    entry.write(builder, entry.parameters.model_validate(parameters | image), PassShape())
     return builder
 
 

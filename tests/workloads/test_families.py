@@ -7,7 +7,7 @@ from accelsim.errors import InvalidValueError
 from accelsim.workload_catalog import workload, workload_names
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families import load_family
-from accelsim.workloads.model import FAMILIES, RunShape, family
+from accelsim.workloads.model import FAMILIES, PassShape, family
 from accelsim.workloads.operator import DIMENSIONS, OperatorKind, Phase
 from accelsim.workloads.training import optimizer, training_graph
 
@@ -24,8 +24,8 @@ SAMPLE = sorted(
 
 def lower(name, batch=1, precision=FP32, **sizes):
     model = workload(name)
-    default = {field: getattr(model.default, field) for field in RunShape.__slots__}
-    return model.lower(RunShape(**{**default, "batch": batch, **sizes}), precision)
+    default = {field: getattr(model.default, field) for field in PassShape.__slots__}
+    return model.lower(PassShape(**{**default, "batch": batch, **sizes}), precision)
 
 
 @pytest.mark.parametrize("name", SAMPLE)

@@ -6,14 +6,14 @@ import pytest
 from accelsim.errors import InvalidValueError
 from accelsim.workload_catalog import workload
 from accelsim.workloads.dtype import PRECISIONS
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
 
 FP32 = PRECISIONS["fp32"]
 
 
 def graph_of(name, *, fused=True, **sizes):
-    return workload(name).lower(RunShape(**sizes), FP32, fused_attention=fused).graph
+    return workload(name).lower(PassShape(**sizes), FP32, fused_attention=fused).graph
 
 
 def rows(graph, kind):

@@ -16,7 +16,7 @@ from accelsim.errors import InputError, InvalidValueError, ProfileError, Unknown
 from accelsim.workload_catalog import load_workload_file, workload
 from accelsim.workloads.checkpoints.huggingface import MODEL_TYPES, workload_from_config
 from accelsim.workloads.dtype import precision
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 
 BF16 = precision("bf16")
 SMALL = {
@@ -214,7 +214,7 @@ def test_counts_equal_those_of_transformers(model_type, fields, architecture, pa
     model = workload_from_config(
         fields | {"model_type": model_type, "architectures": [architecture]}
     )
-    run = model.lower(RunShape(2, TOKENS.get(model_type, 64), target_len=32), BF16)
+    run = model.lower(PassShape(2, TOKENS.get(model_type, 64), target_len=32), BF16)
     if parameters is not None:
         assert run.parameter_count == parameters
     if flop is not None:
@@ -304,7 +304,7 @@ CHECKPOINTS = {
 def test_published_configuration_is_the_catalogued_model(name):
     ours, theirs = workload(name), workload_from_config(CHECKPOINTS[name])
     assert ours.family is theirs.family
-    shape = RunShape(2, 48, target_len=8)
+    shape = PassShape(2, 48, target_len=8)
     mine, given_ = ours.lower(shape, BF16), theirs.lower(shape, BF16)
     assert mine.parameter_count == given_.parameter_count
     assert mine.graph.path == given_.graph.path
@@ -332,7 +332,7 @@ def test_untied_logits_count_apart():
         "num_heads": 12,
     }
     gated = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "vocab_size": 32128}
-    run = workload_from_config(base | gated).lower(RunShape(1, 8, target_len=8), BF16)
+    run = workload_from_config(base | gated).lower(PassShape(1, 8, target_len=8), BF16)
     assert run.parameter_count == 247_577_856
 
 
@@ -354,7 +354,7 @@ def test_generators_generate_and_encoders_do_not():
 def test_a_configuration_file_is_a_workload(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CHECKPOINTS["llama-3.1-8b"]))
-    assert load_workload_file(path).lower(RunShape(1, 8), BF16).parameter_count == 8_030_261_248
+    assert load_workload_file(path).lower(PassShape(1, 8), BF16).parameter_count == 8_030_261_248
 
 
 def test_a_bad_configuration_file_names_itself_and_the_field(tmp_path):

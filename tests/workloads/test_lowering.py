@@ -15,7 +15,7 @@ from accelsim.planning.passes import input_bytes
 from accelsim.workload_catalog import workload, workload_names
 from accelsim.workloads.dtype import precision
 from accelsim.workloads.lowering import ShapeColumns, lower
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sizes import ScenariosPart, Sizes
@@ -51,7 +51,7 @@ def test_every_workload_lowers_to_the_same_rows(name):
         memory, inputs = batch.peak_live_bytes(), batch.input_bytes()
         for place, scenario in enumerate(batch.scenario.tolist()):
             sizes = {"batch": int(BATCHES[scenario]), "seq_len": int(lengths[scenario])}
-            lowered = model.lower(RunShape(**sizes, **fixed), BF16, phase)
+            lowered = model.lower(PassShape(**sizes, **fixed), BF16, phase)
             assert_same(batch, place, lowered.graph)
             footprint = inference_footprint(lowered.graph, lowered.parameter_count, BF16)
             assert memory[place] == pytest.approx(footprint.activation_bytes, rel=1e-12)

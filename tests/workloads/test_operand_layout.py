@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from accelsim.workloads.capture.module import capture  # noqa: E402
 from accelsim.workloads.dtype import precision  # noqa: E402
-from accelsim.workloads.model import RunShape  # noqa: E402
+from accelsim.workloads.model import PassShape  # noqa: E402
 from accelsim.workloads.operator import OperatorKind  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -26,7 +26,7 @@ class Apply(torch.nn.Module):
 
 def graph_of(function, *inputs):
     workload = capture(Apply(function), inputs, batch_dimension=None, merge_attention=False)
-    return workload.lower(RunShape(batch=workload.default.batch), precision("fp32")).graph
+    return workload.lower(PassShape(batch=workload.default.batch), precision("fp32")).graph
 
 
 CASES = [

@@ -10,7 +10,7 @@ from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families.recommender import DlrmParameters
 from accelsim.workloads.families.recurrent import RecurrentParameters, write_recurrent
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
 from accelsim.workloads.training import optimizer, training_graph
 
@@ -19,7 +19,7 @@ GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
 def lower(name, **sizes):
-    return workload(name).lower(RunShape(**sizes), FP32)
+    return workload(name).lower(PassShape(**sizes), FP32)
 
 
 def rows(graph, kind):
@@ -47,7 +47,7 @@ def test_counts_equal_the_closed_form(cell, hidden, width, steps, batch, bidirec
         }
     )
     b = GraphBuilder(FP32)
-    write_recurrent(b, p, RunShape(batch=batch))
+    write_recurrent(b, p, PassShape(batch=batch))
     directions = 1 + bidirectional
     matrix = directions * GATES[cell] * hidden * (width + hidden)
     assert b.parameter_count == 11 * width + matrix + directions * 2 * GATES[cell] * hidden + 3 * (

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from accelsim.workloads.capture.module import capture  # noqa: E402
 from accelsim.workloads.capture.stepped_layers import stepped  # noqa: E402
 from accelsim.workloads.dtype import precision  # noqa: E402
-from accelsim.workloads.model import RunShape  # noqa: E402
+from accelsim.workloads.model import PassShape  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -40,7 +40,7 @@ def test_a_capture_for_a_cpu_has_a_product_for_each_step_and_one_for_all_inputs(
     layer, x = torch.nn.RNN(5, 3, batch_first=True), torch.randn(4, 6, 5)
     names = Counter(
         capture(layer, (x,), fused_always=fused_always)
-        .lower(RunShape(batch=4), precision("fp32"))
+        .lower(PassShape(batch=4), precision("fp32"))
         .graph.name
     )
     assert names == (

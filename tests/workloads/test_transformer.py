@@ -19,7 +19,7 @@ from accelsim.workloads.families import load_family
 from accelsim.workloads.families.attention_layers import LatentAttention
 from accelsim.workloads.families.decoder import DecoderParameters
 from accelsim.workloads.families.feed_forward import active_experts
-from accelsim.workloads.model import Lowered, RunShape, Workload
+from accelsim.workloads.model import Lowered, PassShape, Workload
 from accelsim.workloads.operator import OperatorKind, Phase
 
 BF16 = precision("bf16")
@@ -29,14 +29,14 @@ GENERATORS = [name for name in MODELS if workload(name).family.name == "decoder"
 K = OperatorKind
 
 
-def lowered(name: str, shape: RunShape, phase: Phase = Phase.FORWARD, **options) -> Lowered:
+def lowered(name: str, shape: PassShape, phase: Phase = Phase.FORWARD, **options) -> Lowered:
     return workload(name).lower(shape, BF16, phase, **options)
 
 
 def decoder(**parameters) -> Workload:
     family = load_family("decoder")
     return Workload(
-        "d", "d", "text-generation", family, DecoderParameters(**parameters), RunShape(seq_len=8)
+        "d", "d", "text-generation", family, DecoderParameters(**parameters), PassShape(seq_len=8)
     )
 
 
@@ -111,13 +111,13 @@ def test_llama_flop_is_2pt_plus_4ttdl(name, width, tokens):
     parameters = workload(name).parameters
     matrices = EXACT[name] - parameters.vocab_size * width
     closed_form = 2 * matrices * tokens + 4 * tokens**2 * width * parameters.layers
-    assert lowered(name, RunShape(1, tokens)).graph.model_flop == pytest.approx(
+    assert lowered(name, PassShape(1, tokens)).graph.model_flop == pytest.approx(
         closed_form, rel=1e-3
     )
 
 
 def test_bert_large_at_512_tokens_is_335_gflop():
-    assert lowered("bert-large", RunShape(1, 512)).graph.model_flop == pytest.approx(
+    assert lowered("bert-large", PassShape(1, 512)).graph.model_flop == pytest.approx(
         335.0e9, rel=1e-3
     )
 
@@ -129,7 +129,7 @@ def test_one_token_costs_two_flop_per_active_parameter(name, active):
     """Active parameters as the model cards count them: with the logits, without the embedding
     table.
     """
-    assert lowered(name, RunShape(1, 1)).graph.model_flop == pytest.approx(2 * active, rel=2e-3)
+    assert lowered(name, PassShape(1, 1)).graph.model_flop == pytest.approx(2 * active, rel=2e-3)
 
 
 # -- closed forms over random sizes
@@ -153,7 +153,7 @@ SIZES = st.fixed_dictionaries(
 def test_dense_decoder_closed_forms(sizes, group, gated, tied, batch, tokens):
     heads = group * sizes["kv_heads"]
     model = decoder(**sizes, heads=heads, gated=gated, tied_embeddings=tied)
-    run = model.lower(RunShape(batch, tokens), BF16)
+    run = model.lower(PassShape(batch, tokens), BF16)
     h, d, inner = sizes["hidden_size"], sizes["head_dim"], sizes["intermediate_size"]
     projections = 2 * h * heads * d + 2 * h * sizes["kv_heads"] * d
     layer = projections + (3 if gated else 2) * h * inner
@@ -182,10 +182,10 @@ def test_batch_and_tokens_share_the_matrix_work(batch, tokens):
     """Matrix FLOP depends on batch x tokens alone; attention grows with the square of the
     tokens.
     """
-    run = lowered("qwen3-0.6b", RunShape(batch, tokens))
+    run = lowered("qwen3-0.6b", PassShape(batch, tokens))
     gemm = run.graph.flop[rows(run, K.GEMM)].sum()
     attention = run.graph.flop[rows(run, K.ATTENTION)].sum()
-    one = lowered("qwen3-0.6b", RunShape(1, 1))
+    one = lowered("qwen3-0.6b", PassShape(1, 1))
     assert gemm == pytest.approx(
         batch * tokens * one.graph.flop[rows(one, K.GEMM)].sum(), rel=1e-12
     )
@@ -203,8 +203,8 @@ def test_decoding_every_token_adds_up_to_the_forward_pass(name):
     instead of T^2.
     """
     tokens = 12
-    forward = lowered(name, RunShape(2, tokens))
-    steps = [lowered(name, RunShape(2, 1, context_len=t), Phase.DECODE) for t in range(tokens)]
+    forward = lowered(name, PassShape(2, tokens))
+    steps = [lowered(name, PassShape(2, 1, context_len=t), Phase.DECODE) for t in range(tokens)]
     attention = forward.graph.flop[rows(forward, K.ATTENTION)].sum()
     missing = attention * (tokens - 1) / (2 * tokens)
     assert sum(s.graph.model_flop for s in steps) == pytest.approx(
@@ -215,9 +215,9 @@ def test_decoding_every_token_adds_up_to_the_forward_pass(name):
 @pytest.mark.parametrize("name", GENERATORS)
 def test_phases_agree_on_the_model(name):
     runs = [
-        lowered(name, RunShape(1, 32)),
-        lowered(name, RunShape(1, 32), Phase.PREFILL),
-        lowered(name, RunShape(1, 1, context_len=31), Phase.DECODE),
+        lowered(name, PassShape(1, 32)),
+        lowered(name, PassShape(1, 32), Phase.PREFILL),
+        lowered(name, PassShape(1, 1, context_len=31), Phase.DECODE),
     ]
     assert len({run.parameter_count for run in runs}) == 1
     forward, prefill, decode = runs
@@ -228,8 +228,8 @@ def test_phases_agree_on_the_model(name):
 
 
 def test_prefill_computes_logits_of_the_last_token_alone():
-    forward = lowered("llama-3.1-8b", RunShape(3, 64))
-    prefill = lowered("llama-3.1-8b", RunShape(3, 64), Phase.PREFILL)
+    forward = lowered("llama-3.1-8b", PassShape(3, 64))
+    prefill = lowered("llama-3.1-8b", PassShape(3, 64), Phase.PREFILL)
     saved = 2.0 * 3 * 63 * 4096 * 128256
     assert forward.graph.model_flop - prefill.graph.model_flop == pytest.approx(saved, rel=1e-12)
 
@@ -238,9 +238,9 @@ def test_chunked_prefill_adds_up_to_one_prefill():
     """Two chunks do the matrix work of one prompt plus one more logits row, and see the earlier
     chunk's keys.
     """
-    whole = lowered("llama-3.2-1b", RunShape(1, 64), Phase.PREFILL)
-    first = lowered("llama-3.2-1b", RunShape(1, 32), Phase.PREFILL)
-    second = lowered("llama-3.2-1b", RunShape(1, 32, context_len=32), Phase.PREFILL)
+    whole = lowered("llama-3.2-1b", PassShape(1, 64), Phase.PREFILL)
+    first = lowered("llama-3.2-1b", PassShape(1, 32), Phase.PREFILL)
+    second = lowered("llama-3.2-1b", PassShape(1, 32, context_len=32), Phase.PREFILL)
     gemm = [run.graph.flop[rows(run, K.GEMM)].sum() for run in (whole, first, second)]
     assert gemm[1] + gemm[2] == pytest.approx(gemm[0] + 2.0 * 2048 * 128256, rel=1e-12)
     scores = [run.graph.flop[rows(run, K.ATTENTION)].sum() for run in (whole, first, second)]
@@ -261,13 +261,13 @@ def test_chunked_prefill_adds_up_to_one_prefill():
     ],
 )
 def test_cache_bytes_per_token(name, bytes_per_token):
-    assert lowered(name, RunShape(1, 16), Phase.PREFILL).kv_bytes_per_token == bytes_per_token
+    assert lowered(name, PassShape(1, 16), Phase.PREFILL).kv_bytes_per_token == bytes_per_token
 
 
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "deepseek-v3", "gpt2"])
 def test_decode_appends_one_token_and_reads_the_cache(name):
     context = 1000
-    run = lowered(name, RunShape(4, 1, context_len=context), Phase.DECODE)
+    run = lowered(name, PassShape(4, 1, context_len=context), Phase.DECODE)
     appended = [row for row in rows(run, K.COPY) if run.graph.name[row] == "kv_cache.append"]
     assert run.graph.write_bytes[appended].sum() == 4 * run.kv_bytes_per_token
     attention = rows(run, K.ATTENTION)
@@ -294,7 +294,7 @@ def test_grouped_heads_save_bytes_not_flop(kv_heads, context):
         "head_dim": 8,
         "intermediate_size": 64,
     }
-    shape = RunShape(2, 1, context_len=context)
+    shape = PassShape(2, 1, context_len=context)
     full = decoder(**sizes).lower(shape, BF16, Phase.DECODE)
     grouped = decoder(**sizes, kv_heads=kv_heads).lower(shape, BF16, Phase.DECODE)
     attention = rows(full, K.ATTENTION), rows(grouped, K.ATTENTION)
@@ -305,7 +305,7 @@ def test_grouped_heads_save_bytes_not_flop(kv_heads, context):
 
 def test_windows_alternate_and_limit_what_decode_reads():
     near, far = (
-        lowered("gpt-oss-20b", RunShape(1, 1, context_len=n), Phase.DECODE) for n in (2000, 20_000)
+        lowered("gpt-oss-20b", PassShape(1, 1, context_len=n), Phase.DECODE) for n in (2000, 20_000)
     )
     windows = dimension(near, K.ATTENTION, "window")
     assert windows.tolist() == [128, 0] * 12
@@ -318,16 +318,16 @@ def test_windows_alternate_and_limit_what_decode_reads():
 @settings(max_examples=20, deadline=None)
 def test_a_window_never_adds_work(tokens, window):
     sizes = {"vocab_size": 50, "hidden_size": 32, "layers": 1, "heads": 2, "intermediate_size": 32}
-    full = decoder(**sizes).lower(RunShape(1, tokens), BF16)
-    limited = decoder(**sizes, window=window).lower(RunShape(1, tokens), BF16)
+    full = decoder(**sizes).lower(PassShape(1, tokens), BF16)
+    limited = decoder(**sizes, window=window).lower(PassShape(1, tokens), BF16)
     pairs = limited.graph.flop[rows(limited, K.ATTENTION)].sum() / (4 * 32)
     assert pairs == tokens * min(tokens, window)
     assert limited.graph.total_bytes <= full.graph.total_bytes
 
 
 def test_latent_attention_expands_in_prefill_and_absorbs_in_decode():
-    prefill = lowered("deepseek-v3", RunShape(1, 64), Phase.PREFILL)
-    decode = lowered("deepseek-v3", RunShape(1, 1, context_len=63), Phase.DECODE)
+    prefill = lowered("deepseek-v3", PassShape(1, 64), Phase.PREFILL)
+    decode = lowered("deepseek-v3", PassShape(1, 1, context_len=63), Phase.DECODE)
     names = ("heads", "kv_heads", "head_dim", "value_dim", "latent")
     assert [set(dimension(prefill, K.ATTENTION, name)) for name in names] == [
         {128},
@@ -356,7 +356,7 @@ def test_absorbed_and_expanded_projections_cost_the_same_for_one_token():
     )
     assert attention.cache_width == 576
     expanded, absorbed = (
-        lowered("deepseek-v3", RunShape(1, 1), phase) for phase in (Phase.PREFILL, Phase.DECODE)
+        lowered("deepseek-v3", PassShape(1, 1), phase) for phase in (Phase.PREFILL, Phase.DECODE)
     )
     for column in ("flop", "weight_bytes"):
         assert _up_projection(expanded, column) == pytest.approx(
@@ -374,7 +374,7 @@ def _up_projection(run: Lowered, column: str) -> float:
     "name", ["bert-base", "gpt2", "llama-3.2-1b", "t5-small", "whisper-small", "deepseek-v3"]
 )
 def test_decomposed_attention_has_the_same_flop_and_more_bytes(name):
-    shape = RunShape(1, 128, target_len=64)
+    shape = PassShape(1, 128, target_len=64)
     fused, split = lowered(name, shape), lowered(name, shape, fused_attention=False)
     assert split.graph.model_flop == pytest.approx(fused.graph.model_flop, rel=1e-12)
     assert split.graph.total_bytes > fused.graph.total_bytes
@@ -396,7 +396,7 @@ def test_decomposed_attention_has_the_same_flop_and_more_bytes(name):
 )
 def test_decomposed_attention_follows_the_eager_implementation(name, expected):
     seq_len = 1600 if name.startswith("wav2vec2") else 16
-    run = lowered(name, RunShape(1, seq_len, target_len=4), fused_attention=False)
+    run = lowered(name, PassShape(1, seq_len, target_len=4), fused_attention=False)
     written = [
         word.removeprefix("attention.") for word in run.graph.name if word.startswith("attention.")
     ]
@@ -406,9 +406,9 @@ def test_decomposed_attention_follows_the_eager_implementation(name, expected):
 def test_decomposed_latent_decode_reads_the_cache_once_per_product():
     """The 128 heads are rows of one product with the shared latent, not 128 copies of it."""
     run = lowered(
-        "deepseek-v3", RunShape(1, 1, context_len=999), Phase.DECODE, fused_attention=False
+        "deepseek-v3", PassShape(1, 1, context_len=999), Phase.DECODE, fused_attention=False
     )
-    fused = lowered("deepseek-v3", RunShape(1, 1, context_len=999), Phase.DECODE)
+    fused = lowered("deepseek-v3", PassShape(1, 1, context_len=999), Phase.DECODE)
     assert run.graph.model_flop == pytest.approx(fused.graph.model_flop, rel=1e-12)
     scores = [row for row, word in enumerate(run.graph.name) if word == "attention.scores"]
     assert run.graph.read_bytes[scores].tolist() == [2.0 * 576 * (128 + 1000)] * 61
@@ -418,21 +418,21 @@ def test_decomposed_latent_decode_reads_the_cache_once_per_product():
 
 
 def test_decode_reads_the_experts_it_uses_and_a_large_batch_all():
-    few = lowered("mixtral-8x7b", RunShape(1, 1, context_len=8), Phase.DECODE)
-    many = lowered("mixtral-8x7b", RunShape(256, 1, context_len=8), Phase.DECODE)
+    few = lowered("mixtral-8x7b", PassShape(1, 1, context_len=8), Phase.DECODE)
+    many = lowered("mixtral-8x7b", PassShape(256, 1, context_len=8), Phase.DECODE)
     expert = 3 * 4096 * 14336 * 2.0
     assert few.graph.weight_bytes[rows(few, K.GROUPED_GEMM)].sum() == 32 * 2 * expert
     assert many.graph.weight_bytes[rows(many, K.GROUPED_GEMM)].sum() == 32 * 8 * expert
 
 
 def test_first_layers_of_deepseek_are_dense():
-    run = lowered("deepseek-v3", RunShape(1, 4))
+    run = lowered("deepseek-v3", PassShape(1, 4))
     routed = {path.split(".")[2] for path in run.graph.path if path.endswith("mlp.experts")}
     assert routed == {str(index) for index in range(3, 61)}
 
 
 def test_grouped_rows_carry_top_k_rows_per_token():
-    run = lowered("qwen3-30b-a3b", RunShape(2, 16))
+    run = lowered("qwen3-30b-a3b", PassShape(2, 16))
     assert set(dimension(run, K.GROUPED_GEMM, "m")) == {2 * 16 * 8}
     assert set(dimension(run, K.GROUPED_GEMM, "groups")) == {active_experts(128, 8, 32)}
 
@@ -442,8 +442,8 @@ def test_grouped_rows_carry_top_k_rows_per_token():
 
 @pytest.mark.parametrize("name", ["t5-base", "transformer-big", "whisper-small"])
 def test_decoding_skips_the_encoder_but_counts_its_parameters(name):
-    forward = lowered(name, RunShape(1, 64, target_len=32))
-    decode = lowered(name, RunShape(1, 1, context_len=5, source_len=64), Phase.DECODE)
+    forward = lowered(name, PassShape(1, 64, target_len=32))
+    decode = lowered(name, PassShape(1, 1, context_len=5, source_len=64), Phase.DECODE)
     assert decode.parameter_count == forward.parameter_count
     assert decode.parameter_tensor_count == forward.parameter_tensor_count
     assert not any(
@@ -458,10 +458,10 @@ def test_encoder_decoder_steps_add_up(name):
     T(T+1)/2 pairs.
     """
     source, target = 48, 6
-    forward = lowered(name, RunShape(1, source, target_len=target))
-    prefill = lowered(name, RunShape(1, source), Phase.PREFILL)
+    forward = lowered(name, PassShape(1, source, target_len=target))
+    prefill = lowered(name, PassShape(1, source), Phase.PREFILL)
     steps = [
-        lowered(name, RunShape(1, 1, context_len=t, source_len=source), Phase.DECODE)
+        lowered(name, PassShape(1, 1, context_len=t, source_len=source), Phase.DECODE)
         for t in range(1, target)
     ]
     own = [
@@ -476,7 +476,7 @@ def test_encoder_decoder_steps_add_up(name):
 
 def test_cross_attention_grows_with_the_source():
     near, far = (
-        lowered("t5-base", RunShape(1, 1, context_len=4, source_len=n), Phase.DECODE)
+        lowered("t5-base", PassShape(1, 1, context_len=4, source_len=n), Phase.DECODE)
         for n in (128, 1280)
     )
     assert far.graph.model_flop - near.graph.model_flop == 12 * 4.0 * 768 * (1280 - 128)
@@ -484,15 +484,15 @@ def test_cross_attention_grows_with_the_source():
 
 def test_larger_images_keep_the_parameters():
     small, large = (
-        lowered("vit-b-16", RunShape(1)),
-        lowered("vit-b-16", RunShape(1, image_size=384)),
+        lowered("vit-b-16", PassShape(1)),
+        lowered("vit-b-16", PassShape(1, image_size=384)),
     )
     assert small.parameter_count == large.parameter_count
     assert set(dimension(large, K.ATTENTION, "q_len")) == {24 * 24 + 1}
 
 
 def test_wav2vec2_keeps_one_frame_in_320():
-    run = lowered("wav2vec2-base", RunShape(1, 16_000))
+    run = lowered("wav2vec2-base", PassShape(1, 16_000))
     assert set(dimension(run, K.ATTENTION, "q_len")) == {49}  # Baevski et al. 2020: 49 Hz
 
 
@@ -502,16 +502,16 @@ def test_wav2vec2_keeps_one_frame_in_320():
 @pytest.mark.parametrize(
     ("name", "shape", "phase", "field"),
     [
-        ("gpt2", RunShape(1, 1025), Phase.FORWARD, "seq_len"),
-        ("gpt2", RunShape(1, 1, context_len=1024), Phase.DECODE, "seq_len"),
-        ("bert-base", RunShape(1, 513), Phase.FORWARD, "seq_len"),
-        ("llama-3.1-8b", RunShape(1, 0), Phase.FORWARD, "seq_len"),
-        ("t5-base", RunShape(1, 64), Phase.FORWARD, "target_len"),
-        ("t5-base", RunShape(1, 1, context_len=3), Phase.DECODE, "source_len"),
-        ("whisper-small", RunShape(1, 1501, target_len=1), Phase.FORWARD, "seq_len"),
-        ("whisper-small", RunShape(1, 1500, target_len=449), Phase.FORWARD, "target_len"),
-        ("vit-b-16", RunShape(1, image_size=8), Phase.FORWARD, "image_size"),
-        ("wav2vec2-base", RunShape(1, 100), Phase.FORWARD, "input size"),
+        ("gpt2", PassShape(1, 1025), Phase.FORWARD, "seq_len"),
+        ("gpt2", PassShape(1, 1, context_len=1024), Phase.DECODE, "seq_len"),
+        ("bert-base", PassShape(1, 513), Phase.FORWARD, "seq_len"),
+        ("llama-3.1-8b", PassShape(1, 0), Phase.FORWARD, "seq_len"),
+        ("t5-base", PassShape(1, 64), Phase.FORWARD, "target_len"),
+        ("t5-base", PassShape(1, 1, context_len=3), Phase.DECODE, "source_len"),
+        ("whisper-small", PassShape(1, 1501, target_len=1), Phase.FORWARD, "seq_len"),
+        ("whisper-small", PassShape(1, 1500, target_len=449), Phase.FORWARD, "target_len"),
+        ("vit-b-16", PassShape(1, image_size=8), Phase.FORWARD, "image_size"),
+        ("wav2vec2-base", PassShape(1, 100), Phase.FORWARD, "input size"),
     ],
 )
 def test_sizes_a_model_cannot_run_are_named(name, shape, phase, field):
@@ -556,7 +556,7 @@ def test_split_parts_are_kept_apart():
         "positions": "none",
     }
     apart, fused = (
-        decoder(**sizes, fused_qkv=flag).lower(RunShape(1, 8), BF16) for flag in (False, True)
+        decoder(**sizes, fused_qkv=flag).lower(PassShape(1, 8), BF16) for flag in (False, True)
     )
     assert apart.graph.saved_bytes.sum() == fused.graph.saved_bytes.sum()
     assert apart.parameter_count == fused.parameter_count
@@ -596,7 +596,7 @@ def test_split_parts_are_kept_apart():
     ],
 )
 def test_module_paths_are_hugging_faces(name, paths):
-    run = lowered(name, RunShape(1, 1600 if name.startswith("wav2vec2") else 16, target_len=4))
+    run = lowered(name, PassShape(1, 1600 if name.startswith("wav2vec2") else 16, target_len=4))
     assert paths <= set(run.graph.path)
 
 
@@ -617,7 +617,7 @@ def test_rows_are_well_formed(name):
 def test_weights_halve_from_bf16_to_fp8_and_cache_stays():
     bf16, fp8 = (
         workload("llama-3.1-8b").lower(
-            RunShape(1, 1, context_len=64), precision(name), Phase.DECODE
+            PassShape(1, 1, context_len=64), precision(name), Phase.DECODE
         )
         for name in ("bf16", "fp8")
     )
@@ -634,6 +634,6 @@ def test_lowering_is_quick(name, limit_s):
     model, best = workload(name), float("inf")
     for tokens in range(100, 110):
         start = time.process_time()
-        model.lower(RunShape(1, tokens), BF16)
+        model.lower(PassShape(1, tokens), BF16)
         best = min(best, time.process_time() - start)
     assert best < limit_s

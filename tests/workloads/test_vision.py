@@ -11,14 +11,14 @@ from accelsim.workloads.dtype import PRECISIONS
 from accelsim.workloads.families.layer_stack import Layer, LayersParameters, write_layers
 from accelsim.workloads.families.mobile import round_channels
 from accelsim.workloads.families.vision import ResNetParameters, write_resnet
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
 
 FP32 = PRECISIONS["fp32"]
 
 
 def graph_of(name, **sizes):
-    return workload(name).lower(RunShape(**sizes), FP32).graph
+    return workload(name).lower(PassShape(**sizes), FP32).graph
 
 
 def rows(graph, kind):
@@ -103,7 +103,7 @@ def test_resnet_flop_grow_with_depth(depths, size):
     def flop(d):
         b = GraphBuilder(FP32)
         write_resnet(
-            b, ResNetParameters(block="bottleneck", depths=tuple(d), image_size=size), RunShape()
+            b, ResNetParameters(block="bottleneck", depths=tuple(d), image_size=size), PassShape()
         )
         return b.build().model_flop
 
@@ -151,7 +151,7 @@ def test_mlp_counts_equal_the_closed_form(widths, features, batch):
         {"input": [features], "sections": {"": [{"linear": w} for w in widths]}}
     )
     b = GraphBuilder(FP32)
-    write_layers(b, p, RunShape(batch=batch))
+    write_layers(b, p, PassShape(batch=batch))
     sizes = [features, *widths]
     products = sum(a * c for a, c in zip(sizes, widths, strict=False))
     assert b.parameter_count == products + sum(widths)
@@ -163,4 +163,4 @@ def test_pool_before_an_image_is_refused():
         {"input": [4], "sections": {"": [{"pool": "max", "kernel": 2}]}}
     )
     with pytest.raises(ValueError, match="channels and positions"):
-        write_layers(GraphBuilder(FP32), p, RunShape())
+        write_layers(GraphBuilder(FP32), p, PassShape())

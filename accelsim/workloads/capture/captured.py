@@ -32,7 +32,7 @@ from accelsim.workloads.operator import (
 from accelsim.workloads.training import idle_parameter_count, optimizer, optimizer_graph
 
 if TYPE_CHECKING:
-    from accelsim.workloads.model import RunShape, Workload
+    from accelsim.workloads.model import PassShape, Workload
 
 __all__ = [
     "BYTE_COLUMNS",
@@ -201,7 +201,7 @@ def captured_forward(
 
 
 def captured_training(
-    workload: Workload, shape: RunShape, policy: Precision, *, optimizer_name: str | None = None
+    workload: Workload, shape: PassShape, policy: Precision, *, optimizer_name: str | None = None
 ) -> OperatorGraph:
     """One captured training step: forward, backward and optimizer rows.
 
@@ -306,7 +306,7 @@ def load_captured(data: Mapping[str, Any]) -> Workload:
     Raises:
         InvalidValueError: If a field is missing or holds a bad value.
     """
-    from accelsim.workloads.model import RunShape, Workload
+    from accelsim.workloads.model import PassShape, Workload
 
     try:
         file = _File.model_validate(data)
@@ -323,7 +323,7 @@ def load_captured(data: Mapping[str, Any]) -> Workload:
         precision=precision(file.precision),
         **{name: getattr(file, name) for name in _COPIED},
     )
-    title, batch = file.title or file.name, RunShape(batch=forward.graph.batch)
+    title, batch = file.title or file.name, PassShape(batch=forward.graph.batch)
     return Workload(file.name, title, file.task, None, None, batch, captured=model, note=file.note)
 
 

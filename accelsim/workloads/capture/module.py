@@ -32,7 +32,7 @@ from accelsim.workloads.capture.captured import (
 from accelsim.workloads.dtype import Precision
 from accelsim.workloads.dtype import precision as named_precision
 from accelsim.workloads.graph import OperatorGraph, compressed_rows
-from accelsim.workloads.model import RunShape, Workload
+from accelsim.workloads.model import PassShape, Workload
 from accelsim.workloads.operator import MAX_DIMENSIONS
 from accelsim.workloads.training import optimizer as update_rule
 
@@ -121,7 +121,7 @@ def capture(
     )
     unknown = set[str]().union(*(run.unknown for run in runs))
     note = f"costed by bytes only: {', '.join(sorted(unknown))}" if unknown else None
-    label, default = name or type(found).__name__, RunShape(batch=forward.graph.batch)
+    label, default = name or type(found).__name__, PassShape(batch=forward.graph.batch)
     return Workload(label, label, "captured", None, None, default, captured=model, note=note)
 
 

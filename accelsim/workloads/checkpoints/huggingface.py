@@ -17,7 +17,7 @@ from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.workloads.checkpoints.config import CheckpointConfig, Parameters
 from accelsim.workloads.checkpoints.model_types import model_types, read_parameters
 from accelsim.workloads.families import load_family
-from accelsim.workloads.model import RunShape, Workload
+from accelsim.workloads.model import PassShape, Workload
 
 __all__ = ["MODEL_TYPES", "workload_from_config"]
 
@@ -52,7 +52,7 @@ def workload_from_config(config: Mapping[str, Any], name: str | None = None) -> 
         task=kind["task"],
         family=family,
         parameters=_validated(family.parameters.model_validate, read_parameters(reader, kind)),
-        default=RunShape(**kind.get("default", {})),
+        default=PassShape(**kind.get("default", {})),
         output_len=kind.get("output_len", 0),
     )
 

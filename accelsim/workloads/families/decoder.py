@@ -32,7 +32,7 @@ from accelsim.workloads.families.transformer import (
     transformer_layers,
 )
 from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters, Natural
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import OperatorKind, Phase
 from accelsim.workloads.sharding import ParallelGroup, stage_layers
 
@@ -171,7 +171,7 @@ class DecoderParameters(FamilyParameters):
 
 
 @family("decoder", DecoderParameters, autoregressive=True, sequence=True, shards=True)
-def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: RunShape) -> None:
+def write_decoder(b: GraphBuilder, p: DecoderParameters, shape: PassShape) -> None:
     """Write a decoder-only model.
 
     FORWARD runs `seq_len` tokens without a cache; PREFILL adds them to a cache of `context_len`

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, FamilyParameters, Natural
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = ["LatentDecoderParameters", "LatentDiffusionParameters"]
 
@@ -74,7 +74,7 @@ class _Writer:
 
 
 @family("latent-diffusion", LatentDiffusionParameters)
-def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape: RunShape) -> None:
+def write_latent_diffusion(b: GraphBuilder, p: LatentDiffusionParameters, shape: PassShape) -> None:
     """One denoising step."""
     size = (shape.image_size or p.image_size) // _LATENT_FACTOR
     x = b.input(shape.batch, p.latent_channels, size, size)
@@ -259,7 +259,7 @@ class LatentDecoderParameters(FamilyParameters):
 
 
 @family("latent-decoder", LatentDecoderParameters)
-def write_latent_decoder(b: GraphBuilder, p: LatentDecoderParameters, shape: RunShape) -> None:
+def write_latent_decoder(b: GraphBuilder, p: LatentDecoderParameters, shape: PassShape) -> None:
     """From latents to pixels."""
     size = (shape.image_size or p.image_size) // 2 ** (len(p.channels) - 1)
     x = b.input(shape.batch, p.latent_channels, size, size)

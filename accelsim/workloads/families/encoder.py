@@ -30,7 +30,7 @@ from accelsim.workloads.family_parameters import (
     ImageParameters,
     Natural,
 )
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = ["EncoderParameters", "VisionTransformerParameters", "encoder_layer", "write_encoder"]
 
@@ -107,7 +107,7 @@ class EncoderParameters(StackParameters):
 
 
 @family("encoder", EncoderParameters, sequence=True)
-def write_encoder(b: GraphBuilder, p: EncoderParameters, shape: RunShape) -> None:
+def write_encoder(b: GraphBuilder, p: EncoderParameters, shape: PassShape) -> None:
     """Write a BERT-like encoder over (batch, seq_len) tokens."""
     length = new_token_count(b, shape, p.max_positions)
     prefix, stack = (
@@ -174,7 +174,7 @@ class VisionTransformerParameters(StackParameters, ImageParameters):
 
 @family("vision-transformer", VisionTransformerParameters)
 def write_vision_transformer(
-    b: GraphBuilder, p: VisionTransformerParameters, shape: RunShape
+    b: GraphBuilder, p: VisionTransformerParameters, shape: PassShape
 ) -> None:
     """Write a vision transformer; another `image_size` interpolates the position table, which keeps
     its size.

@@ -28,7 +28,7 @@ from accelsim.workloads.families.transformer import (
     transformer_layers,
 )
 from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters, Natural
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import Phase
 
 __all__ = ["EncoderDecoderParameters", "encoder_states", "target_lengths", "write_encoder_decoder"]
@@ -111,7 +111,7 @@ def encoder_states(
     return b.input(batch, source_len, width)
 
 
-def target_lengths(b: GraphBuilder, shape: RunShape, limit: int = 0) -> tuple[int, int]:
+def target_lengths(b: GraphBuilder, shape: PassShape, limit: int = 0) -> tuple[int, int]:
     """New and cached target tokens of this pass: all of them, the start token, or one more.
 
     Raises:
@@ -129,13 +129,13 @@ def target_lengths(b: GraphBuilder, shape: RunShape, limit: int = 0) -> tuple[in
 
 
 @family("encoder-decoder", EncoderDecoderParameters, autoregressive=True, sequence=True)
-def write_encoder_decoder(b: GraphBuilder, p: EncoderDecoderParameters, shape: RunShape) -> None:
+def write_encoder_decoder(b: GraphBuilder, p: EncoderDecoderParameters, shape: PassShape) -> None:
     """Write a text-to-text model."""
     decoding = b.phase is Phase.DECODE
     source_len = (
         shape.source_len
         if decoding
-        else new_token_count(b, RunShape(seq_len=shape.seq_len), p.table_limit)
+        else new_token_count(b, PassShape(seq_len=shape.seq_len), p.table_limit)
     )
     if source_len < 1:
         raise InvalidValueError("source_len", source_len, "at least 1 encoder position")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import ResNetParameters, image_input, residual_stages
 from accelsim.workloads.family_parameters import Count
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = ["RetinaNetParameters"]
 
@@ -31,7 +31,7 @@ class RetinaNetParameters(ResNetParameters):
 
 
 @family("retinanet", RetinaNetParameters)
-def write_retinanet(b: GraphBuilder, p: RetinaNetParameters, shape: RunShape) -> None:
+def write_retinanet(b: GraphBuilder, p: RetinaNetParameters, shape: PassShape) -> None:
     """Backbone, pyramid levels 3 to 7, heads."""
     x = image_input(b, p, shape)
     with b.scope("backbone"):

@@ -43,7 +43,7 @@ from accelsim.datafile import data_root, read_yaml
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.vision import conv_norm
 from accelsim.workloads.family_parameters import Count, FamilyParameters
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = [
@@ -133,7 +133,7 @@ def layer_steps(notation: str) -> list[LayerStep]:
     return steps
 
 
-def rectangle_input(b: GraphBuilder, p: RectangleParameters, shape: RunShape) -> Tensor:
+def rectangle_input(b: GraphBuilder, p: RectangleParameters, shape: PassShape) -> Tensor:
     """A batch of images; square where the run names a size."""
     height, width = (shape.image_size or side for side in (p.image_height, p.image_width))
     return b.input(shape.batch, p.image_channels, height, width)

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from accelsim.errors import InvalidValueError
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, Counts, Depth, FamilyParameters
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = ["Layer", "LayersParameters"]
@@ -91,7 +91,7 @@ class LayersParameters(FamilyParameters):
 
 
 @family("layers", LayersParameters)
-def write_layers(b: GraphBuilder, p: LayersParameters, shape: RunShape) -> None:
+def write_layers(b: GraphBuilder, p: LayersParameters, shape: PassShape) -> None:
     """Write the sections one after the other."""
     sample = p.input
     if shape.image_size and len(sample) == 3:

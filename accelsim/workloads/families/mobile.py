@@ -15,7 +15,7 @@ from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import layer
 from accelsim.workloads.families.vision import conv_norm, image_input
 from accelsim.workloads.family_parameters import ImageParameters, Multiplier
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = [
     "EfficientNetParameters",
@@ -149,7 +149,7 @@ _V1_LAYOUTS = {
 
 
 @family("mobilenet-v1", MobileNetParameters)
-def write_mobilenet_v1(b: GraphBuilder, p: MobileNetParameters, shape: RunShape) -> None:
+def write_mobilenet_v1(b: GraphBuilder, p: MobileNetParameters, shape: PassShape) -> None:
     """Stem, thirteen depthwise separable convolutions, classifier."""
     x = image_input(b, p, shape)
     x = mobilenet_v1_maps(b, x, p.width_multiplier, layout="keras")[-1]
@@ -193,7 +193,7 @@ _V2_STAGES = [
 
 
 @family("mobilenet-v2", MobileNetParameters)
-def write_mobilenet_v2(b: GraphBuilder, p: MobileNetParameters, shape: RunShape) -> None:
+def write_mobilenet_v2(b: GraphBuilder, p: MobileNetParameters, shape: PassShape) -> None:
     """Stem, inverted residuals, last convolution, classifier."""
     x = image_input(b, p, shape)
     width = p.width_multiplier
@@ -270,7 +270,7 @@ def _v3_blocks(size: str) -> Iterator[InvertedResidual]:
 
 
 @family("mobilenet-v3", MobileNetV3Parameters)
-def write_mobilenet_v3(b: GraphBuilder, p: MobileNetV3Parameters, shape: RunShape) -> None:
+def write_mobilenet_v3(b: GraphBuilder, p: MobileNetV3Parameters, shape: PassShape) -> None:
     """Stem, inverted residuals, last convolution, two-layer classifier."""
     x = image_input(b, p, shape)
     x = layer(b, x, "features.0", 16, 3, stride=2, activation="hardswish")
@@ -307,7 +307,7 @@ _EFFICIENTNET_STAGES = [
 
 
 @family("efficientnet", EfficientNetParameters)
-def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: RunShape) -> None:
+def write_efficientnet(b: GraphBuilder, p: EfficientNetParameters, shape: PassShape) -> None:
     """Stem, inverted residuals with squeeze and excite, last convolution, classifier."""
     x = image_input(b, p, shape)
     x = layer(

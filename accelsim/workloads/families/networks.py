@@ -26,7 +26,7 @@ from accelsim.workloads.families.mobile import mobilenet_v1_maps, round_channels
 from accelsim.workloads.families.residual_variants import named_residual_maps
 from accelsim.workloads.families.vision import classify, image_input
 from accelsim.workloads.family_parameters import Depth, ImageParameters, Multiplier
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = [
     "DarknetParameters",
@@ -66,21 +66,21 @@ class InceptionVariantParameters(RectangleParameters):
 
 
 @family("googlenet", SquareParameters)
-def write_googlenet(b: GraphBuilder, p: SquareParameters, shape: RunShape) -> None:
+def write_googlenet(b: GraphBuilder, p: SquareParameters, shape: PassShape) -> None:
     """GoogLeNet, layer for layer as torchvision, whose 5x5 windows are 3x3."""
     x = image_input(b, p, shape)
     classify(b, write_network(b, x, "inception-v1", window=3, **_ROUNDED_POOLS), p.classes)
 
 
 @family("inception-v3", SquareParameters)
-def write_inception_v3(b: GraphBuilder, p: SquareParameters, shape: RunShape) -> None:
+def write_inception_v3(b: GraphBuilder, p: SquareParameters, shape: PassShape) -> None:
     """Inception-v3, layer for layer as torchvision."""
     classify(b, write_network(b, image_input(b, p, shape), "inception-v3"), p.classes)
 
 
 def _register_inception(network: str) -> None:
     @family(network, InceptionVariantParameters)
-    def write(b: GraphBuilder, p: InceptionVariantParameters, shape: RunShape) -> None:
+    def write(b: GraphBuilder, p: InceptionVariantParameters, shape: PassShape) -> None:
         values = {"stem": p.stem, "window": p.double_window, **_PADDED_POOLS}
         classify(b, write_network(b, rectangle_input(b, p, shape), network, **values), p.classes)
 
@@ -102,14 +102,14 @@ class DarknetParameters(RectangleParameters):
 
 
 @family("darknet", DarknetParameters)
-def write_darknet(b: GraphBuilder, p: DarknetParameters, shape: RunShape) -> None:
+def write_darknet(b: GraphBuilder, p: DarknetParameters, shape: PassShape) -> None:
     """The whole detector."""
     x, outputs = rectangle_input(b, p, shape), p.anchors * (5 + p.classes)
     write_network(b, x, f"darknet-{p.version}", outputs=outputs)
 
 
 @family("yolo-v3", SquareParameters)
-def write_yolo_v3(b: GraphBuilder, p: SquareParameters, shape: RunShape) -> None:
+def write_yolo_v3(b: GraphBuilder, p: SquareParameters, shape: PassShape) -> None:
     """YOLOv3 with three anchors per position."""
     write_network(b, image_input(b, p, shape), "darknet-3", outputs=3 * (5 + p.classes))
 
@@ -129,7 +129,7 @@ class SsdParameters(ImageParameters):
 
 def _register_ssd(name: str, network: str) -> None:
     @family(name, SsdParameters)
-    def write(b: GraphBuilder, p: SsdParameters, shape: RunShape) -> None:
+    def write(b: GraphBuilder, p: SsdParameters, shape: PassShape) -> None:
         backbones: dict[str, Backbone] = {
             "mobilenet-v1": partial(mobilenet_v1_maps, layout="keras")
         }
@@ -173,7 +173,7 @@ def _scaled(width: float = 1.0, depth: float = 1.0) -> dict[str, Any]:
 
 
 @family("edge-classifier", EdgeClassifierParameters)
-def write_edge_classifier(b: GraphBuilder, p: EdgeClassifierParameters, shape: RunShape) -> None:
+def write_edge_classifier(b: GraphBuilder, p: EdgeClassifierParameters, shape: PassShape) -> None:
     """Stem, blocks, classifier."""
     values = _scaled(p.width_multiplier, p.depth_multiplier)
     values["head"] = max(1280, round_channels(1280 * p.width_multiplier))
@@ -208,7 +208,7 @@ class EdgeDetectorParameters(RectangleParameters):
 
 
 @family("edge-detector", EdgeDetectorParameters)
-def write_edge_detector(b: GraphBuilder, p: EdgeDetectorParameters, shape: RunShape) -> None:
+def write_edge_detector(b: GraphBuilder, p: EdgeDetectorParameters, shape: PassShape) -> None:
     """Backbone and heads."""
     values = _scaled() | {"classes": p.classes, "outputs": p.classes + 4} | _PADDED_POOLS
     write_network(b, rectangle_input(b, p, shape), p.network, _BACKBONES, **values)
@@ -230,7 +230,7 @@ class EdgeSegmenterParameters(RectangleParameters):
 
 
 @family("edge-segmenter", EdgeSegmenterParameters)
-def write_edge_segmenter(b: GraphBuilder, p: EdgeSegmenterParameters, shape: RunShape) -> None:
+def write_edge_segmenter(b: GraphBuilder, p: EdgeSegmenterParameters, shape: PassShape) -> None:
     """The whole network."""
     values = _scaled() | {"classes": p.classes, "first_channels": 16 - p.image_channels}
     for level in range(5):

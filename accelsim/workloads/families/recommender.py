@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, Counts, FamilyParameters, Rows
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = ["CollaborativeFilteringParameters", "DlrmParameters"]
 
@@ -51,7 +51,7 @@ class DlrmParameters(FamilyParameters):
 
 
 @family("dlrm", DlrmParameters)
-def write_dlrm(b: GraphBuilder, p: DlrmParameters, shape: RunShape) -> None:
+def write_dlrm(b: GraphBuilder, p: DlrmParameters, shape: PassShape) -> None:
     """Bottom layers, embeddings, pairwise dot products, top layers."""
     batch = shape.batch
     dense = _mlp(b, b.input(batch, p.dense_features), p.bottom_mlp, "bot_l", last="relu")
@@ -125,7 +125,7 @@ class CollaborativeFilteringParameters(FamilyParameters):
 
 @family("collaborative-filtering", CollaborativeFilteringParameters)
 def write_collaborative_filtering(
-    b: GraphBuilder, p: CollaborativeFilteringParameters, shape: RunShape
+    b: GraphBuilder, p: CollaborativeFilteringParameters, shape: PassShape
 ) -> None:
     """Two pairs of embeddings: one multiplied, one through dense layers; both decide."""
     user, item = b.input(shape.batch), b.input(shape.batch)

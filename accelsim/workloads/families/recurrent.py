@@ -15,7 +15,7 @@ from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, Depth, FamilyParameters
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import OperatorKind
 
 __all__ = [
@@ -63,7 +63,7 @@ class RecurrentParameters(FamilyParameters):
 
 
 @family("recurrent", RecurrentParameters, sequence=True)
-def write_recurrent(b: GraphBuilder, p: RecurrentParameters, shape: RunShape) -> None:
+def write_recurrent(b: GraphBuilder, p: RecurrentParameters, shape: PassShape) -> None:
     """Embedding, layers, linear output."""
     steps = shape.seq_len or p.steps
     if p.embedding is None:
@@ -105,7 +105,7 @@ class TranslatorParameters(FamilyParameters):
 
 
 @family("recurrent-translator", TranslatorParameters, sequence=True)
-def write_translator(b: GraphBuilder, p: TranslatorParameters, shape: RunShape) -> None:
+def write_translator(b: GraphBuilder, p: TranslatorParameters, shape: PassShape) -> None:
     """Encode the source, decode the target with attention, classify each step."""
     source = shape.seq_len or p.steps
     target = shape.target_len or source
@@ -200,7 +200,7 @@ class SpeechTransducerParameters(FamilyParameters):
 
 @family("speech-transducer", SpeechTransducerParameters, sequence=True)
 def write_speech_transducer(
-    b: GraphBuilder, p: SpeechTransducerParameters, shape: RunShape
+    b: GraphBuilder, p: SpeechTransducerParameters, shape: PassShape
 ) -> None:
     """Encode frames, predict symbols, join every pair of frame and symbol."""
     frames, symbols = shape.seq_len or p.frames, shape.target_len or p.symbols

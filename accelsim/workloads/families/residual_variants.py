@@ -22,7 +22,7 @@ from accelsim.workloads.families.image_network import (
     rectangle_input,
 )
 from accelsim.workloads.families.vision import Depths, classify
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = ["ResidualVariantParameters", "SphereFaceParameters", "named_residual_maps"]
 
@@ -50,7 +50,7 @@ class ResidualVariantParameters(RectangleParameters):
 
 
 @family("resnet-variant", ResidualVariantParameters)
-def write_resnet_variant(b: GraphBuilder, p: ResidualVariantParameters, shape: RunShape) -> None:
+def write_resnet_variant(b: GraphBuilder, p: ResidualVariantParameters, shape: PassShape) -> None:
     """Stem, stages, classifier."""
     classify(b, residual_maps(b, rectangle_input(b, p, shape), p)[-1], p.classes)
 
@@ -112,7 +112,7 @@ class SphereFaceParameters(RectangleParameters):
 
 
 @family("sphereface", SphereFaceParameters)
-def write_sphereface(b: GraphBuilder, p: SphereFaceParameters, shape: RunShape) -> None:
+def write_sphereface(b: GraphBuilder, p: SphereFaceParameters, shape: PassShape) -> None:
     """Four stages of a striding 3x3 convolution and residual pairs, then a linear embedding."""
     x = rectangle_input(b, p, shape)
     for stage, depth in enumerate(p.depths):

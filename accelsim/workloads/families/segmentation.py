@@ -13,7 +13,7 @@ from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Depth, ImageParameters
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = ["UnetParameters"]
 
@@ -40,7 +40,7 @@ class UnetParameters(ImageParameters):
 
 
 @family("unet", UnetParameters)
-def write_unet(b: GraphBuilder, p: UnetParameters, shape: RunShape) -> None:
+def write_unet(b: GraphBuilder, p: UnetParameters, shape: PassShape) -> None:
     """Contract, expand, classify each pixel."""
     size = shape.image_size or p.image_size
     x = b.input(shape.batch, p.image_channels, *((size,) * p.dimensions))

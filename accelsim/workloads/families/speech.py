@@ -27,7 +27,7 @@ from accelsim.workloads.families.transformer import (
     transformer_layers,
 )
 from accelsim.workloads.family_parameters import Count, Counts, Depth, FamilyParameters, Natural
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 from accelsim.workloads.operator import Phase
 
 __all__ = ["Wav2Vec2Parameters", "WhisperParameters", "write_wav2vec2", "write_whisper"]
@@ -60,7 +60,7 @@ class WhisperParameters(FamilyParameters):
 
 
 @family("whisper", WhisperParameters, autoregressive=True, sequence=True)
-def write_whisper(b: GraphBuilder, p: WhisperParameters, shape: RunShape) -> None:
+def write_whisper(b: GraphBuilder, p: WhisperParameters, shape: PassShape) -> None:
     """Write a Whisper model; lengths left out are those of one full window."""
     source_len = (
         shape.source_len if b.phase is Phase.DECODE else shape.seq_len
@@ -164,7 +164,7 @@ class Wav2Vec2Parameters(StackParameters):
 
 
 @family("wav2vec2", Wav2Vec2Parameters, sequence=True)
-def write_wav2vec2(b: GraphBuilder, p: Wav2Vec2Parameters, shape: RunShape) -> None:
+def write_wav2vec2(b: GraphBuilder, p: Wav2Vec2Parameters, shape: PassShape) -> None:
     """Write a wav2vec 2.0 model over (batch, seq_len) audio samples."""
     samples = new_token_count(b, shape)
     with b.scope("wav2vec2"):

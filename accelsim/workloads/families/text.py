@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.family_parameters import Count, Counts, FamilyParameters
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = ["MeanEmbeddingParameters", "TextCnnParameters"]
 
@@ -35,7 +35,7 @@ class TextCnnParameters(FamilyParameters):
 
 
 @family("text-cnn", TextCnnParameters, sequence=True)
-def write_text_cnn(b: GraphBuilder, p: TextCnnParameters, shape: RunShape) -> None:
+def write_text_cnn(b: GraphBuilder, p: TextCnnParameters, shape: PassShape) -> None:
     """Embedding, windows side by side, maximum over time, classifier."""
     words = shape.seq_len or p.words
     with b.scope("embedding"):
@@ -67,7 +67,7 @@ class MeanEmbeddingParameters(FamilyParameters):
 
 
 @family("mean-embedding", MeanEmbeddingParameters, sequence=True)
-def write_mean_embedding(b: GraphBuilder, p: MeanEmbeddingParameters, shape: RunShape) -> None:
+def write_mean_embedding(b: GraphBuilder, p: MeanEmbeddingParameters, shape: PassShape) -> None:
     """Embedding, mean, classifier."""
     words = shape.seq_len or p.words
     with b.scope("embedding"):

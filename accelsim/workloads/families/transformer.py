@@ -26,7 +26,7 @@ from accelsim.workloads.families.attention_layers import (
 )
 from accelsim.workloads.families.feed_forward import FeedForward, Mixture, feed_forward, mixture
 from accelsim.workloads.families.module_names import LayerNames
-from accelsim.workloads.model import RunShape
+from accelsim.workloads.model import PassShape
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import split_evenly
 
@@ -198,7 +198,7 @@ def token_ids(b: GraphBuilder, batch: int, length: int) -> Tensor:
     return b.input(batch, length, dtype=Dtype.INT64)
 
 
-def new_token_count(b: GraphBuilder, shape: RunShape, limit: int = 0) -> int:
+def new_token_count(b: GraphBuilder, shape: PassShape, limit: int = 0) -> int:
     """New tokens per sequence of this pass.
 
     Args:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder
 from accelsim.workloads.family_parameters import Count, FamilyParameters
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = ["BoostedTreesParameters"]
 
@@ -32,7 +32,7 @@ class BoostedTreesParameters(FamilyParameters):
 
 
 @family("boosted-trees", BoostedTreesParameters)
-def write_boosted_trees(b: GraphBuilder, p: BoostedTreesParameters, shape: RunShape) -> None:
+def write_boosted_trees(b: GraphBuilder, p: BoostedTreesParameters, shape: PassShape) -> None:
     """Predict with the ensemble."""
     b.parameters(p.trees * 2**p.depth, p.trees)
     b.trees(b.input(shape.batch, p.features), p.trees, p.depth)

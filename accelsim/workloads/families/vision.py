@@ -13,7 +13,7 @@ from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Depth, ImageParameters
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = [
     "DenseNetParameters",
@@ -29,7 +29,7 @@ __all__ = [
 Depths = Annotated[tuple[Depth, ...], Field(strict=False, min_length=1, max_length=8)]
 
 
-def image_input(b: GraphBuilder, p: ImageParameters, shape: RunShape) -> Tensor:
+def image_input(b: GraphBuilder, p: ImageParameters, shape: PassShape) -> Tensor:
     """A batch of square images; the model's own size where the run names none."""
     size = shape.image_size or p.image_size
     return b.input(shape.batch, p.image_channels, size, size)
@@ -102,7 +102,7 @@ class ResNetParameters(ImageParameters):
 
 
 @family("resnet", ResNetParameters)
-def write_resnet(b: GraphBuilder, p: ResNetParameters, shape: RunShape) -> None:
+def write_resnet(b: GraphBuilder, p: ResNetParameters, shape: PassShape) -> None:
     """Stem, stages, classifier."""
     stages = residual_stages(b, image_input(b, p, shape), p)
     classify(b, stages[-1], p.classes)
@@ -171,7 +171,7 @@ class DenseNetParameters(ImageParameters):
 
 
 @family("densenet", DenseNetParameters)
-def write_densenet(b: GraphBuilder, p: DenseNetParameters, shape: RunShape) -> None:
+def write_densenet(b: GraphBuilder, p: DenseNetParameters, shape: PassShape) -> None:
     """Stem, dense blocks with transitions, classifier."""
     x = image_input(b, p, shape)
     with b.scope("features"):

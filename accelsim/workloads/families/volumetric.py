@@ -13,7 +13,7 @@ from pydantic import Field
 
 from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.family_parameters import Count, FamilyParameters
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = ["VolumetricUnetParameters"]
 
@@ -37,7 +37,7 @@ class VolumetricUnetParameters(FamilyParameters):
 
 
 @family("volumetric-unet", VolumetricUnetParameters)
-def write_volumetric_unet(b: GraphBuilder, p: VolumetricUnetParameters, shape: RunShape) -> None:
+def write_volumetric_unet(b: GraphBuilder, p: VolumetricUnetParameters, shape: PassShape) -> None:
     """Contract by strides, expand, classify each voxel; `image_size` asks for a cube of that
     edge.
     """

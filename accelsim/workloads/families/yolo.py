@@ -14,7 +14,7 @@ from accelsim.workloads.builder import GraphBuilder, Tensor
 from accelsim.workloads.families.image_network import write_network
 from accelsim.workloads.families.vision import image_input
 from accelsim.workloads.family_parameters import ImageParameters, Multiplier
-from accelsim.workloads.model import RunShape, family
+from accelsim.workloads.model import PassShape, family
 
 __all__ = ["YoloV8Parameters"]
 
@@ -47,7 +47,7 @@ _BINS = 16
 
 
 @family("yolo-v8", YoloV8Parameters)
-def write_yolo_v8(b: GraphBuilder, p: YoloV8Parameters, shape: RunShape) -> None:
+def write_yolo_v8(b: GraphBuilder, p: YoloV8Parameters, shape: PassShape) -> None:
     """Backbone, two-way feature pyramid, decoupled heads."""
     first = p.channels(256)
     values: dict[str, Any] = {f"c{base}": p.channels(base) for base in (64, 128, 256, 512, 1024)}
