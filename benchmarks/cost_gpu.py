@@ -75,7 +75,8 @@ def main() -> None:
                 rate = rows_per_second(rows, device)
                 verdict = "ok" if rate >= TARGETS[kind.label] else "BELOW TARGET"
                 print(
-                    f"{kind.label:12s} {dtype.label} {name:15s} {rate / 1e6:7.2f} million rows/s  {verdict}"
+                    f"{kind.label:12s} {dtype.label} {name:15s} "
+                    f"{rate / 1e6:7.2f} million rows/s  {verdict}"
                 )
 
 

@@ -47,7 +47,8 @@ def main() -> None:
             continue
         count = math.ceil(LOAD_IMAGES_PER_S / run.throughput_per_s)
         fleet_usd = count * run.usd_per_hour
-        line = f"{device:16} batch {run.batch:3}  {run.throughput_per_s:8.0f} images/s  x{count}  {fleet_usd:7.2f} USD/h"
+        speed = f"{run.throughput_per_s:8.0f} images/s"
+        line = f"{device:16} batch {run.batch:3}  {speed}  x{count}  {fleet_usd:7.2f} USD/h"
         rows.append((fleet_usd, line))
     for _, line in sorted(rows):
         print(line)

@@ -507,7 +507,9 @@ def _fit_terms(
 
 
 def _least_traffic(terms: FloatArray, times_s: FloatArray, family: str) -> float:
-    """Root mean square of bytes over time that traffic beyond a cache must have to tell its cost."""
+    """Root mean square of bytes over time that traffic beyond a cache must have to tell its
+    cost.
+    """
     moved = terms[:, _MOVED].sum(axis=1)
     if family == "recurrent":
         moved = moved + terms[:, _STEPWISE]

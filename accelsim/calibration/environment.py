@@ -160,7 +160,9 @@ def _cuda(torch: Any, device: str) -> dict[str, Any]:
     from accelsim.calibration.energy import nvml_facts
 
     properties = torch.cuda.get_device_properties(device)
-    facts = {name: getattr(properties, ours, None) for name, ours in _PROPERTIES.items()}
+    facts: dict[str, Any] = {
+        name: getattr(properties, ours, None) for name, ours in _PROPERTIES.items()
+    }
     for name in ("boost_clock_mhz", "memory_clock_max_mhz"):  # which torch gives in kHz
         facts[name] = facts[name] / 1e3 if facts[name] else None
     facts |= {

@@ -346,7 +346,9 @@ def _running(
     width: int,
 ) -> Listing:
     titles = " | ".join(("device", *(column.title for column in columns)))
-    rows = [[e.device, *(_marked(column, e, winners) for column in columns)] for e in estimates]
+    rows: list[list[str | Text]] = [
+        [e.device, *(_marked(column, e, winners) for column in columns)] for e in estimates
+    ]
     return Listing.of(titles, rows, "memory | type | limit", first_width=width)
 
 

@@ -8,7 +8,7 @@ memory is the caller's choice.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,8 +91,9 @@ class Recorder:
         """
         self._expand_jobs()
         spans = self._kept()
+        columns: dict[str, Any] = {name: spans[name].copy() for name in _SPAN.names or ()}
         return Timeline(
-            **{name: spans[name].copy() for name in _SPAN.names or ()},
+            **columns,
             resources=tuple(capacities),
             capacities=tuple(capacities.values()),
             names=tuple(self._names),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -312,8 +312,10 @@ def merge(timelines: Sequence[Timeline], prefixes: Sequence[str] | None = None) 
             recode = [table.setdefault(word, len(table)) for word in words]
             out.append(np.array(recode, dtype=np.int32)[column])
     figures = ([getattr(line, name) for line in timelines] for name in _COLUMNS[3:])
+    joined = [np.concatenate(parts) for parts in (*codes, *figures)]
+    columns_by_name: dict[str, Any] = dict(zip(_COLUMNS, joined, strict=True))
     return Timeline(
-        *(np.concatenate(parts) for parts in (*codes, *figures)),
+        **columns_by_name,
         resources=tuple(tables[0]),
         capacities=tuple(capacities[resource] for resource in tables[0]),
         names=tuple(tables[1]),

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ MEASUREMENTS_SCHEMA = schema("claims/reference_measurements.csv")
 EXAMPLES_SCHEMA = schema("training/nvidia_deeplearningexamples.csv.gz")
 #: What names a table among the examples.
 _TABLE_KEY = ("framework", "family", "task_mode", "gpu", "precision", "metric_header")
-Mask = NDArray[np.bool_]
+Mask: TypeAlias = NDArray[np.bool_]
 #: Units of throughputs that say no more than that the table's header names it.
 _STATED_IN_HEADER = ("", "img/s", "images/s")
 _SWEEP = "NVIDIA/DeepLearningExamples PyTorch ResNet50v1.5"
@@ -66,7 +66,6 @@ _FAMILIES = (
 _EXAMPLE_PRECISIONS = {"amp": "fp16", "fp16": "fp16", "fp32": "fp32", "tf32": "tf32"}
 _EXAMPLE_PHASES = {"training": TRAINING_STEP, "inference": (Phase.FORWARD,)}
 _EFFICIENTNETS = {224: "efficientnet-b0", 380: "efficientnet-b4"}
-Mask = NDArray[np.bool_]
 #: A knee this many times the measured one (or less) is within one power of two.
 _ONE_POWER = 2.0
 

@@ -160,8 +160,8 @@ def _batches(
         lost = own & stated & ~answered
         for reason in np.unique(fault[lost]).tolist():
             rows = lost & (fault == reason)
-            columns = (way[rows], label[rows], measured[rows])
-            batches.append(refused_batch(name, *columns, f"bad row: {reason}"))
+            asked = (way[rows], label[rows], measured[rows])
+            batches.append(refused_batch(name, *asked, f"bad row: {reason}"))
     return batches
 
 

@@ -89,7 +89,8 @@ class DpuRuns:
     def take(self, index: NDArray[np.int64]) -> DpuRuns:
         """Some of the rows."""
         columns = (self.rows, self.networks, self.families)
-        return DpuRuns(*([c[i] for i in index.tolist()] for c in columns), self.pixels[index])
+        rows, networks, families = ([c[i] for i in index.tolist()] for c in columns)
+        return DpuRuns(rows, networks, families, self.pixels[index])
 
 
 def _boards_of(rows: Sequence[DpuRow]) -> DpuBoards:

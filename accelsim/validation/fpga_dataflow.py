@@ -66,8 +66,8 @@ def network_nodes(name: str, *, holds_maps: bool = False) -> list[StreamingNode]
         sizes = (9 * c_in, c_out, float(side**2), bits, bits, start, load_cycles)
         nodes.append(StreamingNode(f"conv{index}", *sizes))
     for index, (width, outputs, length) in enumerate(entry.get("signals", ())):
-        sizes = (width, outputs, float(length), bits, bits, 3 / length)
-        nodes.append(StreamingNode(f"conv{index}", *sizes))
+        signal = (width, outputs, float(length), bits, bits, 3 / length)
+        nodes.append(StreamingNode(f"conv{index}", *signal))
     return nodes + dense_nodes(entry["dense"], bits)
 
 

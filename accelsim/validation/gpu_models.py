@@ -195,18 +195,19 @@ def _device_batches(
 ) -> Iterator[Batch]:
     own, known = rows["device"] == device, np.isin(desc, list(runs))
     columns = (rows["model"], desc, rows["e2e_ms"] * 1e-3)
-    asked = [column[own & known] for column in columns]
+    models, names, measured_s = (column[own & known] for column in columns)
+    asked = (models, names, measured_s)
     try:
         profile = gpu_of(device)
     except UnknownNameError as error:
         yield refused_batch(device, *asked, device_refusal(error))
     else:
-        given = [runs[name] for name in asked[1].tolist()]
+        given = [runs[name] for name in names.tolist()]
         times = [(roofline_s(run.graph, profile) * run.repeat).sum() for run in given]
         predict = predict_each(given, lambda run, values: _predicted(run, profile, values))
         yield Batch(device, profile, *asked, np.array(times, dtype=np.float64), predict)
-    lost = [column[own & ~known] for column in columns]
-    yield refused_batch(device, *lost, "no operator list")
+    models, names, measured_s = (column[own & ~known] for column in columns)
+    yield refused_batch(device, models, names, measured_s, "no operator list")
 
 
 def _predicted(run: Run, profile: GpuProfile, parameters: Any | None) -> tuple[float, float]:

@@ -184,8 +184,8 @@ def _conv(
     dtype: Dtype = Dtype.FP32,
 ) -> OperatorGraph:
     batch, c_in, c_out, *window, stride = (table[size] for size in sizes)
-    pairs = zip(window[::2], window[1::2], strict=True)
-    return conv_graph(kind, batch, (c_in, c_out), *pairs, stride, dtype)  # type: ignore[misc]
+    image, kernel, padding = zip(window[::2], window[1::2], strict=True)
+    return conv_graph(kind, batch, (c_in, c_out), image, kernel, padding, stride, dtype)
 
 
 #: Columns of a convolution: batch, channels, and height and width of input, window and padding.

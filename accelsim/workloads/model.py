@@ -24,7 +24,7 @@ from accelsim.workloads.graph import OperatorGraph
 from accelsim.workloads.operator import Phase
 from accelsim.workloads.sharding import WHOLE, Shard
 
-__all__ = ["FAMILIES", "Family", "Lowered", "Published", "PassShape", "Workload", "family"]
+__all__ = ["FAMILIES", "Family", "Lowered", "PassShape", "Published", "Workload", "family"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -547,7 +547,6 @@ def test_a_kept_heap_is_predicted_without_page_faults():
 
 
 # -- numerics
-# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_term_that_is_hardly_shown_keeps_its_prior():
@@ -685,7 +684,9 @@ def test_a_kernel_of_fewer_than_three_shapes_has_what_stands_for_it(count, is_fi
 
 
 def test_a_few_large_rows_say_nothing_of_how_a_call_starts():
-    """Times that grow less than the work would else be explained by a start of half a millisecond."""
+    """Times that grow less than the work would else be explained by a start of half a
+    millisecond.
+    """
     fits = _fit_of_comparisons(
         [4**n for n in range(10, 13)], lambda size: 1e-3 * (size / 4**10) ** 0.8
     )

@@ -1,4 +1,6 @@
-"""A calibration that goes wrong, as a user meets it: what is kept, what is said, and the exit code."""
+"""A calibration that goes wrong, as a user meets it: what is kept, what is said, and the
+exit code.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ REPOSITORY = Path(__file__).parents[2]
 #: ends the process.
 PROGRAM = """
 import os, resource, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts in the background
+# ignored in what a shell starts in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if "DISK_BYTES" in os.environ:  # as full as that: further writes fail
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(os.environ["DISK_BYTES"]),) * 2)
 blocked = set(os.environ.get("BLOCKED", "").split())
@@ -56,7 +59,9 @@ if "torch" not in blocked:
             return Timing(1e-3, 1e-3, 0.0, 3, 0.0, True)
     session.CpuTimer = Timer
     names = ("relu", "tanh", "sigmoid")
-    suite.operator_suite = lambda *_: [Case("elementwise", n, {"elements": 64 * i}) for i in range(1, 9) for n in names]
+    suite.operator_suite = lambda *_: [
+        Case("elementwise", n, {"elements": 64 * i}) for i in range(1, 9) for n in names
+    ]
     fatal = os.environ.get("FATAL")
     def build(source):
         if source.shape["elements"] == 192:
@@ -68,7 +73,9 @@ sys.exit(measure.main(sys.argv[1:]))
 """
 CASES = 24
 #: What a bare GPU box does not have.
-NOT_NEEDED = "pydantic pydantic_core yaml scipy pandas simpy rich typer click matplotlib plotly networkx jinja2"
+NOT_NEEDED = (
+    "pydantic pydantic_core yaml scipy pandas simpy rich typer click plotly networkx jinja2"
+)
 
 
 @pytest.fixture

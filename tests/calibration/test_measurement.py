@@ -29,7 +29,9 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 class FakeCuda:
-    """A device whose clock moves by a known time per call, recorded by events as torch.cuda's are."""
+    """A device whose clock moves by a known time per call, recorded by events as
+    torch.cuda's are.
+    """
 
     def __init__(self, times_ms):
         self.now_ms, self.times_ms, self.calls, self.synchronized = 0.0, times_ms, 0, 0
@@ -361,9 +363,11 @@ def test_an_unwritable_place_is_refused(tmp_path):
 
 def test_measuring_imports_torch_and_the_standard_library_alone():
     code = (
-        "import sys; import accelsim.calibration.run_measurement as m, accelsim.calibration.measurement.session, "
-        "accelsim.calibration.environment, accelsim.calibration.energy, accelsim.calibration.model_timer; "
-        "bad = {'pydantic', 'yaml', 'scipy', 'pandas', 'simpy', 'rich', 'typer'} & set(sys.modules); print(sorted(bad))"
+        "import sys; import accelsim.calibration.run_measurement as m, "
+        "accelsim.calibration.measurement.session, accelsim.calibration.environment, "
+        "accelsim.calibration.energy, accelsim.calibration.model_timer; "
+        "bad = {'pydantic', 'yaml', 'scipy', 'pandas', 'simpy', 'rich', 'typer'}; "
+        "print(sorted(bad & set(sys.modules)))"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(

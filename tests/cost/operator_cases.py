@@ -61,8 +61,17 @@ def lstm(batch: int, steps: int, hidden: int, dtype="fp32") -> OperatorGraph:
     return builder.build()
 
 
-def row(kind: OperatorKind, dims: tuple[int, ...], *, dtype=Dtype.FP32, flop=0.0, read=0.0, write=0.0, weights=0.0,
-        phase=Phase.FORWARD) -> OperatorGraph:  # fmt: skip
+def row(
+    kind: OperatorKind,
+    dims: tuple[int, ...],
+    *,
+    dtype=Dtype.FP32,
+    flop=0.0,
+    read=0.0,
+    write=0.0,
+    weights=0.0,
+    phase=Phase.FORWARD,
+) -> OperatorGraph:
     """One row, column by column."""
     assert len(dims) == len(DIMENSIONS[kind]) or kind in {
         OperatorKind.COPY,
@@ -126,16 +135,50 @@ def training_rows(dtype: Dtype = Dtype.FP32) -> OperatorGraph:
     conv_flop, maps = 2.0 * 2 * 784 * 64 * 32 * 9, 2 * 784 * 96 * width
     kinds = OperatorKind
     parts = [
-        row(kinds.CONV_BACKWARD_DATA, conv_dims, dtype=dtype, flop=conv_flop, read=maps, phase=Phase.BACKWARD),
-        row(kinds.CONV_BACKWARD_WEIGHT, conv_dims, dtype=dtype, flop=conv_flop, read=maps, phase=Phase.BACKWARD),
-        row(kinds.ATTENTION_BACKWARD, (2, 4, 4, 64, 64, 32, 32, 1, 0, 0), dtype=dtype, phase=Phase.BACKWARD,
-            flop=5.0 * 2 * 2 * 4 * 64 * 64 * 32, read=2 * 4 * 64 * 32 * width * 5),
-        row(kinds.SCATTER, (64, 32, 1000), dtype=dtype, read=64 * 32 * width, write=64 * 32 * width,
-            phase=Phase.BACKWARD),
-        row(kinds.OPTIMIZER, (100_000, 2, 10), dtype=dtype, flop=1e6, read=16e5, write=12e5, phase=Phase.OPTIMIZER),
+        row(
+            kinds.CONV_BACKWARD_DATA,
+            conv_dims,
+            dtype=dtype,
+            flop=conv_flop,
+            read=maps,
+            phase=Phase.BACKWARD,
+        ),
+        row(
+            kinds.CONV_BACKWARD_WEIGHT,
+            conv_dims,
+            dtype=dtype,
+            flop=conv_flop,
+            read=maps,
+            phase=Phase.BACKWARD,
+        ),
+        row(
+            kinds.ATTENTION_BACKWARD,
+            (2, 4, 4, 64, 64, 32, 32, 1, 0, 0),
+            dtype=dtype,
+            phase=Phase.BACKWARD,
+            flop=5.0 * 2 * 2 * 4 * 64 * 64 * 32,
+            read=2 * 4 * 64 * 32 * width * 5,
+        ),
+        row(
+            kinds.SCATTER,
+            (64, 32, 1000),
+            dtype=dtype,
+            read=64 * 32 * width,
+            write=64 * 32 * width,
+            phase=Phase.BACKWARD,
+        ),
+        row(
+            kinds.OPTIMIZER,
+            (100_000, 2, 10),
+            dtype=dtype,
+            flop=1e6,
+            read=16e5,
+            write=12e5,
+            phase=Phase.OPTIMIZER,
+        ),
         row(kinds.TREE_HISTOGRAM, (1000, 20, 10, 6, 256), dtype=dtype, read=2e4),
         row(kinds.HOST_TO_DEVICE, (100_000, 1), dtype=dtype, read=1e5),
-    ]  # fmt: skip
+    ]
     return concatenate(parts)
 
 

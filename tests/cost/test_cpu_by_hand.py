@@ -462,8 +462,12 @@ def test_threads_bring_their_share_of_the_units() -> None:
 def test_libraries_use_part_of_wide_amd_vectors_and_tiles_have_their_own_efficiency() -> None:
     wide, intel = catalog.device("epyc-9755"), catalog.device("xeon-platinum-8480+")
     assert wide.simd_width_bits.value == 512
-    settings = {"gemm_efficiency_fraction": 0.8, "amd_gemm_simd_width_bits": 256.0, "unit_efficiency_fraction": 0.9,
-                "tile_unit_efficiency_fraction": 0.5}  # fmt: skip
+    settings = {
+        "gemm_efficiency_fraction": 0.8,
+        "amd_gemm_simd_width_bits": 256.0,
+        "unit_efficiency_fraction": 0.9,
+        "tile_unit_efficiency_fraction": 0.5,
+    }
     amd, tiles = (machine_of(device.name, **settings) for device in (wide, intel))
     assert amd.gemm_rate[Dtype.FP32] == pytest.approx(
         0.4 * wide.vector_flop_per_s[Dtype.FP32].value
@@ -488,8 +492,13 @@ def test_caches_are_those_the_threads_reach() -> None:
     stated = [level.bandwidth_bytes_per_s for level in device.on_chip]
     assert [known is not None for known in stated] == [True, True, False]
     for threads in (1, 8):
-        machine = machine_of(device.name, thread_count=threads, cache_efficiency_fraction=0.7, l3_bytes_per_cycle=10.0,
-                             main_memory_efficiency_fraction=0.5)  # fmt: skip
+        machine = machine_of(
+            device.name,
+            thread_count=threads,
+            cache_efficiency_fraction=0.7,
+            l3_bytes_per_cycle=10.0,
+            main_memory_efficiency_fraction=0.5,
+        )
         assert machine.level_capacity_bytes == pytest.approx(
             [threads * 2**15, threads * 2**18, 20 * 2**20]
         )
@@ -520,6 +529,12 @@ def test_weights_are_cold_beyond_the_last_cache_unless_the_caller_knows() -> Non
     [(Execution.EAGER, (1e-6, 2e-6, 3e-6)), (Execution.GRAPH, (4e-6, 4e-6, 4e-6))],
 )
 def test_operators_start_by_how_they_are_issued(execution, starts) -> None:
-    machine = machine_of("xeon-e5-2630-v3", execution, eager_dispatch_s=1e-6, eager_contraction_s=2e-6,
-                         eager_conv_s=3e-6, graph_dispatch_s=4e-6)  # fmt: skip
+    machine = machine_of(
+        "xeon-e5-2630-v3",
+        execution,
+        eager_dispatch_s=1e-6,
+        eager_contraction_s=2e-6,
+        eager_conv_s=3e-6,
+        graph_dispatch_s=4e-6,
+    )
     assert (machine.dispatch_s, machine.contraction_s, machine.conv_s) == starts

@@ -244,7 +244,9 @@ def test_gradients_of_depthwise_windows_with_gaps_are_unfolded(dtype):
 
 @pytest.mark.parametrize("dtype", [Dtype.FP32, Dtype.BF16])
 def test_several_filters_for_each_channel_are_groups_without_generated_code(dtype):
-    """As dispatched by oneDNN 3.12: 2, 4 and 8 filters a channel, in both formats and all passes."""
+    """As dispatched by oneDNN 3.12: 2, 4 and 8 filters a channel, in both formats and all
+    passes.
+    """
     for filters in (2, 4, 8):
         dims = (2, 32, 32 * filters, 32, 1, 28, 28, 1, 28, 28, 1, 3, 3, 1, 1)
         assert kernel(K.CONV, dims, dtype) == "conv_grouped_plain"

@@ -53,9 +53,16 @@ def test_terms_are_work_or_bytes_or_neither():
     names = np.array(TERMS)
     assert names[WORK_TERMS].tolist() == ["flop", *COUNTS]
     assert names[MEMORY_TERMS].tolist() == [
-        "read_bytes", "write_bytes", "weight_bytes", "cold_weight_bytes", "bytes_beyond_l2", "bytes_beyond_l3",
-        "fresh_bytes", "partial_bytes", "evicted_bytes",
-    ]  # fmt: skip
+        "read_bytes",
+        "write_bytes",
+        "weight_bytes",
+        "cold_weight_bytes",
+        "bytes_beyond_l2",
+        "bytes_beyond_l3",
+        "fresh_bytes",
+        "partial_bytes",
+        "evicted_bytes",
+    ]
 
 
 def test_bytes_of_a_hot_row_are_its_own():
@@ -300,7 +307,7 @@ def test_lookups_touch_lines_that_the_caches_do_not_hold(
     assert tuple(found[name] for name in COUNTS) == pytest.approx(expected, rel=0.03)
 
 
-def test_with_evicted_caches_lookups_start_from_the_last_level_cache_and_rows_named_twice_count_once():
+def test_with_evicted_caches_lookups_start_from_the_last_level_and_twice_named_rows_count_once():
     found = terms_of(K.EMBEDDING_BAG, (10_000, 16, 100, 10), context=replace(HOT, evicted=1.0))
     assert tuple(found[name] for name in COUNTS) == pytest.approx((10_000, 100, 0))
 
@@ -349,9 +356,15 @@ def test_a_mean_in_16_bits_goes_through_a_copy_in_32():
 
 @pytest.mark.parametrize(
     ("q_len", "causal", "share", "block"),
-    [(100, 0, 1.0, 32), (100, 1, 0.5 + 16 / 100, 32), (192, 1, 0.5 + 32 / 192, 64), (768, 1, 0.5 + 128 / 768, 256),
-     (1, 1, 1.0, 32), (20, 1, 1.0, 32)],
-)  # fmt: skip
+    [
+        (100, 0, 1.0, 32),
+        (100, 1, 0.5 + 16 / 100, 32),
+        (192, 1, 0.5 + 32 / 192, 64),
+        (768, 1, 0.5 + 128 / 768, 256),
+        (1, 1, 1.0, 32),
+        (20, 1, 1.0, 32),
+    ],
+)
 def test_blocked_attention_computes_half_and_its_diagonal_blocks(q_len, causal, share, block):
     found = terms_of(K.ATTENTION, (2, 4, 4, q_len, 600, 64, 64, causal, 0, 0), flop=1e6)
     assert found["flop"] == pytest.approx(1e6 * share)
@@ -369,9 +382,14 @@ def kernel(kind, dims, *, training=False, threads=1, **columns) -> str:
 
 @pytest.mark.parametrize(
     ("m", "weights", "phase", "name"),
-    [(16, 8.0, Phase.FORWARD, "linear_thin"), (17, 8.0, Phase.FORWARD, "linear"), (17, 0.0, Phase.FORWARD, "mm_nn"),
-     (17, 8.0, Phase.BACKWARD, "mm_nn"), (17, 0.0, Phase.BACKWARD, "mm_tn")],
-)  # fmt: skip
+    [
+        (16, 8.0, Phase.FORWARD, "linear_thin"),
+        (17, 8.0, Phase.FORWARD, "linear"),
+        (17, 0.0, Phase.FORWARD, "mm_nn"),
+        (17, 8.0, Phase.BACKWARD, "mm_nn"),
+        (17, 0.0, Phase.BACKWARD, "mm_tn"),
+    ],
+)
 def test_products_by_rows_weights_and_pass(m, weights, phase, name):
     assert kernel(K.GEMM, (1, m, 8, 8), weights=weights, phase=phase) == name
 

@@ -88,8 +88,10 @@ def test_layers_with_steps_fork_at_every_step_and_start_each_on_one_thread():
     graph = row(K.COPY, (1,)).take(np.zeros(3, dtype=np.int64))
     names = np.array(["lstm", "copy", "gru"])
     assert shared_work(graph, names, terms).region_count.tolist() == [7, 1, 1]
-    names_of = [[name for name, is_fixed in zip(TERMS, fixed_terms(kernel), strict=True) if is_fixed]
-                for kernel in ("lstm_train", "copy")]  # fmt: skip
+    names_of = [
+        [name for name, is_fixed in zip(TERMS, fixed_terms(kernel), strict=True) if is_fixed]
+        for kernel in ("lstm_train", "copy")
+    ]
     assert names_of == [["start", "first_count", "evicted"], ["start", "evicted"]]
 
 

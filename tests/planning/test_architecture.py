@@ -171,9 +171,17 @@ def test_small_scratchpads_name_the_layer_and_the_remedy():
 
 @pytest.mark.parametrize(
     "change",
-    [{"rows": 0}, {"columns": 10**6}, {"count": -1}, {"clock_hz": 0.0}, {"bandwidth_bytes_per_s": np.inf},
-     {"input_sram_bytes": -1.0}, {"weight_density_fraction": 0.0}, {"dataflow": Dataflow.ROW_STATIONARY}],
-)  # fmt: skip
+    [
+        {"rows": 0},
+        {"columns": 10**6},
+        {"count": -1},
+        {"clock_hz": 0.0},
+        {"bandwidth_bytes_per_s": np.inf},
+        {"input_sram_bytes": -1.0},
+        {"weight_density_fraction": 0.0},
+        {"dataflow": Dataflow.ROW_STATIONARY},
+    ],
+)
 def test_impossible_designs_are_refused(change):
     with pytest.raises(InvalidValueError, match="expected"):
         replace(BASE, **change)

@@ -121,8 +121,20 @@ def run(*arguments):
 
 
 def test_the_command():
-    result = run("--reference", "t4", "--reference-usd", "2000", "--asic", "tpu-v4", "--asic-usd", "600",
-                 "--asic-nre-usd", "30000000", "--format", "json")  # fmt: skip
+    result = run(
+        "--reference",
+        "t4",
+        "--reference-usd",
+        "2000",
+        "--asic",
+        "tpu-v4",
+        "--asic-usd",
+        "600",
+        "--asic-nre-usd",
+        "30000000",
+        "--format",
+        "json",
+    )
     assert result.exit_code == 0, result.output
     (point,) = json.loads(result.stdout)
     assert point["option"] == "tpu-v4"

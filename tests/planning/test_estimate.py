@@ -328,7 +328,8 @@ def test_numbers_and_paths_of_other_libraries_are_taken(tmp_path):
     assert plain.to_json() == same.to_json()
     path = tmp_path / "mine.yaml"
     path.write_text(
-        "name: mine\ntitle: Mine\ntask: none\nfamily: layers\nparameters: {input: [8], sections: {'': [{linear: 4}]}}\n"
+        "name: mine\ntitle: Mine\ntask: none\nfamily: layers\n"
+        "parameters: {input: [8], sections: {'': [{linear: 4}]}}\n"
     )
     assert estimate(path, "t4").workload == "mine"
     with pytest.raises(InvalidValueError, match="batch"):

@@ -40,7 +40,9 @@ def test_a_further_token_adds_one_step_at_its_context(device, column):
 
 
 def test_flop_of_generation_by_hand():
-    """Llama 3.2 1B: 16 layers of 2048, 32 query and 8 key heads of 64, 8192 inside, 128,256 words."""
+    """Llama 3.2 1B: 16 layers of 2048, 32 query and 8 key heads of 64, 8192 inside, 128,256
+    words.
+    """
     layer = 2 * 2048 * 2048 + 2 * 2048 * 512 + 3 * 2048 * 8192
     head = 2048 * 128_256
 

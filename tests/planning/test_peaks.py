@@ -11,10 +11,32 @@ from accelsim.planning.peaks import asic_peaks
 
 # The chips the architecture models are for.
 CHIPS = [
-    "tpu-v1", "tpu-v2", "tpu-v3", "tpu-v4", "tpu-v4i", "tpu-v5e", "tpu-v5p", "tpu-v6e", "tpu-v7", "eyeriss",
-    "nnp-t-1300", "nnp-t-1400", "gaudi", "gaudi2", "gaudi3", "trainium1", "trainium2", "inferentia1", "inferentia2",
-    "groq-lpu-v1", "ipu-gc2", "ipu-gc200", "ipu-bow", "cerebras-wse-2", "cerebras-wse-3",
-]  # fmt: skip
+    "tpu-v1",
+    "tpu-v2",
+    "tpu-v3",
+    "tpu-v4",
+    "tpu-v4i",
+    "tpu-v5e",
+    "tpu-v5p",
+    "tpu-v6e",
+    "tpu-v7",
+    "eyeriss",
+    "nnp-t-1300",
+    "nnp-t-1400",
+    "gaudi",
+    "gaudi2",
+    "gaudi3",
+    "trainium1",
+    "trainium2",
+    "inferentia1",
+    "inferentia2",
+    "groq-lpu-v1",
+    "ipu-gc2",
+    "ipu-gc200",
+    "ipu-bow",
+    "cerebras-wse-2",
+    "cerebras-wse-3",
+]
 
 
 @pytest.mark.parametrize("name", CHIPS)

@@ -1,4 +1,5 @@
-"""Kernel times fitted to one CPU's own measurements: each a sum of physical terms times non-negative
+"""Kernel times fitted to one CPU's own measurements: each a sum of physical terms times
+non-negative
 coefficients (`kernel_terms.TERMS`), with the spread of shapes that the fit had not seen.
 """
 
@@ -207,7 +208,9 @@ class FittedKernels:
         )
 
     def _fit(self, kernel: str, dtype: str, threads: int) -> KernelFit | None:
-        """The kernel's own fit; where it was not measured that of fp32, or of what stands for it."""
+        """The kernel's own fit; where it was not measured that of fp32, or of what stands
+        for it.
+        """
         for name in (kernel, substitute(kernel)):
             for key in ((name, dtype, threads), (name, "fp32", threads)):
                 if key in self.fits:

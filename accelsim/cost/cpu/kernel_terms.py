@@ -4,8 +4,9 @@ A kernel's time is modelled as a sum of terms, each a quantity times a coefficie
 start (s), work (s per FLOP), bytes read, written and packed (s per byte), bytes beyond the
 second-level cache, beyond the last-level cache, of weights that are in no cache, of fresh pages, of
 images that fill no whole vectors, up to three counts of the kernel's own loops (rows, taps, steps),
-and what is added where other operators have evicted the inner caches. With non-negative coefficients the sum keeps the model's
-laws: more work, more bytes or a larger working set never take less time.
+and what is added where other operators have evicted the inner caches. With non-negative
+coefficients the sum keeps the model's laws: more work, more bytes or a larger working set never
+take less time.
 """
 
 from __future__ import annotations

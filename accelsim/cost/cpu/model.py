@@ -156,7 +156,9 @@ def _started(
 
 
 def _conversion_s(rows: Rows, machine: CpuMachine) -> FloatArray:
-    """Time to widen and narrow operands of a format without units: one lane-operation per element."""
+    """Time to widen and narrow operands of a format without units: one lane-operation per
+    element.
+    """
     codes = rows.column("dtype")
     elements = rows.bytes / DTYPE_BYTES[codes]
     time: FloatArray = np.where(machine.emulated[codes], elements / machine.lane_rate, 0.0)

@@ -55,8 +55,8 @@ class CpuParameters:
         l3_bytes_per_cycle: See l1_bytes_per_cycle.
         page_fault_s_per_byte: Time to fault in and clear fresh memory, one thread.
         page_fault_bytes: Block size above which an allocation is always fresh.
-        heap_threshold_bytes: mmap threshold of a process that has imported the framework; calibrated
-            CPUs follow the heap from there.
+        heap_threshold_bytes: mmap threshold of a process that has imported the framework;
+            calibrated CPUs follow the heap from there.
         page_fault_parallel_count: Threads that fault side by side.
         memory_latency_s: Idle latency of main memory.
         outstanding_line_count: Cache lines one core waits for at a time.

@@ -21,7 +21,9 @@ __all__ = ["lstm_workspace_bytes", "workspaces"]
 
 
 def _line_bytes(elements: FloatArray | float, width: FloatArray | float) -> FloatArray:
-    """Bytes of a matrix line: whole cache lines, one more where it is a multiple of 256 elements."""
+    """Bytes of a matrix line: whole cache lines, one more where it is a multiple of 256
+    elements.
+    """
     whole = np.ceil(elements * width / 64.0) * 64.0
     line: FloatArray = np.where(whole / width % 256 == 0, whole + 64.0, whole)
     return line

@@ -37,7 +37,9 @@ _OUTER_PASSES: Final = 9.0
 
 
 def further_bytes(graph: OperatorGraph) -> FloatArray:
-    """Bytes that a recurrent layer's second direction reads again, shape (n,): the layer's input."""
+    """Bytes that a recurrent layer's second direction reads again, shape (n,): the layer's
+    input.
+    """
     found = np.zeros(len(graph))
     for kind in RECURRENT_KINDS:
         rows = np.flatnonzero(graph.kind == int(kind))

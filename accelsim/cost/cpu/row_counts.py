@@ -1,4 +1,6 @@
-"""What vectors make of operators that go through rows: norms, softmax, reductions, scans and sorts."""
+"""What vectors make of operators that go through rows: norms, softmax, reductions, scans
+and sorts.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,8 @@ def read_parameters(c: CheckpointConfig, kind: ModelType) -> Parameters:
         found["activation"] = c.activation(c.present(field), default)
     for part, inner in kind.get("parts", {}).items():
         found[part] = read_parameters(c, inner)
-    return found | _special(c, kind, found) | kind.get("fixed", {})
+    fixed: dict[str, Any] = kind.get("fixed", {})
+    return found | _special(c, kind, found) | fixed
 
 
 def _special(c: CheckpointConfig, kind: ModelType, found: Parameters) -> Parameters:

@@ -225,7 +225,7 @@ def _scope(b: GraphBuilder, name: str) -> AbstractContextManager[None]:
 
 def _pool(b: GraphBuilder, x: Tensor, step: LayerStep) -> Tensor:
     mode = "max" if step.kind == "pool" else "avg"
-    sizes = {"stride": step.stride, "padding": step.padding}
+    sizes: dict[str, Any] = {"stride": step.stride, "padding": step.padding}
     return b.pool(x, step.window, mode=mode, ceil="c" in step.marks, **sizes)
 
 

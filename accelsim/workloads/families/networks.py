@@ -43,8 +43,8 @@ _BACKBONES: dict[str, Backbone] = {
     "residual": named_residual_maps,
 }
 #: Pools of GoogLeNet in torchvision, which round up, and those of the other early networks.
-_ROUNDED_POOLS = {"pool": "pool/3s2vc", "late_pool": "pool/2s2vc"}
-_PADDED_POOLS = {"pool": "pool/3s2", "late_pool": "pool/3s2"}
+_ROUNDED_POOLS: dict[str, Any] = {"pool": "pool/3s2vc", "late_pool": "pool/2s2vc"}
+_PADDED_POOLS: dict[str, Any] = {"pool": "pool/3s2", "late_pool": "pool/3s2"}
 
 
 class SquareParameters(ImageParameters):
@@ -81,7 +81,7 @@ def write_inception_v3(b: GraphBuilder, p: SquareParameters, shape: PassShape) -
 def _register_inception(network: str) -> None:
     @family(network, InceptionVariantParameters)
     def write(b: GraphBuilder, p: InceptionVariantParameters, shape: PassShape) -> None:
-        values = {"stem": p.stem, "window": p.double_window, **_PADDED_POOLS}
+        values: dict[str, Any] = {"stem": p.stem, "window": p.double_window, **_PADDED_POOLS}
         classify(b, write_network(b, rectangle_input(b, p, shape), network, **values), p.classes)
 
 
@@ -133,7 +133,7 @@ def _register_ssd(name: str, network: str) -> None:
         backbones: dict[str, Backbone] = {
             "mobilenet-v1": partial(mobilenet_v1_maps, layout="keras")
         }
-        values = {"classes": p.classes, "anchors": list(p.anchors)}
+        values: dict[str, Any] = {"classes": p.classes, "anchors": list(p.anchors)}
         write_network(b, image_input(b, p, shape), network, backbones, **values)
 
 
