@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Final, Literal, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, cast, get_args
 
 from accelsim import __version__, catalog, workload_catalog
 from accelsim.cost.fitted import fitted_parameters
 from accelsim.cost.registry import HEAPS
 from accelsim.cost.table import Execution
 from accelsim.errors import InvalidValueError, UnsupportedOperatorError
-from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import AsicProfile, CpuProfile, DeviceProfile, GpuProfile
 from accelsim.planning.options import RunKeywords, RunOptions, run_options
 from accelsim.result import Provenance
@@ -29,6 +28,9 @@ from accelsim.workloads.options import ModelOptions
 from accelsim.workloads.sharding import WHOLE, Shard
 from accelsim.workloads.training import Optimizer
 from accelsim.workloads.training import optimizer as find_optimizer
+
+if TYPE_CHECKING:
+    from accelsim.hardware.cluster import Cluster
 
 __all__ = ["Mode", "ResolvedRun", "default_precision", "resolve", "resolve_host"]
 

@@ -9,20 +9,21 @@ nearest links.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from accelsim.cost.collective import collective_costs
 from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import Bound, CostTable, Execution
 from accelsim.errors import InvalidValueError
-from accelsim.hardware.cluster import Cluster
-from accelsim.hardware.placement import RankGroup
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
 from accelsim.workloads.graph import IntArray, OperatorGraph
 from accelsim.workloads.operator import COLLECTIVE_KINDS, DIMENSIONS, OperatorKind
 from accelsim.workloads.sharding import ParallelGroup, Shard
+
+if TYPE_CHECKING:
+    from accelsim.hardware.cluster import Cluster
+    from accelsim.hardware.placement import RankGroup
 
 __all__ = ["rank_group", "sharded_costs"]
 
@@ -39,6 +40,8 @@ def rank_group(group: ParallelGroup, shard: Shard) -> RankGroup:
         group: The group.
         shard: Ranks of every group.
     """
+    from accelsim.hardware.placement import RankGroup
+
     strides = {
         ParallelGroup.TENSOR: 1,
         ParallelGroup.EXPERT_TENSOR: 1,
@@ -120,6 +123,8 @@ def _times_s(
     graph: OperatorGraph, places: IntArray, shard: Shard, cluster: Cluster
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Times of collectives, those of one kind and group in one call."""
+    from accelsim.cost.collective import collective_costs
+
     times = np.zeros(len(places))
     group_axis = DIMENSIONS[OperatorKind.ALL_REDUCE].index("group")
     kinds, groups = graph.kind[places], graph.dims[places, group_axis]

@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 import numpy as np
 
-from accelsim import cluster_catalog
 from accelsim.cost.idle import idle_power_w
 from accelsim.cost.memory import MemoryFootprint
 from accelsim.cost.registry import tier_parameters
 from accelsim.cost.residual import run_log_sigma
 from accelsim.cost.table import Bound, CostTable, Execution, Tier
 from accelsim.errors import DoesNotFitError
-from accelsim.hardware.cluster import Cluster
 from accelsim.hardware.profile import DeviceProfile
 from accelsim.planning.options import RunKeywords, RunOptions
 from accelsim.planning.passes import Pass, RunPasses, run_passes
@@ -40,6 +38,8 @@ from accelsim.workloads.sharding import WHOLE, Shard
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from accelsim.hardware.cluster import Cluster
 
 __all__ = ["OperatorShare", "SimulatedPass", "Simulation", "simulate", "simulated"]
 
@@ -319,8 +319,11 @@ def simulate(
             subclasses say which.
     """
     run = resolve(workload, device, options, **keywords)
-    joined = cluster_catalog.cluster(cluster) if isinstance(cluster, str) else cluster
-    run = replace(run, shard=shard, cluster=joined)
+    if isinstance(cluster, str):
+        from accelsim.cluster_catalog import cluster as find_cluster
+
+        cluster = find_cluster(cluster)
+    run = replace(run, shard=shard, cluster=cluster)
     passes = run_passes(run)
     capacity = run.device.memory.capacity_bytes.value
     short = passes.memory.short_bytes(capacity)
