@@ -531,15 +531,13 @@ def test_operands_leave_the_last_level_cache_with_what_lies_between():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's tunables")
 def test_a_kept_heap_does_not_fault_where_the_default_one_does():
-    """Of three processes each: what a heap does depends on where its blocks happen to lie."""
-    case = CheckCase("n-hits", 1024, "fp32", 1)
-    faults = {"default": [], "kept": []}
-    for heap, counts in faults.items():
-        for _ in range(3):
-            timed = check_module._timed(replace(case, heap=heap), 0.05, "cpu")
-            counts.append(timed["minor_faults"])
-    assert max(faults["default"]) > 200
-    assert min(faults["kept"]) < 20
+    case = CheckCase("mobilenet-v2", 2, "fp32", 1)
+    faults = {}
+    for heap in ("default", "kept"):
+        timed = check_module._timed(replace(case, heap=heap), 0.05, "cpu")
+        faults[heap] = timed["minor_faults"]
+    assert faults["default"] > 200
+    assert faults["kept"] < 20
 
 
 def test_a_kept_heap_is_predicted_without_page_faults():

@@ -104,10 +104,17 @@ def test_cpu_timer_spends_no_repeats_on_calls_far_longer_than_its_budget():
         while time.thread_time() < end:
             pass
 
-    assert CpuTimer(1).measure([lambda: busy(0.05)], 0.004).block_count == 1
-    # on a machine with other work a repeat may be given up
-    assert CpuTimer(1).measure([lambda: busy(0.01)], 0.004).block_count <= 2
-    assert CpuTimer(1).measure([lambda: busy(0.002)], 0.004).block_count >= 2
+    def blocks(seconds):
+        """Of a measurement that other programs left alone: the budget is of time on the clock."""
+        for _ in range(50):
+            timing = CpuTimer(1).measure([lambda: busy(seconds)], 0.004)
+            if timing.undisturbed:
+                return timing.block_count
+        pytest.skip("other programs take the core all the time")
+
+    assert blocks(0.05) == 1
+    assert blocks(0.01) == 2
+    assert blocks(0.002) >= 3
 
 
 def test_amid_others_each_call_is_timed_after_other_work():
@@ -120,8 +127,7 @@ def test_amid_others_each_call_is_timed_after_other_work():
     assert order[:4] == ["other", "call", "other", "call"]
     assert timing.block_count >= 5
     alone = CpuTimer(1).measure([lambda: sum(range(20_000))], 0.05)
-    # the other work, ten times as long, is not counted
-    assert timing.time_s < 5 * alone.time_s
+    assert timing.time_s == pytest.approx(alone.time_s, rel=0.6)  # the other work is not counted
 
 
 def test_blocks_during_which_threads_waited_are_not_calm():
