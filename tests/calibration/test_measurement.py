@@ -110,7 +110,7 @@ def test_cpu_timer_spends_no_repeats_on_calls_far_longer_than_its_budget():
             timing = CpuTimer(1).measure([lambda: busy(seconds)], 0.004)
             if timing.undisturbed:
                 return timing.block_count
-        pytest.skip("other programs take the core all the time")
+        return pytest.fail("other programs took the core in every one of 50 measurements")
 
     assert blocks(0.05) == 1
     assert blocks(0.01) == 2
@@ -119,15 +119,22 @@ def test_cpu_timer_spends_no_repeats_on_calls_far_longer_than_its_budget():
 
 def test_amid_others_each_call_is_timed_after_other_work():
     order = []
-    timing = CpuTimer(1).measure_amid(
-        [lambda: (order.append("call"), sum(range(20_000)))],
-        lambda: (order.append("other"), sum(range(200_000))),
-        0.05,
-    )
+
+    def call():
+        order.append("call")
+        return sum(range(20_000))
+
+    def other():
+        order.append("other")
+        return sum(range(200_000))
+
+    timing = CpuTimer(1).measure_amid([call], other, 0.05)
     assert order[:4] == ["other", "call", "other", "call"]
     assert timing.block_count >= 5
-    alone = CpuTimer(1).measure([lambda: sum(range(20_000))], 0.05)
-    assert timing.time_s == pytest.approx(alone.time_s, rel=0.6)  # the other work is not counted
+    again = [CpuTimer(1).measure_amid([call], other, 0.05).time_s for _ in range(2)]
+    alone = min(CpuTimer(1).measure([call], 0.05).time_s for _ in range(3))
+    # the other work is not counted; other programs only ever add to the least of three
+    assert min(timing.time_s, *again) == pytest.approx(alone, rel=0.6)
 
 
 def test_blocks_during_which_threads_waited_are_not_calm():
