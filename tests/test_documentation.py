@@ -59,6 +59,35 @@ def test_python_runs(page, tmp_path, monkeypatch):
     assert isinstance(names["run"], accelsim.Estimate)
 
 
+def test_readme_figures_are_those_of_today(capsys):
+    block = blocks("README.md", "python")[0]
+    *calls, last = re.split(r"^# (.*)\n", block, flags=re.MULTILINE)[::2]
+    assert not last.strip()
+    shown = re.findall(r"^# (.*)$", block, flags=re.MULTILINE)
+    names = {}
+    for call in calls:
+        exec(compile(call, "README.md", "exec"), names)
+    printed = capsys.readouterr().out.splitlines()
+    winners = names["table"].best("cost_usd_per_1000")
+    assert [*printed, str(winners)] == shown
+
+
+def test_readme_shows_what_the_commands_print(monkeypatch):
+    """Without the colours and cut where the page cuts."""
+    from typer.testing import CliRunner
+
+    from accelsim.cli.app import command_tree
+
+    monkeypatch.setenv("COLUMNS", "100")
+    for block in blocks("README.md", ""):
+        first, *shown = block.splitlines()
+        if not first.startswith("$ accelsim "):
+            continue
+        printed = CliRunner().invoke(command_tree(), first.split()[2:]).stdout.splitlines()
+        lines = [line.rstrip() for line in shown if line != "…"]
+        assert [line.rstrip() for line in printed[: len(lines)]] == lines
+
+
 def test_every_command_is_documented():
     from typer.main import get_command
 
