@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
 import math
 import re
@@ -100,7 +101,12 @@ def test_every_device_resolves_in_the_catalogue():
 
 
 def test_loading_is_fast():
-    best = min(_load_time_s() for _ in range(5))
+    gc.collect()
+    gc.freeze()  # what other tests hold is not for the loader to traverse
+    try:
+        best = min(_load_time_s() for _ in range(5))
+    finally:
+        gc.unfreeze()
     assert best < 0.030  # 15 ms on the reference machine; room for a busy one
 
 
