@@ -7,6 +7,7 @@ divided by how much slower the reference operator ran beside it.
 
 The committed run holds times, not the page faults that were counted beside them, so its own fit
 would have fresh memory for nothing: the price of a fresh byte is that of a note in ``run.json``.
+Networks of the run that have left the check list since cannot be predicted; their runs are named.
 
 ``python benchmarks/check_list.py [--run DIR] [--models NAME,NAME] [--each]``
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -167,6 +169,10 @@ def main() -> None:
     print_table([result.at_calibrated_speed() for result in results])
     networks = len({row["model"] for row in known})
     print(f"networks {networks}, runs {len(known)} of {len(rows)} measured")
+    gone = Counter(row["model"] for row in rows if row["model"] not in CHECK_MODELS)
+    if gone:
+        named = ", ".join(f"{name} {count}" for name, count in sorted(gone.items()))
+        print(f"left out, no longer on the check list: {gone.total()} runs ({named})")
     print(f"operators answered {counts['answered']} of {counts['asked']}")
     print(f"took {time.monotonic() - start:.0f} s")
 

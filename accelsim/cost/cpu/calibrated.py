@@ -47,7 +47,7 @@ _MOST_BYTES: Final = 2**20
 #: Spread of ln(true / predicted) that all operators of a model share and no operator measurement
 #: shows, in inference and in training. Chosen so that nine of ten lie inside on 262 runs of 28
 #: networks that took no part in the fit: 93 and 89 % of inference with the heap as it comes and
-#: kept, 89 and 92 % of training.
+#: kept, 92 and 92 % of training (docs/calibration.md).
 _CONTEXT_LOG_SIGMA: Final = 0.05
 _CONTEXT_LOG_SIGMA_TRAINING: Final = 0.14
 #: That of the time of page faults: no two processes fault alike.

@@ -9,9 +9,9 @@ malloc.c, sysmalloc and systrim).
 
 Blocks are taken row by row: an output each, what convolutions copy into layouts of their own
 (operand, filter and result, as large as these), and the temporaries of an optimizer's update. What
-else kernels take, how blocks are aligned and what lies in the heap before explains no more of
-whole models' times: with all of it 131 runs of 28 networks are 9.7 % off, without it 9.8 %. No two
-processes fault alike; `fitted_kernels` gives the time of faults a spread for that.
+else kernels take, how blocks are aligned and what lies in the heap before was left out: with it
+whole models were predicted no better. No two processes fault alike; `fitted_kernels` gives the time
+of faults a spread for that.
 """
 
 from __future__ import annotations
