@@ -333,7 +333,8 @@ def _pass_columns(run: ResolvedRun, sizes: Mapping[str, IntArray]) -> list[_Pass
 
 def _decode_columns(first: IntArray, steps: IntArray) -> tuple[list[IntArray], list[FloatArray]]:
     """Contexts of the first, middle and last step, and how many steps each stands for; see
-    `accelsim.planning.passes.decode_contexts`.
+    `accelsim.planning.passes.decode_contexts`. One that stands for none has a context of 1, which
+    every model can hold.
     """
     last = np.maximum(first + steps - 1, first)
     is_long, is_any, is_pair = steps > 2, steps > 0, steps == 2
@@ -343,7 +344,8 @@ def _decode_columns(first: IntArray, steps: IntArray) -> tuple[list[IntArray], l
         np.where(is_long, 4 * steps / 6, 0.0),
         np.where(is_long, ends, 1.0 * is_pair),
     ]
-    return [first, (first + last) // 2, last], repeats
+    contexts = (first, (first + last) // 2, last)
+    return [np.where(n > 0, c, 1) for c, n in zip(contexts, repeats, strict=True)], repeats
 
 
 def _lower(run: ResolvedRun, shapes: ShapeColumns, phase: Phase) -> tuple[LoweredBatch, ...]:

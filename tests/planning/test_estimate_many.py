@@ -8,6 +8,7 @@ import pytest
 import accelsim
 from accelsim.errors import InvalidValueError, UnknownNameError
 from accelsim.planning.estimate_many import estimate_many
+from accelsim.workload_catalog import workload_names
 
 SEED = 7
 LLAMA = "llama-3.2-1b"
@@ -48,6 +49,20 @@ def test_many_are_as_one_by_one(workload, device, execution):
         one = accelsim.estimate(workload, device, execution=execution, **sizes)
         assert_equal(columns, place, one)
         assert (columns["reason"][place] == "") == one.fits
+
+
+@pytest.mark.parametrize("workload_name", workload_names())
+def test_every_catalogued_model_is_answered_as_one_by_one(workload_name):
+    one = accelsim.estimate(workload_name, "l4")
+    shapes = {"batch": [1, 3, 64]}
+    if one.seq_len:
+        shapes["seq_len"] = [one.seq_len, max(1, one.seq_len // 2), max(1, one.seq_len // 5)]
+    if one.output_len:
+        shapes["output_len"] = [1, 2, 9]
+    columns = estimate_many(workload_name, "l4", shapes=shapes)
+    for place in range(3):
+        sizes = {name: column[place] for name, column in shapes.items()}
+        assert_equal(columns, place, accelsim.estimate(workload_name, "l4", **sizes))
 
 
 @pytest.mark.parametrize(
@@ -116,3 +131,11 @@ def test_bad_columns_are_refused_by_name(shapes, field):
 def test_unknown_names_are_refused():
     with pytest.raises(UnknownNameError, match="t5"):
         estimate_many("resnet-50", ["t4", "t5"])
+
+
+def test_a_prompt_that_fills_all_positions_generates_one_token():
+    shapes = {"seq_len": [8, 1024], "output_len": [8, 1]}
+    columns = estimate_many("gpt2", "t4", shapes=shapes)
+    for place, (length, tokens) in enumerate(zip(*shapes.values(), strict=True)):
+        one = accelsim.estimate("gpt2", "t4", seq_len=length, output_len=tokens)
+        assert_equal(columns, place, one)
