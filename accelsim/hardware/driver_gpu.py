@@ -36,7 +36,12 @@ _OF_AN_SM: Final = (
     "shared_memory_bytes_per_sm",
     "max_threads_per_sm",
 )
-_RATES: Final = ("vector_flop_per_s", "matrix_flop_per_s", "matrix_sparse_flop_per_s")
+_RATES: Final = (
+    "vector_flop_per_s",
+    "matrix_flop_per_s",
+    "matrix_fp32_accumulate_flop_per_s",
+    "matrix_sparse_flop_per_s",
+)
 
 
 def reference_board(facts: Mapping[str, Any]) -> str | None:

@@ -198,10 +198,14 @@ class CpuProfile(_Divisible):
 class GpuProfile(_Divisible):
     """A GPU board (or a slice of one): SMs or compute units, their lanes, matrix cores and
     memories.
+
+    `matrix_fp32_accumulate_flop_per_s` holds the formats whose listed matrix rate is of sums in
+    FP16: what the cores reach where they sum in FP32, as libraries do.
     """
 
     device_class: Literal["gpu"] = "gpu"
     architecture: Annotated[str, Field(min_length=2)]
+    matrix_fp32_accumulate_flop_per_s: Rates
     sm_count: PositiveCount
     lanes_per_sm: PositiveCount
     base_clock_hz: Positive | None = None

@@ -27,8 +27,10 @@ from accelsim.hardware.profile import (
     GpuProfile,
     MemoryLevel,
     PowerSpec,
+    Rates,
 )
 from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, SourceKind, value_of
+from accelsim.workloads.dtype import Dtype
 
 __all__ = ["SliceFile", "SliceSpec", "parse_slice_syntax", "slice_device"]
 
@@ -128,7 +130,12 @@ def slice_device(whole: DeviceProfile, spec: SliceSpec, name: str) -> DeviceProf
         share = _share(spec, {"sm_count": whole.sm_count.value}, whole.name)
         memory = _memory(whole, spec, share)
         level_share = memory.capacity_bytes.value / whole.memory.capacity_bytes.value
-        counts, own = ("sm_count",), {"l2_bytes": _scaled(whole.l2_bytes, level_share, whole.name)}
+        counts = ("sm_count",)
+        table = "matrix_fp32_accumulate_flop_per_s"
+        own = {
+            "l2_bytes": _scaled(whole.l2_bytes, level_share, whole.name),
+            table: _scaled_rates(getattr(whole, table), share, whole.name),
+        }
     else:
         raise InvalidValueError(
             "slice.of", whole.name, "a CPU or GPU", "Boards of other classes are rented whole."
@@ -205,12 +212,7 @@ def _common(whole: CpuProfile | GpuProfile, name: str, share: float) -> dict[str
         "name": name,
         "title": f"{whole.title} ({share:.4g} of it)",
         "aliases": (),
-        **{
-            table: {
-                t: _scaled(rate, share, whole.name) for t, rate in getattr(whole, table).items()
-            }
-            for table in tables
-        },
+        **{table: _scaled_rates(getattr(whole, table), share, whole.name) for table in tables},
         "power": power,
         "peer_link": None,
         "launch_price_usd": None,
@@ -264,6 +266,11 @@ def _at_most(field: str, value: float, most: Positive | None, device: str) -> No
 
 def _derived(value: float, source: str) -> Positive:
     return Positive(value=value, kind=SourceKind.DERIVED, source=source)
+
+
+def _scaled_rates(rates: Rates, share: float, device: str) -> dict[Dtype, Positive]:
+    scaled = {dtype: _scaled(rate, share, device) for dtype, rate in rates.items()}
+    return {dtype: rate for dtype, rate in scaled.items() if rate is not None}
 
 
 def _scaled(number: Positive | None, share: float, device: str) -> Positive | None:

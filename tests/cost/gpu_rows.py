@@ -168,6 +168,9 @@ def with_rates(board: GpuProfile, factor: float) -> dict[str, object]:
     return {
         "vector_flop_per_s": {d: times(r, factor) for d, r in board.vector_flop_per_s.items()},
         "matrix_flop_per_s": {d: times(r, factor) for d, r in board.matrix_flop_per_s.items()},
+        "matrix_fp32_accumulate_flop_per_s": {
+            d: times(r, factor) for d, r in board.matrix_fp32_accumulate_flop_per_s.items()
+        },
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 from gpu_bench import bench, costs, parameters
 from gpu_rows import K, attention, conv, gemm, gpu, graph
 
+from accelsim.cost.gpu.gpu_parameters import GpuParameters
 from accelsim.cost.gpu.machine import GpuMachine
 from accelsim.cost.gpu.model import cost_gpu
 from accelsim.cost.gpu.repeated import with_cached_operands
@@ -114,6 +115,37 @@ def test_a_machine_is_its_profile_times_the_parameters() -> None:
     )
     assert machine.power_window_s == 0.0  # sustained work
     assert GpuMachine.of(board, replace(used, is_isolated=True)).power_window_s == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "tflop_per_s"),
+    [
+        # NVIDIA Turing, GA102, Ada and RTX Blackwell whitepapers, "with FP32 accumulate"
+        ("rtx-2080-ti", Dtype.FP16, 53.8),
+        ("rtx-3090", Dtype.FP16, 71.0),
+        ("rtx-4090", Dtype.FP16, 165.2),
+        ("rtx-4090", Dtype.FP8, 330.3),
+        ("rtx-4090", Dtype.INT8, 660.6),  # sums of integers are whole on every board
+        ("rtx-5090", Dtype.FP8, 419.0),
+        ("titan-rtx", Dtype.FP16, 130.5),  # boards beside GeForce have one rate
+        ("rtx-6000-ada", Dtype.FP16, 364.2),
+        # compute capability 8.7 has the formats of 8.0
+        ("jetson-agx-orin-64gb", Dtype.BF16, 42.6),
+        ("jetson-agx-orin-64gb", Dtype.TF32, 21.3),
+    ],
+)
+def test_matrix_cores_sum_in_fp32(name, dtype, tflop_per_s) -> None:
+    machine = GpuMachine.of(gpu(name), GpuParameters.class_wide())
+    assert machine.uses_matrix_cores[dtype]
+    assert machine.contraction_flop_per_s[dtype] == pytest.approx(tflop_per_s * 1e12, rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("rtx-3090", Dtype.FP16), ("rtx-4090", Dtype.FP8)])
+def test_a_slice_keeps_both_rates(name, dtype) -> None:
+    half = gpu(f"{name}@fraction=0.5")
+    assert half.matrix_fp32_accumulate_flop_per_s[dtype].value == pytest.approx(
+        half.matrix_flop_per_s[dtype].value / 2, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ Contractions run on matrix cores where the board has them for the dtype, else on
 is vector arithmetic on boards whose matrix cores take TF32 (TF32 off, as PyTorch's default for
 matmul). Where FP16 has only vector lanes, libraries store 16 bits and multiply at the faster of the
 two rates: a GTX 1080 has FP16 lanes at 1/64 of FP32's (NVIDIA GP104 whitepaper), and its
-half-precision GEMMs run in FP32.
+half-precision GEMMs run in FP32. Libraries sum FP16 and FP8 products in FP32, which the matrix
+cores of GeForce boards do at half their listed rate (NVIDIA GA102 and Ada whitepapers).
 """
 
 from __future__ import annotations
@@ -323,7 +324,8 @@ def _contraction_rates(profile: GpuProfile) -> tuple[FloatArray, NDArray[np.bool
         rates[dtype] = rate.value
     if not np.isnan(rates[Dtype.FP32]):
         rates[Dtype.FP16] = np.fmax(rates[Dtype.FP16], rates[Dtype.FP32])
-    for dtype, rate in profile.matrix_flop_per_s.items():
+    reached = {**profile.matrix_flop_per_s, **profile.matrix_fp32_accumulate_flop_per_s}
+    for dtype, rate in reached.items():
         if not rate.value < rates[dtype]:
             rates[dtype], matrix[dtype] = rate.value, True
     return rates, matrix
