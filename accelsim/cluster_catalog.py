@@ -7,6 +7,7 @@ is a cluster too: one server, and more of them behind its network cards.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,14 +17,18 @@ from accelsim.catalog import device
 from accelsim.datafile import data_root, name_key, read_mapping, validated
 from accelsim.errors import ProfileError, UnknownNameError
 from accelsim.hardware.cluster import Cluster, Node, Tier
+from accelsim.hardware.fabric import PLAIN, Fabric, Protocol
 from accelsim.hardware.interconnect import (
     ClusterProfile,
+    FabricProfile,
+    FabricsProfile,
     Link,
     NodeProfile,
     TierProfile,
     TierShape,
     parse_interconnect,
 )
+from accelsim.hardware.profile import with_citations
 from accelsim.hardware.sourced import value_of
 
 __all__ = [
@@ -240,7 +245,43 @@ def _shaped_tier(
         closed_multiple=value_of(shape.closed_multiple, 1),
         lane_counts=shape.lane_counts,
         energy_per_byte_j=value_of(wire.energy_per_byte_j, None),
+        fabric=PLAIN if wire.fabric is None else _fabric(wire.fabric),
     )
+
+
+@lru_cache(maxsize=64)
+def _fabric(name: str) -> Fabric:
+    """A fabric by name.
+
+    Raises:
+        UnknownNameError: If ``calibration/class/fabrics.yaml`` has none of that name.
+    """
+    known = _fabrics()
+    if name not in known:
+        raise UnknownNameError("fabric", name, known)
+    found = known[name]
+    protocols = (
+        Protocol(
+            label, p.start_s.value, value_of(p.hop_s, 0.0), value_of(p.bandwidth_fraction, 1.0)
+        )
+        for label, p in found.protocols.items()
+    )
+    return Fabric(
+        name=name,
+        protocols=tuple(protocols),
+        algorithms=found.algorithms,
+        copy_ratio=value_of(found.copy_ratio, None),
+        in_switch_fraction=value_of(found.in_switch_fraction, None),
+        is_tree_chained=found.is_tree_chained,
+        log_sigma=value_of(found.log_sigma, PLAIN.log_sigma),
+    )
+
+
+@lru_cache(maxsize=1)
+def _fabrics() -> Mapping[str, FabricProfile]:
+    path = data_root() / "calibration" / "class" / "fabrics.yaml"
+    data = with_citations(read_mapping(path))
+    return validated(path, lambda: FabricsProfile.model_validate(data)).fabrics
 
 
 def _size_problems(tiers: list[Tier], device_count: int) -> list[str]:

@@ -4,9 +4,9 @@ A message of s bytes takes alpha + s beta, with alpha the latency and beta the i
 bandwidth in one direction. Every algorithm here is that per tier: hops of latency, and bytes that a
 device sends for each byte of payload. Costs follow Thakur, Rabenseifner and Gropp, "Optimization of
 collective communication operations in MPICH", IJHPCA 19(1), 2005, and, over tiers, Cho et al.,
-"BlueConnect", MLSys 2019. Left out are the reduction arithmetic (gamma), as devices reduce faster
-than links deliver, the launch of a kernel, which belongs to the device's stack, and reduction
-inside switches (SHARP).
+"BlueConnect", MLSys 2019. A library's protocols change the latency of a hop and the bandwidth, and
+a device's own copies and reductions (gamma) add to the wire; both come with the fabric of a link.
+Where no fabric is known neither counts. The launch of a kernel belongs to the device's stack.
 
 A payload is the full vector of one rank; for all-gather it is the gathered result, for
 reduce-scatter the vector before scattering, for all-to-all what one rank holds before sending.
@@ -14,8 +14,8 @@ reduce-scatter the vector before scattering, for all-to-all what one rank holds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Final
 
@@ -24,7 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.cluster import Cluster
-from accelsim.hardware.placement import Placement, RankGroup, place
+from accelsim.hardware.fabric import Protocol
+from accelsim.hardware.placement import Level, Placement, RankGroup, place
 from accelsim.workloads.graph import FloatArray
 from accelsim.workloads.operator import OperatorKind
 
@@ -38,12 +39,14 @@ class Tiers:
     Attributes:
         size: Ranks of the group.
         is_any_to_any: Whether each unit reaches each other in one hop, at all levels.
+        tree_hop_count: Hops from the leaves to the root of a tree over each level's units.
 
     The others are the fields of `Level`.
     """
 
     size: int
     is_any_to_any: bool
+    tree_hop_count: FloatArray
     fanout: FloatArray
     lane_count: FloatArray
     hop_count: FloatArray
@@ -52,15 +55,32 @@ class Tiers:
     bandwidth_bytes_per_s: FloatArray
     pair_bandwidth_bytes_per_s: FloatArray
     exchange_bandwidth_bytes_per_s: FloatArray
+    reduction_bandwidth_bytes_per_s: FloatArray
 
     @classmethod
     def of(cls, placement: Placement) -> Tiers:
         """The columns of a placement."""
         levels = placement.levels
-        names = [field.name for field in fields(cls)[2:]]
+        names = [field.name for field in fields(cls)[3:]]
         columns = {name: [getattr(level, name) for level in levels] for name in names}
         arrays = {name: np.array(column, dtype=np.float64) for name, column in columns.items()}
-        return cls(placement.size, all(level.is_any_to_any for level in levels), **arrays)
+        is_chained = [level.fabric.is_tree_chained for level in levels]
+        fanout = arrays["fanout"]
+        tree_hops = np.where(is_chained, fanout - 1.0, np.ceil(np.log2(fanout)))
+        is_any_to_any = all(level.is_any_to_any for level in levels)
+        return cls(placement.size, is_any_to_any, tree_hops, **arrays)
+
+    def under(self, protocols: Sequence[Protocol]) -> Tiers:
+        """The levels as messages of a protocol see them."""
+        rate = np.array([protocol.bandwidth_fraction for protocol in protocols])
+        return replace(
+            self,
+            latency_s=self.latency_s + np.array([protocol.hop_s for protocol in protocols]),
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s * rate,
+            pair_bandwidth_bytes_per_s=self.pair_bandwidth_bytes_per_s * rate,
+            exchange_bandwidth_bytes_per_s=self.exchange_bandwidth_bytes_per_s * rate,
+            reduction_bandwidth_bytes_per_s=self.reduction_bandwidth_bytes_per_s * rate,
+        )
 
     @property
     def share(self) -> float:
@@ -117,6 +137,8 @@ class CollectiveCosts:
         bytes_on_link: Bytes that one device sends over its links of each tier, shape (k, L).
         binding_link: Link that takes the most of the time, shape (k,); empty text where none.
         algorithm: Which was quickest, shape (k,); empty text for one rank.
+        protocol: By which protocol, shape (k,); empty text where the fabric has none.
+        log_sigma: Standard deviation of ln(true / predicted time); that of the least known fabric.
         warnings: What a result should say.
     """
 
@@ -126,6 +148,8 @@ class CollectiveCosts:
     bytes_on_link: FloatArray
     binding_link: NDArray[np.str_]
     algorithm: NDArray[np.str_]
+    protocol: NDArray[np.str_]
+    log_sigma: float
     warnings: tuple[str, ...] = ()
 
 
@@ -144,9 +168,9 @@ def tree_all_reduce(tiers: Tiers) -> AlphaBeta:
 
     Every rank is inner node of one tree and leaf of the other, so each sends and receives its
     payload about once per direction and phase. Sanders, Speck and Träff, Parallel Computing 35,
-    2009; NCCL since 2.4.
+    2009; NCCL since 2.4, whose trees are chains inside a node.
     """
-    latency = 2.0 * tiers.rounds * tiers.latency_s
+    latency = 2.0 * tiers.tree_hop_count * tiers.latency_s
     sent = 2.0 / tiers.lane_count
     return AlphaBeta(latency, sent, tiers.pair_bandwidth_bytes_per_s, is_pipelined=True)
 
@@ -182,6 +206,21 @@ def hierarchical_all_reduce(tiers: Tiers) -> AlphaBeta:
     latency = 2.0 * tiers.step_count * tiers.latency_s
     sent = 2.0 * tiers.level_share / tiers.lane_count
     return AlphaBeta(latency, sent, tiers.bandwidth_bytes_per_s)
+
+
+def in_switch_all_reduce(tiers: Tiers) -> AlphaBeta:
+    """Reduction and multicast inside the switch of the nearest level, trees of shards above (NVLS).
+
+    A rank sends its payload once and the part that it leads once more: s (1 + 1/m). NCCL since
+    2.17; Klenk et al., "An In-Network Architecture for Accelerating Shared-Memory Multiprocessor
+    Collectives", ISCA 2020.
+    """
+    sent = 2.0 / tiers.lane_count
+    hops = 2.0 * tiers.tree_hop_count
+    bandwidth = tiers.pair_bandwidth_bytes_per_s.copy()
+    sent[0], hops[0] = 1.0 + 1.0 / tiers.fanout[0], 2.0
+    bandwidth[0] = tiers.reduction_bandwidth_bytes_per_s[0]
+    return AlphaBeta(hops * tiers.latency_s, sent, bandwidth, is_pipelined=True)
 
 
 def ring_gather(tiers: Tiers) -> AlphaBeta:
@@ -269,6 +308,7 @@ ALGORITHMS: Final[Mapping[OperatorKind, Mapping[str, Algorithm]]] = {
         "tree": tree_all_reduce,
         "recursive_doubling": recursive_doubling_all_reduce,
         "halving_doubling": halving_doubling_all_reduce,
+        "nvls": in_switch_all_reduce,
     },
     OperatorKind.ALL_GATHER: _GATHERS,
     OperatorKind.REDUCE_SCATTER: _GATHERS,
@@ -284,6 +324,16 @@ ALGORITHMS: Final[Mapping[OperatorKind, Mapping[str, Algorithm]]] = {
 _FAR_PARTNERS: Final = frozenset(
     {"tree", "recursive_doubling", "halving_doubling", "doubling", "binomial"}
 )
+#: Part of a payload that passes through a device's own memory beside the wire: all of it where it
+#: is reduced and gathered, half (estimate) in collectives of one phase, none in a message.
+_COPIED_SHARE: Final = {
+    "all_reduce": 1.0,
+    "all_gather": 0.5,
+    "reduce_scatter": 0.5,
+    "all_to_all": 0.5,
+    "broadcast": 0.5,
+    "send_recv": 0.0,
+}
 
 
 def collective_costs(
@@ -308,7 +358,7 @@ def collective_costs(
 
     Raises:
         InvalidValueError: If the kind is no collective, the algorithm is not one of it, or a
-            payload is negative.
+            payload is negative, or no switch of the group can reduce for "nvls".
     """
     payload = np.atleast_1d(np.asarray(payload_bytes, dtype=np.float64))
     if payload.size and not (payload >= 0).all():
@@ -327,47 +377,75 @@ def collective_costs(
         bytes_on_link=choices.sent_share[quickest] * column,
         binding_link=choices.link_names[level_times.argmax(axis=1)],
         algorithm=choices.names[quickest],
+        protocol=choices.protocols[quickest],
+        log_sigma=choices.log_sigma,
         warnings=choices.warnings,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Choices:
-    """The algorithms open to a group, as rows: totals, and per level."""
+    """The algorithms and protocols open to a group, as rows: totals, and per level."""
 
     names: NDArray[np.str_]
+    protocols: NDArray[np.str_]
     link_names: NDArray[np.str_]
     latency_s: FloatArray
     seconds_per_byte: FloatArray
     level_latency_s: FloatArray
     level_seconds_per_byte: FloatArray
     sent_share: FloatArray
+    log_sigma: float
     warnings: tuple[str, ...]
+
+
+#: One rank: no time, and no bytes over a link without a name.
+_NOTHING: Final = AlphaBeta(np.zeros(1), np.zeros(1), np.ones(1))
 
 
 @lru_cache(maxsize=4096)
 def _choices(label: str, group: RankGroup, cluster: Cluster, algorithm: str | None) -> _Choices:
     forms = _algorithms(label, algorithm)
     placement = place(group, cluster)
-    links = [level.link_name for level in placement.levels]
-    if links:
-        tiers = Tiers.of(placement)
-        if algorithm is None:
-            forms = {name: form for name, form in forms.items() if _is_suited(name, tiers)}
-        names, costs = list(forms), [form(tiers) for form in forms.values()]
-    else:  # one rank: no time, and no bytes over a link without a name
-        links = names = [""]
-        costs = [AlphaBeta(np.zeros(1), np.zeros(1), np.ones(1))]
+    levels = placement.levels
+    if algorithm is None:
+        forms = _suited(forms, levels)
+    elif algorithm == "nvls" and levels and not _reduces_in_switch(levels):
+        links = ", ".join(level.link_name for level in levels)
+        raise InvalidValueError(
+            "algorithm", algorithm, f"another one: no switch of {links} reduces"
+        )
+    rows = list(_rows(forms, placement)) or [("", "", 0.0, _NOTHING)]
+    names, protocols, starts, costs = zip(*rows, strict=True)
+    copied = _COPIED_SHARE[label] * sum(level.copy_s_per_byte for level in levels[:1])
     return _Choices(
         names=np.array(names),
-        link_names=np.array(links),
-        latency_s=np.array([cost.latency_s.sum() for cost in costs]),
-        seconds_per_byte=np.array([cost.seconds_per_byte for cost in costs]),
+        protocols=np.array(protocols),
+        link_names=np.array([level.link_name for level in levels] or [""]),
+        latency_s=np.array(starts) + np.array([cost.latency_s.sum() for cost in costs]),
+        seconds_per_byte=np.array([cost.seconds_per_byte for cost in costs]) + copied,
         level_latency_s=np.stack([cost.latency_s for cost in costs]),
         level_seconds_per_byte=np.stack([cost.level_seconds_per_byte for cost in costs]),
         sent_share=np.stack([cost.sent_share for cost in costs]),
+        log_sigma=max((level.fabric.log_sigma for level in levels), default=0.0),
         warnings=placement.warnings,
     )
+
+
+def _rows(
+    forms: Mapping[str, Algorithm], placement: Placement
+) -> Iterator[tuple[str, str, float, AlphaBeta]]:
+    """Each algorithm under each protocol: both names, seconds at the start, and the cost."""
+    levels = placement.levels
+    if not levels:
+        return
+    tiers = Tiers.of(placement)
+    for name in dict.fromkeys(p.name for level in levels for p in level.fabric.protocols):
+        protocols = [level.fabric.protocol(name) for level in levels]
+        under = tiers.under(protocols)
+        start_s = max(protocol.start_s for protocol in protocols)
+        for form_name, form in forms.items():
+            yield form_name, name, start_s, form(under)
 
 
 def _algorithms(label: str, algorithm: str | None) -> Mapping[str, Algorithm]:
@@ -382,5 +460,20 @@ def _algorithms(label: str, algorithm: str | None) -> Mapping[str, Algorithm]:
     return {algorithm: known[algorithm]}
 
 
-def _is_suited(name: str, tiers: Tiers) -> bool:
-    return tiers.is_any_to_any or name not in _FAR_PARTNERS
+def _suited(forms: Mapping[str, Algorithm], levels: Sequence[Level]) -> Mapping[str, Algorithm]:
+    """The algorithms that the libraries of all levels have and their links allow."""
+    barred = set() if all(level.is_any_to_any for level in levels) else set(_FAR_PARTNERS)
+    if not _reduces_in_switch(levels):
+        barred.add("nvls")
+    if len(forms) > 1:
+        for level in levels:
+            known = level.fabric.algorithms
+            barred |= set(forms).difference(known) if known else set()
+    return {name: form for name, form in forms.items() if name not in barred}
+
+
+def _reduces_in_switch(levels: Sequence[Level]) -> bool:
+    """Whether the nearest level has a switch that reduces, and more than two units."""
+    return any(
+        level.fabric.in_switch_fraction is not None and level.fanout > 2 for level in levels[:1]
+    )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from accelsim.errors import InvalidValueError
+from accelsim.hardware.fabric import PLAIN, Fabric
 from accelsim.hardware.interconnect import Topology
 
 __all__ = ["Cluster", "Fleet", "Node", "Pool", "Tier"]
@@ -65,6 +66,7 @@ class Tier:
         closed_multiple: An axis closes to a ring where its extent is a multiple of this.
         lane_counts: Lanes between each two devices of a hybrid cube mesh.
         energy_per_byte_j: Of one byte over the link; None where unknown.
+        fabric: How a library drives the link.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Tier:
     closed_multiple: int = 1
     lane_counts: tuple[tuple[int, ...], ...] = ()
     energy_per_byte_j: float | None = None
+    fabric: Fabric = PLAIN
 
     @property
     def achieved_bytes_per_s(self) -> float:
@@ -158,6 +161,23 @@ class Cluster:
         if last.device_count < taken:
             last = _resized(last, taken)
         return replace(self, node_count=node_count, tiers=(*below, last))
+
+    def with_contention(self, job_count: float) -> Cluster:
+        """The cluster as one of several equal jobs sees it that share the network at all times.
+
+        Each tier above the first gives a job its fair share (max-min) of the bandwidth.
+
+        Raises:
+            InvalidValueError: If `job_count` is below 1.
+        """
+        if not job_count >= 1:
+            raise InvalidValueError("job_count", job_count, "at least 1 job")
+        nearest, *shared = self.tiers
+        above = (
+            replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s / job_count)
+            for tier in shared
+        )
+        return replace(self, tiers=(nearest, *above))
 
 
 @dataclass(frozen=True, slots=True)

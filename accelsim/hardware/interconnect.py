@@ -18,6 +18,8 @@ from accelsim.hardware.sourced import FrozenModel, Positive, PositiveCount, Sour
 
 __all__ = [
     "ClusterProfile",
+    "FabricProfile",
+    "FabricsProfile",
     "Link",
     "NodeProfile",
     "TierProfile",
@@ -49,18 +51,46 @@ class Link(FrozenModel):
 
     Bandwidth is per direction and that of all lanes together. Latency is that of one short message
     between neighbours, as software sees it. `achieved_fraction` is the share of the bandwidth that
-    long messages of a collective attain.
+    long messages of a collective attain. `fabric` says how a library drives it.
     """
 
     kind: Literal["link"] = "link"
     name: Name
     title: str
+    fabric: Name | None = None
     bandwidth_bytes_per_s: Positive
     latency_s: Positive
     achieved_fraction: Fraction
     energy_per_byte_j: Positive | None = None
     sources: Mapping[str, str] = Field(default_factory=dict)
     note: str | None = None
+
+
+class ProtocolProfile(FrozenModel):
+    """One protocol of a fabric; see `accelsim.hardware.fabric.Protocol` for its defaults."""
+
+    start_s: Positive
+    hop_s: Positive | None = None
+    bandwidth_fraction: Fraction | None = None
+
+
+class FabricProfile(FrozenModel):
+    """How a library drives a class of links; see `accelsim.hardware.fabric.Fabric`."""
+
+    algorithms: Annotated[tuple[Name, ...], Field(strict=False)]
+    protocols: Mapping[Name, ProtocolProfile]
+    copy_ratio: Positive | None = None
+    in_switch_fraction: Fraction | None = None
+    log_sigma: Positive | None = None
+    is_tree_chained: bool = False
+
+
+class FabricsProfile(FrozenModel):
+    """All fabrics: ``calibration/class/fabrics.yaml``."""
+
+    kind: Literal["fabrics"]
+    fabrics: Mapping[Name, FabricProfile]
+    sources: Mapping[str, str] = Field(default_factory=dict)
 
 
 class TierShape(FrozenModel):

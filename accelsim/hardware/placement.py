@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.cluster import Cluster, Tier
+from accelsim.hardware.fabric import Fabric
 
 __all__ = ["Level", "Placement", "RankGroup", "place"]
 
@@ -86,6 +87,9 @@ class Level:
         bandwidth_bytes_per_s: What a rank sends to its neighbours, all its links together.
         pair_bandwidth_bytes_per_s: What it sends to one other rank.
         exchange_bandwidth_bytes_per_s: What it sends when all send to all.
+        reduction_bandwidth_bytes_per_s: What it sends into reductions inside the switch.
+        fabric: How a library drives the link.
+        copy_s_per_byte: What a device's own copies of a payload take.
         is_any_to_any: Whether any two units are one hop apart.
     """
 
@@ -99,6 +103,9 @@ class Level:
     bandwidth_bytes_per_s: float
     pair_bandwidth_bytes_per_s: float
     exchange_bandwidth_bytes_per_s: float
+    reduction_bandwidth_bytes_per_s: float
+    fabric: Fabric
+    copy_s_per_byte: float
     is_any_to_any: bool = True
 
 
@@ -161,7 +168,8 @@ def _level(tier: Tier, ranks: Ranks, unit_size: int) -> Level | None:
     units_per_group = math.ceil(tier.device_count / unit_size)
     members = units[units // units_per_group == fullest] % units_per_group
     reach = _reach(tier, members, units_per_group)
-    achieved = tier.achieved_bytes_per_s
+    achieved, fabric = tier.achieved_bytes_per_s, tier.fabric
+    copied = (fabric.copy_ratio or math.inf) * tier.bandwidth_bytes_per_s
     return Level(
         tier_name=tier.name,
         link_name=tier.link_name,
@@ -173,6 +181,9 @@ def _level(tier: Tier, ranks: Ranks, unit_size: int) -> Level | None:
         bandwidth_bytes_per_s=achieved * reach.neighbours,
         pair_bandwidth_bytes_per_s=achieved * reach.pair,
         exchange_bandwidth_bytes_per_s=achieved * reach.exchange,
+        reduction_bandwidth_bytes_per_s=achieved * (fabric.in_switch_fraction or 1.0),
+        fabric=fabric,
+        copy_s_per_byte=1.0 / copied,
         is_any_to_any=reach.is_any_to_any,
     )
 
@@ -184,17 +195,26 @@ def _reach(tier: Tier, members: Ranks, unit_count: int) -> _Reach:
         pair = 1.0 / (unit_count - 1)
         return _Reach(steps * pair, pair, steps * pair, steps)
     if tier.topology == "hybrid_cube_mesh":
-        # Lanes of the member that has least of them to others; one where it has none, and is
-        # reached through a device that is no member.
         counts = np.asarray(tier.lane_counts)
-        lanes = counts[np.ix_(members, members)].sum(axis=1).min()
         lane = 1.0 / counts.sum(axis=1).max()
-        share = max(int(lanes), 1) * lane
+        share = _ring_count(counts[np.ix_(members, members)]) * lane
         return _Reach(share, lane, share, steps, is_any_to_any=False)
     if tier.topology in {"ring", "torus"}:
         dimensions = tier.dimensions or (unit_count,)
         return _torus_reach(members, dimensions, tier.closed_multiple)
     return _Reach(neighbours=1.0, pair=1.0, exchange=1.0, step_count=steps)
+
+
+def _ring_count(lanes: Ranks) -> int:
+    """Rings through all members of a mesh: what the member with least lanes to others allows.
+
+    A ring enters a member from one neighbour and leaves to another, so that lanes to one neighbour
+    beyond those to all others together are of no use. One where a member has no lane and is reached
+    through a device that is none.
+    """
+    total, most = lanes.sum(axis=1), lanes.max(axis=1)
+    usable = total if len(lanes) == 2 else np.minimum(total, 2 * (total - most))
+    return max(int(usable.min()), 1)
 
 
 def _torus_reach(members: Ranks, dimensions: tuple[int, ...], closed_multiple: int) -> _Reach:

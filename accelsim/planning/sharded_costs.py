@@ -17,7 +17,7 @@ from accelsim.cost.registry import operator_costs
 from accelsim.cost.table import Bound, CostTable, Execution
 from accelsim.errors import InvalidValueError
 from accelsim.hardware.profile import CpuProfile, DeviceProfile, GpuProfile
-from accelsim.workloads.graph import IntArray, OperatorGraph
+from accelsim.workloads.graph import FloatArray, IntArray, OperatorGraph
 from accelsim.workloads.operator import COLLECTIVE_KINDS, DIMENSIONS, OperatorKind
 from accelsim.workloads.sharding import ParallelGroup, Shard
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["rank_group", "sharded_costs"]
 
 _COLLECTIVE_CODES: Final = tuple(int(kind) for kind in COLLECTIVE_KINDS)
-#: Spread of ln(true / predicted) of a collective: an estimate from the errors on measured
-#: all-reduces above 1 MiB (7 to 24 % in the mean on A100 and V100 nodes).
-_COLLECTIVE_LOG_SIGMA: Final = 0.25
 
 
 def rank_group(group: ParallelGroup, shard: Shard) -> RankGroup:
@@ -102,14 +99,15 @@ def _joined(
         if isinstance(values, np.ndarray):
             columns[column.name] = np.zeros(count, dtype=values.dtype)
             columns[column.name][computed] = values
-    columns["time_s"][places] = _times_s(graph, places, shard, cluster)
+    times, sigmas = _times_s(graph, places, shard, cluster)
+    columns["time_s"][places] = times
     columns["memory_s"][places] = columns["time_s"][places]
     columns["dispatch_s"][places] = np.median(table.dispatch_s)  # a kernel like the others
     columns["bytes"][places] = graph.bytes[places]
     columns["bound"][places] = Bound.LINK
-    columns["log_sigma"][places] = _COLLECTIVE_LOG_SIGMA
+    columns["log_sigma"][places] = sigmas
     if table.shared_log_sigma is not None:
-        columns["shared_log_sigma"][places] = _COLLECTIVE_LOG_SIGMA
+        columns["shared_log_sigma"][places] = sigmas
     parts = table.energy_parts_j
     if parts is not None:
         spread = {part: np.zeros(count) for part in parts}
@@ -121,16 +119,17 @@ def _joined(
 
 def _times_s(
     graph: OperatorGraph, places: IntArray, shard: Shard, cluster: Cluster
-) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Times of collectives, those of one kind and group in one call."""
+) -> tuple[FloatArray, FloatArray]:
+    """Times of collectives and their spreads, those of one kind and group in one call."""
     from accelsim.cost.collective import collective_costs
 
-    times = np.zeros(len(places))
+    times, sigmas = np.zeros(len(places)), np.zeros(len(places))
     group_axis = DIMENSIONS[OperatorKind.ALL_REDUCE].index("group")
     kinds, groups = graph.kind[places], graph.dims[places, group_axis]
     for kind, group in {*zip(kinds.tolist(), groups.tolist(), strict=True)}:
         same = (kinds == kind) & (groups == group)
         ranks = rank_group(ParallelGroup(group), shard)
         payload = graph.dims[places[same], 0]
-        times[same] = collective_costs(OperatorKind(kind), payload, ranks, cluster).time_s
-    return times
+        costs = collective_costs(OperatorKind(kind), payload, ranks, cluster)
+        times[same], sigmas[same] = costs.time_s, costs.log_sigma
+    return times, sigmas

@@ -246,4 +246,5 @@ _MODULES = (
     "asic_networks",
     "dpu",
     "fpga_dataflow",
+    "training_collectives",
 )

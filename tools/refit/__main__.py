@@ -2,7 +2,8 @@
 
 With ``--data DIR`` alone, the class-wide set, the sets with one chip left out, and the overlay of
 every device that has one are fitted. With ``--spreads`` all values stay and the spreads behind the
-intervals are made anew; with ``--dpu`` the rates of DPUs are fitted. ``--import
+intervals are made anew; with ``--dpu`` the rates of DPUs are fitted, with
+``--fabrics`` protocols of links are, and printed. ``--import
 aiconfigurator:SYSTEM[:BACKEND[:VERSION]]`` fits the measured surfaces of a system's device to the
 kernels of the package aiconfigurator-core; ``aiconfigurator:all`` those of every known one.
 ``--relatives`` lists the boards with measured surfaces in the file that boards without measurements
@@ -27,6 +28,7 @@ from accelsim.validation.data_folder import data_folder
 from accelsim.validation.folder_fit import gpu_cells
 from tools.refit.aiconfigurator_fit import import_kernels, parsed_requests
 from tools.refit.dpu import refit_dpu
+from tools.refit.fabrics import refit_fabrics
 from tools.refit.files import write_measured_boards
 from tools.refit.refit import (
     ClassSample,
@@ -86,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         "--relatives", action="store_true", help="list the boards with measured surfaces"
     )
     parser.add_argument("--dpu", action="store_true", help="fit the rates of DPUs alone")
+    parser.add_argument("--fabrics", action="store_true", help="print protocols of links, fitted")
     return parser
 
 
@@ -112,6 +115,10 @@ def _run(options: argparse.Namespace, out: Path) -> int:
         return 0
     if options.dpu:
         refit_dpu(data_folder(options.data), out / "class", _say)
+        return 0
+    if options.fabrics:
+        for name, values in refit_fabrics(data_folder(options.data)).items():
+            _say(f"{name}: {values}")
         return 0
     return _refit(options, out)
 
